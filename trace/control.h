@@ -1,0 +1,97 @@
+/*
+ * control.h: the control page: one page per (job, restart) and node, written by the agent, read by every rank.
+ *
+ * Ranks read it without a lock, with relaxed loads of single words: each word is meaningful alone, and remedies that need several ranks to
+ * agree agree in-band (DESIGN 5), so no consistent snapshot is needed. `generation` grows with each change, for people.
+ * Byte by byte: docs/RING.md.
+ */
+#ifndef ROLL_TRACE_CONTROL_H
+#define ROLL_TRACE_CONTROL_H
+
+#include "trace/remedy.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ROLL_CONTROL_MAGIC "ROLLCTRL"
+#define ROLL_CONTROL_VERSION 1u
+#define ROLL_CONTROL_BYTES 4096u
+#define ROLL_CONTROL_LAYERS 256u
+#define ROLL_CONTROL_GROUPS 32u
+
+struct roll_control {
+    char magic[8];                  /*   0 */
+    uint16_t version;               /*   8 */
+    uint16_t oldest;                /*  10 */
+    uint32_t bytes;                 /*  12 */
+    _Atomic uint64_t generation;    /*  16: grows with each change */
+    _Atomic uint32_t policy;        /*  24: enum roll_policy */
+    _Atomic uint32_t on;            /*  28: remedies on for the whole job */
+    _Atomic uint32_t auto_local;    /*  32: local remedies that a rank may take by itself when it meets their hazard */
+    _Atomic uint32_t agent_pid;     /*  36 */
+    _Atomic uint64_t agent_seen_ns; /*  40: CLOCK_MONOTONIC of the agent's last look */
+    uint8_t pad0[80];               /*  48 */
+    struct {
+        _Atomic uint32_t on, off;   /* added to, then taken from, the job's remedies */
+    } layer[ROLL_CONTROL_LAYERS];   /* 128 */
+    struct {
+        _Atomic uint64_t comm_key;  /* 0 = unused entry */
+        _Atomic uint32_t on, off;
+    } group[ROLL_CONTROL_GROUPS];   /* 2176 */
+    uint8_t pad1[ROLL_CONTROL_BYTES - 2176 - 32 * 16];
+};
+
+_Static_assert(sizeof(struct roll_control) == ROLL_CONTROL_BYTES, "the control page is one page");
+_Static_assert(offsetof(struct roll_control, layer) == 128 && offsetof(struct roll_control, group) == 2176,
+               "control page offsets are part of the format");
+
+/*
+ * Opens the control page `path`, making it first (0600, atomically: the first maker wins) when it does not exist and
+ * `create` is set; a page that is made starts with `policy`. *out is a mapping that roll_control_close unmaps.
+ * Errors: NOTFOUND, DENIED, IO, SPACE, SHORT, MAGIC, VERSION, SIZE. Any thread; no malloc.
+ */
+int roll_control_open(const char *path, bool create, enum roll_policy policy, struct roll_control **out);
+void roll_control_close(struct roll_control **control);
+
+/* Checks bytes that should be a control page; pure. */
+int roll_control_check(const void *data, size_t bytes);
+
+/* The remedies in force for a layer on a communicator (key 0 or layer ROLL_LAYER_NONE: that level is skipped).
+ * Inline because moe_core asks through the interposer once per layer and pass. Any thread; wait-free. */
+static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_key, uint32_t layer)
+{
+    uint32_t mask = atomic_load_explicit(&c->on, memory_order_relaxed);
+    for (unsigned i = 0; comm_key != 0 && i < ROLL_CONTROL_GROUPS; i++) {
+        uint64_t key = atomic_load_explicit(&c->group[i].comm_key, memory_order_relaxed);
+        if (key == comm_key) {
+            mask |= atomic_load_explicit(&c->group[i].on, memory_order_relaxed);
+            mask &= ~atomic_load_explicit(&c->group[i].off, memory_order_relaxed);
+        }
+    }
+    if (layer < ROLL_CONTROL_LAYERS) {
+        mask |= atomic_load_explicit(&c->layer[layer].on, memory_order_relaxed);
+        mask &= ~atomic_load_explicit(&c->layer[layer].off, memory_order_relaxed);
+    }
+    return mask;
+}
+
+/*
+ * One change, as sent by the root (frame CONTROL) and applied by the agent. level: 0 job, 1 group (comm_key), 2 layer.
+ * action: 0 clear (take back both), 1 on, 2 off, 3 set policy (mask holds the policy).
+ */
+struct roll_control_change {
+    uint32_t level;
+    uint32_t action;
+    uint32_t mask;
+    uint32_t layer;
+    uint64_t comm_key;
+};
+_Static_assert(sizeof(struct roll_control_change) == 24, "part of the wire format");
+
+/* Applies a change and advances generation; policy AUTO sets auto_local to all local remedies, others clear it.
+ * 0, ARG, or LIMIT when the group table is full. One writer at a time. */
+int roll_control_apply(struct roll_control *control, const struct roll_control_change *change);
+
+#endif

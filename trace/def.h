@@ -1,0 +1,129 @@
+/*
+ * def.h: definitions, written once per thing and referred to by small ids from the records.
+ *
+ * The definitions area is a log of entries, each a multiple of 8 bytes: a 16-byte head, then the body. A writer
+ * reserves room by fetch-add on defs_used, fills the entry and publishes it by storing `seal` last (release); a reader stops at
+ * the first entry whose seal is still 0. Ids count from 1 per type; 0 always means "none". Ids are never reused.
+ */
+#ifndef ROLL_TRACE_DEF_H
+#define ROLL_TRACE_DEF_H
+
+#include "trace/ring.h"
+
+enum roll_def_type {
+    ROLL_DEF_COMM = 1,     /* struct roll_def_comm + label */
+    ROLL_DEF_CALLSITE = 2, /* struct roll_def_callsite + pcs */
+    ROLL_DEF_MODULE = 3,   /* struct roll_def_module + path */
+    ROLL_DEF_STREAM = 4,   /* struct roll_def_stream */
+    ROLL_DEF_THREAD = 5,   /* struct roll_def_thread + name */
+    ROLL_DEF_LAYER = 6,    /* struct roll_def_layer + name */
+};
+
+struct roll_def_head {
+    uint32_t seal;  /* ROLL_DEF_SEAL | type, stored last; 0 while being written */
+    uint32_t bytes; /* of the whole entry, head included; a multiple of 8 */
+    uint32_t id;
+    uint32_t reserved;
+};
+#define ROLL_DEF_SEAL 0x52440000u /* 'RD' in the upper half; the type in the lower half */
+#define ROLL_DEF_MAX_BYTES 4096u
+
+/* How a communicator came to be. */
+enum roll_comm_origin { ROLL_COMM_INIT = 1, ROLL_COMM_SPLIT = 2, ROLL_COMM_SHRINK = 3, ROLL_COMM_GROW = 4 };
+
+#define ROLL_COLOR_NONE INT32_MIN
+
+struct roll_def_comm {
+    uint64_t key;        /* the same on every member: see ident.h */
+    uint64_t parent_key; /* 0 = none */
+    int32_t rank;        /* this process's rank in it */
+    int32_t nranks;
+    int32_t color;       /* split; else ROLL_COLOR_NONE */
+    uint32_t child;      /* index of the child on the parent, from 0 */
+    uint32_t origin;     /* enum roll_comm_origin */
+    int32_t device;      /* CUDA device ordinal, -1 unknown */
+    uint32_t flags;      /* bit 0: nonblocking */
+    uint32_t label_bytes;
+    /* label_bytes bytes: ncclConfig_t.commName, not terminated */
+};
+
+struct roll_def_callsite {
+    uint32_t depth; /* number of return addresses, innermost first, <= ROLL_CALLSITE_DEPTH */
+    uint32_t reserved;
+    /* depth x uint64_t: return addresses */
+};
+#define ROLL_CALLSITE_DEPTH 8u
+
+/* A loaded object, so that addresses can be symbolised when the process is gone. */
+struct roll_def_module {
+    uint64_t start, end; /* mapped addresses */
+    uint64_t bias;       /* load bias: address in the file's own numbering = address - bias */
+    uint32_t build_id_bytes; /* <= 20; 0 = none */
+    uint8_t build_id[20];
+    uint32_t path_bytes;
+    uint32_t reserved;
+    /* path_bytes bytes, not terminated */
+};
+
+struct roll_def_stream {
+    uint64_t handle;
+};
+
+struct roll_def_thread {
+    uint32_t tid;
+    uint32_t name_bytes;
+    /* name */
+};
+
+struct roll_def_layer {
+    uint32_t name_bytes;
+    uint32_t reserved;
+    /* name */
+};
+
+/* One decoded definition; pointers borrow the buffer it was decoded from. */
+struct roll_def {
+    enum roll_def_type type;
+    uint32_t id;
+    union {
+        struct {
+            struct roll_def_comm info;
+            const char *label; /* not terminated; info.label_bytes */
+        } comm;
+        struct {
+            uint32_t depth;
+            uint64_t pc[ROLL_CALLSITE_DEPTH];
+        } callsite;
+        struct {
+            struct roll_def_module info;
+            const char *path; /* not terminated; info.path_bytes */
+        } module;
+        struct roll_def_stream stream;
+        struct {
+            uint32_t tid;
+            const char *name;
+            uint32_t name_bytes;
+        } thread;
+        struct {
+            const char *name;
+            uint32_t name_bytes;
+        } layer;
+    };
+};
+
+/*
+ * Appends one definition to the ring's area: `body` of body_bytes, then `tail` of tail_bytes (may be NULL and 0), padded.
+ * Any thread; no malloc, no lock. 0, or LIMIT when the area is full (the loss is counted) or the entry too large.
+ */
+int roll_def_append(struct roll_ring *ring, enum roll_def_type type, uint32_t id, const void *body, size_t body_bytes,
+                    const void *tail, size_t tail_bytes);
+
+/*
+ * Decodes the entry at *offset of a definitions area of `bytes` bytes and advances *offset past it. Pure; borrows data.
+ * Unknown types decode as an entry with only type and id, so that newer writers can be read.
+ * 0; ROLL_E_NOTFOUND at the end of what has been written (or an unfinished entry: *offset stays);
+ * SIZE, CORRUPT or SHORT for malformed bytes.
+ */
+int roll_def_decode(const void *data, size_t bytes, size_t *offset, struct roll_def *out);
+
+#endif

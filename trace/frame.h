@@ -1,0 +1,124 @@
+/*
+ * frame.h: the wire frame, and the same bytes in trace files. Byte by byte: docs/FRAME.md.
+ *
+ * One ZeroMQ message part is one frame: a 56-byte head, then the payload. Little-endian. Newer writers may make the head longer
+ * (hdr_len) and records larger (rec_size): older readers skip the tail. Types they do not know they skip.
+ */
+#ifndef ROLL_TRACE_FRAME_H
+#define ROLL_TRACE_FRAME_H
+
+#include "trace/record.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ROLL_FRAME_MAGIC 0x52464c52u /* "RLFR" as bytes */
+#define ROLL_FRAME_MAJOR 1u
+#define ROLL_FRAME_MINOR 0u
+#define ROLL_FRAME_HEAD_BYTES 56u
+#define ROLL_FRAME_MAX_BYTES (4u * 1024u * 1024u)
+
+enum roll_frame_type {
+    ROLL_FRAME_HELLO = 1,     /* agent -> root; JSON: {"agent":…,"host":…,"pid":…,"version":…} */
+    ROLL_FRAME_WELCOME = 2,   /* root -> agent; JSON: {"root_epoch":…,"policy":…}; a new root_epoch: send all again */
+    ROLL_FRAME_RING = 3,      /* payload: the first ROLL_RING_HEADER_BYTES of a ring; stream = its epoch */
+    ROLL_FRAME_DEFS = 4,      /* first = offset in the definitions area; payload: whole entries */
+    ROLL_FRAME_RECORDS = 5,   /* first = ticket of the first record; count records in ticket order, gaps = losses */
+    ROLL_FRAME_UPDATES = 6,   /* count records already sent whose state has grown */
+    ROLL_FRAME_STATUS = 7,    /* payload: struct roll_frame_status */
+    ROLL_FRAME_HEARTBEAT = 8, /* both ways; no payload */
+    ROLL_FRAME_ACK = 9,       /* root -> agent; stream; payload: struct roll_frame_ack */
+    ROLL_FRAME_CONTROL = 10,  /* root -> agent; payload: job name (64 bytes), then struct roll_control_change */
+    ROLL_FRAME_QUERY = 11,    /* console -> root; JSON; see docs/FRAME.md */
+    ROLL_FRAME_REPLY = 12,    /* root -> console; JSON; seq = that of the query */
+    ROLL_FRAME_VERDICT = 13,  /* root -> subscribed console; JSON rollcall.verdict/1; seq = number of the verdict */
+    ROLL_FRAME_ERROR = 14,    /* JSON: {"error":…} */
+    ROLL_FRAME_TICK = 15,     /* trace files only: seq = now_ns that the engine was given */
+    ROLL_FRAME_BYE = 16,      /* the sender leaves in good order */
+};
+
+struct roll_frame_head {
+    uint32_t magic;    /*  0 */
+    uint8_t major;     /*  4 */
+    uint8_t minor;     /*  5 */
+    uint16_t type;     /*  6: enum roll_frame_type */
+    uint32_t flags;    /*  8: 0 */
+    uint16_t hdr_len;  /* 12: bytes of this head, >= 56 */
+    uint16_t rec_size; /* 14: bytes of one record in RECORDS and UPDATES, >= 64; else 0 */
+    uint32_t count;    /* 16: records in RECORDS and UPDATES; else 0 */
+    uint32_t payload;  /* 20: bytes after the head */
+    uint64_t seq;      /* 24: per sender, from 1; or as the type says */
+    uint64_t stream;   /* 32: epoch of the ring that this frame is about; 0 = none */
+    uint64_t first;    /* 40: as the type says */
+    uint32_t crc;      /* 48: CRC-32C of head (with crc = 0) and payload */
+    uint32_t reserved; /* 52 */
+};
+_Static_assert(sizeof(struct roll_frame_head) == ROLL_FRAME_HEAD_BYTES, "the frame head is 56 bytes");
+
+/* State of one rank's process and ring, as its agent sees it. All times in ns. */
+enum roll_proc_state {
+    ROLL_PROC_RUNNING = 1,
+    ROLL_PROC_STOPPED = 2,  /* SIGSTOP, debugger */
+    ROLL_PROC_FINISHED = 3, /* exited after saying so */
+    ROLL_PROC_DEAD = 4,     /* gone without a word; exit_status where the launcher knows it */
+};
+
+struct roll_frame_status {
+    uint64_t head;          /* tickets handed out in the ring */
+    uint64_t defs_used;
+    uint64_t clock_mono_ns; /* clock pair: REALTIME at this MONOTONIC, on the agent's host, now */
+    uint64_t clock_real_ns;
+    uint64_t finish_ns;     /* CLOCK_MONOTONIC of FINISHED, or when it was found DEAD; 0 while running */
+    uint32_t proc_state;    /* enum roll_proc_state */
+    int32_t exit_status;    /* wait status or ROLL_EXIT_UNKNOWN */
+    uint64_t losses[16];    /* by enum roll_loss */
+};
+_Static_assert(sizeof(struct roll_frame_status) == 48 + 128, "part of the wire format");
+
+struct roll_frame_ack {
+    uint64_t next_ticket; /* everything below has been fed to the engine */
+    uint64_t defs_offset; /* likewise */
+};
+_Static_assert(sizeof(struct roll_frame_ack) == 16, "part of the wire format");
+
+/* A decoded frame; payload borrows the buffer. */
+struct roll_frame {
+    struct roll_frame_head head;
+    const uint8_t *payload;
+};
+
+/*
+ * Encodes head (magic, versions, lengths and crc are filled in here) and payload into out.
+ * Returns the bytes written, or ROLL_E_SIZE when out_bytes or ROLL_FRAME_MAX_BYTES is too small. Borrows all. Any thread.
+ */
+int64_t roll_frame_encode(const struct roll_frame_head *head, const void *payload, size_t payload_bytes, void *out,
+                          size_t out_bytes);
+
+/*
+ * Decodes one frame that fills `bytes` bytes exactly, or begins there (*used = bytes it took; may be NULL when it must fill).
+ * Pure, bounded. Errors: SHORT, MAGIC, VERSION, SIZE, CHECKSUM, CORRUPT (counts that contradict sizes). Records of
+ * RECORDS and UPDATES have been checked by roll_record_check.
+ */
+int roll_frame_decode(const void *data, size_t bytes, struct roll_frame *out, size_t *used);
+
+/* Record i of a decoded RECORDS or UPDATES frame, copied out (rec_size may be larger than the record). i < count. */
+void roll_frame_record(const struct roll_frame *frame, uint32_t i, struct roll_record *out);
+
+
+
+/*
+ * Trace files: "ROLLTRCE", u16 version, u16 oldest, u32 0, then frames end to end. Written by append: a file cut
+ * anywhere is valid up to its last whole frame.
+ */
+#define ROLL_TRACE_MAGIC "ROLLTRCE"
+#define ROLL_TRACE_VERSION 1u
+#define ROLL_TRACE_HEAD_BYTES 16u
+/* Fills the 16 bytes that begin a trace file. */
+void roll_trace_head(uint8_t out[ROLL_TRACE_HEAD_BYTES]);
+/* Checks them: 0, SHORT, MAGIC, VERSION. */
+int roll_trace_check(const void *data, size_t bytes);
+
+/* CRC-32C (Castagnoli), of bytes appended to a running crc that starts at 0. Any thread. */
+uint32_t roll_crc32c(uint32_t crc, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,87 @@
+/*
+ * op.h: names and classes of operations (op.def), datatypes, reductions and phases.
+ *
+ * Datatype and reduction numbers are NCCL's own (nccl.h, ncclDataType_t and ncclRedOp_t); user-created reductions
+ * (ncclRedOpCreatePreMulSum) are all recorded as ROLL_RED_PREMUL, because their handles differ from rank to rank.
+ */
+#ifndef ROLL_TRACE_OP_H
+#define ROLL_TRACE_OP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum roll_op {
+    ROLL_OP_NONE = 0,
+#define ROLL_OP_ROW(name, id, label, class) ROLL_OP_##name = (id),
+#include "trace/op.def"
+#undef ROLL_OP_ROW
+    ROLL_OP_LIMIT = 96, /* ids are below this: tables may be indexed by id */
+};
+
+enum roll_op_class {
+    ROLL_CLASS_NONE = 0,
+    ROLL_CLASS_COLL,
+    ROLL_CLASS_P2P,
+    ROLL_CLASS_RMA,
+    ROLL_CLASS_GROUP,
+    ROLL_CLASS_COMM,
+    ROLL_CLASS_SYNC,
+    ROLL_CLASS_MOE,
+};
+
+/* NCCL's ncclDataType_t; ROLL_DTYPE_NONE where a call has none. */
+enum roll_dtype {
+    ROLL_DTYPE_INT8 = 0,
+    ROLL_DTYPE_UINT8 = 1,
+    ROLL_DTYPE_INT32 = 2,
+    ROLL_DTYPE_UINT32 = 3,
+    ROLL_DTYPE_INT64 = 4,
+    ROLL_DTYPE_UINT64 = 5,
+    ROLL_DTYPE_FLOAT16 = 6,
+    ROLL_DTYPE_FLOAT32 = 7,
+    ROLL_DTYPE_FLOAT64 = 8,
+    ROLL_DTYPE_BFLOAT16 = 9,
+    ROLL_DTYPE_FLOAT8E4M3 = 10,
+    ROLL_DTYPE_FLOAT8E5M2 = 11,
+    ROLL_DTYPE_LIMIT = 12,
+    ROLL_DTYPE_NONE = 255,
+};
+
+/* NCCL's ncclRedOp_t; user-created ones are folded into PREMUL. */
+enum roll_redop {
+    ROLL_RED_SUM = 0,
+    ROLL_RED_PROD = 1,
+    ROLL_RED_MAX = 2,
+    ROLL_RED_MIN = 3,
+    ROLL_RED_AVG = 4,
+    ROLL_RED_PREMUL = 5,
+    ROLL_RED_LIMIT = 6,
+    ROLL_RED_NONE = 255,
+};
+
+/* Where in a training step a call was made, as reported by moe_core. */
+enum roll_phase {
+    ROLL_PHASE_NONE = 0,
+    ROLL_PHASE_FORWARD = 1,
+    ROLL_PHASE_BACKWARD = 2,
+    ROLL_PHASE_RECOMPUTE = 3,
+    ROLL_PHASE_REDUCE = 4,    /* gradient reduction */
+    ROLL_PHASE_OPTIMIZER = 5,
+};
+
+/* Labels for people: "AllReduce", "float32", "sum", "forward". Unknown numbers give "?". Any thread; static storage. */
+const char *roll_op_name(unsigned op);
+const char *roll_dtype_name(unsigned dtype);
+const char *roll_redop_name(unsigned redop);
+const char *roll_phase_name(unsigned phase);
+
+/* The class of an operation; ROLL_CLASS_NONE for an unknown id. */
+enum roll_op_class roll_op_class(unsigned op);
+
+/* Size of one element in bytes; 0 for an unknown or absent datatype. */
+size_t roll_dtype_bytes(unsigned dtype);
+
+/* The operation with this label, as printed by roll_op_name; ROLL_OP_NONE when there is none. */
+enum roll_op roll_op_by_name(const char *label);
+
+#endif

@@ -1,0 +1,95 @@
+/*
+ * record.h: the 64-byte record, one per call, the same bytes in the ring, on the wire and in trace files.
+ *
+ * The record holds its own state: it is written when the call is entered and its seal is rewritten when the call
+ * returns, so a call that never comes back is visible from outside. A separate "return" record was rejected: it doubles
+ * the traffic, and the reader would have to pair them. Little-endian; every field is naturally aligned; no padding.
+ *
+ * MOE records reuse the fields; the table stands in moe_core/include/moe/observe.h and docs/RING.md.
+ */
+#ifndef ROLL_TRACE_RECORD_H
+#define ROLL_TRACE_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The life of a call; it only ever grows. */
+enum roll_state {
+    ROLL_STATE_EMPTY = 0,    /* slot never written, or being written now */
+    ROLL_STATE_ENTERED = 1,  /* the call has been entered and has not returned */
+    ROLL_STATE_RETURNED = 2, /* the call has returned; result and call_ns are valid */
+    ROLL_STATE_COMPLETE = 3, /* the work is known to be complete on the device */
+};
+
+enum roll_record_flag {
+    ROLL_FLAG_CAPTURED = 1 << 0,    /* the stream was capturing a graph */
+    ROLL_FLAG_IN_GROUP = 1 << 1,    /* between ncclGroupStart and ncclGroupEnd: issued when the group ends */
+    ROLL_FLAG_INPLACE = 1 << 2,     /* send and receive buffer overlap as NCCL defines in-place */
+    ROLL_FLAG_NONBLOCKING = 1 << 3, /* nonblocking communicator: ncclInProgress is not an error */
+    ROLL_FLAG_BYTES = 1 << 4,       /* NCCL compares bytes, not (count, datatype) */
+};
+
+#define ROLL_RECORD_BYTES 64u
+#define ROLL_PEER_NONE (-1)
+#define ROLL_LAYER_NONE UINT16_MAX
+#define ROLL_STEP_NONE UINT32_MAX
+
+struct roll_record {
+    uint64_t seal;       /*  0: (ticket + 1) << 8 | state; 0 while the slot is being written */
+    uint64_t enter_ns;   /*  8: CLOCK_MONOTONIC of the rank's host when the call was entered */
+    uint64_t count;      /* 16: elements, as passed by the caller (per NCCL's definition for that call) */
+    uint32_t seq;        /* 24: collectives: number on the communicator, from 0, counting non-zero counts only;
+                                p2p: number on (communicator, peer, direction), from 0; else 0 */
+    uint32_t group;      /* 28: id of the outermost explicit group, counted from 1; 0 = not in a group */
+    int32_t peer;        /* 32: root of a rooted collective, peer of p2p, else ROLL_PEER_NONE */
+    uint32_t call_ns;    /* 36: time from enter to return in ns, saturating; valid from RETURNED on */
+    uint32_t step;       /* 40: training step, ROLL_STEP_NONE when unknown */
+    uint16_t comm;       /* 44: id of the communicator definition; 0 = none or unknown */
+    uint16_t stream;     /* 46: id of the stream definition; 0 = none; 1 = the legacy default stream */
+    uint16_t callsite;   /* 48: id of the call-site definition; 0 = unknown */
+    uint16_t thread;     /* 50: id of the host thread, counted from 1 */
+    uint16_t layer;      /* 52: MoE layer, ROLL_LAYER_NONE when unknown */
+    uint16_t microbatch; /* 54: microbatch in the step, from 0 */
+    uint8_t op;          /* 56: enum roll_op */
+    uint8_t dtype;       /* 57: enum roll_dtype */
+    uint8_t redop;       /* 58: enum roll_redop */
+    uint8_t flags;       /* 59: enum roll_record_flag */
+    uint8_t phase;       /* 60: enum roll_phase */
+    uint8_t result;      /* 61: ncclResult_t of the call; valid from RETURNED on */
+    uint16_t aux;        /* 62: GROUP_END: calls in the group, saturating; MOE: see the table */
+};
+
+_Static_assert(sizeof(struct roll_record) == ROLL_RECORD_BYTES, "the record is 64 bytes");
+_Static_assert(offsetof(struct roll_record, seq) == 24 && offsetof(struct roll_record, comm) == 44 &&
+                   offsetof(struct roll_record, op) == 56 && offsetof(struct roll_record, aux) == 62,
+               "record offsets are part of the format");
+
+static inline uint64_t roll_seal(uint64_t ticket, enum roll_state state)
+{
+    return (ticket + 1) << 8 | (uint64_t)state;
+}
+
+/* The ticket of a sealed record: its number in the ring, from 0. Meaningless when the state is EMPTY. */
+static inline uint64_t roll_seal_ticket(uint64_t seal)
+{
+    return (seal >> 8) - 1;
+}
+
+static inline enum roll_state roll_seal_state(uint64_t seal)
+{
+    return (enum roll_state)(seal & 0xff);
+}
+
+/*
+ * Checks a record that came from outside: known operation, state, datatype, reduction and phase ranges.
+ * Borrows rec. Returns 0 or ROLL_E_CORRUPT. Any thread.
+ */
+int roll_record_check(const struct roll_record *rec);
+
+/*
+ * Writes one record as a line for people ("#12 AllReduce comm 1 seq 4 count 1024 float32 sum returned 1.2 us ...").
+ * Borrows rec; writes at most size bytes, always terminated. Returns the length that was wanted, as snprintf.
+ */
+int roll_record_format(const struct roll_record *rec, char *out, size_t size);
+
+#endif

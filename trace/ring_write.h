@@ -1,0 +1,50 @@
+/*
+ * ring_write.h: the writer's half of the ring, inline: this is what a call costs in the rank.
+ *
+ * reserve (fetch-add), clear the slot's seal, fill with plain stores, publish with one release store; on return, rewrite
+ * the seal. The clear-then-fill order lets a reader that copies a slot check the seal before and after the copy
+ * (a seqlock on one word). No locks, no system calls, no allocation.
+ */
+#ifndef ROLL_TRACE_RING_WRITE_H
+#define ROLL_TRACE_RING_WRITE_H
+
+#include "trace/ring.h"
+
+/* Reserves a slot and marks it as being written. Returns the slot; *ticket is its number. Any thread. */
+static inline struct roll_record *roll_ring_reserve(struct roll_ring *ring, uint64_t *ticket)
+{
+    uint64_t t = atomic_fetch_add_explicit(&ring->header->head, 1, memory_order_relaxed);
+    struct roll_record *rec = &ring->records[t & ring->mask];
+    __atomic_store_n(&rec->seal, 0, __ATOMIC_RELAXED);
+    /* Pairs with the reader's acquire fence before it re-reads the seal: no payload byte may be seen before the 0. */
+    atomic_thread_fence(memory_order_release);
+    *ticket = t;
+    return rec;
+}
+
+/* Publishes a filled slot. The release pairs with the reader's acquire load of the seal. */
+static inline void roll_ring_publish(struct roll_record *rec, uint64_t ticket, enum roll_state state)
+{
+    __atomic_store_n(&rec->seal, roll_seal(ticket, state), __ATOMIC_RELEASE);
+}
+
+/*
+ * Notes that the call of `ticket` has returned. A compare-and-swap, because another thread may have lapped the ring
+ * while this call was blocked; then the slot is somebody else's and the loss is counted.
+ */
+static inline void roll_ring_return(struct roll_ring *ring, struct roll_record *rec, uint64_t ticket, uint32_t call_ns,
+                                    uint8_t result)
+{
+    uint64_t seal = roll_seal(ticket, ROLL_STATE_ENTERED);
+    if (__atomic_load_n(&rec->seal, __ATOMIC_RELAXED) == seal) {
+        rec->call_ns = call_ns;
+        rec->result = result;
+        if (__atomic_compare_exchange_n(&rec->seal, &seal, roll_seal(ticket, ROLL_STATE_RETURNED), false,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+            return;
+        }
+    }
+    atomic_fetch_add_explicit(&ring->header->losses[ROLL_LOSS_LAPPED], 1, memory_order_relaxed);
+}
+
+#endif
