@@ -1,0 +1,23 @@
+/*
+ * bench.h: the parts of roll_bench. Each measures real code on this machine, prints both sides of one run as a table and adds its
+ * figures to one JSON object. Nothing here is a timed test: a figure out of reach is printed, not failed.
+ */
+#ifndef ROLL_TESTS_BENCH_H
+#define ROLL_TESTS_BENCH_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Each adds members to `out` (borrowed) and lines to `table` (borrowed). 0, or a negative error with one line on stderr. */
+int roll_bench_record(json_t *out, FILE *table);  /* recording one collective in the rank, over the bare call */
+int roll_bench_engine(json_t *out, FILE *table);  /* records in to verdict state, one core */
+int roll_bench_verdict(json_t *out, FILE *table); /* wrong call to printed verdict, 16 ranks */
+int roll_bench_agent(json_t *out, FILE *table);   /* agent + root for 8 ranks at 10,000 calls/s each */
+
+/* One line of the table: figure, measured, goal; aligned for all parts. */
+static inline void roll_bench_line(FILE *table, const char *figure, const char *measured, const char *goal)
+{
+    fprintf(table, "  %-52s %22s   %s\n", figure, measured, goal);
+}
+
+#endif
