@@ -1,0 +1,40 @@
+/*
+ * trace_file.h: append and read trace files ("ROLLTRCE", then frames end to end; docs/FRAME.md).
+ */
+#ifndef ROLL_DAEMON_TRACE_FILE_H
+#define ROLL_DAEMON_TRACE_FILE_H
+
+#include "trace/frame.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct roll_trace_writer roll_trace_writer_t;
+typedef struct roll_trace_reader roll_trace_reader_t;
+
+/*
+ * Opens `path` for appending (mode 0600), writing the head when the file is new; an existing file is cut after its last whole
+ * frame. Errors: DENIED, IO, SPACE, NOMEM, BUSY (another process writes it), and those of the head: SHORT, MAGIC, VERSION.
+ */
+int roll_trace_writer_new(const char *path, roll_trace_writer_t **out);
+/* Appends one encoded frame (borrowed) to a buffer that is written when it is full or flushed. 0, IO or SPACE. */
+int roll_trace_writer_append(roll_trace_writer_t *writer, const void *frame, size_t bytes);
+/* Writes out what is buffered: after this, SIGKILL of this process loses nothing. 0, IO or SPACE. */
+int roll_trace_writer_flush(roll_trace_writer_t *writer);
+void roll_trace_writer_destroy(roll_trace_writer_t **writer);
+
+/* Maps a trace file for reading. Errors: NOTFOUND, DENIED, IO, NOMEM, SHORT, MAGIC, VERSION. */
+int roll_trace_reader_new(const char *path, roll_trace_reader_t **out);
+/* A reader over bytes in memory (borrowed). */
+int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t **out);
+/*
+ * The next frame; it borrows the mapping, until the reader is destroyed. 0; NOTFOUND at the exact end; SHORT when the file is cut
+ * inside a frame (everything before it was valid); other errors of roll_frame_decode for damaged bytes.
+ */
+int roll_trace_reader_next(roll_trace_reader_t *reader, struct roll_frame *out);
+/* Offset of the frame that the next call will read: after an error, where the damage begins. */
+size_t roll_trace_reader_offset(const roll_trace_reader_t *reader);
+void roll_trace_reader_destroy(roll_trace_reader_t **reader);
+
+#endif
