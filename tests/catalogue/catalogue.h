@@ -1,0 +1,61 @@
+/*
+ * catalogue.h: the fault catalogue: one small program per verdict, and its healthy twin.
+ *
+ * A program is a function of (rank, size, sick): with sick it commits exactly one mistake, without it the same calls are right.
+ * All programs live in one executable and in one table, together with the verdict that the sick one must provoke, so that the runner
+ * knows nothing of its own. They use NCCL and the CUDA runtime only: the same sources run on real NCCL.
+ */
+#ifndef ROLL_TESTS_CATALOGUE_H
+#define ROLL_TESTS_CATALOGUE_H
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define CAT_ELEMENTS 4096u
+
+struct cat {
+    int rank, size;
+    bool sick;      /* this program makes its mistake */
+    bool culprit;   /* sick, and this is the rank that makes it: the last one */
+    int prev, next; /* neighbours in the ring of ranks */
+    ncclComm_t world;
+    cudaStream_t stream;
+    cudaStream_t other; /* a second, independent stream */
+    float *send, *recv; /* CAT_ELEMENTS * size elements each */
+};
+
+struct cat_program {
+    const char *name;
+    void (*run)(struct cat *c);
+    const char *code;     /* the verdict that the sick program must provoke */
+    const char *code_two; /* the same at two ranks, where no majority exists; NULL = as `code` */
+    const char *certainty;
+    const char *culprits; /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!' */
+    int min_ranks;
+    bool no_world; /* the program makes its own communicator */
+};
+
+/* Ends the program with a message when a call fails: a broken test must not look like a hang. */
+void cat_nccl(ncclResult_t result, const char *what);
+void cat_cuda(cudaError_t error, const char *what);
+#define NCCL(call) cat_nccl((call), #call)
+#define CUDA(call) cat_cuda((call), #call)
+
+/* Waits for the program's stream: where a training loop meets the hang. */
+void cat_sync(struct cat *c);
+/* One all-reduce of `count` floats on the world: the ordinary traffic between which mistakes are made. */
+void cat_step(struct cat *c, size_t count);
+/* Joins a communicator of all ranks, found by `name` in the rendezvous directory. */
+ncclComm_t cat_join(struct cat *c, const char *name);
+
+/* The programs, by family; each table ends with a NULL name. */
+extern const struct cat_program cat_sequence[];
+extern const struct cat_program cat_alignment[];
+extern const struct cat_program cat_p2p[];
+extern const struct cat_program cat_order[];
+extern const struct cat_program cat_process[];
+extern const struct cat_program cat_healthy[]; /* correct programs that look odd: must raise nothing, sick or not */
+
+#endif
