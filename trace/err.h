@@ -16,4 +16,7 @@ enum roll_err {
 /* The text of an error code; "unknown error" for a code that is not in the table. Any thread; static storage. */
 const char *roll_strerror(int err);
 
+/* The code for an errno value: ENOSPC is SPACE, EACCES is DENIED, ...; IO for all that have no better name. Pure. */
+int roll_err_from_errno(int number);
+
 #endif

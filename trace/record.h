@@ -35,7 +35,7 @@ enum roll_record_flag {
 #define ROLL_STEP_NONE UINT32_MAX
 
 struct roll_record {
-    uint64_t seal;       /*  0: (ticket + 1) << 8 | state; 0 while the slot is being written */
+    uint64_t seal;       /*  0: (ticket + 1) << 8 | state; state EMPTY while being written; 0 = never written */
     uint64_t enter_ns;   /*  8: CLOCK_MONOTONIC of the rank's host when the call was entered */
     uint64_t count;      /* 16: elements, as passed by the caller (per NCCL's definition for that call) */
     uint32_t seq;        /* 24: collectives: number on the communicator, from 0, counting non-zero counts only;

@@ -128,7 +128,9 @@ struct roll_ring {
 /*
  * Makes and maps the ring file `path` (mode 0600, fully allocated, written under a temporary name and renamed, so that
  * a reader never sees half a header). Borrows all arguments; fills ring. Not on any hot path; no malloc.
- * Errors: SPACE, DENIED, IO, ARG, LIMIT (RLIMIT_FSIZE). One thread per ring.
+ * path NULL: an anonymous ring, private to the process. A killed maker may leave `path`.tmp.PID.N behind.
+ * Errors: SPACE, DENIED, NOTFOUND (no such directory), IO, ARG, LIMIT (RLIMIT_FSIZE, RLIMIT_AS, descriptors).
+ * One thread per ring.
  */
 int roll_ring_create(const char *path, const struct roll_ring_params *params, struct roll_ring *ring);
 
@@ -142,6 +144,9 @@ int roll_ring_open(const char *path, bool writable, struct roll_ring *ring);
 /* Checks `bytes` bytes that should be a ring file (a mapping or a copy); pure. Errors as roll_ring_open. */
 int roll_ring_check(const void *data, size_t bytes);
 
+/* Checks a header alone, as it travels in a RING frame: all but the presence of the rest of the file. Pure. */
+int roll_ring_check_header(const void *data, size_t bytes);
+
 /* Makes a read-only struct roll_ring over a checked copy in memory (borrowed; not unmapped by close). */
 int roll_ring_view(const void *data, size_t bytes, struct roll_ring *ring);
 
@@ -153,6 +158,9 @@ void roll_ring_close(struct roll_ring *ring);
  * *next becomes the ticket to ask for next time; *lost is increased by the records that were overwritten before they
  * were read. Stops early at a slot that is still being written (unless a whole lap behind it was written: then it
  * counts as lost). Returns the number copied. Wait-free; one reader; safe beside writers.
+ *
+ * A writer that was killed or is held up inside a slot stops the reader there: n is 0 and *next < head. How long to wait is
+ * the caller's choice; to go past it, count one loss and ask again from *next + 1 (at once when the process is dead).
  */
 size_t roll_ring_read(const struct roll_ring *ring, uint64_t from, struct roll_record *out, size_t max, uint64_t *next,
                       uint64_t *lost);

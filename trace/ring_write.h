@@ -1,8 +1,8 @@
 /*
  * ring_write.h: the writer's half of the ring, inline: this is what a call costs in the rank.
  *
- * reserve (fetch-add), clear the slot's seal, fill with plain stores, publish with one release store; on return, rewrite
- * the seal. The clear-then-fill order lets a reader that copies a slot check the seal before and after the copy
+ * reserve (fetch-add), mark the slot as being written, fill with plain stores, publish with one release store; on return,
+ * rewrite the seal. The mark-then-fill order lets a reader that copies a slot check the seal before and after the copy
  * (a seqlock on one word). No locks, no system calls, no allocation.
  */
 #ifndef ROLL_TRACE_RING_WRITE_H
@@ -10,13 +10,25 @@
 
 #include "trace/ring.h"
 
-/* Reserves a slot and marks it as being written. Returns the slot; *ticket is its number. Any thread. */
+/*
+ * Reserves a slot and marks it as being written. Returns the slot; *ticket is its number. Any thread.
+ *
+ * A writer that was held up for a whole lap may still be filling this slot, or may find that a later one has it: then the
+ * record goes to a scratch slot that nobody reads, and the reader counts its ticket as lost, as it does any other that it
+ * does not find. Taking the slot nevertheless would mix two records under one good seal.
+ */
 static inline struct roll_record *roll_ring_reserve(struct roll_ring *ring, uint64_t *ticket)
 {
+    static __thread struct roll_record scratch __attribute__((tls_model("initial-exec")));
     uint64_t t = atomic_fetch_add_explicit(&ring->header->head, 1, memory_order_relaxed);
     struct roll_record *rec = &ring->records[t & ring->mask];
-    __atomic_store_n(&rec->seal, 0, __ATOMIC_RELAXED);
-    /* Pairs with the reader's acquire fence before it re-reads the seal: no payload byte may be seen before the 0. */
+    uint64_t old = __atomic_load_n(&rec->seal, __ATOMIC_RELAXED);
+    uint64_t mark = roll_seal(t, ROLL_STATE_EMPTY);
+    if (__builtin_expect(old != 0 && ((old & 0xff) == ROLL_STATE_EMPTY || old >= mark), 0)) {
+        rec = &scratch;
+    }
+    __atomic_store_n(&rec->seal, mark, __ATOMIC_RELAXED);
+    /* Pairs with the reader's acquire fence before it re-reads the seal: no payload byte may be seen before the mark. */
     atomic_thread_fence(memory_order_release);
     *ticket = t;
     return rec;

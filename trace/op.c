@@ -1,0 +1,88 @@
+/*
+ * op.c: labels and classes of operations, datatypes, reductions and phases, as tables over the wire numbers.
+ *
+ * Tables indexed by number, not switches: the engine asks for the class of every record.
+ */
+#include "trace/op.h"
+
+#include <string.h>
+
+struct op_row {
+    const char *label;
+    enum roll_op_class class;
+};
+
+static const struct op_row op_rows[ROLL_OP_LIMIT] = {
+#define ROLL_OP_ROW(name, id, label, class) [id] = {label, ROLL_CLASS_##class},
+#include "trace/op.def"
+#undef ROLL_OP_ROW
+};
+
+struct dtype_row {
+    const char *label;
+    size_t bytes;
+};
+
+static const struct dtype_row dtype_rows[ROLL_DTYPE_LIMIT] = {
+    [ROLL_DTYPE_INT8] = {"int8", 1},
+    [ROLL_DTYPE_UINT8] = {"uint8", 1},
+    [ROLL_DTYPE_INT32] = {"int32", 4},
+    [ROLL_DTYPE_UINT32] = {"uint32", 4},
+    [ROLL_DTYPE_INT64] = {"int64", 8},
+    [ROLL_DTYPE_UINT64] = {"uint64", 8},
+    [ROLL_DTYPE_FLOAT16] = {"float16", 2},
+    [ROLL_DTYPE_FLOAT32] = {"float32", 4},
+    [ROLL_DTYPE_FLOAT64] = {"float64", 8},
+    [ROLL_DTYPE_BFLOAT16] = {"bfloat16", 2},
+    [ROLL_DTYPE_FLOAT8E4M3] = {"float8e4m3", 1},
+    [ROLL_DTYPE_FLOAT8E5M2] = {"float8e5m2", 1},
+};
+
+static const char *const redop_labels[ROLL_RED_LIMIT] = {"sum", "prod", "max", "min", "avg", "premulsum"};
+static const char *const phase_labels[] = {"none", "forward", "backward", "recompute", "reduce", "optimizer"};
+
+const char *roll_op_name(unsigned op)
+{
+    return op < ROLL_OP_LIMIT && op_rows[op].label != NULL ? op_rows[op].label : "?";
+}
+
+enum roll_op_class roll_op_class(unsigned op)
+{
+    return op < ROLL_OP_LIMIT ? op_rows[op].class : ROLL_CLASS_NONE;
+}
+
+enum roll_op roll_op_by_name(const char *label)
+{
+    for (unsigned op = 1; op < ROLL_OP_LIMIT; op++) {
+        if (op_rows[op].label != NULL && strcmp(op_rows[op].label, label) == 0) {
+            return (enum roll_op)op;
+        }
+    }
+    return ROLL_OP_NONE;
+}
+
+const char *roll_dtype_name(unsigned dtype)
+{
+    if (dtype == ROLL_DTYPE_NONE) {
+        return "none";
+    }
+    return dtype < ROLL_DTYPE_LIMIT ? dtype_rows[dtype].label : "?";
+}
+
+size_t roll_dtype_bytes(unsigned dtype)
+{
+    return dtype < ROLL_DTYPE_LIMIT ? dtype_rows[dtype].bytes : 0;
+}
+
+const char *roll_redop_name(unsigned redop)
+{
+    if (redop == ROLL_RED_NONE) {
+        return "none";
+    }
+    return redop < ROLL_RED_LIMIT ? redop_labels[redop] : "?";
+}
+
+const char *roll_phase_name(unsigned phase)
+{
+    return phase < sizeof(phase_labels) / sizeof(phase_labels[0]) ? phase_labels[phase] : "?";
+}
