@@ -1,0 +1,63 @@
+/*
+ * metrics.h: the Prometheus endpoint of rollcalld: GET /metrics and GET /healthz.
+ *
+ * The daemon fills a plain snapshot when somebody scrapes; this part knows names, types and formats. Names: docs/METRICS.md.
+ */
+#ifndef ROLL_DAEMON_METRICS_H
+#define ROLL_DAEMON_METRICS_H
+
+#include "trace/frame.h"
+#include "trace/ring.h"
+#include "trace/verdict.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define ROLL_METRICS_VERDICTS 64 /* rows of verdict.def and room for more */
+
+/* What the daemon knows at this moment. All totals count from the start of the daemon. Zero-initialised is valid. */
+struct roll_metrics_snapshot {
+    struct {
+        enum roll_verdict_code code; /* NONE ends the list */
+        uint64_t count[4];           /* by enum roll_certainty */
+    } verdicts[ROLL_METRICS_VERDICTS];
+    uint64_t ranks[ROLL_PROC_DEAD + 1]; /* by enum roll_proc_state; [0] unused */
+    uint64_t calls;                     /* NCCL calls recorded */
+    uint64_t records;                   /* records received */
+    uint64_t lost[ROLL_LOSS_LIMIT];     /* by enum roll_loss */
+    uint64_t runs;                      /* runs watched now */
+    uint64_t agents;                    /* agents connected now */
+    uint64_t comms;                     /* communicators known now */
+    uint64_t incomplete;                /* operations that some but not all members have issued */
+    double oldest_pending_seconds;      /* age of the oldest of them; 0 = none */
+    uint64_t batches;                   /* frames of records received */
+    uint64_t bytes;                     /* bytes received from agents */
+    double engine_seconds;              /* time spent in the engine */
+    double start_time_seconds;          /* Unix time when the daemon started */
+};
+
+/* Adds `n` verdicts of a code and certainty to a snapshot. LIMIT when the list is full. Pure. */
+int roll_metrics_count_verdict(struct roll_metrics_snapshot *snapshot, enum roll_verdict_code code,
+                               enum roll_certainty certainty, uint64_t n);
+
+/* Fills a zeroed snapshot. Called on the HTTP thread, one call at a time: the owner locks what it reads. */
+typedef void roll_metrics_fill(void *arg, struct roll_metrics_snapshot *snapshot);
+
+typedef struct roll_metrics roll_metrics_t;
+
+/*
+ * Listens on `listen` ("127.0.0.1:9400", "[::1]:0", ":9400" or "9400" = loopback; port 0 = any) and serves from a
+ * thread of its own. Only loopback addresses are accepted: DENIED for others. Borrows listen; fill and arg must live
+ * until roll_metrics_destroy returns. 0, ARG, DENIED, BUSY (port in use), NOMEM, IO.
+ */
+int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, roll_metrics_t **out);
+/* Stops listening and waits for the thread. */
+void roll_metrics_destroy(roll_metrics_t **metrics);
+/* The port that it listens on. */
+unsigned roll_metrics_port(const roll_metrics_t *metrics);
+
+/* Writes the exposition to a stream: text format 0.0.4, or OpenMetrics 1.0. 0 or IO. */
+int roll_metrics_write(FILE *out, const struct roll_metrics_snapshot *snapshot, bool openmetrics);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * symbol.h: names for call sites: function, file and line from the addresses that a rank recorded.
+ *
+ * Works without the process: modules are found by path and accepted only with the build id that the rank noted, so a rebuilt program
+ * gives module and offset, never a wrong line. Nothing is fetched over a network. One thread per table.
+ */
+#ifndef ROLL_DAEMON_SYMBOL_H
+#define ROLL_DAEMON_SYMBOL_H
+
+#include "trace/def.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct roll_symbols roll_symbols_t;
+
+#define ROLL_SYMBOL_FRAMES 16 /* frames kept per call site, inlined ones included */
+
+/* One frame of a call site, innermost first. Strings are owned by the table and live as long as it does. */
+struct roll_symbol_frame {
+    const char *function; /* demangled; "" when unknown */
+    const char *file;     /* as in the debug information; "" when unknown */
+    unsigned line;        /* of the call; 0 when unknown */
+    const char *module;   /* path of the program or library; "" when unknown */
+    uint64_t offset;      /* address in the module's own numbering; the absolute address when the module is unknown */
+};
+
+/* NULL when out of memory. */
+roll_symbols_t *roll_symbols_new(void);
+void roll_symbols_destroy(roll_symbols_t **symbols);
+
+/* Takes note of a definition (borrowed) of the ring with this epoch; only MODULE and CALLSITE matter. 0 or NOMEM. */
+int roll_symbols_define(roll_symbols_t *symbols, uint64_t stream, const struct roll_def *def);
+
+/*
+ * The frames of call site `id` of a ring, innermost first, frames inside rollcall's own preload library left out.
+ * Symbolised on first use (a few ms per module), then remembered. Returns the number of frames written, at most max;
+ * 0 for an unknown call site or when out of memory.
+ */
+int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t stream, uint32_t id, struct roll_symbol_frame *out,
+                          size_t max);
+
+#endif
