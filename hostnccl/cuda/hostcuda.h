@@ -1,0 +1,237 @@
+/*
+ * hostcuda: the part of the CUDA runtime that NCCL programs use, on host memory. This header is what its own files share;
+ * programs see the vendor's <cuda_runtime.h>, or ours of the same ABI in hostnccl/include.
+ *
+ * Vocabulary. A *stream* is a queue of *operations* that one worker thread runs in order. A *mark* is a point in one or
+ * more streams that is reached at some time: events, synchronisation and waits between streams are all marks. Workers only
+ * ever sleep on condition variables and futexes.
+ *
+ * Locks, in the order in which they may be nested: device.order, stream.lock. The registry of handles and the table of
+ * allocations have a lock each, inside which nothing else is locked.
+ */
+#ifndef HOSTNCCL_CUDA_HOSTCUDA_H
+#define HOSTNCCL_CUDA_HOSTCUDA_H
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HOSTCUDA_EXPORT __attribute__((visibility("default")))
+
+enum {
+    HOSTCUDA_DEVICES_DEFAULT = 8,
+    HOSTCUDA_DEVICES_MAX = 64,
+    HOSTCUDA_PRIORITY_LEAST = 0,
+    HOSTCUDA_PRIORITY_GREATEST = -5,
+    HOSTCUDA_PITCH_ALIGN = 512,
+    HOSTCUDA_MALLOC_ALIGN = 256,
+};
+
+struct hostcuda_stream;
+
+/* ---- runtime.c: start, fork, the calling thread ---- */
+
+struct hostcuda_device {
+    int physical;                    /* number before CUDA_VISIBLE_DEVICES */
+    size_t total_bytes;              /* limit of allocations */
+    _Atomic size_t used_bytes;       /* allocated by this process */
+    pthread_mutex_t order;           /* guards streams, legacy, and the order of enqueues to blocking streams */
+    struct hostcuda_stream *streams; /* every stream of the device that is not drained and destroyed */
+    struct hostcuda_stream *legacy;  /* the default stream; NULL until used */
+    atomic_bool peers[HOSTCUDA_DEVICES_MAX];
+};
+
+struct hostcuda_thread {
+    int device;
+    cudaError_t last_error;
+    enum cudaStreamCaptureMode capture_mode;
+    bool is_worker;                                           /* runs host functions: most calls are not permitted */
+    struct hostcuda_stream *per_thread[HOSTCUDA_DEVICES_MAX]; /* the thread's default streams, owned */
+};
+
+/* The calling thread's state; never NULL. Any thread. */
+struct hostcuda_thread *hostcuda_self(void);
+
+/* Starts the runtime once. cudaErrorInitializationError in a child forked after the start, cudaErrorNoDevice without devices. */
+cudaError_t hostcuda_enter(void);
+
+/* hostcuda_enter for calls that enqueue, wait or allocate: cudaErrorNotPermitted inside a host function. */
+cudaError_t hostcuda_enter_work(void);
+
+/* Keeps an error as the thread's last error; returns it. Every public call ends with it. */
+cudaError_t hostcuda_leave(cudaError_t error);
+
+/* Has the calling thread's default streams closed when it ends. */
+void hostcuda_thread_ends_with_streams(void);
+
+/* Number of visible devices; 0 before hostcuda_enter. */
+int hostcuda_device_count(void);
+
+/* The device with that number; NULL out of range. Borrowed. */
+struct hostcuda_device *hostcuda_device(int number);
+
+/* A number from the environment within [low, high]; prints one line and returns fallback when it is not one. */
+unsigned long long hostcuda_env(const char *name, unsigned long long low, unsigned long long high,
+                                unsigned long long fallback);
+
+/* The byte that fresh memory is filled with, HOSTCUDA_FILL; negative for none. */
+int hostcuda_fill_byte(void);
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+uint64_t hostcuda_now_ns(void);
+
+/* ---- registry.c: which handles live ---- */
+
+enum hostcuda_handle_kind { HOSTCUDA_STREAM, HOSTCUDA_EVENT, HOSTCUDA_HANDLE_KINDS };
+
+/* The first member of whatever has a handle. */
+struct hostcuda_handle {
+    atomic_int refs;
+    void (*release)(struct hostcuda_handle *); /* frees the object; called when refs reaches 0 */
+};
+
+/* Makes a handle known, which keeps one reference; cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_handle_add(enum hostcuda_handle_kind kind, struct hostcuda_handle *handle);
+
+/* One more reference if the handle is alive, else NULL: any value may be asked for. */
+struct hostcuda_handle *hostcuda_handle_get(enum hostcuda_handle_kind kind, const void *value);
+
+/* Forgets a handle and hands its registry reference to the caller; NULL when it is not alive. */
+struct hostcuda_handle *hostcuda_handle_remove(enum hostcuda_handle_kind kind, const void *value);
+
+/* Gives a reference back. NULL is allowed. */
+void hostcuda_handle_put(struct hostcuda_handle *handle);
+
+/* ---- mark.c: points in time of streams ---- */
+
+/* Reached when `open` is 0. Starts with open = 1, which its maker closes or hands to a stream. */
+struct hostcuda_mark {
+    _Atomic uint32_t open; /* futex word */
+    atomic_int refs;
+    _Atomic uint64_t time_ns; /* when it was reached; read it only after that */
+};
+
+/* A new mark with one reference and open = 1, or NULL without memory. Returns owned. */
+struct hostcuda_mark *hostcuda_mark_new(void);
+struct hostcuda_mark *hostcuda_mark_ref(struct hostcuda_mark *mark);
+void hostcuda_mark_put(struct hostcuda_mark *mark); /* NULL is allowed */
+
+/* One more place that has to be passed before the mark is reached. */
+void hostcuda_mark_open(struct hostcuda_mark *mark);
+
+/* One place was passed; the last one stamps the time and wakes. */
+void hostcuda_mark_close(struct hostcuda_mark *mark);
+bool hostcuda_mark_reached(const struct hostcuda_mark *mark);
+void hostcuda_mark_wait(struct hostcuda_mark *mark); /* sleeps until reached */
+
+/* ---- stream.c: queues and workers ---- */
+
+struct hostcuda_op {
+    struct hostcuda_op *next;
+    void (*run)(struct hostcuda_op *op); /* on the worker; releases what the arguments own, not the operation itself */
+    union {
+        struct hostcuda_mark *mark; /* owned */
+        struct {
+            cudaHostFn_t fn;
+            void *data;
+        } host;
+        struct {
+            cudaStreamCallback_t fn;
+            void *data;
+            cudaStream_t stream; /* as the caller named it */
+        } callback;
+        struct {
+            void *dst;
+            const void *src;
+            size_t dst_pitch, src_pitch, width, height; /* bytes, rows */
+            void *staged;                               /* owned copy of the source, or NULL */
+        } copy;
+        struct {
+            void *dst;
+            int value;
+            size_t pitch, width, height;
+        } fill;
+        void *memory; /* to be freed */
+    } arg;
+};
+
+struct hostcuda_stream {
+    struct hostcuda_handle handle;
+    int device;
+    unsigned int flags;
+    int priority;
+    unsigned long long id;
+    struct hostcuda_stream *next; /* on the device; guarded by device.order */
+
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    struct hostcuda_op *head, **tail; /* guarded by lock, as all below down to the empty line */
+    uint64_t pushed, done;            /* operations */
+    bool has_worker, closing;
+
+    /* Implicit order with the legacy stream, guarded by device.order. Numbers count submitted operations. */
+    uint64_t submitted;
+    uint64_t legacy_seen;    /* of the legacy stream, that this one is ordered behind */
+    uint64_t seen_by_legacy; /* of this one, that the legacy stream is ordered behind */
+};
+
+/* A new stream on a device; the device's list keeps it until it is drained. Returns owned (one reference), NULL without memory. */
+struct hostcuda_stream *hostcuda_stream_new(int device, unsigned int flags, int priority);
+
+/* Takes the owner's reference: what is queued still runs, then the stream goes. Returns at once. */
+void hostcuda_stream_close(struct hostcuda_stream **stream);
+
+/* Gives a reference back. */
+void hostcuda_stream_put(struct hostcuda_stream *stream);
+
+/* Appends an operation behind all it must follow. Takes op on success; on failure the caller keeps it. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcuda_op *op);
+
+/* Closes one place of the mark when everything enqueued so far has run; at once when there is nothing. Takes that place on
+ * success; keeps a reference while pending. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_stream_record(struct hostcuda_stream *stream, struct hostcuda_mark *mark);
+
+/* Lets the stream wait for a mark, without waiting itself. Borrows the mark. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_stream_follow(struct hostcuda_stream *stream, struct hostcuda_mark *mark);
+
+/* Sleeps until everything enqueued before the call has run. */
+cudaError_t hostcuda_stream_synchronize(struct hostcuda_stream *stream);
+
+/* Whether nothing is queued or running, implicit predecessors included. */
+bool hostcuda_stream_is_idle(struct hostcuda_stream *stream);
+
+/* Whether something is queued or running on the stream itself. */
+bool hostcuda_stream_is_busy(struct hostcuda_stream *stream);
+
+/* Sleeps until every stream of the device has run what was enqueued before the call. */
+cudaError_t hostcuda_device_drain(int device);
+
+/* ---- handle.c: which stream a handle means ---- */
+
+/* The stream that a handle means for the calling thread, with a reference of its own to put back. cudaErrorInvalidResourceHandle. */
+cudaError_t hostcuda_stream_get(cudaStream_t handle, struct hostcuda_stream **stream);
+
+/* Closes every stream that a program made on the device and, unless work is still running, frees its memory. Never waits. */
+void hostcuda_device_reset(int device);
+
+/* ---- memory.c: who owns which address ---- */
+
+/* One allocation or registration. */
+struct hostcuda_range {
+    uintptr_t start, end; /* [start, end); the whole key of the table */
+    enum cudaMemoryType type;
+    int device;
+    unsigned int flags;
+    bool is_registered; /* the program's own memory: not freed */
+};
+
+/* Copies the range that holds all of [address, address + bytes); false when none does. Any thread. */
+bool hostcuda_range_find(const void *address, size_t bytes, struct hostcuda_range *range);
+
+/* Frees everything that belongs to a device; for cudaDeviceReset. */
+void hostcuda_memory_reset(int device);
+
+#endif

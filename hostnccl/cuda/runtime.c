@@ -1,0 +1,191 @@
+/*
+ * The runtime as a whole: it starts with the first call that needs it, knows its devices from the environment, refuses to
+ * work in a forked child, and keeps what belongs to a thread (current device, last error).
+ *
+ * Nothing here is ever torn down: workers are detached and the state they use is static, so a process may exit with work
+ * pending, in whatever order its destructors run. A destructor that joins the workers was rejected: it would hang at exit
+ * exactly in the jobs that this library exists to reproduce.
+ */
+#include "hostnccl/cuda/hostcuda.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static pthread_once_t start_once = PTHREAD_ONCE_INIT;
+static atomic_bool is_started;
+static atomic_bool is_forked;
+static int device_count;
+static int fill_byte;
+static struct hostcuda_device devices[HOSTCUDA_DEVICES_MAX];
+static pthread_key_t thread_key; /* only for its destructor */
+static _Thread_local struct hostcuda_thread self = {.capture_mode = cudaStreamCaptureModeGlobal};
+
+unsigned long long hostcuda_env(const char *name, unsigned long long low, unsigned long long high,
+                                unsigned long long fallback)
+{
+    const char *text = getenv(name);
+    if (!text || !*text) {
+        return fallback;
+    }
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 0);
+    if (errno || *end || end == text || *text == '-' || value < low || value > high) {
+        fprintf(stderr, "hostcuda: %s=%s is not a number from %llu to %llu; using %llu\n", name, text, low, high,
+                fallback);
+        return fallback;
+    }
+    return value;
+}
+
+/* Fills visible[] from CUDA_VISIBLE_DEVICES; as the vendor's, the list ends at the first entry that is no device. */
+static int visible_devices(int physical, int *visible)
+{
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    int count = 0;
+    if (!text) {
+        for (; count < physical; count++) {
+            visible[count] = count;
+        }
+        return count;
+    }
+    while (*text && count < HOSTCUDA_DEVICES_MAX) {
+        char *end = NULL;
+        long number = strtol(text, &end, 10);
+        if (end == text || number < 0 || number >= physical) {
+            break;
+        }
+        visible[count++] = (int)number;
+        if (*end != ',') {
+            break;
+        }
+        text = end + 1;
+    }
+    return count;
+}
+
+static size_t physical_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : (size_t)1 << 32;
+}
+
+static void forget_in_child(void)
+{
+    if (atomic_load(&is_started)) {
+        atomic_store(&is_forked, true);
+    }
+}
+
+static void thread_end(void *value)
+{
+    struct hostcuda_thread *thread = value;
+    for (int d = 0; d < HOSTCUDA_DEVICES_MAX; d++) {
+        if (thread->per_thread[d] && !atomic_load(&is_forked)) {
+            hostcuda_stream_close(&thread->per_thread[d]);
+        }
+    }
+}
+
+static void start(void)
+{
+    int visible[HOSTCUDA_DEVICES_MAX];
+    int physical = (int)hostcuda_env("HOSTCUDA_DEVICES", 0, HOSTCUDA_DEVICES_MAX, HOSTCUDA_DEVICES_DEFAULT);
+    size_t bytes = (size_t)hostcuda_env("HOSTCUDA_MEMORY_BYTES", 1, SIZE_MAX, physical_memory());
+    int count = visible_devices(physical, visible);
+    fill_byte = getenv("HOSTCUDA_FILL") ? (int)hostcuda_env("HOSTCUDA_FILL", 0, 255, 255) : -1;
+
+    for (int d = 0; d < count; d++) {
+        devices[d].physical = visible[d];
+        devices[d].total_bytes = bytes;
+        pthread_mutex_init(&devices[d].order, NULL);
+    }
+    pthread_key_create(&thread_key, thread_end);
+    pthread_atfork(NULL, NULL, forget_in_child);
+    device_count = count;
+    atomic_store(&is_started, true);
+}
+
+struct hostcuda_thread *hostcuda_self(void)
+{
+    return &self;
+}
+
+cudaError_t hostcuda_enter(void)
+{
+    if (atomic_load_explicit(&is_forked, memory_order_relaxed)) {
+        return cudaErrorInitializationError;
+    }
+    pthread_once(&start_once, start);
+    return device_count ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t hostcuda_enter_work(void)
+{
+    return self.is_worker ? cudaErrorNotPermitted : hostcuda_enter();
+}
+
+cudaError_t hostcuda_leave(cudaError_t error)
+{
+    if (error != cudaSuccess) {
+        self.last_error = error;
+    }
+    return error;
+}
+
+void hostcuda_thread_ends_with_streams(void)
+{
+    pthread_setspecific(thread_key, &self);
+}
+
+int hostcuda_device_count(void)
+{
+    return device_count;
+}
+
+struct hostcuda_device *hostcuda_device(int number)
+{
+    return number >= 0 && number < device_count ? &devices[number] : NULL;
+}
+
+int hostcuda_fill_byte(void)
+{
+    return fill_byte;
+}
+
+uint64_t hostcuda_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = self.last_error;
+    self.last_error = cudaSuccess;
+    return error;
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaPeekAtLastError(void)
+{
+    return self.last_error;
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    if (!version) {
+        return hostcuda_leave(cudaErrorInvalidValue);
+    }
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaDriverGetVersion(int *version)
+{
+    return cudaRuntimeGetVersion(version);
+}
