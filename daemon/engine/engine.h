@@ -12,6 +12,7 @@
 
 #include "trace/def.h"
 #include "trace/frame.h"
+#include "trace/op.h"
 #include "trace/rankset.h"
 #include "trace/record.h"
 #include "trace/remedy.h"

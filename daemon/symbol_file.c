@@ -1,0 +1,246 @@
+/*
+ * symbol_file.c: reads one program or library with libdwfl: inlined functions and lines from DWARF, else the ELF symbol, else
+ * module and offset.
+ *
+ * Debug information is looked for in the file and, by build id, below /usr/lib/debug. libdwfl's standard search was
+ * rejected: it may ask a debuginfod server, and a verdict must not wait for a network. A file whose build id is not the one
+ * that the rank noted is not used at all: a wrong line is worse than none.
+ */
+#include "daemon/symbol_file.h"
+
+#include <dlfcn.h>
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+#include <elfutils/libdwfl.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct roll_symbol_file {
+    char *path;
+    uint8_t build_id[20];
+    size_t build_id_bytes;
+    bool opened;
+    Dwfl *dwfl;
+    Dwfl_Module *module; /* NULL when the file cannot be used */
+    GElf_Addr bias;      /* address in dwfl = address in the file + bias */
+    char **name;         /* demangled names, owned */
+    size_t names;
+};
+
+static int find_no_elf(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, char **file, Elf **elf)
+{
+    (void)module, (void)user, (void)name, (void)base, (void)file, (void)elf;
+    return -1;
+}
+
+static int find_local_debuginfo(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, const char *file,
+                                const char *link, GElf_Word crc, char **out)
+{
+    return dwfl_build_id_find_debuginfo(module, user, name, base, file, link, crc, out);
+}
+
+static const Dwfl_Callbacks callbacks = {
+    .find_elf = find_no_elf,
+    .find_debuginfo = find_local_debuginfo,
+    .section_address = dwfl_offline_section_address,
+};
+
+struct roll_symbol_file *roll_symbol_file_new(const char *path, size_t path_bytes, const uint8_t *build_id,
+                                              size_t build_id_bytes)
+{
+    struct roll_symbol_file *file = calloc(1, sizeof(*file));
+    if (file == NULL) {
+        return NULL;
+    }
+    file->path = strndup(path, path_bytes);
+    if (file->path == NULL) {
+        free(file);
+        return NULL;
+    }
+    file->build_id_bytes = build_id_bytes < sizeof(file->build_id) ? build_id_bytes : sizeof(file->build_id);
+    memcpy(file->build_id, build_id, file->build_id_bytes);
+    return file;
+}
+
+void roll_symbol_file_destroy(struct roll_symbol_file **self)
+{
+    struct roll_symbol_file *file = *self;
+    if (file == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < file->names; i++) {
+        free(file->name[i]);
+    }
+    free(file->name);
+    if (file->dwfl != NULL) {
+        dwfl_end(file->dwfl);
+    }
+    free(file->path);
+    free(file);
+    *self = NULL;
+}
+
+bool roll_symbol_file_is(const struct roll_symbol_file *file, const char *path, size_t path_bytes,
+                         const uint8_t *build_id, size_t build_id_bytes)
+{
+    return file->build_id_bytes == build_id_bytes && memcmp(file->build_id, build_id, build_id_bytes) == 0 &&
+           strlen(file->path) == path_bytes && memcmp(file->path, path, path_bytes) == 0;
+}
+
+const char *roll_symbol_file_path(const struct roll_symbol_file *file)
+{
+    return file->path;
+}
+
+static bool same_build(const struct roll_symbol_file *file, Dwfl_Module *module)
+{
+    const unsigned char *bits;
+    GElf_Addr where;
+    int bytes = dwfl_module_build_id(module, &bits, &where);
+    if (file->build_id_bytes == 0) {
+        return true;
+    }
+    return bytes > 0 && (size_t)bytes >= file->build_id_bytes &&
+           memcmp(bits, file->build_id, file->build_id_bytes) == 0;
+}
+
+static void open_file(struct roll_symbol_file *file)
+{
+    file->opened = true;
+    if (file->path[0] != '/') {
+        return; /* "[vdso]", or relative to a directory that we do not know */
+    }
+    file->dwfl = dwfl_begin(&callbacks);
+    if (file->dwfl == NULL) {
+        return;
+    }
+    dwfl_report_begin(file->dwfl);
+    Dwfl_Module *module = dwfl_report_offline(file->dwfl, file->path, file->path, -1);
+    dwfl_report_end(file->dwfl, NULL, NULL);
+    GElf_Addr bias;
+    if (module != NULL && same_build(file, module) && dwfl_module_getelf(module, &bias) != NULL) {
+        file->module = module;
+        file->bias = bias;
+    }
+}
+
+typedef char *demangler(const char *mangled, char *buffer, size_t *bytes, int *status);
+
+/* C++ names become readable where the process has the C++ runtime anyway (libzmq brings it); else they stay as they are. */
+static const char *demangle(struct roll_symbol_file *file, const char *name)
+{
+    static demangler *function;
+    static bool looked;
+    if (name == NULL) {
+        return "";
+    }
+    if (strncmp(name, "_Z", 2) != 0) {
+        return name;
+    }
+    if (!looked) {
+        *(void **)&function = dlsym(RTLD_DEFAULT, "__cxa_demangle");
+        looked = true;
+    }
+    int status = -1;
+    char *text = function != NULL ? function(name, NULL, NULL, &status) : NULL;
+    char **grown = text != NULL ? realloc(file->name, (file->names + 1) * sizeof(*grown)) : NULL;
+    if (grown == NULL) {
+        free(text);
+        return name;
+    }
+    file->name = grown;
+    file->name[file->names++] = text;
+    return text;
+}
+
+static const char *die_name(struct roll_symbol_file *file, Dwarf_Die *die)
+{
+    Dwarf_Attribute attribute;
+    const char *linkage = dwarf_formstring(dwarf_attr_integrate(die, DW_AT_linkage_name, &attribute));
+    return demangle(file, linkage != NULL ? linkage : dwarf_diename(die));
+}
+
+/* Where an inlined function was called from, as its entry in the debug information says. */
+static void call_place(Dwarf_Die *cu, Dwarf_Die *inlined, const char **path, unsigned *line)
+{
+    Dwarf_Attribute attribute;
+    Dwarf_Word number = 0;
+    *path = "";
+    *line = 0;
+    if (dwarf_formudata(dwarf_attr(inlined, DW_AT_call_line, &attribute), &number) == 0) {
+        *line = (unsigned)number;
+    }
+    Dwarf_Files *files;
+    size_t count;
+    if (dwarf_formudata(dwarf_attr(inlined, DW_AT_call_file, &attribute), &number) == 0 &&
+        dwarf_getsrcfiles(cu, &files, &count) == 0) {
+        const char *name = dwarf_filesrc(files, (size_t)number, NULL, NULL);
+        *path = name != NULL ? name : "";
+    }
+}
+
+/* Functions around the address from the debug information, innermost first; 0 when there are none. */
+static size_t dwarf_frames(struct roll_symbol_file *file, GElf_Addr address, const struct roll_symbol_frame *base,
+                           struct roll_symbol_frame *out, size_t max)
+{
+    Dwarf_Addr bias;
+    Dwarf_Die *cu = dwfl_module_addrdie(file->module, address, &bias);
+    Dwarf_Die *scope = NULL;
+    int scopes = cu != NULL ? dwarf_getscopes(cu, address - bias, &scope) : 0;
+    if (scopes <= 0) {
+        return 0;
+    }
+    /* The first answer leaves the physical nesting at an inlined function's own declaration; asking again for the innermost
+     * scope gives the nesting as the code lies. */
+    Dwarf_Die innermost = scope[0];
+    free(scope);
+    scope = NULL;
+    scopes = dwarf_getscopes_die(&innermost, &scope);
+    struct roll_symbol_frame frame = *base;
+    size_t n = 0;
+    for (int i = 0; i < scopes && n < max; i++) {
+        int tag = dwarf_tag(&scope[i]);
+        if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_subprogram) {
+            continue;
+        }
+        frame.function = die_name(file, &scope[i]);
+        out[n++] = frame;
+        if (tag == DW_TAG_subprogram) {
+            break;
+        }
+        call_place(cu, &scope[i], &frame.file, &frame.line);
+    }
+    free(scope);
+    return n;
+}
+
+size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
+                               size_t max)
+{
+    if (max == 0) {
+        return 0;
+    }
+    if (!file->opened) {
+        open_file(file);
+    }
+    struct roll_symbol_frame base = {.function = "", .file = "", .module = file->path, .offset = address};
+    if (file->module == NULL) {
+        out[0] = base;
+        return 1;
+    }
+    GElf_Addr there = address + file->bias;
+    Dwfl_Line *line = dwfl_module_getsrc(file->module, there);
+    int number = 0;
+    const char *source = line != NULL ? dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+    base.file = source != NULL ? source : "";
+    base.line = source != NULL && number > 0 ? (unsigned)number : 0;
+    size_t n = dwarf_frames(file, there, &base, out, max);
+    if (n == 0) {
+        GElf_Off offset;
+        GElf_Sym symbol;
+        base.function = demangle(file, dwfl_module_addrinfo(file->module, there, &offset, &symbol, NULL, NULL, NULL));
+        out[0] = base;
+        n = 1;
+    }
+    return n;
+}

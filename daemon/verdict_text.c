@@ -1,0 +1,434 @@
+/*
+ * verdict_text.c: a verdict for people.
+ *
+ *   PROVEN    count-mismatch  rank 3
+ *             different element counts in one collective
+ *   where     AllReduce #17 on communicator "dp" (8 ranks), step 12, layer 1, backward
+ *   rank 3    AllReduce  512 x float32  sum    reduce_gradients  train.c:88
+ *                                              from main         train.c:140
+ *   0-2,4-7   AllReduce  1024 x float32  sum   reduce_gradients  train.c:88
+ *   waiting   0-2,4-7 (7 ranks)
+ *   why       Rank 3 ...
+ *   remedy    fill: ...
+ *             $ rollcall remedy on fill
+ *
+ * One gutter, then content: the eye finds who, what and what to do without reading. Works from JSON alone, so that a stored
+ * verdict prints as a live one. Text from other processes is stripped of control characters: it must not steer a terminal.
+ */
+#include "daemon/verdict_text.h"
+#include "trace/err.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define GUTTER    10
+#define COLUMNS   100
+#define CALLERS   2 /* frames shown above the innermost one */
+#define CALL_MOST 48
+
+#define BOLD   "\033[1m"
+#define DIM    "\033[2m"
+#define RED    "\033[31m"
+#define YELLOW "\033[33m"
+#define GREEN  "\033[32m"
+#define CYAN   "\033[36m"
+#define PLAIN  "\033[0m"
+
+struct printer {
+    FILE *out;
+    bool color;
+};
+
+static void paint(const struct printer *p, const char *style)
+{
+    if (p->color) {
+        fputs(style, p->out);
+    }
+}
+
+/* ---- text ---- */
+
+/* Characters, not bytes, of a UTF-8 text. */
+static size_t width_of(const char *text)
+{
+    size_t n = 0;
+    for (; *text != '\0'; text++) {
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    }
+    return n;
+}
+
+static void put_clean(const struct printer *p, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        /* C1 controls are c2 80 to c2 9f in UTF-8. */
+        bool c1 = c == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
+        if (c1) {
+            i++;
+        }
+        fputc(c < 0x20 || c == 0x7f || c1 ? ' ' : c, p->out);
+    }
+}
+
+static void put(const struct printer *p, const char *text)
+{
+    put_clean(p, text, strlen(text));
+}
+
+static void pad(const struct printer *p, size_t from, size_t to)
+{
+    for (; from < to; from++) {
+        fputc(' ', p->out);
+    }
+}
+
+/* Begins a line: the label in the gutter. A label that is too wide takes a line of its own. */
+static void gutter(const struct printer *p, const char *label, const char *style)
+{
+    paint(p, style);
+    put(p, label);
+    paint(p, PLAIN);
+    size_t width = width_of(label);
+    if (width + 1 > GUTTER) {
+        fputc('\n', p->out);
+        width = 0;
+    }
+    pad(p, width, GUTTER);
+}
+
+/* Words of a paragraph, wrapped between the gutter and the last column. */
+static void put_wrapped(const struct printer *p, const char *text)
+{
+    size_t column = GUTTER;
+    while (*text != '\0') {
+        size_t blanks = strspn(text, " \n\t");
+        text += blanks;
+        size_t bytes = strcspn(text, " \n\t");
+        if (bytes == 0) {
+            break;
+        }
+        char word[256];
+        size_t kept = bytes < sizeof(word) ? bytes : sizeof(word) - 1;
+        memcpy(word, text, kept);
+        word[kept] = '\0';
+        size_t width = width_of(word);
+        if (column > GUTTER && column + 1 + width > COLUMNS) {
+            fputc('\n', p->out);
+            pad(p, 0, GUTTER);
+            column = GUTTER;
+        } else if (column > GUTTER) {
+            fputc(' ', p->out);
+            column++;
+        }
+        put_clean(p, text, bytes);
+        column += width;
+        text += bytes;
+    }
+    fputc('\n', p->out);
+}
+
+/* ---- members ---- */
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text != NULL ? text : "";
+}
+
+static bool number_of(const json_t *object, const char *name, int64_t *out)
+{
+    const json_t *value = json_object_get(object, name);
+    *out = json_integer_value(value);
+    return json_is_integer(value);
+}
+
+/* "rank 3", "ranks 0-2,4", or "" for nobody. Long sets are cut; the waiting line below says how many. */
+static void ranks_label(char out[64], const char *text)
+{
+    bool several = strpbrk(text, "-,") != NULL;
+    int most = 40;
+    snprintf(out, 64, "%s%.*s%s",
+             *text == '\0' ? ""
+             : several     ? "ranks "
+                           : "rank ",
+             most, text, strlen(text) > (size_t)most ? "\u2026" : "");
+}
+
+/* ---- parts ---- */
+
+static const char *style_of(const char *certainty)
+{
+    static const struct {
+        const char *certainty, *style;
+    } styles[] = {{"proven", BOLD RED}, {"predicted", BOLD YELLOW}, {"suspected", BOLD CYAN}, {"note", BOLD GREEN}};
+    for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++) {
+        if (strcmp(styles[i].certainty, certainty) == 0) {
+            return styles[i].style;
+        }
+    }
+    return BOLD;
+}
+
+static void print_header(const struct printer *p, const json_t *verdict)
+{
+    char certainty[32];
+    snprintf(certainty, sizeof(certainty), "%s", text_of(verdict, "certainty"));
+    const char *style = style_of(certainty);
+    for (char *c = certainty; *c != '\0'; c++) {
+        *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
+    }
+    gutter(p, certainty, style);
+    paint(p, BOLD);
+    put(p, text_of(verdict, "code"));
+    char ranks[64];
+    ranks_label(ranks, text_of(verdict, "culprits_text"));
+    if (ranks[0] != '\0') {
+        fputs("  ", p->out);
+        put(p, ranks);
+    }
+    paint(p, PLAIN);
+    fputc('\n', p->out);
+    gutter(p, "", "");
+    put_wrapped(p, text_of(verdict, "title"));
+}
+
+struct text {
+    char bytes[512];
+    size_t used;
+};
+
+static void __attribute__((format(printf, 2, 3))) add(struct text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text->bytes + text->used, sizeof(text->bytes) - text->used, format, args);
+    va_end(args);
+    size_t left = sizeof(text->bytes) - text->used - 1;
+    text->used += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
+}
+
+static void add_comm(struct text *text, const json_t *verdict)
+{
+    const json_t *comm = json_object_get(verdict, "comm");
+    if (!json_is_object(comm)) {
+        return;
+    }
+    int64_t size = 0;
+    int64_t seq = 0;
+    const char *label = text_of(comm, "label");
+    number_of(comm, "size", &size);
+    if (number_of(verdict, "seq", &seq)) {
+        add(text, "call #%" PRId64 " on ", seq);
+    }
+    if (*label != '\0') {
+        add(text, "communicator \"%.64s\" (%" PRId64 " ranks), ", label, size);
+    } else {
+        add(text, "communicator %.20s (%" PRId64 " ranks), ", text_of(comm, "key"), size);
+    }
+}
+
+static void print_where(const struct printer *p, const json_t *verdict)
+{
+    static const char *const places[] = {"step", "microbatch", "layer"};
+    struct text text = {.used = 0};
+    add_comm(&text, verdict);
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        int64_t number;
+        if (number_of(verdict, places[i], &number)) {
+            add(&text, "%s %" PRId64 ", ", places[i], number);
+        }
+    }
+    if (*text_of(verdict, "phase") != '\0') {
+        add(&text, "%.20s, ", text_of(verdict, "phase"));
+    }
+    if (text.used > 2) {
+        text.bytes[text.used - 2] = '\0'; /* the last ", " */
+        gutter(p, "where", DIM);
+        put_wrapped(p, text.bytes);
+    }
+}
+
+/* What one side called. `mark` receives where the differing field lies in the text. */
+static void describe_call(const json_t *side, const char *field, struct text *text, size_t mark[2])
+{
+    static const struct {
+        const char *member, *before, *after;
+        bool is_text;
+    } parts[] = {
+        {"op", "", "", true},      {"count", "  ", "", false},     {"dtype", " x ", "", true},
+        {"redop", "  ", "", true}, {"root", "  root ", "", false}, {"peer", "  peer ", "", false},
+    };
+    if (*text_of(side, "op") == '\0') {
+        add(text, "made no such call");
+        mark[0] = 0;
+        mark[1] = text->used;
+        return;
+    }
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        const json_t *value = json_object_get(side, parts[i].member);
+        if (json_is_null(value) || value == NULL) {
+            continue;
+        }
+        add(text, "%s", parts[i].before);
+        size_t start = text->used;
+        if (parts[i].is_text) {
+            add(text, "%.40s", json_string_value(value) != NULL ? json_string_value(value) : "");
+        } else {
+            add(text, "%" PRId64, (int64_t)json_integer_value(value));
+        }
+        if (strcmp(parts[i].member, field) == 0) {
+            mark[0] = start;
+            mark[1] = text->used;
+        }
+    }
+    if (strcmp(text_of(side, "state"), "entered") == 0) {
+        add(text, "  (inside)");
+    }
+}
+
+static void put_call(const struct printer *p, const struct text *text, const size_t mark[2], const char *style)
+{
+    put_clean(p, text->bytes, mark[0]);
+    paint(p, style);
+    put_clean(p, text->bytes + mark[0], mark[1] - mark[0]);
+    paint(p, PLAIN);
+    put_clean(p, text->bytes + mark[1], text->used - mark[1]);
+}
+
+/* The last component of a path. */
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+static void put_frame(const struct printer *p, const json_t *frame)
+{
+    int64_t line = 0;
+    int64_t offset = 0;
+    bool placed = number_of(frame, "line", &line) && *text_of(frame, "file") != '\0';
+    number_of(frame, "offset", &offset);
+    struct text text = {.used = 0};
+    if (*text_of(frame, "function") != '\0') {
+        add(&text, "%.80s  ", text_of(frame, "function"));
+    }
+    if (placed) {
+        add(&text, "%.80s:%" PRId64, base_of(text_of(frame, "file")), line);
+    } else {
+        const char *module = text_of(frame, "module");
+        add(&text, "%.80s+0x%" PRIx64, *module != '\0' ? base_of(module) : "?", (uint64_t)offset);
+    }
+    put(p, text.bytes);
+    fputc('\n', p->out);
+}
+
+static const json_t *frames_of(const json_t *verdict, const json_t *side)
+{
+    int64_t index;
+    if (!number_of(side, "callsite", &index) || index < 0) {
+        return NULL;
+    }
+    const json_t *site = json_array_get(json_object_get(verdict, "callsites"), (size_t)index);
+    return json_object_get(site, "frames");
+}
+
+static void print_side(const struct printer *p, const json_t *verdict, size_t index, size_t column)
+{
+    const json_t *side = json_array_get(json_object_get(verdict, "evidence"), index);
+    char ranks[64];
+    const char *set = text_of(side, "ranks_text");
+    ranks_label(ranks, set);
+    gutter(p, width_of(ranks) + 1 > GUTTER && width_of(set) + 1 <= GUTTER ? set : ranks, index == 0 ? BOLD : "");
+    struct text call = {.used = 0};
+    size_t mark[2] = {0, 0};
+    describe_call(side, text_of(verdict, "field"), &call, mark);
+    put_call(p, &call, mark, index == 0 ? RED : GREEN);
+    const json_t *frames = frames_of(verdict, side);
+    size_t n = json_array_size(frames);
+    if (n == 0) {
+        fputc('\n', p->out);
+        return;
+    }
+    size_t at = GUTTER + width_of(call.bytes);
+    for (size_t i = 0; i < n && i <= CALLERS; i++) {
+        if (at + 2 > column && i == 0 && at > column) {
+            fputc('\n', p->out);
+            at = 0;
+        }
+        pad(p, at, column);
+        paint(p, i > 0 ? DIM : "");
+        fputs(i > 0 ? "from " : "", p->out);
+        put_frame(p, json_array_get(frames, i));
+        paint(p, i > 0 ? PLAIN : "");
+        at = 0;
+    }
+}
+
+static void print_evidence(const struct printer *p, const json_t *verdict)
+{
+    const json_t *evidence = json_object_get(verdict, "evidence");
+    size_t widest = 0;
+    for (size_t i = 0; i < json_array_size(evidence); i++) {
+        struct text call = {.used = 0};
+        size_t mark[2];
+        describe_call(json_array_get(evidence, i), "", &call, mark);
+        size_t width = width_of(call.bytes);
+        widest = width > widest && width <= CALL_MOST ? width : widest;
+    }
+    for (size_t i = 0; i < json_array_size(evidence); i++) {
+        print_side(p, verdict, i, GUTTER + widest + 3);
+    }
+}
+
+static void print_waiting(const struct printer *p, const json_t *verdict)
+{
+    const char *text = text_of(verdict, "waiting_text");
+    size_t n = json_array_size(json_object_get(verdict, "waiting"));
+    if (*text == '\0') {
+        return;
+    }
+    gutter(p, "waiting", DIM);
+    put(p, text);
+    fprintf(p->out, " (%zu rank%s)\n", n, n == 1 ? "" : "s");
+}
+
+static void print_remedy(const struct printer *p, const json_t *verdict)
+{
+    const json_t *remedy = json_object_get(verdict, "remedy");
+    if (!json_is_object(remedy)) {
+        return;
+    }
+    bool acted = json_is_true(json_object_get(verdict, "remedied"));
+    struct text text = {.used = 0};
+    add(&text, "%.40s%s: %.300s", text_of(remedy, "name"), acted ? " (has acted)" : "", text_of(remedy, "text"));
+    gutter(p, "remedy", GREEN);
+    put_wrapped(p, text.bytes);
+    if (!acted && *text_of(remedy, "command") != '\0') {
+        gutter(p, "", "");
+        paint(p, BOLD);
+        fputs("$ ", p->out);
+        put(p, text_of(remedy, "command"));
+        paint(p, PLAIN);
+        fputc('\n', p->out);
+    }
+}
+
+int roll_verdict_print(FILE *out, const json_t *verdict, bool color)
+{
+    struct printer p = {out, color};
+    if (*text_of(verdict, "code") == '\0' || *text_of(verdict, "certainty") == '\0') {
+        return ROLL_E_CORRUPT;
+    }
+    print_header(&p, verdict);
+    print_where(&p, verdict);
+    print_evidence(&p, verdict);
+    print_waiting(&p, verdict);
+    if (*text_of(verdict, "text") != '\0') {
+        gutter(&p, "why", DIM);
+        put_wrapped(&p, text_of(verdict, "text"));
+    }
+    print_remedy(&p, verdict);
+    return ferror(out) ? ROLL_E_IO : ROLL_OK;
+}
