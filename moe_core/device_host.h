@@ -1,0 +1,27 @@
+/*
+ * device_host.h: what the two halves of the host back end share.
+ */
+#ifndef MOE_DEVICE_HOST_H
+#define MOE_DEVICE_HOST_H
+
+#include "moe_core/include/moe/ops.h"
+
+#pragma GCC visibility push(hidden)
+
+/* The host back end's table: device_host.c enqueues, host_ops.c and host_route.c compute. Static storage. */
+const struct moe_device_ops *moe_host_ops(void);
+
+/* The bodies, run by the stream: `args` is the struct of ops.h named alike. 0 or an error code. */
+int moe_host_topk(const void *args);
+int moe_host_topk_backward(const void *args);
+int moe_host_row_map_build(const void *args);
+int moe_host_map_gather(const void *args);
+int moe_host_map_scatter(const void *args);
+int moe_host_map_scatter_backward(const void *args);
+int moe_host_chunk_map(const void *args);
+int moe_host_chunk_sort(const void *args);
+int moe_host_pad_counts(const void *args);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * fail.h: how moe_core's own files report a failure (error.h is what users see).
+ */
+#ifndef MOE_FAIL_H
+#define MOE_FAIL_H
+
+#include "moe_core/include/moe/error.h"
+
+#include <stdint.h>
+
+#define MOE_NO_LAYER UINT32_MAX
+#define MOE_NO_RANK  (-1)
+
+#pragma GCC visibility push(hidden)
+
+/* Keeps the message "rank R, layer L, <text of code>: <detail>" for moe_last_error and returns code. */
+int moe_fail(int code, int32_t rank, uint32_t layer, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#pragma GCC visibility pop
+
+#endif

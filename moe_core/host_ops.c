@@ -1,0 +1,204 @@
+/*
+ * host_ops.c: the host back end's table, its products (BLAS) and its element-wise functions.
+ *
+ * A grouped product is one BLAS call per group that has rows. The groups' rows are read here, when the stream runs, and not when
+ * the product was enqueued: the row numbers may be the result of work before it. Empty groups never reach the BLAS: with k = 0 its beta
+ * rules are not to be relied upon (contract, moe.md 1.5).
+ */
+#include "moe_core/device_host.h"
+#include "moe_core/fail.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+struct zero {
+    void *data;
+    size_t bytes;
+};
+
+static int run_zero(const void *args)
+{
+    const struct zero *z = args;
+    memset(z->data, 0, z->bytes);
+    return 0;
+}
+
+static bool fits_blas(int64_t a, int64_t b, int64_t c)
+{
+    return a <= INT_MAX && b <= INT_MAX && c <= INT_MAX;
+}
+
+static int product(const struct moe_gemm *g)
+{
+    if (!fits_blas(g->m, g->n, g->k)) {
+        return MOE_E_SHAPE;
+    }
+    if (g->m == 0 || g->n == 0) {
+        return 0;
+    }
+    int lda = (int)(g->ta ? g->m : g->k);
+    int ldb = (int)(g->tb ? g->k : g->n);
+    if (g->k == 0) {
+        for (int64_t i = 0; i < g->m * g->n; i++) {
+            g->c[i] = g->beta == 0.0f ? 0.0f : g->beta * g->c[i];
+        }
+        return 0;
+    }
+    cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)g->m,
+                (int)g->n, (int)g->k, g->alpha, g->a, lda, g->b, ldb, g->beta, g->c, (int)g->n);
+    return 0;
+}
+
+static int run_gemm(const void *args)
+{
+    return product(args);
+}
+
+/* The product of one group whose rows start at `row`. */
+static struct moe_gemm group_product(const struct moe_grouped *g, int64_t i, int64_t row)
+{
+    int64_t m = g->m[i];
+    const float *w = g->kind == MOE_GROUPED_WGRAD ? NULL : g->w + i * g->n * g->k;
+    switch (g->kind) {
+    case MOE_GROUPED_FORWARD:
+        return (struct moe_gemm){.tb = true,
+                                 .m = m,
+                                 .n = g->n,
+                                 .k = g->k,
+                                 .alpha = 1.0f,
+                                 .a = g->in + row * g->k,
+                                 .b = w,
+                                 .c = g->out + row * g->n};
+    case MOE_GROUPED_DGRAD:
+        return (struct moe_gemm){
+            .m = m, .n = g->k, .k = g->n, .alpha = 1.0f, .a = g->in + row * g->n, .b = w, .c = g->out + row * g->k};
+    default:
+        return (struct moe_gemm){.ta = true,
+                                 .m = g->n,
+                                 .n = g->k,
+                                 .k = m,
+                                 .alpha = 1.0f,
+                                 .beta = g->beta,
+                                 .a = g->in + row * g->n,
+                                 .b = g->x + row * g->k,
+                                 .c = g->out + i * g->n * g->k};
+    }
+}
+
+static int run_grouped(const void *args)
+{
+    const struct moe_grouped *g = args;
+    int64_t sum = 0;
+    for (int64_t i = 0; i < g->groups; i++) {
+        if (g->m[i] < 0) {
+            return MOE_E_COUNT;
+        }
+        if (g->m[i] > g->rows - sum) {
+            return MOE_E_SPLIT;
+        }
+        sum += g->m[i];
+    }
+    int64_t row = 0;
+    for (int64_t i = 0; i < g->groups; i++) {
+        if (g->m[i] > 0) {
+            struct moe_gemm one = group_product(g, i, row);
+            int rc = product(&one);
+            if (rc != 0) {
+                return rc;
+            }
+        } else if (g->kind == MOE_GROUPED_WGRAD && g->beta == 0.0f) {
+            memset(g->out + i * g->n * g->k, 0, (size_t)(g->n * g->k) * sizeof(float));
+        }
+        row += g->m[i];
+    }
+    return 0;
+}
+
+static int run_swiglu(const void *args)
+{
+    const struct moe_swiglu *s = args;
+    for (int64_t r = 0; r < s->rows; r++) {
+        const float *gate = s->h + r * 2 * s->width, *up = gate + s->width;
+        float *act = s->out + r * s->width;
+        for (int64_t i = 0; i < s->width; i++) {
+            act[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+        }
+    }
+    return 0;
+}
+
+static int run_swiglu_backward(const void *args)
+{
+    const struct moe_swiglu *s = args;
+    for (int64_t r = 0; r < s->rows; r++) {
+        const float *gate = s->h + r * 2 * s->width, *up = gate + s->width, *d_act = s->d_act + r * s->width;
+        float *d_gate = s->out + r * 2 * s->width, *d_up = d_gate + s->width;
+        for (int64_t i = 0; i < s->width; i++) {
+            float sig = 1.0f / (1.0f + expf(-gate[i]));
+            d_up[i] = d_act[i] * gate[i] * sig;
+            d_gate[i] = d_act[i] * up[i] * sig * (1.0f + gate[i] * (1.0f - sig));
+        }
+    }
+    return 0;
+}
+
+static int run_scale(const void *args)
+{
+    const struct moe_scale *s = args;
+    for (size_t i = 0; i < s->count; i++) {
+        s->data[i] *= s->factor;
+    }
+    return 0;
+}
+
+static int enqueue_zero(moe_device_t *device, void *data, size_t bytes)
+{
+    struct zero z = {data, bytes};
+    return bytes == 0 ? 0 : moe_device_call(device, run_zero, &z, sizeof z);
+}
+
+/* Each row of the table: an enqueuer of the typed struct for one body. */
+#define ENQUEUE(name, type, body)                                                                                      \
+    static int enqueue_##name(moe_device_t *device, const struct type *args)                                           \
+    {                                                                                                                  \
+        return moe_device_call(device, body, args, sizeof *args);                                                      \
+    }
+ENQUEUE(gemm, moe_gemm, run_gemm)
+ENQUEUE(grouped, moe_grouped, run_grouped)
+ENQUEUE(topk, moe_topk, moe_host_topk)
+ENQUEUE(topk_backward, moe_topk_backward, moe_host_topk_backward)
+ENQUEUE(row_map_build, moe_row_map_build, moe_host_row_map_build)
+ENQUEUE(map_gather, moe_map_gather, moe_host_map_gather)
+ENQUEUE(map_scatter, moe_map_scatter, moe_host_map_scatter)
+ENQUEUE(map_scatter_backward, moe_map_scatter_backward, moe_host_map_scatter_backward)
+ENQUEUE(chunk_map, moe_chunk_map, moe_host_chunk_map)
+ENQUEUE(chunk_sort, moe_chunk_sort, moe_host_chunk_sort)
+ENQUEUE(pad_counts, moe_pad_counts, moe_host_pad_counts)
+ENQUEUE(swiglu, moe_swiglu, run_swiglu)
+ENQUEUE(swiglu_backward, moe_swiglu, run_swiglu_backward)
+ENQUEUE(scale, moe_scale, run_scale)
+
+const struct moe_device_ops *moe_host_ops(void)
+{
+    static const struct moe_device_ops ops = {
+        .name = "host",
+        .zero = enqueue_zero,
+        .gemm = enqueue_gemm,
+        .grouped = enqueue_grouped,
+        .topk = enqueue_topk,
+        .topk_backward = enqueue_topk_backward,
+        .row_map_build = enqueue_row_map_build,
+        .map_gather = enqueue_map_gather,
+        .map_scatter = enqueue_map_scatter,
+        .map_scatter_backward = enqueue_map_scatter_backward,
+        .chunk_map = enqueue_chunk_map,
+        .chunk_sort = enqueue_chunk_sort,
+        .pad_counts = enqueue_pad_counts,
+        .swiglu = enqueue_swiglu,
+        .swiglu_backward = enqueue_swiglu_backward,
+        .scale = enqueue_scale,
+    };
+    return &ops;
+}
