@@ -1,0 +1,86 @@
+/*
+ * callsite.c: gives call sites their ids, off the hot path: a thread comes here once per stack that it has not used lately.
+ *
+ * Addresses that lie in no loaded object are cut off, with everything above them: they come from frames without frame
+ * pointers, or from generated code. So the definition that is kept is what a reader can turn into names, and random
+ * words on a stack do not fill the table. Symbols are not looked up here: that is the agent's work.
+ */
+#include "interposer/callsite.h"
+
+#include "interposer/session.h"
+#include "trace/ident.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SITES      16384u /* a power of two */
+#define SITE_LIMIT (SITES / 4 * 3)
+
+static struct {
+    uint64_t hash; /* of the addresses kept; 0 = free */
+    uint32_t id;
+} sites[SITES];
+static uint32_t known;
+static bool full;
+
+void roll_callsite_lost(void)
+{
+    atomic_fetch_add_explicit(&roll_session->ring.header->losses[ROLL_LOSS_CALLSITE], 1, memory_order_relaxed);
+}
+
+static uint32_t append(const uintptr_t *pc, uint32_t depth)
+{
+    struct roll_def_callsite def = {.depth = depth};
+    uint64_t pcs[ROLL_CALLSITE_DEPTH];
+    for (uint32_t i = 0; i < depth; i++) {
+        pcs[i] = pc[i];
+    }
+    if (roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof def, pcs,
+                        depth * sizeof pcs[0]) != 0) {
+        full = true;
+        return 0;
+    }
+    return ++known;
+}
+
+static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth)
+{
+    uint32_t kept = 1;
+    roll_module_define(pc[0]);
+    while (kept < depth && roll_module_define(pc[kept])) {
+        kept++;
+    }
+    uint64_t hash = roll_hash64(kept, pc, kept * sizeof pc[0]);
+    hash += hash == 0;
+    for (uint32_t i = 0, at = (uint32_t)hash & (SITES - 1); i < SITES; i++, at = (at + 1) & (SITES - 1)) {
+        if (sites[at].hash == hash) {
+            return sites[at].id;
+        }
+        if (sites[at].hash == 0) {
+            uint32_t id = full || known >= SITE_LIMIT ? 0 : append(pc, kept);
+            if (id != 0) {
+                sites[at].hash = hash;
+                sites[at].id = id;
+            }
+            return id;
+        }
+    }
+    return 0;
+}
+
+uint16_t roll_callsite_intern(struct roll_thread *t, uint64_t hash, const uintptr_t *pc, uint32_t depth)
+{
+    int saved = errno;
+    pthread_mutex_lock(&roll_lock);
+    uint32_t id = intern_locked(pc, depth);
+    pthread_mutex_unlock(&roll_lock);
+    unsigned slot = (unsigned)hash & (ROLL_CALLSITE_CACHE - 1);
+    t->callsite[slot].hash = hash;
+    t->callsite[slot].id = id;
+    t->callsite[slot].known = 1;
+    if (id == 0) {
+        roll_callsite_lost();
+    }
+    errno = saved;
+    return (uint16_t)id;
+}

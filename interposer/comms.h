@@ -1,0 +1,65 @@
+/*
+ * comms.h: what is known of each communicator of this process, found by its handle without a lock.
+ */
+#ifndef ROLL_INTERPOSER_COMMS_H
+#define ROLL_INTERPOSER_COMMS_H
+
+#include "interposer/api.h"
+#include "interposer/thread.h"
+#include "trace/def.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/*
+ * One communicator. Entries are never freed or reused: a thread that races with the destruction of its communicator reads
+ * stale numbers, never foreign memory. seq, children and p2p are advanced by plain loads and stores: NCCL itself forbids
+ * two threads to use one communicator at once, and a job that does gets numbers that show it.
+ */
+struct roll_comm {
+    _Atomic uintptr_t handle; /* 0: not bound, or destroyed */
+    _Atomic uint32_t id;      /* of its definition; 0 = not defined yet */
+    _Atomic uint32_t seq;     /* collectives with a non-zero count so far */
+    int32_t rank, nranks;
+    uint8_t flags;           /* ROLL_FLAG_NONBLOCKING */
+    _Atomic(uint32_t *) p2p; /* [2 * peer + direction]: sends (0) and receives (1) so far */
+    _Atomic uint32_t children;
+    struct roll_def_comm def;
+    char label[ROLL_NAME_BYTES];
+} __attribute__((aligned(64)));
+
+/* What is known before the call that creates a communicator. label and flags come from config, which may be NULL. */
+struct roll_comm *roll_comm_new(const struct roll_def_comm *def, const ncclConfig_t *config, uint8_t inherited);
+
+/* Writes the definition when rank and size are known; asks NCCL for them where they are not. The id, 0 when it cannot
+ * be defined (yet). */
+uint32_t roll_comm_define(struct roll_comm *comm);
+
+/* Ties a handle to an entry, so that calls on it are known; and takes the tie away. Entry or handle NULL: nothing. */
+void roll_comm_bind(struct roll_comm *comm, ncclComm_t handle);
+void roll_comm_unbind(struct roll_comm *comm);
+
+/* The entry of a handle, NULL when it was never seen created. Lock-free. */
+struct roll_comm *roll_comm_find(ncclComm_t handle);
+
+/* A communicator whose handle NCCL has yet to write to *where: in a group, or nonblocking. */
+void roll_comm_pend(struct roll_comm *comm, ncclComm_t *where, uint32_t group);
+/* The outermost group has ended: ties what is there; `failed` forgets what was pending in this group. */
+void roll_comm_settle(uint32_t group, bool failed);
+
+/* The slow half of roll_comm_get: not in this thread's cache, or not yet defined. */
+struct roll_comm *roll_comm_get_slow(struct roll_thread *t, ncclComm_t handle);
+
+/* The entry of a handle for a call to be recorded, defined; NULL (and the loss counted) when unknown. */
+static inline struct roll_comm *roll_comm_get(struct roll_thread *t, ncclComm_t handle)
+{
+    struct roll_comm *comm = t->comm;
+    if (ROLL_LIKELY(t->comm_handle == (uintptr_t)handle && comm != NULL &&
+                    atomic_load_explicit(&comm->handle, memory_order_relaxed) == (uintptr_t)handle &&
+                    atomic_load_explicit(&comm->id, memory_order_relaxed) != 0)) {
+        return comm;
+    }
+    return roll_comm_get_slow(t, handle);
+}
+
+#endif

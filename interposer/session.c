@@ -1,0 +1,275 @@
+/*
+ * session.c: starts and ends recording. See session.h.
+ *
+ * Relies on: the ring file is complete when it appears (trace/ring.h); the page that holds the session is wiped in
+ * forked children (MADV_WIPEONFORK), so that even a child made by a bare clone() never writes into its parent's ring;
+ * pthread_atfork does the same where the kernel cannot, and replaces the mappings by private memory, so that a call
+ * that was being recorded when the process forked ends harmlessly in the child. Comparing a cached pid at each call
+ * was rejected: getpid is a system call.
+ */
+#include "interposer/session.h"
+
+#include "interposer/clock.h"
+#include "trace/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DIR_BYTES   3072u
+#define PATH_BYTES  4096u
+#define DEFS_BYTES  (512u * 1024u)
+#define ARENA_BYTES (1024u * 1024u)
+
+static struct roll_session nothing;
+struct roll_session *roll_session = &nothing;
+pthread_mutex_t roll_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool tried;
+static uint8_t *arena;
+static size_t arena_left;
+
+bool roll_env_true(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+void roll_say(const char *what, ...)
+{
+    static _Atomic bool said;
+    int saved = errno;
+    if (!roll_env_true("ROLLCALL_QUIET") && !atomic_exchange(&said, true)) {
+        char line[1024] = "rollcall: ";
+        size_t used = strlen(line);
+        va_list args;
+        va_start(args, what);
+        int n = vsnprintf(line + used, sizeof line - used - 64, what, args);
+        va_end(args);
+        used += n < 0 ? 0 : (size_t)n;
+        if (used > sizeof line - 64) {
+            used = sizeof line - 64;
+        }
+        used += (size_t)snprintf(line + used, sizeof line - used, "; the job runs on without it\n");
+        if (write(STDERR_FILENO, line, used) < 0) {
+            /* Standard error is closed: there is nobody to tell. */
+            errno = saved;
+        }
+    }
+    errno = saved;
+}
+
+void *roll_session_alloc(size_t bytes)
+{
+    bytes = (bytes + 63) & ~(size_t)63;
+    if (bytes > ARENA_BYTES / 4) {
+        void *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return own == MAP_FAILED ? NULL : own;
+    }
+    if (bytes > arena_left) {
+        void *more = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (more == MAP_FAILED) {
+            return NULL;
+        }
+        arena = more;
+        arena_left = ARENA_BYTES;
+    }
+    void *out = arena;
+    arena += bytes;
+    arena_left -= bytes;
+    return out;
+}
+
+/* The ring directory: made when absent, refused when others own it or may look into it. */
+static int open_directory(char *dir, size_t size)
+{
+    const char *wanted = getenv("ROLLCALL_DIR");
+    if (wanted != NULL && wanted[0] != '\0') {
+        if (strlen(wanted) >= size) {
+            roll_say("ROLLCALL_DIR is longer than %zu bytes", size - 1);
+            return ROLL_E_SIZE;
+        }
+        strcpy(dir, wanted);
+    } else {
+        int rc = roll_default_dir(dir, size);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    struct stat st;
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
+        roll_say("cannot make the directory %s: %s", dir, strerror(errno));
+        return ROLL_E_IO;
+    }
+    if (stat(dir, &st) != 0) {
+        roll_say("cannot look at the directory %s: %s", dir, strerror(errno));
+        return ROLL_E_IO;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        roll_say("%s is not a directory", dir);
+        return ROLL_E_ARG;
+    }
+    if (st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
+        roll_say("the directory %s must belong to this user alone (chmod 0700)", dir);
+        return ROLL_E_DENIED;
+    }
+    return 0;
+}
+
+static uint32_t ring_records(void)
+{
+    const char *value = getenv("ROLLCALL_RING_RECORDS");
+    if (value == NULL || value[0] == '\0') {
+        return 0;
+    }
+    char *end = NULL;
+    unsigned long records = strtoul(value, &end, 10);
+    if (*end != '\0' || records < ROLL_RING_MIN_RECORDS || records > ROLL_RING_MAX_RECORDS) {
+        return 0;
+    }
+    return (uint32_t)records;
+}
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+static int make_ring(const char *dir, const struct roll_ident *ident, struct roll_ring *ring)
+{
+    char path[PATH_BYTES];
+    int rc = roll_ring_path(path, sizeof path, dir, ident, (uint32_t)getpid());
+    if (rc == 0) {
+        struct roll_ring_params params = {
+            .capacity = ring_records(),
+            .defs_bytes = DEFS_BYTES,
+            .world_rank = ident->rank,
+            .world_size = ident->size,
+            .local_rank = ident->local_rank,
+            .restart = ident->restart,
+            .job = ident->job,
+        };
+        rc = roll_ring_create(path, &params, ring);
+    }
+    if (rc != 0) {
+        roll_say("cannot make the ring of this rank in %s: %s", dir, roll_strerror(rc));
+    }
+    return rc;
+}
+
+static struct roll_control *open_control(const char *dir, const struct roll_ident *ident)
+{
+    char path[PATH_BYTES];
+    struct roll_control *control = NULL;
+    enum roll_policy policy = ROLL_POLICY_OBSERVE;
+    const char *name = getenv("ROLLCALL_POLICY");
+    if (name != NULL) {
+        roll_policy_by_name(name, &policy);
+    }
+    int rc = roll_control_path(path, sizeof path, dir, ident->job, ident->restart);
+    if (rc == 0) {
+        rc = roll_control_open(path, true, policy, &control);
+    }
+    if (rc != 0) {
+        roll_say("cannot open the control page in %s: %s", dir, roll_strerror(rc));
+        control = NULL;
+    }
+    return control;
+}
+
+/* Gives the child private memory in place of what it shares with its parent. */
+static void drop_mapping(void *start, size_t bytes)
+{
+    if (start != NULL && bytes > 0) {
+        mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    }
+}
+
+/* What the child must drop, kept outside the session page because that has been wiped when it is needed. */
+static struct roll_ring parent_ring;
+static struct roll_control *parent_control;
+
+static void after_fork_in_child(void)
+{
+    int saved = errno;
+    atomic_store_explicit(&roll_session->state, ROLL_SESSION_NONE, memory_order_release);
+    drop_mapping(parent_ring.header, parent_ring.bytes);
+    drop_mapping(parent_control, parent_control != NULL ? ROLL_CONTROL_BYTES : 0);
+    errno = saved;
+}
+
+static void start_agent(const char *dir)
+{
+    const char *endpoint = getenv("ROLLCALL_DAEMON");
+    if (endpoint == NULL || endpoint[0] == '\0') {
+        return;
+    }
+    int rc = roll_agent_start(dir, endpoint);
+    if (rc != 0) {
+        roll_say("cannot start the agent rollcalld (set ROLLCALL_BIN to its path): %s", roll_strerror(rc));
+    }
+}
+
+static void start(void)
+{
+    char dir[DIR_BYTES];
+    struct roll_ident ident;
+    if (roll_env_true("ROLLCALL_DISABLE")) {
+        return;
+    }
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    _Static_assert(sizeof(struct roll_session) <= 4096, "the session is one page");
+    if (page == MAP_FAILED) {
+        roll_say("no memory for recording");
+        return;
+    }
+    madvise(page, 4096, MADV_WIPEONFORK);
+    struct roll_session *session = page;
+    if (open_directory(dir, sizeof dir) != 0) {
+        return;
+    }
+    roll_ident_read(environment, &ident);
+    if (make_ring(dir, &ident, &session->ring) != 0) {
+        return;
+    }
+    session->control = open_control(dir, &ident);
+    parent_ring = session->ring;
+    parent_control = session->control;
+    roll_clock_start();
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+    __atomic_store_n(&roll_session, session, __ATOMIC_RELEASE);
+    atomic_store_explicit(&session->state, ROLL_SESSION_ACTIVE, memory_order_release);
+    start_agent(dir);
+}
+
+void roll_session_start(void)
+{
+    if (!ROLL_RECORDING || roll_active() || __atomic_load_n(&tried, __ATOMIC_ACQUIRE)) {
+        return;
+    }
+    int saved = errno;
+    pthread_mutex_lock(&roll_lock);
+    if (!tried) {
+        start();
+        __atomic_store_n(&tried, true, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&roll_lock);
+    errno = saved;
+}
+
+/* exit(): the ring says so, that the death of the process is not mistaken for a crash. The mapping stays: other
+ * threads may still be running, and destructors that run after this one may still call NCCL. */
+__attribute__((destructor)) static void finish(void)
+{
+    if (roll_active()) {
+        struct roll_ring_header *header = roll_session->ring.header;
+        atomic_store_explicit(&header->finish_ns, roll_clock_monotonic(), memory_order_relaxed);
+        atomic_store_explicit(&header->state, ROLL_RING_FINISHED, memory_order_release);
+    }
+}

@@ -1,0 +1,163 @@
+/*
+ * sync.c: the CUDA runtime's host waits: where a rank's host is blocked, and on which stream.
+ *
+ * Recorded only while there is a session, that is, in processes that use NCCL. Event records are watched for one thing:
+ * to say which stream an event wait is about. An application that has the CUDA runtime linked in statically does not
+ * come by here; its waits are then simply not seen.
+ */
+#include "interposer/call.h"
+
+/* What a wait returns when there is no CUDA runtime behind it: cudaErrorSharedObjectInitFailed. */
+#define NO_RUNTIME 303
+
+enum wait_function {
+    STREAM_SYNC,
+    STREAM_SYNC_PTSZ,
+    EVENT_SYNC,
+    DEVICE_SYNC,
+    EVENT_RECORD,
+    EVENT_RECORD_PTSZ,
+    EVENT_RECORD_FLAGS,
+    EVENT_RECORD_FLAGS_PTSZ,
+    WAIT_FUNCTIONS,
+};
+
+static const char *const names[WAIT_FUNCTIONS] = {
+    [STREAM_SYNC] = "cudaStreamSynchronize",
+    [STREAM_SYNC_PTSZ] = "cudaStreamSynchronize_ptsz",
+    [EVENT_SYNC] = "cudaEventSynchronize",
+    [DEVICE_SYNC] = "cudaDeviceSynchronize",
+    [EVENT_RECORD] = "cudaEventRecord",
+    [EVENT_RECORD_PTSZ] = "cudaEventRecord_ptsz",
+    [EVENT_RECORD_FLAGS] = "cudaEventRecordWithFlags",
+    [EVENT_RECORD_FLAGS_PTSZ] = "cudaEventRecordWithFlags_ptsz",
+};
+static roll_function_t reals[WAIT_FUNCTIONS];
+
+static roll_function_t real_of(enum wait_function which)
+{
+    roll_function_t real = __atomic_load_n(&reals[which], __ATOMIC_ACQUIRE);
+    if (ROLL_UNLIKELY(real == NULL)) {
+        real = roll_symbol_resolve(names[which], "libcudart.so");
+        __atomic_store_n(&reals[which], real, __ATOMIC_RELEASE);
+    }
+    return real;
+}
+
+static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op, uint16_t stream, uintptr_t pc,
+                       const uintptr_t *frame)
+{
+    struct roll_fill fill = {
+        .peer = ROLL_PEER_NONE, .stream = stream, .op = op, .dtype = ROLL_DTYPE_NONE, .redop = ROLL_RED_NONE};
+    roll_enter_fill(t, call, &fill, pc, frame);
+    roll_enter_end(t);
+}
+
+typedef cudaError_t (*stream_wait_t)(cudaStream_t);
+
+static cudaError_t wait_stream(enum wait_function which, cudaStream_t stream, bool per_thread, uintptr_t pc,
+                               const uintptr_t *frame)
+{
+    struct roll_thread *t = &roll_thread_self;
+    struct roll_call call;
+    stream_wait_t real = (stream_wait_t)real_of(which);
+    if (real == NULL) {
+        return NO_RUNTIME;
+    }
+    if (!roll_wanted(t)) {
+        return real(stream);
+    }
+    roll_enter_begin(t);
+    enter_wait(t, &call, ROLL_OP_STREAM_SYNC, roll_stream_id(t, stream, per_thread), pc, frame);
+    cudaError_t result = real(stream);
+    roll_leave(t, &call, 0);
+    return result;
+}
+
+ROLL_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+ROLL_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    return wait_stream(STREAM_SYNC, stream, false, ROLL_PC, ROLL_FRAME);
+}
+
+ROLL_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream);
+ROLL_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream)
+{
+    return wait_stream(STREAM_SYNC_PTSZ, stream, true, ROLL_PC, ROLL_FRAME);
+}
+
+ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event);
+ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    typedef cudaError_t (*real_t)(cudaEvent_t);
+    struct roll_thread *t = &roll_thread_self;
+    struct roll_call call;
+    real_t real = (real_t)real_of(EVENT_SYNC);
+    if (real == NULL) {
+        return NO_RUNTIME;
+    }
+    if (!roll_wanted(t)) {
+        return real(event);
+    }
+    roll_enter_begin(t);
+    enter_wait(t, &call, ROLL_OP_EVENT_SYNC, roll_event_stream(event), ROLL_PC, ROLL_FRAME);
+    cudaError_t result = real(event);
+    roll_leave(t, &call, 0);
+    return result;
+}
+
+ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void);
+ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void)
+{
+    typedef cudaError_t (*real_t)(void);
+    struct roll_thread *t = &roll_thread_self;
+    struct roll_call call;
+    real_t real = (real_t)real_of(DEVICE_SYNC);
+    if (real == NULL) {
+        return NO_RUNTIME;
+    }
+    if (!roll_wanted(t)) {
+        return real();
+    }
+    roll_enter_begin(t);
+    enter_wait(t, &call, ROLL_OP_DEVICE_SYNC, 0, ROLL_PC, ROLL_FRAME);
+    cudaError_t result = real();
+    roll_leave(t, &call, 0);
+    return result;
+}
+
+/* Notes the event's stream; not recorded, and not counted as a call. */
+static void note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread)
+{
+    struct roll_thread *t = &roll_thread_self;
+    if (roll_wanted(t)) {
+        roll_enter_begin(t);
+        roll_event_note(event, roll_stream_id(t, stream, per_thread));
+        roll_enter_end(t);
+        t->depth = 0;
+    }
+}
+
+#define EVENT_RECORD_WRAPPER(name, which, per_thread)                                                                  \
+    ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream);                                              \
+    ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream)                                               \
+    {                                                                                                                  \
+        typedef cudaError_t (*real_t)(cudaEvent_t, cudaStream_t);                                                      \
+        real_t real = (real_t)real_of(which);                                                                          \
+        note_event(event, stream, per_thread);                                                                         \
+        return real != NULL ? real(event, stream) : NO_RUNTIME;                                                        \
+    }
+EVENT_RECORD_WRAPPER(cudaEventRecord, EVENT_RECORD, false)
+EVENT_RECORD_WRAPPER(cudaEventRecord_ptsz, EVENT_RECORD_PTSZ, true)
+
+#define EVENT_RECORD_FLAGS_WRAPPER(name, which, per_thread)                                                            \
+    ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream, unsigned int flags);                          \
+    ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream, unsigned int flags)                           \
+    {                                                                                                                  \
+        typedef cudaError_t (*real_t)(cudaEvent_t, cudaStream_t, unsigned int);                                        \
+        real_t real = (real_t)real_of(which);                                                                          \
+        note_event(event, stream, per_thread);                                                                         \
+        return real != NULL ? real(event, stream, flags) : NO_RUNTIME;                                                 \
+    }
+EVENT_RECORD_FLAGS_WRAPPER(cudaEventRecordWithFlags, EVENT_RECORD_FLAGS, false)
+EVENT_RECORD_FLAGS_WRAPPER(cudaEventRecordWithFlags_ptsz, EVENT_RECORD_FLAGS_PTSZ, true)

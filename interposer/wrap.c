@@ -1,0 +1,60 @@
+/*
+ * wrap.c: the generated wrappers: every CALL and PASS row of api.def becomes one exported function.
+ *
+ * The result of the real function is returned unchanged, whatever happens to the record. A function that the loaded
+ * NCCL does not have returns ncclInvalidUsage; the application would otherwise have failed to link or to look it up.
+ */
+#include "interposer/call.h"
+
+/* The buffers of a call, by which in-place is told: operations without two buffers never ask. */
+#define sendbuff_of_NEVER        NULL
+#define recvbuff_of_NEVER        NULL
+#define sendbuff_of_ALWAYS       NULL
+#define recvbuff_of_ALWAYS       NULL
+#define sendbuff_of_SAME         sendbuff
+#define recvbuff_of_SAME         recvbuff
+#define sendbuff_of_SEND_AT_RANK sendbuff
+#define recvbuff_of_SEND_AT_RANK recvbuff
+#define sendbuff_of_RECV_AT_RANK sendbuff
+#define recvbuff_of_RECV_AT_RANK recvbuff
+#define sendbuff_of_SEND_AT_ROOT sendbuff
+#define recvbuff_of_SEND_AT_ROOT recvbuff
+#define sendbuff_of_RECV_AT_ROOT sendbuff
+#define recvbuff_of_RECV_AT_ROOT recvbuff
+
+#define ROLL_API_CALL(id, name, params, args, op_, class_, flags_, inplace_, count_, dtype_, redop_, peer_, comm_,     \
+                      stream_)                                                                                         \
+    ROLL_EXPORT ncclResult_t name params;                                                                              \
+    ROLL_EXPORT ncclResult_t name params                                                                               \
+    {                                                                                                                  \
+        typedef ncclResult_t(*real_t) params;                                                                          \
+        static const struct roll_kind kind = {ROLL_OP_##op_, ROLL_CLASS_##class_, flags_, ROLL_INPLACE_##inplace_};    \
+        struct roll_thread *t = &roll_thread_self;                                                                     \
+        real_t real = ROLL_REAL(name, real_t);                                                                         \
+        if (ROLL_UNLIKELY(real == NULL)) {                                                                             \
+            return ncclInvalidUsage;                                                                                   \
+        }                                                                                                              \
+        if (!roll_wanted(t)) {                                                                                         \
+            return real args;                                                                                          \
+        }                                                                                                              \
+        struct roll_call call;                                                                                         \
+        roll_enter(t, &call, &kind, sendbuff_of_##inplace_, recvbuff_of_##inplace_, count_, (int)(dtype_),             \
+                   (int)(redop_), peer_, comm_, stream_, ROLL_PC, ROLL_FRAME);                                         \
+        ncclResult_t result = real args;                                                                               \
+        roll_leave(t, &call, (int)result);                                                                             \
+        return result;                                                                                                 \
+    }
+#define ROLL_API_LIFE(id, name, ...)
+#define ROLL_API_PASS(id, ret, name, params, args, absent)                                                             \
+    ROLL_EXPORT ret name params;                                                                                       \
+    ROLL_EXPORT ret name params                                                                                        \
+    {                                                                                                                  \
+        typedef ret(*real_t) params;                                                                                   \
+        real_t real = ROLL_REAL(name, real_t);                                                                         \
+        if (ROLL_UNLIKELY(real == NULL)) {                                                                             \
+            return absent;                                                                                             \
+        }                                                                                                              \
+        return real args;                                                                                              \
+    }
+#define ROLL_API_JUMP(id, name)
+#include "interposer/api.def"
