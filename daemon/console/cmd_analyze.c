@@ -1,0 +1,108 @@
+/*
+ * cmd_analyze.c: rollcall analyze: recorded traces and rings, judged after the fact by the engine that judges live.
+ *
+ * The exit code answers a script's question in one number: 1 a finding; else 3 something could not be read at all; else 4 something
+ * was cut or lost, so that "clean" cannot be said; else 0.
+ */
+#include "daemon/console/analyze.h"
+#include "daemon/console/console.h"
+#include "daemon/console/text.h"
+#include "daemon/verdict_text.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int cmd_analyze(const struct roll_command *self, int argc, char **argv);
+
+static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
+{
+    for (json_t *verdict; (verdict = roll_analysis_next(a)) != NULL; json_decref(verdict)) {
+        if (json) {
+            roll_json_line(verdict, stdout);
+        } else {
+            roll_verdict_print(stdout, verdict, colour);
+        }
+    }
+}
+
+static void print_summary(const struct roll_analysis_summary *s, bool json)
+{
+    char ranks[48], calls[48], comms[48], findings[48], lost[48];
+    if (json) {
+        json_t *line =
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "schema", "rollcall.summary/1", "runs",
+                      (json_int_t)s->runs, "ranks", (json_int_t)s->engine.sources, "calls", (json_int_t)s->engine.calls,
+                      "records", (json_int_t)s->engine.records, "comms", (json_int_t)s->engine.comms, "findings",
+                      (json_int_t)s->engine.findings, "verdicts", (json_int_t)s->engine.verdicts, "lost",
+                      (json_int_t)s->engine.lost, "incomplete", (json_int_t)s->engine.incomplete, "cut", s->cut);
+        if (line != NULL) {
+            roll_json_line(line, stdout);
+        }
+        json_decref(line);
+        return;
+    }
+    printf("%s, %s on %s: %s, %s%s\n", roll_plural(s->engine.sources, "rank", "ranks", ranks, sizeof(ranks)),
+           roll_plural(s->engine.calls, "call", "calls", calls, sizeof(calls)),
+           roll_plural(s->engine.comms, "communicator", "communicators", comms, sizeof(comms)),
+           roll_plural(s->engine.findings, "finding", "findings", findings, sizeof(findings)),
+           s->engine.lost == 0 ? "nothing lost"
+                               : roll_plural(s->engine.lost, "record lost", "records lost", lost, sizeof(lost)),
+           s->cut ? ", a trace was cut short" : "");
+}
+
+int cmd_analyze(const struct roll_command *self, int argc, char **argv)
+{
+    bool json = false;
+    const char *policy = "observe";
+    struct roll_engine_config config = {0};
+    const struct roll_option options[] = {
+        {"policy", 0, ROLL_OPT_TEXT, "POLICY", "judge as under this policy: observe, advise, auto", &policy},
+        {"json", 0, ROLL_OPT_FLAG, NULL, "one rollcall.verdict/1 object a line, then one rollcall.summary/1", &json},
+        {0},
+    };
+    int code;
+    int first = roll_options_read(self, options, false, argc, argv, &code);
+    if (first < 0) {
+        return code;
+    }
+    if (first == argc) {
+        return roll_usage(self, "which trace? a directory of --trace, or files");
+    }
+    if (roll_policy_by_name(policy, &config.policy) != 0) {
+        return roll_usage(self, "option '--policy %s': wants observe, advise or auto", policy);
+    }
+    roll_analysis_t *a = roll_analysis_new(&config);
+    int err = a == NULL ? ROLL_E_NOMEM : 0;
+    bool colour = roll_colour_wanted(STDOUT_FILENO);
+    for (int i = first; i < argc && err != ROLL_E_NOMEM; i++) {
+        err = roll_analysis_add(a, argv[i]);
+        if (a != NULL && err != ROLL_E_NOMEM) {
+            print_verdicts(a, json, colour);
+        }
+    }
+    if (err == ROLL_E_NOMEM || roll_analysis_finish(a) == ROLL_E_NOMEM) {
+        roll_say("%s", roll_strerror(ROLL_E_NOMEM));
+        roll_analysis_destroy(&a);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    print_verdicts(a, json, colour);
+    struct roll_analysis_summary s;
+    roll_analysis_summary(a, &s);
+    roll_analysis_destroy(&a);
+    if (s.files == 0) {
+        if (s.unreadable == 0) {
+            roll_say("no trace (*.rtrc) and no ring (*.ring) found there");
+        }
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    print_summary(&s, json);
+    if (s.engine.findings > 0) {
+        return ROLL_EXIT_FINDING;
+    }
+    if (s.unreadable > 0) {
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    return s.cut || s.engine.lost > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+}

@@ -1,0 +1,52 @@
+/*
+ * cmd_dump.c: rollcall dump FILE: the bytes of a ring, a trace file or a control page beside their meaning.
+ *
+ * The file is read into memory once rather than mapped: a ring that a live rank writes would change under the walk.
+ */
+#include "daemon/console/console.h"
+#include "daemon/console/dump.h"
+#include "daemon/console/file.h"
+
+#include "trace/err.h"
+
+#include <stdlib.h>
+
+int cmd_dump(const struct roll_command *self, int argc, char **argv);
+
+int cmd_dump(const struct roll_command *self, int argc, char **argv)
+{
+    struct roll_dump dump = {.out = stdout};
+    uint32_t limit = 0;
+    const struct roll_option options[] = {
+        {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object a line", &dump.json},
+        {"limit", 'n', ROLL_OPT_COUNT, "N", "the last N records of a ring, the first N frames of a trace", &limit},
+        {0},
+    };
+    int code;
+    int first = roll_options_read(self, options, false, argc, argv, &code);
+    if (first < 0) {
+        return code;
+    }
+    if (argc - first != 1) {
+        return roll_usage(self, argc == first ? "which file?" : "one file at a time");
+    }
+    dump.limit = limit;
+    void *data = NULL;
+    size_t bytes = 0;
+    int err = roll_file_read(argv[first], &data, &bytes);
+    if (err == 0) {
+        err = roll_dump_any(&dump, data, bytes);
+    }
+    free(data);
+    if (err == ROLL_E_INCOMPLETE) {
+        fflush(stdout);
+        roll_say("%s: cut short; everything before the cut is shown", argv[first]);
+        return ROLL_EXIT_INCOMPLETE;
+    }
+    if (err != 0) {
+        fflush(stdout);
+        roll_file_complain(argv[first], err);
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    return ROLL_EXIT_CLEAN;
+}

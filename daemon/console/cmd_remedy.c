@@ -1,0 +1,142 @@
+/*
+ * cmd_remedy.c: rollcall remedy: the remedies of moe_core, which are on, and switching them: for the job, for one
+ * layer or for one communicator ("group").
+ */
+#include "daemon/console/link.h"
+#include "daemon/console/text.h"
+#include "trace/remedy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int cmd_remedy(const struct roll_command *self, int argc, char **argv);
+
+static void print_level(const json_t *entries, const char *what, const char *key)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(entries, i, entry)
+    {
+        const json_t *name = json_object_get(entry, key);
+        char *on = json_dumps(json_object_get(entry, "on"), JSON_COMPACT | JSON_ENCODE_ANY);
+        char *off = json_dumps(json_object_get(entry, "off"), JSON_COMPACT | JSON_ENCODE_ANY);
+        if (json_is_string(name)) {
+            printf("%s %s: on %s, off %s\n", what, json_string_value(name), on != NULL ? on : "-",
+                   off != NULL ? off : "-");
+        } else {
+            printf("%s %lld: on %s, off %s\n", what, (long long)json_integer_value(name), on != NULL ? on : "-",
+                   off != NULL ? off : "-");
+        }
+        free(on);
+        free(off);
+    }
+}
+
+/* Is this label among the remedies that are on? The list may be of names or one mask. */
+static bool is_on(const json_t *on, uint32_t bit)
+{
+    size_t i;
+    json_t *name;
+    if (json_is_integer(on)) {
+        return ((uint64_t)json_integer_value(on) & bit) != 0;
+    }
+    json_array_foreach(on, i, name)
+    {
+        if (json_is_string(name) && roll_remedy_by_name(json_string_value(name)) == bit) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void print_list(const json_t *remedies)
+{
+    const json_t *on = json_object_get(remedies, "on");
+    struct roll_columns table = {.columns = 4};
+    roll_columns_row(&table, (const char *[]){"REMEDY", "JOB", "SCOPE", "WHAT IT DOES"});
+    for (uint32_t bit = 1; bit != 0; bit <<= 1) {
+        if (strcmp(roll_remedy_name(bit), "?") == 0) {
+            continue;
+        }
+        const char *cells[] = {roll_remedy_name(bit), is_on(on, bit) ? "on" : "off",
+                               (roll_remedy_local() & bit) != 0 ? "local" : "symmetric", roll_remedy_text(bit)};
+        roll_columns_row(&table, cells);
+    }
+    roll_columns_print(&table, 0, stdout);
+    roll_columns_fini(&table);
+    print_level(json_object_get(remedies, "layers"), "layer", "layer");
+    print_level(json_object_get(remedies, "groups"), "group", "comm");
+}
+
+int cmd_remedy(const struct roll_command *self, int argc, char **argv)
+{
+    struct roll_link_options link = {0};
+    bool json = false;
+    int64_t layer = -1;
+    const char *group = NULL;
+    const struct roll_option options[] = {
+        {"layer", 0, ROLL_OPT_NUMBER, "N", "only in MoE layer N", &layer},
+        {"group", 0, ROLL_OPT_TEXT, "KEY", "only on this communicator (0x..., see rollcall top)", &group},
+        {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object", &json},
+        ROLL_LINK_OPTIONS(link),
+        {0},
+    };
+    int code;
+    int first = roll_options_read(self, options, false, argc, argv, &code);
+    if (first < 0) {
+        return code;
+    }
+    const char *action = argc > first ? argv[first] : "list";
+    const char *name = argc > first + 1 ? argv[first + 1] : NULL;
+    bool list = strcmp(action, "list") == 0;
+    if (!list && strcmp(action, "on") != 0 && strcmp(action, "off") != 0 && strcmp(action, "clear") != 0) {
+        return roll_usage(self, "'%s' is none of list, on, off, clear", action);
+    }
+    if (argc > first + 2 || (list && name != NULL)) {
+        return roll_usage(self, "unexpected argument '%s'", argv[argc - 1]);
+    }
+    if (!list && name == NULL) {
+        return roll_usage(self, "which remedy? `rollcall remedy list` shows them");
+    }
+    if (!list && roll_remedy_by_name(name) == 0) {
+        return roll_usage(self, "there is no remedy '%s'; `rollcall remedy list` shows them", name);
+    }
+    if (layer >= 0 && group != NULL) {
+        return roll_usage(self, "either --layer or --group");
+    }
+    char *end = NULL;
+    if (group != NULL && (strtoull(group, &end, 16) == 0 || *end != '\0')) {
+        return roll_usage(self, "option '--group %s': wants a communicator's key in hexadecimal", group);
+    }
+    json_t *query = json_pack("{s:s, s:s, s:s}", "op", "remedy", "action", action, "level",
+                              layer >= 0      ? "layer"
+                              : group != NULL ? "group"
+                                              : "job");
+    if (name != NULL) {
+        json_object_set_new(query, "remedy", json_string(name));
+    }
+    if (layer >= 0) {
+        json_object_set_new(query, "layer", json_integer(layer));
+    }
+    if (group != NULL) {
+        json_object_set_new(query, "comm", json_string(group));
+    }
+    roll_client_t *client = NULL;
+    code = roll_link_open(&link, &client);
+    if (code != 0) {
+        json_decref(query);
+        return code;
+    }
+    json_t *reply = NULL;
+    code = roll_link_ask(client, &link, query, &reply);
+    if (code == 0 && json) {
+        json_object_set_new(reply, "schema", json_string("rollcall.remedy/1"));
+        roll_json_line(reply, stdout);
+    } else if (code == 0) {
+        const json_t *remedies = json_object_get(reply, "remedies");
+        print_list(remedies != NULL ? remedies : reply);
+    }
+    json_decref(reply);
+    roll_client_destroy(&client);
+    return code;
+}

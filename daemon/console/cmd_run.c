@@ -1,0 +1,392 @@
+/*
+ * cmd_run.c: rollcall run: the job under rollcall, in one step.
+ *
+ * One loop over descriptors (signals as a signalfd, the ranks' output, a timer), because a launcher must never miss the
+ * end of a child or sleep through a Ctrl-C. The job comes first: whatever fails on our side is said in one line, and
+ * the job runs; nothing of ours changes its exit code but --timeout and --fail-on-finding, which ask for it.
+ */
+#include "daemon/console/console.h"
+#include "daemon/console/file.h"
+#include "daemon/console/run.h"
+#include "daemon/console/text.h"
+
+#include "trace/err.h"
+#include "trace/remedy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+int cmd_run(const struct roll_command *self, int argc, char **argv);
+
+#define TIMED_OUT_CODE 124 /* as timeout(1) */
+#define DRAIN_WAIT_MS  15000
+#define RANKS_MAX      4096
+
+struct run {
+    struct roll_run_options o;
+    struct roll_place place;
+    char dir[PATH_MAX];
+    struct roll_warden warden;
+    struct roll_run_daemon daemon;
+    struct roll_run_job job;
+    roll_announcer_t *announcer;
+    FILE *json;
+    sigset_t old_mask;
+    int signal_fd;
+
+    bool timed_out, daemon_died;
+    int asked;         /* how many times we were told to stop */
+    uint64_t kill_at;  /* when SIGKILL follows; 0 = never */
+    uint64_t moved_at; /* when something last moved */
+    uint64_t progress, output;
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* Asks the job to end with this signal; insists after the grace time, at once when asked again. */
+static void end_job(struct run *r, int sig)
+{
+    r->asked++;
+    if (r->asked > 1) {
+        sig = SIGKILL;
+    }
+    roll_run_job_signal(&r->job, sig);
+    r->kill_at = now_ms() + (uint64_t)(r->o.grace_s * 1000);
+}
+
+/* The job's only process was stopped at the terminal: stop as well, and hand the terminal on again when continued. */
+static void stopped(struct run *r)
+{
+    pid_t group = r->job.rank[0].pid;
+    tcsetpgrp(STDIN_FILENO, getpgrp());
+    kill(0, SIGSTOP);
+    tcsetpgrp(STDIN_FILENO, group);
+    kill(-group, SIGCONT);
+}
+
+static void reap(struct run *r)
+{
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | (r->job.terminal ? WUNTRACED : 0))) > 0;) {
+        if (WIFSTOPPED(status)) {
+            stopped(r);
+        } else if (pid == r->daemon.pid) {
+            r->daemon.pid = 0;
+            r->daemon_died = true;
+            if (r->announcer != NULL) {
+                roll_announcer_give_up(r->announcer);
+            }
+            roll_say("the daemon ended (%s %d); the job runs on unwatched",
+                     WIFSIGNALED(status) ? "signal" : "exit code",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        } else if (pid == r->warden.pid) {
+            r->warden.pid = 0;
+        } else if (roll_run_job_reaped(&r->job, pid, status) >= 0) {
+            roll_run_note_exit(r->dir, pid, status);
+        }
+    }
+}
+
+static void handle_signals(struct run *r)
+{
+    struct signalfd_siginfo info;
+    while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD) {
+            reap(r);
+        } else {
+            end_job(r, (int)info.ssi_signo);
+        }
+    }
+}
+
+/* Time passes: has anything moved, has the grace time run out? Returns ms until the next look, -1 for none. */
+static int watch_time(struct run *r)
+{
+    uint64_t now = now_ms(), next = UINT64_MAX;
+    if (r->kill_at != 0) {
+        if (now >= r->kill_at) {
+            roll_run_job_signal(&r->job, SIGKILL);
+            r->kill_at = 0;
+        } else {
+            next = r->kill_at - now;
+        }
+    }
+    if (r->o.timeout_s > 0 && !r->timed_out && r->asked == 0) {
+        uint64_t limit = (uint64_t)(r->o.timeout_s * 1000), progress = roll_run_progress(r->dir);
+        uint64_t step = limit / 8 < 20 ? 20 : limit / 8 > 500 ? 500 : limit / 8;
+        if (progress != r->progress || r->output != r->job.output) {
+            r->progress = progress;
+            r->output = r->job.output;
+            r->moved_at = now;
+        }
+        if (now - r->moved_at >= limit) {
+            roll_say("nothing has moved for %g s (--timeout): ending the job", r->o.timeout_s);
+            r->timed_out = true;
+            end_job(r, SIGTERM);
+            return (int)(r->o.grace_s * 1000);
+        }
+        next = step < next ? step : next;
+    }
+    return next > 1u << 30 ? -1 : (int)next;
+}
+
+/* One turn of the loop: waits for whatever comes first, at most `limit` ms (-1 = any time). Returns true when `done_fd` (-1 = none) is readable. */
+static bool turn(struct run *r, struct pollfd *fds, int done_fd, int limit)
+{
+    nfds_t n = 0;
+    fds[n++] = (struct pollfd){r->signal_fd, POLLIN, 0};
+    fds[n++] = (struct pollfd){done_fd, POLLIN, 0};
+    for (uint32_t i = 0; i < 2 * r->job.count; i++) {
+        fds[n++] = (struct pollfd){r->job.rank[i / 2].stream[i % 2].fd, POLLIN, 0};
+    }
+    if (poll(fds, n, limit) <= 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < 2 * r->job.count; i++) {
+        if (fds[2 + i].revents != 0) {
+            roll_run_job_relay(&r->job, i / 2, (int)(i % 2));
+        }
+    }
+    if (fds[0].revents != 0) {
+        handle_signals(r);
+    }
+    return done_fd >= 0 && fds[1].revents != 0;
+}
+
+static bool streams_open(const struct run *r)
+{
+    for (uint32_t i = 0; i < 2 * r->job.count; i++) {
+        if (r->job.rank[i / 2].stream[i % 2].fd >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void wait_for_job(struct run *r)
+{
+    struct pollfd *fds = calloc(2 + 2 * (size_t)r->job.count, sizeof(*fds));
+    if (fds == NULL) {
+        return;
+    }
+    r->moved_at = now_ms();
+    while (r->job.alive > 0) {
+        turn(r, fds, -1, watch_time(r));
+    }
+    /* What was printed last. A grandchild may keep a pipe open for ever, so this ends when nothing comes. */
+    for (uint64_t until = now_ms() + 300; streams_open(r) && now_ms() < until;) {
+        turn(r, fds, -1, 50);
+    }
+    if (r->o.ranks > 0 || r->asked > 0) {
+        roll_run_job_sweep(&r->job);
+    }
+    if (r->announcer != NULL) {
+        int done_fd = roll_announcer_finish(r->announcer);
+        int asked = r->asked;
+        for (uint64_t until = now_ms() + DRAIN_WAIT_MS; now_ms() < until;) {
+            if (turn(r, fds, done_fd, 100)) {
+                break;
+            }
+            if (r->asked > asked) {
+                roll_announcer_give_up(r->announcer); /* impatient: told to stop while we waited for the last word */
+                break;
+            }
+        }
+    }
+    free(fds);
+}
+
+static void print_summary(struct run *r)
+{
+    const json_t *s = r->announcer != NULL ? roll_announcer_summary(r->announcer) : NULL;
+    char ranks[48], calls[48], comms[48], findings[48], lost[48], open[48], tail[64] = "";
+    if (r->o.quiet) {
+        return;
+    }
+    if (s == NULL) {
+        roll_say("the job is over; nothing was judged%s", r->daemon_died ? ", because the daemon ended" : "");
+        return;
+    }
+    uint64_t incomplete = (uint64_t)roll_json_int(s, "incomplete", 0), losses = (uint64_t)roll_json_int(s, "lost", 0);
+    if (roll_json_int(s, "ranks", 0) == 0) {
+        roll_say(
+            "no rank called NCCL, so there was nothing to judge; `rollcall doctor -- COMMAND` says why that can be");
+        return;
+    }
+    if (incomplete > 0) {
+        snprintf(
+            tail, sizeof(tail), ", %s",
+            roll_plural(incomplete, "operation never completed", "operations never completed", open, sizeof(open)));
+    }
+    roll_say("%s, %s on %s: %s, %s%s",
+             roll_plural((uint64_t)roll_json_int(s, "ranks", 0), "rank", "ranks", ranks, sizeof(ranks)),
+             roll_plural((uint64_t)roll_json_int(s, "calls", 0), "call", "calls", calls, sizeof(calls)),
+             roll_plural((uint64_t)roll_json_int(s, "comms", 0), "communicator", "communicators", comms, sizeof(comms)),
+             roll_plural((uint64_t)roll_json_int(s, "findings", 0), "finding", "findings", findings, sizeof(findings)),
+             losses == 0 ? "nothing lost" : roll_plural(losses, "record lost", "records lost", lost, sizeof(lost)),
+             tail);
+}
+
+/* Options that contradict each other or the place. 0, or the exit code. */
+static int check(const struct roll_command *self, struct run *r)
+{
+    struct roll_run_options *o = &r->o;
+    enum roll_policy policy;
+    if (o->command[0] == NULL) {
+        return roll_usage(self, "which command? rollcall run [OPTION...] -- COMMAND");
+    }
+    if (o->policy != NULL && roll_policy_by_name(o->policy, &policy) != 0) {
+        return roll_usage(self, "option '--policy %s': wants observe, advise or auto", o->policy);
+    }
+    if (o->ranks > RANKS_MAX) {
+        return roll_usage(self, "option '-n %u': at most %d ranks on one host", o->ranks, RANKS_MAX);
+    }
+    if (o->daemon == NULL) {
+        o->daemon = getenv("ROLLCALL_DAEMON");
+        o->daemon = o->daemon != NULL && o->daemon[0] != '\0' ? o->daemon : NULL;
+    }
+    if (o->daemon != NULL && (o->trace != NULL || o->http != NULL)) {
+        return roll_usage(
+            self, "--trace and --http belong to the root daemon; %s is already running: start it with them", o->daemon);
+    }
+    if (o->hostnccl && r->place.hostnccl[0] == '\0') {
+        roll_say("--hostnccl: the stand-in libraries were not found beside this program; build or install hostnccl");
+        return ROLL_EXIT_UNREACHABLE;
+    }
+    if (o->json != NULL) {
+        r->json = strcmp(o->json, "-") == 0 ? fdopen(dup(STDOUT_FILENO), "w") : fopen(o->json, "we");
+        if (r->json == NULL) {
+            roll_say("--json: cannot write %s: %s", o->json, strerror(errno));
+            return ROLL_EXIT_UNREACHABLE;
+        }
+    }
+    return 0;
+}
+
+static void block_signals(struct run *r)
+{
+    static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++) {
+        sigaddset(&set, caught[i]);
+    }
+    sigprocmask(SIG_BLOCK, &set, &r->old_mask);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTTOU, SIG_IGN); /* to take the terminal back from the background */
+    r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Everything that has to be there before the job starts; each part that fails is said and done without. */
+static void prepare(struct run *r)
+{
+    char why[512] = "";
+    if (r->place.preload[0] == '\0') {
+        roll_say("librollcall.so was not found beside this program; the job runs unwatched");
+        return;
+    }
+    if (roll_run_dir_new(r->dir, sizeof(r->dir), why, sizeof(why)) != 0) {
+        roll_say("%s; the job runs unwatched", why);
+        r->place.preload[0] = '\0';
+        r->dir[0] = '\0';
+        return;
+    }
+    if (roll_warden_start(&r->warden, r->dir) != 0) {
+        roll_say("cannot start a helper process: %s; if this is killed with SIGKILL, %s stays", strerror(errno),
+                 r->dir);
+    }
+    if (roll_run_daemon_start(&r->daemon, &r->o, &r->place, r->dir, &r->old_mask) == 0) {
+        roll_warden_guard_daemon(&r->warden, r->daemon.pid);
+    }
+}
+
+static int conclude(struct run *r, int start_error)
+{
+    int code = r->job.first_failure;
+    uint64_t findings = r->announcer != NULL ? roll_announcer_findings(r->announcer) : 0;
+    if (start_error != 0) {
+        return start_error == ROLL_E_NOTFOUND ? 127 : start_error == ROLL_E_DENIED ? 126 : ROLL_EXIT_UNREACHABLE;
+    }
+    if (r->timed_out) {
+        return TIMED_OUT_CODE;
+    }
+    if (code == 0 && r->o.fail_on_finding && findings > 0) {
+        return ROLL_EXIT_FINDING;
+    }
+    return code;
+}
+
+int cmd_run(const struct roll_command *self, int argc, char **argv)
+{
+    static struct run r; /* large */
+    r = (struct run){.o = {.grace_s = 5}, .signal_fd = -1};
+    const struct roll_option options[] = {
+        {"ranks", 'n', ROLL_OPT_COUNT, "N", "start N local ranks (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*)", &r.o.ranks},
+        {"hostnccl", 0, ROLL_OPT_FLAG, NULL, "NCCL and the CUDA runtime on host memory: no GPU needed", &r.o.hostnccl},
+        {"policy", 0, ROLL_OPT_TEXT, "POLICY", "observe (say), advise (and say what helps), auto (and do it)",
+         &r.o.policy},
+        {"json", 0, ROLL_OPT_TEXT, "FILE", "verdicts as NDJSON; - is standard output", &r.o.json},
+        {"trace", 0, ROLL_OPT_TEXT, "DIR", "keep everything recorded, for `rollcall analyze`", &r.o.trace},
+        {"timeout", 0, ROLL_OPT_SECONDS, "S", "end a job in which nothing has moved for S seconds (code 124)",
+         &r.o.timeout_s},
+        {"grace", 0, ROLL_OPT_SECONDS, "S", "between SIGTERM and SIGKILL; 5 when not given", &r.o.grace_s},
+        {"fail-on-finding", 0, ROLL_OPT_FLAG, NULL, "code 1 when there was a finding and the job itself ended with 0",
+         &r.o.fail_on_finding},
+        {"daemon", 0, ROLL_OPT_TEXT, "ENDPOINT",
+         "a root that runs already; default ROLLCALL_DAEMON, else one of our own", &r.o.daemon},
+        {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve metrics and the web page there", &r.o.http},
+        {"prefix", 0, ROLL_OPT_FLAG, NULL, "the rank in front of each line that it prints", &r.o.prefix},
+        {"quiet", 'q', ROLL_OPT_FLAG, NULL, "print neither verdicts nor the summary", &r.o.quiet},
+        {0},
+    };
+    int code;
+    int first = roll_options_read(self, options, true, argc, argv, &code);
+    if (first < 0) {
+        return code;
+    }
+    r.o.command = argv + first;
+    roll_place_find(&r.place);
+    code = check(self, &r);
+    if (code != 0) {
+        return code;
+    }
+    block_signals(&r);
+    prepare(&r);
+    int start_error = roll_run_job_start(&r.job, &r.o, &r.place, r.dir, &r.old_mask, &r.warden);
+    if (start_error != 0) {
+        roll_run_job_signal(&r.job, SIGKILL);
+    } else if (r.daemon.endpoint[0] != '\0') {
+        r.announcer = roll_announcer_new(r.daemon.endpoint, r.json, r.o.quiet);
+    }
+    wait_for_job(&r);
+    if (start_error == 0) {
+        print_summary(&r);
+    }
+    code = conclude(&r, start_error);
+    roll_announcer_destroy(&r.announcer);
+    roll_run_daemon_stop(&r.daemon);
+    roll_run_job_fini(&r.job);
+    if (r.dir[0] != '\0') {
+        roll_directory_remove(r.dir);
+    }
+    roll_warden_dismiss(&r.warden);
+    if (r.json != NULL) {
+        fclose(r.json);
+    }
+    close(r.signal_fd);
+    sigprocmask(SIG_SETMASK, &r.old_mask, NULL);
+    return code;
+}

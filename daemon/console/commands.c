@@ -1,0 +1,96 @@
+/*
+ * commands.c: the command table and the dispatch to it, help and version.
+ *
+ * One binary with a table was chosen over one binary per command: one thing to install, one help, one set of shared
+ * options. The table is the only place that knows all commands; help, completion checks and tests read it.
+ */
+#include "daemon/console/console.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ROLL_COMMAND_ROW(name, operands, brief) int cmd_##name(const struct roll_command *self, int argc, char **argv);
+#include "daemon/console/commands.def"
+#undef ROLL_COMMAND_ROW
+
+const struct roll_command roll_commands[] = {
+#define ROLL_COMMAND_ROW(name, operands, brief) {#name, operands, brief, cmd_##name},
+#include "daemon/console/commands.def"
+#undef ROLL_COMMAND_ROW
+    {NULL, NULL, NULL, NULL},
+};
+
+const struct roll_command *roll_command_find(const char *name)
+{
+    for (const struct roll_command *c = roll_commands; c->name != NULL; c++) {
+        if (strcmp(c->name, name) == 0) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static void print_help(void)
+{
+    puts("usage: rollcall COMMAND [OPTION...]\n"
+         "\n"
+         "Says which rank of a training job did not answer a collective, or answered something else, and why.\n"
+         "\n"
+         "commands:");
+    for (const struct roll_command *c = roll_commands; c->name != NULL; c++) {
+        printf("  %-9s %s\n", c->name, c->brief);
+    }
+    puts("  help      this text, or the help of a command: rollcall help COMMAND\n"
+         "\n"
+         "options:\n"
+         "  --version  print the version and exit\n"
+         "  --help     this text\n"
+         "\n"
+         "exit codes: 0 clean, 1 a finding, 2 usage, 3 cannot reach or read, 4 incomplete data; run: the job's own");
+}
+
+static int unknown_command(const char *name)
+{
+    roll_say("unknown command '%s'; `rollcall help` lists them", name);
+    return ROLL_EXIT_USAGE;
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help();
+        return ROLL_EXIT_CLEAN;
+    }
+    const struct roll_command *c = roll_command_find(argv[1]);
+    if (c == NULL) {
+        return unknown_command(argv[1]);
+    }
+    char option[] = "--help";
+    char *args[] = {argv[1], option, NULL};
+    return c->main(c, 2, args);
+}
+
+int roll_console_main(int argc, char **argv)
+{
+    if (argc < 2) {
+        roll_say("no command; `rollcall help` lists them");
+        return ROLL_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_help();
+        return ROLL_EXIT_CLEAN;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        puts("rollcall " ROLL_VERSION);
+        return ROLL_EXIT_CLEAN;
+    }
+    if (strcmp(argv[1], "help") == 0) {
+        return help(argc - 1, argv + 1);
+    }
+    if (argv[1][0] == '-') {
+        roll_say("unknown option '%s'; `rollcall help` lists commands and options", argv[1]);
+        return ROLL_EXIT_USAGE;
+    }
+    const struct roll_command *c = roll_command_find(argv[1]);
+    return c == NULL ? unknown_command(argv[1]) : c->main(c, argc - 1, argv + 1);
+}

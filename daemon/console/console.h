@@ -1,0 +1,75 @@
+/*
+ * console.h: what the subcommands of `rollcall` share: the command table, options, exit codes, and messages.
+ *
+ * One subcommand is one file cmd_NAME.c with one function cmd_NAME; commands.def lists them. The console has one thread
+ * unless a header says otherwise.
+ */
+#ifndef ROLL_CONSOLE_H
+#define ROLL_CONSOLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Exit codes of every subcommand but `run`, which returns the job's (docs/CONSOLE.md). */
+enum roll_exit {
+    ROLL_EXIT_CLEAN = 0,
+    ROLL_EXIT_FINDING = 1,
+    ROLL_EXIT_USAGE = 2,
+    ROLL_EXIT_UNREACHABLE = 3, /* cannot reach the daemon, or cannot read a file */
+    ROLL_EXIT_INCOMPLETE = 4,  /* data is truncated or was lost, and nothing was found in the rest */
+};
+
+struct roll_command {
+    const char *name;
+    const char *operands;                                                /* for the usage line */
+    const char *brief;                                                   /* one line */
+    int (*main)(const struct roll_command *self, int argc, char **argv); /* argv[0] is the command's name */
+};
+
+/* The table, ended by a row without a name; and one row by name (NULL when there is none). */
+extern const struct roll_command roll_commands[];
+const struct roll_command *roll_command_find(const char *name);
+
+/* Runs the console: argv as main got it. Returns the exit code. */
+int roll_console_main(int argc, char **argv);
+
+/* ---- options ---- */
+
+enum roll_option_kind {
+    ROLL_OPT_FLAG,    /* bool * */
+    ROLL_OPT_TEXT,    /* const char ** */
+    ROLL_OPT_COUNT,   /* uint32_t *, from 1 */
+    ROLL_OPT_NUMBER,  /* int64_t *, from 0 */
+    ROLL_OPT_SECONDS, /* double *, above 0 */
+};
+
+struct roll_option {
+    const char *name; /* without dashes; NULL ends the table */
+    char letter;      /* 0 = none */
+    enum roll_option_kind kind;
+    const char *arg;  /* what the argument is called; NULL for a flag */
+    const char *help; /* one line */
+    void *value;      /* where it goes; unchanged when the option is not given */
+};
+#define ROLL_OPTIONS_MAX 24
+
+/*
+ * Reads the options of a command. Operands end up at argv[result...argc-1]. With `leading` the first operand ends the
+ * options (for commands that are followed by somebody else's command line). Prints the help on --help.
+ * Returns the index of the first operand, or -1 when the command is over with the exit code *code (help printed, or
+ * one line about what is wrong). Borrows all.
+ */
+int roll_options_read(const struct roll_command *cmd, const struct roll_option *options, bool leading, int argc,
+                      char **argv, int *code);
+
+/* ---- messages ---- */
+
+/* One line on standard error, beginning with "rollcall: ". Any thread. */
+void roll_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* roll_say, and "see `rollcall help CMD`"; returns ROLL_EXIT_USAGE. */
+int roll_usage(const struct roll_command *cmd, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* May text for this stream (a FILE's descriptor) be coloured: a terminal, not TERM=dumb, and NO_COLOR is not set? */
+bool roll_colour_wanted(int fd);
+
+#endif

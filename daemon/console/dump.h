@@ -1,0 +1,63 @@
+/*
+ * dump.h: raw bytes beside their meaning, for rings, control pages and trace files; as text or NDJSON.
+ */
+#ifndef ROLL_CONSOLE_DUMP_H
+#define ROLL_CONSOLE_DUMP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* How the bytes of a field are to be read. All numbers are little-endian. */
+enum roll_dump_kind {
+    ROLL_DUMP_UINT,
+    ROLL_DUMP_INT,
+    ROLL_DUMP_HEX,   /* a number that is a key or an address */
+    ROLL_DUMP_TEXT,  /* bytes up to the first 0 */
+    ROLL_DUMP_BYTES, /* hex without meaning */
+    ROLL_DUMP_SEAL,  /* a record's seal: ticket and state */
+    ROLL_DUMP_NAME,  /* a number with a name: see `name` */
+    ROLL_DUMP_EXIT,  /* a wait status */
+};
+
+struct roll_dump_field {
+    const char *name;
+    uint16_t offset, bytes;
+    enum roll_dump_kind kind;
+    const char *(*label)(unsigned value); /* ROLL_DUMP_NAME only */
+};
+
+/* Where a dump goes. */
+struct roll_dump {
+    FILE *out;
+    bool json;
+    uint64_t limit;   /* records or frames shown at most; 0 = all */
+    uint64_t printed; /* records or frames shown so far */
+};
+
+/*
+ * Shows one thing: `bytes` bytes at `data`, which begin at `offset` of the file, with `n` fields. `kind` names it for
+ * scripts ("record"), `title` says it in one line for people. Borrows all.
+ */
+void roll_dump_thing(struct roll_dump *dump, const char *kind, const char *title, uint64_t offset, const void *data,
+                     size_t bytes, const struct roll_dump_field *fields, size_t n);
+/* One line about the file as a whole. */
+void roll_dump_note(struct roll_dump *dump, const char *kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Each shows a whole file held in memory. 0, ROLL_E_INCOMPLETE for a file cut short, or why it cannot be read. */
+int roll_dump_ring(struct roll_dump *dump, const void *data, size_t bytes);
+int roll_dump_control(struct roll_dump *dump, const void *data, size_t bytes);
+int roll_dump_trace(struct roll_dump *dump, const void *data, size_t bytes);
+/* Picks by magic. ROLL_E_MAGIC when it is none of them. */
+int roll_dump_any(struct roll_dump *dump, const void *data, size_t bytes);
+
+/* One record at file offset `offset` (0 = not in a file of its own). */
+void roll_dump_record(struct roll_dump *dump, uint64_t offset, const void *record);
+/* A run of definitions entries, the first at file offset `offset`. 0 or what stopped it. */
+int roll_dump_defs(struct roll_dump *dump, uint64_t offset, const void *data, size_t bytes);
+/* The 4096 bytes of a ring's header. */
+void roll_dump_ring_header(struct roll_dump *dump, uint64_t offset, const void *data);
+
+#endif

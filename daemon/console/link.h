@@ -1,0 +1,34 @@
+/*
+ * link.h: a subcommand's connection to the root, with the one line that is said when there is none.
+ */
+#ifndef ROLL_CONSOLE_LINK_H
+#define ROLL_CONSOLE_LINK_H
+
+#include "daemon/client.h"
+#include "daemon/console/console.h"
+
+#include <jansson.h>
+
+/* The options that every subcommand with a connection has. */
+struct roll_link_options {
+    const char *daemon, *curve, *job;
+};
+#define ROLL_LINK_OPTIONS(l)                                                                                           \
+    {"daemon",   0, ROLL_OPT_TEXT, "ENDPOINT", "the root; default ROLLCALL_DAEMON, else the one running here",         \
+     &(l).daemon},                                                                                                     \
+        {"curve-dir", 0, ROLL_OPT_TEXT, "DIR", "keys for a root on another host; default ROLLCALL_CURVE_DIR",          \
+         &(l).curve},                                                                                                  \
+    {                                                                                                                  \
+        "job", 0, ROLL_OPT_TEXT, "JOB", "which job, where the root watches several", &(l).job                          \
+    }
+
+/* Connects. 0, or the exit code after one line has been said. */
+int roll_link_open(const struct roll_link_options *options, roll_client_t **client);
+
+/*
+ * Asks (takes query, adds the job) and waits. On success *reply is returned owned. 0, or the exit code after one
+ * line has been said: ROLL_EXIT_UNREACHABLE when nobody answers, ROLL_EXIT_USAGE when the root refuses the query.
+ */
+int roll_link_ask(roll_client_t *client, const struct roll_link_options *options, json_t *query, json_t **reply);
+
+#endif

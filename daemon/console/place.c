@@ -1,0 +1,79 @@
+/*
+ * place.c: finds the daemon and the libraries relative to this very binary, so that a build tree, an installed tree and
+ * a copied tree all work without a configuration. A search through PATH and the linker's path was rejected: it
+ * would mix the console of one version with the preload library of another.
+ */
+#include "daemon/console/place.h"
+
+#include "trace/err.h"
+#include "trace/ident.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The library directory as seen from the directory of binaries; the build knows it (GNUInstallDirs). */
+#ifndef ROLL_LIBDIR_FROM_BIN
+#define ROLL_LIBDIR_FROM_BIN "../lib"
+#endif
+
+static const char *const preload_at[] = {"../lib/librollcall.so", ROLL_LIBDIR_FROM_BIN "/librollcall.so",
+                                         ROLL_LIBDIR_FROM_BIN "/rollcall/librollcall.so"};
+static const char *const hostnccl_at[] = {"../lib/hostnccl/libnccl.so.2", ROLL_LIBDIR_FROM_BIN "/hostnccl/libnccl.so.2",
+                                          ROLL_LIBDIR_FROM_BIN "/rollcall/hostnccl/libnccl.so.2"};
+static const char *const daemon_at[] = {"rollcalld"};
+
+static void first_of(char out[PATH_MAX], const char *bin, const char *const *at, size_t n, int mode)
+{
+    out[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        char path[2 * PATH_MAX];
+        snprintf(path, sizeof(path), "%s/%s", bin, at[i]);
+        if (access(path, mode) == 0 && realpath(path, out) != NULL) {
+            return;
+        }
+        out[0] = '\0';
+    }
+}
+
+void roll_place_find(struct roll_place *place)
+{
+    char bin[PATH_MAX] = "";
+    memset(place, 0, sizeof(*place));
+    ssize_t n = readlink("/proc/self/exe", bin, sizeof(bin) - 1);
+    if (n <= 0) {
+        return;
+    }
+    bin[n] = '\0';
+    char *slash = strrchr(bin, '/');
+    if (slash == NULL) {
+        return;
+    }
+    *slash = '\0';
+    first_of(place->daemon, bin, daemon_at, sizeof(daemon_at) / sizeof(daemon_at[0]), X_OK);
+    first_of(place->preload, bin, preload_at, sizeof(preload_at) / sizeof(preload_at[0]), R_OK);
+    /* Not realpath of the library: its directory is wanted, and the library itself may be a link. */
+    for (size_t i = 0; i < sizeof(hostnccl_at) / sizeof(hostnccl_at[0]); i++) {
+        char path[2 * PATH_MAX];
+        snprintf(path, sizeof(path), "%s/%s", bin, hostnccl_at[i]);
+        if (access(path, R_OK) == 0) {
+            *strrchr(path, '/') = '\0';
+            if (realpath(path, place->hostnccl) != NULL) {
+                return;
+            }
+        }
+        place->hostnccl[0] = '\0';
+    }
+}
+
+int roll_place_rings(char *out, int size)
+{
+    const char *dir = getenv("ROLLCALL_DIR");
+    if (dir != NULL && dir[0] != '\0') {
+        int n = snprintf(out, (size_t)size, "%s", dir);
+        return n < size ? 0 : ROLL_E_SIZE;
+    }
+    return roll_default_dir(out, (size_t)size);
+}

@@ -1,0 +1,22 @@
+/*
+ * place.h: where the parts of rollcall are, seen from the running `rollcall`: in a build tree or installed.
+ */
+#ifndef ROLL_CONSOLE_PLACE_H
+#define ROLL_CONSOLE_PLACE_H
+
+#include <limits.h>
+
+/* Absolute paths; "" for what was not found. */
+struct roll_place {
+    char daemon[PATH_MAX];   /* rollcalld */
+    char preload[PATH_MAX];  /* librollcall.so */
+    char hostnccl[PATH_MAX]; /* the directory of the stand-in libnccl.so.2 and libcudart */
+};
+
+/* Looks. Each part that is missing stays "". */
+void roll_place_find(struct roll_place *place);
+
+/* A directory for rings: ROLLCALL_DIR, else roll_default_dir(). 0 or ROLL_E_SIZE. */
+int roll_place_rings(char *out, int size);
+
+#endif

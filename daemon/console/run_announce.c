@@ -1,0 +1,179 @@
+/*
+ * run_announce.c: the thread that prints verdicts as they come and asks for the last word when the job is over.
+ *
+ * A thread of its own, because the client waits inside its calls (ZeroMQ) while the main thread has to relay
+ * output and reap ranks. The two share one structure: the flags below go one way each, and everything that the main
+ * thread reads at the end is published by the write to done_fd, after which the thread touches nothing any more.
+ */
+#include "daemon/client.h"
+#include "daemon/console/console.h"
+#include "daemon/console/run.h"
+#include "daemon/console/text.h"
+#include "daemon/verdict_text.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define DRAIN_MS 10000
+
+struct roll_announcer {
+    pthread_t thread;
+    char endpoint[256];
+    FILE *json; /* borrowed */
+    bool quiet, colour;
+    atomic_bool finish, give_up; /* set by the main thread, read by this one */
+    int done_fd;
+    uint64_t seen; /* number of the last verdict printed */
+    uint64_t findings;
+    json_t *summary; /* owned; NULL until the last word */
+};
+
+static void announce(struct roll_announcer *a, const json_t *verdict)
+{
+    uint64_t number = (uint64_t)roll_json_int(verdict, "number", 0);
+    if (number != 0 && number <= a->seen) {
+        return;
+    }
+    a->seen = number != 0 ? number : a->seen;
+    a->findings += strcmp(roll_json_text(verdict, "certainty", "note"), "note") != 0;
+    if (!a->quiet) {
+        roll_verdict_print(stderr, verdict, a->colour);
+        fflush(stderr);
+    }
+    if (a->json != NULL && roll_json_line(verdict, a->json) != 0) {
+        roll_say("cannot write the verdicts to the file of --json any more; they go on here");
+        a->json = NULL;
+    }
+}
+
+/* Verdicts that were given and not pushed to us yet. */
+static void catch_up(struct roll_announcer *a, roll_client_t *client)
+{
+    json_t *reply = NULL, *verdict;
+    size_t i;
+    if (roll_client_query(client, json_pack("{s:s, s:I}", "op", "verdicts", "from", (json_int_t)(a->seen + 1)),
+                          ROLL_CLIENT_TIMEOUT_MS, &reply) != 0) {
+        return;
+    }
+    json_array_foreach(json_object_get(reply, "verdicts"), i, verdict)
+    {
+        announce(a, verdict);
+    }
+    json_decref(reply);
+}
+
+static void last_word(struct roll_announcer *a, roll_client_t *client)
+{
+    json_t *reply = NULL;
+    json_t *drain = json_pack("{s:s, s:i, s:b}", "op", "drain", "timeout_ms", DRAIN_MS, "final", 1);
+    if (roll_client_query(client, drain, DRAIN_MS + 1000, &reply) == 0) {
+        json_decref(reply);
+        catch_up(a, client);
+        reply = NULL;
+        if (roll_client_query(client, json_pack("{s:s}", "op", "status"), ROLL_CLIENT_TIMEOUT_MS, &reply) == 0) {
+            a->summary = json_incref(json_object_get(reply, "summary"));
+            json_decref(reply);
+        }
+    }
+}
+
+static void *run(void *arg)
+{
+    struct roll_announcer *a = arg;
+    roll_client_t *client = NULL;
+    json_t *reply = NULL;
+    char why[512] = "";
+    uint64_t one = 1;
+
+    if (roll_client_new(a->endpoint, NULL, ROLL_CLIENT_TIMEOUT_MS, &client, why, sizeof(why)) != 0) {
+        roll_say("%s; the job runs on, its verdicts are not shown here", why);
+        goto out;
+    }
+    if (roll_client_query(client, json_pack("{s:s, s:i}", "op", "subscribe", "from", 0), ROLL_CLIENT_TIMEOUT_MS,
+                          &reply) != 0) {
+        roll_say("%s does not answer; the job runs on, its verdicts are not shown here", a->endpoint);
+        goto out;
+    }
+    json_decref(reply);
+    while (!atomic_load(&a->finish) && !atomic_load(&a->give_up)) {
+        json_t *verdict = NULL;
+        if (roll_client_next(client, 50, &verdict) == 0) {
+            announce(a, verdict);
+            json_decref(verdict);
+        }
+    }
+    if (!atomic_load(&a->give_up)) {
+        last_word(a, client);
+    }
+out:
+    roll_client_destroy(&client);
+    /* The main thread may wait for this long before it asks: the byte stays. */
+    (void)!write(a->done_fd, &one, sizeof(one));
+    return NULL;
+}
+
+roll_announcer_t *roll_announcer_new(const char *endpoint, FILE *json, bool quiet)
+{
+    struct roll_announcer *a = calloc(1, sizeof(*a));
+    sigset_t all, old;
+    if (a == NULL) {
+        return NULL;
+    }
+    snprintf(a->endpoint, sizeof(a->endpoint), "%s", endpoint);
+    a->json = json;
+    a->quiet = quiet;
+    a->colour = roll_colour_wanted(STDERR_FILENO);
+    a->done_fd = eventfd(0, EFD_CLOEXEC);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int err = a->done_fd < 0 ? -1 : pthread_create(&a->thread, NULL, run, a);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err != 0) {
+        if (a->done_fd >= 0) {
+            close(a->done_fd);
+        }
+        free(a);
+        return NULL;
+    }
+    return a;
+}
+
+int roll_announcer_finish(roll_announcer_t *a)
+{
+    atomic_store(&a->finish, true);
+    return a->done_fd;
+}
+
+void roll_announcer_give_up(roll_announcer_t *a)
+{
+    atomic_store(&a->give_up, true);
+}
+
+const json_t *roll_announcer_summary(const roll_announcer_t *a)
+{
+    return a->summary;
+}
+
+uint64_t roll_announcer_findings(const roll_announcer_t *a)
+{
+    return a->findings;
+}
+
+void roll_announcer_destroy(roll_announcer_t **announcer)
+{
+    struct roll_announcer *a = *announcer;
+    *announcer = NULL;
+    if (a == NULL) {
+        return;
+    }
+    atomic_store(&a->give_up, true);
+    pthread_join(a->thread, NULL);
+    close(a->done_fd);
+    json_decref(a->summary);
+    free(a);
+}

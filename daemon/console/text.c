@@ -1,0 +1,236 @@
+/*
+ * text.c: columns, times and counts. Columns are laid out after all cells are known, so that a table is as narrow as
+ * its content; fixed printf widths were rejected, because host and communicator names have no useful bound.
+ */
+#include "daemon/console/text.h"
+
+#include "trace/err.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static bool starts_char(unsigned char c)
+{
+    return (c & 0xc0) != 0x80;
+}
+
+size_t roll_text_width(const char *text)
+{
+    size_t n = 0;
+    for (; *text != '\0'; text++) {
+        n += starts_char((unsigned char)*text);
+    }
+    return n;
+}
+
+void roll_text_fit(char *text, size_t size, size_t width)
+{
+    static const char ellipsis[] = "\xe2\x80\xa6";
+    if (width == 0 || roll_text_width(text) <= width) {
+        return;
+    }
+    size_t at = 0;
+    for (size_t seen = 0; text[at] != '\0'; at++) {
+        seen += starts_char((unsigned char)text[at]);
+        if (seen == width) {
+            break;
+        }
+    }
+    if (at + sizeof(ellipsis) <= size) {
+        memcpy(text + at, ellipsis, sizeof(ellipsis));
+    } else {
+        text[at] = '\0';
+    }
+}
+
+int roll_columns_row(struct roll_columns *t, const char *const *cells)
+{
+    if (t->used + t->columns > t->room) {
+        size_t room = t->room == 0 ? 64 : t->room;
+        while (room < t->used + t->columns) {
+            room *= 2;
+        }
+        char **cell = realloc(t->cell, room * sizeof(*cell));
+        if (cell == NULL) {
+            return ROLL_E_NOMEM;
+        }
+        t->cell = cell;
+        t->room = room;
+    }
+    for (size_t i = 0; i < t->columns; i++) {
+        char *copy = strdup(cells[i] != NULL ? cells[i] : "");
+        if (copy == NULL) {
+            t->used -= i;
+            for (size_t k = 0; k < i; k++) {
+                free(t->cell[t->used + k]);
+            }
+            return ROLL_E_NOMEM;
+        }
+        /* Text that came from elsewhere must not move the cursor or start a new line. */
+        for (char *p = copy; *p != '\0'; p++) {
+            if ((unsigned char)*p < 0x20 || *p == 0x7f) {
+                *p = '?';
+            }
+        }
+        t->cell[t->used++] = copy;
+    }
+    return 0;
+}
+
+size_t roll_columns_rows(const struct roll_columns *t)
+{
+    return t->columns == 0 ? 0 : t->used / t->columns;
+}
+
+/* Widths of all columns; the one that may shrink gives up what exceeds `width`. */
+static void widths(const struct roll_columns *t, size_t width, size_t out[ROLL_COLUMNS_MAX])
+{
+    size_t sum = 0;
+    for (size_t c = 0; c < t->columns; c++) {
+        out[c] = 0;
+        for (size_t i = c; i < t->used; i += t->columns) {
+            size_t w = roll_text_width(t->cell[i]);
+            out[c] = w > out[c] ? w : out[c];
+        }
+        sum += out[c] + (c > 0 ? 2 : 0);
+    }
+    if (width != 0 && sum > width && t->shrink != 0) {
+        size_t c = t->shrink - 1, over = sum - width;
+        out[c] = out[c] > over + 4 ? out[c] - over : 4;
+    }
+}
+
+size_t roll_columns_line(const struct roll_columns *t, size_t row, size_t width, char *out, size_t size)
+{
+    size_t w[ROLL_COLUMNS_MAX], used = 0;
+    out[0] = '\0';
+    if (row >= roll_columns_rows(t) || size == 0) {
+        return 0;
+    }
+    widths(t, width, w);
+    for (size_t c = 0; c < t->columns; c++) {
+        char cell[512];
+        snprintf(cell, sizeof(cell), "%s", t->cell[row * t->columns + c]);
+        roll_text_fit(cell, sizeof(cell), w[c]);
+        size_t pad = w[c] - roll_text_width(cell);
+        bool right = (t->right >> c & 1) != 0;
+        bool last = c + 1 == t->columns;
+        int n = snprintf(out + used, size - used, "%s%*s%s%*s", c > 0 ? "  " : "", right ? (int)pad : 0, "", cell,
+                         right || last ? 0 : (int)pad, "");
+        used += n < 0 ? 0 : (size_t)n;
+        if (used >= size) {
+            used = size - 1;
+            break;
+        }
+    }
+    while (used > 0 && out[used - 1] == ' ') {
+        out[--used] = '\0';
+    }
+    roll_text_fit(out, size, width);
+    return strlen(out);
+}
+
+int roll_columns_print(const struct roll_columns *t, size_t width, FILE *out)
+{
+    char line[1024];
+    for (size_t i = 0; i < roll_columns_rows(t); i++) {
+        roll_columns_line(t, i, width, line, sizeof(line));
+        fprintf(out, "%s\n", line);
+    }
+    return ferror(out) ? ROLL_E_IO : 0;
+}
+
+void roll_columns_fini(struct roll_columns *t)
+{
+    for (size_t i = 0; i < t->used; i++) {
+        free(t->cell[i]);
+    }
+    free(t->cell);
+    *t = (struct roll_columns){0};
+}
+
+const char *roll_time_text(uint64_t ns, char out[ROLL_TIME_BYTES])
+{
+    time_t seconds = (time_t)(ns / 1000000000u);
+    struct tm tm;
+    char date[24] = "?";
+    if (gmtime_r(&seconds, &tm) != NULL) {
+        strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
+    }
+    snprintf(out, ROLL_TIME_BYTES, "%s.%09uZ", date, (unsigned)(ns % 1000000000u));
+    return out;
+}
+
+const char *roll_span_text(uint64_t ns, char *out, size_t size)
+{
+    static const struct {
+        uint64_t below, unit;
+        const char *name;
+        int digits;
+    } steps[] = {
+        {1000u, 1u, "ns", 0},
+        {1000000u, 1000u, "us", 1},
+        {1000000000u, 1000000u, "ms", 1},
+        {120000000000u, 1000000000u, "s", 1},
+        {7200000000000u, 60000000000u, "min", 0},
+        {UINT64_MAX, 3600000000000u, "h", 1},
+    };
+    size_t i = 0;
+    while (ns >= steps[i].below && i + 1 < sizeof(steps) / sizeof(steps[0])) {
+        i++;
+    }
+    snprintf(out, size, "%.*f %s", steps[i].digits, (double)ns / (double)steps[i].unit, steps[i].name);
+    return out;
+}
+
+const char *roll_count_text(uint64_t n, char *out, size_t size)
+{
+    char digits[24], grouped[32];
+    int len = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n);
+    size_t used = 0;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0) {
+            grouped[used++] = ',';
+        }
+        grouped[used++] = digits[i];
+    }
+    grouped[used] = '\0';
+    snprintf(out, size, "%s", grouped);
+    return out;
+}
+
+const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size)
+{
+    char count[32];
+    snprintf(out, size, "%s %s", roll_count_text(n, count, sizeof(count)), n == 1 ? one : many);
+    return out;
+}
+
+uint64_t roll_now_real_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+int roll_json_line(const json_t *object, FILE *out)
+{
+    if (json_dumpf(object, out, JSON_COMPACT) != 0 || fputc('\n', out) == EOF || fflush(out) != 0) {
+        return ROLL_E_IO;
+    }
+    return 0;
+}
+
+const char *roll_json_text(const json_t *object, const char *key, const char *otherwise)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : otherwise;
+}
+
+int64_t roll_json_int(const json_t *object, const char *key, int64_t otherwise)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_integer(value) ? json_integer_value(value) : otherwise;
+}

@@ -1,0 +1,53 @@
+/*
+ * text.h: plain text and JSON for people and scripts: aligned columns, times, counts.
+ */
+#ifndef ROLL_CONSOLE_TEXT_H
+#define ROLL_CONSOLE_TEXT_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define ROLL_COLUMNS_MAX 16
+#define ROLL_TIME_BYTES  40
+
+/* A table under construction: rows of cells; widths follow from the cells. Zero-initialised is empty. */
+struct roll_columns {
+    size_t columns;
+    size_t used, room; /* cells */
+    char **cell;       /* owned, row by row; the first row is the heading */
+    uint32_t right;    /* bit i: column i is aligned to the right */
+    size_t shrink;     /* this column gives way when the table is too wide (index + 1; 0 = none) */
+};
+
+/* Appends one row of `columns` cells (copied). 0 or ROLL_E_NOMEM. */
+int roll_columns_row(struct roll_columns *table, const char *const *cells);
+/* Line i (0 = heading) into out, at most size bytes and `width` terminal columns (0 = any). Returns the length. */
+size_t roll_columns_line(const struct roll_columns *table, size_t i, size_t width, char *out, size_t size);
+size_t roll_columns_rows(const struct roll_columns *table); /* heading included */
+int roll_columns_print(const struct roll_columns *table, size_t width, FILE *out);
+void roll_columns_fini(struct roll_columns *table);
+
+/* Terminal columns that UTF-8 text takes; control bytes count as one. */
+size_t roll_text_width(const char *text);
+/* Cuts text to `width` columns, at a character's boundary, with an ellipsis when something was cut. */
+void roll_text_fit(char *text, size_t size, size_t width);
+
+/* "2026-11-20T13:01:02.123456789Z". Returns out. */
+const char *roll_time_text(uint64_t real_ns, char out[ROLL_TIME_BYTES]);
+/* "1.2 ms", "3.4 s", "2 min", for ages and durations. Returns out. */
+const char *roll_span_text(uint64_t ns, char *out, size_t size);
+/* "1,234,567". Returns out. */
+const char *roll_count_text(uint64_t n, char *out, size_t size);
+/* "1 finding", "2 findings". Returns out. */
+const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size);
+uint64_t roll_now_real_ns(void);
+
+/* One JSON object as one line. 0 or ROLL_E_IO. Borrows object. */
+int roll_json_line(const json_t *object, FILE *out);
+/* Members of an object with a default, for data that came from elsewhere; strings are borrowed from the object. */
+const char *roll_json_text(const json_t *object, const char *key, const char *otherwise);
+int64_t roll_json_int(const json_t *object, const char *key, int64_t otherwise);
+
+#endif

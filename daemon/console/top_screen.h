@@ -1,0 +1,15 @@
+/*
+ * top_screen.h: the full-screen face of `rollcall top`: paints the tables of top_view.h and reads keys.
+ */
+#ifndef ROLL_CONSOLE_TOP_SCREEN_H
+#define ROLL_CONSOLE_TOP_SCREEN_H
+
+#include <jansson.h>
+
+/* Gives the newest status and verdicts (returned owned), or a line that says why there are none (then both NULL). */
+typedef void roll_top_fetch(void *context, json_t **status, json_t **verdicts, char *why, size_t why_size);
+
+/* Runs until `q`, or a signal that ends it. Restores the terminal. 0, or ROLL_E_UNSUPPORTED without a usable terminal. */
+int roll_top_screen(roll_top_fetch *fetch, void *context, double interval_s);
+
+#endif

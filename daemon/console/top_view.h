@@ -1,0 +1,33 @@
+/*
+ * top_view.h: what `rollcall top` shows, as tables and lines of text, from the root's status; no terminal here.
+ *
+ * Status and verdicts are the root's JSON (rollcall.status/1, rollcall.verdict/1). Members that are missing or of another type are
+ * shown as "-", so that an older or newer root can be looked at.
+ */
+#ifndef ROLL_CONSOLE_TOP_VIEW_H
+#define ROLL_CONSOLE_TOP_VIEW_H
+
+#include "daemon/console/text.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+enum roll_top_tab { ROLL_TOP_RANKS, ROLL_TOP_COMMS, ROLL_TOP_VERDICTS, ROLL_TOP_TABS };
+
+/* Two lines that sum up the run. Each at most `size` bytes, terminated. */
+void roll_top_heading(const json_t *status, char first[], char second[], size_t size);
+
+/* The ranks as of now_ns (wall clock). fold: ranks that stand at the same place share one row ("0-2,4"). 0 or NOMEM. */
+int roll_top_ranks(const json_t *status, uint64_t now_ns, bool fold, struct roll_columns *out);
+int roll_top_comms(const json_t *status, struct roll_columns *out);
+/* One row per verdict, the newest last; verdicts is an array. */
+int roll_top_verdicts(const json_t *verdicts, struct roll_columns *out);
+const char *roll_top_tab_name(enum roll_top_tab tab);
+
+/* Everything as plain text (`--once`). width 0 = as wide as it gets. 0 or ROLL_E_NOMEM, IO. */
+int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns, bool fold, size_t width, FILE *out);
+
+/* "no word from agent on n1 for 12.3 s" when an agent has been silent; "" else. Returns out. */
+const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, size_t size);
+
+#endif
