@@ -1,0 +1,35 @@
+/*
+ * ref.h: the reference of one MoE layer: one process, double precision, written for clarity.
+ *
+ * Shares no code with the library: no permutation, no groups, no buffers; a token at a time, an expert at a time.
+ */
+#ifndef MOE_REF_H
+#define MOE_REF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct moe_ref {
+    int64_t hidden, ffn, experts;
+    int32_t topk;
+    bool renormalise;
+    const double *gate; /* [E,H] */
+    const double *w1;   /* [E,2F,H]: gate rows, then up rows */
+    const double *w2;   /* [E,H,F] */
+};
+
+struct moe_ref_grads {
+    double *gate, *w1, *w2; /* shapes as above; added to */
+};
+
+/* The experts a token x [H] goes to, best first (ties: lowest index), and their weights; both [k]. */
+void moe_ref_route(const struct moe_ref *ref, const double *x, int32_t *index, double *weight);
+
+/* y [T,H] from x [T,H]. 0, or -1 when memory is short. */
+int moe_ref_forward(const struct moe_ref *ref, int64_t tokens, const double *x, double *y);
+
+/* dx [T,H] (overwritten) and gradients from dy [T,H]. 0, or -1 when memory is short. */
+int moe_ref_backward(const struct moe_ref *ref, int64_t tokens, const double *x, const double *dy, double *dx,
+                     const struct moe_ref_grads *grads);
+
+#endif

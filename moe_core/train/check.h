@@ -1,0 +1,22 @@
+/*
+ * check.h: --check: loss and gradients of a step against a single-process reference in double precision.
+ */
+#ifndef MOE_TRAIN_CHECK_H
+#define MOE_TRAIN_CHECK_H
+
+#include "moe_core/train/model.h"
+
+struct check {
+    double worst;      /* largest relative error of any gradient tensor so far */
+    double worst_loss; /* largest relative error of the loss */
+    uint32_t steps;
+    bool failed; /* on this rank: a tensor differed (rank 0), or replicas differed (any rank) */
+};
+
+/*
+ * Collective: every rank calls it after the gradients of the step were reduced and before the optimizer. Gathers the experts over ep; rank 0
+ * computes the reference over all ranks' tokens and compares; all ranks compare replicas. `loss`: the step's mean loss. Error codes of moe_core.
+ */
+int check_step(struct check *check, struct model *model, const struct corpus *corpus, uint32_t step, double loss);
+
+#endif

@@ -1,0 +1,74 @@
+/*
+ * corpus.c: one text in memory, batches drawn from it by key.
+ *
+ * Places are a run of neighbours per microbatch and rank, as documents are in a real job, not independent draws: neighbouring contexts
+ * are alike and go to the same experts, which is what leaves other ranks without tokens.
+ */
+#include "moe_core/train/corpus.h"
+
+#include "moe_core/train/random.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static FILE *open_text(const char *path)
+{
+    static const char *const licences[] = {"GPL-3", "GPL-2", "LGPL-2.1", "Apache-2.0", "GPL-1"};
+    if (path != NULL) {
+        return fopen(path, "re");
+    }
+    for (size_t i = 0; i < sizeof licences / sizeof licences[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "/usr/share/common-licenses/%s", licences[i]);
+        FILE *file = fopen(name, "re");
+        if (file != NULL) {
+            return file;
+        }
+    }
+    return NULL;
+}
+
+int corpus_open(const char *path, uint64_t seed, int64_t context, struct corpus *corpus)
+{
+    enum { MOST = 64 << 20 };
+    *corpus = (struct corpus){.seed = seed, .context = context};
+    FILE *file = open_text(path);
+    if (file == NULL) {
+        fprintf(stderr, "moe_train: cannot read %s: %s; give a text with --text FILE\n", path ? path : "a licence text",
+                strerror(errno));
+        return -1;
+    }
+    corpus->text = malloc(MOST);
+    if (corpus->text != NULL) {
+        corpus->bytes = fread(corpus->text, 1, MOST, file);
+    }
+    fclose(file);
+    if (corpus->bytes < (size_t)context + 2) {
+        fprintf(stderr, "moe_train: the text has %zu bytes, too few for a context of %lld\n", corpus->bytes,
+                (long long)context);
+        corpus_close(corpus);
+        return -1;
+    }
+    uint8_t *fitted = realloc(corpus->text, corpus->bytes);
+    corpus->text = fitted != NULL ? fitted : corpus->text;
+    return 0;
+}
+
+void corpus_close(struct corpus *corpus)
+{
+    free(corpus->text);
+    corpus->text = NULL;
+}
+
+void corpus_batch(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int32_t rank, int64_t tokens,
+                  uint8_t *batch)
+{
+    size_t line = (size_t)corpus->context + 1;
+    size_t places = corpus->bytes - line + 1;
+    size_t start = (size_t)(random_key(corpus->seed, ((uint64_t)step << 32) | microbatch, (uint64_t)rank) % places);
+    for (size_t t = 0; t < (size_t)tokens; t++) {
+        memcpy(batch + t * line, corpus->text + (start + t) % places, line);
+    }
+}

@@ -1,0 +1,25 @@
+/*
+ * corpus.h: the text, and which bytes of it a rank learns from in a microbatch.
+ */
+#ifndef MOE_TRAIN_CORPUS_H
+#define MOE_TRAIN_CORPUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct corpus {
+    uint8_t *text; /* owned */
+    size_t bytes;
+    uint64_t seed;
+    int64_t context;
+};
+
+/* Reads `path`, or a licence text when it is NULL. 0, or -1 with one line on standard error. */
+int corpus_open(const char *path, uint64_t seed, int64_t context, struct corpus *corpus);
+void corpus_close(struct corpus *corpus);
+
+/* Fills batch [tokens, context + 1]: the bytes before a place, and the byte there, for places drawn by (seed, step, microbatch, rank). */
+void corpus_batch(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int32_t rank, int64_t tokens,
+                  uint8_t *batch);
+
+#endif

@@ -1,0 +1,120 @@
+/*
+ * job.c: rank, communicators and device of this process.
+ *
+ * world by a unique id, ep and edp by splitting world, with names where the library knows names: what a Megatron job looks like to an
+ * observer. One device per process, the one of LOCAL_RANK, modulo what there is.
+ */
+#include "moe_core/train/job.h"
+
+#include "moe_core/include/moe/error.h"
+#include "moe_core/train/rendezvous.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A number of the environment; `fallback` where it is absent; -1 where it is no number. */
+static int32_t env_number(const char *name, int32_t fallback)
+{
+    const char *text = getenv(name);
+    if (text == NULL || text[0] == '\0') {
+        return fallback;
+    }
+    char *end = NULL;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    return errno == 0 && *end == '\0' && value >= 0 && value <= INT_MAX ? (int32_t)value : -1;
+}
+
+bool job_nccl_failed(const struct job *job, const char *what, ncclResult_t nc)
+{
+    if (nc != ncclSuccess) {
+        fprintf(stderr, "moe_train: rank %d: %s: %s\n", job->rank, what, ncclGetErrorString(nc));
+    }
+    return nc != ncclSuccess;
+}
+
+static ncclConfig_t named(const char *name)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
+    config.commName = name;
+#else
+    (void)name;
+#endif
+    return config;
+}
+
+static int place(const struct train_options *o, struct job *job)
+{
+    job->rank = env_number("RANK", 0);
+    job->world_size = env_number("WORLD_SIZE", 1);
+    job->local_rank = env_number("LOCAL_RANK", job->rank);
+    if (job->rank < 0 || job->world_size < 1 || job->local_rank < 0 || job->rank >= job->world_size) {
+        fprintf(stderr, "moe_train: RANK, WORLD_SIZE and LOCAL_RANK do not fit together\n");
+        return -1;
+    }
+    job->ep_size = o->ep > 0 ? o->ep : job->world_size < 4 ? job->world_size : 4;
+    if (job->world_size % job->ep_size != 0 || o->experts % job->ep_size != 0) {
+        fprintf(stderr, "moe_train: %d ranks and %lld experts are not both multiples of --ep %d\n", job->world_size,
+                (long long)o->experts, job->ep_size);
+        return -1;
+    }
+    job->edp_size = job->world_size / job->ep_size;
+    job->ep_rank = job->rank % job->ep_size;
+    job->edp_rank = job->rank / job->ep_size;
+    return 0;
+}
+
+static int communicators(const struct train_options *o, struct job *job)
+{
+    char path[4000];
+    ncclUniqueId id;
+    if (rendezvous_path(path, sizeof path) != 0 || rendezvous_meet(path, job->rank, o->timeout_s, &id) != 0) {
+        return -1;
+    }
+    ncclConfig_t world = named("world"), ep = named("ep"), edp = named("edp");
+    ncclResult_t nc = ncclCommInitRankConfig(&job->world, job->world_size, id, job->rank, &world);
+    rendezvous_leave(path, job->rank);
+    if (job_nccl_failed(job, "ncclCommInitRankConfig", nc)) {
+        return -1;
+    }
+    nc = ncclCommSplit(job->world, job->edp_rank, job->rank, &job->ep, &ep);
+    nc = nc != ncclSuccess ? nc : ncclCommSplit(job->world, job->ep_rank, job->rank, &job->edp, &edp);
+    return job_nccl_failed(job, "ncclCommSplit", nc) ? -1 : 0;
+}
+
+int job_start(const struct train_options *options, struct job *job)
+{
+    *job = (struct job){0};
+    int devices = 0;
+    if (place(options, job) != 0) {
+        return -1;
+    }
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < 1 ||
+        cudaSetDevice(job->local_rank % devices) != cudaSuccess) {
+        fprintf(stderr, "moe_train: rank %d: no CUDA device (hostnccl's runtime or a real one)\n", job->rank);
+        return -1;
+    }
+    if (communicators(options, job) != 0) {
+        return -1;
+    }
+    if (moe_device_new_host(&job->device) != 0) {
+        fprintf(stderr, "moe_train: rank %d: %s\n", job->rank, moe_last_error());
+        return -1;
+    }
+    return 0;
+}
+
+void job_end(struct job *job)
+{
+    moe_device_destroy(&job->device);
+    ncclComm_t *comms[] = {&job->edp, &job->ep, &job->world};
+    for (size_t i = 0; i < sizeof comms / sizeof comms[0]; i++) {
+        if (*comms[i] != NULL) {
+            ncclCommDestroy(*comms[i]);
+            *comms[i] = NULL;
+        }
+    }
+}

@@ -1,0 +1,263 @@
+/*
+ * main.c: moe_train: the training loop.
+ *
+ * One step: rank 0 broadcasts the learning rate; each microbatch runs forward and backward; gradients are reduced, dense over world, then
+ * each layer's experts over edp; AdamW; the mean loss; one wait. The host runs ahead of the stream except where a layer needs its splits, so a hang shows
+ * where it does in a real job: in cudaStreamSynchronize of the main thread, ended by the job's own watchdog.
+ */
+#include "moe_core/include/moe/error.h"
+#include "moe_core/include/moe/ops.h"
+#include "moe_core/include/moe/reduce.h"
+#include "moe_core/train/check.h"
+#include "moe_core/train/optim.h"
+#include "moe_core/train/spawn.h"
+#include "moe_core/train/watchdog.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { PHASE_FORWARD = 1, PHASE_REDUCE = 4, PHASE_OPTIMIZER = 5 }; /* trace/op.h */
+enum { GRACE_S = 5 };                                              /* that the others get when a rank has failed */
+
+struct train {
+    const struct train_options *options;
+    struct job job;
+    struct corpus corpus;
+    struct model model;
+    struct check check;
+    float *rate; /* device [1] */
+    float host_rate;
+    double *host_loss; /* pinned [1] */
+    double first_loss, last_loss;
+    int64_t *empty; /* device [2]: layer forwards without tokens; key of the first one */
+};
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int fail(const struct train *t, const char *what, int rc)
+{
+    if (rc != 0) {
+        fprintf(stderr, "moe_train: rank %d: %s: %s (%s)\n", t->job.rank, what, moe_error_text(rc), moe_last_error());
+    }
+    return rc;
+}
+
+/* The rate of the step, from rank 0 to all. */
+static int broadcast_rate(struct train *t, uint32_t step)
+{
+    int root = inject_root(&t->options->inject, t->job.rank, step);
+    t->host_rate = optim_rate(t->options->lr, step, t->options->steps);
+    int rc = moe_device_copy(t->job.device, t->rate, &t->host_rate, sizeof t->host_rate);
+    ncclResult_t nc =
+        ncclBroadcast(t->rate, t->rate, 1, ncclFloat32, root, t->job.world, moe_device_stream(t->job.device));
+    return job_nccl_failed(&t->job, "Broadcast", nc) ? MOE_E_COMM : rc;
+}
+
+/* Remembers the layers in which this rank had no tokens. */
+static void count_empty(struct train *t, const struct moe_step *step)
+{
+    for (int64_t l = 0; l < t->options->layers; l++) {
+        if (moe_layer_rows(t->model.layer[l]) == 0) {
+            int64_t key = (int64_t)step->step << 32 | l << 16 | t->job.rank;
+            t->empty[0]++;
+            t->empty[1] = key < t->empty[1] ? key : t->empty[1];
+        }
+    }
+}
+
+static int reduce_dense(struct train *t, uint32_t step)
+{
+    struct moe_bucket bucket = {.grad = t->model.dense.grad,
+                                .count = (size_t)t->model.dense.count,
+                                .scale = 1.0f / (float)t->job.world_size,
+                                .comm = t->job.world,
+                                .layer = UINT32_MAX};
+    return inject_reduce(&t->options->inject, t->job.rank, step, t->job.device, &bucket);
+}
+
+static int reduce_experts(struct train *t, uint32_t step)
+{
+    const struct shape *s = &t->model.shape;
+    int rc = 0;
+    for (int64_t l = s->layers; l-- > 0 && rc == 0;) {
+        int64_t from = shape_w1(s, l, s->local), to = shape_w1(s, l + 1, s->local);
+        struct moe_bucket bucket = {.grad = t->model.experts.grad + from,
+                                    .count = (size_t)(to - from),
+                                    .scale = 1.0f / (float)t->job.world_size,
+                                    .comm = t->job.edp,
+                                    .layer = (uint32_t)l};
+        rc = inject_reduce(&t->options->inject, t->job.rank, step, t->job.device, &bucket);
+    }
+    return rc;
+}
+
+static int reduce_all(struct train *t, uint32_t step)
+{
+    if (inject_swap(&t->options->inject, t->job.rank, step)) {
+        int rc = reduce_experts(t, step);
+        return rc ? rc : reduce_dense(t, step);
+    }
+    int rc = reduce_dense(t, step);
+    return rc ? rc : reduce_experts(t, step);
+}
+
+/* The mean loss over all ranks' tokens on its way to host_loss; valid after the next wait. */
+static int reduce_loss(struct train *t)
+{
+    double *loss = t->model.loss;
+    ncclResult_t nc =
+        ncclAllReduce(loss, loss, 1, ncclFloat64, ncclSum, t->job.world, moe_device_stream(t->job.device));
+    int rc = moe_device_copy(t->job.device, t->host_loss, loss, sizeof *loss);
+    return job_nccl_failed(&t->job, "AllReduce of the loss", nc) ? MOE_E_COMM : rc;
+}
+
+static double mean_loss(const struct train *t)
+{
+    const struct train_options *o = t->options;
+    return *t->host_loss / ((double)t->job.world_size * (double)o->tokens * o->microbatches);
+}
+
+static int train_step(struct train *t, uint32_t step)
+{
+    const struct train_options *o = t->options;
+    struct moe_step at = {.step = step};
+    inject_process(&o->inject, t->job.rank, step);
+    moe_step_report(&at, PHASE_FORWARD, (uint64_t)o->tokens);
+    int rc = broadcast_rate(t, step);
+    rc = rc ? rc : model_begin_step(&t->model);
+    for (uint32_t mb = 0; mb < o->microbatches && rc == 0; mb++) {
+        at.microbatch = (uint16_t)mb;
+        if (mb > 0) {
+            moe_step_report(&at, PHASE_FORWARD, (uint64_t)o->tokens);
+        }
+        rc = fail(t, "microbatch", model_microbatch(&t->model, &t->corpus, &at));
+        count_empty(t, &at);
+    }
+    moe_step_report(&at, PHASE_REDUCE, (uint64_t)o->tokens);
+    rc = rc ? rc : fail(t, "gradient reduction", reduce_all(t, step));
+    rc = rc ? rc : reduce_loss(t);
+    if (rc == 0 && o->check) {
+        rc = fail(t, "wait", moe_device_sync(t->job.device));
+        rc = rc ? rc : fail(t, "check", check_step(&t->check, &t->model, &t->corpus, step, mean_loss(t)));
+    }
+    moe_step_report(&at, PHASE_OPTIMIZER, (uint64_t)o->tokens);
+    rc = rc ? rc : optim_step(t->job.device, &t->model.dense, t->rate, step);
+    rc = rc ? rc : optim_step(t->job.device, &t->model.experts, t->rate, step);
+    return rc ? rc : fail(t, "wait for the step", moe_device_sync(t->job.device));
+}
+
+static void report_step(struct train *t, uint32_t step)
+{
+    double loss = mean_loss(t);
+    t->first_loss = step == 0 ? loss : t->first_loss;
+    t->last_loss = loss;
+    if (t->job.rank == 0) {
+        printf(t->options->exact ? "step %u loss %.17g\n" : "step %u loss %.5f\n", step, loss);
+        fflush(stdout);
+    }
+}
+
+/* The last line: collective, because the empty layers of all ranks are in it. */
+static int report_summary(struct train *t, double elapsed)
+{
+    ncclResult_t nc = ncclAllReduce(&t->empty[0], &t->empty[0], 1, ncclInt64, ncclSum, t->job.world,
+                                    moe_device_stream(t->job.device));
+    nc = nc != ncclSuccess ? nc
+                           : ncclAllReduce(&t->empty[1], &t->empty[1], 1, ncclInt64, ncclMin, t->job.world,
+                                           moe_device_stream(t->job.device));
+    int rc = job_nccl_failed(&t->job, "AllReduce", nc) ? MOE_E_COMM : moe_device_sync(t->job.device);
+    if (rc != 0 || t->job.rank != 0) {
+        return rc;
+    }
+    printf("moe_train: %d ranks (ep %d x edp %d): %u steps in %.2f s, %.1f ms a step; loss %.4f -> %.4f; ",
+           t->job.world_size, t->job.ep_size, t->job.edp_size, t->options->steps, elapsed,
+           1000 * elapsed / t->options->steps, t->first_loss, t->last_loss);
+    if (t->empty[0] == 0) {
+        printf("no rank was ever without tokens\n");
+    } else {
+        printf("%lld layer forwards without tokens, the first: step %lld, layer %lld, rank %lld\n",
+               (long long)t->empty[0], (long long)(t->empty[1] >> 32), (long long)(t->empty[1] >> 16 & 0xffff),
+               (long long)(t->empty[1] & 0xffff));
+    }
+    if (t->options->check) {
+        printf("moe_train: check: %u steps against the reference: gradients within %.2g, loss within %.2g (relative): "
+               "%s\n",
+               t->check.steps, t->check.worst, t->check.worst_loss, t->check.failed ? "DIFFERENT" : "equal");
+    }
+    return 0;
+}
+
+static int run_steps(struct train *t)
+{
+    double start = seconds();
+    int rc = 0;
+    for (uint32_t step = 0; step < t->options->steps && rc == 0; step++) {
+        watchdog_progress("training", step);
+        rc = train_step(t, step);
+        if (rc == 0) {
+            report_step(t, step);
+        }
+    }
+    watchdog_progress("summary", t->options->steps);
+    return rc ? rc : report_summary(t, seconds() - start);
+}
+
+static int run_rank(const struct train_options *options)
+{
+    struct train t = {.options = options};
+    if (corpus_open(options->text, options->seed, options->context, &t.corpus) != 0) {
+        return 1;
+    }
+    int rc = 1;
+    bool model = false;
+    const char *rank = getenv("RANK");
+    if (watchdog_start(rank != NULL ? atoi(rank) : 0, options->timeout_s) != 0 || job_start(options, &t.job) != 0) {
+        goto out;
+    }
+    model = model_new(options, &t.job, &t.model) == 0;
+    if (!model || moe_device_alloc(t.job.device, sizeof *t.rate, (void **)&t.rate) != 0 ||
+        moe_device_alloc(t.job.device, sizeof *t.host_loss, (void **)&t.host_loss) != 0 ||
+        moe_device_alloc(t.job.device, 2 * sizeof *t.empty, (void **)&t.empty) != 0) {
+        goto out;
+    }
+    t.empty[1] = INT64_MAX;
+    rc = run_steps(&t) != 0 || t.check.failed;
+    watchdog_progress("shutdown", options->steps);
+out:
+    if (t.job.device != NULL) {
+        moe_device_free(t.job.device, &t.rate);
+        moe_device_free(t.job.device, &t.host_loss);
+        moe_device_free(t.job.device, &t.empty);
+        if (model) {
+            model_destroy(&t.model);
+        }
+    }
+    job_end(&t.job);
+    watchdog_stop();
+    corpus_close(&t.corpus);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static struct train_options options;
+    switch (options_parse(argc, argv, &options)) {
+    case OPTIONS_DONE:
+        return 0;
+    case OPTIONS_USAGE:
+        return 2;
+    default:
+        break;
+    }
+    if (options.spawn > 0 && getenv("MOE_TRAIN_SPAWNED") == NULL) {
+        setenv("MOE_TRAIN_SPAWNED", "1", 1);
+        return spawn_ranks(argv, options.spawn, GRACE_S);
+    }
+    return run_rank(&options);
+}

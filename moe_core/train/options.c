@@ -1,0 +1,184 @@
+/*
+ * options.c: the command line of moe_train, from one table.
+ *
+ * The table holds name, argument, limits and help together, so that --help, parsing and bounds cannot disagree.
+ */
+#include "moe_core/train/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum value_type { V_FLAG, V_U32, V_U64, V_I32, V_I64, V_DOUBLE, V_STRING, V_INJECT, V_HELP, V_VERSION };
+
+struct row {
+    const char *name, *argument;
+    enum value_type type;
+    size_t offset;
+    double low, high;
+    const char *help;
+};
+
+#define AT(member) offsetof(struct train_options, member)
+static const struct row rows[] = {
+    {"spawn", "N", V_I32, AT(spawn), 1, 512,
+     "start N ranks on this host (else RANK, WORLD_SIZE, LOCAL_RANK say which rank this is)"},
+    {"steps", "N", V_U32, AT(steps), 1, 1e9, "training steps (60)"},
+    {"seed", "N", V_U64, AT(seed), 0, 1e18, "seed of weights and batches (1)"},
+    {"ep", "N", V_I32, AT(ep), 1, 512, "ranks that share one set of experts (4, or all when there are fewer)"},
+    {"layers", "N", V_I64, AT(layers), 1, 255, "MoE layers (4)"},
+    {"hidden", "N", V_I64, AT(hidden), 1, 65536, "hidden width (64)"},
+    {"ffn", "N", V_I64, AT(ffn), 1, 65536, "width of an expert (64)"},
+    {"experts", "N", V_I64, AT(experts), 1, 4096, "experts per layer, a multiple of --ep (32)"},
+    {"topk", "N", V_I32, AT(topk), 1, 64, "experts per token (2)"},
+    {"tokens", "N", V_I64, AT(tokens), 1, 65536, "tokens per rank and microbatch (8)"},
+    {"microbatches", "N", V_U32, AT(microbatches), 1, 1024, "microbatches per step (1)"},
+    {"context", "N", V_I64, AT(context), 1, 256, "bytes that the model sees (8)"},
+    {"lr", "X", V_DOUBLE, AT(lr), 0, 10, "learning rate after warm-up (0.004)"},
+    {"text", "FILE", V_STRING, AT(text), 0, 0, "what to learn (a licence text of /usr/share/common-licenses)"},
+    {"timeout", "S", V_U32, AT(timeout_s), 1, 86400,
+     "the job's own watchdog: end after S seconds without progress, status 3 (20)"},
+    {"legacy-skip", NULL, V_FLAG, AT(legacy_skip), 0, 0,
+     "a rank without tokens skips its experts, as frameworks did: the job will hang"},
+    {"check", NULL, V_FLAG, AT(check), 0, 0,
+     "compare loss and all gradients of every step with a single-process reference in double"},
+    {"exact", NULL, V_FLAG, AT(exact), 0, 0, "print losses with 17 significant digits"},
+    {"verbose", NULL, V_FLAG, AT(verbose), 0, 0,
+     "report each layer forward in which this rank has no tokens, on standard error"},
+    {"inject", "FAULT", V_INJECT, AT(inject), 0, 0,
+     "commit a fault: FAULT[:rank=R][:step=S][:layer=L] (rank 1, step 5)"},
+    {"version", NULL, V_VERSION, 0, 0, 0, "print the version"},
+    {"help", NULL, V_HELP, 0, 0, 0, "this text"},
+};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+static void print_help(void)
+{
+    printf("usage: moe_train [options]\n"
+           "Trains a small byte-level mixture-of-experts language model over several ranks (expert and data "
+           "parallel).\n\n");
+    for (size_t i = 0; i < ROWS; i++) {
+        char left[40];
+        snprintf(left, sizeof left, "--%s %s", rows[i].name, rows[i].argument ? rows[i].argument : "");
+        printf("  %-18s %s\n", left, rows[i].help);
+    }
+    printf("\nfaults for --inject:\n");
+    inject_help(stdout);
+    printf(
+        "\nenvironment: RANK, WORLD_SIZE, LOCAL_RANK; MOE_RENDEZVOUS (directory in which the ranks meet; else "
+        "HOSTNCCL_DIR,\n"
+        "ROLLCALL_DIR, TMPDIR or /tmp, with MASTER_ADDR, MASTER_PORT and ROLLCALL_JOB in the file's name);\n"
+        "MOE_REMEDIES=fill,pad (remedies without a tool)\n"
+        "exit status: 0 done, 1 failed or --check found a difference, 2 usage, 3 no progress for --timeout seconds\n");
+}
+
+static int set_number(const struct row *row, const char *text, void *member)
+{
+    char *end = NULL;
+    errno = 0;
+    double number = row->type == V_DOUBLE ? strtod(text, &end) : (double)strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || !(number >= row->low && number <= row->high)) {
+        fprintf(stderr, "moe_train: --%s '%s': expected a number from %.15g to %.15g\n", row->name, text, row->low,
+                row->high);
+        return -1;
+    }
+    switch (row->type) {
+    case V_U32:
+        *(uint32_t *)member = (uint32_t)number;
+        break;
+    case V_U64:
+        *(uint64_t *)member = strtoull(text, NULL, 10);
+        break;
+    case V_I32:
+        *(int32_t *)member = (int32_t)number;
+        break;
+    case V_I64:
+        *(int64_t *)member = (int64_t)number;
+        break;
+    default:
+        *(double *)member = number;
+        break;
+    }
+    return 0;
+}
+
+static int set_row(const struct row *row, const char *text, struct train_options *options)
+{
+    void *member = (char *)options + row->offset;
+    switch (row->type) {
+    case V_FLAG:
+        *(bool *)member = true;
+        return 0;
+    case V_STRING:
+        *(const char **)member = text;
+        return 0;
+    case V_INJECT:
+        return inject_parse(text, &options->inject);
+    default:
+        return set_number(row, text, member);
+    }
+}
+
+static enum options_result check_together(const struct train_options *o)
+{
+    if (o->topk > o->experts) {
+        fprintf(stderr, "moe_train: --topk %d is more than --experts %lld\n", o->topk, (long long)o->experts);
+        return OPTIONS_USAGE;
+    }
+    if (o->inject.fault != NULL && o->inject.layer >= o->layers) {
+        fprintf(stderr, "moe_train: --inject names layer %lld; there are %lld\n", (long long)o->inject.layer,
+                (long long)o->layers);
+        return OPTIONS_USAGE;
+    }
+    return OPTIONS_RUN;
+}
+
+enum options_result options_parse(int argc, char **argv, struct train_options *options)
+{
+    *options = (struct train_options){.steps = 60,
+                                      .microbatches = 1,
+                                      .seed = 1,
+                                      .layers = 4,
+                                      .hidden = 64,
+                                      .ffn = 64,
+                                      .experts = 32,
+                                      .tokens = 8,
+                                      .context = 8,
+                                      .topk = 2,
+                                      .lr = 0.004,
+                                      .timeout_s = 20};
+    struct option table[ROWS + 1] = {0};
+    for (int i = 0; i < ROWS; i++) {
+        table[i] = (struct option){rows[i].name, rows[i].argument ? required_argument : no_argument, NULL, i + 1};
+    }
+    opterr = 0;
+    int got;
+    while ((got = getopt_long(argc, argv, ":", table, NULL)) != -1) {
+        if (got < 1 || got > ROWS) {
+            fprintf(stderr, "moe_train: %s '%s'; --help lists the options\n",
+                    got == ':' ? "missing argument of" : "unknown option", argv[optind - 1]);
+            return OPTIONS_USAGE;
+        }
+        const struct row *row = &rows[got - 1];
+        if (row->type == V_HELP || row->type == V_VERSION) {
+            if (row->type == V_HELP) {
+                print_help();
+            } else {
+                printf("moe_train %s\n", ROLL_VERSION);
+            }
+            return OPTIONS_DONE;
+        }
+        if (set_row(row, optarg, options) != 0) {
+            return OPTIONS_USAGE;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "moe_train: unexpected argument '%s'\n", argv[optind]);
+        return OPTIONS_USAGE;
+    }
+    return check_together(options);
+}

@@ -1,0 +1,18 @@
+/*
+ * watchdog.h: the job's own timeout, as frameworks have it: a thread that ends the process when a step does not get on.
+ */
+#ifndef MOE_TRAIN_WATCHDOG_H
+#define MOE_TRAIN_WATCHDOG_H
+
+#include <stdint.h>
+
+/* Starts the thread. 0 or -1. Once per process. */
+int watchdog_start(int32_t rank, uint32_t timeout_s);
+
+/* Progress: `what` (static string) and `step` are what is being done from now on. Any thread. */
+void watchdog_progress(const char *what, uint32_t step);
+
+/* Ends the thread. */
+void watchdog_stop(void);
+
+#endif
