@@ -22,9 +22,9 @@ typedef struct roll_feed roll_feed_t;
 
 /* What is known about one ring of the run. */
 struct roll_feed_stream {
-    uint64_t stream;      /* epoch of the ring */
-    uint32_t source;      /* its number in the engine */
-    int32_t world_rank;   /* as the ring says; -1 unknown */
+    uint64_t stream;    /* epoch of the ring */
+    uint32_t source;    /* its number in the engine */
+    int32_t world_rank; /* as the ring says; -1 unknown */
     int32_t local_rank;
     uint32_t pid;
     char host[ROLL_NAME_BYTES];

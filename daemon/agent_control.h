@@ -1,0 +1,38 @@
+/*
+ * agent_control.h: the control pages of an agent's directory, one per (job, restart). Private to the agent.
+ */
+#ifndef ROLL_DAEMON_AGENT_CONTROL_H
+#define ROLL_DAEMON_AGENT_CONTROL_H
+
+#include "trace/control.h"
+#include "trace/frame.h"
+#include "trace/ring.h"
+
+struct roll_agent_page {
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    char path[512];
+    struct roll_control *control;
+};
+
+/* Zero-initialised is empty. */
+struct roll_agent_controls {
+    struct roll_agent_page *page;
+    size_t used, room;
+};
+
+/* Opens or makes the page of this run; a page that cannot be had is logged once, and the run goes without remedies. */
+void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, const char *job, uint32_t restart,
+                              enum roll_policy policy);
+/* The last ring of this run is gone: removes its page. */
+void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, uint32_t restart);
+/* Applies a CONTROL frame to the pages of its job. Malformed ones are logged and ignored. */
+void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_frame *frame);
+/* Sets the policy of all pages, where it differs. */
+void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy policy);
+/* Tells the ranks that an agent is there. */
+void roll_agent_controls_seen(struct roll_agent_controls *c, uint64_t now);
+/* Unmaps all; the pages stay. */
+void roll_agent_controls_fini(struct roll_agent_controls *c);
+
+#endif

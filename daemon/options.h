@@ -1,0 +1,29 @@
+/*
+ * options.h: the command line of rollcalld.
+ */
+#ifndef ROLL_DAEMON_OPTIONS_H
+#define ROLL_DAEMON_OPTIONS_H
+
+#include "daemon/root.h"
+
+enum roll_mode { ROLL_MODE_STANDALONE, ROLL_MODE_AGENT, ROLL_MODE_ROOT };
+
+struct roll_options {
+    enum roll_mode mode;
+    char dir[4096]; /* "" = none (a root without a directory) */
+    const char *listen[ROLL_ROOT_LISTEN_MAX];
+    unsigned listens;
+    const char *connect;
+    bool policy_set;
+    enum roll_policy policy;
+    const char *trace, *json, *http, *curve_dir;
+    bool insecure, detach, if_none, own_dir;
+    unsigned linger_s;
+    int ready_fd; /* -1 = none */
+    uint64_t stall_ns;
+};
+
+/* Reads the command line. Returns -1 to go on, else the exit code: 0 after --help and --version, 2 after one line on standard error. */
+int roll_options_parse(int argc, char **argv, struct roll_options *out);
+
+#endif

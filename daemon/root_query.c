@@ -1,0 +1,282 @@
+/*
+ * root_query.c: consoles: queries, pushed verdicts, drains.
+ *
+ * A console is known by its routing id only as long as it waits for something (a drain, verdicts). Verdicts are pushed from the
+ * run's list by a cursor per subscriber, so one that reads slowly delays only itself.
+ */
+#include "daemon/root_state.h"
+
+#include "daemon/clock.h"
+#include "daemon/log.h"
+#include "daemon/net.h"
+#include "trace/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WAITING  256 /* subscribers, and drains, at a time */
+#define DRAIN_MS     5000
+#define DRAIN_MAX_MS 600000
+#define WHY_BYTES    4096
+
+static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
+{
+    struct roll_frame_head head = {.type = ROLL_FRAME_REPLY, .seq = seq};
+    if (json) {
+        roll_net_send_json(to->socket, to->id, to->bytes, &head, json);
+    }
+    json_decref(json);
+}
+
+static json_t *error(const char *text)
+{
+    return json_pack("{s:s}", "error", text);
+}
+
+/* ---- why, verdicts ---- */
+
+static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    (void)root;
+    roll_engine_t *engine = roll_feed_engine(run->feed);
+    const json_t *rank = json_object_get(query, "rank");
+    char *text = malloc(WHY_BYTES);
+    json_t *all = json_array(), *parts = json_string("");
+    struct roll_view_source v;
+    bool found = false;
+    for (uint32_t i = 0; text && roll_engine_source(engine, i, &v); i++) {
+        bool wanted =
+            json_is_integer(rank) ? json_integer_value(rank) == v.info.world_rank : v.waits_for > 0 || v.in_call;
+        if (!wanted || v.info.world_rank < 0 ||
+            roll_engine_why(engine, (uint32_t)v.info.world_rank, text, WHY_BYTES) < 0) {
+            continue;
+        }
+        found = true;
+        json_array_append_new(all, json_pack("{s:i,s:s}", "rank", (int)v.info.world_rank, "text", text));
+        json_t *longer =
+            json_sprintf("%s%s%s", json_string_value(parts), json_string_length(parts) ? "\n\n" : "", text);
+        json_decref(parts);
+        parts = longer;
+    }
+    free(text);
+    if (!found) {
+        json_decref(parts);
+        json_decref(all);
+        return json_is_integer(rank) ? error("no such rank in this run")
+                                     : json_pack("{s:s,s:[]}", "text", "No rank waits.", "ranks");
+    }
+    return json_pack("{s:o,s:o}", "text", parts, "ranks", all);
+}
+
+static uint64_t number_of(const json_t *verdict)
+{
+    return (uint64_t)json_integer_value(json_object_get(verdict, "number"));
+}
+
+static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    (void)root;
+    uint64_t from = (uint64_t)json_integer_value(json_object_get(query, "from"));
+    json_t *list = json_array(), *verdict;
+    size_t i;
+    json_array_foreach(run->verdicts, i, verdict)
+    {
+        if (number_of(verdict) >= from) {
+            json_array_append(list, verdict);
+        }
+    }
+    return json_pack("{s:o}", "verdicts", list);
+}
+
+static json_t *status(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    (void)query;
+    return roll_status_json(root, run);
+}
+
+/* ---- subscribe ---- */
+
+static json_t *subscribe(roll_root_t *root, const struct roll_address *from, const json_t *query)
+{
+    if (root->subscribers_used >= MAX_WAITING || roll_room(&root->subscribers, &root->subscribers_room,
+                                                           root->subscribers_used, sizeof *root->subscribers) != 0) {
+        return error("too many subscribers");
+    }
+    for (size_t i = 0; i < root->subscribers_used; i++) {
+        const struct roll_address *at = &root->subscribers[i].at;
+        if (at->socket == from->socket && at->bytes == from->bytes && memcmp(at->id, from->id, at->bytes) == 0) {
+            return json_pack("{s:b}", "subscribed", 1);
+        }
+    }
+    struct roll_subscriber *s = &root->subscribers[root->subscribers_used++];
+    *s = (struct roll_subscriber){.at = *from, .from = (uint64_t)json_integer_value(json_object_get(query, "from"))};
+    const char *job = json_string_value(json_object_get(query, "job"));
+    strncpy(s->job, job ? job : "", sizeof s->job - 1);
+    return json_pack("{s:b}", "subscribed", 1);
+}
+
+static struct roll_cursor *cursor_of(struct roll_subscriber *s, uint64_t run)
+{
+    for (size_t i = 0; i < s->used; i++) {
+        if (s->cursor[i].run == run) {
+            return &s->cursor[i];
+        }
+    }
+    if (roll_room(&s->cursor, &s->room, s->used, sizeof *s->cursor) != 0) {
+        return NULL;
+    }
+    s->cursor[s->used] = (struct roll_cursor){.run = run};
+    return &s->cursor[s->used++];
+}
+
+/* False when the subscriber is gone. */
+static bool push(struct roll_subscriber *s, const struct roll_run *run)
+{
+    struct roll_cursor *cursor = cursor_of(s, run->id);
+    while (cursor && cursor->next < json_array_size(run->verdicts)) {
+        const json_t *verdict = json_array_get(run->verdicts, cursor->next);
+        if (number_of(verdict) >= s->from) {
+            struct roll_frame_head head = {.type = ROLL_FRAME_VERDICT, .seq = number_of(verdict)};
+            int err = roll_net_send_json(s->at.socket, s->at.id, s->at.bytes, &head, verdict);
+            if (err == ROLL_E_BUSY) {
+                return true; /* it reads slowly: next time */
+            }
+            if (err == ROLL_E_UNREACHABLE) {
+                return false;
+            }
+        }
+        cursor->next++;
+    }
+    return true;
+}
+
+void roll_push_verdicts(roll_root_t *root)
+{
+    for (size_t i = root->subscribers_used; i-- > 0;) {
+        struct roll_subscriber *s = &root->subscribers[i];
+        bool here = true;
+        for (size_t r = 0; r < root->runs_used && here; r++) {
+            const struct roll_run *run = root->runs[r];
+            if (s->job[0] == '\0' || strcmp(s->job, run->job) == 0) {
+                here = push(s, run);
+            }
+        }
+        if (!here) {
+            free(s->cursor);
+            *s = root->subscribers[--root->subscribers_used];
+        }
+    }
+}
+
+/* ---- drain ---- */
+
+static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, uint64_t seq, const json_t *query)
+{
+    if (root->drains_used >= MAX_WAITING ||
+        roll_room(&root->drains, &root->drains_room, root->drains_used, sizeof *root->drains) != 0) {
+        return error("too many drains at a time");
+    }
+    const json_t *timeout = json_object_get(query, "timeout_ms");
+    json_int_t ms = json_is_integer(timeout) ? json_integer_value(timeout) : DRAIN_MS;
+    ms = ms < 0 ? 0 : (ms > DRAIN_MAX_MS ? DRAIN_MAX_MS : ms);
+    struct roll_drain *d = &root->drains[root->drains_used++];
+    *d = (struct roll_drain){.at = *from,
+                             .seq = seq,
+                             .token = ++root->token,
+                             .deadline_ns = roll_mono_ns() + (uint64_t)ms * ROLL_MS,
+                             .final = json_is_true(json_object_get(query, "final"))};
+    const char *job = json_string_value(json_object_get(query, "job"));
+    strncpy(d->job, job ? job : "", sizeof d->job - 1);
+    return NULL;
+}
+
+/* Has every agent sent what its rings held when it was asked? Asks those that were not asked yet. */
+static bool all_drained(roll_root_t *root, const struct roll_drain *d)
+{
+    bool all = root->peers_used > 0;
+    for (size_t i = 0; i < root->peers_used; i++) {
+        struct roll_peer *peer = root->peers[i];
+        if (peer->synced && peer->drain_sent < d->token) {
+            struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = d->token};
+            if (roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, NULL, 0) == 0) {
+                peer->drain_sent = d->token;
+            }
+        }
+        all = all && peer->drain_echo >= d->token;
+    }
+    return all;
+}
+
+static void finish_drain(roll_root_t *root, const struct roll_drain *d, bool drained)
+{
+    json_t *job = d->job[0] ? json_pack("{s:s}", "job", d->job) : NULL;
+    struct roll_run *run = roll_run_select(root, job);
+    json_decref(job);
+    uint64_t now = roll_mono_ns();
+    for (size_t i = 0; i < root->runs_used; i++) {
+        if (d->job[0] == '\0' || root->runs[i] == run) {
+            roll_run_tick(root, root->runs[i], now, d->final);
+        }
+    }
+    roll_push_verdicts(root);
+    reply(&d->at, d->seq,
+          json_pack("{s:b,s:o}", "drained", (int)drained, "summary", run ? roll_summary_json(run) : json_null()));
+}
+
+void roll_serve_drains(roll_root_t *root, uint64_t now)
+{
+    for (size_t i = root->drains_used; i-- > 0;) {
+        struct roll_drain *d = &root->drains[i];
+        bool drained = all_drained(root, d);
+        if (drained || now >= d->deadline_ns) {
+            struct roll_drain done = *d;
+            *d = root->drains[--root->drains_used];
+            finish_drain(root, &done, drained);
+        }
+    }
+}
+
+/* ---- dispatch ---- */
+
+static const struct {
+    const char *op;
+    json_t *(*answer)(roll_root_t *root, struct roll_run *run, const json_t *query);
+} table[] = {
+    {"status", status},
+    {"why", why},
+    {"verdicts", verdicts},
+    {"remedy", roll_remedy_query},
+    {"policy", roll_policy_query},
+};
+
+void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
+{
+    json_t *query = roll_net_json(frame);
+    const char *op = json_string_value(json_object_get(query, "op"));
+    json_t *answer = NULL;
+    bool later = false;
+    if (!op) {
+        answer = error("a query is a JSON object with the member op");
+    } else if (strcmp(op, "subscribe") == 0) {
+        answer = subscribe(root, from, query);
+    } else if (strcmp(op, "drain") == 0) {
+        answer = begin_drain(root, from, frame->head.seq, query);
+        later = answer == NULL;
+    } else {
+        struct roll_run *run = roll_run_select(root, query);
+        for (size_t i = 0; i < sizeof table / sizeof *table && !answer; i++) {
+            if (strcmp(op, table[i].op) == 0) {
+                answer = run ? table[i].answer(root, run, query)
+                             : error(json_object_get(query, "job") ? "no such job here"
+                                                                   : "no run yet: no rank has been seen");
+            }
+        }
+        if (!answer) {
+            answer = error("unknown op");
+        }
+    }
+    json_decref(query);
+    if (!later) {
+        reply(from, frame->head.seq, answer);
+    }
+}

@@ -1,0 +1,294 @@
+/*
+ * root_run.c: one run at the root: its feed, its trace file, its verdicts.
+ *
+ * Everything that reaches the engine is in the trace file first, ticks included, so that analysis of the file repeats the run, and so that a
+ * root that was killed finds its own past there: it replays the file, continues the numbering, and asks the agents
+ * only for what is missing. A separate state file was rejected: it could contradict the trace.
+ */
+#include "daemon/root_state.h"
+
+#include "daemon/clock.h"
+#include "daemon/log.h"
+#include "trace/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_RUNS 64 /* kept; beyond, the oldest that has no live rank goes */
+
+int roll_room(void *array, size_t *room, size_t used, size_t element_bytes)
+{
+    if (used < *room) {
+        return 0;
+    }
+    size_t more = *room ? *room * 2 : 8;
+    void *old, *grown;
+    memcpy(&old, array, sizeof old);
+    grown = realloc(old, more * element_bytes);
+    if (!grown) {
+        return ROLL_E_NOMEM;
+    }
+    memcpy(array, &grown, sizeof grown);
+    *room = more;
+    return 0;
+}
+
+bool roll_run_live(const struct roll_run *run)
+{
+    struct roll_engine_summary summary;
+    roll_engine_summary(roll_feed_engine(run->feed), &summary);
+    return summary.sources_live > 0;
+}
+
+void roll_run_destroy(struct roll_run **pointer)
+{
+    struct roll_run *run = *pointer;
+    if (!run) {
+        return;
+    }
+    roll_trace_writer_destroy(&run->trace);
+    roll_feed_destroy(&run->feed);
+    json_decref(run->verdicts);
+    free(run->switches);
+    free(run);
+    *pointer = NULL;
+}
+
+/* ---- verdicts out ---- */
+
+static void write_json(roll_root_t *root, const json_t *verdict)
+{
+    char *text = json_dumps(verdict, JSON_COMPACT);
+    if (!text) {
+        return;
+    }
+    size_t n = strlen(text);
+    text[n] = '\n'; /* in the place of the end: the line goes out in one write */
+    if (write(root->json_fd, text, n + 1) != (ssize_t)n + 1 && root->json_errors++ == 0) {
+        roll_log(ROLL_LOG_ERROR, "root: %s: %s; verdicts are still kept for consoles", root->o.json_path,
+                 strerror(errno));
+    }
+    free(text);
+}
+
+/* Highest number of a verdict of this run that the NDJSON file holds. */
+static uint64_t said_before(const roll_root_t *root, const struct roll_run *run)
+{
+    uint64_t said = 0;
+    FILE *f = root->o.json_path ? fopen(root->o.json_path, "re") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    while (f && getline(&line, &room, f) > 0) {
+        json_t *json = json_loads(line, 0, NULL);
+        const char *job = json_string_value(json_object_get(json, "job"));
+        uint64_t number = (uint64_t)json_integer_value(json_object_get(json, "number"));
+        if (job && strcmp(job, run->job) == 0 &&
+            (uint32_t)json_integer_value(json_object_get(json, "restart")) == run->restart && number > said) {
+            said = number;
+        }
+        json_decref(json);
+    }
+    free(line);
+    if (f) {
+        fclose(f);
+    }
+    return said;
+}
+
+static void say(roll_root_t *root, struct roll_run *run, const json_t *verdict)
+{
+    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
+    const char *code = json_string_value(json_object_get(verdict, "code"));
+    const char *text = json_string_value(json_object_get(verdict, "text"));
+    root->finding |= certainty && strcmp(certainty, "note") != 0;
+    roll_root_metrics_verdict(root, verdict);
+    roll_remedy_auto(root, run, verdict);
+    if ((uint64_t)json_integer_value(json_object_get(verdict, "number")) <= run->said) {
+        return;
+    }
+    if (root->json_fd >= 0) {
+        write_json(root, verdict);
+    }
+    roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, certainty ? certainty : "?", code ? code : "?",
+             text ? text : "");
+}
+
+static void take_verdicts(roll_root_t *root, struct roll_run *run)
+{
+    json_t *verdict;
+    while ((verdict = roll_feed_next(run->feed)) != NULL) {
+        say(root, run, verdict);
+        json_array_append_new(run->verdicts, verdict);
+    }
+}
+
+/* ---- trace ---- */
+
+static void trace_failed(struct roll_run *run, int err)
+{
+    roll_log(ROLL_LOG_ERROR, "root: %s.%u: the trace ends here: %s; watching goes on", run->job, run->restart,
+             roll_strerror(err));
+    roll_trace_writer_destroy(&run->trace);
+}
+
+static void replay(roll_root_t *root, struct roll_run *run, const char *path)
+{
+    roll_trace_reader_t *reader = NULL;
+    struct roll_frame frame;
+    uint64_t frames = 0;
+    if (roll_trace_reader_new(path, &reader) != 0) {
+        return;
+    }
+    run->said = said_before(root, run);
+    while (roll_trace_reader_next(reader, &frame) == 0) {
+        roll_feed_frame(run->feed, &frame);
+        take_verdicts(root, run);
+        frames++;
+    }
+    roll_trace_reader_destroy(&reader);
+    run->said = 0;
+    if (frames > 0) {
+        roll_log(ROLL_LOG_INFO, "root: %s.%u: continued from %s (%llu frames)", run->job, run->restart, path,
+                 (unsigned long long)frames);
+    }
+}
+
+static void open_trace(roll_root_t *root, struct roll_run *run)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s.%u.rtrc", root->o.trace_dir, run->job, run->restart);
+    if (access(path, F_OK) == 0) {
+        replay(root, run, path);
+    }
+    int err = roll_trace_writer_new(path, &run->trace);
+    if (err) {
+        roll_log(ROLL_LOG_ERROR, "root: %s: %s; this run is watched without a trace", path, roll_strerror(err));
+    }
+}
+
+/* ---- life ---- */
+
+static void forget_oldest(roll_root_t *root)
+{
+    for (size_t i = 0; i < root->runs_used; i++) {
+        struct roll_run *run = root->runs[i];
+        if (roll_run_live(run)) {
+            continue;
+        }
+        for (size_t p = 0; p < root->peers_used; p++) {
+            struct roll_peer *peer = root->peers[p];
+            for (size_t s = peer->used; s-- > 0;) {
+                if (peer->streams[s].run == run) {
+                    peer->streams[s] = peer->streams[--peer->used];
+                }
+            }
+        }
+        roll_run_destroy(&root->runs[i]);
+        memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));
+        root->runs_used--;
+        return;
+    }
+}
+
+int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct roll_run **out)
+{
+    for (size_t i = 0; i < root->runs_used; i++) {
+        if (root->runs[i]->restart == restart && strcmp(root->runs[i]->job, job) == 0) {
+            *out = root->runs[i];
+            return 0;
+        }
+    }
+    if (root->runs_used >= MAX_RUNS) {
+        forget_oldest(root);
+    }
+    if (root->runs_used >= MAX_RUNS) {
+        return ROLL_E_LIMIT;
+    }
+    int err = roll_room(&root->runs, &root->runs_room, root->runs_used, sizeof(struct roll_run *));
+    struct roll_run *run = err ? NULL : calloc(1, sizeof *run);
+    if (!run) {
+        return ROLL_E_NOMEM;
+    }
+    struct roll_engine_config config = {.stall_ns = root->o.stall_ns, .policy = root->policy};
+    run->id = ++root->next_run;
+    snprintf(run->job, sizeof run->job, "%s", job);
+    run->restart = restart;
+    run->policy = root->policy;
+    run->policy_set = root->policy_set;
+    run->feed = roll_feed_new(&config, job, restart);
+    run->verdicts = json_array();
+    if (!run->feed || !run->verdicts) {
+        roll_run_destroy(&run);
+        return ROLL_E_NOMEM;
+    }
+    run->tick_ns = run->input_ns = roll_mono_ns();
+    root->runs[root->runs_used++] = run;
+    roll_log(ROLL_LOG_INFO, "root: watching %s.%u", run->job, run->restart);
+    if (root->o.trace_dir) {
+        open_trace(root, run);
+    }
+    *out = run;
+    return 0;
+}
+
+struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
+{
+    const char *job = json_string_value(json_object_get(query, "job"));
+    const json_t *restart = json_object_get(query, "restart");
+    for (size_t i = root->runs_used; i-- > 0;) {
+        struct roll_run *run = root->runs[i];
+        if ((!job || strcmp(job, run->job) == 0) &&
+            (!json_is_integer(restart) || json_integer_value(restart) == (json_int_t)run->restart)) {
+            return run;
+        }
+    }
+    return NULL;
+}
+
+/* ---- input ---- */
+
+int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
+                   size_t bytes)
+{
+    if (run->trace) {
+        int err = roll_trace_writer_append(run->trace, raw, bytes);
+        if (err) {
+            trace_failed(run, err);
+        }
+    }
+    uint64_t begin = roll_mono_ns();
+    int err = roll_feed_frame(run->feed, frame);
+    run->input_ns = roll_mono_ns();
+    root->engine_ns += run->input_ns - begin;
+    run->dirty = true;
+    take_verdicts(root, run);
+    return err;
+}
+
+void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final)
+{
+    uint64_t now = roll_real_ns();
+    if (run->trace) {
+        uint8_t buffer[ROLL_FRAME_HEAD_BYTES];
+        struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = now, .first = final};
+        int64_t n = roll_frame_encode(&head, NULL, 0, buffer, sizeof buffer);
+        int err = n < 0 ? (int)n : roll_trace_writer_append(run->trace, buffer, (size_t)n);
+        if (err) {
+            trace_failed(run, err);
+        }
+    }
+    uint64_t begin = roll_mono_ns();
+    roll_feed_tick(run->feed, now);
+    if (final) {
+        roll_feed_finish(run->feed);
+    }
+    root->engine_ns += roll_mono_ns() - begin;
+    run->dirty = false;
+    run->tick_ns = mono_ns;
+    take_verdicts(root, run);
+}

@@ -1,0 +1,121 @@
+/*
+ * root_status.c: the answer to "status" (rollcall.status/1): what `rollcall top` shows.
+ */
+#include "daemon/root_state.h"
+
+#include "daemon/clock.h"
+#include "daemon/verdict_json.h"
+#include "trace/op.h"
+
+#include <stdio.h>
+
+static const char *const proc_name[] = {"unknown", "running", "stopped", "finished", "dead"};
+
+static json_t *hex(uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "0x%016llx", (unsigned long long)value);
+    return json_string(text);
+}
+
+json_t *roll_summary_json(struct roll_run *run)
+{
+    struct roll_engine_summary s;
+    roll_engine_summary(roll_feed_engine(run->feed), &s);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "ranks", (json_int_t)s.sources, "ranks_live",
+                     (json_int_t)s.sources_live, "calls", (json_int_t)s.calls, "records", (json_int_t)s.records,
+                     "comms", (json_int_t)s.comms, "findings", (json_int_t)s.findings, "verdicts",
+                     (json_int_t)s.verdicts, "lost", (json_int_t)s.lost, "incomplete", (json_int_t)s.incomplete);
+}
+
+static json_t *last_json(const struct roll_view_source *v)
+{
+    const struct roll_record *r = &v->last;
+    if (r->op == ROLL_OP_NONE) {
+        return json_null();
+    }
+    return json_pack("{s:s,s:o,s:I,s:I,s:s,s:s,s:s}", "op", roll_op_name(r->op), "comm", hex(v->last_comm_key), "seq",
+                     (json_int_t)r->seq, "count", (json_int_t)r->count, "dtype",
+                     r->dtype == ROLL_DTYPE_NONE ? "" : roll_dtype_name(r->dtype), "redop",
+                     r->redop == ROLL_RED_NONE ? "" : roll_redop_name(r->redop), "phase", roll_phase_name(r->phase));
+}
+
+static json_t *exit_json(const struct roll_view_source *v)
+{
+    return v->exit_status == ROLL_EXIT_UNKNOWN ? json_null() : json_integer(v->exit_status);
+}
+
+static json_t *rank_json(const struct roll_view_source *v)
+{
+    unsigned proc = v->proc <= ROLL_PROC_DEAD ? v->proc : 0;
+    return json_pack("{s:i,s:s,s:I,s:i,s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o}", "rank", (int)v->info.world_rank,
+                     "host", v->info.host ? v->info.host : "", "pid", (json_int_t)v->info.pid, "local_rank",
+                     (int)v->info.local_rank, "exe", v->info.exe ? v->info.exe : "", "state", proc_name[proc], "exit",
+                     exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost",
+                     (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(v), "in_call",
+                     (int)v->in_call, "waits_for", (json_int_t)v->waits_for, "step",
+                     v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step));
+}
+
+static json_t *comm_json(const struct roll_view_comm *v)
+{
+    return json_pack("{s:o,s:s,s:s,s:i,s:i,s:I,s:I,s:o,s:o}", "key", hex(v->key), "label", v->label, "role", v->role,
+                     "size", (int)v->size, "seen", (int)v->seen, "done", (json_int_t)v->done, "ahead",
+                     (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members), "behind",
+                     roll_ranks_to_json(&v->behind));
+}
+
+/* Agents that hold rings of this run. */
+static json_t *agents_json(const roll_root_t *root, const struct roll_run *run)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < root->peers_used; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        int rings = 0;
+        for (size_t s = 0; s < peer->used; s++) {
+            rings += peer->streams[s].run == run;
+        }
+        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:i}", "host", peer->host, "pid", (json_int_t)peer->pid,
+                                              "seen_ns", (json_int_t)(peer->seen_ns - roll_mono_ns() + roll_real_ns()),
+                                              "rings", rings));
+    }
+    return list;
+}
+
+static json_t *losses_json(const struct roll_run *run)
+{
+    static const char *const cause[] = {"overrun",  "lapped", "defs_full", "comm_unknown",
+                                        "callsite", "stream", "signal",    "wire"};
+    uint64_t sum[8] = {0};
+    struct roll_feed_stream s;
+    for (size_t i = 0; roll_feed_stream(run->feed, i, &s); i++) {
+        for (size_t k = 0; k < 8; k++) {
+            sum[k] += s.losses[k];
+        }
+    }
+    json_t *losses = json_object();
+    for (size_t k = 0; k < 8; k++) {
+        json_object_set_new(losses, cause[k], json_integer((json_int_t)sum[k]));
+    }
+    return losses;
+}
+
+json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
+{
+    roll_engine_t *engine = roll_feed_engine(run->feed);
+    json_t *ranks = json_array(), *comms = json_array();
+    struct roll_view_source source;
+    for (uint32_t i = 0; roll_engine_source(engine, i, &source); i++) {
+        json_array_append_new(ranks, rank_json(&source));
+    }
+    struct roll_view_comm comm;
+    for (uint32_t i = 0; roll_engine_comm(engine, i, &comm); i++) {
+        json_array_append_new(comms, comm_json(&comm));
+    }
+    json_t *about = json_pack("{s:s,s:i,s:s}", "job", run->job, "restart", (int)run->restart, "policy",
+                              roll_policy_name(run->policy));
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}", "schema", "rollcall.status/1", "run", about, "summary",
+                     roll_summary_json(run), "ranks", ranks, "comms", comms, "agents", agents_json(root, run),
+                     "remedies", roll_remedy_state(run), "losses", losses_json(run), "time_ns",
+                     (json_int_t)roll_real_ns());
+}
