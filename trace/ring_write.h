@@ -49,8 +49,8 @@ static inline void roll_ring_return(struct roll_ring *ring, struct roll_record *
 {
     uint64_t seal = roll_seal(ticket, ROLL_STATE_ENTERED);
     if (__atomic_load_n(&rec->seal, __ATOMIC_RELAXED) == seal) {
-        rec->call_ns = call_ns;
-        rec->result = result;
+        __atomic_store_n(&rec->call_ns, call_ns, __ATOMIC_RELAXED);
+        __atomic_store_n(&rec->result, result, __ATOMIC_RELAXED);
         if (__atomic_compare_exchange_n(&rec->seal, &seal, roll_seal(ticket, ROLL_STATE_RETURNED), false,
                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
             return;
