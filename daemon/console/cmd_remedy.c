@@ -32,17 +32,13 @@ static void print_level(const json_t *entries, const char *what, const char *key
     }
 }
 
-/* Is this label among the remedies that are on? The list may be of names or one mask. */
-static bool is_on(const json_t *on, uint32_t bit)
+static bool is_on(const json_t *on, const char *label)
 {
     size_t i;
     json_t *name;
-    if (json_is_integer(on)) {
-        return ((uint64_t)json_integer_value(on) & bit) != 0;
-    }
     json_array_foreach(on, i, name)
     {
-        if (json_is_string(name) && roll_remedy_by_name(json_string_value(name)) == bit) {
+        if (json_is_string(name) && strcmp(json_string_value(name), label) == 0) {
             return true;
         }
     }
@@ -58,7 +54,7 @@ static void print_list(const json_t *remedies)
         if (strcmp(roll_remedy_name(bit), "?") == 0) {
             continue;
         }
-        const char *cells[] = {roll_remedy_name(bit), is_on(on, bit) ? "on" : "off",
+        const char *cells[] = {roll_remedy_name(bit), is_on(on, roll_remedy_name(bit)) ? "on" : "off",
                                (roll_remedy_local() & bit) != 0 ? "local" : "symmetric", roll_remedy_text(bit)};
         roll_columns_row(&table, cells);
     }

@@ -11,6 +11,7 @@
 #include "daemon/console/text.h"
 
 #include "trace/err.h"
+#include "trace/ident.h"
 #include "trace/remedy.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -217,7 +219,9 @@ static void print_summary(struct run *r)
         return;
     }
     if (s == NULL) {
-        roll_say("the job is over; nothing was judged%s", r->daemon_died ? ", because the daemon ended" : "");
+        if (r->announcer != NULL) { /* else it was said before the job began */
+            roll_say("the job is over; the last word of the daemon is missing%s", r->daemon_died ? ": it ended" : "");
+        }
         return;
     }
     uint64_t incomplete = (uint64_t)roll_json_int(s, "incomplete", 0), losses = (uint64_t)roll_json_int(s, "lost", 0);
@@ -225,6 +229,9 @@ static void print_summary(struct run *r)
         roll_say(
             "no rank called NCCL, so there was nothing to judge; `rollcall doctor -- COMMAND` says why that can be");
         return;
+    }
+    if (json_is_true(json_object_get(s, "undrained"))) {
+        roll_say("the daemon did not read everything in time: the verdicts may be incomplete");
     }
     if (incomplete > 0) {
         snprintf(
@@ -329,6 +336,11 @@ static int conclude(struct run *r, int start_error)
     return code;
 }
 
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
 int cmd_run(const struct roll_command *self, int argc, char **argv)
 {
     static struct run r; /* large */
@@ -364,12 +376,17 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     block_signals(&r);
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a dying rank leaves behind is ours to reap, not init's */
     prepare(&r);
     int start_error = roll_run_job_start(&r.job, &r.o, &r.place, r.dir, &r.old_mask, &r.warden);
     if (start_error != 0) {
         roll_run_job_signal(&r.job, SIGKILL);
     } else if (r.daemon.endpoint[0] != '\0') {
-        r.announcer = roll_announcer_new(r.daemon.endpoint, r.json, r.o.quiet);
+        struct roll_ident ident = {0};
+        if (r.o.daemon != NULL) {
+            roll_ident_read(environment, &ident);
+        }
+        r.announcer = roll_announcer_new(r.daemon.endpoint, ident.job, r.json, r.o.quiet);
     }
     wait_for_job(&r);
     if (start_error == 0) {

@@ -178,7 +178,8 @@ int roll_options_read(const struct roll_command *cmd, const struct roll_option *
             if (optopt > 0 && optopt < 256) {
                 roll_usage(cmd, "unknown option '-%c'", optopt);
             } else {
-                roll_usage(cmd, "unknown or unsuitable option '%s'", argv[optind - 1]);
+                roll_usage(cmd, optopt == 0 ? "unknown or ambiguous option '%s'" : "option '%s' takes no argument",
+                           argv[optind - 1]);
             }
             return -1;
         }

@@ -10,6 +10,7 @@
 #include "daemon/console/run.h"
 #include "daemon/console/text.h"
 #include "daemon/verdict_text.h"
+#include "trace/ident.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,26 +21,24 @@
 #include <unistd.h>
 
 #define DRAIN_MS 10000
+#define LATE_MS  1000 /* verdicts that the root still owes after its answer */
+#define LOOK_MS  50   /* how soon the end of the job is noticed; a verdict wakes the thread at once */
 
 struct roll_announcer {
     pthread_t thread;
-    char endpoint[256];
+    char endpoint[256], job[ROLL_JOB_BYTES];
     FILE *json; /* borrowed */
     bool quiet, colour;
     atomic_bool finish, give_up; /* set by the main thread, read by this one */
     int done_fd;
-    uint64_t seen; /* number of the last verdict printed */
+    uint64_t seen; /* verdicts printed */
     uint64_t findings;
     json_t *summary; /* owned; NULL until the last word */
 };
 
 static void announce(struct roll_announcer *a, const json_t *verdict)
 {
-    uint64_t number = (uint64_t)roll_json_int(verdict, "number", 0);
-    if (number != 0 && number <= a->seen) {
-        return;
-    }
-    a->seen = number != 0 ? number : a->seen;
+    a->seen++;
     a->findings += strcmp(roll_json_text(verdict, "certainty", "note"), "note") != 0;
     if (!a->quiet) {
         roll_verdict_print(stderr, verdict, a->colour);
@@ -51,35 +50,48 @@ static void announce(struct roll_announcer *a, const json_t *verdict)
     }
 }
 
-/* Verdicts that were given and not pushed to us yet. */
-static void catch_up(struct roll_announcer *a, roll_client_t *client)
+static bool announce_next(struct roll_announcer *a, roll_client_t *client, int timeout_ms)
 {
-    json_t *reply = NULL, *verdict;
-    size_t i;
-    if (roll_client_query(client, json_pack("{s:s, s:I}", "op", "verdicts", "from", (json_int_t)(a->seen + 1)),
-                          ROLL_CLIENT_TIMEOUT_MS, &reply) != 0) {
-        return;
+    json_t *verdict = NULL;
+    if (roll_client_next(client, timeout_ms, &verdict) != 0) {
+        return false;
     }
-    json_array_foreach(json_object_get(reply, "verdicts"), i, verdict)
-    {
-        announce(a, verdict);
-    }
-    json_decref(reply);
+    announce(a, verdict);
+    json_decref(verdict);
+    return true;
 }
 
+/* A query about our job: a root that others use as well is told which. */
+static json_t *query(const struct roll_announcer *a, const char *op)
+{
+    json_t *q = json_pack("{s:s}", "op", op);
+    if (q != NULL && a->job[0] != '\0') {
+        json_object_set_new(q, "job", json_string(a->job));
+    }
+    return q;
+}
+
+/*
+ * Everything recorded is judged before the root answers a drain, and it pushes the verdicts before the answer. The engine's
+ * last word ("final") is asked for only where the root is ours: elsewhere other nodes may still be running.
+ */
 static void last_word(struct roll_announcer *a, roll_client_t *client)
 {
-    json_t *reply = NULL;
-    json_t *drain = json_pack("{s:s, s:i, s:b}", "op", "drain", "timeout_ms", DRAIN_MS, "final", 1);
-    if (roll_client_query(client, drain, DRAIN_MS + 1000, &reply) == 0) {
-        json_decref(reply);
-        catch_up(a, client);
-        reply = NULL;
-        if (roll_client_query(client, json_pack("{s:s}", "op", "status"), ROLL_CLIENT_TIMEOUT_MS, &reply) == 0) {
-            a->summary = json_incref(json_object_get(reply, "summary"));
-            json_decref(reply);
-        }
+    json_t *reply = NULL, *drain = query(a, "drain");
+    json_object_set_new(drain, "timeout_ms", json_integer(DRAIN_MS));
+    json_object_set_new(drain, "final", json_boolean(a->job[0] == '\0'));
+    if (roll_client_query(client, drain, DRAIN_MS + 1000, &reply) != 0) {
+        return;
     }
+    const json_t *summary = json_object_get(reply, "summary");
+    uint64_t verdicts = (uint64_t)roll_json_int(summary, "verdicts", 0);
+    while (announce_next(a, client, a->seen < verdicts ? LATE_MS : 0)) {
+    }
+    a->summary = json_is_object(summary) ? json_deep_copy(summary) : json_pack("{s:i}", "ranks", 0);
+    if (json_is_false(json_object_get(reply, "drained"))) {
+        json_object_set_new(a->summary, "undrained", json_true());
+    }
+    json_decref(reply);
 }
 
 static void *run(void *arg)
@@ -101,11 +113,7 @@ static void *run(void *arg)
     }
     json_decref(reply);
     while (!atomic_load(&a->finish) && !atomic_load(&a->give_up)) {
-        json_t *verdict = NULL;
-        if (roll_client_next(client, 50, &verdict) == 0) {
-            announce(a, verdict);
-            json_decref(verdict);
-        }
+        announce_next(a, client, LOOK_MS);
     }
     if (!atomic_load(&a->give_up)) {
         last_word(a, client);
@@ -117,7 +125,7 @@ out:
     return NULL;
 }
 
-roll_announcer_t *roll_announcer_new(const char *endpoint, FILE *json, bool quiet)
+roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet)
 {
     struct roll_announcer *a = calloc(1, sizeof(*a));
     sigset_t all, old;
@@ -125,6 +133,7 @@ roll_announcer_t *roll_announcer_new(const char *endpoint, FILE *json, bool quie
         return NULL;
     }
     snprintf(a->endpoint, sizeof(a->endpoint), "%s", endpoint);
+    snprintf(a->job, sizeof(a->job), "%s", job);
     a->json = json;
     a->quiet = quiet;
     a->colour = roll_colour_wanted(STDERR_FILENO);

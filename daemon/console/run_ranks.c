@@ -329,6 +329,8 @@ void roll_run_job_sweep(struct roll_run_job *job)
         bool left = false;
         for (uint32_t i = 0; i < job->count; i++) {
             pid_t group = job->rank[i].pid;
+            while (group > 0 && waitpid(-group, NULL, WNOHANG) > 0) { /* orphans come to us: see cmd_run.c */
+            }
             if (group > 0 && kill(-group, round == 0 ? SIGTERM : round == 99 ? SIGKILL : 0) == 0) {
                 left = true;
             }

@@ -80,18 +80,30 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
              counted(sum, "incomplete", b));
 }
 
+/* A communicator's label, where the status knows one; else what was given. */
+static void name_comm(const json_t *status, char comm[CELL])
+{
+    size_t i;
+    json_t *c;
+    json_array_foreach(json_object_get(status, "comms"), i, c)
+    {
+        const char *label = roll_json_text(c, "label", "");
+        if (label[0] != '\0' && strcmp(roll_json_text(c, "key", ""), comm) == 0) {
+            snprintf(comm, CELL, "%s", label);
+            return;
+        }
+    }
+}
+
 /* The last call of a rank: what, and where. */
-static void last_call(const json_t *rank, char what[CELL], char comm[CELL], char seq[CELL])
+static void last_call(const json_t *status, const json_t *rank, char what[CELL], char comm[CELL], char seq[CELL])
 {
     const json_t *last = json_object_get(rank, "last");
     any(last, "op", what);
     any(last, "comm", comm);
-    const char *label = roll_json_text(last, "label", roll_json_text(last, "comm_label", ""));
-    if (label[0] != '\0') {
-        snprintf(comm, CELL, "%s", label);
-    }
+    name_comm(status, comm);
     any(last, "seq", seq);
-    if (json_is_true(json_object_get(rank, "in_call")) && strlen(what) + 3 < CELL) {
+    if (json_is_true(json_object_get(rank, "in_call")) && strlen(what) + 5 < CELL) {
         strcat(what, " \xe2\x80\xa6"); /* entered, and not come back */
     }
 }
@@ -106,7 +118,7 @@ static void age(const json_t *rank, uint64_t now_ns, char out[CELL])
     }
 }
 
-static int one_row_each(const json_t *ranks, uint64_t now_ns, struct roll_columns *t)
+static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
     static const char *const heading[] = {"RANK", "HOST", "PID",   "STATE", "LAST CALL", "COMM",
                                           "SEQ",  "AGE",  "WAITS", "STEP",  "CALLS",     "LOST"};
@@ -116,14 +128,14 @@ static int one_row_each(const json_t *ranks, uint64_t now_ns, struct roll_column
                                .right = 1u << 0 | 1u << 2 | 1u << 6 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 10 | 1u << 11,
                                .shrink = 2};
     int err = roll_columns_row(t, heading);
-    json_array_foreach(ranks, i, rank)
+    json_array_foreach(json_object_get(status, "ranks"), i, rank)
     {
         char cell[12][CELL];
         any(rank, "rank", cell[0]);
         any(rank, "host", cell[1]);
         any(rank, "pid", cell[2]);
         any(rank, "state", cell[3]);
-        last_call(rank, cell[4], cell[5], cell[6]);
+        last_call(status, rank, cell[4], cell[5], cell[6]);
         age(rank, now_ns, cell[7]);
         any(rank, "waits_for", cell[8]);
         any(rank, "step", cell[9]);
@@ -139,17 +151,18 @@ static int one_row_each(const json_t *ranks, uint64_t now_ns, struct roll_column
 }
 
 /* What makes two ranks stand at the same place. */
-static void place_key(const json_t *rank, char *out, size_t size)
+static void place_key(const json_t *status, const json_t *rank, char *out, size_t size)
 {
     char state[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL];
-    last_call(rank, what, comm, seq);
+    last_call(status, rank, what, comm, seq);
     snprintf(out, size, "%s\n%s\n%s\n%s\n%s", any(rank, "state", state), what, comm, seq, any(rank, "step", step));
 }
 
-static int folded_row(const json_t *ranks, size_t from, const char *key, bool *done, uint64_t now_ns,
+static int folded_row(const json_t *status, size_t from, const char *key, bool *done, uint64_t now_ns,
                       struct roll_columns *t)
 {
     struct roll_rankset set = {0};
+    const json_t *ranks = json_object_get(status, "ranks");
     char cell[7][CELL], count[CELL];
     json_t *first = json_array_get(ranks, from), *rank;
     uint64_t oldest = UINT64_MAX;
@@ -158,7 +171,7 @@ static int folded_row(const json_t *ranks, size_t from, const char *key, bool *d
     for (size_t i = from; i < json_array_size(ranks) && err == 0; i++) {
         char other[6 * CELL];
         rank = json_array_get(ranks, i);
-        place_key(rank, other, sizeof(other));
+        place_key(status, rank, other, sizeof(other));
         if (!done[i] && strcmp(other, key) == 0) {
             done[i] = true;
             members++;
@@ -171,7 +184,7 @@ static int folded_row(const json_t *ranks, size_t from, const char *key, bool *d
     roll_rankset_fini(&set);
     snprintf(count, sizeof(count), "%zu", members);
     any(first, "state", cell[1]);
-    last_call(first, cell[2], cell[3], cell[4]);
+    last_call(status, first, cell[2], cell[3], cell[4]);
     any(first, "step", cell[5]);
     json_t *aged = json_pack("{s:I}", "last_ns", (json_int_t)oldest);
     age(aged, now_ns, cell[6]);
@@ -180,9 +193,10 @@ static int folded_row(const json_t *ranks, size_t from, const char *key, bool *d
     return err == 0 ? roll_columns_row(t, cells) : err;
 }
 
-static int folded(const json_t *ranks, uint64_t now_ns, struct roll_columns *t)
+static int folded(const json_t *status, uint64_t now_ns, struct roll_columns *t)
 {
     static const char *const heading[] = {"RANKS", "N", "STATE", "LAST CALL", "COMM", "SEQ", "STEP", "OLDEST"};
+    const json_t *ranks = json_object_get(status, "ranks");
     size_t n = json_array_size(ranks);
     bool *done = calloc(n + 1, sizeof(*done));
     *t = (struct roll_columns){.columns = 8, .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7, .shrink = 1};
@@ -190,8 +204,8 @@ static int folded(const json_t *ranks, uint64_t now_ns, struct roll_columns *t)
     for (size_t i = 0; i < n && err == 0; i++) {
         char key[6 * CELL];
         if (!done[i]) {
-            place_key(json_array_get(ranks, i), key, sizeof(key));
-            err = folded_row(ranks, i, key, done, now_ns, t);
+            place_key(status, json_array_get(ranks, i), key, sizeof(key));
+            err = folded_row(status, i, key, done, now_ns, t);
         }
     }
     free(done);
@@ -200,8 +214,7 @@ static int folded(const json_t *ranks, uint64_t now_ns, struct roll_columns *t)
 
 int roll_top_ranks(const json_t *status, uint64_t now_ns, bool fold, struct roll_columns *out)
 {
-    const json_t *ranks = json_object_get(status, "ranks");
-    return fold ? folded(ranks, now_ns, out) : one_row_each(ranks, now_ns, out);
+    return fold ? folded(status, now_ns, out) : one_row_each(status, now_ns, out);
 }
 
 /* A set of ranks that came as text or as an array of numbers, folded. */
