@@ -1,0 +1,298 @@
+/*
+ * The life of a communicator after it was made: references, asynchronous state, finalize, destroy, abort, revoke.
+ *
+ * The user's handle, every queued plan and every pending job hold a reference, so abort does not have to wait for plans that are
+ * still behind other work on their stream: they find the communicator stopped and return. What abort does wait for are
+ * threads that are inside; it wakes them until they have left.
+ */
+#include "hostnccl/nccl/internal.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+ncclResult_t hn_comm_check(ncclComm_t comm, const char *call)
+{
+    if (!comm) {
+        return hn_fail(ncclInvalidArgument, "%s: comm is NULL", call);
+    }
+    if (comm->magic != hn_comm_magic()) {
+        return hn_fail(ncclInvalidArgument, "%s: %p is not a communicator (destroyed?)", call, (void *)comm);
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t hn_comm_ready(ncclComm_t comm, const char *call)
+{
+    ncclResult_t rc = hn_comm_check(comm, call), state = ncclSuccess;
+
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    if (comm->blocking) {
+        state = atomic_load(&comm->async);
+    } else {
+        ncclCommGetAsyncError(comm, &state); /* through the PLT, as NCCL does */
+    }
+    if (state == ncclInProgress) {
+        return hn_fail(ncclInvalidArgument, "%s: the previous operation of the communicator is in progress", call);
+    }
+    return state;
+}
+
+void hn_comm_ref(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->refs++;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static void comm_free(ncclComm_t comm)
+{
+    comm->magic = 0;
+    if (comm->event) {
+        (void)cudaEventDestroy(comm->event);
+    }
+    hn_registrations_free(comm);
+    hn_map_close(&comm->map);
+    pthread_cond_destroy(&comm->idle);
+    pthread_mutex_destroy(&comm->lock);
+    pthread_mutex_destroy(&comm->launch_lock);
+    free(comm->send_seq);
+    free(comm->recv_seq);
+    free(comm->ring_ready);
+    free(comm->ops);
+    free(comm->pidfds);
+    free(comm->name);
+    free(comm);
+}
+
+void hn_comm_unref(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    int left = --comm->refs;
+    pthread_mutex_unlock(&comm->lock);
+    if (left == 0) {
+        comm_free(comm);
+    }
+}
+
+bool hn_comm_release(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    bool first = !comm->destroyed;
+    comm->destroyed = true;
+    pthread_mutex_unlock(&comm->lock);
+    if (first) {
+        hn_comm_unref(comm);
+    }
+    return first;
+}
+
+void hn_comm_set_async(ncclComm_t comm, ncclResult_t result)
+{
+    int now = atomic_load(&comm->async);
+
+    /* The first error stays. */
+    while ((now == ncclSuccess || now == ncclInProgress) &&
+           !atomic_compare_exchange_weak(&comm->async, &now, (int)result)) {
+    }
+}
+
+/* With HOSTNCCL_PEER_DEATH=error: looks, while asleep, whether a process of the communicator has ended. */
+static int peer_died(void *arg)
+{
+    ncclComm_t comm = arg;
+
+    for (int r = 0; comm->map.base && r < comm->nranks; r++) {
+        struct hn_rank *peer = hn_map_rank(&comm->map, r);
+        if (r == comm->rank || !hn_word_get(&peer->joined) || !peer->pid || peer->pid == (uint32_t)getpid()) {
+            continue;
+        }
+        if (!comm->pidfds[r]) {
+            /* A descriptor names the process itself: a number could be used again. A dead one stays readable. */
+            comm->pidfds[r] = (int)syscall(SYS_pidfd_open, (pid_t)peer->pid, 0) + 1;
+        }
+        struct pollfd p = {.fd = comm->pidfds[r] - 1, .events = POLLIN};
+        if (p.fd < 0 || poll(&p, 1, 0) == 1) {
+            hn_comm_set_async(comm, hn_fail(ncclRemoteError, "the process of rank %d has ended", r));
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void hn_comm_watch_peers(ncclComm_t comm)
+{
+    if (!hn_settings()->peer_death_is_error) {
+        return;
+    }
+    free(comm->pidfds);
+    comm->pidfds = calloc((size_t)comm->nranks, sizeof *comm->pidfds);
+    if (comm->pidfds) {
+        comm->exec_wait.check = comm->host_wait.check = peer_died;
+        comm->exec_wait.check_arg = comm->host_wait.check_arg = comm;
+    }
+}
+
+static void pause_ms(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Stops every running and queued plan and waits until no thread runs one. */
+void hn_comm_stop(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->stopped = true;
+    atomic_store(&comm->exec_wait.stop, 1);
+    pthread_cond_broadcast(&comm->idle);
+    while (comm->running) {
+        pthread_mutex_unlock(&comm->lock);
+        hn_wait_kick(&comm->exec_wait);
+        pause_ms();
+        pthread_mutex_lock(&comm->lock);
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static void stop_host(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->aborted = true;
+    atomic_store(&comm->host_wait.stop, 1);
+    while (comm->host_running) {
+        pthread_mutex_unlock(&comm->lock);
+        hn_wait_kick(&comm->host_wait);
+        pause_ms();
+        pthread_mutex_lock(&comm->lock);
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* Waits until all launched work is done. Hangs when the work hangs, as NCCL does. */
+static void wait_quiet(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    while (comm->outstanding && !comm->stopped) {
+        pthread_cond_wait(&comm->idle, &comm->lock);
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static ncclResult_t quiet_job(struct hn_job *job)
+{
+    wait_quiet(job->comm);
+    return ncclSuccess;
+}
+
+static ncclResult_t destroy_job(struct hn_job *job)
+{
+    wait_quiet(job->comm);
+    hn_comm_release(job->comm);
+    return ncclSuccess;
+}
+
+/* One job as a group of its own, or as part of the caller's. */
+static ncclResult_t run_job(hn_job_fn *run, ncclComm_t comm)
+{
+    hn_group_start();
+    ncclResult_t rc = hn_group_error(hn_submit_job(run, comm, comm->blocking, NULL, NULL));
+    ncclResult_t end = hn_group_end();
+
+    return rc != ncclSuccess ? rc : end;
+}
+
+HN_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm)
+{
+    ncclResult_t rc = hn_comm_ready(comm, "ncclCommFinalize");
+
+    if (rc != ncclSuccess) {
+        return hn_group_error(rc);
+    }
+    hn_debug("ncclCommFinalize comm %p rank %d nranks %d", (void *)comm, comm->rank, comm->nranks);
+    pthread_mutex_lock(&comm->lock);
+    if (comm->revoked) {
+        rc = hn_fail(ncclInvalidUsage, "ncclCommFinalize: the communicator was revoked");
+    } else if (comm->finalized) {
+        rc = hn_fail(ncclInvalidArgument, "ncclCommFinalize: called twice");
+    }
+    comm->finalized = true;
+    pthread_mutex_unlock(&comm->lock);
+    return rc == ncclSuccess ? run_job(quiet_job, comm) : hn_group_error(rc);
+}
+
+HN_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm)
+{
+    ncclResult_t rc;
+
+    if (!comm) {
+        return ncclSuccess;
+    }
+    rc = hn_comm_check(comm, "ncclCommDestroy");
+    if (rc != ncclSuccess) {
+        return hn_group_error(rc);
+    }
+    hn_debug("ncclCommDestroy comm %p rank %d nranks %d", (void *)comm, comm->rank, comm->nranks);
+    rc = run_job(destroy_job, comm);
+    return rc == ncclInProgress ? ncclSuccess : rc;
+}
+
+HN_API(ncclResult_t, ncclCommAbort, ncclComm_t comm)
+{
+    ncclResult_t rc;
+
+    if (!comm) {
+        return ncclSuccess;
+    }
+    rc = hn_comm_check(comm, "ncclCommAbort");
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    hn_debug("ncclCommAbort comm %p rank %d nranks %d", (void *)comm, comm->rank, comm->nranks);
+    hn_comm_ref(comm);
+    hn_comm_stop(comm);
+    stop_host(comm);
+    hn_comm_release(comm);
+    hn_comm_unref(comm);
+    return ncclSuccess;
+}
+
+static ncclResult_t revoke_job(struct hn_job *job)
+{
+    hn_comm_stop(job->comm);
+    return ncclSuccess;
+}
+
+HN_API(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int revokeFlags)
+{
+    ncclResult_t rc = hn_comm_check(comm, "ncclCommRevoke");
+
+    if (rc == ncclSuccess && revokeFlags != NCCL_REVOKE_DEFAULT) {
+        rc = hn_fail(ncclInvalidArgument, "ncclCommRevoke: flags %d", revokeFlags);
+    }
+    if (rc != ncclSuccess) {
+        return hn_group_error(rc);
+    }
+    hn_debug("ncclCommRevoke comm %p rank %d nranks %d", (void *)comm, comm->rank, comm->nranks);
+    pthread_mutex_lock(&comm->lock);
+    bool again = comm->revoked;
+    comm->revoked = true;
+    pthread_mutex_unlock(&comm->lock);
+    return again ? ncclSuccess : run_job(revoke_job, comm);
+}
+
+HN_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *asyncError)
+{
+    ncclResult_t rc = hn_comm_check(comm, "ncclCommGetAsyncError");
+
+    if (rc == ncclSuccess && !asyncError) {
+        rc = hn_fail(ncclInvalidArgument, "ncclCommGetAsyncError: asyncError is NULL");
+    }
+    if (rc == ncclSuccess) {
+        *asyncError = (ncclResult_t)atomic_load(&comm->async);
+    }
+    return rc;
+}

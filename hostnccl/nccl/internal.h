@@ -1,0 +1,195 @@
+/*
+ * What the files of the NCCL stand-in share: the communicator, the work it queues, and the group of a thread.
+ * Names begin with hn_ ("host NCCL"). All of it is hidden from the dynamic symbol table.
+ */
+#ifndef HN_INTERNAL_H
+#define HN_INTERNAL_H
+
+#include <nccl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hostnccl/nccl/futex.h"
+#include "hostnccl/nccl/reduce.h"
+#include "hostnccl/nccl/segment.h"
+
+/*
+ * Defines one public function the way NCCL does: pncclX is strong, ncclX is a weak alias of the same code. Calls from inside
+ * the library to ncclX go through the PLT, because nothing is linked with -Bsymbolic.
+ */
+#define HN_API(type, name, ...)                                                                                        \
+    __attribute__((visibility("default"))) type p##name(__VA_ARGS__);                                                  \
+    extern __attribute__((visibility("default"), weak, alias("p" #name))) __typeof__(p##name) name;                    \
+    type p##name(__VA_ARGS__)
+
+enum hn_kind {
+    HN_ALLREDUCE,
+    HN_BROADCAST,
+    HN_REDUCE,
+    HN_ALLGATHER,
+    HN_REDUCESCATTER,
+    HN_KIND_COUNT,
+};
+
+/* One collective of a plan. `bytes`: what the call names (per-rank block for AllGather and ReduceScatter). */
+struct hn_coll {
+    enum hn_kind kind;
+    const void *send;
+    void *recv;
+    size_t count, bytes;
+    ncclDataType_t type;
+    struct hn_redop op;
+    int root;
+};
+
+/* One send or receive of a plan. */
+struct hn_p2p {
+    bool is_send, started, done;
+    int peer;
+    void *buf;
+    size_t bytes, moved;
+    uint64_t base; /* the channel's byte counter when this message started */
+    uint32_t seq;  /* number of this message on its channel, from 1 */
+};
+
+/* Everything one communicator does in one group: runs as one unit on one stream. Freed by its last step. */
+struct hn_plan {
+    ncclComm_t comm;
+    uint32_t ticket; /* plans of a communicator run in this order, whatever their streams */
+    struct hn_coll *colls;
+    size_t ncolls, colls_cap;
+    struct hn_p2p *p2ps;
+    size_t np2ps, p2ps_cap;
+    cudaStream_t *streams;
+    size_t nstreams, streams_cap;
+};
+
+/* A created reduction operation. */
+struct hn_user_op {
+    bool used;
+    ncclDataType_t type;
+    const void *device_scalar; /* NULL: immediate */
+    unsigned char immediate[8];
+};
+
+struct hn_registration;
+
+struct ncclComm {
+    uint64_t magic;
+    int rank, nranks, device;
+    bool blocking;
+    ncclConfig_t config;
+    char *name;
+    uint64_t hash; /* name of the segment; children derive theirs from it */
+    struct hn_map map;
+    struct hn_wait exec_wait; /* the thread that runs a plan; stopped by abort, revoke and shrink-abort */
+    struct hn_wait host_wait; /* init, split, windows; stopped by abort */
+
+    pthread_mutex_t launch_lock; /* order of tickets = order on the streams; taken before `lock` */
+    pthread_mutex_t lock;        /* everything below, down to the next blank line */
+    pthread_cond_t idle;
+    int refs, outstanding, running, host_running;
+    uint32_t tickets, turn;
+    bool stopped; /* no plan runs any more */
+    bool aborted, revoked, finalized, destroyed;
+    struct hn_user_op *ops;
+    size_t nops;
+    struct hn_registration *registrations;
+
+    _Atomic int async; /* ncclResult_t of ncclCommGetAsyncError */
+
+    uint32_t pieces;    /* collective pieces done: executor only */
+    uint32_t ctl_count; /* host exchanges done: host side, one at a time */
+    uint32_t shrinks;
+    uint32_t *send_seq, *recv_seq; /* messages per peer, assigned at launch (under lock) */
+    size_t outbox_ready;           /* bytes of each own slot that are real memory (under lock) */
+    size_t *ring_ready;            /* the same per destination */
+    int *pidfds;                   /* HOSTNCCL_PEER_DEATH=error: descriptor + 1 of each peer's process */
+    cudaEvent_t event;             /* joins the streams of a group */
+};
+
+/* error.c: last error text, and lines on standard error. */
+ncclResult_t hn_fail(ncclResult_t code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void hn_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *hn_last_error(void);
+
+/* HOSTNCCL_* settings, read once. */
+enum hn_mismatch { HN_MISMATCH_HANG, HN_MISMATCH_PRINT, HN_MISMATCH_ERROR };
+struct hn_settings {
+    bool debug;
+    bool peer_death_is_error;
+    enum hn_mismatch mismatch;
+};
+const struct hn_settings *hn_settings(void);
+
+/* comm.c */
+uint64_t hn_comm_magic(void);
+bool hn_comm_release(ncclComm_t comm); /* drops the user's handle, once; true for the caller that did */
+void hn_comm_watch_peers(ncclComm_t comm);
+void hn_comm_stop(ncclComm_t comm);
+ncclResult_t hn_comm_check(ncclComm_t comm, const char *call);
+ncclResult_t hn_comm_ready(ncclComm_t comm, const char *call);
+void hn_comm_ref(ncclComm_t comm);
+void hn_comm_unref(ncclComm_t comm);
+void hn_comm_set_async(ncclComm_t comm, ncclResult_t result);
+
+/* run.c: executes a plan on the stream's worker; the argument is a struct hn_plan, taken. */
+void hn_plan_run(void *plan);
+void hn_plan_free(struct hn_plan *plan);
+
+/* run_coll.c, run_p2p.c: 0, or -1 when the communicator was stopped. */
+int hn_run_coll(ncclComm_t comm, const struct hn_coll *coll);
+int hn_run_p2p(ncclComm_t comm, struct hn_p2p *ops, size_t count);
+
+/* run.c: what a mismatch does, by HOSTNCCL_ON_MISMATCH. Returns -1, after the communicator was stopped. */
+int hn_mismatch(ncclComm_t comm, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* memory.c */
+void hn_registrations_free(ncclComm_t comm);
+
+/* launch.c: puts the plan on its streams. Takes the plan. */
+ncclResult_t hn_launch(struct hn_plan *plan);
+
+/* rendezvous.c: host-side meeting of the ranks of one communicator. Blocking; -1 when aborted. */
+ncclResult_t hn_join(ncclComm_t comm);
+ncclResult_t hn_exchange(ncclComm_t comm, const uint64_t mine[HN_CTL_WORDS], uint64_t (*all)[HN_CTL_WORDS]);
+uint64_t hn_hash(uint64_t seed, const void *data, size_t size);
+
+/* init.c: a communicator that has not joined yet, with one reference; NULL with the error noted. */
+ncclResult_t hn_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t hash, const ncclConfig_t *config);
+
+/* Makes room for comm->nranks peers; again when a child learns its size. */
+ncclResult_t hn_comm_allocate(ncclComm_t comm);
+
+/* redop.c: what `op` means for `type` on this communicator. */
+ncclResult_t hn_redop_resolve(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t type, struct hn_redop *out,
+                              const char *call);
+
+/* config.c: the settings a caller asked for, checked, over `base` (NULL: the defaults). */
+ncclResult_t hn_config_read(ncclConfig_t *out, const ncclConfig_t *given, const ncclConfig_t *base);
+
+/* group.c */
+struct hn_job;
+typedef ncclResult_t hn_job_fn(struct hn_job *job);
+struct hn_job {
+    hn_job_fn *run;
+    ncclComm_t comm; /* whose asynchronous state the job sets; a reference is held. Or NULL */
+    bool blocking;
+    void (*free_args)(void *); /* or NULL */
+    void *args;                /* owned */
+    ncclResult_t result;
+    pthread_t thread;
+    bool threaded;
+    struct hn_job *next;
+};
+/* Runs the job at the end of the outermost group (at once when there is none). Takes `args`. */
+ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, bool blocking, void *args, void (*free_args)(void *));
+ncclResult_t hn_submit_coll(ncclComm_t comm, const struct hn_coll *coll, cudaStream_t stream);
+ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t count, cudaStream_t stream);
+/* Notes an error inside a group, so that the group ends with it; returns it. */
+ncclResult_t hn_group_error(ncclResult_t code);
+ncclResult_t hn_group_start(void);
+ncclResult_t hn_group_end(void);
+
+#endif

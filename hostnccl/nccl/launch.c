@@ -1,0 +1,171 @@
+/*
+ * Puts a plan on its streams.
+ *
+ * A plan runs on the first stream that its calls named. The other streams of the group are joined around it: the first waits
+ * for what they hold so far, and they wait for the plan, as NCCL does. Memory that the plan will write is made real here, on
+ * the caller's thread, so that a full /dev/shm is the result of the call.
+ */
+#include "hostnccl/nccl/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CUDA_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        cudaError_t cuda_error = (call);                                                                               \
+        if (cuda_error != cudaSuccess) {                                                                               \
+            rc = hn_fail(ncclUnhandledCudaError, "%s: %s", #call, cudaGetErrorString(cuda_error));                     \
+            goto out;                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+static ncclResult_t reserve(ncclComm_t comm, size_t at, size_t size)
+{
+    char dir[256] = "?";
+
+    if (!hn_map_reserve(&comm->map, at, size)) {
+        return ncclSuccess;
+    }
+    int err = errno;
+    (void)hn_segment_dir(dir, sizeof dir);
+    return hn_fail(ncclSystemError, "no room for %zu bytes of communication buffer in %s: %s", size, dir,
+                   strerror(err));
+}
+
+/* Under the communicator's lock. */
+static ncclResult_t reserve_outbox(ncclComm_t comm, size_t need)
+{
+    size_t size = need < comm->map.chunk ? need : comm->map.chunk;
+
+    if (size <= comm->outbox_ready) {
+        return ncclSuccess;
+    }
+    for (uint32_t slot = 0; slot < HN_SLOTS; slot++) {
+        ncclResult_t rc = reserve(comm, hn_map_slot_at(&comm->map, comm->rank, slot), size);
+        if (rc != ncclSuccess) {
+            return rc;
+        }
+    }
+    comm->outbox_ready = size;
+    return ncclSuccess;
+}
+
+static ncclResult_t reserve_ring(ncclComm_t comm, int peer, size_t need)
+{
+    size_t size = need < comm->map.window ? need : comm->map.window;
+
+    if (size <= comm->ring_ready[peer]) {
+        return ncclSuccess;
+    }
+    ncclResult_t rc = reserve(comm, hn_map_ring_at(&comm->map, comm->rank, peer), size);
+    if (rc == ncclSuccess) {
+        comm->ring_ready[peer] = size;
+    }
+    return rc;
+}
+
+/* Reserves memory and gives the plan its place in the communicator's order. */
+static ncclResult_t admit(struct hn_plan *plan)
+{
+    ncclComm_t comm = plan->comm;
+    ncclResult_t rc = ncclSuccess;
+
+    pthread_mutex_lock(&comm->lock);
+    for (size_t i = 0; i < plan->ncolls && comm->nranks > 1 && rc == ncclSuccess; i++) {
+        const struct hn_coll *c = &plan->colls[i];
+        rc = reserve_outbox(comm, c->kind == HN_REDUCESCATTER ? c->bytes * (size_t)comm->nranks : c->bytes);
+    }
+    for (size_t i = 0; i < plan->np2ps && rc == ncclSuccess; i++) {
+        struct hn_p2p *op = &plan->p2ps[i];
+        if (op->peer == comm->rank) {
+            continue;
+        }
+        op->seq = op->is_send ? ++comm->send_seq[op->peer] : ++comm->recv_seq[op->peer];
+        if (op->is_send && op->bytes) {
+            rc = reserve_ring(comm, op->peer, op->bytes);
+        }
+    }
+    if (rc == ncclSuccess) {
+        plan->ticket = comm->tickets++;
+        comm->outstanding++;
+        comm->refs++;
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return rc;
+}
+
+static void dismiss(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->tickets--;
+    comm->outstanding--;
+    pthread_cond_broadcast(&comm->idle);
+    pthread_mutex_unlock(&comm->lock);
+    hn_comm_unref(comm);
+}
+
+static ncclResult_t enqueue(struct hn_plan *plan, cudaStream_t *streams, size_t nstreams)
+{
+    ncclComm_t comm = plan->comm;
+    cudaEvent_t event = comm->event;
+    ncclResult_t rc = ncclSuccess;
+    bool launched = false;
+
+    if (nstreams > 1 && !event) {
+        CUDA_TRY(cudaEventCreateWithFlags(&comm->event, cudaEventDisableTiming));
+        event = comm->event;
+    }
+    for (size_t i = 1; i < nstreams; i++) {
+        CUDA_TRY(cudaEventRecord(event, streams[i]));
+        CUDA_TRY(cudaStreamWaitEvent(streams[0], event, 0));
+    }
+    CUDA_TRY(
+        cudaLaunchHostFunc(streams[0], hn_plan_run, plan)); /* the plan and the communicator may be gone after this */
+    launched = true;
+    if (nstreams > 1) {
+        CUDA_TRY(cudaEventRecord(event, streams[0]));
+    }
+    for (size_t i = 1; i < nstreams; i++) {
+        CUDA_TRY(cudaStreamWaitEvent(streams[i], event, 0));
+    }
+out:
+    if (!launched) {
+        dismiss(comm);
+        hn_plan_free(plan);
+    }
+    return rc;
+}
+
+ncclResult_t hn_launch(struct hn_plan *plan)
+{
+    ncclComm_t comm = plan->comm;
+    cudaStream_t *streams = plan->streams;
+    size_t nstreams = plan->nstreams;
+    const int device = comm->device;
+    int before = device;
+    ncclResult_t rc;
+
+    (void)cudaGetDevice(&before);
+    if (before != device) {
+        (void)cudaSetDevice(device); /* a null stream means the communicator's device */
+    }
+    /* One launch at a time: tickets must be in stream order, or two plans of one stream would wait for each other. */
+    hn_comm_ref(comm);
+    pthread_mutex_lock(&comm->launch_lock);
+    rc = admit(plan);
+    if (rc == ncclSuccess) {
+        plan->streams = NULL;
+        rc = enqueue(plan, streams, nstreams);
+    } else {
+        plan->streams = NULL;
+        hn_plan_free(plan);
+    }
+    pthread_mutex_unlock(&comm->launch_lock);
+    hn_comm_unref(comm);
+    free(streams);
+    if (before != device) {
+        (void)cudaSetDevice(before);
+    }
+    return rc;
+}

@@ -1,0 +1,192 @@
+/*
+ * Sends and receives of one plan, all in progress at once.
+ *
+ * Every ordered pair of ranks has a channel: message numbers and byte counters of both sides, and a ring for the data. The
+ * n-th send meets the n-th receive; both sides announce their message first, and data moves only when both are at the same
+ * one. A send is done when the receiver has taken its last byte: NCCL promises no buffering, so none is given (its own
+ * buffers let small unmatched sends pass by luck). Lengths are not compared: a receiver that asked for less stops
+ * reading, and the sender waits for ever; one that asked for more waits for bytes that never come.
+ *
+ * One thread drives all messages: it goes round them and, when none has moved, sleeps on its own bell, which peers ring when
+ * they move a channel. Messages of one direction to one peer go in order; all others are independent.
+ */
+#include "hostnccl/nccl/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void copy_in(char *ring, size_t window, size_t at, const char *from, size_t len)
+{
+    size_t pos = at % window, first = len < window - pos ? len : window - pos;
+
+    memcpy(ring + pos, from, first);
+    memcpy(ring, from + first, len - first);
+}
+
+static void copy_out(char *to, const char *ring, size_t window, size_t at, size_t len)
+{
+    size_t pos = at % window, first = len < window - pos ? len : window - pos;
+
+    memcpy(to, ring + pos, first);
+    memcpy(to + first, ring, len - first);
+}
+
+static void ring_bell(ncclComm_t comm, int peer)
+{
+    hn_word_bump(&hn_map_rank(&comm->map, peer)->bell);
+}
+
+/* In error mode only: both lengths are known, and differ. */
+static bool lengths_clash(struct hn_channel *ch)
+{
+    return hn_settings()->mismatch != HN_MISMATCH_HANG && atomic_load(&ch->send_bytes) != atomic_load(&ch->recv_bytes);
+}
+
+/* Moves one send as far as it goes. 1: moved something, 0: not, -1: the communicator was stopped. */
+static int step_send(ncclComm_t comm, struct hn_p2p *op)
+{
+    struct hn_channel *ch = hn_map_channel(&comm->map, comm->rank, op->peer);
+    char *ring = hn_map_bytes(&comm->map, hn_map_ring_at(&comm->map, comm->rank, op->peer));
+    int moved = 0;
+
+    if (!op->started) {
+        op->started = true;
+        op->base = atomic_load(&ch->written);
+        atomic_store(&ch->send_bytes, op->bytes);
+        atomic_store(&ch->send_seq, op->seq);
+        ring_bell(comm, op->peer);
+        moved = 1;
+    }
+    if (!hn_reached(atomic_load(&ch->recv_seq), op->seq)) {
+        return moved;
+    }
+    if (op->moved == 0 && atomic_load(&ch->recv_seq) == op->seq && lengths_clash(ch)) {
+        return hn_mismatch(comm, "send of %zu bytes to rank %d, which receives %zu", op->bytes, op->peer,
+                           (size_t)atomic_load(&ch->recv_bytes));
+    }
+    size_t taken = (size_t)(atomic_load(&ch->read) - op->base);
+    size_t room = comm->map.window - (op->moved - taken), left = op->bytes - op->moved, len = room < left ? room : left;
+    if (len) {
+        copy_in(ring, comm->map.window, op->moved, (const char *)op->buf + op->moved, len);
+        op->moved += len;
+        atomic_store(&ch->written, op->base + op->moved);
+        ring_bell(comm, op->peer);
+        moved = 1;
+    }
+    if (taken == op->bytes) {
+        op->done = true;
+        moved = 1;
+    }
+    return moved;
+}
+
+static int step_recv(ncclComm_t comm, struct hn_p2p *op)
+{
+    struct hn_channel *ch = hn_map_channel(&comm->map, op->peer, comm->rank);
+    const char *ring = hn_map_bytes(&comm->map, hn_map_ring_at(&comm->map, op->peer, comm->rank));
+    int moved = 0;
+
+    if (!op->started) {
+        op->started = true;
+        op->base = atomic_load(&ch->read);
+        atomic_store(&ch->recv_bytes, op->bytes);
+        atomic_store(&ch->recv_seq, op->seq);
+        ring_bell(comm, op->peer);
+        moved = 1;
+    }
+    if (!hn_reached(atomic_load(&ch->send_seq), op->seq)) {
+        return moved;
+    }
+    if (op->moved == 0 && atomic_load(&ch->send_seq) == op->seq && lengths_clash(ch)) {
+        return hn_mismatch(comm, "receive of %zu bytes from rank %d, which sends %zu", op->bytes, op->peer,
+                           (size_t)atomic_load(&ch->send_bytes));
+    }
+    size_t there = (size_t)(atomic_load(&ch->written) - op->base) - op->moved, left = op->bytes - op->moved;
+    size_t len = there < left ? there : left;
+    if (len) {
+        copy_out((char *)op->buf + op->moved, ring, comm->map.window, op->moved, len);
+        op->moved += len;
+        atomic_store(&ch->read, op->base + op->moved);
+        ring_bell(comm, op->peer);
+        moved = 1;
+    }
+    if (op->moved == op->bytes) {
+        op->done = true;
+        moved = 1;
+    }
+    return moved;
+}
+
+/* Sends to oneself meet the receives in order; the launch has seen to it that there are as many. */
+static void run_self(ncclComm_t comm, struct hn_p2p *ops, size_t count)
+{
+    size_t r = 0;
+
+    for (size_t s = 0; s < count; s++) {
+        if (!ops[s].is_send || ops[s].peer != comm->rank) {
+            continue;
+        }
+        while (r < count && (ops[r].is_send || ops[r].peer != comm->rank)) {
+            r++;
+        }
+        if (r == count) {
+            return;
+        }
+        if (ops[r].buf != ops[s].buf) {
+            memmove(ops[r].buf, ops[s].buf, ops[r].bytes < ops[s].bytes ? ops[r].bytes : ops[s].bytes);
+        }
+        ops[s].done = ops[r].done = true;
+        r++;
+    }
+}
+
+/* One round over all messages. `busy` has one mark per peer and direction: an earlier message is not done. */
+static int step_all(ncclComm_t comm, struct hn_p2p *ops, size_t count, bool *busy, bool *all_done)
+{
+    int moved = 0;
+
+    memset(busy, 0, 2 * (size_t)comm->nranks * sizeof *busy);
+    *all_done = true;
+    for (size_t i = 0; i < count; i++) {
+        struct hn_p2p *op = &ops[i];
+        bool *mark = &busy[2 * op->peer + op->is_send];
+        if (op->done || *mark) {
+            continue;
+        }
+        int rc = op->is_send ? step_send(comm, op) : step_recv(comm, op);
+        if (rc < 0) {
+            return -1;
+        }
+        moved |= rc;
+        if (!op->done) {
+            *mark = true;
+            *all_done = false;
+        }
+    }
+    return moved;
+}
+
+int hn_run_p2p(ncclComm_t comm, struct hn_p2p *ops, size_t count)
+{
+    struct hn_word *bell = &hn_map_rank(&comm->map, comm->rank)->bell;
+    bool *busy = calloc(2 * (size_t)comm->nranks, sizeof *busy);
+    bool all_done = false;
+    int rc = 0;
+
+    if (!busy) {
+        hn_comm_set_async(comm, hn_fail(ncclSystemError, "out of memory"));
+        return -1;
+    }
+    run_self(comm, ops, count);
+    while (!all_done && !rc) {
+        uint32_t seen = hn_word_get(bell);
+        int moved = step_all(comm, ops, count, busy, &all_done);
+        if (moved < 0) {
+            rc = -1;
+        } else if (!moved && !all_done) {
+            rc = hn_word_wait_change(&comm->exec_wait, bell, seen);
+        }
+    }
+    free(busy);
+    return rc;
+}

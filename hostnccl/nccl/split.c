@@ -1,0 +1,242 @@
+/*
+ * Communicators made from communicators: split and shrink.
+ *
+ * A split is a collective call of all ranks of the parent, NOCOLOR ones included: colours and keys are gathered on the host, and
+ * every colour then meets like a new communicator, under a name that its members compute alike from the parent's name, the
+ * number of the call and the colour. A shrink is called by the survivors only, so nothing is gathered: the list of the
+ * excluded is the same for all of them and makes the name. Survivors that disagree on the list wait for each other for ever.
+ */
+#include "hostnccl/nccl/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXCHANGE_SPLIT = 1, NAME_SPLIT = 1, NAME_SHRINK = 2 };
+
+struct child_args {
+    ncclComm_t parent; /* a reference */
+    ncclComm_t child;  /* NULL for NOCOLOR */
+    ncclComm_t *handle;
+    int color, key;
+    bool shrink, abort_first;
+};
+
+static void free_args(void *arg)
+{
+    struct child_args *a = arg;
+
+    hn_comm_unref(a->parent);
+    if (a->child) {
+        hn_comm_unref(a->child);
+    }
+    free(a);
+}
+
+/* A child starts without a place: 1 rank, rank 0. This gives it one. */
+static ncclResult_t place_child(ncclComm_t child, int nranks, int rank, uint64_t hash)
+{
+    child->nranks = nranks;
+    child->rank = rank;
+    child->hash = hash;
+    return hn_comm_allocate(child);
+}
+
+static uint64_t child_name(ncclComm_t parent, uint64_t kind, uint64_t index, uint64_t what)
+{
+    uint64_t words[] = {kind, index, what};
+
+    return hn_hash(parent->hash, words, sizeof words);
+}
+
+/* Place of this rank among those of its colour: by key, then by rank of the parent. */
+static ncclResult_t place_by_color(struct child_args *a, uint64_t index, uint64_t (*all)[HN_CTL_WORDS])
+{
+    int rank = 0, nranks = 0;
+
+    for (int r = 0; r < a->parent->nranks; r++) {
+        int color = (int)(int64_t)all[r][1], key = (int)(int64_t)all[r][2];
+        if (color != a->color) {
+            continue;
+        }
+        nranks++;
+        rank += key < a->key || (key == a->key && r < a->parent->rank);
+    }
+    return place_child(a->child, nranks, rank, child_name(a->parent, NAME_SPLIT, index, (uint64_t)a->color));
+}
+
+static ncclResult_t split(struct child_args *a)
+{
+    uint64_t mine[HN_CTL_WORDS] = {EXCHANGE_SPLIT, (uint64_t)(int64_t)a->color, (uint64_t)(int64_t)a->key};
+    uint64_t(*all)[HN_CTL_WORDS] = calloc((size_t)a->parent->nranks, sizeof *all);
+    uint64_t index = a->parent->ctl_count;
+    ncclResult_t rc = all ? hn_exchange(a->parent, mine, all) : hn_fail(ncclSystemError, "out of memory");
+
+    if (rc == ncclSuccess && a->child) {
+        rc = place_by_color(a, index, all);
+    }
+    free(all);
+    return rc;
+}
+
+static ncclResult_t child_job(struct hn_job *job)
+{
+    struct child_args *a = job->args;
+    ncclResult_t rc = ncclSuccess;
+
+    if (a->shrink) {
+        if (a->abort_first) {
+            hn_comm_stop(a->parent);
+        }
+    } else {
+        rc = split(a);
+    }
+    if (rc == ncclSuccess && a->child) {
+        rc = hn_join(a->child);
+    }
+    if (rc != ncclSuccess && a->child && job->blocking && hn_comm_release(a->child)) {
+        *a->handle = NULL;
+    }
+    return rc;
+}
+
+/* Makes the child's handle and queues the job. Takes `a`, whose parent is set. */
+static ncclResult_t submit_child(struct child_args *a, int nranks, int rank, uint64_t hash, bool has_child,
+                                 const ncclConfig_t *given)
+{
+    ncclConfig_t config;
+    ncclResult_t rc = hn_config_read(&config, given, &a->parent->config);
+    ncclComm_t child = NULL;
+
+    if (rc == ncclSuccess && has_child) {
+        rc = hn_comm_new(&child, nranks, rank, hash, &config);
+    }
+    if (rc != ncclSuccess) {
+        free_args(a);
+        return rc;
+    }
+    if (child) {
+        child->device = a->parent->device;
+        hn_comm_ref(child);
+        a->child = child;
+    }
+    *a->handle = child;
+    bool blocking = child ? child->blocking : a->parent->blocking;
+    ncclComm_t *handle = a->handle;
+    rc = hn_submit_job(child_job, child ? child : a->parent, blocking, a, free_args);
+    if (rc != ncclSuccess && child) {
+        *handle = NULL;
+        hn_comm_unref(child);
+    }
+    return rc;
+}
+
+static struct child_args *new_args(ncclComm_t parent, ncclComm_t *handle)
+{
+    struct child_args *a = calloc(1, sizeof *a);
+
+    if (a) {
+        hn_comm_ref(parent);
+        a->parent = parent;
+        a->handle = handle;
+    }
+    return a;
+}
+
+static ncclResult_t submit_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config)
+{
+    ncclResult_t rc = hn_comm_ready(comm, "ncclCommSplit");
+    struct child_args *a;
+
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    if (!newcomm || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
+        return hn_fail(ncclInvalidArgument, "ncclCommSplit: newcomm %p color %d", (void *)newcomm, color);
+    }
+    *newcomm = NULL;
+    a = new_args(comm, newcomm);
+    if (!a) {
+        return hn_fail(ncclSystemError, "out of memory");
+    }
+    a->color = color;
+    a->key = key;
+    return submit_child(a, 1, 0, 0, color != NCCL_SPLIT_NOCOLOR, config);
+}
+
+HN_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+    hn_debug("ncclCommSplit comm %p color %d key %d", (void *)comm, color, key);
+    hn_group_start();
+    ncclResult_t rc = hn_group_error(submit_split(comm, color, key, newcomm, config));
+    ncclResult_t end = hn_group_end();
+
+    return rc != ncclSuccess ? rc : end;
+}
+
+/* Counts the survivors. The list must be of existing ranks, without this one, and not all. */
+static ncclResult_t count_survivors(ncclComm_t comm, const int *list, int count, bool *gone, int *nranks, int *rank)
+{
+    *nranks = *rank = 0;
+    for (int i = 0; i < count; i++) {
+        if (list[i] < 0 || list[i] >= comm->nranks || list[i] == comm->rank || gone[list[i]]) {
+            return hn_fail(ncclInvalidArgument, "ncclCommShrink: rank %d in the list of the excluded", list[i]);
+        }
+        gone[list[i]] = true;
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        *nranks += !gone[r];
+        *rank += !gone[r] && r < comm->rank;
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t submit_shrink(ncclComm_t comm, const int *list, int count, ncclComm_t *newcomm,
+                                  const ncclConfig_t *config, int flags)
+{
+    ncclResult_t rc = hn_comm_check(comm, "ncclCommShrink");
+    struct child_args *a;
+    bool *gone;
+    int nranks, rank;
+
+    if (rc == ncclSuccess && !(flags & NCCL_SHRINK_ABORT)) {
+        rc = hn_comm_ready(comm, "ncclCommShrink");
+    }
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    if (!newcomm || !list || count < 1 || (flags & ~NCCL_SHRINK_ABORT)) {
+        return hn_fail(ncclInvalidArgument, "ncclCommShrink: newcomm %p list %p count %d flags %d", (void *)newcomm,
+                       (const void *)list, count, flags);
+    }
+    *newcomm = NULL;
+    gone = calloc((size_t)comm->nranks, sizeof *gone);
+    if (!gone) {
+        return hn_fail(ncclSystemError, "out of memory");
+    }
+    rc = count_survivors(comm, list, count, gone, &nranks, &rank);
+    uint64_t hash =
+        child_name(comm, NAME_SHRINK, comm->shrinks++, hn_hash(0, gone, (size_t)comm->nranks * sizeof *gone));
+    free(gone);
+    if (rc != ncclSuccess) {
+        return rc;
+    }
+    a = new_args(comm, newcomm);
+    if (!a) {
+        return hn_fail(ncclSystemError, "out of memory");
+    }
+    a->shrink = true;
+    a->abort_first = (flags & NCCL_SHRINK_ABORT) != 0;
+    return submit_child(a, nranks, rank, hash, true, config);
+}
+
+HN_API(ncclResult_t, ncclCommShrink, ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+       ncclConfig_t *config, int shrinkFlags)
+{
+    hn_debug("ncclCommShrink comm %p without %d ranks flags %d", (void *)comm, excludeRanksCount, shrinkFlags);
+    hn_group_start();
+    ncclResult_t rc =
+        hn_group_error(submit_shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
+    ncclResult_t end = hn_group_end();
+
+    return rc != ncclSuccess ? rc : end;
+}
