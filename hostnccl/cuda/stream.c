@@ -117,11 +117,14 @@ static void *worker(void *argument)
         if (!stream->head) {
             stream->tail = &stream->head;
         }
+        /* Who is woken by a mark may ask at once whether the stream is idle: the mark itself is no work. */
+        bool is_mark = op->run == run_mark;
+        stream->done += is_mark;
         pthread_mutex_unlock(&stream->lock);
         op->run(op);
         free(op);
         pthread_mutex_lock(&stream->lock);
-        stream->done++;
+        stream->done += !is_mark;
     }
     stream->has_worker = false;
     pthread_mutex_unlock(&stream->lock);
