@@ -78,14 +78,14 @@ static const struct roll_dump_field header_fields[] = {
     FIELD(H, finish_ns, ROLL_DUMP_UINT),
     FIELD(H, clock_mono_ns, ROLL_DUMP_UINT),
     FIELD(H, clock_real_ns, ROLL_DUMP_UINT),
-    FIELD(H, losses[ROLL_LOSS_OVERRUN], ROLL_DUMP_UINT),
-    FIELD(H, losses[ROLL_LOSS_LAPPED], ROLL_DUMP_UINT),
-    FIELD(H, losses[ROLL_LOSS_DEFS_FULL], ROLL_DUMP_UINT),
-    FIELD(H, losses[ROLL_LOSS_COMM_UNKNOWN], ROLL_DUMP_UINT),
-    FIELD(H, losses[ROLL_LOSS_CALLSITE], ROLL_DUMP_UINT),
-    FIELD(H, losses[ROLL_LOSS_STREAM], ROLL_DUMP_UINT),
-    FIELD(H, losses[ROLL_LOSS_SIGNAL], ROLL_DUMP_UINT),
-    FIELD(H, losses[ROLL_LOSS_WIRE], ROLL_DUMP_UINT),
+    {"lost_overrun", offsetof(H, losses[ROLL_LOSS_OVERRUN]), 8, ROLL_DUMP_UINT, NULL},
+    {"lost_lapped", offsetof(H, losses[ROLL_LOSS_LAPPED]), 8, ROLL_DUMP_UINT, NULL},
+    {"lost_defs_full", offsetof(H, losses[ROLL_LOSS_DEFS_FULL]), 8, ROLL_DUMP_UINT, NULL},
+    {"lost_comm_unknown", offsetof(H, losses[ROLL_LOSS_COMM_UNKNOWN]), 8, ROLL_DUMP_UINT, NULL},
+    {"lost_callsite", offsetof(H, losses[ROLL_LOSS_CALLSITE]), 8, ROLL_DUMP_UINT, NULL},
+    {"lost_stream", offsetof(H, losses[ROLL_LOSS_STREAM]), 8, ROLL_DUMP_UINT, NULL},
+    {"lost_signal", offsetof(H, losses[ROLL_LOSS_SIGNAL]), 8, ROLL_DUMP_UINT, NULL},
+    {"lost_wire", offsetof(H, losses[ROLL_LOSS_WIRE]), 8, ROLL_DUMP_UINT, NULL},
 };
 #undef H
 
@@ -101,15 +101,15 @@ static const struct roll_dump_field record_fields[] = {
 };
 #undef R
 
-static const char *def_name(unsigned seal)
+static const char *def_name(unsigned type)
 {
     static const char *const names[] = {"?", "comm", "callsite", "module", "stream", "thread", "layer"};
-    unsigned type = seal & 0xffff;
     return type < COUNT(names) ? names[type] : "?";
 }
 
 #define DEF_HEAD                                                                                                       \
-    {"seal", 0, 4, ROLL_DUMP_NAME, def_name}, {"bytes", 4, 4, ROLL_DUMP_UINT, NULL},                                   \
+    {"type", 0, 2, ROLL_DUMP_NAME, def_name}, {"seal", 2, 2, ROLL_DUMP_HEX, NULL},                                     \
+        {"bytes", 4, 4, ROLL_DUMP_UINT, NULL},                                                                         \
     {                                                                                                                  \
         "id", 8, 4, ROLL_DUMP_UINT, NULL                                                                               \
     }

@@ -1,0 +1,142 @@
+/* test_commands.c: the command line: unknown things are one line and code 2, help names every command and option. */
+#include "tests/trace/cmocka_all.h"
+
+#include "daemon/console/console.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Runs a command line in this process with a stream (1 or 2) caught in `out`. Returns the exit code. */
+static int run(int stream, char *out, size_t size, int argc, const char *const *args)
+{
+    char *argv[16];
+    for (int i = 0; i < argc; i++) {
+        argv[i] = strdup(args[i]);
+    }
+    argv[argc] = NULL;
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    fflush(stdout);
+    int saved = dup(stream);
+    dup2(fileno(f), stream);
+    int code = roll_console_main(argc, argv);
+    fflush(stdout);
+    dup2(saved, stream);
+    close(saved);
+    rewind(f);
+    size_t n = fread(out, 1, size - 1, f);
+    out[n] = '\0';
+    fclose(f);
+    for (int i = 0; i < argc; i++) {
+        free(argv[i]);
+    }
+    return code;
+}
+
+#define RUN(stream, ...)                                                                                               \
+    run(stream, out, sizeof(out), (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),                       \
+        (const char *[]){__VA_ARGS__})
+
+static void assert_one_line(const char *text)
+{
+    assert_true(strncmp(text, "rollcall: ", 10) == 0);
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+}
+
+static void test_unknown_command_is_one_line_and_code_2(void **state)
+{
+    (void)state;
+    char out[4096];
+    assert_int_equal(RUN(2, "rollcall", "frobnicate"), ROLL_EXIT_USAGE);
+    assert_one_line(out);
+    assert_non_null(strstr(out, "frobnicate"));
+    assert_int_equal(RUN(2, "rollcall"), ROLL_EXIT_USAGE);
+    assert_one_line(out);
+    assert_int_equal(RUN(2, "rollcall", "help", "frobnicate"), ROLL_EXIT_USAGE);
+    assert_one_line(out);
+}
+
+static void test_unknown_option_of_every_command_is_one_line_and_code_2(void **state)
+{
+    (void)state;
+    char out[4096];
+    for (const struct roll_command *c = roll_commands; c->name != NULL; c++) {
+        assert_int_equal(RUN(2, "rollcall", c->name, "--no-such-option"), ROLL_EXIT_USAGE);
+        assert_one_line(out);
+        assert_non_null(strstr(out, "--no-such-option"));
+        assert_non_null(strstr(out, c->name));
+        assert_int_equal(RUN(2, "rollcall", c->name, "-Z"), ROLL_EXIT_USAGE);
+        assert_one_line(out);
+    }
+}
+
+static void test_help_names_every_command(void **state)
+{
+    (void)state;
+    char out[8192];
+    assert_int_equal(RUN(1, "rollcall", "help"), ROLL_EXIT_CLEAN);
+    for (const struct roll_command *c = roll_commands; c->name != NULL; c++) {
+        char one[4096];
+        assert_non_null(strstr(out, c->name));
+        assert_int_equal(run(1, one, sizeof(one), 3, (const char *[]){"rollcall", "help", c->name}), ROLL_EXIT_CLEAN);
+        assert_non_null(strstr(one, c->brief));
+        assert_non_null(strstr(one, "--help"));
+    }
+    assert_int_equal(RUN(1, "rollcall", "--version"), ROLL_EXIT_CLEAN);
+    assert_string_equal(out, "rollcall " ROLL_VERSION "\n");
+}
+
+static void test_bad_arguments_say_what_is_wanted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[6];
+        const char *part;
+    } rows[] = {
+        {{"rollcall", "run", "-n", "0", "--", "true"}, "from 1 up"},
+        {{"rollcall", "run", "-n", "1x", "--", "true"}, "from 1 up"},
+        {{"rollcall", "run", "--timeout", "-1", "--", "true"}, "seconds above 0"},
+        {{"rollcall", "run", "--timeout", "nan", "--", "true"}, "seconds above 0"},
+        {{"rollcall", "run", "--policy", "maybe", "--", "true"}, "observe, advise or auto"},
+        {{"rollcall", "run"}, "which command"},
+        {{"rollcall", "run", "--json"}, "needs an argument"},
+        {{"rollcall", "run", "--quiet=1", "--", "true"}, "takes no argument"},
+        {{"rollcall", "why", "minus"}, "not a rank"},
+        {{"rollcall", "why", "1", "2"}, "one rank"},
+        {{"rollcall", "remedy", "maybe"}, "none of list, on, off, clear"},
+        {{"rollcall", "remedy", "on"}, "which remedy"},
+        {{"rollcall", "remedy", "on", "nothing"}, "no remedy 'nothing'"},
+        {{"rollcall", "remedy", "on", "fill", "--group", "xyz"}, "hexadecimal"},
+        {{"rollcall", "dump"}, "which file"},
+        {{"rollcall", "analyze"}, "which trace"},
+        {{"rollcall", "analyze", "--policy", "x", "."}, "observe, advise or auto"},
+        {{"rollcall", "keygen"}, "which directory"},
+        {{"rollcall", "verdicts", "--from", "-1"}, "from 0 up"},
+        {{"rollcall", "top", "extra"}, "unexpected argument"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char out[4096];
+        int argc = 0;
+        while (argc < 6 && rows[i].args[argc] != NULL) {
+            argc++;
+        }
+        assert_int_equal(run(2, out, sizeof(out), argc, rows[i].args), ROLL_EXIT_USAGE);
+        assert_one_line(out);
+        if (strstr(out, rows[i].part) == NULL) {
+            fail_msg("'%s' is not in: %s", rows[i].part, out);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unknown_command_is_one_line_and_code_2),
+        cmocka_unit_test(test_unknown_option_of_every_command_is_one_line_and_code_2),
+        cmocka_unit_test(test_help_names_every_command),
+        cmocka_unit_test(test_bad_arguments_say_what_is_wanted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

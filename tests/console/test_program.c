@@ -1,0 +1,66 @@
+/* test_program.c: what `rollcall doctor` sees in an executable file. */
+#include "tests/trace/cmocka_all.h"
+
+#include "tests/trace/scratch.h"
+
+#include "daemon/console/doctor.h"
+#include "trace/err.h"
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void test_dynamic_program_can_be_entered(void **state)
+{
+    (void)state;
+    struct roll_program p;
+    assert_int_equal(roll_program_inspect("/proc/self/exe", &p), 0);
+    assert_true(p.elf && !p.script && !p.needs_nccl && !p.defines_nccl);
+    assert_int_equal(roll_program_inspect("/bin/sh", &p), 0);
+    assert_true(p.elf && p.dynamic);
+}
+
+static void test_script_names_its_interpreter(void **state)
+{
+    (void)state;
+    struct roll_program p;
+    char dir[64];
+    scratch_make(dir);
+    write_file(scratch_path(dir, "s"), "#!/usr/bin/env python3\nimport torch\n");
+    assert_int_equal(roll_program_inspect(scratch_path(dir, "s"), &p), 0);
+    assert_true(p.script && !p.elf);
+    assert_string_equal(p.interpreter, "/usr/bin/env python3");
+    scratch_remove(dir);
+}
+
+static void test_other_files_are_neither(void **state)
+{
+    (void)state;
+    struct roll_program p;
+    char dir[64];
+    scratch_make(dir);
+    write_file(scratch_path(dir, "t"), "\x7f"
+                                       "ELF but not really");
+    assert_int_equal(roll_program_inspect(scratch_path(dir, "t"), &p), 0);
+    assert_true(!p.script && !p.dynamic && !p.needs_nccl);
+    write_file(scratch_path(dir, "t"), "");
+    assert_int_equal(roll_program_inspect(scratch_path(dir, "t"), &p), 0);
+    assert_true(!p.script && !p.elf);
+    assert_int_equal(roll_program_inspect(scratch_path(dir, "no"), &p), ROLL_E_NOTFOUND);
+    assert_int_equal(roll_program_inspect(dir, &p), ROLL_E_IO);
+    scratch_remove(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dynamic_program_can_be_entered),
+        cmocka_unit_test(test_script_names_its_interpreter),
+        cmocka_unit_test(test_other_files_are_neither),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,90 @@
+/* test_text.c: columns, spans, counts, times: the plain text that all subcommands print. */
+#include "tests/trace/cmocka_all.h"
+
+#include "daemon/console/text.h"
+
+#include <string.h>
+
+static void test_columns_align_and_end_without_blanks(void **state)
+{
+    (void)state;
+    struct roll_columns t = {.columns = 3, .right = 1u << 1};
+    char line[128];
+    assert_int_equal(roll_columns_row(&t, (const char *[]){"NAME", "N", "TEXT"}), 0);
+    assert_int_equal(roll_columns_row(&t, (const char *[]){"a", "1000", NULL}), 0);
+    assert_int_equal(roll_columns_row(&t, (const char *[]){"longer", "7", "x"}), 0);
+    assert_int_equal(roll_columns_rows(&t), 3);
+    roll_columns_line(&t, 0, 0, line, sizeof(line));
+    assert_string_equal(line, "NAME       N  TEXT");
+    roll_columns_line(&t, 1, 0, line, sizeof(line));
+    assert_string_equal(line, "a       1000");
+    roll_columns_line(&t, 2, 0, line, sizeof(line));
+    assert_string_equal(line, "longer     7  x");
+    assert_int_equal(roll_columns_line(&t, 3, 0, line, sizeof(line)), 0);
+    roll_columns_fini(&t);
+}
+
+static void test_columns_shrink_the_named_column_to_the_width(void **state)
+{
+    (void)state;
+    struct roll_columns t = {.columns = 2, .shrink = 1};
+    char line[128];
+    roll_columns_row(&t, (const char *[]){"HOST", "STATE"});
+    roll_columns_row(&t, (const char *[]){"a-very-long-host-name.example", "running"});
+    roll_columns_line(&t, 1, 20, line, sizeof(line));
+    assert_string_equal(line, "a-very-lon\xe2\x80\xa6  running");
+    assert_int_equal(roll_text_width(line), 20);
+    roll_columns_fini(&t);
+}
+
+static void test_columns_take_no_control_characters(void **state)
+{
+    (void)state;
+    struct roll_columns t = {.columns = 1};
+    char line[64];
+    roll_columns_row(&t, (const char *[]){"a\x1b[2Jb\nc"});
+    roll_columns_line(&t, 0, 0, line, sizeof(line));
+    assert_string_equal(line, "a?[2Jb?c");
+    roll_columns_fini(&t);
+}
+
+static void test_fit_cuts_at_characters(void **state)
+{
+    (void)state;
+    char text[32] = "\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f";
+    assert_int_equal(roll_text_width(text), 4);
+    roll_text_fit(text, sizeof(text), 4);
+    assert_int_equal(roll_text_width(text), 4);
+    roll_text_fit(text, sizeof(text), 3);
+    assert_string_equal(text, "\xc3\xa4\xc3\xb6\xe2\x80\xa6");
+}
+
+static void test_numbers_for_people(void **state)
+{
+    (void)state;
+    char out[64], time[ROLL_TIME_BYTES];
+    assert_string_equal(roll_count_text(0, out, sizeof(out)), "0");
+    assert_string_equal(roll_count_text(999, out, sizeof(out)), "999");
+    assert_string_equal(roll_count_text(1234567, out, sizeof(out)), "1,234,567");
+    assert_string_equal(roll_plural(1, "rank", "ranks", out, sizeof(out)), "1 rank");
+    assert_string_equal(roll_plural(1000, "rank", "ranks", out, sizeof(out)), "1,000 ranks");
+    assert_string_equal(roll_span_text(999, out, sizeof(out)), "999 ns");
+    assert_string_equal(roll_span_text(1500, out, sizeof(out)), "1.5 us");
+    assert_string_equal(roll_span_text(2500000, out, sizeof(out)), "2.5 ms");
+    assert_string_equal(roll_span_text(12300000000u, out, sizeof(out)), "12.3 s");
+    assert_string_equal(roll_span_text(300000000000u, out, sizeof(out)), "5 min");
+    assert_string_equal(roll_span_text(9000000000000u, out, sizeof(out)), "2.5 h");
+    assert_string_equal(roll_time_text(1700000000000000042u, time), "2023-11-14T22:13:20.000000042Z");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_columns_align_and_end_without_blanks),
+        cmocka_unit_test(test_columns_shrink_the_named_column_to_the_width),
+        cmocka_unit_test(test_columns_take_no_control_characters),
+        cmocka_unit_test(test_fit_cuts_at_characters),
+        cmocka_unit_test(test_numbers_for_people),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
