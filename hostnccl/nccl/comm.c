@@ -52,9 +52,6 @@ void hn_comm_ref(ncclComm_t comm)
 static void comm_free(ncclComm_t comm)
 {
     comm->magic = 0;
-    if (comm->event) {
-        (void)cudaEventDestroy(comm->event);
-    }
     hn_registrations_free(comm);
     hn_map_close(&comm->map);
     pthread_cond_destroy(&comm->idle);
@@ -86,6 +83,9 @@ bool hn_comm_release(ncclComm_t comm)
     comm->destroyed = true;
     pthread_mutex_unlock(&comm->lock);
     if (first) {
+        if (comm->event) { /* here, not at the last reference: that may be dropped by a stream's worker */
+            (void)cudaEventDestroy(comm->event);
+        }
         hn_comm_unref(comm);
     }
     return first;
