@@ -1,0 +1,486 @@
+/*
+ * job.c: the programs that the tests watch, in one: `job MODE [ARGUMENT]`. Linked with an NCCL, or loaded with one
+ * through host.c. Exit status 0 when the job saw what it should; what it did is checked by the test from its ring.
+ */
+#include "interposer/nccl_types.h"
+#include "moe_core/include/moe/observe.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROLL_API_CALL(id, name, params, ...)      ncclResult_t name params;
+#define ROLL_API_LIFE(id, name, params, args)     ncclResult_t name params;
+#define ROLL_API_PASS(id, ret, name, params, ...) ret name params;
+#define ROLL_API_JUMP(id, name)
+#define ROLL_API_VERSION 22809
+#include "interposer/api.def"
+#undef ROLL_API_VERSION
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "job: line %d: %s\n", __LINE__, #condition);                                               \
+            return 1;                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+#define STREAM(n) ((cudaStream_t)(uintptr_t)(0x7000 + 16 * (n)))
+
+int job_main(int argc, char **argv);
+
+static char buffer[65536];
+
+static ncclComm_t new_comm(int rank, int nranks)
+{
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    ncclGetUniqueId(&id);
+    return ncclCommInitRank(&comm, nranks, id, rank) == ncclSuccess ? comm : NULL;
+}
+
+/* Every operation once, with arguments that can be told apart. The test has the same list. */
+static int every_operation(void)
+{
+    ncclComm_t comm = new_comm(1, 4);
+    char *a = buffer, *b = buffer + 4096;
+    CHECK(comm != NULL);
+    CHECK(ncclAllReduce(a, b, 10, 7, ncclSum, comm, NULL) == ncclSuccess);
+    CHECK(ncclBroadcast(a, a, 11, 0, 2, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclBcast(a, 12, 1, 3, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclReduce(a, b, 13, 2, 1, 0, comm, STREAM(2)) == ncclSuccess);
+    CHECK(ncclAllGather(b + 14 * 4, b, 14, 2, comm, STREAM(2)) == ncclSuccess);
+    CHECK(ncclReduceScatter(a, a + 15 * 8, 15, 8, 2, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclAlltoAll(a, b, 0, 9, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclAlltoAll(a, b, 16, 9, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclGather(a + 17, a, 17, 0, 1, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclScatter(a, b, 18, 10, 1, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclSend(a, 19, 7, 2, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclSend(a, 20, 7, 2, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclSend(a, 21, 7, 3, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclRecv(b, 22, 7, 2, comm, STREAM(1)) == ncclSuccess);
+    CHECK(ncclAllReduce(a, b, 666, 7, 5, comm, STREAM(1)) == ncclInvalidArgument);
+    CHECK(ncclCommRevoke(comm, 0) == ncclSuccess);
+    CHECK(ncclCommFinalize(comm) == ncclSuccess);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    CHECK(strcmp(ncclGetErrorString(ncclSuccess), "fake success") == 0);
+    return 0;
+}
+
+static int groups(void)
+{
+    ncclComm_t comm = new_comm(0, 2), grouped[2] = {NULL, NULL};
+    ncclUniqueId id;
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclSend(buffer, 1, 0, 1, comm, NULL) == ncclSuccess);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclRecv(buffer, 2, 0, 1, comm, NULL) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    CHECK(ncclAllReduce(buffer, buffer, 3, 0, 0, comm, NULL) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    CHECK(ncclAllReduce(buffer, buffer, 4, 0, 0, comm, NULL) == ncclSuccess);
+    ncclGetUniqueId(&id);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommInitRank(&grouped[0], 2, id, 0) == ncclSuccess);
+    CHECK(ncclCommInitRank(&grouped[1], 2, id, 1) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    CHECK(ncclAllReduce(buffer, buffer, 5, 0, 0, grouped[1], NULL) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);
+    return 0;
+}
+
+static int children(void)
+{
+    ncclComm_t comm = new_comm(1, 4), a = NULL, none = NULL, late = NULL, shrunk = NULL, all[3];
+    ncclUniqueId ids[3];
+    void (*progress)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "fake_progress");
+    ncclConfig_t config = {
+        .size = sizeof config, .magic = ROLL_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 1, .commName = "tensor"};
+    int excluded = 3;
+    CHECK(ncclCommSplit(comm, 5, 0, &a, &config) == ncclSuccess);
+    CHECK(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, NULL) == ncclSuccess);
+    CHECK(none == NULL);
+    config.blocking = 0;
+    config.commName = "late";
+    CHECK(ncclCommSplit(comm, 6, 0, &late, &config) == ncclInProgress);
+    progress();
+    CHECK(ncclAllReduce(buffer, buffer, 1, 0, 0, late, NULL) == ncclSuccess);
+    CHECK(ncclCommShrink(comm, &excluded, 1, &shrunk, NULL, 0) == ncclSuccess);
+    CHECK(ncclAllReduce(buffer, buffer, 2, 0, 0, shrunk, NULL) == ncclSuccess);
+    CHECK(ncclAllReduce(buffer, buffer, 3, 0, 0, a, NULL) == ncclSuccess);
+    for (int i = 0; i < 3; i++) {
+        ncclGetUniqueId(&ids[i]);
+    }
+    config.size = offsetof(ncclConfig_t, commName); /* an older caller: it has no name to give */
+    config.blocking = 1;
+    CHECK(ncclCommInitRankScalable(&late, 8, 7, 3, ids, &config) == ncclSuccess);
+    CHECK(ncclCommInitAll(all, 3, NULL) == ncclSuccess);
+    CHECK(ncclAllReduce(buffer, buffer, 4, 0, 0, all[2], NULL) == ncclSuccess);
+    CHECK(ncclAllReduce(buffer, buffer, 5, 0, 0, (ncclComm_t)(void *)buffer, NULL) == ncclSuccess); /* never created */
+    CHECK(ncclCommAbort(comm) == ncclSuccess);
+    return 0;
+}
+
+static int many(int calls)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    for (int i = 0; i < calls; i++) {
+        CHECK(ncclAllReduce(buffer, buffer, (size_t)i + 1, 7, 0, comm, NULL) == ncclSuccess);
+    }
+    return 0;
+}
+
+/* Calls without end, to be killed. */
+static int forever(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    for (size_t i = 1; comm != NULL; i++) {
+        ncclAllReduce(buffer, buffer, i, 7, 0, comm, NULL);
+    }
+    return 1;
+}
+
+/* errno is what NCCL leaves, not what recording does. */
+static int errno_is_kept(void)
+{
+    int *leave = dlsym(RTLD_DEFAULT, "fake_errno");
+    ncclComm_t comm;
+    ncclUniqueId id;
+    errno = 77;
+    CHECK(ncclGetUniqueId(&id) == ncclSuccess && errno == 77);
+    CHECK(ncclCommInitRank(&comm, 2, id, 0) == ncclSuccess && errno == 77);
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, comm, STREAM(1)) == ncclSuccess && errno == 77);
+    *leave = 78;
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, comm, STREAM(2)) == ncclSuccess && errno == 78);
+    *leave = 0;
+    errno = 79;
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, (ncclComm_t)(void *)buffer, NULL) == ncclSuccess && errno == 79);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess && errno == 79);
+    return 0;
+}
+
+/* The child goes on calling; the ring belongs to the parent. */
+static int forks(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, comm, NULL) == ncclSuccess);
+    pid_t child = fork();
+    if (child == 0) {
+        ncclComm_t own = new_comm(0, 2);
+        for (int i = 0; i < 100; i++) {
+            ncclAllReduce(buffer, buffer, 99, 7, 0, comm, STREAM(i));
+        }
+        ncclGroupStart();
+        ncclGroupEnd();
+        ncclCommDestroy(own);
+        exit(own != NULL ? 7 : 1);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    CHECK(ncclAllReduce(buffer, buffer, 2, 7, 0, comm, NULL) == ncclSuccess);
+    _exit(0); /* no destructor: what marks the ring finished would be the child */
+}
+
+struct caller {
+    ncclComm_t comm;
+    size_t count;
+    int calls;
+};
+
+static void *call_in_thread(void *arg)
+{
+    const struct caller *caller = arg;
+    for (int i = 0; i < caller->calls; i++) {
+        ncclAllReduce(buffer, buffer, caller->count, 7, 0, caller->comm, STREAM((int)caller->count));
+    }
+    return NULL;
+}
+
+/* Two threads on a communicator each, then both on one. */
+static int threads(void)
+{
+    struct caller one = {new_comm(0, 2), 1, 5000}, two = {new_comm(0, 2), 2, 5000};
+    pthread_t a, b;
+    CHECK(pthread_create(&a, NULL, call_in_thread, &one) == 0 && pthread_create(&b, NULL, call_in_thread, &two) == 0);
+    pthread_join(a, NULL);
+    pthread_join(b, NULL);
+    struct caller race = {new_comm(0, 2), 3, 5000};
+    CHECK(pthread_create(&a, NULL, call_in_thread, &race) == 0 && pthread_create(&b, NULL, call_in_thread, &race) == 0);
+    pthread_join(a, NULL);
+    pthread_join(b, NULL);
+    return 0;
+}
+
+static ncclComm_t in_handler;
+static volatile sig_atomic_t handled;
+
+static void call_from_handler(int number)
+{
+    (void)number;
+    ncclAllReduce(buffer, buffer, 2, 7, 0, in_handler, NULL);
+    handled++;
+}
+
+static int signals(void)
+{
+    struct itimerval every = {.it_interval = {0, 50}, .it_value = {0, 50}}, never = {{0, 0}, {0, 0}};
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = call_from_handler;
+    action.sa_flags = SA_RESTART;
+    in_handler = new_comm(0, 2);
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &every, NULL);
+    for (int i = 0; i < 2000000 && handled < 2000; i++) {
+        CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, in_handler, NULL) == ncclSuccess);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    CHECK(handled > 100);
+    return 0;
+}
+
+/* Where the calls of mode `callsites` come from; the test looks these names up. */
+__attribute__((noinline)) void job_inner(ncclComm_t comm);
+__attribute__((noinline)) void job_outer(ncclComm_t comm);
+
+void job_inner(ncclComm_t comm)
+{
+    ncclAllReduce(buffer, buffer, 1, 7, 0, comm, NULL);
+    __asm__ volatile("" ::: "memory");
+}
+
+void job_outer(ncclComm_t comm)
+{
+    job_inner(comm);
+    __asm__ volatile("" ::: "memory");
+}
+
+static int callsites(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    for (volatile int i = 0; i < 3; i++) { /* volatile: unrolled, each would be a call site of its own */
+        job_outer(comm);
+    }
+    job_inner(comm);
+    return 0;
+}
+
+/* Functions that this NCCL lacks, one of unknown prototype that it has. */
+static int odd_functions(void)
+{
+    struct team {
+        int ranks, rank, stride;
+    };
+    typedef struct team (*rail_t)(ncclComm_t, double, int, int, int, int, int, int, float);
+    typedef int (*plain_t)(void *, int);
+    rail_t rail = (rail_t)dlsym(RTLD_DEFAULT, "ncclTeamRail");
+    plain_t resume = (plain_t)dlsym(RTLD_DEFAULT, "ncclCommResume");
+    plain_t bind = (plain_t)dlsym(RTLD_DEFAULT, "ncclParamBind");
+    ncclComm_t comm = new_comm(0, 2);
+    CHECK(rail != NULL && resume != NULL && bind != NULL);
+    for (int i = 0; i < 2; i++) {
+        struct team team = rail(comm, 1.5, 1, 2, 3, 4, 5, 6, 7.0f);
+        CHECK(team.ranks == 2 && team.rank == 15 && team.stride == 28);
+    }
+    CHECK(resume(comm, 0) == ncclInvalidUsage);
+    CHECK(bind(comm, 0) == ncclInvalidUsage);
+    return 0;
+}
+
+/* Waits, by every function that the interposer knows. */
+static int waits(void)
+{
+    typedef int (*wait_t)(void *);
+    typedef int (*record_t)(void *, void *);
+    wait_t stream = (wait_t)dlsym(RTLD_DEFAULT, "cudaStreamSynchronize");
+    wait_t own = (wait_t)dlsym(RTLD_DEFAULT, "cudaStreamSynchronize_ptsz");
+    wait_t event = (wait_t)dlsym(RTLD_DEFAULT, "cudaEventSynchronize");
+    int (*device)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "cudaDeviceSynchronize");
+    record_t record = (record_t)dlsym(RTLD_DEFAULT, "cudaEventRecord");
+    CHECK(stream != NULL && own != NULL && event != NULL && device != NULL && record != NULL);
+    CHECK(stream(NULL) == 31); /* before there is a session: forwarded, not recorded */
+    ncclComm_t comm = new_comm(0, 2);
+    CHECK(comm != NULL);
+    CHECK(stream(STREAM(1)) == 31);
+    CHECK(stream(NULL) == 31);
+    CHECK(own(NULL) == 32);
+    CHECK(event(buffer) == 33); /* never recorded */
+    CHECK(record(buffer, STREAM(1)) == 35);
+    CHECK(event(buffer) == 33);
+    CHECK(device() == 34);
+    return 0;
+}
+
+static int moe(void)
+{
+    typedef void (*observe_t)(const struct moe_event *);
+    typedef uint32_t (*remedies_t)(void *, uint32_t, uint32_t);
+    observe_t observe = (observe_t)dlsym(RTLD_DEFAULT, "moe_observe");
+    remedies_t remedies = (remedies_t)dlsym(RTLD_DEFAULT, "moe_remedies");
+    CHECK(observe != NULL && remedies != NULL);
+    ncclComm_t comm = new_comm(0, 2);
+    struct moe_event event = {.size = sizeof event,
+                              .kind = MOE_EV_COUNTS,
+                              .phase = 1,
+                              .step = 70,
+                              .microbatch = 2,
+                              .layer = 3,
+                              .peer = 4,
+                              .aux = 70000,
+                              .count = 5,
+                              .count2 = UINT64_C(1) << 40,
+                              .comm = comm};
+    observe(&event);
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, comm, NULL) == ncclSuccess);
+    event.kind = MOE_EV_OBLIGE;
+    event.aux = 6;
+    event.phase = 2;
+    observe(&event);
+    event.kind = 200; /* unknown: ignored */
+    observe(&event);
+    /* Another thread: it has had no event of its own, and sees the process's. */
+    struct caller caller = {comm, 2, 1};
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, call_in_thread, &caller) == 0);
+    pthread_join(thread, NULL);
+    printf("%u %u %u %u\n", remedies(comm, 3, 0), remedies(comm, 4, 0), remedies(NULL, 4, 1), remedies(comm, 4, 1));
+    return 0;
+}
+
+static volatile sig_atomic_t children_signalled;
+
+static void count_child(int number)
+{
+    (void)number;
+    children_signalled++;
+}
+
+/* The job that starts the agent: it must see no SIGCHLD and have no child to wait for. */
+static int starts_agent(void)
+{
+    signal(SIGCHLD, count_child);
+    int fd = dup(1);
+    CHECK(fd > 2 && new_comm(0, 2) != NULL);
+    usleep(300000);
+    CHECK(children_signalled == 0);
+    CHECK(waitpid(-1, NULL, WNOHANG | __WALL) == -1 && errno == ECHILD);
+    return 0;
+}
+
+/* Frames that are no frames: recording must not follow them. Calls ncclAllReduce with this frame pointer. */
+int job_wild_call(ncclComm_t comm, uintptr_t frame, void *data);
+#if defined(__x86_64__)
+__asm__(".text\n"
+        ".globl job_wild_call\n"
+        ".type job_wild_call,@function\n"
+        "job_wild_call:\n"
+        "  pushq %rbp\n"
+        "  movq %rdi, %r9\n"
+        "  movq %rsi, %rbp\n"
+        "  movq %rdx, %rdi\n"
+        "  movq %rdx, %rsi\n"
+        "  movl $1, %edx\n"
+        "  movl $7, %ecx\n"
+        "  xorl %r8d, %r8d\n"
+        "  pushq $0\n"
+        "  pushq $0\n"
+        "  call ncclAllReduce@PLT\n"
+        "  addq $16, %rsp\n"
+        "  popq %rbp\n"
+        "  ret\n"
+        ".size job_wild_call, .-job_wild_call\n");
+#else
+int job_wild_call(ncclComm_t comm, uintptr_t frame, void *data)
+{
+    (void)frame;
+    return (int)ncclAllReduce(data, data, 1, 7, 0, comm, NULL);
+}
+#endif
+
+static int wild_frames(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    uintptr_t wild[] = {0,
+                        1,
+                        8,
+                        here + 1,
+                        here + 8,
+                        here | 7,
+                        UINTPTR_MAX,
+                        UINTPTR_MAX - 15,
+                        (uintptr_t)buffer,
+                        here - 64,
+                        here + (1u << 20),
+                        here + 4096};
+    for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
+        CHECK(job_wild_call(comm, wild[i], buffer) == 0);
+    }
+    return 0;
+}
+
+/* A thousand communicators made and destroyed: the table must not fill up with them. */
+static int churn(void)
+{
+    for (int i = 0; i < 20000; i++) {
+        ncclComm_t comm = new_comm(0, 4);
+        CHECK(comm != NULL && ncclSend(buffer, 1, 0, 3, comm, NULL) == ncclSuccess);
+        CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    }
+    return 0;
+}
+
+static int quiet(void)
+{
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(void);
+} modes[] = {
+    {"operations", every_operation},
+    {"groups", groups},
+    {"children", children},
+    {"forever", forever},
+    {"errno", errno_is_kept},
+    {"fork", forks},
+    {"threads", threads},
+    {"signals", signals},
+    {"callsites", callsites},
+    {"odd", odd_functions},
+    {"waits", waits},
+    {"moe", moe},
+    {"agent", starts_agent},
+    {"wild-frames", wild_frames},
+    {"churn", churn},
+    {"nothing", quiet},
+};
+
+int job_main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "many") == 0) {
+        return many(atoi(argv[2]));
+    }
+    for (size_t i = 0; argc >= 2 && i < sizeof modes / sizeof modes[0]; i++) {
+        if (strcmp(argv[1], modes[i].name) == 0) {
+            return modes[i].run();
+        }
+    }
+    fprintf(stderr, "job: no such mode\n");
+    return 2;
+}
+
+#ifndef JOB_PLUGIN
+int main(int argc, char **argv)
+{
+    return job_main(argc, argv);
+}
+#endif
