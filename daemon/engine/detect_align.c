@@ -1,0 +1,144 @@
+/*
+ * detect_align.c: a rank left out a call, made one too many, or made the same calls in another order.
+ *
+ * Proven when the calls of both sides are there and fit together again after the shift (align.c); the first call that differs is named,
+ * with the call that was left out or added. Without a majority the finding is the same but nobody is accused. Inside one group NCCL sorts the calls
+ * itself, so another order there is only suspected. A call that returned an error was not enqueued: a skip, suspected, with the error told.
+ */
+#include "daemon/engine/detector.h"
+
+static bool all_in_one_group(const struct source *s, uint64_t ticket, uint32_t n, uint32_t comm)
+{
+    const struct entry *first = source_entry(s, ticket);
+    uint32_t found = 0;
+    for (uint64_t t = ticket; first && first->rec.group != 0 && found < n; t++) {
+        const struct entry *entry = source_entry(s, t);
+        if (!entry || !source_same_unit(&first->rec, &entry->rec)) {
+            return false;
+        }
+        found += entry->rec.comm == comm && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
+    }
+    return found == n && n > 0;
+}
+
+static const char *calls(uint32_t n)
+{
+    return n == 1 ? "call" : "calls";
+}
+
+static enum roll_verdict_code code_of(enum align_kind kind)
+{
+    switch (kind) {
+    case ALIGN_SKIP:
+        return ROLL_VERDICT_CALL_SKIPPED;
+    case ALIGN_ADD:
+        return ROLL_VERDICT_CALL_ADDED;
+    case ALIGN_REORDER:
+        return ROLL_VERDICT_CALLS_REORDERED;
+    default:
+        return ROLL_VERDICT_SEQUENCE_TIE;
+    }
+}
+
+static void tell_story(struct words *w, const struct finding *f, const struct roll_record *minor,
+                       const struct roll_record *major)
+{
+    switch (f->kind) {
+    case ALIGN_SKIP:
+        words_ranks(w, &f->minor);
+        if (call_failed(minor)) {
+            words_add(w, " called ");
+            words_call(w, minor);
+            words_add(w, ", which returned error %u and was not enqueued", minor->result);
+            break;
+        }
+        words_add(w, " left out %u %s, beginning with ", f->length, calls(f->length));
+        words_call(w, major);
+        words_add(w, ", and went on with ");
+        words_call(w, minor);
+        break;
+    case ALIGN_ADD:
+        words_ranks(w, &f->minor);
+        words_add(w, " made %u %s that the others did not make, beginning with ", f->length, calls(f->length));
+        words_call(w, minor);
+        words_add(w, ", where the others called ");
+        words_call(w, major);
+        break;
+    default:
+        words_ranks(w, &f->minor);
+        words_add(w, " made the same %u calls in another order: first ", f->length);
+        words_call(w, minor);
+        words_add(w, ", where the others first called ");
+        words_call(w, major);
+        break;
+    }
+}
+
+static bool align_disagree(struct roll_engine *e, const struct finding *f)
+{
+    const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);
+    const struct entry *major = source_entry(f->major_source, f->major_ticket);
+    if (f->kind == ALIGN_ARGUMENT || f->kind == ALIGN_OTHER_OP || f->kind == ALIGN_ZERO || !minor || !major) {
+        return false;
+    }
+    bool nameless = f->tie && !f->template_major;
+    enum roll_verdict_code code = nameless && f->kind != ALIGN_REORDER ? ROLL_VERDICT_SEQUENCE_TIE : code_of(f->kind);
+    enum roll_certainty certainty = ROLL_PROVEN;
+    bool grouped = f->kind == ALIGN_REORDER &&
+                   all_in_one_group(f->minor_source, f->minor_ticket, f->length, minor->rec.comm) &&
+                   all_in_one_group(f->major_source, f->major_ticket, f->length, major->rec.comm);
+    if (grouped || call_failed(&minor->rec)) {
+        certainty = ROLL_SUSPECTED;
+    }
+    f->comm->muted = f->comm->muted || !grouped;
+    if (!grouped) {
+        comm_explained(e, f->comm);
+    }
+    if (!say_once(e, say_key(code, f->comm->key, roll_rankset_at(&f->minor, 0), grouped ? 1 : 0))) {
+        return true;
+    }
+    struct roll_verdict *v = say(e, code, certainty);
+    if (!v) {
+        return true;
+    }
+    say_comm(v, f->comm, f->seq);
+    v->field = "op";
+    say_side(v, f->minor_source, source_index(e, f->minor_source), &f->minor, &minor->rec);
+    say_side(v, f->major_source, source_index(e, f->major_source), &f->major, &major->rec);
+    struct words w = {.used = 0};
+    if (nameless) {
+        words_add(&w, "The sequences of ");
+        words_ranks(&w, &f->minor);
+        words_add(&w, " and ");
+        words_ranks(&w, &f->major);
+        words_add(&w, " part at #%u on ", f->seq);
+        words_comm(&w, f->comm);
+        words_add(&w, ". Seen from the second side, ");
+    }
+    tell_story(&w, f, &minor->rec, &major->rec);
+    if (!nameless) {
+        words_add(&w, " (#%u on ", f->seq);
+        words_comm(&w, f->comm);
+        words_add(&w, ")");
+    }
+    words_add(&w, ".");
+    if (grouped) {
+        words_add(
+            &w, " All are in one group, in which NCCL sorts calls itself; its documentation still demands one order.");
+    } else {
+        words_add(&w, " From there on calls meet that do not belong together: NCCL hangs or corrupts data.");
+    }
+    if (f->tie) {
+        words_add(&w,
+                  f->template_major
+                      ? " The vote is a tie; it is the earlier steps of this communicator that speak for this reading."
+                      : " The vote is a tie: the calls alone do not say which side is wrong.");
+    } else {
+        (void)roll_rankset_copy(&v->culprits, &f->minor);
+        (void)roll_rankset_copy(&v->waiting, &f->major);
+    }
+    say_text(e, v, "%s", w.text);
+    return true;
+}
+
+const struct detector detect_align = {.name = "align", .disagree = align_disagree};

@@ -1,0 +1,121 @@
+/*
+ * detect_circular.c: ranks wait for each other in a circle: over several communicators, or with sends and receives alone.
+ *
+ * Proven when every link is: NCCL has no wildcards, so each rank of the circle needs the next one, and none can go on. When the only evidence for a link is that
+ * a rank has made no call for suspect_ns, it is suspected. Who entered in the wrong order is decided by majority among the ranks that
+ * sit in each call; a circle of one rank each is a tie and all of it is named.
+ */
+#include "daemon/engine/detector.h"
+
+static bool one_kind(const struct block *b, bool *all_p2p, bool *one_comm, uint64_t *keys)
+{
+    const struct comm *first = NULL;
+    *all_p2p = *one_comm = true;
+    *keys = 0;
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct entry *entry = source_entry(b->step[i].rank, b->step[i].ticket);
+        struct member *m = entry ? source_member(b->step[i].rank, entry->rec.comm) : NULL;
+        if (!m) {
+            return false;
+        }
+        *all_p2p = *all_p2p && entry->pair;
+        *one_comm = *one_comm && (!first || first == m->comm);
+        first = m->comm;
+        *keys ^= m->comm->key * 0x9e3779b97f4a7c15u;
+        m->comm->muted = true;
+    }
+    return first != NULL;
+}
+
+/* World ranks that sit in the same call as step i. */
+static void ranks_beside(const struct roll_engine *e, const struct block *b, uint32_t i, struct roll_rankset *out)
+{
+    const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+    struct member *m = at ? source_member(b->step[i].rank, at->rec.comm) : NULL;
+    (void)roll_rankset_add(out, b->step[i].rank->world);
+    for (uint32_t s = 0; m && !at->pair && s < e->sources; s++) {
+        const struct source *other = e->source[s];
+        for (uint32_t k = 0; k < other->queues; k++) {
+            const struct queue *q = &other->queue[k];
+            const struct entry *head = q->head ? source_entry(other, q->head - 1) : NULL;
+            struct member *om = head ? source_member(other, head->rec.comm) : NULL;
+            if (om && om->comm == m->comm && head->rec.seq == at->rec.seq &&
+                roll_op_class(head->rec.op) == ROLL_CLASS_COLL) {
+                (void)roll_rankset_add(out, other->world);
+            }
+        }
+    }
+}
+
+static void name_culprits(struct roll_verdict *v, const struct roll_rankset *set, uint32_t n)
+{
+    size_t least = roll_rankset_count(&set[0]), most = least;
+    for (uint32_t i = 1; i < n; i++) {
+        size_t count = roll_rankset_count(&set[i]);
+        least = count < least ? count : least;
+        most = count > most ? count : most;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (least == most || roll_rankset_count(&set[i]) == least) {
+            (void)roll_rankset_union(&v->culprits, &set[i]);
+        }
+    }
+}
+
+static bool circular_block(struct roll_engine *e, const struct block *b)
+{
+    bool all_p2p, one_comm;
+    uint64_t keys;
+    if (b->kind != BLOCK_CYCLE || !one_kind(b, &all_p2p, &one_comm, &keys)) {
+        return b->kind == BLOCK_CYCLE;
+    }
+    enum roll_verdict_code code = all_p2p && one_comm ? ROLL_VERDICT_P2P_DEADLOCK : ROLL_VERDICT_CIRCULAR_WAIT;
+    for (uint32_t i = 0; i < b->steps; i++) {
+        b->step[i].rank->explained = true;
+    }
+    if (!say_once(e, say_key(code, keys, 0, 0))) {
+        return true;
+    }
+    struct roll_verdict *v = say(e, code, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
+    if (!v) {
+        return true;
+    }
+    struct words w = {.used = 0};
+    struct roll_rankset set[ROLL_VERDICT_SIDES] = {{0}};
+    uint32_t told = b->steps < ROLL_VERDICT_SIDES ? b->steps : ROLL_VERDICT_SIDES;
+    words_add(&w, "A circle of %u ranks in which each waits for the next: ", b->steps);
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct source *s = b->step[i].rank;
+        const struct entry *entry = source_entry(s, b->step[i].ticket);
+        struct member *m = source_member(s, entry->rec.comm);
+        if (i < told) {
+            ranks_beside(e, b, i, &set[i]);
+        }
+        words_add(&w, "%srank %u", i ? "; " : "", s->world);
+        words_add(&w, " in ");
+        words_call(&w, &entry->rec);
+        words_add(&w, ", #%u on ", entry->rec.seq);
+        words_comm(&w, m->comm);
+        words_add(&w, ", needs rank %u", b->step[(i + 1) % b->steps].rank->world);
+        if (i == 0) {
+            say_comm(v, m->comm, entry->rec.seq);
+        }
+    }
+    words_add(&w, ". None of them can go on.");
+    name_culprits(v, set, told);
+    for (uint32_t i = 0; i < told; i++) {
+        const struct source *s = b->step[i].rank;
+        say_side(v, s, source_index(e, s), &set[i], &source_entry(s, b->step[i].ticket)->rec);
+        roll_rankset_fini(&set[i]);
+    }
+    (void)roll_rankset_copy(&v->waiting, b->waiting);
+    words_add(&w, code == ROLL_VERDICT_P2P_DEADLOCK ? " Put the sends and receives that belong together into one group."
+                                                    : " Enter communicators in the same order on every rank.");
+    if (!b->hard) {
+        words_add(&w, " Suspected: at least one of them has only been silent, and was not seen to wait.");
+    }
+    say_text(e, v, "%s", w.text);
+    return true;
+}
+
+const struct detector detect_circular = {.name = "circular", .block = circular_block};

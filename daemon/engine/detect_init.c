@@ -1,0 +1,122 @@
+/*
+ * detect_init.c: a member never joined the creation of a communicator.
+ *
+ * Ranks sit inside CommInit (or CommSplit) and do not return. CommInit records carry the number of members in `count` and the caller's rank in `peer`;
+ * the communicator itself has no definition yet. For one as large as the job the absent ranks are those that have made fewer such calls; for a
+ * smaller one only the number of absent members is known. For CommSplit the parent's members are known. Joining late is ordinary (imports,
+ * data), so it is suspected after suspect_ns; proven when an absent rank's process is dead or has ended.
+ */
+#include "daemon/engine/detector.h"
+
+static void init_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                        bool first)
+{
+    struct source *s = e->source[source];
+    if (rec->op != ROLL_OP_COMM_INIT && rec->op != ROLL_OP_COMM_SPLIT) {
+        return;
+    }
+    struct member *parent = rec->op == ROLL_OP_COMM_SPLIT ? source_member(s, rec->comm) : NULL;
+    if (first) {
+        s->inits += rec->op == ROLL_OP_COMM_INIT;
+        if (parent) {
+            parent->splits++;
+        }
+    }
+    if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
+        s->init = ticket + 1;
+        s->init_since = e->now;
+    } else if (s->init == ticket + 1) {
+        s->init = 0;
+    }
+}
+
+struct absent {
+    struct roll_rankset ranks, inside;
+    uint32_t unseen;
+    bool over; /* one of them is dead or has ended */
+};
+
+static void count_absent(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                         struct absent *a)
+{
+    struct member *parent = rec->op == ROLL_OP_COMM_SPLIT ? source_member(s, rec->comm) : NULL;
+    uint32_t size = parent ? parent->comm->size : (uint32_t)rec->count;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *o = e->source[i];
+        const struct member *om = NULL;
+        for (uint32_t r = 0; parent && r < size; r++) {
+            om = parent->comm->member[r].source == i ? &parent->comm->member[r] : om;
+        }
+        if (parent && !om) {
+            continue;
+        }
+        seen++;
+        bool there = parent ? om->splits >= parent->splits : o->inits >= s->inits;
+        (void)roll_rankset_add(there ? &a->inside : &a->ranks, o->world);
+        a->over = a->over || (!there && !source_alive(o));
+    }
+    a->unseen = size > seen ? size - seen : 0;
+}
+
+static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, a->over ? ROLL_PROVEN : ROLL_SUSPECTED);
+    if (!v) {
+        return;
+    }
+    struct roll_rankset culprits = {0};
+    (void)roll_rankset_copy(&culprits, &a->ranks);
+    for (uint32_t r = 0; a->unseen > 0 && r < (uint32_t)rec->count && rec->op == ROLL_OP_COMM_INIT; r++) {
+        if (!roll_rankset_has(&a->ranks, r) && !roll_rankset_has(&a->inside, r)) {
+            (void)roll_rankset_add(&culprits, r);
+        }
+    }
+    (void)roll_rankset_copy(&v->culprits, &culprits);
+    (void)roll_rankset_copy(&v->waiting, &a->inside);
+    say_side(v, NULL, source_index(e, s), &culprits, NULL);
+    say_side(v, s, source_index(e, s), &a->inside, rec);
+    v->comm_size = rec->op == ROLL_OP_COMM_INIT ? (uint32_t)rec->count : 0;
+    struct words w = {.used = 0};
+    words_ranks(&w, &a->inside);
+    words_add(&w, " wait%s in %s for %.1f s: ", roll_rankset_count(&a->inside) == 1 ? "s" : "", roll_op_name(rec->op),
+              e->now > s->init_since ? (double)(e->now - s->init_since) / 1e9 : 0.0);
+    words_ranks(&w, &culprits);
+    words_add(&w, " did not join.");
+    if (a->over) {
+        words_add(&w, " A process among them has ended, so it never will.");
+    } else if (a->unseen > 0) {
+        words_add(&w, " Of %u of them nothing has been seen at all: not started, or not preloaded.", a->unseen);
+    }
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&culprits);
+}
+
+static void init_tick(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
+        if (!entry || e->now - s->init_since < e->config.stall_ns || !source_alive(s)) {
+            continue;
+        }
+        bool split = entry->rec.op == ROLL_OP_COMM_SPLIT;
+        bool whole = split ? source_member(s, entry->rec.comm) != NULL
+                           : entry->rec.count >= e->sources &&
+                                 (s->info.world_size <= 0 || entry->rec.count == (uint64_t)s->info.world_size);
+        if (!whole) {
+            continue;
+        }
+        struct absent a = {.unseen = 0};
+        count_absent(e, s, &entry->rec, &a);
+        bool late = e->now - s->init_since >= e->config.suspect_ns || a.over;
+        if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&
+            say_once(e, say_key(ROLL_VERDICT_INIT_MISSING, entry->rec.op, split ? entry->rec.comm : 0, s->inits))) {
+            speak(e, s, &entry->rec, &a);
+        }
+        roll_rankset_fini(&a.ranks);
+        roll_rankset_fini(&a.inside);
+    }
+}
+
+const struct detector detect_init = {.name = "init", .record = init_record, .tick = init_tick};

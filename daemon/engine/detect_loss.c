@@ -1,0 +1,30 @@
+/*
+ * detect_loss.c: records of a rank were lost: said once per rank, because what is not said about it afterwards means less.
+ *
+ * The matcher goes on at the next sequence number that it sees (match.c), and says nothing about a rank whose last calls may be among the lost ones.
+ */
+#include "daemon/engine/detector.h"
+
+#include <inttypes.h>
+
+static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
+{
+    struct source *s = e->source[source];
+    if (s->said_lost) {
+        return;
+    }
+    s->said_lost = true;
+    struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
+    if (!v) {
+        return;
+    }
+    (void)roll_rankset_add(&v->culprits, s->world);
+    say_side(v, s, source, &v->culprits, NULL);
+    v->event_ns = s->last_ns;
+    say_text(e, v,
+             "%" PRIu64 " records of rank %u were lost. Calls after the gap are matched by their sequence numbers; "
+             "whether this rank made the calls in the gap is not judged. A larger ring (ROLLCALL_RING_RECORDS) helps.",
+             count, s->world);
+}
+
+const struct detector detect_loss = {.name = "loss", .lost = loss_lost};

@@ -1,0 +1,421 @@
+/*
+ * detect_moe_obligation.c: a rank will not issue backward collectives that its peers will wait for, told while forward still runs.
+ *
+ * In forward each rank reports, per MoE layer, the collectives that its backward pass will issue (moe_core/include/moe/observe.h). Members of
+ * one expert-parallel communicator must report alike. A rank whose list lacks what a peer's list has will leave that peer waiting: predicted, as soon
+ * as both lists are known and the other members' have come (or stall/20 has passed). No majority is needed: a longer list waits
+ * for a shorter one, never the reverse. Equal lists, all empty included, are healthy. Lists are compared by operation and by whether they run on
+ * the expert-parallel communicator itself, because other communicators (expert-data-parallel) differ from member to member by design.
+ *
+ * The communicators concerned are remembered. When they do disagree or stall, one proven verdict says that the prediction came true, and all
+ * other detectors stay silent about them. The memory ends when the members have got through to a later step.
+ */
+#include "daemon/engine/detector.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CELLS_MAX 64u
+
+struct list {
+    uint32_t source, used;
+    uint64_t ticket; /* of its end */
+    struct duty *duty;
+};
+
+/* The lists of all members for one (step, microbatch, layer). */
+struct cell {
+    uint32_t step;
+    uint16_t microbatch, layer;
+    uint32_t arrived;
+    bool differ, told;
+    uint64_t since;
+    struct list *list; /* by rank; duty NULL and used 0 with source NO_SOURCE: not there yet */
+    struct cell *next;
+};
+
+static void cell_free(const struct comm *c, struct cell **cell)
+{
+    for (uint32_t r = 0; (*cell)->list && r < c->size; r++) {
+        free((*cell)->list[r].duty);
+    }
+    free((*cell)->list);
+    free(*cell);
+    *cell = NULL;
+}
+
+static struct cell *cell_get(struct comm *c, const struct roll_record *rec)
+{
+    uint32_t count = 0;
+    struct cell **last = &c->cell;
+    for (struct cell **at = &c->cell; *at; at = &(*at)->next) {
+        if ((*at)->step == rec->step && (*at)->microbatch == rec->microbatch && (*at)->layer == rec->layer) {
+            return *at;
+        }
+        count++;
+        last = (*at)->next ? at : last;
+    }
+    if (count >= CELLS_MAX) { /* the oldest goes */
+        struct cell **end = &c->cell;
+        while ((*end)->next) {
+            end = &(*end)->next;
+        }
+        cell_free(c, end);
+    }
+    struct cell *cell = calloc(1, sizeof(*cell));
+    struct list *list = calloc(c->size, sizeof(*list));
+    if (!cell || !list) {
+        free(cell);
+        free(list);
+        return NULL;
+    }
+    for (uint32_t r = 0; r < c->size; r++) {
+        list[r].source = NO_SOURCE;
+    }
+    cell->step = rec->step;
+    cell->microbatch = rec->microbatch;
+    cell->layer = rec->layer;
+    cell->list = list;
+    cell->next = c->cell;
+    c->cell = cell;
+    return cell;
+}
+
+static void cell_drop(struct comm *c, struct cell *cell)
+{
+    for (struct cell **at = &c->cell; *at; at = &(*at)->next) {
+        if (*at == cell) {
+            *at = cell->next;
+            cell_free(c, &cell);
+            return;
+        }
+    }
+}
+
+static bool same_duty(const struct comm *ep, const struct duty *a, const struct duty *b)
+{
+    return a->op == b->op && (a->comm_key == ep->key) == (b->comm_key == ep->key);
+}
+
+/* How many entries of `full` the other list lacks; *first: index of the first one in `full`. */
+static uint32_t lacks(const struct comm *ep, const struct list *full, const struct list *other, uint32_t *first)
+{
+    uint32_t missing = 0, k = 0;
+    for (uint32_t i = 0; i < full->used; i++) {
+        if (k < other->used && same_duty(ep, &full->duty[i], &other->duty[k])) {
+            k++;
+        } else {
+            *first = missing == 0 ? i : *first;
+            missing++;
+        }
+    }
+    return missing;
+}
+
+static uint32_t longest(const struct comm *c, const struct cell *cell)
+{
+    uint32_t best = NO_SEQ;
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (cell->list[r].source != NO_SOURCE && (best == NO_SEQ || cell->list[r].used > cell->list[best].used)) {
+            best = r;
+        }
+    }
+    return best;
+}
+
+static struct cause *cause_new(struct roll_engine *e)
+{
+    if (e->causes == e->cause_room) {
+        uint32_t room = e->cause_room ? e->cause_room * 2 : 16;
+        struct cause *table = realloc(e->cause, room * sizeof(*table));
+        if (!table) {
+            return NULL;
+        }
+        e->cause = table;
+        e->cause_room = room;
+    }
+    struct cause *cause = &e->cause[e->causes++];
+    memset(cause, 0, sizeof(*cause));
+    return cause;
+}
+
+static void words_missing(struct words *w, const struct roll_engine *e, const struct cause *cause)
+{
+    struct comm *on = comm_find(e, cause->duty.comm_key);
+    words_add(w, "%u backward %s (first: %s on ", cause->missing, cause->missing == 1 ? "collective" : "collectives",
+              roll_op_name(cause->duty.op));
+    if (on) {
+        words_comm(w, on);
+    } else {
+        words_add(w, "a communicator that is not known yet");
+    }
+    words_add(w, ")");
+}
+
+static void fill_verdict(struct roll_engine *e, struct roll_verdict *v, const struct cause *cause)
+{
+    const struct comm *ep = comm_find(e, cause->key);
+    const struct entry *mine = source_entry(e->source[cause->source], cause->ticket);
+    const struct entry *theirs = source_entry(e->source[cause->peer_source], cause->peer_ticket);
+    say_comm(v, ep, 0);
+    say_side(v, e->source[cause->source], cause->source, &cause->culprits, mine ? &mine->rec : NULL);
+    say_side(v, e->source[cause->peer_source], cause->peer_source, &cause->waiting, theirs ? &theirs->rec : NULL);
+    (void)roll_rankset_copy(&v->culprits, &cause->culprits);
+    (void)roll_rankset_copy(&v->waiting, &cause->waiting);
+    v->step = cause->step;
+    v->microbatch = cause->microbatch;
+    v->layer = cause->layer;
+    v->remedy = ROLL_REMEDY_FILL;
+    v->phase = ROLL_PHASE_FORWARD;
+}
+
+static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PREDICTED);
+    if (!v) {
+        return;
+    }
+    fill_verdict(e, v, cause);
+    struct words w = {.used = 0};
+    words_ranks(&w, &cause->culprits);
+    words_add(&w, zero ? " received no tokens in " : " left its experts out in ");
+    words_place(&w, cause->step, cause->microbatch, cause->layer);
+    words_add(&w, zero ? " and skipped its experts: it will not issue " : ": it will not issue ");
+    words_missing(&w, e, cause);
+    words_add(&w, ". ");
+    words_ranks(&w, &cause->waiting);
+    words_add(&w, " will wait for it in backward, for ever.");
+    words_remedy(&w, e, ROLL_REMEDY_FILL, cause->key, cause->layer);
+    say_text(e, v, "%s", w.text);
+}
+
+static void came_true(struct roll_engine *e, struct cause *cause)
+{
+    if (cause->proven) {
+        return;
+    }
+    cause->proven = true;
+    struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PROVEN);
+    if (!v) {
+        return;
+    }
+    fill_verdict(e, v, cause);
+    v->phase = ROLL_PHASE_BACKWARD;
+    struct words w = {.used = 0};
+    words_add(&w, "The predicted wait has happened: ");
+    words_ranks(&w, &cause->waiting);
+    words_add(&w, " wait in backward for ");
+    words_ranks(&w, &cause->culprits);
+    words_add(&w, ", which left out ");
+    words_missing(&w, e, cause);
+    words_add(&w, " because it skipped its experts in ");
+    words_place(&w, cause->step, cause->microbatch, cause->layer);
+    words_add(&w, ".");
+    words_remedy(&w, e, ROLL_REMEDY_FILL, cause->key, cause->layer);
+    say_text(e, v, "%s", w.text);
+}
+
+/* Communicators on which the missing calls would have been made, as far as they are known: the ep one, and the culprits' own. */
+static void blame(struct roll_engine *e, uint32_t cause, const struct comm *ep)
+{
+    const struct source *culprit = e->source[e->cause[cause].source];
+    for (uint32_t i = 0; i < culprit->members; i++) {
+        struct member *m = culprit->member[i];
+        if (m && (m->comm == ep || m->comm->key == e->cause[cause].duty.comm_key) && m->comm->blame.cause == 0) {
+            m->comm->blame = (struct blame){.cause = cause + 1, .step = e->cause[cause].step};
+        }
+    }
+}
+
+static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
+{
+    uint32_t full = longest(ep, cell), first = 0;
+    struct roll_rankset culprits = {0}, waiting = {0};
+    uint32_t culprit = NO_SEQ, missing = 0;
+    bool zero = false;
+    for (uint32_t r = 0; r < ep->size; r++) {
+        const struct list *list = &cell->list[r];
+        uint32_t at = 0, n = list->source == NO_SOURCE ? 0 : lacks(ep, &cell->list[full], list, &at);
+        if (list->source == NO_SOURCE) {
+            continue;
+        }
+        struct source *s = e->source[list->source];
+        (void)roll_rankset_add(n > 0 ? &culprits : &waiting, s->world);
+        if (n > 0 && culprit == NO_SEQ) {
+            const struct layer_note *note = cell->layer < s->layers ? &s->layer[cell->layer] : NULL;
+            culprit = r;
+            missing = n;
+            first = at;
+            zero = note && note->step == cell->step && (note->zero || note->skipped);
+        }
+    }
+    cell->told = true;
+    if (culprit != NO_SEQ && say_once(e, say_key(ROLL_VERDICT_MOE_OBLIGATION ^ ep->key, cell->layer,
+                                                 roll_rankset_at(&culprits, 0), roll_rankset_count(&culprits)))) {
+        struct cause *cause = cause_new(e);
+        if (cause) {
+            cause->key = ep->key;
+            (void)roll_rankset_copy(&cause->culprits, &culprits);
+            (void)roll_rankset_copy(&cause->waiting, &waiting);
+            cause->step = cell->step;
+            cause->microbatch = cell->microbatch;
+            cause->layer = cell->layer;
+            cause->source = cell->list[culprit].source;
+            cause->ticket = cell->list[culprit].ticket;
+            cause->peer_source = cell->list[full].source;
+            cause->peer_ticket = cell->list[full].ticket;
+            cause->missing = missing;
+            cause->duty = cell->list[full].duty[first];
+            blame(e, e->causes - 1, ep);
+            predict(e, cause, zero);
+        }
+    }
+    roll_rankset_fini(&culprits);
+    roll_rankset_fini(&waiting);
+}
+
+/* All members have got to a later step: what was predicted for an earlier one did not happen. */
+static void forgive(struct roll_engine *e, struct comm *ep, uint32_t step)
+{
+    for (uint32_t i = 0; ep->blame.cause != 0 && i < e->comms; i++) {
+        struct blame *b = &e->comm[i]->blame;
+        if (b->cause != 0 && e->cause[b->cause - 1].key == ep->key && b->step < step &&
+            !e->cause[b->cause - 1].proven) {
+            *b = (struct blame){0};
+        }
+    }
+}
+
+static void list_done(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+{
+    struct source *s = e->source[source];
+    struct member *m = source_member(s, rec->comm);
+    struct duty_list *duties = s->duties;
+    bool whole = duties && !duties->broken && duties->used == rec->count &&
+                 (duties->used == 0 ||
+                  (duties->step == rec->step && duties->layer == rec->layer && duties->microbatch == rec->microbatch));
+    struct cell *cell = m && (whole || (!duties && rec->count == 0)) ? cell_get(m->comm, rec) : NULL;
+    if (cell && cell->list[m->rank].source == NO_SOURCE) {
+        struct comm *ep = m->comm;
+        struct list *list = &cell->list[m->rank];
+        ep->moe++;
+        list->source = source;
+        list->ticket = ticket;
+        list->used = duties ? duties->used : 0;
+        list->duty = list->used ? malloc(list->used * sizeof(*list->duty)) : NULL;
+        if (list->duty) {
+            memcpy(list->duty, duties->duty, list->used * sizeof(*list->duty));
+        } else {
+            list->used = 0;
+        }
+        cell->arrived++;
+        uint32_t full = longest(ep, cell), at;
+        for (uint32_t r = 0; r < ep->size && !cell->differ; r++) {
+            if (cell->list[r].source != NO_SOURCE && lacks(ep, &cell->list[full], &cell->list[r], &at) > 0) {
+                cell->differ = true;
+                cell->since = e->now;
+            }
+        }
+        if (cell->arrived == ep->size) {
+            if (cell->differ && !cell->told) {
+                judge(e, ep, cell);
+            }
+            forgive(e, ep, cell->step);
+            cell_drop(ep, cell);
+        }
+    }
+    if (duties) {
+        duties->used = 0;
+        duties->broken = false;
+    }
+}
+
+static void obligation_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                              bool first)
+{
+    struct source *s = e->source[source];
+    if (!first) {
+        return;
+    }
+    if (rec->op == ROLL_OP_MOE_OBLIGE_END) {
+        list_done(e, source, rec, ticket);
+        return;
+    }
+    if (rec->op != ROLL_OP_MOE_OBLIGE) {
+        return;
+    }
+    if (!s->duties) {
+        s->duties = calloc(1, sizeof(*s->duties));
+    }
+    if (!s->duties) {
+        return;
+    }
+    struct duty_list *d = s->duties;
+    const struct member *m = source_member(s, rec->comm);
+    if (rec->seq == 0) {
+        d->used = 0;
+        d->broken = false;
+    }
+    d->step = rec->step;
+    d->microbatch = rec->microbatch;
+    d->layer = rec->layer;
+    if (d->used != rec->seq || d->used == OBLIGE_MAX) {
+        d->broken = true;
+        return;
+    }
+    d->duty[d->used++] = (struct duty){
+        .comm_key = m ? m->comm->key : 0, .count = rec->count, .op = (uint32_t)rec->peer, .callsite = rec->callsite};
+}
+
+static void obligation_tick(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->comms; i++) {
+        for (struct cell *cell = e->comm[i]->cell; cell; cell = cell->next) {
+            bool due = e->finishing || e->now - cell->since >= e->config.stall_ns / 20;
+            if (cell->differ && !cell->told && due) {
+                judge(e, e->comm[i], cell);
+            }
+        }
+    }
+}
+
+static bool obligation_block(struct roll_engine *e, const struct block *b)
+{
+    if (b->kind != BLOCK_BLAMED || !b->comm || b->comm->blame.cause == 0) {
+        return false;
+    }
+    b->comm->muted = true;
+    comm_explained(e, b->comm);
+    came_true(e, &e->cause[b->comm->blame.cause - 1]);
+    return true;
+}
+
+static bool obligation_pair(struct roll_engine *e, struct pair *p, uint32_t index)
+{
+    (void)index;
+    if (p->comm->blame.cause == 0) {
+        return false;
+    }
+    struct block b = {.kind = BLOCK_BLAMED, .comm = p->comm, .hard = true};
+    return obligation_block(e, &b);
+}
+
+static void obligation_fini(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->comms; i++) {
+        while (e->comm[i]->cell) {
+            cell_drop(e->comm[i], e->comm[i]->cell);
+        }
+    }
+    for (uint32_t i = 0; i < e->causes; i++) {
+        roll_rankset_fini(&e->cause[i].culprits);
+        roll_rankset_fini(&e->cause[i].waiting);
+    }
+}
+
+const struct detector detect_moe_obligation = {.name = "moe_obligation",
+                                               .record = obligation_record,
+                                               .tick = obligation_tick,
+                                               .pair = obligation_pair,
+                                               .block = obligation_block,
+                                               .fini = obligation_fini};

@@ -1,0 +1,159 @@
+/*
+ * detect_p2p.c: sends and receives that do not pair up.
+ *
+ * Bytes that differ are proven as soon as both calls are known: NCCL pairs the n-th send with the n-th receive and nothing else. A call without partner
+ * is proven when the partner has ended, has left the communicator, or waits itself for this rank. All-to-all-v has a detector of its own, and
+ * comes before this one in the table. Sends and receives that wait for each other in a circle are a deadlock of their own code.
+ */
+#include "daemon/engine/detector.h"
+
+#include <inttypes.h>
+
+static void two_sides(struct roll_engine *e, struct roll_verdict *v, const struct pair *p, const struct node *n,
+                      struct roll_rankset set[2])
+{
+    const struct comm *c = p->comm;
+    for (unsigned side = 0; side < 2; side++) {
+        uint32_t source = c->member[p->end[side]].source;
+        if (source == NO_SOURCE) {
+            continue;
+        }
+        const struct entry *entry = n->have & 1u << side ? source_entry(e->source[source], n->ticket[side]) : NULL;
+        (void)roll_rankset_add(&set[side], e->source[source]->world);
+        say_side(v, e->source[source], source, &set[side], entry ? &entry->rec : NULL);
+    }
+}
+
+static bool p2p_pair_differs(struct roll_engine *e, struct pair *p, uint32_t index)
+{
+    struct comm *c = p->comm;
+    const struct node *n = p2p_node(p, index);
+    const struct entry *end[2];
+    uint64_t bytes[2];
+    for (unsigned side = 0; side < 2; side++) {
+        uint32_t source = c->member[p->end[side]].source;
+        end[side] = source == NO_SOURCE ? NULL : source_entry(e->source[source], n->ticket[side]);
+        if (!end[side]) {
+            return true;
+        }
+        bytes[side] = end[side]->rec.count * roll_dtype_bytes(end[side]->rec.dtype);
+    }
+    comm_explained(e, c);
+    c->muted = true;
+    if (p->said) {
+        return true;
+    }
+    p->said = true;
+    struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_BYTES, ROLL_PROVEN);
+    if (!v) {
+        return true;
+    }
+    say_comm(v, c, index);
+    v->field = "count";
+    struct roll_rankset set[2] = {{0}, {0}};
+    two_sides(e, v, p, n, set);
+    struct words w = {.used = 0};
+    words_ranks(&w, &set[0]);
+    words_add(&w, " sends %" PRIu64 " bytes (", bytes[0]);
+    words_call(&w, &end[0]->rec);
+    words_add(&w, ") where ");
+    words_ranks(&w, &set[1]);
+    words_add(&w, " receives %" PRIu64 " bytes (", bytes[1]);
+    words_call(&w, &end[1]->rec);
+    words_add(&w, "), message %u between them on ", index);
+    words_comm(&w, c);
+    words_add(&w,
+              ". NCCL does not check this: it hangs or truncates. Two calls alone do not say which of them is wrong.");
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&set[0]);
+    roll_rankset_fini(&set[1]);
+    return true;
+}
+
+static struct entry *waiting_call(const struct block *b)
+{
+    struct entry *entry = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    return entry && entry->pair ? entry : NULL;
+}
+
+static void say_unmatched(struct roll_engine *e, const struct block *b, const struct entry *entry)
+{
+    struct pair *p = entry->pair;
+    struct comm *c = p->comm;
+    unsigned side = p2p_side(&entry->rec);
+    uint32_t peer = comm_world(e, c, p->end[!side]);
+    c->muted = true;
+    comm_explained(e, c);
+    if (p->said || peer == NO_SOURCE) {
+        return;
+    }
+    p->said = true;
+    struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_UNMATCHED, ROLL_PROVEN);
+    if (!v) {
+        return;
+    }
+    say_comm(v, c, entry->index);
+    struct roll_rankset set[2] = {{0}, {0}};
+    two_sides(e, v, p, p2p_node(p, entry->index), set);
+    (void)roll_rankset_copy(&v->waiting, b->waiting);
+    struct words w = {.used = 0};
+    words_ranks(&w, &set[side]);
+    words_add(&w, " waits in ");
+    words_call(&w, &entry->rec);
+    words_add(&w, " (message %u of this pair on ", entry->index);
+    words_comm(&w, c);
+    words_add(&w, "), but ");
+    words_ranks(&w, &set[!side]);
+    words_add(&w, " never %s: ", side == 0 ? "receives it" : "sends it");
+    if (b->kind == BLOCK_FINISHED) {
+        words_add(&w, "its process has ended, %u such calls made against %u here", p->issued[!side], p->issued[side]);
+    } else if (b->kind == BLOCK_GONE) {
+        words_add(&w, "it has destroyed the communicator, %u such calls made against %u here", p->issued[!side],
+                  p->issued[side]);
+    } else {
+        words_add(&w, "it waits itself in another call, which needs ");
+        words_ranks(&w, &set[side]);
+    }
+    words_add(&w, ".");
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&set[0]);
+    roll_rankset_fini(&set[1]);
+}
+
+static bool p2p_block(struct roll_engine *e, const struct block *b)
+{
+    if (b->kind == BLOCK_FINISHED || b->kind == BLOCK_GONE) {
+        const struct entry *entry = waiting_call(b);
+        if (entry) {
+            say_unmatched(e, b, entry);
+        }
+        return entry != NULL;
+    }
+    if (b->kind != BLOCK_CYCLE || !b->hard) {
+        return false;
+    }
+    /* A circle on one communicator that mixes p2p and collectives: somebody went past a call that its partner waits in. */
+    const struct entry *p2p = NULL;
+    uint32_t p2ps = 0;
+    struct block at = *b;
+    for (uint32_t i = 0; i < b->steps; i++) {
+        struct entry *entry = source_entry(b->step[i].rank, b->step[i].ticket);
+        struct member *m = entry ? source_member(b->step[i].rank, entry->rec.comm) : NULL;
+        if (!m || m->comm != b->comm) {
+            return false;
+        }
+        if (entry->pair) {
+            p2ps++;
+            p2p = entry;
+            at.waiter = b->step[i].rank;
+            at.ticket = b->step[i].ticket;
+        }
+    }
+    if (!p2p || p2ps == b->steps) {
+        return false;
+    }
+    say_unmatched(e, &at, p2p);
+    return true;
+}
+
+const struct detector detect_p2p = {.name = "p2p", .pair = p2p_pair_differs, .block = p2p_block};

@@ -1,0 +1,171 @@
+/*
+ * detect_process.c: a rank's process has died, or is stopped, while others need it.
+ *
+ * Death is told a moment after it is known (stall/5), and all that died in that moment together: a lost node is one cause. When nobody is left alive, or the
+ * ranks were told to go (SIGTERM) one after another, the job was ended from outside: one note. Ranks that were already stuck for a reason
+ * that has been told die as its consequence and are not accused again. A rank whose communicators are all destroyed may die as it likes.
+ */
+#include "daemon/engine/detector.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+static bool needed(const struct roll_engine *e, const struct source *s)
+{
+    for (uint32_t i = 0; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (!m || m->gone || m->comm->aborted) {
+            continue;
+        }
+        for (uint32_t r = 0; r < m->comm->size; r++) {
+            const struct member *o = &m->comm->member[r];
+            if (o != m && o->source != NO_SOURCE && !o->gone && source_alive(e->source[o->source])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool told_to_go(const struct source *s)
+{
+    return s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) == SIGTERM;
+}
+
+static void speak(struct roll_engine *e, const struct roll_rankset *dead, const struct source *first,
+                  enum roll_certainty certainty, const struct roll_rankset *waiting)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_RANK_DEAD, certainty);
+    if (!v) {
+        return;
+    }
+    if (certainty != ROLL_NOTE) {
+        (void)roll_rankset_copy(&v->culprits, dead);
+    }
+    say_side(v, first, source_index(e, first), dead, first->last.op != ROLL_OP_NONE ? &first->last : NULL);
+    v->event_ns = first->last_ns;
+    struct words w = {.used = 0};
+    words_ranks(&w, dead);
+    words_add(&w, roll_rankset_count(dead) == 1 ? " died (" : " died (first of them: ");
+    words_exit(&w, first->exit_status);
+    words_add(&w, ") on host %s, pid %u", first->info.host, first->info.pid);
+    if (first->last.op != ROLL_OP_NONE) {
+        words_add(&w, "; its last NCCL call was ");
+        words_call(&w, &first->last);
+    }
+    words_add(&w,
+              certainty == ROLL_NOTE
+                  ? ". No rank is left running: the job has ended."
+                  : ". Ranks that share a communicator with it wait for ever; look at its own output and core dump.");
+    if (waiting) {
+        (void)roll_rankset_copy(&v->waiting, waiting);
+    }
+    say_text(e, v, "%s", w.text);
+}
+
+static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
+{
+    struct roll_rankset dead = {0};
+    const struct source *first = NULL;
+    uint32_t alive = 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        alive += source_alive(s);
+        if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
+            s->said_dead = true;
+            if (!s->explained && needed(e, s)) {
+                (void)roll_rankset_add(&dead, s->world);
+                first = !first || s->proc_ns < first->proc_ns ? s : first;
+            } else if (!s->explained && !first) {
+                (void)alive;
+            }
+        }
+    }
+    if (first) {
+        speak(e, &dead, first, ROLL_PROVEN, waiting);
+    }
+    roll_rankset_fini(&dead);
+}
+
+static void note_job_over(struct roll_engine *e)
+{
+    struct roll_rankset dead = {0};
+    const struct source *first = NULL;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
+            s->said_dead = true;
+            (void)roll_rankset_add(&dead, s->world);
+            first = first ? first : s;
+        }
+    }
+    if (first && !e->job_over_said) {
+        e->job_over_said = true;
+        speak(e, &dead, first, ROLL_NOTE, NULL);
+    }
+    roll_rankset_fini(&dead);
+}
+
+static void process_tick(struct roll_engine *e)
+{
+    bool due = false, patient = true;
+    uint32_t alive = 0, fresh = 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        alive += source_alive(s);
+        if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
+            uint64_t wait = told_to_go(s) ? e->config.stall_ns * 2 : e->config.stall_ns / 5;
+            fresh++;
+            due = due || e->finishing || e->now - s->proc_ns >= wait;
+            patient = patient && told_to_go(s);
+        }
+    }
+    if (fresh == 0 || !due) {
+        return;
+    }
+    if (alive == 0) {
+        note_job_over(e);
+    } else {
+        tell_dead(e, NULL);
+    }
+}
+
+static bool process_block(struct roll_engine *e, const struct block *b)
+{
+    if (b->kind == BLOCK_DEAD) {
+        if (!told_to_go(b->rank)) {
+            tell_dead(e, b->waiting);
+        }
+        return true;
+    }
+    if (b->kind != BLOCK_STOPPED) {
+        return false;
+    }
+    if (!say_once(e, say_key(ROLL_VERDICT_RANK_STOPPED, b->rank->world, b->rank->proc_ns, 0))) {
+        return true;
+    }
+    struct roll_verdict *v = say(e, ROLL_VERDICT_RANK_STOPPED, ROLL_PROVEN);
+    if (!v) {
+        return true;
+    }
+    const struct entry *waits = source_entry(b->waiter, b->ticket);
+    struct roll_rankset waiter = {0};
+    (void)roll_rankset_add(&v->culprits, b->rank->world);
+    (void)roll_rankset_add(&waiter, b->waiter->world);
+    say_side(v, b->rank, source_index(e, b->rank), &v->culprits, NULL);
+    say_side(v, b->waiter, source_index(e, b->waiter), &waiter, waits ? &waits->rec : NULL);
+    if (b->comm) {
+        say_comm(v, b->comm, waits ? waits->rec.seq : 0);
+    }
+    (void)roll_rankset_copy(&v->waiting, b->waiting);
+    struct words w = {.used = 0};
+    words_add(&w, "Rank %u's process (pid %u on host %s) is stopped, by a signal or a debugger, and ", b->rank->world,
+              b->rank->info.pid, b->rank->info.host);
+    words_ranks(&w, b->waiting);
+    words_add(&w, " wait for it. Continue it with: kill -CONT %u", b->rank->info.pid);
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&waiter);
+    return true;
+}
+
+const struct detector detect_process = {.name = "process", .block = process_block, .tick = process_tick};

@@ -1,0 +1,41 @@
+/*
+ * detector.h: what a detector is: a row of functions, called by the matcher at fixed moments. docs/ADDING.md says how to add one.
+ *
+ * A detector judges; it does not match. It is given what the matcher has found (a disagreement, a pair, a reason for waiting, a record)
+ * and either stays silent or says one verdict per cause. All functions may be NULL. They run in the order of the table in detectors.c.
+ */
+#ifndef ROLL_ENGINE_DETECTOR_H
+#define ROLL_ENGINE_DETECTOR_H
+
+#include "daemon/engine/internal.h"
+
+struct detector {
+    const char *name;
+    /* Ranks disagree at one place of a communicator, and it is known how. True: said, or known; nobody else is asked. */
+    bool (*disagree)(struct roll_engine *e, const struct finding *f);
+    /* A send and a receive that meet differ in bytes. */
+    bool (*pair)(struct roll_engine *e, struct pair *p, uint32_t index);
+    /* Ranks wait, and this is why. True: said, or known. */
+    bool (*block)(struct roll_engine *e, const struct block *b);
+    /* A record of class MOE or COMM, first time or grown. Collectives and p2p do not come here: that path is hot. */
+    void (*record)(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket, bool first);
+    /* Records of this source are lost. */
+    void (*lost)(struct roll_engine *e, uint32_t source, uint64_t count);
+    /* Time has passed. */
+    void (*tick)(struct roll_engine *e);
+    /* Frees what the detector has hung onto the engine. */
+    void (*fini)(struct roll_engine *e);
+};
+
+/* One per file detect_*.c. */
+extern const struct detector detect_null, detect_signature, detect_zero, detect_align, detect_missing, detect_p2p,
+    detect_alltoallv, detect_circular, detect_process, detect_moe_zero, detect_moe_obligation, detect_init, detect_loss;
+
+extern const struct detector *const detectors[];
+extern const size_t detector_count;
+
+bool detectors_disagree(struct roll_engine *e, const struct finding *f);
+bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index);
+bool detectors_block(struct roll_engine *e, const struct block *b);
+
+#endif

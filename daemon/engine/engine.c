@@ -1,0 +1,406 @@
+/*
+ * engine.c: the life of an engine, its input, and who is asked when.
+ *
+ * Everything happens inside the call that brings the news: feed matches, tick sweeps and judges stalls. Verdicts wait in a list until they
+ * are fetched. A queue of internal events was rejected: nothing here takes long enough to be put off, and order is what makes runs repeat.
+ */
+#include "daemon/engine/detector.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_STALL_NS   500000000u
+#define DEFAULT_SUSPECT_NS 5000000000u
+#define DEFAULT_WINDOW     4096u
+#define SOURCES_MAX        (1u << 20)
+
+static uint32_t power_of_two(uint32_t n)
+{
+    uint32_t p = SLOTS_MIN;
+    while (p < n && p < 1u << 20) {
+        p *= 2;
+    }
+    return p;
+}
+
+roll_engine_t *roll_engine_new(const struct roll_engine_config *config)
+{
+    struct roll_engine *e = calloc(1, sizeof(*e));
+    if (!e) {
+        return NULL;
+    }
+    e->config = *config;
+    e->config.stall_ns = config->stall_ns ? config->stall_ns : DEFAULT_STALL_NS;
+    e->config.suspect_ns = config->suspect_ns ? config->suspect_ns : DEFAULT_SUSPECT_NS;
+    e->config.window = power_of_two(config->window ? config->window : DEFAULT_WINDOW);
+    return e;
+}
+
+static void said_free(struct said **said)
+{
+    if (*said) {
+        struct roll_verdict *v = &(*said)->verdict;
+        roll_rankset_fini(&v->culprits);
+        roll_rankset_fini(&v->waiting);
+        for (uint32_t i = 0; i < ROLL_VERDICT_SIDES; i++) {
+            roll_rankset_fini(&v->side[i].ranks);
+        }
+        free((*said)->text);
+        free(*said);
+        *said = NULL;
+    }
+}
+
+void roll_engine_destroy(roll_engine_t **engine)
+{
+    struct roll_engine *e = *engine;
+    if (!e) {
+        return;
+    }
+    for (size_t i = 0; i < detector_count; i++) {
+        if (detectors[i]->fini) {
+            detectors[i]->fini(e);
+        }
+    }
+    while (e->out_first) {
+        struct said *next = e->out_first->next;
+        said_free(&e->out_first);
+        e->out_first = next;
+    }
+    said_free(&e->shown);
+    for (uint32_t i = 0; i < e->comms; i++) {
+        comm_free(e->comm[i]);
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        free(s->log);
+        free(s->member);
+        free(s->queue);
+        free(s->duties);
+        free(s->layer);
+        free(s);
+    }
+    free(e->source);
+    free(e->comm);
+    free(e->comm_hash);
+    free(e->variant);
+    free(e->cause);
+    free(e->said_key);
+    roll_rankset_fini(&e->view_members);
+    roll_rankset_fini(&e->view_behind);
+    free(e);
+    *engine = NULL;
+}
+
+int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint32_t *source)
+{
+    if (e->sources >= SOURCES_MAX) {
+        return ROLL_E_LIMIT;
+    }
+    if (e->sources == e->source_room) {
+        uint32_t room = e->source_room ? e->source_room * 2 : 16;
+        struct source **table = realloc(e->source, room * sizeof(struct source *));
+        if (!table) {
+            return ROLL_E_NOMEM;
+        }
+        e->source = table;
+        e->source_room = room;
+    }
+    struct source *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return ROLL_E_NOMEM;
+    }
+    s->info = *info;
+    snprintf(s->host, sizeof(s->host), "%s", info->host ? info->host : "");
+    snprintf(s->exe, sizeof(s->exe), "%s", info->exe ? info->exe : "");
+    s->info.host = s->host;
+    s->info.exe = s->exe;
+    s->world = info->world_rank >= 0 ? (uint32_t)info->world_rank : e->sources;
+    s->proc = ROLL_PROC_RUNNING;
+    s->exit_status = ROLL_EXIT_UNKNOWN;
+    s->step = ROLL_STEP_NONE;
+    s->seen = e->now;
+    e->source[e->sources] = s;
+    *source = e->sources++;
+    return 0;
+}
+
+int roll_engine_clock(roll_engine_t *e, uint32_t source, int64_t offset_ns)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    e->source[source]->offset = offset_ns;
+    return 0;
+}
+
+int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def *def)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    return def->type == ROLL_DEF_COMM ? comm_define(e, source, def->id, &def->comm.info, def->comm.label) : 0;
+}
+
+static void ask_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                       bool first)
+{
+    for (size_t i = 0; i < detector_count; i++) {
+        if (detectors[i]->record) {
+            detectors[i]->record(e, source, rec, ticket, first);
+        }
+    }
+}
+
+static void comm_life(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    struct member *m = source_member(s, rec->comm);
+    if (!m) {
+        return;
+    }
+    if (rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_REVOKE) {
+        m->comm->aborted = true; /* the job has taken this communicator down itself: nothing on it is judged any more */
+        comm_give_up(e, m->comm);
+    } else if ((rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_FINALIZE) && !m->gone) {
+        m->gone = true;
+        m->comm->gone++;
+    }
+}
+
+static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+{
+    struct source *s = e->source[source];
+    struct entry *entry;
+    int rc = source_log_add(e, s, rec, &entry);
+    if (rc != 0) {
+        return rc;
+    }
+    enum roll_op_class class = roll_op_class(rec->op);
+    struct member *m;
+    s->records++;
+    e->records++;
+    s->last_ns = source_wall(s, rec);
+    if (rec->step != ROLL_STEP_NONE) {
+        s->step = rec->step;
+    }
+    if (class != ROLL_CLASS_MOE) {
+        struct thread *t = source_thread(s, rec->thread);
+        if (t) {
+            t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
+            if (class == ROLL_CLASS_GROUP || rec->group == 0) {
+                t->group = 0;
+            } else if (rec->group != t->group) {
+                t->group = rec->group;
+                t->group_seen = 0;
+            }
+        }
+        if (class != ROLL_CLASS_SYNC) {
+            s->calls++;
+            e->calls++;
+            if (class != ROLL_CLASS_GROUP) {
+                s->last = *rec;
+                m = source_member(s, rec->comm);
+                s->last_key = m ? m->comm->key : 0;
+            }
+        }
+    }
+    switch (class) {
+    case ROLL_CLASS_COLL:
+        m = source_member(s, rec->comm);
+        if (m) {
+            m->comm->coll++;
+            rc = match_collective(e, m, entry, ticket);
+            if (rc == 0 && rec->count != 0 && !call_failed(rec)) {
+                rc = source_queue_push(e, s, entry, ticket);
+            }
+        }
+        break;
+    case ROLL_CLASS_P2P:
+        m = source_member(s, rec->comm);
+        if (m && !call_failed(rec)) {
+            m->comm->p2p++;
+            rc = p2p_call(e, m, entry, ticket);
+            if (rc == 0 && entry->pair) {
+                rc = source_queue_push(e, s, entry, ticket);
+            }
+        }
+        break;
+    case ROLL_CLASS_COMM:
+        comm_life(e, s, rec);
+        ask_record(e, source, rec, ticket, true);
+        break;
+    case ROLL_CLASS_MOE:
+        ask_record(e, source, rec, ticket, true);
+        break;
+    default:
+        break;
+    }
+    return rc;
+}
+
+static void grown_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+{
+    struct source *s = e->source[source];
+    struct entry *entry = source_entry(s, ticket);
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].inside == ticket + 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+            s->thread[i].inside = 0;
+        }
+    }
+    if (!entry || roll_seal_state(rec->seal) <= roll_seal_state(entry->rec.seal)) {
+        return;
+    }
+    entry->rec = *rec;
+    enum roll_op_class class = roll_op_class(rec->op);
+    if (class == ROLL_CLASS_COLL && call_failed(rec)) {
+        struct member *m = source_member(s, rec->comm);
+        if (m) {
+            match_failed(e, m, rec, ticket);
+        }
+    } else if (class == ROLL_CLASS_COMM || class == ROLL_CLASS_MOE) {
+        ask_record(e, source, rec, ticket, false);
+    }
+    if (s->last.seal >> 8 == rec->seal >> 8) {
+        s->last = *rec;
+    }
+}
+
+/* Tickets up to `upto` will never come: what they were is unknown on every communicator of the source. */
+static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
+{
+    (void)e;
+    for (uint32_t i = 0; i < s->members; i++) {
+        if (s->member[i]) {
+            s->member[i]->unsure = true;
+        }
+    }
+    for (uint32_t i = 0; i < s->threads; i++) {
+        s->thread[i].group = 0;
+        s->thread[i].inside = 0;
+    }
+    if (s->duties) {
+        s->duties->broken = true;
+    }
+    s->next = upto;
+}
+
+static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
+{
+    e->source[source]->lost += count;
+    e->lost += count;
+    for (size_t i = 0; i < detector_count; i++) {
+        if (detectors[i]->lost) {
+            detectors[i]->lost(e, source, count);
+        }
+    }
+}
+
+int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    struct source *s = e->source[source];
+    int rc = 0;
+    s->seen = n > 0 ? e->now : s->seen;
+    for (size_t i = 0; i < n; i++) {
+        if (roll_seal_state(recs[i].seal) == ROLL_STATE_EMPTY) {
+            continue;
+        }
+        uint64_t ticket = roll_seal_ticket(recs[i].seal);
+        if (ticket < s->next) {
+            grown_record(e, source, &recs[i], ticket);
+            continue;
+        }
+        if (ticket > s->next && s->records > 0) {
+            uint64_t count = ticket - s->next;
+            source_gap(e, s, ticket);
+            count_lost(e, source, count);
+        }
+        int one = fresh_record(e, source, &recs[i], ticket);
+        rc = rc ? rc : one;
+    }
+    e->dirty = true;
+    return rc;
+}
+
+int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t count)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    struct source *s = e->source[source];
+    if (count == 0 || first + count <= s->next) {
+        return 0;
+    }
+    source_gap(e, s, first + count);
+    count_lost(e, source, count);
+    return 0;
+}
+
+int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status,
+                        uint64_t time_ns)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    struct source *s = e->source[source];
+    (void)time_ns;
+    if (exit_status != ROLL_EXIT_UNKNOWN) {
+        s->exit_status = exit_status;
+    }
+    if (state != s->proc) {
+        s->proc = state;
+        s->proc_ns = e->now;
+        s->seen = e->now;
+    }
+    return 0;
+}
+
+static void ask_tick(struct roll_engine *e)
+{
+    for (uint32_t i = 0; e->held_comms > 0 && i < e->comms; i++) {
+        if (e->comm[i]->held != NO_SEQ) {
+            align_step(e, e->comm[i]);
+        }
+    }
+    for (size_t i = 0; i < detector_count; i++) {
+        if (detectors[i]->tick) {
+            detectors[i]->tick(e);
+        }
+    }
+    waitgraph_run(e);
+}
+
+int roll_engine_tick(roll_engine_t *e, uint64_t now_ns)
+{
+    if (now_ns > e->now) {
+        e->now = now_ns;
+        ask_tick(e);
+    }
+    return 0;
+}
+
+int roll_engine_finish(roll_engine_t *e)
+{
+    e->finishing = true;
+    e->dirty = true;
+    ask_tick(e);
+    e->finishing = false;
+    return 0;
+}
+
+const struct roll_verdict *roll_engine_next(roll_engine_t *e)
+{
+    said_free(&e->shown);
+    if (!e->out_first) {
+        return NULL;
+    }
+    e->shown = e->out_first;
+    e->out_first = e->shown->next;
+    if (!e->out_first) {
+        e->out_last = NULL;
+    }
+    return &e->shown->verdict;
+}

@@ -1,0 +1,110 @@
+/*
+ * explain.c: the words that verdicts are made of: calls, ranks, communicators, places, ends of processes.
+ *
+ * Sentences are composed in the detectors, because each knows its story; the parts are here so that the same thing is always called the same.
+ */
+#include "daemon/engine/internal.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+void words_add(struct words *w, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    size_t room = sizeof(w->text) - w->used;
+    int n = vsnprintf(w->text + w->used, room, format, args);
+    va_end(args);
+    if (n > 0) {
+        w->used += (size_t)n < room ? (size_t)n : room - 1;
+    }
+}
+
+void words_call(struct words *w, const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    words_add(w, "%s", roll_op_name(rec->op));
+    if (class != ROLL_CLASS_COLL && class != ROLL_CLASS_P2P) {
+        return;
+    }
+    words_add(w, " of %" PRIu64, rec->count);
+    if (rec->dtype != ROLL_DTYPE_NONE) {
+        words_add(w, " %s", roll_dtype_name(rec->dtype));
+    }
+    if (rec->redop != ROLL_RED_NONE && rec->op != ROLL_OP_BROADCAST && rec->op != ROLL_OP_ALLGATHER &&
+        class == ROLL_CLASS_COLL) {
+        words_add(w, " (%s)", roll_redop_name(rec->redop));
+    }
+    if (rec->peer >= 0 && class == ROLL_CLASS_COLL) {
+        words_add(w, " with root %d", rec->peer);
+    } else if (class == ROLL_CLASS_P2P) {
+        words_add(w, rec->op == ROLL_OP_SEND ? " to member %d" : " from member %d", rec->peer);
+    }
+}
+
+void words_ranks(struct words *w, const struct roll_rankset *set)
+{
+    char folded[256];
+    size_t count = roll_rankset_count(set);
+    if (count == 0) {
+        words_add(w, "no rank");
+        return;
+    }
+    (void)roll_rankset_format(set, folded, sizeof(folded));
+    words_add(w, "%s %s", count == 1 ? "rank" : "ranks", folded);
+}
+
+void words_comm(struct words *w, const struct comm *c)
+{
+    if (c->label[0] != '\0') {
+        words_add(w, "communicator %s (%u ranks)", c->label, c->size);
+    } else {
+        words_add(w, "communicator 0x%016" PRIx64 " (%u ranks)", c->key, c->size);
+    }
+}
+
+void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer)
+{
+    if (layer != ROLL_LAYER_NONE) {
+        words_add(w, "MoE layer %u", layer);
+    }
+    if (step != ROLL_STEP_NONE) {
+        words_add(w, "%sstep %u", layer != ROLL_LAYER_NONE ? ", " : "", step);
+        if (microbatch > 0) {
+            words_add(w, ", microbatch %u", microbatch);
+        }
+    }
+}
+
+void words_exit(struct words *w, int32_t status)
+{
+    if (status == ROLL_EXIT_UNKNOWN) {
+        words_add(w, "its exit status is not known");
+    } else if (WIFSIGNALED(status)) {
+        const char *name = sigabbrev_np(WTERMSIG(status));
+        words_add(w, "killed by signal %d (SIG%s)", WTERMSIG(status), name ? name : "?");
+    } else {
+        words_add(w, "exit code %d", WEXITSTATUS(status));
+    }
+}
+
+void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer)
+{
+    (void)key;
+    words_add(w, " Remedy '%s': %s.", roll_remedy_name(remedy), roll_remedy_text(remedy));
+    if (e->config.policy == ROLL_POLICY_OBSERVE) {
+        return;
+    }
+    if (e->config.policy == ROLL_POLICY_AUTO) {
+        words_add(w, " Policy auto lets ranks take it by themselves.");
+    }
+    if (layer != ROLL_LAYER_NONE) {
+        words_add(w, " Switch it on with: rollcall remedy on %s --layer %u", roll_remedy_name(remedy), layer);
+    } else {
+        words_add(w, " Switch it on with: rollcall remedy on %s", roll_remedy_name(remedy));
+    }
+}

@@ -1,0 +1,387 @@
+/*
+ * internal.h: what the files of the engine share. Nothing here is seen outside daemon/engine/. docs/ENGINE.md explains the model.
+ *
+ *   source   one rank process: a log of its calls that may still matter, one queue per stream, the state of its host threads
+ *   comm     one communicator: its members, and a window of slots, one per collective (sequence number)
+ *   pair     one (source, destination) of a communicator: a window of nodes, one per message
+ *
+ * A call is `arrived` on its slot or node when its record has come, and `ready` when everything before it on its stream is complete.
+ * A slot whose members are all ready is complete. What never gets complete is what the stall analysis (waitgraph.c) explains.
+ */
+#ifndef ROLL_ENGINE_INTERNAL_H
+#define ROLL_ENGINE_INTERNAL_H
+
+#include "daemon/engine/engine.h"
+#include "trace/err.h"
+#include "trace/op.h"
+
+#include <stddef.h>
+
+#define NO_SOURCE   UINT32_MAX
+#define NO_SEQ      UINT32_MAX
+#define THREADS_MAX 16u  /* host threads followed per source; with more, the source is never called blocked */
+#define ZEROS_MAX   8u   /* zero-count collectives remembered per member */
+#define OBLIGE_MAX  256u /* obligations of one layer */
+#define LOG_MIN     256u
+#define SLOTS_MIN   64u
+
+struct comm;
+struct pair;
+
+/* One record in a source's log. */
+struct entry {
+    struct roll_record rec;
+    struct pair *pair; /* p2p */
+    uint32_t index;    /* p2p: number of its node in the pair */
+    uint32_t next;     /* distance in tickets to the next call on the same stream; 0 = none yet */
+};
+
+/* The calls of one stream that are not known to be complete, oldest first. */
+struct queue {
+    uint64_t head, tail; /* ticket + 1; 0 = empty */
+    uint64_t since;      /* engine time at which head got to the front */
+    bool marked;         /* head (with its group) has been counted as ready */
+    uint32_t visit;      /* stall analysis: number of the run that saw it; doubled, odd while on the path */
+};
+
+struct thread {
+    uint16_t id;
+    uint16_t stream;     /* of the first call in its open group */
+    uint32_t group;      /* its open group; 0 = none */
+    uint32_t group_seen; /* first call of the open group has set `stream` */
+    uint64_t inside;     /* ticket + 1 of the call that it has entered and not left; 0 = none */
+};
+
+/* One promised collective. */
+struct duty {
+    uint64_t comm_key;
+    uint64_t count;
+    uint32_t op;
+    uint32_t callsite;
+};
+
+struct duty_list {
+    uint32_t step;
+    uint16_t microbatch, layer;
+    uint32_t used;
+    bool broken; /* a record was lost or refused: the list says nothing */
+    struct duty duty[OBLIGE_MAX];
+};
+
+/* What a rank said about one MoE layer last. */
+struct layer_note {
+    uint32_t step;
+    uint16_t microbatch;
+    bool zero, skipped, remedied;
+    bool said_zero, said_skip, said_remedy;
+};
+
+struct member {
+    struct comm *comm;
+    uint32_t source; /* NO_SOURCE: never seen */
+    int32_t rank;    /* on the communicator */
+    uint32_t next;   /* sequence number after its last collective */
+    uint32_t from;   /* below this its collectives are unknown and count as arrived and ready */
+    bool gone;       /* destroyed or finalized the communicator */
+    bool unsure;     /* records were lost since its last call here */
+    struct {
+        uint64_t sig;
+        uint64_t ticket;
+        uint32_t seq;
+    } zero[ZEROS_MAX]; /* newest at (zeros - 1) % ZEROS_MAX */
+    uint32_t zeros;
+    uint32_t splits; /* CommSplit calls made with this communicator as parent */
+};
+
+struct source {
+    struct roll_source_info info;
+    char host[ROLL_NAME_BYTES], exe[128];
+    uint32_t world;
+    int64_t offset;
+    enum roll_proc_state proc;
+    int32_t exit_status;
+    uint64_t proc_ns;  /* engine time at which its end was known */
+    struct entry *log; /* by ticket & log_mask */
+    uint64_t log_mask;
+    uint64_t next;          /* ticket after the last one */
+    uint64_t safe;          /* no ticket below this is still needed: a lower bound, found again when the log is full */
+    struct member **member; /* by communicator id of this source */
+    uint32_t members;
+    struct queue *queue; /* by stream id */
+    uint32_t queues;
+    struct thread thread[THREADS_MAX];
+    uint32_t threads;
+    uint32_t thread_last; /* index of the thread seen last */
+    bool many_threads;
+    uint64_t records, calls, lost;
+    uint64_t last_ns, seen; /* wall clock of its last record; engine time at which anything came */
+    struct roll_record last;
+    uint64_t last_key;
+    uint32_t step;
+    struct duty_list *duties; /* being collected */
+    struct layer_note *layer; /* by layer */
+    uint32_t layers;
+    bool said_lost, said_dead;
+    uint32_t inits;      /* CommInit and CommSplit calls so far */
+    uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
+    uint64_t init_since; /* engine time of that */
+    bool explained;      /* it takes part in a communicator that is known to be stuck */
+};
+
+/* A call at a slot that differs from the slot's first one. */
+struct variant {
+    uint64_t sig, ticket;
+    uint32_t rank; /* on the communicator */
+    uint32_t next; /* in the engine's pool; 0 = end */
+};
+
+struct slot {
+    uint64_t sig;      /* of the call that came first; stays after the slot is complete: the history */
+    uint64_t ticket;   /* of that call */
+    uint64_t first_ns; /* engine time of it */
+    uint32_t rank;     /* its rank on the communicator */
+    uint32_t arrived, ready;
+    uint32_t variant; /* 0 = all agree */
+    uint32_t visit;   /* stall analysis, as in struct queue */
+    bool held;        /* a disagreement that is still being judged: not complete */
+    bool judged;      /* its disagreement has been judged */
+};
+
+/* A prediction about a communicator: see detect_moe_obligation.c. */
+struct blame {
+    uint32_t cause; /* index + 1 in e->cause */
+    uint32_t step;
+};
+
+struct comm {
+    uint64_t key, parent_key;
+    char label[ROLL_NAME_BYTES];
+    uint32_t id, size, seen, gone;
+    struct member *member; /* by rank */
+    struct slot *slot;     /* by sequence number & slot_mask */
+    uint32_t slot_mask;
+    uint32_t base; /* lowest sequence number that is not complete */
+    uint32_t high; /* highest that has arrived, plus one */
+    uint32_t max_from;
+    struct pair **pair; /* hash table by (src, dst) */
+    uint32_t pairs, pair_mask;
+    bool aborted;
+    bool muted; /* a cause was found here: what follows on it is its consequence */
+    bool overflow;
+    uint32_t held;    /* sequence number being judged, NO_SEQ = none */
+    uint64_t held_ns; /* engine time at which the judging began */
+    uint32_t visit;
+    uint32_t coll, p2p; /* calls seen, for the guess of its role */
+    uint32_t moe;       /* MoE events that named it as ep */
+    struct blame blame;
+    struct cell *cell; /* obligations under comparison, newest first */
+};
+
+struct node {
+    uint64_t ticket[2]; /* of the send and of the receive */
+    uint64_t bytes;
+    uint8_t have, ready; /* bit 0 the send, bit 1 the receive */
+};
+
+struct pair {
+    struct comm *comm;
+    uint32_t end[2];   /* ranks: source, destination */
+    struct node *node; /* by index & mask */
+    uint32_t mask, base;
+    uint32_t issued[2];  /* non-empty sends and receives so far */
+    uint32_t calls[2];   /* all of them, as numbered by the records */
+    uint64_t zero[2];    /* ticket + 1 of the last empty send and receive */
+    uint32_t zero_at[2]; /* `issued` at that time */
+    bool unsure;         /* records lost: no longer matched */
+    bool said;
+};
+
+/* The rank that will not issue what its peers expect. */
+struct cause {
+    uint64_t key;                          /* ep communicator */
+    struct roll_rankset culprits, waiting; /* world ranks */
+    uint32_t step, microbatch, layer, source, peer_source;
+    uint64_t ticket, peer_ticket;
+    uint32_t missing;
+    struct duty duty; /* the first one missing */
+    bool proven;
+};
+
+struct said { /* one verdict in the queue */
+    struct roll_verdict verdict;
+    char *text;
+    struct said *next;
+};
+
+struct roll_engine {
+    struct roll_engine_config config;
+    uint64_t now;
+    struct source **source;
+    uint32_t sources, source_room;
+    struct comm **comm;
+    uint32_t comms, comm_room;
+    uint32_t *comm_hash; /* index + 1 by key */
+    uint32_t comm_hash_mask;
+    struct variant *variant;
+    uint32_t variants, variant_room, variant_free;
+    struct cause *cause;
+    uint32_t causes, cause_room;
+    uint64_t *said_key; /* keys of what has been said: one verdict per cause */
+    uint32_t said_keys, said_mask;
+    struct said *out_first, *out_last, *shown;
+    uint64_t numbers, findings;
+    uint64_t records, calls, lost;
+    uint64_t stall_run_ns; /* engine time of the last stall analysis */
+    uint32_t visit;
+    uint32_t held_comms; /* communicators with a held slot */
+    bool finishing, dirty, muted_any, job_over_said;
+    struct p2p_case *p2p_case;
+    struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
+};
+
+/* --- source.c: the log of a source, its threads, its streams --- */
+int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out);
+struct entry *source_entry(const struct source *s, uint64_t ticket); /* NULL when it is not there any more */
+struct thread *source_thread(struct source *s, uint16_t id);
+int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
+bool source_group_open(const struct source *s, const struct roll_record *rec);
+uint64_t source_wall(const struct source *s, const struct roll_record *rec);
+/* The next call on the same stream; NULL at the end. *ticket moves along. */
+struct entry *source_chain(const struct source *s, uint64_t *ticket);
+bool source_same_unit(const struct roll_record *a, const struct roll_record *b);
+/* The host cannot go on: every thread that has made calls is inside one. *quiet: nothing has come for suspect_ns. */
+bool source_blocked(const struct source *s);
+bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns);
+bool source_alive(const struct source *s);
+
+/* --- comm.c: communicators and their slots --- */
+struct comm *comm_find(const struct roll_engine *e, uint64_t key);
+int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def,
+                const char *label);
+struct member *source_member(const struct source *s, uint32_t id);
+struct slot *comm_slot(const struct comm *c, uint32_t seq);
+int comm_reach(struct roll_engine *e, struct comm *c, uint32_t seq); /* makes room for seq; 0 or NOMEM */
+bool comm_complete(const struct comm *c, uint32_t seq);
+bool comm_member_issued(const struct member *m, uint32_t seq);
+void comm_advance(struct roll_engine *e, struct comm *c);
+bool comm_behind(const struct member *m);                   /* it has calls here that are not complete */
+void comm_give_up(struct roll_engine *e, struct comm *c);   /* too much is incomplete: judged no more */
+void comm_explained(struct roll_engine *e, struct comm *c); /* its members are stuck for a reason that has been told */
+void comm_free(struct comm *c);
+uint32_t comm_world(const struct roll_engine *e, const struct comm *c,
+                    uint32_t rank); /* world rank, NO_SOURCE unknown */
+
+/* --- match.c --- */
+uint64_t match_signature(const struct roll_record *rec);
+int match_collective(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket);
+void match_failed(struct roll_engine *e, struct member *m, const struct roll_record *rec, uint64_t ticket);
+bool call_failed(const struct roll_record *rec); /* it returned an error: nothing was enqueued */
+void match_ready(struct member *m, uint32_t seq);
+void match_release(struct roll_engine *e, struct comm *c, struct slot *s); /* drops the variants */
+
+/* --- p2p.c --- */
+int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket);
+bool p2p_complete(const struct entry *entry);
+void p2p_ready(struct entry *entry);
+struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst);
+struct node *p2p_node(const struct pair *p, uint32_t index);
+static inline unsigned p2p_side(const struct roll_record *rec)
+{
+    return rec->op == ROLL_OP_RECV;
+}
+/* The group of this call touches more than half of the communicator: an all-to-all-v. */
+bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
+
+/* --- sweep.c: what is complete --- */
+void sweep(struct roll_engine *e);
+bool entry_complete(const struct source *s, const struct entry *entry);
+
+/* --- align.c: a disagreement at one slot --- */
+void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
+void align_step(struct roll_engine *e, struct comm *c); /* decides when it can */
+
+enum align_kind {
+    ALIGN_UNKNOWN = 0,
+    ALIGN_ARGUMENT,
+    ALIGN_OTHER_OP,
+    ALIGN_SKIP,
+    ALIGN_ADD,
+    ALIGN_REORDER,
+    ALIGN_GROUP,
+    ALIGN_ZERO
+};
+
+/* What has been found out about the ranks that do not follow the majority. */
+struct finding {
+    struct comm *comm;
+    uint32_t seq;
+    enum align_kind kind;
+    uint32_t length;                  /* calls skipped, added or reordered */
+    uint32_t overlap;                 /* calls that agree afterwards */
+    bool tie;                         /* no majority: culprits only say which side is which */
+    bool template_major;              /* the communicator's own history speaks for the side called majority */
+    struct roll_rankset minor, major; /* world ranks */
+    const struct source *minor_source, *major_source;
+    uint64_t minor_ticket, major_ticket; /* their calls at seq; ALIGN_ZERO: minor's is the dropped call */
+    uint64_t after_ticket;               /* minor: the first call that agrees again; 0 unknown; ticket + 1 */
+};
+
+/* --- say.c: building verdicts --- */
+struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enum roll_certainty certainty);
+bool say_once(struct roll_engine *e, uint64_t key); /* true the first time */
+uint64_t say_key(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
+void say_comm(struct roll_verdict *v, const struct comm *c, uint64_t seq);
+void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, const struct roll_rankset *ranks,
+              const struct roll_record *rec);
+void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+uint32_t source_index(const struct roll_engine *e, const struct source *s);
+
+/* --- explain.c: words --- */
+struct words {
+    char text[4096];
+    size_t used;
+};
+void words_add(struct words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void words_call(struct words *w, const struct roll_record *rec);   /* "AllReduce of 1024 float32 (sum)" */
+void words_ranks(struct words *w, const struct roll_rankset *set); /* "rank 3", "ranks 0-2,5" */
+void words_comm(struct words *w, const struct comm *c);            /* "communicator ep (8 ranks)" */
+void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer); /* "MoE layer 3, step 17" */
+void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
+void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer);
+
+/* --- waitgraph.c: why nothing goes on --- */
+enum block_kind {
+    BLOCK_DEAD = 1,
+    BLOCK_STOPPED,
+    BLOCK_FINISHED,
+    BLOCK_GONE,
+    BLOCK_CYCLE,
+    BLOCK_STUCK,
+    BLOCK_BUSY,
+    BLOCK_KNOWN,
+    BLOCK_BLAMED
+};
+
+#define BLOCK_STEPS 64u
+/* One reason why ranks wait: what the detectors are asked about. */
+struct block {
+    enum block_kind kind;
+    struct source *rank;   /* the rank that holds the others up; CYCLE: any of them */
+    struct source *waiter; /* one that waits for it, with the call that waits */
+    uint64_t ticket;
+    struct comm *comm; /* of that call */
+    bool hard;         /* every link is proven by the records */
+    struct {
+        struct source *rank;
+        uint64_t ticket; /* what it waits in */
+    } step[BLOCK_STEPS]; /* CYCLE: the circle; others: the chain from a waiter to the rank */
+    uint32_t steps;
+    const struct roll_rankset *waiting; /* all ranks that wait for anything now */
+};
+void waitgraph_run(struct roll_engine *e);
+uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
+                           struct roll_rankset *out); /* world ranks that have not issued their side */
+
+/* --- detector.h has the table --- */
+#endif

@@ -1,0 +1,186 @@
+/*
+ * match.c: the fast path: one collective record meets its slot.
+ *
+ * What NCCL compares in effect is folded into 64 bits (reference: NCCL's enqueue: AllGather and Broadcast are turned into bytes, AlltoAll,
+ * Gather and Scatter are lowered to byte transfers, reductions depend on count, datatype and operator, rooted calls on the
+ * root), so the common case costs one index, one comparison and one increment. Field-by-field comparison happens only after a difference.
+ */
+#include "daemon/engine/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* NCCL moves bytes for these: a different datatype with as many bytes is no difference. */
+static bool compares_bytes(const struct roll_record *rec)
+{
+    switch (rec->op) {
+    case ROLL_OP_BROADCAST:
+    case ROLL_OP_ALLGATHER:
+    case ROLL_OP_ALLTOALL:
+    case ROLL_OP_GATHER:
+    case ROLL_OP_SCATTER:
+        return true;
+    default:
+        return (rec->flags & ROLL_FLAG_BYTES) != 0;
+    }
+}
+
+bool call_failed(const struct roll_record *rec)
+{
+    enum { NCCL_IN_PROGRESS = 7 };
+    return roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result != 0 && rec->result != NCCL_IN_PROGRESS;
+}
+
+uint64_t match_signature(const struct roll_record *rec)
+{
+    uint64_t amount = rec->count;
+    uint64_t kind = (uint64_t)rec->op | (uint64_t)(uint32_t)rec->peer << 32;
+    if (compares_bytes(rec)) {
+        size_t bytes = roll_dtype_bytes(rec->dtype);
+        amount *= bytes ? bytes : 1;
+    } else {
+        kind |= (uint64_t)rec->dtype << 8 | (uint64_t)rec->redop << 16;
+    }
+    uint64_t h = (amount + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+    h ^= h >> 29;
+    h = (h ^ kind) * 0x94d049bb133111ebu;
+    h ^= h >> 32;
+    return call_failed(rec) ? ~h : h;
+}
+
+static uint32_t variant_new(struct roll_engine *e)
+{
+    uint32_t at = e->variant_free;
+    if (at != 0) {
+        e->variant_free = e->variant[at - 1].next;
+        return at;
+    }
+    if (e->variants == e->variant_room) {
+        uint32_t room = e->variant_room ? e->variant_room * 2 : 64;
+        struct variant *table = realloc(e->variant, room * sizeof(*table));
+        if (!table) {
+            return 0;
+        }
+        e->variant = table;
+        e->variant_room = room;
+    }
+    return ++e->variants;
+}
+
+void match_release(struct roll_engine *e, struct comm *c, struct slot *s)
+{
+    (void)c;
+    while (s->variant != 0) {
+        uint32_t at = s->variant;
+        s->variant = e->variant[at - 1].next;
+        e->variant[at - 1].next = e->variant_free;
+        e->variant_free = at;
+    }
+}
+
+/* Collectives in [m->next, seq) were made but are not known: they count as made, whatever they were. */
+static void skip_unknown(struct member *m, uint32_t seq)
+{
+    struct comm *c = m->comm;
+    uint32_t from = m->next > c->base ? m->next : c->base;
+    for (uint32_t i = from; i < seq && i < c->high; i++) {
+        comm_slot(c, i)->arrived++;
+        comm_slot(c, i)->ready++;
+    }
+    m->from = seq;
+    if (seq > c->max_from) {
+        c->max_from = seq;
+    }
+}
+
+static int differs(struct roll_engine *e, struct member *m, struct slot *s, uint32_t seq, uint64_t sig, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    uint32_t at = variant_new(e);
+    if (at == 0) {
+        return ROLL_E_NOMEM;
+    }
+    e->variant[at - 1] = (struct variant){.sig = sig, .ticket = ticket, .rank = (uint32_t)m->rank, .next = s->variant};
+    s->variant = at;
+    if (!c->muted && !c->overflow && c->held == NO_SEQ) {
+        align_open(e, c, seq);
+    }
+    return 0;
+}
+
+static void remember_zero(struct member *m, const struct roll_record *rec, uint64_t ticket)
+{
+    struct roll_record as_one = *rec;
+    as_one.count = 1;
+    uint32_t at = m->zeros++ % ZEROS_MAX;
+    m->zero[at].sig = match_signature(&as_one);
+    m->zero[at].ticket = ticket;
+    m->zero[at].seq = rec->seq;
+}
+
+int match_collective(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    uint32_t seq = entry->rec.seq;
+    int rc = 0;
+    if (entry->rec.count == 0) {
+        remember_zero(m, &entry->rec, ticket);
+        return 0;
+    }
+    if (seq != m->next) {
+        if (seq < m->next) {
+            return 0;
+        }
+        skip_unknown(m, seq);
+    }
+    m->next = seq + 1;
+    m->unsure = false;
+    if (seq < c->base) {
+        return 0;
+    }
+    if (seq >= c->high) {
+        rc = comm_reach(e, c, seq);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    struct slot *s = comm_slot(c, seq);
+    uint64_t sig = match_signature(&entry->rec);
+    s->arrived++;
+    if (s->ticket == 0) {
+        s->sig = sig;
+        s->ticket = ticket + 1;
+        s->rank = (uint32_t)m->rank;
+        s->first_ns = e->now;
+    } else if (s->sig != sig) {
+        rc = differs(e, m, s, seq, sig, ticket);
+    }
+    if (c->held != NO_SEQ && rc == 0) {
+        align_step(e, c);
+    }
+    return rc;
+}
+
+void match_failed(struct roll_engine *e, struct member *m, const struct roll_record *rec, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    if (rec->seq < c->base || rec->seq >= c->high || rec->count == 0) {
+        return;
+    }
+    struct slot *s = comm_slot(c, rec->seq);
+    if (s->ticket == ticket + 1 && s->rank == (uint32_t)m->rank) {
+        if (s->variant == 0 && s->arrived == 1) {
+            s->sig = match_signature(rec);
+        }
+    } else if (s->variant == 0) {
+        (void)differs(e, m, s, rec->seq, match_signature(rec), ticket);
+    }
+}
+
+void match_ready(struct member *m, uint32_t seq)
+{
+    struct comm *c = m->comm;
+    if (seq >= c->base && seq < c->high) {
+        comm_slot(c, seq)->ready++;
+    }
+}

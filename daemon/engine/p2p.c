@@ -1,0 +1,205 @@
+/*
+ * p2p.c: sends and receives: first in, first out per (communicator, source, destination).
+ *
+ * The n-th non-empty send meets the n-th non-empty receive. Empty ones are left out of the count, because frameworks leave zero-count calls out on
+ * one side or the other; where the last empty call stood is remembered, so that "0 bytes against N" can be said when a
+ * partner stays away. Matching by size was rejected: NCCL does not do it, and it would hide the very mistakes looked for.
+ */
+#include "daemon/engine/detector.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t place(const struct comm *c, uint32_t src, uint32_t dst)
+{
+    uint32_t i = (src * 0x9e3779b1u ^ dst * 0x85ebca77u) & c->pair_mask;
+    while (c->pair[i] && (c->pair[i]->end[0] != src || c->pair[i]->end[1] != dst)) {
+        i = (i + 1) & c->pair_mask;
+    }
+    return i;
+}
+
+struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst)
+{
+    return c->pair ? c->pair[place(c, src, dst)] : NULL;
+}
+
+static int table_grow(struct comm *c)
+{
+    if (c->pair && (c->pairs + 1) * 2 <= c->pair_mask) {
+        return 0;
+    }
+    uint32_t old_room = c->pair ? c->pair_mask + 1 : 0;
+    uint32_t room = old_room ? old_room * 2 : 16;
+    struct pair **old = c->pair;
+    c->pair = calloc(room, sizeof(struct pair *));
+    if (!c->pair) {
+        c->pair = old;
+        return ROLL_E_NOMEM;
+    }
+    c->pair_mask = room - 1;
+    for (uint32_t i = 0; i < old_room; i++) {
+        if (old[i]) {
+            c->pair[place(c, old[i]->end[0], old[i]->end[1])] = old[i];
+        }
+    }
+    free(old);
+    return 0;
+}
+
+static struct pair *pair_get(struct comm *c, uint32_t src, uint32_t dst)
+{
+    struct pair *p = p2p_pair(c, src, dst);
+    if (p || table_grow(c) != 0) {
+        return p;
+    }
+    p = calloc(1, sizeof(*p));
+    struct node *node = calloc(4, sizeof(*node));
+    if (!p || !node) {
+        free(p);
+        free(node);
+        return NULL;
+    }
+    p->comm = c;
+    p->end[0] = src;
+    p->end[1] = dst;
+    p->node = node;
+    p->mask = 3;
+    c->pair[place(c, src, dst)] = p;
+    c->pairs++;
+    return p;
+}
+
+struct node *p2p_node(const struct pair *p, uint32_t index)
+{
+    return &p->node[index & p->mask];
+}
+
+static void pair_advance(struct pair *p)
+{
+    uint32_t low = p->issued[0] > p->issued[1] ? p->issued[0] : p->issued[1];
+    while (p->base != low && p2p_node(p, p->base)->ready == 3) {
+        *p2p_node(p, p->base) = (struct node){0};
+        p->base++;
+    }
+}
+
+static int node_reach(struct roll_engine *e, struct pair *p, uint32_t index)
+{
+    while (index - p->base > p->mask) {
+        if (p->mask + 1 >= e->config.window) {
+            sweep(e);
+            if (index - p->base > p->mask) {
+                comm_give_up(e, p->comm);
+                p->unsure = true;
+                return 0;
+            }
+            continue;
+        }
+        uint32_t room = (p->mask + 1) * 2;
+        struct node *node = calloc(room, sizeof(*node));
+        if (!node) {
+            return ROLL_E_NOMEM;
+        }
+        for (uint32_t i = p->base; i != index; i++) {
+            node[i & (room - 1)] = *p2p_node(p, i);
+        }
+        free(p->node);
+        p->node = node;
+        p->mask = room - 1;
+    }
+    return 0;
+}
+
+int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    unsigned side = p2p_side(&entry->rec);
+    uint32_t peer = (uint32_t)entry->rec.peer;
+    if (peer >= c->size) {
+        return 0;
+    }
+    uint32_t me = (uint32_t)m->rank;
+    struct pair *p = side == 0 ? pair_get(c, me, peer) : pair_get(c, peer, me);
+    if (!p) {
+        return ROLL_E_NOMEM;
+    }
+    if (entry->rec.seq != p->calls[side]) {
+        p->unsure = true; /* calls before this one are not known: which message meets which is not known either */
+    }
+    p->calls[side] = entry->rec.seq + 1;
+    if (p->unsure) {
+        return 0;
+    }
+    if (entry->rec.count == 0) {
+        p->zero[side] = ticket + 1;
+        p->zero_at[side] = p->issued[side];
+        return 0;
+    }
+    uint32_t index = p->issued[side];
+    int rc = node_reach(e, p, index);
+    if (rc != 0 || p->unsure) {
+        return rc;
+    }
+    p->issued[side] = index + 1;
+    size_t width = roll_dtype_bytes(entry->rec.dtype);
+    uint64_t bytes = entry->rec.count * (width ? width : 1);
+    struct node *n = p2p_node(p, index);
+    entry->pair = p;
+    entry->index = index;
+    n->ticket[side] = ticket;
+    n->have |= (uint8_t)(1u << side);
+    if (n->have == 3 && n->bytes != bytes && !c->muted) {
+        (void)detectors_pair(e, p, index);
+    } else {
+        n->bytes = bytes;
+    }
+    return 0;
+}
+
+bool p2p_complete(const struct entry *entry)
+{
+    const struct pair *p = entry->pair;
+    return !p || p->unsure || p->comm->aborted || p->comm->overflow || entry->index - p->base > p->mask ||
+           p2p_node(p, entry->index)->ready == 3;
+}
+
+void p2p_ready(struct entry *entry)
+{
+    struct pair *p = entry->pair;
+    if (p && entry->index - p->base <= p->mask) {
+        p2p_node(p, entry->index)->ready |= (uint8_t)(1u << p2p_side(&entry->rec));
+        pair_advance(p);
+    }
+}
+
+bool p2p_is_alltoallv(const struct source *s, uint64_t ticket)
+{
+    struct entry *start = source_entry(s, ticket);
+    struct member *m = start ? source_member(s, start->rec.comm) : NULL;
+    if (!m || start->rec.group == 0 || m->comm->size < 3) {
+        return false;
+    }
+    struct roll_rankset peers = {0};
+    uint64_t first = ticket;
+    while (first > 0) { /* back to the beginning of the group: its calls are the neighbours of this one */
+        struct entry *before = source_entry(s, first - 1);
+        if (!before || !source_same_unit(&before->rec, &start->rec)) {
+            break;
+        }
+        first--;
+    }
+    for (uint64_t t = first;; t++) {
+        struct entry *entry = source_entry(s, t);
+        if (!entry || !source_same_unit(&entry->rec, &start->rec)) {
+            break;
+        }
+        if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P && entry->rec.comm == start->rec.comm &&
+            entry->rec.peer != m->rank) {
+            (void)roll_rankset_add(&peers, (uint32_t)entry->rec.peer);
+        }
+    }
+    size_t count = roll_rankset_count(&peers);
+    roll_rankset_fini(&peers);
+    return count * 2 > m->comm->size;
+}

@@ -1,0 +1,231 @@
+/*
+ * source.c: the log of one rank process, its host threads and its stream queues.
+ *
+ * The log holds each call until it is complete, addressed by its ticket, so that an update (the call has returned) and the evidence of a
+ * verdict are one index away. It starts small and doubles only while calls really are incomplete; a bound (config.window) keeps a rank
+ * whose peers are not traced from growing it for ever. Copying records into per-communicator lists was rejected: a call belongs to a
+ * communicator, a stream, a thread and a group at once.
+ */
+#include "daemon/engine/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct entry *source_entry(const struct source *s, uint64_t ticket)
+{
+    if (!s->log || ticket >= s->next) {
+        return NULL;
+    }
+    struct entry *entry = &s->log[ticket & s->log_mask];
+    bool same = roll_seal_state(entry->rec.seal) != ROLL_STATE_EMPTY && roll_seal_ticket(entry->rec.seal) == ticket;
+    return same ? entry : NULL;
+}
+
+struct thread *source_thread(struct source *s, uint16_t id)
+{
+    if (s->threads > 0 && s->thread[s->thread_last].id == id) {
+        return &s->thread[s->thread_last];
+    }
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].id == id) {
+            s->thread_last = i;
+            return &s->thread[i];
+        }
+    }
+    if (s->threads == THREADS_MAX) {
+        s->many_threads = true;
+        return NULL;
+    }
+    s->thread_last = s->threads++;
+    s->thread[s->thread_last] = (struct thread){.id = id};
+    return &s->thread[s->thread_last];
+}
+
+static uint64_t oldest_needed(const struct source *s, uint64_t upto)
+{
+    uint64_t oldest = upto;
+    for (uint32_t i = 0; i < s->queues; i++) {
+        if (s->queue[i].head != 0 && s->queue[i].head - 1 < oldest) {
+            oldest = s->queue[i].head - 1;
+        }
+    }
+    return oldest;
+}
+
+static int log_grow(struct source *s)
+{
+    uint64_t room = (s->log_mask + 1) * 2;
+    struct entry *log = calloc(room, sizeof(*log));
+    if (!log) {
+        return ROLL_E_NOMEM;
+    }
+    for (uint64_t i = 0; i <= s->log_mask; i++) {
+        if (roll_seal_state(s->log[i].rec.seal) != ROLL_STATE_EMPTY) {
+            log[roll_seal_ticket(s->log[i].rec.seal) & (room - 1)] = s->log[i];
+        }
+    }
+    free(s->log);
+    s->log = log;
+    s->log_mask = room - 1;
+    return 0;
+}
+
+/* The bound was reached: what is pending is given up, and the communicators concerned are judged no more. */
+static void log_overflow(struct roll_engine *e, struct source *s)
+{
+    for (uint32_t i = 0; i < s->queues; i++) {
+        s->queue[i].head = s->queue[i].tail = 0;
+        s->queue[i].marked = false;
+    }
+    for (uint32_t i = 0; i < s->members; i++) {
+        if (s->member[i] && comm_behind(s->member[i])) {
+            comm_give_up(e, s->member[i]->comm);
+        }
+    }
+}
+
+int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out)
+{
+    uint64_t ticket = roll_seal_ticket(rec->seal);
+    int rc = 0;
+    if (!s->log) {
+        s->log = calloc(LOG_MIN, sizeof(*s->log));
+        if (!s->log) {
+            return ROLL_E_NOMEM;
+        }
+        s->log_mask = LOG_MIN - 1;
+        s->safe = ticket;
+    }
+    if (ticket > s->log_mask && ticket - s->log_mask > s->safe) {
+        s->safe = oldest_needed(s, ticket);
+        if (ticket - s->log_mask > s->safe) {
+            sweep(e);
+            s->safe = oldest_needed(s, ticket);
+        }
+        while (rc == 0 && ticket - s->log_mask > s->safe) {
+            if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {
+                log_overflow(e, s);
+                s->safe = ticket;
+            } else {
+                rc = log_grow(s);
+            }
+        }
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    struct entry *entry = &s->log[ticket & s->log_mask];
+    entry->rec = *rec;
+    entry->pair = NULL;
+    entry->index = 0;
+    entry->next = 0;
+    s->next = ticket + 1;
+    *out = entry;
+    return 0;
+}
+
+static int queue_room(struct source *s, uint32_t stream)
+{
+    if (stream < s->queues) {
+        return 0;
+    }
+    uint32_t room = s->queues ? s->queues * 2 : 4;
+    while (room <= stream) {
+        room *= 2;
+    }
+    struct queue *queue = realloc(s->queue, room * sizeof(*queue));
+    if (!queue) {
+        return ROLL_E_NOMEM;
+    }
+    memset(queue + s->queues, 0, (room - s->queues) * sizeof(*queue));
+    s->queue = queue;
+    s->queues = room;
+    return 0;
+}
+
+int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
+{
+    uint32_t stream = entry->rec.stream;
+    if (entry->rec.group != 0) {
+        /* NCCL joins all streams of a group around one launch on the first one. */
+        struct thread *t = source_thread(s, entry->rec.thread);
+        if (t && t->group == entry->rec.group) {
+            if (t->group_seen == 0) {
+                t->stream = entry->rec.stream;
+                t->group_seen = 1;
+            }
+            stream = t->stream;
+        }
+    }
+    int rc = queue_room(s, stream);
+    if (rc != 0) {
+        return rc;
+    }
+    struct queue *q = &s->queue[stream];
+    struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
+    if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {
+        tail->next = (uint32_t)(ticket - (q->tail - 1));
+    } else {
+        q->head = ticket + 1;
+        q->since = e->now;
+        q->marked = false;
+    }
+    q->tail = ticket + 1;
+    return 0;
+}
+
+bool source_group_open(const struct source *s, const struct roll_record *rec)
+{
+    if (rec->group == 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].id == rec->thread) {
+            return s->thread[i].group == rec->group;
+        }
+    }
+    return false;
+}
+
+uint64_t source_wall(const struct source *s, const struct roll_record *rec)
+{
+    return rec->enter_ns + (uint64_t)s->offset;
+}
+
+struct entry *source_chain(const struct source *s, uint64_t *ticket)
+{
+    struct entry *entry = source_entry(s, *ticket);
+    if (!entry || entry->next == 0) {
+        return NULL;
+    }
+    *ticket += entry->next;
+    return source_entry(s, *ticket);
+}
+
+bool source_same_unit(const struct roll_record *a, const struct roll_record *b)
+{
+    return a->group != 0 && a->group == b->group && a->thread == b->thread;
+}
+
+bool source_blocked(const struct source *s)
+{
+    if (s->threads == 0 || s->many_threads) {
+        return false;
+    }
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].inside == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns)
+{
+    return e->now > s->seen && e->now - s->seen >= ns;
+}
+
+bool source_alive(const struct source *s)
+{
+    return s->proc == ROLL_PROC_RUNNING || s->proc == ROLL_PROC_STOPPED;
+}

@@ -1,0 +1,96 @@
+/*
+ * sweep.c: which calls are complete, as far as the ranks' calls can tell.
+ *
+ * A call is ready when everything before it on its stream is complete; it is complete when it is ready on every member. So the
+ * heads of all stream queues are counted as ready, what is complete leaves its queues, and the next heads follow, until nothing moves. A
+ * round moves every rank by at least one call while anything moves, so the cost is constant per record. Done lazily (when a log is
+ * full, and before a stall is judged): the fast path only appends. Device time is not modelled: a call that could run has run.
+ */
+#include "daemon/engine/internal.h"
+
+bool entry_complete(const struct source *s, const struct entry *entry)
+{
+    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        return p2p_complete(entry);
+    }
+    struct member *m = source_member(s, entry->rec.comm);
+    return !m || comm_complete(m->comm, entry->rec.seq);
+}
+
+static void entry_ready(struct roll_engine *e, const struct source *s, struct entry *entry)
+{
+    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        p2p_ready(entry);
+        return;
+    }
+    struct member *m = source_member(s, entry->rec.comm);
+    if (m) {
+        match_ready(m, entry->rec.seq);
+        if (entry->rec.seq == m->comm->base) {
+            comm_advance(e, m->comm);
+        }
+    }
+}
+
+/* Marks the head and the rest of its group ready; true when all of them are complete. *last: ticket of the unit's last call. */
+static bool unit_done(struct roll_engine *e, const struct source *s, struct queue *q, uint64_t *last)
+{
+    uint64_t ticket = q->head - 1;
+    struct entry *head = source_entry(s, ticket);
+    bool done = true;
+    for (struct entry *entry = head; entry; entry = source_chain(s, &ticket)) {
+        if (entry != head && !source_same_unit(&head->rec, &entry->rec)) {
+            break;
+        }
+        *last = ticket;
+        if (!q->marked) {
+            entry_ready(e, s, entry);
+        }
+        done = done && entry_complete(s, entry);
+    }
+    q->marked = true;
+    return done;
+}
+
+static bool queue_advance(struct roll_engine *e, struct source *s, struct queue *q)
+{
+    bool moved = false;
+    while (q->head != 0) {
+        struct entry *head = source_entry(s, q->head - 1);
+        if (!head) { /* given up */
+            q->head = q->tail = 0;
+            break;
+        }
+        if (source_group_open(s, &head->rec)) {
+            break;
+        }
+        bool fresh = !q->marked;
+        uint64_t last = 0;
+        bool done = unit_done(e, s, q, &last);
+        moved = moved || fresh || done;
+        if (!done) {
+            break;
+        }
+        struct entry *next = source_chain(s, &last);
+        q->head = next ? last + 1 : 0;
+        q->tail = next ? q->tail : 0;
+        q->marked = false;
+        q->since = e->now;
+    }
+    return moved;
+}
+
+void sweep(struct roll_engine *e)
+{
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (uint32_t i = 0; i < e->sources; i++) {
+            struct source *s = e->source[i];
+            for (uint32_t k = 0; k < s->queues; k++) {
+                moved = (s->queue[k].head != 0 && queue_advance(e, s, &s->queue[k])) || moved;
+            }
+        }
+    }
+    e->dirty = false;
+}

@@ -1,0 +1,229 @@
+/*
+ * view.c: read-only views for the faces: what each rank and each communicator is doing, and why a rank does not go on.
+ */
+#include "daemon/engine/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out)
+{
+    *out = (struct roll_engine_summary){.calls = e->calls,
+                                        .records = e->records,
+                                        .verdicts = e->numbers,
+                                        .findings = e->findings,
+                                        .lost = e->lost,
+                                        .sources = e->sources,
+                                        .comms = e->comms};
+    for (uint32_t i = 0; i < e->sources; i++) {
+        out->sources_live += source_alive(e->source[i]);
+    }
+    for (uint32_t i = 0; i < e->comms; i++) {
+        const struct comm *c = e->comm[i];
+        for (uint32_t seq = c->base; seq < c->high; seq++) {
+            const struct slot *s = comm_slot(c, seq);
+            out->incomplete += s->arrived > 0 && s->arrived < c->size;
+        }
+    }
+}
+
+static uint32_t pending(const struct source *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->queues; i++) {
+        uint64_t ticket = s->queue[i].head - 1;
+        struct entry *entry = s->queue[i].head ? source_entry(s, ticket) : NULL;
+        for (; entry; entry = source_chain(s, &ticket)) {
+            n += !entry_complete(s, entry);
+        }
+    }
+    return n;
+}
+
+static uint64_t inside_of(const struct source *s)
+{
+    uint64_t oldest = 0;
+    for (uint32_t i = 0; i < s->threads; i++) {
+        uint64_t inside = s->thread[i].inside;
+        if (inside != 0 && (oldest == 0 || inside < oldest)) {
+            oldest = inside;
+        }
+    }
+    return oldest;
+}
+
+bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
+{
+    if (i >= e->sources) {
+        return false;
+    }
+    const struct source *s = e->source[i];
+    *out = (struct roll_view_source){.info = s->info,
+                                     .proc = s->proc,
+                                     .exit_status = s->exit_status,
+                                     .records = s->records,
+                                     .calls = s->calls,
+                                     .lost = s->lost,
+                                     .last_ns = s->last_ns,
+                                     .last = s->last,
+                                     .last_comm_key = s->last_key,
+                                     .in_call = inside_of(s) != 0,
+                                     .waits_for = pending(s),
+                                     .step = s->step};
+    out->info.world_rank = (int32_t)s->world;
+    return true;
+}
+
+/* A guess from membership and traffic; only for people. */
+static const char *role_of(const struct roll_engine *e, const struct comm *c)
+{
+    static const char *const known[] = {"edp", "etp", "ep", "dp", "tp", "pp", "cp", "world"};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        size_t n = strlen(known[i]);
+        if (strncmp(c->label, known[i], n) == 0 && (c->label[n] < 'a' || c->label[n] > 'z')) {
+            return known[i];
+        }
+    }
+    if (c->moe > 0) {
+        return "ep";
+    }
+    if (c->size == e->sources && c->parent_key == 0) {
+        return "world";
+    }
+    return c->p2p > c->coll * 4 ? "pp" : "";
+}
+
+static void forget_sets(struct roll_engine *e)
+{
+    roll_rankset_clear(&e->view_members);
+    roll_rankset_clear(&e->view_behind);
+}
+
+bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_comm *out)
+{
+    struct roll_engine *e =
+        (struct roll_engine *)(uintptr_t)engine; /* the sets that the view lends live in the engine */
+    if (i >= e->comms) {
+        return false;
+    }
+    const struct comm *c = e->comm[i];
+    *out = (struct roll_view_comm){.key = c->key, .size = c->size, .seen = c->seen};
+    memcpy(out->label, c->label, sizeof(out->label));
+    snprintf(out->role, sizeof(out->role), "%s", role_of(e, c));
+    uint32_t least = UINT32_MAX, most = 0;
+    for (uint32_t r = 0; r < c->size; r++) {
+        uint32_t next = c->member[r].next;
+        least = next < least ? next : least;
+        most = next > most ? next : most;
+    }
+    out->done = least;
+    out->ahead = most;
+    forget_sets(e);
+    for (uint32_t r = 0; r < c->size; r++) {
+        uint32_t world = comm_world(e, c, r);
+        if (world == NO_SOURCE) {
+            continue;
+        }
+        (void)roll_rankset_add(&e->view_members, world);
+        if (most > least && c->member[r].next == least) {
+            (void)roll_rankset_add(&e->view_behind, world);
+        }
+    }
+    out->members = e->view_members;
+    out->behind = e->view_behind;
+    return true;
+}
+
+static void why_state(struct words *w, const struct roll_engine *e, const struct source *s)
+{
+    uint64_t inside = inside_of(s);
+    const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
+    words_add(w, "rank %u", s->world);
+    if (s->proc == ROLL_PROC_DEAD || s->proc == ROLL_PROC_FINISHED) {
+        words_add(w, s->proc == ROLL_PROC_DEAD ? " is dead (" : " has ended (");
+        words_exit(w, s->exit_status);
+        words_add(w, ")");
+    } else if (s->proc == ROLL_PROC_STOPPED) {
+        words_add(w, "'s process is stopped");
+    } else if (entry) {
+        words_add(w, " is inside ");
+        words_call(w, &entry->rec);
+    } else {
+        words_add(w, " is not inside any call");
+        if (e->now > s->seen) {
+            words_add(w, "; its last call was noted %.1f s ago", (double)(e->now - s->seen) / 1e9);
+        }
+    }
+}
+
+static void why_waits(struct words *w, struct roll_engine *e, const struct source *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < s->queues; i++) {
+        struct entry *entry = s->queue[i].head ? source_entry(s, s->queue[i].head - 1) : NULL;
+        struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
+        if (!m || entry_complete(s, entry)) {
+            continue;
+        }
+        struct roll_rankset missing = {0};
+        uint32_t unknown = waitgraph_missing(e, s, entry, &missing);
+        any = true;
+        words_add(w, " It waits in ");
+        words_call(w, &entry->rec);
+        words_add(w, ", #%u on ", entry->rec.seq);
+        words_comm(w, m->comm);
+        if (roll_rankset_count(&missing) > 0) {
+            words_add(w, ", for ");
+            words_ranks(w, &missing);
+            words_add(w, ": ");
+            size_t n = roll_rankset_count(&missing);
+            for (size_t k = 0; k < n && k < 3; k++) {
+                uint32_t world = roll_rankset_at(&missing, k);
+                for (uint32_t j = 0; j < e->sources; j++) {
+                    if (e->source[j]->world == world) {
+                        words_add(w, k ? "; " : "");
+                        why_state(w, e, e->source[j]);
+                    }
+                }
+            }
+        } else if (unknown > 0) {
+            words_add(w, ", for %u members that have never been seen", unknown);
+        } else {
+            words_add(w, "; every member has made this call, but some of them have earlier ones on the same stream to "
+                         "finish first");
+        }
+        words_add(w, ".");
+        roll_rankset_fini(&missing);
+    }
+    if (!any) {
+        words_add(w, " Everything that it has issued could be matched.");
+    }
+}
+
+int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size)
+{
+    sweep(e);
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (s->world != world_rank) {
+            continue;
+        }
+        struct words w = {.used = 0};
+        why_state(&w, e, s);
+        if (w.used > 0) {
+            w.text[0] = 'R';
+        }
+        words_add(&w, ".");
+        if (s->last.op != ROLL_OP_NONE) {
+            words_add(&w, " Its last NCCL call: ");
+            words_call(&w, &s->last);
+            words_add(&w, ".");
+        }
+        why_waits(&w, e, s);
+        snprintf(out, size, "%s", w.text);
+        return (int)w.used;
+    }
+    return ROLL_E_NOTFOUND;
+}
