@@ -34,7 +34,7 @@ static const struct row rows[] = {
     {"hidden", "N", V_I64, AT(hidden), 1, 65536, "hidden width (64)"},
     {"ffn", "N", V_I64, AT(ffn), 1, 65536, "width of an expert (64)"},
     {"experts", "N", V_I64, AT(experts), 1, 4096, "experts per layer, a multiple of --ep (32)"},
-    {"topk", "N", V_I32, AT(topk), 1, 64, "experts per token (2)"},
+    {"topk", "N", V_I32, AT(topk), 1, 64, "experts per token (1)"},
     {"tokens", "N", V_I64, AT(tokens), 1, 65536, "tokens per rank and microbatch (8)"},
     {"microbatches", "N", V_U32, AT(microbatches), 1, 1024, "microbatches per step (1)"},
     {"context", "N", V_I64, AT(context), 1, 256, "bytes that the model sees (8)"},
@@ -148,7 +148,7 @@ enum options_result options_parse(int argc, char **argv, struct train_options *o
                                       .experts = 32,
                                       .tokens = 8,
                                       .context = 8,
-                                      .topk = 2,
+                                      .topk = 1,
                                       .lr = 0.004,
                                       .timeout_s = 20};
     struct option table[ROWS + 1] = {0};

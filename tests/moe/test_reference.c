@@ -1,0 +1,157 @@
+/*
+ * test_reference.c: the reference against finite differences, and the layer on one rank against the reference.
+ */
+#include "tests/moe/support.h"
+
+#include "moe_core/include/moe/layer.h"
+#include "moe_core/ref.h"
+
+enum { T = 6, H = 8, F = 5, E = 4 };
+
+struct twin {
+    double x[T * H], dy[T * H], gate[E * H], w1[E * 2 * F * H], w2[E * H * F];
+    double dx[T * H], d_gate[E * H], d_w1[E * 2 * F * H], d_w2[E * H * F];
+};
+
+static void fill(double *to, size_t count, double scale, uint64_t *state)
+{
+    for (size_t i = 0; i < count; i++) {
+        to[i] = (double)(float)(scale * support_random(state));
+    }
+}
+
+static struct moe_ref twin_ref(struct twin *t, int32_t topk)
+{
+    uint64_t state = 11;
+    memset(t, 0, sizeof *t);
+    fill(t->x, T * H, 1, &state);
+    fill(t->dy, T * H, 1, &state);
+    fill(t->gate, E * H, 1, &state);
+    fill(t->w1, E * 2 * F * H, 0.5, &state);
+    fill(t->w2, E * H * F, 0.5, &state);
+    return (struct moe_ref){.hidden = H,
+                            .ffn = F,
+                            .experts = E,
+                            .topk = topk,
+                            .renormalise = topk > 1,
+                            .gate = t->gate,
+                            .w1 = t->w1,
+                            .w2 = t->w2};
+}
+
+static double objective(const struct moe_ref *ref, const struct twin *t)
+{
+    double y[T * H], sum = 0;
+    assert_int_equal(moe_ref_forward(ref, T, t->x, y), 0);
+    for (int i = 0; i < T * H; i++) {
+        sum += y[i] * t->dy[i];
+    }
+    return sum;
+}
+
+/* Central differences of the objective by each of `values`, against `gradient`. */
+static void check_differences(const char *what, const struct moe_ref *ref, struct twin *t, double *values,
+                              const double *gradient, int count)
+{
+    const double h = 1e-6;
+    for (int i = 0; i < count; i++) {
+        double keep = values[i];
+        values[i] = keep + h;
+        double up = objective(ref, t);
+        values[i] = keep - h;
+        double down = objective(ref, t);
+        values[i] = keep;
+        if (fabs((up - down) / (2 * h) - gradient[i]) > 1e-6) {
+            fail_msg("top-%d, %s[%d]: difference %.9g, gradient %.9g", ref->topk, what, i, (up - down) / (2 * h),
+                     gradient[i]);
+        }
+    }
+}
+
+static void test_reference_gradients_equal_finite_differences(void **state)
+{
+    (void)state;
+    static struct twin t;
+    for (int32_t topk = 1; topk <= 3; topk++) {
+        struct moe_ref ref = twin_ref(&t, topk);
+        struct moe_ref_grads grads = {t.d_gate, t.d_w1, t.d_w2};
+        assert_int_equal(moe_ref_backward(&ref, T, t.x, t.dy, t.dx, &grads), 0);
+        check_differences("x", &ref, &t, t.x, t.dx, T * H);
+        check_differences("gate", &ref, &t, t.gate, t.d_gate, E * H);
+        check_differences("w1", &ref, &t, t.w1, t.d_w1, E * 2 * F * H);
+        check_differences("w2", &ref, &t, t.w2, t.d_w2, E * H * F);
+    }
+}
+
+/* Device copy of a double array. */
+static float *narrow(moe_device_t *device, const double *from, int64_t count)
+{
+    float *to = support_floats(device, count);
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = (float)from[i];
+    }
+    return to;
+}
+
+static void check_layer(int32_t topk, int64_t tokens)
+{
+    static struct twin t;
+    struct moe_ref ref = twin_ref(&t, topk);
+    struct moe_ref_grads grads = {t.d_gate, t.d_w1, t.d_w2};
+    double y[T * H];
+    assert_int_equal(moe_ref_forward(&ref, tokens, t.x, y), 0);
+    assert_int_equal(moe_ref_backward(&ref, tokens, t.x, t.dy, t.dx, &grads), 0);
+
+    moe_device_t *device = NULL;
+    moe_layer_t *layer = NULL;
+    assert_int_equal(moe_device_new_host(&device), 0);
+    struct moe_layer_config config = {
+        .max_tokens = T, .hidden = H, .ffn = F, .experts = E, .topk = topk, .renormalise = topk > 1};
+    assert_int_equal(moe_layer_new(device, &config, &layer), 0);
+    float *x = narrow(device, t.x, T * H), *dy = narrow(device, t.dy, T * H), *gate = narrow(device, t.gate, E * H);
+    float *w1 = narrow(device, t.w1, E * 2 * F * H), *w2 = narrow(device, t.w2, E * H * F);
+    float *out = support_floats(device, T * H), *dx = support_floats(device, T * H),
+          *d_gate = support_floats(device, E * H);
+    float *d_w1 = support_floats(device, E * 2 * F * H), *d_w2 = support_floats(device, E * H * F);
+    support_poison(out, T * H);
+    support_poison(dx, T * H);
+    struct moe_layer_weights weights = {gate, w1, w2, d_gate, d_w1, d_w2};
+    struct moe_step step = {0};
+    assert_int_equal(moe_layer_backward(layer, dy, dx), MOE_E_STATE);
+    assert_int_equal(moe_layer_forward(layer, &weights, &step, x, tokens, out), 0);
+    assert_int_equal(moe_layer_backward(layer, dy, dx), 0);
+    assert_int_equal(moe_device_sync(device), 0);
+    support_close("y", out, y, tokens * H, 1e-5);
+    support_close("dx", dx, t.dx, tokens * H, 1e-5);
+    support_close("d_gate", d_gate, t.d_gate, E * H, 1e-5);
+    support_close("d_w1", d_w1, t.d_w1, E * 2 * F * H, 1e-5);
+    support_close("d_w2", d_w2, t.d_w2, E * H * F, 1e-5);
+    assert_true(support_is_poison(out + tokens * H, (T - tokens) * H));
+    assert_int_equal(moe_layer_forward(layer, &weights, &step, x, T + 1, out), MOE_E_SHAPE);
+    assert_non_null(strstr(moe_last_error(), "rank 0, layer 0"));
+    void *arrays[] = {&x, &dy, &gate, &w1, &w2, &out, &dx, &d_gate, &d_w1, &d_w2};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        moe_device_free(device, arrays[i]);
+    }
+    moe_layer_destroy(&layer);
+    moe_device_destroy(&device);
+}
+
+static void test_layer_on_one_rank_equals_the_reference(void **state)
+{
+    (void)state;
+    for (int32_t topk = 1; topk <= E; topk++) {
+        check_layer(topk, T);
+        check_layer(topk, 1);
+        check_layer(topk, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference_gradients_equal_finite_differences),
+        cmocka_unit_test(test_layer_on_one_rank_equals_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
