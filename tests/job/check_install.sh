@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs into an empty prefix and runs a job from there: nothing may depend on the build tree or on where it stood.
+#
+# usage: check_install.sh CMAKE BUILD_DIR
+set -euo pipefail
+cmake=$1 build=$2
+prefix=$(mktemp -d)
+trap 'rm -rf "$prefix"' EXIT
+"$cmake" --install "$build" --prefix "$prefix/usr" >/dev/null
+cd "$prefix/usr"
+for want in bin/rollcall bin/rollcalld bin/moe_train; do
+    [ -x "$want" ] || { echo "not installed: $want"; exit 1; }
+done
+for want in librollcall.so libmoe_core.so libnccl.so.2; do
+    [ -n "$(find . -name "$want")" ] || { echo "not installed: $want"; exit 1; }
+done
+[ -n "$(find share/man -name 'rollcall*.1*')" ] || { echo "no manual pages"; exit 1; }
+mv "$prefix/usr" "$prefix/moved"
+out=$("$prefix/moved/bin/rollcall" run -n 2 --hostnccl --fail-on-finding -- "$prefix/moved/bin/moe_train" --steps 5 2>&1)
+echo "$out" | tail -n 2
+echo "$out" | grep -q '2 ranks' || { echo "no summary of 2 ranks"; exit 1; }

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""The main job end to end: moe_train under rollcall, each case judged against what the job itself says about its empty ranks.
+
+usage: check_job.py BIN_DIR CASE
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+BIN, CASE = sys.argv[1:3]
+ROLLCALL, TRAIN = os.path.join(BIN, "rollcall"), os.path.join(BIN, "moe_train")
+KEPT = ("code", "certainty", "culprits", "comm", "seq", "step", "microbatch", "layer", "phase", "field", "waiting", "event_ns", "time_ns", "text")
+
+
+def check(ok, text, *more):
+    if not ok:
+        print("FAILED:", text)
+        for m in more:
+            print(m)
+        sys.exit(1)
+
+
+def run(argv, **kw):
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, **kw)
+
+
+def under_rollcall(tmp, ranks, rollcall_options, train_options):
+    out = os.path.join(tmp, "verdicts.json")
+    done = run([ROLLCALL, "run", "-n", str(ranks), "--hostnccl", "--json", out, *rollcall_options, "--", TRAIN, "--exact", *train_options])
+    verdicts = []
+    if os.path.exists(out):
+        verdicts = [json.loads(line) for line in open(out)]
+    return done, verdicts
+
+
+def findings(verdicts):
+    return [v for v in verdicts if v["certainty"] != "note"]
+
+
+def losses(text):
+    return [line for line in text.splitlines() if line.startswith("step ")]
+
+
+def show(verdicts):
+    return "\n".join(f"  {v['certainty']} {v['code']} culprits {v['culprits_text']} {v['text']}" for v in verdicts)
+
+
+def observe(tmp):
+    """Policy observe: rank, layer, step and reason, within a second of the skip; the trace gives the same verdicts."""
+    trace = os.path.join(tmp, "trace")
+    done, verdicts = under_rollcall(tmp, 8, ["--policy", "observe", "--trace", trace], ["--legacy-skip", "--verbose", "--timeout", "4"])
+    said = re.search(r"rank (\d+): step (\d+), layer (\d+): no tokens, experts skipped", done.stderr)
+    check(said, "the job reported no empty rank: its premise failed", done.stderr)
+    rank, step, layer = map(int, said.groups())
+    check(done.returncode == 3, f"status {done.returncode}, but the job's watchdog ends it with 3", done.stderr)
+    found = findings(verdicts)
+    check(found, "no finding", done.stderr)
+    first = found[0]
+    check(first["code"] == "moe-obligation-missing" and first["certainty"] == "predicted", "the first finding is another", show(found))
+    check((first["culprits"], first["step"], first["layer"]) == ([rank], step, layer),
+          f"the job says rank {rank}, step {step}, layer {layer}", show(found))
+    check(0 <= first["time_ns"] - first["event_ns"] < 1e9, "later than a second after the skip", first)
+    check(rank not in first["waiting"] and first["waiting"], "nobody waits, or the culprit waits for itself", first)
+    check(first["comm"] and first["comm"]["label"] == "ep", "the communicator is not the expert-parallel one", first)
+    check(first["remedy"] and first["remedy"]["name"] == "fill", "no remedy named", first)
+    check(first["callsites"] and first["callsites"][0]["frames"] and any(f.get("function") for f in first["callsites"][0]["frames"]),
+          "no call site", first)
+    check(all(v["code"].startswith("moe-") for v in found), "another finding about the same cause", show(found))
+    check(len(found) <= 2, "more than the prediction and its proof", show(found))
+    again = run([ROLLCALL, "analyze", "--json", trace])
+    check(again.returncode == 1, f"analyze: status {again.returncode}", again.stderr)
+    replayed = [json.loads(line) for line in again.stdout.splitlines() if '"rollcall.verdict/1"' in line]
+    check([{k: v[k] for k in KEPT} for v in replayed] == [{k: v[k] for k in KEPT} for v in verdicts],
+          "analyze gives other verdicts than the live run", show(verdicts), "--", show(replayed))
+    print(f"rank {rank}, step {step}, layer {layer}: named {(first['time_ns'] - first['event_ns']) / 1e6:.1f} ms after the skip; trace agrees")
+
+
+def auto(tmp):
+    """Policy auto: the job completes, with the loss curve of a run in which nothing is skipped."""
+    reference = run([TRAIN, "--spawn", "8", "--exact"])
+    check(reference.returncode == 0 and len(losses(reference.stdout)) == 60, "the reference run failed", reference.stderr)
+    done, verdicts = under_rollcall(tmp, 8, ["--policy", "auto"], ["--legacy-skip", "--timeout", "10"])
+    check(done.returncode == 0, f"status {done.returncode}", done.stderr)
+    check(losses(done.stdout) == losses(reference.stdout), "the loss curve differs from the reference")
+    check(any(v["code"] == "moe-remedied" for v in verdicts), "no note about the remedy", show(verdicts))
+    check(not [v for v in findings(verdicts) if not v["remedied"]], "a finding in a job that was cured", show(verdicts))
+    print("60 steps, the same loss in each")
+
+
+def advise(tmp):
+    """Policy advise: the verdict carries the command that would help."""
+    done, verdicts = under_rollcall(tmp, 8, ["--policy", "advise"], ["--legacy-skip", "--timeout", "3"])
+    first = (findings(verdicts) or [{}])[0]
+    check(first.get("remedy") and "rollcall remedy on fill" in first["remedy"]["command"], "no command", done.stderr)
+    check("rollcall remedy on fill" in done.stderr, "the command is not printed", done.stderr)
+
+
+def pad(tmp):
+    """The symmetric remedy, agreed in-band: the job completes and nobody is empty any more."""
+    reference = run([TRAIN, "--spawn", "8", "--exact"])
+    env = dict(os.environ, MOE_REMEDIES="pad")
+    done = run([TRAIN, "--spawn", "8", "--exact", "--legacy-skip", "--timeout", "10"], env=env)
+    check(done.returncode == 0, f"status {done.returncode}", done.stderr)
+    check(losses(done.stdout) == losses(reference.stdout), "the loss curve differs from the reference")
+
+
+def healthy(tmp):
+    """The healthy twin, at several rank counts: no finding, although ranks without tokens occur."""
+    for ranks in (2, 4, 8):
+        done, verdicts = under_rollcall(tmp, ranks, [], ["--steps", "40"])
+        check(done.returncode == 0, f"{ranks} ranks: status {done.returncode}", done.stderr)
+        check(not findings(verdicts), f"{ranks} ranks: false alarm", show(verdicts))
+        check(len(losses(done.stdout)) == 40, f"{ranks} ranks: not all steps", done.stdout)
+        check(f"{ranks} ranks" in done.stderr, "no summary line", done.stderr)
+        os.remove(os.path.join(tmp, "verdicts.json")) if os.path.exists(os.path.join(tmp, "verdicts.json")) else None
+
+
+INJECTED = {
+    # fault: (codes that may be said, the culprit is known)
+    "skip-collective": ({"call-skipped", "op-mismatch", "count-mismatch"}, True),
+    "extra-collective": ({"call-added", "op-mismatch", "count-mismatch"}, True),
+    "wrong-count": ({"count-mismatch"}, True),
+    "zero-count": ({"zero-count"}, True),
+    "wrong-dtype": ({"dtype-mismatch"}, True),
+    "wrong-op": ({"redop-mismatch"}, True),
+    "wrong-root": ({"root-mismatch"}, True),
+    "exit": ({"rank-finished"}, True),
+    "kill": ({"rank-dead"}, True),
+    "stop": ({"rank-stopped"}, True),
+}
+
+
+def injected(tmp):
+    """Every fault that moe_train can commit: the right verdict about rank 1, and nothing else."""
+    wrong = []
+    for fault, (codes, known) in INJECTED.items():
+        done, verdicts = under_rollcall(tmp, 4, [], ["--steps", "12", "--inject", f"{fault}:rank=1:step=5", "--timeout", "3"])
+        os.remove(os.path.join(tmp, "verdicts.json"))
+        found = findings(verdicts)
+        good = [v for v in found if v["code"] in codes and (not known or v["culprits"] == [1])]
+        if not good or len(good) != len(found):
+            wrong.append(f"{fault} (status {done.returncode}):\n{show(found) or '  no finding'}")
+        else:
+            print(f"{fault}: {good[0]['certainty']} {good[0]['code']}, rank 1")
+    check(not wrong, "these faults were not told right", *wrong)
+
+
+def main():
+    cases = {f.__name__: f for f in (observe, auto, advise, pad, healthy, injected)}
+    with tempfile.TemporaryDirectory() as tmp:
+        cases[CASE](tmp)
+
+
+main()
