@@ -11,6 +11,38 @@
 #include <unistd.h>
 
 #define WAIT_MS 20000
+#define DIRS    16
+
+/* Directories that no job_end has removed: a failed assertion jumps over it. */
+static char left[DIRS][64];
+
+static void remove_directory(const char *path)
+{
+    char file[512];
+    DIR *dir = opendir(path);
+    for (struct dirent *e = dir != NULL ? readdir(dir) : NULL; e != NULL; e = readdir(dir)) {
+        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
+        unlink(file);
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    rmdir(path);
+    for (size_t i = 0; i < DIRS; i++) {
+        if (strcmp(left[i], path) == 0) {
+            left[i][0] = '\0';
+        }
+    }
+}
+
+__attribute__((destructor)) static void remove_left(void)
+{
+    for (size_t i = 0; i < DIRS; i++) {
+        if (left[i][0] != '\0') {
+            remove_directory(left[i]);
+        }
+    }
+}
 
 const char *job_path(const char *name)
 {
@@ -21,14 +53,32 @@ const char *job_path(const char *name)
     return path;
 }
 
+static void catch_output(struct job *job)
+{
+    job->output_fd = memfd_create("output", MFD_CLOEXEC);
+    job->errors_fd = memfd_create("errors", MFD_CLOEXEC);
+    assert_true(job->output_fd >= 0 && job->errors_fd >= 0);
+}
+
+void job_join(struct job *job, const struct job *other)
+{
+    memset(job, 0, sizeof *job);
+    memcpy(job->dir, other->dir, sizeof job->dir);
+    catch_output(job);
+}
+
 void job_begin(struct job *job)
 {
     memset(job, 0, sizeof *job);
     snprintf(job->dir, sizeof job->dir, "%s/rollcall-test-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     assert_non_null(mkdtemp(job->dir));
-    job->output_fd = memfd_create("output", MFD_CLOEXEC);
-    job->errors_fd = memfd_create("errors", MFD_CLOEXEC);
-    assert_true(job->output_fd >= 0 && job->errors_fd >= 0);
+    for (size_t i = 0; i < DIRS; i++) {
+        if (left[i][0] == '\0') {
+            snprintf(left[i], sizeof left[i], "%s", job->dir);
+            break;
+        }
+    }
+    catch_output(job);
 }
 
 void job_env(struct job *job, const char *assignment)
@@ -109,16 +159,13 @@ size_t job_files(const struct job *job, const char *suffix)
 
 void job_end(struct job *job)
 {
-    char path[512];
-    DIR *dir = opendir(job->dir);
-    for (struct dirent *e = dir != NULL ? readdir(dir) : NULL; e != NULL; e = readdir(dir)) {
-        snprintf(path, sizeof path, "%s/%s", job->dir, e->d_name);
-        unlink(path);
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
-    rmdir(job->dir);
+    remove_directory(job->dir);
+    close(job->output_fd);
+    close(job->errors_fd);
+}
+
+void job_leave(struct job *job)
+{
     close(job->output_fd);
     close(job->errors_fd);
 }
@@ -127,14 +174,18 @@ void dump_open(const struct job *job, struct dump *dump)
 {
     char path[512] = "";
     memset(dump, 0, sizeof *dump);
-    assert_int_equal(job_files(job, ".ring"), 1);
+    char pid[32];
+    size_t rings = 0;
+    snprintf(pid, sizeof pid, ".%d.ring", (int)job->pid);
     DIR *dir = opendir(job->dir);
     for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
-        if (ends_like(e->d_name, ".ring")) {
+        if (ends_like(e->d_name, pid)) {
             snprintf(path, sizeof path, "%s/%s", job->dir, e->d_name);
+            rings++;
         }
     }
     closedir(dir);
+    assert_int_equal(rings, 1);
     assert_int_equal(roll_ring_open(path, false, &dump->ring), 0);
     size_t offset = 0;
     while (dump->def_count < JOB_DEFS && roll_def_decode(dump->ring.defs, dump->ring.header->defs_bytes, &offset,
@@ -174,4 +225,34 @@ const struct roll_record *dump_next(const struct dump *dump, size_t *at, enum ro
         }
     }
     return NULL;
+}
+
+/* Asks addr2line for the function at an address of a file. */
+static void function_at(const char *path, uint64_t address, char *out, size_t size)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "addr2line -f -e '%s' 0x%llx", path, (unsigned long long)address);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_non_null(fgets(out, (int)size, pipe));
+    out[strcspn(out, "\n")] = '\0';
+    pclose(pipe);
+}
+
+void dump_frames(const struct dump *dump, uint16_t site, char names[ROLL_CALLSITE_DEPTH][64])
+{
+    const struct roll_def *def = dump_def(dump, ROLL_DEF_CALLSITE, site);
+    for (uint32_t i = 0; i < def->callsite.depth; i++) {
+        uint64_t pc = def->callsite.pc[i] - 1; /* inside the call, not after it */
+        names[i][0] = '\0';
+        for (size_t m = 0; m < dump->def_count; m++) {
+            const struct roll_def *module = &dump->defs[m];
+            if (module->type == ROLL_DEF_MODULE && pc >= module->module.info.start && pc < module->module.info.end) {
+                char path[512];
+                snprintf(path, sizeof path, "%.*s", (int)module->module.info.path_bytes, module->module.path);
+                function_at(path, pc - module->module.info.bias, names[i], 64);
+                assert_true(module->module.info.build_id_bytes == 20);
+            }
+        }
+    }
 }

@@ -45,6 +45,9 @@ struct dump {
 const char *job_path(const char *name);
 
 void job_begin(struct job *job);
+/* Another rank of the same job: the same directory. job_end is called for one of them, job_leave for the others. */
+void job_join(struct job *job, const struct job *other);
+void job_leave(struct job *job);
 /* Adds a variable to the job's environment. Borrows the string. */
 void job_env(struct job *job, const char *assignment);
 /* Starts argv (ended by NULL) with the preload and ROLLCALL_DIR set; output is caught. */
@@ -58,13 +61,16 @@ void job_end(struct job *job);
 
 /* How many files of the job's directory end like this. */
 size_t job_files(const struct job *job, const char *suffix);
-/* Opens the only ring of the directory and decodes all of it; the ring stays mapped until dump_close. */
+/* Opens the ring of the job's process and decodes all of it; the ring stays mapped until dump_close. */
 void dump_open(const struct job *job, struct dump *dump);
 void dump_close(struct dump *dump);
 /* The definition of a type and id; fails the test when there is none. */
 const struct roll_def *dump_def(const struct dump *dump, enum roll_def_type type, uint32_t id);
 /* The next record with this operation, from *at on; NULL at the end. */
 const struct roll_record *dump_next(const struct dump *dump, size_t *at, enum roll_op op);
+
+/* The functions of a call site, by the module definitions and addr2line: the process may be gone. "" where unknown. */
+void dump_frames(const struct dump *dump, uint16_t site, char names[ROLL_CALLSITE_DEPTH][64]);
 
 #define JOB_SUCCEEDED(job)                                                                                             \
     do {                                                                                                               \

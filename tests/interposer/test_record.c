@@ -276,37 +276,6 @@ static void test_waits_are_recorded_with_their_stream(void **state)
     job_end(&job);
 }
 
-/* Asks addr2line for the function at an address of a file. */
-static void function_at(const char *path, uint64_t address, char *out, size_t size)
-{
-    char command[1024];
-    snprintf(command, sizeof command, "addr2line -f -e '%s' 0x%llx", path, (unsigned long long)address);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    assert_non_null(fgets(out, (int)size, pipe));
-    out[strcspn(out, "\n")] = '\0';
-    pclose(pipe);
-}
-
-/* The functions of a call site, by the module definitions alone: the process is gone. */
-static void name_frames(const struct dump *dump, uint16_t site, char names[ROLL_CALLSITE_DEPTH][64])
-{
-    const struct roll_def *def = dump_def(dump, ROLL_DEF_CALLSITE, site);
-    for (uint32_t i = 0; i < def->callsite.depth; i++) {
-        uint64_t pc = def->callsite.pc[i] - 1; /* inside the call, not after it */
-        names[i][0] = '\0';
-        for (size_t m = 0; m < dump->def_count; m++) {
-            const struct roll_def *module = &dump->defs[m];
-            if (module->type == ROLL_DEF_MODULE && pc >= module->module.info.start && pc < module->module.info.end) {
-                char path[512];
-                snprintf(path, sizeof path, "%.*s", (int)module->module.info.path_bytes, module->module.path);
-                function_at(path, pc - module->module.info.bias, names[i], 64);
-                assert_true(module->module.info.build_id_bytes == 20);
-            }
-        }
-    }
-}
-
 static void test_call_sites_lead_to_the_calling_functions(void **state)
 {
     (void)state;
@@ -321,11 +290,11 @@ static void test_call_sites_lead_to_the_calling_functions(void **state)
     uint16_t through = dump.records[1].callsite, direct = dump.records[4].callsite;
     assert_int_equal(dump.records[3].callsite, through);
     assert_int_not_equal(direct, through);
-    name_frames(&dump, through, names);
+    dump_frames(&dump, through, names);
     assert_string_equal(names[0], "job_inner");
     assert_string_equal(names[1], "job_outer");
     assert_string_equal(names[2], "callsites");
-    name_frames(&dump, direct, names);
+    dump_frames(&dump, direct, names);
     assert_string_equal(names[0], "job_inner");
     assert_string_equal(names[1], "callsites");
     dump_close(&dump);
