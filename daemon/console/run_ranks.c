@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -107,7 +108,9 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
     if (o->hostnccl) {
         prepend("LD_LIBRARY_PATH", place->hostnccl);
         if (dir[0] != '\0') {
+            /* Made here, because programs meet in it before the library has seen it. */
             snprintf(path, sizeof(path), "%s/hostnccl", dir);
+            mkdir(path, 0700);
             setenv("HOSTNCCL_DIR", path, 0);
         }
     }
