@@ -1,0 +1,18 @@
+/*
+ * golden.h: the golden files of the current version, made in memory.
+ */
+#ifndef ROLL_TESTS_GOLDEN_H
+#define ROLL_TESTS_GOLDEN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GOLDEN_RING_BYTES (4096 + 4096 + 64 * 64)
+#define GOLDEN_TRACE_MOST 32768
+
+/* Each fills a zeroed buffer and returns its length. */
+size_t golden_ring(uint8_t out[GOLDEN_RING_BYTES]);
+size_t golden_control(uint8_t out[4096]);
+size_t golden_trace(uint8_t out[GOLDEN_TRACE_MOST]);
+
+#endif

@@ -1,0 +1,360 @@
+/*
+ * test_docs.c: docs/RING.md and docs/FRAME.md against the compiler, docs/VERDICTS.md against verdict.def.
+ *
+ * A table under "### struct NAME" must list every byte of the struct, in order, without a gap, with the compiler's offsets and
+ * sizes; a table under "### enum NAME" every value and name.
+ */
+#include "tests/trace/cmocka_all.h"
+
+#include "trace/control.h"
+#include "trace/def.h"
+#include "trace/frame.h"
+#include "trace/ring.h"
+#include "trace/verdict.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct member {
+    const char *of, *name;
+    size_t offset, size;
+};
+#define M(type, name)                                                                                                  \
+    {                                                                                                                  \
+#type, #name, offsetof(struct type, name), sizeof(((struct type *)0)->name)                                    \
+    }
+
+static const struct member members[] = {
+    M(roll_ring_header, magic),
+    M(roll_ring_header, version),
+    M(roll_ring_header, oldest),
+    M(roll_ring_header, header_bytes),
+    M(roll_ring_header, record_bytes),
+    M(roll_ring_header, capacity),
+    M(roll_ring_header, defs_offset),
+    M(roll_ring_header, defs_bytes),
+    M(roll_ring_header, records_offset),
+    M(roll_ring_header, file_bytes),
+    M(roll_ring_header, pid),
+    M(roll_ring_header, world_rank),
+    M(roll_ring_header, world_size),
+    M(roll_ring_header, local_rank),
+    M(roll_ring_header, restart),
+    M(roll_ring_header, flags),
+    M(roll_ring_header, start_ticks),
+    M(roll_ring_header, epoch),
+    M(roll_ring_header, boot_id),
+    M(roll_ring_header, job),
+    M(roll_ring_header, host),
+    M(roll_ring_header, exe),
+    M(roll_ring_header, reserved0),
+    M(roll_ring_header, static_crc),
+    M(roll_ring_header, pad0),
+    M(roll_ring_header, head),
+    M(roll_ring_header, pad1),
+    M(roll_ring_header, defs_used),
+    M(roll_ring_header, pad2),
+    M(roll_ring_header, state),
+    M(roll_ring_header, exit_status),
+    M(roll_ring_header, finish_ns),
+    M(roll_ring_header, pad3),
+    M(roll_ring_header, clock_mono_ns),
+    M(roll_ring_header, clock_real_ns),
+    M(roll_ring_header, pad4),
+    M(roll_ring_header, losses),
+    M(roll_ring_header, pad5),
+    M(roll_record, seal),
+    M(roll_record, enter_ns),
+    M(roll_record, count),
+    M(roll_record, seq),
+    M(roll_record, group),
+    M(roll_record, peer),
+    M(roll_record, call_ns),
+    M(roll_record, step),
+    M(roll_record, comm),
+    M(roll_record, stream),
+    M(roll_record, callsite),
+    M(roll_record, thread),
+    M(roll_record, layer),
+    M(roll_record, microbatch),
+    M(roll_record, op),
+    M(roll_record, dtype),
+    M(roll_record, redop),
+    M(roll_record, flags),
+    M(roll_record, phase),
+    M(roll_record, result),
+    M(roll_record, aux),
+    M(roll_def_head, seal),
+    M(roll_def_head, bytes),
+    M(roll_def_head, id),
+    M(roll_def_head, reserved),
+    M(roll_def_comm, key),
+    M(roll_def_comm, parent_key),
+    M(roll_def_comm, rank),
+    M(roll_def_comm, nranks),
+    M(roll_def_comm, color),
+    M(roll_def_comm, child),
+    M(roll_def_comm, origin),
+    M(roll_def_comm, device),
+    M(roll_def_comm, flags),
+    M(roll_def_comm, label_bytes),
+    M(roll_def_callsite, depth),
+    M(roll_def_callsite, reserved),
+    M(roll_def_module, start),
+    M(roll_def_module, end),
+    M(roll_def_module, bias),
+    M(roll_def_module, build_id_bytes),
+    M(roll_def_module, build_id),
+    M(roll_def_module, path_bytes),
+    M(roll_def_module, reserved),
+    M(roll_def_stream, handle),
+    M(roll_def_thread, tid),
+    M(roll_def_thread, name_bytes),
+    M(roll_def_layer, name_bytes),
+    M(roll_def_layer, reserved),
+    M(roll_control, magic),
+    M(roll_control, version),
+    M(roll_control, oldest),
+    M(roll_control, bytes),
+    M(roll_control, generation),
+    M(roll_control, policy),
+    M(roll_control, on),
+    M(roll_control, auto_local),
+    M(roll_control, agent_pid),
+    M(roll_control, agent_seen_ns),
+    M(roll_control, pad0),
+    M(roll_control, layer),
+    M(roll_control, group),
+    M(roll_control, pad1),
+    M(roll_control_change, level),
+    M(roll_control_change, action),
+    M(roll_control_change, mask),
+    M(roll_control_change, layer),
+    M(roll_control_change, comm_key),
+    M(roll_frame_head, magic),
+    M(roll_frame_head, major),
+    M(roll_frame_head, minor),
+    M(roll_frame_head, type),
+    M(roll_frame_head, flags),
+    M(roll_frame_head, hdr_len),
+    M(roll_frame_head, rec_size),
+    M(roll_frame_head, count),
+    M(roll_frame_head, payload),
+    M(roll_frame_head, seq),
+    M(roll_frame_head, stream),
+    M(roll_frame_head, first),
+    M(roll_frame_head, crc),
+    M(roll_frame_head, reserved),
+    M(roll_frame_status, head),
+    M(roll_frame_status, defs_used),
+    M(roll_frame_status, clock_mono_ns),
+    M(roll_frame_status, clock_real_ns),
+    M(roll_frame_status, finish_ns),
+    M(roll_frame_status, proc_state),
+    M(roll_frame_status, exit_status),
+    M(roll_frame_status, losses),
+    M(roll_frame_ack, next_ticket),
+    M(roll_frame_ack, defs_offset),
+};
+#define MEMBERS (sizeof(members) / sizeof(members[0]))
+
+static const struct {
+    const char *name;
+    size_t bytes;
+    const char *file;
+} structs[] = {
+#define S(type, file)                                                                                                  \
+    {                                                                                                                  \
+#type, sizeof(struct type), file                                                                               \
+    }
+    S(roll_ring_header, "RING"),   S(roll_record, "RING"),         S(roll_def_head, "RING"),
+    S(roll_def_comm, "RING"),      S(roll_def_callsite, "RING"),   S(roll_def_module, "RING"),
+    S(roll_def_stream, "RING"),    S(roll_def_thread, "RING"),     S(roll_def_layer, "RING"),
+    S(roll_control, "RING"),       S(roll_control_change, "RING"), S(roll_frame_head, "FRAME"),
+    S(roll_frame_status, "FRAME"), S(roll_frame_ack, "FRAME"),
+#undef S
+};
+
+struct constant {
+    const char *of, *name;
+    long value;
+};
+#define C(type, prefix, name)                                                                                          \
+    {                                                                                                                  \
+#type, #name, prefix##name                                                                                     \
+    }
+static const struct constant constants[] = {
+    C(roll_ring_state, ROLL_RING_, ATTACHED),
+    C(roll_ring_state, ROLL_RING_, FINISHED),
+    C(roll_ring_state, ROLL_RING_, DISABLED),
+    C(roll_loss, ROLL_LOSS_, OVERRUN),
+    C(roll_loss, ROLL_LOSS_, LAPPED),
+    C(roll_loss, ROLL_LOSS_, DEFS_FULL),
+    C(roll_loss, ROLL_LOSS_, COMM_UNKNOWN),
+    C(roll_loss, ROLL_LOSS_, CALLSITE),
+    C(roll_loss, ROLL_LOSS_, STREAM),
+    C(roll_loss, ROLL_LOSS_, SIGNAL),
+    C(roll_loss, ROLL_LOSS_, WIRE),
+    C(roll_state, ROLL_STATE_, EMPTY),
+    C(roll_state, ROLL_STATE_, ENTERED),
+    C(roll_state, ROLL_STATE_, RETURNED),
+    C(roll_state, ROLL_STATE_, COMPLETE),
+    C(roll_record_flag, ROLL_FLAG_, CAPTURED),
+    C(roll_record_flag, ROLL_FLAG_, IN_GROUP),
+    C(roll_record_flag, ROLL_FLAG_, INPLACE),
+    C(roll_record_flag, ROLL_FLAG_, NONBLOCKING),
+    C(roll_record_flag, ROLL_FLAG_, BYTES),
+    C(roll_def_type, ROLL_DEF_, COMM),
+    C(roll_def_type, ROLL_DEF_, CALLSITE),
+    C(roll_def_type, ROLL_DEF_, MODULE),
+    C(roll_def_type, ROLL_DEF_, STREAM),
+    C(roll_def_type, ROLL_DEF_, THREAD),
+    C(roll_def_type, ROLL_DEF_, LAYER),
+    C(roll_frame_type, ROLL_FRAME_, HELLO),
+    C(roll_frame_type, ROLL_FRAME_, WELCOME),
+    C(roll_frame_type, ROLL_FRAME_, RING),
+    C(roll_frame_type, ROLL_FRAME_, DEFS),
+    C(roll_frame_type, ROLL_FRAME_, RECORDS),
+    C(roll_frame_type, ROLL_FRAME_, UPDATES),
+    C(roll_frame_type, ROLL_FRAME_, STATUS),
+    C(roll_frame_type, ROLL_FRAME_, HEARTBEAT),
+    C(roll_frame_type, ROLL_FRAME_, ACK),
+    C(roll_frame_type, ROLL_FRAME_, CONTROL),
+    C(roll_frame_type, ROLL_FRAME_, QUERY),
+    C(roll_frame_type, ROLL_FRAME_, REPLY),
+    C(roll_frame_type, ROLL_FRAME_, VERDICT),
+    C(roll_frame_type, ROLL_FRAME_, ERROR),
+    C(roll_frame_type, ROLL_FRAME_, TICK),
+    C(roll_frame_type, ROLL_FRAME_, BYE),
+};
+#define CONSTANTS (sizeof(constants) / sizeof(constants[0]))
+
+static char *load(const char *name)
+{
+    static char text[128 * 1024];
+    char path[64];
+    snprintf(path, sizeof(path), "docs/%s.md", name);
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    size_t n = fread(text, 1, sizeof(text) - 1, in);
+    fclose(in);
+    assert_true(n > 0 && n < sizeof(text) - 1);
+    text[n] = '\0';
+    return text;
+}
+
+/* The first row of the table under "### kind name", behind its head; fails when there is none. */
+static const char *find_table(const char *text, const char *kind, const char *name)
+{
+    char heading[128];
+    snprintf(heading, sizeof(heading), "\n### %s %s\n", kind, name);
+    const char *section = strstr(text, heading);
+    if (section == NULL) {
+        fail_msg("no section \"### %s %s\"", kind, name);
+    }
+    const char *next = strstr(section + 1, "\n#");
+    const char *table = strstr(section, "\n|---");
+    assert_non_null(table);
+    assert_true(next == NULL || table < next);
+    return strchr(table + 1, '\n') + 1;
+}
+
+static const char *next_row(const char *row)
+{
+    return strchr(row, '\n') + 1;
+}
+
+static void every_struct_is_documented_byte_for_byte(void **state)
+{
+    (void)state;
+    size_t checked = 0;
+    for (size_t s = 0; s < sizeof(structs) / sizeof(structs[0]); s++) {
+        const char *row = find_table(load(structs[s].file), "struct", structs[s].name);
+        size_t end = 0;
+        for (; *row == '|'; row = next_row(row)) {
+            size_t offset;
+            size_t size;
+            char name[64];
+            if (sscanf(row, "| %zu | %zu | `%63[^`]` |", &offset, &size, name) != 3) {
+                fail_msg("%s: cannot read the row: %.60s", structs[s].name, row);
+            }
+            assert_int_equal(offset, end);
+            size_t i = 0;
+            while (i < MEMBERS && (strcmp(members[i].of, structs[s].name) != 0 || strcmp(members[i].name, name) != 0)) {
+                i++;
+            }
+            if (i == MEMBERS || members[i].offset != offset || members[i].size != size) {
+                fail_msg("struct %s: `%s` is not at offset %zu with %zu bytes", structs[s].name, name, offset, size);
+            }
+            end += size;
+            checked++;
+        }
+        assert_int_equal(end, structs[s].bytes);
+    }
+    assert_int_equal(checked, MEMBERS);
+}
+
+static void every_constant_is_documented(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < CONSTANTS;) {
+        const char *of = constants[c].of;
+        const char *row = find_table(load(strcmp(of, "roll_frame_type") == 0 ? "FRAME" : "RING"), "enum", of);
+        for (; *row == '|'; row = next_row(row), c++) {
+            long value;
+            char name[64];
+            assert_int_equal(sscanf(row, "| %ld | `%63[^`]` |", &value, name), 2);
+            assert_true(c < CONSTANTS);
+            assert_string_equal(constants[c].of, of);
+            assert_string_equal(constants[c].name, name);
+            assert_int_equal(constants[c].value, value);
+        }
+        assert_true(c == CONSTANTS || strcmp(constants[c].of, of) != 0);
+    }
+}
+
+static void every_verdict_has_a_section_and_every_section_a_verdict(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned number;
+        const char *code, *title;
+    } rows[] = {
+#define ROLL_VERDICT_ROW(name, number, code, family, title) {number, code, title},
+#include "trace/verdict.def"
+#undef ROLL_VERDICT_ROW
+    };
+    static const char *const parts[] = {"\n**Means.**", "\n**Proven by.**", "\n**Example.**", "\n**Do.**"};
+    const char *text = load("VERDICTS");
+    size_t i = 0;
+    for (const char *p = strstr(text, "\n### "); p != NULL; p = strstr(p + 1, "\n### "), i++) {
+        char code[64];
+        unsigned number;
+        assert_int_equal(sscanf(p, "\n### `%63[^`]` (%u)", code, &number), 2);
+        assert_true(i < sizeof(rows) / sizeof(rows[0]));
+        assert_string_equal(code, rows[i].code);
+        assert_int_equal(number, rows[i].number);
+        const char *end = strstr(p + 1, "\n### ");
+        end = end != NULL ? end : text + strlen(text);
+        const char *title = strstr(p, rows[i].title);
+        assert_true(title != NULL && title < end);
+        for (size_t part = 0; part < 4; part++) {
+            const char *found = strstr(p, parts[part]);
+            if (found == NULL || found > end) {
+                fail_msg("docs/VERDICTS.md: %s lacks %s", code, parts[part] + 1);
+            }
+        }
+    }
+    assert_int_equal(i, sizeof(rows) / sizeof(rows[0]));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_struct_is_documented_byte_for_byte),
+        cmocka_unit_test(every_constant_is_documented),
+        cmocka_unit_test(every_verdict_has_a_section_and_every_section_a_verdict),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
