@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,16 +36,19 @@ static const char *first_set(const char *const *names, size_t count, const char 
     return fallback;
 }
 
+/* The directory may be one that a launcher only named: it is made then (one level). */
 int rendezvous_path(char *path, size_t bytes)
 {
     static const char *const dirs[] = {"MOE_RENDEZVOUS", "HOSTNCCL_DIR", "ROLLCALL_DIR", "TMPDIR"};
     static const char *const addr = "MASTER_ADDR", *const port = "MASTER_PORT", *const job = "ROLLCALL_JOB";
-    int n = snprintf(path, bytes, "%s/moe-%s-%s-%s.id", first_set(dirs, 4, "/tmp"), first_set(&addr, 1, "local"),
-                     first_set(&port, 1, "0"), first_set(&job, 1, "job"));
+    const char *dir = first_set(dirs, 4, "/tmp");
+    int n = snprintf(path, bytes, "%s/moe-%s-%s-%s.id", dir, first_set(&addr, 1, "local"), first_set(&port, 1, "0"),
+                     first_set(&job, 1, "job"));
     if (n < 0 || (size_t)n >= bytes - 4) {
         fprintf(stderr, "moe_train: the path of the meeting file is too long\n");
         return -1;
     }
+    mkdir(dir, 0700); /* where it cannot be made, writing the file says why */
     return 0;
 }
 
