@@ -6,7 +6,6 @@
  * the job runs; nothing of ours changes its exit code but --timeout and --fail-on-finding, which ask for it.
  */
 #include "daemon/console/console.h"
-#include "daemon/console/file.h"
 #include "daemon/console/run.h"
 #include "daemon/console/text.h"
 
@@ -394,10 +393,13 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
     }
     code = conclude(&r, start_error);
     roll_announcer_destroy(&r.announcer);
+    if (r.dir[0] != '\0') {
+        roll_run_dir_clear(r.dir);
+    }
     roll_run_daemon_stop(&r.daemon);
     roll_run_job_fini(&r.job);
     if (r.dir[0] != '\0') {
-        roll_directory_remove(r.dir);
+        roll_run_dir_remove(r.dir);
     }
     roll_warden_dismiss(&r.warden);
     if (r.json != NULL) {

@@ -29,6 +29,10 @@ struct roll_run_options {
 
 /* Makes BASE/run-<pid>, mode 0700, after checks that BASE is ours alone. 0, or an error with one clear line in why. */
 int roll_run_dir_new(char *out, size_t size, char *why, size_t why_size);
+/* The job is over: removes what the job itself has put there (HOSTNCCL_DIR), so that the daemon can remove the rest. */
+void roll_run_dir_clear(const char *dir);
+/* Removes the directory, and the default directory above it when nothing else is in it. */
+void roll_run_dir_remove(const char *dir);
 
 /* ---- the warden (run_warden.c) ---- */
 

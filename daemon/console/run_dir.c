@@ -50,6 +50,9 @@ static int make_under(const char *base, char *out, size_t size, char *why, size_
     /* A directory with our process number is left over from a process that is long gone. */
     roll_directory_remove(out);
     err = own_directory(out, why, why_size);
+    if (err == ROLL_E_IO && own_directory(base, why, why_size) == 0) {
+        err = own_directory(out, why, why_size); /* another run ended meanwhile and removed the empty base */
+    }
     char absolute[PATH_MAX];
     if (err == 0 && realpath(out, absolute) != NULL) {
         snprintf(out, size, "%s", absolute); /* the job and the warden may change their working directory */
@@ -76,4 +79,29 @@ int roll_run_dir_new(char *out, size_t size, char *why, size_t why_size)
         }
     }
     return err;
+}
+
+void roll_run_dir_clear(const char *dir)
+{
+    char inner[PATH_MAX];
+    if (snprintf(inner, sizeof(inner), "%s/hostnccl", dir) < (int)sizeof(inner)) {
+        roll_directory_remove(inner);
+    }
+}
+
+void roll_run_dir_remove(const char *dir)
+{
+    char base[PATH_MAX];
+    roll_directory_remove(dir);
+    snprintf(base, sizeof(base), "%s", dir);
+    char *slash = strrchr(base, '/');
+    if (slash == NULL) {
+        return;
+    }
+    *slash = '\0';
+    /* A directory that the user named stays; our default one goes when it is empty (rmdir refuses otherwise). */
+    const char *named = getenv("ROLLCALL_DIR");
+    if (named == NULL || named[0] == '\0') {
+        rmdir(base);
+    }
 }

@@ -5,7 +5,6 @@
  * is gone. PR_SET_PDEATHSIG was rejected: it reaches direct children only, is cleared by set-user-id programs, and
  * leaves nobody to remove the directory.
  */
-#include "daemon/console/file.h"
 #include "daemon/console/run.h"
 
 #include "trace/err.h"
@@ -87,11 +86,12 @@ static _Noreturn void guard(int fd, const char *dir)
         }
     }
     end_all(target, n);
+    roll_run_dir_clear(dir);
     if (daemon != 0) {
         end_all(&daemon, 1);
         gone(&daemon, 1, 200);
     }
-    roll_directory_remove(dir);
+    roll_run_dir_remove(dir);
     _exit(0);
 }
 

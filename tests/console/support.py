@@ -1,0 +1,119 @@
+"""support.py: what the integration tests of `rollcall` share: the built programs, a ring directory of their own, and what is left behind.
+
+The programs come through the environment, set by ctest: ROLL_BIN (rollcall), ROLL_DAEMON_BIN (rollcalld), ROLL_CATALOGUE (a program that
+calls NCCL; absent when hostnccl is not built). Every process that a test starts carries ROLL_TEST_MARK, so that leftovers can be found
+without looking at names.
+"""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import uuid
+
+ROLLCALL = os.environ["ROLL_BIN"]
+DAEMON = os.environ["ROLL_DAEMON_BIN"]
+CATALOGUE = os.environ.get("ROLL_CATALOGUE", "")
+
+
+def until(condition, seconds=10.0, step=0.02):
+    """Waits until condition() is true; returns its last value."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value or time.monotonic() > end:
+            return value
+        time.sleep(step)
+
+
+def marked(mark):
+    """Processes whose environment holds the mark, zombies excluded."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                if mark.encode() not in f.read():
+                    continue
+            with open(f"/proc/{pid}/stat") as f:
+                if f.read().rsplit(")", 1)[1].split()[0] != "Z":
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def command_of(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return f.read().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+class Case(unittest.TestCase):
+    """One test: a ring directory of its own that must be empty at the end, and no process left."""
+
+    def setUp(self):
+        self.mark = f"ROLL_TEST_MARK={uuid.uuid4()}"
+        self.rings = tempfile.mkdtemp(prefix="rollcall-console-", dir="/dev/shm")
+        self.tmp = tempfile.mkdtemp(prefix="rollcall-console-")
+        name, value = self.mark.split("=")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("ROLLCALL_", "HOSTNCCL_", "LD_PRELOAD"))}
+        self.env.update({name: value, "ROLLCALL_DIR": self.rings, "NO_COLOR": "1"})
+        self.started = []
+
+    def tearDown(self):
+        try:
+            for process in self.started:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+                for stream in (process.stdout, process.stderr):
+                    if stream:
+                        stream.close()
+            until(lambda: not marked(self.mark), 8)
+            left = [f"{p}: {command_of(p)}" for p in marked(self.mark)]
+            for line in left:
+                os.kill(int(line.split(":")[0]), signal.SIGKILL)
+            self.assertEqual(left, [], "processes left behind")
+            self.assertEqual(os.listdir(self.rings), [], "left behind in the ring directory")
+        finally:
+            shutil.rmtree(self.rings, ignore_errors=True)
+            shutil.rmtree(self.tmp, ignore_errors=True)
+
+    def path(self, name):
+        return os.path.join(self.tmp, name)
+
+    def rollcall(self, *args, timeout=60, env=None, **kwargs):
+        """Runs rollcall to its end."""
+        return subprocess.run([ROLLCALL, *args], capture_output=True, text=True, timeout=timeout,
+                              env={**self.env, **(env or {})}, stdin=kwargs.pop("stdin", subprocess.DEVNULL), **kwargs)
+
+    def start(self, *args, env=None, **kwargs):
+        """Starts rollcall and returns at once."""
+        process = subprocess.Popen([ROLLCALL, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**self.env, **(env or {})}, stdin=subprocess.DEVNULL, **kwargs)
+        self.started.append(process)
+        return process
+
+    def assert_one_line(self, text, part):
+        """Exactly one line, by rollcall, that holds part."""
+        lines = text.splitlines()
+        self.assertEqual(len(lines), 1, text)
+        self.assertTrue(lines[0].startswith("rollcall: "), text)
+        self.assertIn(part, lines[0])
+
+    def need_nccl(self):
+        self.assertTrue(CATALOGUE and os.path.exists(CATALOGUE), "ROLL_CATALOGUE names no program: hostnccl is not built")
+
+
+def summary_of(text):
+    """The summary line of a run, as numbers; None when there is none."""
+    m = re.search(r"rollcall: ([\d,]+) ranks?, ([\d,]+) calls? on ([\d,]+) communicators?: ([\d,]+) findings?, (nothing|[\d,]+)", text)
+    if not m:
+        return None
+    names = ("ranks", "calls", "comms", "findings", "lost")
+    return {n: 0 if v == "nothing" else int(v.replace(",", "")) for n, v in zip(names, m.groups())}

@@ -1,0 +1,180 @@
+"""test_input.py: bad input: each gets one clear line, the documented exit code, and nothing is lost or left behind."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import unittest
+
+from support import Case, CATALOGUE, ROLLCALL, summary_of
+
+
+class Console(Case):
+    ASKING = (["top", "--once"], ["top", "--json"], ["why"], ["why", "3"], ["verdicts"], ["verdicts", "--follow"], ["remedy", "list"],
+              ["remedy", "on", "fill"])
+
+    def test_no_daemon_here_is_code_3(self):
+        for args in self.ASKING:
+            with self.subTest(args=args):
+                r = self.rollcall(*args)
+                self.assertEqual((r.returncode, r.stdout), (3, ""))
+                self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
+
+    def test_unreachable_daemon_is_code_3_and_named(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            endpoint = f"tcp://127.0.0.1:{s.getsockname()[1]}"  # bound, not listening
+            r = self.rollcall("why", "--daemon", endpoint)
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, endpoint)
+
+    def test_malformed_endpoint_is_code_2(self):
+        r = self.rollcall("why", "--daemon", "nonsense")
+        self.assertEqual(r.returncode, 2)
+        self.assert_one_line(r.stderr, "nonsense")
+
+    def test_run_with_an_unreachable_root_runs_the_job(self):
+        r = self.rollcall("run", "--daemon", "tcp://127.0.0.1:9", "--", "sh", "-c", "echo ran; exit 5")
+        self.assertEqual((r.returncode, r.stdout), (5, "ran\n"), r.stderr)
+        self.assertIn("tcp://127.0.0.1:9", r.stderr)
+
+
+class Files(Case):
+    def write(self, name, data):
+        with open(self.path(name), "wb") as f:
+            f.write(data)
+        return self.path(name)
+
+    def test_file_that_cannot_be_read_is_code_3(self):
+        garbage = self.write("garbage.rtrc", b"not a trace at all")
+        empty = self.write("empty.rtrc", b"")
+        for name in (self.path("missing.rtrc"), garbage, empty):
+            for command in ("dump", "analyze"):
+                with self.subTest(command=command, name=name):
+                    r = self.rollcall(command, name)
+                    self.assertEqual(r.returncode, 3)
+                    self.assert_one_line(r.stderr, os.path.basename(name))
+        r = self.rollcall("dump", self.tmp)
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "not a regular file")
+
+    def test_directory_without_recordings_is_code_3(self):
+        r = self.rollcall("analyze", self.tmp)
+        self.assertEqual(r.returncode, 3)
+        os.remove(self.write("x.rtrc", b""))
+        self.assertEqual(self.rollcall("analyze", self.tmp).returncode, 3)
+
+    def test_trace_cut_short_is_code_4(self):
+        head = b"ROLLTRCE" + bytes([1, 0, 1, 0, 0, 0, 0, 0])
+        cut = self.write("cut.rtrc", head + b"RLFR\x01\x00")
+        for command in ("dump", "analyze"):
+            with self.subTest(command=command):
+                r = self.rollcall(command, cut)
+                self.assertEqual(r.returncode, 4, r.stderr)
+                self.assert_one_line(r.stderr, "cut short")
+
+    def test_trace_of_another_version_is_code_3(self):
+        other = self.write("other.rtrc", b"ROLLTRCE" + bytes([9, 0, 9, 0, 0, 0, 0, 0]))
+        for command in ("dump", "analyze"):
+            r = self.rollcall(command, other)
+            self.assertEqual(r.returncode, 3)
+            self.assert_one_line(r.stderr, "incompatible version")
+
+
+class Recording(Case):
+    """The job runs as if rollcall were not there when there is nowhere to record."""
+
+    def setUp(self):
+        super().setUp()
+        self.need_nccl()
+
+    def job(self, *prefix, env=None):
+        return subprocess.run([*prefix, ROLLCALL, "run", "-n", "2", "--hostnccl", "--", CATALOGUE, "straggler", "healthy"],
+                              capture_output=True, text=True, timeout=60, env={**self.env, **(env or {})})
+
+    def test_ring_of_another_version_is_code_3(self):
+        kept = self.path("kept")
+        copy = f"{CATALOGUE} straggler healthy; code=$?; mkdir -p {kept}; cp $ROLLCALL_DIR/*.ring {kept}; exit $code"
+        r = self.rollcall("run", "-n", "1", "--hostnccl", "--", "sh", "-c", copy)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        ring = os.path.join(kept, os.listdir(kept)[0])
+        self.assertEqual(self.rollcall("dump", "--limit", "1", ring).returncode, 0)
+        with open(ring, "r+b") as f:
+            f.seek(8)
+            f.write(bytes([9, 0, 9, 0]))
+        for command in ("dump", "analyze"):
+            r = self.rollcall(command, ring)
+            self.assertEqual(r.returncode, 3)
+            self.assert_one_line(r.stderr, "incompatible version")
+
+    def test_full_ring_directory(self):
+        if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+            self.skipTest("needs root and a private mount namespace for a small tmpfs")
+        small = self.path("small")
+        os.mkdir(small)
+        # The stand-in NCCL keeps its own segments elsewhere: what is full is rollcall's directory.
+        script = (f"mount -t tmpfs -o size=64k,mode=700 none {small} && "
+                  f"exec \"$@\"")
+        r = self.job("unshare", "-m", "sh", "-c", script, "sh", env={"ROLLCALL_DIR": small, "HOSTNCCL_DIR": self.path("nccl")})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("no space", r.stderr.lower())
+
+    def test_file_size_limit(self):
+        r = self.job("sh", "-c", "ulimit -f 64; exec \"$@\"", "sh", env={"HOSTNCCL_DIR": self.path("nccl")})
+        # 64 blocks are too few for a ring; the stand-in NCCL may need more than that as well, and then the job fails by itself.
+        self.assertNotEqual(r.returncode, 128 + 25, "SIGXFSZ reached the job: " + r.stderr)
+        self.assertIn("limit", r.stderr.lower())
+
+
+class Doctor(Case):
+    def test_says_ok_here_and_fails_on_a_file_in_the_way(self):
+        r = self.rollcall("doctor")
+        self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+        self.assertRegex(r.stdout, r"OK +preload")
+        blocked = self.path("blocked")
+        open(blocked, "w").close()
+        r = self.rollcall("doctor", env={"ROLLCALL_DIR": blocked})
+        self.assertEqual(r.returncode, 1)
+        self.assertRegex(r.stdout, r"FAIL +rings .*blocked")
+
+    def test_json_is_one_object_a_line(self):
+        r = self.rollcall("doctor", "--json", "/bin/sh")
+        lines = [json.loads(line) for line in r.stdout.splitlines()]
+        self.assertTrue(all(line["schema"] == "rollcall.doctor/1" for line in lines))
+        self.assertEqual(lines[-1]["check"], "command")
+
+    def test_command_that_uses_nccl_and_one_that_is_not_there(self):
+        self.need_nccl()
+        r = self.rollcall("doctor", CATALOGUE)
+        self.assertRegex(r.stdout, r"OK +command .*uses the shared libnccl")
+        r = self.rollcall("doctor", "/nonexistent")
+        self.assertEqual(r.returncode, 1)
+        self.assertRegex(r.stdout, r"FAIL +command .*not found")
+
+    def test_small_file_size_limit_fails(self):
+        r = subprocess.run(["sh", "-c", f"ulimit -f 64; exec {ROLLCALL} doctor"], capture_output=True, text=True, env=self.env)
+        self.assertEqual(r.returncode, 1)
+        self.assertRegex(r.stdout, r"FAIL +limits")
+
+
+class Keys(Case):
+    def test_keygen_makes_keys_once(self):
+        where = self.path("keys")
+        self.assertEqual(self.rollcall("keygen", where).returncode, 0)
+        self.assertEqual(os.stat(os.path.join(where, "server.key")).st_mode & 0o777, 0o600)
+        with open(os.path.join(where, "server.key")) as f:
+            before = f.read()
+        r = self.rollcall("keygen", where)
+        self.assertEqual(r.returncode, 3)
+        self.assertEqual(len(r.stderr.splitlines()), 1)
+        with open(os.path.join(where, "server.key")) as f:
+            self.assertEqual(f.read(), before)
+        r = self.rollcall("doctor", env={"ROLLCALL_CURVE_DIR": where})
+        self.assertRegex(r.stdout, r"OK +keys")
+        os.chmod(os.path.join(where, "client.key"), 0o644)
+        r = self.rollcall("doctor", env={"ROLLCALL_CURVE_DIR": where})
+        self.assertRegex(r.stdout, r"FAIL +keys")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

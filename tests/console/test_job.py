@@ -1,0 +1,112 @@
+"""test_job.py: a real NCCL job: the verdict live, from the trace and from the raw rings; the consoles beside it."""
+import json
+import os
+import subprocess
+import unittest
+
+from support import Case, CATALOGUE, summary_of, until
+
+# What a verdict says of the fault, as opposed to when it was said.
+FACTS = ("number", "code", "certainty", "culprits", "comm", "seq", "field", "step", "layer", "phase", "event_ns")
+
+
+def facts(verdict, *, without=()):
+    return {k: verdict.get(k) for k in FACTS if k not in without}
+
+
+def read(path):
+    with open(path) as f:
+        return [json.loads(line) for line in f]
+
+
+class Job(Case):
+    def setUp(self):
+        super().setUp()
+        self.need_nccl()
+
+    def run_sick(self, *options, program="skipped", ranks="4"):
+        return self.rollcall("run", "-n", ranks, "--hostnccl", "--timeout", "1.5", "--grace", "1", *options, "--", CATALOGUE, program, "sick")
+
+    def test_verdict_is_the_same_live_from_the_trace_and_from_the_rings(self):
+        live, trace, kept = self.path("live.json"), self.path("trace"), self.path("kept")
+        # One rank keeps a copy of all rings while the job hangs, as somebody would who finds a hung job without a daemon.
+        command = f"(test $RANK = 0 && sleep 1 && mkdir {kept} && cp $ROLLCALL_DIR/*.ring {kept}) & exec {CATALOGUE} skipped sick"
+        r = self.rollcall("run", "-n", "4", "--hostnccl", "--timeout", "2", "--grace", "1", "--json", live, "--trace", trace, "--",
+                          "sh", "-c", command)
+        self.assertEqual(r.returncode, 124, r.stderr)
+        first = read(live)
+        findings = [v for v in first if v["certainty"] != "note"]
+        self.assertTrue(findings, r.stderr)
+        self.assertEqual(findings[0]["culprits"], [3])
+        self.assertIn(findings[0]["code"], r.stderr)
+        self.assertEqual(summary_of(r.stderr)["findings"], len(findings), r.stderr)
+        self.assertEqual(summary_of(r.stderr)["ranks"], 4)
+        self.assertEqual(summary_of(r.stderr)["lost"], 0)
+
+        a = self.rollcall("analyze", "--json", trace)
+        self.assertEqual(a.returncode, 1, a.stderr)
+        again = [json.loads(line) for line in a.stdout.splitlines()]
+        self.assertEqual(again[-1]["schema"], "rollcall.summary/1")
+        self.assertEqual([json.dumps(v, sort_keys=True) for v in again[:-1]], [json.dumps(v, sort_keys=True) for v in first])
+
+        a = self.rollcall("analyze", "--json", kept)
+        self.assertEqual(a.returncode, 1, a.stderr)
+        rings = [v for v in map(json.loads, a.stdout.splitlines()) if v["schema"] == "rollcall.verdict/1" and v["certainty"] != "note"]
+        self.assertIn(facts(findings[0], without=("number",)), [facts(v, without=("number",)) for v in rings])
+
+        a = self.rollcall("analyze", trace)
+        self.assertEqual(a.returncode, 1)
+        self.assertIn(findings[0]["code"], a.stdout)
+        self.assertRegex(a.stdout.splitlines()[-1], r"^4 ranks, .* finding")
+
+    def test_fail_on_finding(self):
+        # The rank that ended early leaves the others waiting only in the sick program; here they do not, and the job ends with 0.
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--fail-on-finding", "--", CATALOGUE, "straggler", "healthy")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(summary_of(r.stderr)["findings"], 0, r.stderr)
+        # A job that hangs and is ended by its own limit, which it takes for success.
+        r = self.rollcall("run", "-n", "4", "--hostnccl", "--fail-on-finding", "--", "sh", "-c",
+                          f"timeout -s KILL 2 {CATALOGUE} skipped sick; exit 0")
+        self.assertEqual(r.returncode, 1, r.stderr)
+
+    def test_quiet_and_json_on_standard_output(self):
+        r = self.run_sick("--quiet", "--json", "-")
+        self.assertEqual(r.returncode, 124)
+        verdicts = [json.loads(line) for line in r.stdout.splitlines() if line.startswith('{"')]
+        self.assertTrue(any(v["schema"] == "rollcall.verdict/1" and v["certainty"] != "note" for v in verdicts), r.stdout)
+        self.assertNotIn("ranks,", r.stderr)
+
+    def test_colour_only_on_a_terminal(self):
+        r = self.run_sick(program="wrong-count", ranks="2")
+        self.assertNotIn("\x1b", r.stderr)
+
+    def test_consoles_beside_a_hung_job(self):
+        live = self.path("live.json")
+        job = self.start("run", "-n", "4", "--hostnccl", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0, 20), "no verdict")
+        top = self.rollcall("top", "--once")
+        self.assertEqual(top.returncode, 0, top.stderr)
+        self.assertIn("ranks 4", top.stdout)
+        self.assertIn("RANK  HOST", top.stdout)
+        status = json.loads(self.rollcall("top", "--json").stdout)
+        self.assertEqual(status["schema"], "rollcall.status/1")
+        self.assertEqual([r["rank"] for r in status["ranks"]], [0, 1, 2, 3])
+        self.assertRegex(status["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$")
+        why = self.rollcall("why", "0")
+        self.assertEqual(why.returncode, 0, why.stderr)
+        self.assertIn("3", why.stdout)
+        self.assertEqual(self.rollcall("why").returncode, 0)
+        self.assertEqual(self.rollcall("why", "99").returncode, 2)
+        verdicts = self.rollcall("verdicts", "--json")
+        self.assertEqual(verdicts.returncode, 1)
+        self.assertEqual(json.loads(verdicts.stdout.splitlines()[0])["schema"], "rollcall.verdict/1")
+        self.assertEqual(self.rollcall("remedy", "on", "fill").returncode, 0)
+        self.assertRegex(self.rollcall("remedy", "list").stdout, r"fill +on +local")
+        self.assertIn('"fill"', self.rollcall("remedy", "on", "fill", "--layer", "3", "--json").stdout)
+        self.assertRegex(self.rollcall("remedy", "off", "fill").stdout, r"fill +off")
+        job.terminate()
+        self.assertEqual(job.wait(20), 128 + 15)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

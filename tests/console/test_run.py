@@ -1,0 +1,191 @@
+"""test_run.py: `rollcall run` as a launcher: codes, signals, output, time limits, and nothing left behind."""
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from support import Case, DAEMON, marked, command_of, until
+
+
+class Codes(Case):
+    def test_returns_0_when_the_job_does(self):
+        r = self.rollcall("run", "--", "true")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(r.stdout, "")
+        self.assert_one_line(r.stderr, "no rank called NCCL")
+
+    def test_returns_the_code_of_the_rank_that_failed_first(self):
+        r = self.rollcall("run", "-n", "3", "--", "sh", "-c", "test $RANK = 2 && exit 7; sleep 0.6; exit $RANK")
+        self.assertEqual(r.returncode, 7, r.stderr)
+
+    def test_returns_128_plus_the_signal(self):
+        r = self.rollcall("run", "-n", "2", "--", "sh", "-c", "test $RANK = 1 && kill -9 $$; exit 0")
+        self.assertEqual(r.returncode, 128 + signal.SIGKILL)
+
+    def test_other_ranks_run_on_when_one_fails(self):
+        out = self.path("late")
+        r = self.rollcall("run", "-n", "2", "--", "sh", "-c", f"test $RANK = 0 && exit 3; sleep 0.5; touch {out}")
+        self.assertEqual(r.returncode, 3)
+        self.assertTrue(os.path.exists(out))
+
+    def test_command_that_is_not_there_is_127_and_not_executable_126(self):
+        r = self.rollcall("run", "--", "/nonexistent/program")
+        self.assertEqual(r.returncode, 127)
+        self.assert_one_line(r.stderr, "/nonexistent/program")
+        plain = self.path("plain")
+        open(plain, "w").close()
+        r = self.rollcall("run", "-n", "2", "--", plain)
+        self.assertEqual(r.returncode, 126)
+        self.assert_one_line(r.stderr, "ermission denied")
+
+    def test_options_of_the_command_are_its_own(self):
+        r = self.rollcall("run", "sh", "-c", "echo $0 $1", "--json", "--no-such-option")
+        self.assertEqual((r.returncode, r.stdout), (0, "--json --no-such-option\n"))
+
+
+class Environment(Case):
+    def test_ranks_get_their_place_and_the_preload(self):
+        show = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $LD_PRELOAD"
+        r = self.rollcall("run", "-n", "3", "--", "sh", "-c", show)
+        lines = sorted(line.split() for line in r.stdout.splitlines())
+        self.assertEqual([line[:5] for line in lines], [[str(i), str(i), "3", "3", "127.0.0.1"] for i in range(3)])
+        self.assertEqual(len({line[5] for line in lines}), 1)
+        self.assertTrue(all(line[6].endswith("/librollcall.so") for line in lines))
+
+    def test_preload_keeps_what_was_there(self):
+        r = self.rollcall("run", "--", "sh", "-c", "echo $LD_PRELOAD", env={"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/libm.so.6"})
+        self.assertRegex(r.stdout, r"librollcall\.so:/usr/lib/x86_64-linux-gnu/libm\.so\.6\n")
+
+    def test_private_directory_is_ours_alone(self):
+        r = self.rollcall("run", "--", "sh", "-c", "stat -c '%a %u' $ROLLCALL_DIR; echo $ROLLCALL_DIR")
+        mode, where = r.stdout.splitlines()
+        self.assertEqual(mode, f"700 {os.geteuid()}")
+        self.assertTrue(where.startswith(self.rings + "/run-"))
+        self.assertFalse(os.path.exists(where))
+
+    def test_hostnccl_comes_first(self):
+        r = self.rollcall("run", "--hostnccl", "--", "sh", "-c", "echo $LD_LIBRARY_PATH $HOSTNCCL_DIR", env={"LD_LIBRARY_PATH": "/x"})
+        self.assertRegex(r.stdout, r"^\S+/hostnccl:/x \S+/hostnccl\n$", r.stderr)
+
+
+class Output(Case):
+    def test_output_and_input_pass_through(self):
+        r = self.rollcall("run", "--", "sh", "-c", "cat; printf err >&2", stdin=None, input="a\0b")
+        self.assertEqual(r.stdout, "a\0b")
+        self.assertIn("err", r.stderr)
+
+    def test_prefix_tags_whole_lines(self):
+        r = self.rollcall("run", "-n", "2", "--prefix", "--", "sh", "-c", "printf 'a\\nb '; sleep 0.1; printf 'c'")
+        self.assertEqual(sorted(r.stdout.splitlines()), ["[0] a", "[0] b c", "[1] a", "[1] b c"])
+
+    def test_prefix_takes_lines_of_any_length(self):
+        r = self.rollcall("run", "-n", "1", "--prefix", "--", sys.executable, "-c", "print('x' * 100000)")
+        self.assertEqual(r.stdout.replace("[0] ", "").replace("\n", ""), "x" * 100000)
+
+    def test_quiet_says_nothing(self):
+        r = self.rollcall("run", "--quiet", "--", "true")
+        self.assertEqual((r.returncode, r.stdout, r.stderr), (0, "", ""))
+
+    def test_json_that_cannot_be_written_is_said_before_the_job(self):
+        ran = self.path("ran")
+        r = self.rollcall("run", "--json", "/nonexistent/v.json", "--", "touch", ran)
+        self.assertEqual(r.returncode, 3)
+        self.assert_one_line(r.stderr, "/nonexistent/v.json")
+        self.assertFalse(os.path.exists(ran))
+
+
+class Ends(Case):
+    def begin(self, *args):
+        """Starts a job that sleeps, and waits until its ranks run."""
+        ready = self.path("ready")
+        p = self.start("run", *args, "--", "sh", "-c", f"touch {ready}.${{RANK:-0}}; exec sleep 100", start_new_session=True)
+        self.assertTrue(until(lambda: os.path.exists(ready + ".0")))
+        return p
+
+    def test_interrupt_reaches_the_ranks(self):
+        p = self.begin("-n", "2")
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.wait(10), 128 + signal.SIGINT)
+
+    def test_a_job_that_ignores_sigterm_is_killed_after_the_grace_time(self):
+        ready = self.path("ready")
+        p = self.start("run", "-n", "2", "--grace", "0.5", "--", "sh", "-c", f"trap '' TERM; touch {ready}; while :; do sleep 1; done")
+        self.assertTrue(until(lambda: os.path.exists(ready)))
+        time.sleep(0.2)
+        p.send_signal(signal.SIGTERM)
+        self.assertEqual(p.wait(10), 128 + signal.SIGKILL)
+
+    def test_the_same_signal_again_kills_at_once(self):
+        ready = self.path("ready")
+        p = self.start("run", "--grace", "60", "--", "sh", "-c", f"trap '' INT; touch {ready}; while :; do sleep 1; done")
+        self.assertTrue(until(lambda: os.path.exists(ready)))
+        time.sleep(0.2)
+        p.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.wait(10), 128 + signal.SIGKILL)
+
+    def test_timeout_ends_a_job_in_which_nothing_moves(self):
+        begin = time.monotonic()
+        r = self.rollcall("run", "-n", "2", "--timeout", "1", "--", "sleep", "100")
+        self.assertEqual(r.returncode, 124)
+        self.assertIn("nothing has moved for 1 s", r.stderr)
+        self.assertLess(time.monotonic() - begin, 6)
+
+    def test_timeout_spares_a_job_that_prints(self):
+        r = self.rollcall("run", "--timeout", "1", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.4; done")
+        self.assertEqual((r.returncode, r.stdout), (0, "1\n2\n3\n4\n5\n6\n"))
+
+    def test_orphans_of_ranks_are_ended(self):
+        r = self.rollcall("run", "-n", "1", "--", "sh", "-c", "sleep 100 & exit 5")
+        self.assertEqual(r.returncode, 5)  # tearDown looks for the sleep
+
+    def test_nothing_is_left_when_run_is_killed(self):
+        p = self.begin("-n", "2")
+        self.assertTrue(os.listdir(self.rings))
+        p.kill()
+        p.wait()
+        self.assertTrue(until(lambda: not marked(self.mark), 8), [command_of(x) for x in marked(self.mark)])
+        self.assertTrue(until(lambda: not os.listdir(self.rings)))
+
+    def test_job_runs_on_when_the_daemon_is_killed(self):
+        done = self.path("done")
+        p = self.start("run", "--", "sh", "-c", f"sleep 1.5; touch {done}; exit 6")
+        daemons = until(lambda: [x for x in marked(self.mark) if command_of(x).startswith(DAEMON)])
+        self.assertEqual(len(daemons), 1)
+        os.kill(daemons[0], signal.SIGKILL)
+        _, err = p.communicate(timeout=20)
+        self.assertEqual(p.returncode, 6)
+        self.assertTrue(os.path.exists(done))
+        self.assertIn("the daemon ended (signal 9); the job runs on unwatched", err)
+
+
+class Terminal(Case):
+    """The command has the terminal as in a shell: it may read it, and Ctrl-C reaches it."""
+
+    def test_command_reads_the_terminal_and_ctrl_c_ends_it(self):
+        import pty
+        from support import ROLLCALL
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.environ.clear()
+            os.environ.update(self.env)
+            os.execv(ROLLCALL, [ROLLCALL, "run", "--", "sh", "-c", "read x; echo got:$x; exec sleep 100"])
+        seen = b""
+        time.sleep(0.5)
+        os.write(fd, b"hello\n")
+        end = time.monotonic() + 10
+        while b"got:hello" not in seen and time.monotonic() < end:
+            seen += os.read(fd, 1000)
+        self.assertIn(b"got:hello", seen)
+        time.sleep(0.2)
+        os.write(fd, b"\x03")
+        status = until(lambda: os.waitpid(pid, os.WNOHANG)[1] or None)
+        os.close(fd)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 128 + signal.SIGINT)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
