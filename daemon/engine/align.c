@@ -164,23 +164,26 @@ struct guess {
     bool rival; /* another explanation holds as well */
 };
 
+/* The shortest shift wins: in periodic traffic every skip of k calls is also an addition of (period - k). */
 static void consider(struct guess *best, enum align_kind kind, uint32_t length, uint32_t overlap)
 {
-    if (best->kind == ALIGN_UNKNOWN) {
+    if (best->kind == ALIGN_UNKNOWN || length < best->length) {
         *best = (struct guess){.kind = kind, .length = length, .overlap = overlap};
-    } else {
+    } else if (length == best->length) {
         best->rival = true;
     }
 }
 
-/* a: the majority's line (known calls, then what the template says); b: the other rank's. Most plausible kind first. */
+/* a: the majority's line (known calls, then what the template says); b: the other rank's. */
 static struct guess compare_lines(const struct line *a, const struct line *b)
 {
     struct guess best = {.kind = ALIGN_UNKNOWN};
+    uint32_t reordered = 0;
     for (uint32_t k = 2; k <= SHIFT_MAX && k <= a->known && k <= b->known; k++) {
         uint32_t rest = (a->known < b->known ? a->known : b->known) - k;
         if (permuted(a->sig, b->sig, k) && same_run(a->sig + k, b->sig + k, rest)) {
-            consider(&best, ALIGN_REORDER, k, k + rest);
+            consider(&best, ALIGN_REORDER, 1, k + rest); /* one mistake, like one call skipped */
+            reordered = k;
             break;
         }
     }
@@ -202,6 +205,7 @@ static struct guess compare_lines(const struct line *a, const struct line *b)
             break;
         }
     }
+    best.length = best.kind == ALIGN_REORDER ? reordered : best.length;
     return best;
 }
 
@@ -422,6 +426,9 @@ static bool tells_all(struct judge *j)
             }
         }
         (void)detectors_disagree(e, &f);
+        for (uint32_t i = 1; f.kind == ALIGN_REORDER && i < f.length && j->seq + i < c->high; i++) {
+            comm_slot(c, j->seq + i)->judged = true;
+        }
         roll_rankset_fini(&f.minor);
         roll_rankset_fini(&f.major);
     }
@@ -438,7 +445,7 @@ void align_step(struct roll_engine *e, struct comm *c)
     }
     bool due = e->finishing || j.age >= e->config.stall_ns / 5;
     bool majority = j.vote.majors * 2 > c->size;
-    bool all = j.vote.arrived + (c->size - c->seen) >= c->size;
+    bool all = j.vote.arrived == c->size;
     if (!(majority || all || (due && !j.vote.tie) || e->finishing || j.age >= e->config.stall_ns)) {
         return;
     }
