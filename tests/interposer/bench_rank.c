@@ -1,0 +1,207 @@
+/*
+ * bench_rank.c: the rank that roll_bench measures: `roll_bench_rank [lttng]`, preloaded with librollcall.so or
+ * librollcall_nop.so. Prints its figures as one line of JSON.
+ *
+ * Three things are timed in turn, in one process, in short batches, so that a change of clock rate or a noisy neighbour
+ * hits all alike: the bare call (pncclAllReduce, which no preload stands before), the preloaded call (ncclAllReduce),
+ * and, when asked, the bare call and an LTTng-UST tracepoint. The call is made eight frames deep: the walk is as
+ * long as it gets. The tracepoint's record is filled beforehand: its side pays for neither clock, call site nor lookup.
+ */
+#include "interposer/nccl_types.h"
+#include "trace/record.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+#ifdef ROLL_HAVE_LTTNG
+#define LTTNG_UST_TRACEPOINT_CREATE_PROBES
+#define LTTNG_UST_TRACEPOINT_DEFINE
+#include "tests/interposer/bench_tp.h"
+#endif
+
+#define BATCHES 2000
+#define BATCH   500
+#define SINGLES 200000
+#define DEPTH   8
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank);
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                            ncclComm_t comm, cudaStream_t stream);
+
+enum variant { BARE, PRELOADED, TRACEPOINT, VARIANTS };
+
+static ncclComm_t comm;
+static float data[2];
+static double per_call[VARIANTS][BATCHES];
+static uint32_t singles[VARIANTS][SINGLES];
+
+static inline uint64_t ticks(void)
+{
+#if defined(__x86_64__)
+    _mm_lfence();
+    uint64_t now = __rdtsc();
+    _mm_lfence();
+    return now;
+#else
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+#endif
+}
+
+static double now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
+}
+
+static inline void trace_one(const struct roll_record *rec)
+{
+#ifdef ROLL_HAVE_LTTNG
+    lttng_ust_tracepoint(rollcall_bench, call, rec);
+#else
+    (void)rec;
+#endif
+}
+
+static inline __attribute__((always_inline)) void call_once(enum variant variant, struct roll_record *rec)
+{
+    if (variant == PRELOADED) {
+        ncclAllReduce(&data[0], &data[1], 1, 7, 0, comm, NULL);
+    } else {
+        pncclAllReduce(&data[0], &data[1], 1, 7, 0, comm, NULL);
+    }
+    if (variant == TRACEPOINT) {
+        rec->seq++;
+        trace_one(rec);
+    }
+}
+
+static struct roll_record sample;
+
+#define MEASURE(name, variant)                                                                                         \
+    static __attribute__((noinline)) double name##_batch(void)                                                         \
+    {                                                                                                                  \
+        double start = now_ns();                                                                                       \
+        for (int i = 0; i < BATCH; i++) {                                                                              \
+            call_once(variant, &sample);                                                                               \
+        }                                                                                                              \
+        return (now_ns() - start) / BATCH;                                                                             \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void name##_singles(uint32_t *out, int n)                                         \
+    {                                                                                                                  \
+        for (int i = 0; i < n; i++) {                                                                                  \
+            uint64_t start = ticks();                                                                                  \
+            call_once(variant, &sample);                                                                               \
+            out[i] = (uint32_t)(ticks() - start);                                                                      \
+        }                                                                                                              \
+    }
+MEASURE(bare, BARE)
+MEASURE(preloaded, PRELOADED)
+MEASURE(tracepoint, TRACEPOINT)
+
+static bool with_lttng;
+
+static void measure(void)
+{
+    for (int b = 0; b < BATCHES; b++) {
+        per_call[BARE][b] = bare_batch();
+        per_call[PRELOADED][b] = preloaded_batch();
+        per_call[TRACEPOINT][b] = with_lttng ? tracepoint_batch() : 0;
+    }
+    for (int at = 0; at < SINGLES; at += 1000) {
+        bare_singles(&singles[BARE][at], 1000);
+        preloaded_singles(&singles[PRELOADED][at], 1000);
+        if (with_lttng) {
+            tracepoint_singles(&singles[TRACEPOINT][at], 1000);
+        }
+    }
+}
+
+/* Goes down so many frames before measuring. */
+static __attribute__((noinline)) void descend(volatile int depth)
+{
+    if (depth == 0) {
+        measure();
+    } else {
+        descend(depth - 1);
+    }
+    __asm__ volatile("" ::: "memory");
+}
+
+static int by_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int by_ticks(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static double ns_per_tick(void)
+{
+    double start = now_ns();
+    uint64_t from = ticks();
+    usleep(50000);
+    return (now_ns() - start) / (double)(ticks() - from);
+}
+
+static void print_variant(const char *name, enum variant variant, double scale)
+{
+    qsort(per_call[variant], BATCHES, sizeof(double), by_double);
+    qsort(singles[variant], SINGLES, sizeof(uint32_t), by_ticks);
+    printf("\"%s\":{\"batch_p50\":%.2f,\"batch_p99\":%.2f,\"single_p50\":%.1f,\"single_p90\":%.1f,\"single_p99\":%.1f,"
+           "\"single_p999\":%.1f},",
+           name, per_call[variant][BATCHES / 2], per_call[variant][BATCHES * 99 / 100],
+           singles[variant][SINGLES / 2] * scale, singles[variant][SINGLES / 10 * 9] * scale,
+           singles[variant][SINGLES / 100 * 99] * scale, singles[variant][SINGLES / 1000 * 999] * scale);
+}
+
+static bool tracing(void)
+{
+#ifdef ROLL_HAVE_LTTNG
+    return lttng_ust_tracepoint_enabled(rollcall_bench, call);
+#else
+    return false;
+#endif
+}
+
+int main(int argc, char **argv)
+{
+    ncclUniqueId id;
+    bool wanted = argc > 1 && strcmp(argv[1], "lttng") == 0;
+    if (ncclGetUniqueId(&id) != ncclSuccess || ncclCommInitRank(&comm, 2, id, 0) != ncclSuccess) {
+        return 1;
+    }
+    /* Registration with the session daemon goes on in a thread of its own. */
+    for (int i = 0; wanted && i < 300 && !tracing(); i++) {
+        usleep(10000);
+    }
+    with_lttng = wanted && tracing();
+    usleep(20000); /* the clock of the preload library has been calibrated by then */
+    double scale = ns_per_tick();
+    measure(); /* to warm up: caches, the clock rate, the session's buffers */
+    descend(DEPTH);
+    printf("{");
+    print_variant("bare", BARE, scale);
+    print_variant("preloaded", PRELOADED, scale);
+    if (with_lttng) {
+        print_variant("tracepoint", TRACEPOINT, scale);
+    }
+    printf("\"ns_per_tick\":%.4f,\"lttng\":%s}\n", scale, with_lttng ? "true" : "false");
+    return 0;
+}
