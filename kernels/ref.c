@@ -1,0 +1,60 @@
+/*
+ * ref.c: the twins of the kernels.
+ *
+ * What a kernel computes must be readable somewhere without its blocks and vectors; these are that, and what the GPU check compares with.
+ * They are held against moe_core's host back end by a test that needs no GPU.
+ */
+#include "kernels/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+void moe_kernel_ref_zero_empty(float *out, const int64_t *m, int64_t groups, int64_t elements)
+{
+    for (int64_t g = 0; g < groups; g++) {
+        for (int64_t i = 0; m[g] == 0 && i < elements; i++) {
+            out[g * elements + i] = 0;
+        }
+    }
+}
+
+void moe_kernel_ref_map_gather(const float *from, const int32_t *map, int64_t tokens, int64_t experts, int64_t rows,
+                               int64_t width, int padded, float *to)
+{
+    for (int64_t i = 0; padded && i < rows * width; i++) {
+        to[i] = 0;
+    }
+    for (int64_t t = 0; t < tokens; t++) {
+        const int32_t *line = map + t * (2 * experts + 1);
+        for (int32_t i = 0; i < line[2 * experts]; i++) {
+            memcpy(to + line[i] * width, from + t * width, (size_t)width * sizeof *to);
+        }
+    }
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+void moe_kernel_ref_swiglu(const float *h, int64_t rows, int64_t width, float *act)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < width; i++) {
+            double gate = h[r * 2 * width + i], up = h[r * 2 * width + width + i];
+            act[r * width + i] = (float)(gate * sigmoid(gate) * up);
+        }
+    }
+}
+
+void moe_kernel_ref_swiglu_backward(const float *h, const float *d_act, int64_t rows, int64_t width, float *d_h)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < width; i++) {
+            double gate = h[r * 2 * width + i], up = h[r * 2 * width + width + i], d = d_act[r * width + i];
+            double s = sigmoid(gate);
+            d_h[r * 2 * width + i] = (float)(d * up * (s + gate * s * (1 - s)));
+            d_h[r * 2 * width + width + i] = (float)(d * gate * s);
+        }
+    }
+}

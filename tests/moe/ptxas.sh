@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# ptxas.sh NVCC ARCH ROOT FILE.cu...: compiles each kernel file and fails when the assembler reports spills or a stack frame.
+set -u
+nvcc=$1
+arch=$2
+root=$3
+shift 3
+kernels=0
+for file in "$@"; do
+    log=$("$nvcc" -std=c++17 -arch="sm_$arch" -I"$root" -cubin -Xptxas -v -o /dev/null "$file" 2>&1) || { echo "$log"; exit 1; }
+    found=$(grep -c 'Compiling entry function' <<<"$log")
+    clean=$(grep -c ' 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads' <<<"$log")
+    grep -E 'Compiling entry|spill|Used' <<<"$log" | sed "s|^|$(basename "$file"): |"
+    if [ "$found" -lt 1 ] || [ "$found" != "$clean" ]; then
+        echo "FAILED: $file: $found kernels, $clean without spills"
+        exit 1
+    fi
+    kernels=$((kernels + found))
+done
+echo "$kernels kernels, no spills"
