@@ -190,8 +190,10 @@ static void print_header(const struct printer *p, const json_t *verdict)
     }
     paint(p, PLAIN);
     fputc('\n', p->out);
-    gutter(p, "", "");
-    put_wrapped(p, text_of(verdict, "title"));
+    if (*text_of(verdict, "title") != '\0') {
+        gutter(p, "", "");
+        put_wrapped(p, text_of(verdict, "title"));
+    }
 }
 
 struct text {
