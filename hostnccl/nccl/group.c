@@ -270,7 +270,7 @@ static ncclResult_t run_batch(struct batch *b)
         } else {
             hn_plan_free(b->plans[i]);
         }
-        if (b->nonblocking) {
+        if (b->nonblocking || rc != ncclSuccess) { /* an error of the launch is fatal for the communicator */
             hn_comm_set_async(comm, rc);
         }
         hn_comm_unref(comm);

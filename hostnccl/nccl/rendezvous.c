@@ -57,6 +57,7 @@ static ncclResult_t join(ncclComm_t comm)
         hn_word_set(&comm->map.base->attached, n);
     }
     if (hn_word_wait_reach(&comm->host_wait, &comm->map.base->attached, n)) {
+        hn_map_unlink(&comm->map); /* without this rank it can never be complete */
         return hn_fail(ncclInternalError, "communicator initialisation was aborted");
     }
     return ncclSuccess;
