@@ -25,21 +25,36 @@ struct p2p_case {
     struct p2p_case *next;
 };
 
-static bool in_alltoallv(const struct roll_engine *e, const struct pair *p, const struct node *n)
+static const struct source *end_source(const struct roll_engine *e, const struct pair *p, unsigned side)
 {
-    for (unsigned side = 0; side < 2; side++) {
-        uint32_t source = p->comm->member[p->end[side]].source;
-        if (source != NO_SOURCE && n->have & 1u << side && p2p_is_alltoallv(e->source[source], n->ticket[side])) {
-            return true;
+    uint32_t source = p->comm->member[p->end[side]].source;
+    return source == NO_SOURCE ? NULL : e->source[source];
+}
+
+static bool in_alltoallv(const struct roll_engine *e, const struct p2p_case *k)
+{
+    for (uint32_t i = 0; i < k->count && i < PAIRS_TOLD; i++) {
+        for (unsigned side = 0; side < 2; side++) {
+            const struct source *s = end_source(e, k->odd[i].pair, side);
+            if (s && p2p_is_alltoallv(s, k->odd[i].ticket[side])) {
+                return true;
+            }
         }
     }
     return false;
 }
 
+/* Whether a group is an all-to-all-v is known when it is whole: grouped pairs are looked at again a moment later. */
 static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index)
 {
     const struct node *n = p2p_node(p, index);
-    if (!in_alltoallv(e, p, n)) {
+    bool grouped = false;
+    for (unsigned side = 0; side < 2; side++) {
+        const struct source *s = end_source(e, p, side);
+        const struct entry *entry = s ? source_entry(s, n->ticket[side]) : NULL;
+        grouped = grouped || (entry && entry->rec.group != 0);
+    }
+    if (!grouped) {
         return false;
     }
     if (p->said) {
@@ -110,6 +125,10 @@ static void tell(struct roll_engine *e, struct p2p_case *k)
     uint32_t told = k->count < PAIRS_TOLD ? k->count : PAIRS_TOLD;
     qsort(k->odd, told, sizeof(k->odd[0]), by_ends);
     if (c->muted) {
+        return;
+    }
+    if (!in_alltoallv(e, k)) {
+        p2p_say_bytes(e, k->odd[0].pair, k->odd[0].index, k->odd[0].ticket);
         return;
     }
     c->muted = true;

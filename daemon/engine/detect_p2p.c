@@ -9,64 +9,67 @@
 
 #include <inttypes.h>
 
-static void two_sides(struct roll_engine *e, struct roll_verdict *v, const struct pair *p, const struct node *n,
-                      struct roll_rankset set[2])
+static void two_sides(struct roll_engine *e, struct roll_verdict *v, const struct pair *p,
+                      const struct entry *const end[2], struct roll_rankset set[2])
 {
     const struct comm *c = p->comm;
     for (unsigned side = 0; side < 2; side++) {
         uint32_t source = c->member[p->end[side]].source;
-        if (source == NO_SOURCE) {
-            continue;
+        if (source != NO_SOURCE) {
+            (void)roll_rankset_add(&set[side], e->source[source]->world);
+            say_side(v, e->source[source], source, &set[side], end[side] ? &end[side]->rec : NULL);
         }
-        const struct entry *entry = n->have & 1u << side ? source_entry(e->source[source], n->ticket[side]) : NULL;
-        (void)roll_rankset_add(&set[side], e->source[source]->world);
-        say_side(v, e->source[source], source, &set[side], entry ? &entry->rec : NULL);
     }
 }
 
-static bool p2p_pair_differs(struct roll_engine *e, struct pair *p, uint32_t index)
+static const struct entry *end_entry(const struct roll_engine *e, const struct pair *p, unsigned side, uint64_t ticket)
+{
+    uint32_t source = p->comm->member[p->end[side]].source;
+    return source == NO_SOURCE ? NULL : source_entry(e->source[source], ticket);
+}
+
+void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2])
 {
     struct comm *c = p->comm;
-    const struct node *n = p2p_node(p, index);
-    const struct entry *end[2];
-    uint64_t bytes[2];
-    for (unsigned side = 0; side < 2; side++) {
-        uint32_t source = c->member[p->end[side]].source;
-        end[side] = source == NO_SOURCE ? NULL : source_entry(e->source[source], n->ticket[side]);
-        if (!end[side]) {
-            return true;
-        }
-        bytes[side] = end[side]->rec.count * roll_dtype_bytes(end[side]->rec.dtype);
+    const struct entry *end[2] = {end_entry(e, p, 0, ticket[0]), end_entry(e, p, 1, ticket[1])};
+    if (!end[0] || !end[1]) {
+        return;
     }
     comm_explained(e, c);
     c->muted = true;
-    if (p->said) {
-        return true;
-    }
-    p->said = true;
     struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_BYTES, ROLL_PROVEN);
     if (!v) {
-        return true;
+        return;
     }
     say_comm(v, c, index);
     v->field = "count";
     struct roll_rankset set[2] = {{0}, {0}};
-    two_sides(e, v, p, n, set);
+    two_sides(e, v, p, end, set);
     struct words w = {.used = 0};
-    words_ranks(&w, &set[0]);
-    words_add(&w, " sends %" PRIu64 " bytes (", bytes[0]);
-    words_call(&w, &end[0]->rec);
-    words_add(&w, ") where ");
-    words_ranks(&w, &set[1]);
-    words_add(&w, " receives %" PRIu64 " bytes (", bytes[1]);
-    words_call(&w, &end[1]->rec);
-    words_add(&w, "), message %u between them on ", index);
+    for (unsigned side = 0; side < 2; side++) {
+        const struct roll_record *rec = &end[side]->rec;
+        words_add(&w, side ? " where " : "");
+        words_ranks(&w, &set[side]);
+        words_add(&w, " %s %" PRIu64 " bytes (", side ? "receives" : "sends",
+                  rec->count * roll_dtype_bytes(rec->dtype));
+        words_call(&w, rec);
+        words_add(&w, ")");
+    }
+    words_add(&w, ", message %u between them on ", index);
     words_comm(&w, c);
     words_add(&w,
               ". NCCL does not check this: it hangs or truncates. Two calls alone do not say which of them is wrong.");
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&set[0]);
     roll_rankset_fini(&set[1]);
+}
+
+static bool p2p_pair_differs(struct roll_engine *e, struct pair *p, uint32_t index)
+{
+    if (!p->said) {
+        p->said = true;
+        p2p_say_bytes(e, p, index, p2p_node(p, index)->ticket);
+    }
     return true;
 }
 
@@ -94,7 +97,9 @@ static void say_unmatched(struct roll_engine *e, const struct block *b, const st
     }
     say_comm(v, c, entry->index);
     struct roll_rankset set[2] = {{0}, {0}};
-    two_sides(e, v, p, p2p_node(p, entry->index), set);
+    const struct entry *end[2] = {NULL, NULL};
+    end[side] = entry;
+    two_sides(e, v, p, end, set);
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     struct words w = {.used = 0};
     words_ranks(&w, &set[side]);

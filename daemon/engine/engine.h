@@ -24,15 +24,15 @@
 typedef struct roll_engine roll_engine_t;
 
 struct roll_engine_config {
-    uint64_t stall_ns;   /* an incomplete operation is looked into after this long; 0 = 500 ms */
-    uint64_t suspect_ns; /* "busy elsewhere" is only said after this long; 0 = 5 s */
-    uint32_t window;     /* operations kept per communicator for alignment; 0 = 4096 */
+    uint64_t stall_ns;       /* an incomplete operation is looked into after this long; 0 = 500 ms */
+    uint64_t suspect_ns;     /* "busy elsewhere" is only said after this long; 0 = 5 s */
+    uint32_t window;         /* operations kept per communicator for alignment; 0 = 4096 */
     enum roll_policy policy; /* ADVISE and AUTO add the remedy's command to the text */
 };
 
 /* Who a source is. Strings are copied. */
 struct roll_source_info {
-    uint64_t stream;  /* epoch of its ring */
+    uint64_t stream;    /* epoch of its ring */
     int32_t world_rank; /* -1: numbered by order of opening */
     int32_t world_size;
     int32_t local_rank;
@@ -51,25 +51,25 @@ struct roll_verdict_side {
 
 /* One verdict. Everything in it is owned by the engine until the next call of roll_engine_next. */
 struct roll_verdict {
-    uint64_t number;           /* from 1 */
+    uint64_t number; /* from 1 */
     enum roll_verdict_code code;
     enum roll_certainty certainty;
-    uint64_t time_ns;          /* when it could be known: engine time */
-    uint64_t event_ns;         /* when the wrong call was made */
+    uint64_t time_ns;             /* when it could be known: engine time */
+    uint64_t event_ns;            /* when the wrong call was made */
     struct roll_rankset culprits; /* world ranks; empty when nobody can be named (a tie says so) */
-    uint64_t comm_key;         /* 0 = no communicator */
+    uint64_t comm_key;            /* 0 = no communicator */
     char comm_label[ROLL_NAME_BYTES];
     uint32_t comm_size;
-    uint64_t seq;              /* on the communicator */
-    const char *field;         /* the argument that differs: "count", "op", ...; "" when none */
+    uint64_t seq;                                      /* on the communicator */
+    const char *field;                                 /* the argument that differs: "count", "op", ...; "" when none */
     struct roll_verdict_side side[ROLL_VERDICT_SIDES]; /* culprits first, then the majority */
     uint32_t sides;
-    struct roll_rankset waiting; /* who waits for the culprits */
+    struct roll_rankset waiting;      /* who waits for the culprits */
     uint32_t step, microbatch, layer; /* ROLL_STEP_NONE, 0, ROLL_LAYER_NONE when unknown */
     enum roll_phase phase;
-    uint32_t remedy;           /* remedy bit that would help; 0 = none */
-    bool remedied;             /* a remedy has already acted */
-    const char *text;          /* the explanation, plain words, one paragraph */
+    uint32_t remedy;  /* remedy bit that would help; 0 = none */
+    bool remedied;    /* a remedy has already acted */
+    const char *text; /* the explanation, plain words, one paragraph */
 };
 
 /* Borrows config (copied). NULL when out of memory. */
@@ -98,14 +98,14 @@ int roll_engine_finish(roll_engine_t *e);
 const struct roll_verdict *roll_engine_next(roll_engine_t *e);
 
 struct roll_engine_summary {
-    uint64_t calls;         /* NCCL calls recorded, MOE and SYNC records not counted */
+    uint64_t calls; /* NCCL calls recorded, MOE and SYNC records not counted */
     uint64_t records;
-    uint64_t verdicts;      /* all */
-    uint64_t findings;      /* suspected, predicted, proven */
-    uint64_t lost;          /* records */
+    uint64_t verdicts; /* all */
+    uint64_t findings; /* suspected, predicted, proven */
+    uint64_t lost;     /* records */
     uint32_t sources, comms;
     uint32_t sources_live;
-    uint32_t incomplete;    /* operations that some but not all members have issued */
+    uint32_t incomplete; /* operations that some but not all members have issued */
 };
 void roll_engine_summary(const roll_engine_t *e, struct roll_engine_summary *out);
 
@@ -115,20 +115,20 @@ struct roll_view_source {
     enum roll_proc_state proc;
     int32_t exit_status;
     uint64_t records, calls, lost;
-    uint64_t last_ns;          /* wall clock of its last record */
-    struct roll_record last;   /* its last NCCL call */
+    uint64_t last_ns;        /* wall clock of its last record */
+    struct roll_record last; /* its last NCCL call */
     uint64_t last_comm_key;
-    bool in_call;              /* entered and not returned */
-    uint32_t waits_for;        /* operations that it has issued and that are incomplete */
+    bool in_call;       /* entered and not returned */
+    uint32_t waits_for; /* operations that it has issued and that are incomplete */
     uint32_t step;
 };
 struct roll_view_comm {
     uint64_t key;
     char label[ROLL_NAME_BYTES];
-    char role[16];             /* guess: "dp", "ep", ...; "" when none */
-    uint32_t size, seen;       /* members, and members that have a source */
-    uint64_t done;             /* collectives that all members have issued */
-    uint64_t ahead;            /* highest sequence number that some member has issued, plus one */
+    char role[16];               /* guess: "dp", "ep", ...; "" when none */
+    uint32_t size, seen;         /* members, and members that have a source */
+    uint64_t done;               /* collectives that all members have issued */
+    uint64_t ahead;              /* highest sequence number that some member has issued, plus one */
     struct roll_rankset members; /* world ranks */
     struct roll_rankset behind;  /* members that have not issued `done` yet while others have */
 };
