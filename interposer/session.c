@@ -95,7 +95,12 @@ static int open_directory(char *dir, size_t size)
             roll_say("ROLLCALL_DIR is longer than %zu bytes", size - 1);
             return ROLL_E_SIZE;
         }
-        strcpy(dir, wanted);
+        if (wanted[0] != '/' && getcwd(dir, size) != NULL && strlen(dir) + strlen(wanted) + 2 <= size) {
+            strcat(dir, "/"); /* the agent and the ring must mean the same place, wherever the job goes */
+            strcat(dir, wanted);
+        } else {
+            strcpy(dir, wanted);
+        }
     } else {
         int rc = roll_default_dir(dir, size);
         if (rc != 0) {
@@ -216,27 +221,27 @@ static void start_agent(const char *dir)
     }
 }
 
-static void start(void)
+/* True when there is a ring; dir is then the directory that it is in. */
+static bool start(char dir[DIR_BYTES])
 {
-    char dir[DIR_BYTES];
     struct roll_ident ident;
     if (roll_env_true("ROLLCALL_DISABLE")) {
-        return;
+        return false;
     }
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     _Static_assert(sizeof(struct roll_session) <= 4096, "the session is one page");
     if (page == MAP_FAILED) {
         roll_say("no memory for recording");
-        return;
+        return false;
     }
     madvise(page, 4096, MADV_WIPEONFORK);
     struct roll_session *session = page;
-    if (open_directory(dir, sizeof dir) != 0) {
-        return;
+    if (open_directory(dir, DIR_BYTES) != 0) {
+        return false;
     }
     roll_ident_read(environment, &ident);
     if (make_ring(dir, &ident, &session->ring) != 0) {
-        return;
+        return false;
     }
     session->control = open_control(dir, &ident);
     parent_ring = session->ring;
@@ -245,7 +250,7 @@ static void start(void)
     pthread_atfork(NULL, NULL, after_fork_in_child);
     __atomic_store_n(&roll_session, session, __ATOMIC_RELEASE);
     atomic_store_explicit(&session->state, ROLL_SESSION_ACTIVE, memory_order_release);
-    start_agent(dir);
+    return true;
 }
 
 void roll_session_start(void)
@@ -254,12 +259,17 @@ void roll_session_start(void)
         return;
     }
     int saved = errno;
+    char dir[DIR_BYTES];
+    bool started = false;
     pthread_mutex_lock(&roll_lock);
     if (!tried) {
-        start();
+        started = start(dir);
         __atomic_store_n(&tried, true, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&roll_lock);
+    if (started) {
+        start_agent(dir); /* outside the lock: executing a program may take its time */
+    }
     errno = saved;
 }
 

@@ -20,21 +20,22 @@ LTTNG_UST_TRACEPOINT_EVENT(
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer(uint64_t, enter_ns, rec->enter_ns) lttng_ust_field_integer(uint64_t, count, rec->count)
             lttng_ust_field_integer(uint32_t, seq, rec->seq) lttng_ust_field_integer(uint32_t, group, rec->group)
-                lttng_ust_field_integer(int32_t, peer, rec->peer) lttng_ust_field_integer(uint32_t, call_ns, rec->call_ns)
-                    lttng_ust_field_integer(uint32_t, step, rec->step)
-                        lttng_ust_field_integer(uint16_t, comm, rec->comm)
-                            lttng_ust_field_integer(uint16_t, stream, rec->stream)
-                                lttng_ust_field_integer(uint16_t, callsite, rec->callsite)
-                                    lttng_ust_field_integer(uint16_t, thread, rec->thread)
-                                        lttng_ust_field_integer(uint16_t, layer, rec->layer)
-                                            lttng_ust_field_integer(uint16_t, microbatch, rec->microbatch)
-                                                lttng_ust_field_integer(uint8_t, op, rec->op)
-                                                    lttng_ust_field_integer(uint8_t, dtype, rec->dtype)
-                                                        lttng_ust_field_integer(uint8_t, redop, rec->redop)
-                                                            lttng_ust_field_integer(uint8_t, flags, rec->flags)
-                                                                lttng_ust_field_integer(uint8_t, phase, rec->phase)
-                                                                    lttng_ust_field_integer(uint8_t, result, rec->result)
-                                                                        lttng_ust_field_integer(uint16_t, aux, rec->aux)))
+                lttng_ust_field_integer(int32_t, peer, rec->peer)
+                    lttng_ust_field_integer(uint32_t, call_ns, rec->call_ns) lttng_ust_field_integer(uint32_t, step,
+                                                                                                     rec->step)
+                        lttng_ust_field_integer(uint16_t, comm, rec->comm) lttng_ust_field_integer(uint16_t, stream,
+                                                                                                   rec->stream)
+                            lttng_ust_field_integer(uint16_t, callsite, rec->callsite)
+                                lttng_ust_field_integer(uint16_t, thread, rec->thread)
+                                    lttng_ust_field_integer(uint16_t, layer, rec->layer)
+                                        lttng_ust_field_integer(uint16_t, microbatch, rec->microbatch)
+                                            lttng_ust_field_integer(uint8_t, op, rec->op)
+                                                lttng_ust_field_integer(uint8_t, dtype, rec->dtype)
+                                                    lttng_ust_field_integer(uint8_t, redop, rec->redop)
+                                                        lttng_ust_field_integer(uint8_t, flags, rec->flags)
+                                                            lttng_ust_field_integer(uint8_t, phase, rec->phase)
+                                                                lttng_ust_field_integer(uint8_t, result, rec->result)
+                                                                    lttng_ust_field_integer(uint16_t, aux, rec->aux)))
 #endif
 
 #include <lttng/tracepoint-event.h>

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ROLL_API_CALL(id, name, params, ...)      ncclResult_t name params;
@@ -437,6 +438,20 @@ static int churn(void)
     return 0;
 }
 
+/* Each call says in its count what the clock showed just before it. */
+static int clocks(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    for (int i = 0; i < 3000; i++) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        size_t ns = (size_t)now.tv_sec * 1000000000u + (size_t)now.tv_nsec;
+        CHECK(ncclAllReduce(buffer, buffer, ns, 7, 0, comm, NULL) == ncclSuccess);
+        usleep(i % 50 == 0 ? 12000 : 20);
+    }
+    return 0;
+}
+
 static int quiet(void)
 {
     return 0;
@@ -461,6 +476,7 @@ static const struct {
     {"agent", starts_agent},
     {"wild-frames", wild_frames},
     {"churn", churn},
+    {"clocks", clocks},
     {"nothing", quiet},
 };
 
