@@ -135,8 +135,9 @@ static int add_ring(roll_analysis_t *a, const char *path)
     if (err != 0) {
         return err;
     }
-    struct roll_frame frame = {.head = {.type = ROLL_FRAME_RING, .payload = ROLL_RING_HEADER_BYTES},
-                               .payload = (const uint8_t *)ring.header};
+    struct roll_frame frame = {
+        .head = {.type = ROLL_FRAME_RING, .payload = ROLL_RING_HEADER_BYTES, .stream = ring.header->epoch},
+        .payload = (const uint8_t *)ring.header};
     struct run *run = run_of_frame(a, &frame);
     if (run != NULL && run->rings == run->room) {
         size_t room = run->room == 0 ? 16 : 2 * run->room;

@@ -49,6 +49,7 @@ static void fetch(void *context, json_t **status, json_t **verdicts, char *why, 
     }
     *status = ask(s, json_pack("{s:s}", "op", "status"), why, size);
     if (*status != NULL) {
+        roll_top_sort(*status);
         json_t *reply = ask(s, json_pack("{s:s, s:i}", "op", "verdicts", "from", 0), why, size);
         *verdicts = reply != NULL ? json_incref(json_object_get(reply, "verdicts")) : NULL;
         json_decref(reply);
@@ -61,6 +62,9 @@ static int print_once(struct source *s, bool json, bool fold)
 {
     json_t *status = NULL, *reply = NULL;
     int code = roll_link_ask(s->client, s->link, json_pack("{s:s}", "op", "status"), &status);
+    if (code == 0) {
+        roll_top_sort(status);
+    }
     if (code == 0 && json) {
         char time[ROLL_TIME_BYTES];
         uint64_t now = roll_now_real_ns();

@@ -20,6 +20,30 @@ const char *roll_top_tab_name(enum roll_top_tab tab)
     return tab < ROLL_TOP_TABS ? names[tab] : "?";
 }
 
+static int by_rank(const void *a, const void *b)
+{
+    int64_t x = roll_json_int(*(json_t *const *)a, "rank", -1), y = roll_json_int(*(json_t *const *)b, "rank", -1);
+    return (x > y) - (x < y);
+}
+
+void roll_top_sort(json_t *status)
+{
+    json_t *ranks = json_object_get(status, "ranks");
+    size_t n = json_array_size(ranks);
+    json_t **order = calloc(n + 1, sizeof(*order));
+    if (order == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        order[i] = json_incref(json_array_get(ranks, i));
+    }
+    qsort(order, n, sizeof(*order), by_rank);
+    for (size_t i = 0; i < n; i++) {
+        json_array_set_new(ranks, i, order[i]);
+    }
+    free(order);
+}
+
 /* A member as text whatever its type; "-" when it is absent, null, or a negative number. */
 static const char *any(const json_t *object, const char *key, char out[CELL])
 {

@@ -14,6 +14,9 @@
 
 enum roll_top_tab { ROLL_TOP_RANKS, ROLL_TOP_COMMS, ROLL_TOP_VERDICTS, ROLL_TOP_TABS };
 
+/* Puts the ranks of a status into ascending order; the root lists them in the order in which they came. */
+void roll_top_sort(json_t *status);
+
 /* Two lines that sum up the run. Each at most `size` bytes, terminated. */
 void roll_top_heading(const json_t *status, char first[], char second[], size_t size);
 

@@ -37,7 +37,7 @@ class Job(Case):
         first = read(live)
         findings = [v for v in first if v["certainty"] != "note"]
         self.assertTrue(findings, r.stderr)
-        self.assertEqual(findings[0]["culprits"], [3])
+        self.assertEqual(findings[0]["culprits"], [3], r.stderr)
         self.assertIn(findings[0]["code"], r.stderr)
         self.assertEqual(summary_of(r.stderr)["findings"], len(findings), r.stderr)
         self.assertEqual(summary_of(r.stderr)["ranks"], 4)

@@ -149,6 +149,17 @@ static void test_silent_agent_is_named_with_its_age(void **state)
     json_decref(status);
 }
 
+static void test_ranks_are_put_into_order(void **state)
+{
+    (void)state;
+    json_t *status = load("{\"ranks\":[{\"rank\":2},{\"rank\":0},{\"rank\":1}]}");
+    roll_top_sort(status);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(roll_json_int(json_array_get(json_object_get(status, "ranks"), i), "rank", -1), i);
+    }
+    json_decref(status);
+}
+
 static void test_strange_status_is_shown_with_dashes(void **state)
 {
     (void)state;
@@ -163,6 +174,7 @@ static void test_strange_status_is_shown_with_dashes(void **state)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         json_t *status = load(texts[i]);
         for (int fold = 0; fold < 2; fold++) {
+            roll_top_sort(status);
             char *text = once(status, status, fold == 1, 80);
             assert_non_null(text);
             free(text);
@@ -180,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_lines_fit_80_columns),
         cmocka_unit_test(test_entered_call_is_marked),
         cmocka_unit_test(test_silent_agent_is_named_with_its_age),
+        cmocka_unit_test(test_ranks_are_put_into_order),
         cmocka_unit_test(test_strange_status_is_shown_with_dashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

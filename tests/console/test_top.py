@@ -70,7 +70,8 @@ class Top(Case):
         self.key("q")
         self.wait_for("DONE rc=0")
         self.wait_for("echo")
-        self.assertNotIn("-echo", self.screen())
+        self.assertRegex(self.screen(), r"(?m)(^|\s)echo(\s|$)")
+        self.assertNotRegex(self.screen(), r"(?m)\s-echo(\s|$)")
 
     def test_says_how_old_its_picture_is_when_the_root_is_gone(self):
         self.wait_for("RANK  HOST")
