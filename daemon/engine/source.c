@@ -102,7 +102,7 @@ int source_log_add(struct roll_engine *e, struct source *s, const struct roll_re
             sweep(e);
             s->safe = oldest_needed(s, ticket);
         }
-        while (rc == 0 && ticket - s->log_mask > s->safe) {
+        while (rc == 0 && ticket > s->log_mask && ticket - s->log_mask > s->safe) {
             if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {
                 log_overflow(e, s);
                 s->safe = ticket;
