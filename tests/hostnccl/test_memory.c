@@ -174,7 +174,8 @@ static void a_full_file_system_is_an_error_code(void **state)
         if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS)) {
             _exit(77);
         }
-        if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("small", "/dev/shm", "tmpfs", 0, "size=600k")) {
+        if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            mount("small", "/dev/shm", "tmpfs", 0, "size=600k")) {
             _exit(77);
         }
         job_start(&j, "full", 4, NULL);
