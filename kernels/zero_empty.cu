@@ -13,7 +13,8 @@
 #include "kernels/check.cuh"
 #include "kernels/kernels.h"
 
-enum { THREADS = 256, STRIPES = 64, GRID_Y = 65535 };
+enum { THREADS = 256, STRIPES = 64 };
+static const int64_t most_grid_rows = 65535; /* gridDim.y */
 
 static __global__ void __launch_bounds__(THREADS) zero_empty(float *out, const int64_t *m, int64_t groups, int64_t elements)
 {
@@ -47,7 +48,7 @@ extern "C" int moe_kernel_zero_empty(float *out, const int64_t *m, int64_t group
     if (out == nullptr || m == nullptr || !moe_aligned16(out)) {
         return MOE_E_ARG;
     }
-    dim3 grid(moe_blocks(elements, 4 * THREADS, STRIPES), (unsigned)(groups < GRID_Y ? groups : GRID_Y));
+    dim3 grid(moe_blocks(elements, 4 * THREADS, STRIPES), moe_blocks(groups, 1, most_grid_rows));
     zero_empty<<<grid, THREADS, 0, stream>>>(out, m, groups, elements);
     return moe_launch_result();
 }

@@ -416,6 +416,10 @@ static void test_pad_agreed_by_all_leaves_nobody_empty_and_changes_no_result(voi
             assert_int_equal(find(&padded[r], MOE_EV_GEMM, FORWARD, 0)->count == 1, empty);
             assert_int_equal(count_events(&padded[r], MOE_EV_REMEDY), empty);
             assert_int_equal(find(&padded[r], MOE_EV_COUNTS, FORWARD, 0)->count == 0, empty);
+            /* The row comes from the next rank, and from no other. */
+            for (int p = 0; empty && p < 4; p++) {
+                assert_int_equal(find(&padded[r], MOE_EV_SPLIT, FORWARD, (size_t)p)->count2, p == (r + 1) % 4);
+            }
         }
     }
 }

@@ -127,6 +127,22 @@ static void check_layer(int32_t topk, int64_t tokens)
     support_close("d_w1", d_w1, t.d_w1, E * 2 * F * H, 1e-5);
     support_close("d_w2", d_w2, t.d_w2, E * H * F, 1e-5);
     assert_true(support_is_poison(out + tokens * H, (T - tokens) * H));
+    /* A second microbatch adds to the main_grads and overwrites the rest. */
+    assert_int_equal(moe_layer_forward(layer, &weights, &step, x, tokens, out), 0);
+    assert_int_equal(moe_layer_backward(layer, dy, dx), 0);
+    assert_int_equal(moe_device_sync(device), 0);
+    double *twice[] = {t.d_gate, t.d_w1, t.d_w2};
+    const int64_t counts[] = {E * H, E * 2 * F * H, E * H * F};
+    for (int i = 0; i < 3; i++) {
+        for (int64_t j = 0; j < counts[i]; j++) {
+            twice[i][j] *= 2;
+        }
+    }
+    support_close("y", out, y, tokens * H, 1e-5);
+    support_close("dx", dx, t.dx, tokens * H, 1e-5);
+    support_close("d_gate, twice", d_gate, t.d_gate, E * H, 1e-5);
+    support_close("d_w1, twice", d_w1, t.d_w1, E * 2 * F * H, 1e-5);
+    support_close("d_w2, twice", d_w2, t.d_w2, E * H * F, 1e-5);
     assert_int_equal(moe_layer_forward(layer, &weights, &step, x, T + 1, out), MOE_E_SHAPE);
     assert_non_null(strstr(moe_last_error(), "rank 0, layer 0"));
     void *arrays[] = {&x, &dy, &gate, &w1, &w2, &out, &dx, &d_gate, &d_w1, &d_w2};
