@@ -1,10 +1,11 @@
 /*
  * detect_init.c: a member never joined the creation of a communicator.
  *
- * Ranks sit inside CommInit (or CommSplit) and do not return. CommInit records carry the number of members in `count` and the caller's rank in `peer`;
- * the communicator itself has no definition yet. For one as large as the job the absent ranks are those that have made fewer such calls; for a
- * smaller one only the number of absent members is known. For CommSplit the parent's members are known. Joining late is ordinary (imports,
- * data), so it is suspected after suspect_ns; proven when an absent rank's process is dead or has ended.
+ * Ranks sit inside CommInit (or CommSplit) and do not return. A communicator made from a unique id is defined as soon as its creation is entered,
+ * so the absent members are those that no rank has defined; when the definition is lost, CommInit records still carry the number of members
+ * in `count` and the caller's rank in `peer`. For CommSplit the parent's members are known, and those that have made fewer such calls are
+ * absent. Joining late is ordinary (imports, data), so it is suspected after suspect_ns; proven when an absent rank's process
+ * is dead or has ended. Members of a communicator smaller than the job cannot be told from other ranks: only their number is said.
  */
 #include "daemon/engine/detector.h"
 
@@ -17,7 +18,7 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     }
     struct member *parent = rec->op == ROLL_OP_COMM_SPLIT ? source_member(s, rec->comm) : NULL;
     if (first) {
-        s->inits += rec->op == ROLL_OP_COMM_INIT;
+        s->inits += rec->op == ROLL_OP_COMM_INIT; /* used where the definition is lost */
         if (parent) {
             parent->splits++;
         }
@@ -31,32 +32,60 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
 }
 
 struct absent {
-    struct roll_rankset ranks, inside;
-    uint32_t unseen;
-    bool over; /* one of them is dead or has ended */
+    struct roll_rankset ranks, inside; /* world ranks */
+    uint32_t unseen;                   /* absent members of which no process is known */
+    bool over;                         /* one of them is dead or has ended */
 };
+
+static bool joined(const struct roll_engine *e, const struct source *s, const struct roll_record *rec, uint32_t source)
+{
+    const struct member *m = source_member(s, rec->comm);
+    if (!m) {
+        return e->source[source]->inits >= s->inits;
+    }
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        if (m->comm->member[r].source == source) {
+            return rec->op == ROLL_OP_COMM_INIT || m->comm->member[r].splits >= m->splits;
+        }
+    }
+    return false;
+}
+
+static bool could_join(const struct source *s, const struct roll_record *rec, uint32_t source)
+{
+    const struct member *m = source_member(s, rec->comm);
+    for (uint32_t r = 0; rec->op == ROLL_OP_COMM_SPLIT && m && r < m->comm->size; r++) {
+        if (m->comm->member[r].source == source) {
+            return true;
+        }
+    }
+    return rec->op == ROLL_OP_COMM_INIT;
+}
+
+static uint32_t expected(const struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    return rec->op == ROLL_OP_COMM_SPLIT ? (m ? m->comm->size : 0) : (uint32_t)rec->count;
+}
 
 static void count_absent(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
                          struct absent *a)
 {
-    struct member *parent = rec->op == ROLL_OP_COMM_SPLIT ? source_member(s, rec->comm) : NULL;
-    uint32_t size = parent ? parent->comm->size : (uint32_t)rec->count;
-    uint32_t seen = 0;
+    uint32_t size = expected(s, rec), known = 0;
+    bool whole = rec->op == ROLL_OP_COMM_SPLIT || size >= e->sources;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *o = e->source[i];
-        const struct member *om = NULL;
-        for (uint32_t r = 0; parent && r < size; r++) {
-            om = parent->comm->member[r].source == i ? &parent->comm->member[r] : om;
-        }
-        if (parent && !om) {
+        if (!could_join(s, rec, i)) {
             continue;
         }
-        seen++;
-        bool there = parent ? om->splits >= parent->splits : o->inits >= s->inits;
-        (void)roll_rankset_add(there ? &a->inside : &a->ranks, o->world);
-        a->over = a->over || (!there && !source_alive(o));
+        bool there = joined(e, s, rec, i);
+        if (there || whole) {
+            known++;
+            (void)roll_rankset_add(there ? &a->inside : &a->ranks, o->world);
+            a->over = a->over || (!there && !source_alive(o));
+        }
     }
-    a->unseen = size > seen ? size - seen : 0;
+    a->unseen = size > known ? size - known : 0;
 }
 
 static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
@@ -67,7 +96,8 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     }
     struct roll_rankset culprits = {0};
     (void)roll_rankset_copy(&culprits, &a->ranks);
-    for (uint32_t r = 0; a->unseen > 0 && r < (uint32_t)rec->count && rec->op == ROLL_OP_COMM_INIT; r++) {
+    bool whole = s->info.world_size > 0 && rec->count == (uint64_t)s->info.world_size;
+    for (uint32_t r = 0; a->unseen > 0 && whole && r < (uint32_t)rec->count && rec->op == ROLL_OP_COMM_INIT; r++) {
         if (!roll_rankset_has(&a->ranks, r) && !roll_rankset_has(&a->inside, r)) {
             (void)roll_rankset_add(&culprits, r);
         }
@@ -81,11 +111,15 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     words_ranks(&w, &a->inside);
     words_add(&w, " wait%s in %s for %.1f s: ", roll_rankset_count(&a->inside) == 1 ? "s" : "", roll_op_name(rec->op),
               e->now > s->init_since ? (double)(e->now - s->init_since) / 1e9 : 0.0);
-    words_ranks(&w, &culprits);
-    words_add(&w, " did not join.");
+    if (roll_rankset_count(&culprits) > 0) {
+        words_ranks(&w, &culprits);
+        words_add(&w, " did not join.");
+    } else {
+        words_add(&w, "%u of its %u members did not join.", a->unseen, expected(s, rec));
+    }
     if (a->over) {
         words_add(&w, " A process among them has ended, so it never will.");
-    } else if (a->unseen > 0) {
+    } else if (a->unseen > 0 && whole) {
         words_add(&w, " Of %u of them nothing has been seen at all: not started, or not preloaded.", a->unseen);
     }
     say_text(e, v, "%s", w.text);
@@ -100,18 +134,13 @@ static void init_tick(struct roll_engine *e)
         if (!entry || e->now - s->init_since < e->config.stall_ns || !source_alive(s)) {
             continue;
         }
-        bool split = entry->rec.op == ROLL_OP_COMM_SPLIT;
-        bool whole = split ? source_member(s, entry->rec.comm) != NULL
-                           : entry->rec.count >= e->sources &&
-                                 (s->info.world_size <= 0 || entry->rec.count == (uint64_t)s->info.world_size);
-        if (!whole) {
-            continue;
-        }
+        const struct member *m = source_member(s, entry->rec.comm);
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
         bool late = e->now - s->init_since >= e->config.suspect_ns || a.over;
         if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&
-            say_once(e, say_key(ROLL_VERDICT_INIT_MISSING, entry->rec.op, split ? entry->rec.comm : 0, s->inits))) {
+            say_once(
+                e, say_key(ROLL_VERDICT_INIT_MISSING, entry->rec.op, m ? m->comm->key : 0, m ? m->splits : s->inits))) {
             speak(e, s, &entry->rec, &a);
         }
         roll_rankset_fini(&a.ranks);

@@ -189,11 +189,27 @@ static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
     say_text(e, v, "%s", w.text);
 }
 
+/* Backward goes through the layers from the last to the first: of several predictions for one step the last layer's comes true first. */
+static struct cause *first_in_backward(const struct roll_engine *e, struct cause *cause)
+{
+    for (uint32_t i = 0; i < e->causes; i++) {
+        struct cause *other = &e->cause[i];
+        if (other->key == cause->key && other->step == cause->step && other->microbatch == cause->microbatch &&
+            other->layer > cause->layer) {
+            cause = other;
+        }
+    }
+    return cause;
+}
+
 static void came_true(struct roll_engine *e, struct cause *cause)
 {
-    if (cause->proven) {
-        return;
+    for (uint32_t i = 0; i < e->causes; i++) {
+        if (e->cause[i].key == cause->key && e->cause[i].proven) {
+            return;
+        }
     }
+    cause = first_in_backward(e, cause);
     cause->proven = true;
     struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PROVEN);
     if (!v) {
@@ -227,6 +243,24 @@ static void blame(struct roll_engine *e, uint32_t cause, const struct comm *ep)
     }
 }
 
+/* The same ranks may leave out the same layer again and again: one cause, told once, brought up to date. */
+static struct cause *cause_for(struct roll_engine *e, const struct comm *ep, const struct cell *cell,
+                               const struct roll_rankset *culprits)
+{
+    for (uint32_t i = 0; i < e->causes; i++) {
+        struct cause *cause = &e->cause[i];
+        if (cause->key == ep->key && cause->layer == cell->layer && roll_rankset_equal(&cause->culprits, culprits)) {
+            return cause;
+        }
+    }
+    struct cause *cause = cause_new(e);
+    if (cause) {
+        cause->key = ep->key;
+        cause->layer = cell->layer;
+    }
+    return cause;
+}
+
 static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
 {
     uint32_t full = longest(ep, cell), first = 0;
@@ -250,23 +284,21 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         }
     }
     cell->told = true;
-    if (culprit != NO_SEQ && say_once(e, say_key(ROLL_VERDICT_MOE_OBLIGATION ^ ep->key, cell->layer,
-                                                 roll_rankset_at(&culprits, 0), roll_rankset_count(&culprits)))) {
-        struct cause *cause = cause_new(e);
-        if (cause) {
-            cause->key = ep->key;
-            (void)roll_rankset_copy(&cause->culprits, &culprits);
-            (void)roll_rankset_copy(&cause->waiting, &waiting);
-            cause->step = cell->step;
-            cause->microbatch = cell->microbatch;
-            cause->layer = cell->layer;
-            cause->source = cell->list[culprit].source;
-            cause->ticket = cell->list[culprit].ticket;
-            cause->peer_source = cell->list[full].source;
-            cause->peer_ticket = cell->list[full].ticket;
-            cause->missing = missing;
-            cause->duty = cell->list[full].duty[first];
-            blame(e, e->causes - 1, ep);
+    struct cause *cause = culprit != NO_SEQ ? cause_for(e, ep, cell, &culprits) : NULL;
+    if (cause) {
+        (void)roll_rankset_copy(&cause->culprits, &culprits);
+        (void)roll_rankset_copy(&cause->waiting, &waiting);
+        cause->step = cell->step;
+        cause->microbatch = cell->microbatch;
+        cause->source = cell->list[culprit].source;
+        cause->ticket = cell->list[culprit].ticket;
+        cause->peer_source = cell->list[full].source;
+        cause->peer_ticket = cell->list[full].ticket;
+        cause->missing = missing;
+        cause->duty = cell->list[full].duty[first];
+        blame(e, (uint32_t)(cause - e->cause), ep);
+        if (!cause->told) {
+            cause->told = true;
             predict(e, cause, zero);
         }
     }

@@ -204,7 +204,7 @@ struct cause {
     uint64_t ticket, peer_ticket;
     uint32_t missing;
     struct duty duty; /* the first one missing */
-    bool proven;
+    bool told, proven;
 };
 
 struct said { /* one verdict in the queue */

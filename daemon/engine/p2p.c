@@ -180,23 +180,20 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket)
     if (!m || start->rec.group == 0 || m->comm->size < 3) {
         return false;
     }
+    /* Outwards from this call in both directions; records of other threads and observations of moe_core may lie between. */
     struct roll_rankset peers = {0};
-    uint64_t first = ticket;
-    while (first > 0) { /* back to the beginning of the group: its calls are the neighbours of this one */
-        struct entry *before = source_entry(s, first - 1);
-        if (!before || !source_same_unit(&before->rec, &start->rec)) {
-            break;
-        }
-        first--;
-    }
-    for (uint64_t t = first;; t++) {
-        struct entry *entry = source_entry(s, t);
-        if (!entry || !source_same_unit(&entry->rec, &start->rec)) {
-            break;
-        }
-        if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P && entry->rec.comm == start->rec.comm &&
-            entry->rec.peer != m->rank) {
-            (void)roll_rankset_add(&peers, (uint32_t)entry->rec.peer);
+    for (unsigned forward = 0; forward < 2; forward++) {
+        uint64_t t = forward ? ticket : ticket - 1;
+        for (const struct entry *at = source_entry(s, t); at; at = source_entry(s, t)) {
+            bool ours = source_same_unit(&at->rec, &start->rec) && roll_op_class(at->rec.op) != ROLL_CLASS_MOE;
+            if (ours && roll_op_class(at->rec.op) == ROLL_CLASS_P2P && at->rec.comm == start->rec.comm &&
+                at->rec.peer != m->rank) {
+                (void)roll_rankset_add(&peers, (uint32_t)at->rec.peer);
+            }
+            if (!ours && at->rec.thread == start->rec.thread && roll_op_class(at->rec.op) != ROLL_CLASS_MOE) {
+                break;
+            }
+            t = forward ? t + 1 : t - 1;
         }
     }
     size_t count = roll_rankset_count(&peers);

@@ -145,12 +145,14 @@ static bool visit_quiet(struct run *run, struct source *t)
 static void visit_rank(struct run *run, struct member *m, struct comm *c)
 {
     const struct roll_engine *e = run->e;
-    if (m->source == NO_SOURCE || m->unsure) {
+    if (m->source == NO_SOURCE) {
         return; /* nothing is known about it: nothing is said */
     }
     struct source *t = e->source[m->source];
     if (t->proc == ROLL_PROC_DEAD && run->alive) {
         leaf(run, BLOCK_DEAD, t, c, true);
+    } else if (m->unsure) {
+        return; /* it may have made the call: the record is lost */
     } else if (m->gone) {
         leaf(run, BLOCK_GONE, t, c, true);
     } else if (t->proc == ROLL_PROC_FINISHED) {
