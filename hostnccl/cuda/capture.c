@@ -36,6 +36,16 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enu
     (void)id, (void)graph, (void)dependencies, (void)count;
     return cudaStreamIsCapturing(stream, status);
 }
+#if CUDART_VERSION >= 12030
+HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                                        unsigned long long *id, cudaGraph_t *graph,
+                                                        const cudaGraphNode_t **dependencies,
+                                                        const cudaGraphEdgeData **edges, size_t *count)
+{
+    (void)id, (void)graph, (void)dependencies, (void)edges, (void)count;
+    return cudaStreamIsCapturing(stream, status);
+}
+#endif
 #endif
 
 HOSTCUDA_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)

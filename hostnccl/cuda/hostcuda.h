@@ -169,7 +169,8 @@ struct hostcuda_stream {
     pthread_mutex_t lock;
     pthread_cond_t work;
     struct hostcuda_op *head, **tail; /* guarded by lock, as all below down to the empty line */
-    uint64_t pushed, done;            /* operations */
+    struct hostcuda_op *running; /* what the worker is in: for debuggers, and for leak checkers in a forked child */
+    uint64_t pushed, done;       /* operations */
     bool has_worker, closing;
 
     /* Implicit order with the legacy stream, guarded by device.order. Numbers count submitted operations. */

@@ -49,4 +49,10 @@ PTSZ(cudaStreamGetCaptureInfo_v2,
      (cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
       const cudaGraphNode_t **dependencies, size_t *count),
      (OWN(s), status, id, graph, dependencies, count))
+#if CUDART_VERSION >= 12030
+PTSZ(cudaStreamGetCaptureInfo_v3,
+     (cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
+      const cudaGraphNode_t **dependencies, const cudaGraphEdgeData **edges, size_t *count),
+     (OWN(s), status, id, graph, dependencies, edges, count))
+#endif
 #endif

@@ -69,8 +69,10 @@ static void fill_properties(struct cudaDeviceProp *p, const struct hostcuda_devi
     p->reservedSharedMemPerBlock = 1 << 10;
     p->hostRegisterSupported = 1;
     p->hostRegisterReadOnlySupported = 1;
+#if CUDART_VERSION >= 13000
     p->hostNumaId = -1;
     p->deviceNumaId = -1;
+#endif
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int number)

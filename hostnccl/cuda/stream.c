@@ -120,10 +120,12 @@ static void *worker(void *argument)
         /* Who is woken by a mark may ask at once whether the stream is idle: the mark itself is no work. */
         bool is_mark = op->run == run_mark;
         stream->done += is_mark;
+        stream->running = op;
         pthread_mutex_unlock(&stream->lock);
         op->run(op);
-        free(op);
         pthread_mutex_lock(&stream->lock);
+        stream->running = NULL;
+        free(op);
         stream->done += !is_mark;
     }
     stream->has_worker = false;

@@ -112,6 +112,7 @@ static void test_the_number_of_devices_is_chosen(void **state)
 static void forks_while_in_use(void)
 {
     static struct gate gate;
+    static atomic_int is_held;
     cudaStream_t stream;
     cudaEvent_t event;
     void *memory;
@@ -119,8 +120,14 @@ static void forks_while_in_use(void)
     expect(cudaEventCreate(&event) == cudaSuccess);
     expect(cudaMalloc(&memory, 64) == cudaSuccess);
     sem_init(&gate.sem, 0, 0);
+    expect(cudaLaunchHostFunc(stream, bump, &is_held) == cudaSuccess);
     expect(cudaLaunchHostFunc(stream, gate_hold, &gate) == cudaSuccess);
     expect(cudaEventRecord(event, stream) == cudaSuccess);
+    /* A sanitizer's allocator does not survive a fork while another thread is inside it: let the worker fall asleep. */
+    while (!atomic_load(&is_held)) {
+        sleep_ms(1);
+    }
+    sleep_ms(50);
     pid_t pid = fork();
     if (!pid) {
         int count;
