@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from support import Case, CATALOGUE, summary_of, until
+from support import Case, CATALOGUE, DAEMON, command_of, marked, summary_of, until
 
 # What a verdict says of the fault, as opposed to when it was said.
 FACTS = ("number", "code", "certainty", "culprits", "comm", "seq", "field", "step", "layer", "phase", "event_ns")
@@ -106,6 +106,42 @@ class Job(Case):
         self.assertRegex(self.rollcall("remedy", "off", "fill").stdout, r"fill +off")
         job.terminate()
         self.assertEqual(job.wait(20), 128 + 15)
+
+    def test_nothing_is_left_when_run_is_killed_in_a_hung_job(self):
+        live = self.path("live.json")
+        job = self.start("run", "-n", "4", "--hostnccl", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0, 20), "no verdict")
+        job.kill()
+        job.wait()
+        self.assertTrue(until(lambda: not marked(self.mark), 8), [command_of(p) for p in marked(self.mark)])
+        self.assertTrue(until(lambda: not os.listdir(self.rings)))
+        self.assertTrue(read(live))  # the verdicts survive
+
+    def test_run_joins_a_root_that_is_named(self):
+        endpoint = f"ipc://{self.path('root')}"
+        root = subprocess.Popen([DAEMON, "--root", "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)
+        self.started.append(root)
+        self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
+        r = self.run_sick("--daemon", endpoint)
+        self.assertEqual(r.returncode, 124, r.stderr)
+        self.assertIn("call-skipped", r.stderr)
+        self.assertEqual(summary_of(r.stderr)["ranks"], 4, r.stderr)
+        # The root is not ours: it is still there and knows the run.
+        self.assertIsNone(root.poll())
+        verdicts = self.rollcall("verdicts", "--daemon", endpoint)
+        self.assertEqual(verdicts.returncode, 1, verdicts.stderr)
+        self.assertIn("call-skipped", verdicts.stdout)
+        r = self.rollcall("run", "--daemon", endpoint, "--trace", self.tmp, "--", "true")
+        self.assertEqual(r.returncode, 2)
+        self.assert_one_line(r.stderr, "belong to the root")
+        root.terminate()
+        self.assertEqual(root.wait(10), 1)  # a root says by its code that there was a finding
+
+    def test_verdict_wakes_the_console_at_once(self):
+        r = self.run_sick("--json", self.path("live.json"))
+        self.assertEqual(r.returncode, 124, r.stderr)
+        first = [v for v in read(self.path("live.json")) if v["certainty"] != "note"][0]
+        self.assertLess(first["time_ns"] - first["event_ns"], 1_000_000_000, "the verdict came late")
 
 
 if __name__ == "__main__":
