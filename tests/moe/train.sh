@@ -3,7 +3,8 @@
 set -u
 train=$1
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+main=$BASHPID
+trap '[ "$BASHPID" != "$main" ] || rm -rf "$dir"' EXIT
 export TMPDIR=$dir
 unset RANK WORLD_SIZE LOCAL_RANK MOE_RENDEZVOUS MOE_REMEDIES MOE_TRAIN_SPAWNED
 
@@ -52,20 +53,31 @@ curves)
     ;;
 legacy-hang)
     run plain 0 --spawn 8 --exact
-    run legacy 3 --spawn 8 --exact --legacy-skip --timeout 2 --verbose
+    run legacy 3 --spawn 8 --exact --legacy-skip --timeout 4 --verbose
     read -r step layer rank <<<"$(first_empty plain)"
     grep -q "rank $rank: step $step, layer $layer: no tokens, experts skipped" "$dir/legacy.err" || fail 'nobody skipped where expected'
-    grep -q "watchdog: step $step (training): no progress for 2 s" "$dir/legacy.err" || fail 'the watchdog did not name the step'
+    grep -q "watchdog: step $step (training): no progress for 4 s" "$dir/legacy.err" || fail 'the watchdog did not name the step'
     [ "$(curve legacy)" = "$(curve plain | head -n "$step")" ] || fail 'the steps before the hang differ'
     ;;
 faults)
+    # All at once: each of them waits for its own timeout and little else.
+    limit=4
+    jobs=()
     for fault in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward sleep stop; do
-        run "$fault" 3 --spawn 4 --ep 2 --steps 4 --timeout 1 --inject "$fault:step=2"
-        [ "$(curve "$fault" | wc -l)" = 2 ] || fail "$fault: the job should hang in step 2"
+        run "$fault" 3 --spawn 4 --ep 2 --steps 4 --timeout $limit --inject "$fault:step=2" &
+        jobs+=($!)
     done
-    run kill 137 --spawn 4 --ep 2 --steps 4 --timeout 1 --inject kill:step=2
-    run skip-expert 3 --spawn 4 --ep 2 --steps 4 --timeout 1 --inject skip-collective:step=2:layer=1
-    run healthy 0 --spawn 4 --ep 2 --steps 4 --timeout 1
+    run kill 137 --spawn 4 --ep 2 --steps 4 --timeout $limit --inject kill:step=2 &
+    jobs+=($!)
+    run skip-expert 3 --spawn 4 --ep 2 --steps 4 --timeout $limit --inject skip-collective:step=2:layer=1 &
+    jobs+=($!)
+    for job in "${jobs[@]}"; do
+        wait "$job" || exit 1
+    done
+    for name in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward sleep stop kill skip-expert; do
+        [ "$(curve "$name" | wc -l)" = 2 ] || fail "$name: the job should hang in step 2"
+    done
+    run healthy 0 --spawn 4 --ep 2 --steps 4
     ;;
 usage)
     run unknown 2 --nonsense
