@@ -1,8 +1,8 @@
 /*
  * control.c: makes, opens, checks and changes the control page.
  *
- * Whoever needs the page first makes it: under a name of its own, whole, then linked to the final name; link() fails when
- * the name exists, so the first maker wins and the others map what it made. Making it in place was rejected: another
+ * Whoever needs the page first makes it, whole, then links it to the final name; link() fails when the name exists, so the
+ * first maker wins and the others map what it made. Making it in place was rejected: another
  * process could map a page whose head is not written yet.
  */
 #include "trace/control.h"
@@ -10,9 +10,6 @@
 #include "trace/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -57,13 +54,13 @@ static int open_existing(const char *path, struct roll_control **out)
 
 static int make(const char *path, enum roll_policy policy)
 {
-    char temporary[PATH_MAX];
-    int fd = roll_file_make(path, ROLL_CONTROL_BYTES, temporary, sizeof(temporary));
-    if (fd < 0) {
-        return fd;
+    struct roll_new_file file;
+    int err = roll_file_make(path, ROLL_CONTROL_BYTES, &file);
+    if (err < 0) {
+        return err;
     }
     struct roll_control *c = NULL;
-    int err = map_page(fd, &c);
+    err = map_page(file.fd, &c);
     if (err < 0) {
         goto out;
     }
@@ -72,12 +69,10 @@ static int make(const char *path, enum roll_policy policy)
     c->oldest = ROLL_CONTROL_VERSION;
     c->bytes = ROLL_CONTROL_BYTES;
     set_policy(c, policy);
-    if (link(temporary, path) != 0 && errno != EEXIST) {
-        err = roll_err_from_errno(errno);
-    }
+    err = roll_file_publish(&file, path, false);
+    err = err == ROLL_E_BUSY ? ROLL_OK : err; /* somebody else was first */
 out:
-    unlink(temporary);
-    close(fd);
+    roll_file_finish(&file);
     roll_control_close(&c);
     return err;
 }

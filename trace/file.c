@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,30 +54,92 @@ static int allocate(int fd, uint64_t bytes)
     return roll_err_from_errno(number);
 }
 
-int roll_file_make(const char *path, uint64_t bytes, char *temporary, size_t temporary_bytes)
+/* A file without a name, in the directory of path. -1 where the file system (or /proc, to name it later) does not help. */
+static int open_unnamed(const char *path)
+{
+    char dir[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash != NULL ? (size_t)(slash - path) : 0;
+    if (n >= sizeof(dir) || access("/proc/self/fd", X_OK) != 0) {
+        return -1;
+    }
+    memcpy(dir, path, n);
+    dir[n] = '\0';
+    return open(n > 0 ? dir : slash != NULL ? "/" : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+static int open_named(const char *path, struct roll_new_file *out)
 {
     static atomic_uint makes;
-    int fd = -1;
-    for (int i = 0; i < 100 && fd < 0; i++) {
+    for (int i = 0; i < 100; i++) {
         unsigned number = atomic_fetch_add_explicit(&makes, 1, memory_order_relaxed);
-        int n = snprintf(temporary, temporary_bytes, "%s.tmp.%d.%u", path, (int)getpid(), number);
-        if (n < 0 || (size_t)n >= temporary_bytes) {
+        int n = snprintf(out->temporary, sizeof(out->temporary), "%s.tmp.%d.%u", path, (int)getpid(), number);
+        if (n < 0 || (size_t)n >= sizeof(out->temporary)) {
+            out->temporary[0] = '\0';
             return ROLL_E_ARG;
         }
         /* A leftover of a killed process with the same id is in the way: take the next name. */
-        fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0 && errno != EEXIST) {
-            return roll_err_from_errno(errno);
+        int fd = open(out->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd >= 0 || errno != EEXIST) {
+            return fd >= 0 ? fd : roll_err_from_errno(errno);
         }
     }
-    if (fd < 0) {
-        return ROLL_E_BUSY;
+    return ROLL_E_BUSY;
+}
+
+int roll_file_make(const char *path, uint64_t bytes, struct roll_new_file *out)
+{
+    out->temporary[0] = '\0';
+    out->fd = open_unnamed(path);
+    if (out->fd < 0) {
+        int fd = open_named(path, out);
+        if (fd < 0) {
+            out->temporary[0] = '\0';
+            return fd;
+        }
+        out->fd = fd;
     }
-    int err = allocate(fd, bytes);
+    int err = allocate(out->fd, bytes);
     if (err < 0) {
-        unlink(temporary);
-        close(fd);
-        return err;
+        roll_file_finish(out);
     }
-    return fd;
+    return err;
+}
+
+static int link_unnamed(int fd, const char *path)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+    return linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+}
+
+int roll_file_publish(struct roll_new_file *file, const char *path, bool replace)
+{
+    if (file->temporary[0] == '\0') {
+        int result = link_unnamed(file->fd, path);
+        if (result != 0 && errno == EEXIST && replace && unlink(path) == 0) {
+            result = link_unnamed(file->fd, path);
+        }
+        return result == 0 ? ROLL_OK : roll_err_from_errno(errno);
+    }
+    if (!replace) {
+        return link(file->temporary, path) == 0 ? ROLL_OK : roll_err_from_errno(errno);
+    }
+    if (rename(file->temporary, path) != 0) {
+        return roll_err_from_errno(errno);
+    }
+    file->temporary[0] = '\0';
+    return ROLL_OK;
+}
+
+void roll_file_finish(struct roll_new_file *file)
+{
+    if (file->temporary[0] != '\0') {
+        unlink(file->temporary);
+        file->temporary[0] = '\0';
+    }
+    if (file->fd >= 0) {
+        close(file->fd);
+        file->fd = -1;
+    }
 }

@@ -12,8 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -171,24 +169,21 @@ int roll_ring_create(const char *path, const struct roll_ring_params *params, st
         return err;
     }
     size_t bytes = ROLL_RING_HEADER_BYTES + (size_t)defs_bytes + (size_t)capacity * ROLL_RECORD_BYTES;
-    char temporary[PATH_MAX];
-    int fd = -1;
-    if (path != NULL) {
-        fd = roll_file_make(path, bytes, temporary, sizeof(temporary));
-        if (fd < 0) {
-            return fd;
-        }
+    struct roll_new_file file = {.fd = -1};
+    err = path != NULL ? roll_file_make(path, bytes, &file) : ROLL_OK;
+    if (err < 0) {
+        return err;
     }
     int sharing = path != NULL ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     /* Populated now, so that no call of the job pays for a page fault. */
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_POPULATE, fd, 0);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_POPULATE, file.fd, 0);
     if (base == MAP_FAILED) {
         err = errno == ENOMEM ? ROLL_E_LIMIT : roll_err_from_errno(errno);
         goto out;
     }
     fill_header(base, params, capacity, defs_bytes);
-    if (path != NULL && rename(temporary, path) != 0) {
-        err = roll_err_from_errno(errno);
+    err = path != NULL ? roll_file_publish(&file, path, true) : ROLL_OK;
+    if (err < 0) {
         munmap(base, bytes);
         goto out;
     }
@@ -196,12 +191,7 @@ int roll_ring_create(const char *path, const struct roll_ring_params *params, st
     ring->writable = true;
     ring->anonymous = path == NULL;
 out:
-    if (fd >= 0) {
-        if (err < 0) {
-            unlink(temporary);
-        }
-        close(fd);
-    }
+    roll_file_finish(&file);
     return err;
 }
 

@@ -126,9 +126,9 @@ struct roll_ring {
 };
 
 /*
- * Makes and maps the ring file `path` (mode 0600, fully allocated, written under a temporary name and renamed, so that
+ * Makes and maps the ring file `path` (mode 0600, fully allocated, given its name when it is whole, so that
  * a reader never sees half a header). Borrows all arguments; fills ring. Not on any hot path; no malloc.
- * path NULL: an anonymous ring, private to the process. A killed maker may leave `path`.tmp.PID.N behind.
+ * path NULL: an anonymous ring, private to the process. A file that has the name already is replaced.
  * Errors: SPACE, DENIED, NOTFOUND (no such directory), IO, ARG, LIMIT (RLIMIT_FSIZE, RLIMIT_AS, descriptors).
  * One thread per ring.
  */

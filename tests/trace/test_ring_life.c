@@ -193,6 +193,60 @@ static void a_full_disk_is_an_error_not_a_bus_error(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* In a root directory of our own there is no /proc to name a nameless file with. 0 good, 1 wrong, 77 not allowed here. */
+static int make_without_proc(const char *dir)
+{
+    if (!own_namespace() || chroot(dir) != 0 || chdir("/") != 0) {
+        return 77;
+    }
+    struct roll_ring ring;
+    return roll_ring_create("/x.ring", &small, &ring) == 0 && roll_ring_create("x.ring", &small, &ring) == 0 ? 0 : 1;
+}
+
+static void without_nameless_files_a_temporary_name_is_used_and_goes(void **state)
+{
+    (void)state;
+    char dir[64];
+    scratch_make(dir);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(make_without_proc(dir));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    struct roll_ring ring;
+    int err = roll_ring_open(scratch_path(dir, "x.ring"), false, &ring);
+    roll_ring_close(&ring);
+    int files = scratch_remove(dir);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        print_message("skipped: this machine allows no root directory of our own\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(err, 0);
+    assert_int_equal(files, 1);
+}
+
+static void a_ring_of_the_same_name_is_replaced(void **state)
+{
+    (void)state;
+    char dir[64];
+    scratch_make(dir);
+    struct roll_ring first;
+    struct roll_ring second;
+    struct roll_ring found;
+    assert_int_equal(roll_ring_create(scratch_path(dir, "x.ring"), &small, &first), 0);
+    assert_int_equal(roll_ring_create(scratch_path(dir, "x.ring"), &small, &second), 0);
+    assert_int_equal(roll_ring_open(scratch_path(dir, "x.ring"), false, &found), 0);
+    assert_true(found.header->epoch == second.header->epoch && found.header->epoch != first.header->epoch);
+    roll_ring_close(&first);
+    roll_ring_close(&second);
+    roll_ring_close(&found);
+    assert_int_equal(scratch_remove(dir), 1);
+}
+
 /* A whole ring in memory, for the tests that damage it. */
 static uint8_t *copy_of_ring(size_t *bytes)
 {
@@ -346,6 +400,8 @@ int main(void)
         cmocka_unit_test(a_missing_directory_and_an_unwritable_one_are_told_apart),
         cmocka_unit_test(a_file_size_limit_is_an_error_not_a_signal),
         cmocka_unit_test(a_full_disk_is_an_error_not_a_bus_error),
+        cmocka_unit_test(without_nameless_files_a_temporary_name_is_used_and_goes),
+        cmocka_unit_test(a_ring_of_the_same_name_is_replaced),
         cmocka_unit_test(a_ring_cut_at_any_length_is_refused),
         cmocka_unit_test(every_flipped_bit_of_the_static_header_is_noticed),
         cmocka_unit_test(contradictions_behind_a_good_checksum_are_refused),
