@@ -16,7 +16,8 @@
 #include <string.h>
 
 #define BATCH    512u
-#define SLACK_NS 1000000u /* records this far ahead of the slowest rank go along in its batch */
+#define TICK_NS  100000000u /* of recorded time between two looks of the engine: about as often as live */
+#define SLACK_NS 1000000u   /* records this far ahead of the slowest rank go along in its batch */
 
 /* Where the merge stands in one ring. */
 struct cursor {
@@ -66,8 +67,10 @@ static uint64_t time_of(const struct cursor *c, size_t i)
     return c->rec[i].enter_ns + (uint64_t)c->offset_ns;
 }
 
+/* The engine's clock is that of the records: it ticks before what comes next, so nothing looks older than it was. */
 static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
 {
+    uint64_t ticked = 0;
     for (;;) {
         struct cursor *first = NULL;
         for (size_t i = 0; i < n; i++) {
@@ -79,7 +82,12 @@ static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
         if (first == NULL) {
             return 0;
         }
-        uint64_t until = time_of(first, first->at) + SLACK_NS;
+        uint64_t begin = time_of(first, first->at), until = begin + SLACK_NS;
+        int err = 0;
+        if (begin >= ticked + TICK_NS) {
+            ticked = begin;
+            err = roll_feed_tick(feed, begin);
+        }
         size_t end = first->at + 1;
         while (end < first->n && time_of(first, end) <= until) {
             end++;
@@ -89,7 +97,7 @@ static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
                                        .first = roll_seal_ticket(first->rec[first->at].seal),
                                        .rec_size = ROLL_RECORD_BYTES,
                                        .count = (uint32_t)(end - first->at)};
-        int err = give(feed, head, &first->rec[first->at], (end - first->at) * sizeof(first->rec[0]));
+        err = err != 0 ? err : give(feed, head, &first->rec[first->at], (end - first->at) * sizeof(first->rec[0]));
         if (err != 0) {
             return err;
         }
