@@ -31,7 +31,7 @@
 #define BUSY_MS      2                /* between two looks at the rings while something moves */
 #define IDLE_MS      10               /* and at most when nothing does */
 #define RESCAN_NS    (1000 * ROLL_MS) /* inotify can overflow */
-#define HEARTBEAT_NS (1000 * ROLL_MS)
+#define HEARTBEAT_NS (100 * ROLL_MS)  /* the root stops its clock for a run whose agents it does not hear */
 #define HELLO_NS     (3000 * ROLL_MS)
 #define CONTROL_NS   (100 * ROLL_MS)                /* agent_seen_ns of the control pages */
 #define STOP_NS      (1500 * ROLL_MS)               /* what an orderly exit may take */

@@ -35,6 +35,8 @@
 #define ACK_RECORDS   1024 /* or so many records, an eighth of an agent's window */
 #define RESYNC_NS     (200 * ROLL_MS)
 #define SILENT_NS     (10000 * ROLL_MS) /* an agent that says nothing for so long is gone */
+#define HEARD_NS      (250 * ROLL_MS)   /* an agent that has not been heard for so long may have news that we lack */
+#define FRESH_RECORDS 2048              /* a ring is up to date when at most so many of its records are on their way */
 #define MAX_PEERS     65536
 
 /* ---- peers ---- */
@@ -183,6 +185,18 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         roll_remedy_resend(root, peer, run);
     }
     s->due = s->urgent = true;
+    s->fresh = false;
+}
+
+/* What a STATUS says about the ring's being up to date. */
+static void note_status(struct roll_peer_stream *s, const struct roll_frame *frame)
+{
+    struct roll_frame_status status;
+    struct roll_feed_stream view;
+    memcpy(&status, frame->payload, sizeof status);
+    s->live = status.proc_state == ROLL_PROC_RUNNING || status.proc_state == ROLL_PROC_STOPPED;
+    s->fresh =
+        s->fresh || (roll_feed_find(s->run->feed, s->stream, &view) && view.next_ticket + FRESH_RECORDS >= status.head);
 }
 
 static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_frame *frame, const void *raw,
@@ -200,7 +214,10 @@ static void data(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     }
     s->due = true;
     s->fed += frame->head.count;
-    s->urgent |= frame->head.type == ROLL_FRAME_STATUS;
+    if (frame->head.type == ROLL_FRAME_STATUS) {
+        s->urgent = true;
+        note_status(s, frame);
+    }
     root->batches += frame->head.type == ROLL_FRAME_RECORDS;
 }
 
@@ -326,10 +343,37 @@ static int receive(roll_root_t *root, void *socket)
     return n;
 }
 
+/*
+ * A rank whose agent is away looks like a rank that does not arrive. So no time passes for the engine of a run while some live rank of it
+ * cannot be seen, or its records are still on their way; what records prove by themselves is said all the same. An agent
+ * that stays away is given up after SILENT_NS: its host may have died, and the others have a right to know.
+ */
+static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now)
+{
+    struct roll_engine_summary summary;
+    size_t seen = 0;
+    roll_engine_summary(roll_feed_engine(run->feed), &summary);
+    for (size_t i = 0; i < root->peers_used; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        for (size_t k = 0; k < peer->used && now - peer->seen_ns < HEARD_NS; k++) {
+            const struct roll_peer_stream *s = &peer->streams[k];
+            seen += s->run == run && s->live && s->fresh;
+        }
+    }
+    if (seen >= summary.sources_live) {
+        run->frozen_ns = 0;
+        run->frozen = false;
+    } else {
+        run->frozen_ns = run->frozen_ns ? run->frozen_ns : now;
+        run->frozen = now - run->frozen_ns < SILENT_NS;
+    }
+}
+
 static void tick(roll_root_t *root, uint64_t now)
 {
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
+        freeze(root, run, now);
         uint64_t quiet = now - run->input_ns, every = TICK_NS;
         if (run->dirty) {
             every = TICK_SOON_NS;
@@ -338,7 +382,7 @@ static void tick(roll_root_t *root, uint64_t now)
         } else if (quiet > QUIET_NS) {
             every = TICK_QUIET_NS;
         }
-        if (now - run->tick_ns >= every) {
+        if (now - run->tick_ns >= every && !run->frozen) {
             roll_run_tick(root, run, now, false);
         }
         if (run->trace && roll_trace_writer_flush(run->trace) != 0) {

@@ -19,7 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_RUNS 64 /* kept; beyond, the oldest that has no live rank goes */
+#define TICK_BEFORE_NS ROLL_MS
+#define MAX_RUNS       64 /* kept; beyond, the oldest that has no live rank goes */
 
 int roll_room(void *array, size_t *room, size_t used, size_t element_bytes)
 {
@@ -227,6 +228,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
         return ROLL_E_NOMEM;
     }
     run->tick_ns = run->input_ns = roll_mono_ns();
+    run->frozen = true; /* until its first rank has been seen whole */
     root->runs[root->runs_used++] = run;
     roll_log(ROLL_LOG_INFO, "root: watching %s.%u", run->job, run->restart);
     if (root->o.trace_dir) {

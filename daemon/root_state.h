@@ -43,6 +43,8 @@ struct roll_run {
     struct roll_switch *switches;
     size_t switches_used, switches_room;
     bool dirty;                 /* input since the last tick */
+    bool frozen;                /* some of its ranks cannot be seen at the moment: no time passes for the engine */
+    uint64_t frozen_ns;         /* since when; 0 = not */
     uint64_t input_ns, tick_ns; /* CLOCK_MONOTONIC of the last input and tick */
 };
 
@@ -50,6 +52,8 @@ struct roll_peer_stream {
     uint64_t stream;
     struct roll_run *run;
     bool due, urgent; /* an ACK has to go out; at once */
+    bool fresh;       /* what its agent had when it (re)connected is here */
+    bool live;        /* its process is, by the last STATUS */
     uint32_t fed;     /* records since the last ACK */
     uint64_t ack_ns;
 };

@@ -1,0 +1,386 @@
+/*
+ * bench_daemon.c: two figures of agent and root, with real processes and sockets: how long a wrong call takes to become a printed
+ * verdict, and what watching costs.
+ *
+ * The ranks are synthetic: they write rings as the interposer does, without NCCL, so that the daemon is what is measured. Latency counts
+ * from the wrong call, which is the last of its collective, so no waiting for peers is in it. CPU is that of both daemons'
+ * processes, by the kernel's own clock (CLOCK_PROCESS_CPUTIME_ID of the process), not by sampling.
+ */
+#include "tests/bench/bench.h"
+
+#include "daemon/client.h"
+#include "daemon/verdict_text.h"
+#include "tests/daemon/synth.h"
+#include "trace/err.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RANKS_LATENCY 16
+#define TRIALS        120
+#define RANKS_CPU     8
+#define RATE          10000u
+#define SECONDS       10u
+#define MAX_RANKS     16
+
+/* Shared with the rank processes. */
+struct board {
+    _Atomic uint32_t trial;        /* grows by one: everybody calls once */
+    _Atomic uint32_t done[TRIALS]; /* ranks that have called in this trial */
+    _Atomic uint64_t wrong_ns[TRIALS];
+    _Atomic uint32_t ready, stop;
+};
+
+struct bench {
+    char dir[64], log[96];
+    pid_t daemon[2], rank[MAX_RANKS];
+    struct board *board;
+    roll_client_t *client;
+};
+
+/* ---- processes ---- */
+
+static int daemon_path(char *out, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", out, size - 16);
+    if (n <= 0) {
+        return ROLL_E_NOTFOUND;
+    }
+    out[n] = '\0';
+    char *slash = strrchr(out, '/');
+    strcpy(slash + 1, "rollcalld");
+    return access(out, X_OK) == 0 ? 0 : ROLL_E_NOTFOUND;
+}
+
+/* Starts one daemon and reads the endpoint that it says on its ready descriptor. */
+static int start_daemon(struct bench *b, int slot, const char *const *extra, char *endpoint, size_t size)
+{
+    char path[PATH_MAX], fd[16];
+    int ends[2];
+    if (daemon_path(path, sizeof path) != 0) {
+        fprintf(stderr, "bench: rollcalld is not beside this program\n");
+        return ROLL_E_NOTFOUND;
+    }
+    if (pipe(ends) != 0) {
+        return ROLL_E_IO;
+    }
+    b->daemon[slot] = fork();
+    if (b->daemon[slot] == 0) {
+        const char *argv[24] = {path, "--dir", b->dir, "--ready-fd", fd};
+        int n = 5;
+        snprintf(fd, sizeof fd, "%d", ends[1]);
+        for (; *extra; extra++) {
+            argv[n++] = *extra;
+        }
+        close(ends[0]);
+        setenv("ROLLCALL_QUIET", "1", 1);
+        execv(path, (char *const *)argv);
+        _exit(127);
+    }
+    close(ends[1]);
+    FILE *f = fdopen(ends[0], "r");
+    bool said = f && fgets(endpoint, (int)size, f) != NULL;
+    if (f) {
+        fclose(f);
+    }
+    endpoint[strcspn(endpoint, "\n")] = '\0';
+    return said ? 0 : ROLL_E_UNREACHABLE;
+}
+
+static int open_bench(struct bench *b)
+{
+    memset(b, 0, sizeof *b);
+    snprintf(b->dir, sizeof b->dir, "/dev/shm/rollcall-bench-XXXXXX");
+    if (!mkdtemp(b->dir)) {
+        fprintf(stderr, "bench: no directory under /dev/shm\n");
+        return ROLL_E_IO;
+    }
+    b->board = mmap(NULL, sizeof *b->board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return b->board == MAP_FAILED ? ROLL_E_NOMEM : 0;
+}
+
+static void close_bench(struct bench *b)
+{
+    if (b->board && b->board != MAP_FAILED) {
+        atomic_store(&b->board->stop, 1);
+    }
+    for (int i = 0; i < MAX_RANKS; i++) {
+        if (b->rank[i] > 0) {
+            waitpid(b->rank[i], NULL, 0);
+        }
+    }
+    roll_client_destroy(&b->client);
+    for (int i = 1; i >= 0; i--) {
+        if (b->daemon[i] > 0) {
+            kill(b->daemon[i], SIGTERM);
+            int ms = 0;
+            while (ms < 5000 && waitpid(b->daemon[i], NULL, WNOHANG) == 0) {
+                usleep(10000);
+                ms += 10;
+            }
+            if (ms >= 5000) {
+                fprintf(stderr, "bench: rollcalld did not end in 5 s\n");
+                kill(b->daemon[i], SIGKILL);
+                waitpid(b->daemon[i], NULL, 0);
+            }
+        }
+    }
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", b->dir);
+    if (system(command) != 0) {
+        fprintf(stderr, "bench: %s is left behind\n", b->dir);
+    }
+    if (b->board && b->board != MAP_FAILED) {
+        munmap(b->board, sizeof *b->board);
+    }
+}
+
+static double cpu_seconds(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec ts = {0};
+    if (clock_getcpuclockid(pid, &clock) == 0) {
+        clock_gettime(clock, &ts);
+    }
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* ---- latency ---- */
+
+/* One rank: healthy calls all the time, and one call per trial on a communicator of its own; the wrong rank calls last. */
+static void rank_of_trials(const struct bench *b, int rank)
+{
+    static struct synth s;
+    struct board *board = b->board;
+    uint16_t comm[TRIALS + 1];
+    if (synth_open(&s, b->dir, "bench", rank, RANKS_LATENCY, 16384) != 0) {
+        _exit(1);
+    }
+    for (int i = 0; i <= TRIALS; i++) {
+        comm[i] = synth_comm(&s, 0x2000u + (uint64_t)i);
+    }
+    atomic_fetch_add(&board->ready, 1);
+    uint64_t next = synth_mono_ns();
+    for (uint32_t seen = 0; !atomic_load(&board->stop); next += 1000000) {
+        uint32_t trial = atomic_load(&board->trial);
+        if (trial > seen) {
+            int wrong = (int)(trial * 7 % RANKS_LATENCY);
+            if (rank != wrong || atomic_load(&board->done[seen]) == RANKS_LATENCY - 1) {
+                struct synth_call call = {.comm = comm[trial], .count = rank == wrong ? 999 : 1024};
+                if (rank == wrong) {
+                    atomic_store(&board->wrong_ns[seen], synth_mono_ns());
+                }
+                synth_allreduce(&s, &call);
+                atomic_fetch_add(&board->done[seen], 1);
+                seen = trial;
+            }
+        } else if (synth_mono_ns() / 10000000 % 2 == 0) {
+            synth_allreduce(&s, &(struct synth_call){.comm = comm[0], .count = 64});
+        }
+        synth_until(next);
+    }
+    synth_finish(&s);
+    _exit(0);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Waits for the verdict about this trial's communicator, prints it, and returns the milliseconds since the wrong call. */
+static double one_trial(struct bench *b, uint32_t trial, FILE *printed)
+{
+    char key[24];
+    snprintf(key, sizeof key, "0x%016llx", 0x2000ull + trial);
+    atomic_store(&b->board->trial, trial);
+    for (int tries = 0; tries < 100; tries++) {
+        json_t *verdict = NULL;
+        if (roll_client_next(b->client, 50, &verdict) != 0) {
+            continue;
+        }
+        const char *comm = json_string_value(json_object_get(json_object_get(verdict, "comm"), "key"));
+        const char *code = json_string_value(json_object_get(verdict, "code"));
+        bool ours = comm && code && strcmp(comm, key) == 0 && strcmp(code, "count-mismatch") == 0;
+        if (ours) {
+            roll_verdict_print(printed, verdict, false);
+            fflush(printed);
+        }
+        uint64_t now = synth_mono_ns();
+        json_decref(verdict);
+        if (ours) {
+            return (double)(now - atomic_load(&b->board->wrong_ns[trial - 1])) * 1e-6;
+        }
+    }
+    return -1;
+}
+
+int roll_bench_verdict(json_t *out, FILE *table)
+{
+    struct bench b;
+    char endpoint[256], why[512], measured[64];
+    double ms[TRIALS];
+    uint32_t used = 0;
+    int err = open_bench(&b);
+    FILE *printed = fopen("/dev/null", "w");
+    if (!err) {
+        err = start_daemon(&b, 0, (const char *const[]){"--standalone", NULL}, endpoint, sizeof endpoint);
+    }
+    if (!err) {
+        err = roll_client_new(endpoint, NULL, 3000, &b.client, why, sizeof why);
+    }
+    json_t *reply = NULL;
+    if (!err) {
+        err = roll_client_query(b.client, json_pack("{s:s,s:i}", "op", "subscribe", "from", 0), 3000, &reply);
+        json_decref(reply);
+    }
+    for (int i = 0; i < RANKS_LATENCY && !err; i++) {
+        b.rank[i] = fork();
+        if (b.rank[i] == 0) {
+            rank_of_trials(&b, i);
+        }
+    }
+    while (!err && atomic_load(&b.board->ready) < RANKS_LATENCY) {
+        usleep(10000);
+    }
+    usleep(300000);
+    for (uint32_t t = 1; t <= TRIALS && !err; t++) {
+        double one = one_trial(&b, t, printed);
+        if (one < 0) {
+            fprintf(stderr, "bench: trial %u gave no verdict\n", t);
+            err = ROLL_E_TIMEOUT;
+        } else {
+            ms[used++] = one;
+        }
+        usleep(10000 + t * 7919 % 40000);
+    }
+    if (used > 0) {
+        qsort(ms, used, sizeof *ms, by_size);
+        double p50 = ms[used / 2], p99 = ms[used * 99 / 100];
+        json_object_set_new(out, "verdict_latency",
+                            json_pack("{s:i,s:i,s:f,s:f,s:f}", "ranks", RANKS_LATENCY, "trials", (int)used, "p50_ms",
+                                      p50, "p99_ms", p99, "max_ms", ms[used - 1]));
+        snprintf(measured, sizeof measured, "p50 %.1f ms, p99 %.1f ms", p50, p99);
+        roll_bench_line(table, "wrong call to printed verdict, 16 ranks", measured, "p50 <= 10 ms, p99 <= 50 ms");
+    }
+    if (printed) {
+        fclose(printed);
+    }
+    close_bench(&b);
+    return err;
+}
+
+/* ---- cost ---- */
+
+static void rank_at_rate(const struct bench *b, int rank)
+{
+    static struct synth s;
+    if (synth_open(&s, b->dir, "bench", rank, RANKS_CPU, 65536) != 0) {
+        _exit(1);
+    }
+    struct synth_call call = {.comm = synth_comm(&s, 0x3000), .count = 1024};
+    atomic_fetch_add(&b->board->ready, 1);
+    while (atomic_load(&b->board->trial) == 0) {
+        usleep(1000);
+    }
+    uint64_t begin = synth_mono_ns();
+    for (uint64_t i = 0; i < (uint64_t)RATE * SECONDS; i++) {
+        if (i % (RATE / 1000) == 0) {
+            synth_until(begin + i * 1000000000u / RATE);
+        }
+        synth_allreduce(&s, &call);
+    }
+    while (!atomic_load(&b->board->stop)) {
+        usleep(10000);
+    }
+    synth_finish(&s);
+    _exit(0);
+}
+
+static json_int_t summary_of(const json_t *status, const char *member)
+{
+    return json_integer_value(json_object_get(json_object_get(status, "summary"), member));
+}
+
+int roll_bench_agent(json_t *out, FILE *table)
+{
+    struct bench b;
+    char endpoint[256] = "", ignored[256], why[512], measured[64];
+    int err = open_bench(&b);
+    if (!err) {
+        err = start_daemon(&b, 0, (const char *const[]){"--root", NULL}, endpoint, sizeof endpoint);
+    }
+    if (!err) {
+        err =
+            start_daemon(&b, 1, (const char *const[]){"--agent", "--connect", endpoint, NULL}, ignored, sizeof ignored);
+    }
+    if (!err) {
+        err = roll_client_new(endpoint, NULL, 3000, &b.client, why, sizeof why);
+    }
+    for (int i = 0; i < RANKS_CPU && !err; i++) {
+        b.rank[i] = fork();
+        if (b.rank[i] == 0) {
+            rank_at_rate(&b, i);
+        }
+    }
+    while (!err && atomic_load(&b.board->ready) < RANKS_CPU) {
+        usleep(10000);
+    }
+    usleep(500000);
+    double root = cpu_seconds(b.daemon[0]), agent = cpu_seconds(b.daemon[1]);
+    uint64_t begin = synth_mono_ns();
+    if (!err) {
+        atomic_store(&b.board->trial, 1);
+        sleep(SECONDS);
+    }
+    double wall = (double)(synth_mono_ns() - begin) * 1e-9;
+    root = (cpu_seconds(b.daemon[0]) - root) / wall * 100;
+    agent = (cpu_seconds(b.daemon[1]) - agent) / wall * 100;
+    json_t *reply = NULL;
+    if (!err) {
+        usleep(500000);
+        err = roll_client_query(b.client, json_pack("{s:s,s:i}", "op", "drain", "timeout_ms", 10000), 12000, &reply);
+    }
+    if (!err) {
+        json_int_t records = summary_of(reply, "records"), lost = summary_of(reply, "lost");
+        json_object_set_new(out, "agent_root_cost",
+                            json_pack("{s:i,s:i,s:f,s:f,s:f,s:I,s:I,s:I}", "ranks", RANKS_CPU, "calls_per_rank_per_s",
+                                      (int)RATE, "agent_percent", agent, "root_percent", root, "percent_of_one_core",
+                                      agent + root, "records_expected", (json_int_t)RANKS_CPU * RATE * SECONDS,
+                                      "records", records, "lost", lost));
+        snprintf(measured, sizeof measured, "%.1f %%, %lld lost", agent + root, (long long)lost);
+        roll_bench_line(table, "agent + root, 8 ranks at 10,000 calls/s, of one core", measured, "< 20 %, no loss");
+        if (records + lost != (json_int_t)RANKS_CPU * RATE * SECONDS) {
+            fprintf(stderr, "bench: %lld records of %u arrived\n", (long long)records, RANKS_CPU * RATE * SECONDS);
+            err = ROLL_E_INCOMPLETE;
+        }
+    }
+    json_decref(reply);
+    close_bench(&b);
+    return err;
+}
+
+#ifdef ROLL_BENCH_MAIN
+int main(void)
+{
+    json_t *out = json_object();
+    int err = roll_bench_verdict(out, stdout);
+    if (!err) {
+        err = roll_bench_agent(out, stdout);
+    }
+    json_dumpf(out, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(out);
+    return err ? 1 : 0;
+}
+#endif

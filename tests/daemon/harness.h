@@ -1,0 +1,52 @@
+/*
+ * harness.h: real daemons and synthetic ranks for the integration tests. Everything started here is ended here, also when a test fails.
+ */
+#ifndef ROLL_TEST_HARNESS_H
+#define ROLL_TEST_HARNESS_H
+
+#include "daemon/client.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+/* cmocka set-up and tear-down: a fresh directory; tear-down ends what still runs and fails when anything is left behind. */
+int harness_set_up(void **state);
+int harness_tear_down(void **state);
+
+/* The directory of this test, and a path in it (one of four static buffers, in turn). */
+const char *harness_dir(void);
+const char *harness_path(const char *name);
+
+/* Starts a program (argv[0] = "rollcalld" or "synth_rank": the built one; else through PATH) with standard error to `log` in the directory.
+ * Ends in tear-down at the latest. */
+pid_t harness_spawn(const char *log, const char *const *argv);
+#define SPAWN(log, ...) harness_spawn((log), (const char *const[]){__VA_ARGS__, NULL})
+/* Like spawn, with --ready-fd: returns when it is ready; endpoint (>= 256 bytes) may be NULL. -1 when it ended instead. */
+pid_t harness_daemon(const char *log, char *endpoint, const char *const *argv);
+#define DAEMON(log, endpoint, ...)                                                                                     \
+    harness_daemon((log), (endpoint), (const char *const[]){"rollcalld", __VA_ARGS__, NULL})
+/* A synthetic rank in `dir`. */
+pid_t harness_rank(const char *dir, int rank, int size, unsigned rate, unsigned count, const char *end);
+
+/* Sends a signal and waits; returns the exit status, or 128 + signal. 0 = send none, just wait. Fails the test after 20 s. */
+int harness_end(pid_t pid, int number);
+
+/* Asks the root; fails the test when there is no answer. Returns owned. */
+json_t *harness_ask(roll_client_t *client, const char *format, ...);
+roll_client_t *harness_client(const char *endpoint);
+/* Drains and returns the member of the summary. */
+json_int_t harness_drained(roll_client_t *client, const char *member);
+/* The first verdict with this code among those of the root, waiting up to ms. NULL when there is none. Returns owned. */
+json_t *harness_verdict(roll_client_t *client, const char *code, int ms);
+/* Is this text in the log? Waits up to ms. */
+bool harness_logged(const char *log, const char *text, int ms);
+/* How many directory entries end with this suffix? */
+int harness_count(const char *dir, const char *suffix);
+
+#endif

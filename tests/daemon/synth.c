@@ -1,0 +1,108 @@
+/*
+ * synth.c: see synth.h. Uses the writer's half of the ring itself, so what the daemon reads is what the interposer writes.
+ */
+#include "tests/daemon/synth.h"
+
+#include "trace/def.h"
+#include "trace/ident.h"
+#include "trace/op.h"
+#include "trace/ring_write.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t synth_mono_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void synth_until(uint64_t mono_ns)
+{
+    struct timespec ts = {.tv_sec = (time_t)(mono_ns / 1000000000u), .tv_nsec = (long)(mono_ns % 1000000000u)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+}
+
+int synth_open(struct synth *s, const char *dir, const char *job, int32_t rank, int32_t size, uint32_t capacity)
+{
+    memset(s, 0, sizeof *s);
+    s->rank = rank;
+    s->size = size;
+    struct roll_ident ident = {.rank = rank, .size = size, .local_rank = rank};
+    snprintf(ident.job, sizeof ident.job, "%s", job);
+    int err = roll_ring_path(s->path, sizeof s->path, dir, &ident, (uint32_t)getpid());
+    if (err) {
+        return err;
+    }
+    struct roll_ring_params params = {.capacity = capacity,
+                                      .world_rank = rank,
+                                      .world_size = size,
+                                      .local_rank = rank,
+                                      .job = job,
+                                      .exe = "synth_rank",
+                                      .defs_bytes = 1024 * 1024};
+    return roll_ring_create(s->path, &params, &s->ring);
+}
+
+uint16_t synth_comm(struct synth *s, uint64_t key)
+{
+    struct roll_def_comm def = {.key = key,
+                                .rank = s->rank,
+                                .nranks = s->size,
+                                .color = ROLL_COLOR_NONE,
+                                .origin = ROLL_COMM_INIT,
+                                .device = s->rank};
+    s->comms++;
+    roll_def_append(&s->ring, ROLL_DEF_COMM, s->comms, &def, sizeof def, NULL, 0);
+    return s->comms;
+}
+
+uint64_t synth_allreduce(struct synth *s, const struct synth_call *call)
+{
+    uint64_t ticket, begin = synth_mono_ns();
+    struct roll_record *rec = roll_ring_reserve(&s->ring, &ticket);
+    rec->enter_ns = begin;
+    rec->count = call->count;
+    rec->seq = s->seq[call->comm % 4096]++;
+    rec->group = 0;
+    rec->peer = ROLL_PEER_NONE;
+    rec->call_ns = 0;
+    rec->step = ROLL_STEP_NONE;
+    rec->comm = call->comm;
+    rec->stream = 1;
+    rec->callsite = 0;
+    rec->thread = 1;
+    rec->layer = ROLL_LAYER_NONE;
+    rec->microbatch = 0;
+    rec->op = ROLL_OP_ALLREDUCE;
+    rec->dtype = ROLL_DTYPE_FLOAT32;
+    rec->redop = ROLL_RED_SUM;
+    rec->flags = 0;
+    rec->phase = ROLL_PHASE_NONE;
+    rec->result = 0;
+    rec->aux = 0;
+    roll_ring_publish(rec, ticket, ROLL_STATE_ENTERED);
+    if (!call->hang) {
+        roll_ring_return(&s->ring, rec, ticket, (uint32_t)(synth_mono_ns() - begin), 0);
+    }
+    return ticket;
+}
+
+void synth_return(struct synth *s, uint64_t ticket)
+{
+    roll_ring_return(&s->ring, &s->ring.records[ticket & s->ring.mask], ticket, 1000, 0);
+}
+
+void synth_finish(struct synth *s)
+{
+    atomic_store(&s->ring.header->finish_ns, synth_mono_ns());
+    atomic_store(&s->ring.header->state, ROLL_RING_FINISHED);
+}
+
+void synth_close(struct synth *s)
+{
+    roll_ring_close(&s->ring);
+}

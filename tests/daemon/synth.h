@@ -1,0 +1,43 @@
+/*
+ * synth.h: synthetic ranks for the daemon's tests and bench: they write rings as the interposer would, without NCCL.
+ */
+#ifndef ROLL_TEST_SYNTH_H
+#define ROLL_TEST_SYNTH_H
+
+#include "trace/ring.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct synth {
+    struct roll_ring ring;
+    int32_t rank, size;
+    char path[512];
+    uint16_t comms;     /* communicators defined so far */
+    uint32_t seq[4096]; /* next sequence number by communicator id */
+};
+
+/* What a test wants to differ in one call. */
+struct synth_call {
+    uint16_t comm;
+    uint64_t count;
+    bool hang; /* enter, and never return */
+};
+
+/* Makes the ring of `rank` of `size` in dir, for this process. 0 or a roll error. */
+int synth_open(struct synth *s, const char *dir, const char *job, int32_t rank, int32_t size, uint32_t capacity);
+/* Defines a communicator of all ranks with this key; returns its id. */
+uint16_t synth_comm(struct synth *s, uint64_t key);
+/* One AllReduce of floats: entered, and returned unless it hangs. Returns its ticket. */
+uint64_t synth_allreduce(struct synth *s, const struct synth_call *call);
+/* Notes the return of a call that was left hanging. */
+void synth_return(struct synth *s, uint64_t ticket);
+/* The ring's last words, as at exit(). */
+void synth_finish(struct synth *s);
+void synth_close(struct synth *s);
+
+uint64_t synth_mono_ns(void);
+/* Sleeps until this time (CLOCK_MONOTONIC). */
+void synth_until(uint64_t mono_ns);
+
+#endif

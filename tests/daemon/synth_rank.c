@@ -1,0 +1,72 @@
+/*
+ * synth_rank.c: a rank process: COUNT AllReduce calls at RATE per second, then the end that was asked for.
+ *
+ *   synth_rank DIR JOB RANK SIZE RATE COUNT CAPACITY END
+ *   END: exit (in good order), wait (for SIGTERM, then in good order), hang (inside a call), wrong (a wrong count, then hang)
+ */
+#include "tests/daemon/synth.h"
+
+#include "trace/err.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t ended;
+
+static void on_term(int number)
+{
+    (void)number;
+    ended = 1;
+}
+
+static void idle(void)
+{
+    while (!ended) {
+        usleep(5000);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 9) {
+        fprintf(stderr, "synth_rank DIR JOB RANK SIZE RATE COUNT CAPACITY END\n");
+        return 2;
+    }
+    int32_t rank = atoi(argv[3]), size = atoi(argv[4]);
+    uint64_t rate = strtoull(argv[5], NULL, 10), count = strtoull(argv[6], NULL, 10);
+    const char *end = argv[8];
+    static struct synth s;
+    struct sigaction sa = {.sa_handler = on_term};
+    sigaction(SIGTERM, &sa, NULL);
+    int err = synth_open(&s, argv[1], argv[2], rank, size, (uint32_t)strtoul(argv[7], NULL, 10));
+    if (err) {
+        fprintf(stderr, "synth_rank: %s\n", roll_strerror(err));
+        return 3;
+    }
+    uint16_t comm = synth_comm(&s, 0x1000);
+    struct synth_call call = {.comm = comm, .count = 1024};
+    uint64_t begin = synth_mono_ns(), slice = rate / 1000 ? rate / 1000 : 1; /* calls between two sleeps: about 1 ms */
+    for (uint64_t i = 0; i < count; i++) {
+        if (rate && i % slice == 0) {
+            synth_until(begin + i * 1000000000u / rate);
+        }
+        synth_allreduce(&s, &call);
+    }
+    if (strcmp(end, "wrong") == 0) {
+        call.count = 999;
+    }
+    if (strcmp(end, "wrong") == 0 || strcmp(end, "hang") == 0) {
+        call.hang = true;
+        synth_allreduce(&s, &call);
+        idle();
+    }
+    if (strcmp(end, "wait") == 0) {
+        idle();
+    }
+    synth_finish(&s);
+    synth_close(&s);
+    return 0;
+}

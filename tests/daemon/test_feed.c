@@ -1,0 +1,285 @@
+/*
+ * test_feed.c: the feeder drops what it has seen, counts what is missing, and repeats itself from the same frames.
+ */
+#include "daemon/feed.h"
+#include "tests/daemon/synth.h"
+#include "trace/err.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct fixture {
+    char dir[64];
+    struct synth rank[2];
+    uint16_t comm[2];
+    roll_feed_t *feed;
+};
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    strcpy(f->dir, "/tmp/rollcall-feed-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(synth_open(&f->rank[r], f->dir, "unit", r, 2, 1024), 0);
+        f->comm[r] = synth_comm(&f->rank[r], 0x77);
+    }
+    struct roll_engine_config config = {0};
+    f->feed = roll_feed_new(&config, NULL, 0);
+    assert_non_null(f->feed);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    for (int r = 0; r < 2; r++) {
+        synth_close(&f->rank[r]);
+        unlink(f->rank[r].path);
+    }
+    roll_feed_destroy(&f->feed);
+    assert_int_equal(rmdir(f->dir), 0);
+    free(f);
+    return 0;
+}
+
+/* ---- frames, as an agent makes them ---- */
+
+static int give(roll_feed_t *feed, struct roll_frame_head head, const void *payload, size_t bytes)
+{
+    static uint8_t buffer[ROLL_FRAME_MAX_BYTES];
+    struct roll_frame frame;
+    int64_t n = roll_frame_encode(&head, payload, bytes, buffer, sizeof buffer);
+    assert_true(n > 0);
+    int err = roll_frame_decode(buffer, (size_t)n, &frame, NULL);
+    return err ? err : roll_feed_frame(feed, &frame);
+}
+
+static int give_ring(struct fixture *f, int r)
+{
+    const struct roll_ring *ring = &f->rank[r].ring;
+    int err = give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = ring->header->epoch},
+                   ring->header, sizeof *ring->header);
+    if (!err) {
+        err = give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .stream = ring->header->epoch},
+                   ring->defs, ring->header->defs_used);
+    }
+    return err;
+}
+
+static int give_records(struct fixture *f, int r, uint64_t from, uint32_t n, enum roll_frame_type type)
+{
+    struct roll_record recs[64];
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(roll_ring_get(&f->rank[r].ring, from + i, &recs[i]), 0);
+    }
+    return give(f->feed,
+                (struct roll_frame_head){.type = (uint16_t)type,
+                                         .stream = f->rank[r].ring.header->epoch,
+                                         .first = from,
+                                         .rec_size = ROLL_RECORD_BYTES,
+                                         .count = n},
+                recs, n * sizeof *recs);
+}
+
+static struct roll_feed_stream view(struct fixture *f, int r)
+{
+    struct roll_feed_stream v;
+    assert_true(roll_feed_find(f->feed, f->rank[r].ring.header->epoch, &v));
+    return v;
+}
+
+static void calls(struct fixture *f, int r, int n)
+{
+    for (int i = 0; i < n; i++) {
+        synth_allreduce(&f->rank[r], &(struct synth_call){.comm = f->comm[r], .count = 8});
+    }
+}
+
+/* ---- tests ---- */
+
+static void test_records_that_come_twice_are_fed_once(void **state)
+{
+    struct fixture *f = *state;
+    calls(f, 0, 20);
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(give_records(f, 0, 0, 10, ROLL_FRAME_RECORDS), 0);
+    assert_int_equal(give_records(f, 0, 5, 15, ROLL_FRAME_RECORDS), 0);
+    struct roll_feed_stream v = view(f, 0);
+    assert_int_equal(v.fed, 20);
+    assert_int_equal(v.duplicates, 5);
+    assert_int_equal(v.next_ticket, 20);
+    assert_int_equal(v.lost, 0);
+    struct roll_engine_summary s;
+    roll_engine_summary(roll_feed_engine(f->feed), &s);
+    assert_int_equal(s.records, 20);
+}
+
+static void test_definitions_that_come_twice_are_taken_once(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(give_ring(f, 0), 0);
+    uint64_t offset = view(f, 0).defs_offset;
+    assert_int_equal(offset, f->rank[0].ring.header->defs_used);
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(view(f, 0).defs_offset, offset);
+}
+
+static void test_a_gap_is_a_loss_of_its_size(void **state)
+{
+    struct fixture *f = *state;
+    calls(f, 0, 30);
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(give_records(f, 0, 3, 5, ROLL_FRAME_RECORDS), 0);
+    assert_int_equal(view(f, 0).lost, 3);
+    assert_int_equal(give_records(f, 0, 20, 5, ROLL_FRAME_RECORDS), 0);
+    struct roll_feed_stream v = view(f, 0);
+    assert_int_equal(v.lost, 3 + 12);
+    assert_int_equal(v.fed, 10);
+    struct roll_engine_summary s;
+    roll_engine_summary(roll_feed_engine(f->feed), &s);
+    assert_int_equal(s.lost, 15);
+}
+
+static void test_a_call_stays_open_until_its_update(void **state)
+{
+    struct fixture *f = *state;
+    calls(f, 0, 3);
+    uint64_t hanging = synth_allreduce(&f->rank[0], &(struct synth_call){.comm = f->comm[0], .count = 8, .hang = true});
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(give_records(f, 0, 0, 4, ROLL_FRAME_RECORDS), 0);
+    assert_int_equal(view(f, 0).open_ticket, hanging);
+    synth_return(&f->rank[0], hanging);
+    assert_int_equal(give_records(f, 0, hanging, 1, ROLL_FRAME_UPDATES), 0);
+    assert_int_equal(view(f, 0).open_ticket, 4);
+    assert_int_equal(give_records(f, 0, hanging, 1, ROLL_FRAME_UPDATES), 0);
+    assert_int_equal(view(f, 0).duplicates, 1);
+}
+
+static void test_a_resent_record_that_has_returned_counts_as_update(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t hanging = synth_allreduce(&f->rank[0], &(struct synth_call){.comm = f->comm[0], .count = 8, .hang = true});
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(give_records(f, 0, 0, 1, ROLL_FRAME_RECORDS), 0);
+    synth_return(&f->rank[0], hanging);
+    assert_int_equal(give_records(f, 0, 0, 1, ROLL_FRAME_RECORDS), 0);
+    assert_int_equal(view(f, 0).open_ticket, 1);
+    assert_int_equal(view(f, 0).duplicates, 0);
+}
+
+static void test_frames_of_unknown_rings_and_other_runs_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    calls(f, 0, 1);
+    assert_int_equal(give_records(f, 0, 0, 1, ROLL_FRAME_RECORDS), ROLL_E_NOTFOUND);
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_string_equal(roll_feed_job(f->feed), "unit");
+    struct synth other;
+    assert_int_equal(synth_open(&other, f->dir, "another", 5, 6, 64), 0);
+    int err = give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = other.ring.header->epoch},
+                   other.ring.header, sizeof *other.ring.header);
+    assert_int_equal(err, ROLL_E_ARG);
+    synth_close(&other);
+    unlink(other.path);
+}
+
+static void test_a_damaged_header_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct roll_ring_header h;
+    memcpy(&h, f->rank[0].ring.header, sizeof h);
+    h.world_rank = 17;
+    struct roll_frame_head head = {.type = ROLL_FRAME_RING, .stream = h.epoch};
+    assert_int_equal(give(f->feed, head, &h, sizeof h), ROLL_E_CHECKSUM);
+    h.version = 99;
+    h.oldest = 99;
+    assert_int_equal(give(f->feed, head, &h, sizeof h), ROLL_E_VERSION);
+    h.magic[0] = 'X';
+    assert_int_equal(give(f->feed, head, &h, sizeof h), ROLL_E_MAGIC);
+}
+
+static void test_what_a_dead_process_never_sent_is_lost(void **state)
+{
+    struct fixture *f = *state;
+    calls(f, 0, 8);
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(give_records(f, 0, 0, 6, ROLL_FRAME_RECORDS), 0);
+    struct roll_frame_status status = {.head = 8, .proc_state = ROLL_PROC_DEAD, .exit_status = 9};
+    struct roll_frame_head head = {.type = ROLL_FRAME_STATUS, .stream = f->rank[0].ring.header->epoch};
+    assert_int_equal(give(f->feed, head, &status, sizeof status), 0);
+    assert_int_equal(view(f, 0).lost, 2);
+    assert_int_equal(view(f, 0).proc, ROLL_PROC_DEAD);
+    assert_int_equal(view(f, 0).exit_status, 9);
+}
+
+/* The verdict of two ranks that differ in a count; as text. */
+static char *verdict_of(struct fixture *f, roll_feed_t *feed)
+{
+    roll_feed_t *mine = f->feed;
+    f->feed = feed;
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(give_ring(f, r), 0);
+        assert_int_equal(give_records(f, r, 0, 3, ROLL_FRAME_RECORDS), 0);
+    }
+    f->feed = mine;
+    roll_feed_tick(feed, 2000000000u + f->rank[0].ring.header->clock_real_ns);
+    roll_feed_finish(feed);
+    json_t *verdict = roll_feed_next(feed);
+    assert_non_null(verdict);
+    assert_string_equal(json_string_value(json_object_get(verdict, "code")), "count-mismatch");
+    char *text = json_dumps(verdict, JSON_COMPACT);
+    json_decref(verdict);
+    return text;
+}
+
+static void test_the_same_frames_give_the_same_verdict(void **state)
+{
+    struct fixture *f = *state;
+    for (int r = 0; r < 2; r++) {
+        calls(f, r, 2);
+        synth_allreduce(&f->rank[r], &(struct synth_call){.comm = f->comm[r], .count = 8u + (unsigned)r, .hang = true});
+    }
+    struct roll_engine_config config = {0};
+    roll_feed_t *again = roll_feed_new(&config, NULL, 0);
+    char *one = verdict_of(f, f->feed), *two = verdict_of(f, again);
+    assert_string_equal(one, two);
+    free(one);
+    free(two);
+    roll_feed_destroy(&again);
+}
+
+static void test_a_whole_ring_feeds_like_its_frames(void **state)
+{
+    struct fixture *f = *state;
+    calls(f, 0, 1500); /* more than the ring holds: the oldest are lost */
+    assert_int_equal(roll_feed_ring(f->feed, &f->rank[0].ring, ROLL_PROC_DEAD, 9), 0);
+    struct roll_feed_stream v = view(f, 0);
+    assert_int_equal(v.fed, 1024);
+    assert_int_equal(v.lost, 1500 - 1024);
+    assert_int_equal(v.proc, ROLL_PROC_DEAD);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_records_that_come_twice_are_fed_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_definitions_that_come_twice_are_taken_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_gap_is_a_loss_of_its_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_call_stays_open_until_its_update, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_resent_record_that_has_returned_counts_as_update, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_frames_of_unknown_rings_and_other_runs_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_damaged_header_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_dead_process_never_sent_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_same_frames_give_the_same_verdict, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_whole_ring_feeds_like_its_frames, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

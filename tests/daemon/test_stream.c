@@ -1,0 +1,252 @@
+/*
+ * test_stream.c: records reach the root exactly once, whatever is killed between.
+ */
+#include "tests/daemon/harness.h"
+#include "tests/daemon/synth.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RANKS 8
+#define RATE  10000u
+#define COUNT 30000u
+
+static char endpoint[256];
+
+static void start_ranks(pid_t pid[RANKS], const char *end)
+{
+    for (int r = 0; r < RANKS; r++) {
+        pid[r] = harness_rank(harness_path("d"), r, RANKS, RATE, COUNT, end);
+    }
+}
+
+static void end_ranks(pid_t pid[RANKS])
+{
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(harness_end(pid[r], SIGTERM), 0);
+    }
+}
+
+static void check_all_arrived(roll_client_t *client)
+{
+    assert_int_equal(harness_drained(client, "records"), RANKS * COUNT);
+    assert_int_equal(harness_drained(client, "lost"), 0);
+    assert_int_equal(harness_drained(client, "findings"), 0);
+}
+
+static void test_every_record_of_eight_ranks_arrives_once(void **state)
+{
+    (void)state;
+    pid_t rank[RANKS];
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    start_ranks(rank, "exit");
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(harness_end(rank[r], 0), 0);
+    }
+    check_all_arrived(client);
+    /* Rings of ranks that ended in good order go by themselves, their control page with the last. */
+    for (int i = 0; i < 250 && harness_count(harness_path("d"), ".ctl") > 0; i++) {
+        usleep(20000);
+    }
+    assert_int_equal(harness_count(harness_path("d"), ".ring"), 0);
+    assert_int_equal(harness_count(harness_path("d"), ".ctl"), 0);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+    assert_int_equal(harness_count(harness_path("d"), ""), 0); /* no lock, socket or endpoint file either */
+}
+
+static void test_a_killed_agent_goes_on_where_it_was(void **state)
+{
+    (void)state;
+    pid_t rank[RANKS];
+    pid_t root = DAEMON("root.err", endpoint, "--root", "--dir", harness_path("d"));
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", endpoint);
+    assert_true(root > 0 && agent > 0);
+    roll_client_t *client = harness_client(endpoint);
+    start_ranks(rank, "wait");
+    for (int i = 0; i < 3; i++) {
+        usleep(700000);
+        assert_int_equal(harness_end(agent, SIGKILL), 128 + SIGKILL);
+        usleep(100000);
+        agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", endpoint);
+        assert_true(agent > 0);
+    }
+    usleep(1500000);
+    end_ranks(rank);
+    check_all_arrived(client);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(agent, SIGTERM), 0);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
+static void test_a_killed_root_is_told_everything_again(void **state)
+{
+    (void)state;
+    pid_t rank[RANKS];
+    char where[300];
+    snprintf(where, sizeof where, "ipc://%s/sock", harness_dir());
+    pid_t root = DAEMON("root.err", NULL, "--root", "--listen", where);
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", where);
+    assert_true(root > 0 && agent > 0);
+    start_ranks(rank, "wait");
+    usleep(1200000);
+    assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
+    usleep(500000);
+    root = DAEMON("root.err", NULL, "--root", "--listen", where);
+    assert_true(root > 0);
+    roll_client_t *client = harness_client(where);
+    usleep(3000000);
+    end_ranks(rank);
+    check_all_arrived(client);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(agent, SIGTERM), 0);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
+static void test_a_killed_root_with_a_trace_continues_it(void **state)
+{
+    (void)state;
+    pid_t rank[2];
+    char where[300], trace[300], json[300];
+    snprintf(where, sizeof where, "ipc://%s/sock", harness_dir());
+    snprintf(trace, sizeof trace, "%s", harness_path("trace"));
+    snprintf(json, sizeof json, "%s", harness_path("verdicts.json"));
+    pid_t root = DAEMON("root.err", NULL, "--root", "--listen", where, "--trace", trace, "--json", json);
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", where);
+    assert_true(root > 0 && agent > 0);
+    rank[0] = harness_rank(harness_path("d"), 0, 2, 1000, 500, "hang");
+    rank[1] = harness_rank(harness_path("d"), 1, 2, 1000, 500, "wrong");
+    roll_client_t *client = harness_client(where);
+    json_t *before = harness_verdict(client, "count-mismatch", 5000);
+    assert_non_null(before);
+    roll_client_destroy(&client);
+    usleep(200000);
+    assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
+    root = DAEMON("root.err", NULL, "--root", "--listen", where, "--trace", trace, "--json", json);
+    assert_true(root > 0);
+    client = harness_client(where);
+    json_t *after = harness_verdict(client, "count-mismatch", 8000);
+    assert_non_null(after);
+    assert_true(json_equal(before, after));
+    json_decref(before);
+    json_decref(after);
+    assert_int_equal(harness_drained(client, "records"), 2 * 501);
+    assert_int_equal(harness_drained(client, "lost"), 0);
+    roll_client_destroy(&client);
+    harness_end(rank[0], SIGTERM);
+    harness_end(rank[1], SIGTERM);
+    assert_int_equal(harness_end(agent, SIGTERM), 0);
+    assert_int_equal(harness_end(root, SIGTERM), 1);
+    /* The file of verdicts has it once. */
+    FILE *f = fopen(json, "r");
+    char *line = NULL;
+    size_t room = 0;
+    int mismatches = 0;
+    assert_non_null(f);
+    while (getline(&line, &room, f) > 0) {
+        mismatches += strstr(line, "\"code\":\"count-mismatch\"") != NULL;
+    }
+    fclose(f);
+    free(line);
+    assert_int_equal(mismatches, 1);
+}
+
+static void test_ranks_do_not_notice_that_no_root_is_there(void **state)
+{
+    (void)state;
+    pid_t rank[RANKS];
+    char where[300];
+    snprintf(where, sizeof where, "ipc://%s/sock", harness_dir());
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", where);
+    assert_true(agent > 0);
+    uint64_t begin = synth_mono_ns();
+    start_ranks(rank, "exit");
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(harness_end(rank[r], 0), 0);
+    }
+    assert_true(synth_mono_ns() - begin < 6000000000u); /* 3 s of calls on a loaded machine */
+    assert_true(harness_logged("agent.err", "cannot be reached", 5000));
+    assert_int_equal(harness_count(harness_path("d"), ".ring"), RANKS); /* nothing is removed that nobody has read */
+    pid_t root = DAEMON("root.err", NULL, "--root", "--listen", where);
+    assert_true(root > 0);
+    roll_client_t *client = harness_client(where);
+    for (int i = 0; i < 500 && harness_count(harness_path("d"), ".ring") > 0; i++) {
+        usleep(20000);
+    }
+    check_all_arrived(client);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(agent, SIGTERM), 0);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
+static void test_a_killed_rank_is_named_with_those_who_wait_for_it(void **state)
+{
+    (void)state;
+    pid_t rank[3];
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    rank[0] = harness_rank(harness_path("d"), 0, 3, 1000, 200, "hang");
+    rank[1] = harness_rank(harness_path("d"), 1, 3, 1000, 200, "wait");
+    rank[2] = harness_rank(harness_path("d"), 2, 3, 1000, 200, "hang");
+    usleep(600000);
+    assert_int_equal(harness_end(rank[1], SIGKILL), 128 + SIGKILL);
+    uint64_t begin = synth_mono_ns();
+    json_t *verdict = harness_verdict(client, "rank-dead", 5000);
+    assert_non_null(verdict);
+    assert_true(synth_mono_ns() - begin < 2000000000u);
+    assert_string_equal(json_string_value(json_object_get(verdict, "culprits_text")), "1");
+    assert_string_equal(json_string_value(json_object_get(verdict, "waiting_text")), "0,2");
+    assert_string_equal(json_string_value(json_object_get(verdict, "certainty")), "proven");
+    json_decref(verdict);
+    roll_client_destroy(&client);
+    harness_end(rank[0], SIGTERM);
+    harness_end(rank[2], SIGTERM);
+    assert_int_equal(harness_end(daemon, SIGTERM), 1);
+    assert_int_equal(harness_count(harness_path("d"), ".ring"), 1); /* the dead rank's ring stays as evidence */
+}
+
+static void test_a_stopped_rank_is_seen(void **state)
+{
+    (void)state;
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    pid_t rank = harness_rank(harness_path("d"), 0, 1, 1000, 100, "wait");
+    usleep(400000);
+    kill(rank, SIGSTOP);
+    bool stopped = false;
+    for (int i = 0; i < 100 && !stopped; i++) {
+        usleep(20000);
+        json_t *status = harness_ask(client, "{s:s}", "op", "status");
+        json_t *first = json_array_get(json_object_get(status, "ranks"), 0);
+        stopped = first && strcmp(json_string_value(json_object_get(first, "state")), "stopped") == 0;
+        json_decref(status);
+    }
+    assert_true(stopped);
+    kill(rank, SIGCONT);
+    assert_int_equal(harness_end(rank, SIGTERM), 0);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, harness_set_up, harness_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_every_record_of_eight_ranks_arrives_once),
+        TEST(test_a_killed_agent_goes_on_where_it_was),
+        TEST(test_a_killed_root_is_told_everything_again),
+        TEST(test_a_killed_root_with_a_trace_continues_it),
+        TEST(test_ranks_do_not_notice_that_no_root_is_there),
+        TEST(test_a_killed_rank_is_named_with_those_who_wait_for_it),
+        TEST(test_a_stopped_rank_is_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
