@@ -128,12 +128,13 @@ static bool is_due(const struct inject *inject, int32_t rank, uint32_t step, enu
 /* Named so that it is what a stack shows. */
 static _Noreturn __attribute__((noinline)) void busy_in_host_code(void)
 {
-    volatile uint64_t work = 0;
+    double sum = 0;
     for (;;) {
         struct timespec nap = {.tv_nsec = 1000000};
         for (unsigned i = 0; i < 100000; i++) {
-            work += i;
+            sum += 1.0 / (i + 1.0);
         }
+        nap.tv_nsec += sum < 0; /* never; keeps the loop */
         nanosleep(&nap, NULL);
     }
 }

@@ -5,10 +5,10 @@
  */
 #include "moe_core/train/model_ops.h"
 
+#include "moe_core/train/shape.h"
+
 #include <math.h>
 #include <string.h>
-
-#include "moe_core/train/shape.h"
 
 static const float norm_epsilon = 1e-5f;
 
