@@ -284,7 +284,7 @@ static void prefer_undropped(const struct roll_engine *e, const struct comm *c, 
 
 static bool prepare(struct roll_engine *e, struct comm *c, struct judge *j)
 {
-    *j = (struct judge){.e = e, .c = c, .seq = c->held, .age = e->now - c->held_ns};
+    *j = (struct judge){.e = e, .c = c, .seq = c->held, .age = e->clock - c->held_ns};
     take_vote(e, c, j->seq, &j->vote);
     if (j->vote.major_rank == NO_SEQ) {
         return false;
@@ -473,7 +473,7 @@ void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
     }
     s->held = true;
     c->held = seq;
-    c->held_ns = e->now;
+    c->held_ns = e->clock;
     e->held_comms++;
     align_step(e, c);
 }

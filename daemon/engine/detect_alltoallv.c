@@ -71,7 +71,7 @@ static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index
             return true;
         }
         open->comm = p->comm;
-        open->since = e->now;
+        open->since = e->clock;
         open->next = e->p2p_case;
         e->p2p_case = open;
     }
@@ -177,7 +177,7 @@ static void alltoallv_tick(struct roll_engine *e)
 {
     for (struct p2p_case **at = &e->p2p_case; *at;) {
         struct p2p_case *k = *at;
-        if (!e->finishing && e->now - k->since < e->config.stall_ns / 20) {
+        if (!e->finishing && e->clock - k->since < e->config.stall_ns / 20) {
             at = &k->next;
             continue;
         }

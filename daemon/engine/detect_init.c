@@ -25,7 +25,7 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     }
     if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
         s->init = ticket + 1;
-        s->init_since = e->now;
+        s->init_since = e->clock;
     } else if (s->init == ticket + 1) {
         s->init = 0;
     }
@@ -110,7 +110,7 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     struct words w = {.used = 0};
     words_ranks(&w, &a->inside);
     words_add(&w, " wait%s in %s for %.1f s: ", roll_rankset_count(&a->inside) == 1 ? "s" : "", roll_op_name(rec->op),
-              e->now > s->init_since ? (double)(e->now - s->init_since) / 1e9 : 0.0);
+              e->clock > s->init_since ? (double)(e->clock - s->init_since) / 1e9 : 0.0);
     if (roll_rankset_count(&culprits) > 0) {
         words_ranks(&w, &culprits);
         words_add(&w, " did not join.");
@@ -131,13 +131,13 @@ static void init_tick(struct roll_engine *e)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
-        if (!entry || e->now - s->init_since < e->config.stall_ns || !source_alive(s)) {
+        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s)) {
             continue;
         }
         const struct member *m = source_member(s, entry->rec.comm);
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
-        bool late = e->now - s->init_since >= e->config.suspect_ns || a.over;
+        bool late = e->clock - s->init_since >= e->config.suspect_ns || a.over;
         if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&
             say_once(
                 e, say_key(ROLL_VERDICT_INIT_MISSING, entry->rec.op, m ? m->comm->key : 0, m ? m->splits : s->inits))) {

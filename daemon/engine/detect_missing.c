@@ -32,7 +32,7 @@ static void words_inside(struct words *w, const struct source *s)
 
 static void tell(struct words *w, const struct roll_engine *e, const struct block *b)
 {
-    double quiet = e->now > b->rank->seen ? (double)(e->now - b->rank->seen) / 1e9 : 0;
+    double quiet = e->clock > b->rank->seen ? (double)(e->clock - b->rank->seen) / 1e9 : 0;
     switch (b->kind) {
     case BLOCK_FINISHED:
         words_add(w, "rank %u has ended (", b->rank->world);

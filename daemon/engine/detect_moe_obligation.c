@@ -345,7 +345,7 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
         for (uint32_t r = 0; r < ep->size && !cell->differ; r++) {
             if (cell->list[r].source != NO_SOURCE && lacks(ep, &cell->list[full], &cell->list[r], &at) > 0) {
                 cell->differ = true;
-                cell->since = e->now;
+                cell->since = e->clock;
             }
         }
         if (cell->arrived == ep->size) {
@@ -403,7 +403,7 @@ static void obligation_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; i < e->comms; i++) {
         for (struct cell *cell = e->comm[i]->cell; cell; cell = cell->next) {
-            bool due = e->finishing || e->now - cell->since >= e->config.stall_ns / 20;
+            bool due = e->finishing || e->clock - cell->since >= e->config.stall_ns / 20;
             if (cell->differ && !cell->told && due) {
                 judge(e, e->comm[i], cell);
             }

@@ -116,7 +116,7 @@ static void process_tick(struct roll_engine *e)
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
             uint64_t wait = told_to_go(s) ? e->config.stall_ns * 2 : e->config.stall_ns / 5;
             fresh++;
-            due = due || e->finishing || e->now - s->proc_ns >= wait;
+            due = due || e->finishing || e->clock - s->proc_ns >= wait;
             patient = patient && told_to_go(s);
         }
     }

@@ -120,7 +120,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     s->proc = ROLL_PROC_RUNNING;
     s->exit_status = ROLL_EXIT_UNKNOWN;
     s->step = ROLL_STEP_NONE;
-    s->seen = e->now;
+    s->seen = e->clock;
     e->source[e->sources] = s;
     *source = e->sources++;
     return 0;
@@ -303,7 +303,7 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
     }
     struct source *s = e->source[source];
     int rc = 0;
-    s->seen = n > 0 ? e->now : s->seen;
+    s->seen = n > 0 ? e->clock : s->seen;
     for (size_t i = 0; i < n; i++) {
         if (roll_seal_state(recs[i].seal) == ROLL_STATE_EMPTY) {
             continue;
@@ -352,8 +352,8 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
     }
     if (state != s->proc) {
         s->proc = state;
-        s->proc_ns = e->now;
-        s->seen = e->now;
+        s->proc_ns = e->clock;
+        s->seen = e->clock;
     }
     return 0;
 }
@@ -373,9 +373,15 @@ static void ask_tick(struct roll_engine *e)
     waitgraph_run(e);
 }
 
+/*
+ * Patience is measured on a clock of our own that goes with the ticks, but never by more than one stall at a time: when this process, not
+ * the job, has been asleep (stopped, suspended, started late), nothing looks old that merely has not been fed yet.
+ */
 int roll_engine_tick(roll_engine_t *e, uint64_t now_ns)
 {
     if (now_ns > e->now) {
+        uint64_t passed = e->now ? now_ns - e->now : 0;
+        e->clock += passed < e->config.stall_ns ? passed : e->config.stall_ns;
         e->now = now_ns;
         ask_tick(e);
     }

@@ -39,7 +39,7 @@ struct entry {
 /* The calls of one stream that are not known to be complete, oldest first. */
 struct queue {
     uint64_t head, tail; /* ticket + 1; 0 = empty */
-    uint64_t since;      /* engine time at which head got to the front */
+    uint64_t since;      /* patience clock at which head got to the front */
     bool marked;         /* head (with its group) has been counted as ready */
     uint32_t visit;      /* stall analysis: number of the run that saw it; doubled, odd while on the path */
 };
@@ -100,7 +100,7 @@ struct source {
     int64_t offset;
     enum roll_proc_state proc;
     int32_t exit_status;
-    uint64_t proc_ns;  /* engine time at which its end was known */
+    uint64_t proc_ns;  /* patience clock at which its end was known */
     struct entry *log; /* by ticket & log_mask */
     uint64_t log_mask;
     uint64_t next;          /* ticket after the last one */
@@ -114,7 +114,7 @@ struct source {
     uint32_t thread_last; /* index of the thread seen last */
     bool many_threads;
     uint64_t records, calls, lost;
-    uint64_t last_ns, seen; /* wall clock of its last record; engine time at which anything came */
+    uint64_t last_ns, seen; /* wall clock of its last record; patience clock at which anything came */
     struct roll_record last;
     uint64_t last_key;
     uint32_t step;
@@ -124,7 +124,7 @@ struct source {
     bool said_lost, said_dead;
     uint32_t inits;      /* CommInit and CommSplit calls so far */
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
-    uint64_t init_since; /* engine time of that */
+    uint64_t init_since; /* patience clock of that */
     bool explained;      /* it takes part in a communicator that is known to be stuck */
 };
 
@@ -138,7 +138,7 @@ struct variant {
 struct slot {
     uint64_t sig;      /* of the call that came first; stays after the slot is complete: the history */
     uint64_t ticket;   /* of that call */
-    uint64_t first_ns; /* engine time of it */
+    uint64_t first_ns; /* patience clock of it */
     uint32_t rank;     /* its rank on the communicator */
     uint32_t arrived, ready;
     uint32_t variant; /* 0 = all agree */
@@ -169,7 +169,7 @@ struct comm {
     bool muted; /* a cause was found here: what follows on it is its consequence */
     bool overflow;
     uint32_t held;    /* sequence number being judged, NO_SEQ = none */
-    uint64_t held_ns; /* engine time at which the judging began */
+    uint64_t held_ns; /* patience clock at which the judging began */
     uint32_t visit;
     uint32_t coll, p2p; /* calls seen, for the guess of its role */
     uint32_t moe;       /* MoE events that named it as ep */
@@ -215,7 +215,8 @@ struct said { /* one verdict in the queue */
 
 struct roll_engine {
     struct roll_engine_config config;
-    uint64_t now;
+    uint64_t now;   /* wall clock of the last tick */
+    uint64_t clock; /* patience: see roll_engine_tick; all `since` and `seen` are on it */
     struct source **source;
     uint32_t sources, source_room;
     struct comm **comm;
@@ -231,7 +232,7 @@ struct roll_engine {
     struct said *out_first, *out_last, *shown;
     uint64_t numbers, findings;
     uint64_t records, calls, lost;
-    uint64_t stall_run_ns; /* engine time of the last stall analysis */
+    uint64_t stall_run_ns; /* patience clock of the last stall analysis */
     uint32_t visit;
     uint32_t held_comms; /* communicators with a held slot */
     bool finishing, dirty, muted_any, job_over_said;

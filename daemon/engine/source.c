@@ -167,7 +167,7 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
         tail->next = (uint32_t)(ticket - (q->tail - 1));
     } else {
         q->head = ticket + 1;
-        q->since = e->now;
+        q->since = e->clock;
         q->marked = false;
     }
     q->tail = ticket + 1;
@@ -222,7 +222,7 @@ bool source_blocked(const struct source *s)
 
 bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns)
 {
-    return e->now > s->seen && e->now - s->seen >= ns;
+    return e->clock > s->seen && e->clock - s->seen >= ns;
 }
 
 bool source_alive(const struct source *s)

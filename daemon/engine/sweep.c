@@ -75,7 +75,7 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
         q->head = next ? last + 1 : 0;
         q->tail = next ? q->tail : 0;
         q->marked = false;
-        q->since = e->now;
+        q->since = e->clock;
     }
     return moved;
 }

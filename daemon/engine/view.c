@@ -152,8 +152,8 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
         words_call(w, &entry->rec);
     } else {
         words_add(w, " is not inside any call");
-        if (e->now > s->seen) {
-            words_add(w, "; its last call was noted %.1f s ago", (double)(e->now - s->seen) / 1e9);
+        if (e->clock > s->seen) {
+            words_add(w, "; its last call was noted %.1f s ago", (double)(e->clock - s->seen) / 1e9);
         }
     }
 }

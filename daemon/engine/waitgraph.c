@@ -308,7 +308,7 @@ static void visit_head(struct run *run, struct source *s, struct queue *q, bool 
 
 static bool is_old(const struct roll_engine *e, const struct queue *q)
 {
-    return q->head != 0 && (e->finishing || (e->now > q->since && e->now - q->since > e->config.stall_ns));
+    return q->head != 0 && (e->finishing || (e->clock > q->since && e->clock - q->since > e->config.stall_ns));
 }
 
 static bool anything_old(struct run *run)
@@ -334,12 +334,12 @@ void waitgraph_run(struct roll_engine *e)
     if (e->dirty) {
         sweep(e);
     }
-    if (!e->finishing && e->now - e->stall_run_ns < e->config.stall_ns / 8) {
+    if (!e->finishing && e->clock - e->stall_run_ns < e->config.stall_ns / 8) {
         return;
     }
     struct run run = {.e = e, .alive = anyone_alive(e)};
     if (anything_old(&run)) {
-        e->stall_run_ns = e->now;
+        e->stall_run_ns = e->clock;
         e->visit++;
         for (uint32_t i = 0; i < e->sources; i++) {
             struct source *s = e->source[i];

@@ -16,7 +16,7 @@
 
 static const uint32_t sizes[] = {2, 3, 4, 8, 64};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
-#define AR ROLL_OP_ALLREDUCE
+#define AR    ROLL_OP_ALLREDUCE
 
 /* All ranks make `n` calls and wait for them. */
 static void steps(struct sim *sim, uint32_t w, uint32_t n)
