@@ -6,7 +6,7 @@ import socket
 import subprocess
 import unittest
 
-from support import Case, CATALOGUE, ROLLCALL, summary_of
+from support import Case, CATALOGUE, DAEMON, ROLLCALL
 
 
 class Console(Case):
@@ -106,6 +106,25 @@ class Recording(Case):
             r = self.rollcall(command, ring)
             self.assertEqual(r.returncode, 3)
             self.assert_one_line(r.stderr, "incompatible version")
+
+    def test_trace_of_a_healthy_job_cut_short_is_code_4(self):
+        trace = self.path("trace")
+        r = self.rollcall("run", "-n", "2", "--hostnccl", "--trace", trace, "--", CATALOGUE, "straggler", "healthy")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        r = self.rollcall("analyze", trace)
+        self.assertEqual((r.returncode, r.stderr), (0, ""), r.stdout)
+        self.assertRegex(r.stdout.splitlines()[-1], r"^2 ranks, .* nothing lost$")
+        name = os.path.join(trace, os.listdir(trace)[0])
+        os.truncate(name, os.path.getsize(name) - 10)
+        r = self.rollcall("analyze", trace)
+        self.assertEqual(r.returncode, 4, r.stdout + r.stderr)
+        self.assert_one_line(r.stderr, "cut short")
+        self.assertEqual(self.rollcall("dump", name).returncode, 4)
+
+    def test_second_daemon_on_the_directory_is_code_3(self):
+        command = f"{DAEMON} --agent --dir $ROLLCALL_DIR --connect ipc:///nonexistent; echo code $?"
+        r = self.rollcall("run", "--", "sh", "-c", command)
+        self.assertEqual(r.stdout, "code 3\n", r.stderr)
 
     def test_full_ring_directory(self):
         if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:

@@ -24,6 +24,22 @@ static void test_dynamic_program_can_be_entered(void **state)
     assert_true(p.elf && p.dynamic);
 }
 
+static void test_static_program_cannot_be_entered(void **state)
+{
+    (void)state;
+    struct roll_program p;
+    assert_int_equal(roll_program_inspect(PROGRAM_STATIC, &p), 0);
+    assert_true(p.elf && !p.dynamic);
+}
+
+static void test_nccl_inside_the_program_is_seen(void **state)
+{
+    (void)state;
+    struct roll_program p;
+    assert_int_equal(roll_program_inspect(PROGRAM_INSIDE, &p), 0);
+    assert_true(p.elf && p.dynamic && p.defines_nccl && !p.needs_nccl);
+}
+
 static void test_script_names_its_interpreter(void **state)
 {
     (void)state;
@@ -58,8 +74,8 @@ static void test_other_files_are_neither(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dynamic_program_can_be_entered),
-        cmocka_unit_test(test_script_names_its_interpreter),
+        cmocka_unit_test(test_dynamic_program_can_be_entered),  cmocka_unit_test(test_static_program_cannot_be_entered),
+        cmocka_unit_test(test_nccl_inside_the_program_is_seen), cmocka_unit_test(test_script_names_its_interpreter),
         cmocka_unit_test(test_other_files_are_neither),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
