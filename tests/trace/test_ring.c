@@ -193,6 +193,26 @@ static void a_late_writer_does_not_destroy_a_newer_record(void **state)
     roll_ring_close(&ring);
 }
 
+static void records_overwritten_while_the_reader_reads_are_counted(void **state)
+{
+    (void)state;
+    struct roll_ring ring;
+    make_ring(&ring, NULL, 64);
+    for (int i = 0; i < 70; i++) {
+        write_one(&ring);
+    }
+    atomic_store(&ring.header->head,
+                 64); /* what a reader sees that looked at the head before the last six were written */
+    struct roll_record out[64];
+    uint64_t next = 0;
+    uint64_t lost = 0;
+    assert_int_equal(roll_ring_read(&ring, 0, out, 64, &next, &lost), 58);
+    assert_int_equal(lost, 6);
+    assert_int_equal(next, 64);
+    assert_int_equal(roll_seal_ticket(out[0].seal), 6);
+    roll_ring_close(&ring);
+}
+
 struct crowd {
     struct roll_ring *ring;
     unsigned records;
@@ -348,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_return_after_a_lap_is_counted_not_written),
         cmocka_unit_test(a_reader_waits_at_a_slot_that_is_being_written_but_not_for_a_lap),
         cmocka_unit_test(a_late_writer_does_not_destroy_a_newer_record),
+        cmocka_unit_test(records_overwritten_while_the_reader_reads_are_counted),
         cmocka_unit_test(many_writers_and_a_reader_make_no_torn_record),
         cmocka_unit_test(a_killed_writer_loses_at_most_the_record_it_was_writing),
     };
