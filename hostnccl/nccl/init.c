@@ -102,7 +102,7 @@ static ncclResult_t join_job(struct hn_job *job)
     /* A blocking call that fails leaves no communicator; a nonblocking one leaves it to be aborted. An aborting thread
      * has taken the handle's reference already. */
     if (rc != ncclSuccess && job->blocking && hn_comm_release(job->comm)) {
-        *handle = NULL;
+        hn_publish(handle, NULL);
     }
     return rc;
 }
@@ -113,12 +113,13 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, int nid
     struct unique_id id;
     uint64_t hash = 0;
     ncclConfig_t config;
+    ncclComm_t comm;
     ncclResult_t rc;
 
     if (!newcomm || !ids) {
         return hn_fail(ncclInvalidArgument, "%s: %s is NULL", call, newcomm ? "commId" : "comm");
     }
-    *newcomm = NULL;
+    hn_publish(newcomm, NULL);
     if (nranks < 1 || nranks > HN_MAX_RANKS || rank < 0 || rank >= nranks) {
         return hn_fail(ncclInvalidArgument, "%s: rank %d of %d", call, rank, nranks);
     }
@@ -134,15 +135,16 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, int nid
     }
     rc = hn_config_read(&config, given, NULL);
     if (rc == ncclSuccess) {
-        rc = hn_comm_new(newcomm, nranks, rank, hash, &config);
+        rc = hn_comm_new(&comm, nranks, rank, hash, &config);
     }
     if (rc == ncclSuccess) {
-        hn_debug("%s comm %p rank %d nranks %d id %016llx name %s", call, (void *)*newcomm, rank, nranks,
+        hn_debug("%s comm %p rank %d nranks %d id %016llx name %s", call, (void *)comm, rank, nranks,
                  (unsigned long long)hash, config.commName ? config.commName : "-");
-        rc = hn_submit_job(join_job, *newcomm, config.blocking != 0, newcomm, NULL);
-        if (rc != ncclSuccess) {
-            hn_comm_unref(*newcomm);
-            *newcomm = NULL;
+        rc = hn_submit_job(join_job, comm, config.blocking != 0, newcomm, NULL);
+        if (rc == ncclSuccess) {
+            hn_publish(newcomm, comm);
+        } else {
+            hn_comm_unref(comm);
         }
     }
     return rc;

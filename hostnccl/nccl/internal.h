@@ -159,6 +159,12 @@ uint64_t hn_hash(uint64_t seed, const void *data, size_t size);
 /* init.c: a communicator that has not joined yet, with one reference; NULL with the error noted. */
 ncclResult_t hn_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t hash, const ncclConfig_t *config);
 
+/* Gives a handle to the caller: another thread may read it and abort while the call is still waiting. */
+static inline void hn_publish(ncclComm_t *handle, ncclComm_t comm)
+{
+    __atomic_store_n(handle, comm, __ATOMIC_RELEASE);
+}
+
 /* Makes room for comm->nranks peers; again when a child learns its size. */
 ncclResult_t hn_comm_allocate(ncclComm_t comm);
 

@@ -94,7 +94,7 @@ static ncclResult_t child_job(struct hn_job *job)
         rc = hn_join(a->child);
     }
     if (rc != ncclSuccess && a->child && job->blocking && hn_comm_release(a->child)) {
-        *a->handle = NULL;
+        hn_publish(a->handle, NULL);
     }
     return rc;
 }
@@ -119,12 +119,12 @@ static ncclResult_t submit_child(struct child_args *a, int nranks, int rank, uin
         hn_comm_ref(child);
         a->child = child;
     }
-    *a->handle = child;
+    hn_publish(a->handle, child);
     bool blocking = child ? child->blocking : a->parent->blocking;
     ncclComm_t *handle = a->handle;
     rc = hn_submit_job(child_job, child ? child : a->parent, blocking, a, free_args);
     if (rc != ncclSuccess && child) {
-        *handle = NULL;
+        hn_publish(handle, NULL);
         hn_comm_unref(child);
     }
     return rc;
@@ -153,7 +153,7 @@ static ncclResult_t submit_split(ncclComm_t comm, int color, int key, ncclComm_t
     if (!newcomm || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
         return hn_fail(ncclInvalidArgument, "ncclCommSplit: newcomm %p color %d", (void *)newcomm, color);
     }
-    *newcomm = NULL;
+    hn_publish(newcomm, NULL);
     a = new_args(comm, newcomm);
     if (!a) {
         return hn_fail(ncclSystemError, "out of memory");
@@ -208,7 +208,7 @@ static ncclResult_t submit_shrink(ncclComm_t comm, const int *list, int count, n
         return hn_fail(ncclInvalidArgument, "ncclCommShrink: newcomm %p list %p count %d flags %d", (void *)newcomm,
                        (const void *)list, count, flags);
     }
-    *newcomm = NULL;
+    hn_publish(newcomm, NULL);
     gone = calloc((size_t)comm->nranks, sizeof *gone);
     if (!gone) {
         return hn_fail(ncclSystemError, "out of memory");

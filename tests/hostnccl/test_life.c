@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-static int x[64], y[64];
+static _Thread_local int x[64], y[64];
 
 static int sum_of(ncclComm_t comm, int value, cudaStream_t stream)
 {
@@ -29,7 +29,7 @@ static void expect_place(ncclComm_t comm, int rank, int count, int device)
 
 static void case_split(struct rank *r)
 {
-    ncclComm_t half, grand, none = (ncclComm_t)(uintptr_t)8, same;
+    ncclComm_t half, grand, none = (ncclComm_t)(uintptr_t)8, same, bad;
     int odd = r->rank % 2, place = (r->n - 1 - r->rank) / 2;
 
     NCCL(ncclCommSplit(r->comm, odd, -r->rank, &half, NULL)); /* by descending rank */
@@ -41,23 +41,25 @@ static void case_split(struct rank *r)
     expect_place(grand, place, r->n / 2, r->rank % 8);
     NCCL(ncclCommSplit(r->comm, 0, 0, &same, NULL));
     CHECK(sum_of(same, 1, r->stream) == r->n && sum_of(grand, 1, r->stream) == r->n / 2);
-    NCCL_IS(ncclInvalidArgument, ncclCommSplit(r->comm, -5, 0, &same, NULL));
+    NCCL_IS(ncclInvalidArgument, ncclCommSplit(r->comm, -5, 0, &bad, NULL));
     CHECK(sum_of(r->comm, 1, r->stream) == r->n);
     NCCL(ncclCommDestroy(none));
+    NCCL(ncclCommDestroy(same));
     NCCL(ncclCommDestroy(half));
     NCCL(ncclCommDestroy(grand));
 }
 
 static void case_shrink(struct rank *r)
 {
-    ncclComm_t rest = NULL;
+    ncclComm_t rest = NULL, none;
     int gone[] = {1}, bad[] = {99};
 
     if (r->rank != 1) {
         NCCL(ncclCommShrink(r->comm, gone, 1, &rest, NULL, NCCL_SHRINK_DEFAULT));
         expect_place(rest, r->rank ? r->rank - 1 : 0, r->n - 1, r->rank % 8);
         CHECK(sum_of(rest, r->rank, r->stream) == r->n * (r->n - 1) / 2 - 1);
-        NCCL_IS(ncclInvalidArgument, ncclCommShrink(rest, bad, 1, &rest, NULL, NCCL_SHRINK_DEFAULT));
+        NCCL_IS(ncclInvalidArgument, ncclCommShrink(rest, bad, 1, &none, NULL, NCCL_SHRINK_DEFAULT));
+        NCCL(ncclCommDestroy(rest));
     }
     CHECK(sum_of(r->comm, 1, r->stream) == r->n); /* the parent lives on */
 }
@@ -239,6 +241,7 @@ static void case_revoke(struct rank *r)
     if (r->rank) {
         NCCL(ncclCommShrink(r->comm, gone, 1, &rest, NULL, NCCL_SHRINK_DEFAULT));
         CHECK(sum_of(rest, 1, r->stream) == r->n - 1);
+        NCCL(ncclCommDestroy(rest));
     }
     NCCL(ncclCommDestroy(child));
 }

@@ -261,7 +261,7 @@ static void case_type_of_copy(struct rank *r)
 static void *abort_later(void *arg)
 {
     sleep_ms(300);
-    NCCL(ncclCommAbort(*(ncclComm_t *)arg));
+    NCCL(ncclCommAbort(__atomic_load_n((ncclComm_t *)arg, __ATOMIC_ACQUIRE)));
     return NULL;
 }
 
