@@ -143,8 +143,9 @@ static int many(int calls)
 static int forever(void)
 {
     ncclComm_t comm = new_comm(0, 2);
-    for (size_t i = 1; comm != NULL; i++) {
-        ncclAllReduce(buffer, buffer, i, 7, 0, comm, NULL);
+    size_t i = 1;
+    while (ncclAllReduce(buffer, buffer, i, 7, 0, comm, NULL) == ncclSuccess) {
+        i++;
     }
     return 1;
 }
