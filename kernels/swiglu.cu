@@ -1,13 +1,15 @@
 /*
  * swiglu.cu: act = silu(gate) * up, and its backward.
  *
- * Idea: memory-bound element-wise work: 16-byte loads and stores, a grid-stride loop over (row, piece), no shared memory. Fusing it into the
- * epilogue of fc1 is the faster form and comes with the project's own grouped product; this is the form that any product can use.
+ * Idea: memory-bound element-wise work: 16-byte loads and stores, a grid-stride loop over (row, piece), no shared
+ * memory. Fusing it into the epilogue of fc1 is the faster form and comes with the project's own grouped product; this
+ * is the form that any product can use.
  *
- * Shapes: h [rows, 2*width] = [gate | up], act and d_act [rows, width], d_h like h. Grid: at most 16 blocks per multiprocessor of the
- * largest part (132 x 16), 256 threads: full occupancy at the 32 registers or so that this takes. Assumes 16-byte alignment, width a multiple
- * of 4. Streams: the caller's only. Architecture: any (sm_90a built). Indices: 64 bit.
- * Accuracy: __expf is not used; expf and one division keep the error at a few units in the last place against the twin in double.
+ * Shapes: h [rows, 2*width] = [gate | up], act and d_act [rows, width], d_h like h. Grid: at most 16 blocks per
+ * multiprocessor of the largest part (132 x 16), 256 threads: full occupancy at the 32 registers or so that this
+ * takes. Assumes 16-byte alignment, width a multiple of 4. Streams: the caller's only. Architecture: any (sm_90a
+ * built). Indices: 64 bit. Accuracy: __expf is not used; expf and one division keep the error at a few units in the
+ * last place against the twin in double.
  */
 #include "kernels/check.cuh"
 #include "kernels/kernels.h"
@@ -31,7 +33,8 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x; at < work; at += stride) {
         int64_t row = at / pieces, i = at % pieces;
         float4 g = __ldg(h + row * 2 * pieces + i), u = __ldg(h + row * 2 * pieces + pieces + i);
-        act[at] = make_float4(forward_one(g.x, u.x), forward_one(g.y, u.y), forward_one(g.z, u.z), forward_one(g.w, u.w));
+        act[at] =
+            make_float4(forward_one(g.x, u.x), forward_one(g.y, u.y), forward_one(g.z, u.z), forward_one(g.w, u.w));
     }
 }
 

@@ -1,10 +1,11 @@
 /*
  * device_host.c: a device of the host back end: a stream, memory, and work enqueued as host functions of the stream.
  *
- * Work is enqueued and not done at once, although it is the host that does it: the order of compute and communication is then the
- * stream's, as on a GPU, and a rank whose peers hang shows up where it does there, in cudaStreamSynchronize. Doing the work in the
- * caller was rejected: it would need a stream wait before each piece, and no program would behave like the real one.
- * Memory is pinned host memory, so that the same code runs on the vendor's runtime.
+ * Work is enqueued and not done at once, although it is the host that does it: the order of compute and communication
+ * is then the stream's, as on a GPU, and a rank whose peers hang shows up where it does there, in
+ * cudaStreamSynchronize. Doing the work in the caller was rejected: it would need a stream wait before each piece, and
+ * no program would behave like the real one. Memory is pinned host memory, so that the same code runs on the vendor's
+ * runtime.
  */
 #include "moe_core/device_host.h"
 #include "moe_core/fail.h"

@@ -1,10 +1,11 @@
 /*
  * dispatch.c: the token-count exchange, the plan that follows from it, and the four all-to-alls.
  *
- * The counts of all ranks of the group are exchanged, not only those that concern this rank: every rank can then see which ranks are
- * empty and come to the same plan without another message. The proposed remedies travel as one more int64 in the same exchange; a
- * separate agreement was rejected because it would change the sequence of collectives that it is meant to keep equal.
- * The host waits once, for the counts: the sizes of an all-to-all-v are host numbers in the NCCL API.
+ * The counts of all ranks of the group are exchanged, not only those that concern this rank: every rank can then see
+ * which ranks are empty and come to the same plan without another message. The proposed remedies travel as one more
+ * int64 in the same exchange; a separate agreement was rejected because it would change the sequence of collectives
+ * that it is meant to keep equal. The host waits once, for the counts: the sizes of an all-to-all-v are host numbers
+ * in the NCCL API.
  */
 #include "moe_core/include/moe/dispatch.h"
 

@@ -1,9 +1,9 @@
 /*
  * error.c: the code table and the message of the last failure.
  *
- * The message is kept per thread, like errno: a layer's call fails deep inside (a dispatcher, a map) and returns only a code through
- * functions that know neither rank nor layer. The simpler idea, printing where it happens, was rejected: a library does not write to the
- * standard error of its host.
+ * The message is kept per thread, like errno: a layer's call fails deep inside (a dispatcher, a map) and returns only
+ * a code through functions that know neither rank nor layer. The simpler idea, printing where it happens, was
+ * rejected: a library does not write to the standard error of its host.
  */
 #include "moe_core/fail.h"
 

@@ -1,8 +1,9 @@
 /*
  * experts.c: fc1, SwiGLU, fc2 over expert-major rows.
  *
- * Buffers are made once for the most rows that a rank can ever receive: allocating per forward was rejected, because freeing memory that
- * enqueued work still uses would need a wait. Any number of rows, zero included, walks the same path.
+ * Buffers are made once for the most rows that a rank can ever receive: allocating per forward was rejected, because
+ * freeing memory that enqueued work still uses would need a wait. Any number of rows, zero included, walks the same
+ * path.
  */
 #include "moe_core/include/moe/experts.h"
 

@@ -1,9 +1,9 @@
 /*
  * host_ops.c: the host back end's table, its products (BLAS) and its element-wise functions.
  *
- * A grouped product is one BLAS call per group that has rows. The groups' rows are read here, when the stream runs, and not when
- * the product was enqueued: the row numbers may be the result of work before it. Empty groups never reach the BLAS: with k = 0 its beta
- * rules are not to be relied upon (contract, moe.md 1.5).
+ * A grouped product is one BLAS call per group that has rows. The groups' rows are read here, when the stream runs,
+ * and not when the product was enqueued: the row numbers may be the result of work before it. Empty groups never reach
+ * the BLAS: with k = 0 its beta rules are not to be relied upon (contract, moe.md 1.5).
  */
 #include "moe_core/device_host.h"
 #include "moe_core/fail.h"

@@ -1,8 +1,9 @@
 /*
  * host_route.c: the host back end's routing functions: top-k, row maps, chunk order.
  *
- * All loops run in a fixed order, tokens before experts, so that results are bitwise reproducible. The top-k is k passes over the scores:
- * with k of 1 to 8 a heap or a sort costs more than it saves, and the tie order (lowest index first) is plain to see.
+ * All loops run in a fixed order, tokens before experts, so that results are bitwise reproducible. The top-k is k
+ * passes over the scores: with k of 1 to 8 a heap or a sort costs more than it saves, and the tie order (lowest index
+ * first) is plain to see.
  */
 #include "moe_core/device_host.h"
 #include "moe_core/fail.h"
@@ -30,7 +31,8 @@ static void softmax_row(const float *logits, int64_t n, float *out)
     }
 }
 
-/* The best expert that is not among the first `taken` of chosen. NaN loses against every number, and still gives k distinct experts. */
+/* The best expert that is not among the first `taken` of chosen. NaN loses against every number, and still gives k
+ * distinct experts. */
 static int32_t best_expert(const float *score, int64_t experts, const int32_t *chosen, int32_t taken)
 {
     int32_t best = -1;
@@ -101,7 +103,8 @@ int moe_host_row_map_build(const void *args)
     const struct moe_row_map_build *a = args;
     int64_t stride = 2 * a->experts + 1;
     int64_t start = 0, routed = 0;
-    /* Expert by expert: the row of a token is its expert's start plus the tokens before it, so one pass over the tokens fills one column. */
+    /* Expert by expert: the row of a token is its expert's start plus the tokens before it, so one pass over the
+     * tokens fills one column. */
     for (int64_t t = 0; t < a->tokens; t++) {
         a->map[t * stride + 2 * a->experts] = 0;
     }

@@ -1,10 +1,11 @@
 /*
  * layer.c: one MoE layer: the order of its steps, what it reports, and the two ways of a rank without rows.
  *
- * Forward pushes one plan node per step; backward is the plan walked in reverse. The legacy way leaves out the nodes of the steps that a
- * framework's detached graph would lose (permute, dispatch, experts, combine), and nothing else: unpermute and router still get their
- * gradients through the probabilities, as in the originals. Modelling the hazard with a special case in backward was rejected: the
- * missing nodes are the hazard, and the observer sees exactly the list that backward will walk.
+ * Forward pushes one plan node per step; backward is the plan walked in reverse. The legacy way leaves out the nodes
+ * of the steps that a framework's detached graph would lose (permute, dispatch, experts, combine), and nothing else:
+ * unpermute and router still get their gradients through the probabilities, as in the originals. Modelling the hazard
+ * with a special case in backward was rejected: the missing nodes are the hazard, and the observer sees exactly the
+ * list that backward will walk.
  */
 #include "moe_core/include/moe/layer.h"
 

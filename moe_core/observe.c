@@ -2,8 +2,8 @@
  * observe.c: the library's own, least versions of the tool interface.
  *
  * Both are ordinary exported symbols that the library calls through the PLT, so that a preloaded tool's definitions are
- * the ones used. MOE_REMEDIES switches remedies without any tool; it is read once, because a rank that changed its mind alone in
- * mid-run is what in-band agreement is for, not the environment.
+ * the ones used. MOE_REMEDIES switches remedies without any tool; it is read once, because a rank that changed its
+ * mind alone in mid-run is what in-band agreement is for, not the environment.
  */
 #include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/remedy.h"

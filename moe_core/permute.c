@@ -1,8 +1,8 @@
 /*
  * permute.c: row maps and the four movements over one map.
  *
- * The handle carries kind, tokens, experts and rows, so that every shape is an argument and a map that was never built is refused;
- * deriving them from the operands, as the originals do, is what broke with zero rows (moe.md 2.4).
+ * The handle carries kind, tokens, experts and rows, so that every shape is an argument and a map that was never built
+ * is refused; deriving them from the operands, as the originals do, is what broke with zero rows (moe.md 2.4).
  */
 #include "moe_core/include/moe/permute.h"
 

@@ -1,8 +1,8 @@
 /*
  * plan.c: the backward plan: a fixed array, walked backwards.
  *
- * A layer's forward has a handful of steps, so the plan is an array in the layer and not a graph: the order in which backward issues
- * collectives is then one visible list, which is what the observer is told.
+ * A layer's forward has a handful of steps, so the plan is an array in the layer and not a graph: the order in which
+ * backward issues collectives is then one visible list, which is what the observer is told.
  */
 #include "moe_core/include/moe/plan.h"
 

@@ -1,8 +1,8 @@
 /*
  * ref.c: the reference of one MoE layer.
  *
- * Everything is recomputed where it is needed and nothing is kept between forward and backward, so that each function can be read against
- * the formula alone. Speed was given up on purpose.
+ * Everything is recomputed where it is needed and nothing is kept between forward and backward, so that each function
+ * can be read against the formula alone. Speed was given up on purpose.
  */
 #include "moe_core/ref.h"
 

@@ -1,8 +1,9 @@
 /*
  * router.c: the gate product and the choice of experts, forward and backward.
  *
- * Keeps what backward needs (softmax, choice, weights); relies on the back end for the order of ties. Recomputing the softmax in backward
- * was rejected: a recomputation that differs in the last bit may choose another expert (hazard H9).
+ * Keeps what backward needs (softmax, choice, weights); relies on the back end for the order of ties. Recomputing the
+ * softmax in backward was rejected: a recomputation that differs in the last bit may choose another expert (hazard
+ * H9).
  */
 #include "moe_core/include/moe/router.h"
 

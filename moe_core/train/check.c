@@ -1,8 +1,9 @@
 /*
  * check.c: gathers what the ranks have, compares it on rank 0 with the reference, and compares replicas everywhere.
  *
- * Parameters are taken from the job at every step, so that differences do not add up over steps: each step's gradients are checked on
- * their own. Replicas (dense over world, experts over edp) must be equal in every bit; that is checked by hash, on all ranks.
+ * Parameters are taken from the job at every step, so that differences do not add up over steps: each step's gradients
+ * are checked on their own. Replicas (dense over world, experts over edp) must be equal in every bit; that is checked
+ * by hash, on all ranks.
  */
 #include "moe_core/train/check.h"
 

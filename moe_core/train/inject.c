@@ -1,8 +1,9 @@
 /*
  * inject.c: the faults that moe_train can commit, one table row each.
  *
- * A fault is committed by one rank in one step, at a call that the job makes anyway; everything else stays as it is. So the hang that
- * follows is the one that a real program with that mistake would have. Zero-token ranks are no fault here: they arise by themselves.
+ * A fault is committed by one rank in one step, at a call that the job makes anyway; everything else stays as it is.
+ * So the hang that follows is the one that a real program with that mistake would have. Zero-token ranks are no fault
+ * here: they arise by themselves.
  */
 #include "moe_core/train/inject.h"
 

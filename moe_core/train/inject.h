@@ -29,7 +29,8 @@ void inject_help(FILE *out);
 /* Whether this rank commits its fault in this step. */
 bool inject_due(const struct inject *inject, int32_t rank, uint32_t step);
 
-/* Faults of the process itself (exit, kill, stop, sleep), at the start of the step in which they are due. May not return. */
+/* Faults of the process itself (exit, kill, stop, sleep), at the start of the step in which they are due. May not
+ * return. */
 void inject_process(const struct inject *inject, int32_t rank, uint32_t step);
 
 /* The root of the step's Broadcast: 0, or another one when that is the fault. */

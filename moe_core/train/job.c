@@ -1,8 +1,8 @@
 /*
  * job.c: rank, communicators and device of this process.
  *
- * world by a unique id, ep and edp by splitting world, with names where the library knows names: what a Megatron job looks like to an
- * observer. One device per process, the one of LOCAL_RANK, modulo what there is.
+ * world by a unique id, ep and edp by splitting world, with names where the library knows names: what a Megatron job
+ * looks like to an observer. One device per process, the one of LOCAL_RANK, modulo what there is.
  */
 #include "moe_core/train/job.h"
 

@@ -18,8 +18,9 @@ struct job {
 };
 
 /*
- * Reads RANK, WORLD_SIZE, LOCAL_RANK (a job of one where they are absent), meets the other ranks and makes the communicators: ranks of
- * one ep group are neighbours, an edp group holds the ranks with the same experts. 0, or -1 with one line on standard error.
+ * Reads RANK, WORLD_SIZE, LOCAL_RANK (a job of one where they are absent), meets the other ranks and makes the
+ * communicators: ranks of one ep group are neighbours, an edp group holds the ranks with the same experts. 0, or -1
+ * with one line on standard error.
  */
 int job_start(const struct train_options *options, struct job *job);
 

@@ -1,9 +1,10 @@
 /*
  * main.c: moe_train: the training loop.
  *
- * One step: rank 0 broadcasts the learning rate; each microbatch runs forward and backward; gradients are reduced, dense over world, then
- * each layer's experts over edp; AdamW; the mean loss; one wait. The host runs ahead of the stream except where a layer needs its splits, so a hang shows
- * where it does in a real job: in cudaStreamSynchronize of the main thread, ended by the job's own watchdog.
+ * One step: rank 0 broadcasts the learning rate; each microbatch runs forward and backward; gradients are reduced,
+ * dense over world, then each layer's experts over edp; AdamW; the mean loss; one wait. The host runs ahead of the
+ * stream except where a layer needs its splits, so a hang shows where it does in a real job: in cudaStreamSynchronize
+ * of the main thread, ended by the job's own watchdog.
  */
 #include "moe_core/include/moe/error.h"
 #include "moe_core/include/moe/ops.h"

@@ -1,8 +1,8 @@
 /*
  * model.c: the model's weights, forward and backward.
  *
- * Weights are drawn by (tensor, element) and an expert by its number in the whole layer, so that every layout of ranks starts from the same
- * model and can be held against the same reference.
+ * Weights are drawn by (tensor, element) and an expert by its number in the whole layer, so that every layout of ranks
+ * starts from the same model and can be held against the same reference.
  */
 #include "moe_core/train/model.h"
 

@@ -30,14 +30,16 @@ struct model {
     double *loss; /* device [1]: sum over this rank's tokens since model_begin_step */
 };
 
-/* Makes the model with weights drawn from the seed (equal for every layout of ranks). 0, or -1 with one line on standard error. */
+/* Makes the model with weights drawn from the seed (equal for every layout of ranks). 0, or -1 with one line on
+ * standard error. */
 int model_new(const struct train_options *options, const struct job *job, struct model *model);
 void model_destroy(struct model *model);
 
 /* Clears gradients and loss. Error codes of moe_core. */
 int model_begin_step(struct model *model);
 
-/* Forward and backward of one microbatch: adds the mean gradient over this rank's tokens of the step. Error codes of moe_core. */
+/* Forward and backward of one microbatch: adds the mean gradient over this rank's tokens of the step. Error codes of
+ * moe_core. */
 int model_microbatch(struct model *model, const struct corpus *corpus, const struct moe_step *step);
 
 #endif

@@ -9,7 +9,8 @@
 /* The rate of a step: linear warm-up over the first tenth (10 steps at most), then constant. */
 float optim_rate(double peak, uint32_t step, uint32_t steps);
 
-/* One AdamW step (betas 0.9 and 0.95, epsilon 1e-8, decay 0.01); rate is read from device memory. Error codes of moe_core. */
+/* One AdamW step (betas 0.9 and 0.95, epsilon 1e-8, decay 0.01); rate is read from device memory. Error codes of
+ * moe_core. */
 int optim_step(moe_device_t *device, const struct params *params, const float *rate, uint32_t step);
 
 #endif

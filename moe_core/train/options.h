@@ -25,7 +25,8 @@ struct train_options {
 /* What options_parse found. */
 enum options_result { OPTIONS_RUN = 0, OPTIONS_DONE = 1, OPTIONS_USAGE = 2 };
 
-/* Fills in *options from the command line; prints help, version or one line about what is wrong. Strings are borrowed from argv. */
+/* Fills in *options from the command line; prints help, version or one line about what is wrong. Strings are borrowed
+ * from argv. */
 enum options_result options_parse(int argc, char **argv, struct train_options *options);
 
 #endif

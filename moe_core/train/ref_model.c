@@ -1,8 +1,8 @@
 /*
  * ref_model.c: the reference of the whole model.
  *
- * Shares the layout of the flat buffers with the model and nothing else: its own embedding, norm, head and loss, and the MoE layers of
- * moe_core/ref.c.
+ * Shares the layout of the flat buffers with the model and nothing else: its own embedding, norm, head and loss, and
+ * the MoE layers of moe_core/ref.c.
  */
 #include "moe_core/train/ref_model.h"
 

@@ -1,8 +1,9 @@
 /*
  * rendezvous.c: the unique id in a file, published by rename.
  *
- * The file also names its writer (host, pid, start time), so that the file of a job that was killed before it could remove it is not
- * mistaken for ours: on the same host a writer that no longer lives is stale. A socket was rejected: a file needs no port and no daemon.
+ * The file also names its writer (host, pid, start time), so that the file of a job that was killed before it could
+ * remove it is not mistaken for ours: on the same host a writer that no longer lives is stale. A socket was rejected:
+ * a file needs no port and no daemon.
  */
 #include "moe_core/train/rendezvous.h"
 

@@ -1,8 +1,8 @@
 /*
  * shape.h: the model's sizes, and where each tensor lies in the flat buffers of parameters and of gradients.
  *
- * Two flat buffers: dense (on every rank) and experts (the rank's share: per layer w1 [L,2F,H], then w2 [L,H,F]). Flat, because a
- * gradient AllReduce and AdamW then each are one call over a range.
+ * Two flat buffers: dense (on every rank) and experts (the rank's share: per layer w1 [L,2F,H], then w2 [L,H,F]).
+ * Flat, because a gradient AllReduce and AdamW then each are one call over a range.
  */
 #ifndef MOE_TRAIN_SHAPE_H
 #define MOE_TRAIN_SHAPE_H
@@ -16,7 +16,8 @@ struct shape {
     int32_t topk;
 };
 
-/* Elements before the tensor in the dense buffer: embedding [C,256,H]; per layer norm [H], gate [E,H]; final norm [H]; head [256,H]. */
+/* Elements before the tensor in the dense buffer: embedding [C,256,H]; per layer norm [H], gate [E,H]; final norm [H];
+ * head [256,H]. */
 static inline int64_t shape_norm(const struct shape *s, int64_t layer)
 {
     return s->context * VOCAB * s->hidden + layer * (s->hidden + s->experts * s->hidden);

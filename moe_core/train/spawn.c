@@ -1,8 +1,9 @@
 /*
  * spawn.c: starts the ranks of one host and waits for them.
  *
- * Each child execs this program again, so that a rank started here is the same as one started by any launcher. Children die with the parent
- * (PR_SET_PDEATHSIG) and the meeting directory is removed, so that nothing is left behind.
+ * Each child execs this program again, so that a rank started here is the same as one started by any launcher.
+ * Children die with the parent (PR_SET_PDEATHSIG) and the meeting directory is removed, so that nothing is left
+ * behind.
  */
 #include "moe_core/train/spawn.h"
 

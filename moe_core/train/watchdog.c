@@ -1,8 +1,9 @@
 /*
  * watchdog.c: ends the process with status 3 when nothing moved for the timeout.
  *
- * A thread of its own, because the main thread is the one that is stuck (in cudaStreamSynchronize). It says what frameworks say: which step,
- * and how long; not who or why. An alarm signal was rejected: the main thread may be inside a library call that restarts.
+ * A thread of its own, because the main thread is the one that is stuck (in cudaStreamSynchronize). It says what
+ * frameworks say: which step, and how long; not who or why. An alarm signal was rejected: the main thread may be
+ * inside a library call that restarts.
  */
 #include "moe_core/train/watchdog.h"
 

@@ -1,8 +1,10 @@
 /*
- * test_layer_ranks.c: one MoE layer over several ranks (threads of this process, on hostnccl): results, obligations, remedies.
+ * test_layer_ranks.c: one MoE layer over several ranks (threads of this process, on hostnccl): results, obligations,
+ * remedies.
  *
- * This program defines moe_observe and moe_remedies itself, as a preloaded tool does, so it also proves that the library calls them
- * through the PLT. Which ranks are empty is decided by the input: token features are the experts that they want.
+ * This program defines moe_observe and moe_remedies itself, as a preloaded tool does, so it also proves that the
+ * library calls them through the PLT. Which ranks are empty is decided by the input: token features are the experts
+ * that they want.
  */
 #include "tests/moe/support.h"
 

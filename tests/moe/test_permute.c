@@ -51,7 +51,8 @@ static void tear_down(struct fixture *f)
     moe_device_destroy(&f->device);
 }
 
-/* Row of (token, expert): expert-major, token order kept; -1 when not routed. `extra`: a padding row at the end of expert 0. */
+/* Row of (token, expert): expert-major, token order kept; -1 when not routed. `extra`: a padding row at the end of
+ * expert 0. */
 static int64_t row_of(int64_t token, int32_t expert, int64_t extra)
 {
     int64_t row = expert > 0 ? extra : 0;

@@ -36,7 +36,8 @@ cudaStream_t moe_device_stream(const moe_device_t *device);
 /* The back end's functions (ops.h). Borrowed; any thread. */
 const struct moe_device_ops *moe_device_ops(const moe_device_t *device);
 
-/* `bytes` of zeroed memory that the stream's work and NCCL can use, in *out; 0 bytes give a valid pointer. Errors: NOMEM. */
+/* `bytes` of zeroed memory that the stream's work and NCCL can use, in *out; 0 bytes give a valid pointer. Errors:
+ * NOMEM. */
 int moe_device_alloc(moe_device_t *device, size_t bytes, void **out);
 
 /* Frees memory of moe_device_alloc after the stream's work is done, and clears the pointer. */
@@ -47,11 +48,13 @@ int moe_device_copy(moe_device_t *device, void *to, const void *from, size_t byt
 
 /*
  * Enqueues fn on a copy of `args`. fn returns 0 or an error code, which moe_device_sync reports.
- * Host back end only (UNSUPPORTED elsewhere): it is how a program adds operations of its own. fn must not call CUDA or NCCL.
+ * Host back end only (UNSUPPORTED elsewhere): it is how a program adds operations of its own. fn must not call CUDA or
+ * NCCL.
  */
 int moe_device_call(moe_device_t *device, int (*fn)(const void *args), const void *args, size_t bytes);
 
-/* Waits for the stream (cudaStreamSynchronize). The first error met in the stream since the last call, or DEVICE, or 0. */
+/* Waits for the stream (cudaStreamSynchronize). The first error met in the stream since the last call, or DEVICE, or
+ * 0. */
 int moe_device_sync(moe_device_t *device);
 
 #ifdef __cplusplus

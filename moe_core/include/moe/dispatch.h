@@ -1,15 +1,17 @@
 /*
  * dispatch.h: the all-to-all dispatcher: rows to the ranks that own their experts, and back.
  *
- * Collectives on `ep`, in this order (Megatron-LM token_dispatcher, AlltoAll, etp = 1; weights are applied at the source, so that no
- * probabilities travel):
+ * Collectives on `ep`, in this order (Megatron-LM token_dispatcher, AlltoAll, etp = 1; weights are applied at the
+ * source, so that no probabilities travel):
  *   counts            AllGather of int64 [E + 1]: tokens per expert, and the remedies that the rank proposes
  *   dispatch          all-to-all-v of rows            backward, 2nd: all-to-all-v, splits swapped
  *   combine           all-to-all-v, splits swapped    backward, 1st: all-to-all-v
- * An all-to-all-v is one group of sends and receives; calls of zero rows are left out, as frameworks do. With one rank all of it is bypassed.
+ * An all-to-all-v is one group of sends and receives; calls of zero rows are left out, as frameworks do. With one rank
+ * all of it is bypassed.
  *
- * The remedies in force are the bitwise AND of all proposals: every rank sees all of them in the same exchange, so all agree.
- * With PAD, each rank r that nobody sends a row to is sent one zero row for its first expert by rank (r + 1) mod ranks.
+ * The remedies in force are the bitwise AND of all proposals: every rank sees all of them in the same exchange, so all
+ * agree. With PAD, each rank r that nobody sends a row to is sent one zero row for its first expert by rank (r + 1)
+ * mod ranks.
  */
 #ifndef MOE_DISPATCH_H
 #define MOE_DISPATCH_H
@@ -33,7 +35,8 @@ struct moe_dispatch_config {
     uint32_t layer;     /* for messages */
 };
 
-/* *out is owned; borrows device and ep. Errors: NOMEM, SHAPE (E not a multiple of the ranks), COMM. One thread at a time. */
+/* *out is owned; borrows device and ep. Errors: NOMEM, SHAPE (E not a multiple of the ranks), COMM. One thread at a
+ * time. */
 int moe_dispatch_new(moe_device_t *device, const struct moe_dispatch_config *config, moe_dispatch_t **out);
 void moe_dispatch_destroy(moe_dispatch_t **dispatch);
 
@@ -41,9 +44,9 @@ int32_t moe_dispatch_ranks(const moe_dispatch_t *dispatch);
 int32_t moe_dispatch_rank(const moe_dispatch_t *dispatch);
 
 /*
- * Exchanges counts [E] (device) and the proposed remedies; waits for the stream, because the splits are host numbers. Afterwards the
- * plan below is valid, and *agreed holds the remedies of the whole group. `sent` = rows that counts must add up to (T k).
- * Errors: SPLIT, COUNT, CAPACITY, COMM, DEVICE.
+ * Exchanges counts [E] (device) and the proposed remedies; waits for the stream, because the splits are host numbers.
+ * Afterwards the plan below is valid, and *agreed holds the remedies of the whole group. `sent` = rows that counts
+ * must add up to (T k). Errors: SPLIT, COUNT, CAPACITY, COMM, DEVICE.
  */
 int moe_dispatch_exchange(moe_dispatch_t *dispatch, const int64_t *counts, int64_t sent, uint32_t proposed,
                           uint32_t *agreed);

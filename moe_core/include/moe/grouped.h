@@ -1,9 +1,10 @@
 /*
  * grouped.h: grouped linear: one weight per group of rows; forward, dgrad and wgrad.
  *
- * Row numbers m [groups] stay on the device: nothing here branches on them on the host (TransformerEngine #3019). A group without rows
- * has no rows in Y and dX; its weight gradient is stored as zeros (accumulate = 0) or left bitwise alone (accumulate = 1).
- * Weight gradients are float32 main_grad, full shape, always written as that table says. Source: TransformerEngine grouped_linear.
+ * Row numbers m [groups] stay on the device: nothing here branches on them on the host (TransformerEngine #3019). A
+ * group without rows has no rows in Y and dX; its weight gradient is stored as zeros (accumulate = 0) or left bitwise
+ * alone (accumulate = 1). Weight gradients are float32 main_grad, full shape, always written as that table says.
+ * Source: TransformerEngine grouped_linear.
  */
 #ifndef MOE_GROUPED_H
 #define MOE_GROUPED_H

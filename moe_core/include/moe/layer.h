@@ -1,9 +1,10 @@
 /*
  * layer.h: one MoE layer: route, permute, dispatch, experts, combine, unpermute; forward and backward.
  *
- * Reports to moe_observe and asks moe_remedies as observe.h says. A rank that receives no rows walks its whole plan like any other; with
- * `legacy_skip_empty` it behaves as frameworks did (Megatron-LM #4851, #3626; hazard H1): it skips its experts and its output is
- * detached, so that its backward issues neither of the two all-to-alls that its peers wait for.
+ * Reports to moe_observe and asks moe_remedies as observe.h says. A rank that receives no rows walks its whole plan
+ * like any other; with `legacy_skip_empty` it behaves as frameworks did (Megatron-LM #4851, #3626; hazard H1): it
+ * skips its experts and its output is detached, so that its backward issues neither of the two all-to-alls that its
+ * peers wait for.
  */
 #ifndef MOE_LAYER_H
 #define MOE_LAYER_H
@@ -55,8 +56,9 @@ int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, m
 void moe_layer_destroy(moe_layer_t **layer);
 
 /*
- * y [T,H] from x [T,H]. x and weights are borrowed until the backward of the same microbatch. Waits once for the stream (the splits of
- * the all-to-all are host numbers). Errors: SHAPE, those of dispatch.h; checked before any collective where the check is local.
+ * y [T,H] from x [T,H]. x and weights are borrowed until the backward of the same microbatch. Waits once for the
+ * stream (the splits of the all-to-all are host numbers). Errors: SHAPE, those of dispatch.h; checked before any
+ * collective where the check is local.
  */
 int moe_layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weights, const struct moe_step *step,
                       const float *x, int64_t tokens, float *y);

@@ -1,9 +1,9 @@
 /*
  * ops.h: the table of functions behind which the back ends are interchangeable.
  *
- * Every function enqueues on the device's stream and returns 0 or an error of the launch. All matrices are row-major float32;
- * all pointers are device memory. Callers have checked shapes. Row and element numbers are 64 bit: rows x width may exceed 2^31.
- * A new back end fills in the table and nothing else.
+ * Every function enqueues on the device's stream and returns 0 or an error of the launch. All matrices are row-major
+ * float32; all pointers are device memory. Callers have checked shapes. Row and element numbers are 64 bit: rows x
+ * width may exceed 2^31. A new back end fills in the table and nothing else.
  */
 #ifndef MOE_OPS_H
 #define MOE_OPS_H
@@ -32,7 +32,8 @@ enum moe_grouped_kind {
     MOE_GROUPED_WGRAD,   /* out_i[n,k] = beta * out_i + in_i[m_i,n]^T x_i[m_i,k] */
 };
 
-/* One product per group; rows of group i start at the prefix sum of m. Rows beyond the sum are never read or written. */
+/* One product per group; rows of group i start at the prefix sum of m. Rows beyond the sum are never read or
+ * written. */
 struct moe_grouped {
     enum moe_grouped_kind kind;
     int64_t groups, n, k;
@@ -83,7 +84,8 @@ struct moe_map_gather {
     float *to;         /* [rows,width] */
 };
 
-/* to[token] = beta * to[token] + sum over its rows of (probs ? probs[token,expert] : 1) * from[row]; tokens without rows add zero. */
+/* to[token] = beta * to[token] + sum over its rows of (probs ? probs[token,expert] : 1) * from[row]; tokens without
+ * rows add zero. */
 struct moe_map_scatter {
     int64_t tokens, experts, rows, width;
     const int32_t *map;
@@ -93,7 +95,8 @@ struct moe_map_scatter {
     float beta;         /* 0 or 1 */
 };
 
-/* d_rows[row] = probs * dy[token], rows without a token zero; d_probs[token,expert] = <dy[token], rows[row]>, zero elsewhere. */
+/* d_rows[row] = probs * dy[token], rows without a token zero; d_probs[token,expert] = <dy[token], rows[row]>, zero
+ * elsewhere. */
 struct moe_map_scatter_backward {
     int64_t tokens, experts, rows_count, width;
     const int32_t *map;

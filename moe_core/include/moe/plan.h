@@ -1,9 +1,10 @@
 /*
  * plan.h: the backward plan: what forward leaves for backward to do, and the collectives that it will issue.
  *
- * Each step of forward pushes a node; backward runs the nodes in reverse. A node may carry an obligation: a collective that running it
- * issues. The obligations of all ranks of a communicator must be the same list, or backward hangs; moe_plan_report tells the
- * observer the list while forward still runs (DESIGN 4, "graph divergence"). A step that is detached pushes no node.
+ * Each step of forward pushes a node; backward runs the nodes in reverse. A node may carry an obligation: a collective
+ * that running it issues. The obligations of all ranks of a communicator must be the same list, or backward hangs;
+ * moe_plan_report tells the observer the list while forward still runs (DESIGN 4, "graph divergence"). A step that is
+ * detached pushes no node.
  */
 #ifndef MOE_PLAN_H
 #define MOE_PLAN_H
@@ -48,7 +49,8 @@ void moe_plan_reset(struct moe_plan *plan);
 int moe_plan_push(struct moe_plan *plan, const struct moe_node *node);
 /* Obligations in the plan. */
 size_t moe_plan_obligations(const struct moe_plan *plan);
-/* Reports the obligations, in the order of backward, and closes the list. `base` gives step, microbatch, layer and ep communicator. */
+/* Reports the obligations, in the order of backward, and closes the list. `base` gives step, microbatch, layer and ep
+ * communicator. */
 void moe_plan_report(const struct moe_plan *plan, const struct moe_event *base);
 /* Runs the nodes from the last to the first, and resets the plan. The first error ends it. */
 int moe_plan_run(struct moe_plan *plan);

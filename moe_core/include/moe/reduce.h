@@ -1,9 +1,9 @@
 /*
  * reduce.h: gradient reduction, and the report of a new training step.
  *
- * Scaling: gradients are sums over a rank's own tokens, divided by their number. A mean over all ranks' tokens is therefore: scale by
- * 1 / dp, sum. For experts too it is dp, not edp: an expert's gradient already holds the tokens of its whole ep group
- * (Megatron-LM param_and_grad_buffer).
+ * Scaling: gradients are sums over a rank's own tokens, divided by their number. A mean over all ranks' tokens is
+ * therefore: scale by 1 / dp, sum. For experts too it is dp, not edp: an expert's gradient already holds the tokens of
+ * its whole ep group (Megatron-LM param_and_grad_buffer).
  */
 #ifndef MOE_REDUCE_H
 #define MOE_REDUCE_H
