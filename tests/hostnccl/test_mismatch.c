@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int x[64], y[64];
 
@@ -61,6 +62,12 @@ static void case_count_of_reducescatter(struct rank *r)
 static void case_bytes_of_allgather(struct rank *r)
 {
     NCCL(ncclAllGather(x, y, 4, r->rank == 1 ? ncclInt64 : ncclInt, r->comm, r->stream));
+    expect_hang(r);
+}
+
+static void case_bytes_of_broadcast(struct rank *r)
+{
+    NCCL(ncclBroadcast(x, y, r->rank == 1 ? 4 : 6, ncclInt, 0, r->comm, r->stream));
     expect_hang(r);
 }
 
@@ -289,6 +296,33 @@ static void case_init_sizes_differ(struct rank *r)
     pthread_join(thread, NULL);
 }
 
+static void case_init_one_rank_twice(struct rank *r)
+{
+    ncclComm_t comm = NULL;
+    pthread_t thread;
+
+    CHECK(!pthread_create(&thread, NULL, abort_later, &comm));
+    NCCL_IS(ncclInternalError, ncclCommInitRank(&comm, r->n, r->id, 0));
+    pthread_join(thread, NULL);
+}
+
+static void case_window_without_all(struct rank *r)
+{
+    static _Alignas(4096) char memory[4096];
+    ncclWindow_t window = NULL;
+    pthread_t thread;
+
+    if (r->rank == 1) {
+        sleep_ms(500);
+        return;
+    }
+    CHECK(!pthread_create(&thread, NULL, abort_later, &r->comm));
+    NCCL_IS(ncclInternalError, ncclCommWindowRegister(r->comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
+    CHECK(window == NULL);
+    pthread_join(thread, NULL);
+    r->aborted = true;
+}
+
 static void case_split_without_all(struct rank *r)
 {
     ncclComm_t child = NULL;
@@ -315,6 +349,22 @@ static void case_told(struct rank *r)
     NCCL_IS(ncclInvalidUsage, async);
     CHECK(strstr(ncclGetLastError(r->comm), "AllReduce") != NULL);
     NCCL_IS(ncclInvalidUsage, ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->comm, r->stream));
+}
+
+/* One line on standard error, and then it hangs all the same. */
+static void case_printed(struct rank *r)
+{
+    char line[256] = "";
+    int ends[2];
+
+    CHECK(!pipe(ends));
+    int before = dup(STDERR_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    all_reduce(r, r->rank == 1 ? 5 : 4);
+    CHECK(read(ends[0], line, sizeof line - 1) > 0);
+    dup2(before, STDERR_FILENO);
+    CHECK(strstr(line, "AllReduce of") && strstr(line, "hanging"));
+    expect_hang(r);
 }
 
 /* A peer that dies is not noticed, as on NVLink and shared memory. */
@@ -354,6 +404,7 @@ static const struct rank_case CASES[] = {
     {"count", case_count, false},
     {"count_of_reducescatter", case_count_of_reducescatter, false},
     {"bytes_of_allgather", case_bytes_of_allgather, false},
+    {"bytes_of_broadcast", case_bytes_of_broadcast, false},
     {"root", case_root, false},
     {"root_of_reduce", case_root_of_reduce, false},
     {"zero_count", case_zero_count, false},
@@ -373,7 +424,10 @@ static const struct rank_case CASES[] = {
     {"init_without_all", case_init_without_all, true},
     {"init_sizes_differ", case_init_sizes_differ, true},
     {"split_without_all", case_split_without_all, false},
+    {"init_one_rank_twice", case_init_one_rank_twice, true},
+    {"window_without_all", case_window_without_all, false},
     {"told", case_told, false},
+    {"printed", case_printed, false},
     {"peer_dies", case_peer_dies, false},
     {"peer_dies_and_is_told", case_peer_dies_and_is_told, false},
     {0},
@@ -392,6 +446,7 @@ TEST(function, 3, NULL)
 TEST(count, 4, NULL)
 TEST(count_of_reducescatter, 2, NULL)
 TEST(bytes_of_allgather, 2, NULL)
+TEST(bytes_of_broadcast, 3, NULL)
 TEST(root, 3, NULL)
 TEST(root_of_reduce, 3, NULL)
 TEST(zero_count, 3, NULL)
@@ -411,6 +466,9 @@ TEST(type_of_copy, 2, NULL)
 TEST(init_without_all, 2, NULL)
 TEST(init_sizes_differ, 2, NULL)
 TEST(split_without_all, 3, NULL)
+TEST(init_one_rank_twice, 2, NULL)
+TEST(window_without_all, 3, NULL)
+TEST(printed, 2, "HOSTNCCL_ON_MISMATCH=print")
 TEST(told, 3, "HOSTNCCL_ON_MISMATCH=error")
 TEST(peer_dies, 3, NULL)
 TEST(peer_dies_and_is_told, 3, "HOSTNCCL_PEER_DEATH=error")
@@ -429,6 +487,7 @@ int main(int argc, char **argv)
         ROW("different counts in an all-reduce: all hang", count),
         ROW("different counts in a reduce-scatter: all hang", count_of_reducescatter),
         ROW("different bytes in an all-gather: all hang", bytes_of_allgather),
+        ROW("different bytes in a broadcast: all hang", bytes_of_broadcast),
         ROW("different roots of a broadcast: all hang", root),
         ROW("different roots of a reduce: all hang", root_of_reduce),
         ROW("zero count on one rank: it passes, the others hang", zero_count),
@@ -448,6 +507,9 @@ int main(int argc, char **argv)
         ROW("init waits for a rank that does not come, an abort frees it", init_without_all),
         ROW("init with different sizes: all wait", init_sizes_differ),
         ROW("split waits for a rank that does not come, an abort frees it", split_without_all),
+        ROW("init of one rank twice: all wait", init_one_rank_twice),
+        ROW("a window waits for a rank that does not come, an abort frees it", window_without_all),
+        ROW("HOSTNCCL_ON_MISMATCH=print says so and hangs", printed),
         ROW("HOSTNCCL_ON_MISMATCH=error tells instead", told),
         ROW("the death of a peer is not noticed", peer_dies),
         ROW("HOSTNCCL_PEER_DEATH=error tells of it", peer_dies_and_is_told),
