@@ -90,6 +90,7 @@ struct member {
         uint32_t seq;
     } zero[ZEROS_MAX]; /* newest at (zeros - 1) % ZEROS_MAX */
     uint32_t zeros;
+    uint32_t group;  /* of its last collective here; 0 = none */
     uint32_t splits; /* CommSplit calls made with this communicator as parent */
 };
 
@@ -136,15 +137,16 @@ struct variant {
 };
 
 struct slot {
-    uint64_t sig;      /* of the call that came first; stays after the slot is complete: the history */
-    uint64_t ticket;   /* of that call */
-    uint64_t first_ns; /* patience clock of it */
-    uint32_t rank;     /* its rank on the communicator */
+    uint64_t sig;    /* of the call that came first; stays after the slot is complete: the history */
+    uint64_t ticket; /* of that call */
+    uint32_t rank;   /* its rank on the communicator */
     uint32_t arrived, ready;
     uint32_t variant; /* 0 = all agree */
     uint32_t visit;   /* stall analysis, as in struct queue */
     bool held;        /* a disagreement that is still being judged: not complete */
     bool judged;      /* its disagreement has been judged */
+    bool joined;      /* the first call is in one group with its rank's call before it on this communicator */
+    bool known;       /* `joined` is: that call before was seen */
 };
 
 /* A prediction about a communicator: see detect_moe_obligation.c. */
@@ -168,6 +170,7 @@ struct comm {
     bool aborted;
     bool muted; /* a cause was found here: what follows on it is its consequence */
     bool overflow;
+    bool group_told;  /* group boundaries were seen to differ */
     uint32_t held;    /* sequence number being judged, NO_SEQ = none */
     uint64_t held_ns; /* patience clock at which the judging began */
     uint32_t visit;

@@ -5,7 +5,7 @@
  * Gather and Scatter are lowered to byte transfers, reductions depend on count, datatype and operator, rooted calls on the
  * root), so the common case costs one index, one comparison and one increment. Field-by-field comparison happens only after a difference.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/detector.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +111,23 @@ static int differs(struct roll_engine *e, struct member *m, struct slot *s, uint
     return 0;
 }
 
+/* The same call, but one rank has it in one group with the call before, and the other has not. */
+static void group_differs(struct roll_engine *e, struct member *m, const struct slot *s, uint32_t seq, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    struct finding f = {.comm = c, .seq = seq, .kind = ALIGN_GROUP, .length = 1, .tie = true};
+    c->group_told = true;
+    f.minor_source = e->source[m->source];
+    f.minor_ticket = ticket;
+    f.major_source = e->source[c->member[s->rank].source];
+    f.major_ticket = s->ticket - 1;
+    (void)roll_rankset_add(&f.minor, f.minor_source->world);
+    (void)roll_rankset_add(&f.major, f.major_source->world);
+    (void)detectors_disagree(e, &f);
+    roll_rankset_fini(&f.minor);
+    roll_rankset_fini(&f.major);
+}
+
 static void remember_zero(struct member *m, const struct roll_record *rec, uint64_t ticket)
 {
     struct roll_record as_one = *rec;
@@ -135,9 +152,14 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
             return 0;
         }
         skip_unknown(m, seq);
+        m->group = 0;
+        m->unsure = true;
     }
+    bool joined = entry->rec.group != 0 && entry->rec.group == m->group;
+    bool follows = seq == m->next && !m->unsure;
     m->next = seq + 1;
     m->unsure = false;
+    m->group = entry->rec.group;
     if (seq < c->base) {
         return 0;
     }
@@ -154,9 +176,12 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
         s->sig = sig;
         s->ticket = ticket + 1;
         s->rank = (uint32_t)m->rank;
-        s->first_ns = e->clock;
+        s->joined = joined;
+        s->known = follows;
     } else if (s->sig != sig) {
         rc = differs(e, m, s, seq, sig, ticket);
+    } else if (s->joined != joined && s->known && follows && s->variant == 0 && !c->group_told && !c->muted) {
+        group_differs(e, m, s, seq, ticket);
     }
     if (c->held != NO_SEQ && rc == 0) {
         align_step(e, c);

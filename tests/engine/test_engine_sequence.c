@@ -336,6 +336,37 @@ static void test_failed_call_counts_as_left_out(void **state)
     sim_destroy(&sim);
 }
 
+static void test_group_boundaries_that_differ_are_suspected(void **state)
+{
+    (void)state;
+    for (int sick = 0; sick < 2; sick++) {
+        struct sim *sim = sim_new(3);
+        uint32_t w = sim_world(sim);
+        for (uint32_t r = 0; r < 3; r++) {
+            for (int k = 0; k < 4; k++) {
+                sim_group(sim, r);
+                sim_call(sim, r, w, AR, 128);
+                if (r == 2 && sick && k == 2) {
+                    sim_group_end(sim, r);
+                    sim_group(sim, r);
+                }
+                sim_call(sim, r, w, AR, 64);
+                sim_group_end(sim, r);
+                if (r == 1) { /* a group of one is no group */
+                    sim_group(sim, r);
+                    sim_call(sim, r, w, AR, 32);
+                    sim_group_end(sim, r);
+                } else {
+                    sim_call(sim, r, w, AR, 32);
+                }
+            }
+            sim_sync(sim, r);
+        }
+        sim_expect(sim, sick ? "suspected group-mismatch -" : "");
+        sim_destroy(&sim);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_added_call_is_aligned),
         cmocka_unit_test(test_swapped_calls_are_a_reordering),
         cmocka_unit_test(test_reordering_inside_one_group_is_only_suspected),
+        cmocka_unit_test(test_group_boundaries_that_differ_are_suspected),
         cmocka_unit_test(test_half_against_half_is_a_tie),
         cmocka_unit_test(test_zero_count_on_one_rank_is_named_even_at_two),
         cmocka_unit_test(test_zero_count_on_most_ranks_blames_those),
