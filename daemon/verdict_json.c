@@ -130,7 +130,7 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     const struct roll_record *rec = &side->rec;
     bool made = rec->op != ROLL_OP_NONE;
     bool typed = made && rec->dtype != ROLL_DTYPE_NONE;
-    bool p2p = roll_op_class(rec->op) == ROLL_CLASS_P2P;
+    bool rooted = roll_op_class(rec->op) == ROLL_CLASS_COLL; /* else peer means a peer, or what moe_core says it does */
     bool peered = made && rec->peer != ROLL_PEER_NONE;
     json_t *out = json_object();
     json_object_set_new(out, "ranks", roll_ranks_to_json(&side->ranks));
@@ -141,8 +141,8 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     json_object_set_new(out, "dtype", typed ? json_string(roll_dtype_name(rec->dtype)) : json_null());
     json_object_set_new(out, "redop",
                         made && rec->redop != ROLL_RED_NONE ? json_string(roll_redop_name(rec->redop)) : json_null());
-    json_object_set_new(out, "root", peered && !p2p ? json_integer(rec->peer) : json_null());
-    json_object_set_new(out, "peer", peered && p2p ? json_integer(rec->peer) : json_null());
+    json_object_set_new(out, "root", peered && rooted ? json_integer(rec->peer) : json_null());
+    json_object_set_new(out, "peer", peered && !rooted ? json_integer(rec->peer) : json_null());
     json_object_set_new(out, "bytes", number_or_null(typed, rec->count * roll_dtype_bytes(rec->dtype)));
     json_object_set_new(out, "state", made ? json_string(state_name(rec->seal)) : json_null());
     json_object_set_new(out, "group", number_or_null(made && rec->group != 0, rec->group));

@@ -221,7 +221,7 @@ static void add_comm(struct text *text, const json_t *verdict)
     int64_t seq = 0;
     const char *label = text_of(comm, "label");
     number_of(comm, "size", &size);
-    if (number_of(verdict, "seq", &seq)) {
+    if (number_of(verdict, "seq", &seq) && strcmp(text_of(verdict, "family"), "moe") != 0) {
         add(text, "call #%" PRId64 " on ", seq);
     }
     if (*label != '\0') {
@@ -252,6 +252,39 @@ static void print_where(const struct printer *p, const json_t *verdict)
     }
 }
 
+/* What moe_core reported, in words. False when it is no report of moe_core. */
+static bool describe_report(const json_t *side, struct text *text)
+{
+    static const struct {
+        const char *op, *before_count, *before_peer, *after;
+    } reports[] = {
+        {"moe route", "routed ", " tokens over ", " experts"},
+        {"moe counts", "received ", " rows for ", " experts"},
+        {"moe gemm", "expert GEMM over ", " rows in ", " groups"},
+        {"moe skip", NULL, "skipped its ", " experts: no rows"},
+        {"moe oblige end", "owes backward ", NULL, " collectives"},
+        {"moe remedy", "filled in ", NULL, " rows of zeros"},
+    };
+    int64_t count = 0;
+    int64_t peer = 0;
+    number_of(side, "count", &count);
+    number_of(side, "peer", &peer);
+    for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++) {
+        if (strcmp(reports[i].op, text_of(side, "op")) != 0) {
+            continue;
+        }
+        if (reports[i].before_count != NULL) {
+            add(text, "%s%" PRId64, reports[i].before_count, count);
+        }
+        if (reports[i].before_peer != NULL) {
+            add(text, "%s%" PRId64, reports[i].before_peer, peer);
+        }
+        add(text, "%s", reports[i].after);
+        return true;
+    }
+    return false;
+}
+
 /* What one side called. `mark` receives where the differing field lies in the text. */
 static void describe_call(const json_t *side, const char *field, struct text *text, size_t mark[2])
 {
@@ -264,6 +297,11 @@ static void describe_call(const json_t *side, const char *field, struct text *te
     };
     if (*text_of(side, "op") == '\0') {
         add(text, "made no such call");
+        mark[0] = 0;
+        mark[1] = text->used;
+        return;
+    }
+    if (describe_report(side, text)) {
         mark[0] = 0;
         mark[1] = text->used;
         return;
@@ -336,6 +374,19 @@ static const json_t *frames_of(const json_t *verdict, const json_t *side)
     return json_object_get(site, "frames");
 }
 
+/* Whether an earlier side came from the same call site. */
+static bool same_place(const json_t *verdict, size_t index)
+{
+    const json_t *evidence = json_object_get(verdict, "evidence");
+    const json_t *frames = frames_of(verdict, json_array_get(evidence, index));
+    for (size_t i = 0; frames != NULL && i < index; i++) {
+        if (frames_of(verdict, json_array_get(evidence, i)) == frames) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void print_side(const struct printer *p, const json_t *verdict, size_t index, size_t column)
 {
     const json_t *side = json_array_get(json_object_get(verdict, "evidence"), index);
@@ -354,8 +405,15 @@ static void print_side(const struct printer *p, const json_t *verdict, size_t in
         return;
     }
     size_t at = GUTTER + width_of(call.bytes);
+    if (same_place(verdict, index)) {
+        pad(p, at, column);
+        paint(p, DIM);
+        fputs("same place\n", p->out);
+        paint(p, PLAIN);
+        return;
+    }
     for (size_t i = 0; i < n && i <= CALLERS; i++) {
-        if (at + 2 > column && i == 0 && at > column) {
+        if (i == 0 && at > column) {
             fputc('\n', p->out);
             at = 0;
         }
@@ -432,5 +490,6 @@ int roll_verdict_print(FILE *out, const json_t *verdict, bool color)
         put_wrapped(&p, text_of(verdict, "text"));
     }
     print_remedy(&p, verdict);
+    fputc('\n', out); /* blocks stand apart */
     return ferror(out) ? ROLL_E_IO : ROLL_OK;
 }

@@ -39,7 +39,8 @@ static const char block[] =
     "why       Rank 3 reduces 512 elements where its seven peers reduce 1024; NCCL does not compare\n"
     "          counts, so the peers wait until their own timeout.\n"
     "remedy    fill: a rank without tokens walks its whole backward plan with exact zeros\n"
-    "          $ rollcall remedy on fill\n";
+    "          $ rollcall remedy on fill\n"
+    "\n";
 
 /* Prints a verdict into memory; the caller frees. */
 static char *print(const json_t *json, bool color, int want)
@@ -106,12 +107,48 @@ static void a_rank_that_made_no_call_is_said_so(void **state)
     json_decref(json);
 }
 
+static void reports_of_moe_core_are_put_in_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op, *want;
+    } cases[] = {
+        {"moe route", "routed 3 tokens over 8 experts"},     {"moe counts", "received 3 rows for 8 experts"},
+        {"moe gemm", "expert GEMM over 3 rows in 8 groups"}, {"moe skip", "skipped its 8 experts: no rows"},
+        {"moe oblige end", "owes backward 3 collectives"},   {"moe remedy", "filled in 3 rows of zeros"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        json_t *json = load();
+        json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
+        json_object_set_new(json, "family", json_string("moe"));
+        json_object_set_new(side, "op", json_string(cases[i].op));
+        json_object_set_new(side, "count", json_integer(3));
+        json_object_set_new(side, "peer", json_integer(8));
+        char *text = print(json, false, 0);
+        assert_non_null(strstr(text, cases[i].want));
+        assert_null(strstr(text, "call #"));
+        free(text);
+        json_decref(json);
+    }
+}
+
+static void a_call_site_that_both_sides_share_is_printed_once(void **state)
+{
+    (void)state;
+    json_t *json = load();
+    json_object_set_new(json_array_get(json_object_get(json, "evidence"), 1), "callsite", json_integer(0));
+    char *text = print(json, false, 0);
+    assert_non_null(strstr(text, "\n0-2,4-7   AllReduce  1024 x float32  sum            same place\n"));
+    free(text);
+    json_decref(json);
+}
+
 static void little_is_enough(void **state)
 {
     (void)state;
     json_t *json = json_pack("{s:s, s:s}", "code", "rank-dead", "certainty", "suspected");
     char *text = print(json, false, 0);
-    assert_string_equal(text, "SUSPECTED rank-dead\n");
+    assert_string_equal(text, "SUSPECTED rank-dead\n\n");
     free(text);
     json_decref(json);
 }
@@ -212,6 +249,8 @@ int main(void)
         cmocka_unit_test(the_block_is_short_and_aligned),
         cmocka_unit_test(colour_changes_nothing_but_colour),
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
+        cmocka_unit_test(reports_of_moe_core_are_put_in_words),
+        cmocka_unit_test(a_call_site_that_both_sides_share_is_printed_once),
         cmocka_unit_test(little_is_enough),
         cmocka_unit_test(what_is_no_verdict_is_refused),
         cmocka_unit_test(members_of_a_wrong_type_are_survived),
