@@ -374,6 +374,9 @@ static void tick(roll_root_t *root, uint64_t now)
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
         freeze(root, run, now);
+        if (run->frozen) {
+            run->tick_ns = now;
+        }
         uint64_t quiet = now - run->input_ns, every = TICK_NS;
         if (run->dirty) {
             every = TICK_SOON_NS;

@@ -149,6 +149,7 @@ static void replay(roll_root_t *root, struct roll_run *run, const char *path)
     while (roll_trace_reader_next(reader, &frame) == 0) {
         roll_feed_frame(run->feed, &frame);
         take_verdicts(root, run);
+        run->clock_ns = frame.head.type == ROLL_FRAME_TICK ? frame.head.seq : run->clock_ns;
         frames++;
     }
     roll_trace_reader_destroy(&reader);
@@ -234,6 +235,8 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     if (root->o.trace_dir) {
         open_trace(root, run);
     }
+    run->tick_ns = roll_mono_ns();
+    roll_run_tick(root, run, run->tick_ns, false); /* its first rank comes at this time, not at none */
     *out = run;
     return 0;
 }
@@ -272,9 +275,20 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
     return err;
 }
 
+/*
+ * The engine's time is the wall clock. After a freeze it is behind, and catches up at twice the speed: a jump would make every rank look
+ * as if it had been silent for as long as nobody could hear it.
+ */
+static uint64_t engine_time(const struct roll_run *run, uint64_t mono_ns)
+{
+    uint64_t real = roll_real_ns();
+    uint64_t most = run->clock_ns + 2 * (mono_ns - run->tick_ns);
+    return run->clock_ns == 0 || real < most ? real : most;
+}
+
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final)
 {
-    uint64_t now = roll_real_ns();
+    uint64_t now = final ? roll_real_ns() : engine_time(run, mono_ns);
     if (run->trace) {
         uint8_t buffer[ROLL_FRAME_HEAD_BYTES];
         struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = now, .first = final};
@@ -292,5 +306,6 @@ void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bo
     root->engine_ns += roll_mono_ns() - begin;
     run->dirty = false;
     run->tick_ns = mono_ns;
+    run->clock_ns = now;
     take_verdicts(root, run);
 }

@@ -19,7 +19,7 @@
 int harness_set_up(void **state);
 int harness_tear_down(void **state);
 
-/* The directory of this test, and a path in it (one of four static buffers, in turn). */
+/* The directory of this test, and a path in it (static: the same name gives the same pointer). */
 const char *harness_dir(void);
 const char *harness_path(const char *name);
 

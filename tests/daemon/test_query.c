@@ -1,0 +1,288 @@
+/*
+ * test_query.c: what consoles ask, and what they are told; a trace of the run gives the same verdicts as live.
+ */
+#include "daemon/feed.h"
+#include "daemon/trace_file.h"
+#include "tests/daemon/harness.h"
+#include "trace/control.h"
+#include "trace/err.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char endpoint[256];
+
+/* A root that sees a wrong count of rank 1 among three ranks. */
+static roll_client_t *sick_job(pid_t *daemon, pid_t rank[3], const char *const *extra)
+{
+    const char *argv[16] = {"rollcalld", "--dir", harness_path("d")};
+    int n = 3;
+    for (; extra && *extra; extra++) {
+        argv[n++] = *extra;
+    }
+    *daemon = harness_daemon("daemon.err", endpoint, argv);
+    assert_true(*daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    for (int r = 0; r < 3; r++) {
+        rank[r] = harness_rank(harness_path("d"), r, 3, 1000, 100, r == 1 ? "wrong" : "hang");
+    }
+    json_t *verdict = harness_verdict(client, "count-mismatch", 5000);
+    assert_non_null(verdict);
+    assert_string_equal(json_string_value(json_object_get(verdict, "culprits_text")), "1");
+    json_decref(verdict);
+    return client;
+}
+
+static void end_job(roll_client_t *client, pid_t daemon, pid_t rank[3])
+{
+    roll_client_destroy(&client);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(harness_end(rank[r], SIGTERM), 0);
+    }
+    assert_int_equal(harness_end(daemon, SIGTERM), 1);
+}
+
+static const char *error_of(const json_t *reply)
+{
+    return json_string_value(json_object_get(reply, "error"));
+}
+
+static void test_status_why_and_verdicts_are_told(void **state)
+{
+    (void)state;
+    pid_t daemon, rank[3];
+    roll_client_t *client = sick_job(&daemon, rank, NULL);
+    assert_int_equal(harness_drained(client, "records"), 3 * 101);
+    json_t *status = harness_ask(client, "{s:s,s:s}", "op", "status", "job", "job");
+    assert_string_equal(json_string_value(json_object_get(status, "schema")), "rollcall.status/1");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(status, "run"), "job")), "job");
+    assert_int_equal(json_array_size(json_object_get(status, "ranks")), 3);
+    assert_int_equal(json_array_size(json_object_get(status, "comms")), 1);
+    assert_int_equal(json_array_size(json_object_get(status, "agents")), 1);
+    json_t *summary = json_object_get(status, "summary");
+    assert_int_equal(json_integer_value(json_object_get(summary, "ranks_live")), 3);
+    assert_true(json_integer_value(json_object_get(summary, "findings")) >= 1);
+    json_t *first = json_array_get(json_object_get(status, "ranks"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "state")), "running");
+    assert_int_equal(json_integer_value(json_object_get(first, "pid")), rank[0]);
+    assert_true(json_is_true(json_object_get(first, "in_call")));
+    json_decref(status);
+
+    json_t *why = harness_ask(client, "{s:s,s:i}", "op", "why", "rank", 0);
+    assert_true(json_string_length(json_object_get(why, "text")) > 20);
+    json_decref(why);
+    why = harness_ask(client, "{s:s,s:i}", "op", "why", "rank", 77);
+    assert_non_null(error_of(why));
+    json_decref(why);
+    why = harness_ask(client, "{s:s}", "op", "why");
+    assert_non_null(json_object_get(why, "text"));
+    json_decref(why);
+
+    json_t *verdicts = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 1000);
+    assert_int_equal(json_array_size(json_object_get(verdicts, "verdicts")), 0);
+    json_decref(verdicts);
+    end_job(client, daemon, rank);
+}
+
+static void test_wrong_questions_get_an_error(void **state)
+{
+    (void)state;
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    json_t *reply = harness_ask(client, "{s:s}", "op", "status"); /* before any rank */
+    assert_non_null(error_of(reply));
+    json_decref(reply);
+    pid_t rank = harness_rank(harness_path("d"), 0, 1, 1000, 10, "wait");
+    usleep(300000);
+    static const struct {
+        const char *key, *value;
+    } bad[] = {{"op", "nonsense"}, {"no", "op"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        reply = harness_ask(client, "{s:s}", bad[i].key, bad[i].value);
+        assert_non_null(error_of(reply));
+        json_decref(reply);
+    }
+    reply = harness_ask(client, "{s:s,s:s}", "op", "status", "job", "another");
+    assert_non_null(error_of(reply));
+    json_decref(reply);
+    reply = harness_ask(client, "{s:s,s:s}", "op", "policy", "policy", "wild");
+    assert_non_null(error_of(reply));
+    json_decref(reply);
+    reply = harness_ask(client, "{s:s,s:s,s:s}", "op", "remedy", "action", "on", "remedy", "prayer");
+    assert_non_null(error_of(reply));
+    json_decref(reply);
+    reply = harness_ask(client, "{s:s,s:s,s:s,s:s,s:i}", "op", "remedy", "action", "on", "remedy", "pad", "level",
+                        "layer", "layer", 100000);
+    assert_non_null(error_of(reply));
+    json_decref(reply);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(rank, SIGTERM), 0);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+}
+
+static void test_verdicts_are_pushed_to_subscribers(void **state)
+{
+    (void)state;
+    pid_t daemon, rank[3];
+    roll_client_t *client = sick_job(&daemon, rank, NULL);
+    json_t *reply = harness_ask(client, "{s:s,s:i}", "op", "subscribe", "from", 0), *verdict = NULL;
+    json_decref(reply);
+    assert_int_equal(roll_client_next(client, 3000, &verdict), 0); /* those of the past come first */
+    assert_int_equal(json_integer_value(json_object_get(verdict, "number")), 1);
+    json_decref(verdict);
+    assert_int_equal(harness_end(rank[1], SIGKILL), 128 + SIGKILL);
+    bool dead = false;
+    for (int i = 0; i < 10 && !dead && roll_client_next(client, 3000, &verdict) == 0; i++) {
+        const char *code = json_string_value(json_object_get(verdict, "code"));
+        dead = strcmp(code, "rank-dead") == 0 || strcmp(code, "count-mismatch") != 0;
+        json_decref(verdict);
+    }
+    rank[1] = harness_rank(harness_path("d"), 1, 3, 0, 0, "wait");
+    usleep(100000);
+    end_job(client, daemon, rank);
+}
+
+static void test_remedies_and_policy_reach_the_control_page(void **state)
+{
+    (void)state;
+    pid_t daemon, rank[3];
+    roll_client_t *client = sick_job(&daemon, rank, NULL);
+    struct roll_control *page = NULL;
+    assert_int_equal(roll_control_open(harness_path("d/job.0.ctl"), false, ROLL_POLICY_OBSERVE, &page), 0);
+    assert_int_equal(roll_control_mask(page, 0x1000, 3), 0);
+    json_t *reply = harness_ask(client, "{s:s,s:s,s:s,s:s,s:i}", "op", "remedy", "action", "on", "remedy", "fill",
+                                "level", "layer", "layer", 3);
+    assert_null(error_of(reply));
+    json_decref(reply);
+    json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:s}", "op", "remedy", "action", "on", "remedy", "pad", "level",
+                            "group", "comm", "0x1000"));
+    for (int i = 0; i < 100 && roll_control_mask(page, 0x1000, 3) != (ROLL_REMEDY_FILL | ROLL_REMEDY_PAD); i++) {
+        usleep(10000);
+    }
+    assert_int_equal(roll_control_mask(page, 0x1000, 3), ROLL_REMEDY_FILL | ROLL_REMEDY_PAD);
+    assert_int_equal(roll_control_mask(page, 0, 2), 0);
+    reply = harness_ask(client, "{s:s,s:s}", "op", "remedy", "action", "list");
+    json_t *remedies = json_object_get(reply, "remedies");
+    assert_int_equal(json_array_size(json_object_get(remedies, "layers")), 1);
+    assert_int_equal(json_array_size(json_object_get(remedies, "groups")), 1);
+    json_decref(reply);
+    json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:i}", "op", "remedy", "action", "clear", "remedy", "fill",
+                            "level", "layer", "layer", 3));
+    json_decref(harness_ask(client, "{s:s,s:s}", "op", "policy", "policy", "auto"));
+    for (int i = 0; i < 100 && atomic_load(&page->policy) != ROLL_POLICY_AUTO; i++) {
+        usleep(10000);
+    }
+    assert_int_equal(atomic_load(&page->policy), ROLL_POLICY_AUTO);
+    assert_int_equal(roll_control_mask(page, 0, 3), 0);
+    roll_control_close(&page);
+    end_job(client, daemon, rank);
+}
+
+static void test_a_trace_gives_the_verdicts_of_the_live_run(void **state)
+{
+    (void)state;
+    pid_t daemon, rank[3];
+    char trace[300], json[300];
+    snprintf(trace, sizeof trace, "%s", harness_path("trace"));
+    snprintf(json, sizeof json, "%s", harness_path("v.json"));
+    roll_client_t *client = sick_job(&daemon, rank, (const char *const[]){"--trace", trace, "--json", json, NULL});
+    json_decref(harness_ask(client, "{s:s,s:i,s:b}", "op", "drain", "timeout_ms", 5000, "final", 1));
+    end_job(client, daemon, rank);
+
+    roll_trace_reader_t *reader = NULL;
+    struct roll_engine_config config = {0};
+    roll_feed_t *feed = roll_feed_new(&config, NULL, 0);
+    struct roll_frame frame;
+    snprintf(trace, sizeof trace, "%s", harness_path("trace/job.0.rtrc"));
+    assert_int_equal(roll_trace_reader_new(trace, &reader), 0);
+    while (roll_trace_reader_next(reader, &frame) == 0) {
+        assert_int_equal(roll_feed_frame(feed, &frame), 0);
+    }
+    roll_feed_finish(feed);
+    roll_trace_reader_destroy(&reader);
+    FILE *live = fopen(json, "r");
+    char *line = NULL;
+    size_t room = 0;
+    int n = 0;
+    assert_non_null(live);
+    while (getline(&line, &room, live) > 0) {
+        json_t *again = roll_feed_next(feed);
+        assert_non_null(again);
+        char *text = json_dumps(again, JSON_COMPACT);
+        line[strcspn(line, "\n")] = '\0';
+        assert_string_equal(text, line);
+        free(text);
+        json_decref(again);
+        n++;
+    }
+    assert_true(n >= 1);
+    assert_null(roll_feed_next(feed));
+    fclose(live);
+    free(line);
+    roll_feed_destroy(&feed);
+}
+
+static void test_two_jobs_on_one_root_are_kept_apart(void **state)
+{
+    (void)state;
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    const char *dir = harness_path("d");
+    pid_t one = SPAWN("a.err", "synth_rank", dir, "alpha", "0", "1", "1000", "50", "1024", "wait");
+    pid_t two = SPAWN("b.err", "synth_rank", dir, "beta", "0", "1", "1000", "70", "1024", "wait");
+    usleep(400000);
+    harness_drained(client, "records");
+    json_t *a = harness_ask(client, "{s:s,s:s}", "op", "status", "job", "alpha");
+    json_t *b = harness_ask(client, "{s:s,s:s}", "op", "status", "job", "beta");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(a, "summary"), "records")), 50);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(b, "summary"), "records")), 70);
+    json_decref(a);
+    json_decref(b);
+    roll_client_destroy(&client);
+    harness_end(one, SIGTERM);
+    harness_end(two, SIGTERM);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+}
+
+static void test_a_console_finds_the_one_root(void **state)
+{
+    (void)state;
+    char found[256] = "", why[512] = "";
+    assert_int_equal(setenv("ROLLCALL_DIR", harness_dir(), 1), 0);
+    unsetenv("ROLLCALL_DAEMON");
+    assert_int_equal(roll_client_discover(found, sizeof found, why, sizeof why), ROLL_E_UNREACHABLE);
+    assert_non_null(strstr(why, "no rollcalld"));
+    pid_t one = DAEMON("one.err", endpoint, "--dir", harness_path("run-1"));
+    assert_int_equal(roll_client_discover(found, sizeof found, why, sizeof why), 0);
+    assert_string_equal(found, endpoint);
+    pid_t two = DAEMON("two.err", endpoint, "--dir", harness_path("run-2"));
+    assert_int_equal(roll_client_discover(found, sizeof found, why, sizeof why), ROLL_E_LIMIT);
+    assert_non_null(strstr(why, "run-1"));
+    assert_non_null(strstr(why, "run-2"));
+    assert_int_equal(harness_end(one, SIGKILL), 128 + SIGKILL); /* leaves its files, but not its lock */
+    assert_int_equal(roll_client_discover(found, sizeof found, why, sizeof why), 0);
+    assert_string_equal(found, endpoint);
+    assert_int_equal(harness_end(two, SIGTERM), 0);
+    unsetenv("ROLLCALL_DIR");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, harness_set_up, harness_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_status_why_and_verdicts_are_told),
+        TEST(test_wrong_questions_get_an_error),
+        TEST(test_verdicts_are_pushed_to_subscribers),
+        TEST(test_remedies_and_policy_reach_the_control_page),
+        TEST(test_a_trace_gives_the_verdicts_of_the_live_run),
+        TEST(test_two_jobs_on_one_root_are_kept_apart),
+        TEST(test_a_console_finds_the_one_root),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
