@@ -104,8 +104,12 @@ static int find_daemon(char out[PATH_BYTES])
     char *slash = strrchr(own, '/');
     if (slash != NULL) {
         *slash = '\0';
-        if (snprintf(out, PATH_BYTES, "%s/../bin/rollcalld", own) < (int)PATH_BYTES && access(out, X_OK) == 0) {
-            return 0;
+        /* The second is for library directories with the machine's name below lib/. */
+        static const char *const beside[] = {"/../bin/rollcalld", "/../../bin/rollcalld"};
+        for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+            if (snprintf(out, PATH_BYTES, "%s%s", own, beside[i]) < (int)PATH_BYTES && access(out, X_OK) == 0) {
+                return 0;
+            }
         }
     }
     const char *at = getenv("PATH");
