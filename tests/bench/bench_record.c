@@ -197,25 +197,26 @@ static json_t *over_bare(json_t *run, const char *variant)
     return out;
 }
 
-static void print_over(FILE *table, const char *what, json_t *over, const char *goal)
+/* A batch that is preempted counts its neighbour's time: the 99th percentile is judged by single calls. */
+static void print_over(FILE *table, const char *what, json_t *over, const char *batch_goal, const char *single_goal)
 {
     char text[64];
     snprintf(text, sizeof text, "p50 %.1f ns, p99 %.1f ns", json_real_value(json_object_get(over, "batch_p50")),
              json_real_value(json_object_get(over, "batch_p99")));
     char name[96];
     snprintf(name, sizeof name, "%s, batches of 500", what);
-    roll_bench_line(table, name, text, goal);
+    roll_bench_line(table, name, text, batch_goal);
     snprintf(text, sizeof text, "p50 %.1f ns, p99 %.1f ns", json_real_value(json_object_get(over, "single_p50")),
              json_real_value(json_object_get(over, "single_p99")));
     snprintf(name, sizeof name, "%s, single calls", what);
-    roll_bench_line(table, name, text, goal);
+    roll_bench_line(table, name, text, single_goal);
 }
 
 static void report(json_t *out, FILE *table, json_t *full, json_t *nop)
 {
     json_t *recorded = over_bare(full, "preloaded"), *forwarded = over_bare(nop, "preloaded");
-    print_over(table, "rollcall over the bare call", recorded, "p50 <= 60 ns, p99 <= 250 ns");
-    print_over(table, "nop build over the bare call", forwarded, "(forwarding alone)");
+    print_over(table, "rollcall over the bare call", recorded, "p50 <= 60 ns", "p50 <= 60 ns, p99 <= 250 ns");
+    print_over(table, "nop build over the bare call", forwarded, "(forwarding alone)", "(forwarding alone)");
     double p50 = json_real_value(json_object_get(recorded, "batch_p50"));
     double single = json_real_value(json_object_get(recorded, "single_p50"));
     double p99 = json_real_value(json_object_get(recorded, "single_p99"));
@@ -223,7 +224,8 @@ static void report(json_t *out, FILE *table, json_t *full, json_t *nop)
     if (json_is_true(json_object_get(full, "lttng"))) {
         json_t *traced = over_bare(full, "tracepoint");
         char text[64];
-        print_over(table, "LTTng-UST, same fields", traced, "(recording, snapshot session)");
+        print_over(table, "LTTng-UST, same fields", traced, "(recording, snapshot session)",
+                   "(recording, snapshot session)");
         double ratio = p50 / json_real_value(json_object_get(traced, "batch_p50"));
         snprintf(text, sizeof text, "%.2f", ratio);
         roll_bench_line(table, "rollcall / LTTng-UST, p50 of batches", text, "<= 0.4");
