@@ -140,7 +140,7 @@ class Ends(Case):
 
     def test_orphans_of_ranks_are_ended(self):
         r = self.rollcall("run", "-n", "1", "--", "sh", "-c", "sleep 100 & exit 5")
-        self.assertEqual(r.returncode, 5)  # tearDown looks for the sleep
+        self.assertEqual(r.returncode, 5)  # the sleep is looked for at the end of each test
 
     def test_nothing_is_left_when_run_is_killed(self):
         p = self.begin("-n", "2")
@@ -151,8 +151,9 @@ class Ends(Case):
         self.assertTrue(until(lambda: not os.listdir(self.rings)))
 
     def test_job_runs_on_when_the_daemon_is_killed(self):
-        done = self.path("done")
-        p = self.start("run", "--", "sh", "-c", f"sleep 1.5; touch {done}; exit 6")
+        done, begun = self.path("done"), self.path("begun")
+        p = self.start("run", "--", "sh", "-c", f"touch {begun}; sleep 1.5; touch {done}; exit 6")
+        self.assertTrue(until(lambda: os.path.exists(begun)))
         daemons = until(lambda: [x for x in marked(self.mark) if command_of(x).startswith(DAEMON)])
         self.assertEqual(len(daemons), 1)
         os.kill(daemons[0], signal.SIGKILL)

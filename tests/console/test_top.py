@@ -11,20 +11,21 @@ class Top(Case):
     def setUp(self):
         super().setUp()
         self.need_nccl()
-        self.assertTrue(shutil.which("tmux"), "tmux is needed: it is in scripts/deps")
+        self.assertTrue(shutil.which("tmux"), "tmux is needed")
         live = self.path("live.json")
-        self.job = self.start("run", "-n", "4", "--hostnccl", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        self.job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "90", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        self.addCleanup(self.end)
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0, 20), "no verdict")
         self.socket = self.path("tmux")
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24",
                   f"sh -c '{ROLLCALL} top -d 0.2; echo DONE rc=$?; stty -a | tr \";\" \"\\n\" | grep -w echo; sleep 1000'")
 
-    def tearDown(self):
-        subprocess.run(["tmux", "-S", self.socket, "kill-server"], capture_output=True, env=self.env)
+    def end(self):
+        if shutil.which("tmux"):
+            subprocess.run(["tmux", "-S", self.path("tmux"), "kill-server"], capture_output=True, env=self.env)
         if self.job.poll() is None:
             self.job.terminate()
             self.job.wait(20)
-        super().tearDown()
 
     def tmux(self, *args):
         r = subprocess.run(["tmux", "-S", self.socket, *args], capture_output=True, text=True,
