@@ -267,8 +267,13 @@ static void case_type_of_copy(struct rank *r)
 
 static void *abort_later(void *arg)
 {
+    ncclComm_t comm;
+
+    while (!(comm = __atomic_load_n((ncclComm_t *)arg, __ATOMIC_ACQUIRE))) {
+        sleep_ms(5);
+    }
     sleep_ms(300);
-    NCCL(ncclCommAbort(__atomic_load_n((ncclComm_t *)arg, __ATOMIC_ACQUIRE)));
+    NCCL(ncclCommAbort(comm));
     return NULL;
 }
 
