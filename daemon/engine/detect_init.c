@@ -108,8 +108,8 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     say_side(v, s, source_index(e, s), &a->inside, rec);
     v->comm_size = rec->op == ROLL_OP_COMM_INIT ? (uint32_t)rec->count : 0;
     struct words w = {.used = 0};
-    words_ranks(&w, &a->inside);
-    words_add(&w, " wait%s in %s for %.1f s: ", roll_rankset_count(&a->inside) == 1 ? "s" : "", roll_op_name(rec->op),
+    words_wait(&w, &a->inside);
+    words_add(&w, " in %s for %.1f s: ", roll_op_name(rec->op),
               e->clock > s->init_since ? (double)(e->clock - s->init_since) / 1e9 : 0.0);
     if (roll_rankset_count(&culprits) > 0) {
         words_ranks(&w, &culprits);

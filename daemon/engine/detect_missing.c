@@ -85,8 +85,7 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
         say_side(v, b->waiter, source_index(e, b->waiter), &waiter, &waits->rec);
         (void)roll_rankset_copy(&v->waiting, b->waiting);
         struct words w = {.used = 0};
-        words_ranks(&w, b->waiting);
-        words_add(&w, roll_rankset_count(b->waiting) == 1 ? " waits" : " wait");
+        words_wait(&w, b->waiting);
         words_add(&w, ", in ");
         words_call(&w, &waits->rec);
         words_add(&w, ", #%u on ", waits->rec.seq);

@@ -219,8 +219,8 @@ static void came_true(struct roll_engine *e, struct cause *cause)
     v->phase = ROLL_PHASE_BACKWARD;
     struct words w = {.used = 0};
     words_add(&w, "The predicted wait has happened: ");
-    words_ranks(&w, &cause->waiting);
-    words_add(&w, " wait in backward for ");
+    words_wait(&w, &cause->waiting);
+    words_add(&w, " in backward for ");
     words_ranks(&w, &cause->culprits);
     words_add(&w, ", which left out ");
     words_missing(&w, e, cause);

@@ -161,8 +161,8 @@ static bool process_block(struct roll_engine *e, const struct block *b)
     struct words w = {.used = 0};
     words_add(&w, "Rank %u's process (pid %u on host %s) is stopped, by a signal or a debugger, and ", b->rank->world,
               b->rank->info.pid, b->rank->info.host);
-    words_ranks(&w, b->waiting);
-    words_add(&w, " wait for it. Continue it with: kill -CONT %u", b->rank->info.pid);
+    words_wait(&w, b->waiting);
+    words_add(&w, " for it. Continue it with: kill -CONT %u", b->rank->info.pid);
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&waiter);
     return true;

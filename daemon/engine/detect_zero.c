@@ -36,7 +36,8 @@ static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const str
     words_ranks(&w, majors);
     words_add(&w, " called ");
     words_call(&w, major_rec);
-    words_add(&w, " as #%u and wait for it. Call it with the same count on every rank, or on none.", seq);
+    words_add(&w, " as #%u and %s for it. Call it with the same count on every rank, or on none.", seq,
+              roll_rankset_count(majors) == 1 ? "waits" : "wait");
     say_text(e, v, "%s", w.text);
 }
 

@@ -58,6 +58,12 @@ void words_ranks(struct words *w, const struct roll_rankset *set)
     words_add(w, "%s %s", count == 1 ? "rank" : "ranks", folded);
 }
 
+void words_wait(struct words *w, const struct roll_rankset *set)
+{
+    words_ranks(w, set);
+    words_add(w, roll_rankset_count(set) == 1 ? " waits" : " wait");
+}
+
 void words_comm(struct words *w, const struct comm *c)
 {
     if (c->label[0] != '\0') {

@@ -349,6 +349,7 @@ struct words {
 void words_add(struct words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void words_call(struct words *w, const struct roll_record *rec);   /* "AllReduce of 1024 float32 (sum)" */
 void words_ranks(struct words *w, const struct roll_rankset *set); /* "rank 3", "ranks 0-2,5" */
+void words_wait(struct words *w, const struct roll_rankset *set);  /* \"rank 3 waits\", \"ranks 0-2 wait\" */
 void words_comm(struct words *w, const struct comm *c);            /* "communicator ep (8 ranks)" */
 void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer); /* "MoE layer 3, step 17" */
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */

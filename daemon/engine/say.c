@@ -123,6 +123,16 @@ void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, co
     }
 }
 
+/* Sentences begin with whatever words_ranks wrote: "rank 3 ...". */
+static void capitals(char *text)
+{
+    for (char *at = text; at; at = strstr(at, ". ") ? strstr(at, ". ") + 2 : NULL) {
+        if (strncmp(at, "rank", 4) == 0) {
+            *at = 'R';
+        }
+    }
+}
+
 void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)
 {
     struct said *said = e->out_last;
@@ -130,6 +140,7 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
     va_start(args, format);
     char *text = NULL;
     if (said && &said->verdict == v && vasprintf(&text, format, args) >= 0) {
+        capitals(text);
         free(said->text);
         said->text = text;
         v->text = text;

@@ -51,7 +51,7 @@ static void test_missing_obligation_is_predicted_in_forward(void **state)
         sim->patience_ns = S_ / 10;
         sim_expect(sim, want);
         char *text = sim_run(sim, 0, true, true);
-        snprintf(want, sizeof(want), "rank %u received no tokens in MoE layer 3, step 17", sizes[i] - 1);
+        snprintf(want, sizeof(want), "Rank %u received no tokens in MoE layer 3, step 17", sizes[i] - 1);
         assert_non_null(strstr(text, want));
         assert_non_null(strstr(text, "2 backward collectives (first: AlltoAll on communicator ep"));
         assert_non_null(strstr(text, "note moe-zero-tokens"));
