@@ -179,14 +179,39 @@ static void call_place(Dwarf_Die *cu, Dwarf_Die *inlined, const char **path, uns
     }
 }
 
-/* Functions around the address from the debug information, innermost first; 0 when there are none. */
-static size_t dwarf_frames(struct roll_symbol_file *file, GElf_Addr address, const struct roll_symbol_frame *base,
-                           struct roll_symbol_frame *out, size_t max)
+/* The compilation unit that holds an address; *bias turns dwfl's addresses into its own. Not every compiler writes the
+ * table by which libdwfl finds it (clang does not): then the units are asked one by one. */
+static Dwarf_Die *find_unit(struct roll_symbol_file *file, GElf_Addr address, Dwarf_Addr *bias)
 {
-    Dwarf_Addr bias;
-    Dwarf_Die *cu = dwfl_module_addrdie(file->module, address, &bias);
+    Dwarf_Die *unit = dwfl_module_addrdie(file->module, address, bias);
+    if (unit != NULL) {
+        return unit;
+    }
+    while ((unit = dwfl_module_nextcu(file->module, unit, bias)) != NULL) {
+        if (dwarf_haspc(unit, address - *bias) == 1) {
+            return unit;
+        }
+    }
+    return NULL;
+}
+
+static void set_line(Dwarf_Die *unit, Dwarf_Addr address, struct roll_symbol_frame *frame)
+{
+    Dwarf_Line *line = dwarf_getsrc_die(unit, address);
+    const char *source = line != NULL ? dwarf_linesrc(line, NULL, NULL) : NULL;
+    int number = 0;
+    if (source != NULL && dwarf_lineno(line, &number) == 0 && number > 0) {
+        frame->file = source;
+        frame->line = (unsigned)number;
+    }
+}
+
+/* Functions around the address (in the unit's numbering), innermost first; 0 when the debug information has none. */
+static size_t dwarf_frames(struct roll_symbol_file *file, Dwarf_Die *cu, Dwarf_Addr address,
+                           const struct roll_symbol_frame *base, struct roll_symbol_frame *out, size_t max)
+{
     Dwarf_Die *scope = NULL;
-    int scopes = cu != NULL ? dwarf_getscopes(cu, address - bias, &scope) : 0;
+    int scopes = dwarf_getscopes(cu, address, &scope);
     if (scopes <= 0) {
         return 0;
     }
@@ -229,12 +254,13 @@ size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, 
         return 1;
     }
     GElf_Addr there = address + file->bias;
-    Dwfl_Line *line = dwfl_module_getsrc(file->module, there);
-    int number = 0;
-    const char *source = line != NULL ? dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
-    base.file = source != NULL ? source : "";
-    base.line = source != NULL && number > 0 ? (unsigned)number : 0;
-    size_t n = dwarf_frames(file, there, &base, out, max);
+    Dwarf_Addr bias = 0;
+    Dwarf_Die *unit = find_unit(file, there, &bias);
+    size_t n = 0;
+    if (unit != NULL) {
+        set_line(unit, there - bias, &base);
+        n = dwarf_frames(file, unit, there - bias, &base, out, max);
+    }
     if (n == 0) {
         GElf_Off offset;
         GElf_Sym symbol;

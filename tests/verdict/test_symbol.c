@@ -174,6 +174,22 @@ static void an_inlined_call_shows_both_functions(void **state)
     roll_symbols_destroy(&symbols);
 }
 
+static void lines_are_found_without_the_table_of_units(void **state)
+{
+    (void)state;
+    struct self self = read_self(".noaranges");
+    roll_symbols_t *symbols = roll_symbols_new();
+    define_self(symbols, &self);
+    outer_caller();
+    define_callsite(symbols, 2, noted_pc);
+    struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
+    assert_int_equal(roll_symbols_callsite(symbols, 7, 2, frame, ROLL_SYMBOL_FRAMES), 2);
+    assert_int_equal(frame[0].line, inner_line);
+    assert_string_equal(frame[1].function, "outer_caller");
+    assert_int_equal(frame[1].line, outer_line);
+    roll_symbols_destroy(&symbols);
+}
+
 static void without_debug_information_the_symbol_remains(void **state)
 {
     (void)state;
@@ -310,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_has_function_file_and_line),
         cmocka_unit_test(an_inlined_call_shows_both_functions),
+        cmocka_unit_test(lines_are_found_without_the_table_of_units),
         cmocka_unit_test(without_debug_information_the_symbol_remains),
         cmocka_unit_test(without_symbols_module_and_offset_remain),
         cmocka_unit_test(a_rebuilt_program_gives_no_wrong_line),
