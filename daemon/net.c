@@ -34,7 +34,9 @@ bool roll_net_endpoint_ok(const char *endpoint)
     if (!colon || colon == endpoint + 6 || colon[1] == '\0') {
         return false;
     }
-    return strcmp(colon + 1, "*") == 0 || strspn(colon + 1, "0123456789") == strlen(colon + 1);
+    const char *port = colon + 1;
+    bool digits = strspn(port, "0123456789") == strlen(port) && strlen(port) <= 5;
+    return strcmp(port, "*") == 0 || (digits && atol(port) <= 65535);
 }
 
 bool roll_net_beyond_loopback(const char *endpoint)
@@ -43,7 +45,8 @@ bool roll_net_beyond_loopback(const char *endpoint)
         return false;
     }
     const char *host = endpoint + 6;
-    return !(starts(host, "127.") || starts(host, "localhost:") || starts(host, "[::1]:") || starts(host, "lo:"));
+    return !(starts(host, "127.") || starts(host, "localhost:") || starts(host, "[::1]:") ||
+             starts(host, "[::ffff:127.") || starts(host, "lo:"));
 }
 
 bool roll_net_takes_keys(const char *endpoint)
@@ -64,7 +67,6 @@ static void set_common(void *socket, int linger_ms)
     set_int(socket, ZMQ_SNDHWM, QUEUE_FRAMES);
     set_int(socket, ZMQ_RCVHWM, QUEUE_FRAMES);
     set_int(socket, ZMQ_LINGER, linger_ms);
-    set_int(socket, ZMQ_IPV6, 1);
     set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
     set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 4000);
     set_int(socket, ZMQ_HEARTBEAT_TTL, 6000);
@@ -96,6 +98,7 @@ void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const c
         return NULL;
     }
     set_common(socket, linger_ms);
+    set_int(socket, ZMQ_IPV6, 1);
     set_int(socket, ZMQ_RECONNECT_IVL, 100);
     set_int(socket, ZMQ_RECONNECT_IVL_MAX, 5000);
     if (identity[0]) {
@@ -107,6 +110,13 @@ void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const c
         zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, keys->secret_key, ROLL_CURVE_KEY_BYTES);
     }
     return socket;
+}
+
+int roll_net_bind(void *socket, const char *endpoint)
+{
+    /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
+    set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
+    return zmq_bind(socket, endpoint);
 }
 
 /* ---- monitor ---- */

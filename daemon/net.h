@@ -23,6 +23,8 @@ bool roll_net_endpoint_ok(const char *endpoint);
 
 /* A ROUTER (root) with all options set, not yet bound; keys (borrowed) may be NULL. NULL on error, errno set. */
 void *roll_net_router(void *context, const struct roll_curve_keys *keys);
+/* zmq_bind, IPv6 where the endpoint asks for it. 0, or -1 and errno. */
+int roll_net_bind(void *socket, const char *endpoint);
 /* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: what close waits for sending. */
 void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms);
 

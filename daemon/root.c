@@ -500,7 +500,7 @@ static int open_sockets(roll_root_t *root, char *why, size_t why_size)
     for (unsigned i = 0; i < root->o.listens; i++) {
         const char *endpoint = root->o.listen[i];
         void *socket = root->socket[root->o.keys && roll_net_takes_keys(endpoint)];
-        if (zmq_bind(socket, endpoint) != 0) {
+        if (roll_net_bind(socket, endpoint) != 0) {
             int e = errno;
             snprintf(why, why_size, "cannot listen on %s: %s", endpoint, zmq_strerror(e));
             return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_ARG);

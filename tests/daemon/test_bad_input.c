@@ -48,6 +48,7 @@ static void test_bad_options_get_one_line_and_code_2(void **state)
     REFUSED(2, "choose one of", "--agent", "--root");
     REFUSED(2, "--connect", "--agent", "--dir", dir);
     REFUSED(2, "not an endpoint", "--listen", "http://x");
+    REFUSED(2, "not an endpoint", "--listen", "tcp://127.0.0.1:99999");
     REFUSED(2, "none of observe", "--policy", "hope", "--dir", dir);
     REFUSED(2, "seconds", "--linger", "soon", "--dir", dir);
     REFUSED(2, "belong to the root", "--agent", "--connect", "tcp://127.0.0.1:1", "--json", "x", "--dir", dir);
@@ -60,7 +61,7 @@ static void test_what_cannot_be_had_gets_one_line_and_code_3(void **state)
     REFUSED(3, "/dev/null/x", "--dir", "/dev/null/x");
     REFUSED(3, "--json", "--dir", dir, "--json", "/dev/null/x/y");
     REFUSED(3, "--trace", "--dir", dir, "--trace", "/dev/null/x");
-    REFUSED(3, "cannot listen", "--dir", dir, "--listen", "tcp://127.0.0.1:99999");
+    REFUSED(3, "cannot listen", "--dir", dir, "--listen", "tcp://203.0.113.7:7001", "--insecure");
     REFUSED(3, "--http", "--dir", dir, "--http", "nonsense");
     assert_int_equal(harness_count(dir, ""), 0);
     assert_int_equal(chmod(dir, 0777), 0);
