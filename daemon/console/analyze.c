@@ -98,7 +98,7 @@ static struct run *run_of_frame(roll_analysis_t *a, const struct roll_frame *fra
 static int add_trace(roll_analysis_t *a, const char *path)
 {
     roll_trace_reader_t *reader = NULL;
-    struct roll_frame frame;
+    struct roll_frame frame, tick = {.head = {.type = 0}};
     struct run *run = NULL;
     int err = roll_trace_reader_new(path, &reader);
     if (err != 0) {
@@ -106,7 +106,15 @@ static int add_trace(roll_analysis_t *a, const char *path)
     }
     while ((err = roll_trace_reader_next(reader, &frame)) == 0) {
         if (frame.head.type == ROLL_FRAME_RING) {
-            run = run_of_frame(a, &frame);
+            bool first = run == NULL;
+            struct run *of = run_of_frame(a, &frame);
+            a->cut = a->cut || of == NULL;
+            run = of != NULL ? of : run;
+            if (first && run != NULL && tick.head.type == ROLL_FRAME_TICK) {
+                roll_feed_frame(run->feed, &tick);
+            }
+        } else if (run == NULL && frame.head.type == ROLL_FRAME_TICK) {
+            tick = frame; /* a run's clock is set before its first ring says which run it is */
         }
         if (run != NULL) {
             /* One bad payload must not cost the rest of the file: the feed stays usable after each. */
