@@ -15,11 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROLL_CONTROL_MAGIC "ROLLCTRL"
+#define ROLL_CONTROL_MAGIC   "ROLLCTRL"
 #define ROLL_CONTROL_VERSION 1u
-#define ROLL_CONTROL_BYTES 4096u
-#define ROLL_CONTROL_LAYERS 256u
-#define ROLL_CONTROL_GROUPS 32u
+#define ROLL_CONTROL_BYTES   4096u
+#define ROLL_CONTROL_LAYERS  256u
+#define ROLL_CONTROL_GROUPS  32u
 
 struct roll_control {
     char magic[8];                  /*   0 */
@@ -34,12 +34,12 @@ struct roll_control {
     _Atomic uint64_t agent_seen_ns; /*  40: CLOCK_MONOTONIC of the agent's last look */
     uint8_t pad0[80];               /*  48 */
     struct {
-        _Atomic uint32_t on, off;   /* added to, then taken from, the job's remedies */
-    } layer[ROLL_CONTROL_LAYERS];   /* 128 */
+        _Atomic uint32_t on, off; /* added to, then taken from, the job's remedies */
+    } layer[ROLL_CONTROL_LAYERS]; /* 128 */
     struct {
-        _Atomic uint64_t comm_key;  /* 0 = unused entry */
+        _Atomic uint64_t comm_key; /* 0 = unused entry */
         _Atomic uint32_t on, off;
-    } group[ROLL_CONTROL_GROUPS];   /* 2176 */
+    } group[ROLL_CONTROL_GROUPS]; /* 2176 */
     uint8_t pad1[ROLL_CONTROL_BYTES - 2176 - 32 * 16];
 };
 

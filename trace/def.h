@@ -25,7 +25,7 @@ struct roll_def_head {
     uint32_t id;
     uint32_t reserved;
 };
-#define ROLL_DEF_SEAL 0x52440000u /* 'RD' in the upper half; the type in the lower half */
+#define ROLL_DEF_SEAL      0x52440000u /* 'RD' in the upper half; the type in the lower half */
 #define ROLL_DEF_MAX_BYTES 4096u
 
 /* How a communicator came to be. */
@@ -38,11 +38,11 @@ struct roll_def_comm {
     uint64_t parent_key; /* 0 = none */
     int32_t rank;        /* this process's rank in it */
     int32_t nranks;
-    int32_t color;       /* split; else ROLL_COLOR_NONE */
-    uint32_t child;      /* index of the child on the parent, from 0 */
-    uint32_t origin;     /* enum roll_comm_origin */
-    int32_t device;      /* CUDA device ordinal, -1 unknown */
-    uint32_t flags;      /* bit 0: nonblocking */
+    int32_t color;   /* split; else ROLL_COLOR_NONE */
+    uint32_t child;  /* index of the child on the parent, from 0 */
+    uint32_t origin; /* enum roll_comm_origin */
+    int32_t device;  /* CUDA device ordinal, -1 unknown */
+    uint32_t flags;  /* bit 0: nonblocking */
     uint32_t label_bytes;
     /* label_bytes bytes: ncclConfig_t.commName, not terminated */
 };
@@ -56,8 +56,8 @@ struct roll_def_callsite {
 
 /* A loaded object, so that addresses can be symbolised when the process is gone. */
 struct roll_def_module {
-    uint64_t start, end; /* mapped addresses */
-    uint64_t bias;       /* load bias: address in the file's own numbering = address - bias */
+    uint64_t start, end;     /* mapped addresses */
+    uint64_t bias;           /* load bias: address in the file's own numbering = address - bias */
     uint32_t build_id_bytes; /* <= 20; 0 = none */
     uint8_t build_id[20];
     uint32_t path_bytes;

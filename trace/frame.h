@@ -12,20 +12,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROLL_FRAME_MAGIC 0x52464c52u /* "RLFR" as bytes */
-#define ROLL_FRAME_MAJOR 1u
-#define ROLL_FRAME_MINOR 0u
+#define ROLL_FRAME_MAGIC      0x52464c52u /* "RLFR" as bytes */
+#define ROLL_FRAME_MAJOR      1u
+#define ROLL_FRAME_MINOR      0u
 #define ROLL_FRAME_HEAD_BYTES 56u
-#define ROLL_FRAME_MAX_BYTES (4u * 1024u * 1024u)
+#define ROLL_FRAME_MAX_BYTES  (4u * 1024u * 1024u)
 
 enum roll_frame_type {
-    ROLL_FRAME_HELLO = 1,     /* agent -> root; JSON: {"agent":…,"host":…,"pid":…,"version":…} */
-    ROLL_FRAME_WELCOME = 2,   /* root -> agent; JSON: {"root_epoch":…,"policy":…}; a new root_epoch: send all again */
-    ROLL_FRAME_RING = 3,      /* payload: the first ROLL_RING_HEADER_BYTES of a ring; stream = its epoch */
-    ROLL_FRAME_DEFS = 4,      /* first = offset in the definitions area; payload: whole entries */
-    ROLL_FRAME_RECORDS = 5,   /* first = ticket of the first record; count records in ticket order, gaps = losses */
-    ROLL_FRAME_UPDATES = 6,   /* count records already sent whose state has grown */
-    ROLL_FRAME_STATUS = 7,    /* payload: struct roll_frame_status */
+    ROLL_FRAME_HELLO = 1,   /* agent -> root; JSON: {"agent":…,"host":…,"pid":…,"version":…} */
+    ROLL_FRAME_WELCOME = 2, /* root -> agent; JSON: {"root_epoch":…,"policy":…}; a new root_epoch: send all again */
+    ROLL_FRAME_RING = 3,    /* payload: the first ROLL_RING_HEADER_BYTES of a ring; stream = its epoch */
+    ROLL_FRAME_DEFS = 4,    /* first = offset in the definitions area; payload: whole entries */
+    ROLL_FRAME_RECORDS = 5, /* first = ticket of the first record; count records in ticket order, gaps = losses */
+    ROLL_FRAME_UPDATES = 6, /* count records already sent whose state has grown */
+    ROLL_FRAME_STATUS = 7,  /* payload: struct roll_frame_status */
     ROLL_FRAME_HEARTBEAT = 8, /* both ways; no payload */
     ROLL_FRAME_ACK = 9,       /* root -> agent; stream; payload: struct roll_frame_ack */
     ROLL_FRAME_CONTROL = 10,  /* root -> agent; payload: job name (64 bytes), then struct roll_control_change */
@@ -64,14 +64,14 @@ enum roll_proc_state {
 };
 
 struct roll_frame_status {
-    uint64_t head;          /* tickets handed out in the ring */
+    uint64_t head; /* tickets handed out in the ring */
     uint64_t defs_used;
     uint64_t clock_mono_ns; /* clock pair: REALTIME at this MONOTONIC, on the agent's host, now */
     uint64_t clock_real_ns;
-    uint64_t finish_ns;     /* CLOCK_MONOTONIC of FINISHED, or when it was found DEAD; 0 while running */
-    uint32_t proc_state;    /* enum roll_proc_state */
-    int32_t exit_status;    /* wait status or ROLL_EXIT_UNKNOWN */
-    uint64_t losses[16];    /* by enum roll_loss */
+    uint64_t finish_ns;  /* CLOCK_MONOTONIC of FINISHED, or when it was found DEAD; 0 while running */
+    uint32_t proc_state; /* enum roll_proc_state */
+    int32_t exit_status; /* wait status or ROLL_EXIT_UNKNOWN */
+    uint64_t losses[16]; /* by enum roll_loss */
 };
 _Static_assert(sizeof(struct roll_frame_status) == 48 + 128, "part of the wire format");
 
@@ -104,14 +104,12 @@ int roll_frame_decode(const void *data, size_t bytes, struct roll_frame *out, si
 /* Record i of a decoded RECORDS or UPDATES frame, copied out (rec_size may be larger than the record). i < count. */
 void roll_frame_record(const struct roll_frame *frame, uint32_t i, struct roll_record *out);
 
-
-
 /*
  * Trace files: "ROLLTRCE", u16 version, u16 oldest, u32 0, then frames end to end. Written by append: a file cut
  * anywhere is valid up to its last whole frame.
  */
-#define ROLL_TRACE_MAGIC "ROLLTRCE"
-#define ROLL_TRACE_VERSION 1u
+#define ROLL_TRACE_MAGIC      "ROLLTRCE"
+#define ROLL_TRACE_VERSION    1u
 #define ROLL_TRACE_HEAD_BYTES 16u
 /* Fills the 16 bytes that begin a trace file. */
 void roll_trace_head(uint8_t out[ROLL_TRACE_HEAD_BYTES]);

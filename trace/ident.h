@@ -11,11 +11,12 @@
 
 /* What the environment says about this process. */
 struct roll_ident {
-    char job[ROLL_JOB_BYTES]; /* ROLLCALL_JOB, else SLURM_JOB_ID[.STEP], TORCHELASTIC_RUN_ID, else "local"; cleaned: [A-Za-z0-9._-] */
-    uint32_t restart;         /* ROLLCALL_RESTART, TORCHELASTIC_RESTART_COUNT, SLURM_RESTART_COUNT, else 0 */
-    int32_t rank;             /* RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK; -1 = order of attachment */
-    int32_t size;             /* WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE, PMI_SIZE; -1 = unknown */
-    int32_t local_rank;       /* LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID; -1 = unknown */
+    char job
+        [ROLL_JOB_BYTES]; /* ROLLCALL_JOB, else SLURM_JOB_ID[.STEP], TORCHELASTIC_RUN_ID, else "local"; cleaned: [A-Za-z0-9._-] */
+    uint32_t restart;   /* ROLLCALL_RESTART, TORCHELASTIC_RESTART_COUNT, SLURM_RESTART_COUNT, else 0 */
+    int32_t rank;       /* RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK; -1 = order of attachment */
+    int32_t size;       /* WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE, PMI_SIZE; -1 = unknown */
+    int32_t local_rank; /* LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID; -1 = unknown */
 };
 
 /* Reads the environment through `get` (getenv's shape, so that tests can feed it). Values that are not numbers in range are

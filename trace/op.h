@@ -65,7 +65,7 @@ enum roll_phase {
     ROLL_PHASE_FORWARD = 1,
     ROLL_PHASE_BACKWARD = 2,
     ROLL_PHASE_RECOMPUTE = 3,
-    ROLL_PHASE_REDUCE = 4,    /* gradient reduction */
+    ROLL_PHASE_REDUCE = 4, /* gradient reduction */
     ROLL_PHASE_OPTIMIZER = 5,
 };
 

@@ -22,7 +22,7 @@ struct roll_rankset {
 
 void roll_rankset_fini(struct roll_rankset *set);
 void roll_rankset_clear(struct roll_rankset *set);
-int roll_rankset_add(struct roll_rankset *set, uint32_t rank);          /* 0 or NOMEM */
+int roll_rankset_add(struct roll_rankset *set, uint32_t rank); /* 0 or NOMEM */
 int roll_rankset_add_range(struct roll_rankset *set, uint32_t first, uint32_t last);
 int roll_rankset_copy(struct roll_rankset *to, const struct roll_rankset *from);
 int roll_rankset_union(struct roll_rankset *to, const struct roll_rankset *from);

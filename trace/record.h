@@ -30,9 +30,9 @@ enum roll_record_flag {
 };
 
 #define ROLL_RECORD_BYTES 64u
-#define ROLL_PEER_NONE (-1)
-#define ROLL_LAYER_NONE UINT16_MAX
-#define ROLL_STEP_NONE UINT32_MAX
+#define ROLL_PEER_NONE    (-1)
+#define ROLL_LAYER_NONE   UINT16_MAX
+#define ROLL_STEP_NONE    UINT32_MAX
 
 struct roll_record {
     uint64_t seal;       /*  0: (ticket + 1) << 8 | state; state EMPTY while being written; 0 = never written */

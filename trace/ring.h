@@ -21,17 +21,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROLL_RING_MAGIC "ROLLRING"
-#define ROLL_RING_VERSION 1u        /* current */
-#define ROLL_RING_OLDEST 1u         /* oldest that this reader accepts */
-#define ROLL_RING_HEADER_BYTES 4096u
-#define ROLL_RING_DEFAULT_RECORDS 65536u
-#define ROLL_RING_MIN_RECORDS 64u
-#define ROLL_RING_MAX_RECORDS (1u << 24)
+#define ROLL_RING_MAGIC              "ROLLRING"
+#define ROLL_RING_VERSION            1u /* current */
+#define ROLL_RING_OLDEST             1u /* oldest that this reader accepts */
+#define ROLL_RING_HEADER_BYTES       4096u
+#define ROLL_RING_DEFAULT_RECORDS    65536u
+#define ROLL_RING_MIN_RECORDS        64u
+#define ROLL_RING_MAX_RECORDS        (1u << 24)
 #define ROLL_RING_DEFAULT_DEFS_BYTES (256u * 1024u)
-#define ROLL_RING_MAX_DEFS_BYTES (64u * 1024u * 1024u)
-#define ROLL_EXIT_UNKNOWN INT32_MIN
-#define ROLL_NAME_BYTES 64u
+#define ROLL_RING_MAX_DEFS_BYTES     (64u * 1024u * 1024u)
+#define ROLL_EXIT_UNKNOWN            INT32_MIN
+#define ROLL_NAME_BYTES              64u
 
 /* Why something that happened is not in the records; indices of roll_ring_header.losses. Stable. */
 enum roll_loss {
@@ -54,38 +54,38 @@ enum roll_ring_state {
 
 struct roll_ring_header {
     /* Written once, before the file gets its final name; covered by static_crc. */
-    char magic[8];            /*   0 */
-    uint16_t version;         /*   8 */
-    uint16_t oldest;          /*  10: oldest reader version that can read this file */
-    uint32_t header_bytes;    /*  12 */
-    uint32_t record_bytes;    /*  16 */
-    uint32_t capacity;        /*  20: records, a power of two */
-    uint64_t defs_offset;     /*  24 */
-    uint64_t defs_bytes;      /*  32 */
-    uint64_t records_offset;  /*  40 */
-    uint64_t file_bytes;      /*  48 */
-    uint32_t pid;             /*  56 */
-    int32_t world_rank;       /*  60: -1 when unknown */
-    int32_t world_size;       /*  64: -1 when unknown */
-    int32_t local_rank;       /*  68: -1 when unknown */
-    uint32_t restart;         /*  72: restart count of the job */
-    uint32_t flags;           /*  76: 0 */
-    uint64_t start_ticks;     /*  80: start time of the process, field 22 of /proc/PID/stat */
-    uint64_t epoch;           /*  88: random, non-zero: tells this ring from every other */
-    uint8_t boot_id[16];      /*  96 */
+    char magic[8];              /*   0 */
+    uint16_t version;           /*   8 */
+    uint16_t oldest;            /*  10: oldest reader version that can read this file */
+    uint32_t header_bytes;      /*  12 */
+    uint32_t record_bytes;      /*  16 */
+    uint32_t capacity;          /*  20: records, a power of two */
+    uint64_t defs_offset;       /*  24 */
+    uint64_t defs_bytes;        /*  32 */
+    uint64_t records_offset;    /*  40 */
+    uint64_t file_bytes;        /*  48 */
+    uint32_t pid;               /*  56 */
+    int32_t world_rank;         /*  60: -1 when unknown */
+    int32_t world_size;         /*  64: -1 when unknown */
+    int32_t local_rank;         /*  68: -1 when unknown */
+    uint32_t restart;           /*  72: restart count of the job */
+    uint32_t flags;             /*  76: 0 */
+    uint64_t start_ticks;       /*  80: start time of the process, field 22 of /proc/PID/stat */
+    uint64_t epoch;             /*  88: random, non-zero: tells this ring from every other */
+    uint8_t boot_id[16];        /*  96 */
     char job[ROLL_NAME_BYTES];  /* 112 */
     char host[ROLL_NAME_BYTES]; /* 176 */
-    char exe[128];            /* 240: name of the program, terminated */
-    uint32_t reserved0;       /* 368 */
-    uint32_t static_crc;      /* 372: CRC-32C of bytes 0..371 */
-    uint8_t pad0[136];        /* 376 */
+    char exe[128];              /* 240: name of the program, terminated */
+    uint32_t reserved0;         /* 368 */
+    uint32_t static_crc;        /* 372: CRC-32C of bytes 0..371 */
+    uint8_t pad0[136];          /* 376 */
 
     /* Changing fields, one writer kind per cache line. */
-    _Atomic uint64_t head;    /* 512: tickets handed out so far */
+    _Atomic uint64_t head; /* 512: tickets handed out so far */
     uint8_t pad1[56];
     _Atomic uint64_t defs_used; /* 576: bytes of the definitions area handed out (may exceed defs_bytes when full) */
     uint8_t pad2[56];
-    _Atomic uint32_t state;   /* 640: enum roll_ring_state */
+    _Atomic uint32_t state;      /* 640: enum roll_ring_state */
     _Atomic int32_t exit_status; /* 644: wait status, written by the launcher; ROLL_EXIT_UNKNOWN until then */
     _Atomic uint64_t finish_ns;  /* 648: CLOCK_MONOTONIC of FINISHED */
     uint8_t pad3[48];
@@ -98,7 +98,8 @@ struct roll_ring_header {
 
 _Static_assert(sizeof(struct roll_ring_header) == ROLL_RING_HEADER_BYTES, "the ring header is one page");
 _Static_assert(offsetof(struct roll_ring_header, static_crc) == 372 && offsetof(struct roll_ring_header, head) == 512 &&
-                   offsetof(struct roll_ring_header, defs_used) == 576 && offsetof(struct roll_ring_header, state) == 640 &&
+                   offsetof(struct roll_ring_header, defs_used) == 576 &&
+                   offsetof(struct roll_ring_header, state) == 640 &&
                    offsetof(struct roll_ring_header, clock_mono_ns) == 704 &&
                    offsetof(struct roll_ring_header, losses) == 768,
                "ring header offsets are part of the format");
@@ -109,9 +110,9 @@ struct roll_ring_params {
     uint64_t defs_bytes; /* 0 = default; rounded up to a page */
     int32_t world_rank, world_size, local_rank;
     uint32_t restart;
-    const char *job;     /* borrowed */
-    const char *host;    /* borrowed; NULL = this host's name */
-    const char *exe;     /* borrowed; NULL = this program's name */
+    const char *job;  /* borrowed */
+    const char *host; /* borrowed; NULL = this host's name */
+    const char *exe;  /* borrowed; NULL = this program's name */
 };
 
 /* A mapped ring, of a writer or a reader. Plain struct: the interposer keeps it in static storage. */
@@ -119,10 +120,10 @@ struct roll_ring {
     struct roll_ring_header *header;
     uint8_t *defs;
     struct roll_record *records;
-    uint64_t mask;        /* capacity - 1 */
-    size_t bytes;         /* of the mapping */
+    uint64_t mask; /* capacity - 1 */
+    size_t bytes;  /* of the mapping */
     bool writable;
-    bool anonymous;       /* no file: a private ring that nobody outside can read */
+    bool anonymous; /* no file: a private ring that nobody outside can read */
 };
 
 /*
