@@ -471,9 +471,10 @@ void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
     if (s->judged) {
         return;
     }
+    /* The first disagreement comes first: a later one that was being judged stays held, and is taken up again afterwards. */
+    e->held_comms += c->held == NO_SEQ;
     s->held = true;
     c->held = seq;
     c->held_ns = e->clock;
-    e->held_comms++;
     align_step(e, c);
 }

@@ -5,7 +5,7 @@
  * in their slots until the window comes round, and serve as the template when ranks disagree (align.c). It doubles while
  * some rank runs ahead, up to config.window; a linked list of operations was rejected: one index per record is what makes the matcher fast.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/detector.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +193,9 @@ void comm_give_up(struct roll_engine *e, struct comm *c)
         match_release(e, c, comm_slot(c, seq));
     }
     c->base = c->high;
+    if (!c->overflow && !c->muted && !c->aborted) {
+        loss_window(e, c);
+    }
     c->overflow = true;
 }
 

@@ -39,6 +39,8 @@ bool detectors_disagree(struct roll_engine *e, const struct finding *f);
 bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index);
 bool detectors_block(struct roll_engine *e, const struct block *b);
 
+/* Notes that a communicator is judged no more, because too much on it is incomplete. */
+void loss_window(struct roll_engine *e, const struct comm *c);
 /* Says that a send and a receive differ in bytes; ticket: of both calls. */
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2]);
 

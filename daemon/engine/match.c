@@ -105,7 +105,7 @@ static int differs(struct roll_engine *e, struct member *m, struct slot *s, uint
     }
     e->variant[at - 1] = (struct variant){.sig = sig, .ticket = ticket, .rank = (uint32_t)m->rank, .next = s->variant};
     s->variant = at;
-    if (!c->muted && !c->overflow && c->held == NO_SEQ) {
+    if (!c->muted && !c->overflow && (c->held == NO_SEQ || seq < c->held)) {
         align_open(e, c, seq);
     }
     return 0;
@@ -183,8 +183,8 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
     } else if (s->joined != joined && s->known && follows && s->variant == 0 && !c->group_told && !c->muted) {
         group_differs(e, m, s, seq, ticket);
     }
-    if (c->held != NO_SEQ && rc == 0) {
-        align_step(e, c);
+    if (c->held != NO_SEQ && rc == 0 && comm_slot(c, c->held)->arrived * 2 > c->size) {
+        align_step(e, c); /* with fewer there is no majority yet; ticks look after those that stay so */
     }
     return rc;
 }

@@ -35,6 +35,7 @@ struct run {
 };
 
 static void visit_head(struct run *run, struct source *s, struct queue *q, bool soft);
+static void visit_call(struct run *run, struct source *s, struct entry *entry);
 
 static void report(struct run *run, struct block *b)
 {
@@ -103,6 +104,54 @@ static bool anyone_alive(const struct roll_engine *e)
     return false;
 }
 
+/*
+ * The host is inside an NCCL call, or the end of a group: it waits for its partners to make theirs (connections are set up then), not for
+ * what stands before it on the stream. False when every partner has.
+ */
+static bool visit_issue(struct run *run, struct source *t, uint64_t ticket, struct queue *q)
+{
+    struct entry *first = source_entry(t, ticket);
+    bool any = false;
+    for (uint32_t i = 0; i < run->depth; i++) {
+        if (run->path[i].source == t && run->path[i].ticket == ticket) {
+            circle(run, i, NULL);
+            return true;
+        }
+    }
+    if (!first || run->depth == PATH_MAX_STEPS) {
+        return true;
+    }
+    uint32_t at = run->depth++;
+    for (struct entry *entry = first; entry; entry = source_chain(t, &ticket)) {
+        if (entry != first && !source_same_unit(&first->rec, &entry->rec)) {
+            break;
+        }
+        struct roll_rankset missing = {0};
+        uint32_t unknown = waitgraph_missing(run->e, t, entry, &missing);
+        bool waits = unknown + roll_rankset_count(&missing) > 0;
+        roll_rankset_fini(&missing);
+        any = any || waits;
+        run->path[at] = (struct step){.source = t, .queue = q, .ticket = ticket};
+        if (waits) {
+            visit_call(run, t, entry);
+        }
+    }
+    run->depth = at;
+    return any;
+}
+
+/* The first call of the group that `thread` is ending; 0 or ticket + 1. */
+static uint64_t group_start(struct source *t, const struct queue *q, const struct roll_record *end)
+{
+    uint64_t ticket = q->head - 1;
+    for (struct entry *entry = q->head ? source_entry(t, ticket) : NULL; entry; entry = source_chain(t, &ticket)) {
+        if (source_same_unit(end, &entry->rec)) {
+            return ticket + 1;
+        }
+    }
+    return 0;
+}
+
 /* Follows what the host of `t` is waiting in; false when no incomplete call explains it. */
 static bool visit_inside(struct run *run, struct source *t)
 {
@@ -113,16 +162,22 @@ static bool visit_inside(struct run *run, struct source *t)
             continue;
         }
         enum roll_op_class class = roll_op_class(in->rec.op);
-        bool all = in->rec.op == ROLL_OP_DEVICE_SYNC;
+        bool event = in->rec.op == ROLL_OP_EVENT_SYNC;
         uint32_t stream = class == ROLL_CLASS_GROUP ? t->thread[i].stream : in->rec.stream;
-        if (class == ROLL_CLASS_COMM || (in->rec.op == ROLL_OP_EVENT_SYNC && stream == 0)) {
-            continue;
-        }
         for (uint32_t k = 0; k < t->queues; k++) {
             struct queue *q = &t->queue[k];
-            if ((all || k == stream) && q->head != 0 && q->head <= t->thread[i].inside) {
-                any = true;
-                visit_head(run, t, q, false);
+            bool here = k == stream && !(event && stream == 0);
+            if (q->head == 0 || q->head > t->thread[i].inside || !(here || in->rec.op == ROLL_OP_DEVICE_SYNC)) {
+                continue;
+            }
+            if (class == ROLL_CLASS_SYNC && (!event || source_quiet(run->e, t, run->e->config.suspect_ns))) {
+                any = true; /* an event may stand before the head of its stream: soft */
+                visit_head(run, t, q, event);
+            } else if (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) {
+                any = visit_issue(run, t, t->thread[i].inside - 1, q) || any;
+            } else if (class == ROLL_CLASS_GROUP) {
+                uint64_t start = group_start(t, q, &in->rec);
+                any = (start != 0 && visit_issue(run, t, start - 1, q)) || any;
             }
         }
     }
@@ -224,17 +279,6 @@ static void visit_collective(struct run *run, const struct entry *entry, struct 
     uint32_t seq = entry->rec.seq, mark = run->e->visit * 2;
     struct slot *slot = comm_slot(c, seq);
     if (slot->visit == mark) {
-        return;
-    }
-    if (slot->visit == mark + 1) { /* a rank further up waits in this very call: the circle closes here */
-        for (uint32_t i = 0; i + 1 < run->depth; i++) {
-            const struct entry *up = source_entry(run->path[i].source, run->path[i].ticket);
-            struct member *m = up ? source_member(run->path[i].source, up->rec.comm) : NULL;
-            if (m && m->comm == c && up->rec.seq == seq && roll_op_class(up->rec.op) == ROLL_CLASS_COLL) {
-                circle(run, i + 1, c);
-                return;
-            }
-        }
         return;
     }
     slot->visit = mark + 1;

@@ -228,6 +228,26 @@ static void test_prediction_for_one_layer_of_many_steps_is_told_once(void **stat
     sim_destroy(&sim);
 }
 
+static void test_prediction_that_did_not_come_true_is_forgotten(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t ep = sim_comm(sim, "ep", NULL, 3);
+    sim_step(sim, 0);
+    forward(sim, ep, 0, 1, true); /* an evaluation: no backward */
+    for (uint32_t step = 1; step < 4; step++) {
+        sim_step(sim, step);
+        forward(sim, ep, 0, 0, true);
+        backward(sim, ep, 0, true);
+    }
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_call(sim, r, ep, A2A, r == 0 ? 77 : 78);
+        sim_stuck(sim, r);
+    }
+    sim_expect(sim, "predicted moe-obligation-missing 2; proven count-mismatch 0");
+    sim_destroy(&sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_prediction_for_point_to_point_exchanges_comes_true),
         cmocka_unit_test(test_remedy_is_a_note_and_prevents_the_prediction),
         cmocka_unit_test(test_lost_records_make_a_list_say_nothing),
+        cmocka_unit_test(test_prediction_that_did_not_come_true_is_forgotten),
         cmocka_unit_test(test_prediction_for_one_layer_of_many_steps_is_told_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

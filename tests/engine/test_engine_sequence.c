@@ -107,6 +107,24 @@ static void test_different_reduction(void **state)
     check_bent(ROLL_OP_REDUCESCATTER, bend_redop, "redop-mismatch");
 }
 
+static void test_after_a_different_reduction_watching_goes_on(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    traffic(sim, w, 5, 256);
+    for (uint32_t r = 0; r < 4; r++) {
+        sim_call(sim, r, w, AR, 64)->redop = r == 1 ? ROLL_RED_MIN : ROLL_RED_SUM;
+    }
+    traffic(sim, w, 5, 256);
+    for (uint32_t r = 0; r < 4; r++) {
+        sim_call(sim, r, w, AR, r == 2 ? 65 : 64);
+        sim_stuck(sim, r);
+    }
+    sim_expect(sim, "proven count-mismatch 2; proven redop-mismatch 1");
+    sim_destroy(&sim);
+}
+
 static void bend_root(struct roll_record *rec)
 {
     rec->peer = 1;
@@ -373,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_different_count_is_proven_and_named),
         cmocka_unit_test(test_different_datatype_matters_for_reductions_only),
         cmocka_unit_test(test_different_reduction),
+        cmocka_unit_test(test_after_a_different_reduction_watching_goes_on),
         cmocka_unit_test(test_different_root),
         cmocka_unit_test(test_different_operation),
         cmocka_unit_test(test_mismatch_as_the_last_call_is_told_too),

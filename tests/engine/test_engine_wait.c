@@ -522,6 +522,74 @@ static void test_slow_rank_that_makes_progress_is_not_accused(void **state)
     sim_destroy(&sim);
 }
 
+static void test_soft_reasons_are_not_told_beside_a_hard_one(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t w = sim_world(sim);
+    steps(sim, w, 3);
+    sim_call(sim, 0, w, AR, 512);
+    sim_stuck(sim, 0);
+    sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV)); /* and rank 1 sits outside NCCL for good */
+    sim_expect(sim, "proven rank-dead 2");
+    sim_destroy(&sim);
+}
+
+static void test_rank_that_gives_up_after_a_mismatch_is_not_accused(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t w = sim_world(sim);
+    steps(sim, w, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_call(sim, r, w, AR, r == 2 ? 100 : 200);
+    }
+    others_wait(sim, w);
+    sim_proc(sim, 2, ROLL_PROC_FINISHED, SIM_EXIT(9));
+    sim_expect(sim, "proven count-mismatch 2");
+    sim_destroy(&sim);
+}
+
+static void test_grouped_neighbours_are_no_alltoallv(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(8);
+    uint32_t w = sim_world(sim);
+    for (uint32_t r = 0; r < 8; r++) {
+        sim_group(sim, r);
+        sim_send(sim, r, w, (r + 1) % 8, 256);
+        sim_recv(sim, r, w, (r + 7) % 8, r == 5 ? 200 : 256);
+        sim_group_end(sim, r);
+        sim_stuck(sim, r);
+    }
+    sim_expect(sim, "proven p2p-bytes -");
+    sim_destroy(&sim);
+}
+
+static void test_host_inside_a_group_end_is_blocked_by_its_partners(void **state)
+{
+    (void)state;
+    for (int sick = 0; sick < 2; sick++) {
+        struct sim *sim = sim_new(2);
+        uint32_t a = sim_comm(sim, "a", NULL, 2), b = sim_comm(sim, "b", NULL, 2);
+        for (uint32_t r = 0; r < 2;
+             r++) { /* connections are made inside the end of the group: the host does not return */
+            sim_group(sim, r);
+            sim_send(sim, r, sick && r ? b : a, !r, 64);
+            sim_recv(sim, r, sick && r ? b : a, !r, 64);
+            sim_group_end(sim, r);
+            struct sim_rank *rank = &sim->rank[r];
+            struct roll_record *end = &rank->event[rank->events - 1].rec;
+            end->seal = roll_seal(roll_seal_ticket(end->seal), ROLL_STATE_ENTERED);
+            if (!sick) {
+                sim_return(sim, r);
+            }
+        }
+        sim_expect(sim, sick ? "proven circular-wait 0-1" : "");
+        sim_destroy(&sim);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,6 +615,10 @@ int main(void)
         cmocka_unit_test(test_wrong_split_table_names_its_rank),
         cmocka_unit_test(test_member_that_never_joins_the_init),
         cmocka_unit_test(test_consequences_in_other_communicators_are_not_told),
+        cmocka_unit_test(test_soft_reasons_are_not_told_beside_a_hard_one),
+        cmocka_unit_test(test_rank_that_gives_up_after_a_mismatch_is_not_accused),
+        cmocka_unit_test(test_grouped_neighbours_are_no_alltoallv),
+        cmocka_unit_test(test_host_inside_a_group_end_is_blocked_by_its_partners),
         cmocka_unit_test(test_slow_rank_that_makes_progress_is_not_accused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
