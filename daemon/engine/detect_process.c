@@ -67,17 +67,13 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
 {
     struct roll_rankset dead = {0};
     const struct source *first = NULL;
-    uint32_t alive = 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
-        alive += source_alive(s);
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
             s->said_dead = true;
             if (!s->explained && needed(e, s)) {
                 (void)roll_rankset_add(&dead, s->world);
                 first = !first || s->proc_ns < first->proc_ns ? s : first;
-            } else if (!s->explained && !first) {
-                (void)alive;
             }
         }
     }
@@ -108,7 +104,7 @@ static void note_job_over(struct roll_engine *e)
 
 static void process_tick(struct roll_engine *e)
 {
-    bool due = false, patient = true;
+    bool due = false;
     uint32_t alive = 0, fresh = 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
@@ -117,7 +113,6 @@ static void process_tick(struct roll_engine *e)
             uint64_t wait = told_to_go(s) ? e->config.stall_ns * 2 : e->config.stall_ns / 5;
             fresh++;
             due = due || e->finishing || e->clock - s->proc_ns >= wait;
-            patient = patient && told_to_go(s);
         }
     }
     if (fresh == 0 || !due) {
