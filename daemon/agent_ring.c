@@ -274,7 +274,8 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
 {
     struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
     int64_t total = 0;
-    while (ring->sent - ring->acked < ROLL_AGENT_WINDOW) {
+    /* A batch at a time: after a pause the rings catch up side by side, and no rank seems far behind another. */
+    while (ring->sent - ring->acked < ROLL_AGENT_WINDOW && total < ROLL_AGENT_BATCH) {
         uint64_t next = ring->sent, lost = 0;
         size_t n = roll_ring_read(&ring->map, ring->sent, recs, ROLL_AGENT_BATCH, &next, &lost);
         if (n == 0 && next == ring->sent) {

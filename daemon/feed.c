@@ -18,6 +18,7 @@
 #define MAX_OPEN      65536u  /* calls of one ring that are inside NCCL; more than threads could ever hold */
 #define BATCH         512u    /* records given to the engine at once */
 #define CLOCK_STEP_NS 1000000 /* smaller changes of a clock pair are reading noise */
+#define WINDOW        65536u /* calls that one node may be ahead of another while its link is cut: a default ring's worth */
 
 struct stream {
     struct roll_feed_stream view;
@@ -48,7 +49,9 @@ roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *
     if (!feed) {
         return NULL;
     }
-    feed->engine = roll_engine_new(config);
+    struct roll_engine_config own = *config;
+    own.window = own.window ? own.window : WINDOW;
+    feed->engine = roll_engine_new(&own);
     feed->symbols = roll_symbols_new();
     feed->verdicts = json_array();
     feed->index_room = 64;

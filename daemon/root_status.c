@@ -100,13 +100,23 @@ static json_t *losses_json(const struct roll_run *run)
     return losses;
 }
 
+/* In the order of their ranks, not of their arrival. */
+static void insert_rank(json_t *ranks, const struct roll_view_source *v)
+{
+    size_t at = json_array_size(ranks);
+    while (at > 0 && json_integer_value(json_object_get(json_array_get(ranks, at - 1), "rank")) > v->info.world_rank) {
+        at--;
+    }
+    json_array_insert_new(ranks, at, rank_json(v));
+}
+
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
 {
     roll_engine_t *engine = roll_feed_engine(run->feed);
     json_t *ranks = json_array(), *comms = json_array();
     struct roll_view_source source;
     for (uint32_t i = 0; roll_engine_source(engine, i, &source); i++) {
-        json_array_append_new(ranks, rank_json(&source));
+        insert_rank(ranks, &source);
     }
     struct roll_view_comm comm;
     for (uint32_t i = 0; roll_engine_comm(engine, i, &comm); i++) {

@@ -34,7 +34,7 @@ static void check_all_arrived(roll_client_t *client)
 {
     assert_int_equal(harness_drained(client, "records"), RANKS * COUNT);
     assert_int_equal(harness_drained(client, "lost"), 0);
-    assert_int_equal(harness_drained(client, "findings"), 0);
+    assert_int_equal(harness_drained(client, "verdicts"), 0);
 }
 
 static void test_every_record_of_eight_ranks_arrives_once(void **state)
