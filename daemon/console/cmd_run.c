@@ -296,10 +296,32 @@ static void block_signals(struct run *r)
     r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* Where no scheduler names the job, this run names it, so that a second run never continues the first one's trace. */
+static void name_job(void)
+{
+    struct roll_ident ident;
+    roll_ident_read(environment, &ident);
+    if (strcmp(ident.job, "local") != 0) {
+        return;
+    }
+    char stamp[32], name[ROLL_JOB_BYTES];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(stamp, sizeof(stamp), "%Y%m%dT%H%M%SZ", gmtime_r(&now, &utc));
+    snprintf(name, sizeof(name), "run-%s-%d", stamp, (int)getpid());
+    setenv("ROLLCALL_JOB", name, 1);
+}
+
 /* Everything that has to be there before the job starts; each part that fails is said and done without. */
 static void prepare(struct run *r)
 {
     char why[512] = "";
+    name_job();
     if (r->place.preload[0] == '\0') {
         roll_say("librollcall.so was not found beside this program; the job runs unwatched");
         return;
@@ -333,11 +355,6 @@ static int conclude(struct run *r, int start_error)
         return ROLL_EXIT_FINDING;
     }
     return code;
-}
-
-static const char *environment(const char *name)
-{
-    return getenv(name);
 }
 
 int cmd_run(const struct roll_command *self, int argc, char **argv)
