@@ -32,7 +32,7 @@ ncclResult_t hn_comm_ready(ncclComm_t comm, const char *call)
         return rc;
     }
     if (comm->blocking) {
-        state = atomic_load(&comm->async);
+        state = (ncclResult_t)atomic_load(&comm->async);
     } else {
         ncclCommGetAsyncError(comm, &state); /* through the PLT, as NCCL does */
     }

@@ -149,7 +149,7 @@ static void run_trial(const struct trial *t)
             print_error(
                 "collective %d type %d op %d count %zu root %d in-place %d ranks %d: element %zu is %g, not %g\n",
                 t->coll, t->type, t->op, t->count, t->root, t->in_place, t->r->n, i, got, want);
-            CHECK(!"wrong result");
+            check_true(false, "the result is right", __FILE__, __LINE__);
         }
     }
     for (size_t i = 0; i < guard; i++) {
