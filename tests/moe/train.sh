@@ -63,7 +63,7 @@ faults)
     # All at once: each of them waits for its own timeout and little else.
     limit=4
     jobs=()
-    for fault in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward sleep stop; do
+    for fault in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward exit sleep stop; do
         run "$fault" 3 --spawn 4 --ep 2 --steps 4 --timeout $limit --inject "$fault:step=2" &
         jobs+=($!)
     done
@@ -74,7 +74,7 @@ faults)
     for job in "${jobs[@]}"; do
         wait "$job" || exit 1
     done
-    for name in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward sleep stop kill skip-expert; do
+    for name in skip-collective extra-collective wrong-count zero-count wrong-root swap-comms skip-backward exit sleep stop kill skip-expert; do
         [ "$(curve "$name" | wc -l)" = 2 ] || fail "$name: the job should hang in step 2"
     done
     run healthy 0 --spawn 4 --ep 2 --steps 4
