@@ -260,10 +260,10 @@ static bool job_in_use(const struct agent *a, size_t but)
 static void drop_ring(struct agent *a, size_t i)
 {
     struct roll_agent_ring *ring = a->rings[i];
+    unlink(ring->path);
     if (!job_in_use(a, i)) {
         roll_agent_controls_drop(&a->controls, ring->map.header->job, ring->map.header->restart);
     }
-    unlink(ring->path);
     roll_agent_ring_destroy(&a->rings[i]);
     a->rings[i] = a->rings[--a->used];
 }
@@ -357,7 +357,7 @@ static void receive(struct agent *a, uint64_t now)
     for (int i = 0; i < 256; i++) {
         zmq_msg_t msg;
         zmq_msg_init(&msg);
-        if (zmq_msg_recv(&msg, a->socket, ZMQ_DONTWAIT) < 0) {
+        if (roll_net_recv(&msg, a->socket) < 0) {
             zmq_msg_close(&msg);
             return;
         }

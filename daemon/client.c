@@ -134,7 +134,7 @@ static int wait_frame(roll_client_t *client, uint64_t seq, int timeout_ms, json_
         }
         zmq_msg_t msg;
         zmq_msg_init(&msg);
-        if (zmq_msg_recv(&msg, client->socket, ZMQ_DONTWAIT) < 0) {
+        if (roll_net_recv(&msg, client->socket) < 0) {
             zmq_msg_close(&msg);
             continue;
         }

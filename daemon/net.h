@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <zmq.h>
 
 /* Does this endpoint reach beyond this host? tcp on any address but 127/8, ::1 and localhost. */
 bool roll_net_beyond_loopback(const char *endpoint);
@@ -42,6 +43,8 @@ int roll_net_send(void *socket, const void *identity, size_t identity_bytes, con
 /* The same with a JSON payload (borrowed). */
 int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
                        const json_t *payload);
+/* zmq_msg_recv without waiting; every message is received through this, so that ThreadSanitizer sees the handover. -1 and errno. */
+int roll_net_recv(zmq_msg_t *msg, void *socket);
 /* The JSON payload of a frame, owned; NULL when it is not JSON (at most 1 MiB, an object). */
 json_t *roll_net_json(const struct roll_frame *frame);
 

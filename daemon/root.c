@@ -319,7 +319,7 @@ static int receive(roll_root_t *root, void *socket)
         struct roll_address from = {.socket = socket};
         zmq_msg_t id, body;
         zmq_msg_init(&id);
-        if (zmq_msg_recv(&id, socket, ZMQ_DONTWAIT) < 0) {
+        if (roll_net_recv(&id, socket) < 0) {
             zmq_msg_close(&id);
             break;
         }
@@ -329,7 +329,7 @@ static int receive(roll_root_t *root, void *socket)
         zmq_msg_close(&id);
         while (more) { /* one part is one frame; whatever else a peer sends is refused part by part */
             zmq_msg_init(&body);
-            if (zmq_msg_recv(&body, socket, 0) < 0) {
+            if (roll_net_recv(&body, socket) < 0) {
                 zmq_msg_close(&body);
                 break;
             }
