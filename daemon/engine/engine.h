@@ -44,7 +44,7 @@ struct roll_source_info {
 /* One side of a disagreement: these ranks did this. */
 struct roll_verdict_side {
     struct roll_rankset ranks; /* world ranks */
-    struct roll_record rec;    /* an example of what they did; op NONE = nothing */
+    struct roll_record rec;    /* an example of what they did, with enter_ns in wall clock; op NONE = nothing */
     uint32_t source;           /* the source that rec, and its call-site id, belong to */
 };
 #define ROLL_VERDICT_SIDES 4
@@ -54,8 +54,8 @@ struct roll_verdict {
     uint64_t number; /* from 1 */
     enum roll_verdict_code code;
     enum roll_certainty certainty;
-    uint64_t time_ns;             /* when it could be known: engine time */
-    uint64_t event_ns;            /* when the wrong call was made */
+    uint64_t time_ns;  /* engine time when it was said: that of the last tick, so up to one tick behind event_ns */
+    uint64_t event_ns; /* wall clock of the first call shown as evidence, of the rank's last for a death */
     struct roll_rankset culprits; /* world ranks; empty when nobody can be named (a tie says so) */
     uint64_t comm_key;            /* 0 = no communicator */
     char comm_label[ROLL_NAME_BYTES];

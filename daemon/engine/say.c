@@ -112,8 +112,9 @@ void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, co
         return;
     }
     side->rec = *rec;
-    if (v->event_ns == 0 && s) {
-        v->event_ns = source_wall(s, rec);
+    side->rec.enter_ns = s ? source_wall(s, rec) : rec->enter_ns; /* the host's own clock means nothing to a reader */
+    if (v->event_ns == 0) {
+        v->event_ns = side->rec.enter_ns;
     }
     if (v->step == ROLL_STEP_NONE && rec->step != ROLL_STEP_NONE) {
         v->step = rec->step;
