@@ -12,6 +12,10 @@
  *   remedy    fill: ...
  *             $ rollcall remedy on fill
  *
+ * A note is no trouble, and a job with many empty ranks has many of them: while a job runs each takes one line,
+ *
+ *   note      moe-zero-tokens    Rank 0 received no tokens in MoE layer 3, step 13.
+ *
  * One gutter, then content: the eye finds who, what and what to do without reading. Works from JSON alone, so that a stored
  * verdict prints as a live one. Text from other processes is stripped of control characters: it must not steer a terminal.
  */
@@ -26,6 +30,7 @@
 #define COLUMNS   100
 #define CALLERS   2 /* frames shown above the innermost one */
 #define CALL_MOST 48
+#define CODE      19 /* column of the codes in lines of notes; fits those of the MoE notes */
 
 #define BOLD   "\033[1m"
 #define DIM    "\033[2m"
@@ -252,18 +257,41 @@ static void print_where(const struct printer *p, const json_t *verdict)
     }
 }
 
+/* A number of a report in words: "received 1 row", "received 2 rows". before NULL: the number says nothing. */
+struct quantity {
+    const char *before, *one, *many;
+};
+
+static void add_quantity(struct text *text, const struct quantity *q, int64_t number)
+{
+    if (q->before != NULL) {
+        add(text, "%s%" PRId64 " %s", q->before, number, number == 1 ? q->one : q->many);
+    }
+}
+
 /* What moe_core reported, in words. False when it is no report of moe_core. */
 static bool describe_report(const json_t *side, struct text *text)
 {
     static const struct {
-        const char *op, *before_count, *before_peer, *after;
+        const char *op;
+        struct quantity count, peer;
+        const char *after;
+        const char *none; /* instead of all this where the count is 0; NULL = as usual */
     } reports[] = {
-        {"moe route", "routed ", " tokens over ", " experts"},
-        {"moe counts", "received ", " rows for ", " experts"},
-        {"moe gemm", "expert GEMM over ", " rows in ", " groups"},
-        {"moe skip", NULL, "skipped its ", " experts: no rows"},
-        {"moe oblige end", "owes backward ", NULL, " collectives"},
-        {"moe remedy", "filled in ", NULL, " rows of zeros"},
+        {"moe route", {"routed ", "token", "tokens"}, {" over ", "expert", "experts"}, "", NULL},
+        {"moe counts", {"received ", "row", "rows"}, {", ", "local expert", "local experts"}, "", NULL},
+        {"moe gemm", {"expert GEMM over ", "row", "rows"}, {" in ", "group", "groups"}, "", NULL},
+        {"moe skip", {NULL, NULL, NULL}, {"skipped its ", "local expert", "local experts"}, ": no rows", NULL},
+        {"moe oblige end",
+         {"owes ", "backward collective", "backward collectives"},
+         {NULL, NULL, NULL},
+         "",
+         "owes none"},
+        {"moe remedy",
+         {"used ", "row of zeros", "rows of zeros"},
+         {NULL, NULL, NULL},
+         "",
+         "walked its plan without a row"},
     };
     int64_t count = 0;
     int64_t peer = 0;
@@ -273,12 +301,12 @@ static bool describe_report(const json_t *side, struct text *text)
         if (strcmp(reports[i].op, text_of(side, "op")) != 0) {
             continue;
         }
-        if (reports[i].before_count != NULL) {
-            add(text, "%s%" PRId64, reports[i].before_count, count);
+        if (reports[i].none != NULL && count == 0) {
+            add(text, "%s", reports[i].none);
+            return true;
         }
-        if (reports[i].before_peer != NULL) {
-            add(text, "%s%" PRId64, reports[i].before_peer, peer);
-        }
+        add_quantity(text, &reports[i].count, count);
+        add_quantity(text, &reports[i].peer, peer);
         add(text, "%s", reports[i].after);
         return true;
     }
@@ -473,6 +501,36 @@ static void print_remedy(const struct printer *p, const json_t *verdict)
         paint(p, PLAIN);
         fputc('\n', p->out);
     }
+}
+
+/* The end of the first sentence: a full stop before a blank and a capital letter, or the whole text. */
+static size_t first_sentence(const char *text)
+{
+    for (const char *at = strstr(text, ". "); at != NULL; at = strstr(at + 1, ". ")) {
+        if (at[2] >= 'A' && at[2] <= 'Z') {
+            return (size_t)(at - text) + 1;
+        }
+    }
+    return strlen(text);
+}
+
+int roll_verdict_print_line(FILE *out, const json_t *verdict, bool color)
+{
+    struct printer p = {out, color};
+    const char *certainty = text_of(verdict, "certainty");
+    const char *code = text_of(verdict, "code");
+    const char *text = text_of(verdict, *text_of(verdict, "text") != '\0' ? "text" : "title");
+    if (*code == '\0' || *certainty == '\0') {
+        return ROLL_E_CORRUPT;
+    }
+    gutter(&p, certainty, DIM);
+    put(&p, code);
+    pad(&p, width_of(code) + 1 > CODE ? CODE - 2 : width_of(code), CODE);
+    paint(&p, DIM);
+    put_clean(&p, text, first_sentence(text));
+    paint(&p, PLAIN);
+    fputc('\n', out);
+    return ferror(out) ? ROLL_E_IO : ROLL_OK;
 }
 
 int roll_verdict_print(FILE *out, const json_t *verdict, bool color)

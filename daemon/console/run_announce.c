@@ -38,10 +38,11 @@ struct roll_announcer {
 
 static void announce(struct roll_announcer *a, const json_t *verdict)
 {
+    bool note = strcmp(roll_json_text(verdict, "certainty", "note"), "note") == 0;
     a->seen++;
-    a->findings += strcmp(roll_json_text(verdict, "certainty", "note"), "note") != 0;
+    a->findings += !note;
     if (!a->quiet) {
-        roll_verdict_print(stderr, verdict, a->colour);
+        (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->colour);
         fflush(stderr);
     }
     if (a->json != NULL && roll_json_line(verdict, a->json) != 0) {

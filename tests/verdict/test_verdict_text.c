@@ -111,22 +111,64 @@ static void reports_of_moe_core_are_put_in_words(void **state)
 {
     (void)state;
     static const struct {
-        const char *op, *want;
+        const char *op;
+        int count, peer;
+        const char *want;
     } cases[] = {
-        {"moe route", "routed 3 tokens over 8 experts"},     {"moe counts", "received 3 rows for 8 experts"},
-        {"moe gemm", "expert GEMM over 3 rows in 8 groups"}, {"moe skip", "skipped its 8 experts: no rows"},
-        {"moe oblige end", "owes backward 3 collectives"},   {"moe remedy", "filled in 3 rows of zeros"},
+        {"moe route", 3, 8, "routed 3 tokens over 8 experts\n"},
+        {"moe counts", 0, 8, "received 0 rows, 8 local experts\n"},
+        {"moe counts", 1, 1, "received 1 row, 1 local expert\n"},
+        {"moe gemm", 3, 8, "expert GEMM over 3 rows in 8 groups\n"},
+        {"moe skip", 0, 8, "skipped its 8 local experts: no rows\n"},
+        {"moe oblige end", 3, -1, "owes 3 backward collectives\n"},
+        {"moe oblige end", 1, -1, "owes 1 backward collective\n"},
+        {"moe oblige end", 0, -1, "owes none\n"},
+        {"moe remedy", 3, 1, "used 3 rows of zeros\n"},
+        {"moe remedy", 0, 1, "walked its plan without a row\n"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         json_t *json = load();
         json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
+        char want[80];
         json_object_set_new(json, "family", json_string("moe"));
         json_object_set_new(side, "op", json_string(cases[i].op));
-        json_object_set_new(side, "count", json_integer(3));
-        json_object_set_new(side, "peer", json_integer(8));
+        json_object_set_new(side, "count", json_integer(cases[i].count));
+        json_object_set_new(side, "peer", json_integer(cases[i].peer));
+        json_object_set_new(side, "callsite", json_null());
         char *text = print(json, false, 0);
-        assert_non_null(strstr(text, cases[i].want));
+        snprintf(want, sizeof(want), "\nrank 3    %s", cases[i].want);
+        assert_non_null(strstr(text, want));
         assert_null(strstr(text, "call #"));
+        free(text);
+        json_decref(json);
+    }
+}
+
+/* Beside a running job a note takes one line, whatever its text holds. */
+static void a_note_fits_in_one_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *code, *said, *want;
+    } cases[] = {
+        {"moe-zero-tokens", "Rank 0 received no tokens in MoE layer 3, step 13. Further steps are not told.",
+         "note      moe-zero-tokens    Rank 0 received no tokens in MoE layer 3, step 13.\n"},
+        {"rank-dead", "It took 1.5 s. 2 ranks are left",
+         "note      rank-dead          It took 1.5 s. 2 ranks are left\n"},
+        {"a-code-longer-than-its-column", "a\nb\033[2J", "note      a-code-longer-than-its-column  a b [2J\n"},
+        {"no-text", "", "note      no-text            different element counts in one collective\n"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        json_t *json = load();
+        json_object_set_new(json, "certainty", json_string("note"));
+        json_object_set_new(json, "code", json_string(cases[i].code));
+        json_object_set_new(json, "text", json_string(cases[i].said));
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *out = open_memstream(&text, &bytes);
+        assert_int_equal(roll_verdict_print_line(out, json, false), 0);
+        fclose(out);
+        assert_string_equal(text, cases[i].want);
         free(text);
         json_decref(json);
     }
@@ -250,6 +292,7 @@ int main(void)
         cmocka_unit_test(colour_changes_nothing_but_colour),
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
         cmocka_unit_test(reports_of_moe_core_are_put_in_words),
+        cmocka_unit_test(a_note_fits_in_one_line),
         cmocka_unit_test(a_call_site_that_both_sides_share_is_printed_once),
         cmocka_unit_test(little_is_enough),
         cmocka_unit_test(what_is_no_verdict_is_refused),
