@@ -163,8 +163,17 @@ static void stop_host(ncclComm_t comm)
     pthread_mutex_lock(&comm->lock);
     comm->aborted = true;
     atomic_store(&comm->host_wait.stop, 1);
-    while (comm->host_running) {
+    pthread_cond_broadcast(&comm->idle);
+    while (comm->host_running || comm->joining) {
+        ncclComm_t child = comm->joining;
+        if (child) {
+            hn_comm_ref(child);
+        }
         pthread_mutex_unlock(&comm->lock);
+        if (child) { /* a job of this communicator, and what it waits for is the child */
+            stop_host(child);
+            hn_comm_unref(child);
+        }
         hn_wait_kick(&comm->host_wait);
         pause_ms();
         pthread_mutex_lock(&comm->lock);
@@ -199,7 +208,7 @@ static ncclResult_t destroy_job(struct hn_job *job)
 static ncclResult_t run_job(hn_job_fn *run, ncclComm_t comm)
 {
     hn_group_start();
-    ncclResult_t rc = hn_group_error(hn_submit_job(run, comm, comm->blocking, NULL, NULL));
+    ncclResult_t rc = hn_group_error(hn_submit_job(run, comm, NULL, comm->blocking, NULL, NULL));
     ncclResult_t end = hn_group_end();
 
     return rc != ncclSuccess ? rc : end;

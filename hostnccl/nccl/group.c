@@ -11,6 +11,7 @@
  */
 #include "hostnccl/nccl/internal.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,7 +161,8 @@ ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t cou
     return rc;
 }
 
-ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, bool blocking, void *args, void (*free_args)(void *))
+ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, ncclComm_t meets, bool blocking, void *args,
+                           void (*free_args)(void *))
 {
     struct hn_job *job = calloc(1, sizeof *job);
     ncclResult_t rc = job ? note_mode(blocking) : no_memory();
@@ -172,7 +174,8 @@ ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, bool blocking, void 
         }
         return rc;
     }
-    *job = (struct hn_job){.run = run, .comm = comm, .blocking = blocking, .args = args, .free_args = free_args};
+    *job = (struct hn_job){
+        .run = run, .comm = comm, .meets = meets, .blocking = blocking, .args = args, .free_args = free_args};
     hn_comm_ref(comm);
     if (group.batch.last_job) {
         group.batch.last_job->next = job;
@@ -232,8 +235,26 @@ static void *job_main(void *arg)
 {
     struct hn_job *job = arg;
 
+    if (job->meets) {
+        hn_host_turn_wait(job->meets, job->ticket);
+    }
     job->result = job->run(job);
+    if (job->meets) {
+        hn_host_turn_end(job->meets);
+    }
     return NULL;
+}
+
+/* On the caller's thread: the order of the exchanges of a communicator is that of the program, on every rank. */
+static void take_tickets(struct hn_job *jobs)
+{
+    for (struct hn_job *j = jobs; j; j = j->next) {
+        if (j->meets) {
+            pthread_mutex_lock(&j->meets->lock);
+            j->ticket = j->meets->host_tickets++;
+            pthread_mutex_unlock(&j->meets->lock);
+        }
+    }
 }
 
 static ncclResult_t run_jobs(struct hn_job *jobs)
@@ -287,6 +308,20 @@ static void *batch_main(void *arg)
     return NULL;
 }
 
+/* Nothing of the batch will run. Fatal for its communicators, as an error of the launch is: tickets are lost. */
+static ncclResult_t give_up(struct batch *b, int err)
+{
+    for (size_t i = 0; i < b->nplans; i++) {
+        hn_comm_set_async(b->plans[i]->comm, ncclSystemError);
+    }
+    for (struct hn_job *j = b->jobs; j; j = j->next) {
+        hn_comm_set_async(j->comm, ncclSystemError);
+        hn_comm_set_async(j->meets ? j->meets : j->comm, ncclSystemError);
+    }
+    discard(b);
+    return hn_fail(ncclSystemError, "cannot start a thread: %s", strerror(err));
+}
+
 static ncclResult_t run_in_background(struct batch *b)
 {
     struct batch *own = malloc(sizeof *own);
@@ -294,8 +329,7 @@ static ncclResult_t run_in_background(struct batch *b)
     pthread_t thread;
 
     if (!own) {
-        discard(b);
-        return no_memory();
+        return give_up(b, ENOMEM);
     }
     *own = *b;
     for (size_t i = 0; i < own->nplans; i++) {
@@ -309,9 +343,9 @@ static ncclResult_t run_in_background(struct batch *b)
     int err = pthread_create(&thread, &attr, batch_main, own);
     pthread_attr_destroy(&attr);
     if (err) {
-        discard(own);
+        ncclResult_t rc = give_up(own, err);
         free(own);
-        return hn_fail(ncclSystemError, "cannot start a thread: %s", strerror(err));
+        return rc;
     }
     return ncclInProgress;
 }
@@ -337,6 +371,7 @@ ncclResult_t hn_group_end(void)
         discard(&b);
         return rc;
     }
+    take_tickets(b.jobs);
     return b.nonblocking ? run_in_background(&b) : run_batch(&b);
 }
 

@@ -140,7 +140,7 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, int nid
     if (rc == ncclSuccess) {
         hn_debug("%s comm %p rank %d nranks %d id %016llx name %s", call, (void *)comm, rank, nranks,
                  (unsigned long long)hash, config.commName ? config.commName : "-");
-        rc = hn_submit_job(join_job, comm, config.blocking != 0, newcomm, NULL);
+        rc = hn_submit_job(join_job, comm, NULL, config.blocking != 0, newcomm, NULL);
         if (rc == ncclSuccess) {
             hn_publish(newcomm, comm);
         } else {

@@ -90,8 +90,10 @@ struct ncclComm {
     pthread_mutex_t lock;        /* everything below, down to the next blank line */
     pthread_cond_t idle;
     int refs, outstanding, running, host_running;
-    uint32_t tickets, turn;
-    bool stopped; /* no plan runs any more */
+    uint32_t tickets, turn;           /* of plans */
+    uint32_t host_tickets, host_turn; /* of host exchanges, which share ctl_count */
+    ncclComm_t joining, next_joining; /* children that wait for their ranks: an abort of the parent frees them */
+    bool stopped;                     /* no plan runs any more */
     bool aborted, revoked, finalized, destroyed;
     struct hn_user_op *ops;
     size_t nops;
@@ -153,7 +155,14 @@ ncclResult_t hn_launch(struct hn_plan *plan);
 
 /* rendezvous.c: host-side meeting of the ranks of one communicator. Blocking; -1 when aborted. */
 ncclResult_t hn_join(ncclComm_t comm);
+/* Every rank's words to every rank. Word 0 says what for: ranks that disagree on it wait for ever. */
 ncclResult_t hn_exchange(ncclComm_t comm, const uint64_t mine[HN_CTL_WORDS], uint64_t (*all)[HN_CTL_WORDS]);
+/* Meets the ranks of a child that a split or shrink of `parent` makes; an abort of the parent ends it. */
+ncclResult_t hn_join_child(ncclComm_t parent, ncclComm_t child);
+/* Waits until the exchanges submitted before `ticket` are over, or the communicator was aborted; then says that this
+ * one is over. */
+void hn_host_turn_wait(ncclComm_t comm, uint32_t ticket);
+void hn_host_turn_end(ncclComm_t comm);
 uint64_t hn_hash(uint64_t seed, const void *data, size_t size);
 
 /* init.c: a communicator that has not joined yet, with one reference; NULL with the error noted. */
@@ -180,7 +189,9 @@ struct hn_job;
 typedef ncclResult_t hn_job_fn(struct hn_job *job);
 struct hn_job {
     hn_job_fn *run;
-    ncclComm_t comm; /* whose asynchronous state the job sets; a reference is held. Or NULL */
+    ncclComm_t comm;  /* whose asynchronous state the job sets; a reference is held. Or NULL */
+    ncclComm_t meets; /* whose host exchange the job uses; `args` or `comm` keep it. NULL: none */
+    uint32_t ticket;  /* with `meets`: its jobs run one at a time in this order, which is the program's */
     bool blocking;
     void (*free_args)(void *); /* or NULL */
     void *args;                /* owned */
@@ -190,7 +201,8 @@ struct hn_job {
     struct hn_job *next;
 };
 /* Runs the job at the end of the outermost group (at once when there is none). Takes `args`. */
-ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, bool blocking, void *args, void (*free_args)(void *));
+ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, ncclComm_t meets, bool blocking, void *args,
+                           void (*free_args)(void *));
 ncclResult_t hn_submit_coll(ncclComm_t comm, const struct hn_coll *coll, cudaStream_t stream);
 ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t count, cudaStream_t stream);
 /* Notes an error inside a group, so that the group ends with it; returns it. */

@@ -142,7 +142,7 @@ static ncclResult_t submit_window(ncclComm_t comm, void *buff, size_t size, nccl
         return hn_fail(ncclSystemError, "out of memory");
     }
     *args = (struct window_args){buff, size, win};
-    return hn_submit_job(window_job, comm, comm->blocking, args, free);
+    return hn_submit_job(window_job, comm, comm, comm->blocking, args, free);
 }
 
 HN_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)

@@ -92,6 +92,49 @@ ncclResult_t hn_join(ncclComm_t comm)
     return rc;
 }
 
+ncclResult_t hn_join_child(ncclComm_t parent, ncclComm_t child)
+{
+    ncclResult_t rc;
+
+    pthread_mutex_lock(&parent->lock);
+    bool aborted = parent->aborted;
+    if (!aborted) {
+        child->next_joining = parent->joining;
+        parent->joining = child;
+    }
+    pthread_mutex_unlock(&parent->lock);
+    if (aborted) {
+        return hn_fail(ncclInternalError, "communicator was aborted");
+    }
+    rc = hn_join(child);
+    pthread_mutex_lock(&parent->lock);
+    for (ncclComm_t *at = &parent->joining; *at; at = &(*at)->next_joining) {
+        if (*at == child) {
+            *at = child->next_joining;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&parent->lock);
+    return rc;
+}
+
+void hn_host_turn_wait(ncclComm_t comm, uint32_t ticket)
+{
+    pthread_mutex_lock(&comm->lock);
+    while (comm->host_turn != ticket && !comm->aborted) {
+        pthread_cond_wait(&comm->idle, &comm->lock);
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void hn_host_turn_end(ncclComm_t comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->host_turn++;
+    pthread_cond_broadcast(&comm->idle);
+    pthread_mutex_unlock(&comm->lock);
+}
+
 /* Waits until one counter of every rank has reached `target`. */
 static int wait_all(ncclComm_t comm, size_t word_offset, uint32_t target)
 {
@@ -107,6 +150,7 @@ static int wait_all(ncclComm_t comm, size_t word_offset, uint32_t target)
 static int exchange(ncclComm_t comm, const uint64_t mine[HN_CTL_WORDS], uint64_t (*all)[HN_CTL_WORDS])
 {
     uint32_t index = comm->ctl_count++;
+    bool fits = true;
     struct hn_rank *self = hn_map_rank(&comm->map, comm->rank);
 
     if (wait_all(comm, offsetof(struct hn_rank, ctl_consumed), index + 1 - HN_CTL_SLOTS)) {
@@ -119,6 +163,11 @@ static int exchange(ncclComm_t comm, const uint64_t mine[HN_CTL_WORDS], uint64_t
     }
     for (int r = 0; r < comm->nranks; r++) {
         memcpy(all[r], hn_map_rank(&comm->map, r)->ctl[index % HN_CTL_SLOTS].word, sizeof all[r]);
+        fits = fits && all[r][0] == mine[0];
+    }
+    if (!fits) { /* one splits, another registers a window: neither can go on */
+        (void)wait_for_ever(comm);
+        return -1;
     }
     hn_word_set(&self->ctl_consumed, index + 1);
     return 0;

@@ -91,7 +91,7 @@ static ncclResult_t child_job(struct hn_job *job)
         rc = split(a);
     }
     if (rc == ncclSuccess && a->child) {
-        rc = hn_join(a->child);
+        rc = hn_join_child(a->parent, a->child);
     }
     if (rc != ncclSuccess && a->child && job->blocking && hn_comm_release(a->child)) {
         hn_publish(a->handle, NULL);
@@ -122,7 +122,7 @@ static ncclResult_t submit_child(struct child_args *a, int nranks, int rank, uin
     hn_publish(a->handle, child);
     bool blocking = child ? child->blocking : a->parent->blocking;
     ncclComm_t *handle = a->handle;
-    rc = hn_submit_job(child_job, child ? child : a->parent, blocking, a, free_args);
+    rc = hn_submit_job(child_job, child ? child : a->parent, a->shrink ? NULL : a->parent, blocking, a, free_args);
     if (rc != ncclSuccess && child) {
         hn_publish(handle, NULL);
         hn_comm_unref(child);
@@ -214,12 +214,12 @@ static ncclResult_t submit_shrink(ncclComm_t comm, const int *list, int count, n
         return hn_fail(ncclSystemError, "out of memory");
     }
     rc = count_survivors(comm, list, count, gone, &nranks, &rank);
-    uint64_t hash =
-        child_name(comm, NAME_SHRINK, comm->shrinks++, hn_hash(0, gone, (size_t)comm->nranks * sizeof *gone));
+    uint64_t excluded = hn_hash(0, gone, (size_t)comm->nranks * sizeof *gone);
     free(gone);
     if (rc != ncclSuccess) {
         return rc;
     }
+    uint64_t hash = child_name(comm, NAME_SHRINK, comm->shrinks++, excluded); /* a refused list is no shrink */
     a = new_args(comm, newcomm);
     if (!a) {
         return hn_fail(ncclSystemError, "out of memory");
