@@ -195,7 +195,7 @@ cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcu
  * success; keeps a reference while pending. cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_stream_record(struct hostcuda_stream *stream, struct hostcuda_mark *mark);
 
-/* Lets the stream wait for a mark, without waiting itself. Borrows the mark. cudaErrorMemoryAllocation. */
+/* Lets the stream wait for a mark, without waiting itself: work of the stream like any other. Borrows the mark. cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_stream_follow(struct hostcuda_stream *stream, struct hostcuda_mark *mark);
 
 /* Sleeps until everything enqueued before the call has run. */

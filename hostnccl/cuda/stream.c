@@ -216,7 +216,8 @@ static bool is_blocking(const struct hostcuda_stream *stream)
     return !(stream->flags & cudaStreamNonBlocking);
 }
 
-cudaError_t hostcuda_stream_follow(struct hostcuda_stream *stream, struct hostcuda_mark *mark)
+/* Lets the stream wait for a mark, outside the implicit order. Borrows the mark. */
+static cudaError_t follow(struct hostcuda_stream *stream, struct hostcuda_mark *mark)
 {
     if (hostcuda_mark_reached(mark)) {
         return cudaSuccess;
@@ -252,7 +253,7 @@ static cudaError_t order_implicitly(struct hostcuda_device *on, struct hostcuda_
     }
     hostcuda_mark_close(mark);
     if (!error) {
-        error = hostcuda_stream_follow(stream, mark);
+        error = follow(stream, mark);
     }
     hostcuda_mark_put(mark);
     return error;
@@ -297,6 +298,16 @@ static cudaError_t append_mark(struct hostcuda_stream *stream, void *mark)
 cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcuda_op *op)
 {
     return in_order(stream, append_op, op);
+}
+
+static cudaError_t append_wait(struct hostcuda_stream *stream, void *mark)
+{
+    return push_mark(stream, run_wait, mark);
+}
+
+cudaError_t hostcuda_stream_follow(struct hostcuda_stream *stream, struct hostcuda_mark *mark)
+{
+    return hostcuda_mark_reached(mark) ? cudaSuccess : in_order(stream, append_wait, mark);
 }
 
 cudaError_t hostcuda_stream_record(struct hostcuda_stream *stream, struct hostcuda_mark *mark)

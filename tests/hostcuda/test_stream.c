@@ -117,6 +117,33 @@ static void test_legacy_work_is_a_barrier_between_blocking_streams(void **state)
     assert_success(cudaStreamDestroy(second));
 }
 
+/* A wait for an event is work of the stream that waits: the legacy order holds for it too, both ways. */
+static void test_a_wait_for_an_event_takes_part_in_the_legacy_order(void **state)
+{
+    (void)state;
+    for (int legacy_waits = 0; legacy_waits < 2; legacy_waits++) {
+        cudaStream_t apart, blocking;
+        cudaEvent_t event;
+        struct gate gate;
+        atomic_int done = 0;
+        assert_success(cudaStreamCreateWithFlags(&apart, cudaStreamNonBlocking));
+        assert_success(cudaStreamCreate(&blocking));
+        assert_success(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        gate_close(&gate, apart);
+        assert_success(cudaEventRecord(event, apart));
+        assert_success(cudaStreamWaitEvent(legacy_waits ? 0 : blocking, event, 0));
+        assert_success(cudaLaunchHostFunc(legacy_waits ? blocking : 0, bump, &done));
+        sleep_ms(30);
+        assert_int_equal(atomic_load(&done), 0);
+        gate_open(&gate);
+        assert_success(cudaDeviceSynchronize());
+        assert_int_equal(atomic_load(&done), 1);
+        assert_success(cudaEventDestroy(event));
+        assert_success(cudaStreamDestroy(apart));
+        assert_success(cudaStreamDestroy(blocking));
+    }
+}
+
 static void test_non_blocking_streams_ignore_the_legacy_stream(void **state)
 {
     (void)state;
@@ -420,6 +447,7 @@ int main(void)
         TEST(test_legacy_stream_waits_for_blocking_streams),
         TEST(test_blocking_streams_wait_for_the_legacy_stream),
         TEST(test_legacy_work_is_a_barrier_between_blocking_streams),
+        TEST(test_a_wait_for_an_event_takes_part_in_the_legacy_order),
         TEST(test_non_blocking_streams_ignore_the_legacy_stream),
         TEST(test_legacy_streams_of_two_devices_are_apart),
         TEST(test_device_synchronize_waits_for_every_stream),
