@@ -7,6 +7,7 @@
  */
 #include "hostnccl/nccl/internal.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -49,6 +50,17 @@ void hn_comm_ref(ncclComm_t comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
+static void close_pidfds(ncclComm_t comm)
+{
+    for (int r = 0; comm->pidfds && r < comm->npidfds; r++) {
+        if (comm->pidfds[r]) {
+            close(comm->pidfds[r] - 1);
+        }
+    }
+    free(comm->pidfds);
+    comm->pidfds = NULL;
+}
+
 static void comm_free(ncclComm_t comm)
 {
     comm->magic = 0;
@@ -61,7 +73,7 @@ static void comm_free(ncclComm_t comm)
     free(comm->recv_seq);
     free(comm->ring_ready);
     free(comm->ops);
-    free(comm->pidfds);
+    close_pidfds(comm);
     free(comm->name);
     free(comm);
 }
@@ -111,12 +123,20 @@ static int peer_died(void *arg)
         if (r == comm->rank || !hn_word_get(&peer->joined) || !peer->pid || peer->pid == (uint32_t)getpid()) {
             continue;
         }
-        if (!comm->pidfds[r]) {
+        int kept = atomic_load(&comm->pidfds[r]);
+        if (!kept) {
             /* A descriptor names the process itself: a number could be used again. A dead one stays readable. */
-            comm->pidfds[r] = (int)syscall(SYS_pidfd_open, (pid_t)peer->pid, 0) + 1;
+            int fd = (int)syscall(SYS_pidfd_open, (pid_t)peer->pid, 0);
+            if (fd < 0 && errno != ESRCH) {
+                continue; /* out of descriptors, or an old kernel: no news is no death */
+            }
+            if (fd >= 0 && !atomic_compare_exchange_strong(&comm->pidfds[r], &kept, fd + 1)) {
+                close(fd); /* the other waiting thread was faster */
+            }
+            kept = fd < 0 ? 0 : kept ? kept : fd + 1;
         }
-        struct pollfd p = {.fd = comm->pidfds[r] - 1, .events = POLLIN};
-        if (p.fd < 0 || poll(&p, 1, 0) == 1) {
+        struct pollfd p = {.fd = kept - 1, .events = POLLIN};
+        if (!kept || poll(&p, 1, 0) == 1) {
             hn_comm_set_async(comm, hn_fail(ncclRemoteError, "the process of rank %d has ended", r));
             return 1;
         }
@@ -129,9 +149,10 @@ void hn_comm_watch_peers(ncclComm_t comm)
     if (!hn_settings()->peer_death_is_error) {
         return;
     }
-    free(comm->pidfds);
+    close_pidfds(comm);
     comm->pidfds = calloc((size_t)comm->nranks, sizeof *comm->pidfds);
     if (comm->pidfds) {
+        comm->npidfds = comm->nranks;
         comm->exec_wait.check = comm->host_wait.check = peer_died;
         comm->exec_wait.check_arg = comm->host_wait.check_arg = comm;
     }

@@ -107,8 +107,9 @@ struct ncclComm {
     uint32_t *send_seq, *recv_seq; /* messages per peer, assigned at launch (under lock) */
     size_t outbox_ready;           /* bytes of each own slot that are real memory (under lock) */
     size_t *ring_ready;            /* the same per destination */
-    int *pidfds;                   /* HOSTNCCL_PEER_DEATH=error: descriptor + 1 of each peer's process */
-    cudaEvent_t event;             /* joins the streams of a group */
+    _Atomic int *pidfds;           /* HOSTNCCL_PEER_DEATH=error: descriptor + 1 of each peer's process */
+    int npidfds;
+    cudaEvent_t event; /* joins the streams of a group */
 };
 
 /* error.c: last error text, and lines on standard error. */

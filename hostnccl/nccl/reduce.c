@@ -86,7 +86,7 @@ struct type_ops {
     {                                                                                                                  \
         STORE *a = acc;                                                                                                \
         for (size_t i = 0; i < count; i++) {                                                                           \
-            a[i] = (STORE)(a[i] / (STORE)divisor);                                                                     \
+            a[i] = (STORE)(a[i] / (__typeof__(+a[i]))divisor); /* promoted: 256 ranks are no int8 */                   \
         }                                                                                                              \
     }                                                                                                                  \
     static void NAME##_double(void *out, double value)                                                                 \

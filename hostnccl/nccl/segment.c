@@ -138,6 +138,17 @@ static void remove_stale(const char *dir)
     closedir(d);
 }
 
+/* posix_fallocate gives up at a signal, whose handler the program may have installed for any purpose. Error or 0. */
+static int allocate(int fd, size_t at, size_t size)
+{
+    int err;
+
+    do {
+        err = posix_fallocate(fd, (off_t)at, (off_t)size);
+    } while (err == EINTR);
+    return err;
+}
+
 /* Makes the file under its final name. Returns its descriptor, or -1 with errno (EEXIST: somebody was first). */
 static int create_file(const struct hn_map *map, const char *dir, const char *path)
 {
@@ -155,7 +166,7 @@ static int create_file(const struct hn_map *map, const char *dir, const char *pa
         err = errno;
     }
     if (!err) {
-        err = posix_fallocate(fd, 0, (off_t)map->outbox_at);
+        err = allocate(fd, 0, map->outbox_at);
     }
     if (!err && pwrite(fd, &head, sizeof head, 0) != (ssize_t)sizeof head) {
         err = EIO;
@@ -262,7 +273,7 @@ void hn_map_close(struct hn_map *map)
 
 int hn_map_reserve(const struct hn_map *map, size_t at, size_t size)
 {
-    int err = posix_fallocate(map->fd, (off_t)at, (off_t)size);
+    int err = allocate(map->fd, at, size);
 
     if (err) {
         errno = err;

@@ -385,6 +385,20 @@ static void case_peer_dies(struct rank *r)
     expect_hang(r);
 }
 
+/* Descriptors of processes that this one has open. */
+static int open_pidfds(void)
+{
+    int found = 0;
+
+    for (int fd = 0; fd < 256; fd++) {
+        char path[32], target[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        (void)!readlink(path, target, sizeof target - 1);
+        found += strstr(target, "pidfd") != NULL;
+    }
+    return found;
+}
+
 static void case_peer_dies_and_is_told(struct rank *r)
 {
     ncclResult_t async = ncclSuccess;
@@ -392,13 +406,16 @@ static void case_peer_dies_and_is_told(struct rank *r)
     all_reduce(r, 4);
     finish(r);
     if (r->rank == 1) {
+        sleep_ms(400); /* the others have looked at it while it lived */
         _Exit(0);
     }
     all_reduce(r, 4);
     CUDA(cudaStreamSynchronize(r->stream));
     NCCL(ncclCommGetAsyncError(r->comm, &async));
     NCCL_IS(ncclRemoteError, async);
+    CHECK(open_pidfds() > 0);
     NCCL(ncclCommAbort(r->comm));
+    CHECK(open_pidfds() == 0);
     r->aborted = true;
 }
 

@@ -1,7 +1,11 @@
-/* Conversions of the narrow types, exhaustively, against values computed from the formats' definitions. */
+/*
+ * Conversions of the narrow types, exhaustively, against values computed from the formats' definitions; and what the
+ * arithmetic does at the ends of the types.
+ */
 #include "tests/hostnccl/harness.h"
 #include "tests/hostnccl/number.h"
 
+#include "hostnccl/nccl/reduce.h"
 #include "hostnccl/nccl/smallfloat.h"
 
 struct format {
@@ -96,12 +100,65 @@ static void too_large_saturates_in_fp8_and_is_infinite_elsewhere(void **state)
                 isnan(bf16_get(bf16_put(NAN))));
 }
 
+/* The number of ranks need not be a value of the type. */
+static void an_average_of_integers_truncates_for_any_number_of_ranks(void **state)
+{
+    static const int ranks[] = {2, 3, 127, 128, 129, 255, 256, 257, 4096};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof ranks / sizeof ranks[0]; k++) {
+        const struct hn_redop op = {.kind = HN_SUM, .divisor = ranks[k]};
+        for (int v = -128; v < 128; v++) {
+            int8_t s = (int8_t)v;
+            uint8_t u = (uint8_t)(v + 128);
+            hn_reduce_last(&s, 1, ncclInt8, &op);
+            hn_reduce_last(&u, 1, ncclUint8, &op);
+            assert_int_equal(s, v / ranks[k]);
+            assert_int_equal(u, (v + 128) / ranks[k]);
+        }
+        int32_t s32 = INT32_MIN;
+        uint32_t u32 = UINT32_MAX;
+        int64_t s64 = INT64_MIN;
+        uint64_t u64 = UINT64_MAX;
+        hn_reduce_last(&s32, 1, ncclInt32, &op);
+        hn_reduce_last(&u32, 1, ncclUint32, &op);
+        hn_reduce_last(&s64, 1, ncclInt64, &op);
+        hn_reduce_last(&u64, 1, ncclUint64, &op);
+        assert_true(s32 == INT32_MIN / ranks[k] && u32 == UINT32_MAX / (uint32_t)ranks[k]);
+        assert_true(s64 == INT64_MIN / ranks[k] && u64 == UINT64_MAX / (uint64_t)ranks[k]);
+    }
+}
+
+/* Maximum and minimum take the number, whichever side the NaN is on; sums and products keep the NaN. */
+static void a_number_wins_against_a_nan_in_maximum_and_minimum(void **state)
+{
+    static const ncclDataType_t types[] = {ncclFloat16,  ncclBfloat16,   ncclFloat8e4m3,
+                                           ncclFloat8e5m2, ncclFloat32, ncclFloat64};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
+        for (int kind = HN_SUM; kind <= HN_MIN; kind++) {
+            for (int side = 0; side < 2; side++) {
+                const struct hn_redop op = {.kind = (enum hn_reduce)kind};
+                unsigned char a[8], b[8];
+                hn_scalar_from_double(side ? a : b, (double)NAN, types[k]);
+                hn_scalar_from_double(side ? b : a, -2.0, types[k]);
+                hn_reduce_next(a, b, 1, types[k], &op);
+                double got = number_get(a, 0, types[k]);
+                assert_true(kind >= HN_MAX ? got == -2.0 : isnan(got));
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pattern_means_its_value_and_comes_back),
         cmocka_unit_test(rounding_is_to_nearest_ties_to_even),
         cmocka_unit_test(too_large_saturates_in_fp8_and_is_infinite_elsewhere),
+        cmocka_unit_test(an_average_of_integers_truncates_for_any_number_of_ranks),
+        cmocka_unit_test(a_number_wins_against_a_nan_in_maximum_and_minimum),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
