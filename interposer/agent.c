@@ -41,11 +41,11 @@ struct launch {
 };
 
 /* Is the lock of dir's agent held? Asked of /proc/locks, because trying to take it could make a starting agent fail. */
-static bool agent_runs(const char *dir)
+static bool agent_runs(const char *dir, char path[PATH_BYTES])
 {
-    char path[PATH_BYTES], line[256], wanted[64];
+    char line[256], wanted[64];
     struct stat st;
-    if (snprintf(path, sizeof path, "%s/agent.lock", dir) >= (int)sizeof path || stat(path, &st) != 0) {
+    if (snprintf(path, PATH_BYTES, "%s/agent.lock", dir) >= (int)PATH_BYTES || stat(path, &st) != 0) {
         return false;
     }
     snprintf(wanted, sizeof wanted, " %02x:%02x:%lu ", major(st.st_dev), minor(st.st_dev), (unsigned long)st.st_ino);
@@ -99,7 +99,7 @@ static int find_daemon(char out[PATH_BYTES])
     if (named != NULL && named[0] != '\0') {
         return snprintf(out, PATH_BYTES, "%s", named) < (int)PATH_BYTES && access(out, X_OK) == 0 ? 0 : ROLL_E_NOTFOUND;
     }
-    char own[PATH_BYTES] = "";
+    static char own[PATH_BYTES];
     dl_iterate_phdr(own_path, own);
     char *slash = strrchr(own, '/');
     if (slash != NULL) {
@@ -179,8 +179,8 @@ static void agent_environment(char **out)
 
 int roll_agent_start(const char *dir, const char *endpoint)
 {
-    char path[PATH_BYTES];
-    if (agent_runs(dir)) {
+    static char path[PATH_BYTES]; /* static: one thread of a process comes here, once, perhaps with a small stack */
+    if (agent_runs(dir, path)) {
         return 0;
     }
     int rc = find_daemon(path);

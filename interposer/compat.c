@@ -1,6 +1,5 @@
 /*
- * compat.c: see compat.h. Also defines fstat and stat, hidden, for the parts of trace/ that are linked in: their default
- * versions appeared in glibc 2.33. Building against an old sysroot instead was rejected: nobody has one at hand.
+ * compat.c: see compat.h. Also defines stat and lstat, hidden: their default versions appeared in glibc 2.33. Building against an old sysroot instead was rejected: nobody has one at hand.
  */
 #include "interposer/compat.h"
 
@@ -82,11 +81,6 @@ int roll_stack_bounds(uintptr_t *low, uintptr_t *high)
     *low = (uintptr_t)base;
     *high = (uintptr_t)base + bytes;
     return known;
-}
-
-int fstat(int fd, struct stat *out)
-{
-    return (int)syscall(SYS_newfstatat, fd, "", out, AT_EMPTY_PATH);
 }
 
 int stat(const char *restrict path, struct stat *restrict out)

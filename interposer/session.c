@@ -10,16 +10,20 @@
 #include "interposer/session.h"
 
 #include "interposer/clock.h"
+#include "interposer/thread.h"
 #include "trace/err.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DIR_BYTES   3072u
@@ -41,6 +45,30 @@ bool roll_env_true(const char *name)
     return value != NULL && strcmp(value, "1") == 0;
 }
 
+/* Writes to standard error if that can be had at once: a pipe may be full, or have lost its reader, and the job must
+ * neither wait for it nor die of a signal that our line has raised. */
+static void say(const char *line, size_t bytes)
+{
+    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+    sigset_t ours, before, pending;
+    if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) {
+        return;
+    }
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
+    sigpending(&pending);
+    if (sigismember(&pending, SIGPIPE) == 1 || sigismember(&pending, SIGXFSZ) == 1) {
+        return; /* then ours could not be told from the job's */
+    }
+    sigprocmask(SIG_BLOCK, &ours, &before);
+    if (write(STDERR_FILENO, line, bytes) < 0) {
+        static const struct timespec now = {0, 0};
+        sigtimedwait(&ours, NULL, &now);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 void roll_say(const char *what, ...)
 {
     static _Atomic bool said;
@@ -57,10 +85,7 @@ void roll_say(const char *what, ...)
             used = sizeof line - 64;
         }
         used += (size_t)snprintf(line + used, sizeof line - used, "; the job runs on without it\n");
-        if (write(STDERR_FILENO, line, used) < 0) {
-            /* Standard error is closed: there is nobody to tell. */
-            errno = saved;
-        }
+        say(line, used);
     }
     errno = saved;
 }
@@ -108,11 +133,13 @@ static int open_directory(char *dir, size_t size)
         }
     }
     struct stat st;
+    bool chosen = wanted != NULL && wanted[0] != '\0';
     if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
         roll_say("cannot make the directory %s: %s", dir, strerror(errno));
         return ROLL_E_IO;
     }
-    if (stat(dir, &st) != 0) {
+    /* The default's parent is open to all: what lies there may be somebody's link to a directory of this user. */
+    if ((chosen ? stat(dir, &st) : lstat(dir, &st)) != 0) {
         roll_say("cannot look at the directory %s: %s", dir, strerror(errno));
         return ROLL_E_IO;
     }
@@ -129,16 +156,14 @@ static int open_directory(char *dir, size_t size)
 
 static uint32_t ring_records(void)
 {
-    const char *value = getenv("ROLLCALL_RING_RECORDS");
-    if (value == NULL || value[0] == '\0') {
-        return 0;
+    const char *at = getenv("ROLLCALL_RING_RECORDS");
+    uint32_t records = 0;
+    /* Not strtoul: newer headers rename it to a function that older systems lack. */
+    for (; at != NULL && *at >= '0' && *at <= '9' && records <= ROLL_RING_MAX_RECORDS; at++) {
+        records = records * 10 + (uint32_t)(*at - '0');
     }
-    char *end = NULL;
-    unsigned long records = strtoul(value, &end, 10);
-    if (*end != '\0' || records < ROLL_RING_MIN_RECORDS || records > ROLL_RING_MAX_RECORDS) {
-        return 0;
-    }
-    return (uint32_t)records;
+    bool good = at != NULL && *at == '\0' && records >= ROLL_RING_MIN_RECORDS && records <= ROLL_RING_MAX_RECORDS;
+    return good ? records : 0;
 }
 
 static const char *environment(const char *name)
@@ -146,9 +171,11 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
+/* Static, as is the directory: the thread that comes here first may have a very small stack. Under roll_lock. */
+static char path[PATH_BYTES];
+
 static int make_ring(const char *dir, const struct roll_ident *ident, struct roll_ring *ring)
 {
-    char path[PATH_BYTES];
     int rc = roll_ring_path(path, sizeof path, dir, ident, (uint32_t)getpid());
     if (rc == 0) {
         struct roll_ring_params params = {
@@ -170,7 +197,6 @@ static int make_ring(const char *dir, const struct roll_ident *ident, struct rol
 
 static struct roll_control *open_control(const char *dir, const struct roll_ident *ident)
 {
-    char path[PATH_BYTES];
     struct roll_control *control = NULL;
     enum roll_policy policy = ROLL_POLICY_OBSERVE;
     const char *name = getenv("ROLLCALL_POLICY");
@@ -203,6 +229,7 @@ static struct roll_control *parent_control;
 static void after_fork_in_child(void)
 {
     int saved = errno;
+    pthread_mutex_init(&roll_lock, NULL); /* its holder may have been another thread of the parent */
     atomic_store_explicit(&roll_session->state, ROLL_SESSION_NONE, memory_order_release);
     drop_mapping(parent_ring.header, parent_ring.bytes);
     drop_mapping(parent_control, parent_control != NULL ? ROLL_CONTROL_BYTES : 0);
@@ -222,7 +249,7 @@ static void start_agent(const char *dir)
 }
 
 /* True when there is a ring; dir is then the directory that it is in. */
-static bool start(char dir[DIR_BYTES])
+static bool start(char *dir)
 {
     struct roll_ident ident;
     if (roll_env_true("ROLLCALL_DISABLE")) {
@@ -247,7 +274,6 @@ static bool start(char dir[DIR_BYTES])
     parent_ring = session->ring;
     parent_control = session->control;
     roll_clock_start();
-    pthread_atfork(NULL, NULL, after_fork_in_child);
     __atomic_store_n(&roll_session, session, __ATOMIC_RELEASE);
     atomic_store_explicit(&session->state, ROLL_SESSION_ACTIVE, memory_order_release);
     return true;
@@ -255,12 +281,23 @@ static bool start(char dir[DIR_BYTES])
 
 void roll_session_start(void)
 {
-    if (!ROLL_RECORDING || roll_active() || __atomic_load_n(&tried, __ATOMIC_ACQUIRE)) {
+    static char dir[DIR_BYTES];
+    static _Atomic bool watching;
+    struct roll_thread *t = &roll_thread_self;
+    if (!ROLL_RECORDING || roll_active() || t->depth != 0 || __atomic_load_n(&tried, __ATOMIC_ACQUIRE)) {
         return;
     }
-    int saved = errno;
-    char dir[DIR_BYTES];
+    int saved = errno, cancel = PTHREAD_CANCEL_ENABLE;
     bool started = false;
+    /* From here to the end neither a signal handler that calls NCCL nor a cancellation may come between: the first
+     * would wait for a lock that its own thread holds, the second would leave it held. */
+    t->depth = 1;
+    t->busy = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    if (!atomic_exchange(&watching, true)) {
+        pthread_atfork(NULL, NULL, after_fork_in_child);
+    }
     pthread_mutex_lock(&roll_lock);
     if (!tried) {
         started = start(dir);
@@ -270,6 +307,10 @@ void roll_session_start(void)
     if (started) {
         start_agent(dir); /* outside the lock: executing a program may take its time */
     }
+    pthread_setcancelstate(cancel, NULL);
+    atomic_signal_fence(memory_order_seq_cst);
+    t->busy = false;
+    t->depth = 0;
     errno = saved;
 }
 

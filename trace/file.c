@@ -54,13 +54,13 @@ static int allocate(int fd, uint64_t bytes)
     return roll_err_from_errno(number);
 }
 
-/* A file without a name, in the directory of path. -1 where the file system (or /proc, to name it later) does not help. */
-static int open_unnamed(const char *path)
+/* A file without a name, in the directory of path. -1 where the file system (or /proc, to name it later) does not help.
+ * `dir` is room for that directory's name, lent by the caller because stacks in a training job may be small. */
+static int open_unnamed(const char *path, char dir[PATH_MAX])
 {
-    char dir[PATH_MAX];
     const char *slash = strrchr(path, '/');
     size_t n = slash != NULL ? (size_t)(slash - path) : 0;
-    if (n >= sizeof(dir) || access("/proc/self/fd", X_OK) != 0) {
+    if (n >= PATH_MAX || access("/proc/self/fd", X_OK) != 0) {
         return -1;
     }
     memcpy(dir, path, n);
@@ -89,8 +89,8 @@ static int open_named(const char *path, struct roll_new_file *out)
 
 int roll_file_make(const char *path, uint64_t bytes, struct roll_new_file *out)
 {
+    out->fd = open_unnamed(path, out->temporary);
     out->temporary[0] = '\0';
-    out->fd = open_unnamed(path);
     if (out->fd < 0) {
         int fd = open_named(path, out);
         if (fd < 0) {
