@@ -46,8 +46,8 @@ static uint32_t append(const uintptr_t *pc, uint32_t depth)
 static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth)
 {
     uint32_t kept = 1;
-    roll_module_define(pc[0]);
-    while (kept < depth && roll_module_define(pc[kept])) {
+    roll_module_define(pc[0], false);
+    while (kept < depth && roll_module_define(pc[kept], true)) {
         kept++;
     }
     uint64_t hash = roll_hash64(kept, pc, kept * sizeof pc[0]);

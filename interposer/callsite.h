@@ -14,8 +14,9 @@ uint16_t roll_callsite_intern(struct roll_thread *t, uint64_t hash, const uintpt
 /* Counts a call that had to be recorded without a call site. */
 void roll_callsite_lost(void);
 
-/* The module that holds an address is defined; false when no object in the process has it. Under roll_lock. */
-bool roll_module_define(uintptr_t pc);
+/* The module that holds an address is defined; false when no object in the process has it. `guess`: the address may be
+ * any word, so the loader is not asked too often. Under roll_lock. */
+bool roll_module_define(uintptr_t pc, bool guess);
 
 /*
  * The call site of a wrapper whose return address is `pc` and whose frame is `frame`. Walks frame pointers within the

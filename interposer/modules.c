@@ -2,7 +2,8 @@
  * modules.c: defines the loaded objects that call sites lie in, so that addresses can be named when the process is gone.
  *
  * Only objects that a call site touches are defined: a training process maps hundreds. The loader is asked when an
- * address is in none of those known; not more than a hundred times a second when the answers are no.
+ * address is in none of those known; for words found on the stack, not more than a hundred times a second when the
+ * answers are no. The caller's own address is always asked about: its object may be one that was loaded a moment ago.
  */
 #include "interposer/callsite.h"
 #include "interposer/clock.h"
@@ -103,7 +104,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-bool roll_module_define(uintptr_t pc)
+bool roll_module_define(uintptr_t pc, bool guess)
 {
     for (uint32_t i = 0; i < known; i++) {
         if (pc >= modules[i].start && pc < modules[i].end) {
@@ -111,7 +112,7 @@ bool roll_module_define(uintptr_t pc)
         }
     }
     uint64_t now = roll_clock_monotonic();
-    if (known == MODULES || now < retry_ns) {
+    if (known == MODULES || (guess && now < retry_ns)) {
         return false;
     }
     struct lookup lookup = {.pc = pc};
