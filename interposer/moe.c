@@ -48,6 +48,7 @@ void moe_observe(const struct moe_event *event)
     if (seen.kind < ROLL_OP_MOE_STEP || seen.kind > ROLL_OP_MOE_REMEDY) {
         return;
     }
+    seen.phase = seen.phase <= ROLL_PHASE_OPTIMIZER ? seen.phase : ROLL_PHASE_NONE; /* else readers refuse the record */
     roll_enter_begin(t);
     set_context(t, &seen);
     struct roll_comm *comm = seen.comm != NULL ? roll_comm_get(t, (ncclComm_t)seen.comm) : NULL;
