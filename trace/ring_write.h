@@ -30,10 +30,14 @@ static inline struct roll_record *roll_ring_reserve(struct roll_ring *ring, uint
     struct roll_record *rec = &ring->records[t & ring->mask];
     uint64_t old = __atomic_load_n(&rec->seal, __ATOMIC_RELAXED);
     uint64_t mark = roll_seal(t, ROLL_STATE_EMPTY);
-    if (__builtin_expect(old != 0 && ((old & 0xff) == ROLL_STATE_EMPTY || old >= mark), 0)) {
-        rec = &scratch;
-    }
-    __atomic_store_n(&rec->seal, mark, __ATOMIC_RELAXED);
+    /* Compare-and-swap: between the look and the mark this thread, too, may be held up while others lap the ring. */
+    do {
+        if (__builtin_expect(old != 0 && ((old & 0xff) == ROLL_STATE_EMPTY || old >= mark), 0)) {
+            rec = &scratch;
+            rec->seal = mark;
+            break;
+        }
+    } while (!__atomic_compare_exchange_n(&rec->seal, &old, mark, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     /* Pairs with the reader's acquire fence before it re-reads the seal: no payload byte may be seen before the mark. */
     atomic_thread_fence(memory_order_release);
     *ticket = t;
