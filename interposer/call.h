@@ -57,14 +57,34 @@ struct roll_call {
     uint64_t enter_ns;
 };
 
+/*
+ * Whether this thread is in none of our wrappers. Always inlined: the frame is that of the wrapper that asks.
+ *
+ * A wrapper that was left by longjmp leaves its depth behind. What NCCL calls lies below the open wrapper on the stack; so a
+ * call that comes from where that wrapper was, or from above it, shows that it is gone. Other stacks than the thread's
+ * own (a handler's, a coroutine's) prove nothing.
+ */
+static inline __attribute__((always_inline)) bool roll_outside(struct roll_thread *t)
+{
+    if (ROLL_LIKELY(t->depth == 0)) {
+        return true;
+    }
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    if (t->busy || here < t->frame || t->frame < t->stack_low || here >= t->stack_high) {
+        return false;
+    }
+    t->depth = 0;
+    return true;
+}
+
 /* Whether this call is the application's own and recording is on. A call made by a signal handler while our own code
  * runs in this thread is counted as lost. */
-static inline bool roll_wanted(struct roll_thread *t)
+static inline __attribute__((always_inline)) bool roll_wanted(struct roll_thread *t)
 {
     if (!roll_active()) {
         return false;
     }
-    if (ROLL_UNLIKELY(t->depth != 0)) {
+    if (ROLL_UNLIKELY(!roll_outside(t))) {
         if (t->busy) {
             atomic_fetch_add_explicit(&roll_session->ring.header->losses[ROLL_LOSS_SIGNAL], 1, memory_order_relaxed);
         }
@@ -271,6 +291,7 @@ static inline __attribute__((always_inline)) void roll_enter(struct roll_thread 
     }
     roll_fill_group(t, &fill);
     roll_record_write(t, call, &fill, roll_callsite(t, pc, frame), ROLL_STATE_ENTERED);
+    t->frame = (uintptr_t)frame;
     roll_enter_end(t);
 }
 
@@ -279,6 +300,7 @@ static inline void roll_enter_fill(struct roll_thread *t, struct roll_call *call
                                    uintptr_t pc, const uintptr_t *frame)
 {
     roll_record_write(t, call, fill, roll_callsite(t, pc, frame), ROLL_STATE_ENTERED);
+    t->frame = (uintptr_t)frame;
 }
 
 #define ROLL_PC    ((uintptr_t)__builtin_return_address(0))

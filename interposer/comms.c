@@ -6,15 +6,16 @@
  * handle. A removed pair leaves a tombstone, which becomes free again when nothing follows it.
  *
  * A handle is not always there when the creating call returns: inside a group it belongs to the application only after
- * the outermost ncclGroupEnd, and a nonblocking communicator may get it later still. Those wait in a short list; when a
- * call comes on an unknown handle, the list is asked whose place now holds it, reading through the kernel because the
- * place may be gone.
+ * the outermost ncclGroupEnd, and a nonblocking communicator may get it later still. Those wait in a short list until the
+ * group ends, until the parent's state says that the child is there, or until a call comes on an unknown handle: then
+ * the list is asked whose place holds it. Places are read through the kernel, because they may be gone.
  */
 #include "interposer/comms.h"
 
 #include "interposer/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -35,7 +36,9 @@ static struct {
     ncclComm_t *where;
     struct roll_comm *comm;
     uint32_t group;
+    uintptr_t parent;
 } pending[PENDING];
+static _Atomic uint32_t pendings; /* how many; read without the lock, so that calls look only when there is something */
 
 static _Atomic uint32_t ids;
 
@@ -213,7 +216,7 @@ static bool ask_shape(struct roll_comm *comm)
 uint32_t roll_comm_define(struct roll_comm *comm)
 {
     uint32_t id = comm == NULL ? 0 : atomic_load_explicit(&comm->id, memory_order_acquire);
-    if (comm == NULL || id != 0) {
+    if (comm == NULL || id != 0 || atomic_load_explicit(&comm->undefinable, memory_order_relaxed)) {
         return id;
     }
     if (comm->nranks <= 0 && !ask_shape(comm)) {
@@ -221,55 +224,94 @@ uint32_t roll_comm_define(struct roll_comm *comm)
     }
     pthread_mutex_lock(&roll_lock);
     id = atomic_load_explicit(&comm->id, memory_order_relaxed);
-    if (id == 0 && comm->nranks > 0 && comm->nranks <= RANKS_LIMIT && comm->rank >= 0 && comm->rank < comm->nranks) {
-        atomic_store_explicit(&comm->p2p, new_counts((size_t)comm->nranks * 2), memory_order_relaxed);
+    bool tried = atomic_load_explicit(&comm->undefinable, memory_order_relaxed);
+    if (id == 0 && !tried && comm->nranks > 0 && comm->nranks <= RANKS_LIMIT && comm->rank >= 0 &&
+        comm->rank < comm->nranks) {
         uint32_t next = atomic_load_explicit(&ids, memory_order_relaxed) + 1;
         comm->def.rank = comm->rank;
         comm->def.nranks = comm->nranks;
         if (next <= UINT16_MAX && roll_def_append(&roll_session->ring, ROLL_DEF_COMM, next, &comm->def,
                                                   sizeof comm->def, comm->label, comm->def.label_bytes) == 0) {
             atomic_store_explicit(&ids, next, memory_order_relaxed);
+            atomic_store_explicit(&comm->p2p, new_counts((size_t)comm->nranks * 2), memory_order_relaxed);
             atomic_store_explicit(&comm->id, next, memory_order_release);
             id = next;
+        } else {
+            atomic_store_explicit(&comm->undefinable, true, memory_order_relaxed);
         }
     }
     pthread_mutex_unlock(&roll_lock);
     return id;
 }
 
-void roll_comm_pend(struct roll_comm *comm, ncclComm_t *where, uint32_t group)
+/* Under roll_lock. */
+static void forget_pending(uint32_t i)
+{
+    pending[i].comm = NULL;
+    atomic_fetch_sub_explicit(&pendings, 1, memory_order_relaxed);
+}
+
+void roll_comm_pend(struct roll_comm *comm, ncclComm_t *where, uint32_t group, ncclComm_t parent)
 {
     if (comm == NULL || where == NULL) {
         return;
     }
+    uint32_t place = PENDING;
     pthread_mutex_lock(&roll_lock);
     for (uint32_t i = 0; i < PENDING; i++) {
-        if (pending[i].comm == NULL) {
-            pending[i].where = where;
-            pending[i].comm = comm;
-            pending[i].group = group;
-            break;
+        /* The place now waits for another: whose handle it held before cannot be told any more. */
+        if (pending[i].comm != NULL && pending[i].where == where) {
+            forget_pending(i);
         }
+        place = pending[i].comm == NULL && place == PENDING ? i : place;
+    }
+    if (place < PENDING) {
+        pending[place].where = where;
+        pending[place].comm = comm;
+        pending[place].group = group;
+        pending[place].parent = (uintptr_t)parent;
+        atomic_fetch_add_explicit(&pendings, 1, memory_order_relaxed);
     }
     pthread_mutex_unlock(&roll_lock);
 }
 
-void roll_comm_settle(uint32_t group, bool failed)
+bool roll_comm_any_pending(void)
+{
+    return atomic_load_explicit(&pendings, memory_order_relaxed) != 0;
+}
+
+/* What a place of the application holds; NULL when it is gone. Seccomp filters may forbid the first way. */
+static ncclComm_t look_at(ncclComm_t *where)
+{
+    ncclComm_t seen = NULL;
+    struct iovec local = {.iov_base = &seen, .iov_len = sizeof seen};
+    struct iovec remote = {.iov_base = where, .iov_len = sizeof seen};
+    ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+    if (n < 0 && errno != EFAULT) {
+        int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+        n = fd < 0 ? -1 : pread(fd, &seen, sizeof seen, (off_t)(uintptr_t)where);
+        close(fd);
+    }
+    return n == (ssize_t)sizeof seen ? seen : NULL;
+}
+
+/* Ties those of the list whose handle is there, of one group, or (group 0) of one parent. */
+static void settle(uint32_t group, uintptr_t parent, bool failed)
 {
     struct roll_comm *settled[PENDING];
     uint32_t n = 0;
     pthread_mutex_lock(&roll_lock);
     for (uint32_t i = 0; i < PENDING; i++) {
-        if (pending[i].comm == NULL || pending[i].group != group) {
+        if (pending[i].comm == NULL || pending[i].group != group || (group == 0 && pending[i].parent != parent)) {
             continue;
         }
-        ncclComm_t handle = failed ? NULL : *pending[i].where; /* NCCL has just written there: it is valid */
+        ncclComm_t handle = failed ? NULL : look_at(pending[i].where);
         if (handle != NULL) {
             insert_locked(pending[i].comm, (uintptr_t)handle);
             settled[n++] = pending[i].comm;
         }
         if (handle != NULL || failed) {
-            pending[i].comm = NULL;
+            forget_pending(i);
         } else {
             pending[i].group = 0;
         }
@@ -280,22 +322,31 @@ void roll_comm_settle(uint32_t group, bool failed)
     }
 }
 
-static bool holds(ncclComm_t *where, ncclComm_t handle)
+void roll_comm_settle(uint32_t group, bool failed)
 {
-    ncclComm_t seen = NULL;
-    struct iovec local = {.iov_base = &seen, .iov_len = sizeof seen};
-    struct iovec remote = {.iov_base = where, .iov_len = sizeof seen};
-    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)sizeof seen && seen == handle;
+    if (group != 0 && roll_comm_any_pending()) {
+        settle(group, 0, failed);
+    }
+}
+
+void roll_comm_settle_children(ncclComm_t parent)
+{
+    if (parent != NULL) {
+        settle(0, (uintptr_t)parent, false);
+    }
 }
 
 static struct roll_comm *find_pending(ncclComm_t handle)
 {
     struct roll_comm *found = NULL;
+    if (!roll_comm_any_pending()) {
+        return NULL;
+    }
     pthread_mutex_lock(&roll_lock);
     for (uint32_t i = 0; i < PENDING && found == NULL; i++) {
-        if (pending[i].comm != NULL && pending[i].group == 0 && holds(pending[i].where, handle)) {
+        if (pending[i].comm != NULL && pending[i].group == 0 && look_at(pending[i].where) == handle) {
             found = pending[i].comm;
-            pending[i].comm = NULL;
+            forget_pending(i);
             insert_locked(found, (uintptr_t)handle);
         }
     }

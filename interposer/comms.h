@@ -9,6 +9,7 @@
 #include "trace/def.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -19,6 +20,7 @@
 struct roll_comm {
     _Atomic uintptr_t handle; /* 0: not bound, or destroyed */
     _Atomic uint32_t id;      /* of its definition; 0 = not defined yet */
+    _Atomic bool undefinable; /* there was no room for its definition: not tried again at each call */
     _Atomic uint32_t seq;     /* collectives with a non-zero count so far */
     int32_t rank, nranks;
     uint8_t flags;           /* ROLL_FLAG_NONBLOCKING */
@@ -42,10 +44,15 @@ void roll_comm_unbind(struct roll_comm *comm);
 /* The entry of a handle, NULL when it was never seen created. Lock-free. */
 struct roll_comm *roll_comm_find(ncclComm_t handle);
 
-/* A communicator whose handle NCCL has yet to write to *where: in a group, or nonblocking. */
-void roll_comm_pend(struct roll_comm *comm, ncclComm_t *where, uint32_t group);
+/* A communicator whose handle NCCL has yet to write to *where: in a group, or (group 0) nonblocking; then `parent` is the
+ * communicator whose state tells when it has, NULL for none. */
+void roll_comm_pend(struct roll_comm *comm, ncclComm_t *where, uint32_t group, ncclComm_t parent);
+/* Whether any is waiting. Lock-free. */
+bool roll_comm_any_pending(void);
 /* The outermost group has ended: ties what is there; `failed` forgets what was pending in this group. */
 void roll_comm_settle(uint32_t group, bool failed);
+/* NCCL says that what `parent` had under way is done: ties the children that waited for it. */
+void roll_comm_settle_children(ncclComm_t parent);
 
 /* The slow half of roll_comm_get: not in this thread's cache, or not yet defined. */
 struct roll_comm *roll_comm_get_slow(struct roll_thread *t, ncclComm_t handle);

@@ -12,20 +12,23 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* The rest of a creating call after the real function: ties the handle now, or when it is there. */
-static void created(struct roll_thread *t, struct roll_comm *comm, ncclComm_t *where, ncclResult_t result)
+/* The rest of a creating call after the real function: ties the handle now, or when it is there. `parent` is NULL for
+ * a communicator that has none. */
+static void created(struct roll_thread *t, struct roll_comm *comm, ncclComm_t parent, ncclComm_t *where,
+                    ncclResult_t result)
 {
     int saved = errno;
+    t->busy = true;
     if (comm == NULL || where == NULL || (result != ncclSuccess && result != ncclInProgress)) {
         return;
     }
     if (t->group_depth != 0) {
-        roll_comm_pend(comm, where, t->group_id);
+        roll_comm_pend(comm, where, t->group_id, parent);
     } else if (*where != NULL) {
         roll_comm_bind(comm, *where);
         roll_comm_define(comm);
     } else if (result == ncclInProgress) {
-        roll_comm_pend(comm, where, 0);
+        roll_comm_pend(comm, where, 0, parent);
     }
     errno = saved;
 }
@@ -98,15 +101,6 @@ static struct roll_comm *enter_init(struct roll_thread *t, struct roll_call *cal
 #define ROLL_API_JUMP(id, name)
 #include "interposer/api.def"
 
-ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
-{
-    LIFE_PROLOGUE(ncclGetUniqueId, (ncclUniqueId *), (uniqueId))
-    if (t->depth == 0) {
-        roll_session_start();
-    }
-    return real(uniqueId);
-}
-
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
 {
     LIFE_PROLOGUE(ncclCommInitRank, (ncclComm_t *, int, ncclUniqueId, int), (comm, nranks, commId, rank))
@@ -117,7 +111,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
     struct roll_call call;
     struct roll_comm *entry = enter_init(t, &call, &commId, sizeof commId, nranks, rank, NULL, ROLL_PC, ROLL_FRAME);
     ncclResult_t result = real(comm, nranks, commId, rank);
-    created(t, entry, comm, result);
+    created(t, entry, NULL, comm, result);
     roll_leave(t, &call, (int)result);
     return result;
 }
@@ -133,7 +127,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId c
     struct roll_call call;
     struct roll_comm *entry = enter_init(t, &call, &commId, sizeof commId, nranks, rank, config, ROLL_PC, ROLL_FRAME);
     ncclResult_t result = real(comm, nranks, commId, rank, config);
-    created(t, entry, comm, result);
+    created(t, entry, NULL, comm, result);
     roll_leave(t, &call, (int)result);
     return result;
 }
@@ -151,7 +145,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
     struct roll_comm *entry =
         enter_init(t, &call, commIds, (size_t)nId * sizeof *commIds, nranks, myrank, config, ROLL_PC, ROLL_FRAME);
     ncclResult_t result = real(newcomm, nranks, myrank, nId, commIds, config);
-    created(t, entry, newcomm, result);
+    created(t, entry, NULL, newcomm, result);
     roll_leave(t, &call, (int)result);
     return result;
 }
@@ -167,7 +161,7 @@ static uint64_t process_key(void)
     return roll_key_unique_id(random, sizeof random);
 }
 
-/* One record per member, so that each is seen to have come; members beyond the limit are known but not recorded. */
+/* One record per member, so that each is seen to have come. More devices than this are in no machine: such a call fails. */
 #define INIT_ALL_LIMIT 64
 
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
@@ -186,16 +180,16 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     for (int i = 0; i < ndev; i++) {
         entry[i] = new_member(key, ndev, i, NULL);
         struct roll_fill fill = init_fill(entry[i], ndev, i);
+        roll_fill_group(t, &fill);
         roll_enter_fill(t, &call[i], &fill, pc, frame);
     }
     roll_enter_end(t);
     ncclResult_t result = real(comm, ndev, devlist);
     for (int i = 0; i < ndev; i++) {
-        if (result == ncclSuccess) {
-            int saved = errno;
-            roll_comm_bind(entry[i], comm[i]);
-            errno = saved;
-        }
+        created(t, entry[i], NULL, &comm[i], result);
+    }
+    /* Apart, because the first of these ends the call: a signal handler may make its own from there on. */
+    for (int i = 0; i < ndev; i++) {
         roll_leave(t, &call[i], (int)result);
     }
     return result;
@@ -251,7 +245,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     struct roll_comm *child = enter_child(t, &call, comm, ROLL_OP_COMM_SPLIT, ROLL_COMM_SPLIT, color, 0,
                                           color != NCCL_SPLIT_NOCOLOR, config, ROLL_PC, ROLL_FRAME);
     ncclResult_t result = real(comm, color, key, newcomm, config);
-    created(t, child, newcomm, result);
+    created(t, child, comm, newcomm, result);
     roll_leave(t, &call, (int)result);
     return result;
 }
@@ -269,7 +263,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         enter_child(t, &call, comm, ROLL_OP_COMM_SHRINK, ROLL_COMM_SHRINK, 0,
                     (uint64_t)(excludeRanksCount > 0 ? excludeRanksCount : 0), true, config, ROLL_PC, ROLL_FRAME);
     ncclResult_t result = real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
-    created(t, child, newcomm, result);
+    created(t, child, comm, newcomm, result);
     roll_leave(t, &call, (int)result);
     return result;
 }
@@ -292,7 +286,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
         entry = enter_init(t, &call, uniqueId, sizeof *uniqueId, nRanks, rank, config, ROLL_PC, ROLL_FRAME);
     }
     ncclResult_t result = real(comm, nRanks, uniqueId, rank, newcomm, config);
-    created(t, entry, newcomm, result);
+    created(t, entry, comm, newcomm, result);
     roll_leave(t, &call, (int)result);
     return result;
 }
@@ -317,6 +311,7 @@ static ncclResult_t end_comm(struct roll_thread *t, ncclResult_t (*real)(ncclCom
     ncclResult_t result = real(handle);
     if (result != ncclSuccess && result != ncclInProgress) {
         int saved = errno;
+        t->busy = true;
         roll_comm_bind(comm, handle);
         errno = saved;
     }
@@ -341,7 +336,7 @@ ncclResult_t ncclGroupStart(void)
     LIFE_PROLOGUE(ncclGroupStart, (void), ())
     ncclResult_t result = real();
     /* Counted also before recording starts: a group may begin with the first communicator's creation. */
-    if (t->depth == 0 && result == ncclSuccess && t->group_depth++ == 0) {
+    if (roll_outside(t) && result == ncclSuccess && t->group_depth++ == 0) {
         t->group_calls = 0;
         t->group_id = 0;
     }
@@ -352,7 +347,7 @@ ncclResult_t ncclGroupStart(void)
 static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void), uintptr_t pc, const uintptr_t *frame)
 {
     struct roll_call call;
-    if (t->depth != 0 || t->group_depth == 0) {
+    if (!roll_outside(t) || t->group_depth == 0) {
         return real();
     }
     if (t->group_depth > 1) {
@@ -376,6 +371,7 @@ static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void),
     roll_enter_end(t);
     ncclResult_t result = real();
     int saved = errno;
+    t->busy = true;
     roll_comm_settle(t->group_id, result != ncclSuccess && result != ncclInProgress);
     errno = saved;
     t->group_depth = 0;
@@ -394,8 +390,32 @@ ncclResult_t ncclGroupEnd(void)
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
     LIFE_PROLOGUE(ncclGroupSimulateEnd, (ncclSimInfo_t *), (simInfo))
-    if (t->depth == 0 && t->group_depth > 0) {
-        t->group_depth--;
+    ncclResult_t result = real(simInfo);
+    if (t->depth == 0 && t->group_depth > 0 && --t->group_depth == 0 && t->group_id != 0 && roll_active()) {
+        int saved = errno;
+        roll_enter_begin(t);
+        roll_comm_settle(t->group_id, true);
+        roll_enter_end(t);
+        t->depth = 0;
+        t->group_id = 0;
+        errno = saved;
     }
-    return real(simInfo);
+    return result;
+}
+
+/* Not recorded. The answer "done" is the moment when the handles of nonblocking children are there for certain. */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
+{
+    LIFE_PROLOGUE(ncclCommGetAsyncError, (ncclComm_t, ncclResult_t *), (comm, asyncError))
+    ncclResult_t result = real(comm, asyncError);
+    if (result == ncclSuccess && *asyncError == ncclSuccess && roll_comm_any_pending() && t->depth == 0 &&
+        roll_active()) {
+        int saved = errno;
+        roll_enter_begin(t);
+        roll_comm_settle_children(comm);
+        roll_enter_end(t);
+        t->depth = 0;
+        errno = saved;
+    }
+    return result;
 }

@@ -28,6 +28,8 @@ struct roll_thread {
     bool moe_known;
     uint16_t id; /* of the thread definition; 0 = not yet */
 
+    uintptr_t frame; /* of the wrapper that is open: see roll_outside */
+
     uint32_t group_depth;
     uint32_t group_id;
     uint32_t group_calls;

@@ -9,8 +9,10 @@
 #include "interposer/nccl_types.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct ncclComm {
     int rank, nranks;
@@ -25,19 +27,34 @@ struct ncclComm {
 static struct {
     ncclComm_t *where;
     ncclComm_t comm;
+    bool nonblocking;
 } late[LATE];
 static int lates, group_depth;
 
 void fake_progress(void);
 extern int fake_errno;
 int fake_errno; /* what a collective leaves in errno; 0 = nothing */
+extern int fake_late, fake_early, fake_block;
+int fake_late;  /* the end of a group leaves its nonblocking communicators to fake_progress */
+int fake_early; /* handles are written at once, in a group too, and never again */
+int fake_block; /* a collective waits for a signal */
+
+static void write_handles(bool nonblocking_too)
+{
+    int kept = 0;
+    for (int i = 0; i < lates; i++) {
+        if (late[i].nonblocking && !nonblocking_too) {
+            late[kept++] = late[i];
+        } else {
+            *late[i].where = late[i].comm;
+        }
+    }
+    lates = kept;
+}
 
 void fake_progress(void)
 {
-    for (int i = 0; i < lates; i++) {
-        *late[i].where = late[i].comm;
-    }
-    lates = 0;
+    write_handles(true);
 }
 
 static ncclResult_t make(ncclComm_t *out, int rank, int nranks, const ncclConfig_t *config)
@@ -45,8 +62,10 @@ static ncclResult_t make(ncclComm_t *out, int rank, int nranks, const ncclConfig
     ncclComm_t comm = malloc(sizeof *comm);
     comm->rank = rank;
     comm->nranks = nranks;
-    if (group_depth > 0 || (config != NULL && config->blocking == 0)) {
+    bool nonblocking = config != NULL && config->blocking == 0;
+    if (!fake_early && (group_depth > 0 || nonblocking)) {
         *out = NULL;
+        late[lates].nonblocking = nonblocking;
         late[lates].where = out;
         late[lates++].comm = comm;
         return group_depth > 0 ? ncclSuccess : ncclInProgress;
@@ -59,6 +78,9 @@ static ncclResult_t work(void)
 {
     if (fake_errno != 0) {
         errno = fake_errno;
+    }
+    if (fake_block) {
+        pause();
     }
     return ncclSuccess;
 }
@@ -168,8 +190,23 @@ FAKE(ncclResult_t, ncclGroupEnd, (void))
         return ncclInvalidUsage;
     }
     if (--group_depth == 0) {
-        fake_progress();
+        write_handles(!fake_late);
     }
+    return group_depth == 0 && lates > 0 ? ncclInProgress : ncclSuccess;
+}
+
+FAKE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info))
+{
+    (void)info;
+    group_depth--;
+    lates = 0;
+    return ncclSuccess;
+}
+
+FAKE(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *async))
+{
+    (void)comm;
+    *async = lates > 0 ? ncclInProgress : ncclSuccess;
     return ncclSuccess;
 }
 
