@@ -206,8 +206,10 @@ static int announce(struct roll_agent_ring *ring, const struct roll_agent_out *o
 {
     struct roll_ring_header *h = ring->map.header;
     if (!ring->gone) {
-        atomic_store_explicit(&h->clock_mono_ns, roll_mono_ns(), memory_order_relaxed);
-        atomic_store_explicit(&h->clock_real_ns, roll_real_ns(), memory_order_relaxed);
+        uint64_t mono = 0, real = 0;
+        roll_clock_pair(&mono, &real);
+        atomic_store_explicit(&h->clock_mono_ns, mono, memory_order_relaxed);
+        atomic_store_explicit(&h->clock_real_ns, real, memory_order_relaxed);
     }
     int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h->epoch}, h, sizeof *h,
                         &ring->announce_seq);
@@ -394,8 +396,7 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
     if (!news && !moved && !due && !ring->drain_status) {
         return 0;
     }
-    s.clock_mono_ns = roll_mono_ns();
-    s.clock_real_ns = roll_real_ns();
+    roll_clock_pair(&s.clock_mono_ns, &s.clock_real_ns);
     int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &s, sizeof s,
                         &ring->status_seq);
     if (!err) {

@@ -26,4 +26,21 @@ static inline uint64_t roll_real_ns(void)
 
 #define ROLL_MS UINT64_C(1000000)
 
+/*
+ * Both clocks at one moment. A thread that is preempted between two readings pairs them wrongly by as long as it was away, and every
+ * record of its ring would be dated wrongly by that: the closest of a few tries counts.
+ */
+static inline void roll_clock_pair(uint64_t *mono_ns, uint64_t *real_ns)
+{
+    uint64_t closest = UINT64_MAX;
+    for (int i = 0; i < 8 && closest > 20000; i++) {
+        uint64_t before = roll_mono_ns(), real = roll_real_ns(), took = roll_mono_ns() - before;
+        if (took < closest) {
+            closest = took;
+            *mono_ns = before + took / 2;
+            *real_ns = real;
+        }
+    }
+}
+
 #endif

@@ -40,6 +40,7 @@ struct roll_feed {
     size_t index_room;
     json_t *verdicts; /* array: a queue */
     size_t taken;
+    uint64_t stamp_ns; /* wall clock that verdicts show; 0 = the engine's time */
     struct roll_record batch[BATCH];
 };
 
@@ -399,11 +400,21 @@ static int take_verdicts(roll_feed_t *feed)
     const struct roll_verdict *verdict;
     while ((verdict = roll_engine_next(feed->engine)) != NULL) {
         json_t *json = roll_verdict_to_json(verdict, feed->engine, feed->symbols, feed->job, feed->restart);
-        if (!json || json_array_append_new(feed->verdicts, json) != 0) {
+        if (!json ||
+            (feed->stamp_ns && json_object_set_new(json, "time_ns", json_integer((json_int_t)feed->stamp_ns)) != 0)) {
+            json_decref(json);
+            return ROLL_E_NOMEM;
+        }
+        if (json_array_append_new(feed->verdicts, json) != 0) {
             return ROLL_E_NOMEM;
         }
     }
     return 0;
+}
+
+void roll_feed_stamp(roll_feed_t *feed, uint64_t real_ns)
+{
+    feed->stamp_ns = real_ns;
 }
 
 int roll_feed_tick(roll_feed_t *feed, uint64_t now_ns)
@@ -428,6 +439,11 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
 {
     int err = 0;
     if (frame->head.type == ROLL_FRAME_TICK) {
+        uint64_t real_ns;
+        if (frame->head.payload >= sizeof real_ns) {
+            memcpy(&real_ns, frame->payload, sizeof real_ns);
+            roll_feed_stamp(feed, real_ns);
+        }
         err = roll_feed_tick(feed, frame->head.seq);
         return !err && frame->head.first == 1 ? roll_feed_finish(feed) : err;
     }

@@ -53,8 +53,13 @@ void roll_feed_destroy(roll_feed_t **feed);
  * or what a malformed payload deserves (SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT); the feed stays usable after each.
  */
 int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame);
-/* Time passes: wall clock in ns. A trace file must hold a TICK frame for each such call that it is to repeat. */
+/* Time passes for the engine, in ns. A trace file must hold a TICK frame for each such call that it is to repeat. */
 int roll_feed_tick(roll_feed_t *feed, uint64_t now_ns);
+/*
+ * The wall clock in ns: what verdicts show as time_ns from now on; before the first call they show the engine's time. No time
+ * passes for the engine by it. A trace file must hold it, as the payload of a TICK frame.
+ */
+void roll_feed_stamp(roll_feed_t *feed, uint64_t real_ns);
 /* No more input will come: decides what is decidable. A second call without input in between does nothing. */
 int roll_feed_finish(roll_feed_t *feed);
 

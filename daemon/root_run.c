@@ -19,8 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_BEFORE_NS ROLL_MS
-#define MAX_RUNS       64 /* kept; beyond, the oldest that has no live rank goes */
+#define STAMP_NS ROLL_MS         /* what the time that verdicts show may be old */
+#define STALL_NS (500 * ROLL_MS) /* the engine's default */
+#define MAX_RUNS 64              /* kept; beyond, the oldest that has no live rank goes */
 
 int roll_room(void *array, size_t *room, size_t used, size_t element_bytes)
 {
@@ -257,9 +258,30 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
 
 /* ---- input ---- */
 
+/* Tells the feed what time it is, and the trace with it. now_ns: the engine's time; that of the last tick when none passes. */
+static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, bool final)
+{
+    if (run->trace) {
+        uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof real_ns];
+        struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = now_ns, .first = final};
+        int64_t n = roll_frame_encode(&head, &real_ns, sizeof real_ns, buffer, sizeof buffer);
+        int err = n < 0 ? (int)n : roll_trace_writer_append(run->trace, buffer, (size_t)n);
+        if (err) {
+            trace_failed(run, err);
+        }
+    }
+    roll_feed_stamp(run->feed, real_ns);
+    run->stamp_ns = real_ns;
+}
+
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes)
 {
+    /* A wrong call is said the moment its record is here, also while the engine's clock stands still. */
+    uint64_t real = roll_real_ns();
+    if (real - run->stamp_ns >= STAMP_NS) { /* unsigned: a clock that was set back counts too */
+        note_time(run, run->clock_ns, real, false);
+    }
     if (run->trace) {
         int err = roll_trace_writer_append(run->trace, raw, bytes);
         if (err) {
@@ -276,28 +298,21 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
 }
 
 /*
- * The engine's time is the wall clock. After a freeze it is behind, and catches up at twice the speed: a jump would make every rank look
- * as if it had been silent for as long as nobody could hear it.
+ * The engine's time begins as the wall clock and goes on as the monotonic one, without the time that was frozen: it measures patience,
+ * so a wall clock that is set and a root that was away for an hour must not make anybody look late. What waits in the sockets after
+ * this process itself was held up is not late either: a tick never takes more than a part of a stall.
  */
-static uint64_t engine_time(const struct roll_run *run, uint64_t mono_ns)
+static uint64_t engine_time(const roll_root_t *root, const struct roll_run *run, uint64_t mono_ns, uint64_t real_ns)
 {
-    uint64_t real = roll_real_ns();
-    uint64_t most = run->clock_ns + 2 * (mono_ns - run->tick_ns);
-    return run->clock_ns == 0 || real < most ? real : most;
+    uint64_t most = (root->o.stall_ns ? root->o.stall_ns : STALL_NS) / 4;
+    uint64_t passed = mono_ns - run->tick_ns;
+    return run->clock_ns == 0 ? real_ns : run->clock_ns + (passed < most ? passed : most);
 }
 
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final)
 {
-    uint64_t now = final ? roll_real_ns() : engine_time(run, mono_ns);
-    if (run->trace) {
-        uint8_t buffer[ROLL_FRAME_HEAD_BYTES];
-        struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = now, .first = final};
-        int64_t n = roll_frame_encode(&head, NULL, 0, buffer, sizeof buffer);
-        int err = n < 0 ? (int)n : roll_trace_writer_append(run->trace, buffer, (size_t)n);
-        if (err) {
-            trace_failed(run, err);
-        }
-    }
+    uint64_t real = roll_real_ns(), now = engine_time(root, run, mono_ns, real);
+    note_time(run, now, real, final);
     uint64_t begin = roll_mono_ns();
     roll_feed_tick(run->feed, now);
     if (final) {

@@ -46,7 +46,8 @@ struct roll_run {
     bool frozen;                /* some of its ranks cannot be seen at the moment: no time passes for the engine */
     uint64_t frozen_ns;         /* since when; 0 = not */
     uint64_t input_ns, tick_ns; /* CLOCK_MONOTONIC of the last input and tick */
-    uint64_t clock_ns;          /* the time that the engine was given last: wall clock, or behind it after a freeze */
+    uint64_t clock_ns;          /* the time that the engine was given last */
+    uint64_t stamp_ns;          /* the wall clock that the feed was given last */
 };
 
 struct roll_peer_stream {

@@ -1,6 +1,7 @@
 /*
  * test_stream.c: records reach the root exactly once, whatever is killed between.
  */
+#include "daemon/trace_file.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 
@@ -8,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RANKS 8
@@ -235,6 +238,84 @@ static void test_a_stopped_rank_is_seen(void **state)
     assert_int_equal(harness_end(daemon, SIGTERM), 0);
 }
 
+/* When the root said that a count differs, after the wrong call, in ns. */
+static json_int_t lag(roll_client_t *client)
+{
+    json_t *verdict = harness_verdict(client, "count-mismatch", 5000);
+    assert_non_null(verdict);
+    json_int_t event = json_integer_value(json_object_get(verdict, "event_ns"));
+    json_int_t said = json_integer_value(json_object_get(verdict, "time_ns"));
+    json_decref(verdict);
+    assert_true(event > 0);
+    return said - event;
+}
+
+static json_int_t lag_of_a_wrong_call(unsigned calls)
+{
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"), "--trace", harness_path("trace"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    pid_t rank[2];
+    rank[0] = harness_rank(harness_path("d"), 0, 2, 500, calls, "hang");
+    rank[1] = harness_rank(harness_path("d"), 1, 2, 500, calls, "wrong");
+    json_int_t ns = lag(client);
+    roll_client_destroy(&client);
+    harness_end(rank[0], SIGTERM);
+    harness_end(rank[1], SIGTERM);
+    assert_int_equal(harness_end(daemon, SIGTERM), 1);
+    return ns;
+}
+
+static void test_a_wrong_call_is_said_after_it_was_made_and_soon(void **state)
+{
+    (void)state;
+    static const unsigned calls[] = {0, 3, 50, 400};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        json_int_t ns = lag_of_a_wrong_call(calls[i]);
+        assert_in_range(ns, 0, 100000000);
+        char command[320];
+        snprintf(command, sizeof command, "rm -rf '%s'", harness_path("trace"));
+        assert_int_equal(system(command), 0);
+    }
+}
+
+static void test_a_trace_that_ended_long_ago_does_not_set_the_clock(void **state)
+{
+    (void)state;
+    roll_trace_writer_t *writer;
+    char path[300];
+    assert_int_equal(mkdir(harness_path("trace"), 0700), 0);
+    snprintf(path, sizeof path, "%s/job.0.rtrc", harness_path("trace"));
+    assert_int_equal(roll_trace_writer_new(path, &writer), 0);
+    struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = ((uint64_t)time(NULL) - 645) * 1000000000u};
+    uint8_t buffer[ROLL_FRAME_HEAD_BYTES];
+    assert_int_equal(roll_frame_encode(&head, NULL, 0, buffer, sizeof buffer), sizeof buffer);
+    assert_int_equal(roll_trace_writer_append(writer, buffer, sizeof buffer), 0);
+    roll_trace_writer_destroy(&writer);
+    json_int_t ns = lag_of_a_wrong_call(50);
+    assert_in_range(ns, 0, 100000000);
+}
+
+static void test_a_daemon_that_was_held_up_accuses_nobody(void **state)
+{
+    (void)state;
+    pid_t rank[RANKS];
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    start_ranks(rank, "wait");
+    for (int i = 0; i < 3; i++) {
+        usleep(300000);
+        kill(daemon, SIGSTOP);
+        usleep(900000);
+        kill(daemon, SIGCONT);
+    }
+    end_ranks(rank);
+    check_all_arrived(client);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, harness_set_up, harness_tear_down)
 
 int main(void)
@@ -247,6 +328,9 @@ int main(void)
         TEST(test_ranks_do_not_notice_that_no_root_is_there),
         TEST(test_a_killed_rank_is_named_with_those_who_wait_for_it),
         TEST(test_a_stopped_rank_is_seen),
+        TEST(test_a_wrong_call_is_said_after_it_was_made_and_soon),
+        TEST(test_a_trace_that_ended_long_ago_does_not_set_the_clock),
+        TEST(test_a_daemon_that_was_held_up_accuses_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
