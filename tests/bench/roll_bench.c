@@ -29,7 +29,9 @@ static int usage(FILE *to, int rc)
     for (size_t i = 0; i < PARTS; i++) {
         fprintf(to, "  %-10s %s\n", parts[i].name, parts[i].about);
     }
-    fprintf(to, "\nWithout PART all are run. --json FILE writes the figures there (- for standard output, table on stderr).\n");
+    fprintf(
+        to,
+        "\nWithout PART all are run. --json FILE writes the figures there (- for standard output, table on stderr).\n");
     return rc;
 }
 

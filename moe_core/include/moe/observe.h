@@ -17,7 +17,7 @@ extern "C" {
 
 /* Kinds equal the MOE operation ids of trace/op.def; phases equal enum roll_phase of trace/op.h. */
 struct moe_event {
-    uint32_t size;       /* sizeof(struct moe_event) of the writer; readers use no member beyond it */
+    uint32_t size; /* sizeof(struct moe_event) of the writer; readers use no member beyond it */
     uint16_t kind;
     uint8_t phase;
     uint8_t reserved;
