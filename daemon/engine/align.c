@@ -319,8 +319,8 @@ static struct guess judge_rank(const struct judge *j, uint32_t rank, struct line
     if (!mine || !theirs) {
         return none;
     }
-    if (call_failed(mine)) {
-        return (struct guess){.kind = ALIGN_SKIP, .length = 1};
+    if (call_failed(mine)) { /* not at once: the death of a peer, which would explain it, is known a moment later */
+        return due ? (struct guess){.kind = ALIGN_SKIP, .length = 1} : none;
     }
     if (dropped_call(&j->c->member[rank], j->seq, theirs) != 0 &&
         dropped_call(&j->c->member[j->vote.major_rank], j->seq, theirs) == 0) {

@@ -159,7 +159,7 @@ bool comm_behind(const struct member *m)
 
 bool comm_complete(const struct comm *c, uint32_t seq)
 {
-    if (seq < c->base || c->aborted) {
+    if (seq < c->base || c->aborted || c->overflow) {
         return true;
     }
     if (seq >= c->high) {

@@ -74,6 +74,16 @@ static void tell_story(struct words *w, const struct finding *f, const struct ro
     }
 }
 
+static bool someone_died(const struct roll_engine *e, const struct comm *c)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (c->member[r].source != NO_SOURCE && !source_alive(e->source[c->member[r].source])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool align_disagree(struct roll_engine *e, const struct finding *f)
 {
     const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);
@@ -91,6 +101,9 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
         certainty = ROLL_SUSPECTED;
     }
     f->comm->muted = f->comm->muted || !grouped;
+    if (call_failed(&minor->rec) && someone_died(e, f->comm)) {
+        return true; /* that is why it failed: detect_process.c tells it */
+    }
     if (!grouped) {
         comm_explained(e, f->comm);
     }

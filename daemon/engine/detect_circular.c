@@ -2,10 +2,15 @@
  * detect_circular.c: ranks wait for each other in a circle: over several communicators, or with sends and receives alone.
  *
  * Proven when every link is: NCCL has no wildcards, so each rank of the circle needs the next one, and none can go on. When the only evidence for a link is that
- * a rank has made no call for suspect_ns, it is suspected. Who entered in the wrong order is decided by majority among the ranks that
- * sit in each call; a circle of one rank each is a tie and all of it is named.
+ * a rank has made no call for suspect_ns, it is suspected. Who entered in the wrong order is decided by majority: each rank
+ * votes for the call that it made first itself; equal camps are a tie and all of the circle is named. Only ranks that could have chosen otherwise have
+ * a vote: members of all communicators of the circle, or of a sibling (same label and size, as the ep groups of a job are).
  */
 #include "daemon/engine/detector.h"
+
+#include <string.h>
+
+#define NO_TICKET UINT64_MAX
 
 static bool one_kind(const struct block *b, bool *all_p2p, bool *one_comm, uint64_t *keys)
 {
@@ -47,18 +52,85 @@ static void ranks_beside(const struct roll_engine *e, const struct block *b, uin
     }
 }
 
-static void name_culprits(struct roll_verdict *v, const struct roll_rankset *set, uint32_t n)
+static const struct member *member_of(const struct comm *c, uint32_t source)
 {
-    size_t least = roll_rankset_count(&set[0]), most = least;
-    for (uint32_t i = 1; i < n; i++) {
-        size_t count = roll_rankset_count(&set[i]);
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (c->member[r].source == source) {
+            return &c->member[r];
+        }
+    }
+    return NULL;
+}
+
+/* Where this source stands for communicator c: as its member, or as that of a sibling. */
+static const struct member *stand_in(const struct roll_engine *e, uint32_t source, const struct comm *c)
+{
+    const struct source *s = e->source[source];
+    const struct member *found = member_of(c, source);
+    for (uint32_t i = 0; i < s->members && !found && c->label[0] != '\0'; i++) {
+        const struct member *m = s->member[i];
+        found = m && m->comm->size == c->size && strcmp(m->comm->label, c->label) == 0 ? m : NULL;
+    }
+    return found;
+}
+
+/* Ticket of the collective with this number; NO_TICKET when it is not in the log. */
+static uint64_t ticket_of(const struct source *s, const struct member *m, uint32_t seq)
+{
+    uint64_t ticket = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    for (; ticket < s->next; ticket++) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
+            entry->rec.count != 0 && source_member(s, entry->rec.comm) == m) {
+            return ticket;
+        }
+    }
+    return NO_TICKET;
+}
+
+/* One vote for the call of the circle that this rank made first. Of messages nobody but their own two ranks can say when they were due. */
+static void cast_vote(const struct roll_engine *e, const struct block *b, uint32_t source, struct roll_rankset *vote,
+                      uint32_t n)
+{
+    uint64_t ticket[ROLL_VERDICT_SIDES], first = NO_TICKET;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+        const struct comm *c = source_member(b->step[i].rank, at->rec.comm)->comm;
+        const struct member *m = stand_in(e, source, c);
+        if (!m || (at->pair && e->source[source] != b->step[i].rank)) {
+            return;
+        }
+        ticket[i] = at->pair ? b->step[i].ticket : ticket_of(e->source[source], m, at->rec.seq);
+        first = ticket[i] < first ? ticket[i] : first;
+    }
+    for (uint32_t i = 0; i < n && first != NO_TICKET; i++) {
+        if (ticket[i] == first) {
+            (void)roll_rankset_add(&vote[i], e->source[source]->world);
+        }
+    }
+}
+
+static void name_culprits(const struct roll_engine *e, const struct block *b, struct roll_verdict *v, uint32_t n)
+{
+    struct roll_rankset vote[ROLL_VERDICT_SIDES] = {{0}};
+    size_t least = SIZE_MAX, most = 0;
+    for (uint32_t s = 0; s < e->sources; s++) {
+        cast_vote(e, b, s, vote, n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        (void)roll_rankset_add(&vote[i], b->step[i].rank->world);
+        size_t count = roll_rankset_count(&vote[i]);
         least = count < least ? count : least;
         most = count > most ? count : most;
     }
     for (uint32_t i = 0; i < n; i++) {
-        if (least == most || roll_rankset_count(&set[i]) == least) {
-            (void)roll_rankset_union(&v->culprits, &set[i]);
+        if (roll_rankset_count(&vote[i]) == least) {
+            (void)roll_rankset_union(&v->culprits, &vote[i]);
         }
+        roll_rankset_fini(&vote[i]);
+    }
+    for (uint32_t i = 0; i < b->steps && least == most; i++) {
+        (void)roll_rankset_add(&v->culprits, b->step[i].rank->world);
     }
 }
 
@@ -102,7 +174,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
         }
     }
     words_add(&w, ". None of them can go on.");
-    name_culprits(v, set, told);
+    name_culprits(e, b, v, told);
     for (uint32_t i = 0; i < told; i++) {
         const struct source *s = b->step[i].rank;
         say_side(v, s, source_index(e, s), &set[i], &source_entry(s, b->step[i].ticket)->rec);

@@ -1,9 +1,9 @@
 /*
  * detect_process.c: a rank's process has died, or is stopped, while others need it.
  *
- * Death is told a moment after it is known (stall/5), and all that died in that moment together: a lost node is one cause. When nobody is left alive, or the
- * ranks were told to go (SIGTERM) one after another, the job was ended from outside: one note. Ranks that were already stuck for a reason
- * that has been told die as its consequence and are not accused again. A rank whose communicators are all destroyed may die as it likes.
+ * Death is told a moment after it is known (stall/5), and all that died in that moment together: a lost node is one cause. When nobody is left alive, the job was
+ * ended from outside: one note. Who sends SIGTERM usually sends it to all, and some take their time: told only after twice suspect_ns. Ranks that were already stuck for a reason
+ * that has been told die as its consequence (a watchdog, the launcher) and are not accused again, unless they crashed. A rank whose communicators are all destroyed may die as it likes.
  */
 #include "daemon/engine/detector.h"
 
@@ -32,6 +32,19 @@ static bool told_to_go(const struct source *s)
     return s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) == SIGTERM;
 }
 
+static bool crashed(const struct source *s)
+{
+    int sig = s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) ? WTERMSIG(s->exit_status) : 0;
+    return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE;
+}
+
+/* It waited in a call for a reason that has been told, and somebody or something has ended it. */
+static bool consequence(const struct source *s)
+{
+    const struct entry *entry = s->excuse ? source_entry(s, s->excuse - 1) : NULL;
+    return s->explained || (entry && !entry_complete(s, entry) && !crashed(s));
+}
+
 static void speak(struct roll_engine *e, const struct roll_rankset *dead, const struct source *first,
                   enum roll_certainty certainty, const struct roll_rankset *waiting)
 {
@@ -53,10 +66,11 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
         words_add(&w, "; its last NCCL call was ");
         words_call(&w, &first->last);
     }
-    words_add(&w,
-              certainty == ROLL_NOTE
-                  ? ". No rank is left running: the job has ended."
-                  : ". Ranks that share a communicator with it wait for ever; look at its own output and core dump.");
+    words_add(
+        &w,
+        certainty == ROLL_NOTE
+            ? ". No rank is left running: the job has ended."
+            : ". Whoever calls on a communicator that it shares waits for ever; look at its own output and core dump.");
     if (waiting) {
         (void)roll_rankset_copy(&v->waiting, waiting);
     }
@@ -71,7 +85,7 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
         struct source *s = e->source[i];
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
             s->said_dead = true;
-            if (!s->explained && needed(e, s)) {
+            if (!consequence(s) && needed(e, s)) {
                 (void)roll_rankset_add(&dead, s->world);
                 first = !first || s->proc_ns < first->proc_ns ? s : first;
             }
@@ -110,7 +124,7 @@ static void process_tick(struct roll_engine *e)
         const struct source *s = e->source[i];
         alive += source_alive(s);
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
-            uint64_t wait = told_to_go(s) ? e->config.stall_ns * 2 : e->config.stall_ns / 5;
+            uint64_t wait = told_to_go(s) ? e->config.suspect_ns * 2 : e->config.stall_ns / 5;
             fresh++;
             due = due || e->finishing || e->clock - s->proc_ns >= wait;
         }

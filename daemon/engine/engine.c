@@ -168,6 +168,14 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
     }
 }
 
+static void waited(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    bool stream = rec->op == ROLL_OP_STREAM_SYNC && rec->stream != 0;
+    if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+        sweep_waited(e, s, rec);
+    }
+}
+
 static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
     struct source *s = e->source[source];
@@ -183,6 +191,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     s->last_ns = source_wall(s, rec);
     if (rec->step != ROLL_STEP_NONE) {
         s->step = rec->step;
+        s->phase = rec->phase;
     }
     if (class != ROLL_CLASS_MOE) {
         struct thread *t = source_thread(s, rec->thread);
@@ -211,7 +220,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         if (m) {
             m->comm->coll++;
             rc = match_collective(e, m, entry, ticket);
-            if (rc == 0 && rec->count != 0 && !call_failed(rec)) {
+            if (rc == 0 && rec->count != 0 && call_failed(rec)) {
+                match_ready(m, rec->seq); /* nothing was enqueued: nobody waits here */
+            } else if (rc == 0 && rec->count != 0) {
                 rc = source_queue_push(e, s, entry, ticket);
             }
         }
@@ -232,6 +243,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         break;
     case ROLL_CLASS_MOE:
         ask_record(e, source, rec, ticket, true);
+        break;
+    case ROLL_CLASS_SYNC:
+        waited(e, s, rec);
         break;
     default:
         break;
@@ -260,6 +274,8 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
         }
     } else if (class == ROLL_CLASS_COMM || class == ROLL_CLASS_MOE) {
         ask_record(e, source, rec, ticket, false);
+    } else if (class == ROLL_CLASS_SYNC) {
+        waited(e, s, rec);
     }
     if (s->last.seal >> 8 == rec->seal >> 8) {
         s->last = *rec;
@@ -349,6 +365,9 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
     (void)time_ns;
     if (exit_status != ROLL_EXIT_UNKNOWN) {
         s->exit_status = exit_status;
+    }
+    if (state == ROLL_PROC_DEAD && s->exit_status == 0) { /* exit code 0, by a way that runs no destructors (_exit) */
+        state = ROLL_PROC_FINISHED;
     }
     if (state != s->proc) {
         s->proc = state;

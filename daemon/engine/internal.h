@@ -119,6 +119,7 @@ struct source {
     struct roll_record last;
     uint64_t last_key;
     uint32_t step;
+    uint8_t phase;            /* in that step, as reported last */
     struct duty_list *duties; /* being collected */
     struct layer_note *layer; /* by layer */
     uint32_t layers;
@@ -126,6 +127,7 @@ struct source {
     uint32_t inits;      /* CommInit and CommSplit calls so far */
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
     uint64_t init_since; /* patience clock of that */
+    uint64_t excuse;     /* ticket + 1 of a call in which it waits for a reason that has been told; 0 = none */
     bool explained;      /* it takes part in a communicator that is known to be stuck */
 };
 
@@ -298,6 +300,7 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 
 /* --- sweep.c: what is complete --- */
 void sweep(struct roll_engine *e);
+void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait); /* the host came back */
 bool entry_complete(const struct source *s, const struct entry *entry);
 
 /* --- align.c: a disagreement at one slot --- */
@@ -365,7 +368,8 @@ enum block_kind {
     BLOCK_STUCK,
     BLOCK_BUSY,
     BLOCK_KNOWN,
-    BLOCK_BLAMED
+    BLOCK_BLAMED,
+    BLOCK_PASSED
 };
 
 #define BLOCK_STEPS 64u

@@ -4,7 +4,9 @@
  * A call is ready when everything before it on its stream is complete; it is complete when it is ready on every member. So the
  * heads of all stream queues are counted as ready, what is complete leaves its queues, and the next heads follow, until nothing moves. A
  * round moves every rank by at least one call while anything moves, so the cost is constant per record. Done lazily (when a log is
- * full, and before a stall is judged): the fast path only appends. Device time is not modelled: a call that could run has run.
+ * full, and before a stall is judged): the fast path only appends. Device time is not modelled: a call that could run has run. The reverse is
+ * seen: when the host comes back from waiting for a stream, everything before on it is over, whatever the other ranks have called (a small
+ * message may be buffered, a root may not wait for its receivers, a wait may end with an error).
  */
 #include "daemon/engine/internal.h"
 
@@ -52,7 +54,8 @@ static bool unit_done(struct roll_engine *e, const struct source *s, struct queu
     return done;
 }
 
-static bool queue_advance(struct roll_engine *e, struct source *s, struct queue *q)
+/* `over`: calls before this ticket are over. */
+static bool queue_advance(struct roll_engine *e, struct source *s, struct queue *q, uint64_t over)
 {
     bool moved = false;
     while (q->head != 0) {
@@ -68,7 +71,7 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
         uint64_t last = 0;
         bool done = unit_done(e, s, q, &last);
         moved = moved || fresh || done;
-        if (!done) {
+        if (!done && last >= over) {
             break;
         }
         struct entry *next = source_chain(s, &last);
@@ -80,6 +83,16 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
     return moved;
 }
 
+void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait)
+{
+    uint64_t over = roll_seal_ticket(wait->seal);
+    for (uint32_t k = 0; k < s->queues; k++) {
+        if (wait->op == ROLL_OP_DEVICE_SYNC || k == wait->stream) {
+            (void)queue_advance(e, s, &s->queue[k], over);
+        }
+    }
+}
+
 void sweep(struct roll_engine *e)
 {
     bool moved = true;
@@ -88,7 +101,7 @@ void sweep(struct roll_engine *e)
         for (uint32_t i = 0; i < e->sources; i++) {
             struct source *s = e->source[i];
             for (uint32_t k = 0; k < s->queues; k++) {
-                moved = (s->queue[k].head != 0 && queue_advance(e, s, &s->queue[k])) || moved;
+                moved = (s->queue[k].head != 0 && queue_advance(e, s, &s->queue[k], 0)) || moved;
             }
         }
     }

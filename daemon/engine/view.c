@@ -158,17 +158,40 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
     }
 }
 
+/*
+ * The call that keeps a queue from going on: the first one that somebody has not made, which need not be the head (a group
+ * waits as a whole, and what stands before it waits for peers that wait in turn); else the first that is incomplete.
+ */
+static struct entry *call_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
+                                     struct roll_rankset *missing, uint32_t *unknown)
+{
+    uint64_t ticket = q->head - 1;
+    struct entry *first = NULL;
+    *unknown = 0;
+    for (struct entry *entry = q->head ? source_entry(s, ticket) : NULL; entry; entry = source_chain(s, &ticket)) {
+        if (entry_complete(s, entry) || !source_member(s, entry->rec.comm)) {
+            continue;
+        }
+        first = first ? first : entry;
+        *unknown = waitgraph_missing(e, s, entry, missing);
+        if (*unknown + roll_rankset_count(missing) > 0) {
+            return entry;
+        }
+    }
+    return first;
+}
+
 static void why_waits(struct words *w, struct roll_engine *e, const struct source *s)
 {
     bool any = false;
     for (uint32_t i = 0; i < s->queues; i++) {
-        struct entry *entry = s->queue[i].head ? source_entry(s, s->queue[i].head - 1) : NULL;
-        struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
-        if (!m || entry_complete(s, entry)) {
+        struct roll_rankset missing = {0};
+        uint32_t unknown;
+        const struct entry *entry = call_in_the_way(e, s, &s->queue[i], &missing, &unknown);
+        if (!entry) {
             continue;
         }
-        struct roll_rankset missing = {0};
-        uint32_t unknown = waitgraph_missing(e, s, entry, &missing);
+        const struct member *m = source_member(s, entry->rec.comm);
         any = true;
         words_add(w, " It waits in ");
         words_call(w, &entry->rec);
@@ -205,7 +228,7 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct sourc
 int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size)
 {
     sweep(e);
-    for (uint32_t i = 0; i < e->sources; i++) {
+    for (uint32_t i = e->sources; i-- > 0;) { /* the newest process of this rank */
         const struct source *s = e->source[i];
         if (s->world != world_rank) {
             continue;

@@ -37,6 +37,22 @@ struct run {
 static void visit_head(struct run *run, struct source *s, struct queue *q, bool soft);
 static void visit_call(struct run *run, struct source *s, struct entry *entry);
 
+static bool is_old(const struct roll_engine *e, const struct queue *q)
+{
+    return q->head != 0 && (e->finishing || (e->clock > q->since && e->clock - q->since > e->config.stall_ns));
+}
+
+/* Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). */
+static void excuse_waiters(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        for (uint32_t k = 0; k < s->queues; k++) {
+            s->excuse = is_old(e, &s->queue[k]) ? s->queue[k].head : s->excuse;
+        }
+    }
+}
+
 static void report(struct run *run, struct block *b)
 {
     b->waiting = &run->waiting;
@@ -52,8 +68,8 @@ static void report(struct run *run, struct block *b)
         return;
     }
     run->explained = true;
-    if (b->kind != BLOCK_KNOWN) {
-        (void)detectors_block(run->e, b);
+    if (b->kind != BLOCK_KNOWN && detectors_block(run->e, b)) {
+        excuse_waiters(run->e);
     }
 }
 
@@ -197,6 +213,19 @@ static bool visit_quiet(struct run *run, struct source *t)
     return any;
 }
 
+/* The call waited for belongs to the backward of an MoE layer, and the rank has reported that it is beyond that backward. */
+static bool has_passed(const struct run *run, const struct source *t)
+{
+    const struct step *at = run->depth ? &run->path[run->depth - 1] : NULL;
+    const struct entry *entry = at ? source_entry(at->source, at->ticket) : NULL;
+    if (!entry || entry->rec.phase != ROLL_PHASE_BACKWARD || entry->rec.layer == ROLL_LAYER_NONE ||
+        entry->rec.step == ROLL_STEP_NONE || t->step == ROLL_STEP_NONE) {
+        return false;
+    }
+    bool after = t->phase == ROLL_PHASE_REDUCE || t->phase == ROLL_PHASE_OPTIMIZER;
+    return t->step > entry->rec.step || (t->step == entry->rec.step && after);
+}
+
 static void visit_rank(struct run *run, struct member *m, struct comm *c)
 {
     const struct roll_engine *e = run->e;
@@ -214,6 +243,8 @@ static void visit_rank(struct run *run, struct member *m, struct comm *c)
         leaf(run, BLOCK_FINISHED, t, c, true);
     } else if (t->proc == ROLL_PROC_STOPPED) {
         leaf(run, BLOCK_STOPPED, t, c, true);
+    } else if (has_passed(run, t)) {
+        leaf(run, BLOCK_PASSED, t, c, source_blocked(t));
     } else if (source_blocked(t)) {
         if (!visit_inside(run, t) && (t->explained || source_quiet(e, t, e->config.suspect_ns))) {
             leaf(run, t->explained ? BLOCK_KNOWN : BLOCK_STUCK, t, c, false);
@@ -350,11 +381,6 @@ static void visit_head(struct run *run, struct source *s, struct queue *q, bool 
     q->visit = mark;
 }
 
-static bool is_old(const struct roll_engine *e, const struct queue *q)
-{
-    return q->head != 0 && (e->finishing || (e->clock > q->since && e->clock - q->since > e->config.stall_ns));
-}
-
 static bool anything_old(struct run *run)
 {
     struct roll_engine *e = run->e;
@@ -394,7 +420,9 @@ void waitgraph_run(struct roll_engine *e)
             }
         }
         for (uint32_t i = 0; i < run.softs && !run.explained && !e->finishing; i++) {
-            (void)detectors_block(e, &run.soft[i]);
+            if (detectors_block(e, &run.soft[i])) {
+                excuse_waiters(e);
+            }
         }
     }
     roll_rankset_fini(&run.waiting);

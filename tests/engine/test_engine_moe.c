@@ -215,6 +215,55 @@ static void test_lost_records_make_a_list_say_nothing(void **state)
     sim_destroy(&sim);
 }
 
+static void test_list_shorter_than_its_end_says_nothing(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t ep = sim_comm(sim, "ep", NULL, 3);
+    sim_step(sim, 0);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_moe_forward(sim, r, ep, 0, 8, r == 1 ? 1 : 2);
+        struct sim_rank *rank = &sim->rank[r];
+        rank->event[rank->events - 1].rec.count = 2; /* the second one's record was never made */
+    }
+    sim_expect(sim, "");
+    sim_destroy(&sim);
+}
+
+/* Rank 1 promises like the others, leaves the backward of layer 0 out, and goes on to the reduction; its host waits there, or is not seen to. */
+static void test_rank_that_leaves_a_promised_backward_out_is_named(void **state)
+{
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim), low[2] = {0, 1}, high[2] = {2, 3};
+        uint32_t ep[2] = {sim_comm(sim, "ep", low, 2), sim_comm(sim, "ep", high, 2)};
+        sim_step(sim, 3);
+        for (uint32_t r = 0; r < 4; r++) {
+            sim_moe_forward(sim, r, ep[r / 2], 0, 8, 2);
+            if (r != 1) {
+                sim_group(sim, r);
+                for (uint32_t p = 0; p < 2; p++) {
+                    for (unsigned side = 0; side < 2; side++) {
+                        struct roll_record *rec = (side ? sim_recv : sim_send)(sim, r, ep[r / 2], p, 16);
+                        rec->phase = ROLL_PHASE_BACKWARD;
+                        rec->layer = 0;
+                    }
+                }
+                sim_group_end(sim, r);
+            }
+            sim_record(sim, r, ROLL_OP_MOE_STEP, UINT32_MAX)->phase = ROLL_PHASE_REDUCE;
+            sim_call(sim, r, w, ROLL_OP_ALLREDUCE, 512)->phase = ROLL_PHASE_REDUCE;
+            if (waits) {
+                sim_stuck(sim, r)->phase = ROLL_PHASE_REDUCE;
+            }
+        }
+        sim->patience_ns = 2 * S_;
+        sim_expect(sim, waits ? "proven moe-obligation-missing 1" : "suspected moe-obligation-missing 1");
+        sim_destroy(&sim);
+    }
+}
+
 static void test_prediction_for_one_layer_of_many_steps_is_told_once(void **state)
 {
     (void)state;
@@ -259,6 +308,8 @@ int main(void)
         cmocka_unit_test(test_prediction_for_point_to_point_exchanges_comes_true),
         cmocka_unit_test(test_remedy_is_a_note_and_prevents_the_prediction),
         cmocka_unit_test(test_lost_records_make_a_list_say_nothing),
+        cmocka_unit_test(test_list_shorter_than_its_end_says_nothing),
+        cmocka_unit_test(test_rank_that_leaves_a_promised_backward_out_is_named),
         cmocka_unit_test(test_prediction_that_did_not_come_true_is_forgotten),
         cmocka_unit_test(test_prediction_for_one_layer_of_many_steps_is_told_once),
     };

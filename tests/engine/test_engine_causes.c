@@ -1,0 +1,291 @@
+/*
+ * test_engine_causes.c: who is named, and that one cause gives one finding: consequences of a told cause, ends of a job, votes in a circle,
+ * communicators taken down, returned waits.
+ */
+#include "tests/engine/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AR ROLL_OP_ALLREDUCE
+
+static void notes(const struct sim *sim, const char *want)
+{
+    for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+        char *got = sim_run(sim, order, true, false);
+        assert_string_equal(got, want);
+        free(got);
+    }
+}
+
+/* Three ranks, the last of which does not come. */
+static struct sim *two_wait(uint32_t *w)
+{
+    struct sim *sim = sim_new(3);
+    *w = sim_world(sim);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_call(sim, r, *w, AR, 512);
+        sim_sync(sim, r);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        sim_call(sim, r, *w, AR, 512);
+        sim_stuck(sim, r);
+    }
+    return sim;
+}
+
+/* After `patience` of waiting, rank 0 ends in a way of its own: time passes by a second engine run with ticks between the events. */
+static char *ends_later(const struct sim *sim, int32_t status)
+{
+    roll_engine_t *e = roll_engine_new(&sim->config);
+    uint64_t now = 1000 * S_;
+    roll_engine_tick(e, now);
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        struct roll_source_info info = {
+            .stream = r + 1, .world_rank = (int32_t)r, .world_size = 3, .pid = 9, .host = "n", .exe = "x"};
+        uint32_t source;
+        assert_int_equal(roll_engine_open(e, &info, &source), 0);
+        for (size_t i = 0; i < sim->rank[r].events; i++) {
+            const struct sim_event *event = &sim->rank[r].event[i];
+            if (event->kind == SIM_DEFINE) {
+                assert_int_equal(roll_engine_define(e, source, &event->def), 0);
+            } else if (event->kind == SIM_RECORD) {
+                assert_int_equal(roll_engine_feed(e, source, &event->rec, 1), 0);
+            } else {
+                (void)roll_engine_process(e, source, event->proc, event->status, 0);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < 400; i++) {
+        roll_engine_tick(e, now += S_ / 50);
+    }
+    (void)roll_engine_process(e, 0, ROLL_PROC_DEAD, status, now);
+    for (uint32_t i = 0; i < 100; i++) {
+        roll_engine_tick(e, now += S_ / 50);
+    }
+    char *out = calloc(1, 512);
+    assert_non_null(out);
+    for (const struct roll_verdict *v = roll_engine_next(e); v; v = roll_engine_next(e)) {
+        char ranks[64];
+        roll_rankset_format(&v->culprits, ranks, sizeof(ranks));
+        strcat(out, roll_verdict_name(v->code));
+        strcat(strcat(strcat(out, " "), ranks), ";");
+    }
+    roll_engine_destroy(&e);
+    return out;
+}
+
+static void test_watchdog_of_a_waiting_rank_is_a_consequence(void **state)
+{
+    (void)state;
+    for (int cause = 0; cause < 3; cause++) { /* the last rank is stopped, dead, or busy */
+        uint32_t w;
+        struct sim *sim = two_wait(&w);
+        if (cause < 2) {
+            sim_proc(sim, 2, cause ? ROLL_PROC_DEAD : ROLL_PROC_STOPPED,
+                     cause ? SIM_SIGNAL(SIGKILL) : ROLL_EXIT_UNKNOWN);
+        }
+        char *got = ends_later(sim, SIM_EXIT(3));
+        assert_string_equal(got, cause == 0 ? "rank-stopped 2;" : cause == 1 ? "rank-dead 2;" : "rank-busy 2;");
+        free(got);
+        got = ends_later(sim, SIM_SIGNAL(SIGSEGV)); /* a crash is a cause of its own */
+        assert_non_null(strstr(got, "rank-dead 0;"));
+        free(got);
+        sim_destroy(&sim);
+    }
+}
+
+static void test_exit_code_zero_is_a_good_end_however_it_came_about(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_wait(&w);
+    sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_EXIT(0));
+    sim_expect(sim, "proven rank-finished 2");
+    sim_destroy(&sim);
+    sim = two_wait(&w);
+    sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_EXIT(1));
+    sim_expect(sim, "proven rank-dead 2");
+    sim_destroy(&sim);
+}
+
+static void test_ranks_told_to_go_may_take_their_time(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t w = sim_world(sim);
+    sim_all(sim, w, AR, 64);
+    sim_proc(sim, 1, ROLL_PROC_DEAD, SIM_SIGNAL(SIGTERM)); /* the others write a checkpoint first */
+    sim->patience_ns = 9 * S_;
+    sim_expect(sim, "");
+    sim->patience_ns = 12 * S_;
+    sim_expect(sim, "proven rank-dead 1");
+    sim_destroy(&sim);
+}
+
+/* World first, then the own half; rank `odd` the other way round. All of it is enqueued, on one stream. */
+static void test_circle_of_halves_is_judged_by_sibling_communicators(void **state)
+{
+    (void)state;
+    for (uint32_t odd = 0; odd < 4; odd++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim), low[2] = {0, 2}, high[2] = {1, 3};
+        uint32_t half[2] = {sim_comm(sim, "edp", low, 2), sim_comm(sim, "edp", high, 2)};
+        for (uint32_t r = 0; r < 4; r++) {
+            sim_call(sim, r, r == odd ? half[r % 2] : w, AR, 512);
+            sim_call(sim, r, r == odd ? w : half[r % 2], AR, 512);
+            sim_stuck(sim, r);
+        }
+        char want[64] = "proven circular-wait ?";
+        want[strlen(want) - 1] = (char)('0' + odd);
+        sim_expect(sim, want);
+        sim_destroy(&sim);
+    }
+}
+
+/* Ranks 2 and 3 have nothing to do with the pair that is stuck: they do not outvote its waiting side. */
+static void test_bystanders_do_not_outvote_a_victim(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim), both[2] = {0, 1}, pair = sim_comm(sim, "pair", both, 2);
+    sim_call(sim, 0, pair, AR, 64);
+    for (uint32_t r = 1; r < 4; r++) {
+        sim_call(sim, r, w, AR, 512);
+    }
+    for (uint32_t r = 0; r < 4; r++) {
+        sim_stuck(sim, r);
+    }
+    sim_expect(sim, "proven circular-wait 0-1");
+    sim_destroy(&sim);
+}
+
+static void test_abort_takes_the_communicator_out_of_judgement(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_wait(&w);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
+    }
+    sim_proc(sim, 1, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
+    notes(sim, "");
+    sim_destroy(&sim);
+}
+
+static void test_abort_and_a_new_communicator_is_an_elastic_restart(void **state)
+{
+    (void)state;
+    uint32_t w, rest[2] = {0, 1};
+    struct sim *sim = two_wait(&w);
+    for (uint32_t r = 0; r < 2; r++) {
+        sim_return(sim, r);
+        sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
+    }
+    uint32_t again = sim_comm(sim, "again", rest, 2);
+    for (uint32_t i = 0; i < 20; i++) {
+        sim_all(sim, again, AR, 512);
+    }
+    sim->patience_ns = 4 * S_;
+    sim_expect(sim, "");
+    sim_call(sim, 0, again, AR, 5);
+    sim_call(sim, 1, again, AR, 6);
+    sim_expect(sim, "proven count-mismatch -");
+    sim_destroy(&sim);
+}
+
+static void test_sequence_that_jumps_far_is_given_up_with_a_note(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(2);
+    uint32_t w = sim_world(sim);
+    sim_all(sim, w, AR, 64);
+    sim->rank[0].seq[w] += 1000000;
+    sim_call(sim, 0, w, AR, 64);
+    sim_call(sim, 1, w, AR, 77);
+    sim_stuck(sim, 1);
+    notes(sim, "note data-incomplete -");
+    sim_destroy(&sim);
+}
+
+static void test_wait_that_came_back_is_over_whatever_the_others_called(void **state)
+{
+    (void)state;
+    for (int back = 0; back < 2; back++) { /* everybody sends first: small messages were buffered, or not */
+        struct sim *sim = sim_new(3);
+        uint32_t w = sim_world(sim);
+        for (uint32_t r = 0; r < 3; r++) {
+            sim_send(sim, r, w, (r + 1) % 3, 4);
+            sim_stuck(sim, r);
+            if (back) {
+                sim_return(sim, r);
+                sim_recv(sim, r, w, (r + 2) % 3, 4);
+                sim_sync(sim, r);
+            }
+        }
+        sim_expect(sim, back ? "" : "proven p2p-deadlock 0-2");
+        sim_destroy(&sim);
+    }
+}
+
+static void test_calls_that_failed_everywhere_hold_nobody_up(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t w = sim_world(sim);
+    for (uint32_t i = 0; i < 10; i++) {
+        for (uint32_t r = 0; r < 3; r++) {
+            sim_call(sim, r, w, AR, 64)->result = i == 5 ? 4 : 0;
+        }
+    }
+    sim->config.window = 64;
+    for (uint32_t i = 0; i < 500; i++) {
+        sim_all(sim, w, AR, 64);
+    }
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_sync(sim, r);
+    }
+    char *got = sim_run(sim, 0, true, false); /* round robin: in other orders ranks run ahead of the window */
+    assert_string_equal(got, "");
+    free(got);
+    sim_destroy(&sim);
+}
+
+static void test_calls_that_fail_because_a_peer_died_are_no_skips(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t w = sim_world(sim);
+    sim_all(sim, w, AR, 64);
+    sim_call(sim, 0, w, AR, 64);
+    sim_stuck(sim, 0);
+    sim_call(sim, 1, w, AR, 64)->result = 6; /* ncclRemoteError */
+    sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
+    sim_expect(sim, "proven rank-dead 2");
+    sim_destroy(&sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_watchdog_of_a_waiting_rank_is_a_consequence),
+        cmocka_unit_test(test_exit_code_zero_is_a_good_end_however_it_came_about),
+        cmocka_unit_test(test_ranks_told_to_go_may_take_their_time),
+        cmocka_unit_test(test_circle_of_halves_is_judged_by_sibling_communicators),
+        cmocka_unit_test(test_bystanders_do_not_outvote_a_victim),
+        cmocka_unit_test(test_abort_takes_the_communicator_out_of_judgement),
+        cmocka_unit_test(test_abort_and_a_new_communicator_is_an_elastic_restart),
+        cmocka_unit_test(test_sequence_that_jumps_far_is_given_up_with_a_note),
+        cmocka_unit_test(test_wait_that_came_back_is_over_whatever_the_others_called),
+        cmocka_unit_test(test_calls_that_failed_everywhere_hold_nobody_up),
+        cmocka_unit_test(test_calls_that_fail_because_a_peer_died_are_no_skips),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
