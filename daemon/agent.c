@@ -40,9 +40,11 @@
 #define MAX_POLLED   256
 #define FIXED_POLLED 3
 
-struct bad_file { /* a ring that could not be read: said once */
+struct
+    bad_file { /* a ring that could not be read: said once; by name too, for file systems give numbers to new files again */
     dev_t dev;
     ino_t ino;
+    char *path;
 };
 
 struct agent {
@@ -52,7 +54,7 @@ struct agent {
     uint64_t seq;
     bool welcomed;
     uint64_t hello_seq, hello_ns, heartbeat_ns, rescan_ns, control_ns, live_ns, start_ns;
-    bool said_unreachable, said_connected;
+    bool said_unreachable, said_connected, said_short;
     bool rescan;
     uint64_t drain; /* token of the drain that is going on; 0 = none */
     uint64_t progress;
@@ -148,7 +150,7 @@ static void send_heartbeat(struct agent *a, uint64_t token)
 
 /* ---- rings ---- */
 
-static bool known(const struct agent *a, const struct stat *st)
+static bool known(const struct agent *a, const char *path, const struct stat *st)
 {
     for (size_t i = 0; i < a->used; i++) {
         if (a->rings[i]->ino == st->st_ino && a->rings[i]->dev == st->st_dev) {
@@ -156,25 +158,30 @@ static bool known(const struct agent *a, const struct stat *st)
         }
     }
     for (size_t i = 0; i < a->bad_used; i++) {
-        if (a->bad[i].ino == st->st_ino && a->bad[i].dev == st->st_dev) {
+        if (a->bad[i].ino == st->st_ino && a->bad[i].dev == st->st_dev && strcmp(a->bad[i].path, path) == 0) {
             return true;
         }
     }
     return false;
 }
 
-static void remember_bad(struct agent *a, const struct stat *st)
+static void remember_bad(struct agent *a, const char *path, const struct stat *st)
 {
+    char *name = strdup(path);
+    if (!name) {
+        return;
+    }
     if (a->bad_used == a->bad_room) {
         size_t room = a->bad_room ? a->bad_room * 2 : 16;
         struct bad_file *bad = realloc(a->bad, room * sizeof *bad);
         if (!bad) {
+            free(name);
             return;
         }
         a->bad = bad;
         a->bad_room = room;
     }
-    a->bad[a->bad_used++] = (struct bad_file){st->st_dev, st->st_ino};
+    a->bad[a->bad_used++] = (struct bad_file){st->st_dev, st->st_ino, name};
 }
 
 static int add_ring(struct agent *a, struct roll_agent_ring *ring)
@@ -198,18 +205,26 @@ static void open_ring(struct agent *a, const char *path, const struct stat *st)
 {
     struct roll_agent_ring *ring = NULL;
     int err = roll_agent_ring_new(path, &ring);
+    if (err == ROLL_E_LIMIT || err == ROLL_E_NOMEM) { /* not the ring's fault: the next scan tries again */
+        if (!a->said_short) {
+            a->said_short = true;
+            roll_log(ROLL_LOG_WARNING, "agent: %s: %s; rings wait until there is more (ulimit -n, ulimit -v)", path,
+                     roll_strerror(err));
+        }
+        return;
+    }
     if (err) {
-        remember_bad(a, st);
+        remember_bad(a, path, st);
         roll_log(ROLL_LOG_WARNING, "agent: %s: %s; this ring is ignored%s", path, roll_strerror(err),
                  err == ROLL_E_VERSION ? ": use librollcall.so and rollcalld of the same release" : "");
         return;
     }
     uint64_t age;
     if (roll_agent_ring_stale(ring, &age)) {
-        remember_bad(a, st);
         if (age > OLD_RING_NS) {
             unlink(path);
         } else {
+            remember_bad(a, path, st);
             roll_log(ROLL_LOG_INFO, "agent: %s: left by an older job, not streamed (rollcall analyze reads it)", path);
         }
         roll_agent_ring_destroy(&ring);
@@ -237,7 +252,7 @@ static void scan(struct agent *a, uint64_t now)
             continue;
         }
         snprintf(path, sizeof path, "%s/%s", a->o->dir, entry->d_name);
-        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !known(a, &st)) {
+        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !known(a, path, &st)) {
             open_ring(a, path, &st);
         }
     }
@@ -478,7 +493,7 @@ static void loop(struct agent *a)
             stop_ns = now;
         }
         uint64_t idle_since = a->live_ns > a->start_ns ? a->live_ns : a->start_ns;
-        if (stop_ns == 0 && a->o->linger_s && now - idle_since > a->o->linger_s * 1000 * ROLL_MS) {
+        if (stop_ns == 0 && a->o->linger_s && now - idle_since > a->o->linger_s * (1000 * ROLL_MS)) {
             roll_log(ROLL_LOG_INFO, "agent: no live rank for %u s: done", a->o->linger_s);
             stop_ns = now;
         }
@@ -560,6 +575,9 @@ out:
     }
     roll_agent_controls_fini(&a.controls);
     free(a.rings);
+    while (a.bad_used > 0) {
+        free(a.bad[--a.bad_used].path);
+    }
     free(a.bad);
     free(a.buffer);
     return err;

@@ -12,9 +12,11 @@
 #include "trace/def.h"
 #include "trace/err.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,24 +28,29 @@
 #define STATUS_MIN_NS  (20 * ROLL_MS)
 #define EXIT_STATUS_NS (50 * ROLL_MS) /* what a launcher is given to say how its rank ended */
 #define STALE_NS       (600000 * ROLL_MS)
+#define STUCK_NS       (1000 * ROLL_MS) /* a slot that is not sealed for so long, while its process runs, never will be */
+#define SPARE_FDS      16               /* descriptors that pidfds leave: for rings, /proc, connections */
 
 /* ---- process ---- */
 
-/* State letter and start time of a process; false when there is none (or /proc is not there). */
-static bool read_stat(uint32_t pid, char *state, uint64_t *start_ticks)
+/*
+ * State letter and start time of a process. NOTFOUND: there is none (or no /proc); BUSY: it cannot be told now, because we
+ * ourselves lack descriptors or memory, which says nothing about the process.
+ */
+static int read_stat(uint32_t pid, char *state, uint64_t *start_ticks)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
     FILE *f = fopen(path, "re");
     if (!f) {
-        return false;
+        return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ROLL_E_BUSY : ROLL_E_NOTFOUND;
     }
     size_t n = fread(text, 1, sizeof text - 1, f);
     fclose(f);
     text[n] = '\0';
     char *close = strrchr(text, ')'); /* the name before it may hold anything */
     if (!close || sscanf(close + 1, " %c", state) != 1) {
-        return false;
+        return ROLL_E_NOTFOUND;
     }
     unsigned long long ticks = 0;
     char *at = close + 1;
@@ -54,7 +61,7 @@ static bool read_stat(uint32_t pid, char *state, uint64_t *start_ticks)
         sscanf(at, " %llu", &ticks);
     }
     *start_ticks = ticks;
-    return true;
+    return 0;
 }
 
 static bool same_boot(const struct roll_ring_header *h)
@@ -107,7 +114,11 @@ void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
     ring->look_ns = now;
     char state = '?';
     uint64_t ticks = 0;
-    bool exists = read_stat(h->pid, &state, &ticks) && (h->start_ticks == 0 || ticks == 0 || ticks == h->start_ticks);
+    int err = read_stat(h->pid, &state, &ticks);
+    if (err == ROLL_E_BUSY) {
+        return;
+    }
+    bool exists = !err && (h->start_ticks == 0 || ticks == 0 || ticks == h->start_ticks);
     if (!exists || (ring->pidfd < 0 && (state == 'Z' || state == 'X'))) {
         found_gone(ring, now);
         return;
@@ -131,6 +142,18 @@ static enum roll_proc_state proc_state(const struct roll_agent_ring *ring)
 }
 
 /* ---- life ---- */
+
+/* A pidfd, or -1: then /proc is looked at more often. The last descriptors are for what cannot be done without one. */
+static int open_process(uint32_t pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct rlimit limit;
+    if (fd >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + SPARE_FDS >= limit.rlim_cur) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
 
 int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
 {
@@ -161,7 +184,7 @@ int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
         *out = ring;
         return 0;
     }
-    ring->pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
+    ring->pidfd = open_process(h->pid);
     roll_agent_ring_look(ring, now);
     if (ring->gone && ring->pidfd >= 0) { /* the pid is somebody else's by now */
         close(ring->pidfd);
@@ -271,8 +294,21 @@ static int send_recs(struct roll_agent_ring *ring, const struct roll_agent_out *
     return out->send(out->ctx, head, recs, n * sizeof *recs, &seq);
 }
 
+/* Will the record at the cursor never be sealed? Its process is gone, or the thread that was writing it is (cancelled, longjmp). */
+static bool given_up(struct roll_agent_ring *ring, uint64_t now)
+{
+    if (ring->gone) {
+        return true;
+    }
+    if (ring->stuck_ticket != ring->sent || ring->stuck_ns == 0 || ring->stopped) {
+        ring->stuck_ticket = ring->sent;
+        ring->stuck_ns = now;
+    }
+    return now - ring->stuck_ns > STUCK_NS;
+}
+
 /* New records, as far as the window allows. */
-static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agent_out *out)
+static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {
     struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
     int64_t total = 0;
@@ -281,10 +317,10 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
         uint64_t next = ring->sent, lost = 0;
         size_t n = roll_ring_read(&ring->map, ring->sent, recs, ROLL_AGENT_BATCH, &next, &lost);
         if (n == 0 && next == ring->sent) {
-            if (!ring->gone || ring->sent >= roll_agent_ring_head(ring)) {
+            if (ring->sent >= roll_agent_ring_head(ring) || !given_up(ring, now)) {
                 break;
             }
-            next = ring->sent + 1; /* its writer died while writing it */
+            next = ring->sent + 1;
             lost = 1;
         }
         int err = send_defs(ring, out);
@@ -419,7 +455,7 @@ int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_age
         return 0;
     }
     int64_t err = recheck(ring, out);
-    int64_t records = err ? err : send_records(ring, out);
+    int64_t records = err ? err : send_records(ring, out, now);
     int64_t updates = records < 0 ? records : send_updates(ring, out);
     err = updates < 0 ? updates : send_defs(ring, out);
     if (!err) {

@@ -31,6 +31,8 @@ struct roll_agent_ring {
     uint64_t recheck, recheck_end; /* tickets that the root may still hold as entered: looked at once more */
     uint64_t *pending;             /* tickets sent as entered, ascending */
     size_t pending_used;
+    uint64_t stuck_ticket,
+        stuck_ns;       /* a ticket that was handed out and is not written, and since when we wait for it */
     uint64_t acked_seq; /* number of the newest of our frames that the root has taken */
 
     int pidfd;    /* -1 = none */

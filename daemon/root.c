@@ -464,7 +464,7 @@ bool roll_root_run(roll_root_t *root)
             roll_root_metrics_refresh(root, now);
             root->live_ns = any_live(root) ? now : root->live_ns;
         }
-        bool over = root->o.linger_s && now - root->live_ns > root->o.linger_s * 1000 * ROLL_MS;
+        bool over = root->o.linger_s && now - root->live_ns > root->o.linger_s * (1000 * ROLL_MS);
         if ((atomic_load(root->o.stop) || over) && root->o.agent_stop) {
             atomic_store(root->o.agent_stop, true);
         }

@@ -131,6 +131,62 @@ static void test_a_ring_of_another_version_gets_one_line(void **state)
     assert_int_equal(harness_end(daemon, SIGTERM), 0);
 }
 
+#define CROWD 40
+
+/* How many ranks are in this state, once that is `want` or 5 s have passed. */
+static int in_state(roll_client_t *client, const char *name, int want)
+{
+    int n = -1;
+    for (int i = 0; i < 250 && n != want; i++) {
+        json_t *status = harness_ask(client, "{s:s}", "op", "status"), *rank;
+        size_t k;
+        n = 0;
+        json_array_foreach(json_object_get(status, "ranks"), k, rank)
+        {
+            n += strcmp(json_string_value(json_object_get(rank, "state")), name) == 0;
+        }
+        json_decref(status);
+        usleep(20000);
+    }
+    return n;
+}
+
+static void test_more_ranks_than_descriptors_are_all_watched(void **state)
+{
+    (void)state;
+    const char *dir = harness_path("d");
+    pid_t rank[CROWD];
+    assert_int_equal(mkdir(dir, 0700), 0);
+    for (int r = 0; r < CROWD; r++) {
+        rank[r] = harness_rank(dir, r, CROWD, 1000, 20, "wait");
+    }
+    for (int i = 0; i < 500 && harness_count(dir, ".ring") < CROWD; i++) {
+        usleep(20000);
+    }
+    usleep(300000); /* they are silent by now: their rings do not show that they live */
+    pid_t daemon = harness_daemon("daemon.err", endpoint,
+                                  (const char *const[]){"prlimit", "--nofile=40:40", "rollcalld", "--dir", dir, NULL});
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    assert_int_equal(in_state(client, "running", CROWD), CROWD);
+    assert_int_equal(harness_drained(client, "records"), CROWD * 20);
+    assert_int_equal(harness_drained(client, "verdicts"), 0);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(harness_end(rank[CROWD / 4 * r], SIGKILL), 128 + SIGKILL);
+    }
+    assert_int_equal(in_state(client, "dead", 4), 4);
+    assert_int_equal(in_state(client, "running", CROWD - 4), CROWD - 4);
+    for (int r = 0; r < CROWD; r++) {
+        assert_true(r % (CROWD / 4) == 0 || harness_end(rank[r], SIGTERM) == 0);
+    }
+    for (int i = 0; i < 250 && harness_count(dir, ".ring") > 4; i++) {
+        usleep(20000);
+    }
+    assert_int_equal(harness_count(dir, ".ring"), 4); /* the evidence of the dead */
+    roll_client_destroy(&client);
+    harness_end(daemon, SIGTERM);
+}
+
 static void test_garbage_on_the_socket_is_answered_and_survived(void **state)
 {
     (void)state;
@@ -215,6 +271,7 @@ int main(void)
         TEST(test_beyond_loopback_needs_keys),
         TEST(test_a_second_agent_on_the_directory_is_refused),
         TEST(test_a_ring_of_another_version_gets_one_line),
+        TEST(test_more_ranks_than_descriptors_are_all_watched),
         TEST(test_garbage_on_the_socket_is_answered_and_survived),
         TEST(test_a_detached_agent_ends_by_itself_and_leaves_nothing),
         TEST(test_an_unreachable_root_is_said_to_the_console),

@@ -4,6 +4,7 @@
 #include "daemon/trace_file.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
+#include "trace/ring_write.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -238,6 +239,34 @@ static void test_a_stopped_rank_is_seen(void **state)
     assert_int_equal(harness_end(daemon, SIGTERM), 0);
 }
 
+static void test_a_record_that_is_never_written_holds_up_nobody(void **state)
+{
+    (void)state;
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    static struct synth s;
+    assert_int_equal(synth_open(&s, harness_path("d"), "job", 0, 1, 65536), 0);
+    struct synth_call call = {.comm = synth_comm(&s, 0x1000), .count = 1024};
+    uint64_t ticket;
+    synth_allreduce(&s, &call);
+    roll_ring_reserve(&s.ring, &ticket); /* as a thread does that is cancelled right there */
+    for (int i = 0; i < 10; i++) {
+        synth_allreduce(&s, &call);
+    }
+    json_int_t records = 0;
+    for (int i = 0; i < 250 && records < 11; i++) {
+        usleep(20000);
+        records = harness_drained(client, "records");
+    }
+    assert_int_equal(records, 11);
+    assert_int_equal(harness_drained(client, "lost"), 1);
+    synth_finish(&s);
+    synth_close(&s);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+}
+
 /* When the root said that a count differs, after the wrong call, in ns. */
 static json_int_t lag(roll_client_t *client)
 {
@@ -328,6 +357,7 @@ int main(void)
         TEST(test_ranks_do_not_notice_that_no_root_is_there),
         TEST(test_a_killed_rank_is_named_with_those_who_wait_for_it),
         TEST(test_a_stopped_rank_is_seen),
+        TEST(test_a_record_that_is_never_written_holds_up_nobody),
         TEST(test_a_wrong_call_is_said_after_it_was_made_and_soon),
         TEST(test_a_trace_that_ended_long_ago_does_not_set_the_clock),
         TEST(test_a_daemon_that_was_held_up_accuses_nobody),
