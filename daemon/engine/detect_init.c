@@ -2,10 +2,10 @@
  * detect_init.c: a member never joined the creation of a communicator.
  *
  * Ranks sit inside CommInit (or CommSplit) and do not return. A communicator made from a unique id is defined as soon as its creation is entered,
- * so the absent members are those that no rank has defined; when the definition is lost, CommInit records still carry the number of members
- * in `count` and the caller's rank in `peer`. For CommSplit the parent's members are known, and those that have made fewer such calls are
- * absent. Joining late is ordinary (imports, data), so it is suspected after suspect_ns; proven when an absent rank's process
- * is dead or has ended. Members of a communicator smaller than the job cannot be told from other ranks: only their number is said.
+ * so the absent members are those that no rank has defined; when the definition is lost, the numbers of CommInit calls are compared. For CommSplit
+ * the parent's members are known, and those that have made fewer such calls are absent. Joining late is ordinary (imports, data), so it is
+ * suspected after suspect_ns; proven when an absent rank's process is dead or has ended, and has not been started anew. Who the absent members of
+ * a communicator smaller than the job are cannot be known: only their number is said.
  */
 #include "daemon/engine/detector.h"
 
@@ -37,55 +37,74 @@ struct absent {
     bool over;                         /* one of them is dead or has ended */
 };
 
-static bool joined(const struct roll_engine *e, const struct source *s, const struct roll_record *rec, uint32_t source)
+/* The communicator holds every rank of the job. */
+static bool is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
 {
-    const struct member *m = source_member(s, rec->comm);
-    if (!m) {
-        return e->source[source]->inits >= s->inits;
+    uint64_t ranks = s->info.world_size > 0 ? (uint64_t)s->info.world_size : e->sources;
+    return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
+}
+
+/* How many processes of the same rank came before this one. */
+static uint32_t generation(const struct roll_engine *e, const struct source *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->sources && e->source[i] != s; i++) {
+        n += e->source[i]->world == s->world;
     }
+    return n;
+}
+
+static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o, struct absent *a)
+{
+    (void)roll_rankset_add(&a->ranks, o->world);
+    a->over = a->over || (!source_alive(o) && generation(e, o) >= generation(e, s));
+}
+
+/* By the members of the communicator, or of the parent. */
+static void count_members(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                          const struct member *m, struct absent *a)
+{
     for (uint32_t r = 0; r < m->comm->size; r++) {
-        if (m->comm->member[r].source == source) {
-            return rec->op == ROLL_OP_COMM_INIT || m->comm->member[r].splits >= m->splits;
+        const struct member *o = &m->comm->member[r];
+        if (o->source == NO_SOURCE) {
+            a->unseen++;
+        } else if (rec->op == ROLL_OP_COMM_INIT || o->splits >= m->splits) {
+            (void)roll_rankset_add(&a->inside, e->source[o->source]->world);
+        } else {
+            add_absent(e, s, e->source[o->source], a);
         }
     }
-    return false;
 }
 
-static bool could_join(const struct source *s, const struct roll_record *rec, uint32_t source)
+/* The definition is lost: by the numbers of calls. */
+static void count_calls(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                        struct absent *a)
 {
-    const struct member *m = source_member(s, rec->comm);
-    for (uint32_t r = 0; rec->op == ROLL_OP_COMM_SPLIT && m && r < m->comm->size; r++) {
-        if (m->comm->member[r].source == source) {
-            return true;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        if (e->source[i]->inits >= s->inits) {
+            (void)roll_rankset_add(&a->inside, e->source[i]->world);
         }
     }
-    return rec->op == ROLL_OP_COMM_INIT;
-}
-
-static uint32_t expected(const struct source *s, const struct roll_record *rec)
-{
-    const struct member *m = source_member(s, rec->comm);
-    return rec->op == ROLL_OP_COMM_SPLIT ? (m ? m->comm->size : 0) : (uint32_t)rec->count;
+    size_t inside = roll_rankset_count(&a->inside);
+    a->unseen = rec->count > inside ? (uint32_t)rec->count - (uint32_t)inside : 0;
 }
 
 static void count_absent(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
                          struct absent *a)
 {
-    uint32_t size = expected(s, rec), known = 0;
-    bool whole = rec->op == ROLL_OP_COMM_SPLIT || size >= e->sources;
-    for (uint32_t i = 0; i < e->sources; i++) {
+    const struct member *m = source_member(s, rec->comm);
+    if (m) {
+        count_members(e, s, rec, m, a);
+    } else if (rec->op == ROLL_OP_COMM_INIT) {
+        count_calls(e, s, rec, a);
+    }
+    for (uint32_t i = 0; a->unseen > 0 && is_whole(e, s, rec) && i < e->sources; i++) {
         const struct source *o = e->source[i];
-        if (!could_join(s, rec, i)) {
-            continue;
-        }
-        bool there = joined(e, s, rec, i);
-        if (there || whole) {
-            known++;
-            (void)roll_rankset_add(there ? &a->inside : &a->ranks, o->world);
-            a->over = a->over || (!there && !source_alive(o));
+        if (!roll_rankset_has(&a->inside, o->world) && !roll_rankset_has(&a->ranks, o->world)) {
+            add_absent(e, s, o, a);
+            a->unseen--;
         }
     }
-    a->unseen = size > known ? size - known : 0;
 }
 
 static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
@@ -94,10 +113,12 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     if (!v) {
         return;
     }
+    const struct member *m = source_member(s, rec->comm);
+    uint32_t size = rec->op == ROLL_OP_COMM_SPLIT && m ? m->comm->size : (uint32_t)rec->count;
     struct roll_rankset culprits = {0};
     (void)roll_rankset_copy(&culprits, &a->ranks);
-    bool whole = s->info.world_size > 0 && rec->count == (uint64_t)s->info.world_size;
-    for (uint32_t r = 0; a->unseen > 0 && whole && r < (uint32_t)rec->count && rec->op == ROLL_OP_COMM_INIT; r++) {
+    bool whole = is_whole(e, s, rec) && s->info.world_size > 0;
+    for (uint32_t r = 0; a->unseen > 0 && whole && r < (uint32_t)rec->count; r++) {
         if (!roll_rankset_has(&a->ranks, r) && !roll_rankset_has(&a->inside, r)) {
             (void)roll_rankset_add(&culprits, r);
         }
@@ -115,12 +136,17 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
         words_ranks(&w, &culprits);
         words_add(&w, " did not join.");
     } else {
-        words_add(&w, "%u of its %u members did not join.", a->unseen, expected(s, rec));
+        words_add(&w, "%u of its %u members did not join; which ranks they are is not known.", a->unseen, size);
     }
     if (a->over) {
         words_add(&w, " A process among them has ended, so it never will.");
     } else if (a->unseen > 0 && whole) {
-        words_add(&w, " Of %u of them nothing has been seen at all: not started, or not preloaded.", a->unseen);
+        words_add(&w,
+                  " Of %u of them nothing has been seen at all: not started, or not preloaded. Suspected: they may "
+                  "only be late.",
+                  a->unseen);
+    } else {
+        words_add(&w, " Suspected: a rank may only be late.");
     }
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&culprits);
@@ -128,6 +154,10 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
 
 static void init_tick(struct roll_engine *e)
 {
+    if (e->clock - e->init_run_ns < e->config.stall_ns / 8) {
+        return;
+    }
+    e->init_run_ns = e->clock;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
@@ -135,6 +165,12 @@ static void init_tick(struct roll_engine *e)
             continue;
         }
         const struct member *m = source_member(s, entry->rec.comm);
+        if (m && m->comm->init_ns == e->clock) {
+            continue; /* one member speaks for all */
+        }
+        if (m) {
+            m->comm->init_ns = e->clock;
+        }
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
         bool late = e->clock - s->init_since >= e->config.suspect_ns || a.over;

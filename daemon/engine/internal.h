@@ -175,6 +175,7 @@ struct comm {
     bool group_told;  /* group boundaries were seen to differ */
     uint32_t held;    /* sequence number being judged, NO_SEQ = none */
     uint64_t held_ns; /* patience clock at which the judging began */
+    uint64_t init_ns; /* patience clock at which its creation was looked into */
     uint32_t visit;
     uint32_t coll, p2p; /* calls seen, for the guess of its role */
     uint32_t moe;       /* MoE events that named it as ep */
@@ -238,6 +239,7 @@ struct roll_engine {
     uint64_t numbers, findings;
     uint64_t records, calls, lost;
     uint64_t stall_run_ns; /* patience clock of the last stall analysis */
+    uint64_t init_run_ns;  /* the same for creations that do not return */
     uint32_t visit;
     uint32_t held_comms; /* communicators with a held slot */
     bool finishing, dirty, muted_any, job_over_said;

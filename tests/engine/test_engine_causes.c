@@ -235,6 +235,85 @@ static void test_wait_that_came_back_is_over_whatever_the_others_called(void **s
     }
 }
 
+/* `joined` of the four members of a communicator sit in its creation; it is one of `world` ranks. */
+static struct sim *creation(uint32_t world, uint32_t joined)
+{
+    static const uint32_t ranks[4] = {0, 1, 2, 3};
+    struct sim *sim = sim_new(world);
+    uint32_t c = sim_comm(sim, "part", ranks, joined);
+    for (uint32_t r = 0; r < joined; r++) {
+        struct sim_event *event = &sim->rank[r].event[sim->rank[r].events - 1];
+        event->def.comm.info.nranks = 4;
+        struct roll_record *rec = sim_record(sim, r, ROLL_OP_COMM_INIT, c);
+        rec->count = 4;
+        rec->peer = (int32_t)r;
+        rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    }
+    return sim;
+}
+
+static void test_creation_that_a_member_does_not_join(void **state)
+{
+    (void)state;
+    struct sim *sim = creation(8, 3); /* which of the other five ranks is meant cannot be known */
+    sim_expect(sim, "suspected init-missing -");
+    char *text = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(text, "1 of its 4 members did not join; which ranks they are is not known."));
+    free(text);
+    sim_destroy(&sim);
+    sim = creation(4, 3);
+    sim_expect(sim, "suspected init-missing 3");
+    sim_proc(sim, 3, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
+    sim_expect(sim, "proven init-missing 3");
+    sim->patience_ns = S_;
+    sim_expect(sim, "proven init-missing 3");
+    sim_destroy(&sim);
+    sim = creation(8, 4); /* all are there: a slow network */
+    sim_expect(sim, "");
+    sim_destroy(&sim);
+}
+
+/* The processes of all ranks were ended and started anew in the same run; one of them is still loading its libraries. */
+static void test_restarted_rank_that_is_late_is_not_given_up(void **state)
+{
+    (void)state;
+    struct roll_engine_config config = {0};
+    roll_engine_t *e = roll_engine_new(&config);
+    uint64_t now = 1000 * S_;
+    roll_engine_tick(e, now);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct roll_source_info info = {
+            .stream = i + 1, .world_rank = (int32_t)(i % 3), .world_size = 3, .pid = i + 9, .host = "n", .exe = "x"};
+        uint32_t source;
+        assert_int_equal(roll_engine_open(e, &info, &source), 0);
+        if (i < 3) {
+            (void)roll_engine_process(e, source, ROLL_PROC_DEAD, SIM_SIGNAL(SIGTERM), now);
+            continue;
+        }
+        struct roll_def def = {.type = ROLL_DEF_COMM, .id = 1, .comm.label = ""};
+        def.comm.info = (struct roll_def_comm){.key = 5, .rank = (int32_t)(i % 3), .nranks = 3};
+        assert_int_equal(roll_engine_define(e, source, &def), 0);
+        struct roll_record rec = {.seal = roll_seal(0, ROLL_STATE_ENTERED),
+                                  .count = 3,
+                                  .peer = (int32_t)(i % 3),
+                                  .comm = 1,
+                                  .thread = 1,
+                                  .op = ROLL_OP_COMM_INIT,
+                                  .dtype = ROLL_DTYPE_NONE,
+                                  .redop = ROLL_RED_NONE,
+                                  .step = ROLL_STEP_NONE,
+                                  .layer = ROLL_LAYER_NONE};
+        assert_int_equal(roll_engine_feed(e, source, &rec, 1), 0);
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        roll_engine_tick(e, now += S_ / 50);
+        for (const struct roll_verdict *v = roll_engine_next(e); v; v = roll_engine_next(e)) {
+            assert_int_equal(v->certainty, ROLL_NOTE);
+        }
+    }
+    roll_engine_destroy(&e);
+}
+
 static void test_calls_that_failed_everywhere_hold_nobody_up(void **state)
 {
     (void)state;
@@ -284,6 +363,8 @@ int main(void)
         cmocka_unit_test(test_abort_and_a_new_communicator_is_an_elastic_restart),
         cmocka_unit_test(test_sequence_that_jumps_far_is_given_up_with_a_note),
         cmocka_unit_test(test_wait_that_came_back_is_over_whatever_the_others_called),
+        cmocka_unit_test(test_creation_that_a_member_does_not_join),
+        cmocka_unit_test(test_restarted_rank_that_is_late_is_not_given_up),
         cmocka_unit_test(test_calls_that_failed_everywhere_hold_nobody_up),
         cmocka_unit_test(test_calls_that_fail_because_a_peer_died_are_no_skips),
     };
