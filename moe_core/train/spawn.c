@@ -2,8 +2,9 @@
  * spawn.c: starts the ranks of one host and waits for them.
  *
  * Each child execs this program again, so that a rank started here is the same as one started by any launcher.
- * Children die with the parent (PR_SET_PDEATHSIG) and the meeting directory is removed, so that nothing is left
- * behind.
+ * Children die with the parent (PR_SET_PDEATHSIG) and the meeting directory is removed, also when the parent is asked to
+ * end, so that nothing is left behind. The signals are waited for and not handled: a handler could come between the look
+ * at its flag and the wait.
  */
 #include "moe_core/train/spawn.h"
 
@@ -31,8 +32,10 @@ static void set_number(const char *name, int32_t value)
 }
 
 /* In the child: becomes rank `rank`. Does not return. */
-static _Noreturn void become_rank(char **argv, int32_t rank, int32_t ranks, const char *dir, pid_t parent)
+static _Noreturn void become_rank(char **argv, int32_t rank, int32_t ranks, const char *dir, pid_t parent,
+                                  const sigset_t *mask)
 {
+    sigprocmask(SIG_SETMASK, mask, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
         _exit(1);
@@ -74,31 +77,47 @@ static bool forget(struct child *children, int32_t ranks, pid_t pid)
     return false;
 }
 
-static int wait_all(struct child *children, int32_t ranks, uint32_t grace_s)
+/* Waits for all ranks; the first failure, or a signal to end, gives the others the grace. Status of the first. */
+static int wait_all(struct child *children, int32_t ranks, uint32_t grace_s, const sigset_t *signals)
 {
+    static const struct timespec look = {.tv_nsec = 100000000};
     int32_t alive = ranks;
     int status, first = 0;
     double deadline = 0;
     while (alive > 0) {
-        pid_t pid = waitpid(-1, &status, first == 0 ? 0 : WNOHANG);
-        if (pid < 0 && errno != EINTR) {
-            break;
-        }
-        if (pid > 0 && forget(children, ranks, pid)) {
-            alive--;
+        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
             int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+            alive -= forget(children, ranks, pid);
             if (code != 0 && first == 0) {
                 first = code;
                 deadline = seconds() + grace_s;
             }
-        } else if (pid == 0) {
-            if (seconds() > deadline) {
-                signal_all(children, ranks, SIGKILL);
-            }
-            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        }
+        int signo = alive > 0 ? sigtimedwait(signals, NULL, &look) : 0;
+        if (signo > 0 && signo != SIGCHLD) {
+            signal_all(children, ranks, signo);
+            deadline = first == 0 ? seconds() + grace_s : deadline;
+            first = first == 0 ? 128 + signo : first;
+        }
+        if (first != 0 && seconds() > deadline) {
+            signal_all(children, ranks, SIGKILL);
         }
     }
     return first;
+}
+
+/* Blocks what wait_all waits for; *mask is what was blocked before. */
+static sigset_t block_signals(sigset_t *mask)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    signal(SIGCHLD, SIG_DFL); /* ignored by whoever started us, it would take the status of the ranks away */
+    sigprocmask(SIG_BLOCK, &signals, mask);
+    return signals;
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *walk)
@@ -113,6 +132,7 @@ int spawn_ranks(char **argv, int32_t ranks, uint32_t grace_s)
 {
     const char *tmp = getenv("TMPDIR");
     char dir[256];
+    sigset_t mask, signals = block_signals(&mask);
     if (snprintf(dir, sizeof dir, "%s/moe-train-XXXXXX", tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp") >=
             (int)sizeof dir ||
         mkdtemp(dir) == NULL) {
@@ -126,7 +146,7 @@ int spawn_ranks(char **argv, int32_t ranks, uint32_t grace_s)
     for (; rc == 0 && started < ranks; started++) {
         pid_t pid = fork();
         if (pid == 0) {
-            become_rank(argv, started, ranks, dir, parent);
+            become_rank(argv, started, ranks, dir, parent, &mask);
         } else if (pid < 0) {
             fprintf(stderr, "moe_train: cannot start rank %d: %s\n", started, strerror(errno));
             signal_all(children, started, SIGKILL);
@@ -135,7 +155,7 @@ int spawn_ranks(char **argv, int32_t ranks, uint32_t grace_s)
         }
         children[started].pid = pid;
     }
-    int failed = children == NULL ? 1 : wait_all(children, started, grace_s);
+    int failed = children == NULL ? 1 : wait_all(children, started, grace_s, &signals);
     free(children);
     nftw(dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
     return rc != 0 ? rc : failed;

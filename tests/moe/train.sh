@@ -92,6 +92,13 @@ usage)
     for name in unknown number range fault member text rank; do
         [ "$(wc -l <"$dir/$name.err")" = 1 ] || fail "$name: expected one line"
     done
+    # Ended from outside: the ranks end too, and the directory in which they met goes.
+    "$train" --spawn 4 --steps 100000 >"$dir/ended.log" 2>"$dir/ended.err" &
+    launcher=$! got=0
+    until grep -q '^step 3' "$dir/ended.log"; do sleep 0.05; done
+    kill -TERM "$launcher"
+    wait "$launcher" || got=$?
+    [ "$got" = 143 ] || fail "ended by SIGTERM: status $got, expected 143"
     [ -z "$(find "$dir" -name 'moe-*')" ] || fail 'something was left behind'
     ;;
 *)
