@@ -6,46 +6,23 @@ usage: check_job.py BIN_DIR CASE
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
+from job import Programs, check, command, findings, losses, read, run, show
+
 BIN, CASE = sys.argv[1:3]
-ROLLCALL, TRAIN = os.path.join(BIN, "rollcall"), os.path.join(BIN, "moe_train")
+PROGRAMS = Programs(BIN)
+ROLLCALL, TRAIN = PROGRAMS.rollcall, PROGRAMS.train
 KEPT = ("code", "certainty", "culprits", "comm", "seq", "step", "microbatch", "layer", "phase", "field", "waiting", "event_ns", "time_ns", "text")
-
-
-def check(ok, text, *more):
-    if not ok:
-        print("FAILED:", text)
-        for m in more:
-            print(m)
-        sys.exit(1)
-
-
-def run(argv, **kw):
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, **kw)
 
 
 def under_rollcall(tmp, ranks, rollcall_options, train_options):
     out = os.path.join(tmp, "verdicts.json")
-    done = run([ROLLCALL, "run", "-n", str(ranks), "--hostnccl", "--json", out, *rollcall_options, "--", TRAIN, "--exact", *train_options])
-    verdicts = []
     if os.path.exists(out):
-        verdicts = [json.loads(line) for line in open(out)]
-    return done, verdicts
-
-
-def findings(verdicts):
-    return [v for v in verdicts if v["certainty"] != "note"]
-
-
-def losses(text):
-    return [line for line in text.splitlines() if line.startswith("step ")]
-
-
-def show(verdicts):
-    return "\n".join(f"  {v['certainty']} {v['code']} culprits {v['culprits_text']} {v['text']}" for v in verdicts)
+        os.remove(out)
+    done = run(command(PROGRAMS, ranks, out, rollcall_options, train_options))
+    return done, read(out)
 
 
 def observe(tmp):
@@ -115,34 +92,37 @@ def healthy(tmp):
         check(not findings(verdicts), f"{ranks} ranks: false alarm", show(verdicts))
         check(len(losses(done.stdout)) == 40, f"{ranks} ranks: not all steps", done.stdout)
         check(f"{ranks} ranks" in done.stderr, "no summary line", done.stderr)
-        os.remove(os.path.join(tmp, "verdicts.json")) if os.path.exists(os.path.join(tmp, "verdicts.json")) else None
 
 
-INJECTED = {
-    # fault: (codes that may be said, the culprit is known)
-    "skip-collective": ({"call-skipped", "op-mismatch", "count-mismatch"}, True),
-    "extra-collective": ({"call-added", "op-mismatch", "count-mismatch"}, True),
-    "wrong-count": ({"count-mismatch"}, True),
-    "zero-count": ({"zero-count"}, True),
-    "wrong-dtype": ({"dtype-mismatch"}, True),
-    "wrong-op": ({"redop-mismatch"}, True),
-    "wrong-root": ({"root-mismatch"}, True),
-    "exit": ({"rank-finished"}, True),
-    "kill": ({"rank-dead"}, True),
-    "stop": ({"rank-stopped"}, True),
-}
+INJECTED = [
+    # (fault, codes that may be said, ranks, the job's own watchdog in s, --timeout in s, the status)
+    ("skip-collective", {"call-skipped"}, 4, 3, 9, 3),
+    ("extra-collective", {"call-added"}, 4, 3, 9, 3),
+    ("wrong-count", {"count-mismatch"}, 4, 3, 9, 3),
+    ("zero-count", {"zero-count"}, 4, 3, 9, 3),
+    ("wrong-dtype", {"dtype-mismatch"}, 4, 3, 9, 0),  # as many bytes: NCCL notices nothing, the job trains on
+    ("wrong-op", {"redop-mismatch"}, 4, 3, 9, 0),
+    ("wrong-root", {"root-mismatch"}, 4, 3, 9, 3),
+    ("swap-comms", {"circular-wait"}, 8, 3, 9, 3),  # 8 ranks: at 4 there is one replica of each expert, and nothing to swap
+    ("skip-backward", {"moe-obligation-missing"}, 4, 3, 9, 3),
+    ("exit", {"rank-finished"}, 4, 20, 3, 124),
+    ("kill", {"rank-dead"}, 4, 20, 3, 124),
+    ("kill", {"rank-dead"}, 4, 3, 9, 137),  # the watchdogs of the others end them: a consequence, no second finding
+    ("stop", {"rank-stopped"}, 4, 20, 3, 124),  # a stopped rank outlives every watchdog of its own
+    ("sleep", {"rank-busy"}, 4, 20, 8, 124),  # suspected after 5 s
+]
 
 
 def injected(tmp):
     """Every fault that moe_train can commit: the right verdict about rank 1, and nothing else."""
     wrong = []
-    for fault, (codes, known) in INJECTED.items():
-        done, verdicts = under_rollcall(tmp, 4, [], ["--steps", "12", "--inject", f"{fault}:rank=1:step=5", "--timeout", "3"])
-        os.remove(os.path.join(tmp, "verdicts.json"))
+    for fault, codes, ranks, watchdog, timeout, status in INJECTED:
+        done, verdicts = under_rollcall(tmp, ranks, ["--timeout", str(timeout), "--grace", "1"],
+                                        ["--steps", "12", "--inject", f"{fault}:rank=1:step=5", "--timeout", str(watchdog)])
         found = findings(verdicts)
-        good = [v for v in found if v["code"] in codes and (not known or v["culprits"] == [1])]
-        if not good or len(good) != len(found):
-            wrong.append(f"{fault} (status {done.returncode}):\n{show(found) or '  no finding'}")
+        good = [v for v in found if v["code"] in codes and v["culprits"] == [1]]
+        if not good or len(good) != len(found) or done.returncode != status:
+            wrong.append(f"{fault} (status {done.returncode}, wanted {status}):\n{show(found) or '  no finding'}")
         else:
             print(f"{fault}: {good[0]['certainty']} {good[0]['code']}, rank 1")
     check(not wrong, "these faults were not told right", *wrong)

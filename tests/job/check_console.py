@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""A person at the console beside the main job: remedies switched by hand while it trains, and what every command says meanwhile.
+
+usage: check_console.py BIN_DIR CASE
+
+The model is large enough for its steps to take a while, so that there are seconds between the start and the first rank without
+tokens. Which ranks have none, where and when, is asked of a reference run in which nothing is skipped.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from job import Programs, check, command, findings, losses, read, run, show
+
+PROGRAMS, CASE = Programs(sys.argv[1]), sys.argv[2]
+RANKS = 4
+MODEL = ["--hidden", "192", "--ffn", "256", "--steps", "36"]
+EMPTY = re.compile(r"rank (\d+): step (\d+), layer (\d+): no tokens")
+
+
+class Reference:
+    """A run in which nothing is skipped: its losses, and its empty ranks as (step, layer, rank), the first one first."""
+
+    def __init__(self):
+        done = run([PROGRAMS.train, "--spawn", str(RANKS), "--exact", "--verbose", *MODEL])
+        check(done.returncode == 0, "the reference run failed", done.stderr)
+        self.losses = losses(done.stdout)
+        self.empty = sorted((int(s), int(la), int(r)) for r, s, la in EMPTY.findall(done.stderr))
+        check(self.empty and self.empty[0][0] >= 4, "no rank without tokens, or too early: the premise failed", done.stderr)
+
+
+class Job:
+    """The sick job under `rollcall run --policy observe`, with a ring directory of its own, and a console beside it."""
+
+    def __init__(self, tmp, name, *train_options):
+        self.out = os.path.join(tmp, name + ".json")
+        rings = os.path.join(tmp, name)
+        os.mkdir(rings, 0o700)
+        self.env = dict(os.environ, ROLLCALL_DIR=rings)
+        self.process = subprocess.Popen(command(PROGRAMS, RANKS, self.out, ["--policy", "observe"],
+                                                ["--legacy-skip", "--verbose", "--timeout", "8", *MODEL, *train_options]),
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+
+    def console(self, *args, status=0):
+        done = run([PROGRAMS.rollcall, *args], env=self.env)
+        check(done.returncode == status, f"rollcall {' '.join(args)}: status {done.returncode}, wanted {status}", done.stdout, done.stderr)
+        return done.stdout
+
+    def json(self, schema, *args, status=0):
+        """One object, of this schema."""
+        lines = self.console(*args, "--json", status=status).splitlines()
+        check(len(lines) == 1, f"{args} --json is not one line", *lines)
+        value = json.loads(lines[0])
+        check(value.get("schema") == schema, f"{args} --json: schema {value.get('schema')}, wanted {schema}")
+        return value
+
+    def wait_until_it_trains(self):
+        """Until every rank is seen and has begun a step."""
+        end = time.monotonic() + 30
+        while time.monotonic() < end and self.process.poll() is None:
+            done = run([PROGRAMS.rollcall, "top", "--json"], env=self.env)
+            ranks = json.loads(done.stdout)["ranks"] if done.returncode == 0 else []
+            if len(ranks) == RANKS and all(isinstance(r["step"], int) for r in ranks):
+                return max(r["step"] for r in ranks)
+            time.sleep(0.05)
+        self.process.kill()
+        check(False, "the job never trained", *self.process.communicate())
+        return None
+
+    def wait_for(self, code, certainty):
+        end = time.monotonic() + 60
+        while time.monotonic() < end and self.process.poll() is None:
+            for v in read(self.out):
+                if (v["code"], v["certainty"]) == (code, certainty):
+                    return v
+            time.sleep(0.05)
+        self.process.kill()
+        check(False, f"no {certainty} {code}", *self.process.communicate())
+        return None
+
+    def end(self):
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err, read(self.out)
+
+
+def switched(tmp):
+    """fill switched on by hand before the first rank is empty: the job ends as if nothing had been skipped; off again: it hangs."""
+    reference = Reference()
+    job = Job(tmp, "on")
+    step = job.wait_until_it_trains()
+    shown = job.console("remedy", "on", "fill")
+    check(re.search(r"(?m)^fill +on ", shown), "the answer does not show it on", shown)
+    check(step < reference.empty[0][0], f"switched too late (step {step}): the premise failed")
+    check(re.search(r"(?m)^fill +on +local ", job.console("remedy", "list")), "remedy list does not show it")
+    check(job.json("rollcall.status/1", "top")["remedies"]["on"] == ["fill"], "top does not show it")
+    check("remedies fill" in job.console("top", "--once").splitlines()[0], "top --once does not show it")
+    status, out, err, verdicts = job.end()
+    check(status == 0, f"status {status}", err)
+    check(losses(out) == reference.losses, "the loss curve differs from the reference", out)
+    check(not findings(verdicts), "a finding in a job that was cured", show(verdicts))
+    acted = {(v["layer"], v["culprits"][0]) for v in verdicts if v["code"] == "moe-remedied"}
+    check(acted == {(layer, rank) for _, layer, rank in reference.empty}, "remedied elsewhere than where ranks were empty", show(verdicts))
+
+    job = Job(tmp, "off")
+    job.wait_until_it_trains()
+    job.console("remedy", "on", "fill")
+    shown = job.console("remedy", "off", "fill")
+    check(re.search(r"(?m)^fill +off ", shown), "the answer does not show it off", shown)
+    status, out, err, verdicts = job.end()
+    check(status == 3, f"status {status}, but without the remedy it hangs and its watchdog ends it with 3", err)
+    first = findings(verdicts)[0]
+    check((first["step"], first["layer"], first["culprits"]) == (reference.empty[0][0], reference.empty[0][1], [reference.empty[0][2]]),
+          f"the first finding is not about {reference.empty[0]}", show(verdicts))
+    print(f"{len(reference.empty)} empty forwards filled in, {len(reference.losses)} losses equal; off: hung at step {first['step']}")
+
+
+def layer(tmp):
+    """fill switched on for one layer: ranks that are empty there are cured, the first one in another layer is not."""
+    reference = Reference()
+    cured = reference.empty[0][1]
+    sick = next((e for e in reference.empty if e[1] != cured), None)
+    check(sick and sick[0] > reference.empty[0][0], "no later empty rank in another layer: the premise failed", reference.empty)
+    job = Job(tmp, "layer")
+    job.wait_until_it_trains()
+    shown = job.console("remedy", "on", "fill", "--layer", str(cured))
+    check(re.search(r"(?m)^fill +off ", shown), "on for the whole job as well", shown)
+    check(re.search(rf"(?m)^layer {cured} +fill +-$", shown), "the layer is not shown", shown)
+    status, out, err, verdicts = job.end()
+    check(status == 3, f"status {status}", err)
+    check(losses(out) == reference.losses[:sick[0]], "other losses than the reference before the layer that is not cured", out)
+    check({v["layer"] for v in verdicts if v["code"] == "moe-remedied"} == {cured}, "remedied in another layer", show(verdicts))
+    first = findings(verdicts)[0]
+    check((first["step"], first["layer"], first["culprits"]) == (sick[0], sick[1], [sick[2]]), f"the first finding is not about {sick}", show(verdicts))
+    print(f"layer {cured} cured, hung at step {sick[0]} in layer {sick[1]}")
+
+
+def hung(tmp):
+    """A hung job: why names what a rank waits for, whom, and what that one does; each command has its text and its JSON."""
+    job = Job(tmp, "hung")
+    verdict = job.wait_for("moe-obligation-missing", "proven")
+    culprit, waiting = verdict["culprits"][0], verdict["waiting"]
+    why = job.console("why", str(waiting[0]))
+    check("waits" in why and re.search(rf"\brank {culprit}\b", why) and "ep" in why, "why does not say what is waited for, and whom", why)
+    check(job.json("rollcall.why/1", "why", str(waiting[0]))["text"] == why.rstrip("\n"), "why --json says something else")
+    everyone = job.console("why")
+    check(all(re.search(rf"\b[Rr]ank {r}\b", everyone) for r in waiting), "why without a rank leaves out some that wait", everyone)
+    job.json("rollcall.why/1", "why")
+    job.json("rollcall.remedy/1", "remedy", "list")
+    status = job.json("rollcall.status/1", "top")
+    check(all(r["waits_for"] > 0 for r in status["ranks"] if r["rank"] in waiting), "top shows no waiting rank", json.dumps(status))
+    for line in job.console("verdicts", "--json", status=1).splitlines():
+        check(json.loads(line)["schema"] == "rollcall.verdict/1", "a line that is no verdict", line)
+    text = job.console("verdicts", status=1)
+    check("owes none" in text and "backward collectives" in text and "call #" not in text, "the evidence is not in words", text)
+    top = job.console("top", "--once")
+    check(max(len(line) for line in top.splitlines()) < 200, "top --once is wider than 200 columns", top)
+    status, _, err, _ = job.end()
+    check(status == 3, f"status {status}", err)
+    print(why.strip())
+
+
+def main():
+    cases = {f.__name__: f for f in (switched, layer, hung)}
+    with tempfile.TemporaryDirectory() as tmp:
+        cases[CASE](tmp)
+
+
+main()
