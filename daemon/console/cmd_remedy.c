@@ -11,25 +11,52 @@
 
 int cmd_remedy(const struct roll_command *self, int argc, char **argv);
 
-static void print_level(const json_t *entries, const char *what, const char *key)
+/* The labels of a JSON list: "fill,pad", or "-". */
+static const char *labels(const json_t *list, char out[64])
+{
+    size_t i, used = 0;
+    json_t *name;
+    snprintf(out, 64, "-");
+    json_array_foreach(list, i, name)
+    {
+        if (json_is_string(name) && used < 63) {
+            int n = snprintf(out + used, 64 - used, "%s%s", used > 0 ? "," : "", json_string_value(name));
+            used += n > 0 ? (size_t)n : 0;
+        }
+    }
+    return out;
+}
+
+/* A row for each layer or communicator for which something was switched. */
+static void add_level(struct roll_columns *table, const json_t *entries, const char *what, const char *key)
 {
     size_t i;
     json_t *entry;
     json_array_foreach(entries, i, entry)
     {
+        char where[64], on[64], off[64];
         const json_t *name = json_object_get(entry, key);
-        char *on = json_dumps(json_object_get(entry, "on"), JSON_COMPACT | JSON_ENCODE_ANY);
-        char *off = json_dumps(json_object_get(entry, "off"), JSON_COMPACT | JSON_ENCODE_ANY);
         if (json_is_string(name)) {
-            printf("%s %s: on %s, off %s\n", what, json_string_value(name), on != NULL ? on : "-",
-                   off != NULL ? off : "-");
+            snprintf(where, sizeof(where), "%s %s", what, json_string_value(name));
         } else {
-            printf("%s %lld: on %s, off %s\n", what, (long long)json_integer_value(name), on != NULL ? on : "-",
-                   off != NULL ? off : "-");
+            snprintf(where, sizeof(where), "%s %lld", what, (long long)json_integer_value(name));
         }
-        free(on);
-        free(off);
+        roll_columns_row(table, (const char *[]){where, labels(json_object_get(entry, "on"), on),
+                                                 labels(json_object_get(entry, "off"), off)});
     }
+}
+
+static void print_levels(const json_t *remedies)
+{
+    struct roll_columns table = {.columns = 3};
+    roll_columns_row(&table, (const char *[]){"WHERE", "ON", "OFF"});
+    add_level(&table, json_object_get(remedies, "layers"), "layer", "layer");
+    add_level(&table, json_object_get(remedies, "groups"), "group", "comm");
+    if (roll_columns_rows(&table) > 1) {
+        putchar('\n');
+        roll_columns_print(&table, 0, stdout);
+    }
+    roll_columns_fini(&table);
 }
 
 static bool is_on(const json_t *on, const char *label)
@@ -60,8 +87,7 @@ static void print_list(const json_t *remedies)
     }
     roll_columns_print(&table, 0, stdout);
     roll_columns_fini(&table);
-    print_level(json_object_get(remedies, "layers"), "layer", "layer");
-    print_level(json_object_get(remedies, "groups"), "group", "comm");
+    print_levels(remedies);
 }
 
 int cmd_remedy(const struct roll_command *self, int argc, char **argv)
