@@ -107,8 +107,7 @@ static void *run(void *arg)
         roll_say("%s; the job runs on, its verdicts are not shown here", why);
         goto out;
     }
-    if (roll_client_query(client, json_pack("{s:s, s:i}", "op", "subscribe", "from", 0), ROLL_CLIENT_TIMEOUT_MS,
-                          &reply) != 0) {
+    if (roll_client_query(client, query(a, "subscribe"), ROLL_CLIENT_TIMEOUT_MS, &reply) != 0) {
         roll_say("%s does not answer; the job runs on, its verdicts are not shown here", a->endpoint);
         goto out;
     }
