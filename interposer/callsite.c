@@ -4,6 +4,9 @@
  * Addresses that lie in no loaded object are cut off, with everything above them: they come from frames without frame
  * pointers, or from generated code. So the definition that is kept is what a reader can turn into names, and random
  * words on a stack do not fill the table. Symbols are not looked up here: that is the agent's work.
+ *
+ * Between a thread's own cache and the table stands a larger one that all threads share without a lock: single words, 48
+ * bits of the hash over the addresses as they were found, 16 of id.
  */
 #include "interposer/callsite.h"
 
@@ -15,11 +18,14 @@
 
 #define SITES      16384u /* a power of two */
 #define SITE_LIMIT (SITES / 4 * 3)
+#define BUCKETS    4096u /* of the shared cache; a power of two */
+#define WAYS       4u
 
 static struct {
     uint64_t hash; /* of the addresses kept; 0 = free */
     uint32_t id;
 } sites[SITES];
+static _Atomic uint64_t shared[BUCKETS][WAYS];
 static uint32_t known;
 static bool full;
 
@@ -68,12 +74,40 @@ static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth)
     return 0;
 }
 
+static bool find_shared(uint64_t hash, uint32_t *id)
+{
+    for (unsigned way = 0; way < WAYS; way++) {
+        uint64_t word = atomic_load_explicit(&shared[hash & (BUCKETS - 1)][way], memory_order_relaxed);
+        if (word != 0 && (word ^ hash) >> 16 == 0) {
+            *id = (uint32_t)(word & UINT16_MAX);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* In a free place, else in one that the hash picks. Under roll_lock. */
+static void keep_shared(uint64_t hash, uint32_t id)
+{
+    _Atomic uint64_t *bucket = shared[hash & (BUCKETS - 1)];
+    unsigned way = 0;
+    while (way < WAYS && atomic_load_explicit(&bucket[way], memory_order_relaxed) != 0) {
+        way++;
+    }
+    way = way < WAYS ? way : (unsigned)(hash >> 12) & (WAYS - 1);
+    atomic_store_explicit(&bucket[way], (hash & ~(uint64_t)UINT16_MAX) | id, memory_order_relaxed);
+}
+
 uint16_t roll_callsite_intern(struct roll_thread *t, uint64_t hash, const uintptr_t *pc, uint32_t depth)
 {
     int saved = errno;
-    pthread_mutex_lock(&roll_lock);
-    uint32_t id = intern_locked(pc, depth);
-    pthread_mutex_unlock(&roll_lock);
+    uint32_t id = 0;
+    if (!find_shared(hash, &id)) {
+        pthread_mutex_lock(&roll_lock);
+        id = intern_locked(pc, depth);
+        keep_shared(hash, id);
+        pthread_mutex_unlock(&roll_lock);
+    }
     unsigned slot = (unsigned)hash & (ROLL_CALLSITE_CACHE - 1);
     t->callsite[slot].hash = hash;
     t->callsite[slot].id = id;

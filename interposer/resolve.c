@@ -4,7 +4,8 @@
  * RTLD_NEXT alone is not enough: when NCCL came into the process through a dlopen with local scope (how Python loads
  * extension modules) the application's calls reach our wrapper, but RTLD_NEXT finds nothing, and at load time it finds
  * nothing in any case. A handle to the object that is already loaded works always; it is taken with RTLD_NOLOAD so that
- * we never bring an NCCL into a process that has none. The handle stays open: the addresses are kept.
+ * we never bring an NCCL into a process that has none. The handle stays open: the addresses are kept. (What dlsym finds by
+ * RTLD_NEXT the loader itself keeps loaded, as a dependency of this library.)
  * Linking with NCCL was rejected: it would load one into every process, perhaps another than the framework's.
  */
 #include "interposer/api.h"

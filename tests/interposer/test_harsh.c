@@ -3,6 +3,8 @@
 
 #include "trace/ident.h"
 
+#include <sys/wait.h>
+
 static void run(struct job *job, const char *mode)
 {
     job_begin(job);
@@ -191,6 +193,21 @@ static void test_a_call_that_is_left_by_a_jump_does_not_silence_its_thread(void 
     end(&job, &dump);
 }
 
+static void test_what_was_used_once_costs_no_memory_no_system_call_and_hardly_a_lock(void **state)
+{
+    (void)state;
+    struct job job;
+    job_begin(&job);
+    job_run(&job, "ROLL_TEST_HARSH", "hot", NULL);
+    if (WIFEXITED(job.status) && WEXITSTATUS(job.status) == 77) {
+        job_end(&job);
+        print_message("skipped: this machine does not let a process filter its system calls\n");
+        skip();
+    }
+    JOB_SUCCEEDED(&job);
+    job_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_the_calling_object_is_always_defined),
         cmocka_unit_test(test_a_phase_that_is_none_is_recorded_as_none),
         cmocka_unit_test(test_a_call_that_is_left_by_a_jump_does_not_silence_its_thread),
+        cmocka_unit_test(test_what_was_used_once_costs_no_memory_no_system_call_and_hardly_a_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,27 @@ static void test_nccl_loaded_with_local_scope_is_found(void **state)
     run_through_host("local");
 }
 
+static void test_nccl_may_be_unloaded_and_loaded_again(void **state)
+{
+    (void)state;
+    struct job job;
+    struct dump dump;
+    char *argv[] = {(char *)(uintptr_t)job_path("ROLL_TEST_HOST"),
+                    (char *)(uintptr_t) "again",
+                    (char *)(uintptr_t)job_path("ROLL_TEST_PLUGIN"),
+                    (char *)(uintptr_t) "many",
+                    (char *)(uintptr_t) "2",
+                    NULL};
+    job_begin(&job);
+    job_start(&job, argv);
+    job_wait(&job);
+    JOB_SUCCEEDED(&job);
+    dump_open(&job, &dump);
+    assert_int_equal(dump.count, 6);
+    dump_close(&dump);
+    job_end(&job);
+}
+
 static void test_groups_are_numbered_and_closed_by_one_record(void **state)
 {
     (void)state;
@@ -307,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_every_operation_is_recorded_field_by_field),
         cmocka_unit_test(test_nccl_loaded_with_global_scope_is_found),
         cmocka_unit_test(test_nccl_loaded_with_local_scope_is_found),
+        cmocka_unit_test(test_nccl_may_be_unloaded_and_loaded_again),
         cmocka_unit_test(test_groups_are_numbered_and_closed_by_one_record),
         cmocka_unit_test(test_children_get_the_key_that_every_member_computes),
         cmocka_unit_test(test_waits_are_recorded_with_their_stream),
