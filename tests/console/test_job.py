@@ -137,6 +137,20 @@ class Job(Case):
         root.terminate()
         self.assertEqual(root.wait(10), 1)  # a root says by its code that there was a finding
 
+    def test_two_jobs_on_one_root_hear_of_themselves_only(self):
+        endpoint = f"ipc://{self.path('root')}"
+        root = subprocess.Popen([DAEMON, "--root", "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)
+        self.started.append(root)
+        self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
+        sick = self.run_sick("--daemon", endpoint)
+        self.assertIn("call-skipped", sick.stderr)
+        well = self.rollcall("run", "-n", "2", "--hostnccl", "--fail-on-finding", "--daemon", endpoint, "--", CATALOGUE, "skipped", "healthy")
+        self.assertEqual(well.returncode, 0, well.stderr)
+        self.assertNotIn("call-skipped", well.stderr)
+        self.assertEqual(summary_of(well.stderr)["ranks"], 2, well.stderr)
+        root.terminate()
+        root.wait(10)
+
     def test_verdict_wakes_the_console_at_once(self):
         r = self.run_sick("--json", self.path("live.json"))
         self.assertEqual(r.returncode, 124, r.stderr)
