@@ -12,6 +12,7 @@
 #include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/net.h"
+#include "daemon/verdict_json.h"
 #include "trace/err.h"
 #include "trace/ident.h"
 
@@ -129,8 +130,8 @@ static void send_hello(struct agent *a, uint64_t now)
 {
     a->welcomed = false;
     a->hello_ns = now;
-    json_t *hello = json_pack("{s:s,s:s,s:i,s:s,s:s}", "agent", "rollcalld", "host", a->host, "pid", (int)getpid(),
-                              "version", ROLL_VERSION, "dir", a->o->dir);
+    json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
+                              (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
     if (!hello) {
         return;
     }

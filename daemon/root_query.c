@@ -9,8 +9,10 @@
 #include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/net.h"
+#include "daemon/verdict_json.h"
 #include "trace/err.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,31 +43,37 @@ static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
     roll_engine_t *engine = roll_feed_engine(run->feed);
     const json_t *rank = json_object_get(query, "rank");
     char *text = malloc(WHY_BYTES);
-    json_t *all = json_array(), *parts = json_string("");
+    json_t *all = json_array();
+    char *joined = NULL;
+    size_t room = 0;
+    FILE *parts = open_memstream(&joined, &room);
     struct roll_view_source v;
-    bool found = false;
-    for (uint32_t i = 0; text && roll_engine_source(engine, i, &v); i++) {
+    for (uint32_t i = 0; text && parts && roll_engine_source(engine, i, &v); i++) {
         bool wanted =
             json_is_integer(rank) ? json_integer_value(rank) == v.info.world_rank : v.waits_for > 0 || v.in_call;
         if (!wanted || v.info.world_rank < 0 ||
             roll_engine_why(engine, (uint32_t)v.info.world_rank, text, WHY_BYTES) < 0) {
             continue;
         }
-        found = true;
-        json_array_append_new(all, json_pack("{s:i,s:s}", "rank", (int)v.info.world_rank, "text", text));
-        json_t *longer =
-            json_sprintf("%s%s%s", json_string_value(parts), json_string_length(parts) ? "\n\n" : "", text);
-        json_decref(parts);
-        parts = longer;
+        fprintf(parts, "%s%s", json_array_size(all) ? "\n\n" : "", text);
+        json_array_append_new(all,
+                              json_pack("{s:i,s:o}", "rank", (int)v.info.world_rank, "text", roll_text_to_json(text)));
     }
     free(text);
-    if (!found) {
-        json_decref(parts);
-        json_decref(all);
-        return json_is_integer(rank) ? error("no such rank in this run")
-                                     : json_pack("{s:s,s:[]}", "text", "No rank waits.", "ranks");
+    if (parts) {
+        fclose(parts);
     }
-    return json_pack("{s:o,s:o}", "text", parts, "ranks", all);
+    json_t *answer;
+    if (json_array_size(all) > 0 && joined) {
+        answer = json_pack("{s:o,s:O}", "text", roll_text_to_json(joined), "ranks", all);
+    } else if (json_is_integer(rank)) {
+        answer = error("no such rank in this run");
+    } else {
+        answer = json_pack("{s:s,s:[]}", "text", "No rank waits.", "ranks");
+    }
+    json_decref(all);
+    free(joined);
+    return answer;
 }
 
 static uint64_t number_of(const json_t *verdict)

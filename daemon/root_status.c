@@ -48,19 +48,19 @@ static json_t *exit_json(const struct roll_view_source *v)
 static json_t *rank_json(const struct roll_view_source *v)
 {
     unsigned proc = v->proc <= ROLL_PROC_DEAD ? v->proc : 0;
-    return json_pack("{s:i,s:s,s:I,s:i,s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o}", "rank", (int)v->info.world_rank,
-                     "host", v->info.host ? v->info.host : "", "pid", (json_int_t)v->info.pid, "local_rank",
-                     (int)v->info.local_rank, "exe", v->info.exe ? v->info.exe : "", "state", proc_name[proc], "exit",
-                     exit_json(v), "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost",
-                     (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last", last_json(v), "in_call",
-                     (int)v->in_call, "waits_for", (json_int_t)v->waits_for, "step",
+    return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o}", "rank", (int)v->info.world_rank,
+                     "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid", (json_int_t)v->info.pid,
+                     "local_rank", (int)v->info.local_rank, "exe", roll_text_to_json(v->info.exe ? v->info.exe : ""),
+                     "state", proc_name[proc], "exit", exit_json(v), "calls", (json_int_t)v->calls, "records",
+                     (json_int_t)v->records, "lost", (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last",
+                     last_json(v), "in_call", (int)v->in_call, "waits_for", (json_int_t)v->waits_for, "step",
                      v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step));
 }
 
 static json_t *comm_json(const struct roll_view_comm *v)
 {
-    return json_pack("{s:o,s:s,s:s,s:i,s:i,s:I,s:I,s:o,s:o}", "key", hex(v->key), "label", v->label, "role", v->role,
-                     "size", (int)v->size, "seen", (int)v->seen, "done", (json_int_t)v->done, "ahead",
+    return json_pack("{s:o,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o}", "key", hex(v->key), "label", roll_text_to_json(v->label),
+                     "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done", (json_int_t)v->done, "ahead",
                      (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members), "behind",
                      roll_ranks_to_json(&v->behind));
 }
@@ -75,9 +75,9 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run)
         for (size_t s = 0; s < peer->used; s++) {
             rings += peer->streams[s].run == run;
         }
-        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:i}", "host", peer->host, "pid", (json_int_t)peer->pid,
-                                              "seen_ns", (json_int_t)(peer->seen_ns - roll_mono_ns() + roll_real_ns()),
-                                              "rings", rings));
+        json_array_append_new(
+            list, json_pack("{s:o,s:I,s:I,s:i}", "host", roll_text_to_json(peer->host), "pid", (json_int_t)peer->pid,
+                            "seen_ns", (json_int_t)(peer->seen_ns - roll_mono_ns() + roll_real_ns()), "rings", rings));
     }
     return list;
 }

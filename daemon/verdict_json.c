@@ -41,8 +41,7 @@ static json_t *ranks_text(const struct roll_rankset *set)
     return string;
 }
 
-/* Labels and paths come from other processes and may be no UTF-8; a verdict must not be lost for that. */
-static json_t *text_to_json(const char *text)
+json_t *roll_text_to_json(const char *text)
 {
     json_t *string = json_string(text);
     if (string != NULL) {
@@ -62,7 +61,7 @@ static json_t *text_to_json(const char *text)
 
 static json_t *text_or_null(const char *text)
 {
-    return text != NULL && text[0] != '\0' ? text_to_json(text) : json_null();
+    return text != NULL && text[0] != '\0' ? roll_text_to_json(text) : json_null();
 }
 
 static json_t *number_or_null(bool known, uint64_t number)
@@ -238,8 +237,8 @@ json_t *roll_verdict_to_json(const struct roll_verdict *v, const roll_engine_t *
     json_object_set_new(out, "waiting_text", ranks_text(&v->waiting));
     json_object_set_new(out, "remedy", remedy_to_json(v));
     json_object_set_new(out, "remedied", json_boolean(v->remedied));
-    json_object_set_new(out, "text", text_to_json(v->text != NULL ? v->text : ""));
-    json_object_set_new(out, "job", text_to_json(job != NULL ? job : ""));
+    json_object_set_new(out, "text", roll_text_to_json(v->text != NULL ? v->text : ""));
+    json_object_set_new(out, "job", roll_text_to_json(job != NULL ? job : ""));
     json_object_set_new(out, "restart", json_integer((json_int_t)restart));
     if (!complete(out)) {
         json_decref(out);

@@ -4,13 +4,16 @@
 #include "daemon/feed.h"
 #include "daemon/trace_file.h"
 #include "tests/daemon/harness.h"
+#include "tests/daemon/synth.h"
 #include "trace/control.h"
+#include "trace/def.h"
 #include "trace/err.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char endpoint[256];
@@ -85,6 +88,45 @@ static void test_status_why_and_verdicts_are_told(void **state)
     assert_int_equal(json_array_size(json_object_get(verdicts, "verdicts")), 0);
     json_decref(verdicts);
     end_job(client, daemon, rank);
+}
+
+static void test_names_that_are_no_utf8_cost_no_answer(void **state)
+{
+    (void)state;
+    static struct synth s;
+    const char *dir = harness_path("d\xff"), *label = "ep\xfe";
+    assert_int_equal(mkdir(dir, 0700), 0);
+    assert_int_equal(synth_open(&s, dir, "job", 0, 2, 64), 0);
+    struct roll_ring_header *h = s.ring.header;
+    strcpy(h->exe, "caf\xe9");
+    strcpy(h->host, "h\xf4te");
+    h->static_crc = roll_crc32c(0, h, offsetof(struct roll_ring_header, static_crc));
+    struct roll_def_comm def = {.key = 7,
+                                .nranks = 2,
+                                .color = ROLL_COLOR_NONE,
+                                .origin = ROLL_COMM_INIT,
+                                .label_bytes = (uint32_t)strlen(label)};
+    assert_int_equal(roll_def_append(&s.ring, ROLL_DEF_COMM, 1, &def, sizeof def, label, strlen(label)), 0);
+    synth_allreduce(&s, &(struct synth_call){.comm = 1, .count = 8, .hang = true});
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", dir);
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    assert_int_equal(harness_drained(client, "records"), 1);
+    json_t *status = harness_ask(client, "{s:s}", "op", "status");
+    json_t *rank = json_array_get(json_object_get(status, "ranks"), 0);
+    assert_string_equal(json_string_value(json_object_get(rank, "exe")), "caf?");
+    assert_string_equal(json_string_value(json_object_get(rank, "host")), "h?te");
+    json_t *comm = json_array_get(json_object_get(status, "comms"), 0);
+    assert_string_equal(json_string_value(json_object_get(comm, "label")), "ep?");
+    json_decref(status);
+    json_t *why = harness_ask(client, "{s:s}", "op", "why");
+    assert_non_null(strstr(json_string_value(json_object_get(why, "text")), "ep?"));
+    assert_int_equal(json_array_size(json_object_get(why, "ranks")), 1);
+    json_decref(why);
+    roll_client_destroy(&client);
+    synth_finish(&s);
+    synth_close(&s);
+    harness_end(daemon, SIGTERM);
 }
 
 static void test_wrong_questions_get_an_error(void **state)
@@ -277,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_status_why_and_verdicts_are_told),
+        TEST(test_names_that_are_no_utf8_cost_no_answer),
         TEST(test_wrong_questions_get_an_error),
         TEST(test_verdicts_are_pushed_to_subscribers),
         TEST(test_remedies_and_policy_reach_the_control_page),

@@ -198,7 +198,9 @@ static void test_a_killed_rank_is_named_with_those_who_wait_for_it(void **state)
     rank[0] = harness_rank(harness_path("d"), 0, 3, 1000, 200, "hang");
     rank[1] = harness_rank(harness_path("d"), 1, 3, 1000, 200, "wait");
     rank[2] = harness_rank(harness_path("d"), 2, 3, 1000, 200, "hang");
-    usleep(600000);
+    for (int i = 0; i < 250 && harness_drained(client, "records") < 3 * 200 + 2; i++) {
+        usleep(20000); /* until both hang */
+    }
     assert_int_equal(harness_end(rank[1], SIGKILL), 128 + SIGKILL);
     uint64_t begin = synth_mono_ns();
     json_t *verdict = harness_verdict(client, "rank-dead", 5000);
