@@ -32,11 +32,11 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
 {
     struct comm *c = p->comm;
     const struct entry *end[2] = {end_entry(e, p, 0, ticket[0]), end_entry(e, p, 1, ticket[1])};
+    comm_explained(e, c);
+    c->muted = true;
     if (!end[0] || !end[1]) {
         return;
     }
-    comm_explained(e, c);
-    c->muted = true;
     struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_BYTES, ROLL_PROVEN);
     if (!v) {
         return;

@@ -105,6 +105,7 @@ struct source {
     struct entry *log; /* by ticket & log_mask */
     uint64_t log_mask;
     uint64_t next;          /* ticket after the last one */
+    uint64_t kept;          /* all calls before this ticket have been answered by everybody */
     uint64_t safe;          /* no ticket below this is still needed: a lower bound, found again when the log is full */
     struct member **member; /* by communicator id of this source */
     uint32_t members;

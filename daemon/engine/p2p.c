@@ -160,6 +160,9 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
 bool p2p_complete(const struct entry *entry)
 {
     const struct pair *p = entry->pair;
+    if (p && p->said && !p->comm->muted) {
+        return false; /* about to be told: its evidence must stay */
+    }
     return !p || p->unsure || p->comm->aborted || p->comm->overflow || entry->index - p->base > p->mask ||
            p2p_node(p, entry->index)->ready == 3;
 }

@@ -41,9 +41,20 @@ struct thread *source_thread(struct source *s, uint16_t id)
     return &s->thread[s->thread_last];
 }
 
-static uint64_t oldest_needed(const struct source *s, uint64_t upto)
+/* A call is evidence until all others have answered it, even when its own host has long come back from it (sweep.c). */
+static bool is_evidence(const struct source *s, const struct entry *entry)
 {
-    uint64_t oldest = upto;
+    enum roll_op_class class = roll_op_class(entry->rec.op);
+    return (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) && entry->rec.count != 0 && !entry_complete(s, entry);
+}
+
+static uint64_t oldest_needed(struct source *s, uint64_t upto)
+{
+    const struct entry *entry;
+    while (s->kept < upto && (!(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
+        s->kept++;
+    }
+    uint64_t oldest = s->kept < upto ? s->kept : upto;
     for (uint32_t i = 0; i < s->queues; i++) {
         if (s->queue[i].head != 0 && s->queue[i].head - 1 < oldest) {
             oldest = s->queue[i].head - 1;
@@ -94,7 +105,7 @@ int source_log_add(struct roll_engine *e, struct source *s, const struct roll_re
             return ROLL_E_NOMEM;
         }
         s->log_mask = LOG_MIN - 1;
-        s->safe = ticket;
+        s->safe = s->kept = ticket;
     }
     if (ticket > s->log_mask && ticket - s->log_mask > s->safe) {
         s->safe = oldest_needed(s, ticket);

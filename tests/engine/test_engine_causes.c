@@ -314,6 +314,37 @@ static void test_restarted_rank_that_is_late_is_not_given_up(void **state)
     roll_engine_destroy(&e);
 }
 
+/* Neither hangs in NCCL: the job runs on, and the evidence must still be there when it is judged. */
+static void test_mismatch_that_everybody_runs_past_is_told(void **state)
+{
+    (void)state;
+    for (int messages = 0; messages < 2; messages++) {
+        uint32_t n = messages ? 5 : 3;
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim);
+        for (uint32_t i = 0; i < 40; i++) {
+            for (uint32_t r = 0; r < n; r++) {
+                if (messages) {
+                    sim_group(sim, r);
+                    sim_send(sim, r, w, (r + 1) % n, 64);
+                    sim_recv(sim, r, w, (r + n - 1) % n, r == 1 && i == 10 ? 32 : 64);
+                    sim_group_end(sim, r);
+                } else {
+                    struct roll_record *rec = sim_call(sim, r, w, AR, 64);
+                    rec->dtype = r == 1 && i == 10 ? ROLL_DTYPE_INT32 : rec->dtype;
+                    sim_call(sim, r, w, AR, 1);
+                }
+                sim_sync(sim, r);
+                for (uint32_t k = 0; k < 50; k++) {
+                    sim_record(sim, r, ROLL_OP_MOE_SPLIT, w);
+                }
+            }
+        }
+        sim_expect(sim, messages ? "proven p2p-bytes -" : "proven dtype-mismatch 1");
+        sim_destroy(&sim);
+    }
+}
+
 static void test_calls_that_failed_everywhere_hold_nobody_up(void **state)
 {
     (void)state;
@@ -365,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_wait_that_came_back_is_over_whatever_the_others_called),
         cmocka_unit_test(test_creation_that_a_member_does_not_join),
         cmocka_unit_test(test_restarted_rank_that_is_late_is_not_given_up),
+        cmocka_unit_test(test_mismatch_that_everybody_runs_past_is_told),
         cmocka_unit_test(test_calls_that_failed_everywhere_hold_nobody_up),
         cmocka_unit_test(test_calls_that_fail_because_a_peer_died_are_no_skips),
     };
