@@ -69,7 +69,7 @@ def main():
                     fail(f"the healthy twin ended with status {job.returncode}", verdicts, err)
                 if findings(verdicts):
                     fail("false alarm on the healthy twin", findings(verdicts), err)
-                if f"{ranks} ranks" not in err:
+                if f"rollcall: {ranks} ranks, " not in err:
                     fail("no summary line about all ranks: was anything recorded?", verdicts, err)
                 print(f"healthy: {name} on {ranks} ranks: no finding")
                 return

@@ -14,7 +14,7 @@ class Codes(Case):
         r = self.rollcall("run", "--", "true")
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(r.stdout, "")
-        self.assert_one_line(r.stderr, "no rank called NCCL")
+        self.assert_one_line(r.stderr, "no rank recorded a call of NCCL")
 
     def test_returns_the_code_of_the_rank_that_failed_first(self):
         r = self.rollcall("run", "-n", "3", "--", "sh", "-c", "test $RANK = 2 && exit 7; sleep 0.6; exit $RANK")
@@ -83,6 +83,18 @@ class Output(Case):
     def test_prefix_takes_lines_of_any_length(self):
         r = self.rollcall("run", "-n", "1", "--prefix", "--", sys.executable, "-c", "print('x' * 100000)")
         self.assertEqual(r.stdout.replace("[0] ", "").replace("\n", ""), "x" * 100000)
+
+    def test_nothing_is_lost_when_our_standard_output_does_not_block(self):
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        p = subprocess.Popen([ROLLCALL, "run", "--timeout", "30", "--", sys.executable, "-c", "print('x' * 1000000)"],
+                             stdout=write_end, stderr=subprocess.PIPE, env=self.env)
+        self.started.append(p)
+        os.close(write_end)
+        time.sleep(0.5)  # the pipe is full by then
+        with os.fdopen(read_end) as f:
+            self.assertEqual(len(f.read()), 1000001)
+        self.assertEqual(p.wait(10), 0)
 
     def test_quiet_says_nothing(self):
         r = self.rollcall("run", "--quiet", "--", "true")
