@@ -1,8 +1,8 @@
 /*
  * Settings, the text of the last error, and debug lines.
  *
- * The last error is one text per process, as in NCCL. It is written whole under a lock into one of two buffers in turn, so that a
- * reader on another thread sees an old text or a new one.
+ * The last error is one text per process, as in NCCL. A reader gets a copy of its own, which stays until it asks again: any
+ * number of buffers taken in turn would be written under a reader that is slow.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -13,8 +13,7 @@
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char texts[2][512];
-static _Atomic int current;
+static char last[512];
 static struct hn_settings settings;
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 
@@ -44,22 +43,27 @@ const struct hn_settings *hn_settings(void)
 
 ncclResult_t hn_fail(ncclResult_t code, const char *format, ...)
 {
+    char text[sizeof last];
     va_list args;
 
-    pthread_mutex_lock(&lock);
-    int next = !atomic_load(&current);
     va_start(args, format);
-    vsnprintf(texts[next], sizeof texts[next], format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    atomic_store(&current, next);
+    pthread_mutex_lock(&lock);
+    snprintf(last, sizeof last, "%s", text);
     pthread_mutex_unlock(&lock);
-    hn_debug("error %d: %s", (int)code, texts[next]);
+    hn_debug("error %d: %s", (int)code, text);
     return code;
 }
 
 const char *hn_last_error(void)
 {
-    return texts[atomic_load(&current)];
+    static _Thread_local char copy[sizeof last];
+
+    pthread_mutex_lock(&lock);
+    memcpy(copy, last, sizeof copy);
+    pthread_mutex_unlock(&lock);
+    return copy;
 }
 
 void hn_debug(const char *format, ...)
