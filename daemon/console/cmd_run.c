@@ -383,7 +383,7 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
          &r.o.fail_on_finding},
         {"daemon", 0, ROLL_OPT_TEXT, "ENDPOINT",
          "a root that runs already; default ROLLCALL_DAEMON, else one of our own", &r.o.daemon},
-        {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve metrics and the web page there", &r.o.http},
+        {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve Prometheus metrics there", &r.o.http},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "the rank in front of each line that it prints", &r.o.prefix},
         {"quiet", 'q', ROLL_OPT_FLAG, NULL, "print neither verdicts nor the summary", &r.o.quiet},
         {0},
