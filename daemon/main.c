@@ -201,7 +201,8 @@ static int announce(struct daemon *d)
 {
     const char *endpoint = d->root ? roll_root_endpoint(d->root, 0) : d->o.connect;
     if (d->root && d->o.dir[0] && roll_place_endpoint(d->o.dir, d->ipc) != 0) {
-        return fail(d, "the endpoint file cannot be written");
+        snprintf(d->why, sizeof d->why, "%s/endpoint cannot be written: %s", d->o.dir, strerror(errno));
+        return EXIT_CANNOT;
     }
     if (d->root) {
         roll_log(ROLL_LOG_INFO, "root: listening on %s", endpoint);

@@ -24,7 +24,7 @@ static bool starts(const char *text, const char *prefix)
 bool roll_net_endpoint_ok(const char *endpoint)
 {
     if (starts(endpoint, "ipc://") || starts(endpoint, "inproc://")) {
-        return strchr(endpoint, ':')[3] != '\0';
+        return strchr(endpoint, ':')[3] != '\0' && !starts(endpoint, "ipc://@"); /* abstract: open to every user */
     }
     if (!starts(endpoint, "tcp://")) {
         return false;

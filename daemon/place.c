@@ -92,10 +92,12 @@ int roll_place_endpoint(const char *dir, const char *endpoint)
     if (fd < 0) {
         return ROLL_E_IO;
     }
-    bool written = write(fd, line, (size_t)n) == n;
+    ssize_t wrote = write(fd, line, (size_t)n);
     close(fd);
-    if (!written || rename(temporary, path) != 0) {
+    if (wrote != n || rename(temporary, path) != 0) {
+        int number = errno;
         unlink(temporary);
+        errno = number; /* for the message */
         return ROLL_E_IO;
     }
     return 0;

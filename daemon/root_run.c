@@ -71,9 +71,16 @@ static void write_json(roll_root_t *root, const json_t *verdict)
     }
     size_t n = strlen(text);
     text[n] = '\n'; /* in the place of the end: the line goes out in one write */
-    if (write(root->json_fd, text, n + 1) != (ssize_t)n + 1 && root->json_errors++ == 0) {
-        roll_log(ROLL_LOG_ERROR, "root: %s: %s; verdicts are still kept for consoles", root->o.json_path,
-                 strerror(errno));
+    bool begun =
+        root->json_torn && write(root->json_fd, "\n", 1) == 1; /* what a full disk cut must not spoil this line too */
+    root->json_torn = root->json_torn && !begun;
+    ssize_t wrote = root->json_torn ? -1 : write(root->json_fd, text, n + 1);
+    if (wrote != (ssize_t)n + 1) {
+        root->json_torn = root->json_torn || wrote > 0;
+        if (root->json_errors++ == 0) {
+            roll_log(ROLL_LOG_ERROR, "root: %s: %s; verdicts are still kept for consoles", root->o.json_path,
+                     wrote < 0 ? strerror(errno) : "cannot be written in full");
+        }
     }
     free(text);
 }

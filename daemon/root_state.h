@@ -104,6 +104,7 @@ struct roll_root {
     enum roll_policy policy; /* of new runs */
     bool policy_set;
     bool finding;
+    bool json_torn;   /* the last line of the NDJSON file is not whole */
     uint64_t live_ns; /* when there was last a live rank */
     uint64_t bad_frames, refused_frames, bad_said_ns, json_errors;
     struct roll_run **runs;

@@ -49,6 +49,7 @@ static void test_bad_options_get_one_line_and_code_2(void **state)
     REFUSED(2, "--connect", "--agent", "--dir", dir);
     REFUSED(2, "not an endpoint", "--listen", "http://x");
     REFUSED(2, "not an endpoint", "--listen", "tcp://127.0.0.1:99999");
+    REFUSED(2, "not an endpoint", "--listen", "ipc://@open-to-all", "--dir", dir);
     REFUSED(2, "none of observe", "--policy", "hope", "--dir", dir);
     REFUSED(2, "seconds", "--linger", "soon", "--dir", dir);
     REFUSED(2, "belong to the root", "--agent", "--connect", "tcp://127.0.0.1:1", "--json", "x", "--dir", dir);
@@ -95,6 +96,9 @@ static void test_a_second_agent_on_the_directory_is_refused(void **state)
     pid_t quiet = SPAWN("quiet.err", "rollcalld", "--agent", "--if-none", "--dir", dir, "--connect", endpoint);
     assert_int_equal(harness_end(quiet, 0), 0);
     struct stat st;
+    assert_int_equal(stat(harness_path("d/root"), &st), 0);
+    assert_true(S_ISSOCK(st.st_mode));
+    assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(stat(harness_path("quiet.err"), &st), 0);
     assert_int_equal(st.st_size, 0);
     roll_client_t *client = harness_client(endpoint); /* and the first one is unharmed */

@@ -256,6 +256,65 @@ static void test_the_same_frames_give_the_same_verdict(void **state)
     roll_feed_destroy(&again);
 }
 
+/* Two nodes whose clocks differ by a lot do the same calls, one a little after the other: nobody is late. */
+static void check_skew(struct fixture *f, int64_t skew_ns)
+{
+    struct roll_ring_header *h = f->rank[1].ring.header;
+    h->clock_real_ns += (uint64_t)skew_ns; /* changes: not under the checksum */
+    assert_int_equal(give_ring(f, 0), 0);
+    assert_int_equal(give_ring(f, 1), 0);
+    uint64_t now = f->rank[0].ring.header->clock_real_ns;
+    for (unsigned i = 0; i < 400; i++) {
+        for (int r = 0; r < 2; r++) {
+            synth_allreduce(&f->rank[r], &(struct synth_call){.comm = f->comm[r], .count = 8});
+            assert_int_equal(give_records(f, r, i, 1, ROLL_FRAME_RECORDS), 0);
+            roll_feed_tick(f->feed, now += 20000000);
+        }
+        struct roll_frame_status status = {
+            .head = i + 1, .proc_state = ROLL_PROC_RUNNING, .exit_status = ROLL_EXIT_UNKNOWN};
+        status.clock_mono_ns = h->clock_mono_ns;
+        status.clock_real_ns = h->clock_real_ns;
+        assert_int_equal(give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &status,
+                              sizeof status),
+                         0);
+    }
+    roll_feed_finish(f->feed);
+    json_t *verdict = roll_feed_next(f->feed);
+    assert_null(verdict);
+}
+
+static void test_a_node_whose_clock_is_ahead_raises_no_alarm(void **state)
+{
+    check_skew(*state, INT64_C(3000000000));
+}
+
+static void test_a_node_whose_clock_is_behind_raises_no_alarm(void **state)
+{
+    check_skew(*state, INT64_C(-3000000000));
+}
+
+static void test_a_verdict_shows_the_stamp_and_a_tick_frame_carries_it(void **state)
+{
+    struct fixture *f = *state;
+    for (int r = 0; r < 2; r++) {
+        synth_allreduce(&f->rank[r], &(struct synth_call){.comm = f->comm[r], .count = 8u + (unsigned)r, .hang = true});
+        assert_int_equal(give_ring(f, r), 0);
+    }
+    uint64_t stamp = UINT64_C(1700000000123456789);
+    assert_int_equal(
+        give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = 1000}, &stamp, sizeof stamp), 0);
+    assert_int_equal(give_records(f, 0, 0, 1, ROLL_FRAME_RECORDS), 0);
+    assert_int_equal(give_records(f, 1, 0, 1, ROLL_FRAME_RECORDS), 0);
+    json_t *verdict = roll_feed_next(f->feed);
+    if (!verdict) {
+        roll_feed_finish(f->feed);
+        verdict = roll_feed_next(f->feed);
+    }
+    assert_non_null(verdict);
+    assert_true(json_integer_value(json_object_get(verdict, "time_ns")) == (json_int_t)stamp);
+    json_decref(verdict);
+}
+
 static void test_a_whole_ring_feeds_like_its_frames(void **state)
 {
     struct fixture *f = *state;
@@ -279,6 +338,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_damaged_header_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_dead_process_never_sent_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_same_frames_give_the_same_verdict, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_node_whose_clock_is_ahead_raises_no_alarm, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_node_whose_clock_is_behind_raises_no_alarm, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_verdict_shows_the_stamp_and_a_tick_frame_carries_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_whole_ring_feeds_like_its_frames, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
