@@ -11,6 +11,7 @@
  */
 #include "hostnccl/cuda/hostcuda.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 enum { WORKER_STACK_BYTES = 2 << 20 };
@@ -134,14 +135,29 @@ static void *worker(void *argument)
     return NULL;
 }
 
+/* What a thread that the program did not make leaves to the program: all but what its own code raises, and profiling. */
+static void block_signals(sigset_t *before)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        sigdelset(&all, own[i]);
+    }
+    pthread_sigmask(SIG_BLOCK, &all, before);
+}
+
 static cudaError_t start_worker(struct hostcuda_stream *stream)
 {
     pthread_attr_t attr;
     pthread_t thread;
+    sigset_t before;
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, WORKER_STACK_BYTES);
+    block_signals(&before);
     int rc = pthread_create(&thread, &attr, worker, stream);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     stream->has_worker = rc == 0;
     return rc ? cudaErrorMemoryAllocation : cudaSuccess;

@@ -2,7 +2,9 @@
 #include "tests/hostcuda/gate.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { STEPS = 200, MANY = 256 };
 
@@ -215,6 +217,25 @@ static void test_destroy_returns_at_once_and_the_work_still_runs(void **state)
     gate_open(&gate);
     assert_success(cudaDeviceSynchronize());
     assert_int_equal(atomic_load(&done), 1);
+}
+
+/* A worker takes no signal of the process: a program that waits for one must get it, however many streams there are. */
+static void test_workers_leave_signals_to_the_program(void **state)
+{
+    (void)state;
+    cudaStream_t stream;
+    atomic_int done = 0;
+    sigset_t signals, before;
+    assert_success(cudaStreamCreate(&stream));
+    assert_success(cudaLaunchHostFunc(stream, bump, &done));
+    assert_success(cudaStreamSynchronize(stream));
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    kill(getpid(), SIGUSR1); /* would end the process if another thread could take it */
+    assert_int_equal(sigtimedwait(&signals, NULL, &(struct timespec){.tv_sec = 5}), SIGUSR1);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    assert_success(cudaStreamDestroy(stream));
 }
 
 static void test_many_streams_work_at_the_same_time(void **state)
@@ -452,6 +473,7 @@ int main(void)
         TEST(test_legacy_streams_of_two_devices_are_apart),
         TEST(test_device_synchronize_waits_for_every_stream),
         TEST(test_destroy_returns_at_once_and_the_work_still_runs),
+        TEST(test_workers_leave_signals_to_the_program),
         TEST(test_many_streams_work_at_the_same_time),
         TEST(test_flags_priority_device_and_id_are_kept),
         TEST(test_callback_is_given_its_stream_and_status),
