@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +273,11 @@ static void put(int fd, const char *data, size_t bytes)
     while (bytes > 0) {
         ssize_t n = write(fd, data, bytes);
         if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0 && errno == EAGAIN) { /* somebody who shares our standard output has made it non-blocking */
+            struct pollfd room = {fd, POLLOUT, 0};
+            poll(&room, 1, -1);
             continue;
         }
         if (n <= 0) {

@@ -6,7 +6,7 @@ import sys
 import time
 import unittest
 
-from support import Case, DAEMON, marked, command_of, until
+from support import Case, DAEMON, ROLLCALL, marked, command_of, until
 
 
 class Codes(Case):
@@ -180,7 +180,6 @@ class Terminal(Case):
 
     def test_command_reads_the_terminal_and_ctrl_c_ends_it(self):
         import pty
-        from support import ROLLCALL
         pid, fd = pty.fork()
         if pid == 0:
             os.environ.clear()
