@@ -1,10 +1,26 @@
 /* cmd_why.c: rollcall why [RANK]: the root's explanation, in plain words, why a rank does not go on. */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
+#include "daemon/console/top_view.h"
 
 #include <stdlib.h>
 
 int cmd_why(const struct roll_command *self, int argc, char **argv);
+
+/* A paragraph for each rank, in their order. */
+static void print_ranks(json_t *reply)
+{
+    size_t i;
+    json_t *rank;
+    roll_top_sort(reply);
+    json_array_foreach(json_object_get(reply, "ranks"), i, rank)
+    {
+        printf("%s%s\n", i > 0 ? "\n" : "", roll_json_text(rank, "text", "?"));
+    }
+    if (json_array_size(json_object_get(reply, "ranks")) == 0) {
+        puts(roll_json_text(reply, "text", "the root gave no explanation"));
+    }
+}
 
 int cmd_why(const struct roll_command *self, int argc, char **argv)
 {
@@ -45,7 +61,7 @@ int cmd_why(const struct roll_command *self, int argc, char **argv)
         json_object_set_new(reply, "schema", json_string("rollcall.why/1"));
         roll_json_line(reply, stdout);
     } else if (code == 0) {
-        puts(roll_json_text(reply, "text", "the root gave no explanation"));
+        print_ranks(reply);
     }
     json_decref(reply);
     roll_client_destroy(&client);

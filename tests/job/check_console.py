@@ -147,7 +147,8 @@ def hung(tmp):
     check("waits" in why and re.search(rf"\brank {culprit}\b", why) and "ep" in why, "why does not say what is waited for, and whom", why)
     check(job.json("rollcall.why/1", "why", str(waiting[0]))["text"] == why.rstrip("\n"), "why --json says something else")
     everyone = job.console("why")
-    check(all(re.search(rf"\b[Rr]ank {r}\b", everyone) for r in waiting), "why without a rank leaves out some that wait", everyone)
+    told = [int(r) for r in re.findall(r"(?m)^Rank (\d+) ", everyone)]
+    check(told == sorted(told) and set(waiting) <= set(told), "why without a rank leaves out some that wait, or is out of order", everyone)
     job.json("rollcall.why/1", "why")
     job.json("rollcall.remedy/1", "remedy", "list")
     status = job.json("rollcall.status/1", "top")
