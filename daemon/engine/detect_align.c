@@ -138,6 +138,8 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     if (grouped) {
         words_add(
             &w, " All are in one group, in which NCCL sorts calls itself; its documentation still demands one order.");
+    } else if (call_failed(&minor->rec)) {
+        words_add(&w, " Suspected: whoever does not make it again leaves its peers waiting.");
     } else {
         words_add(&w, " From there on calls meet that do not belong together: NCCL hangs or corrupts data.");
     }

@@ -229,8 +229,11 @@ static void came_true(struct roll_engine *e, struct cause *cause)
     words_missing(&w, e, cause);
     words_add(&w, " because it skipped its experts in ");
     words_place(&w, cause->step, cause->microbatch, cause->layer);
-    words_add(&w, ".");
-    words_remedy(&w, e, ROLL_REMEDY_FILL, cause->key, cause->layer);
+    words_add(&w,
+              ". For this step it is too late: remedy '%s' acts where the experts are skipped. Start the job again "
+              "with policy "
+              "auto, or with the remedy on.",
+              roll_remedy_name(ROLL_REMEDY_FILL));
     say_text(e, v, "%s", w.text);
 }
 
