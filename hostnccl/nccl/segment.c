@@ -94,7 +94,17 @@ int hn_segment_dir(char *buf, size_t size)
         errno = ENAMETOOLONG;
         return -1;
     }
-    if (mkdir(buf, 0700) && errno != EEXIST) {
+    if (!mkdir(buf, 0700)) {
+        return 0;
+    }
+    if (errno != EEXIST) {
+        return -1;
+    }
+    /* Everybody may write in /dev/shm: our name there may be another's, who would then own the ranks' memory. A
+     * directory that the user chose is the user's business. */
+    struct stat st;
+    if (!(dir && *dir) && (lstat(buf, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))) {
+        errno = EPERM;
         return -1;
     }
     return 0;

@@ -198,6 +198,49 @@ static void a_full_file_system_is_an_error_code(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* Anyone can make a directory of our default name before us. */
+static void a_directory_of_another_user_is_refused(void **state)
+{
+    enum { NOBODY_HERE = 61234 };
+    static const char dir[] = "/dev/shm/hostnccl-61234";
+    int status;
+
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: only root can become another user\n");
+        skip();
+    }
+    assert_int_equal(mkdir(dir, 0777), 0);
+    assert_int_equal(chmod(dir, 0777), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        unsetenv("HOSTNCCL_DIR");
+        if (setgid(NOBODY_HERE) || setuid(NOBODY_HERE) || execl("/proc/self/exe", "refused", "refused", NULL)) {
+            _exit(126);
+        }
+    }
+    int got = waitpid(pid, &status, 0);
+    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(got, pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) >= 126) { /* the libraries lie where only root may look */
+        print_message("skipped: another user cannot run this program from here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* The other user's program. */
+static int be_refused(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm;
+
+    return ncclGetUniqueId(&id) || ncclCommInitRank(&comm, 1, id, 0) != ncclSystemError ||
+           !strstr(ncclGetLastError(NULL), strerror(EPERM));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -206,9 +249,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_default_signal_ends_a_hung_rank),
         cmocka_unit_test(what_a_job_killed_in_init_leaves_is_removed_by_the_next),
         cmocka_unit_test(the_directory_is_private),
+        cmocka_unit_test(a_directory_of_another_user_is_refused),
         cmocka_unit_test(a_full_file_system_is_an_error_code),
     };
 
+    if (argc > 1 && !strcmp(argv[1], "refused")) {
+        return be_refused();
+    }
     rank_main(argc, argv, CASES);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
