@@ -132,13 +132,14 @@ static void fill_header(struct roll_ring_header *h, const struct roll_ring_param
     atomic_store_explicit(&h->state, ROLL_RING_ATTACHED, memory_order_release);
 }
 
-static void point_into(struct roll_ring *ring, void *base, size_t bytes)
+/* `h` is a header that was checked: not the mapped one, which its writer could change under a reader's feet. */
+static void point_into(struct roll_ring *ring, void *base, size_t bytes, const struct roll_ring_header *h)
 {
-    struct roll_ring_header *h = base;
-    ring->header = h;
+    ring->header = base;
     ring->defs = (uint8_t *)base + h->defs_offset;
     ring->records = (struct roll_record *)(void *)((uint8_t *)base + h->records_offset);
     ring->mask = (uint64_t)h->capacity - 1;
+    ring->defs_bytes = h->defs_bytes;
     ring->bytes = bytes;
 }
 
@@ -187,7 +188,7 @@ int roll_ring_create(const char *path, const struct roll_ring_params *params, st
         munmap(base, bytes);
         goto out;
     }
-    point_into(ring, base, bytes);
+    point_into(ring, base, bytes, base);
     ring->writable = true;
     ring->anonymous = path == NULL;
 out:
@@ -229,7 +230,13 @@ static int check_meaning(const struct roll_ring_header *h)
     return ROLL_OK;
 }
 
-int roll_ring_check_header(const void *data, size_t bytes)
+union static_part {
+    uint8_t bytes[STATIC_BYTES + sizeof(uint32_t)];
+    struct roll_ring_header header; /* only its static part is filled */
+};
+
+/* Copies the static part and checks the copy, so that what was checked is what is used. */
+static int copy_header(const void *data, size_t bytes, union static_part *copy)
 {
     const uint8_t *p = data;
     if (bytes >= 8 && memcmp(p, ROLL_RING_MAGIC, 8) != 0) {
@@ -238,12 +245,8 @@ int roll_ring_check_header(const void *data, size_t bytes)
     if (bytes < ROLL_RING_HEADER_BYTES) {
         return ROLL_E_SHORT;
     }
-    union {
-        uint8_t bytes[STATIC_BYTES + sizeof(uint32_t)];
-        struct roll_ring_header header; /* only its static part is filled */
-    } copy;
-    memcpy(copy.bytes, p, sizeof(copy.bytes));
-    const struct roll_ring_header *h = &copy.header;
+    memcpy(copy->bytes, p, sizeof(copy->bytes));
+    const struct roll_ring_header *h = &copy->header;
     if (h->version < ROLL_RING_OLDEST || h->oldest > ROLL_RING_VERSION) {
         return ROLL_E_VERSION;
     }
@@ -254,15 +257,25 @@ int roll_ring_check_header(const void *data, size_t bytes)
     return err < 0 ? err : check_meaning(h);
 }
 
-int roll_ring_check(const void *data, size_t bytes)
+static int copy_and_check(const void *data, size_t bytes, union static_part *copy)
 {
-    int err = roll_ring_check_header(data, bytes);
+    int err = copy_header(data, bytes, copy);
     if (err < 0) {
         return err;
     }
-    uint64_t file_bytes;
-    memcpy(&file_bytes, (const uint8_t *)data + offsetof(struct roll_ring_header, file_bytes), sizeof(file_bytes));
-    return bytes < file_bytes ? ROLL_E_SHORT : ROLL_OK;
+    return bytes < copy->header.file_bytes ? ROLL_E_SHORT : ROLL_OK;
+}
+
+int roll_ring_check_header(const void *data, size_t bytes)
+{
+    union static_part copy;
+    return copy_header(data, bytes, &copy);
+}
+
+int roll_ring_check(const void *data, size_t bytes)
+{
+    union static_part copy;
+    return copy_and_check(data, bytes, &copy);
 }
 
 /* ---- opening ---- */
@@ -286,12 +299,13 @@ int roll_ring_open(const char *path, bool writable, struct roll_ring *ring)
         err = roll_err_from_errno(errno);
         goto out;
     }
-    err = roll_ring_check(base, (size_t)bytes);
+    union static_part copy;
+    err = copy_and_check(base, (size_t)bytes, &copy);
     if (err < 0) {
         munmap(base, (size_t)bytes);
         goto out;
     }
-    point_into(ring, base, (size_t)bytes);
+    point_into(ring, base, (size_t)bytes, &copy.header);
     ring->writable = writable;
 out:
     close(fd);
@@ -304,12 +318,13 @@ int roll_ring_view(const void *data, size_t bytes, struct roll_ring *ring)
     if (((uintptr_t)data & 7) != 0) {
         return ROLL_E_ARG;
     }
-    int err = roll_ring_check(data, bytes);
+    union static_part copy;
+    int err = copy_and_check(data, bytes, &copy);
     if (err < 0) {
         return err;
     }
     /* The const goes, the promise stays: writable is false, and bytes 0 tells close that nothing is mapped. */
-    point_into(ring, (void *)(uintptr_t)data, 0);
+    point_into(ring, (void *)(uintptr_t)data, 0, &copy.header);
     return ROLL_OK;
 }
 

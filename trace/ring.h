@@ -120,8 +120,9 @@ struct roll_ring {
     struct roll_ring_header *header;
     uint8_t *defs;
     struct roll_record *records;
-    uint64_t mask; /* capacity - 1 */
-    size_t bytes;  /* of the mapping */
+    uint64_t mask;       /* capacity - 1 */
+    uint64_t defs_bytes; /* as checked, for readers: the job may have overwritten the header since */
+    size_t bytes;        /* of the mapping */
     bool writable;
     bool anonymous; /* no file: a private ring that nobody outside can read */
 };

@@ -55,6 +55,25 @@ static void a_new_ring_says_who_made_it(void **state)
     assert_int_equal(scratch_remove(dir), 1);
 }
 
+static void a_header_that_is_overwritten_later_moves_no_bound_of_a_reader(void **state)
+{
+    (void)state;
+    char dir[64];
+    scratch_make(dir);
+    const char *path = scratch_path(dir, "x.ring");
+    struct roll_ring ring, reader;
+    assert_int_equal(roll_ring_create(path, &small, &ring), 0);
+    assert_int_equal(roll_ring_open(path, false, &reader), 0);
+    uint64_t defs_bytes = ring.header->defs_bytes;
+    ring.header->defs_bytes = UINT64_MAX;
+    ring.header->capacity = UINT32_MAX;
+    assert_int_equal(reader.defs_bytes, defs_bytes);
+    assert_int_equal(reader.mask, 127);
+    roll_ring_close(&reader);
+    roll_ring_close(&ring);
+    assert_int_equal(scratch_remove(dir), 1);
+}
+
 static void an_agent_may_write_the_exit_status_through_its_own_mapping(void **state)
 {
     (void)state;
@@ -394,6 +413,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_ring_says_who_made_it),
+        cmocka_unit_test(a_header_that_is_overwritten_later_moves_no_bound_of_a_reader),
         cmocka_unit_test(an_agent_may_write_the_exit_status_through_its_own_mapping),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(names_that_are_too_long_are_cut),
