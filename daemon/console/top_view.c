@@ -314,7 +314,8 @@ int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
         any(v, "waiting_text", cell[5]);
         const json_t *comm = json_object_get(v, "comm");
         any(comm, roll_json_text(comm, "label", "")[0] != '\0' ? "label" : "key", cell[6]);
-        any(v, "seq", cell[7]);
+        /* What moe_core reports is no call on its communicator. */
+        any(strcmp(roll_json_text(v, "family", ""), "moe") == 0 ? NULL : v, "seq", cell[7]);
         any(v, "title", cell[8]);
         const char *cells[9];
         for (size_t k = 0; k < 9; k++) {

@@ -129,6 +129,24 @@ static void test_lines_fit_80_columns(void **state)
     json_decref(verdicts);
 }
 
+/* What moe_core reports has no sequence number; 0 would be read as the first call. */
+static void test_moe_verdict_shows_no_sequence_number(void **state)
+{
+    (void)state;
+    json_t *verdicts = load(verdict_text), *v = json_array_get(verdicts, 0);
+    struct roll_columns table = {0};
+    char line[512];
+    json_object_set_new(v, "seq", json_integer(0));
+    for (int moe = 0; moe < 2; moe++) {
+        json_object_set_new(v, "family", json_string(moe ? "moe" : "sequence"));
+        assert_int_equal(roll_top_verdicts(verdicts, &table), 0);
+        roll_columns_line(&table, 1, 0, line, sizeof(line));
+        assert_non_null(strstr(line, moe ? "dp      -  a rank" : "dp      0  a rank"));
+        roll_columns_fini(&table);
+    }
+    json_decref(verdicts);
+}
+
 static void test_entered_call_is_marked(void **state)
 {
     (void)state;
@@ -190,6 +208,7 @@ int main(void)
         cmocka_unit_test(test_fold_puts_ranks_at_one_place_into_one_row),
         cmocka_unit_test(test_comms_fold_their_ranks),
         cmocka_unit_test(test_lines_fit_80_columns),
+        cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
         cmocka_unit_test(test_entered_call_is_marked),
         cmocka_unit_test(test_silent_agent_is_named_with_its_age),
         cmocka_unit_test(test_ranks_are_put_into_order),
