@@ -263,6 +263,32 @@ static void case_signs(struct rank *r)
     CHECK(smax == 1 && umax == 255 && umin == 1 && ssum == r->n - 2 && avg_out == -7 / r->n);
 }
 
+/* Every type, in place and not, with a scalar of the type in host and in device memory. */
+static void case_premulsum_of_every_type(struct rank *r)
+{
+    for (int type = 0; type < ncclNumTypes; type++) {
+        ncclRedOp_t op;
+        char *scalar, x[16 * 8], y[16 * 8];
+        CUDA(cudaMalloc((void **)&scalar, 8));
+        number_put(scalar, 0, (ncclDataType_t)type, 2);
+        for (int variant = 0; variant < 4; variant++) {
+            bool in_place = variant & 1, on_device = variant & 2;
+            for (size_t i = 0; i < 16; i++) {
+                number_put(x, i, (ncclDataType_t)type, (double)(i % 2));
+            }
+            NCCL(ncclRedOpCreatePreMulSum(&op, scalar, (ncclDataType_t)type,
+                                          on_device ? ncclScalarDevice : ncclScalarHostImmediate, r->comm));
+            NCCL(ncclAllReduce(x, in_place ? x : y, 16, (ncclDataType_t)type, op, r->comm, r->stream));
+            NCCL(ncclRedOpDestroy(op, r->comm));
+            finish(r);
+            for (size_t i = 0; i < 16; i++) {
+                CHECK(number_get(in_place ? x : y, i, (ncclDataType_t)type) == (double)(i % 2 * 2 * (size_t)r->n));
+            }
+        }
+        CUDA(cudaFree(scalar));
+    }
+}
+
 /* Each rank scales its own input by its own scalar. */
 static void case_premulsum(struct rank *r)
 {
@@ -315,10 +341,15 @@ static void case_crowd(struct rank *r)
 }
 
 static const struct rank_case CASES[] = {
-    {"matrix", case_matrix, false}, {"pieces", case_pieces, false},
-    {"64MiB", case_64MiB, false},   {"bits", case_bits_are_equal, false},
-    {"signs", case_signs, false},   {"premulsum", case_premulsum, false},
-    {"crowd", case_crowd, false},   {0},
+    {"matrix", case_matrix, false},
+    {"pieces", case_pieces, false},
+    {"64MiB", case_64MiB, false},
+    {"bits", case_bits_are_equal, false},
+    {"signs", case_signs, false},
+    {"premulsum", case_premulsum, false},
+    {"crowd", case_crowd, false},
+    {"premulsum_types", case_premulsum_of_every_type, false},
+    {0},
 };
 
 static void every_collective_type_and_operation_is_right_on_processes(void **state)
@@ -365,6 +396,8 @@ static void each_rank_scales_its_own_input(void **state)
     (void)state;
     ranks_run("premulsum", 4, 20, NULL);
     threads_run(CASES, "premulsum", 2);
+    ranks_run("premulsum_types", 1, 20, NULL);
+    ranks_run("premulsum_types", 4, 20, NULL);
 }
 
 static void sixty_four_processes_make_progress(void **state)
