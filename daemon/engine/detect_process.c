@@ -1,7 +1,7 @@
 /*
  * detect_process.c: a rank's process has died, or is stopped, while others need it.
  *
- * Death is told a moment after it is known (stall/5), and all that died in that moment together: a lost node is one cause. When nobody is left alive, the job was
+ * Death is told a moment after it is known (stall/5; patience), and all that died in that moment together: a lost node is one cause. When nobody is left alive, the job was
  * ended from outside: one note. Who sends SIGTERM usually sends it to all, and some take their time: told only after twice suspect_ns. Ranks that were already stuck for a reason
  * that has been told die as its consequence (a watchdog, the launcher) and are not accused again, unless they crashed. A rank whose communicators are all destroyed may die as it likes.
  */
@@ -30,6 +30,23 @@ static bool needed(const struct roll_engine *e, const struct source *s)
 static bool told_to_go(const struct source *s)
 {
     return s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) == SIGTERM;
+}
+
+/*
+ * Under a launcher that is not ours (torchrun, srun) the status is not known, and it may be ending all ranks one after another: 2 s are
+ * nothing beside its timeout.
+ */
+static uint64_t patience(const struct roll_engine *e, const struct source *s)
+{
+    if (told_to_go(s)) {
+        return e->config.suspect_ns * 2;
+    }
+    return s->exit_status == ROLL_EXIT_UNKNOWN ? e->config.stall_ns * 4 : e->config.stall_ns / 5;
+}
+
+static bool is_due(const struct roll_engine *e, const struct source *s)
+{
+    return e->finishing || e->clock - s->proc_ns >= patience(e, s);
 }
 
 static bool crashed(const struct source *s)
@@ -124,9 +141,8 @@ static void process_tick(struct roll_engine *e)
         const struct source *s = e->source[i];
         alive += source_alive(s);
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
-            uint64_t wait = told_to_go(s) ? e->config.suspect_ns * 2 : e->config.stall_ns / 5;
             fresh++;
-            due = due || e->finishing || e->clock - s->proc_ns >= wait;
+            due = due || is_due(e, s);
         }
     }
     if (fresh == 0 || !due) {
@@ -142,7 +158,7 @@ static void process_tick(struct roll_engine *e)
 static bool process_block(struct roll_engine *e, const struct block *b)
 {
     if (b->kind == BLOCK_DEAD) {
-        if (!told_to_go(b->rank)) {
+        if (!told_to_go(b->rank) && is_due(e, b->rank)) {
             tell_dead(e, b->waiting);
         }
         return true;
