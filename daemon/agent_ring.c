@@ -249,7 +249,7 @@ static int send_defs(struct roll_agent_ring *ring, const struct roll_agent_out *
     const struct roll_ring_header *h = ring->map.header;
     for (;;) {
         uint64_t used = atomic_load_explicit(&ring->map.header->defs_used, memory_order_acquire);
-        size_t limit = (size_t)(used < h->defs_bytes ? used : h->defs_bytes);
+        size_t limit = (size_t)(used < ring->map.defs_bytes ? used : ring->map.defs_bytes);
         size_t end = (size_t)ring->defs_sent;
         size_t max = end + ROLL_AGENT_BATCH * ROLL_RECORD_BYTES;
         struct roll_def def;
@@ -476,7 +476,7 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
     if (ring->link == ROLL_LINK_ANNOUNCED && frame->head.seq >= ring->announce_seq) {
         ring->link = ROLL_LINK_LIVE;
         ring->sent = ring->acked = ack.next_ticket;
-        ring->defs_sent = ack.defs_offset < ring->map.header->defs_bytes ? ack.defs_offset : 0;
+        ring->defs_sent = ack.defs_offset < ring->map.defs_bytes ? ack.defs_offset : 0;
         ring->recheck = frame->head.first < ack.next_ticket ? frame->head.first : ack.next_ticket;
         ring->recheck_end = ack.next_ticket;
         ring->pending_used = 0;

@@ -23,7 +23,7 @@ static int give(roll_feed_t *feed, struct roll_frame_head head, const void *payl
 static int give_defs(roll_feed_t *feed, const struct roll_ring *ring, uint64_t epoch)
 {
     uint64_t used = atomic_load_explicit(&ring->header->defs_used, memory_order_acquire);
-    size_t bytes = (size_t)(used < ring->header->defs_bytes ? used : ring->header->defs_bytes);
+    size_t bytes = (size_t)(used < ring->defs_bytes ? used : ring->defs_bytes);
     size_t end = 0;
     struct roll_def def;
     while (end < bytes && roll_def_decode(ring->defs, bytes, &end, &def) == 0) {
