@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-# Provoked elsewhere: the MoE verdicts by moe_train (tests/demo), losses by tests/daemon, and these by feeding the engine (tests/engine).
+# Provoked elsewhere: the MoE verdicts by moe_train (tests/job), losses by tests/daemon, and these by feeding the engine (tests/engine).
 ELSEWHERE = {"moe-zero-tokens", "moe-gemm-skipped", "moe-obligation-missing", "moe-remedied", "data-incomplete",
              "group-mismatch"}
 
