@@ -132,8 +132,8 @@ static void an_average_of_integers_truncates_for_any_number_of_ranks(void **stat
 /* Maximum and minimum take the number, whichever side the NaN is on; sums and products keep the NaN. */
 static void a_number_wins_against_a_nan_in_maximum_and_minimum(void **state)
 {
-    static const ncclDataType_t types[] = {ncclFloat16,  ncclBfloat16,   ncclFloat8e4m3,
-                                           ncclFloat8e5m2, ncclFloat32, ncclFloat64};
+    static const ncclDataType_t types[] = {ncclFloat16,    ncclBfloat16, ncclFloat8e4m3,
+                                           ncclFloat8e5m2, ncclFloat32,  ncclFloat64};
 
     (void)state;
     for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
