@@ -325,7 +325,7 @@ static void every_verdict_has_a_section_and_every_section_a_verdict(void **state
 #include "trace/verdict.def"
 #undef ROLL_VERDICT_ROW
     };
-    static const char *const parts[] = {"\n**Means.**", "\n**Proven by.**", "\n**Example.**", "\n**Do.**"};
+    static const char *const parts[] = {"\n**Means.**", "\n**Certainty.**", "\n**Example.**", "\n**Do.**"};
     const char *text = load("VERDICTS");
     size_t i = 0;
     for (const char *p = strstr(text, "\n### "); p != NULL; p = strstr(p + 1, "\n### "), i++) {
