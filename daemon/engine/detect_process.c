@@ -33,7 +33,7 @@ static bool told_to_go(const struct source *s)
 }
 
 /*
- * Under a launcher that is not ours (torchrun, srun) the status is not known, and it may be ending all ranks one after another: 2 s are
+ * Under a launcher that is not ours (torchrun, srun) the status is not known, and it may be ending all ranks one after another: 1 s is
  * nothing beside its timeout.
  */
 static uint64_t patience(const struct roll_engine *e, const struct source *s)
@@ -41,7 +41,7 @@ static uint64_t patience(const struct roll_engine *e, const struct source *s)
     if (told_to_go(s)) {
         return e->config.suspect_ns * 2;
     }
-    return s->exit_status == ROLL_EXIT_UNKNOWN ? e->config.stall_ns * 4 : e->config.stall_ns / 5;
+    return s->exit_status == ROLL_EXIT_UNKNOWN ? e->config.stall_ns * 2 : e->config.stall_ns / 5;
 }
 
 static bool is_due(const struct roll_engine *e, const struct source *s)

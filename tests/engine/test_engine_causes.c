@@ -116,13 +116,13 @@ static void test_exit_code_zero_is_a_good_end_however_it_came_about(void **state
     sim_destroy(&sim);
 }
 
-static void test_end_of_unknown_kind_is_told_after_two_seconds(void **state)
+static void test_end_of_unknown_kind_is_told_after_a_second(void **state)
 {
     (void)state;
     uint32_t w;
     struct sim *sim = two_wait(&w);
     sim_proc(sim, 2, ROLL_PROC_DEAD, ROLL_EXIT_UNKNOWN); /* a launcher may be ending all ranks one by one */
-    sim->patience_ns = S_ * 9 / 5;
+    sim->patience_ns = S_ * 9 / 10;
     sim_expect(sim, "");
     sim->patience_ns = 3 * S_;
     sim_expect(sim, "proven rank-dead 2");
@@ -400,7 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_watchdog_of_a_waiting_rank_is_a_consequence),
         cmocka_unit_test(test_exit_code_zero_is_a_good_end_however_it_came_about),
-        cmocka_unit_test(test_end_of_unknown_kind_is_told_after_two_seconds),
+        cmocka_unit_test(test_end_of_unknown_kind_is_told_after_a_second),
         cmocka_unit_test(test_ranks_told_to_go_may_take_their_time),
         cmocka_unit_test(test_circle_of_halves_is_judged_by_sibling_communicators),
         cmocka_unit_test(test_bystanders_do_not_outvote_a_victim),
