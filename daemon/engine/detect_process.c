@@ -41,12 +41,12 @@ static uint64_t patience(const struct roll_engine *e, const struct source *s)
     if (told_to_go(s)) {
         return e->config.suspect_ns * 2;
     }
-    return s->exit_status == ROLL_EXIT_UNKNOWN ? e->config.stall_ns * 2 : e->config.stall_ns / 5;
+    return s->exit_status == ROLL_EXIT_UNKNOWN ? e->config.stall_ns * 2 : 0;
 }
 
-static bool is_due(const struct roll_engine *e, const struct source *s)
+static bool is_due(const struct roll_engine *e, const struct source *s, uint64_t more)
 {
-    return e->finishing || e->clock - s->proc_ns >= patience(e, s);
+    return e->finishing || e->clock - s->proc_ns >= patience(e, s) + more;
 }
 
 static bool crashed(const struct source *s)
@@ -142,7 +142,7 @@ static void process_tick(struct roll_engine *e)
         alive += source_alive(s);
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
             fresh++;
-            due = due || is_due(e, s);
+            due = due || is_due(e, s, e->config.stall_ns / 5); /* later than by a waiter, so that waiters are told */
         }
     }
     if (fresh == 0 || !due) {
@@ -158,7 +158,7 @@ static void process_tick(struct roll_engine *e)
 static bool process_block(struct roll_engine *e, const struct block *b)
 {
     if (b->kind == BLOCK_DEAD) {
-        if (!told_to_go(b->rank) && is_due(e, b->rank)) {
+        if (!told_to_go(b->rank) && is_due(e, b->rank, 0)) {
             tell_dead(e, b->waiting);
         }
         return true;
