@@ -135,7 +135,7 @@ int roll_warden_start(struct roll_warden *w, const char *dir)
 
 static void tell(struct roll_warden *w, enum note_kind kind, pid_t pid)
 {
-    struct note note = {kind, pid};
+    struct note note = {(int32_t)kind, pid};
     ssize_t n = w->pid > 0 ? write(w->fd, &note, sizeof(note)) : 0;
     (void)n; /* a warden that is gone cannot be told, and nothing depends on it while we live */
 }

@@ -185,8 +185,8 @@ static void test_strange_status_is_shown_with_dashes(void **state)
         "{}",
         "[]",
         "{\"ranks\":{}}",
-        "{\"ranks\":[1,null,{\"rank\":-1,\"last\":null,\"last_ns\":-5,\"step\":\"x\"}],\"comms\":[{\"members\":3,"
-        "\"behind\":null}]}",
+        ("{\"ranks\":[1,null,{\"rank\":-1,\"last\":null,\"last_ns\":-5,\"step\":\"x\"}],\"comms\":[{\"members\":3,"
+         "\"behind\":null}]}"),
         "{\"ranks\":[{\"rank\":4000000000,\"last_ns\":9223372036854775807}],\"agents\":[{}],\"remedies\":[]}",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
