@@ -33,8 +33,9 @@ enum roll_frame_type {
     ROLL_FRAME_REPLY = 12,    /* root -> console; JSON; seq = that of the query */
     ROLL_FRAME_VERDICT = 13,  /* root -> subscribed console; JSON rollcall.verdict/1; seq = number of the verdict */
     ROLL_FRAME_ERROR = 14,    /* JSON: {"error":…} */
-    ROLL_FRAME_TICK = 15,     /* trace files only: seq = now_ns that the engine was given */
-    ROLL_FRAME_BYE = 16,      /* the sender leaves in good order */
+    ROLL_FRAME_TICK =
+        15, /* trace files only: seq = now_ns that the engine was given; payload: wall clock, u64 or none */
+    ROLL_FRAME_BYE = 16, /* the sender leaves in good order */
 };
 
 struct roll_frame_head {

@@ -54,8 +54,8 @@ struct roll_verdict {
     uint64_t number; /* from 1 */
     enum roll_verdict_code code;
     enum roll_certainty certainty;
-    uint64_t time_ns;  /* engine time when it was said: that of the last tick, so up to one tick behind event_ns */
-    uint64_t event_ns; /* wall clock of the first call shown as evidence, of the rank's last for a death */
+    uint64_t time_ns; /* engine time when it was said, that of the last tick; the feeder shows its wall clock instead */
+    uint64_t event_ns;            /* wall clock of the first call shown as evidence, of the rank's last for a death */
     struct roll_rankset culprits; /* world ranks; empty when nobody can be named (a tie says so) */
     uint64_t comm_key;            /* 0 = no communicator */
     char comm_label[ROLL_NAME_BYTES];
