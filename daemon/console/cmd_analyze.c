@@ -104,5 +104,6 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     if (s.unreadable > 0) {
         return ROLL_EXIT_UNREACHABLE;
     }
-    return s.cut || s.engine.lost > 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
+    /* A trace without a rank ends before anything was recorded. */
+    return s.cut || s.engine.lost > 0 || s.engine.sources == 0 ? ROLL_EXIT_INCOMPLETE : ROLL_EXIT_CLEAN;
 }

@@ -73,6 +73,19 @@ class Files(Case):
                 self.assertEqual(r.returncode, 4, r.stderr)
                 self.assert_one_line(r.stderr, "cut short")
 
+    def test_trace_without_a_rank_is_code_4(self):
+        empty = self.write("empty.rtrc", b"ROLLTRCE\x01\x00\x01\x00\0\0\0\0")
+        r = self.rollcall("analyze", empty)
+        self.assertEqual(r.returncode, 4, r.stderr)
+        self.assertIn("0 ranks", r.stdout)
+
+    def test_listing_that_cannot_be_written_is_code_3(self):
+        trace = self.write("empty.rtrc", b"ROLLTRCE\x01\x00\x01\x00\0\0\0\0")
+        with open("/dev/full", "w") as full:
+            r = subprocess.run([ROLLCALL, "dump", trace], env=self.env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+        self.assertEqual(r.returncode, 3, r.stderr)
+        self.assert_one_line(r.stderr, "standard output")
+
     def test_trace_of_another_version_is_code_3(self):
         other = self.write("other.rtrc", b"ROLLTRCE" + bytes([9, 0, 9, 0, 0, 0, 0, 0]))
         for command in ("dump", "analyze"):
