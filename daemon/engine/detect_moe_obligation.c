@@ -228,8 +228,7 @@ static void came_true(struct roll_engine *e, struct cause *cause)
     words_place(&w, cause->step, cause->microbatch, cause->layer);
     words_add(&w,
               ". For this step it is too late: remedy '%s' acts where the experts are skipped. Start the job again "
-              "with policy "
-              "auto, or with the remedy on.",
+              "with policy auto, or with the remedy on.",
               roll_remedy_name(ROLL_REMEDY_FILL));
     say_text(e, v, "%s", w.text);
 }
