@@ -28,6 +28,24 @@ struct roll_dump_field {
     const char *(*label)(unsigned value); /* ROLL_DUMP_NAME only */
 };
 
+/* A row of a table of fields: a member by its own name. */
+#define ROLL_DUMP_FIELD(type, member, kind)                                                                            \
+    {                                                                                                                  \
+#member, offsetof(type, member), sizeof(((type *)NULL)->member), kind, NULL                                    \
+    }
+#define ROLL_DUMP_LOSS(type, name, cause)                                                                              \
+    {                                                                                                                  \
+        name, offsetof(type, losses[cause]), 8, ROLL_DUMP_UINT, NULL                                                   \
+    }
+/* The rows of `losses`: a ring's header and an agent's STATUS count by the same causes. */
+#define ROLL_DUMP_LOSSES(type)                                                                                         \
+    ROLL_DUMP_LOSS(type, "lost_overrun", ROLL_LOSS_OVERRUN), ROLL_DUMP_LOSS(type, "lost_lapped", ROLL_LOSS_LAPPED),    \
+        ROLL_DUMP_LOSS(type, "lost_defs_full", ROLL_LOSS_DEFS_FULL),                                                   \
+        ROLL_DUMP_LOSS(type, "lost_comm_unknown", ROLL_LOSS_COMM_UNKNOWN),                                             \
+        ROLL_DUMP_LOSS(type, "lost_callsite", ROLL_LOSS_CALLSITE),                                                     \
+        ROLL_DUMP_LOSS(type, "lost_stream", ROLL_LOSS_STREAM), ROLL_DUMP_LOSS(type, "lost_signal", ROLL_LOSS_SIGNAL),  \
+        ROLL_DUMP_LOSS(type, "lost_wire", ROLL_LOSS_WIRE)
+
 /* Where a dump goes. */
 struct roll_dump {
     FILE *out;

@@ -15,10 +15,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define FIELD(type, member, kind)                                                                                      \
-    {                                                                                                                  \
-#member, offsetof(type, member), sizeof(((type *)NULL)->member), kind, NULL                                    \
-    }
+#define FIELD ROLL_DUMP_FIELD
 #define NAMED(type, member, label)                                                                                     \
     {                                                                                                                  \
 #member, offsetof(type, member), sizeof(((type *)NULL)->member), ROLL_DUMP_NAME, label                         \
@@ -78,14 +75,7 @@ static const struct roll_dump_field header_fields[] = {
     FIELD(H, finish_ns, ROLL_DUMP_UINT),
     FIELD(H, clock_mono_ns, ROLL_DUMP_UINT),
     FIELD(H, clock_real_ns, ROLL_DUMP_UINT),
-    {"lost_overrun", offsetof(H, losses[ROLL_LOSS_OVERRUN]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_lapped", offsetof(H, losses[ROLL_LOSS_LAPPED]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_defs_full", offsetof(H, losses[ROLL_LOSS_DEFS_FULL]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_comm_unknown", offsetof(H, losses[ROLL_LOSS_COMM_UNKNOWN]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_callsite", offsetof(H, losses[ROLL_LOSS_CALLSITE]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_stream", offsetof(H, losses[ROLL_LOSS_STREAM]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_signal", offsetof(H, losses[ROLL_LOSS_SIGNAL]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_wire", offsetof(H, losses[ROLL_LOSS_WIRE]), 8, ROLL_DUMP_UINT, NULL},
+    ROLL_DUMP_LOSSES(H),
 };
 #undef H
 

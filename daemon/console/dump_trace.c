@@ -13,10 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define FIELD(type, member, kind)                                                                                      \
-    {                                                                                                                  \
-#member, offsetof(type, member), sizeof(((type *)NULL)->member), kind, NULL                                    \
-    }
+#define FIELD        ROLL_DUMP_FIELD
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
 static const char *frame_name(unsigned type)
@@ -46,21 +43,10 @@ static const struct roll_dump_field head_fields[] = {
 #undef F
 #define S struct roll_frame_status
 static const struct roll_dump_field status_fields[] = {
-    FIELD(S, head, ROLL_DUMP_UINT),
-    FIELD(S, defs_used, ROLL_DUMP_UINT),
-    FIELD(S, clock_mono_ns, ROLL_DUMP_UINT),
-    FIELD(S, clock_real_ns, ROLL_DUMP_UINT),
-    FIELD(S, finish_ns, ROLL_DUMP_UINT),
-    {"proc_state", offsetof(S, proc_state), 4, ROLL_DUMP_NAME, proc_name},
-    FIELD(S, exit_status, ROLL_DUMP_EXIT),
-    {"lost_overrun", offsetof(S, losses[ROLL_LOSS_OVERRUN]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_lapped", offsetof(S, losses[ROLL_LOSS_LAPPED]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_defs_full", offsetof(S, losses[ROLL_LOSS_DEFS_FULL]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_comm_unknown", offsetof(S, losses[ROLL_LOSS_COMM_UNKNOWN]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_callsite", offsetof(S, losses[ROLL_LOSS_CALLSITE]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_stream", offsetof(S, losses[ROLL_LOSS_STREAM]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_signal", offsetof(S, losses[ROLL_LOSS_SIGNAL]), 8, ROLL_DUMP_UINT, NULL},
-    {"lost_wire", offsetof(S, losses[ROLL_LOSS_WIRE]), 8, ROLL_DUMP_UINT, NULL},
+    FIELD(S, head, ROLL_DUMP_UINT),          FIELD(S, defs_used, ROLL_DUMP_UINT),
+    FIELD(S, clock_mono_ns, ROLL_DUMP_UINT), FIELD(S, clock_real_ns, ROLL_DUMP_UINT),
+    FIELD(S, finish_ns, ROLL_DUMP_UINT),     {"proc_state", offsetof(S, proc_state), 4, ROLL_DUMP_NAME, proc_name},
+    FIELD(S, exit_status, ROLL_DUMP_EXIT),   ROLL_DUMP_LOSSES(S),
 };
 #undef S
 static const struct roll_dump_field file_fields[] = {{"magic", 0, 8, ROLL_DUMP_TEXT, NULL},
