@@ -1,4 +1,4 @@
-# Finds what rollcall can use. Required: libzmq, libdw, jansson, libmicrohttpd, ncursesw, a BLAS.
+# Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, ncursesw, a BLAS.
 # Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST. Each thing left out is named in the summary.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
@@ -7,6 +7,8 @@ pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(NCURSESW REQUIRED IMPORTED_TARGET ncursesw)
 pkg_check_modules(DW REQUIRED IMPORTED_TARGET libdw)
+pkg_check_modules(UNWIND REQUIRED IMPORTED_TARGET libunwind-ptrace)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 pkg_check_modules(LTTNGUST IMPORTED_TARGET lttng-ust)

@@ -84,18 +84,16 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run)
 
 static json_t *losses_json(const struct roll_run *run)
 {
-    static const char *const cause[] = {"overrun",  "lapped", "defs_full", "comm_unknown",
-                                        "callsite", "stream", "signal",    "wire"};
-    uint64_t sum[8] = {0};
+    uint64_t sum[ROLL_LOSS_LIMIT] = {0};
     struct roll_feed_stream s;
     for (size_t i = 0; roll_feed_stream(run->feed, i, &s); i++) {
-        for (size_t k = 0; k < 8; k++) {
+        for (size_t k = 0; k < ROLL_LOSS_LIMIT; k++) {
             sum[k] += s.losses[k];
         }
     }
     json_t *losses = json_object();
-    for (size_t k = 0; k < 8; k++) {
-        json_object_set_new(losses, cause[k], json_integer((json_int_t)sum[k]));
+    for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
+        json_object_set_new(losses, roll_loss_name(k), json_integer((json_int_t)sum[k]));
     }
     return losses;
 }

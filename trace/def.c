@@ -150,10 +150,30 @@ static int decode_layer(const uint8_t *body, size_t bytes, struct roll_def *out)
     return ROLL_OK;
 }
 
+static int decode_graph(const uint8_t *body, size_t bytes, struct roll_def *out)
+{
+    struct roll_def_graph *info = &out->graph.info;
+    if (bytes < sizeof(*info)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(info, body, sizeof(*info));
+    if (info->parts > ROLL_GRAPH_PARTS || info->parts * sizeof(struct roll_graph_part) > bytes - sizeof(*info)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(out->graph.part, body + sizeof(*info), info->parts * sizeof(struct roll_graph_part));
+    for (uint32_t i = 0; i < info->parts; i++) {
+        if ((out->graph.part[i].hash == 0) != (out->graph.part[i].collectives == 0)) {
+            return ROLL_E_CORRUPT;
+        }
+    }
+    return ROLL_OK;
+}
+
 typedef int body_decoder(const uint8_t *body, size_t bytes, struct roll_def *out);
 static body_decoder *const body_decoders[] = {
     [ROLL_DEF_COMM] = decode_comm,     [ROLL_DEF_CALLSITE] = decode_callsite, [ROLL_DEF_MODULE] = decode_module,
     [ROLL_DEF_STREAM] = decode_stream, [ROLL_DEF_THREAD] = decode_thread,     [ROLL_DEF_LAYER] = decode_layer,
+    [ROLL_DEF_GRAPH] = decode_graph,
 };
 
 /* Fewer bytes than a head are the unused end of an area when they are zero, else the beginning of a cut entry. */

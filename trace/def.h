@@ -17,6 +17,7 @@ enum roll_def_type {
     ROLL_DEF_STREAM = 4,   /* struct roll_def_stream */
     ROLL_DEF_THREAD = 5,   /* struct roll_def_thread + name */
     ROLL_DEF_LAYER = 6,    /* struct roll_def_layer + name */
+    ROLL_DEF_GRAPH = 7,    /* struct roll_def_graph + parts */
 };
 
 struct roll_def_head {
@@ -81,6 +82,23 @@ struct roll_def_layer {
     /* name */
 };
 
+/* A captured CUDA graph that holds NCCL calls; written when its capture ends. Its id is the `aux` of the captured calls. */
+struct roll_def_graph {
+    uint64_t first_ticket, last_ticket; /* of its captured calls; others may lie between them */
+    uint32_t calls;                     /* captured NCCL calls */
+    uint32_t parts;
+    /* parts x struct roll_graph_part */
+};
+
+/* What the graph does on one communicator. */
+struct roll_graph_part {
+    uint64_t hash;        /* of its collectives in order, never 0; the `count` of its launches; 0 = none */
+    uint32_t collectives; /* captured on this communicator */
+    uint16_t comm;        /* id of the communicator's definition */
+    uint16_t p2p;         /* sends and receives, saturating */
+};
+#define ROLL_GRAPH_PARTS 64u
+
 /* One decoded definition; pointers borrow the buffer it was decoded from. */
 struct roll_def {
     enum roll_def_type type;
@@ -108,6 +126,10 @@ struct roll_def {
             const char *name;
             uint32_t name_bytes;
         } layer;
+        struct {
+            struct roll_def_graph info;
+            struct roll_graph_part part[ROLL_GRAPH_PARTS];
+        } graph;
     };
 };
 

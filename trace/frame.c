@@ -178,5 +178,5 @@ int roll_trace_check(const void *data, size_t bytes)
         return ROLL_E_SHORT;
     }
     memcpy(&head, data, sizeof(head));
-    return head.version < ROLL_TRACE_VERSION || head.oldest > ROLL_TRACE_VERSION ? ROLL_E_VERSION : ROLL_OK;
+    return head.version < ROLL_TRACE_OLDEST || head.oldest > ROLL_TRACE_VERSION ? ROLL_E_VERSION : ROLL_OK;
 }

@@ -14,7 +14,7 @@
 
 #define ROLL_FRAME_MAGIC      0x52464c52u /* "RLFR" as bytes */
 #define ROLL_FRAME_MAJOR      1u
-#define ROLL_FRAME_MINOR      0u
+#define ROLL_FRAME_MINOR      1u
 #define ROLL_FRAME_HEAD_BYTES 56u
 #define ROLL_FRAME_MAX_BYTES  (4u * 1024u * 1024u)
 
@@ -35,7 +35,11 @@ enum roll_frame_type {
     ROLL_FRAME_ERROR = 14,    /* JSON: {"error":…} */
     ROLL_FRAME_TICK =
         15, /* trace files only: seq = now_ns that the engine was given; payload: wall clock, u64 or none */
-    ROLL_FRAME_BYE = 16, /* the sender leaves in good order */
+    ROLL_FRAME_BYE = 16,    /* the sender leaves in good order */
+    ROLL_FRAME_ASK = 17,    /* root -> agent; JSON {"op":…}; seq = number of the question. See docs/FRAME.md */
+    ROLL_FRAME_ANSWER = 18, /* agent -> root; JSON; seq = that of the question; first = its part, from 0 */
+    ROLL_FRAME_PACK = 19,   /* trace files only: many frames in one, compressed; see docs/FRAME.md */
+    ROLL_FRAME_NOTE = 20,   /* agent -> root; JSON: what the agent saw that is in no ring (docs/FRAME.md) */
 };
 
 struct roll_frame_head {
@@ -110,7 +114,8 @@ void roll_frame_record(const struct roll_frame *frame, uint32_t i, struct roll_r
  * anywhere is valid up to its last whole frame.
  */
 #define ROLL_TRACE_MAGIC      "ROLLTRCE"
-#define ROLL_TRACE_VERSION    1u
+#define ROLL_TRACE_VERSION    2u
+#define ROLL_TRACE_OLDEST     1u /* oldest that this reader accepts */
 #define ROLL_TRACE_HEAD_BYTES 16u
 /* Fills the 16 bytes that begin a trace file. */
 void roll_trace_head(uint8_t out[ROLL_TRACE_HEAD_BYTES]);

@@ -27,6 +27,7 @@ enum roll_op_class {
     ROLL_CLASS_COMM,
     ROLL_CLASS_SYNC,
     ROLL_CLASS_MOE,
+    ROLL_CLASS_EXT,
 };
 
 /* NCCL's ncclDataType_t; ROLL_DTYPE_NONE where a call has none. */

@@ -13,6 +13,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/*
+ * CUDA graphs. A call made while its stream is captured carries CAPTURED and, in `aux`, the id of the graph's definition
+ * (ROLL_DEF_GRAPH); it takes its number on the communicator like any other call, but nothing runs. Each launch writes one
+ * GRAPH_LAUNCH per communicator on which the graph holds collectives: `count` is the hash of those collectives, in order
+ * (never 0), `aux` the graph, `seq` a number of its own; and one record per captured point-to-point call, flagged REPLAYED.
+ * A launch that writes more than one record is a group, closed by a GROUP_END.
+ */
+
 /* The life of a call; it only ever grows. */
 enum roll_state {
     ROLL_STATE_EMPTY = 0,    /* slot never written, or being written now */
@@ -27,6 +35,8 @@ enum roll_record_flag {
     ROLL_FLAG_INPLACE = 1 << 2,     /* send and receive buffer overlap as NCCL defines in-place */
     ROLL_FLAG_NONBLOCKING = 1 << 3, /* nonblocking communicator: ncclInProgress is not an error */
     ROLL_FLAG_BYTES = 1 << 4,       /* NCCL compares bytes, not (count, datatype) */
+    ROLL_FLAG_REPLAYED = 1 << 5,    /* point-to-point of a captured graph, written again by each launch of it */
+    ROLL_FLAG_PLUGIN = 1 << 6,      /* told by NCCL's profiler plugin: no call site, no reduction */
 };
 
 #define ROLL_RECORD_BYTES 64u
@@ -56,7 +66,8 @@ struct roll_record {
     uint8_t flags;       /* 59: enum roll_record_flag */
     uint8_t phase;       /* 60: enum roll_phase */
     uint8_t result;      /* 61: ncclResult_t of the call; valid from RETURNED on */
-    uint16_t aux;        /* 62: GROUP_END: calls in the group, saturating; MOE: see the table */
+    uint16_t aux;        /* 62: GROUP_END: calls in the group, saturating; MOE, EXT: see the table;
+                            CAPTURED, REPLAYED, GRAPH_LAUNCH: the graph */
 };
 
 _Static_assert(sizeof(struct roll_record) == ROLL_RECORD_BYTES, "the record is 64 bytes");

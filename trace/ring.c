@@ -24,6 +24,18 @@
 
 /* ---- making ---- */
 
+const char *roll_loss_name(unsigned loss)
+{
+    static const char *const names[ROLL_LOSS_LIMIT] = {
+        [ROLL_LOSS_OVERRUN] = "overrun",     [ROLL_LOSS_LAPPED] = "lapped",
+        [ROLL_LOSS_DEFS_FULL] = "defs_full", [ROLL_LOSS_COMM_UNKNOWN] = "comm_unknown",
+        [ROLL_LOSS_CALLSITE] = "callsite",   [ROLL_LOSS_STREAM] = "stream",
+        [ROLL_LOSS_SIGNAL] = "signal",       [ROLL_LOSS_WIRE] = "wire",
+        [ROLL_LOSS_GRAPH] = "graph",
+    };
+    return loss < ROLL_LOSS_LIMIT ? names[loss] : NULL;
+}
+
 static uint64_t now_ns(clockid_t clock)
 {
     struct timespec t;
@@ -102,7 +114,7 @@ static void fill_header(struct roll_ring_header *h, const struct roll_ring_param
 {
     memcpy(h->magic, ROLL_RING_MAGIC, sizeof(h->magic));
     h->version = ROLL_RING_VERSION;
-    h->oldest = ROLL_RING_OLDEST;
+    h->oldest = ROLL_RING_NEEDS;
     h->header_bytes = ROLL_RING_HEADER_BYTES;
     h->record_bytes = ROLL_RECORD_BYTES;
     h->capacity = capacity;

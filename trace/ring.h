@@ -22,8 +22,9 @@
 #include <stdint.h>
 
 #define ROLL_RING_MAGIC              "ROLLRING"
-#define ROLL_RING_VERSION            1u /* current */
+#define ROLL_RING_VERSION            2u /* current */
 #define ROLL_RING_OLDEST             1u /* oldest that this reader accepts */
+#define ROLL_RING_NEEDS              2u /* oldest reader that can read what is written now */
 #define ROLL_RING_HEADER_BYTES       4096u
 #define ROLL_RING_DEFAULT_RECORDS    65536u
 #define ROLL_RING_MIN_RECORDS        64u
@@ -32,6 +33,8 @@
 #define ROLL_RING_MAX_DEFS_BYTES     (64u * 1024u * 1024u)
 #define ROLL_EXIT_UNKNOWN            INT32_MIN
 #define ROLL_NAME_BYTES              64u
+#define ROLL_RING_DONE_STREAMS       256u
+#define ROLL_RING_DONE_GRAPHS        64u
 
 /* Why something that happened is not in the records; indices of roll_ring_header.losses. Stable. */
 enum roll_loss {
@@ -43,7 +46,19 @@ enum roll_loss {
     ROLL_LOSS_STREAM = 5,       /* stream table full */
     ROLL_LOSS_SIGNAL = 6,       /* call made inside a signal handler while recording: not recorded */
     ROLL_LOSS_WIRE = 7,         /* dropped between agent and root (counted by the agent) */
+    ROLL_LOSS_GRAPH = 8,        /* graph table full: its launches are not recorded */
     ROLL_LOSS_LIMIT = 16,
+};
+
+/* Label of a cause of loss ("overrun", "comm_unknown"); NULL for a number that has none. Any thread. */
+const char *roll_loss_name(unsigned loss);
+
+/* How the completion of work on the device is learnt; roll_ring_header.completion. */
+enum roll_completion {
+    ROLL_COMPLETION_OFF = 0,
+    ROLL_COMPLETION_WRITE = 1,   /* the stream writes into `done`; nothing under capture */
+    ROLL_COMPLETION_COUNTER = 2, /* as WRITE, and under capture a node that counts in `graph_done` */
+    ROLL_COMPLETION_EVENT = 3,   /* the rank asks an event and writes `done` itself */
 };
 
 enum roll_ring_state {
@@ -93,7 +108,14 @@ struct roll_ring_header {
     _Atomic uint64_t clock_real_ns; /* 712: CLOCK_REALTIME at clock_mono_ns */
     uint8_t pad4[48];
     _Atomic uint64_t losses[ROLL_LOSS_LIMIT]; /* 768 */
-    uint8_t pad5[ROLL_RING_HEADER_BYTES - 896];
+    _Atomic uint32_t completion;              /* 896: enum roll_completion */
+    uint8_t pad5[124];
+    /* By stream id: ticket + 1 of the newest call whose work on that stream is known to be complete; 0 = none yet.
+     * Written by the device or by the rank. Streams with greater ids are not followed. */
+    _Atomic uint64_t done[ROLL_RING_DONE_STREAMS]; /* 1024 */
+    /* By graph id: replays whose work is complete. */
+    _Atomic uint64_t graph_done[ROLL_RING_DONE_GRAPHS]; /* 3072 */
+    uint8_t pad6[ROLL_RING_HEADER_BYTES - 3584];
 };
 
 _Static_assert(sizeof(struct roll_ring_header) == ROLL_RING_HEADER_BYTES, "the ring header is one page");
@@ -101,7 +123,10 @@ _Static_assert(offsetof(struct roll_ring_header, static_crc) == 372 && offsetof(
                    offsetof(struct roll_ring_header, defs_used) == 576 &&
                    offsetof(struct roll_ring_header, state) == 640 &&
                    offsetof(struct roll_ring_header, clock_mono_ns) == 704 &&
-                   offsetof(struct roll_ring_header, losses) == 768,
+                   offsetof(struct roll_ring_header, losses) == 768 &&
+                   offsetof(struct roll_ring_header, completion) == 896 &&
+                   offsetof(struct roll_ring_header, done) == 1024 &&
+                   offsetof(struct roll_ring_header, graph_done) == 3072,
                "ring header offsets are part of the format");
 
 /* What a writer says about itself when it makes a ring. */

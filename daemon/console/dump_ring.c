@@ -28,10 +28,16 @@ static const char *ring_state(unsigned state)
     return state < COUNT(names) ? names[state] : "?";
 }
 
+static const char *completion_name(unsigned completion)
+{
+    static const char *const names[] = {"off", "write", "counter", "event"};
+    return completion < COUNT(names) ? names[completion] : "?";
+}
+
 static const char *flag_names(unsigned flags)
 {
-    static const char *const bit[] = {"captured", "in-group", "in-place", "nonblocking", "bytes"};
-    static _Thread_local char text[64];
+    static const char *const bit[] = {"captured", "in-group", "in-place", "nonblocking", "bytes", "replayed", "plugin"};
+    static _Thread_local char text[96];
     size_t used = 0;
     text[0] = '\0';
     for (unsigned i = 0; i < COUNT(bit); i++) {
@@ -76,6 +82,7 @@ static const struct roll_dump_field header_fields[] = {
     FIELD(H, clock_mono_ns, ROLL_DUMP_UINT),
     FIELD(H, clock_real_ns, ROLL_DUMP_UINT),
     ROLL_DUMP_LOSSES(H),
+    NAMED(H, completion, completion_name),
 };
 #undef H
 
@@ -93,7 +100,7 @@ static const struct roll_dump_field record_fields[] = {
 
 static const char *def_name(unsigned type)
 {
-    static const char *const names[] = {"?", "comm", "callsite", "module", "stream", "thread", "layer"};
+    static const char *const names[] = {"?", "comm", "callsite", "module", "stream", "thread", "layer", "graph"};
     return type < COUNT(names) ? names[type] : "?";
 }
 
@@ -150,6 +157,15 @@ static const struct roll_dump_field stream_fields[] = {DEF_HEAD, {"handle", 16, 
 static const struct roll_dump_field thread_fields[] = {
     DEF_HEAD, {"tid", 16, 4, ROLL_DUMP_UINT, NULL}, {"name_bytes", 20, 4, ROLL_DUMP_UINT, NULL}};
 static const struct roll_dump_field layer_fields[] = {DEF_HEAD, {"name_bytes", 16, 4, ROLL_DUMP_UINT, NULL}};
+#define G struct roll_def_graph
+static const struct roll_dump_field graph_fields[] = {
+    DEF_HEAD,
+    BODY(G, first_ticket, ROLL_DUMP_UINT),
+    BODY(G, last_ticket, ROLL_DUMP_UINT),
+    BODY(G, calls, ROLL_DUMP_UINT),
+    BODY(G, parts, ROLL_DUMP_UINT),
+};
+#undef G
 static const struct roll_dump_field other_fields[] = {DEF_HEAD};
 
 /* Per type: the fixed fields; the text behind them, if any, becomes one more field. */
@@ -165,6 +181,7 @@ static const struct {
     [ROLL_DEF_STREAM] = {stream_fields, COUNT(stream_fields), 0, NULL},
     [ROLL_DEF_THREAD] = {thread_fields, COUNT(thread_fields), 16 + sizeof(struct roll_def_thread), "name"},
     [ROLL_DEF_LAYER] = {layer_fields, COUNT(layer_fields), 16 + sizeof(struct roll_def_layer), "name"},
+    [ROLL_DEF_GRAPH] = {graph_fields, COUNT(graph_fields), 0, NULL},
 };
 
 static void dump_def(struct roll_dump *d, uint64_t offset, const uint8_t *entry, size_t bytes,

@@ -18,9 +18,9 @@
 
 static const char *frame_name(unsigned type)
 {
-    static const char *const names[] = {"?",       "hello",   "welcome",   "ring", "defs",    "records",
-                                        "updates", "status",  "heartbeat", "ack",  "control", "query",
-                                        "reply",   "verdict", "error",     "tick", "bye"};
+    static const char *const names[] = {"?",      "hello",     "welcome", "ring",    "defs",   "records", "updates",
+                                        "status", "heartbeat", "ack",     "control", "query",  "reply",   "verdict",
+                                        "error",  "tick",      "bye",     "ask",     "answer", "pack",    "note"};
     return type < COUNT(names) ? names[type] : "?";
 }
 

@@ -94,16 +94,10 @@ static void write_ranks(const struct writer *w, const struct family *family)
 
 static void write_losses(const struct writer *w, const struct family *family)
 {
-    static const char *const causes[ROLL_LOSS_LIMIT] = {
-        [ROLL_LOSS_OVERRUN] = "overrun",     [ROLL_LOSS_LAPPED] = "lapped",
-        [ROLL_LOSS_DEFS_FULL] = "defs_full", [ROLL_LOSS_COMM_UNKNOWN] = "comm_unknown",
-        [ROLL_LOSS_CALLSITE] = "callsite",   [ROLL_LOSS_STREAM] = "stream",
-        [ROLL_LOSS_SIGNAL] = "signal",       [ROLL_LOSS_WIRE] = "wire",
-    };
     for (size_t i = 0; i < ROLL_LOSS_LIMIT; i++) {
-        if (causes[i] != NULL) {
+        if (roll_loss_name((unsigned)i) != NULL) {
             write_name(w, family);
-            fprintf(w->out, "{cause=\"%s\"} %" PRIu64 "\n", causes[i], w->snapshot->lost[i]);
+            fprintf(w->out, "{cause=\"%s\"} %" PRIu64 "\n", roll_loss_name((unsigned)i), w->snapshot->lost[i]);
         }
     }
 }

@@ -1,7 +1,7 @@
 /*
  * golden.c: makes the golden files: the same writers as in a job (ring_write.h, def.c, frame.c), every number fixed.
  *
- * Nothing in here may depend on the machine or the time: the files in v1/ must come out again byte for byte.
+ * Nothing in here may depend on the machine or the time: the files in v2/ must come out again byte for byte.
  */
 #include "tests/golden/golden.h"
 #include "trace/control.h"
@@ -18,8 +18,8 @@
 static void fill_header(struct roll_ring_header *h)
 {
     memcpy(h->magic, ROLL_RING_MAGIC, 8);
-    h->version = 1;
-    h->oldest = 1;
+    h->version = 2;
+    h->oldest = 2;
     h->header_bytes = 4096;
     h->record_bytes = 64;
     h->capacity = 64;
@@ -48,6 +48,10 @@ static void fill_header(struct roll_ring_header *h)
     atomic_store(&h->clock_real_ns, 1700000001000000000);
     atomic_store(&h->losses[ROLL_LOSS_LAPPED], 5);
     atomic_store(&h->losses[ROLL_LOSS_WIRE], 6);
+    atomic_store(&h->losses[ROLL_LOSS_GRAPH], 7);
+    atomic_store(&h->completion, ROLL_COMPLETION_COUNTER);
+    atomic_store(&h->done[2], 68);
+    atomic_store(&h->graph_done[1], 9);
 }
 
 static void add_definitions(struct roll_ring *ring)
@@ -78,6 +82,9 @@ static void add_definitions(struct roll_ring *ring)
     roll_def_append(ring, ROLL_DEF_STREAM, 2, &stream, sizeof(stream), NULL, 0);
     roll_def_append(ring, ROLL_DEF_THREAD, 1, &thread, sizeof(thread), "main", 4);
     roll_def_append(ring, ROLL_DEF_LAYER, 3, &layer, sizeof(layer), "moe.3", 5);
+    struct roll_def_graph graph = {.first_ticket = 61, .last_ticket = 63, .calls = 3, .parts = 1};
+    struct roll_graph_part part = {.hash = 0xfeedface, .collectives = 2, .comm = 1, .p2p = 1};
+    roll_def_append(ring, ROLL_DEF_GRAPH, 1, &graph, sizeof(graph), &part, sizeof(part));
 }
 
 /* Seventy records in 64 slots: the first six have been overwritten. The last one never returned. */
@@ -106,6 +113,16 @@ static void add_records(struct roll_ring *ring)
         rec->phase = ROLL_PHASE_BACKWARD;
         rec->result = 0;
         rec->aux = 7;
+        if (i == 67) { /* a launch of the graph */
+            *rec = (struct roll_record){.seal = rec->seal, .enter_ns = rec->enter_ns, .count = 0xfeedface, .seq = i};
+            rec->peer = ROLL_PEER_NONE;
+            rec->step = ROLL_STEP_NONE;
+            rec->comm = rec->thread = rec->aux = 1;
+            rec->layer = ROLL_LAYER_NONE;
+            rec->op = ROLL_OP_GRAPH_LAUNCH;
+            rec->dtype = ROLL_DTYPE_NONE;
+            rec->redop = ROLL_RED_NONE;
+        }
         roll_ring_publish(rec, ticket, ROLL_STATE_ENTERED);
         if (i < 69) {
             roll_ring_return(ring, rec, ticket, 500 + i, i == 68 ? 1 : 0);
@@ -173,7 +190,7 @@ static void add_ring_frames(struct stream *s)
     head.type = ROLL_FRAME_RING;
     add_frame(s, head, ring, 4096);
     head.type = ROLL_FRAME_DEFS;
-    add_frame(s, head, ring + 4096, 288);
+    add_frame(s, head, ring + 4096, 344);
     head.type = ROLL_FRAME_RECORDS;
     head.first = 6;
     head.count = 3;
@@ -216,5 +233,8 @@ size_t golden_trace(uint8_t out[GOLDEN_TRACE_MOST])
     add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_HEARTBEAT, .seq = 5}, NULL, 0);
     add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = 1700000003000000000}, NULL, 0);
     add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_BYE, .seq = 6}, NULL, 0);
+    add_json(&s, ROLL_FRAME_ASK, 8, "{\"op\":\"stacks\"}");
+    add_json(&s, ROLL_FRAME_ANSWER, 8, "{\"op\":\"stacks\"}");
+    add_json(&s, ROLL_FRAME_NOTE, 7, "{\"note\":\"attached-unseen\"}");
     return s.used;
 }

@@ -1,5 +1,5 @@
 /*
- * make_golden.c: writes the golden files of the current version into a directory: make_golden tests/golden/v1
+ * make_golden.c: writes the golden files of the current version into a directory: make_golden tests/golden/v2
  *
  * Run it once when a version of a format is new; never again for that version.
  */

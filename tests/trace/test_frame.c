@@ -265,9 +265,11 @@ static void the_head_of_a_trace_file_is_checked(void **state)
     for (size_t cut = 0; cut < sizeof(head); cut++) {
         assert_int_equal(roll_trace_check(head, cut), ROLL_E_SHORT);
     }
-    head[10] = 2;
+    head[10] = 3;
     assert_int_equal(roll_trace_check(head, sizeof(head)), ROLL_E_VERSION);
     head[10] = 1;
+    head[8] = 1;
+    assert_int_equal(roll_trace_check(head, sizeof(head)), 0);
     head[8] = 0;
     assert_int_equal(roll_trace_check(head, sizeof(head)), ROLL_E_VERSION);
     head[0] = 'X';

@@ -100,7 +100,7 @@ static void verdict_names_go_there_and_back(void **state)
             rows++;
         }
     }
-    assert_int_equal(rows, 27);
+    assert_int_equal(rows, 32);
     assert_int_equal(roll_verdict_family(ROLL_VERDICT_MOE_OBLIGATION), ROLL_FAMILY_MOE);
     assert_string_equal(roll_certainty_name(ROLL_PROVEN), "proven");
     assert_string_equal(roll_certainty_name(4), "?");
@@ -134,7 +134,7 @@ static void a_record_is_refused_for_each_field_out_of_range(void **state)
     struct roll_record good = good_record();
     assert_int_equal(roll_record_check(&good), 0);
     struct roll_record bad[6] = {good, good, good, good, good, good};
-    bad[0].op = 9;
+    bad[0].op = 10;
     bad[1].dtype = ROLL_DTYPE_LIMIT;
     bad[2].redop = ROLL_RED_LIMIT;
     bad[3].phase = 6;

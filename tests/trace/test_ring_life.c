@@ -337,9 +337,9 @@ static void contradictions_behind_a_good_checksum_are_refused(void **state)
 #define CHANGED(member, value)                                                                                         \
     check_changed(copy, bytes, offsetof(struct roll_ring_header, member), (uint64_t)(value),                           \
                   sizeof(((struct roll_ring_header *)0)->member))
-    assert_int_equal(CHANGED(oldest, 2), ROLL_E_VERSION);
+    assert_int_equal(CHANGED(oldest, 3), ROLL_E_VERSION);
     assert_int_equal(CHANGED(version, 0), ROLL_E_VERSION);
-    assert_int_equal(CHANGED(version, 2), 0); /* newer, but says that version 1 can read it */
+    assert_int_equal(CHANGED(version, 3), 0); /* newer, but says that version 2 can read it */
     assert_int_equal(CHANGED(header_bytes, 64), ROLL_E_SIZE);
     assert_int_equal(CHANGED(record_bytes, 128), ROLL_E_SIZE);
     assert_int_equal(CHANGED(capacity, 0), ROLL_E_SIZE);
