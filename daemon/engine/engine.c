@@ -79,6 +79,7 @@ void roll_engine_destroy(roll_engine_t **engine)
         free(s->queue);
         free(s->duties);
         free(s->layer);
+        graph_forget(s);
         free(s);
     }
     free(e->source);
@@ -139,6 +140,10 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
 {
     if (source >= e->sources) {
         return ROLL_E_ARG;
+    }
+    if (def->type == ROLL_DEF_GRAPH) {
+        graph_define(e->source[source], def);
+        return 0;
     }
     return def->type == ROLL_DEF_COMM ? comm_define(e, source, def->id, &def->comm.info, def->comm.label) : 0;
 }
@@ -220,8 +225,11 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         if (m) {
             m->comm->coll++;
             rc = match_collective(e, m, entry, ticket);
-            if (rc == 0 && rec->count != 0 && call_failed(rec)) {
-                match_ready(m, rec->seq); /* nothing was enqueued: nobody waits here */
+            if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
+                graph_note_call(s, rec, ticket);
+            }
+            if (rc == 0 && rec->count != 0 && (call_failed(rec) || (rec->flags & ROLL_FLAG_CAPTURED) != 0)) {
+                match_ready(m, rec->seq); /* nothing was enqueued, or only written down: nobody waits here */
             } else if (rc == 0 && rec->count != 0) {
                 rc = source_queue_push(e, s, entry, ticket);
             }

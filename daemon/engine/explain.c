@@ -31,6 +31,10 @@ void words_call(struct words *w, const struct roll_record *rec)
     if (class != ROLL_CLASS_COLL && class != ROLL_CLASS_P2P) {
         return;
     }
+    if (rec->op == ROLL_OP_GRAPH_LAUNCH) {
+        words_add(w, " of graph %u", rec->aux);
+        return;
+    }
     words_add(w, " of %" PRIu64, rec->count);
     if (rec->dtype != ROLL_DTYPE_NONE) {
         words_add(w, " %s", roll_dtype_name(rec->dtype));
@@ -43,6 +47,9 @@ void words_call(struct words *w, const struct roll_record *rec)
         words_add(w, " with root %d", rec->peer);
     } else if (class == ROLL_CLASS_P2P) {
         words_add(w, rec->op == ROLL_OP_SEND ? " to member %d" : " from member %d", rec->peer);
+    }
+    if ((rec->flags & ROLL_FLAG_REPLAYED) != 0) {
+        words_add(w, " (in a launch of graph %u)", rec->aux);
     }
 }
 

@@ -27,6 +27,7 @@
 
 struct comm;
 struct pair;
+struct graph_span;
 
 /* One record in a source's log. */
 struct entry {
@@ -66,6 +67,14 @@ struct duty_list {
     uint32_t used;
     bool broken; /* a record was lost or refused: the list says nothing */
     struct duty duty[OBLIGE_MAX];
+};
+
+/* One call that was captured into a graph: what is left of its record. */
+struct captured {
+    uint64_t ticket, count;
+    int32_t peer;
+    uint16_t comm, callsite, graph;
+    uint8_t op, dtype, redop, flags;
 };
 
 /* What a rank said about one MoE layer last. */
@@ -124,6 +133,10 @@ struct source {
     struct duty_list *duties; /* being collected */
     struct layer_note *layer; /* by layer */
     uint32_t layers;
+    struct captured *captured; /* the newest, in the order of their tickets; a ring of CAPTURED_MAX: see graph.c */
+    uint32_t captures;
+    struct graph_span *graph; /* by graph id */
+    uint32_t graphs;
     bool said_lost, said_dead;
     uint32_t inits;      /* CommInit and CommSplit calls so far */
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
@@ -305,6 +318,16 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 void sweep(struct roll_engine *e);
 void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait); /* the host came back */
 bool entry_complete(const struct source *s, const struct entry *entry);
+
+/* --- graph.c: what was captured into which graph --- */
+#define CAPTURED_MAX 8192u /* captured calls remembered per source */
+void graph_note_call(struct source *s, const struct roll_record *rec, uint64_t ticket);
+void graph_define(struct source *s, const struct roll_def *def);
+void graph_forget(struct source *s);
+/* The n-th collective that graph `id` holds on a communicator of this source, as far as it is remembered: false when it is
+ * not. *total: how many there are, by the graph's definition; 0 = not known. */
+bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
+                      uint32_t *total);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);

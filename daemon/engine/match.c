@@ -1,32 +1,16 @@
 /*
  * match.c: the fast path: one collective record meets its slot.
  *
- * What NCCL compares in effect is folded into 64 bits (reference: NCCL's enqueue: AllGather and Broadcast are turned into bytes, AlltoAll,
- * Gather and Scatter are lowered to byte transfers, reductions depend on count, datatype and operator, rooted calls on the
- * root), so the common case costs one index, one comparison and one increment. Field-by-field comparison happens only after a difference.
+ * What NCCL compares in effect is folded into 64 bits (trace/signature.h), so the common case costs one index, one comparison and one increment. Field-by-field comparison happens only after a difference.
  */
 #include "daemon/engine/detector.h"
+#include "trace/signature.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* No communicator lives so long; a number beyond comes from a damaged record. */
 #define SEQ_MAX (UINT32_MAX - (1u << 24))
-
-/* NCCL moves bytes for these: a different datatype with as many bytes is no difference. */
-static bool compares_bytes(const struct roll_record *rec)
-{
-    switch (rec->op) {
-    case ROLL_OP_BROADCAST:
-    case ROLL_OP_ALLGATHER:
-    case ROLL_OP_ALLTOALL:
-    case ROLL_OP_GATHER:
-    case ROLL_OP_SCATTER:
-        return true;
-    default:
-        return (rec->flags & ROLL_FLAG_BYTES) != 0;
-    }
-}
 
 bool call_failed(const struct roll_record *rec)
 {
@@ -36,18 +20,13 @@ bool call_failed(const struct roll_record *rec)
 
 uint64_t match_signature(const struct roll_record *rec)
 {
-    uint64_t amount = rec->count;
-    uint64_t kind = (uint64_t)rec->op | (uint64_t)(uint32_t)rec->peer << 32;
-    if (compares_bytes(rec)) {
-        size_t bytes = roll_dtype_bytes(rec->dtype);
-        amount *= bytes ? bytes : 1;
-    } else {
-        kind |= (uint64_t)rec->dtype << 8 | (uint64_t)rec->redop << 16;
-    }
-    uint64_t h = (amount + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
-    h ^= h >> 29;
-    h = (h ^ kind) * 0x94d049bb133111ebu;
-    h ^= h >> 32;
+    struct roll_signed_call call = {.count = rec->count,
+                                    .peer = rec->peer,
+                                    .op = rec->op,
+                                    .dtype = rec->dtype,
+                                    .redop = rec->redop,
+                                    .flags = rec->flags};
+    uint64_t h = roll_signature(&call);
     return call_failed(rec) ? ~h : h;
 }
 

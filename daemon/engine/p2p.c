@@ -131,6 +131,9 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
     if (p->unsure) {
         return 0;
     }
+    if ((entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
+        return 0; /* it has taken a number, and will move something when its graph is launched */
+    }
     if (entry->rec.count == 0) {
         p->zero[side] = ticket + 1;
         p->zero_at[side] = p->issued[side];

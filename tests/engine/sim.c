@@ -5,6 +5,7 @@
 #include "tests/engine/sim.h"
 
 #include "trace/err.h"
+#include "trace/signature.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -176,6 +177,35 @@ void sim_group_end(struct sim *sim, uint32_t rank)
     rec->flags = 0;
     rec->aux = (uint16_t)sim->rank[rank].grouped;
     sim->rank[rank].open_group = 0;
+}
+
+void sim_capture(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t id, uint32_t calls, uint64_t count)
+{
+    struct sim_rank *r = &sim->rank[rank];
+    uint64_t hash = 0, first = r->ticket;
+    for (uint32_t i = 0; i < calls; i++) {
+        struct roll_record *rec = sim_call(sim, rank, comm, ROLL_OP_ALLREDUCE, count + i);
+        rec->flags |= ROLL_FLAG_CAPTURED;
+        rec->aux = (uint16_t)id;
+        struct roll_signed_call call = {rec->count, rec->peer, rec->op, rec->dtype, rec->redop, rec->flags};
+        hash = roll_sequence_hash(hash, roll_signature(&call));
+    }
+    struct sim_event *event = add(sim, rank);
+    event->kind = SIM_DEFINE;
+    event->def.type = ROLL_DEF_GRAPH;
+    event->def.id = id;
+    event->def.graph.info =
+        (struct roll_def_graph){.first_ticket = first, .last_ticket = r->ticket - 1, .calls = calls, .parts = 1};
+    event->def.graph.part[0] = (struct roll_graph_part){.hash = hash, .collectives = calls, .comm = r->comm_id[comm]};
+    r->graph[id] = hash;
+}
+
+struct roll_record *sim_launch(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t id)
+{
+    struct roll_record *rec = sim_call(sim, rank, comm, ROLL_OP_GRAPH_LAUNCH, sim->rank[rank].graph[id]);
+    rec->dtype = ROLL_DTYPE_NONE;
+    rec->aux = (uint16_t)id;
+    return rec;
 }
 
 struct roll_record *sim_sync(struct sim *sim, uint32_t rank)

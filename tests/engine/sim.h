@@ -35,6 +35,7 @@ struct sim_rank {
     uint32_t seq[SIM_COMMS];
     uint32_t *p2p[SIM_COMMS]; /* [peer * 2 + direction] */
     int32_t in_comm[SIM_COMMS];
+    uint64_t graph[SIM_COMMS]; /* hash of the collectives, by graph id */
 };
 
 struct sim {
@@ -67,6 +68,10 @@ struct roll_record *sim_send(struct sim *sim, uint32_t rank, uint32_t comm, uint
 struct roll_record *sim_recv(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t from, uint64_t count);
 void sim_group(struct sim *sim, uint32_t rank);
 void sim_group_end(struct sim *sim, uint32_t rank);
+/* A rank captures `calls` AllReduces of `count`, count + 1, ... into graph `id`, and defines it. */
+void sim_capture(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t id, uint32_t calls, uint64_t count);
+/* The rank launches graph `id`: a GraphLaunch with the hash of what it holds on this communicator. */
+struct roll_record *sim_launch(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t id);
 /* The host waits for a stream: returned at once, or not (yet). */
 struct roll_record *sim_sync(struct sim *sim, uint32_t rank);
 struct roll_record *sim_stuck(struct sim *sim, uint32_t rank);

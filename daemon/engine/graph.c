@@ -1,0 +1,115 @@
+/*
+ * graph.c: what was captured into which CUDA graph, per rank.
+ *
+ * A launch says only the hash of what it replays, so that a rank with thousands of captured calls costs one record a step. When the
+ * hashes of two ranks differ, people want to know which call differs first: the captured calls are remembered here, without the rest of
+ * their records, in a ring of the newest CAPTURED_MAX. Reading them again from the log was rejected: a captured call waits for nothing,
+ * so the log forgets it at once.
+ */
+#include "daemon/engine/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GRAPHS_MAX 1024u
+
+/* One graph's definition. */
+struct graph_span {
+    uint64_t first, last;
+    uint32_t parts;
+    struct {
+        uint32_t collectives;
+        uint16_t comm;
+    } part[8];
+};
+
+void graph_note_call(struct source *s, const struct roll_record *rec, uint64_t ticket)
+{
+    /* Doubles up to the bound, then goes round. */
+    bool grows = s->captures < CAPTURED_MAX && (s->captures & (s->captures - 1)) == 0;
+    if (grows) {
+        uint32_t room = s->captures ? s->captures * 2 : 1;
+        struct captured *table = realloc(s->captured, room * sizeof(*table));
+        if (!table) {
+            return;
+        }
+        s->captured = table;
+    }
+    s->captured[s->captures % CAPTURED_MAX] = (struct captured){.ticket = ticket,
+                                                                .count = rec->count,
+                                                                .peer = rec->peer,
+                                                                .comm = rec->comm,
+                                                                .callsite = rec->callsite,
+                                                                .graph = rec->aux,
+                                                                .op = rec->op,
+                                                                .dtype = rec->dtype,
+                                                                .redop = rec->redop,
+                                                                .flags = rec->flags};
+    s->captures++;
+}
+
+void graph_define(struct source *s, const struct roll_def *def)
+{
+    if (def->id == 0 || def->id > GRAPHS_MAX) {
+        return;
+    }
+    if (def->id >= s->graphs) {
+        uint32_t room = s->graphs ? s->graphs : 8;
+        while (room <= def->id) {
+            room *= 2;
+        }
+        struct graph_span *table = realloc(s->graph, room * sizeof(*table));
+        if (!table) {
+            return;
+        }
+        memset(table + s->graphs, 0, (room - s->graphs) * sizeof(*table));
+        s->graph = table;
+        s->graphs = room;
+    }
+    struct graph_span *g = &s->graph[def->id];
+    *g = (struct graph_span){.first = def->graph.info.first_ticket, .last = def->graph.info.last_ticket};
+    for (; g->parts < def->graph.info.parts && g->parts < sizeof(g->part) / sizeof(g->part[0]); g->parts++) {
+        g->part[g->parts].collectives = def->graph.part[g->parts].collectives;
+        g->part[g->parts].comm = def->graph.part[g->parts].comm;
+    }
+}
+
+void graph_forget(struct source *s)
+{
+    free(s->captured);
+    free(s->graph);
+    s->captured = NULL;
+    s->graph = NULL;
+}
+
+bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
+                      uint32_t *total)
+{
+    const struct graph_span *g = id < s->graphs ? &s->graph[id] : NULL;
+    *total = 0;
+    for (uint32_t i = 0; g && i < g->parts; i++) {
+        *total = g->part[i].comm == comm ? g->part[i].collectives : *total;
+    }
+    uint32_t kept = s->captures < CAPTURED_MAX ? s->captures : CAPTURED_MAX, seen = 0;
+    for (uint32_t i = s->captures - kept; g && i != s->captures; i++) {
+        const struct captured *c = &s->captured[i % CAPTURED_MAX];
+        if (c->graph != id || c->comm != comm || c->count == 0 || roll_op_class(c->op) != ROLL_CLASS_COLL ||
+            c->ticket < g->first || c->ticket > g->last || seen++ != n) {
+            continue;
+        }
+        *out = (struct roll_record){.seal = roll_seal(c->ticket, ROLL_STATE_RETURNED),
+                                    .count = c->count,
+                                    .peer = c->peer,
+                                    .comm = c->comm,
+                                    .callsite = c->callsite,
+                                    .step = ROLL_STEP_NONE,
+                                    .layer = ROLL_LAYER_NONE,
+                                    .op = c->op,
+                                    .dtype = c->dtype,
+                                    .redop = c->redop,
+                                    .flags = c->flags,
+                                    .aux = c->graph};
+        return true;
+    }
+    return false;
+}

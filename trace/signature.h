@@ -1,0 +1,76 @@
+/*
+ * signature.h: what NCCL compares of a collective, in effect, folded into 64 bits.
+ *
+ * AllGather and Broadcast are turned into bytes, AlltoAll, Gather and Scatter are lowered to byte transfers; reductions
+ * depend on count, datatype and operator, rooted calls on the root. Whether the call was captured into a graph is part
+ * of it: a captured call does not run. One definition for everybody who compares: the engine, the hash of a graph's
+ * collectives, a rank that looks at its neighbours. Inline, because two of these are hot paths. Pure; any thread.
+ */
+#ifndef ROLL_TRACE_SIGNATURE_H
+#define ROLL_TRACE_SIGNATURE_H
+
+#include "trace/op.h"
+#include "trace/record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct roll_signed_call {
+    uint64_t count;
+    int32_t peer;
+    uint8_t op, dtype, redop, flags; /* as in the record */
+};
+
+/* NCCL moves bytes for these: a different datatype with as many bytes is no difference. */
+static inline bool roll_signature_bytes(unsigned op, unsigned flags)
+{
+    switch (op) {
+    case ROLL_OP_BROADCAST:
+    case ROLL_OP_ALLGATHER:
+    case ROLL_OP_ALLTOALL:
+    case ROLL_OP_GATHER:
+    case ROLL_OP_SCATTER:
+        return true;
+    default:
+        return (flags & ROLL_FLAG_BYTES) != 0;
+    }
+}
+
+static inline uint64_t roll_signature(const struct roll_signed_call *call)
+{
+    static const uint8_t width[ROLL_DTYPE_LIMIT] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    uint64_t amount = call->count;
+    uint64_t kind = (uint64_t)call->op | (uint64_t)(uint32_t)call->peer << 32;
+    if (roll_signature_bytes(call->op, call->flags)) {
+        amount *= call->dtype < ROLL_DTYPE_LIMIT ? width[call->dtype] : 1u;
+    } else {
+        kind |= (uint64_t)call->dtype << 8 | (uint64_t)call->redop << 16;
+    }
+    kind |= (uint64_t)(call->flags & ROLL_FLAG_CAPTURED) << 24;
+    uint64_t h = (amount + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+    h ^= h >> 29;
+    h = (h ^ kind) * 0x94d049bb133111ebu;
+    return h ^ h >> 32;
+}
+
+/*
+ * The hash of a list of signatures, in order. A polynomial, so that the hash of two lists laid end to end follows from
+ * theirs: hash(a, b) = hash(a) * base^(length of b) + hash(b). roll_sequence_hash appends one.
+ */
+#define ROLL_SEQUENCE_BASE 0xd6e8feb86659fd93u
+static inline uint64_t roll_sequence_hash(uint64_t hash, uint64_t signature)
+{
+    return hash * ROLL_SEQUENCE_BASE + signature;
+}
+
+static inline uint64_t roll_sequence_join(uint64_t a, uint64_t b, uint32_t length_of_b)
+{
+    uint64_t base = ROLL_SEQUENCE_BASE;
+    for (; length_of_b != 0; length_of_b >>= 1) {
+        a *= (length_of_b & 1) != 0 ? base : 1;
+        base *= base;
+    }
+    return a + b;
+}
+
+#endif
