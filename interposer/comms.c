@@ -169,7 +169,8 @@ static uint32_t *new_counts(size_t words)
     return (uint32_t *)(void *)(block + 1);
 }
 
-struct roll_comm *roll_comm_new(const struct roll_def_comm *def, const ncclConfig_t *config, uint8_t inherited)
+struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, const ncclConfig_t *config,
+                                uint8_t inherited)
 {
     pthread_mutex_lock(&roll_lock);
     struct roll_comm *comm = roll_session_alloc(sizeof *comm);
@@ -178,6 +179,7 @@ struct roll_comm *roll_comm_new(const struct roll_def_comm *def, const ncclConfi
         return NULL;
     }
     comm->def = *def;
+    comm->set = (uint8_t)set;
     comm->rank = def->rank;
     comm->nranks = def->nranks;
     comm->flags = inherited;
@@ -201,8 +203,8 @@ static bool ask_shape(struct roll_comm *comm)
 {
     typedef ncclResult_t (*query_t)(ncclComm_t, int *);
     ncclComm_t handle = (ncclComm_t)atomic_load_explicit(&comm->handle, memory_order_relaxed);
-    query_t count = ROLL_REAL(ncclCommCount, query_t);
-    query_t rank = ROLL_REAL(ncclCommUserRank, query_t);
+    query_t count = ROLL_REAL_OF(comm->set, ncclCommCount, query_t);
+    query_t rank = ROLL_REAL_OF(comm->set, ncclCommUserRank, query_t);
     int nranks = 0, mine = -1;
     if (handle == NULL || count == NULL || rank == NULL || count(handle, &nranks) != ncclSuccess ||
         rank(handle, &mine) != ncclSuccess) {

@@ -24,14 +24,16 @@ struct roll_comm {
     _Atomic uint32_t seq;     /* collectives with a non-zero count so far */
     int32_t rank, nranks;
     uint8_t flags;           /* ROLL_FLAG_NONBLOCKING */
+    uint8_t set;             /* of the NCCL that it belongs to */
     _Atomic(uint32_t *) p2p; /* [2 * peer + direction]: sends (0) and receives (1) so far */
     _Atomic uint32_t children;
     struct roll_def_comm def;
     char label[ROLL_NAME_BYTES];
 } __attribute__((aligned(64)));
 
-/* What is known before the call that creates a communicator. label and flags come from config, which may be NULL. */
-struct roll_comm *roll_comm_new(const struct roll_def_comm *def, const ncclConfig_t *config, uint8_t inherited);
+/* What is known before the call that creates a communicator; `set` is that of the NCCL that makes it. label and flags come from config, which may be NULL. */
+struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, const ncclConfig_t *config,
+                                uint8_t inherited);
 
 /* Writes the definition when rank and size are known; asks NCCL for them where they are not. The id, 0 when it cannot
  * be defined (yet). */

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,31 +21,86 @@
 
 #ifdef ROLL_OLDEST
 #define ROLL_BIND(name) __asm__(".symver " #name "," #name "@" ROLL_OLDEST)
-ROLL_BIND(dlsym);
+ROLL_BIND(dlvsym);
 ROLL_BIND(dlopen);
+ROLL_BIND(dlerror);
+#if defined(__x86_64__)
+__asm__(".symver dladdr1,dladdr1@GLIBC_2.3.3");
+#else
+ROLL_BIND(dladdr1);
+#endif
 ROLL_BIND(pthread_getattr_np);
 ROLL_BIND(pthread_attr_getstack);
 ROLL_BIND(pthread_attr_destroy);
 #endif
-#pragma weak dlsym
+#pragma weak dlvsym
 #pragma weak dlopen
+#pragma weak dlerror
+#pragma weak dladdr1
 #pragma weak pthread_getattr_np
 #pragma weak pthread_attr_getstack
 #pragma weak pthread_attr_destroy
 
 extern void *__libc_stack_end;
 
+/* Read by the assembly of dlsym.c; NULL until first asked for. */
+extern roll_dlsym_t roll_dlsym_real __attribute__((visibility("hidden")));
+roll_dlsym_t roll_dlsym_real;
+
 /* The main thread's stack grows on demand: only this much below its top is trusted to be stack and nothing else. */
 #define MAIN_STACK_BYTES (64u * 1024u * 1024u)
 
+/*
+ * dlsym cannot be called by its name here: this library defines one. dlvsym finds that of libc whatever stands between; it is
+ * then asked for the one that comes next, so that another library's hook keeps its place. Threads that race find the
+ * same. Other processors than the two below have no hook here, and the plain name means libc's.
+ */
+roll_dlsym_t roll_dlsym_behind(void)
+{
+    roll_dlsym_t real = __atomic_load_n(&roll_dlsym_real, __ATOMIC_ACQUIRE);
+    if (real == NULL) {
+#ifdef ROLL_OLDEST
+        void *found = &dlvsym != NULL ? dlvsym(RTLD_NEXT, "dlsym", ROLL_OLDEST) : NULL;
+        memcpy(&real, &found, sizeof real);
+        void *next = real != NULL ? real(RTLD_NEXT, "dlsym") : NULL;
+        if (next != NULL) {
+            memcpy(&real, &next, sizeof real);
+        }
+#else
+        real = dlsym;
+#endif
+        __atomic_store_n(&roll_dlsym_real, real, __ATOMIC_RELEASE);
+    }
+    return real;
+}
+
+/* volatile: a tail call would look up on behalf of whoever called us. */
 void *roll_dlsym_next(const char *name)
 {
-    return &dlsym != NULL ? dlsym(RTLD_NEXT, name) : NULL;
+    roll_dlsym_t real = roll_dlsym_behind();
+    void *volatile found = real != NULL ? real(RTLD_NEXT, name) : NULL;
+    return found;
 }
 
 void *roll_dlsym(void *handle, const char *name)
 {
-    return &dlsym != NULL ? dlsym(handle, name) : NULL;
+    roll_dlsym_t real = roll_dlsym_behind();
+    void *volatile found = real != NULL ? real(handle, name) : NULL;
+    return found;
+}
+
+void *roll_object_of(const void *address)
+{
+    Dl_info info;
+    void *map = NULL;
+    return &dladdr1 != NULL && dladdr1(address, &info, &map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
+}
+
+void roll_dlerror_clear(void)
+{
+    if (&dlerror != NULL) {
+        (void)dlerror();
+    }
 }
 
 void *roll_dlopen(const char *path, int flags)

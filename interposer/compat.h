@@ -11,10 +11,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* dlsym and dlopen; NULL where the process has neither. */
+/* The real dlsym, past the one that this library defines, and dlopen; NULL where the process has neither. */
 void *roll_dlsym_next(const char *name);
 void *roll_dlsym(void *handle, const char *name);
 void *roll_dlopen(const char *path, int flags);
+
+/* The dlsym behind ours: the next one in the process, which may be another library's hook. Lock-free, found once. */
+typedef void *(*roll_dlsym_t)(void *handle, const char *name);
+roll_dlsym_t roll_dlsym_behind(void);
+
+/* The loaded object that an address lies in, as dlopen would give it (a struct link_map); NULL when in none. */
+void *roll_object_of(const void *address);
+
+/* Forgets the text that a failed lookup has left for dlerror. */
+void roll_dlerror_clear(void);
 
 /* Bounds of the calling thread's stack; false when unknown. Not on any hot path: may allocate inside libc. */
 int roll_stack_bounds(uintptr_t *low, uintptr_t *high);

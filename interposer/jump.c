@@ -21,7 +21,7 @@ static ncclResult_t absent(void)
 
 roll_function_t roll_jump_find(unsigned id)
 {
-    roll_function_t real = roll_api_resolve(id);
+    roll_function_t real = roll_api_resolve(0, id);
     return real != NULL ? real : (roll_function_t)absent;
 }
 
@@ -78,6 +78,7 @@ __asm__(".text\n"
             ".p2align 4\n"                                                                                             \
             ".globl " #name "\n"                                                                                       \
             ".type " #name ",@function\n" #name ":\n"                                                                  \
+            ".globl roll_own_" #name "\n.hidden roll_own_" #name "\n.set roll_own_" #name ", " #name "\n"              \
             "  movq roll_api_real+8*" #id "(%rip), %r11\n"                                                             \
             "  testq %r11, %r11\n"                                                                                     \
             "  je 1f\n"                                                                                                \

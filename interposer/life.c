@@ -4,6 +4,7 @@
  * The definition of a communicator made from a unique id is written before the call, because the call blocks until all
  * members have come and "who has not come" is the question. A child's rank and size are known only afterwards; its
  * record names the parent. What count and peer mean in these records stands in docs/INTERPOSER.md.
+ * Compiled once for each set of api.h: nothing here may be global but the wrappers.
  */
 #include "interposer/call.h"
 
@@ -53,7 +54,7 @@ static struct roll_comm *new_member(uint64_t key, int nranks, int rank, const nc
         .device = current_device(),
     };
     int saved = errno;
-    struct roll_comm *comm = roll_comm_new(&def, config, 0);
+    struct roll_comm *comm = roll_comm_new(ROLL_SET, &def, config, 0);
     roll_comm_define(comm);
     errno = saved;
     return comm;
@@ -96,7 +97,9 @@ static struct roll_comm *enter_init(struct roll_thread *t, struct roll_call *cal
     }
 
 #define ROLL_API_CALL(id, name, ...)
-#define ROLL_API_LIFE(id, name, params, args) ROLL_EXPORT ncclResult_t name params;
+#define ROLL_API_LIFE(id, name, params, args)                                                                          \
+    ROLL_WRAPPER ncclResult_t name params ROLL_LABEL(name);                                                            \
+    ROLL_OWN_WRAPPER(name)
 #define ROLL_API_PASS(id, ret, name, ...)
 #define ROLL_API_JUMP(id, name)
 #include "interposer/api.def"
@@ -225,7 +228,7 @@ static struct roll_comm *enter_child(struct roll_thread *t, struct roll_call *ca
         fill.flags = from->flags;
         fill.aux = (uint16_t)(def.child < UINT16_MAX ? def.child : UINT16_MAX);
         int saved = errno;
-        child = member ? roll_comm_new(&def, config, from->flags) : NULL;
+        child = member ? roll_comm_new(ROLL_SET, &def, config, from->flags) : NULL;
         errno = saved;
     }
     roll_fill_group(t, &fill);

@@ -7,21 +7,29 @@
  * we never bring an NCCL into a process that has none. The handle stays open: the addresses are kept. (What dlsym finds by
  * RTLD_NEXT the loader itself keeps loaded, as a dependency of this library.)
  * Linking with NCCL was rejected: it would load one into every process, perhaps another than the framework's.
+ *
+ * Two NCCLs are never mixed: where RTLD_NEXT finds an NCCL, the functions that it lacks are absent, though another object
+ * may have them; and each further NCCL is asked through its own handle.
  */
 #include "interposer/api.h"
 
 #include "interposer/compat.h"
+#include "interposer/session.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #define NAME_BYTES 96u
 
-roll_function_t roll_api_real[ROLL_API_LIMIT];
+roll_function_t roll_api_real[ROLL_API_SETS][ROLL_API_LIMIT];
+
+/* The objects of the sets above 0. */
+static void *_Atomic bound[ROLL_API_SETS];
 
 static const char *const names[ROLL_API_LIMIT] = {
 #define ROLL_API_CALL(id, name, ...)      [id] = #name,
@@ -68,12 +76,18 @@ static void *loaded_object(const char *prefix)
     return roll_dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
 }
 
+/* The NCCL that set 0 stands for: the one in the global scope behind us, else the one that DT_NEEDED would be given. */
 static void *nccl_object(void)
 {
-    static _Atomic(void *) cached;
+    static void *_Atomic cached;
     void *handle = atomic_load_explicit(&cached, memory_order_acquire);
     if (handle == NULL) {
-        handle = roll_dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+        void *anchor = roll_dlsym_next("pncclGetVersion");
+        anchor = anchor != NULL ? anchor : roll_dlsym_next("ncclGetVersion");
+        handle = anchor != NULL ? roll_object_of(anchor) : NULL;
+        if (handle == NULL) {
+            handle = roll_dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+        }
         if (handle == NULL) {
             handle = loaded_object("libnccl.so");
         }
@@ -82,34 +96,67 @@ static void *nccl_object(void)
     return handle;
 }
 
-roll_function_t roll_api_resolve(unsigned id)
+/* NCCL keeps a strong twin of every function; builds that hide the weak name still have it. */
+static void *find(void *(*lookup)(void *, const char *), void *handle, const char *name)
+{
+    char twin[NAME_BYTES];
+    void *found = lookup(handle, name);
+    if (found == NULL) {
+        snprintf(twin, sizeof twin, "p%s", name);
+        found = lookup(handle, twin);
+    }
+    return found;
+}
+
+static void *lookup_next(void *unused, const char *name)
+{
+    (void)unused;
+    return roll_dlsym_next(name);
+}
+
+roll_function_t roll_api_resolve(unsigned set, unsigned id)
 {
     int saved = errno;
     const char *name = roll_api_name(id);
-    char twin[NAME_BYTES];
     void *found = NULL;
-    if (name != NULL) {
-        found = roll_dlsym_next(name);
-        void *handle = found == NULL ? nccl_object() : NULL;
-        if (found == NULL && handle != NULL) {
-            found = roll_dlsym(handle, name);
-        }
-        /* NCCL keeps a strong twin of every function; builds that hide the weak name still have it. */
-        if (found == NULL) {
-            snprintf(twin, sizeof twin, "p%s", name);
-            found = roll_dlsym_next(twin);
-        }
-        if (found == NULL && handle != NULL) {
-            found = roll_dlsym(handle, twin);
-        }
+    if (name != NULL && set == 0) {
+        found = find(lookup_next, NULL, name);
+    }
+    if (name != NULL && found == NULL) {
+        void *handle = set == 0 ? nccl_object() : atomic_load_explicit(&bound[set], memory_order_acquire);
+        found = handle != NULL ? find(roll_dlsym, handle, name) : NULL;
     }
     roll_function_t real = NULL;
     memcpy(&real, &found, sizeof real);
     if (real != NULL) {
-        __atomic_store_n(&roll_api_real[id], real, __ATOMIC_RELEASE);
+        __atomic_store_n(&roll_api_real[set][id], real, __ATOMIC_RELEASE);
     }
     errno = saved;
     return real;
+}
+
+int roll_api_bind(void *map)
+{
+    const struct link_map *object = map;
+    int saved = errno, set = -1;
+    for (int i = 1; i < ROLL_API_SETS && set < 0; i++) {
+        void *owner = NULL;
+        if (atomic_load_explicit(&bound[i], memory_order_acquire) == map ||
+            atomic_compare_exchange_strong(&bound[i], &owner, map) || owner == map) {
+            set = i;
+        }
+    }
+    if (set > 0) {
+        /* One more reference, never given back: the addresses in the set stay good. */
+        static _Atomic bool pinned[ROLL_API_SETS];
+        if (!atomic_exchange(&pinned[set], true)) {
+            (void)roll_dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        }
+    } else {
+        roll_say("this process uses more than %d NCCLs; calls of %s are not recorded", ROLL_API_SETS, object->l_name);
+    }
+    errno = saved;
+    return set;
 }
 
 roll_function_t roll_symbol_resolve(const char *name, const char *library)

@@ -75,18 +75,21 @@ static cudaError_t wait_stream(enum wait_function which, cudaStream_t stream, bo
 }
 
 ROLL_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+ROLL_OWN(cudaStreamSynchronize)
 ROLL_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     return wait_stream(STREAM_SYNC, stream, false, ROLL_PC, ROLL_FRAME);
 }
 
 ROLL_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream);
+ROLL_OWN(cudaStreamSynchronize_ptsz)
 ROLL_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream)
 {
     return wait_stream(STREAM_SYNC_PTSZ, stream, true, ROLL_PC, ROLL_FRAME);
 }
 
 ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event);
+ROLL_OWN(cudaEventSynchronize)
 ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     typedef cudaError_t (*real_t)(cudaEvent_t);
@@ -107,6 +110,7 @@ ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event)
 }
 
 ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void);
+ROLL_OWN(cudaDeviceSynchronize)
 ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void)
 {
     typedef cudaError_t (*real_t)(void);
@@ -140,6 +144,7 @@ static void note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread)
 
 #define EVENT_RECORD_WRAPPER(name, which, per_thread)                                                                  \
     ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream);                                              \
+    ROLL_OWN(name)                                                                                                     \
     ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream)                                               \
     {                                                                                                                  \
         typedef cudaError_t (*real_t)(cudaEvent_t, cudaStream_t);                                                      \
@@ -152,6 +157,7 @@ EVENT_RECORD_WRAPPER(cudaEventRecord_ptsz, EVENT_RECORD_PTSZ, true)
 
 #define EVENT_RECORD_FLAGS_WRAPPER(name, which, per_thread)                                                            \
     ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream, unsigned int flags);                          \
+    ROLL_OWN(name)                                                                                                     \
     ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream, unsigned int flags)                           \
     {                                                                                                                  \
         typedef cudaError_t (*real_t)(cudaEvent_t, cudaStream_t, unsigned int);                                        \

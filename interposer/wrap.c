@@ -3,6 +3,7 @@
  *
  * The result of the real function is returned unchanged, whatever happens to the record. A function that the loaded
  * NCCL does not have returns ncclInvalidUsage; the application would otherwise have failed to link or to look it up.
+ * Compiled once for each set of api.h: nothing here may be global but the wrappers.
  */
 #include "interposer/call.h"
 
@@ -24,8 +25,9 @@
 
 #define ROLL_API_CALL(id, name, params, args, op_, class_, flags_, inplace_, count_, dtype_, redop_, peer_, comm_,     \
                       stream_)                                                                                         \
-    ROLL_EXPORT ncclResult_t name params;                                                                              \
-    ROLL_EXPORT ncclResult_t name params                                                                               \
+    ROLL_WRAPPER ncclResult_t name params ROLL_LABEL(name);                                                            \
+    ROLL_OWN_WRAPPER(name)                                                                                             \
+    ROLL_WRAPPER ncclResult_t name params                                                                              \
     {                                                                                                                  \
         typedef ncclResult_t(*real_t) params;                                                                          \
         static const struct roll_kind kind = {ROLL_OP_##op_, ROLL_CLASS_##class_, flags_, ROLL_INPLACE_##inplace_};    \
@@ -46,8 +48,9 @@
     }
 #define ROLL_API_LIFE(id, name, ...)
 #define ROLL_API_PASS(id, ret, name, params, args, absent)                                                             \
-    ROLL_EXPORT ret name params;                                                                                       \
-    ROLL_EXPORT ret name params                                                                                        \
+    ROLL_WRAPPER ret name params ROLL_LABEL(name);                                                                     \
+    ROLL_OWN_WRAPPER(name)                                                                                             \
+    ROLL_WRAPPER ret name params                                                                                       \
     {                                                                                                                  \
         typedef ret(*real_t) params;                                                                                   \
         real_t real = ROLL_REAL(name, real_t);                                                                         \

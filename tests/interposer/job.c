@@ -283,25 +283,27 @@ static int callsites(void)
     return 0;
 }
 
-/* Functions that this NCCL lacks, one of unknown prototype that it has. */
+/* One function of unknown prototype, and two that this NCCL lacks. Weak: a program that is linked with such names gets
+ * our wrappers; one that looks them up is told that they are not there. */
+struct team {
+    int ranks, rank, stride;
+};
+struct team ncclTeamRail(ncclComm_t comm, double factor, int a, int b, int c, int d, int e, int f, float last);
+int ncclCommResume(ncclComm_t comm) __attribute__((weak));
+int ncclParamBind(void *out, int key) __attribute__((weak));
+
 static int odd_functions(void)
 {
-    struct team {
-        int ranks, rank, stride;
-    };
-    typedef struct team (*rail_t)(ncclComm_t, double, int, int, int, int, int, int, float);
-    typedef int (*plain_t)(void *, int);
-    rail_t rail = (rail_t)dlsym(RTLD_DEFAULT, "ncclTeamRail");
-    plain_t resume = (plain_t)dlsym(RTLD_DEFAULT, "ncclCommResume");
-    plain_t bind = (plain_t)dlsym(RTLD_DEFAULT, "ncclParamBind");
     ncclComm_t comm = new_comm(0, 2);
-    CHECK(rail != NULL && resume != NULL && bind != NULL);
     for (int i = 0; i < 2; i++) {
-        struct team team = rail(comm, 1.5, 1, 2, 3, 4, 5, 6, 7.0f);
+        struct team team = ncclTeamRail(comm, 1.5, 1, 2, 3, 4, 5, 6, 7.0f);
         CHECK(team.ranks == 2 && team.rank == 15 && team.stride == 28);
     }
-    CHECK(resume(comm, 0) == ncclInvalidUsage);
-    CHECK(bind(comm, 0) == ncclInvalidUsage);
+    CHECK(ncclCommResume != NULL && ncclCommResume(comm) == ncclInvalidUsage);
+    CHECK(ncclParamBind != NULL && ncclParamBind(comm, 0) == ncclInvalidUsage);
+    CHECK(dlsym(RTLD_DEFAULT, "ncclTeamRail") != NULL && dlerror() == NULL);
+    CHECK(dlsym(RTLD_DEFAULT, "ncclCommResume") == NULL && strstr(dlerror(), "ncclCommResume") != NULL);
+    CHECK(dlsym(RTLD_DEFAULT, "ncclParamBind") == NULL && strstr(dlerror(), "ncclParamBind") != NULL);
     return 0;
 }
 
