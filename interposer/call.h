@@ -11,6 +11,7 @@
 #include "interposer/callsite.h"
 #include "interposer/clock.h"
 #include "interposer/comms.h"
+#include "interposer/graphs.h"
 #include "interposer/session.h"
 #include "interposer/streams.h"
 #include "interposer/thread.h"
@@ -74,6 +75,7 @@ static inline __attribute__((always_inline)) bool roll_outside(struct roll_threa
         return false;
     }
     t->depth = 0;
+    t->captured.pending = false;
     return true;
 }
 
@@ -193,6 +195,9 @@ static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int
                          (uint8_t)result);
         /* The slot that the next call will write: fetched for writing while the application computes. */
         __builtin_prefetch(&roll_session->ring.records[(call->ticket + 2) & roll_session->ring.mask], 1);
+        if (ROLL_UNLIKELY(t->captured.pending)) {
+            roll_captured_leave(t, call->ticket, result);
+        }
     }
     atomic_signal_fence(memory_order_seq_cst);
     t->busy = false;
@@ -290,6 +295,9 @@ static inline __attribute__((always_inline)) void roll_enter(struct roll_thread 
         fill.flags |= ROLL_FLAG_INPLACE;
     }
     roll_fill_group(t, &fill);
+    if (ROLL_UNLIKELY(stream != NONE_STREAM && atomic_load_explicit(&roll_captures_open, memory_order_relaxed) != 0)) {
+        roll_captured_enter(t, stream, comm, &fill);
+    }
     roll_record_write(t, call, &fill, roll_callsite(t, pc, frame), ROLL_STATE_ENTERED);
     t->frame = (uintptr_t)frame;
     roll_enter_end(t);

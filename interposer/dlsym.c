@@ -55,7 +55,7 @@ static const struct row {
 
 static const struct row *row_of(const char *name)
 {
-    if (strncmp(name, "nccl", 4) != 0 && strncmp(name, "cuda", 4) != 0) {
+    if (strncmp(name, "nccl", 4) != 0 && strncmp(name, "cu", 2) != 0) {
         return NULL;
     }
     for (size_t i = 0; i < ROWS; i++) {

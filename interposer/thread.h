@@ -20,6 +20,16 @@ struct roll_moe_context {
     uint8_t phase;
 };
 
+/* A call that is being captured into a CUDA graph: see graphs.c. */
+struct roll_captured_call {
+    unsigned long long id; /* of the capture */
+    struct roll_comm *comm;
+    uint64_t count;
+    int32_t peer;
+    uint8_t op, dtype, redop, flags;
+    bool pending;
+};
+
 struct roll_thread {
     /* Above zero while one of our wrappers is between its entry and its return: what NCCL calls then is not the
      * application's call. `busy` is set while our own code runs: a call seen then comes from a signal handler. */
@@ -33,6 +43,8 @@ struct roll_thread {
     uint32_t group_depth;
     uint32_t group_id;
     uint32_t group_calls;
+
+    struct roll_captured_call captured;
 
     uint64_t tsc_base; /* counter and CLOCK_MONOTONIC at the last look at the clock */
     uint64_t ns_base;
