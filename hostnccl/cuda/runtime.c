@@ -157,6 +157,15 @@ int hostcuda_fill_byte(void)
     return fill_byte;
 }
 
+unsigned long long hostcuda_thread_number(void)
+{
+    static _Atomic unsigned long long last;
+    if (!self.number) {
+        self.number = atomic_fetch_add(&last, 1) + 1;
+    }
+    return self.number;
+}
+
 uint64_t hostcuda_now_ns(void)
 {
     struct timespec now;

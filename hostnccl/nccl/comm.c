@@ -202,11 +202,11 @@ static void stop_host(ncclComm_t comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* Waits until all launched work is done. Hangs when the work hangs, as NCCL does. */
+/* Waits until all launched work is done and no graph holds captured work. Hangs when that hangs, as NCCL does. */
 static void wait_quiet(ncclComm_t comm)
 {
     pthread_mutex_lock(&comm->lock);
-    while (comm->outstanding && !comm->stopped) {
+    while ((comm->outstanding || comm->graphs) && !comm->stopped) {
         pthread_cond_wait(&comm->idle, &comm->lock);
     }
     pthread_mutex_unlock(&comm->lock);
