@@ -219,7 +219,18 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             }
         }
     }
+    if (s->threads > 1 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P)) {
+        m = source_member(s, rec->comm);
+        if (m) {
+            race_call(e, m, rec);
+        }
+    }
     switch (class) {
+    case ROLL_CLASS_GROUP:
+        if (s->threads > 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+            race_returned(e, s, rec);
+        }
+        break;
     case ROLL_CLASS_COLL:
         m = source_member(s, rec->comm);
         if (m) {
@@ -270,11 +281,14 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
             s->thread[i].inside = 0;
         }
     }
+    enum roll_op_class class = roll_op_class(rec->op);
+    if (s->threads > 1 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_GROUP)) {
+        race_returned(e, s, rec);
+    }
     if (!entry || roll_seal_state(rec->seal) <= roll_seal_state(entry->rec.seal)) {
         return;
     }
     entry->rec = *rec;
-    enum roll_op_class class = roll_op_class(rec->op);
     if (class == ROLL_CLASS_COLL && call_failed(rec)) {
         struct member *m = source_member(s, rec->comm);
         if (m) {
@@ -306,6 +320,7 @@ static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
     if (s->duties) {
         s->duties->broken = true;
     }
+    race_forget(s);
     s->next = upto;
 }
 

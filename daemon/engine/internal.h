@@ -28,6 +28,7 @@
 struct comm;
 struct pair;
 struct graph_span;
+struct race;
 
 /* One record in a source's log. */
 struct entry {
@@ -99,8 +100,9 @@ struct member {
         uint32_t seq;
     } zero[ZEROS_MAX]; /* newest at (zeros - 1) % ZEROS_MAX */
     uint32_t zeros;
-    uint32_t group;  /* of its last collective here; 0 = none */
-    uint32_t splits; /* CommSplit calls made with this communicator as parent */
+    uint32_t group;    /* of its last collective here; 0 = none */
+    uint32_t splits;   /* CommSplit calls made with this communicator as parent */
+    struct race *race; /* what its threads do here, where there are several; owned */
 };
 
 struct source {
@@ -328,6 +330,12 @@ void graph_forget(struct source *s);
  * not. *total: how many there are, by the graph's definition; 0 = not known. */
 bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
                       uint32_t *total);
+
+/* --- detect_race.c: calls of several host threads --- */
+void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+void race_returned(struct roll_engine *e, struct source *s,
+                   const struct roll_record *rec); /* a call, or a group's end */
+void race_forget(struct source *s);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
