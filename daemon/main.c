@@ -300,7 +300,8 @@ static void take_down(struct daemon *d)
 int main(int argc, char **argv)
 {
     struct daemon d = {.agent_lock = -1, .root_lock = -1};
-    if (argc == 3 && strcmp(argv[1], "--stack") == 0) { /* not for people: how an agent starts us to look at its ranks */
+    if (argc == 3 &&
+        strcmp(argv[1], "--stack") == 0) { /* not for people: how an agent starts us to look at its ranks */
         return roll_stack_helper(argv[2]);
     }
     int code = roll_options_parse(argc, argv, &d.o);

@@ -36,8 +36,8 @@ struct roll_stack_run {
     unsigned samples, interval_ms;
     bool native, python;
     uint64_t deadline_ns, heard_ns;
-    pid_t child; /* -1 = none */
-    int fd;      /* -1 = none */
+    pid_t child;   /* -1 = none */
+    int fd;        /* -1 = none */
     pid_t current; /* whom the helper looks at; 0 = it has not begun, or is past that */
     char *buffer;
     size_t used, room;

@@ -20,9 +20,9 @@
 
 #ifdef __x86_64__
 
-#define SPIN_NS (50 * UINT64_C(1000)) /* between two looks whether it has stopped */
+#define SPIN_NS  (50 * UINT64_C(1000)) /* between two looks whether it has stopped */
 #define LATE_MAX 64u
-#define RED_ZONE 128u                 /* below the stack pointer, in use by leaf functions */
+#define RED_ZONE 128u /* below the stack pointer, in use by leaf functions */
 
 /* Waits for the thread to stop. 0, TIMEOUT, NOTFOUND; *signal is what has to be delivered with the detach. */
 static int wait_stopped(pid_t tid, uint64_t deadline, int *signal)

@@ -9,9 +9,9 @@
 
 /* A place in a file: what the same code has in common in all ranks of a node. */
 struct roll_place_in_file {
-    struct roll_symbol_file *file; /* NULL: in no module */
-    const char *module;            /* path as the process sees it; "" for none */
-    uint64_t address;              /* in the file's numbering; absolute without a module */
+    struct roll_symbol_file *file;   /* NULL: in no module */
+    const char *module;              /* path as the process sees it; "" for none */
+    uint64_t address;                /* in the file's numbering; absolute without a module */
     struct roll_symbol_frame *frame; /* innermost first; owned; NULL until asked for */
     size_t frames;
 };

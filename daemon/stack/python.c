@@ -20,9 +20,9 @@
 #define NAME_CHARS  256u
 #define FILE_CHARS  1024u
 #define LINES_BYTES (64u * 1024u)
-#define CODES       512u /* code objects remembered; a power of two */
+#define CODES       512u        /* code objects remembered; a power of two */
 #define TAGS        UINT64_C(7) /* low bits of a pointer to an object, of use to nobody else (3.14 marks references there) */
-#define GLIBC_TID   720u /* of struct pthread: where 3.9 and 3.10 leave the kernel's number of a thread */
+#define GLIBC_TID   720u        /* of struct pthread: where 3.9 and 3.10 leave the kernel's number of a thread */
 
 struct code {
     uint64_t address; /* 0 = free */
@@ -101,7 +101,8 @@ static const char *read_text(const struct reader *r, uint64_t object, size_t max
     char text[4 * FILE_CHARS + 4];
     size_t used = 0;
     if (chars > FILE_CHARS ||
-        !roll_target_read(r->target, object + (ascii ? l->text_ascii : l->text_wide) + skip * kind, raw, chars * kind)) {
+        !roll_target_read(r->target, object + (ascii ? l->text_ascii : l->text_wide) + skip * kind, raw,
+                          chars * kind)) {
         return NULL;
     }
     for (size_t i = 0; i < chars; i++) {
@@ -272,7 +273,8 @@ static bool name_frames(struct reader *r, const struct chain *chain, struct roll
         if (!code) {
             return false;
         }
-        out->frame[out->frames++] = (struct roll_py_frame){code->function, code->file, line_of(r, code, raw->at), raw->entry};
+        out->frame[out->frames++] =
+            (struct roll_py_frame){code->function, code->file, line_of(r, code, raw->at), raw->entry};
     }
     return out->frame != NULL;
 }
@@ -297,8 +299,8 @@ static bool read_thread(struct reader *r, uint64_t thread, struct roll_py_thread
         if (!follow(r, before, &chain) || !name_frames(r, &chain, out) || !read_head(r, thread, &after)) {
             continue;
         }
-        whole = before == after && (before == 0 || (read_frame(r, before, &again, &previous, &shim) &&
-                                                    again.code == first.code));
+        whole = before == after &&
+                (before == 0 || (read_frame(r, before, &again, &previous, &shim) && again.code == first.code));
     }
     out->torn = !whole;
     return true;
@@ -450,8 +452,8 @@ int roll_py_read(struct roll_target *target, struct roll_modules *modules, struc
         }
     }
     if (err == ROLL_E_CORRUPT && why[0] == '\0') {
-        snprintf(why, ROLL_STACK_WHY_BYTES, "the memory of this CPython %s does not look like that version's (a debug build?)",
-                 out->version);
+        snprintf(why, ROLL_STACK_WHY_BYTES,
+                 "the memory of this CPython %s does not look like that version's (a debug build?)", out->version);
     }
     for (size_t i = 0; i < CODES; i++) {
         free(r->code[i].lines);

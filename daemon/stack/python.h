@@ -16,19 +16,20 @@
 struct roll_py_frame {
     const char *function, *file; /* of the text pool */
     unsigned line;               /* 0 = unknown */
-    bool entry;                  /* the first frame of a call into the interpreter loop: one native frame stands for it and what it calls */
+    bool
+        entry; /* the first frame of a call into the interpreter loop: one native frame stands for it and what it calls */
 };
 struct roll_py_thread {
-    uint64_t ident; /* pthread_self() */
-    pid_t tid;      /* 0 = not known */
-    uint32_t left_out; /* frames between outer and inner ones that were not kept, or beyond ROLL_PY_CHAIN_MAX */
+    uint64_t ident;       /* pthread_self() */
+    pid_t tid;            /* 0 = not known */
+    uint32_t left_out;    /* frames between outer and inner ones that were not kept, or beyond ROLL_PY_CHAIN_MAX */
     uint32_t left_out_at; /* before this frame, counted from the innermost */
-    bool torn; /* it changed while it was read, several times over: what is here may be of two moments */
+    bool torn;            /* it changed while it was read, several times over: what is here may be of two moments */
     struct roll_py_frame *frame; /* owned; innermost first */
     size_t frames;
 };
 struct roll_py_stacks {
-    char version[16]; /* "3.11" */
+    char version[16];              /* "3.11" */
     struct roll_py_thread *thread; /* owned */
     size_t threads;
     bool more; /* there are more than ROLL_PY_THREADS_MAX */

@@ -161,7 +161,8 @@ static int announced(const char *path, pid_t pid, char *why)
         fclose(f);
     }
     if (!(caught >> (number - 1) & 1)) {
-        snprintf(why, ROLL_STACK_WHY_BYTES, "signal %d is announced but no longer caught: not sent, it would end the process", number);
+        snprintf(why, ROLL_STACK_WHY_BYTES,
+                 "signal %d is announced but no longer caught: not sent, it would end the process", number);
         return 0;
     }
     (void)blocked;
@@ -207,8 +208,9 @@ int roll_py_dump_by_signal(pid_t pid, const char *dir, unsigned patience_ms, str
     int err = text ? roll_py_dump_parse(text, bytes, pool, out) : ROLL_E_TIMEOUT;
     free(text);
     if (err) {
-        snprintf(why, ROLL_STACK_WHY_BYTES, "signal %d was sent and brought no stacks within %u ms (blocked, or the process is stopped?)",
-                 number, patience_ms);
+        snprintf(why, ROLL_STACK_WHY_BYTES,
+                 "signal %d was sent and brought no stacks within %u ms (blocked, or the process is stopped?)", number,
+                 patience_ms);
     }
     return err;
 }

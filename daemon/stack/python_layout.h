@@ -11,7 +11,7 @@
 #define ROLL_PY_NONE         0xffffu /* this version has no such member */
 #define ROLL_PY_OFFSET_WORDS 128u    /* of the table of offsets at the beginning of _PyRuntime, 3.13 and later */
 
-#define ROLL_PY_FRAME_BYTES  128u    /* of a frame: all that is looked at lies within */
+#define ROLL_PY_FRAME_BYTES 128u /* of a frame: all that is looked at lies within */
 
 enum roll_py_lines {
     ROLL_PY_LNOTAB,    /* 3.9: pairs (bytes of code, lines) */
@@ -40,7 +40,7 @@ struct roll_py_layout {
     uint32_t bytes_size, bytes_data;
     uint32_t text_length, text_state, text_ascii, text_wide; /* data of ASCII and of other text */
     uint32_t text_kind_bit;                                  /* lowest bit of `kind` in the state */
-    uint8_t owner_shim;                                      /* frames of this owner or a greater one stand for C code */
+    uint8_t owner_shim; /* frames of this owner or a greater one stand for C code */
 };
 
 /* The table of a version from 3.9 to 3.12 (default builds, x86-64 and other 64-bit machines). NULL for others. */

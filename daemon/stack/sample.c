@@ -25,7 +25,8 @@ static struct roll_sampled_thread *find_thread(struct roll_sampled *s, pid_t tid
     return NULL;
 }
 
-static struct roll_sampled_thread *get_thread(struct roll_sampled *s, const struct roll_thread_info *info, uint64_t ident)
+static struct roll_sampled_thread *get_thread(struct roll_sampled *s, const struct roll_thread_info *info,
+                                              uint64_t ident)
 {
     struct roll_sampled_thread *t = find_thread(s, info->tid, ident);
     if (t) {
@@ -71,7 +72,8 @@ static int keep_walk(struct roll_thread_sample *sample, const struct roll_walk *
 }
 
 static int look_at_thread(struct roll_sampled *s, struct roll_sampled_thread *t, const struct roll_stack_wish *wish,
-                          struct roll_target *target, struct roll_modules *modules, unsigned i, struct roll_names *names)
+                          struct roll_target *target, struct roll_modules *modules, unsigned i,
+                          struct roll_names *names)
 {
     static struct roll_capture capture; /* a megabyte, and there is one thread */
     static struct roll_walk walk;
@@ -89,7 +91,7 @@ static int look_at_thread(struct roll_sampled *s, struct roll_sampled_thread *t,
     }
     if (err) {
         snprintf(t->why, sizeof t->why, "%s",
-                 err == ROLL_E_NOTFOUND    ? "it ended meanwhile"
+                 err == ROLL_E_NOTFOUND ? "it ended meanwhile"
                  : t->info.state == 'D' ? "asleep in the kernel where it cannot be stopped"
                                         : "it did not stop in time");
         return 0;

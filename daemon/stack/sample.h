@@ -15,9 +15,9 @@
 struct roll_stack_wish {
     unsigned samples, interval_ms;
     bool native, python;
-    const char *dir;         /* where announcements lie; NULL = none */
-    unsigned budget_ms;      /* for one look at one process */
-    unsigned thread_ms;      /* for one thread to stop */
+    const char *dir;    /* where announcements lie; NULL = none */
+    unsigned budget_ms; /* for one look at one process */
+    unsigned thread_ms; /* for one thread to stop */
 };
 
 /* What one look at one thread gave. */
@@ -25,7 +25,7 @@ struct roll_thread_sample {
     bool native, python;
     bool cut;
     uint32_t depth;
-    uint32_t *place;         /* innermost first; owned */
+    uint32_t *place;          /* innermost first; owned */
     struct roll_py_thread py; /* owned */
 };
 

@@ -122,7 +122,8 @@ static json_int_t number_of(struct table *t, json_t *item)
 
 static json_t *frame_json(const struct shown *f)
 {
-    json_t *out = json_pack("{s:o, s:s}", "fn", roll_text_to_json(f->function), "kind", f->python ? "python" : "native");
+    json_t *out =
+        json_pack("{s:o, s:s}", "fn", roll_text_to_json(f->function), "kind", f->python ? "python" : "native");
     if (f->file[0]) {
         json_object_set_new(out, "file", roll_text_to_json(f->file));
         json_object_set_new(out, "line", json_integer(f->line));
@@ -167,7 +168,8 @@ static json_t *thread_json(const struct roll_sampled_thread *t, const struct rol
             merge(&native, python ? &sample->py : &no_python, &merged);
         }
         json_array_append_new(
-            samples, json_integer(stack_number(wish->python && (python || sample->python) ? &merged : &native, frames, stacks)));
+            samples,
+            json_integer(stack_number(wish->python && (python || sample->python) ? &merged : &native, frames, stacks)));
     }
     char state[2] = {t->info.state ? t->info.state : '?', '\0'};
     json_t *out = json_pack("{s:i, s:o, s:s, s:o}", "tid", (int)t->info.tid, "name", roll_text_to_json(t->info.name),

@@ -302,24 +302,29 @@ const char *roll_refusal_text(const struct roll_refusal *r, char out[ROLL_STACK_
     } else if (r->error != EPERM && r->error != EACCES) {
         snprintf(out, size, "cannot be looked at: %s", strerror(r->error));
     } else if (r->yama == 3) {
-        snprintf(out, size,
-                 "kernel.yama.ptrace_scope is 3: nothing may be traced until this host is started anew with another value");
+        snprintf(
+            out, size,
+            "kernel.yama.ptrace_scope is 3: nothing may be traced until this host is started anew with another value");
     } else if (r->yama == 2 && !r->privileged) {
         snprintf(out, size,
-                 "kernel.yama.ptrace_scope is 2: only CAP_SYS_PTRACE may look: run rollcalld as root, or give it the capability");
+                 "kernel.yama.ptrace_scope is 2: only CAP_SYS_PTRACE may look: run rollcalld as root, or give it the "
+                 "capability");
     } else if (r->ours != r->theirs && !r->privileged) {
         snprintf(out, size,
-                 "it belongs to user %u and rollcalld runs as user %u without CAP_SYS_PTRACE: run rollcalld as that user, or as root",
+                 "it belongs to user %u and rollcalld runs as user %u without CAP_SYS_PTRACE: run rollcalld as that "
+                 "user, or as root",
                  (unsigned)r->theirs, (unsigned)r->ours);
     } else if (r->yama == 1 && !r->privileged) {
         snprintf(out, size,
-                 "kernel.yama.ptrace_scope is 1 and the process has not named this reader: let its own agent ask, start it with "
+                 "kernel.yama.ptrace_scope is 1 and the process has not named this reader: let its own agent ask, "
+                 "start it with "
                  "ROLLCALL_PTRACER=any, or give rollcalld CAP_SYS_PTRACE");
     } else if (!r->same_user_files && !r->privileged) {
         snprintf(out, size, "it has made itself undumpable (or changed its user): only CAP_SYS_PTRACE may look");
     } else if (r->filtered) {
         snprintf(out, size,
-                 "a seccomp filter on rollcalld forbids ptrace: a container needs --cap-add SYS_PTRACE and a profile that allows it");
+                 "a seccomp filter on rollcalld forbids ptrace: a container needs --cap-add SYS_PTRACE and a profile "
+                 "that allows it");
     } else {
         snprintf(out, size, "not permitted (%s): a container needs --cap-add SYS_PTRACE and the ranks' pid namespace",
                  strerror(r->error));

@@ -39,10 +39,10 @@ struct roll_thread_info {
 struct roll_refusal {
     int error; /* errno of the refused call */
     uid_t ours, theirs;
-    bool privileged; /* we hold CAP_SYS_PTRACE */
-    int yama;        /* kernel.yama.ptrace_scope; -1 = no Yama */
-    pid_t tracer;    /* who traces the target already; 0 = nobody */
-    bool filtered;   /* a seccomp filter is on us */
+    bool privileged;      /* we hold CAP_SYS_PTRACE */
+    int yama;             /* kernel.yama.ptrace_scope; -1 = no Yama */
+    pid_t tracer;         /* who traces the target already; 0 = nobody */
+    bool filtered;        /* a seccomp filter is on us */
     bool same_user_files; /* /proc/PID belongs to its user: it is dumpable */
 };
 

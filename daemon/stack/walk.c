@@ -77,8 +77,9 @@ static int access_reg(unw_addr_space_t as, unw_regnum_t reg, unw_word_t *value, 
     (void)as;
     const struct walker *w = arg;
     const struct user_regs_struct *r = &w->capture->regs;
-    const unsigned long long *const at[] = {&r->rax, &r->rdx, &r->rcx, &r->rbx, &r->rsi, &r->rdi, &r->rbp, &r->rsp, &r->r8,
-                                            &r->r9,  &r->r10, &r->r11, &r->r12, &r->r13, &r->r14, &r->r15, &r->rip};
+    const unsigned long long *const at[] = {&r->rax, &r->rdx, &r->rcx, &r->rbx, &r->rsi, &r->rdi,
+                                            &r->rbp, &r->rsp, &r->r8,  &r->r9,  &r->r10, &r->r11,
+                                            &r->r12, &r->r13, &r->r14, &r->r15, &r->rip};
     _Static_assert(UNW_X86_64_RAX == 0 && UNW_X86_64_RDX == 1 && UNW_X86_64_RSP == 7 && UNW_X86_64_RIP == 16,
                    "the order of libunwind's registers");
     if (write || reg < 0 || (size_t)reg >= sizeof at / sizeof at[0]) {

@@ -11,9 +11,9 @@
 
 struct roll_walk {
     size_t depth;
-    bool cut;                        /* there were more, or the walk could not go on */
-    bool exact[ROLL_STACK_DEPTH];    /* the address itself is where the thread was (innermost, signal frames) */
-    uint64_t pc[ROLL_STACK_DEPTH];   /* innermost first; else the address behind a call */
+    bool cut;                      /* there were more, or the walk could not go on */
+    bool exact[ROLL_STACK_DEPTH];  /* the address itself is where the thread was (innermost, signal frames) */
+    uint64_t pc[ROLL_STACK_DEPTH]; /* innermost first; else the address behind a call */
 };
 
 /* libunwind over the copy. Makes one address space, kept until roll_walk_fini. 0, NOMEM, UNSUPPORTED. */
