@@ -11,7 +11,7 @@
  * functions that are never recorded, are answered with the real function. What a lookup would not have found without us
  * is not found, with the text that dlerror then has.
  */
-#include "interposer/api.h"
+#include "interposer/dlsym.h"
 
 #include "interposer/compat.h"
 #include "interposer/dlsym_entry.h"
@@ -100,20 +100,28 @@ static bool there_at_start(const struct link_map *map)
     return at != NULL;
 }
 
-/* A whole NCCL, not a shim that wraps a few of its functions; and none of our fronts, which record by themselves. */
+bool roll_is_front(void *map)
+{
+    return roll_dlsym(map, "roll_front") != NULL;
+}
+
+/* A whole NCCL, not a shim that wraps a few of its functions. */
 static bool is_nccl(void *map)
 {
     void *init = roll_dlsym(map, "ncclCommInitRank");
-    return init != NULL && roll_object_of(init) == map && roll_dlsym(map, "roll_front") == NULL;
+    return init != NULL && roll_object_of(init) == map && !roll_is_front(map);
 }
 
 /* The wrapper that forwards to `found`, what the lookup has found; `found` itself where there is none. */
 static void *wrapper_of(const struct row *row, void *found)
 {
-    if (!row->recorded || found == behind(row)) {
-        return row->recorded ? address(row->wrapper[0]) : found;
-    }
     void *map = row->library == NULL ? roll_object_of(found) : NULL;
+    if (!row->recorded || (map != NULL && roll_is_front(map))) {
+        return found;
+    }
+    if (found == behind(row)) {
+        return address(row->wrapper[0]);
+    }
     int set = map != NULL && is_nccl(map) ? roll_api_bind(map) : -1;
     return set > 0 && address(roll_api_resolve((unsigned)set, row->id)) == found ? address(row->wrapper[set]) : found;
 }
@@ -168,6 +176,23 @@ static void *answer_next(const struct row *row, struct link_map *caller, struct 
         *known = found != NULL && found != address(row->wrapper[0]);
     }
     return found != NULL && *known ? wrapper_of(row, found) : NULL;
+}
+
+roll_function_t roll_lookup_recorded(void *handle, unsigned id, bool twin)
+{
+    const char *name = roll_api_name(id);
+    const struct row *row = name != NULL ? row_of(name) : NULL;
+    char strong[96] = "p";
+    if (row == NULL) {
+        return NULL;
+    }
+    strncat(strong, name, sizeof strong - 2);
+    void *found = roll_dlsym(handle, twin ? strong : name);
+    found = found != NULL ? found : roll_dlsym(handle, twin ? name : strong);
+    found = found != NULL && !twin ? wrapper_of(row, found) : found;
+    roll_function_t function = NULL;
+    memcpy(&function, &found, sizeof function);
+    return function;
 }
 
 struct roll_answer roll_dlsym_answer(void *handle, const char *name, const void *caller)
