@@ -1,5 +1,6 @@
 /*
- * thread.h: what the library keeps per thread, in the initial-exec model so that touching it never allocates.
+ * thread.h: what the library keeps per thread, in the initial-exec model so that touching it never allocates. Kept
+ * small: a library that is loaded late has to find room in what the loader left over at start, about a kilobyte and a half.
  */
 #ifndef ROLL_INTERPOSER_THREAD_H
 #define ROLL_INTERPOSER_THREAD_H
@@ -7,8 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ROLL_CALLSITE_CACHE 128u /* entries, a power of two: call sites that a thread uses in turn */
-#define ROLL_STREAM_CACHE   8u
+#define ROLL_STREAM_CACHE 8u
 
 struct roll_comm;
 
@@ -62,11 +62,6 @@ struct roll_thread {
         uint32_t id;
         uint32_t known;
     } stream[ROLL_STREAM_CACHE];
-    struct {
-        uint64_t hash;
-        uint32_t id;
-        uint32_t known;
-    } callsite[ROLL_CALLSITE_CACHE];
 };
 
 extern __thread struct roll_thread roll_thread_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
