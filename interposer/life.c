@@ -7,6 +7,7 @@
  * Compiled once for each set of api.h: nothing here may be global but the wrappers.
  */
 #include "interposer/call.h"
+#include "interposer/plugin.h"
 
 #include <errno.h>
 #include <string.h>
@@ -54,6 +55,7 @@ static struct roll_comm *new_member(uint64_t key, int nranks, int rank, const nc
         .device = current_device(),
     };
     int saved = errno;
+    roll_plugin_wrapped(ROLL_SET);
     struct roll_comm *comm = roll_comm_new(ROLL_SET, &def, config, 0);
     roll_comm_define(comm);
     errno = saved;
@@ -204,6 +206,7 @@ static struct roll_comm *enter_child(struct roll_thread *t, struct roll_call *ca
                                      const ncclConfig_t *config, uintptr_t pc, const uintptr_t *frame)
 {
     roll_enter_begin(t);
+    roll_plugin_wrapped(ROLL_SET);
     struct roll_comm *from = roll_comm_get(t, parent);
     struct roll_comm *child = NULL;
     struct roll_fill fill = {

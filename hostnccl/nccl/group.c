@@ -9,7 +9,7 @@
  * Inside a plan collectives come before point-to-point, larger ones first: NCCL sorts them alike, so a program that differs in
  * the order inside one group often runs by luck, here as there.
  */
-#include "hostnccl/nccl/internal.h"
+#include "hostnccl/nccl/profiler.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -163,6 +163,7 @@ ncclResult_t hn_submit_coll(ncclComm_t comm, const struct hn_coll *coll, cudaStr
             return rc != ncclSuccess ? rc : no_memory();
         }
         *place = *coll;
+        hn_profiler_coll_call(comm, place, stream, group.depth);
     }
     return rc;
 }
@@ -181,6 +182,7 @@ ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t cou
             return no_memory();
         }
         *place = ops[i];
+        hn_profiler_p2p_call(comm, place, stream, group.depth);
     }
     return rc;
 }
@@ -311,6 +313,7 @@ static ncclResult_t run_batch(struct batch *b)
         ncclComm_t comm = b->plans[i]->comm;
         if (rc == ncclSuccess) {
             sort_colls(b->plans[i]);
+            hn_profiler_tasks(b->plans[i]);
             rc = hn_launch(b->plans[i]);
         } else {
             hn_plan_free(b->plans[i]);
@@ -391,12 +394,15 @@ ncclResult_t hn_group_end(void)
     for (size_t i = 0; i < b.nplans && rc == ncclSuccess; i++) {
         rc = check_self(b.plans[i]);
     }
-    if (rc != ncclSuccess) {
+    hn_profiler_group_ends();
+    if (rc == ncclSuccess) {
+        take_tickets(b.jobs);
+        rc = b.nonblocking ? run_in_background(&b) : run_batch(&b);
+    } else {
         discard(&b);
-        return rc;
     }
-    take_tickets(b.jobs);
-    return b.nonblocking ? run_in_background(&b) : run_batch(&b);
+    hn_profiler_group_ended();
+    return rc;
 }
 
 HN_API(ncclResult_t, ncclGroupStart, void)
@@ -440,5 +446,6 @@ HN_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *simInfo)
     ncclResult_t rc = group.error;
     group.error = ncclSuccess;
     discard(&group.batch);
+    hn_profiler_group_ended();
     return rc;
 }

@@ -41,6 +41,7 @@ struct hn_coll {
     ncclDataType_t type;
     struct hn_redop op;
     int root;
+    void *api_event, *event; /* of a profiler plugin */
 };
 
 /* One send or receive of a plan. */
@@ -51,6 +52,9 @@ struct hn_p2p {
     size_t bytes, moved;
     uint64_t base; /* the channel's byte counter when this message started */
     uint32_t seq;  /* number of this message on its channel, from 1 */
+    size_t count;  /* as the call named it */
+    ncclDataType_t type;
+    void *api_event, *event; /* of a profiler plugin */
 };
 
 /* Everything one communicator does in one group: runs as one unit on one stream. Freed by its last step. */
@@ -112,6 +116,10 @@ struct ncclComm {
     _Atomic int *pidfds;           /* HOSTNCCL_PEER_DEATH=error: descriptor + 1 of each peer's process */
     int npidfds;
     cudaEvent_t event; /* joins the streams of a group */
+
+    void *profiler; /* what a profiler plugin keeps of it */
+    bool profiled;
+    uint64_t profiled_colls;
 };
 
 /* error.c: last error text, and lines on standard error. */
