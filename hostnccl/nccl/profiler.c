@@ -207,6 +207,9 @@ void hn_profiler_coll_call(ncclComm_t comm, struct hn_coll *coll, cudaStream_t s
 {
     bool captured = comm->profiled && is_captured(stream);
 
+    if (comm->nranks == 1) {
+        return; /* a copy, which NCCL does not tell of */
+    }
     group_call(comm, captured, depth);
     if (!api_events(comm, WANT_COLL_API)) {
         return;
@@ -428,7 +431,7 @@ void hn_profiler_tasks(struct hn_plan *plan)
     void *group = NULL;
     union hn_descr d;
 
-    if (!wants(comm, WANT_GROUP) || comm->nranks == 1) {
+    if (!wants(comm, WANT_GROUP) || (comm->nranks == 1 && plan->np2ps == 0)) {
         return;
     }
     memset(&d, 0, sizeof d);
@@ -438,7 +441,7 @@ void hn_profiler_tasks(struct hn_plan *plan)
         d.v5.type = HN_EVENT_GROUP;
     }
     plugin->start(comm->profiler, &group, &d);
-    for (size_t i = 0; i < plan->ncolls && wants(comm, WANT_COLL); i++) {
+    for (size_t i = 0; i < plan->ncolls && comm->nranks > 1 && wants(comm, WANT_COLL); i++) {
         memset(&d, 0, sizeof d);
         describe_coll(comm, &plan->colls[i], group, &d);
         task(comm, &d, &plan->colls[i].event);
