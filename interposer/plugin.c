@@ -26,7 +26,7 @@
 #define OURS_V5 (ROLL_EVENT_GROUP_API | ROLL_EVENT_COLL_API | ROLL_EVENT_P2P_API | ROLL_EVENT_P2P)
 
 enum kind {
-    KIND_NONE,      /* nothing to record */
+    KIND_NONE, /* nothing to record */
     KIND_DONE,
     KIND_CALL,      /* its record returns when it stops */
     KIND_GROUP,     /* a group of calls (API) */
@@ -49,13 +49,12 @@ struct event {
     uint64_t count;
     uint16_t stream;
     uint8_t op, dtype;
-    bool captured;
 };
 
 static struct event *events;
 static _Atomic uint32_t cursor;
 static _Atomic bool wrapped[ROLL_API_SETS]; /* wrappers of this NCCL have seen a communicator created */
-static _Atomic uint32_t recorded; /* communicators of ours, ever: the mask is one for the whole process */
+static _Atomic uint32_t recorded;           /* communicators of ours, ever: the mask is one for the whole process */
 
 void roll_plugin_wrapped(unsigned set)
 {
@@ -390,7 +389,8 @@ static void start_call(struct roll_thread *t, struct roll_plugin_comm *c, struct
     struct event *g = event_of(parent);
     struct roll_plugin_call call;
     roll_plugin_read(c->version, descr, &call);
-    if (call.op == ROLL_OP_NONE) {
+    /* A send into a graph is launched with the graph: its peer is told then or never. */
+    if (call.op == ROLL_OP_NONE || (type == ROLL_EVENT_P2P_API && call.captured)) {
         return;
     }
     if (g != NULL) {
@@ -403,7 +403,6 @@ static void start_call(struct roll_thread *t, struct roll_plugin_comm *c, struct
         e->op = call.op;
         e->dtype = call.dtype;
         e->stream = stream;
-        e->captured = call.captured;
         if (g != NULL) {
             atomic_fetch_add(&g->waiting, 1);
         }
@@ -432,7 +431,7 @@ static void start_p2p_task(struct roll_thread *t, struct roll_plugin_comm *c, vo
     call.op = api->op;
     call.dtype = api->dtype;
     call.count = api->count;
-    call.captured = api->captured;
+    call.captured = false;
     write_call(t, c, &written, &call, api->stream, g, ROLL_STATE_RETURNED);
     release(api, KIND_CALL);
     if (g != NULL && atomic_fetch_sub(&g->waiting, 1) == 1 && atomic_load(&g->stopped)) {

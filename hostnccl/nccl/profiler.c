@@ -431,7 +431,8 @@ void hn_profiler_tasks(struct hn_plan *plan)
     void *group = NULL;
     union hn_descr d;
 
-    if (!wants(comm, WANT_GROUP) || (comm->nranks == 1 && plan->np2ps == 0)) {
+    /* What is captured is launched later, with its graph, and then NCCL tells of it or not: here it does not. */
+    if (!wants(comm, WANT_GROUP) || plan->graph || (comm->nranks == 1 && plan->np2ps == 0)) {
         return;
     }
     memset(&d, 0, sizeof d);
