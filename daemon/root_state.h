@@ -7,7 +7,7 @@
 #include "daemon/feed.h"
 #include "daemon/http/metrics.h"
 #include "daemon/root.h"
-#include "daemon/trace_file.h"
+#include "daemon/segment.h"
 #include "trace/control.h"
 
 #include <jansson.h>
@@ -35,9 +35,10 @@ struct roll_run {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
     roll_feed_t *feed;
-    roll_trace_writer_t *trace; /* NULL = none */
-    json_t *verdicts;           /* all, in order */
-    uint64_t said;              /* verdicts up to this number are in the NDJSON file already (a restarted root) */
+    roll_segments_t *trace; /* NULL = none */
+    bool trace_urgent;      /* what waits for it must not wait: a verdict, the end of a process */
+    json_t *verdicts;       /* all, in order */
+    uint64_t said;          /* verdicts up to this number are in the NDJSON file already (a restarted root) */
     enum roll_policy policy;
     bool policy_set;
     struct roll_switch *switches;
@@ -132,6 +133,7 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final);
+void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
 
