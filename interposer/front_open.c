@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SONAME     "libnccl.so.2"
@@ -88,11 +87,11 @@ static void *open_in_library_path(void)
 static void *open_in_cache(void)
 {
     static const char wanted[] = "/" SONAME;
-    struct stat st;
     void *handle = NULL;
     int fd = open(CACHE, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0) {
-        size_t bytes = (size_t)st.st_size;
+    off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
+    if (end > 0) {
+        size_t bytes = (size_t)end;
         const char *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         const char *at = map == MAP_FAILED ? NULL : map;
         /* With its terminating zero: a path that goes on is another file's. */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_library.sh LIBRARY FUNCTIONS...: the preload library needs libc alone, nothing newer than glibc 2.28, exports only
+# check_library.sh LIBRARY FUNCTIONS...: the preload library needs libc (and its libdl) alone, nothing newer than glibc 2.28, exports only
 # what it stands before, and exports all of it.
 set -u
 library=$1
@@ -10,9 +10,9 @@ fail() {
     failed=1
 }
 
-needed=$(readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -v -E '^(libc\.so\.6|ld-linux.*)$')
+needed=$(readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -v -E '^(libc\.so\.6|libdl\.so\.2|ld-linux.*)$')
 [ -z "$needed" ] || fail "needs more than libc: $needed"
-loaded=$(ldd "$library" | awk '{print $1}' | grep -v -E '(^|/)(linux-vdso\.so\.1|libc\.so\.6|ld-linux[^/]*)$')
+loaded=$(ldd "$library" | awk '{print $1}' | grep -v -E '(^|/)(linux-vdso\.so\.1|libc\.so\.6|libdl\.so\.2|ld-linux[^/]*)$')
 [ -z "$loaded" ] || fail "loads more than libc: $loaded"
 
 newest=$(objdump -T "$library" | grep -o 'GLIBC_[0-9.]*' | sort -u -V | tail -n 1)
