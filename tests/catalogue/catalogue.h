@@ -67,6 +67,8 @@ extern const struct cat_program cat_alignment[];
 extern const struct cat_program cat_p2p[];
 extern const struct cat_program cat_order[];
 extern const struct cat_program cat_process[];
+extern const struct cat_program cat_graphs[];
+extern const struct cat_program cat_graphs_healthy[];
 extern const struct cat_program cat_healthy[]; /* correct programs that look odd: must raise nothing, sick or not */
 
 #endif
