@@ -15,6 +15,7 @@
 
 #include "interposer/compat.h"
 #include "interposer/dlsym_entry.h"
+#include "interposer/elfsym.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -102,14 +103,13 @@ static bool there_at_start(const struct link_map *map)
 
 bool roll_is_front(void *map)
 {
-    return roll_dlsym(map, "roll_front") != NULL;
+    return roll_elf_symbol(map, "roll_front") != NULL;
 }
 
 /* A whole NCCL, not a shim that wraps a few of its functions. */
 static bool is_nccl(void *map)
 {
-    void *init = roll_dlsym(map, "ncclCommInitRank");
-    return init != NULL && roll_object_of(init) == map && !roll_is_front(map);
+    return roll_elf_symbol(map, "ncclCommInitRank") != NULL && !roll_is_front(map);
 }
 
 /* The wrapper that forwards to `found`, what the lookup has found; `found` itself where there is none. */
@@ -131,7 +131,7 @@ static void *answer_default(const struct row *row, void *caller)
 {
     void *found = roll_dlsym_next(row->name);
     if (found == NULL && caller != NULL && !there_at_start(caller)) {
-        found = roll_dlsym(caller, row->name);
+        found = roll_dlsym_within(caller, row->name);
         found = found != NULL ? found : behind(row); /* its siblings' NCCL: see Limits in docs/INTERPOSER.md */
     }
     return found != NULL ? wrapper_of(row, found) : NULL;
@@ -147,13 +147,6 @@ static bool before_us(const struct link_map *map, const struct link_map *ours)
     return at != NULL;
 }
 
-/* Whether the object itself, not one that it needs, has the function. */
-static bool defines(void *map, const char *name)
-{
-    void *found = roll_dlsym(map, name);
-    return found != NULL && roll_object_of(found) == map;
-}
-
 /*
  * RTLD_NEXT. A caller before us would be given our wrapper, unless a library between has the function; a caller behind us what
  * comes after it, which is the NCCL that it needs. A caller that has the function itself is a shim: what it asks for is
@@ -165,17 +158,31 @@ static void *answer_next(const struct row *row, struct link_map *caller, struct 
     *known = false;
     if (caller == NULL || (caller != ours && before_us(caller, ours))) {
         for (struct link_map *at = caller != NULL ? caller->l_next : ours; at != ours; at = at->l_next) {
-            if (defines(at, row->name)) {
+            if (roll_elf_symbol(at, row->name) != NULL) {
                 return NULL;
             }
         }
         *known = true;
         found = roll_dlsym_next(row->name);
-    } else if (!defines(caller, row->name)) {
-        found = roll_dlsym(caller, row->name);
+    } else if (roll_elf_symbol(caller, row->name) == NULL) {
+        found = roll_dlsym_within(caller, row->name);
         *known = found != NULL && found != address(row->wrapper[0]);
     }
     return found != NULL && *known ? wrapper_of(row, found) : NULL;
+}
+
+/* For the auditor: what an object that was about to be bound to NCCL's function `found` is bound to instead. */
+ROLL_EXPORT void *roll_audit_answer(const char *name, void *found, void *from);
+ROLL_EXPORT void *roll_audit_answer(const char *name, void *found, void *from)
+{
+    const struct row *row = row_of(name);
+    if (row == NULL || from == NULL || roll_elf_symbol(from, name) != NULL) {
+        return found; /* an object with such a function itself is a shim: its calls came by us already */
+    }
+    int saved = errno;
+    void *value = wrapper_of(row, found);
+    errno = saved;
+    return value;
 }
 
 roll_function_t roll_lookup_recorded(void *handle, unsigned id, bool twin)

@@ -10,6 +10,7 @@
 
 #include "interposer/compat.h"
 #include "interposer/dlsym.h"
+#include "interposer/elfsym.h"
 #include "interposer/session.h"
 
 #include <dlfcn.h>
@@ -126,7 +127,7 @@ static void compare_releases(const int *front, void *handle)
         if (name == NULL) {
             continue;
         }
-        bool here = roll_dlsym(roll_object_of(front), name) != NULL;
+        bool here = roll_elf_symbol(roll_object_of(front), name) != NULL;
         bool there = roll_dlsym(handle, name) != NULL;
         if (here != there) {
             roll_say(

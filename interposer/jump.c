@@ -13,16 +13,24 @@
 /* Called from the assembly, so the linker must keep it. */
 roll_function_t roll_jump_find(unsigned id) __attribute__((visibility("hidden"), used));
 
-/* What a function does that the loaded NCCL lacks: nothing, and says so to a caller that looks. */
-static ncclResult_t absent(void)
+/* What a function does that the loaded NCCL lacks, or where there is none: nothing, and says so to a caller that looks. */
+static ncclResult_t invalid_usage(void)
 {
     return ncclInvalidUsage;
+}
+
+static ncclResult_t system_error(void)
+{
+    return ncclSystemError;
 }
 
 roll_function_t roll_jump_find(unsigned id)
 {
     roll_function_t real = roll_api_resolve(0, id);
-    return real != NULL ? real : (roll_function_t)absent;
+    if (real == NULL) {
+        real = (roll_function_t)(roll_api_absent(0, id) == ncclSystemError ? system_error : invalid_usage);
+    }
+    return real;
 }
 
 ROLL_THUNK_SLOW(roll_jump_find)

@@ -95,7 +95,7 @@ static struct roll_comm *enter_init(struct roll_thread *t, struct roll_call *cal
     struct roll_thread *t = &roll_thread_self;                                                                         \
     real_t real = ROLL_REAL(name, real_t);                                                                             \
     if (real == NULL) {                                                                                                \
-        return ncclInvalidUsage;                                                                                       \
+        return roll_api_absent(ROLL_SET, ROLL_API_##name);                                                             \
     }
 
 #define ROLL_API_CALL(id, name, ...)
