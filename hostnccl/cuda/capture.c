@@ -458,8 +458,8 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cuda
 }
 
 /* What is not NULL is written; beyond the status only while the capture is valid. */
-static cudaError_t get_info(cudaStream_t handle, enum cudaStreamCaptureStatus *out, unsigned long long *id,
-                            cudaGraph_t *graph, const cudaGraphNode_t **tips, size_t *count)
+cudaError_t hostcuda_capture_info(cudaStream_t handle, enum cudaStreamCaptureStatus *out, unsigned long long *id,
+                                  cudaGraph_t *graph, const cudaGraphNode_t **tips, size_t *count)
 {
     struct hostcuda_stream *stream;
     struct hostcuda_capture *capture;
@@ -489,7 +489,7 @@ static cudaError_t get_info(cudaStream_t handle, enum cudaStreamCaptureStatus *o
 }
 
 /* Nodes of the stream's capture become its tips, or are added to them. Flags: of the vendor's enumeration. */
-static cudaError_t update_tips(cudaStream_t handle, cudaGraphNode_t *nodes, size_t count, unsigned int flags)
+cudaError_t hostcuda_capture_update(cudaStream_t handle, cudaGraphNode_t *nodes, size_t count, unsigned int flags)
 {
     struct hostcuda_stream *stream;
     struct hostcuda_capture *capture;
@@ -522,7 +522,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum c
                                                      const cudaGraphEdgeData **edges, size_t *count)
 {
     cudaError_t error = edges && !dependencies ? hostcuda_leave(cudaErrorInvalidValue)
-                                               : get_info(stream, status, id, graph, dependencies, count);
+                                               : hostcuda_capture_info(stream, status, id, graph, dependencies, count);
     if (!error && edges && *status == cudaStreamCaptureStatusActive) {
         *edges = NULL;
     }
@@ -538,20 +538,20 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t str
             return hostcuda_leave(cudaErrorNotSupported);
         }
     }
-    return update_tips(stream, nodes, count, flags);
+    return hostcuda_capture_update(stream, nodes, count, flags);
 }
 #else
 HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
                                                         unsigned long long *id, cudaGraph_t *graph,
                                                         const cudaGraphNode_t **dependencies, size_t *count)
 {
-    return get_info(stream, status, id, graph, dependencies, count);
+    return hostcuda_capture_info(stream, status, id, graph, dependencies, count);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *nodes,
                                                                 size_t count, unsigned int flags)
 {
-    return update_tips(stream, nodes, count, flags);
+    return hostcuda_capture_update(stream, nodes, count, flags);
 }
 #if CUDART_VERSION >= 12030
 HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
@@ -559,7 +559,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enu
                                                         const cudaGraphNode_t **dependencies,
                                                         const cudaGraphEdgeData **edges, size_t *count)
 {
-    cudaError_t error = get_info(stream, status, id, graph, dependencies, count);
+    cudaError_t error = hostcuda_capture_info(stream, status, id, graph, dependencies, count);
     if (!error && edges && *status == cudaStreamCaptureStatusActive) {
         *edges = NULL;
     }

@@ -37,4 +37,9 @@ bool hostcuda_stream_is_legacy(struct hostcuda_stream *stream);
 /* The first capture that holds a blocking stream of the device, so that its legacy stream cannot be used; or NULL. */
 struct hostcuda_capture *hostcuda_capture_blocks_legacy(int device);
 
+/* What cudaStreamGetCaptureInfo and cudaStreamUpdateCaptureDependencies do in every version. Not with the lock held. */
+cudaError_t hostcuda_capture_info(cudaStream_t handle, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                  cudaGraph_t *graph, const cudaGraphNode_t **tips, size_t *count);
+cudaError_t hostcuda_capture_update(cudaStream_t handle, cudaGraphNode_t *nodes, size_t count, unsigned int flags);
+
 #endif

@@ -55,6 +55,7 @@ struct hostcuda_thread {
     cudaError_t last_error;
     enum cudaStreamCaptureMode capture_mode;
     unsigned long long number;                                /* of the thread in this process; 0 until asked for */
+    bool is_quiet;                                            /* errors are not kept as the last one */
     bool is_worker;                                           /* runs host functions: most calls are not permitted */
     struct hostcuda_stream *per_thread[HOSTCUDA_DEVICES_MAX]; /* the thread's default streams, owned */
 };

@@ -131,7 +131,7 @@ cudaError_t hostcuda_enter_work(void)
 
 cudaError_t hostcuda_leave(cudaError_t error)
 {
-    if (error != cudaSuccess) {
+    if (error != cudaSuccess && !self.is_quiet) {
         self.last_error = error;
     }
     return error;

@@ -17,9 +17,6 @@
 
 #include "hostnccl/cuda/private.h"
 
-/* The vendor's header declares it for his own libraries only. */
-cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
-
 static const struct hostcuda_private *private_table(void)
 {
     static _Atomic(const struct hostcuda_private *) known;
