@@ -9,6 +9,7 @@
 
 #include "daemon/agent_control.h"
 #include "daemon/agent_ring.h"
+#include "daemon/agent_stack.h"
 #include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/net.h"
@@ -39,7 +40,7 @@
 #define KEEP_NS      (2000 * ROLL_MS)               /* a finished ring waits this long for its launcher's exit status */
 #define OLD_RING_NS  (UINT64_C(86400000) * ROLL_MS) /* remains of an older job are removed after a day */
 #define MAX_POLLED   256
-#define FIXED_POLLED 3
+#define FIXED_POLLED 4
 
 struct
     bad_file { /* a ring that could not be read: said once; by name too, for file systems give numbers to new files again */
@@ -64,6 +65,7 @@ struct agent {
     struct bad_file *bad;
     size_t bad_used, bad_room;
     struct roll_agent_controls controls;
+    roll_agent_stacks_t *stacks;
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
 };
@@ -130,6 +132,7 @@ static void send_hello(struct agent *a, uint64_t now)
 {
     a->welcomed = false;
     a->hello_ns = now;
+    roll_agent_stacks_forget(a->stacks); /* a root that is asked again asks again */
     json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
                               (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
     if (!hello) {
@@ -338,6 +341,24 @@ static void begin_drain(struct agent *a, uint64_t token, uint64_t now)
     }
 }
 
+/* For questions about stacks: the process behind a ring. */
+static pid_t pid_of(void *ctx, uint64_t stream, const char **why)
+{
+    const struct agent *a = ctx;
+    *why = "its ring is not here any more";
+    for (size_t i = 0; i < a->used; i++) {
+        const struct roll_agent_ring *ring = a->rings[i];
+        if (ring->map.header->epoch != stream) {
+            continue;
+        }
+        *why = ring->foreign
+                   ? "its agent is in another pid namespace: run them in one (Kubernetes: shareProcessNamespace)"
+                   : "the process has ended";
+        return ring->foreign || ring->gone ? 0 : (pid_t)ring->map.header->pid;
+    }
+    return 0;
+}
+
 static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now)
 {
     switch (frame->head.type) {
@@ -358,6 +379,9 @@ static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now
         if (frame->head.first != 0) {
             begin_drain(a, frame->head.first, now);
         }
+        break;
+    case ROLL_FRAME_ASK:
+        roll_agent_stacks_ask(a->stacks, frame, pid_of, a);
         break;
     case ROLL_FRAME_ERROR:
         roll_log(ROLL_LOG_WARNING, "agent: the root says: %.*s",
@@ -440,8 +464,11 @@ static void housekeep(struct agent *a, uint64_t now)
 /* Sleeps until something comes or the time is over; drains what woke it. */
 static void wait_for_work(struct agent *a, int timeout_ms)
 {
-    zmq_pollitem_t items[MAX_POLLED] = {
-        {a->socket, 0, ZMQ_POLLIN, 0}, {NULL, a->inotify, ZMQ_POLLIN, 0}, {a->monitor, 0, ZMQ_POLLIN, 0}};
+    int stacks = roll_agent_stacks_fd(a->stacks);
+    zmq_pollitem_t items[MAX_POLLED] = {{a->socket, 0, ZMQ_POLLIN, 0},
+                                        {NULL, a->inotify, ZMQ_POLLIN, 0},
+                                        {a->monitor, 0, ZMQ_POLLIN, 0},
+                                        {NULL, stacks, stacks >= 0 ? ZMQ_POLLIN : 0, 0}};
     int n = FIXED_POLLED;
     for (size_t i = 0; i < a->used && n < MAX_POLLED; i++) {
         if (a->rings[i]->pidfd >= 0 && !a->rings[i]->gone) {
@@ -489,6 +516,7 @@ static void loop(struct agent *a)
         last_pump = now;
         housekeep(a, now);
         int64_t moved = pump(a, now);
+        roll_agent_stacks_pump(a->stacks, a->socket, now);
         timeout = moved > 0 ? BUSY_MS : (timeout < IDLE_MS ? timeout + 1 : IDLE_MS);
         if (atomic_load(a->o->stop) && stop_ns == 0) {
             stop_ns = now;
@@ -526,7 +554,8 @@ static int start(struct agent *a, char *why, size_t why_size)
     a->buffer = malloc(ROLL_AGENT_BATCH * ROLL_RECORD_BYTES);
     a->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     a->socket = roll_net_dealer(o->context, roll_net_takes_keys(o->endpoint) ? o->keys : NULL, identity, 500);
-    if (!a->buffer || !a->socket) {
+    a->stacks = roll_agent_stacks_new(o->dir);
+    if (!a->buffer || !a->socket || !a->stacks) {
         snprintf(why, why_size, "no memory or no socket: %s", strerror(errno));
         return ROLL_E_NOMEM;
     }
@@ -574,6 +603,7 @@ out:
     while (a.used > 0) {
         roll_agent_ring_destroy(&a.rings[--a.used]);
     }
+    roll_agent_stacks_destroy(&a.stacks);
     roll_agent_controls_fini(&a.controls);
     free(a.rings);
     while (a.bad_used > 0) {

@@ -149,8 +149,8 @@ void roll_agent_stacks_ask(roll_agent_stacks_t *s, const struct roll_frame *ask,
 
 static void queue_answer(roll_agent_stacks_t *s, json_t *answer)
 {
-    json_t *item = json_pack("{s:I, s:I, s:o}", "seq", (json_int_t)s->queue[0].number, "first", (json_int_t)s->part++, "json",
-                             answer);
+    json_t *item = json_pack("{s:I, s:I, s:o}", "seq", (json_int_t)s->queue[0].number, "first", (json_int_t)s->part++,
+                             "json", answer);
     json_array_append_new(s->out, item);
 }
 
@@ -206,8 +206,8 @@ static void begin(roll_agent_stacks_t *s)
             answer_ring(s, &q->ring[i], refusal(q->ring[i].why ? q->ring[i].why : "not found"));
         }
     }
-    struct roll_stack_ask ask = {HELPER,    pid,    n, q->samples, q->interval_ms, q->native,
-                                 q->python, s->dir, (uint64_t)q->timeout_ms * ROLL_MS};
+    struct roll_stack_ask ask = {
+        HELPER, pid, n, q->samples, q->interval_ms, q->native, q->python, s->dir, (uint64_t)q->timeout_ms * ROLL_MS};
     s->run = pid && n > 0 ? roll_stack_run_new(&ask, why, sizeof why) : NULL;
     free(pid);
     for (size_t i = 0; !s->run && i < q->rings; i++) {

@@ -156,6 +156,7 @@ static int make_root(struct daemon *d)
                                   .trace_age_ns = o->trace_age_ns,
                                   .json_path = o->json,
                                   .http = o->http,
+                                  .stacks_auto = o->stacks_auto,
                                   .stall_ns = o->stall_ns,
                                   .linger_s = o->linger_s,
                                   .stop = &stop};

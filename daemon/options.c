@@ -38,6 +38,7 @@ enum option_id {
     OPT_OWN_DIR,
     OPT_READY_FD,
     OPT_STALL_MS,
+    OPT_STACKS,
     OPT_VERSION,
     OPT_HELP,
 };
@@ -67,6 +68,7 @@ static const struct {
     {"linger", "SECONDS", OPT_LINGER, "exit this long after the last live rank is gone (0 = never)"},
     {"own-dir", NULL, OPT_OWN_DIR, "remove DIR at exit; log only warnings"},
     {"ready-fd", "N", OPT_READY_FD, "write one line with the endpoint to descriptor N when ready"},
+    {"stacks", "WHEN", OPT_STACKS, "auto: take the stacks of those whom others wait for; default: only when asked"},
     {"stall-ms", "N", OPT_STALL_MS, "look into an incomplete operation after N ms (default 500)"},
     {"version", NULL, OPT_VERSION, "print the version"},
     {"help", NULL, OPT_HELP, "print this"},
@@ -217,6 +219,10 @@ static int set(struct roll_options *o, bool *mode_seen, int id, const char *valu
         }
         o->stall_ns = n * 1000000u;
         return -1;
+    case OPT_STACKS:
+        o->stacks_auto = strcmp(value, "auto") == 0;
+        return o->stacks_auto || strcmp(value, "ask") == 0 ? -1
+                                                           : usage("--stacks: '%s' is none of auto, ask%s", value, "");
     case OPT_VERSION:
         printf("rollcalld %s\n", ROLL_VERSION);
         return 0;

@@ -21,6 +21,7 @@ struct roll_options {
     bool insecure, detach, if_none, own_dir;
     unsigned linger_s;
     int ready_fd; /* -1 = none */
+    bool stacks_auto;
     uint64_t stall_ns;
 };
 

@@ -299,6 +299,11 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     case ROLL_FRAME_BYE:
         agent_frame(root, from, &frame, raw, bytes, now);
         break;
+    case ROLL_FRAME_ANSWER: /* not in the numbering of the agent's frames: nothing is lost with it but an answer */
+        if (find_peer(root, from)) {
+            roll_stacks_answer(root, &frame);
+        }
+        break;
     case ROLL_FRAME_QUERY:
         roll_query(root, from, &frame);
         break;
@@ -455,6 +460,7 @@ bool roll_root_run(roll_root_t *root)
         if (now - minute_ns > 100 * ROLL_MS) {
             minute_ns = now;
             look_after_peers(root, now);
+            roll_stacks_tick(root, now);
             roll_root_metrics_refresh(root, now);
             root->live_ns = any_live(root) ? now : root->live_ns;
         }
@@ -575,6 +581,7 @@ void roll_root_destroy(roll_root_t **pointer)
         return;
     }
     roll_metrics_destroy(&root->metrics);
+    roll_stacks_destroy(root);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
         if (root->socket[i]) {
             zmq_socket_monitor(root->socket[i], NULL, 0);

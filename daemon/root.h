@@ -26,6 +26,7 @@ struct roll_root_options {
     const char *json_path;                             /* NULL = no NDJSON */
     const char *http;                                  /* NULL = no metrics */
     uint64_t stall_ns;                                 /* 0 = the engine's own */
+    bool stacks_auto;                                  /* take the stacks of a verdict's culprits */
     unsigned linger_s;                                 /* 0 = for ever */
     const _Atomic bool *stop;                          /* finish in good order */
     _Atomic bool *agent_stop;                          /* standalone: tells the agent thread to finish; NULL = none */

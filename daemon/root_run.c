@@ -59,6 +59,7 @@ void roll_run_destroy(struct roll_run **pointer)
     roll_feed_destroy(&run->feed);
     json_decref(run->verdicts);
     free(run->switches);
+    roll_rankset_fini(&run->looked_at);
     free(run);
     *pointer = NULL;
 }
@@ -125,6 +126,7 @@ static void say(roll_root_t *root, struct roll_run *run, const json_t *verdict)
     if (root->json_fd >= 0) {
         write_json(root, verdict);
     }
+    roll_stacks_suspect(root, run, verdict);
     roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, certainty ? certainty : "?", code ? code : "?",
              text ? text : "");
 }

@@ -71,7 +71,8 @@ static int count(struct roll_stack_node *node, uint32_t rank, uint64_t task, uin
     return roll_rankset_add(&node->ranks, rank);
 }
 
-static int insert(struct roll_stack_tree *tree, uint32_t rank, const json_t *frames, const json_t *stack, uint32_t looks)
+static int insert(struct roll_stack_tree *tree, uint32_t rank, const json_t *frames, const json_t *stack,
+                  uint32_t looks)
 {
     struct roll_stack_node *node = &tree->root;
     int err = count(node, rank, tree->tasks, looks);
@@ -129,8 +130,8 @@ static bool wanted(const json_t *stack, const json_t *thread, enum roll_stack_th
     json_array_foreach(json_object_get(thread, "samples"), i, sample)
     {
         nccl = nccl || (json_is_integer(sample) &&
-                        in_nccl(json_object_get(stack, "frames"), json_array_get(json_object_get(stack, "stacks"),
-                                                                               (size_t)json_integer_value(sample))));
+                        in_nccl(json_object_get(stack, "frames"),
+                                json_array_get(json_object_get(stack, "stacks"), (size_t)json_integer_value(sample))));
     }
     return which == ROLL_STACK_ALL || nccl;
 }

@@ -20,11 +20,11 @@ struct roll_stack_node {
     unsigned line;
     bool python;
     struct roll_rankset ranks;
-    uint32_t threads;  /* that were here at least once */
-    uint32_t hits;     /* looks that found a thread here */
-    uint32_t looks;    /* looks at those threads; equal to hits: stuck */
-    uint32_t ends;     /* looks whose stack ended here */
-    uint64_t last_task; /* for counting; of no meaning later */
+    uint32_t threads;                     /* that were here at least once */
+    uint32_t hits;                        /* looks that found a thread here */
+    uint32_t looks;                       /* looks at those threads; equal to hits: stuck */
+    uint32_t ends;                        /* looks whose stack ended here */
+    uint64_t last_task;                   /* for counting; of no meaning later */
     struct roll_stack_node *child, *next; /* first child, next sibling; owned by the tree */
 };
 
@@ -42,7 +42,8 @@ int roll_stack_threads_by_name(const char *name, enum roll_stack_threads *out);
  * Adds one process: its rollcall.stack/1 (borrowed; it must live as long as the tree; hostile) under the number `rank`.
  * 0, NOMEM, or ROLL_E_CORRUPT when numbers in it lead nowhere (what is good of it is added).
  */
-int roll_stack_tree_add(struct roll_stack_tree *tree, uint32_t rank, const json_t *stack, enum roll_stack_threads which);
+int roll_stack_tree_add(struct roll_stack_tree *tree, uint32_t rank, const json_t *stack,
+                        enum roll_stack_threads which);
 /* Brings siblings into the order in which people read: most ranks first, then the lowest rank. */
 void roll_stack_tree_sort(struct roll_stack_tree *tree);
 void roll_stack_tree_fini(struct roll_stack_tree *tree);

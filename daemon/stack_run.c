@@ -311,7 +311,7 @@ json_t *roll_stack_run_next(roll_stack_run_t *run, uint64_t now)
             }
         }
     }
-    if (now - run->heard_ns > SILENT_NS) {
+    if (now > run->heard_ns && now - run->heard_ns > SILENT_NS) { /* the caller's time may be older than ours */
         stop(run, "the stack reader hung on it");
         return after_helper(run, now);
     }

@@ -58,9 +58,9 @@ static void progress(struct stacks *s, bool over)
 
 static json_t *first_query(const struct stacks *s, const char *ranks)
 {
-    json_t *query = json_pack("{s:s, s:i, s:I, s:b, s:b, s:I}", "op", "stacks", "samples", (int)s->samples, "interval_ms",
-                              (json_int_t)s->interval_ms, "native", (int)s->native, "python", (int)s->python, "timeout_ms",
-                              (json_int_t)(s->timeout_s * 1000));
+    json_t *query = json_pack("{s:s, s:i, s:I, s:b, s:b, s:I}", "op", "stacks", "samples", (int)s->samples,
+                              "interval_ms", (json_int_t)s->interval_ms, "native", (int)s->native, "python",
+                              (int)s->python, "timeout_ms", (json_int_t)(s->timeout_s * 1000));
     if (query && ranks) {
         json_object_set_new(query, "ranks", json_string(ranks));
     }
@@ -83,10 +83,10 @@ static int ask_daemon(struct stacks *s, const char *ranks)
     while (!done && roll_mono_ns() < end) {
         json_decref(reply);
         reply = NULL;
-        code = roll_link_ask(client, &s->link,
-                             json_pack("{s:s, s:I, s:I}", "op", "stacks", "id", id, "from",
-                                       (json_int_t)json_array_size(s->answers)),
-                             &reply);
+        code = roll_link_ask(
+            client, &s->link,
+            json_pack("{s:s, s:I, s:I}", "op", "stacks", "id", id, "from", (json_int_t)json_array_size(s->answers)),
+            &reply);
         if (code != 0) {
             break;
         }
@@ -129,7 +129,8 @@ static int ask_helper(const struct roll_command *self, struct stacks *s, int arg
     char why[256], rings[PATH_MAX];
     pid_t *pid = calloc((size_t)argc + 1, sizeof *pid);
     roll_place_find(&place);
-    int code = pid && argc > 0 ? read_pids(self, s, argc, argv, pid) : roll_usage(self, "--pid needs the numbers of processes");
+    int code = pid && argc > 0 ? read_pids(self, s, argc, argv, pid)
+                               : roll_usage(self, "--pid needs the numbers of processes");
     if (code == 0 && place.daemon[0] == '\0') {
         roll_say("rollcalld is not beside this program: it reads the stacks");
         code = ROLL_EXIT_UNREACHABLE;
@@ -160,7 +161,8 @@ static int ask_helper(const struct roll_command *self, struct stacks *s, int arg
         json_t *stack;
         poll(&p, 1, POLL_MS);
         while ((stack = roll_stack_run_next(run, roll_mono_ns())) != NULL) {
-            json_array_append_new(s->answers, json_pack("{s:I, s:o}", "rank", (json_int_t)roll_json_int(stack, "pid", 0), "stack", stack));
+            json_array_append_new(s->answers, json_pack("{s:I, s:o}", "rank",
+                                                        (json_int_t)roll_json_int(stack, "pid", 0), "stack", stack));
         }
         progress(s, false);
     }
@@ -178,7 +180,8 @@ static int build(const struct stacks *s, enum roll_stack_threads which, struct r
     int err = 0;
     json_array_foreach(s->answers, i, answer)
     {
-        int rc = roll_stack_tree_add(tree, (uint32_t)roll_json_int(answer, "rank", 0), json_object_get(answer, "stack"), which);
+        int rc = roll_stack_tree_add(tree, (uint32_t)roll_json_int(answer, "rank", 0), json_object_get(answer, "stack"),
+                                     which);
         err = rc == ROLL_E_NOMEM ? rc : err;
     }
     roll_stack_tree_sort(tree);
@@ -240,7 +243,8 @@ static size_t failed(const struct stacks *s)
 static void print_text(const struct stacks *s)
 {
     struct winsize size;
-    struct roll_stacks_style style = {.noun = s->pids ? "process" : "rank", .samples = s->samples};
+    struct roll_stacks_style style = {
+        .one = s->pids ? "process" : "rank", .many = s->pids ? "processes" : "ranks", .samples = s->samples};
     style.colour = roll_colour_wanted(STDOUT_FILENO);
     style.width = isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
     if (s->which == ROLL_STACK_ALL) {
@@ -277,10 +281,11 @@ static int print_json(const struct stacks *s)
     if (s->which == ROLL_STACK_ALL) {
         build(s, ROLL_STACK_OTHERS, &others);
     }
-    json_t *out = json_pack("{s:s, s:s, s:i, s:I, s:i, s:s, s:o, s:o, s:O}", "schema", "rollcall.stacks/1", "of",
-                            s->pids ? "pids" : "ranks", "samples", (int)s->samples, "interval_ms",
-                            (json_int_t)s->interval_ms, "failed", (int)failed(s), "threads", s->threads, "main",
-                            roll_stack_tree_json(&main_tree), "others", roll_stack_tree_json(&others), "answers", s->answers);
+    json_t *out =
+        json_pack("{s:s, s:s, s:i, s:I, s:i, s:s, s:o, s:o, s:O}", "schema", "rollcall.stacks/1", "of",
+                  s->pids ? "pids" : "ranks", "samples", (int)s->samples, "interval_ms", (json_int_t)s->interval_ms,
+                  "failed", (int)failed(s), "threads", s->threads, "main", roll_stack_tree_json(&main_tree), "others",
+                  roll_stack_tree_json(&others), "answers", s->answers);
     int err = out ? roll_json_line(out, stdout) : ROLL_E_NOMEM;
     json_decref(out);
     roll_stack_tree_fini(&main_tree);
@@ -340,7 +345,8 @@ int cmd_stacks(const struct roll_command *self, int argc, char **argv)
     }
     s.begin_ns = roll_mono_ns();
     s.answers = json_array();
-    code = s.pids ? ask_helper(self, &s, argc - first, argv + first) : ask_daemon(&s, argc > first ? argv[first] : NULL);
+    code =
+        s.pids ? ask_helper(self, &s, argc - first, argv + first) : ask_daemon(&s, argc > first ? argv[first] : NULL);
     if (code == 0 && s.json) {
         code = print_json(&s) == 0 ? 0 : ROLL_EXIT_UNREACHABLE;
     } else if (code == 0) {

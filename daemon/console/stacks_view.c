@@ -74,7 +74,7 @@ static void put_head(FILE *out, const struct roll_stack_node *n, const struct ro
     } else if (style->samples > 1) {
         snprintf(mark, sizeof mark, "  moving: here in %u of %u looks", n->hits, n->looks);
     }
-    snprintf(text, sizeof text, "[%s] (%zu %s%s%s)%s", set, ranks, style->noun, ranks == 1 ? "" : "s", threads, mark);
+    snprintf(text, sizeof text, "[%s] (%zu %s%s)%s", set, ranks, ranks == 1 ? style->one : style->many, threads, mark);
     put_line(out, style, indent, stuck ? "\033[1m" : "\033[2m", text, sizeof text);
 }
 
@@ -92,7 +92,8 @@ static bool repeats(const struct roll_stack_node *a, const struct roll_stack_nod
 }
 
 /* A run of frames with one set of ranks, then what they part into. */
-static void put_segment(FILE *out, const struct roll_stack_node *n, const struct roll_stacks_style *style, size_t indent)
+static void put_segment(FILE *out, const struct roll_stack_node *n, const struct roll_stacks_style *style,
+                        size_t indent)
 {
     put_head(out, n, style, indent);
     for (;;) {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 struct roll_stacks_style {
-    const char *noun; /* what the numbers are: "rank" or "pid" */
+    const char *one, *many; /* what the numbers are: "rank", "ranks" */
     unsigned samples;
     size_t width; /* columns; 0 = any */
     bool colour;
