@@ -16,6 +16,7 @@
 #include "daemon/verdict_json.h"
 #include "trace/err.h"
 #include "trace/ident.h"
+#include "trace/pystacks.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -276,6 +277,14 @@ static bool job_in_use(const struct agent *a, size_t but)
     return false;
 }
 
+/* Takes back what a process that was killed could not: its word that it writes its Python stacks when asked. */
+static void remove_announcement(const struct agent *a, const struct roll_agent_ring *ring)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/" ROLL_PYSTACKS_NAME, a->o->dir, (int)ring->map.header->pid);
+    unlink(path);
+}
+
 static void drop_ring(struct agent *a, size_t i)
 {
     struct roll_agent_ring *ring = a->rings[i];
@@ -291,7 +300,11 @@ static void drop_ring(struct agent *a, size_t i)
 static void clean(struct agent *a, uint64_t now, bool leaving)
 {
     for (size_t i = a->used; i-- > 0;) {
-        const struct roll_agent_ring *ring = a->rings[i];
+        struct roll_agent_ring *ring = a->rings[i];
+        if (ring->gone && !ring->unannounced) {
+            ring->unannounced = true;
+            remove_announcement(a, ring);
+        }
         bool patient = !leaving && ring->status.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < KEEP_NS;
         if (ring->gone && !patient && ring->status.proc_state == ROLL_PROC_FINISHED && roll_agent_ring_settled(ring)) {
             drop_ring(a, i);

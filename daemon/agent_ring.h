@@ -35,9 +35,10 @@ struct roll_agent_ring {
         stuck_ns;       /* a ticket that was handed out and is not written, and since when we wait for it */
     uint64_t acked_seq; /* number of the newest of our frames that the root has taken */
 
-    int pidfd;    /* -1 = none */
-    bool gone;    /* the process does not exist any more */
-    bool foreign; /* its pid means nothing here (another pid namespace), yet it writes */
+    int pidfd;        /* -1 = none */
+    bool unannounced; /* gone, and its announcement of Python stacks has been removed */
+    bool gone;        /* the process does not exist any more */
+    bool foreign;     /* its pid means nothing here (another pid namespace), yet it writes */
     bool stopped;
     uint64_t gone_ns; /* when that was noticed, CLOCK_MONOTONIC */
     uint64_t gone_head;

@@ -38,8 +38,8 @@ struct wanted {
 
 struct collection {
     uint64_t id;
-    uint64_t run;     /* its id */
-    uint64_t verdict; /* asked on suspicion for this one; 0 = a console asked */
+    uint64_t run;        /* its id */
+    uint64_t verdict;    /* asked on suspicion for this one; 0 = a console asked */
     struct wanted *rank; /* owned */
     size_t ranks, room, answered;
     json_t *answers; /* [{"rank","host","stack"}] in the order of their coming */
@@ -167,8 +167,8 @@ static void add_answer(struct collection *c, struct wanted *w, json_t *stack)
 {
     w->answered = true;
     c->answered++;
-    json_array_append_new(c->answers, json_pack("{s:i, s:o, s:o}", "rank", (int)w->rank, "host", roll_text_to_json(w->host),
-                                                "stack", stack));
+    json_array_append_new(c->answers, json_pack("{s:i, s:o, s:o}", "rank", (int)w->rank, "host",
+                                                roll_text_to_json(w->host), "stack", stack));
 }
 
 static void refuse(struct collection *c, struct wanted *w, const char *why)
@@ -264,9 +264,9 @@ static struct collection *collect(roll_root_t *root, const struct roll_run *run,
         }
     }
     s->used++;
-    json_t *options = json_pack("{s:i, s:i, s:i, s:b, s:b}", "samples", (int)bounded(query, "samples", 3, 16), "interval_ms",
-                                (int)bounded(query, "interval_ms", 200, 10000), "timeout_ms", (int)timeout, "native",
-                                !json_is_false(json_object_get(query, "native")), "python",
+    json_t *options = json_pack("{s:i, s:i, s:i, s:b, s:b}", "samples", (int)bounded(query, "samples", 3, 16),
+                                "interval_ms", (int)bounded(query, "interval_ms", 200, 10000), "timeout_ms",
+                                (int)timeout, "native", !json_is_false(json_object_get(query, "native")), "python",
                                 !json_is_false(json_object_get(query, "python")));
     ask_all(root, c, options);
     json_decref(options);
@@ -307,10 +307,9 @@ static json_t *top_frames(const json_t *stack)
         for (size_t k = json_array_size(samples); k-- > 0 && !json_is_integer(sample);) {
             sample = json_array_get(samples, k);
         }
-        const json_t *frames =
-            json_is_integer(sample)
-                ? json_array_get(json_object_get(stack, "stacks"), (size_t)json_integer_value(sample))
-                : NULL;
+        const json_t *frames = json_is_integer(sample) ? json_array_get(json_object_get(stack, "stacks"),
+                                                                        (size_t)json_integer_value(sample))
+                                                       : NULL;
         for (size_t k = json_array_size(frames); k-- > 0 && json_array_size(top) < TOP_FRAMES;) {
             json_t *text = frame_text(json_array_get(json_object_get(stack, "frames"),
                                                      (size_t)json_integer_value(json_array_get(frames, k))));
@@ -326,7 +325,8 @@ static json_t *top_frames(const json_t *stack)
     return top;
 }
 
-static void keep_top(struct roll_root_stacks *s, const struct collection *c, const struct wanted *w, const json_t *stack)
+static void keep_top(struct roll_root_stacks *s, const struct collection *c, const struct wanted *w,
+                     const json_t *stack)
 {
     char key[64];
     json_t *top = top_frames(stack), *taken = json_object_get(stack, "taken_ns");
@@ -353,7 +353,8 @@ static void attach(roll_root_t *root, const struct collection *c)
             const json_t *stack = json_object_get(answer, "stack");
             json_t *top = top_frames(stack), *taken = json_object_get(stack, "taken_ns");
             const char *why = json_string_value(json_object_get(stack, "error"));
-            json_t *item = json_pack("{s:O, s:O}", "rank", json_object_get(answer, "rank"), "host", json_object_get(answer, "host"));
+            json_t *item = json_pack("{s:O, s:O}", "rank", json_object_get(answer, "rank"), "host",
+                                     json_object_get(answer, "host"));
             if (top) {
                 json_object_set_new(item, "top", top);
                 json_object_set(item, "taken_ns", taken);
@@ -495,7 +496,8 @@ void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const json_t *
     struct roll_view_source v;
     char host[SUSPECTS][ROLL_NAME_BYTES];
     size_t n = 0;
-    if (!root->o.stacks_auto || root->peers_used == 0 || !worth_a_look(json_string_value(json_object_get(verdict, "code"))) || !culprits ||
+    if (!root->o.stacks_auto || root->peers_used == 0 ||
+        !worth_a_look(json_string_value(json_object_get(verdict, "code"))) || !culprits ||
         roll_rankset_parse(culprits, &all) != 0) {
         roll_rankset_fini(&all);
         return;
@@ -532,7 +534,11 @@ void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32
     }
     fprintf(out, " Stacks taken at %s UTC: its main thread is in ", when);
     for (size_t i = 0; i < json_array_size(top) && i < WHY_FRAMES; i++) {
-        fprintf(out, "%s%s", i == 0 ? "" : i == 1 ? ", called from " : ", from ", json_string_value(json_array_get(top, i)));
+        fprintf(out, "%s%s",
+                i == 0   ? ""
+                : i == 1 ? ", called from "
+                         : ", from ",
+                json_string_value(json_array_get(top, i)));
     }
     fprintf(out, ".");
 }

@@ -10,6 +10,7 @@
 #include "interposer/session.h"
 
 #include "interposer/clock.h"
+#include "interposer/pydump.h"
 #include "interposer/thread.h"
 #include "trace/err.h"
 
@@ -306,6 +307,8 @@ void roll_session_start(void)
     pthread_mutex_unlock(&roll_lock);
     if (started) {
         start_agent(dir); /* outside the lock: executing a program may take its time */
+        roll_pydump_start(dir);
+        roll_ptracer_refresh();
     }
     pthread_setcancelstate(cancel, NULL);
     atomic_signal_fence(memory_order_seq_cst);
@@ -322,5 +325,6 @@ __attribute__((destructor)) static void finish(void)
         struct roll_ring_header *header = roll_session->ring.header;
         atomic_store_explicit(&header->finish_ns, roll_clock_monotonic(), memory_order_relaxed);
         atomic_store_explicit(&header->state, ROLL_RING_FINISHED, memory_order_release);
+        roll_pydump_end();
     }
 }
