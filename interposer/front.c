@@ -110,6 +110,7 @@ _Static_assert(ROLL_API_LIMIT == 160, "the number in the next line");
 #define ROLL_API_LIFE(id, name, ...)      FRONT(id, name)
 #define ROLL_API_PASS(id, ret, name, ...) FRONT(id, name)
 #define ROLL_API_JUMP(id, name)           FRONT(id, name)
+#define ROLL_API_LONE(id, name)           ROLL_THUNK(#name, roll_front_table, #id)
 #include "interposer/api.def"
 
 #endif
