@@ -21,7 +21,7 @@ def one(tree, preload):
 
 def record(tree):
     """Our record with call site, by the program that roll_bench uses."""
-    ended = ranks.bare(tree, [tree.bench], 1, LIMIT_S, tree.preload)
+    ended = ranks.bare(tree, [tree.bench], 1, LIMIT_S, tree.preload, LD_LIBRARY_PATH="")  # its own NCCL, a fake one, by run path
     if ended.status != 0:
         raise RuntimeError(f"roll_bench_rank: status {ended.status}: {ended.err[-300:].strip()}")
     sides = json.loads(ended.out)

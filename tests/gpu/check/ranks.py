@@ -13,13 +13,14 @@ import time
 RECIPE = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MNNVL_ENABLE": "0", "NCCL_MAX_CTAS": "2", "NCCL_NVLS_ENABLE": "0",
           "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_CUMEM_ENABLE": "0", "NCCL_RAS_ENABLE": "0",
           "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+NOT_INHERITED = ("LD_PRELOAD", "RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLLCALL_DAEMON", "ROLLCALL_DIR")
 HOST_ID = ["sh", "-c", 'NCCL_HOSTID="rollcall-$RANK" exec "$@"', "rank"]
 
 
 def environment(tree, folder, **more):
-    env = dict(os.environ, **RECIPE, CHECK_DIR=folder, HOSTNCCL_DIR=folder, LD_LIBRARY_PATH=tree.libraries, **more)
-    for name in ("LD_PRELOAD", "RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLLCALL_DAEMON", "ROLLCALL_DIR"):
-        env.pop(name, None)
+    env = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
+    env.update(RECIPE, CHECK_DIR=folder, HOSTNCCL_DIR=folder, LD_LIBRARY_PATH=tree.libraries)
+    env.update(more)
     return env
 
 

@@ -38,8 +38,10 @@ class Results:
     def begin(self, part, columns):
         """Starts a part, or goes on with one that was cut off; returns the keys of the rows it has."""
         entry = self.data["parts"].get(part)
-        if not entry or entry["status"] != "running":
-            entry = self.data["parts"][part] = {"status": "running", "columns": columns, "rows": [], "notes": [], "seconds": 0}
+        if not entry or entry["status"] not in ("running", "broken"):
+            entry = {"seconds": 0, "rows": []}
+        entry = self.data["parts"][part] = {"status": "running", "columns": columns, "rows": entry["rows"], "notes": [],
+                                            "seconds": entry["seconds"]}
         return {row[columns[0]] for row in entry["rows"]}
 
     def row(self, part, row):
@@ -49,6 +51,11 @@ class Results:
     def note(self, part, text):
         self.data["parts"][part]["notes"].append(text)
         self.write()
+
+    def broken(self, part, text):
+        """The part itself failed: what it has so far stays."""
+        self.data["parts"].setdefault(part, {"status": "broken", "columns": ["error"], "rows": [], "notes": [], "seconds": 0})
+        self.note(part, text)
 
     def end(self, part, status, seconds):
         """Status: done (every row as expected), failed (some not), broken (the part itself failed), running (cut off)."""
