@@ -101,6 +101,19 @@ class Check:
                     yield name, "sick"
                 yield name, "healthy"
 
+    def judge(self, name, mode, what):
+        """What is documented to happen, whether that did, and whether it has to."""
+        if mode == "healthy":
+            return "fine", what == "fine", True
+        if name not in ROW:
+            return None, None, False
+        row, here = ROW[name]
+        if self.tree.stand_in:
+            return here, what == here, True
+        nccl = self.documented[row][1]
+        wanted = f"{self.documented[row][0]} ({nccl})" if nccl.startswith("same") else nccl
+        return wanted, may_follow(wanted, what), False
+
     def run(self, name, mode):
         """One row."""
         codes, codes_two, _ = self.table[name]
@@ -118,13 +131,9 @@ class Check:
         found = ended.findings()
         right = [v for v in found if v["code"] in expected]
         what = happened(ended)
-        row, here = ROW.get(name, (None, "fine")) if mode == "sick" else (None, "fine")
-        wanted = here if self.tree.stand_in or row is None else self.documented[row][1]
-        if wanted == "same" or wanted.startswith("same"):
-            wanted = f"{self.documented[row][0]} ({wanted})"
-        as_expected = what == here if self.tree.stand_in or row is None else may_follow(wanted, what)
+        wanted, as_expected, must = self.judge(name, mode, what)
         verdict_ok = bool(right) and len(right) == len(found) if sick else not found
-        ok = verdict_ok and (as_expected or not (self.tree.stand_in or row is None))
+        ok = verdict_ok and (as_expected or not must)
         ms = round((right[0]["time_ns"] - right[0]["event_ns"]) / 1e6, 1) if right else None
         said = "; ".join(sorted({f"{v['certainty']} {v['code']} {v['culprits_text'] or 'tie'}" for v in found})) or "none"
         return {"program": f"{name} {mode}", "expected": wanted, "happened": what, "verdict": said, "verdict_ms": ms,
