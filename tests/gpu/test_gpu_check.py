@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """scripts/gpu-check as far as it can be tested without a GPU: its results, its tables, its bundle, and whole runs on the stand-ins.
 
-usage: test_gpu_check.py BUILD_DIR units|bundle|stand_in|torch
+usage: test_gpu_check.py BUILD_DIR units|bundle|rank_only|stand_in|torch
 """
 import json
 import os
@@ -242,6 +242,18 @@ class StandIn(Scratch):
         self.assertEqual(data["parts"]["graphs"]["status"], "done")
 
 
+class RankOnly(Scratch):
+    def test_what_runs_inside_a_rank_builds_without_the_daemons_libraries(self):
+        """No pkg-config finds anything here; linked is the vendor's NCCL, which needs no GPU for that."""
+        env = dict(os.environ, PKG_CONFIG_LIBDIR=self.dir, PKG_CONFIG_PATH="")
+        for argv in (["cmake", "-S", place.ROOT, "-B", self.dir + "/b", "-DROLL_RANK_ONLY=ON", "-DROLL_CUDA=OFF"],
+                     ["cmake", "--build", self.dir + "/b", "--parallel", "2"]):
+            done = subprocess.run(argv, capture_output=True, text=True, env=env)
+            self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+        for path in ("lib/librollcall.so", "tests/roll_catalogue", "tests/gpu_costs", "tests/gpu_graphs", "bin/roll_bench_rank"):
+            self.assertTrue(os.path.exists(os.path.join(self.dir, "b", path)), path)
+
+
 class Torch(Scratch):
     def test_jobs(self):
         done = gpu_check("--stand-in", "--out", self.dir, "--ranks", "2", "--only", "b")
@@ -257,7 +269,13 @@ def main():
         except RuntimeError as e:
             print(f"SKIPPED: gpu_check.torch: {e} (python3-torch)")
             return 77
-    case = {"units": Units, "bundle": Bundle, "stand_in": StandIn, "torch": Torch}[CASE]
+    if CASE == "rank_only":
+        try:
+            place.Vendor()
+        except place.Missing as e:
+            print(f"SKIPPED: gpu_check.rank_only: {e}")
+            return 77
+    case = {"rank_only": RankOnly, "units": Units, "bundle": Bundle, "stand_in": StandIn, "torch": Torch}[CASE]
     suite = unittest.defaultTestLoader.loadTestsFromTestCase(case)
     return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
 
