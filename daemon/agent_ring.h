@@ -46,8 +46,9 @@ struct roll_agent_ring {
 
     struct roll_frame_status status; /* last sent */
     uint64_t status_ns, status_seq;
-    uint64_t drain_head; /* tickets that a drain waits for */
-    bool drain_status;   /* STATUS must be sent again for a drain */
+    uint64_t drain_head;                   /* tickets that a drain waits for */
+    bool drain_status;                     /* STATUS must be sent again for a drain */
+    uint64_t done[ROLL_RING_DONE_STREAMS]; /* of the header's cells, what has been sent as complete */
 };
 
 /* How frames leave: returns 0 or BUSY; *seq becomes the number that the frame got. */

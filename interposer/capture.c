@@ -86,6 +86,7 @@ static int begin(struct roll_thread *t, real_t real, const struct words *w, cons
 {
     quietly(t, true);
     roll_capture_prepare();
+    roll_completion_before_capture();
     quietly(t, false);
     /* Before the call: from its return on, other threads may use the stream. */
     atomic_fetch_add_explicit(&roll_captures_open, 1, memory_order_relaxed);
@@ -104,6 +105,9 @@ static int end(struct roll_thread *t, real_t real, const struct words *w, const 
     }
     t->depth = 1;
     bool active = roll_capture_of((cudaStream_t)w->a, &id);
+    if (active) {
+        roll_completion_count((cudaStream_t)w->a, roll_capture_graph(id));
+    }
     t->depth = 0;
     int result = forward_alone(t, real, w, frame);
     int saved = errno;
@@ -199,6 +203,7 @@ static void write_launch(const struct launch *l, struct roll_call *call)
         uint32_t records = body->lists + body->p2ps;
         struct roll_fill fill = {.group = l->group,
                                  .peer = ROLL_PEER_NONE,
+                                 .stream = l->stream,
                                  .op = ROLL_OP_GROUP_END,
                                  .dtype = ROLL_DTYPE_NONE,
                                  .redop = ROLL_RED_NONE,
@@ -246,6 +251,10 @@ static int launch(struct roll_thread *t, real_t real, const struct words *w, boo
     saved = errno;
     t->busy = true;
     roll_body_put(body);
+    if (atomic_load_explicit(&roll_completion_mode, memory_order_relaxed) != 0) {
+        t->work_stream = stream;
+        t->work_id = t->group_depth == 0 ? l.stream : 0;
+    }
     errno = saved;
     roll_leave(t, &call, result == 0 ? 0 : UNHANDLED_CUDA_ERROR);
     return result;
@@ -274,14 +283,11 @@ static uint32_t answered; /* under roll_lock */
         const struct words words = {a, b, c, d, e, f};                                                                 \
         return dispatch(answers[n].real, answers[n].kind, answers[n].per_thread, &words, ROLL_PC, ROLL_FRAME);         \
     }
+/* clang-format off */
 #define EACH_ANSWER(X)                                                                                                 \
-    X(0)                                                                                                               \
-    X(1)                                                                                                               \
-    X(2)                                                                                                               \
-    X(3)                                                                                                               \
-    X(4)                                                                                                               \
-    X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) \
-        X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)                              \
+    X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+/* clang-format on */
 EACH_ANSWER(ANSWER)
 #define ANSWER_NAME(n) answer_##n,
 static const real_t answer_wrapper[ANSWERS] = {EACH_ANSWER(ANSWER_NAME)};

@@ -413,6 +413,20 @@ void roll_captured_leave(struct roll_thread *t, uint64_t ticket, int result)
     errno = saved;
 }
 
+uint16_t roll_capture_graph(unsigned long long id)
+{
+    uint16_t graph = 0;
+    pthread_mutex_lock(&roll_lock);
+    for (uint32_t i = 0; i < CAPTURES; i++) {
+        const struct roll_body *body = captures[i].body;
+        if (body != NULL && captures[i].id == id && body->calls != 0) {
+            graph = body->id;
+        }
+    }
+    pthread_mutex_unlock(&roll_lock);
+    return graph;
+}
+
 void roll_capture_end(unsigned long long id, const void *graph)
 {
     if (!roll_active()) {

@@ -63,6 +63,8 @@ bool roll_capture_of(cudaStream_t stream, unsigned long long *id);
 /* Finds CUDA's function that answers this, outside of any hot path. */
 void roll_capture_prepare(void);
 
+/* The id of the graph that an open capture will be; 0 while it holds no NCCL call. */
+uint16_t roll_capture_graph(unsigned long long id);
 /* A capture has ended: its graph is `graph`, or nothing (NULL). */
 void roll_capture_end(unsigned long long id, const void *graph);
 

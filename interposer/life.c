@@ -345,6 +345,8 @@ ncclResult_t ncclGroupStart(void)
     if (roll_outside(t) && result == ncclSuccess && t->group_depth++ == 0) {
         t->group_calls = 0;
         t->group_id = 0;
+        t->group_stream = 0;
+        t->work_id = 0;
     }
     return result;
 }
@@ -368,6 +370,7 @@ static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void),
     struct roll_fill fill = {
         .group = roll_group_id(t),
         .peer = ROLL_PEER_NONE,
+        .stream = t->group_stream,
         .op = ROLL_OP_GROUP_END,
         .dtype = ROLL_DTYPE_NONE,
         .redop = ROLL_RED_NONE,

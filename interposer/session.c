@@ -10,6 +10,7 @@
 #include "interposer/session.h"
 
 #include "interposer/clock.h"
+#include "interposer/completion.h"
 #include "interposer/pydump.h"
 #include "interposer/thread.h"
 #include "trace/err.h"
@@ -232,6 +233,7 @@ static void after_fork_in_child(void)
     int saved = errno;
     pthread_mutex_init(&roll_lock, NULL); /* its holder may have been another thread of the parent */
     atomic_store_explicit(&roll_session->state, ROLL_SESSION_NONE, memory_order_release);
+    atomic_store_explicit(&roll_completion_mode, ROLL_COMPLETION_OFF, memory_order_relaxed);
     drop_mapping(parent_ring.header, parent_ring.bytes);
     drop_mapping(parent_control, parent_control != NULL ? ROLL_CONTROL_BYTES : 0);
     errno = saved;
@@ -274,6 +276,7 @@ static bool start(char *dir)
     session->control = open_control(dir, &ident);
     parent_ring = session->ring;
     parent_control = session->control;
+    roll_completion_start(session->ring.header);
     roll_clock_start();
     __atomic_store_n(&roll_session, session, __ATOMIC_RELEASE);
     atomic_store_explicit(&session->state, ROLL_SESSION_ACTIVE, memory_order_release);

@@ -46,6 +46,11 @@ struct roll_thread {
 
     struct roll_captured_call captured;
 
+    /* Where the work of the open call, or of the open group, is: see completion.h. work_id 0: nowhere. */
+    void *work_stream;
+    uint16_t work_id;
+    uint16_t group_stream; /* id of the stream of the group's first call that has one */
+
     uint64_t tsc_base; /* counter and CLOCK_MONOTONIC at the last look at the clock */
     uint64_t ns_base;
     uint64_t ns_last; /* time never goes back in a thread */

@@ -44,6 +44,8 @@ struct queue {
     uint64_t since;      /* patience clock at which head got to the front */
     bool marked;         /* head (with its group) has been counted as ready */
     uint32_t visit;      /* stall analysis: number of the run that saw it; doubled, odd while on the path */
+    uint64_t
+        done; /* all calls before this ticket are complete on the device, as its rank has been told; 0 = not known */
 };
 
 struct thread {
@@ -140,6 +142,7 @@ struct source {
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
     bool said_lost, said_dead;
+    bool completes;      /* it learns what is complete on the device */
     uint32_t inits;      /* CommInit and CommSplit calls so far */
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
     uint64_t init_since; /* patience clock of that */
@@ -319,6 +322,7 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 /* --- sweep.c: what is complete --- */
 void sweep(struct roll_engine *e);
 void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait); /* the host came back */
+void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec);    /* the device says so */
 bool entry_complete(const struct source *s, const struct entry *entry);
 
 /* --- graph.c: what was captured into which graph --- */

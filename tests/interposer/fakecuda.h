@@ -29,6 +29,25 @@ FAKE_GRAPH_FUNCTIONS(FAKE_DECLARE)
 int cuStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *id, void *graph, void *deps, void *count);
 int cuGetProcAddress_v2(const char *symbol, void **answer, int version, unsigned long long flags, void *status);
 
+/* What completion needs. Work that a stream would do waits until fake_run. */
+int cuCtxGetDevice(int *device);
+int cuDeviceGetAttribute(int *value, int attribute, int device);
+int cuMemHostRegister_v2(void *at, unsigned long bytes, unsigned flags);
+int cuMemHostGetDevicePointer_v2(unsigned long long *out, void *at, unsigned flags);
+int cuStreamWriteValue64_v2(void *stream, unsigned long long at, unsigned long long value, unsigned flags);
+int cuEventCreate(void **event, unsigned flags);
+int cuEventRecord(void *event, void *stream);
+int cuEventQuery(void *event);
+int cuThreadExchangeStreamCaptureMode(int *mode);
+int cuModuleLoadData(void **module, const void *image);
+int cuModuleGetFunction(void **function, void *module, const char *name);
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **arguments, void **extra);
+void fake_run(void);         /* all work that has been issued is complete */
+extern int fake_unsafe;      /* calls that would have invalidated a capture, or were made on one */
+extern int fake_no_wide;     /* the device cannot do 64-bit memory operations */
+extern int fake_events_made; /* events created */
+
 /* The stream joins the capture of another, as by an event. */
 void fake_join(void *stream, void *origin);
 extern int fake_queries;      /* how often it was asked whether a stream is captured */

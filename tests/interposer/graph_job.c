@@ -197,13 +197,59 @@ static int bounded(void)
     return 0;
 }
 
+/* Calls on two streams, a group, a graph and its launches, calls while a capture is open; the device is done in the middle. */
+static int completion(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    void *graph = NULL, *exec = NULL;
+    CHECK(reduce(comm, 1, STREAM(1)) == ncclSuccess); /* ticket 1 */
+    CHECK(reduce(comm, 2, STREAM(2)) == ncclSuccess); /* 2 */
+    CHECK(reduce(comm, 3, STREAM(1)) == ncclSuccess); /* 3 */
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(reduce(comm, 4, STREAM(3)) == ncclSuccess);                                      /* 4 */
+    CHECK(reduce(comm, 5, STREAM(1)) == ncclSuccess);                                      /* 5 */
+    CHECK(ncclGroupEnd() == ncclSuccess);                                                  /* 6, on stream 3 */
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 5, comm, STREAM(2)) == ncclInvalidArgument); /* 7 */
+    exec = captured(comm, STREAM(4), 10, 2, &graph);                                       /* 8, 9 */
+    CHECK(exec != NULL);
+    CHECK(cudaGraphLaunch(exec, STREAM(4)) == 0); /* 10 */
+    CHECK(cudaGraphLaunch(exec, STREAM(4)) == 0); /* 11 */
+    fake_run();
+    CHECK(reduce(comm, 6, STREAM(5)) == ncclSuccess); /* 12: asks events, is not complete itself */
+    CHECK(reduce(comm, 7, STREAM(5)) == ncclSuccess); /* 13 */
+    CHECK(cudaStreamBeginCapture(STREAM(6), 0) == 0); /* of nothing */
+    CHECK(reduce(comm, 8, STREAM(5)) == ncclSuccess); /* 14 */
+    CHECK(reduce(comm, 9, NULL) == ncclSuccess);      /* 15: the legacy stream may not be used now */
+    CHECK(cudaStreamEndCapture(STREAM(6), &graph) == 0);
+    CHECK(fake_unsafe == 0);
+    return 0;
+}
+
+/* Far more calls than there are events, and the device never done. */
+static int behind(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    for (int i = 0; i < 1000; i++) {
+        CHECK(reduce(comm, 1, STREAM(1)) == ncclSuccess);
+    }
+    CHECK(fake_events_made <= 64);
+    return 0;
+}
+
+static int narrow(void)
+{
+    fake_no_wide = 1;
+    return behind();
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*run)(void);
     } modes[] = {
-        {"plain", plain}, {"mixed", mixed}, {"derived", derived}, {"driver", driver}, {"bounded", bounded},
+        {"plain", plain},     {"mixed", mixed},           {"derived", derived}, {"driver", driver},
+        {"bounded", bounded}, {"completion", completion}, {"behind", behind},   {"narrow", narrow},
     };
     for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof modes[0]; i++) {
         if (strcmp(argv[1], modes[i].name) == 0) {
