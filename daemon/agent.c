@@ -10,6 +10,7 @@
 #include "daemon/agent_control.h"
 #include "daemon/agent_ring.h"
 #include "daemon/agent_stack.h"
+#include "daemon/agent_trace.h"
 #include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/net.h"
@@ -67,6 +68,7 @@ struct agent {
     size_t bad_used, bad_room;
     struct roll_agent_controls controls;
     roll_agent_stacks_t *stacks;
+    roll_agent_trace_t *trace; /* NULL = none */
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
 };
@@ -237,6 +239,8 @@ static void open_ring(struct agent *a, const char *path, const struct stat *st)
     }
     if (add_ring(a, ring) != 0) {
         roll_agent_ring_destroy(&ring);
+    } else if (a->trace) {
+        roll_agent_trace_add(a->trace, ring);
     }
 }
 
@@ -288,6 +292,9 @@ static void remove_announcement(const struct agent *a, const struct roll_agent_r
 static void drop_ring(struct agent *a, size_t i)
 {
     struct roll_agent_ring *ring = a->rings[i];
+    if (a->trace) {
+        roll_agent_trace_drop(a->trace, ring, roll_mono_ns());
+    }
     unlink(ring->path);
     if (!job_in_use(a, i)) {
         roll_agent_controls_drop(&a->controls, ring->map.header->job, ring->map.header->restart);
@@ -441,6 +448,9 @@ static int64_t pump(struct agent *a, uint64_t now)
         }
         drained = drained && roll_agent_ring_drained(ring);
     }
+    if (a->trace) {
+        roll_agent_trace_pump(a->trace, now);
+    }
     a->progress += (uint64_t)total;
     if (a->drain && drained && a->welcomed) {
         send_heartbeat(a, a->drain);
@@ -552,6 +562,23 @@ static void loop(struct agent *a)
     }
 }
 
+static int open_trace(struct agent *a, char *why, size_t why_size)
+{
+    char reason[4096 + 128];
+    int err = roll_segment_dir(a->o->trace_dir, reason, sizeof reason);
+    if (err) {
+        snprintf(why, why_size, "--trace %.200s", reason);
+        return err;
+    }
+    struct roll_agent_trace_options o = {.dir = a->o->trace_dir,
+                                         .host = a->host,
+                                         .segment_bytes = a->o->trace_segment,
+                                         .limit_bytes = a->o->trace_limit,
+                                         .age_ns = a->o->trace_age_ns};
+    a->trace = roll_agent_trace_new(&o);
+    return a->trace ? 0 : ROLL_E_NOMEM;
+}
+
 static int start(struct agent *a, char *why, size_t why_size)
 {
     const struct roll_agent_options *o = a->o;
@@ -584,7 +611,7 @@ static int start(struct agent *a, char *why, size_t why_size)
         return ROLL_E_ARG;
     }
     a->start_ns = a->live_ns = roll_mono_ns();
-    return 0;
+    return o->trace_dir ? open_trace(a, why, why_size) : 0;
 }
 
 int roll_agent_run(const struct roll_agent_options *options, char *why, size_t why_size)
@@ -603,6 +630,7 @@ int roll_agent_run(const struct roll_agent_options *options, char *why, size_t w
     uint64_t seq;
     send_frame(&a, bye, NULL, 0, &seq);
 out:
+    roll_agent_trace_destroy(&a.trace);
     if (a.monitor) {
         zmq_socket_monitor(a.socket, NULL, 0);
         zmq_close(a.monitor);

@@ -330,7 +330,7 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
         if (err) {
             return total > 0 ? total : err;
         }
-        if (lost > 0) {
+        if (lost > 0 && !ring->second) {
             atomic_fetch_add_explicit(&ring->map.header->losses[ROLL_LOSS_OVERRUN], lost, memory_order_relaxed);
         }
         for (size_t i = 0; i < n; i++) {

@@ -37,6 +37,7 @@ struct roll_agent_ring {
 
     int pidfd;        /* -1 = none */
     bool unannounced; /* gone, and its announcement of Python stacks has been removed */
+    bool second;      /* another reader of a ring that has one: it counts no losses in it */
     bool gone;        /* the process does not exist any more */
     bool foreign;     /* its pid means nothing here (another pid namespace), yet it writes */
     bool stopped;

@@ -253,6 +253,10 @@ static int run(struct daemon *d)
                                            .keys = d->have_client_keys ? &d->client_keys : NULL,
                                            .policy = o->policy,
                                            .linger_s = standalone ? 0 : o->linger_s,
+                                           .trace_dir = standalone ? NULL : o->trace, /* there the root keeps it */
+                                           .trace_segment = o->trace_segment,
+                                           .trace_limit = o->trace_limit,
+                                           .trace_age_ns = o->trace_age_ns,
                                            .stop = standalone ? &d->agent_stop : &stop};
     if (standalone) {
         code = start_agent_thread(d);

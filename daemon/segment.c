@@ -443,6 +443,11 @@ int roll_segments_note(roll_segments_t *w, const struct roll_frame *frame)
     return roll_segment_state_note(w->state, frame);
 }
 
+void roll_segments_cursor(const roll_segments_t *w, uint64_t epoch, struct roll_segment_cursor *out)
+{
+    roll_segment_state_cursor(w->state, epoch, out);
+}
+
 void roll_segments_count(const roll_segments_t *w, struct roll_segment_count *out)
 {
     *out = w->count;

@@ -35,6 +35,12 @@ struct roll_segment_count {
     bool stopped;                               /* an error ended the recording */
 };
 
+/* Where a ring goes on. */
+struct roll_segment_cursor {
+    uint64_t next_ticket, defs_offset; /* what is below is in the file or was noted */
+    uint64_t open_ticket;              /* lowest of a call that has not returned there */
+};
+
 typedef struct roll_segments roll_segments_t;
 
 /*
@@ -59,6 +65,7 @@ int roll_segments_append(roll_segments_t *segments, const struct roll_frame *fra
                          uint64_t now);
 /* Writes what waits when it has waited long enough, or at once. Errors as roll_segments_append. */
 int roll_segments_turn(roll_segments_t *segments, uint64_t now, bool at_once);
+void roll_segments_cursor(const roll_segments_t *segments, uint64_t epoch, struct roll_segment_cursor *out);
 void roll_segments_count(const roll_segments_t *segments, struct roll_segment_count *out);
 /* Writes what waits. */
 void roll_segments_destroy(roll_segments_t **segments);
@@ -67,6 +74,7 @@ void roll_segments_destroy(roll_segments_t **segments);
 struct roll_segment_state;
 struct roll_segment_state *roll_segment_state_new(void); /* NULL when out of memory */
 void roll_segment_state_destroy(struct roll_segment_state **state);
+void roll_segment_state_cursor(const struct roll_segment_state *state, uint64_t epoch, struct roll_segment_cursor *out);
 int roll_segment_state_note(struct roll_segment_state *state, const struct roll_frame *frame);
 /* Gives each frame to repeat, in order, to `give`; ends at its first error. */
 int roll_segment_state_repeat(const struct roll_segment_state *state,

@@ -24,6 +24,7 @@ struct ring {
     uint64_t epoch;
     uint8_t header[ROLL_RING_HEADER_BYTES];
     bool announced, told;
+    uint64_t next_ticket;
     struct roll_frame_status status;
     uint8_t *defs;
     size_t defs_used, defs_room;
@@ -175,6 +176,7 @@ static int note_record(struct ring *r, const struct roll_record *rec)
 {
     uint64_t ticket = roll_seal_ticket(rec->seal);
     size_t at = find_open(r, ticket);
+    r->next_ticket = ticket >= r->next_ticket ? ticket + 1 : r->next_ticket;
     bool known = at < r->opened && roll_seal_ticket(r->open[at].seal) == ticket;
     if (roll_seal_state(rec->seal) != ROLL_STATE_ENTERED) {
         if (known) {
@@ -198,6 +200,19 @@ static int note_record(struct ring *r, const struct roll_record *rec)
     r->open[at] = *rec;
     r->opened++;
     return 0;
+}
+
+void roll_segment_state_cursor(const struct roll_segment_state *s, uint64_t epoch, struct roll_segment_cursor *out)
+{
+    *out = (struct roll_segment_cursor){0};
+    for (size_t i = 0; i < s->rings; i++) {
+        const struct ring *r = &s->ring[i];
+        if (r->epoch == epoch) {
+            out->next_ticket = r->next_ticket;
+            out->defs_offset = r->defs_used;
+            out->open_ticket = r->opened ? roll_seal_ticket(r->open[0].seal) : r->next_ticket;
+        }
+    }
 }
 
 int roll_segment_state_note(struct roll_segment_state *s, const struct roll_frame *frame)
