@@ -370,7 +370,7 @@ static int flush(struct roll_segments *w, uint64_t now)
     w->count.records += w->waiting;
     w->waiting = 0;
     w->waiting_ns = 0;
-    if (w->fd >= 0 && (w->used >= w->segment_bytes || now - w->begun_ns >= w->turn_ns)) {
+    if (w->fd >= 0 && (w->used >= w->segment_bytes || (int64_t)(now - w->begun_ns) >= (int64_t)w->turn_ns)) {
         close(w->fd);
         w->fd = -1;
     }
@@ -430,10 +430,10 @@ int roll_segments_turn(roll_segments_t *w, uint64_t now, bool at_once)
     if (w->count.stopped) {
         return 0;
     }
-    if (now - w->expired_ns > EXPIRE_NS) {
+    if ((int64_t)(now - w->expired_ns) > (int64_t)EXPIRE_NS) {
         expire(w, now, 0);
     }
-    return w->waiting_ns && (at_once || now - w->waiting_ns >= BLOCK_NS) ? flush(w, now) : 0;
+    return w->waiting_ns && (at_once || (int64_t)(now - w->waiting_ns) >= (int64_t)BLOCK_NS) ? flush(w, now) : 0;
 }
 
 /* ---- life ---- */
