@@ -55,6 +55,14 @@ void roll_run_destroy(struct roll_run **pointer)
     if (!run) {
         return;
     }
+    struct roll_segment_count count = {0};
+    if (run->trace) {
+        roll_segments_count(run->trace, &count);
+    }
+    if (count.lost > 0) {
+        roll_log(ROLL_LOG_WARNING, "root: %s.%u: %llu records are not in the trace", run->job, run->restart,
+                 (unsigned long long)count.lost);
+    }
     roll_segments_destroy(&run->trace);
     roll_feed_destroy(&run->feed);
     json_decref(run->verdicts);

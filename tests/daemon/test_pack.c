@@ -3,12 +3,14 @@
  */
 #include "daemon/pack.h"
 #include "daemon/pack_coder.h"
+#include "daemon/trace_file.h"
 #include "trace/err.h"
 #include "trace/op.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -348,8 +350,67 @@ static void test_damage_is_refused_or_harmless(void **state)
     roll_packer_destroy(&packer);
 }
 
-int main(void)
+/* The frames of the golden file: written once per version of the format, and read ever after, whatever packs them today. */
+#define GOLDEN "tests/golden/v2/pack.rtrc"
+
+static void make_golden_job(struct stream *s)
 {
+    struct roll_frame_head note = {.type = ROLL_FRAME_NOTE, .seq = 9, .stream = 101};
+    make_job(s, 2, 12, 4);
+    add(s, note, "{\"note\":1}", 10);
+    make_job(s, 3, 6, 2);
+}
+
+static int write_golden(const char *path)
+{
+    struct stream s = {.bytes = malloc(ROOM), .random = 4711};
+    uint8_t head[ROLL_TRACE_HEAD_BYTES];
+    roll_packer_t *packer = roll_packer_new();
+    FILE *f = fopen(path, "wb");
+    unsigned frames = 0;
+    make_golden_job(&s);
+    roll_trace_head(head);
+    bool good = f && fwrite(head, sizeof head, 1, f) == 1;
+    for (size_t at = 0, used; good && at < s.used; at += used) {
+        struct roll_frame frame;
+        const uint8_t *out;
+        size_t bytes;
+        good = roll_frame_decode(s.bytes + at, s.used - at, &frame, &used) == 0 &&
+               roll_packer_add(packer, &frame, s.bytes + at, used) == 0;
+        if (good && (++frames % 20 == 0 || at + used == s.used)) {
+            good = roll_packer_finish(packer, frames == 20, &out, &bytes) == 0 && fwrite(out, bytes, 1, f) == 1;
+        }
+    }
+    good = f && fclose(f) == 0 && good;
+    roll_packer_destroy(&packer);
+    free(s.bytes);
+    return good ? 0 : 1;
+}
+
+static void test_the_golden_file_is_read_as_it_was_written(void **state)
+{
+    struct stream *s = *state;
+    roll_trace_reader_t *r = NULL;
+    struct roll_frame frame, mine;
+    size_t at = 0, used;
+    s->random = 4711;
+    make_golden_job(s);
+    assert_int_equal(roll_trace_reader_new(GOLDEN, &r), 0);
+    for (; roll_trace_reader_next(r, &frame) == 0; at += used) {
+        assert_int_equal(roll_frame_decode(s->bytes + at, s->used - at, &mine, &used), 0);
+        assert_memory_equal(&frame.head, &mine.head, sizeof mine.head);
+        assert_memory_equal(frame.payload, mine.payload, mine.head.payload);
+    }
+    assert_int_equal(at, s->used);
+    roll_trace_reader_destroy(&r);
+}
+
+/* With a path: writes the golden file there. */
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        return write_golden(argv[1]);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_job_comes_back_bit_for_bit_however_it_is_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_job_that_repeats_itself_is_small, set_up, tear_down),
@@ -357,6 +418,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_frames_of_every_type_come_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_pack_that_follows_no_other_is_refused, set_up, tear_down),
         cmocka_unit_test(test_a_pack_that_promises_too_much_is_refused),
+        cmocka_unit_test_setup_teardown(test_the_golden_file_is_read_as_it_was_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage_is_refused_or_harmless, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
