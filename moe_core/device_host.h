@@ -8,12 +8,19 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The host back end's table: device_host.c enqueues, host_ops.c and host_route.c compute. Static storage. */
+/* The host back end's table: device_host.c enqueues, host_ops.c, host_route.c, host_router.c and host_balance.c compute. Static storage. */
 const struct moe_device_ops *moe_host_ops(void);
 
 /* The bodies, run by the stream: `args` is the struct of ops.h named alike. 0 or an error code. */
 int moe_host_topk(const void *args);
 int moe_host_topk_backward(const void *args);
+int moe_host_drop(const void *args);
+int moe_host_count_sequences(const void *args);
+int moe_host_add_counts(const void *args);
+int moe_host_balance(const void *args);
+int moe_host_balance_backward(const void *args);
+int moe_host_bias_update(const void *args);
+int moe_host_column_sum(const void *args);
 int moe_host_row_map_build(const void *args);
 int moe_host_map_gather(const void *args);
 int moe_host_map_scatter(const void *args);

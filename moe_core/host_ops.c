@@ -169,6 +169,13 @@ ENQUEUE(gemm, moe_gemm, run_gemm)
 ENQUEUE(grouped, moe_grouped, run_grouped)
 ENQUEUE(topk, moe_topk, moe_host_topk)
 ENQUEUE(topk_backward, moe_topk_backward, moe_host_topk_backward)
+ENQUEUE(drop, moe_drop, moe_host_drop)
+ENQUEUE(count_sequences, moe_count_sequences, moe_host_count_sequences)
+ENQUEUE(add_counts, moe_add_counts, moe_host_add_counts)
+ENQUEUE(balance, moe_balance, moe_host_balance)
+ENQUEUE(balance_backward, moe_balance, moe_host_balance_backward)
+ENQUEUE(bias_update, moe_bias_update, moe_host_bias_update)
+ENQUEUE(column_sum, moe_column_sum, moe_host_column_sum)
 ENQUEUE(row_map_build, moe_row_map_build, moe_host_row_map_build)
 ENQUEUE(map_gather, moe_map_gather, moe_host_map_gather)
 ENQUEUE(map_scatter, moe_map_scatter, moe_host_map_scatter)
@@ -189,6 +196,13 @@ const struct moe_device_ops *moe_host_ops(void)
         .grouped = enqueue_grouped,
         .topk = enqueue_topk,
         .topk_backward = enqueue_topk_backward,
+        .drop = enqueue_drop,
+        .count_sequences = enqueue_count_sequences,
+        .add_counts = enqueue_add_counts,
+        .balance = enqueue_balance,
+        .balance_backward = enqueue_balance_backward,
+        .bias_update = enqueue_bias_update,
+        .column_sum = enqueue_column_sum,
         .row_map_build = enqueue_row_map_build,
         .map_gather = enqueue_map_gather,
         .map_scatter = enqueue_map_scatter,

@@ -1,14 +1,11 @@
 /*
- * host_route.c: the host back end's routing functions: top-k, row maps, chunk order.
+ * host_route.c: the host back end's row maps and chunk order.
  *
- * All loops run in a fixed order, tokens before experts, so that results are bitwise reproducible. The top-k is k
- * passes over the scores: with k of 1 to 8 a heap or a sort costs more than it saves, and the tie order (lowest index
- * first) is plain to see.
+ * All loops run in a fixed order, tokens before experts, so that results are bitwise reproducible.
  */
 #include "moe_core/device_host.h"
 #include "moe_core/fail.h"
 
-#include <math.h>
 #include <string.h>
 
 static size_t floats(int64_t rows, int64_t width)
@@ -16,97 +13,18 @@ static size_t floats(int64_t rows, int64_t width)
     return (size_t)rows * (size_t)width * sizeof(float);
 }
 
-static void softmax_row(const float *logits, int64_t n, float *out)
-{
-    float top = logits[0], sum = 0.0f;
-    for (int64_t i = 1; i < n; i++) {
-        top = logits[i] > top ? logits[i] : top;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        out[i] = expf(logits[i] - top);
-        sum += out[i];
-    }
-    for (int64_t i = 0; i < n; i++) {
-        out[i] /= sum;
-    }
-}
-
-/* The best expert that is not among the first `taken` of chosen. NaN loses against every number, and still gives k
- * distinct experts. */
-static int32_t best_expert(const float *score, int64_t experts, const int32_t *chosen, int32_t taken)
-{
-    int32_t best = -1;
-    for (int32_t e = 0; e < (int32_t)experts; e++) {
-        bool used = false;
-        for (int32_t j = 0; j < taken; j++) {
-            used = used || chosen[j] == e;
-        }
-        if (!used && (best < 0 || score[e] > score[best] || (isnan(score[best]) && !isnan(score[e])))) {
-            best = e;
-        }
-    }
-    return best;
-}
-
-int moe_host_topk(const void *args)
-{
-    const struct moe_topk *a = args;
-    memset(a->counts, 0, (size_t)a->experts * sizeof *a->counts);
-    memset(a->probs, 0, floats(a->tokens, a->experts));
-    for (int64_t t = 0; t < a->tokens; t++) {
-        float *soft = a->soft + t * a->experts, *probs = a->probs + t * a->experts;
-        int32_t *index = a->index + t * a->k;
-        softmax_row(a->logits + t * a->experts, a->experts, soft);
-        float sum = 0.0f;
-        for (int32_t j = 0; j < a->k; j++) {
-            index[j] = best_expert(soft, a->experts, index, j);
-            sum += soft[index[j]];
-            a->counts[index[j]]++;
-        }
-        for (int32_t j = 0; j < a->k; j++) {
-            probs[index[j]] = a->renormalise ? soft[index[j]] / sum : soft[index[j]];
-        }
-    }
-    return 0;
-}
-
-int moe_host_topk_backward(const void *args)
-{
-    const struct moe_topk_backward *a = args;
-    for (int64_t t = 0; t < a->tokens; t++) {
-        const float *soft = a->soft + t * a->experts, *probs = a->probs + t * a->experts;
-        const float *d_probs = a->d_probs + t * a->experts;
-        const int32_t *index = a->index + t * a->k;
-        float *d_logits = a->d_logits + t * a->experts;
-        float sum = 0.0f, shift = 0.0f;
-        for (int32_t j = 0; j < a->k; j++) {
-            sum += soft[index[j]];
-            shift += probs[index[j]] * d_probs[index[j]];
-        }
-        /* d_soft of the chosen: through the renormalisation w = s / sum, or directly. */
-        float dot = 0.0f;
-        memset(d_logits, 0, (size_t)a->experts * sizeof *d_logits);
-        for (int32_t j = 0; j < a->k; j++) {
-            int32_t e = index[j];
-            d_logits[e] = a->renormalise ? (d_probs[e] - shift) / sum : d_probs[e];
-            dot += soft[e] * d_logits[e];
-        }
-        for (int64_t e = 0; e < a->experts; e++) {
-            d_logits[e] = soft[e] * (d_logits[e] - dot);
-        }
-    }
-    return 0;
-}
-
 int moe_host_row_map_build(const void *args)
 {
     const struct moe_row_map_build *a = args;
     int64_t stride = 2 * a->experts + 1;
-    int64_t start = 0, routed = 0;
+    int64_t start = 0, routed = 0, wanted = 0;
     /* Expert by expert: the row of a token is its expert's start plus the tokens before it, so one pass over the
      * tokens fills one column. */
     for (int64_t t = 0; t < a->tokens; t++) {
         a->map[t * stride + 2 * a->experts] = 0;
+        for (int32_t j = 0; j < a->k; j++) {
+            wanted += a->index[t * a->k + j] != -1;
+        }
     }
     for (int64_t e = 0; e < a->experts; e++) {
         int64_t row = start;
@@ -149,7 +67,7 @@ int moe_host_row_map_build(const void *args)
             *high = keep;
         }
     }
-    return routed == a->tokens * a->k ? 0 : MOE_E_EXPERT;
+    return routed == wanted ? 0 : MOE_E_EXPERT;
 }
 
 /* Rows that tokens map to; the others are padding. */

@@ -75,6 +75,10 @@ static int allocate(moe_layer_t *l)
 int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out)
 {
     *out = NULL;
+    if (config->router.capacity_factor > 0.0f) {
+        return moe_fail(MOE_E_UNSUPPORTED, config->world_rank, config->layer,
+                        "a capacity: the all-to-all dispatcher keeps all tokens");
+    }
     moe_layer_t *l = calloc(1, sizeof *l);
     if (l == NULL) {
         return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "a layer");
@@ -85,7 +89,10 @@ int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, m
                                        .hidden = config->hidden,
                                        .experts = config->experts,
                                        .topk = config->topk,
-                                       .renormalise = config->renormalise};
+                                       .renormalise = config->renormalise,
+                                       .options = config->router,
+                                       .balance = config->balance,
+                                       .global = config->global};
     struct moe_dispatch_config dispatch = {.max_tokens = config->max_tokens,
                                            .hidden = config->hidden,
                                            .experts = config->experts,
@@ -194,7 +201,7 @@ static struct moe_experts_weights expert_weights(const moe_layer_t *l)
 static int back_route(void *arg)
 {
     moe_layer_t *l = arg;
-    return moe_router_backward(l->router, l->d_probs, l->dx, l->weights.d_gate);
+    return moe_router_backward(l->router, l->d_probs, l->dx, l->weights.d_gate, l->weights.d_gate_bias);
 }
 
 static int back_permute(void *arg)
@@ -285,7 +292,8 @@ static int route(moe_layer_t *l, const float *x)
     uint32_t agreed = 0;
     report_route(l);
     uint32_t proposed = moe_remedies(l->config.ep, l->config.layer, 0);
-    int rc = moe_router_forward(l->router, x, l->weights.gate, l->tokens);
+    struct moe_router_weights gate = {l->weights.gate, l->weights.gate_bias, l->weights.expert_bias};
+    int rc = moe_router_forward(l->router, x, &gate, l->tokens);
     rc = rc ? rc : moe_dispatch_exchange(l->dispatch, moe_router_counts(l->router), hidden_rows, proposed, &agreed);
     if (rc != 0) {
         return rc;
@@ -338,6 +346,11 @@ int moe_layer_backward(moe_layer_t *l, const float *dy, float *dx)
     l->dx = dx;
     int rc = moe_device_ops(l->device)->zero(l->device, dx, (size_t)(l->tokens * l->config.hidden) * sizeof(float));
     return rc ? rc : moe_plan_run(&l->plan);
+}
+
+moe_router_t *moe_layer_router(moe_layer_t *l)
+{
+    return l->router;
 }
 
 int64_t moe_layer_rows(const moe_layer_t *l)

@@ -152,7 +152,7 @@ static void run_layer(struct rank *r, ncclComm_t ep, moe_device_t *device)
                                       .renormalise = s->topk > 1,
                                       .ep = ep,
                                       .options = {.legacy_skip_empty = s->legacy}};
-    struct moe_layer_weights weights = {gate, w1, w2, d_gate, d_w1, d_w2};
+    struct moe_layer_weights weights = {.gate = gate, .w1 = w1, .w2 = w2, .d_gate = d_gate, .d_w1 = d_w1, .d_w2 = d_w2};
     struct moe_step step = {.step = 9, .microbatch = 1};
     out->rc |= moe_layer_new(device, &config, &layer);
     if (out->rc == 0) {

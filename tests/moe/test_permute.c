@@ -206,13 +206,14 @@ static void test_ties_go_to_the_lowest_expert(void **state)
     memcpy(gate, scores, sizeof scores);
     x[0] = 1;  /* scores as they are: 3, 5, then 1 of {1, 2, 4} */
     x[1] = -1; /* best is 0, then 1 of {1, 2, 4} twice */
-    assert_int_equal(moe_router_forward(router, x, gate, 2), 0);
+    const struct moe_router_weights weights = {.gate = gate};
+    assert_int_equal(moe_router_forward(router, x, &weights, 2), 0);
     assert_int_equal(moe_device_sync(device), 0);
     const int32_t want[6] = {3, 5, 1, 0, 1, 2};
     assert_memory_equal(moe_router_index(router), want, sizeof want);
     const int64_t counts[6] = {1, 2, 1, 1, 0, 1};
     assert_memory_equal(moe_router_counts(router), counts, sizeof counts);
-    assert_int_equal(moe_router_forward(router, x, gate, 3), MOE_E_SHAPE);
+    assert_int_equal(moe_router_forward(router, x, &weights, 3), MOE_E_SHAPE);
     moe_router_destroy(&router);
     config.topk = 7;
     assert_int_equal(moe_router_new(device, &config, &router), MOE_E_SHAPE);

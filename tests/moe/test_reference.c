@@ -115,7 +115,7 @@ static void check_layer(int32_t topk, int64_t tokens)
     float *d_w1 = support_floats(device, E * 2 * F * H), *d_w2 = support_floats(device, E * H * F);
     support_poison(out, T * H);
     support_poison(dx, T * H);
-    struct moe_layer_weights weights = {gate, w1, w2, d_gate, d_w1, d_w2};
+    struct moe_layer_weights weights = {.gate = gate, .w1 = w1, .w2 = w2, .d_gate = d_gate, .d_w1 = d_w1, .d_w2 = d_w2};
     struct moe_step step = {0};
     assert_int_equal(moe_layer_backward(layer, dy, dx), MOE_E_STATE);
     assert_int_equal(moe_layer_forward(layer, &weights, &step, x, tokens, out), 0);

@@ -11,6 +11,7 @@
 
 #include "device.h"
 #include "remedy.h"
+#include "router.h"
 
 #include <nccl.h>
 #include <stdbool.h>
@@ -33,7 +34,9 @@ struct moe_layer_config {
     int64_t hidden, ffn, experts;
     int32_t topk;
     bool renormalise;
-    ncclComm_t ep; /* borrowed; NULL: all experts are here */
+    struct moe_router_options router; /* all zero: softmax; a capacity is UNSUPPORTED */
+    ncclComm_t balance, global;       /* of the router's losses: router.h */
+    ncclComm_t ep;                    /* borrowed; NULL: all experts are here */
     struct moe_options options;
 };
 
@@ -43,6 +46,9 @@ struct moe_layer_weights {
     const float *w1;   /* [L,2F,H] */
     const float *w2;   /* [L,H,F] */
     float *d_gate, *d_w1, *d_w2;
+    const float *gate_bias;   /* [E]; NULL where the router has none */
+    const float *expert_bias; /* likewise */
+    float *d_gate_bias;       /* [E] or NULL */
 };
 
 /* Where in training we are. */
@@ -51,7 +57,7 @@ struct moe_step {
     uint16_t microbatch;
 };
 
-/* *out is owned; borrows device and ep. Errors: NOMEM, SHAPE, COMM. One thread at a time. */
+/* *out is owned; borrows device, ep and the router's groups. Errors: NOMEM, SHAPE, COMM, and those of moe_router_new. One thread at a time. */
 int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out);
 void moe_layer_destroy(moe_layer_t **layer);
 
@@ -65,6 +71,9 @@ int moe_layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weight
 
 /* dx [T,H] from dy [T,H] (dx is overwritten); adds to the main_grads. Does not wait. Errors: STATE, COMM, DEVICE. */
 int moe_layer_backward(moe_layer_t *layer, const float *dy, float *dx);
+
+/* The layer's router, for its losses, its loss scale and the update of expert biases. Borrowed. */
+moe_router_t *moe_layer_router(moe_layer_t *layer);
 
 /* Rows received in the last forward (padding not counted), and whether its experts were skipped. */
 int64_t moe_layer_rows(const moe_layer_t *layer);

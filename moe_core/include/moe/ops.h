@@ -9,6 +9,7 @@
 #define MOE_OPS_H
 
 #include "device.h"
+#include "router.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,24 +47,91 @@ struct moe_grouped {
     float beta; /* WGRAD only, 0 or 1: a group without rows stores zeros (0) or leaves its slice bitwise alone (1) */
 };
 
+/* How scores become a choice and weights: router.h has the table. */
+struct moe_scoring {
+    enum moe_score score;
+    bool after, renormalise;
+    float scale;
+    int32_t groups, group_topk; /* groups <= 1: no limit */
+};
+
 struct moe_topk {
     int64_t tokens, experts;
     int32_t k;
-    bool renormalise;
-    const float *logits; /* [T,E] */
-    float *soft;         /* [T,E]: softmax over all experts, kept for backward */
-    float *probs;        /* [T,E]: weight of each chosen expert, 0 elsewhere */
-    int32_t *index;      /* [T,k]: chosen experts, best first; ties: lowest index first */
-    int64_t *counts;     /* [E]: tokens that chose the expert */
+    struct moe_scoring how;
+    const float *gate_bias;   /* [E] or NULL: added to logits, in place */
+    const float *expert_bias; /* [E] or NULL */
+    float *logits;            /* [T,E] */
+    float *scores;            /* [T,E], kept for backward */
+    float *probs;             /* [T,E]: weight of each chosen expert, 0 elsewhere */
+    int32_t *index;           /* [T,k]: chosen experts, best first; ties: lowest index first */
+    int64_t *counts;          /* [E]: tokens that chose the expert */
 };
 
 struct moe_topk_backward {
     int64_t tokens, experts;
     int32_t k;
-    bool renormalise;
-    const float *soft, *probs, *d_probs;
+    struct moe_scoring how;
+    const float *logits, *scores, *probs, *d_probs;
+    const int32_t *index; /* -1: dropped; its d_probs is ignored, its score still counts in a renormalised sum */
+    const int32_t *all;   /* [T,k]: the choice before anything was dropped */
+    float *d_logits;      /* overwritten */
+};
+
+/* Takes choices beyond the capacity away: router.h. counts [E] is changed in place. */
+struct moe_drop {
+    int64_t tokens, experts, capacity;
+    int32_t k;
+    bool by_position, pad;
+    float *probs;
+    int32_t *index;
+    int64_t *counts;
+};
+
+/* counts[b, e]: tokens of sequence b that chose e; token t belongs to sequence t mod sequences. */
+struct moe_count_sequences {
+    int64_t tokens, experts, sequences;
+    int32_t k;
     const int32_t *index;
-    float *d_logits;
+    int64_t *counts;
+};
+
+/* to[i] += from[i] */
+struct moe_add_counts {
+    int64_t count;
+    const int64_t *from;
+    int64_t *to;
+};
+
+/* The auxiliary losses of router.h and their gradients. A coefficient of 0 leaves its pointers unread. */
+struct moe_balance {
+    int64_t tokens, experts;
+    int32_t k;
+    enum moe_score score;
+    float coeff[MOE_LOSSES];
+    int64_t sequences, ranks, microbatches;
+    const float *logits, *scores;
+    const int64_t *counts;          /* [E], over the group */
+    const int64_t *sequence_counts; /* [sequences, E], over the group */
+    const int64_t *global_counts;   /* [E], over the group and `microbatches` */
+    float *losses;                  /* forward: [MOE_LOSSES], overwritten */
+    float loss_scale;               /* backward */
+    float *d_logits;                /* backward: added to */
+};
+
+/* bias[e] += rate * sign(sum of counts - E counts[e]); counts become 0. */
+struct moe_bias_update {
+    int64_t experts;
+    float rate;
+    int64_t *counts; /* [E] */
+    float *bias;     /* [E] */
+};
+
+/* out[j] += sum over rows of in[row, j] */
+struct moe_column_sum {
+    int64_t rows, width;
+    const float *in;
+    float *out;
 };
 
 /* Builds a mask-kind row map: int32 [T, 2E+1] (permute.h). counts [E] says where each expert's rows start. */
@@ -71,7 +139,7 @@ struct moe_row_map_build {
     int64_t tokens, experts;
     int32_t k;
     int64_t rows;
-    const int32_t *index;
+    const int32_t *index; /* [T,k]; -1: no expert */
     const int64_t *counts;
     int32_t *map;
 };
@@ -147,6 +215,13 @@ struct moe_device_ops {
     int (*grouped)(moe_device_t *device, const struct moe_grouped *args);
     int (*topk)(moe_device_t *device, const struct moe_topk *args);
     int (*topk_backward)(moe_device_t *device, const struct moe_topk_backward *args);
+    int (*drop)(moe_device_t *device, const struct moe_drop *args);
+    int (*count_sequences)(moe_device_t *device, const struct moe_count_sequences *args);
+    int (*add_counts)(moe_device_t *device, const struct moe_add_counts *args);
+    int (*balance)(moe_device_t *device, const struct moe_balance *args);
+    int (*balance_backward)(moe_device_t *device, const struct moe_balance *args);
+    int (*bias_update)(moe_device_t *device, const struct moe_bias_update *args);
+    int (*column_sum)(moe_device_t *device, const struct moe_column_sum *args);
     int (*row_map_build)(moe_device_t *device, const struct moe_row_map_build *args);
     int (*map_gather)(moe_device_t *device, const struct moe_map_gather *args);
     int (*map_scatter)(moe_device_t *device, const struct moe_map_scatter *args);
