@@ -9,12 +9,15 @@
 
 #include "daemon/agent_control.h"
 #include "daemon/agent_ring.h"
+#include "daemon/agent_stack.h"
+#include "daemon/agent_trace.h"
 #include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/net.h"
 #include "daemon/verdict_json.h"
 #include "trace/err.h"
 #include "trace/ident.h"
+#include "trace/pystacks.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -39,7 +42,7 @@
 #define KEEP_NS      (2000 * ROLL_MS)               /* a finished ring waits this long for its launcher's exit status */
 #define OLD_RING_NS  (UINT64_C(86400000) * ROLL_MS) /* remains of an older job are removed after a day */
 #define MAX_POLLED   256
-#define FIXED_POLLED 3
+#define FIXED_POLLED 4
 
 struct
     bad_file { /* a ring that could not be read: said once; by name too, for file systems give numbers to new files again */
@@ -64,6 +67,8 @@ struct agent {
     struct bad_file *bad;
     size_t bad_used, bad_room;
     struct roll_agent_controls controls;
+    roll_agent_stacks_t *stacks;
+    roll_agent_trace_t *trace; /* NULL = none */
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
 };
@@ -130,6 +135,7 @@ static void send_hello(struct agent *a, uint64_t now)
 {
     a->welcomed = false;
     a->hello_ns = now;
+    roll_agent_stacks_forget(a->stacks); /* a root that is asked again asks again */
     json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
                               (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
     if (!hello) {
@@ -233,6 +239,8 @@ static void open_ring(struct agent *a, const char *path, const struct stat *st)
     }
     if (add_ring(a, ring) != 0) {
         roll_agent_ring_destroy(&ring);
+    } else if (a->trace) {
+        roll_agent_trace_add(a->trace, ring);
     }
 }
 
@@ -273,9 +281,20 @@ static bool job_in_use(const struct agent *a, size_t but)
     return false;
 }
 
+/* Takes back what a process that was killed could not: its word that it writes its Python stacks when asked. */
+static void remove_announcement(const struct agent *a, const struct roll_agent_ring *ring)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/" ROLL_PYSTACKS_NAME, a->o->dir, (int)ring->map.header->pid);
+    unlink(path);
+}
+
 static void drop_ring(struct agent *a, size_t i)
 {
     struct roll_agent_ring *ring = a->rings[i];
+    if (a->trace) {
+        roll_agent_trace_drop(a->trace, ring, roll_mono_ns());
+    }
     unlink(ring->path);
     if (!job_in_use(a, i)) {
         roll_agent_controls_drop(&a->controls, ring->map.header->job, ring->map.header->restart);
@@ -288,7 +307,11 @@ static void drop_ring(struct agent *a, size_t i)
 static void clean(struct agent *a, uint64_t now, bool leaving)
 {
     for (size_t i = a->used; i-- > 0;) {
-        const struct roll_agent_ring *ring = a->rings[i];
+        struct roll_agent_ring *ring = a->rings[i];
+        if (ring->gone && !ring->unannounced) {
+            ring->unannounced = true;
+            remove_announcement(a, ring);
+        }
         bool patient = !leaving && ring->status.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < KEEP_NS;
         if (ring->gone && !patient && ring->status.proc_state == ROLL_PROC_FINISHED && roll_agent_ring_settled(ring)) {
             drop_ring(a, i);
@@ -338,6 +361,24 @@ static void begin_drain(struct agent *a, uint64_t token, uint64_t now)
     }
 }
 
+/* For questions about stacks: the process behind a ring. */
+static pid_t pid_of(void *ctx, uint64_t stream, const char **why)
+{
+    const struct agent *a = ctx;
+    *why = "its ring is not here any more";
+    for (size_t i = 0; i < a->used; i++) {
+        const struct roll_agent_ring *ring = a->rings[i];
+        if (ring->map.header->epoch != stream) {
+            continue;
+        }
+        *why = ring->foreign
+                   ? "its agent is in another pid namespace: run them in one (Kubernetes: shareProcessNamespace)"
+                   : "the process has ended";
+        return ring->foreign || ring->gone ? 0 : (pid_t)ring->map.header->pid;
+    }
+    return 0;
+}
+
 static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now)
 {
     switch (frame->head.type) {
@@ -358,6 +399,9 @@ static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now
         if (frame->head.first != 0) {
             begin_drain(a, frame->head.first, now);
         }
+        break;
+    case ROLL_FRAME_ASK:
+        roll_agent_stacks_ask(a->stacks, frame, pid_of, a);
         break;
     case ROLL_FRAME_ERROR:
         roll_log(ROLL_LOG_WARNING, "agent: the root says: %.*s",
@@ -404,6 +448,9 @@ static int64_t pump(struct agent *a, uint64_t now)
         }
         drained = drained && roll_agent_ring_drained(ring);
     }
+    if (a->trace) {
+        roll_agent_trace_pump(a->trace, now);
+    }
     a->progress += (uint64_t)total;
     if (a->drain && drained && a->welcomed) {
         send_heartbeat(a, a->drain);
@@ -440,8 +487,11 @@ static void housekeep(struct agent *a, uint64_t now)
 /* Sleeps until something comes or the time is over; drains what woke it. */
 static void wait_for_work(struct agent *a, int timeout_ms)
 {
-    zmq_pollitem_t items[MAX_POLLED] = {
-        {a->socket, 0, ZMQ_POLLIN, 0}, {NULL, a->inotify, ZMQ_POLLIN, 0}, {a->monitor, 0, ZMQ_POLLIN, 0}};
+    int stacks = roll_agent_stacks_fd(a->stacks);
+    zmq_pollitem_t items[MAX_POLLED] = {{a->socket, 0, ZMQ_POLLIN, 0},
+                                        {NULL, a->inotify, ZMQ_POLLIN, 0},
+                                        {a->monitor, 0, ZMQ_POLLIN, 0},
+                                        {NULL, stacks, stacks >= 0 ? ZMQ_POLLIN : 0, 0}};
     int n = FIXED_POLLED;
     for (size_t i = 0; i < a->used && n < MAX_POLLED; i++) {
         if (a->rings[i]->pidfd >= 0 && !a->rings[i]->gone) {
@@ -489,6 +539,7 @@ static void loop(struct agent *a)
         last_pump = now;
         housekeep(a, now);
         int64_t moved = pump(a, now);
+        roll_agent_stacks_pump(a->stacks, a->socket, now);
         timeout = moved > 0 ? BUSY_MS : (timeout < IDLE_MS ? timeout + 1 : IDLE_MS);
         if (atomic_load(a->o->stop) && stop_ns == 0) {
             stop_ns = now;
@@ -511,6 +562,23 @@ static void loop(struct agent *a)
     }
 }
 
+static int open_trace(struct agent *a, char *why, size_t why_size)
+{
+    char reason[4096 + 128];
+    int err = roll_segment_dir(a->o->trace_dir, reason, sizeof reason);
+    if (err) {
+        snprintf(why, why_size, "--trace %.200s", reason);
+        return err;
+    }
+    struct roll_agent_trace_options o = {.dir = a->o->trace_dir,
+                                         .host = a->host,
+                                         .segment_bytes = a->o->trace_segment,
+                                         .limit_bytes = a->o->trace_limit,
+                                         .age_ns = a->o->trace_age_ns};
+    a->trace = roll_agent_trace_new(&o);
+    return a->trace ? 0 : ROLL_E_NOMEM;
+}
+
 static int start(struct agent *a, char *why, size_t why_size)
 {
     const struct roll_agent_options *o = a->o;
@@ -526,7 +594,8 @@ static int start(struct agent *a, char *why, size_t why_size)
     a->buffer = malloc(ROLL_AGENT_BATCH * ROLL_RECORD_BYTES);
     a->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     a->socket = roll_net_dealer(o->context, roll_net_takes_keys(o->endpoint) ? o->keys : NULL, identity, 500);
-    if (!a->buffer || !a->socket) {
+    a->stacks = roll_agent_stacks_new(o->dir);
+    if (!a->buffer || !a->socket || !a->stacks) {
         snprintf(why, why_size, "no memory or no socket: %s", strerror(errno));
         return ROLL_E_NOMEM;
     }
@@ -542,7 +611,7 @@ static int start(struct agent *a, char *why, size_t why_size)
         return ROLL_E_ARG;
     }
     a->start_ns = a->live_ns = roll_mono_ns();
-    return 0;
+    return o->trace_dir ? open_trace(a, why, why_size) : 0;
 }
 
 int roll_agent_run(const struct roll_agent_options *options, char *why, size_t why_size)
@@ -561,6 +630,7 @@ int roll_agent_run(const struct roll_agent_options *options, char *why, size_t w
     uint64_t seq;
     send_frame(&a, bye, NULL, 0, &seq);
 out:
+    roll_agent_trace_destroy(&a.trace);
     if (a.monitor) {
         zmq_socket_monitor(a.socket, NULL, 0);
         zmq_close(a.monitor);
@@ -574,6 +644,7 @@ out:
     while (a.used > 0) {
         roll_agent_ring_destroy(&a.rings[--a.used]);
     }
+    roll_agent_stacks_destroy(&a.stacks);
     roll_agent_controls_fini(&a.controls);
     free(a.rings);
     while (a.bad_used > 0) {

@@ -330,7 +330,7 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
         if (err) {
             return total > 0 ? total : err;
         }
-        if (lost > 0) {
+        if (lost > 0 && !ring->second) {
             atomic_fetch_add_explicit(&ring->map.header->losses[ROLL_LOSS_OVERRUN], lost, memory_order_relaxed);
         }
         for (size_t i = 0; i < n; i++) {
@@ -377,6 +377,49 @@ static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agen
     memmove(ring->pending + keep, ring->pending + i, (ring->pending_used - i) * sizeof *ring->pending);
     ring->pending_used = keep + (ring->pending_used - i);
     return (int64_t)n;
+}
+
+static int by_ticket(const void *a, const void *b)
+{
+    uint64_t x = ((const struct roll_record *)a)->seal, y = ((const struct roll_record *)b)->seal;
+    return (x > y) - (x < y);
+}
+
+/*
+ * What the device, or the rank, has noted as complete: per stream the newest call, as one update with the state COMPLETE. Streams are in
+ * order, so it stands for all calls before it on that stream. A record that is overwritten, or not sent yet, is passed over: a later one will do.
+ */
+static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_agent_out *out)
+{
+    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
+    const struct roll_ring_header *h = ring->map.header;
+    size_t n = 0;
+    if (atomic_load_explicit(&h->completion, memory_order_relaxed) == ROLL_COMPLETION_OFF) {
+        return 0;
+    }
+    for (size_t i = 0; i < ROLL_RING_DONE_STREAMS && n < ROLL_AGENT_BATCH; i++) {
+        uint64_t done = atomic_load_explicit(&h->done[i], memory_order_acquire);
+        if (done <= ring->done[i] || done > ring->sent) {
+            continue;
+        }
+        bool there = roll_ring_get(&ring->map, done - 1, &recs[n]) == 0;
+        if (there && roll_seal_state(recs[n].seal) < ROLL_STATE_RETURNED) {
+            continue; /* the device was faster than the return */
+        }
+        if (there) {
+            recs[n++].seal = roll_seal(done - 1, ROLL_STATE_COMPLETE);
+        }
+        ring->done[i] = done;
+    }
+    if (n == 0) {
+        return 0;
+    }
+    qsort(recs, n, sizeof *recs, by_ticket);
+    int err = send_recs(ring, out, ROLL_FRAME_UPDATES, recs, n);
+    if (err) {
+        memset(ring->done, 0, sizeof ring->done); /* told again, all of them */
+    }
+    return err ? err : (int64_t)n;
 }
 
 /* After a new conversation began: what the root holds as entered may have returned while nobody listened. */
@@ -457,11 +500,12 @@ int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_age
     int64_t err = recheck(ring, out);
     int64_t records = err ? err : send_records(ring, out, now);
     int64_t updates = records < 0 ? records : send_updates(ring, out);
-    err = updates < 0 ? updates : send_defs(ring, out);
+    int64_t completions = updates < 0 ? updates : send_completions(ring, out);
+    err = completions < 0 ? completions : send_defs(ring, out);
     if (!err) {
         err = send_status(ring, out, now);
     }
-    return err ? err : records + updates;
+    return err ? err : records + updates + completions;
 }
 
 void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *frame)
@@ -480,6 +524,7 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
         ring->recheck = frame->head.first < ack.next_ticket ? frame->head.first : ack.next_ticket;
         ring->recheck_end = ack.next_ticket;
         ring->pending_used = 0;
+        memset(ring->done, 0, sizeof ring->done);
         ring->status_ns = 0;
         ring->status.proc_state = 0;
     } else if (ring->link == ROLL_LINK_LIVE && frame->head.seq >= ring->announce_seq && ack.next_ticket > ring->acked &&

@@ -35,9 +35,11 @@ struct roll_agent_ring {
         stuck_ns;       /* a ticket that was handed out and is not written, and since when we wait for it */
     uint64_t acked_seq; /* number of the newest of our frames that the root has taken */
 
-    int pidfd;    /* -1 = none */
-    bool gone;    /* the process does not exist any more */
-    bool foreign; /* its pid means nothing here (another pid namespace), yet it writes */
+    int pidfd;        /* -1 = none */
+    bool unannounced; /* gone, and its announcement of Python stacks has been removed */
+    bool second;      /* another reader of a ring that has one: it counts no losses in it */
+    bool gone;        /* the process does not exist any more */
+    bool foreign;     /* its pid means nothing here (another pid namespace), yet it writes */
     bool stopped;
     uint64_t gone_ns; /* when that was noticed, CLOCK_MONOTONIC */
     uint64_t gone_head;
@@ -45,8 +47,9 @@ struct roll_agent_ring {
 
     struct roll_frame_status status; /* last sent */
     uint64_t status_ns, status_seq;
-    uint64_t drain_head; /* tickets that a drain waits for */
-    bool drain_status;   /* STATUS must be sent again for a drain */
+    uint64_t drain_head;                   /* tickets that a drain waits for */
+    bool drain_status;                     /* STATUS must be sent again for a drain */
+    uint64_t done[ROLL_RING_DONE_STREAMS]; /* of the header's cells, what has been sent as complete */
 };
 
 /* How frames leave: returns 0 or BUSY; *seq becomes the number that the frame got. */

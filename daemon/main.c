@@ -11,6 +11,7 @@
 #include "daemon/options.h"
 #include "daemon/place.h"
 #include "daemon/root.h"
+#include "daemon/stack/helper.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -150,8 +151,12 @@ static int make_root(struct daemon *d)
                                   .policy_set = o->policy_set,
                                   .policy = o->policy,
                                   .trace_dir = o->trace,
+                                  .trace_segment = o->trace_segment,
+                                  .trace_limit = o->trace_limit,
+                                  .trace_age_ns = o->trace_age_ns,
                                   .json_path = o->json,
                                   .http = o->http,
+                                  .stacks_auto = o->stacks_auto,
                                   .stall_ns = o->stall_ns,
                                   .linger_s = o->linger_s,
                                   .stop = &stop};
@@ -248,6 +253,10 @@ static int run(struct daemon *d)
                                            .keys = d->have_client_keys ? &d->client_keys : NULL,
                                            .policy = o->policy,
                                            .linger_s = standalone ? 0 : o->linger_s,
+                                           .trace_dir = standalone ? NULL : o->trace, /* there the root keeps it */
+                                           .trace_segment = o->trace_segment,
+                                           .trace_limit = o->trace_limit,
+                                           .trace_age_ns = o->trace_age_ns,
                                            .stop = standalone ? &d->agent_stop : &stop};
     if (standalone) {
         code = start_agent_thread(d);
@@ -299,6 +308,10 @@ static void take_down(struct daemon *d)
 int main(int argc, char **argv)
 {
     struct daemon d = {.agent_lock = -1, .root_lock = -1};
+    if (argc == 3 &&
+        strcmp(argv[1], "--stack") == 0) { /* not for people: how an agent starts us to look at its ranks */
+        return roll_stack_helper(argv[2]);
+    }
     int code = roll_options_parse(argc, argv, &d.o);
     if (code >= 0) {
         return code;

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LEAST_TRACE (64u << 10) /* bytes of a segment */
+
 enum option_id {
     OPT_STANDALONE = 256,
     OPT_AGENT,
@@ -23,6 +25,9 @@ enum option_id {
     OPT_CONNECT,
     OPT_POLICY,
     OPT_TRACE,
+    OPT_TRACE_SEGMENT,
+    OPT_TRACE_LIMIT,
+    OPT_TRACE_AGE,
     OPT_JSON,
     OPT_HTTP,
     OPT_CURVE_DIR,
@@ -33,6 +38,7 @@ enum option_id {
     OPT_OWN_DIR,
     OPT_READY_FD,
     OPT_STALL_MS,
+    OPT_STACKS,
     OPT_VERSION,
     OPT_HELP,
 };
@@ -49,7 +55,10 @@ static const struct {
     {"listen", "EP", OPT_LISTEN, "root: tcp://ADDR:PORT or ipc://PATH, repeatable (default: ipc://DIR/root)"},
     {"connect", "EP", OPT_CONNECT, "agent: the root (default: ROLLCALL_DAEMON)"},
     {"policy", "P", OPT_POLICY, "observe (default), advise, or auto: switch remedies"},
-    {"trace", "DIR", OPT_TRACE, "write DIR/JOB.RESTART.rtrc, for rollcall analyze"},
+    {"trace", "DIR", OPT_TRACE, "keep every call in DIR/JOB.RESTART*.rtrc, for rollcall analyze"},
+    {"trace-segment", "SIZE", OPT_TRACE_SEGMENT, "begin a new segment after SIZE bytes (K, M, G; default 64M)"},
+    {"trace-limit", "SIZE", OPT_TRACE_LIMIT, "remove the oldest segments beyond SIZE bytes in all (default: none)"},
+    {"trace-age", "TIME", OPT_TRACE_AGE, "remove segments older than TIME (s, m, h, d; default: never)"},
     {"json", "FILE", OPT_JSON, "append verdicts to FILE, one JSON object a line"},
     {"http", "ADDR:PORT", OPT_HTTP, "serve Prometheus metrics (loopback only)"},
     {"curve-dir", "DIR", OPT_CURVE_DIR, "keys made by rollcall keygen, for tcp (default: ROLLCALL_CURVE_DIR)"},
@@ -59,6 +68,7 @@ static const struct {
     {"linger", "SECONDS", OPT_LINGER, "exit this long after the last live rank is gone (0 = never)"},
     {"own-dir", NULL, OPT_OWN_DIR, "remove DIR at exit; log only warnings"},
     {"ready-fd", "N", OPT_READY_FD, "write one line with the endpoint to descriptor N when ready"},
+    {"stacks", "WHEN", OPT_STACKS, "auto: take the stacks of those whom others wait for; default: only when asked"},
     {"stall-ms", "N", OPT_STALL_MS, "look into an incomplete operation after N ms (default 500)"},
     {"version", NULL, OPT_VERSION, "print the version"},
     {"help", NULL, OPT_HELP, "print this"},
@@ -94,6 +104,19 @@ static bool number(const char *text, unsigned long max, unsigned long *out)
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *out <= max;
 }
 
+/* A number with one letter behind it that scales it; without a letter it is as it stands. */
+static bool scaled(const char *text, const char *letters, const uint64_t *scale, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    const char *letter = *end ? strchr(letters, *end) : NULL;
+    uint64_t by = letter ? scale[letter - letters] : 1;
+    bool whole = *end == '\0' || (letter && end[1] == '\0');
+    *out = n * by;
+    return text[0] >= '0' && text[0] <= '9' && whole && errno == 0 && n <= UINT64_MAX / by;
+}
+
 static int set_mode(struct roll_options *o, bool *seen, enum roll_mode mode)
 {
     if (*seen && o->mode != mode) {
@@ -107,6 +130,7 @@ static int set_mode(struct roll_options *o, bool *seen, enum roll_mode mode)
 static int set(struct roll_options *o, bool *mode_seen, int id, const char *value, const char *name)
 {
     unsigned long n;
+    uint64_t big;
     switch (id) {
     case OPT_STANDALONE:
         return set_mode(o, mode_seen, ROLL_MODE_STANDALONE);
@@ -140,6 +164,21 @@ static int set(struct roll_options *o, bool *mode_seen, int id, const char *valu
                    : usage("--policy: '%s' is none of observe, advise, auto%s", value, "");
     case OPT_TRACE:
         o->trace = value;
+        return -1;
+    case OPT_TRACE_SEGMENT:
+    case OPT_TRACE_LIMIT:
+        if (!scaled(value, "KMGT", (const uint64_t[]){1u << 10, 1u << 20, 1u << 30, UINT64_C(1) << 40}, &big) ||
+            big < LEAST_TRACE) {
+            return usage("--%s: '%s' is not a size from 64K, like 16M or 2G", name, value);
+        }
+        *(id == OPT_TRACE_LIMIT ? &o->trace_limit : &o->trace_segment) = big;
+        return -1;
+    case OPT_TRACE_AGE:
+        if (!scaled(value, "smhd", (const uint64_t[]){1, 60, 3600, 86400}, &big) || big == 0 ||
+            big > 36500 * 86400ull) {
+            return usage("--%s: '%s' is not a time, like 90s, 12h or 7d", name, value);
+        }
+        o->trace_age_ns = big * 1000000000u;
         return -1;
     case OPT_JSON:
         o->json = value;
@@ -180,6 +219,10 @@ static int set(struct roll_options *o, bool *mode_seen, int id, const char *valu
         }
         o->stall_ns = n * 1000000u;
         return -1;
+    case OPT_STACKS:
+        o->stacks_auto = strcmp(value, "auto") == 0;
+        return o->stacks_auto || strcmp(value, "ask") == 0 ? -1
+                                                           : usage("--stacks: '%s' is none of auto, ask%s", value, "");
     case OPT_VERSION:
         printf("rollcalld %s\n", ROLL_VERSION);
         return 0;
@@ -210,8 +253,14 @@ static int check(struct roll_options *o)
     if (!agent && o->connect) {
         return usage("--connect is for --agent%s%s", "", "");
     }
-    if (agent && (o->listens || o->trace || o->json || o->http)) {
-        return usage("--listen, --trace, --json and --http belong to the root, not to --agent%s%s", "", "");
+    if (agent && (o->listens || o->json || o->http)) {
+        return usage("--listen, --json and --http belong to the root, not to --agent%s%s", "", "");
+    }
+    if (!o->trace && (o->trace_segment || o->trace_limit || o->trace_age_ns)) {
+        return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR%s%s", "", "");
+    }
+    if (o->trace_limit && o->trace_limit < 4 * LEAST_TRACE) {
+        return usage("--trace-limit: at least 256K, room for four segments%s%s", "", "");
     }
     if (o->if_none && o->mode == ROLL_MODE_ROOT) {
         return usage("--if-none is about agents: not for --root%s%s", "", "");

@@ -17,9 +17,11 @@ struct roll_options {
     bool policy_set;
     enum roll_policy policy;
     const char *trace, *json, *http, *curve_dir;
+    uint64_t trace_segment, trace_limit, trace_age_ns; /* 0 = default, none, never */
     bool insecure, detach, if_none, own_dir;
     unsigned linger_s;
     int ready_fd; /* -1 = none */
+    bool stacks_auto;
     uint64_t stall_ns;
 };
 

@@ -299,6 +299,11 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     case ROLL_FRAME_BYE:
         agent_frame(root, from, &frame, raw, bytes, now);
         break;
+    case ROLL_FRAME_ANSWER: /* not in the numbering of the agent's frames: nothing is lost with it but an answer */
+        if (find_peer(root, from)) {
+            roll_stacks_answer(root, &frame);
+        }
+        break;
     case ROLL_FRAME_QUERY:
         roll_query(root, from, &frame);
         break;
@@ -388,11 +393,7 @@ static void tick(roll_root_t *root, uint64_t now)
         if (now - run->tick_ns >= every && !run->frozen) {
             roll_run_tick(root, run, now, false);
         }
-        if (run->trace && roll_trace_writer_flush(run->trace) != 0) {
-            roll_log(ROLL_LOG_ERROR, "root: %s.%u: the trace ends here: cannot write; watching goes on", run->job,
-                     run->restart);
-            roll_trace_writer_destroy(&run->trace);
-        }
+        roll_run_keep(run, now, false);
     }
 }
 
@@ -426,9 +427,7 @@ static void finish(roll_root_t *root)
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
         roll_run_tick(root, run, now, !roll_run_live(run));
-        if (run->trace) {
-            roll_trace_writer_flush(run->trace);
-        }
+        roll_run_keep(run, now, true);
     }
     send_acks(root, now);
     roll_push_verdicts(root);
@@ -461,6 +460,7 @@ bool roll_root_run(roll_root_t *root)
         if (now - minute_ns > 100 * ROLL_MS) {
             minute_ns = now;
             look_after_peers(root, now);
+            roll_stacks_tick(root, now);
             roll_root_metrics_refresh(root, now);
             root->live_ns = any_live(root) ? now : root->live_ns;
         }
@@ -526,9 +526,11 @@ static int open_files(roll_root_t *root, char *why, size_t why_size)
         }
     }
     if (root->o.trace_dir) {
-        if ((mkdir(root->o.trace_dir, 0700) != 0 && errno != EEXIST) || access(root->o.trace_dir, W_OK | X_OK) != 0) {
-            snprintf(why, why_size, "--trace %s: %s", root->o.trace_dir, strerror(errno));
-            return ROLL_E_IO;
+        char reason[4096 + 128];
+        int err = roll_segment_dir(root->o.trace_dir, reason, sizeof reason);
+        if (err) {
+            snprintf(why, why_size, "--trace %.400s", reason);
+            return err;
         }
     }
     return 0;
@@ -579,6 +581,7 @@ void roll_root_destroy(roll_root_t **pointer)
         return;
     }
     roll_metrics_destroy(&root->metrics);
+    roll_stacks_destroy(root);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
         if (root->socket[i]) {
             zmq_socket_monitor(root->socket[i], NULL, 0);

@@ -21,14 +21,16 @@ struct roll_root_options {
     const struct roll_curve_keys *keys; /* borrowed; NULL = none; used on tcp endpoints */
     bool policy_set;                    /* the policy below overrules that of the control pages */
     enum roll_policy policy;
-    const char *trace_dir;          /* NULL = no trace */
-    const char *json_path;          /* NULL = no NDJSON */
-    const char *http;               /* NULL = no metrics */
-    uint64_t stall_ns;              /* 0 = the engine's own */
-    unsigned linger_s;              /* 0 = for ever */
-    const _Atomic bool *stop;       /* finish in good order */
-    _Atomic bool *agent_stop;       /* standalone: tells the agent thread to finish; NULL = none */
-    const _Atomic bool *agent_done; /* standalone: it has */
+    const char *trace_dir;                             /* NULL = no trace */
+    uint64_t trace_segment, trace_limit, trace_age_ns; /* of segments (daemon/segment.h); 0 = default, none, never */
+    const char *json_path;                             /* NULL = no NDJSON */
+    const char *http;                                  /* NULL = no metrics */
+    uint64_t stall_ns;                                 /* 0 = the engine's own */
+    bool stacks_auto;                                  /* take the stacks of a verdict's culprits */
+    unsigned linger_s;                                 /* 0 = for ever */
+    const _Atomic bool *stop;                          /* finish in good order */
+    _Atomic bool *agent_stop;                          /* standalone: tells the agent thread to finish; NULL = none */
+    const _Atomic bool *agent_done;                    /* standalone: it has */
 };
 
 typedef struct roll_root roll_root_t;

@@ -39,7 +39,6 @@ static json_t *error(const char *text)
 
 static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
-    (void)root;
     roll_engine_t *engine = roll_feed_engine(run->feed);
     const json_t *rank = json_object_get(query, "rank");
     char *text = malloc(WHY_BYTES);
@@ -49,11 +48,19 @@ static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
     FILE *parts = open_memstream(&joined, &room);
     struct roll_view_source v;
     for (uint32_t i = 0; text && parts && roll_engine_source(engine, i, &v); i++) {
-        bool wanted =
-            json_is_integer(rank) ? json_integer_value(rank) == v.info.world_rank : v.waits_for > 0 || v.in_call;
+        bool wanted = json_is_integer(rank) ? json_integer_value(rank) == v.info.world_rank
+                                            : v.waits_for > 0 || v.in_call ||
+                                                  (v.info.world_rank >= 0 &&
+                                                   roll_rankset_has(&run->looked_at, (uint32_t)v.info.world_rank));
         if (!wanted || v.info.world_rank < 0 ||
             roll_engine_why(engine, (uint32_t)v.info.world_rank, text, WHY_BYTES) < 0) {
             continue;
+        }
+        size_t used = strlen(text);
+        FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
+        if (tail) {
+            roll_stacks_why(root, run, (uint32_t)v.info.world_rank, tail);
+            fclose(tail);
         }
         fprintf(parts, "%s%s", json_array_size(all) ? "\n\n" : "", text);
         json_array_append_new(all,
@@ -255,6 +262,7 @@ static const struct {
     {"verdicts", verdicts},
     {"remedy", roll_remedy_query},
     {"policy", roll_policy_query},
+    {"stacks", roll_stacks_query},
 };
 
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)

@@ -9,6 +9,7 @@
 
 #include "daemon/clock.h"
 #include "daemon/log.h"
+#include "daemon/trace_file.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -19,9 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STAMP_NS ROLL_MS         /* what the time that verdicts show may be old */
-#define STALL_NS (500 * ROLL_MS) /* the engine's default */
-#define MAX_RUNS 64              /* kept; beyond, the oldest that has no live rank goes */
+#define STAMP_NS ROLL_MS          /* what the time that verdicts show may be old */
+#define STALL_NS (500 * ROLL_MS)  /* the engine's default */
+#define GRAIN_NS UINT64_C(100000) /* to which times are rounded: ticks are half of an idle job's trace */
+#define MAX_RUNS 64               /* kept; beyond, the oldest that has no live rank goes */
 
 int roll_room(void *array, size_t *room, size_t used, size_t element_bytes)
 {
@@ -53,10 +55,19 @@ void roll_run_destroy(struct roll_run **pointer)
     if (!run) {
         return;
     }
-    roll_trace_writer_destroy(&run->trace);
+    struct roll_segment_count count = {0};
+    if (run->trace) {
+        roll_segments_count(run->trace, &count);
+    }
+    if (count.lost > 0) {
+        roll_log(ROLL_LOG_WARNING, "root: %s.%u: %llu records are not in the trace", run->job, run->restart,
+                 (unsigned long long)count.lost);
+    }
+    roll_segments_destroy(&run->trace);
     roll_feed_destroy(&run->feed);
     json_decref(run->verdicts);
     free(run->switches);
+    roll_rankset_fini(&run->looked_at);
     free(run);
     *pointer = NULL;
 }
@@ -123,6 +134,7 @@ static void say(roll_root_t *root, struct roll_run *run, const json_t *verdict)
     if (root->json_fd >= 0) {
         write_json(root, verdict);
     }
+    roll_stacks_suspect(root, run, verdict);
     roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, certainty ? certainty : "?", code ? code : "?",
              text ? text : "");
 }
@@ -132,52 +144,83 @@ static void take_verdicts(roll_root_t *root, struct roll_run *run)
     json_t *verdict;
     while ((verdict = roll_feed_next(run->feed)) != NULL) {
         say(root, run, verdict);
+        run->trace_urgent = true;
         json_array_append_new(run->verdicts, verdict);
     }
 }
 
 /* ---- trace ---- */
 
-static void trace_failed(struct roll_run *run, int err)
+/* The trace has ended: said once. What would have been in it is counted from here on. */
+static void trace_failed(const struct roll_run *run, int err)
 {
-    roll_log(ROLL_LOG_ERROR, "root: %s.%u: the trace ends here: %s; watching goes on", run->job, run->restart,
-             roll_strerror(err));
-    roll_trace_writer_destroy(&run->trace);
+    roll_log(ROLL_LOG_ERROR, "root: %s.%u: the trace ends here: %s; watching goes on, what is not kept is counted",
+             run->job, run->restart, roll_strerror(err));
 }
 
-static void replay(roll_root_t *root, struct roll_run *run, const char *path)
+static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path, bool first)
 {
     roll_trace_reader_t *reader = NULL;
     struct roll_frame frame;
     uint64_t frames = 0;
     if (roll_trace_reader_new(path, &reader) != 0) {
-        return;
+        return 0;
     }
-    run->said = said_before(root, run);
+    if (!first) {
+        roll_trace_reader_resume(reader);
+    }
     while (roll_trace_reader_next(reader, &frame) == 0) {
+        roll_segments_note(run->trace, &frame);
         roll_feed_frame(run->feed, &frame);
         take_verdicts(root, run);
         run->clock_ns = frame.head.type == ROLL_FRAME_TICK ? frame.head.seq : run->clock_ns;
         frames++;
     }
     roll_trace_reader_destroy(&reader);
-    run->said = 0;
-    if (frames > 0) {
-        roll_log(ROLL_LOG_INFO, "root: %s.%u: continued from %s (%llu frames)", run->job, run->restart, path,
-                 (unsigned long long)frames);
-    }
+    return frames;
 }
 
+/* What the segments of a killed root hold comes first; then a new segment goes on. */
 static void open_trace(roll_root_t *root, struct roll_run *run)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s.%u.rtrc", root->o.trace_dir, run->job, run->restart);
-    if (access(path, F_OK) == 0) {
-        replay(root, run, path);
+    char series[ROLL_NAME_BYTES + 16];
+    struct roll_segment_name *list = NULL;
+    size_t count = 0;
+    uint64_t frames = 0;
+    snprintf(series, sizeof series, "%s.%u", run->job, run->restart);
+    struct roll_segment_options o = {.dir = root->o.trace_dir,
+                                     .series = series,
+                                     .segment_bytes = root->o.trace_segment,
+                                     .limit_bytes = root->o.trace_limit,
+                                     .age_ns = root->o.trace_age_ns};
+    int err = roll_segments_new(&o, &run->trace);
+    if (!err) {
+        err = roll_segment_list(o.dir, series, &list, &count);
     }
-    int err = roll_trace_writer_new(path, &run->trace);
     if (err) {
-        roll_log(ROLL_LOG_ERROR, "root: %s: %s; this run is watched without a trace", path, roll_strerror(err));
+        roll_log(ROLL_LOG_ERROR, "root: %s/%s: %s; this run is watched without a trace", o.dir, series,
+                 roll_strerror(err));
+        roll_segments_destroy(&run->trace);
+        return;
+    }
+    run->said = count > 0 ? said_before(root, run) : 0;
+    for (size_t i = 0; i < count; i++) {
+        frames += replay(root, run, list[i].path, i == 0);
+    }
+    run->said = 0;
+    if (frames > 0) {
+        roll_log(ROLL_LOG_INFO, "root: %s: continued from %s (%llu frames)", series, list[count - 1].path,
+                 (unsigned long long)frames);
+    }
+    free(list);
+}
+
+void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once)
+{
+    int err = run->trace ? roll_segments_turn(run->trace, mono_ns, at_once || run->trace_urgent) : 0;
+    run->trace_urgent = false;
+    if (err) {
+        trace_failed(run, err);
     }
 }
 
@@ -265,14 +308,22 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
 
 /* ---- input ---- */
 
-/* Tells the feed what time it is, and the trace with it. now_ns: the engine's time; that of the last tick when none passes. */
+/*
+ * Tells the feed what time it is, and the trace with it. now_ns: the engine's time; that of the last tick when none passes. The wall clock
+ * is rounded up: nothing may seem to be said before it happened.
+ */
 static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, bool final)
 {
+    real_ns += (GRAIN_NS - real_ns % GRAIN_NS) % GRAIN_NS;
     if (run->trace) {
         uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof real_ns];
         struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = now_ns, .first = final};
         int64_t n = roll_frame_encode(&head, &real_ns, sizeof real_ns, buffer, sizeof buffer);
-        int err = n < 0 ? (int)n : roll_trace_writer_append(run->trace, buffer, (size_t)n);
+        struct roll_frame frame;
+        int err = n < 0 ? (int)n : roll_frame_decode(buffer, (size_t)n, &frame, NULL);
+        if (!err) {
+            err = roll_segments_append(run->trace, &frame, buffer, (size_t)n, roll_mono_ns());
+        }
         if (err) {
             trace_failed(run, err);
         }
@@ -281,19 +332,31 @@ static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, b
     run->stamp_ns = real_ns;
 }
 
+/* Its ring may be removed as soon as this is acknowledged: by then it must be in the file. */
+static bool ends_process(const struct roll_frame *frame)
+{
+    struct roll_frame_status status;
+    if (frame->head.type != ROLL_FRAME_STATUS || frame->head.payload < sizeof status) {
+        return false;
+    }
+    memcpy(&status, frame->payload, sizeof status);
+    return status.proc_state == ROLL_PROC_FINISHED || status.proc_state == ROLL_PROC_DEAD;
+}
+
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes)
 {
     /* A wrong call is said the moment its record is here, also while the engine's clock stands still. */
     uint64_t real = roll_real_ns();
     if (real - run->stamp_ns >= STAMP_NS) { /* unsigned: a clock that was set back counts too */
-        note_time(run, run->clock_ns, real, false);
+        note_time(run, run->clock_ns - run->clock_ns % GRAIN_NS, real, false);
     }
     if (run->trace) {
-        int err = roll_trace_writer_append(run->trace, raw, bytes);
+        int err = roll_segments_append(run->trace, frame, raw, bytes, roll_mono_ns());
         if (err) {
             trace_failed(run, err);
         }
+        run->trace_urgent = run->trace_urgent || ends_process(frame);
     }
     uint64_t begin = roll_mono_ns();
     int err = roll_feed_frame(run->feed, frame);
@@ -319,9 +382,10 @@ static uint64_t engine_time(const roll_root_t *root, const struct roll_run *run,
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final)
 {
     uint64_t real = roll_real_ns(), now = engine_time(root, run, mono_ns, real);
-    note_time(run, now, real, final);
+    uint64_t told = now - now % GRAIN_NS;
+    note_time(run, told, real, final);
     uint64_t begin = roll_mono_ns();
-    roll_feed_tick(run->feed, now);
+    roll_feed_tick(run->feed, told);
     if (final) {
         roll_feed_finish(run->feed);
     }

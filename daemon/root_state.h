@@ -7,11 +7,12 @@
 #include "daemon/feed.h"
 #include "daemon/http/metrics.h"
 #include "daemon/root.h"
-#include "daemon/trace_file.h"
+#include "daemon/segment.h"
 #include "trace/control.h"
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdio.h>
 
 #define ROLL_ID_BYTES     255u /* longest routing id of ZeroMQ */
 #define ROLL_ROOT_SOCKETS 2    /* plain (ipc, inproc, tcp without keys) and CURVE */
@@ -35,19 +36,21 @@ struct roll_run {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
     roll_feed_t *feed;
-    roll_trace_writer_t *trace; /* NULL = none */
-    json_t *verdicts;           /* all, in order */
-    uint64_t said;              /* verdicts up to this number are in the NDJSON file already (a restarted root) */
+    roll_segments_t *trace; /* NULL = none */
+    bool trace_urgent;      /* what waits for it must not wait: a verdict, the end of a process */
+    json_t *verdicts;       /* all, in order */
+    uint64_t said;          /* verdicts up to this number are in the NDJSON file already (a restarted root) */
     enum roll_policy policy;
     bool policy_set;
     struct roll_switch *switches;
     size_t switches_used, switches_room;
-    bool dirty;                 /* input since the last tick */
-    bool frozen;                /* some of its ranks cannot be seen at the moment: no time passes for the engine */
-    uint64_t frozen_ns;         /* since when; 0 = not */
-    uint64_t input_ns, tick_ns; /* CLOCK_MONOTONIC of the last input and tick */
-    uint64_t clock_ns;          /* the time that the engine was given last */
-    uint64_t stamp_ns;          /* the wall clock that the feed was given last */
+    bool dirty;                    /* input since the last tick */
+    bool frozen;                   /* some of its ranks cannot be seen at the moment: no time passes for the engine */
+    uint64_t frozen_ns;            /* since when; 0 = not */
+    uint64_t input_ns, tick_ns;    /* CLOCK_MONOTONIC of the last input and tick */
+    uint64_t clock_ns;             /* the time that the engine was given last */
+    struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
+    uint64_t stamp_ns;             /* the wall clock that the feed was given last */
 };
 
 struct roll_peer_stream {
@@ -121,6 +124,7 @@ struct roll_root {
     uint64_t snapshot_ns, batches, bytes, engine_ns;
     uint64_t verdict_count[ROLL_METRICS_VERDICTS][4];
     double start_time;
+    struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
 };
 
 /* Makes room for one more element of an array. */
@@ -132,6 +136,7 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final);
+void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
 
@@ -150,6 +155,14 @@ json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t 
 json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_remedy_state(const struct roll_run *run);
 void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct roll_run *run);
+
+/* root_stack.c */
+json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+void roll_stacks_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
+void roll_stacks_tick(roll_root_t *root, uint64_t now);
+void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict); /* a verdict was said */
+void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out);
+void roll_stacks_destroy(roll_root_t *root);
 
 /* root_metrics.c */
 int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);

@@ -108,6 +108,16 @@ static void insert_rank(json_t *ranks, const struct roll_view_source *v)
     json_array_insert_new(ranks, at, rank_json(v));
 }
 
+/* What is kept, and what could not be. */
+static json_t *trace_json(const struct roll_run *run)
+{
+    struct roll_segment_count c;
+    roll_segments_count(run->trace, &c);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:b}", "segments", (json_int_t)c.segments, "bytes", (json_int_t)c.bytes,
+                     "records", (json_int_t)c.records, "removed", (json_int_t)c.removed, "lost", (json_int_t)c.lost,
+                     "stopped", (int)c.stopped);
+}
+
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
 {
     roll_engine_t *engine = roll_feed_engine(run->feed);
@@ -122,8 +132,12 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
     }
     json_t *about = json_pack("{s:s,s:i,s:s}", "job", run->job, "restart", (int)run->restart, "policy",
                               roll_policy_name(run->policy));
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}", "schema", "rollcall.status/1", "run", about, "summary",
-                     roll_summary_json(run), "ranks", ranks, "comms", comms, "agents", agents_json(root, run),
-                     "remedies", roll_remedy_state(run), "losses", losses_json(run), "time_ns",
-                     (json_int_t)roll_real_ns());
+    json_t *status =
+        json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}", "schema", "rollcall.status/1", "run", about, "summary",
+                  roll_summary_json(run), "ranks", ranks, "comms", comms, "agents", agents_json(root, run), "remedies",
+                  roll_remedy_state(run), "losses", losses_json(run), "time_ns", (json_int_t)roll_real_ns());
+    if (status && run->trace) {
+        json_object_set_new(status, "trace", trace_json(run));
+    }
+    return status;
 }

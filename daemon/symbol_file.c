@@ -184,8 +184,8 @@ static void call_place(Dwarf_Die *cu, Dwarf_Die *inlined, const char **path, uns
 static Dwarf_Die *find_unit(struct roll_symbol_file *file, GElf_Addr address, Dwarf_Addr *bias)
 {
     Dwarf_Die *unit = dwfl_module_addrdie(file->module, address, bias);
-    if (unit != NULL) {
-        return unit;
+    if (unit != NULL) { /* that table is by ranges, and code without debug information may lie in one */
+        return dwarf_haspc(unit, address - *bias) == 1 ? unit : NULL;
     }
     while ((unit = dwfl_module_nextcu(file->module, unit, bias)) != NULL) {
         if (dwarf_haspc(unit, address - *bias) == 1) {

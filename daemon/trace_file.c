@@ -3,10 +3,12 @@
  *
  * A file that is cut anywhere stays valid up to its last whole frame, so a writer that finds one (its predecessor was killed) cuts the
  * ragged end and goes on. Frames are collected in a buffer and written by one write(2) per turn of the root's loop: stdio was
- * rejected because the root must know when the bytes have left the process before it acknowledges them.
+ * rejected because a daemon must know when the bytes have left the process. The reader unpacks as it goes: nobody above it knows
+ * which frames were packed.
  */
 #include "daemon/trace_file.h"
 
+#include "daemon/pack.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -30,6 +32,10 @@ struct roll_trace_reader {
     const uint8_t *data;
     size_t bytes, at;
     void *map; /* to unmap; NULL when the bytes are borrowed */
+    roll_unpacker_t *unpacker;
+    const uint8_t *inner; /* frames of the PACK that ends at `next` */
+    size_t inner_bytes, inner_at, next;
+    bool resume;
 };
 
 static int from_errno(void)
@@ -206,18 +212,60 @@ int roll_trace_reader_new(const char *path, roll_trace_reader_t **out)
     return 0;
 }
 
+static int unpack(roll_trace_reader_t *r, const struct roll_frame *pack)
+{
+    if (!r->unpacker && !(r->unpacker = roll_unpacker_new())) {
+        return ROLL_E_NOMEM;
+    }
+    r->inner_at = r->inner_bytes = 0;
+    int err = roll_unpacker_take(r->unpacker, pack, &r->inner, &r->inner_bytes);
+    if (r->resume && pack->head.first == 1) {
+        r->inner_at = r->inner_bytes;
+    }
+    return err;
+}
+
+/* The offset stays at the beginning of a PACK until all that is in it has been given. */
 int roll_trace_reader_next(roll_trace_reader_t *r, struct roll_frame *out)
 {
-    if (r->at == r->bytes) {
-        return ROLL_E_NOTFOUND;
+    for (;;) {
+        size_t used = 0;
+        if (r->inner_at < r->inner_bytes) {
+            int err = roll_frame_decode(r->inner + r->inner_at, r->inner_bytes - r->inner_at, out, &used);
+            if (err || out->head.type == ROLL_FRAME_PACK) {
+                return err == ROLL_E_NOMEM ? err : ROLL_E_CORRUPT;
+            }
+            r->inner_at += used;
+            if (r->inner_at == r->inner_bytes) {
+                r->at = r->next;
+            }
+            return 0;
+        }
+        if (r->next > r->at) {
+            r->at = r->next;
+        }
+        if (r->at == r->bytes) {
+            return ROLL_E_NOTFOUND;
+        }
+        int err = roll_frame_decode(r->data + r->at, r->bytes - r->at, out, &used);
+        if (!err && out->head.type == ROLL_FRAME_PACK) {
+            err = unpack(r, out);
+            if (!err) {
+                r->next = r->at + used;
+                continue;
+            }
+        }
+        if (err) {
+            return err;
+        }
+        r->at = r->next = r->at + used;
+        return 0;
     }
-    size_t used = 0;
-    int err = roll_frame_decode(r->data + r->at, r->bytes - r->at, out, &used);
-    if (err) {
-        return err;
-    }
-    r->at += used;
-    return 0;
+}
+
+void roll_trace_reader_resume(roll_trace_reader_t *r)
+{
+    r->resume = true;
 }
 
 size_t roll_trace_reader_offset(const roll_trace_reader_t *r)
@@ -234,6 +282,7 @@ void roll_trace_reader_destroy(roll_trace_reader_t **pointer)
     if (r->map) {
         munmap(r->map, r->bytes);
     }
+    roll_unpacker_destroy(&r->unpacker);
     free(r);
     *pointer = NULL;
 }

@@ -1,5 +1,5 @@
 /*
- * trace_file.h: append and read trace files ("ROLLTRCE", then frames end to end; docs/FRAME.md).
+ * trace_file.h: append plain trace files, and read any ("ROLLTRCE", then frames end to end; docs/FRAME.md).
  */
 #ifndef ROLL_DAEMON_TRACE_FILE_H
 #define ROLL_DAEMON_TRACE_FILE_H
@@ -29,12 +29,14 @@ int roll_trace_reader_new(const char *path, roll_trace_reader_t **out);
 /* A reader over bytes in memory (borrowed). */
 int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t **out);
 /*
- * The next frame; it borrows the mapping, until the reader is destroyed. 0; NOTFOUND at the exact end; SHORT when the file is cut
- * inside a frame (everything before it was valid); other errors of roll_frame_decode for damaged bytes.
+ * The next frame, those inside a PACK one by one; it borrows the reader, until the next call. 0; NOTFOUND at the exact end; SHORT when the
+ * file is cut inside a frame (everything before it was valid); other errors of roll_frame_decode and of unpacking for damaged bytes.
  */
 int roll_trace_reader_next(roll_trace_reader_t *reader, struct roll_frame *out);
 /* Offset of the frame that the next call will read: after an error, where the damage begins. */
 size_t roll_trace_reader_offset(const roll_trace_reader_t *reader);
+/* Leaves out what a segment repeats of those before it: the caller has read them. */
+void roll_trace_reader_resume(roll_trace_reader_t *reader);
 void roll_trace_reader_destroy(roll_trace_reader_t **reader);
 
 #endif

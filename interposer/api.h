@@ -62,6 +62,10 @@ const char *roll_api_name(unsigned id);
  */
 roll_function_t roll_api_resolve(unsigned set, unsigned id);
 
+/* What a wrapper returns that has no function to forward to: ncclInvalidUsage where the NCCL of the set lacks it,
+ * ncclSystemError where there is no NCCL at all. Said in the one line. Keeps errno. */
+ncclResult_t roll_api_absent(unsigned set, unsigned id);
+
 /* The set of the NCCL that is loaded as `map` (a struct link_map), bound now if it has none; -1: all are taken. The object
  * stays loaded from then on. Any thread; may take the loader's lock. */
 int roll_api_bind(void *map);

@@ -18,7 +18,9 @@
 #include "interposer/api.def"
 
 /* The few values that the wrappers know by number. */
-_Static_assert(ncclInvalidUsage == 5 && ncclInProgress == 7 && ncclNumOps == 5 && ncclNumTypes == 12, "nccl.h values");
+_Static_assert(ncclSystemError == 2 && ncclInvalidUsage == 5 && ncclInProgress == 7 && ncclNumOps == 5 &&
+                   ncclNumTypes == 12,
+               "nccl.h values");
 _Static_assert(sizeof(ncclUniqueId) == 128, "nccl.h unique id");
 _Static_assert(__builtin_offsetof(ncclConfig_t, blocking) == 16 && __builtin_offsetof(ncclConfig_t, commName) == 48,
                "nccl.h config");

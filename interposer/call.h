@@ -11,6 +11,8 @@
 #include "interposer/callsite.h"
 #include "interposer/clock.h"
 #include "interposer/comms.h"
+#include "interposer/completion.h"
+#include "interposer/graphs.h"
 #include "interposer/session.h"
 #include "interposer/streams.h"
 #include "interposer/thread.h"
@@ -74,6 +76,7 @@ static inline __attribute__((always_inline)) bool roll_outside(struct roll_threa
         return false;
     }
     t->depth = 0;
+    t->captured.pending = false;
     return true;
 }
 
@@ -163,6 +166,40 @@ static inline void roll_fill_group(struct roll_thread *t, struct roll_fill *fill
         fill->group = roll_group_id(t);
         fill->flags |= ROLL_FLAG_IN_GROUP;
         t->group_calls++;
+        t->group_stream = t->group_stream != 0 ? t->group_stream : fill->stream;
+    }
+}
+
+/* Whether calls have to do with the device: a capture is open somewhere, or completion is to be learnt. */
+static inline bool roll_device_wanted(void)
+{
+    return (atomic_load_explicit(&roll_captures_open, memory_order_relaxed) |
+            atomic_load_explicit(&roll_completion_mode, memory_order_relaxed)) != 0;
+}
+
+/* A call on `stream` is entered: captured, or else its completion will be asked for. In a group the first stream
+ * counts: NCCL joins all others around it. */
+static inline void roll_device_enter(struct roll_thread *t, cudaStream_t stream, struct roll_comm *comm,
+                                     struct roll_fill *fill)
+{
+    if (atomic_load_explicit(&roll_captures_open, memory_order_relaxed) != 0) {
+        roll_captured_enter(t, stream, comm, fill);
+    }
+    if (!t->captured.pending && atomic_load_explicit(&roll_completion_mode, memory_order_relaxed) != 0 &&
+        (t->group_depth == 0 || t->work_id == 0)) {
+        t->work_stream = stream;
+        t->work_id = fill->stream;
+    }
+}
+
+static inline void roll_device_leave(struct roll_thread *t, uint64_t ticket, int result)
+{
+    if (t->captured.pending) {
+        roll_captured_leave(t, ticket, result);
+    } else if (t->group_depth == 0 && result == ncclSuccess) {
+        roll_completion_after(t, ticket); /* in progress: not on the stream yet */
+    } else if (t->group_depth == 0) {
+        t->work_id = 0;
     }
 }
 
@@ -193,6 +230,9 @@ static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int
                          (uint8_t)result);
         /* The slot that the next call will write: fetched for writing while the application computes. */
         __builtin_prefetch(&roll_session->ring.records[(call->ticket + 2) & roll_session->ring.mask], 1);
+        if (ROLL_UNLIKELY(t->captured.pending || t->work_id != 0)) {
+            roll_device_leave(t, call->ticket, result);
+        }
     }
     atomic_signal_fence(memory_order_seq_cst);
     t->busy = false;
@@ -290,6 +330,9 @@ static inline __attribute__((always_inline)) void roll_enter(struct roll_thread 
         fill.flags |= ROLL_FLAG_INPLACE;
     }
     roll_fill_group(t, &fill);
+    if (ROLL_UNLIKELY(roll_device_wanted() && stream != NONE_STREAM)) {
+        roll_device_enter(t, stream, comm, &fill);
+    }
     roll_record_write(t, call, &fill, roll_callsite(t, pc, frame), ROLL_STATE_ENTERED);
     t->frame = (uintptr_t)frame;
     roll_enter_end(t);

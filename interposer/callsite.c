@@ -1,15 +1,15 @@
 /*
- * callsite.c: gives call sites their ids, off the hot path: a thread comes here once per stack that it has not used lately.
+ * callsite.c: gives call sites their ids, off the hot path: a thread comes here with a stack that nobody has used lately.
  *
  * Addresses that lie in no loaded object are cut off, with everything above them: they come from frames without frame
  * pointers, or from generated code. So the definition that is kept is what a reader can turn into names, and random
  * words on a stack do not fill the table. Symbols are not looked up here: that is the agent's work.
  *
- * Between a thread's own cache and the table stands a larger one that all threads share without a lock: single words, 48
- * bits of the hash over the addresses as they were found, 16 of id.
+ * Before the table stands roll_callsite_known (callsite.h), which is read without a lock.
  */
 #include "interposer/callsite.h"
 
+#include "interposer/pydump.h"
 #include "interposer/session.h"
 #include "trace/ident.h"
 
@@ -18,14 +18,12 @@
 
 #define SITES      16384u /* a power of two */
 #define SITE_LIMIT (SITES / 4 * 3)
-#define BUCKETS    4096u /* of the shared cache; a power of two */
-#define WAYS       4u
 
 static struct {
     uint64_t hash; /* of the addresses kept; 0 = free */
     uint32_t id;
 } sites[SITES];
-static _Atomic uint64_t shared[BUCKETS][WAYS];
+_Atomic uint64_t roll_callsite_known[ROLL_CALLSITE_BUCKETS][ROLL_CALLSITE_WAYS] __attribute__((aligned(64)));
 static uint32_t known;
 static bool full;
 
@@ -46,6 +44,7 @@ static uint32_t append(const uintptr_t *pc, uint32_t depth)
         full = true;
         return 0;
     }
+    roll_ptracer_refresh(); /* a place that is rare, and never silent for long while a job starts */
     return ++known;
 }
 
@@ -76,8 +75,9 @@ static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth)
 
 static bool find_shared(uint64_t hash, uint32_t *id)
 {
-    for (unsigned way = 0; way < WAYS; way++) {
-        uint64_t word = atomic_load_explicit(&shared[hash & (BUCKETS - 1)][way], memory_order_relaxed);
+    for (unsigned way = 0; way < ROLL_CALLSITE_WAYS; way++) {
+        uint64_t word =
+            atomic_load_explicit(&roll_callsite_known[hash & (ROLL_CALLSITE_BUCKETS - 1)][way], memory_order_relaxed);
         if (word != 0 && (word ^ hash) >> 16 == 0) {
             *id = (uint32_t)(word & UINT16_MAX);
             return true;
@@ -89,16 +89,16 @@ static bool find_shared(uint64_t hash, uint32_t *id)
 /* In a free place, else in one that the hash picks. Under roll_lock. */
 static void keep_shared(uint64_t hash, uint32_t id)
 {
-    _Atomic uint64_t *bucket = shared[hash & (BUCKETS - 1)];
+    _Atomic uint64_t *bucket = roll_callsite_known[hash & (ROLL_CALLSITE_BUCKETS - 1)];
     unsigned way = 0;
-    while (way < WAYS && atomic_load_explicit(&bucket[way], memory_order_relaxed) != 0) {
+    while (way < ROLL_CALLSITE_WAYS && atomic_load_explicit(&bucket[way], memory_order_relaxed) != 0) {
         way++;
     }
-    way = way < WAYS ? way : (unsigned)(hash >> 12) & (WAYS - 1);
+    way = way < ROLL_CALLSITE_WAYS ? way : (unsigned)(hash >> 12) & (ROLL_CALLSITE_WAYS - 1);
     atomic_store_explicit(&bucket[way], (hash & ~(uint64_t)UINT16_MAX) | id, memory_order_relaxed);
 }
 
-uint16_t roll_callsite_intern(struct roll_thread *t, uint64_t hash, const uintptr_t *pc, uint32_t depth)
+uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth)
 {
     int saved = errno;
     uint32_t id = 0;
@@ -108,10 +108,6 @@ uint16_t roll_callsite_intern(struct roll_thread *t, uint64_t hash, const uintpt
         keep_shared(hash, id);
         pthread_mutex_unlock(&roll_lock);
     }
-    unsigned slot = (unsigned)hash & (ROLL_CALLSITE_CACHE - 1);
-    t->callsite[slot].hash = hash;
-    t->callsite[slot].id = id;
-    t->callsite[slot].known = 1;
     if (id == 0) {
         roll_callsite_lost();
     }

@@ -9,7 +9,15 @@
 #include "trace/def.h"
 
 /* Finds or makes the definition of these addresses and remembers it in the thread's cache under `hash`. */
-uint16_t roll_callsite_intern(struct roll_thread *t, uint64_t hash, const uintptr_t *pc, uint32_t depth);
+uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth);
+
+/* The ids found so far, by the hash of the addresses as they were found: single words, 48 bits of the hash and 16 of id,
+ * shared by all threads without a lock. Not per thread: that would be kilobytes of thread-local memory, and a library
+ * that is loaded late (by a front) is given less than that. */
+#define ROLL_CALLSITE_BUCKETS 4096u /* a power of two */
+#define ROLL_CALLSITE_WAYS    4u
+extern _Atomic uint64_t roll_callsite_known[ROLL_CALLSITE_BUCKETS][ROLL_CALLSITE_WAYS]
+    __attribute__((visibility("hidden")));
 
 /* Counts a call that had to be recorded without a call site. */
 void roll_callsite_lost(void);
@@ -46,14 +54,17 @@ static inline uint16_t roll_callsite(struct roll_thread *t, uintptr_t pc, const 
         }
     }
     hash ^= hash >> 32;
-    unsigned slot = (unsigned)hash & (ROLL_CALLSITE_CACHE - 1);
-    if (ROLL_LIKELY(t->callsite[slot].hash == hash && t->callsite[slot].known)) {
-        if (ROLL_UNLIKELY(t->callsite[slot].id == 0)) {
-            roll_callsite_lost();
+    const _Atomic uint64_t *bucket = roll_callsite_known[hash & (ROLL_CALLSITE_BUCKETS - 1)];
+    for (unsigned way = 0; way < ROLL_CALLSITE_WAYS; way++) {
+        uint64_t word = atomic_load_explicit(&bucket[way], memory_order_relaxed);
+        if (ROLL_LIKELY((word ^ hash) >> 16 == 0) && word != 0) {
+            if (ROLL_UNLIKELY((word & UINT16_MAX) == 0)) {
+                roll_callsite_lost();
+            }
+            return (uint16_t)word;
         }
-        return (uint16_t)t->callsite[slot].id;
     }
-    return roll_callsite_intern(t, hash, pcs, depth);
+    return roll_callsite_intern(hash, pcs, depth);
 }
 
 #endif

@@ -23,6 +23,7 @@
 #define ROLL_BIND(name) __asm__(".symver " #name "," #name "@" ROLL_OLDEST)
 ROLL_BIND(dlvsym);
 ROLL_BIND(dlopen);
+ROLL_BIND(dlclose);
 ROLL_BIND(dlerror);
 #if defined(__x86_64__)
 __asm__(".symver dladdr1,dladdr1@GLIBC_2.3.3");
@@ -35,6 +36,7 @@ ROLL_BIND(pthread_attr_destroy);
 #endif
 #pragma weak dlvsym
 #pragma weak dlopen
+#pragma weak dlclose
 #pragma weak dlerror
 #pragma weak dladdr1
 #pragma weak pthread_getattr_np
@@ -94,6 +96,17 @@ void *roll_object_of(const void *address)
     Dl_info info;
     void *map = NULL;
     return &dladdr1 != NULL && dladdr1(address, &info, &map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
+}
+
+/* An object that came as a dependency can be looked into only while it is open on its own account. */
+void *roll_dlsym_within(const struct link_map *map, const char *name)
+{
+    void *handle = roll_dlopen(map->l_name[0] != '\0' ? map->l_name : NULL, RTLD_LAZY | RTLD_NOLOAD);
+    void *found = handle != NULL ? roll_dlsym(handle, name) : NULL;
+    if (handle != NULL && &dlclose != NULL) {
+        dlclose(handle);
+    }
+    return found;
 }
 
 void roll_dlerror_clear(void)

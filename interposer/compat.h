@@ -8,6 +8,7 @@
 #ifndef ROLL_INTERPOSER_COMPAT_H
 #define ROLL_INTERPOSER_COMPAT_H
 
+#include <link.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,9 @@ roll_dlsym_t roll_dlsym_behind(void);
 
 /* The loaded object that an address lies in, as dlopen would give it (a struct link_map); NULL when in none. */
 void *roll_object_of(const void *address);
+
+/* What a loaded object and the libraries that it needs have under a name. */
+void *roll_dlsym_within(const struct link_map *map, const char *name);
 
 /* Forgets the text that a failed lookup has left for dlerror. */
 void roll_dlerror_clear(void);

@@ -11,10 +11,11 @@
  * functions that are never recorded, are answered with the real function. What a lookup would not have found without us
  * is not found, with the text that dlerror then has.
  */
-#include "interposer/api.h"
+#include "interposer/dlsym.h"
 
 #include "interposer/compat.h"
 #include "interposer/dlsym_entry.h"
+#include "interposer/elfsym.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -55,7 +56,7 @@ static const struct row {
 
 static const struct row *row_of(const char *name)
 {
-    if (strncmp(name, "nccl", 4) != 0 && strncmp(name, "cuda", 4) != 0) {
+    if (strncmp(name, "nccl", 4) != 0 && strncmp(name, "cu", 2) != 0) {
         return NULL;
     }
     for (size_t i = 0; i < ROWS; i++) {
@@ -100,20 +101,27 @@ static bool there_at_start(const struct link_map *map)
     return at != NULL;
 }
 
-/* A whole NCCL, not a shim that wraps a few of its functions; and none of our fronts, which record by themselves. */
+bool roll_is_front(void *map)
+{
+    return roll_elf_symbol(map, "roll_front") != NULL;
+}
+
+/* A whole NCCL, not a shim that wraps a few of its functions. */
 static bool is_nccl(void *map)
 {
-    void *init = roll_dlsym(map, "ncclCommInitRank");
-    return init != NULL && roll_object_of(init) == map && roll_dlsym(map, "roll_front") == NULL;
+    return roll_elf_symbol(map, "ncclCommInitRank") != NULL && !roll_is_front(map);
 }
 
 /* The wrapper that forwards to `found`, what the lookup has found; `found` itself where there is none. */
 static void *wrapper_of(const struct row *row, void *found)
 {
-    if (!row->recorded || found == behind(row)) {
-        return row->recorded ? address(row->wrapper[0]) : found;
-    }
     void *map = row->library == NULL ? roll_object_of(found) : NULL;
+    if (!row->recorded || (map != NULL && roll_is_front(map))) {
+        return found;
+    }
+    if (found == behind(row)) {
+        return address(row->wrapper[0]);
+    }
     int set = map != NULL && is_nccl(map) ? roll_api_bind(map) : -1;
     return set > 0 && address(roll_api_resolve((unsigned)set, row->id)) == found ? address(row->wrapper[set]) : found;
 }
@@ -123,7 +131,7 @@ static void *answer_default(const struct row *row, void *caller)
 {
     void *found = roll_dlsym_next(row->name);
     if (found == NULL && caller != NULL && !there_at_start(caller)) {
-        found = roll_dlsym(caller, row->name);
+        found = roll_dlsym_within(caller, row->name);
         found = found != NULL ? found : behind(row); /* its siblings' NCCL: see Limits in docs/INTERPOSER.md */
     }
     return found != NULL ? wrapper_of(row, found) : NULL;
@@ -139,13 +147,6 @@ static bool before_us(const struct link_map *map, const struct link_map *ours)
     return at != NULL;
 }
 
-/* Whether the object itself, not one that it needs, has the function. */
-static bool defines(void *map, const char *name)
-{
-    void *found = roll_dlsym(map, name);
-    return found != NULL && roll_object_of(found) == map;
-}
-
 /*
  * RTLD_NEXT. A caller before us would be given our wrapper, unless a library between has the function; a caller behind us what
  * comes after it, which is the NCCL that it needs. A caller that has the function itself is a shim: what it asks for is
@@ -157,17 +158,48 @@ static void *answer_next(const struct row *row, struct link_map *caller, struct 
     *known = false;
     if (caller == NULL || (caller != ours && before_us(caller, ours))) {
         for (struct link_map *at = caller != NULL ? caller->l_next : ours; at != ours; at = at->l_next) {
-            if (defines(at, row->name)) {
+            if (roll_elf_symbol(at, row->name) != NULL) {
                 return NULL;
             }
         }
         *known = true;
         found = roll_dlsym_next(row->name);
-    } else if (!defines(caller, row->name)) {
-        found = roll_dlsym(caller, row->name);
+    } else if (roll_elf_symbol(caller, row->name) == NULL) {
+        found = roll_dlsym_within(caller, row->name);
         *known = found != NULL && found != address(row->wrapper[0]);
     }
     return found != NULL && *known ? wrapper_of(row, found) : NULL;
+}
+
+/* For the auditor: what an object that was about to be bound to NCCL's function `found` is bound to instead. */
+ROLL_EXPORT void *roll_audit_answer(const char *name, void *found, void *from);
+ROLL_EXPORT void *roll_audit_answer(const char *name, void *found, void *from)
+{
+    const struct row *row = row_of(name);
+    if (row == NULL || from == NULL || roll_elf_symbol(from, name) != NULL) {
+        return found; /* an object with such a function itself is a shim: its calls came by us already */
+    }
+    int saved = errno;
+    void *value = wrapper_of(row, found);
+    errno = saved;
+    return value;
+}
+
+roll_function_t roll_lookup_recorded(void *handle, unsigned id, bool twin)
+{
+    const char *name = roll_api_name(id);
+    const struct row *row = name != NULL ? row_of(name) : NULL;
+    char strong[96] = "p";
+    if (row == NULL) {
+        return NULL;
+    }
+    strncat(strong, name, sizeof strong - 2);
+    void *found = roll_dlsym(handle, twin ? strong : name);
+    found = found != NULL ? found : roll_dlsym(handle, twin ? name : strong);
+    found = found != NULL && !twin ? wrapper_of(row, found) : found;
+    roll_function_t function = NULL;
+    memcpy(&function, &found, sizeof function);
+    return function;
 }
 
 struct roll_answer roll_dlsym_answer(void *handle, const char *name, const void *caller)

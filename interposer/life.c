@@ -7,6 +7,7 @@
  * Compiled once for each set of api.h: nothing here may be global but the wrappers.
  */
 #include "interposer/call.h"
+#include "interposer/plugin.h"
 
 #include <errno.h>
 #include <string.h>
@@ -54,6 +55,7 @@ static struct roll_comm *new_member(uint64_t key, int nranks, int rank, const nc
         .device = current_device(),
     };
     int saved = errno;
+    roll_plugin_wrapped(ROLL_SET);
     struct roll_comm *comm = roll_comm_new(ROLL_SET, &def, config, 0);
     roll_comm_define(comm);
     errno = saved;
@@ -93,7 +95,7 @@ static struct roll_comm *enter_init(struct roll_thread *t, struct roll_call *cal
     struct roll_thread *t = &roll_thread_self;                                                                         \
     real_t real = ROLL_REAL(name, real_t);                                                                             \
     if (real == NULL) {                                                                                                \
-        return ncclInvalidUsage;                                                                                       \
+        return roll_api_absent(ROLL_SET, ROLL_API_##name);                                                             \
     }
 
 #define ROLL_API_CALL(id, name, ...)
@@ -204,6 +206,7 @@ static struct roll_comm *enter_child(struct roll_thread *t, struct roll_call *ca
                                      const ncclConfig_t *config, uintptr_t pc, const uintptr_t *frame)
 {
     roll_enter_begin(t);
+    roll_plugin_wrapped(ROLL_SET);
     struct roll_comm *from = roll_comm_get(t, parent);
     struct roll_comm *child = NULL;
     struct roll_fill fill = {
@@ -342,6 +345,8 @@ ncclResult_t ncclGroupStart(void)
     if (roll_outside(t) && result == ncclSuccess && t->group_depth++ == 0) {
         t->group_calls = 0;
         t->group_id = 0;
+        t->group_stream = 0;
+        t->work_id = 0;
     }
     return result;
 }
@@ -365,6 +370,7 @@ static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void),
     struct roll_fill fill = {
         .group = roll_group_id(t),
         .peer = ROLL_PEER_NONE,
+        .stream = t->group_stream,
         .op = ROLL_OP_GROUP_END,
         .dtype = ROLL_DTYPE_NONE,
         .redop = ROLL_RED_NONE,

@@ -13,6 +13,7 @@
 
 typedef enum {
     ncclSuccess = 0,
+    ncclSystemError = 2,
     ncclInvalidArgument = 4,
     ncclInvalidUsage = 5,
     ncclInProgress = 7,

@@ -84,7 +84,8 @@ static void *nccl_object(void)
     if (handle == NULL) {
         void *anchor = roll_dlsym_next("pncclGetVersion");
         anchor = anchor != NULL ? anchor : roll_dlsym_next("ncclGetVersion");
-        handle = anchor != NULL ? roll_object_of(anchor) : NULL;
+        const struct link_map *map = anchor != NULL ? roll_object_of(anchor) : NULL;
+        handle = map != NULL ? roll_dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
         if (handle == NULL) {
             handle = roll_dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
         }
@@ -135,24 +136,33 @@ roll_function_t roll_api_resolve(unsigned set, unsigned id)
     return real;
 }
 
+ncclResult_t roll_api_absent(unsigned set, unsigned id)
+{
+    int saved = errno;
+    bool any = set != 0 || nccl_object() != NULL;
+    const char *name = roll_api_name(id);
+    roll_say("%s was called, but %s", name != NULL ? name : "an NCCL function",
+             any ? "the NCCL of this process does not have it" : "there is no NCCL in this process");
+    errno = saved;
+    return any ? ncclInvalidUsage : ncclSystemError;
+}
+
 int roll_api_bind(void *map)
 {
     const struct link_map *object = map;
     int saved = errno, set = -1;
+    /* Opened on its own account: only then can it be asked by handle; and never closed: the addresses stay good. */
     for (int i = 1; i < ROLL_API_SETS && set < 0; i++) {
-        void *owner = NULL;
-        if (atomic_load_explicit(&bound[i], memory_order_acquire) == map ||
-            atomic_compare_exchange_strong(&bound[i], &owner, map) || owner == map) {
+        void *owner = atomic_load_explicit(&bound[i], memory_order_acquire);
+        if (owner == NULL) {
+            (void)roll_dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        }
+        if (owner == map ||
+            (owner == NULL && (atomic_compare_exchange_strong(&bound[i], &owner, map) || owner == map))) {
             set = i;
         }
     }
-    if (set > 0) {
-        /* One more reference, never given back: the addresses in the set stay good. */
-        static _Atomic bool pinned[ROLL_API_SETS];
-        if (!atomic_exchange(&pinned[set], true)) {
-            (void)roll_dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
-        }
-    } else {
+    if (set < 0) {
         roll_say("this process uses more than %d NCCLs; calls of %s are not recorded", ROLL_API_SETS, object->l_name);
     }
     errno = saved;

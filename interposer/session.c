@@ -10,6 +10,8 @@
 #include "interposer/session.h"
 
 #include "interposer/clock.h"
+#include "interposer/completion.h"
+#include "interposer/pydump.h"
 #include "interposer/thread.h"
 #include "trace/err.h"
 
@@ -231,6 +233,7 @@ static void after_fork_in_child(void)
     int saved = errno;
     pthread_mutex_init(&roll_lock, NULL); /* its holder may have been another thread of the parent */
     atomic_store_explicit(&roll_session->state, ROLL_SESSION_NONE, memory_order_release);
+    atomic_store_explicit(&roll_completion_mode, ROLL_COMPLETION_OFF, memory_order_relaxed);
     drop_mapping(parent_ring.header, parent_ring.bytes);
     drop_mapping(parent_control, parent_control != NULL ? ROLL_CONTROL_BYTES : 0);
     errno = saved;
@@ -273,6 +276,7 @@ static bool start(char *dir)
     session->control = open_control(dir, &ident);
     parent_ring = session->ring;
     parent_control = session->control;
+    roll_completion_start(session->ring.header);
     roll_clock_start();
     __atomic_store_n(&roll_session, session, __ATOMIC_RELEASE);
     atomic_store_explicit(&session->state, ROLL_SESSION_ACTIVE, memory_order_release);
@@ -306,6 +310,8 @@ void roll_session_start(void)
     pthread_mutex_unlock(&roll_lock);
     if (started) {
         start_agent(dir); /* outside the lock: executing a program may take its time */
+        roll_pydump_start(dir);
+        roll_ptracer_refresh();
     }
     pthread_setcancelstate(cancel, NULL);
     atomic_signal_fence(memory_order_seq_cst);
@@ -322,5 +328,6 @@ __attribute__((destructor)) static void finish(void)
         struct roll_ring_header *header = roll_session->ring.header;
         atomic_store_explicit(&header->finish_ns, roll_clock_monotonic(), memory_order_relaxed);
         atomic_store_explicit(&header->state, ROLL_RING_FINISHED, memory_order_release);
+        roll_pydump_end();
     }
 }

@@ -1,5 +1,6 @@
 /*
- * thread.h: what the library keeps per thread, in the initial-exec model so that touching it never allocates.
+ * thread.h: what the library keeps per thread, in the initial-exec model so that touching it never allocates. Kept
+ * small: a library that is loaded late has to find room in what the loader left over at start, about a kilobyte and a half.
  */
 #ifndef ROLL_INTERPOSER_THREAD_H
 #define ROLL_INTERPOSER_THREAD_H
@@ -7,8 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ROLL_CALLSITE_CACHE 128u /* entries, a power of two: call sites that a thread uses in turn */
-#define ROLL_STREAM_CACHE   8u
+#define ROLL_STREAM_CACHE 8u
 
 struct roll_comm;
 
@@ -18,6 +18,16 @@ struct roll_moe_context {
     uint16_t microbatch;
     uint16_t layer;
     uint8_t phase;
+};
+
+/* A call that is being captured into a CUDA graph: see graphs.c. */
+struct roll_captured_call {
+    unsigned long long id; /* of the capture */
+    struct roll_comm *comm;
+    uint64_t count;
+    int32_t peer;
+    uint8_t op, dtype, redop, flags;
+    bool pending;
 };
 
 struct roll_thread {
@@ -33,6 +43,13 @@ struct roll_thread {
     uint32_t group_depth;
     uint32_t group_id;
     uint32_t group_calls;
+
+    struct roll_captured_call captured;
+
+    /* Where the work of the open call, or of the open group, is: see completion.h. work_id 0: nowhere. */
+    void *work_stream;
+    uint16_t work_id;
+    uint16_t group_stream; /* id of the stream of the group's first call that has one */
 
     uint64_t tsc_base; /* counter and CLOCK_MONOTONIC at the last look at the clock */
     uint64_t ns_base;
@@ -50,11 +67,6 @@ struct roll_thread {
         uint32_t id;
         uint32_t known;
     } stream[ROLL_STREAM_CACHE];
-    struct {
-        uint64_t hash;
-        uint32_t id;
-        uint32_t known;
-    } callsite[ROLL_CALLSITE_CACHE];
 };
 
 extern __thread struct roll_thread roll_thread_self __attribute__((tls_model("initial-exec"), visibility("hidden")));

@@ -2,7 +2,7 @@
  * wrap.c: the generated wrappers: every CALL and PASS row of api.def becomes one exported function.
  *
  * The result of the real function is returned unchanged, whatever happens to the record. A function that the loaded
- * NCCL does not have returns ncclInvalidUsage; the application would otherwise have failed to link or to look it up.
+ * NCCL does not have returns ncclInvalidUsage; the application would otherwise have failed to link.
  * Compiled once for each set of api.h: nothing here may be global but the wrappers.
  */
 #include "interposer/call.h"
@@ -34,7 +34,7 @@
         struct roll_thread *t = &roll_thread_self;                                                                     \
         real_t real = ROLL_REAL(name, real_t);                                                                         \
         if (ROLL_UNLIKELY(real == NULL)) {                                                                             \
-            return ncclInvalidUsage;                                                                                   \
+            return roll_api_absent(ROLL_SET, id);                                                                      \
         }                                                                                                              \
         if (!roll_wanted(t)) {                                                                                         \
             return real args;                                                                                          \
@@ -55,6 +55,8 @@
         typedef ret(*real_t) params;                                                                                   \
         real_t real = ROLL_REAL(name, real_t);                                                                         \
         if (ROLL_UNLIKELY(real == NULL)) {                                                                             \
+            ncclResult_t ABSENT = roll_api_absent(ROLL_SET, id);                                                       \
+            (void)ABSENT;                                                                                              \
             return absent;                                                                                             \
         }                                                                                                              \
         return real args;                                                                                              \

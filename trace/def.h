@@ -34,6 +34,9 @@ enum roll_comm_origin { ROLL_COMM_INIT = 1, ROLL_COMM_SPLIT = 2, ROLL_COMM_SHRIN
 
 #define ROLL_COLOR_NONE INT32_MIN
 
+/* A flag of a communicator: `nranks` is only an upper bound, because nothing told its size (old profiler interfaces). */
+#define ROLL_DEF_COMM_OPEN 2u
+
 struct roll_def_comm {
     uint64_t key;        /* the same on every member: see ident.h */
     uint64_t parent_key; /* 0 = none */
@@ -43,7 +46,7 @@ struct roll_def_comm {
     uint32_t child;  /* index of the child on the parent, from 0 */
     uint32_t origin; /* enum roll_comm_origin */
     int32_t device;  /* CUDA device ordinal, -1 unknown */
-    uint32_t flags;  /* bit 0: nonblocking */
+    uint32_t flags;  /* bit 0: nonblocking; ROLL_DEF_COMM_OPEN */
     uint32_t label_bytes;
     /* label_bytes bytes: ncclConfig_t.commName, not terminated */
 };

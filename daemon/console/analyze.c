@@ -9,6 +9,7 @@
 
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
+#include "daemon/segment.h"
 #include "daemon/trace_file.h"
 #include "trace/err.h"
 #include "trace/ring.h"
@@ -33,6 +34,8 @@ struct roll_analysis {
     struct roll_engine_config config;
     struct run *run; /* owned */
     size_t runs, files, unreadable;
+    struct roll_analyze_file *trace; /* owned */
+    size_t traces, trace_room;
     bool cut;
 };
 
@@ -60,6 +63,7 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
         roll_feed_destroy(&a->run[i].feed);
     }
     free(a->run);
+    free(a->trace);
     free(a);
 }
 
@@ -95,45 +99,41 @@ static struct run *run_of_frame(roll_analysis_t *a, const struct roll_frame *fra
     return roll_feed_run_of(frame, job, &restart) == 0 ? run_of(a, job, restart) : NULL;
 }
 
+static roll_feed_t *feed_of_frame(void *ctx, const struct roll_frame *frame)
+{
+    struct run *run = run_of_frame(ctx, frame);
+    return run != NULL ? run->feed : NULL;
+}
+
+/* Traces are only looked at here, and fed when all of them are known: some belong together. */
 static int add_trace(roll_analysis_t *a, const char *path)
 {
     roll_trace_reader_t *reader = NULL;
-    struct roll_frame frame, tick = {.head = {.type = 0}};
-    struct run *run = NULL;
     int err = roll_trace_reader_new(path, &reader);
+    roll_trace_reader_destroy(&reader);
     if (err != 0) {
         return err;
     }
-    while ((err = roll_trace_reader_next(reader, &frame)) == 0) {
-        if (frame.head.type == ROLL_FRAME_RING) {
-            bool first = run == NULL;
-            struct run *of = run_of_frame(a, &frame);
-            a->cut = a->cut || of == NULL;
-            run = of != NULL ? of : run;
-            if (first && run != NULL && tick.head.type == ROLL_FRAME_TICK) {
-                roll_feed_frame(run->feed, &tick);
-            }
-        } else if (run == NULL && frame.head.type == ROLL_FRAME_TICK) {
-            tick = frame; /* a run's clock is set before its first ring says which run it is */
+    if (a->traces == a->trace_room) {
+        size_t room = a->trace_room == 0 ? 16 : 2 * a->trace_room;
+        struct roll_analyze_file *grown = realloc(a->trace, room * sizeof(*grown));
+        if (grown == NULL) {
+            return ROLL_E_NOMEM;
         }
-        if (run != NULL) {
-            /* One bad payload must not cost the rest of the file: the feed stays usable after each. */
-            int bad = roll_feed_frame(run->feed, &frame);
-            if (bad == ROLL_E_NOMEM) {
-                err = bad;
-                break;
-            }
-            a->cut = a->cut || bad != 0;
-        }
+        a->trace = grown;
+        a->trace_room = room;
     }
-    if (err != ROLL_E_NOTFOUND && err != ROLL_E_NOMEM) {
-        roll_say("%s: %s at offset %zu; everything before it is judged", path,
-                 err == ROLL_E_SHORT ? "cut short" : roll_strerror(err), roll_trace_reader_offset(reader));
-        a->cut = true;
-        err = 0;
+    struct roll_analyze_file *file = &a->trace[a->traces];
+    *file = (struct roll_analyze_file){.number = 0};
+    if (strlen(path) >= sizeof(file->path)) {
+        return ROLL_E_LIMIT;
     }
-    roll_trace_reader_destroy(&reader);
-    return err == ROLL_E_NOTFOUND ? 0 : err;
+    memcpy(file->path, path, strlen(path));
+    if (!roll_segment_parse(path, file->series, sizeof(file->series), &file->number)) {
+        memcpy(file->series, path, strlen(path));
+    }
+    a->traces++;
+    return 0;
 }
 
 static int add_ring(roll_analysis_t *a, const char *path)
@@ -227,7 +227,7 @@ int roll_analysis_add(roll_analysis_t *a, const char *path)
 
 int roll_analysis_finish(roll_analysis_t *a)
 {
-    int err = 0;
+    int err = roll_analyze_traces(a->trace, a->traces, feed_of_frame, a, &a->cut);
     for (size_t i = 0; i < a->runs && err == 0; i++) {
         if (a->run[i].rings > 0) {
             err = roll_analyze_rings(a->run[i].feed, a->run[i].ring, a->run[i].rings);

@@ -78,9 +78,6 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     bool colour = roll_colour_wanted(STDOUT_FILENO);
     for (int i = first; i < argc && err != ROLL_E_NOMEM; i++) {
         err = roll_analysis_add(a, argv[i]);
-        if (a != NULL && err != ROLL_E_NOMEM) {
-            print_verdicts(a, json, colour);
-        }
     }
     if (err == ROLL_E_NOMEM || roll_analysis_finish(a) == ROLL_E_NOMEM) {
         roll_say("%s", roll_strerror(ROLL_E_NOMEM));

@@ -262,6 +262,9 @@ static int check(const struct roll_command *self, struct run *r)
     if (o->command[0] == NULL) {
         return roll_usage(self, "which command? rollcall run [OPTION...] -- COMMAND");
     }
+    if (o->stacks != NULL && strcmp(o->stacks, "auto") != 0 && strcmp(o->stacks, "ask") != 0) {
+        return roll_usage(self, "option '--stacks %s': wants auto or ask", o->stacks);
+    }
     if (o->policy != NULL && roll_policy_by_name(o->policy, &policy) != 0) {
         return roll_usage(self, "option '--policy %s': wants observe, advise or auto", o->policy);
     }
@@ -384,6 +387,10 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
         {"daemon", 0, ROLL_OPT_TEXT, "ENDPOINT",
          "a root that runs already; default ROLLCALL_DAEMON, else one of our own", &r.o.daemon},
         {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve Prometheus metrics there", &r.o.http},
+        {"stacks", 0, ROLL_OPT_TEXT, "WHEN",
+         "auto: take the stacks of those whom others wait for; else only when asked", &r.o.stacks},
+        {"python-stacks", 0, ROLL_OPT_FLAG, NULL, "Python ranks can be asked for their stacks by signal, too",
+         &r.o.python_stacks},
         {"prefix", 0, ROLL_OPT_FLAG, NULL, "the rank in front of each line that it prints", &r.o.prefix},
         {"quiet", 'q', ROLL_OPT_FLAG, NULL, "print neither verdicts nor the summary", &r.o.quiet},
         {0},

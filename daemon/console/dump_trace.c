@@ -2,10 +2,11 @@
  * dump_trace.c: frames of a trace file, with what they carry: ring headers, definitions, records, states, ticks.
  *
  * A trace file is valid up to its last whole frame (trace/frame.h), so a cut file is shown up to the cut and then said
- * to be cut; refusing it would lose what a crashed daemon left.
+ * to be cut; refusing it would lose what a crashed daemon left. What is packed is shown unpacked, frame by frame.
  */
 #include "daemon/console/dump.h"
 
+#include "daemon/pack.h"
 #include "trace/err.h"
 #include "trace/frame.h"
 #include "trace/ring.h"
@@ -49,6 +50,10 @@ static const struct roll_dump_field status_fields[] = {
     FIELD(S, exit_status, ROLL_DUMP_EXIT),   ROLL_DUMP_LOSSES(S),
 };
 #undef S
+#define P struct roll_pack_head
+static const struct roll_dump_field pack_fields[] = {FIELD(P, frames, ROLL_DUMP_UINT),
+                                                     FIELD(P, columns, ROLL_DUMP_UINT)};
+#undef P
 static const struct roll_dump_field file_fields[] = {{"magic", 0, 8, ROLL_DUMP_TEXT, NULL},
                                                      {"version", 8, 2, ROLL_DUMP_UINT, NULL},
                                                      {"oldest", 10, 2, ROLL_DUMP_UINT, NULL}};
@@ -92,38 +97,82 @@ static void dump_payload(struct roll_dump *d, uint64_t offset, const struct roll
     }
 }
 
+/* Where a walk over frames is. Frames inside a PACK are numbered on, and their offsets are those in the unpacked bytes. */
+struct walk {
+    struct roll_dump *d;
+    roll_unpacker_t *unpacker; /* made when the first PACK comes */
+    uint64_t frames;
+};
+
+static bool had_enough(const struct walk *w)
+{
+    return w->d->limit != 0 && w->frames >= w->d->limit;
+}
+
+static void dump_frame(struct walk *w, size_t at, const uint8_t *bytes, const struct roll_frame *frame)
+{
+    char title[96];
+    snprintf(title, sizeof(title), "frame %" PRIu64 ": %s", w->frames, frame_name(frame->head.type));
+    roll_dump_thing(w->d, "frame", title, at, bytes, ROLL_FRAME_HEAD_BYTES, head_fields, COUNT(head_fields));
+    w->frames++;
+}
+
+static int dump_pack(struct walk *w, size_t at, const struct roll_frame *pack)
+{
+    const uint8_t *inner = NULL;
+    size_t bytes = 0, used = 0;
+    if (pack->head.payload >= sizeof(struct roll_pack_head)) {
+        roll_dump_thing(w->d, "pack", "pack", at, pack->payload, sizeof(struct roll_pack_head), pack_fields,
+                        COUNT(pack_fields));
+    }
+    if (w->unpacker == NULL && (w->unpacker = roll_unpacker_new()) == NULL) {
+        return ROLL_E_NOMEM;
+    }
+    int err = roll_unpacker_take(w->unpacker, pack, &inner, &bytes);
+    for (size_t i = 0; err == 0 && i < bytes && !had_enough(w); i += used) {
+        struct roll_frame frame;
+        err = roll_frame_decode(inner + i, bytes - i, &frame, &used);
+        if (err == 0) {
+            dump_frame(w, i, inner + i, &frame);
+            dump_payload(w->d, i + frame.head.hdr_len, &frame);
+        }
+    }
+    return err;
+}
+
 int roll_dump_trace(struct roll_dump *d, const void *data, size_t bytes)
 {
     const uint8_t *from = data;
-    size_t at = ROLL_TRACE_HEAD_BYTES;
-    uint64_t frames = 0;
+    size_t at = ROLL_TRACE_HEAD_BYTES, used = 0;
+    struct walk w = {.d = d};
     int err = roll_trace_check(data, bytes);
     if (err != 0) {
         return err;
     }
     roll_dump_note(d, "file", "trace file, %zu bytes", bytes);
     roll_dump_thing(d, "trace-head", "trace head", 0, data, ROLL_TRACE_HEAD_BYTES, file_fields, COUNT(file_fields));
-    while (at < bytes) {
+    for (; err == 0 && at < bytes && !had_enough(&w); at += err == 0 ? used : 0) {
         struct roll_frame frame;
-        size_t used = 0;
-        char title[96];
         err = roll_frame_decode(from + at, bytes - at, &frame, &used);
         if (err != 0) {
-            roll_dump_note(d, "cut",
-                           "after %" PRIu64
-                           " frames the file ends at offset 0x%08zx with %zu bytes that are no frame: %s",
-                           frames, at, bytes - at, roll_strerror(err));
-            return err == ROLL_E_SHORT ? ROLL_E_INCOMPLETE : err;
+            break;
         }
-        if (d->limit != 0 && frames >= d->limit) {
-            roll_dump_note(d, "note", "stopped after %" PRIu64 " frames (--limit)", frames);
-            return 0;
+        dump_frame(&w, at, from + at, &frame);
+        if (frame.head.type == ROLL_FRAME_PACK) {
+            err = dump_pack(&w, at + frame.head.hdr_len, &frame);
+        } else {
+            dump_payload(d, at + frame.head.hdr_len, &frame);
         }
-        snprintf(title, sizeof(title), "frame %" PRIu64 ": %s", frames, frame_name(frame.head.type));
-        roll_dump_thing(d, "frame", title, at, from + at, ROLL_FRAME_HEAD_BYTES, head_fields, COUNT(head_fields));
-        dump_payload(d, at + frame.head.hdr_len, &frame);
-        at += used;
-        frames++;
+    }
+    roll_unpacker_destroy(&w.unpacker);
+    if (err != 0) {
+        roll_dump_note(d, "cut",
+                       "after %" PRIu64 " frames the file ends at offset 0x%08zx with %zu bytes that are no frame: %s",
+                       w.frames, at, bytes - at, roll_strerror(err));
+        return err == ROLL_E_SHORT ? ROLL_E_INCOMPLETE : err;
+    }
+    if (at < bytes || had_enough(&w)) {
+        roll_dump_note(d, "note", "stopped after %" PRIu64 " frames (--limit)", w.frames);
     }
     return 0;
 }

@@ -23,6 +23,7 @@ static const char *const preload_at[] = {"../lib/librollcall.so", ROLL_LIBDIR_FR
                                          ROLL_LIBDIR_FROM_BIN "/rollcall/librollcall.so"};
 static const char *const hostnccl_at[] = {"../lib/hostnccl/libnccl.so.2", ROLL_LIBDIR_FROM_BIN "/hostnccl/libnccl.so.2",
                                           ROLL_LIBDIR_FROM_BIN "/rollcall/hostnccl/libnccl.so.2"};
+static const char *const python_at[] = {"../lib/rollcall/python", ROLL_LIBDIR_FROM_BIN "/rollcall/python"};
 static const char *const daemon_at[] = {"rollcalld"};
 
 static void first_of(char out[PATH_MAX], const char *bin, const char *const *at, size_t n, int mode)
@@ -54,6 +55,7 @@ void roll_place_find(struct roll_place *place)
     *slash = '\0';
     first_of(place->daemon, bin, daemon_at, sizeof(daemon_at) / sizeof(daemon_at[0]), X_OK);
     first_of(place->preload, bin, preload_at, sizeof(preload_at) / sizeof(preload_at[0]), R_OK);
+    first_of(place->python, bin, python_at, sizeof(python_at) / sizeof(python_at[0]), R_OK | X_OK);
     /* Not realpath of the library: its directory is wanted, and the library itself may be a link. */
     for (size_t i = 0; i < sizeof(hostnccl_at) / sizeof(hostnccl_at[0]); i++) {
         char path[2 * PATH_MAX];

@@ -10,6 +10,7 @@
 struct roll_place {
     char daemon[PATH_MAX];   /* rollcalld */
     char preload[PATH_MAX];  /* librollcall.so */
+    char python[PATH_MAX];   /* the directory of the helper for `run --python-stacks` */
     char hostnccl[PATH_MAX]; /* the directory of the stand-in libnccl.so.2 and libcudart */
 };
 

@@ -18,7 +18,9 @@
 struct roll_run_options {
     uint32_t ranks; /* -n; 0 = the command once, as it is */
     bool hostnccl, prefix, quiet, fail_on_finding;
+    bool python_stacks; /* ranks register a signal for their Python stacks */
     const char *policy; /* NULL = not given */
+    const char *stacks; /* likewise: "auto", "ask" */
     const char *json, *trace, *http, *daemon;
     double timeout_s; /* 0 = none */
     double grace_s;

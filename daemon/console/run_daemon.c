@@ -57,6 +57,10 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
             argv[n++] = "--policy";
             argv[n++] = o->policy;
         }
+        if (o->stacks != NULL) {
+            argv[n++] = "--stacks";
+            argv[n++] = o->stacks;
+        }
         if (o->trace != NULL) {
             argv[n++] = "--trace";
             argv[n++] = o->trace;

@@ -106,6 +106,9 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
     if (place->preload[0] != '\0') {
         prepend("LD_PRELOAD", place->preload);
     }
+    if (o->python_stacks && place->python[0] != '\0') {
+        prepend("PYTHONPATH", place->python);
+    }
     if (o->hostnccl) {
         prepend("LD_LIBRARY_PATH", place->hostnccl);
         if (dir[0] != '\0') {

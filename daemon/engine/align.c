@@ -306,6 +306,18 @@ static bool prepare(struct roll_engine *e, struct comm *c, struct judge *j)
     return j->real > 0;
 }
 
+/* Where captures disagree, the launches behind them do too, as a consequence: they count as alike. */
+static void blur_launches(const struct roll_engine *e, const struct comm *c, uint32_t rank, struct line *line,
+                          uint32_t real)
+{
+    for (uint32_t i = 0; i < real; i++) {
+        const struct roll_record *rec = record_of(e, c, rank, line->ticket[i]);
+        if (rec && rec->op == ROLL_OP_GRAPH_LAUNCH) {
+            line->sig[i] = ROLL_OP_GRAPH_LAUNCH;
+        }
+    }
+}
+
 /* What `rank` did instead of the majority's call; UNKNOWN = cannot be told yet. */
 static struct guess judge_rank(const struct judge *j, uint32_t rank, struct line *line)
 {
@@ -327,13 +339,21 @@ static struct guess judge_rank(const struct judge *j, uint32_t rank, struct line
         return (struct guess){.kind = ALIGN_ZERO, .length = 1};
     }
     enum align_kind plain = mine->op == theirs->op ? ALIGN_ARGUMENT : ALIGN_OTHER_OP;
-    struct guess best = compare_lines(&j->major, line);
+    bool captured = (mine->flags & theirs->flags & ROLL_FLAG_CAPTURED) != 0;
+    struct line major = j->major;
+    if (captured) {
+        blur_launches(e, j->c, j->vote.major_rank, &major, j->real);
+        blur_launches(e, j->c, rank, line, line->known);
+    }
+    struct guess best = compare_lines(&major, line);
     best.kind = best.kind == ALIGN_ARGUMENT ? plain : best.kind;
     bool foreign = !in_history(j->c, j->seq, line->sig[0]);
     for (uint32_t i = 1; foreign && i < j->major.known; i++) {
         foreign = j->major.sig[i] != line->sig[0];
     }
-    bool last_word = due || j->age >= stall / 100 || source_blocked(e->source[j->c->member[rank].source]);
+    /* Captured calls hold nobody up: a host that is blocked is so for another reason, and the other ranks' next calls are on their way. */
+    bool last_word =
+        due || (!captured && (j->age >= stall / 100 || source_blocked(e->source[j->c->member[rank].source])));
     if (plain == ALIGN_ARGUMENT && foreign && best.kind != ALIGN_ADD && (best.kind == ALIGN_ARGUMENT || last_word)) {
         return (struct guess){.kind = ALIGN_ARGUMENT, .length = 1, .overlap = best.overlap};
     }

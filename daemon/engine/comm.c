@@ -280,6 +280,9 @@ void comm_free(struct comm *c)
             free(c->pair[i]);
         }
     }
+    for (uint32_t r = 0; c->member && r < c->size; r++) {
+        free(c->member[r].race);
+    }
     free(c->pair);
     free(c->member);
     free(c->slot);

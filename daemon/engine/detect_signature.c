@@ -25,7 +25,9 @@ static struct field differing_field(const struct finding *f, const struct roll_r
     if (reduction ? a->count != b->count : bytes_a != bytes_b) {
         return (struct field){ROLL_VERDICT_COUNT_MISMATCH, "count"};
     }
-    if (reduction && a->redop != b->redop) {
+    /* What the profiler plugin tells has no reduction: unknown is not different. */
+    bool known = a->redop != ROLL_RED_NONE && b->redop != ROLL_RED_NONE;
+    if (reduction && known && a->redop != b->redop) {
         return (struct field){ROLL_VERDICT_REDOP_MISMATCH, "redop"};
     }
     return (struct field){ROLL_VERDICT_ROOT_MISMATCH, "root"};

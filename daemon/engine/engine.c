@@ -181,6 +181,16 @@ static void waited(struct roll_engine *e, struct source *s, const struct roll_re
     }
 }
 
+/* Streams are in order: what is complete says so for all calls before it on its stream. */
+static void completed(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    bool work = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_GROUP;
+    if (roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE && work && rec->stream != 0) {
+        sweep_done(e, s, rec);
+    }
+}
+
 static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
     struct source *s = e->source[source];
@@ -219,7 +229,18 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             }
         }
     }
+    if (s->threads > 1 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P)) {
+        m = source_member(s, rec->comm);
+        if (m) {
+            race_call(e, m, rec);
+        }
+    }
     switch (class) {
+    case ROLL_CLASS_GROUP:
+        if (s->threads > 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+            race_returned(e, s, rec);
+        }
+        break;
     case ROLL_CLASS_COLL:
         m = source_member(s, rec->comm);
         if (m) {
@@ -258,6 +279,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     default:
         break;
     }
+    completed(e, s, rec);
     return rc;
 }
 
@@ -270,11 +292,18 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
             s->thread[i].inside = 0;
         }
     }
-    if (!entry || roll_seal_state(rec->seal) <= roll_seal_state(entry->rec.seal)) {
+    enum roll_op_class class = roll_op_class(rec->op);
+    if (s->threads > 1 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_GROUP)) {
+        race_returned(e, s, rec);
+    }
+    if (!entry) {
+        completed(e, s, rec);
+        return;
+    }
+    if (roll_seal_state(rec->seal) <= roll_seal_state(entry->rec.seal)) {
         return;
     }
     entry->rec = *rec;
-    enum roll_op_class class = roll_op_class(rec->op);
     if (class == ROLL_CLASS_COLL && call_failed(rec)) {
         struct member *m = source_member(s, rec->comm);
         if (m) {
@@ -288,6 +317,7 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
     if (s->last.seal >> 8 == rec->seal >> 8) {
         s->last = *rec;
     }
+    completed(e, s, rec);
 }
 
 /* Tickets up to `upto` will never come: what they were is unknown on every communicator of the source. */
@@ -306,6 +336,7 @@ static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
     if (s->duties) {
         s->duties->broken = true;
     }
+    race_forget(s);
     s->next = upto;
 }
 

@@ -28,6 +28,7 @@
 struct comm;
 struct pair;
 struct graph_span;
+struct race;
 
 /* One record in a source's log. */
 struct entry {
@@ -43,6 +44,8 @@ struct queue {
     uint64_t since;      /* patience clock at which head got to the front */
     bool marked;         /* head (with its group) has been counted as ready */
     uint32_t visit;      /* stall analysis: number of the run that saw it; doubled, odd while on the path */
+    uint64_t
+        done; /* all calls before this ticket are complete on the device, as its rank has been told; 0 = not known */
 };
 
 struct thread {
@@ -99,8 +102,9 @@ struct member {
         uint32_t seq;
     } zero[ZEROS_MAX]; /* newest at (zeros - 1) % ZEROS_MAX */
     uint32_t zeros;
-    uint32_t group;  /* of its last collective here; 0 = none */
-    uint32_t splits; /* CommSplit calls made with this communicator as parent */
+    uint32_t group;    /* of its last collective here; 0 = none */
+    uint32_t splits;   /* CommSplit calls made with this communicator as parent */
+    struct race *race; /* what its threads do here, where there are several; owned */
 };
 
 struct source {
@@ -138,6 +142,7 @@ struct source {
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
     bool said_lost, said_dead;
+    bool completes;      /* it learns what is complete on the device */
     uint32_t inits;      /* CommInit and CommSplit calls so far */
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
     uint64_t init_since; /* patience clock of that */
@@ -317,6 +322,7 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 /* --- sweep.c: what is complete --- */
 void sweep(struct roll_engine *e);
 void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait); /* the host came back */
+void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec);    /* the device says so */
 bool entry_complete(const struct source *s, const struct entry *entry);
 
 /* --- graph.c: what was captured into which graph --- */
@@ -328,6 +334,12 @@ void graph_forget(struct source *s);
  * not. *total: how many there are, by the graph's definition; 0 = not known. */
 bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
                       uint32_t *total);
+
+/* --- detect_race.c: calls of several host threads --- */
+void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+void race_returned(struct roll_engine *e, struct source *s,
+                   const struct roll_record *rec); /* a call, or a group's end */
+void race_forget(struct source *s);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);

@@ -93,6 +93,17 @@ void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_rec
     }
 }
 
+void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    uint64_t upto = roll_seal_ticket(rec->seal) + 1;
+    s->completes = true;
+    if (rec->stream < s->queues) {
+        struct queue *q = &s->queue[rec->stream];
+        q->done = upto > q->done ? upto : q->done;
+        (void)queue_advance(e, s, q, upto);
+    }
+}
+
 void sweep(struct roll_engine *e)
 {
     bool moved = true;

@@ -136,6 +136,38 @@ bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_
     return true;
 }
 
+/* Whether the device is known to be through with this call. */
+static bool is_done(const struct source *s, const struct roll_record *rec)
+{
+    bool done = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
+    for (uint32_t i = 0; i < s->queues && !done; i++) {
+        bool here = i == rec->stream || rec->group != 0; /* a group is on the stream of its first call */
+        done = here && roll_seal_ticket(rec->seal) < s->queue[i].done;
+    }
+    return done;
+}
+
+/* How far a call has come, in words; nothing for the plain case: it has returned. */
+static void words_state(struct words *w, const struct source *s, const struct roll_record *rec)
+{
+    enum { NCCL_IN_PROGRESS = 7 };
+    if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
+        words_add(w, " (entered, not returned)");
+    } else if (call_failed(rec)) {
+        words_add(w, " (returned error %u: nothing was enqueued)", rec->result);
+    } else if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
+        words_add(w, " (captured into CUDA graph %u: it runs when that is launched)", rec->aux);
+    } else if (source_group_open(s, rec)) {
+        words_add(w, " (in a group that has not been ended: not enqueued yet)");
+    } else if (rec->result == NCCL_IN_PROGRESS) {
+        words_add(w, " (returned, in progress: NCCL goes on in the background)");
+    } else if (is_done(s, rec)) {
+        words_add(w, " (complete on the device)");
+    } else if (s->completes) {
+        words_add(w, " (returned, not complete on the device)");
+    }
+}
+
 static void why_state(struct words *w, const struct roll_engine *e, const struct source *s)
 {
     uint64_t inside = inside_of(s);
@@ -242,6 +274,7 @@ int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t siz
         if (s->last.op != ROLL_OP_NONE) {
             words_add(&w, " Its last NCCL call: ");
             words_call(&w, &s->last);
+            words_state(&w, s, &s->last);
             words_add(&w, ".");
         }
         why_waits(&w, e, s);

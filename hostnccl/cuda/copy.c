@@ -11,47 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct transfer {
-    void *dst;
-    const void *src;
-    size_t dst_pitch, src_pitch, width, height;
-    enum cudaMemcpyKind kind;
-};
-
 /* What the table of allocations says about the two sides. */
 struct sides {
     enum cudaMemoryType dst, src;
 };
 
-static void copy_rows(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height)
-{
-    if (width == dst_pitch && width == src_pitch) {
-        memmove(dst, src, width * height);
-        return;
-    }
-    for (size_t row = 0; row < height; row++) {
-        memmove((char *)dst + row * dst_pitch, (const char *)src + row * src_pitch, width);
-    }
-}
-
-static void run_copy(struct hostcuda_op *op)
-{
-    copy_rows(op->arg.copy.dst, op->arg.copy.dst_pitch, op->arg.copy.staged ? op->arg.copy.staged : op->arg.copy.src,
-              op->arg.copy.src_pitch, op->arg.copy.width, op->arg.copy.height);
-    free(op->arg.copy.staged);
-}
-
-static void run_fill(struct hostcuda_op *op)
-{
-    for (size_t row = 0; row < op->arg.fill.height; row++) {
-        memset((char *)op->arg.fill.dst + row * op->arg.fill.pitch, op->arg.fill.value, op->arg.fill.width);
-    }
-}
-
 /* Bytes from the first to the last one touched; false when they do not fit an address space. */
-static bool extent(size_t pitch, size_t width, size_t height, size_t *bytes)
+static bool extent_of(size_t pitch, size_t width, size_t height, size_t *bytes)
 {
     return !__builtin_mul_overflow(pitch, height - 1, bytes) && !__builtin_add_overflow(*bytes, width, bytes);
+}
+
+static bool extent(const struct hostcuda_copy *t, size_t pitch, size_t slice, size_t *bytes)
+{
+    size_t before;
+    return extent_of(pitch, t->width, t->height, bytes) && !__builtin_mul_overflow(slice, t->depth - 1, &before) &&
+           !__builtin_add_overflow(*bytes, before, bytes);
 }
 
 /* The kind of memory at an address; false when the bytes run over the end of its allocation. */
@@ -67,7 +42,7 @@ static bool type_of(const void *address, size_t bytes, enum cudaMemoryType *type
     return true;
 }
 
-static cudaError_t check(const struct transfer *t, struct sides *sides)
+static cudaError_t check_sides(const struct hostcuda_copy *t, struct sides *sides)
 {
     static const struct {
         bool is_device_dst, is_device_src;
@@ -84,8 +59,8 @@ static cudaError_t check(const struct transfer *t, struct sides *sides)
     if ((unsigned int)t->kind > cudaMemcpyDefault) {
         return cudaErrorInvalidMemcpyDirection;
     }
-    if (!t->dst || !t->src || !extent(t->dst_pitch, t->width, t->height, &dst_bytes) ||
-        !extent(t->src_pitch, t->width, t->height, &src_bytes) || !type_of(t->dst, dst_bytes, &sides->dst) ||
+    if (!t->dst || !t->src || !extent(t, t->dst_pitch, t->dst_slice, &dst_bytes) ||
+        !extent(t, t->src_pitch, t->src_slice, &src_bytes) || !type_of(t->dst, dst_bytes, &sides->dst) ||
         !type_of(t->src, src_bytes, &sides->src)) {
         return cudaErrorInvalidValue;
     }
@@ -100,81 +75,136 @@ static cudaError_t check(const struct transfer *t, struct sides *sides)
     return sides->dst == dst_refused || sides->src == src_refused ? cudaErrorInvalidValue : cudaSuccess;
 }
 
+cudaError_t hostcuda_copy_check(const struct hostcuda_copy *copy)
+{
+    struct sides sides;
+    return check_sides(copy, &sides);
+}
+
+cudaError_t hostcuda_fill_check(const struct hostcuda_fill *fill, enum cudaMemoryType *type)
+{
+    enum cudaMemoryType found;
+    size_t bytes;
+    if (fill->width > fill->pitch) {
+        return cudaErrorInvalidPitchValue;
+    }
+    if (!extent_of(fill->pitch, fill->width, fill->height, &bytes) || !type_of(fill->dst, bytes, &found) ||
+        found == cudaMemoryTypeUnregistered) {
+        return cudaErrorInvalidValue;
+    }
+    if (type) {
+        *type = found;
+    }
+    return cudaSuccess;
+}
+
 static bool is_host(enum cudaMemoryType type)
 {
     return type == cudaMemoryTypeHost || type == cudaMemoryTypeUnregistered;
 }
 
-/* Copies the source now, row by row, so that the caller may reuse it. False without memory. */
-static bool stage(struct hostcuda_op *op)
+/* The work of a transfer. */
+static struct hostcuda_work work_of(const struct hostcuda_copy *t)
 {
-    size_t width = op->arg.copy.width, height = op->arg.copy.height, bytes;
-    if (__builtin_mul_overflow(width, height, &bytes)) {
-        return false;
-    }
-    op->arg.copy.staged = malloc(bytes);
-    if (!op->arg.copy.staged) {
-        return false;
-    }
-    copy_rows(op->arg.copy.staged, width, op->arg.copy.src, op->arg.copy.src_pitch, width, height);
-    op->arg.copy.src_pitch = width;
-    return true;
+    return (struct hostcuda_work){.type = cudaGraphNodeTypeMemcpy, .arg.copy = *t};
 }
 
-/* Queues a transfer; returns as early as its kind allows. */
-static cudaError_t transfer_async(const struct transfer *t, const struct sides *sides, struct hostcuda_stream *stream)
+/* Copies the source now, so that the caller may reuse it; the copy reads from there. NULL without memory. */
+static void *stage(struct hostcuda_copy *t)
 {
+    size_t bytes;
+    void *staged = __builtin_mul_overflow(t->width, t->height, &bytes) ? NULL : malloc(bytes);
+    if (staged) {
+        struct hostcuda_copy into = *t;
+        into.dst = staged;
+        into.dst_pitch = t->width;
+        struct hostcuda_work work = work_of(&into);
+        hostcuda_work_run(&work, NULL);
+        t->src = staged;
+        t->src_pitch = t->width;
+    }
+    return staged;
+}
+
+/* Queues a transfer; returns as early as its kind allows. A captured one is only noted: it reads its source when the graph
+ * runs, pageable or not, and nothing is waited for. */
+static cudaError_t transfer_async(const struct hostcuda_copy *t, const struct sides *sides,
+                                  struct hostcuda_stream *stream)
+{
+    if (hostcuda_stream_is_captured(stream)) {
+        struct hostcuda_work work = work_of(t);
+        return hostcuda_capture_add(stream, &work);
+    }
     bool must_wait = is_host(sides->src) ? is_host(sides->dst) : sides->dst == cudaMemoryTypeUnregistered;
-    struct hostcuda_op *op = calloc(1, sizeof(*op));
-    if (!op) {
-        return cudaErrorMemoryAllocation;
-    }
-    op->run = run_copy;
-    op->arg.copy.dst = t->dst;
-    op->arg.copy.src = t->src;
-    op->arg.copy.dst_pitch = t->dst_pitch;
-    op->arg.copy.src_pitch = t->src_pitch;
-    op->arg.copy.width = t->width;
-    op->arg.copy.height = t->height;
-    if (!must_wait && sides->src == cudaMemoryTypeUnregistered) {
-        must_wait = !stage(op);
-    }
-    cudaError_t error = hostcuda_stream_submit(stream, op);
+    cudaError_t error = hostcuda_capture_refuse_implicit(stream);
     if (error) {
-        free(op->arg.copy.staged);
-        free(op);
         return error;
     }
-    return must_wait ? hostcuda_stream_synchronize(stream) : cudaSuccess;
+    struct hostcuda_copy copy = *t;
+    void *staged = NULL;
+    if (!must_wait && sides->src == cudaMemoryTypeUnregistered) {
+        staged = stage(&copy);
+        must_wait = !staged;
+    }
+    error = hostcuda_stream_copy(stream, &copy, staged);
+    return !error && must_wait ? hostcuda_stream_synchronize(stream) : error;
 }
 
 /* A synchronous transfer: on an idle stream the caller copies by itself, which spares two changes of thread. */
-static cudaError_t transfer_sync(const struct transfer *t, const struct sides *sides, struct hostcuda_stream *stream)
+static cudaError_t transfer_sync(const struct hostcuda_copy *t, const struct sides *sides,
+                                 struct hostcuda_stream *stream)
 {
+    cudaError_t error = hostcuda_capture_refuse(stream);
+    if (!error) {
+        error = hostcuda_capture_unsafe();
+    }
+    if (error) {
+        return error;
+    }
     if (!is_host(sides->dst) && !is_host(sides->src) && !hostcuda_stream_is_idle(stream)) {
         return transfer_async(t, sides, stream);
     }
-    cudaError_t error = hostcuda_stream_synchronize(stream);
+    error = hostcuda_stream_synchronize(stream);
     if (!error) {
-        copy_rows(t->dst, t->dst_pitch, t->src, t->src_pitch, t->width, t->height);
+        struct hostcuda_work work = work_of(t);
+        hostcuda_work_run(&work, NULL);
     }
     return error;
 }
 
-typedef cudaError_t transfer_fn(const struct transfer *, const struct sides *, struct hostcuda_stream *);
+typedef cudaError_t transfer_fn(const struct hostcuda_copy *, const struct sides *, struct hostcuda_stream *);
 
-static cudaError_t transfer(const struct transfer *t, cudaStream_t handle, transfer_fn *how)
+/* Rows of a plane. */
+static struct hostcuda_copy plane(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                                  size_t height, enum cudaMemcpyKind kind)
+{
+    return (struct hostcuda_copy){.dst = dst,
+                                  .src = src,
+                                  .dst_pitch = dst_pitch,
+                                  .src_pitch = src_pitch,
+                                  .width = width,
+                                  .height = height,
+                                  .depth = 1,
+                                  .kind = kind};
+}
+
+static struct hostcuda_copy line(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
+{
+    return plane(dst, bytes, src, bytes, bytes, 1, kind);
+}
+
+static cudaError_t transfer(struct hostcuda_copy copy, cudaStream_t handle, transfer_fn *how)
 {
     struct hostcuda_stream *stream;
     struct sides sides;
     cudaError_t error = hostcuda_enter_work();
-    if (!error && t->width && t->height) {
-        error = check(t, &sides);
+    if (!error && copy.width && copy.height) {
+        error = check_sides(&copy, &sides);
         if (!error) {
             error = hostcuda_stream_get(handle, &stream);
         }
         if (!error) {
-            error = how(t, &sides, stream);
+            error = how(&copy, &sides, stream);
             hostcuda_stream_put(stream);
         }
     }
@@ -183,27 +213,26 @@ static cudaError_t transfer(const struct transfer *t, cudaStream_t handle, trans
 
 HOSTCUDA_EXPORT cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
-    return transfer(&(struct transfer){dst, src, bytes, bytes, bytes, 1, kind}, cudaStreamLegacy, transfer_sync);
+    return transfer(line(dst, src, bytes, kind), cudaStreamLegacy, transfer_sync);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                                             cudaStream_t stream)
 {
-    return transfer(&(struct transfer){dst, src, bytes, bytes, bytes, 1, kind}, stream, transfer_async);
+    return transfer(line(dst, src, bytes, kind), stream, transfer_async);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMemcpy2D(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                                          size_t height, enum cudaMemcpyKind kind)
 {
-    return transfer(&(struct transfer){dst, src, dst_pitch, src_pitch, width, height, kind}, cudaStreamLegacy,
-                    transfer_sync);
+    return transfer(plane(dst, dst_pitch, src, src_pitch, width, height, kind), cudaStreamLegacy, transfer_sync);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
                                               size_t width, size_t height, enum cudaMemcpyKind kind,
                                               cudaStream_t stream)
 {
-    return transfer(&(struct transfer){dst, src, dst_pitch, src_pitch, width, height, kind}, stream, transfer_async);
+    return transfer(plane(dst, dst_pitch, src, src_pitch, width, height, kind), stream, transfer_async);
 }
 
 static cudaError_t peer(void *dst, int dst_device, const void *src, int src_device, size_t bytes, cudaStream_t stream)
@@ -215,8 +244,7 @@ static cudaError_t peer(void *dst, int dst_device, const void *src, int src_devi
     if (error) {
         return hostcuda_leave(error);
     }
-    return transfer(&(struct transfer){dst, src, bytes, bytes, bytes, 1, cudaMemcpyDeviceToDevice}, stream,
-                    transfer_async);
+    return transfer(line(dst, src, bytes, cudaMemcpyDeviceToDevice), stream, transfer_async);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMemcpyPeer(void *dst, int dst_device, const void *src, int src_device, size_t bytes)
@@ -236,35 +264,29 @@ static cudaError_t fill(void *dst, size_t pitch, int value, size_t width, size_t
 {
     struct hostcuda_stream *stream;
     enum cudaMemoryType type;
-    size_t bytes;
+    struct hostcuda_fill what = {
+        .dst = dst, .value = (unsigned int)value, .element = 1, .pitch = pitch, .width = width, .height = height};
     cudaError_t error = hostcuda_enter_work();
     if (error || !width || !height) {
         return hostcuda_leave(error);
     }
-    if (width > pitch) {
-        return hostcuda_leave(cudaErrorInvalidPitchValue);
-    }
-    if (!extent(pitch, width, height, &bytes) || !type_of(dst, bytes, &type) || type == cudaMemoryTypeUnregistered) {
-        return hostcuda_leave(cudaErrorInvalidValue);
+    error = hostcuda_fill_check(&what, &type);
+    if (error) {
+        return hostcuda_leave(error);
     }
     error = hostcuda_stream_get(handle, &stream);
     if (error) {
         return hostcuda_leave(error);
     }
-    struct hostcuda_op *op = calloc(1, sizeof(*op));
-    error = cudaErrorMemoryAllocation;
-    if (op) {
-        op->run = run_fill;
-        op->arg.fill.dst = dst;
-        op->arg.fill.value = value;
-        op->arg.fill.pitch = pitch;
-        op->arg.fill.width = width;
-        op->arg.fill.height = height;
-        error = hostcuda_stream_submit(stream, op);
+    bool must_wait = !is_async && type == cudaMemoryTypeHost;
+    if (must_wait) {
+        error = hostcuda_capture_refuse(stream);
     }
-    if (error) {
-        free(op);
-    } else if (!is_async && type == cudaMemoryTypeHost) {
+    if (!error) {
+        struct hostcuda_work work = {.type = cudaGraphNodeTypeMemset, .arg.fill = what};
+        error = hostcuda_stream_do(stream, &work);
+    }
+    if (!error && must_wait) {
         error = hostcuda_stream_synchronize(stream);
     }
     hostcuda_stream_put(stream);
@@ -301,14 +323,13 @@ HOSTCUDA_EXPORT cudaError_t cudaMemset2D_ptds(void *dst, size_t pitch, int value
 
 HOSTCUDA_EXPORT cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
-    return transfer(&(struct transfer){dst, src, bytes, bytes, bytes, 1, kind}, cudaStreamPerThread, transfer_sync);
+    return transfer(line(dst, src, bytes, kind), cudaStreamPerThread, transfer_sync);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMemcpy2D_ptds(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
                                               size_t width, size_t height, enum cudaMemcpyKind kind)
 {
-    return transfer(&(struct transfer){dst, src, dst_pitch, src_pitch, width, height, kind}, cudaStreamPerThread,
-                    transfer_sync);
+    return transfer(plane(dst, dst_pitch, src, src_pitch, width, height, kind), cudaStreamPerThread, transfer_sync);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMemset_ptds(void *dst, int value, size_t bytes)

@@ -2,6 +2,7 @@
  * Events: a name for the mark that was recorded last. Recording replaces the mark, so whoever waits for an earlier record
  * keeps waiting for that one, and destroying an event never has to wait.
  */
+#include "hostnccl/cuda/graph.h"
 #include "hostnccl/cuda/hostcuda.h"
 
 #include <stdlib.h>
@@ -11,19 +12,37 @@ struct hostcuda_event {
     int device;
     unsigned int flags;
     pthread_mutex_t lock;
-    struct hostcuda_mark *mark; /* owned; NULL before the first record; guarded by lock */
+    struct hostcuda_mark *mark;        /* owned; NULL before the first record; guarded by lock */
+    struct hostcuda_captured captured; /* guarded by the lock of graphs */
+    atomic_bool is_captured;           /* whether there is one: spares that lock */
 };
 
 static void event_release(struct hostcuda_handle *handle)
 {
     struct hostcuda_event *event = (struct hostcuda_event *)handle;
+    hostcuda_captured_clear(&event->captured);
     hostcuda_mark_put(event->mark);
     pthread_mutex_destroy(&event->lock);
     free(event);
 }
 
-/* The recorded mark with a reference of its own, or NULL. */
-static struct hostcuda_mark *recorded(struct hostcuda_event *event)
+struct hostcuda_event *hostcuda_event_ref(struct hostcuda_event *event)
+{
+    atomic_fetch_add_explicit(&event->handle.refs, 1, memory_order_relaxed);
+    return event;
+}
+
+void hostcuda_event_put(struct hostcuda_event *event)
+{
+    hostcuda_handle_put(&event->handle);
+}
+
+struct hostcuda_event *hostcuda_event_get(cudaEvent_t handle)
+{
+    return (struct hostcuda_event *)hostcuda_handle_get(HOSTCUDA_EVENT, handle);
+}
+
+struct hostcuda_mark *hostcuda_event_mark(struct hostcuda_event *event)
 {
     pthread_mutex_lock(&event->lock);
     struct hostcuda_mark *mark = event->mark ? hostcuda_mark_ref(event->mark) : NULL;
@@ -86,27 +105,72 @@ HOSTCUDA_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event)
     return hostcuda_leave(error);
 }
 
-/* Borrows both. The event keeps the new mark only if the stream took it. */
-static cudaError_t record(struct hostcuda_event *event, struct hostcuda_stream *stream)
+/* The event stands for the mark, or for nothing. Takes the reference. */
+static void set_mark(struct hostcuda_event *event, struct hostcuda_mark *mark)
 {
-    if (event->device != stream->device) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    struct hostcuda_mark *mark = hostcuda_mark_new();
-    if (!mark) {
-        return cudaErrorMemoryAllocation;
-    }
-    cudaError_t error = hostcuda_stream_record(stream, mark);
-    if (error) {
-        hostcuda_mark_put(mark);
-        return error;
-    }
     pthread_mutex_lock(&event->lock);
     struct hostcuda_mark *before = event->mark;
     event->mark = mark;
     pthread_mutex_unlock(&event->lock);
     hostcuda_mark_put(before);
+}
+
+void hostcuda_event_set(struct hostcuda_event *event, struct hostcuda_mark *mark)
+{
+    set_mark(event, mark);
+    if (atomic_load(&event->is_captured)) {
+        pthread_mutex_lock(&hostcuda_graph_lock);
+        hostcuda_captured_clear(&event->captured);
+        atomic_store(&event->is_captured, false);
+        pthread_mutex_unlock(&hostcuda_graph_lock);
+    }
+}
+
+/* A stream that runs: borrows both. The event keeps the new mark only if the stream took it. */
+static cudaError_t record(struct hostcuda_event *event, struct hostcuda_stream *stream)
+{
+    cudaError_t error = hostcuda_capture_refuse_implicit(stream);
+    if (error) {
+        return error;
+    }
+    struct hostcuda_mark *mark = hostcuda_mark_new();
+    if (!mark) {
+        return cudaErrorMemoryAllocation;
+    }
+    error = hostcuda_stream_record(stream, mark);
+    if (error) {
+        hostcuda_mark_put(mark);
+        return error;
+    }
+    hostcuda_event_set(event, mark);
     return cudaSuccess;
+}
+
+/* A node that records the event, or waits for it, at every launch. */
+static cudaError_t add_node(struct hostcuda_event *event, struct hostcuda_stream *stream, int type)
+{
+    struct hostcuda_work work = {.type = type, .arg.event = hostcuda_event_ref(event)};
+    return hostcuda_capture_add(stream, &work);
+}
+
+static cudaError_t record_somehow(struct hostcuda_event *event, struct hostcuda_stream *stream, unsigned int flags)
+{
+    if (event->device != stream->device) {
+        return cudaErrorInvalidResourceHandle;
+    }
+    if (!hostcuda_stream_is_captured(stream)) {
+        /* "External" only means something to a capture; outside one the vendor refuses it. */
+        return flags == cudaEventRecordExternal ? cudaErrorIllegalState : record(event, stream);
+    }
+    if (flags == cudaEventRecordExternal) {
+        return add_node(event, stream, cudaGraphNodeTypeEventRecord);
+    }
+    cudaError_t error = hostcuda_capture_record(stream, &event->captured);
+    if (!error) {
+        atomic_store(&event->is_captured, true);
+        set_mark(event, NULL);
+    }
+    return error;
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t on, unsigned int flags)
@@ -117,12 +181,9 @@ HOSTCUDA_EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStr
     if (error) {
         return hostcuda_leave(error);
     }
-    /* "External" only means something to a capture; outside one the vendor refuses it. */
-    error = flags == cudaEventRecordDefault    ? hostcuda_stream_get(on, &stream)
-            : flags == cudaEventRecordExternal ? cudaErrorIllegalState
-                                               : cudaErrorInvalidValue;
+    error = flags & ~(unsigned int)cudaEventRecordExternal ? cudaErrorInvalidValue : hostcuda_stream_get(on, &stream);
     if (!error) {
-        error = record(event, stream);
+        error = record_somehow(event, stream, flags);
         hostcuda_stream_put(stream);
     }
     hostcuda_handle_put(&event->handle);
@@ -132,6 +193,30 @@ HOSTCUDA_EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStr
 HOSTCUDA_EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
+
+static cudaError_t wait_somehow(struct hostcuda_event *event, struct hostcuda_stream *stream, unsigned int flags)
+{
+    bool is_capturing = hostcuda_stream_is_captured(stream);
+    if (is_capturing && flags == cudaEventWaitExternal) {
+        return add_node(event, stream, cudaGraphNodeTypeWaitEvent);
+    }
+    if (flags == cudaEventWaitExternal) {
+        return cudaErrorIllegalState;
+    }
+    if (atomic_load(&event->is_captured)) {
+        return hostcuda_capture_follow(stream, &event->captured);
+    }
+    struct hostcuda_mark *mark = hostcuda_event_mark(event);
+    if (!mark) { /* never recorded: there is nothing to wait for */
+        return cudaSuccess;
+    }
+    cudaError_t error = is_capturing ? hostcuda_capture_isolate(stream) : hostcuda_capture_refuse_implicit(stream);
+    if (!error) {
+        error = hostcuda_stream_follow(stream, mark);
+    }
+    hostcuda_mark_put(mark);
+    return error;
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t handle, unsigned int flags)
@@ -147,23 +232,38 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t han
     }
     error = hostcuda_stream_get(on, &stream);
     if (!error) {
-        struct hostcuda_mark *mark = recorded(event);
-        if (mark) {
-            error = hostcuda_stream_follow(stream, mark);
-            hostcuda_mark_put(mark);
-        }
+        error = wait_somehow(event, stream, flags);
         hostcuda_stream_put(stream);
     }
     hostcuda_handle_put(&event->handle);
     return hostcuda_leave(error);
 }
 
+/* Enters with the event, which must be one that a running stream recorded, if any. */
+static cudaError_t enter_to_ask(cudaEvent_t handle, struct hostcuda_event **event)
+{
+    cudaError_t error = enter_with(handle, event);
+    if (error) {
+        return error;
+    }
+    if (atomic_load(&(*event)->is_captured)) {
+        error = hostcuda_capture_refuse_event(&(*event)->captured);
+    }
+    if (!error) {
+        error = hostcuda_capture_unsafe();
+    }
+    if (error) {
+        hostcuda_handle_put(&(*event)->handle);
+    }
+    return error;
+}
+
 HOSTCUDA_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle)
 {
     struct hostcuda_event *event;
-    cudaError_t error = enter_with(handle, &event);
+    cudaError_t error = enter_to_ask(handle, &event);
     if (!error) {
-        struct hostcuda_mark *mark = recorded(event);
+        struct hostcuda_mark *mark = hostcuda_event_mark(event);
         error = !mark || hostcuda_mark_reached(mark) ? cudaSuccess : cudaErrorNotReady;
         hostcuda_mark_put(mark);
         hostcuda_handle_put(&event->handle);
@@ -174,9 +274,9 @@ HOSTCUDA_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle)
 HOSTCUDA_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 {
     struct hostcuda_event *event;
-    cudaError_t error = enter_with(handle, &event);
+    cudaError_t error = enter_to_ask(handle, &event);
     if (!error) {
-        struct hostcuda_mark *mark = recorded(event);
+        struct hostcuda_mark *mark = hostcuda_event_mark(event);
         hostcuda_handle_put(&event->handle);
         if (mark) {
             hostcuda_mark_wait(mark);
@@ -190,7 +290,10 @@ HOSTCUDA_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 static cudaError_t time_of(struct hostcuda_event *event, uint64_t *time_ns)
 {
     cudaError_t error = cudaErrorInvalidResourceHandle;
-    struct hostcuda_mark *mark = recorded(event);
+    if (atomic_load(&event->is_captured)) {
+        return cudaErrorCapturedEvent;
+    }
+    struct hostcuda_mark *mark = hostcuda_event_mark(event);
     if (mark && !(event->flags & cudaEventDisableTiming)) {
         error = hostcuda_mark_reached(mark) ? cudaSuccess : cudaErrorNotReady;
         *time_ns = atomic_load_explicit(&mark->time_ns, memory_order_relaxed);

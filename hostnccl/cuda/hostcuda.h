@@ -6,14 +6,16 @@
  * more streams that is reached at some time: events, synchronisation and waits between streams are all marks. Workers only
  * ever sleep on condition variables and futexes.
  *
- * Locks, in the order in which they may be nested: device.order, stream.lock. The registry of handles and the table of
- * allocations have a lock each, inside which nothing else is locked.
+ * Locks, in the order in which they may be nested: an executable graph's lock, the lock of graphs, device.order, stream.lock.
+ * The registry of handles, the table of allocations and each event have a lock of their own, inside which nothing else is
+ * locked.
  */
 #ifndef HOSTNCCL_CUDA_HOSTCUDA_H
 #define HOSTNCCL_CUDA_HOSTCUDA_H
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,6 +32,10 @@ enum {
     HOSTCUDA_MALLOC_ALIGN = 256,
 };
 
+struct hostcuda_capture;
+struct hostcuda_event;
+struct hostcuda_graph;
+struct hostcuda_node;
 struct hostcuda_stream;
 
 /* ---- runtime.c: start, fork, the calling thread ---- */
@@ -48,6 +54,8 @@ struct hostcuda_thread {
     int device;
     cudaError_t last_error;
     enum cudaStreamCaptureMode capture_mode;
+    unsigned long long number;                                /* of the thread in this process; 0 until asked for */
+    bool is_quiet;                                            /* errors are not kept as the last one */
     bool is_worker;                                           /* runs host functions: most calls are not permitted */
     struct hostcuda_stream *per_thread[HOSTCUDA_DEVICES_MAX]; /* the thread's default streams, owned */
 };
@@ -80,12 +88,23 @@ unsigned long long hostcuda_env(const char *name, unsigned long long low, unsign
 /* The byte that fresh memory is filled with, HOSTCUDA_FILL; negative for none. */
 int hostcuda_fill_byte(void);
 
+/* A number that no other thread of the process has or had. */
+unsigned long long hostcuda_thread_number(void);
+
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t hostcuda_now_ns(void);
 
 /* ---- registry.c: which handles live ---- */
 
-enum hostcuda_handle_kind { HOSTCUDA_STREAM, HOSTCUDA_EVENT, HOSTCUDA_HANDLE_KINDS };
+enum hostcuda_handle_kind {
+    HOSTCUDA_STREAM,
+    HOSTCUDA_EVENT,
+    HOSTCUDA_GRAPH,
+    HOSTCUDA_NODE,
+    HOSTCUDA_EXEC,
+    HOSTCUDA_USER_OBJECT,
+    HOSTCUDA_HANDLE_KINDS
+};
 
 /* The first member of whatever has a handle. */
 struct hostcuda_handle {
@@ -127,6 +146,81 @@ void hostcuda_mark_close(struct hostcuda_mark *mark);
 bool hostcuda_mark_reached(const struct hostcuda_mark *mark);
 void hostcuda_mark_wait(struct hostcuda_mark *mark); /* sleeps until reached */
 
+/* ---- work.c: what a stream, or a node of a graph, does ---- */
+
+/* A host function that has to know of every launch before it runs: `prepare` is called when the work is enqueued or its graph
+ * launched, on the caller's thread and in the order of the launches; what it returns goes to `run`, on a worker. */
+struct hostcuda_prepared {
+    void *(*prepare)(void *data);
+    void (*run)(void *instance);
+};
+
+/* Bytes, rows and slices; one slice of one row is a plain copy. */
+struct hostcuda_copy {
+    void *dst;
+    const void *src;
+    size_t dst_pitch, src_pitch; /* from row to row */
+    size_t dst_slice, src_slice; /* from slice to slice */
+    size_t width, height, depth;
+    enum cudaMemcpyKind kind; /* as the caller said */
+};
+
+struct hostcuda_fill {
+    void *dst;
+    unsigned int value, element; /* bytes of an element: 1, 2 or 4 */
+    size_t pitch, width, height; /* width in bytes */
+};
+
+/* One operation on memory that the driver interface batches. */
+struct hostcuda_memory_op {
+    enum { HOSTCUDA_WRITE_32, HOSTCUDA_WRITE_64, HOSTCUDA_WAIT_32, HOSTCUDA_WAIT_64, HOSTCUDA_BARRIER } what;
+    unsigned int how; /* of a wait: the driver's flag */
+    void *address;
+    uint64_t value;
+};
+
+/* A function that stands for a kernel: it gets the parameters as a launch lays them out, one pointer each. */
+typedef void hostcuda_kernel_fn(void **parameters);
+
+struct hostcuda_kernel {
+    hostcuda_kernel_fn *fn;
+    void *function; /* the handle that the caller launched, borrowed */
+    void *block;    /* owned: pointers, then the values of the parameters */
+    size_t block_bytes, count;
+    unsigned int grid[3], threads[3];
+};
+
+enum { HOSTCUDA_NODE_BATCH = 12 }; /* the driver's number for a node that holds a batch of memory operations */
+
+struct hostcuda_work {
+    int type; /* a cudaGraphNodeType, or HOSTCUDA_NODE_BATCH */
+    union {
+        struct {
+            cudaHostFn_t fn;
+            void *data;
+            const struct hostcuda_prepared *how; /* or NULL: fn(data) is all */
+        } host;
+        struct hostcuda_copy copy;
+        struct hostcuda_fill fill;
+        struct hostcuda_event *event; /* owned reference; nodes that record or await an event */
+        struct hostcuda_graph *child; /* owned; nodes that are graphs */
+        struct {
+            struct hostcuda_memory_op *ops; /* owned */
+            size_t count;
+        } batch;
+        struct hostcuda_kernel kernel;
+    } arg;
+};
+
+/* Does it, in the calling thread. `instance`: what `prepare` gave; NULL for other work. */
+void hostcuda_work_run(const struct hostcuda_work *work, void *instance);
+
+/* Makes a copy that owns what it needs. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_work_copy(struct hostcuda_work *copy, const struct hostcuda_work *work);
+
+/* Gives back what the work owns. */
+void hostcuda_work_drop(struct hostcuda_work *work);
+
 /* ---- stream.c: queues and workers ---- */
 
 struct hostcuda_op {
@@ -135,25 +229,19 @@ struct hostcuda_op {
     union {
         struct hostcuda_mark *mark; /* owned */
         struct {
-            cudaHostFn_t fn;
-            void *data;
-        } host;
+            struct hostcuda_work work;
+            void *staged;   /* owned copy of the source of a copy, or NULL */
+            void *instance; /* of prepared work */
+        } work;
         struct {
             cudaStreamCallback_t fn;
             void *data;
             cudaStream_t stream; /* as the caller named it */
         } callback;
         struct {
-            void *dst;
-            const void *src;
-            size_t dst_pitch, src_pitch, width, height; /* bytes, rows */
-            void *staged;                               /* owned copy of the source, or NULL */
-        } copy;
-        struct {
-            void *dst;
-            int value;
-            size_t pitch, width, height;
-        } fill;
+            struct hostcuda_launch *launch; /* owned reference */
+            size_t index;
+        } step;
         void *memory; /* to be freed */
     } arg;
 };
@@ -177,10 +265,20 @@ struct hostcuda_stream {
     uint64_t submitted;
     uint64_t legacy_seen;    /* of the legacy stream, that this one is ordered behind */
     uint64_t seen_by_legacy; /* of this one, that the legacy stream is ordered behind */
+
+    /* Capture, guarded by the lock of graphs; `capture` may be read without it. */
+    _Atomic(struct hostcuda_capture *) capture;
+    struct hostcuda_stream *next_captured;
+    struct hostcuda_node **tips; /* what the next node of the stream depends on; owned array of borrowed nodes */
+    size_t tip_count;
 };
 
 /* A new stream on a device; the device's list keeps it until it is drained. Returns owned (one reference), NULL without memory. */
 struct hostcuda_stream *hostcuda_stream_new(int device, unsigned int flags, int priority);
+
+/* Blocks what a thread that the program did not make leaves to the program: all signals but those that its own code raises, and
+ * profiling. The thread's mask before goes to `before`. */
+void hostcuda_block_signals(sigset_t *before);
 
 /* Takes the owner's reference: what is queued still runs, then the stream goes. Returns at once. */
 void hostcuda_stream_close(struct hostcuda_stream **stream);
@@ -190,6 +288,13 @@ void hostcuda_stream_put(struct hostcuda_stream *stream);
 
 /* Appends an operation behind all it must follow. Takes op on success; on failure the caller keeps it. cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcuda_op *op);
+
+/* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure. cudaErrorMemoryAllocation,
+ * errors of capture. */
+cudaError_t hostcuda_stream_do(struct hostcuda_stream *stream, struct hostcuda_work *work);
+
+/* Enqueues a copy; `staged` (taken) is the source's content if that may change. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_stream_copy(struct hostcuda_stream *stream, const struct hostcuda_copy *copy, void *staged);
 
 /* Closes one place of the mark when everything enqueued so far has run; at once when there is nothing. Takes that place on
  * success; keeps a reference while pending. cudaErrorMemoryAllocation. */
@@ -217,6 +322,76 @@ cudaError_t hostcuda_stream_get(cudaStream_t handle, struct hostcuda_stream **st
 
 /* Closes every stream that a program made on the device and, unless work is still running, frees its memory. Never waits. */
 void hostcuda_device_reset(int device);
+
+/* ---- copy.c: what graphs need of copies ---- */
+
+/* Whether both sides are what the direction says and lie inside one allocation. The errors of cudaMemcpyAsync. */
+cudaError_t hostcuda_copy_check(const struct hostcuda_copy *copy);
+
+/* The same for a fill; says what memory it is unless `type` is NULL. */
+cudaError_t hostcuda_fill_check(const struct hostcuda_fill *fill, enum cudaMemoryType *type);
+
+/* ---- event.c: what graphs need of events ---- */
+
+struct hostcuda_event *hostcuda_event_ref(struct hostcuda_event *event);
+void hostcuda_event_put(struct hostcuda_event *event);
+
+/* The event behind a handle with a reference to put back; NULL when it is not alive. */
+struct hostcuda_event *hostcuda_event_get(cudaEvent_t handle);
+
+/* The mark that the event stands for, with a reference; NULL before the first record and after a captured one. */
+struct hostcuda_mark *hostcuda_event_mark(struct hostcuda_event *event);
+
+/* Lets the event stand for the mark from now on. Takes the reference. */
+void hostcuda_event_set(struct hostcuda_event *event, struct hostcuda_mark *mark);
+
+/* ---- capture.c: streams that record instead of run ---- */
+
+static inline bool hostcuda_stream_is_captured(struct hostcuda_stream *stream)
+{
+    return atomic_load_explicit(&stream->capture, memory_order_acquire) != NULL;
+}
+
+/* Adds work to the capture of the stream: a node behind the stream's tips, and now its tip. Takes what the work owns, also on
+ * failure. cudaErrorStreamCaptureInvalidated, cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_capture_add(struct hostcuda_stream *stream, struct hostcuda_work *work);
+
+/* Refuses what a capture cannot hold. On a captured stream: invalidates the capture, cudaErrorStreamCaptureUnsupported. On a
+ * legacy stream that would have to wait for a captured one: invalidates that, cudaErrorStreamCaptureImplicit. */
+cudaError_t hostcuda_capture_refuse(struct hostcuda_stream *stream);
+
+/* Only the second half of hostcuda_capture_refuse. */
+cudaError_t hostcuda_capture_refuse_implicit(struct hostcuda_stream *stream);
+
+/* For calls that no capture sees although it may depend on them (allocations, queries): cudaErrorStreamCaptureUnsupported, and
+ * the capture is invalidated, as the modes of the capture and of the calling thread demand. */
+cudaError_t hostcuda_capture_unsafe(void);
+
+/* For calls about a whole device: cudaErrorStreamCaptureUnsupported, and its captures are invalidated. */
+cudaError_t hostcuda_capture_refuse_device(int device);
+
+/* A stream that is being destroyed leaves its capture, which is invalid from then on; the capture of its origin ends. */
+void hostcuda_capture_forget(struct hostcuda_stream *stream);
+
+/* Part of an event: where in a capture it was recorded. Guarded by the lock of graphs. */
+struct hostcuda_captured {
+    struct hostcuda_capture *capture; /* owned reference; NULL: not captured */
+    struct hostcuda_node **tips;      /* owned array */
+    size_t tip_count;
+};
+
+/* Records an event in a captured stream. */
+cudaError_t hostcuda_capture_record(struct hostcuda_stream *stream, struct hostcuda_captured *at);
+
+/* Lets a stream wait for a captured event: joins it to the capture. */
+cudaError_t hostcuda_capture_follow(struct hostcuda_stream *stream, const struct hostcuda_captured *at);
+
+/* A captured stream was asked to wait for an event outside its capture: cudaErrorStreamCaptureIsolation, invalidates it. */
+cudaError_t hostcuda_capture_isolate(struct hostcuda_stream *stream);
+
+/* Whether the event was recorded in a capture, ended or not; if so a running one is invalidated: cudaErrorCapturedEvent. */
+cudaError_t hostcuda_capture_refuse_event(const struct hostcuda_captured *at);
+void hostcuda_captured_clear(struct hostcuda_captured *at);
 
 /* ---- memory.c: who owns which address ---- */
 

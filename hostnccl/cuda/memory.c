@@ -138,6 +138,16 @@ static cudaError_t allocate(void **out, size_t bytes, enum cudaMemoryType type, 
     return cudaSuccess;
 }
 
+/* For allocations that no stream orders: a capture does not see them. */
+static cudaError_t allocate_now(void **out, size_t bytes, enum cudaMemoryType type, unsigned int flags)
+{
+    cudaError_t error = hostcuda_enter_work();
+    if (!error) {
+        error = hostcuda_capture_unsafe();
+    }
+    return error ? error : allocate(out, bytes, type, flags);
+}
+
 /* As the vendor's: a free first waits for the device that owns the memory. NULL is free of charge. */
 static cudaError_t deallocate(void *memory, bool is_host)
 {
@@ -150,7 +160,10 @@ static cudaError_t deallocate(void *memory, bool is_host)
         (range.type == cudaMemoryTypeHost) != is_host || range.is_registered) {
         return cudaErrorInvalidValue;
     }
-    error = hostcuda_device_drain(range.device);
+    error = hostcuda_capture_unsafe();
+    if (!error) {
+        error = hostcuda_device_drain(range.device);
+    }
     if (error) {
         return error;
     }
@@ -164,7 +177,7 @@ static cudaError_t deallocate(void *memory, bool is_host)
 
 HOSTCUDA_EXPORT cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    return hostcuda_leave(allocate(out, bytes, cudaMemoryTypeDevice, 0));
+    return hostcuda_leave(allocate_now(out, bytes, cudaMemoryTypeDevice, 0));
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaFree(void *memory)
@@ -177,7 +190,7 @@ HOSTCUDA_EXPORT cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned
     if (!bytes || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost)) {
         return hostcuda_leave(cudaErrorInvalidValue);
     }
-    return hostcuda_leave(allocate(out, bytes, cudaMemoryTypeManaged, flags));
+    return hostcuda_leave(allocate_now(out, bytes, cudaMemoryTypeManaged, flags));
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMallocPitch(void **out, size_t *pitch, size_t width, size_t height)
@@ -190,7 +203,7 @@ HOSTCUDA_EXPORT cudaError_t cudaMallocPitch(void **out, size_t *pitch, size_t wi
     if (__builtin_mul_overflow(padded, height, &bytes)) {
         return hostcuda_leave(cudaErrorMemoryAllocation);
     }
-    cudaError_t error = allocate(out, bytes, cudaMemoryTypeDevice, 0);
+    cudaError_t error = allocate_now(out, bytes, cudaMemoryTypeDevice, 0);
     if (!error) {
         *pitch = padded;
     }
@@ -205,7 +218,10 @@ HOSTCUDA_EXPORT cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream
         error = hostcuda_stream_get(handle, &stream);
     }
     if (!error) {
-        error = allocate(out, bytes, cudaMemoryTypeDevice, 0);
+        error = hostcuda_capture_refuse(stream);
+        if (!error) {
+            error = allocate(out, bytes, cudaMemoryTypeDevice, 0);
+        }
         hostcuda_stream_put(stream);
     }
     return hostcuda_leave(error);
@@ -235,12 +251,14 @@ HOSTCUDA_EXPORT cudaError_t cudaFreeAsync(void *memory, cudaStream_t handle)
     if (error) {
         return hostcuda_leave(error);
     }
-    struct hostcuda_op *op = calloc(1, sizeof(*op));
-    error = cudaErrorMemoryAllocation;
+    error = hostcuda_capture_refuse(stream);
+    struct hostcuda_op *op = error ? NULL : calloc(1, sizeof(*op));
     if (op) {
         op->run = run_free;
         op->arg.memory = memory;
         error = hostcuda_stream_submit(stream, op);
+    } else if (!error) {
+        error = cudaErrorMemoryAllocation;
     }
     if (error) {
         free(op);
@@ -255,12 +273,12 @@ HOSTCUDA_EXPORT cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned int
     if (flags & ~known) {
         return hostcuda_leave(cudaErrorInvalidValue);
     }
-    return hostcuda_leave(allocate(out, bytes, cudaMemoryTypeHost, flags));
+    return hostcuda_leave(allocate_now(out, bytes, cudaMemoryTypeHost, flags));
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
-    return hostcuda_leave(allocate(out, bytes, cudaMemoryTypeHost, cudaHostAllocDefault));
+    return hostcuda_leave(allocate_now(out, bytes, cudaMemoryTypeHost, cudaHostAllocDefault));
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaFreeHost(void *memory)
@@ -278,6 +296,10 @@ HOSTCUDA_EXPORT cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigne
     }
     if (!memory || !bytes || flags & ~known) {
         return hostcuda_leave(cudaErrorInvalidValue);
+    }
+    error = hostcuda_capture_unsafe();
+    if (error) {
+        return hostcuda_leave(error);
     }
     struct hostcuda_range *range = malloc(sizeof(*range));
     if (!range) {

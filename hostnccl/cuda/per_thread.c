@@ -39,12 +39,30 @@ PTSZ(cudaMemcpy2DAsync,
 PTSZ(cudaMemsetAsync, (void *dst, int value, size_t bytes, cudaStream_t s), (dst, value, bytes, OWN(s)))
 PTSZ(cudaMemset2DAsync, (void *dst, size_t pitch, int value, size_t width, size_t height, cudaStream_t s),
      (dst, pitch, value, width, height, OWN(s)))
+PTSZ(cudaStreamBeginCapture, (cudaStream_t s, enum cudaStreamCaptureMode mode), (OWN(s), mode))
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t s, cudaGraph_t graph, const cudaGraphNode_t *nodes,
+                                          const cudaGraphEdgeData *edges, size_t count,
+                                          enum cudaStreamCaptureMode mode);
+PTSZ(cudaStreamBeginCaptureToGraph,
+     (cudaStream_t s, cudaGraph_t graph, const cudaGraphNode_t *nodes, const cudaGraphEdgeData *edges, size_t count,
+      enum cudaStreamCaptureMode mode),
+     (OWN(s), graph, nodes, edges, count, mode))
+PTSZ(cudaStreamEndCapture, (cudaStream_t s, cudaGraph_t *graph), (OWN(s), graph))
+PTSZ(cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t s), (exec, OWN(s)))
+PTSZ(cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t s), (exec, OWN(s)))
+PTSZ(cudaGraphInstantiateWithParams, (cudaGraphExec_t * exec, cudaGraph_t graph, cudaGraphInstantiateParams *params),
+     (exec, graph, params))
 #if CUDART_VERSION >= 13000
 PTSZ(cudaStreamGetCaptureInfo,
      (cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
       const cudaGraphNode_t **dependencies, const cudaGraphEdgeData **edges, size_t *count),
      (OWN(s), status, id, graph, dependencies, edges, count))
+PTSZ(cudaStreamUpdateCaptureDependencies,
+     (cudaStream_t s, cudaGraphNode_t *nodes, const cudaGraphEdgeData *edges, size_t count, unsigned int flags),
+     (OWN(s), nodes, edges, count, flags))
 #else
+PTSZ(cudaStreamUpdateCaptureDependencies, (cudaStream_t s, cudaGraphNode_t *nodes, size_t count, unsigned int flags),
+     (OWN(s), nodes, count, flags))
 PTSZ(cudaStreamGetCaptureInfo_v2,
      (cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
       const cudaGraphNode_t **dependencies, size_t *count),

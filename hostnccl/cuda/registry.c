@@ -16,6 +16,10 @@ static struct {
 } registry[HOSTCUDA_HANDLE_KINDS] = {
     [HOSTCUDA_STREAM] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
     [HOSTCUDA_EVENT] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
+    [HOSTCUDA_GRAPH] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
+    [HOSTCUDA_NODE] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
+    [HOSTCUDA_EXEC] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
+    [HOSTCUDA_USER_OBJECT] = {.lock = PTHREAD_RWLOCK_INITIALIZER},
 };
 
 static int compare(const void *a, const void *b)

@@ -131,7 +131,7 @@ cudaError_t hostcuda_enter_work(void)
 
 cudaError_t hostcuda_leave(cudaError_t error)
 {
-    if (error != cudaSuccess) {
+    if (error != cudaSuccess && !self.is_quiet) {
         self.last_error = error;
     }
     return error;
@@ -155,6 +155,15 @@ struct hostcuda_device *hostcuda_device(int number)
 int hostcuda_fill_byte(void)
 {
     return fill_byte;
+}
+
+unsigned long long hostcuda_thread_number(void)
+{
+    static _Atomic unsigned long long last;
+    if (!self.number) {
+        self.number = atomic_fetch_add(&last, 1) + 1;
+    }
+    return self.number;
 }
 
 uint64_t hostcuda_now_ns(void)

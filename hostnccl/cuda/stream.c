@@ -11,7 +11,6 @@
  */
 #include "hostnccl/cuda/hostcuda.h"
 
-#include <signal.h>
 #include <stdlib.h>
 
 enum { WORKER_STACK_BYTES = 2 << 20 };
@@ -33,6 +32,7 @@ static void run_wait(struct hostcuda_op *op)
 static void stream_release(struct hostcuda_handle *handle)
 {
     struct hostcuda_stream *stream = (struct hostcuda_stream *)handle;
+    free(stream->tips);
     pthread_cond_destroy(&stream->work);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
@@ -135,8 +135,7 @@ static void *worker(void *argument)
     return NULL;
 }
 
-/* What a thread that the program did not make leaves to the program: all but what its own code raises, and profiling. */
-static void block_signals(sigset_t *before)
+void hostcuda_block_signals(sigset_t *before)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
     sigset_t all;
@@ -155,7 +154,7 @@ static cudaError_t start_worker(struct hostcuda_stream *stream)
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, WORKER_STACK_BYTES);
-    block_signals(&before);
+    hostcuda_block_signals(&before);
     int rc = pthread_create(&thread, &attr, worker, stream);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
@@ -314,6 +313,54 @@ static cudaError_t append_mark(struct hostcuda_stream *stream, void *mark)
 cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcuda_op *op)
 {
     return in_order(stream, append_op, op);
+}
+
+static void run_work(struct hostcuda_op *op)
+{
+    hostcuda_work_run(&op->arg.work.work, op->arg.work.instance);
+    hostcuda_work_drop(&op->arg.work.work);
+    free(op->arg.work.staged);
+}
+
+cudaError_t hostcuda_stream_do(struct hostcuda_stream *stream, struct hostcuda_work *work)
+{
+    if (hostcuda_stream_is_captured(stream)) {
+        return hostcuda_capture_add(stream, work);
+    }
+    cudaError_t error = hostcuda_capture_refuse_implicit(stream);
+    struct hostcuda_op *op = error ? NULL : calloc(1, sizeof(*op));
+    if (!op) {
+        hostcuda_work_drop(work);
+        return error ? error : cudaErrorMemoryAllocation;
+    }
+    op->run = run_work;
+    op->arg.work.work = *work;
+    if (work->type == cudaGraphNodeTypeHost && work->arg.host.how) {
+        op->arg.work.instance = work->arg.host.how->prepare(work->arg.host.data);
+    }
+    error = hostcuda_stream_submit(stream, op);
+    if (error) {
+        hostcuda_work_drop(work);
+        free(op);
+    }
+    return error;
+}
+
+cudaError_t hostcuda_stream_copy(struct hostcuda_stream *stream, const struct hostcuda_copy *copy, void *staged)
+{
+    struct hostcuda_op *op = calloc(1, sizeof(*op));
+    cudaError_t error = cudaErrorMemoryAllocation;
+    if (op) {
+        op->run = run_work;
+        op->arg.work.work = (struct hostcuda_work){.type = cudaGraphNodeTypeMemcpy, .arg.copy = *copy};
+        op->arg.work.staged = staged;
+        error = hostcuda_stream_submit(stream, op);
+    }
+    if (error) {
+        free(staged);
+        free(op);
+    }
+    return error;
 }
 
 static cudaError_t append_wait(struct hostcuda_stream *stream, void *mark)

@@ -49,6 +49,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
     if (!error) {
         struct hostcuda_stream *gone = (struct hostcuda_stream *)hostcuda_handle_remove(HOSTCUDA_STREAM, stream);
         if (gone) {
+            hostcuda_capture_forget(gone);
             hostcuda_stream_close(&gone);
         } else {
             error = cudaErrorInvalidResourceHandle;
@@ -64,10 +65,27 @@ static cudaError_t enter_with(cudaStream_t handle, bool for_work, struct hostcud
     return error ? error : hostcuda_stream_get(handle, stream);
 }
 
+/* For calls that ask how far a stream is, which a capture cannot answer. */
+static cudaError_t enter_to_ask(cudaStream_t handle, struct hostcuda_stream **stream)
+{
+    cudaError_t error = enter_with(handle, true, stream);
+    if (error) {
+        return error;
+    }
+    error = hostcuda_capture_refuse(*stream);
+    if (!error) {
+        error = hostcuda_capture_unsafe();
+    }
+    if (error) {
+        hostcuda_stream_put(*stream);
+    }
+    return error;
+}
+
 HOSTCUDA_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = enter_with(handle, true, &stream);
+    cudaError_t error = enter_to_ask(handle, &stream);
     if (!error) {
         error = hostcuda_stream_synchronize(stream);
         hostcuda_stream_put(stream);
@@ -78,7 +96,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 HOSTCUDA_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = enter_with(handle, true, &stream);
+    cudaError_t error = enter_to_ask(handle, &stream);
     if (!error) {
         error = hostcuda_stream_is_idle(stream) ? cudaSuccess : cudaErrorNotReady;
         hostcuda_stream_put(stream);
@@ -133,38 +151,16 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device
     return hostcuda_leave(error);
 }
 
-/* Submits an operation built by the caller, and frees it if that fails. */
-static cudaError_t submit(cudaStream_t handle, const struct hostcuda_op *wanted)
+HOSTCUDA_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t fn, void *data)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = enter_with(handle, true, &stream);
-    if (error) {
-        return error;
+    cudaError_t error = fn ? enter_with(handle, true, &stream) : cudaErrorInvalidValue;
+    if (!error) {
+        struct hostcuda_work work = {.type = cudaGraphNodeTypeHost, .arg.host = {.fn = fn, .data = data}};
+        error = hostcuda_stream_do(stream, &work);
+        hostcuda_stream_put(stream);
     }
-    struct hostcuda_op *op = malloc(sizeof(*op));
-    error = cudaErrorMemoryAllocation;
-    if (op) {
-        *op = *wanted;
-        error = hostcuda_stream_submit(stream, op);
-    }
-    if (error) {
-        free(op);
-    }
-    hostcuda_stream_put(stream);
-    return error;
-}
-
-static void run_host(struct hostcuda_op *op)
-{
-    op->arg.host.fn(op->arg.host.data);
-}
-
-HOSTCUDA_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data)
-{
-    if (!fn) {
-        return hostcuda_leave(cudaErrorInvalidValue);
-    }
-    return hostcuda_leave(submit(stream, &(struct hostcuda_op){.run = run_host, .arg.host = {fn, data}}));
+    return hostcuda_leave(error);
 }
 
 static void run_callback(struct hostcuda_op *op)
@@ -172,20 +168,41 @@ static void run_callback(struct hostcuda_op *op)
     op->arg.callback.fn(op->arg.callback.stream, cudaSuccess, op->arg.callback.data);
 }
 
-HOSTCUDA_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t fn, void *data,
+/* Unlike a host function, a callback cannot be captured. */
+HOSTCUDA_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t fn, void *data,
                                                   unsigned int flags)
 {
-    if (!fn || flags) {
-        return hostcuda_leave(cudaErrorInvalidValue);
+    struct hostcuda_stream *stream;
+    cudaError_t error = fn && !flags ? enter_with(handle, true, &stream) : cudaErrorInvalidValue;
+    if (error) {
+        return hostcuda_leave(error);
     }
-    return hostcuda_leave(
-        submit(stream, &(struct hostcuda_op){.run = run_callback, .arg.callback = {fn, data, stream}}));
+    error = hostcuda_capture_refuse(stream);
+    struct hostcuda_op *op = error ? NULL : malloc(sizeof(*op));
+    if (op) {
+        *op = (struct hostcuda_op){.run = run_callback, .arg.callback = {fn, data, handle}};
+        error = hostcuda_stream_submit(stream, op);
+    } else if (!error) {
+        error = cudaErrorMemoryAllocation;
+    }
+    if (error) {
+        free(op);
+    }
+    hostcuda_stream_put(stream);
+    return hostcuda_leave(error);
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaDeviceSynchronize(void)
 {
     cudaError_t error = hostcuda_enter_work();
-    return hostcuda_leave(error ? error : hostcuda_device_drain(hostcuda_self()->device));
+    int device = hostcuda_self()->device;
+    if (!error) {
+        error = hostcuda_capture_refuse_device(device);
+    }
+    if (!error) {
+        error = hostcuda_capture_unsafe();
+    }
+    return hostcuda_leave(error ? error : hostcuda_device_drain(device));
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)

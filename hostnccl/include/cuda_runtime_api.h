@@ -13,29 +13,38 @@
 
 /* With the thread's own default stream, these names stand for others. */
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-#define cudaMemcpy               cudaMemcpy_ptds
-#define cudaMemcpy2D             cudaMemcpy2D_ptds
-#define cudaMemset               cudaMemset_ptds
-#define cudaMemset2D             cudaMemset2D_ptds
-#define cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_ptsz
-#define cudaStreamIsCapturing    cudaStreamIsCapturing_ptsz
-#define cudaMemcpyAsync          cudaMemcpyAsync_ptsz
-#define cudaMemcpy2DAsync        cudaMemcpy2DAsync_ptsz
-#define cudaMemsetAsync          cudaMemsetAsync_ptsz
-#define cudaMemset2DAsync        cudaMemset2DAsync_ptsz
-#define cudaStreamQuery          cudaStreamQuery_ptsz
-#define cudaStreamGetDevice      cudaStreamGetDevice_ptsz
-#define cudaStreamGetFlags       cudaStreamGetFlags_ptsz
-#define cudaStreamGetId          cudaStreamGetId_ptsz
-#define cudaStreamGetPriority    cudaStreamGetPriority_ptsz
-#define cudaEventRecord          cudaEventRecord_ptsz
-#define cudaEventRecordWithFlags cudaEventRecordWithFlags_ptsz
-#define cudaStreamWaitEvent      cudaStreamWaitEvent_ptsz
-#define cudaStreamAddCallback    cudaStreamAddCallback_ptsz
-#define cudaStreamSynchronize    cudaStreamSynchronize_ptsz
-#define cudaLaunchHostFunc       cudaLaunchHostFunc_ptsz
-#define cudaMallocAsync          cudaMallocAsync_ptsz
-#define cudaFreeAsync            cudaFreeAsync_ptsz
+#define cudaMemcpy                          cudaMemcpy_ptds
+#define cudaMemcpy2D                        cudaMemcpy2D_ptds
+#define cudaMemset                          cudaMemset_ptds
+#define cudaMemset2D                        cudaMemset2D_ptds
+#define cudaStreamGetCaptureInfo            cudaStreamGetCaptureInfo_ptsz
+#define cudaStreamIsCapturing               cudaStreamIsCapturing_ptsz
+#define cudaStreamBeginCapture              cudaStreamBeginCapture_ptsz
+#define cudaStreamBeginCaptureToGraph       cudaStreamBeginCaptureToGraph_ptsz
+#define cudaStreamEndCapture                cudaStreamEndCapture_ptsz
+#define cudaStreamUpdateCaptureDependencies cudaStreamUpdateCaptureDependencies_ptsz
+#define cudaGraphInstantiateWithParams      cudaGraphInstantiateWithParams_ptsz
+#define cudaGraphUpload                     cudaGraphUpload_ptsz
+#define cudaGraphLaunch                     cudaGraphLaunch_ptsz
+#define cudaGetDriverEntryPoint             cudaGetDriverEntryPoint_ptsz
+#define cudaGetDriverEntryPointByVersion    cudaGetDriverEntryPointByVersion_ptsz
+#define cudaMemcpyAsync                     cudaMemcpyAsync_ptsz
+#define cudaMemcpy2DAsync                   cudaMemcpy2DAsync_ptsz
+#define cudaMemsetAsync                     cudaMemsetAsync_ptsz
+#define cudaMemset2DAsync                   cudaMemset2DAsync_ptsz
+#define cudaStreamQuery                     cudaStreamQuery_ptsz
+#define cudaStreamGetDevice                 cudaStreamGetDevice_ptsz
+#define cudaStreamGetFlags                  cudaStreamGetFlags_ptsz
+#define cudaStreamGetId                     cudaStreamGetId_ptsz
+#define cudaStreamGetPriority               cudaStreamGetPriority_ptsz
+#define cudaEventRecord                     cudaEventRecord_ptsz
+#define cudaEventRecordWithFlags            cudaEventRecordWithFlags_ptsz
+#define cudaStreamWaitEvent                 cudaStreamWaitEvent_ptsz
+#define cudaStreamAddCallback               cudaStreamAddCallback_ptsz
+#define cudaStreamSynchronize               cudaStreamSynchronize_ptsz
+#define cudaLaunchHostFunc                  cudaLaunchHostFunc_ptsz
+#define cudaMallocAsync                     cudaMallocAsync_ptsz
+#define cudaFreeAsync                       cudaFreeAsync_ptsz
 #endif
 
 /* Arguments that C++ may leave out. */
@@ -122,14 +131,112 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data, unsigned int flags);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data);
 
-/* Stream capture: there is none, and these say so. */
+/* Stream capture. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                          const cudaGraphEdgeData *edges, size_t count,
+                                          enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
                                      unsigned long long *id HOSTCUDA_DEFAULT(0), cudaGraph_t *graph HOSTCUDA_DEFAULT(0),
                                      const cudaGraphNode_t **dependencies HOSTCUDA_DEFAULT(0),
                                      const cudaGraphEdgeData **edges HOSTCUDA_DEFAULT(0),
                                      size_t *count HOSTCUDA_DEFAULT(0));
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *dependencies,
+                                                const cudaGraphEdgeData *edges, size_t count,
+                                                unsigned int flags HOSTCUDA_DEFAULT(0));
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
+
+/* Graphs and their nodes. */
+cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned int flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphClone(cudaGraph_t *clone, cudaGraph_t original);
+cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *node, cudaGraphNode_t original, cudaGraph_t clone);
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
+cudaError_t cudaGraphGetRootNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
+cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, cudaGraphEdgeData *edges,
+                              size_t *count);
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *nodes, cudaGraphEdgeData *edges,
+                                         size_t *count);
+cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node, cudaGraphNode_t *nodes, cudaGraphEdgeData *edges,
+                                           size_t *count);
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type);
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                     const cudaGraphEdgeData *edges, size_t count);
+cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                        const cudaGraphEdgeData *edges, size_t count);
+cudaError_t cudaGraphDestroyNode(cudaGraphNode_t node);
+cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned int flags);
+cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                 size_t count, const struct cudaHostNodeParams *params);
+cudaError_t cudaGraphHostNodeGetParams(cudaGraphNode_t node, struct cudaHostNodeParams *params);
+cudaError_t cudaGraphHostNodeSetParams(cudaGraphNode_t node, const struct cudaHostNodeParams *params);
+cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                   size_t count, const struct cudaMemcpy3DParms *params);
+cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                     size_t count, void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind);
+cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, struct cudaMemcpy3DParms *params);
+cudaError_t cudaGraphMemcpyNodeSetParams(cudaGraphNode_t node, const struct cudaMemcpy3DParms *params);
+cudaError_t cudaGraphMemcpyNodeSetParams1D(cudaGraphNode_t node, void *dst, const void *src, size_t bytes,
+                                           enum cudaMemcpyKind kind);
+cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                   size_t count, const struct cudaMemsetParams *params);
+cudaError_t cudaGraphMemsetNodeGetParams(cudaGraphNode_t node, struct cudaMemsetParams *params);
+cudaError_t cudaGraphMemsetNodeSetParams(cudaGraphNode_t node, const struct cudaMemsetParams *params);
+cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                  size_t count);
+cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                        size_t count, cudaEvent_t event);
+cudaError_t cudaGraphEventRecordNodeGetEvent(cudaGraphNode_t node, cudaEvent_t *event);
+cudaError_t cudaGraphEventRecordNodeSetEvent(cudaGraphNode_t node, cudaEvent_t event);
+cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                      size_t count, cudaEvent_t event);
+cudaError_t cudaGraphEventWaitNodeGetEvent(cudaGraphNode_t node, cudaEvent_t *event);
+cudaError_t cudaGraphEventWaitNodeSetEvent(cudaGraphNode_t node, cudaEvent_t event);
+cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                                       size_t count, cudaGraph_t child);
+cudaError_t cudaGraphChildGraphNodeGetGraph(cudaGraphNode_t node, cudaGraph_t *child);
+
+/* User objects. */
+cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *pointer, cudaHostFn_t destroy, unsigned int count,
+                                 unsigned int flags);
+cudaError_t cudaUserObjectRetain(cudaUserObject_t object, unsigned int count HOSTCUDA_DEFAULT(1));
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count HOSTCUDA_DEFAULT(1));
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                      unsigned int count HOSTCUDA_DEFAULT(1), unsigned int flags HOSTCUDA_DEFAULT(0));
+cudaError_t cudaGraphReleaseUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                       unsigned int count HOSTCUDA_DEFAULT(1));
+
+/* Executable graphs. */
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags HOSTCUDA_DEFAULT(0));
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                          unsigned long long flags HOSTCUDA_DEFAULT(0));
+cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                           cudaGraphInstantiateParams *params);
+cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t exec, unsigned long long *flags);
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info);
+cudaError_t cudaGraphExecHostNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                           const struct cudaHostNodeParams *params);
+cudaError_t cudaGraphExecMemcpyNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                             const struct cudaMemcpy3DParms *params);
+cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t exec, cudaGraphNode_t node, void *dst, const void *src,
+                                               size_t bytes, enum cudaMemcpyKind kind);
+cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                             const struct cudaMemsetParams *params);
+cudaError_t cudaGraphExecEventRecordNodeSetEvent(cudaGraphExec_t exec, cudaGraphNode_t node, cudaEvent_t event);
+cudaError_t cudaGraphExecEventWaitNodeSetEvent(cudaGraphExec_t exec, cudaGraphNode_t node, cudaEvent_t event);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
+/* The driver interface beside this one. */
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *result HOSTCUDA_DEFAULT(0));
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result HOSTCUDA_DEFAULT(0));
 
 /* Events. */
 cudaError_t cudaEventCreate(cudaEvent_t *event);

@@ -239,6 +239,10 @@ static ncclResult_t append_p2p(const struct call *c, lower_fn *lower, bool drops
         return hn_fail(ncclSystemError, "out of memory");
     }
     size_t n = lower(c, ops, c->count * hn_type_size(c->type));
+    for (size_t i = 0; i < n; i++) {
+        ops[i].count = c->count;
+        ops[i].type = c->type;
+    }
     rc = hn_submit_p2p(c->comm, ops, n, c->stream);
     free(ops);
     return rc;

@@ -5,7 +5,7 @@
  * still behind other work on their stream: they find the communicator stopped and return. What abort does wait for are
  * threads that are inside; it wakes them until they have left.
  */
-#include "hostnccl/nccl/internal.h"
+#include "hostnccl/nccl/profiler.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -95,6 +95,7 @@ bool hn_comm_release(ncclComm_t comm)
     comm->destroyed = true;
     pthread_mutex_unlock(&comm->lock);
     if (first) {
+        hn_profiler_finalize(comm);
         if (comm->event) { /* here, not at the last reference: that may be dropped by a stream's worker */
             (void)cudaEventDestroy(comm->event);
         }
@@ -202,11 +203,11 @@ static void stop_host(ncclComm_t comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* Waits until all launched work is done. Hangs when the work hangs, as NCCL does. */
+/* Waits until all launched work is done and no graph holds captured work. Hangs when that hangs, as NCCL does. */
 static void wait_quiet(ncclComm_t comm)
 {
     pthread_mutex_lock(&comm->lock);
-    while (comm->outstanding && !comm->stopped) {
+    while ((comm->outstanding || comm->graphs) && !comm->stopped) {
         pthread_cond_wait(&comm->idle, &comm->lock);
     }
     pthread_mutex_unlock(&comm->lock);

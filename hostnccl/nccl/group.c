@@ -9,7 +9,7 @@
  * Inside a plan collectives come before point-to-point, larger ones first: NCCL sorts them alike, so a program that differs in
  * the order inside one group often runs by luck, here as there.
  */
-#include "hostnccl/nccl/internal.h"
+#include "hostnccl/nccl/profiler.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -95,40 +95,60 @@ static ncclResult_t note_mode(bool blocking)
     return ncclSuccess;
 }
 
-static struct hn_plan *plan_of(ncclComm_t comm, cudaStream_t stream)
-{
-    struct batch *b = &group.batch;
-    struct hn_plan *plan = NULL;
-
-    for (size_t i = 0; i < b->nplans && !plan; i++) {
-        plan = b->plans[i]->comm == comm ? b->plans[i] : NULL;
-    }
-    if (!plan) {
-        struct hn_plan **place = GROW(b->plans, b->nplans, b->plans_cap);
-        plan = place ? calloc(1, sizeof *plan) : NULL;
-        if (!plan) {
-            b->nplans -= place != NULL;
-            return NULL;
-        }
-        plan->comm = comm;
-        hn_comm_ref(comm);
-        *place = plan;
-    }
-    for (size_t i = 0; i < plan->nstreams; i++) {
-        if (plan->streams[i] == stream) {
-            return plan;
-        }
-    }
-    cudaStream_t *s = GROW(plan->streams, plan->nstreams, plan->streams_cap);
-    if (s) {
-        *s = stream;
-    }
-    return s ? plan : NULL;
-}
-
 static ncclResult_t no_memory(void)
 {
     return hn_fail(ncclSystemError, "out of memory");
+}
+
+/* The plan of a communicator in this group; a new one when it has none. NULL without memory. */
+static struct hn_plan *plan_of(ncclComm_t comm)
+{
+    struct batch *b = &group.batch;
+
+    for (size_t i = 0; i < b->nplans; i++) {
+        if (b->plans[i]->comm == comm) {
+            return b->plans[i];
+        }
+    }
+    struct hn_plan **place = GROW(b->plans, b->nplans, b->plans_cap);
+    struct hn_plan *plan = place ? calloc(1, sizeof *plan) : NULL;
+    if (!plan) {
+        b->nplans -= place != NULL;
+        return NULL;
+    }
+    plan->comm = comm;
+    hn_comm_ref(comm);
+    *place = plan;
+    return plan;
+}
+
+/* The plan, with the stream among its streams. As in NCCL they are all captured into one graph, or none is. */
+static ncclResult_t plan_on(ncclComm_t comm, cudaStream_t stream, struct hn_plan **out)
+{
+    cudaGraph_t graph = NULL;
+    ncclResult_t rc = hn_capture_of(stream, &graph);
+    struct hn_plan *plan = rc == ncclSuccess ? plan_of(comm) : NULL;
+
+    if (!plan) {
+        return rc != ncclSuccess ? rc : no_memory();
+    }
+    if (plan->nstreams && plan->graph != graph) {
+        return hn_fail(ncclInvalidUsage, "the streams of a communicator in a group must be captured into one graph, "
+                                         "or none of them captured");
+    }
+    plan->graph = graph;
+    *out = plan;
+    for (size_t i = 0; i < plan->nstreams; i++) {
+        if (plan->streams[i] == stream) {
+            return ncclSuccess;
+        }
+    }
+    cudaStream_t *s = GROW(plan->streams, plan->nstreams, plan->streams_cap);
+    if (!s) {
+        return no_memory();
+    }
+    *s = stream;
+    return ncclSuccess;
 }
 
 ncclResult_t hn_submit_coll(ncclComm_t comm, const struct hn_coll *coll, cudaStream_t stream)
@@ -136,27 +156,33 @@ ncclResult_t hn_submit_coll(ncclComm_t comm, const struct hn_coll *coll, cudaStr
     ncclResult_t rc = note_mode(comm->blocking);
 
     if (rc == ncclSuccess) {
-        struct hn_plan *plan = plan_of(comm, stream);
-        struct hn_coll *place = plan ? GROW(plan->colls, plan->ncolls, plan->colls_cap) : NULL;
+        struct hn_plan *plan = NULL;
+        rc = plan_on(comm, stream, &plan);
+        struct hn_coll *place = rc == ncclSuccess ? GROW(plan->colls, plan->ncolls, plan->colls_cap) : NULL;
         if (!place) {
-            return no_memory();
+            return rc != ncclSuccess ? rc : no_memory();
         }
         *place = *coll;
+        hn_profiler_coll_call(comm, place, stream, group.depth);
     }
     return rc;
 }
 
 ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t count, cudaStream_t stream)
 {
+    struct hn_plan *plan = NULL;
     ncclResult_t rc = note_mode(comm->blocking);
-    struct hn_plan *plan = rc == ncclSuccess ? plan_of(comm, stream) : NULL;
 
+    if (rc == ncclSuccess) {
+        rc = plan_on(comm, stream, &plan);
+    }
     for (size_t i = 0; i < count && rc == ncclSuccess; i++) {
-        struct hn_p2p *place = plan ? GROW(plan->p2ps, plan->np2ps, plan->p2ps_cap) : NULL;
+        struct hn_p2p *place = GROW(plan->p2ps, plan->np2ps, plan->p2ps_cap);
         if (!place) {
             return no_memory();
         }
         *place = ops[i];
+        hn_profiler_p2p_call(comm, place, stream, group.depth);
     }
     return rc;
 }
@@ -287,6 +313,7 @@ static ncclResult_t run_batch(struct batch *b)
         ncclComm_t comm = b->plans[i]->comm;
         if (rc == ncclSuccess) {
             sort_colls(b->plans[i]);
+            hn_profiler_tasks(b->plans[i]);
             rc = hn_launch(b->plans[i]);
         } else {
             hn_plan_free(b->plans[i]);
@@ -367,12 +394,15 @@ ncclResult_t hn_group_end(void)
     for (size_t i = 0; i < b.nplans && rc == ncclSuccess; i++) {
         rc = check_self(b.plans[i]);
     }
-    if (rc != ncclSuccess) {
+    hn_profiler_group_ends();
+    if (rc == ncclSuccess) {
+        take_tickets(b.jobs);
+        rc = b.nonblocking ? run_in_background(&b) : run_batch(&b);
+    } else {
         discard(&b);
-        return rc;
     }
-    take_tickets(b.jobs);
-    return b.nonblocking ? run_in_background(&b) : run_batch(&b);
+    hn_profiler_group_ended();
+    return rc;
 }
 
 HN_API(ncclResult_t, ncclGroupStart, void)
@@ -416,5 +446,6 @@ HN_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *simInfo)
     ncclResult_t rc = group.error;
     group.error = ncclSuccess;
     discard(&group.batch);
+    hn_profiler_group_ended();
     return rc;
 }

@@ -5,7 +5,7 @@
  * (NCCL's does not: see docs/HOSTNCCL.md). The handle is given to the caller before the ranks have met, so that
  * another thread can abort a communicator whose last rank never comes.
  */
-#include "hostnccl/nccl/internal.h"
+#include "hostnccl/nccl/profiler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +99,9 @@ static ncclResult_t join_job(struct hn_job *job)
     ncclComm_t *handle = job->args;
     ncclResult_t rc = hn_join(job->comm);
 
+    if (rc == ncclSuccess) {
+        hn_profiler_init(job->comm);
+    }
     /* A blocking call that fails leaves no communicator; a nonblocking one leaves it to be aborted. An aborting thread
      * has taken the handle's reference already. */
     if (rc != ncclSuccess && job->blocking && hn_comm_release(job->comm)) {

@@ -41,6 +41,7 @@ struct hn_coll {
     ncclDataType_t type;
     struct hn_redop op;
     int root;
+    void *api_event, *event; /* of a profiler plugin */
 };
 
 /* One send or receive of a plan. */
@@ -51,6 +52,9 @@ struct hn_p2p {
     size_t bytes, moved;
     uint64_t base; /* the channel's byte counter when this message started */
     uint32_t seq;  /* number of this message on its channel, from 1 */
+    size_t count;  /* as the call named it */
+    ncclDataType_t type;
+    void *api_event, *event; /* of a profiler plugin */
 };
 
 /* Everything one communicator does in one group: runs as one unit on one stream. Freed by its last step. */
@@ -63,6 +67,7 @@ struct hn_plan {
     size_t np2ps, p2ps_cap;
     cudaStream_t *streams;
     size_t nstreams, streams_cap;
+    cudaGraph_t graph; /* of the capture that all streams are in; NULL: none is captured */
 };
 
 /* A created reduction operation. */
@@ -90,6 +95,7 @@ struct ncclComm {
     pthread_mutex_t lock;        /* everything below, down to the next blank line */
     pthread_cond_t idle;
     int refs, outstanding, running, host_running;
+    int graphs;                       /* captured plans whose graphs live */
     uint32_t tickets, turn;           /* of plans */
     uint32_t host_tickets, host_turn; /* of host exchanges, which share ctl_count */
     ncclComm_t joining, next_joining; /* children that wait for their ranks: an abort of the parent frees them */
@@ -110,6 +116,10 @@ struct ncclComm {
     _Atomic int *pidfds;           /* HOSTNCCL_PEER_DEATH=error: descriptor + 1 of each peer's process */
     int npidfds;
     cudaEvent_t event; /* joins the streams of a group */
+
+    void *profiler; /* what a profiler plugin keeps of it */
+    bool profiled;
+    uint64_t profiled_colls;
 };
 
 /* error.c: last error text, and lines on standard error. */
@@ -153,6 +163,15 @@ void hn_registrations_free(ncclComm_t comm);
 
 /* launch.c: puts the plan on its streams. Takes the plan. */
 ncclResult_t hn_launch(struct hn_plan *plan);
+
+/* launch.c: reserves memory and gives the plan its place in the communicator's order, and a reference to it. With launch_lock. */
+ncclResult_t hn_admit(struct hn_plan *plan);
+
+/* captured.c: the graph that the stream is captured into, NULL when it is not captured. */
+ncclResult_t hn_capture_of(cudaStream_t stream, cudaGraph_t *graph);
+
+/* captured.c: adds a node to the graph that runs the plan at every launch. Takes the plan. Errors of CUDA. */
+cudaError_t hn_capture_plan(struct hn_plan *plan, cudaStream_t stream, cudaGraph_t graph);
 
 /* rendezvous.c: host-side meeting of the ranks of one communicator. Blocking; -1 when aborted. */
 ncclResult_t hn_join(ncclComm_t comm);

@@ -65,33 +65,52 @@ static ncclResult_t reserve_ring(ncclComm_t comm, int peer, size_t need)
     return rc;
 }
 
-/* Reserves memory and gives the plan its place in the communicator's order. */
-static ncclResult_t admit(struct hn_plan *plan)
+/* Under the communicator's lock: everything that the plan will write. */
+static ncclResult_t reserve_plan(const struct hn_plan *plan)
 {
     ncclComm_t comm = plan->comm;
     ncclResult_t rc = ncclSuccess;
 
-    pthread_mutex_lock(&comm->lock);
     for (size_t i = 0; i < plan->ncolls && comm->nranks > 1 && rc == ncclSuccess; i++) {
         const struct hn_coll *c = &plan->colls[i];
         rc = reserve_outbox(comm, c->kind == HN_REDUCESCATTER ? c->bytes * (size_t)comm->nranks : c->bytes);
     }
     for (size_t i = 0; i < plan->np2ps && rc == ncclSuccess; i++) {
-        struct hn_p2p *op = &plan->p2ps[i];
-        if (op->peer == comm->rank) {
-            continue;
-        }
-        op->seq = op->is_send ? ++comm->send_seq[op->peer] : ++comm->recv_seq[op->peer];
-        if (op->is_send && op->bytes) {
+        const struct hn_p2p *op = &plan->p2ps[i];
+        if (op->peer != comm->rank && op->is_send && op->bytes) {
             rc = reserve_ring(comm, op->peer, op->bytes);
         }
     }
+    return rc;
+}
+
+ncclResult_t hn_admit(struct hn_plan *plan)
+{
+    ncclComm_t comm = plan->comm;
+
+    pthread_mutex_lock(&comm->lock);
+    ncclResult_t rc = reserve_plan(plan);
     if (rc == ncclSuccess) {
+        for (size_t i = 0; i < plan->np2ps; i++) {
+            struct hn_p2p *op = &plan->p2ps[i];
+            if (op->peer != comm->rank) {
+                op->seq = op->is_send ? ++comm->send_seq[op->peer] : ++comm->recv_seq[op->peer];
+            }
+        }
         plan->ticket = comm->tickets++;
         comm->outstanding++;
         comm->refs++;
     }
     pthread_mutex_unlock(&comm->lock);
+    return rc;
+}
+
+/* A captured plan only makes sure of its memory, so that a full /dev/shm is the result of the call and not of a launch. */
+static ncclResult_t reserve_captured(struct hn_plan *plan)
+{
+    pthread_mutex_lock(&plan->comm->lock);
+    ncclResult_t rc = reserve_plan(plan);
+    pthread_mutex_unlock(&plan->comm->lock);
     return rc;
 }
 
@@ -120,9 +139,10 @@ static ncclResult_t enqueue(struct hn_plan *plan, cudaStream_t *streams, size_t 
         CUDA_TRY(cudaEventRecord(event, streams[i]));
         CUDA_TRY(cudaStreamWaitEvent(streams[0], event, 0));
     }
-    CUDA_TRY(
-        cudaLaunchHostFunc(streams[0], hn_plan_run, plan)); /* the plan and the communicator may be gone after this */
-    launched = true;
+    launched = plan->graph != NULL; /* a captured plan is taken in any case, and has no place to give up */
+    CUDA_TRY(plan->graph ? hn_capture_plan(plan, streams[0], plan->graph)
+                         : cudaLaunchHostFunc(streams[0], hn_plan_run, plan));
+    launched = true; /* the plan and the communicator may be gone after this */
     if (nstreams > 1) {
         CUDA_TRY(cudaEventRecord(event, streams[0]));
     }
@@ -131,7 +151,9 @@ static ncclResult_t enqueue(struct hn_plan *plan, cudaStream_t *streams, size_t 
     }
 out:
     if (!launched) {
-        dismiss(comm);
+        if (!plan->graph) {
+            dismiss(comm);
+        }
         hn_plan_free(plan);
     }
     return rc;
@@ -153,7 +175,7 @@ ncclResult_t hn_launch(struct hn_plan *plan)
     /* One launch at a time: tickets must be in stream order, or two plans of one stream would wait for each other. */
     hn_comm_ref(comm);
     pthread_mutex_lock(&comm->launch_lock);
-    rc = admit(plan);
+    rc = plan->graph ? reserve_captured(plan) : hn_admit(plan);
     if (rc == ncclSuccess) {
         plan->streams = NULL;
         rc = enqueue(plan, streams, nstreams);

@@ -6,7 +6,7 @@
  * number of the call and the colour. A shrink is called by the survivors only, so nothing is gathered: the list of the
  * excluded is the same for all of them and makes the name. Survivors that disagree on the list wait for each other for ever.
  */
-#include "hostnccl/nccl/internal.h"
+#include "hostnccl/nccl/profiler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +92,9 @@ static ncclResult_t child_job(struct hn_job *job)
     }
     if (rc == ncclSuccess && a->child) {
         rc = hn_join_child(a->parent, a->child);
+        if (rc == ncclSuccess) {
+            hn_profiler_init(a->child);
+        }
     }
     if (rc != ncclSuccess && a->child && job->blocking && hn_comm_release(a->child)) {
         hn_publish(a->handle, NULL);

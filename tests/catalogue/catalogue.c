@@ -4,18 +4,23 @@
  * Ranks meet through a file that rank 0 renames into place, because the launcher promises an environment and a private directory, nothing more.
  */
 #include "tests/catalogue/catalogue.h"
+#include "tests/catalogue/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const struct cat_program *const families[] = {cat_sequence, cat_alignment, cat_p2p,
-                                                     cat_order,    cat_process,   cat_healthy};
+static const struct cat_program *const families[] = {cat_sequence, cat_alignment, cat_p2p,    cat_order,
+                                                     cat_process,  cat_healthy,   cat_graphs, cat_graphs_healthy};
 #define FAMILIES (sizeof(families) / sizeof(families[0]))
+
+/* Elements of the ordinary step that was the last NCCL call; 0 when the last call was another one. */
+static size_t last_step;
 
 void cat_nccl(ncclResult_t result, const char *what)
 {
+    last_step = 0;
     if (result != ncclSuccess) {
         fprintf(stderr, "catalogue: %s: %s\n", what, ncclGetErrorString(result));
         exit(9);
@@ -33,11 +38,15 @@ void cat_cuda(cudaError_t error, const char *what)
 void cat_sync(struct cat *c)
 {
     CUDA(cudaStreamSynchronize(c->stream));
+    if (last_step > 0) {
+        cat_check_sum(c, last_step);
+    }
 }
 
 void cat_step(struct cat *c, size_t count)
 {
     NCCL(ncclAllReduce(c->send, c->recv, count, ncclFloat32, ncclSum, c->world, c->stream));
+    last_step = count;
 }
 
 static const char *need(const char *name)
@@ -131,13 +140,15 @@ int main(int argc, char **argv)
     c.culprit = c.sick && c.rank == c.size - 1;
     c.next = (c.rank + 1) % c.size;
     c.prev = (c.rank + c.size - 1) % c.size;
-    CUDA(cudaSetDevice(atoi(need("LOCAL_RANK"))));
+    int devices = 0;
+    CUDA(cudaGetDeviceCount(&devices));
+    CUDA(cudaSetDevice(atoi(need("LOCAL_RANK")) % (devices > 0 ? devices : 1))); /* ranks may share a device */
     CUDA(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking));
     CUDA(cudaStreamCreateWithFlags(&c.other, cudaStreamNonBlocking));
     size_t bytes = CAT_ELEMENTS * (size_t)c.size * sizeof(float);
     CUDA(cudaMalloc((void **)&c.send, bytes));
     CUDA(cudaMalloc((void **)&c.recv, bytes));
-    CUDA(cudaMemset(c.send, 0, bytes));
+    cat_check_begin(&c, bytes);
     if (!program->no_world) {
         c.world = cat_join(&c, "world");
     }
@@ -146,5 +157,5 @@ int main(int argc, char **argv)
     if (c.world) {
         NCCL(ncclCommDestroy(c.world));
     }
-    return 0;
+    return cat_check_end(&c);
 }

@@ -47,6 +47,17 @@ void cat_cuda(cudaError_t error, const char *what);
 void cat_sync(struct cat *c);
 /* One all-reduce of `count` floats on the world: the ordinary traffic between which mistakes are made. */
 void cat_step(struct cat *c, size_t count);
+/*
+ * What the mistake did to the data. Only where ROLL_CATALOGUE_CHECK is set: then rank r sends r + 1 everywhere, each check waits for the
+ * stream, and a rank that got something else says "wrong data" and ends with CAT_WRONG_DATA. Otherwise no check does anything.
+ */
+#define CAT_WRONG_DATA 8
+/* The first `count` elements received are all `value`. */
+void cat_check(struct cat *c, size_t count, float value);
+/* They are what a sum over all ranks gives. */
+void cat_check_sum(struct cat *c, size_t count);
+/* `count` elements of each rank, in the order of the ranks. */
+void cat_check_gathered(struct cat *c, size_t count);
 /* Joins a communicator of all ranks, found by `name` in the rendezvous directory. */
 ncclComm_t cat_join(struct cat *c, const char *name);
 
@@ -56,6 +67,8 @@ extern const struct cat_program cat_alignment[];
 extern const struct cat_program cat_p2p[];
 extern const struct cat_program cat_order[];
 extern const struct cat_program cat_process[];
+extern const struct cat_program cat_graphs[];
+extern const struct cat_program cat_graphs_healthy[];
 extern const struct cat_program cat_healthy[]; /* correct programs that look odd: must raise nothing, sick or not */
 
 #endif

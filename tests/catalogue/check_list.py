@@ -9,7 +9,7 @@ import sys
 
 # Provoked elsewhere: the MoE verdicts by moe_train (tests/job), losses by tests/daemon, and these by feeding the engine (tests/engine).
 ELSEWHERE = {"moe-zero-tokens", "moe-gemm-skipped", "moe-obligation-missing", "moe-remedied", "data-incomplete",
-             "group-mismatch", "capture-mismatch", "graph-mismatch", "thread-race", "moe-gemm-missing", "attached-unseen"}
+             "group-mismatch", "moe-gemm-missing", "attached-unseen"}
 
 catalogue, names, verdict_def = sys.argv[1:4]
 rows = [line.split("\t") for line in subprocess.run([catalogue, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()]

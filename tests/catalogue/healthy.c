@@ -12,6 +12,7 @@ static void same_bytes(struct cat *c)
     for (int i = 0; i < 5; i++) {
         NCCL(ncclAllGather(c->send, c->recv, odd ? 1024 : 256, odd ? ncclUint8 : ncclFloat32, c->world, c->stream));
     }
+    cat_check_gathered(c, 256);
     cat_sync(c);
 }
 

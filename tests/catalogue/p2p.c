@@ -22,6 +22,9 @@ static void pipeline(struct cat *c, size_t last_count)
                       c->stream));
     }
     cat_sync(c);
+    if (c->rank > 0) {
+        cat_check(c, 512, (float)c->rank);
+    }
 }
 
 static void bytes_differ(struct cat *c)

@@ -29,6 +29,7 @@ static void wrong_op(struct cat *c)
     } else {
         NCCL(ncclAllReduce(c->send, c->recv, 1024, ncclFloat32, ncclSum, c->world, c->stream));
     }
+    cat_check_sum(c, 1024);
     after(c);
 }
 
@@ -36,6 +37,7 @@ static void wrong_count(struct cat *c)
 {
     before(c);
     NCCL(ncclAllReduce(c->send, c->recv, c->culprit ? 1000 : 1024, ncclFloat32, ncclSum, c->world, c->stream));
+    cat_check_sum(c, c->culprit ? 1000 : 1024);
     after(c);
 }
 
@@ -43,6 +45,7 @@ static void wrong_count_gather(struct cat *c)
 {
     before(c);
     NCCL(ncclAllGather(c->send, c->recv, c->culprit ? 512 : 1024, ncclFloat32, c->world, c->stream));
+    cat_check_gathered(c, c->culprit ? 512 : 1024);
     after(c);
 }
 
@@ -50,6 +53,7 @@ static void wrong_dtype(struct cat *c)
 {
     before(c);
     NCCL(ncclAllReduce(c->send, c->recv, 1024, c->culprit ? ncclInt32 : ncclFloat32, ncclSum, c->world, c->stream));
+    cat_check_sum(c, 1024);
     after(c);
 }
 
@@ -57,6 +61,7 @@ static void wrong_redop(struct cat *c)
 {
     before(c);
     NCCL(ncclAllReduce(c->send, c->recv, 1024, ncclFloat32, c->culprit ? ncclMax : ncclSum, c->world, c->stream));
+    cat_check_sum(c, 1024);
     after(c);
 }
 
@@ -64,6 +69,7 @@ static void wrong_root(struct cat *c)
 {
     before(c);
     NCCL(ncclBroadcast(c->send, c->recv, 1024, ncclFloat32, c->culprit ? c->rank : 0, c->world, c->stream));
+    cat_check(c, 1024, 1);
     after(c);
 }
 

@@ -239,7 +239,7 @@ static void test_a_trace_gives_the_verdicts_of_the_live_run(void **state)
     struct roll_engine_config config = {0};
     roll_feed_t *feed = roll_feed_new(&config, NULL, 0);
     struct roll_frame frame;
-    snprintf(trace, sizeof trace, "%s", harness_path("trace/job.0.rtrc"));
+    snprintf(trace, sizeof trace, "%s", harness_path("trace/job.0.00000001.rtrc"));
     assert_int_equal(roll_trace_reader_new(trace, &reader), 0);
     while (roll_trace_reader_next(reader, &frame) == 0) {
         assert_int_equal(roll_feed_frame(feed, &frame), 0);

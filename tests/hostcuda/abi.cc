@@ -8,6 +8,8 @@
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // the vendor's view of some of what is there
+
 std::vector<abi_row> ABI_FUNCTION()
 {
     return {

@@ -164,6 +164,7 @@ static void test_non_blocking_streams_ignore_the_legacy_stream(void **state)
     assert_success(cudaStreamSynchronize(NULL));
     assert_int_equal(atomic_load(&done), 2);
     gate_open(&gate);
+    assert_success(cudaStreamSynchronize(stream)); /* the gate is gone when this function returns */
     assert_success(cudaStreamDestroy(stream));
 }
 

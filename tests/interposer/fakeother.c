@@ -3,6 +3,16 @@
 #include <stdint.h>
 
 #ifdef FAKE_CUDART
+#include "tests/interposer/fakecuda.h"
+
+/* Through the PLT, so that the preload sees the driver's functions called by the runtime. */
+#define FAKE_RUNTIME(name, params, args, driver)                                                                       \
+    int cuda##name params                                                                                              \
+    {                                                                                                                  \
+        return driver args;                                                                                            \
+    }
+FAKE_GRAPH_FUNCTIONS(FAKE_RUNTIME)
+
 int cudaStreamSynchronize(void *stream);
 int cudaStreamSynchronize_ptsz(void *stream);
 int cudaEventSynchronize(void *event);

@@ -111,7 +111,8 @@ static void check_rank(const struct dump *dump, int rank, int size)
         assert_int_equal(rec->result, 0);
         assert_int_equal(roll_seal_state(rec->seal), ROLL_STATE_RETURNED);
         bool on_stream = roll_op_class(rec->op) == ROLL_CLASS_COLL || roll_op_class(rec->op) == ROLL_CLASS_P2P ||
-                         rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_EVENT_SYNC;
+                         rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_EVENT_SYNC ||
+                         rec->op == ROLL_OP_GROUP_END;
         assert_int_equal(rec->stream, on_stream ? stream : 0);
     }
     dump_frames(dump, dump->records[2].callsite, names);

@@ -1,0 +1,333 @@
+/*
+ * target.c: /proc and process_vm_readv.
+ *
+ * Memory is read with process_vm_readv, not with PTRACE_PEEKDATA: that needs a stopped thread and a system call per word. A cache of
+ * pages makes the many small reads of an unwinder cheap; code and unwind tables never change, so they are read once.
+ */
+#include "daemon/stack/target.h"
+
+#include "trace/err.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PAGE       4096u
+#define CACHED     512u /* pages; a power of two */
+#define CAP_PTRACE 19   /* CAP_SYS_PTRACE */
+
+struct roll_page_cache {
+    struct {
+        uint64_t address; /* 0 = free */
+        uint64_t moment;  /* when it was read; UINT64_MAX: it cannot change */
+    } head[CACHED];
+    uint8_t data[CACHED][PAGE];
+};
+
+/* ---- maps ---- */
+
+static int add_map(struct roll_target *t, const char *line, size_t *room)
+{
+    unsigned long long start, end, offset;
+    char flags[5];
+    int path_at = 0;
+    if (sscanf(line, "%llx-%llx %4s %llx %*s %*s %n", &start, &end, flags, &offset, &path_at) < 4) {
+        return 0;
+    }
+    if (t->maps == *room) {
+        size_t more = *room ? *room * 2 : 128;
+        struct roll_map *grown = realloc(t->map, more * sizeof *grown);
+        if (!grown) {
+            return ROLL_E_NOMEM;
+        }
+        t->map = grown;
+        *room = more;
+    }
+    char *path = strdup(path_at > 0 ? line + path_at : "");
+    if (!path) {
+        return ROLL_E_NOMEM;
+    }
+    path[strcspn(path, "\n")] = '\0';
+    t->map[t->maps++] = (struct roll_map){start, end, offset, flags[1] == 'w', path};
+    return 0;
+}
+
+static bool other_root(pid_t pid)
+{
+    char path[64], ours[64] = "", theirs[64] = "";
+    snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)pid);
+    ssize_t a = readlink("/proc/self/ns/mnt", ours, sizeof ours - 1), b = readlink(path, theirs, sizeof theirs - 1);
+    return a > 0 && b > 0 && strcmp(ours, theirs) != 0;
+}
+
+int roll_target_open(pid_t pid, struct roll_target **out)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        return errno == EACCES || errno == EPERM ? ROLL_E_DENIED : ROLL_E_NOTFOUND;
+    }
+    struct roll_target *t = calloc(1, sizeof *t);
+    char *line = NULL;
+    size_t line_room = 0, room = 0;
+    int err = t && (t->pages = calloc(1, sizeof *t->pages)) ? 0 : ROLL_E_NOMEM;
+    if (!err) {
+        t->pid = pid;
+        t->moment = 1;
+        t->other_root = other_root(pid);
+    }
+    errno = 0;
+    while (!err && getline(&line, &line_room, f) > 0) {
+        err = add_map(t, line, &room);
+    }
+    if (!err && t->maps == 0) { /* the permission is checked at the first read; a zombie has no mappings */
+        err = errno == EACCES || errno == EPERM ? ROLL_E_DENIED : ROLL_E_NOTFOUND;
+    }
+    free(line);
+    fclose(f);
+    if (err) {
+        roll_target_close(&t);
+        return err;
+    }
+    *out = t;
+    return 0;
+}
+
+void roll_target_close(struct roll_target **self)
+{
+    struct roll_target *t = *self;
+    if (!t) {
+        return;
+    }
+    for (size_t i = 0; i < t->maps; i++) {
+        free(t->map[i].path);
+    }
+    free(t->map);
+    free(t->pages);
+    free(t);
+    *self = NULL;
+}
+
+const struct roll_map *roll_target_map(const struct roll_target *t, uint64_t address)
+{
+    size_t low = 0, high = t->maps;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (address >= t->map[mid].end) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return low < t->maps && address >= t->map[low].start ? &t->map[low] : NULL;
+}
+
+const char *roll_target_path(const struct roll_target *t, const char *path, char *out, size_t size)
+{
+    if (t->other_root && path[0] == '/') {
+        snprintf(out, size, "/proc/%d/root%s", (int)t->pid, path);
+    } else {
+        snprintf(out, size, "%s", path);
+    }
+    return out;
+}
+
+/* ---- memory ---- */
+
+bool roll_target_read(const struct roll_target *t, uint64_t address, void *out, size_t bytes)
+{
+    struct iovec to = {out, bytes}, from = {(void *)(uintptr_t)address, bytes};
+    return bytes == 0 || process_vm_readv(t->pid, &to, 1, &from, 1, 0) == (ssize_t)bytes;
+}
+
+static const uint8_t *page_at(struct roll_target *t, uint64_t page)
+{
+    size_t slot = (size_t)(page / PAGE) & (CACHED - 1);
+    struct roll_page_cache *c = t->pages;
+    if (c->head[slot].address == page && c->head[slot].moment >= t->moment) {
+        return c->data[slot];
+    }
+    const struct roll_map *map = roll_target_map(t, page);
+    c->head[slot].address = 0;
+    if (!map || !roll_target_read(t, page, c->data[slot], PAGE)) {
+        return NULL;
+    }
+    c->head[slot].address = page;
+    c->head[slot].moment = map->writable ? t->moment : UINT64_MAX;
+    return c->data[slot];
+}
+
+bool roll_target_word(struct roll_target *t, uint64_t address, uint64_t *out)
+{
+    uint64_t page = address & ~(uint64_t)(PAGE - 1);
+    size_t at = (size_t)(address - page);
+    if (at > PAGE - sizeof *out) {
+        return roll_target_read(t, address, out, sizeof *out);
+    }
+    const uint8_t *data = page_at(t, page);
+    if (data) {
+        memcpy(out, data + at, sizeof *out);
+    }
+    return data != NULL;
+}
+
+void roll_target_moment(struct roll_target *t)
+{
+    t->moment++;
+}
+
+/* ---- threads ---- */
+
+/* The name and the state letter of a thread; false when it is gone. */
+static bool look_at_thread(pid_t pid, struct roll_thread_info *info)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)info->tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (n <= 0) {
+        return false;
+    }
+    text[n] = '\0';
+    char *begin = strchr(text, '('), *end = strrchr(text, ')');
+    if (!begin || !end || end < begin) {
+        return false;
+    }
+    snprintf(info->name, sizeof info->name, "%.*s", (int)(end - begin - 1), begin + 1);
+    info->state = end[1] == ' ' ? end[2] : '?';
+    return true;
+}
+
+static int by_tid(const void *a, const void *b)
+{
+    pid_t x = ((const struct roll_thread_info *)a)->tid, y = ((const struct roll_thread_info *)b)->tid;
+    return (x > y) - (x < y);
+}
+
+size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, size_t *all)
+{
+    char path[64];
+    size_t n = 0;
+    *all = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *d = opendir(path);
+    const struct dirent *entry;
+    while (d && (entry = readdir(d)) != NULL) {
+        if (!isdigit((unsigned char)entry->d_name[0])) {
+            continue;
+        }
+        ++*all;
+        if (n < max) {
+            out[n] = (struct roll_thread_info){.tid = (pid_t)atoi(entry->d_name)};
+            n += look_at_thread(pid, &out[n]);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+    qsort(out, n, sizeof *out, by_tid);
+    for (size_t i = 1; i < n; i++) { /* numbers wrap: the main thread need not have the lowest */
+        if (out[i].tid == pid) {
+            struct roll_thread_info main_thread = out[i];
+            memmove(out + 1, out, i * sizeof *out);
+            out[0] = main_thread;
+        }
+    }
+    return n;
+}
+
+/* ---- refusals ---- */
+
+/* The number behind NAME: in a status file; -1 when it is not there. */
+static long status_field(const char *text, const char *name, int base)
+{
+    const char *at = strstr(text, name);
+    return at ? strtol(at + strlen(name), NULL, base) : -1;
+}
+
+static size_t slurp(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    out[n > 0 ? n : 0] = '\0';
+    return n > 0 ? (size_t)n : 0;
+}
+
+void roll_refusal_look(pid_t pid, int error, struct roll_refusal *out)
+{
+    char path[64], text[4096];
+    struct stat st;
+    *out = (struct roll_refusal){.error = error, .ours = geteuid(), .theirs = geteuid(), .yama = -1};
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (slurp(path, text, sizeof text) > 0) {
+        long uid = status_field(text, "\nUid:", 10), tracer = status_field(text, "\nTracerPid:", 10);
+        out->theirs = uid >= 0 ? (uid_t)uid : out->theirs;
+        out->tracer = tracer > 0 ? (pid_t)tracer : 0;
+    } else if (error == EPERM || error == EACCES) {
+        out->error = ESRCH;
+    }
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    out->same_user_files = stat(path, &st) != 0 || st.st_uid == out->theirs;
+    if (slurp("/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) > 0) {
+        out->yama = atoi(text);
+    }
+    if (slurp("/proc/self/status", text, sizeof text) > 0) {
+        out->filtered = status_field(text, "\nSeccomp:", 10) == 2;
+        const char *caps = strstr(text, "\nCapEff:");
+        out->privileged = caps && (strtoull(caps + 8, NULL, 16) >> CAP_PTRACE & 1);
+    }
+}
+
+const char *roll_refusal_text(const struct roll_refusal *r, char out[ROLL_STACK_WHY_BYTES])
+{
+    const size_t size = ROLL_STACK_WHY_BYTES;
+    if (r->error == ESRCH || r->error == ENOENT) {
+        snprintf(out, size, "the process has ended");
+    } else if (r->tracer != 0) {
+        snprintf(out, size, "pid %d traces it already (a debugger?): detach that first", (int)r->tracer);
+    } else if (r->error != EPERM && r->error != EACCES) {
+        snprintf(out, size, "cannot be looked at: %s", strerror(r->error));
+    } else if (r->yama == 3) {
+        snprintf(
+            out, size,
+            "kernel.yama.ptrace_scope is 3: nothing may be traced until this host is started anew with another value");
+    } else if (r->yama == 2 && !r->privileged) {
+        snprintf(out, size,
+                 "kernel.yama.ptrace_scope is 2: only CAP_SYS_PTRACE may look: run rollcalld as root, or give it the "
+                 "capability");
+    } else if (r->ours != r->theirs && !r->privileged) {
+        snprintf(out, size,
+                 "it belongs to user %u and rollcalld runs as user %u without CAP_SYS_PTRACE: run rollcalld as that "
+                 "user, or as root",
+                 (unsigned)r->theirs, (unsigned)r->ours);
+    } else if (r->yama == 1 && !r->privileged) {
+        snprintf(out, size,
+                 "kernel.yama.ptrace_scope is 1 and the process has not named this reader: let its own agent ask, "
+                 "start it with "
+                 "ROLLCALL_PTRACER=any, or give rollcalld CAP_SYS_PTRACE");
+    } else if (!r->same_user_files && !r->privileged) {
+        snprintf(out, size, "it has made itself undumpable (or changed its user): only CAP_SYS_PTRACE may look");
+    } else if (r->filtered) {
+        snprintf(out, size,
+                 "a seccomp filter on rollcalld forbids ptrace: a container needs --cap-add SYS_PTRACE and a profile "
+                 "that allows it");
+    } else {
+        snprintf(out, size, "not permitted (%s): a container needs --cap-add SYS_PTRACE and the ranks' pid namespace",
+                 strerror(r->error));
+    }
+    return out;
+}

@@ -1,0 +1,18 @@
+/*
+ * text_pool.h: strings that many frames share, each kept once until the pool ends.
+ */
+#ifndef ROLL_STACK_TEXT_POOL_H
+#define ROLL_STACK_TEXT_POOL_H
+
+#include <stddef.h>
+
+struct roll_text_pool {
+    char **slot;
+    size_t slots, used;
+};
+
+/* The pool's copy of a text (UTF-8 or not); "" when out of memory. Borrowed until fini. */
+const char *roll_text_keep(struct roll_text_pool *pool, const char *text);
+void roll_text_pool_fini(struct roll_text_pool *pool);
+
+#endif

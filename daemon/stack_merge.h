@@ -1,0 +1,54 @@
+/*
+ * stack_merge.h: the stacks of many ranks as one prefix tree: a node is a frame, its label the set of ranks that are in it.
+ *
+ * Threads are the leaves' owners: a node counts threads and names ranks. With several samples a node also knows whether those threads were
+ * in it every time (stuck) or only sometimes (moving). Pure; one thread.
+ */
+#ifndef ROLL_DAEMON_STACK_MERGE_H
+#define ROLL_DAEMON_STACK_MERGE_H
+
+#include "trace/rankset.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct roll_stack_node {
+    const char *function, *file, *module; /* borrowed from the answers */
+    uint64_t offset;
+    unsigned line;
+    bool python;
+    struct roll_rankset ranks;
+    uint32_t threads;                     /* that were here at least once */
+    uint32_t hits;                        /* looks that found a thread here */
+    uint32_t looks;                       /* looks at those threads; equal to hits: stuck */
+    uint32_t ends;                        /* looks whose stack ended here */
+    uint64_t last_task;                   /* for counting; of no meaning later */
+    struct roll_stack_node *child, *next; /* first child, next sibling; owned by the tree */
+};
+
+struct roll_stack_tree {
+    struct roll_stack_node root; /* its children are the outermost frames */
+    uint64_t tasks;
+};
+
+/* Which threads of a process: all; the main one; those that are inside NCCL or rollcall's wrappers; all but the main one. */
+enum roll_stack_threads { ROLL_STACK_ALL, ROLL_STACK_MAIN, ROLL_STACK_NCCL, ROLL_STACK_OTHERS };
+/* 0, or ROLL_E_ARG for a name that is none of all, main, nccl. */
+int roll_stack_threads_by_name(const char *name, enum roll_stack_threads *out);
+
+/*
+ * Adds one process: its rollcall.stack/1 (borrowed; it must live as long as the tree; hostile) under the number `rank`.
+ * 0, NOMEM, or ROLL_E_CORRUPT when numbers in it lead nowhere (what is good of it is added).
+ */
+int roll_stack_tree_add(struct roll_stack_tree *tree, uint32_t rank, const json_t *stack,
+                        enum roll_stack_threads which);
+/* Brings siblings into the order in which people read: most ranks first, then the lowest rank. */
+void roll_stack_tree_sort(struct roll_stack_tree *tree);
+void roll_stack_tree_fini(struct roll_stack_tree *tree);
+
+/* The tree as JSON, owned: a list of {"fn","file","line","module","kind","ranks","threads","stuck","children"}. */
+json_t *roll_stack_tree_json(const struct roll_stack_tree *tree);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * hostcuda's driver interface, libcuda.so.1: the runtime's objects under the names of the driver. This header is what its files
+ * share. As with the vendor's, handles of streams, events and graphs are the same in both libraries.
+ *
+ * Everything goes to the runtime's own functions through the private table, never through its public names: a library that
+ * stands between a program and the runtime must not see a call of the driver a second time.
+ */
+#ifndef HOSTNCCL_CUDA_DRIVER_H
+#define HOSTNCCL_CUDA_DRIVER_H
+
+#include "hostnccl/cuda/private.h"
+#include "hostnccl/include/cuda.h"
+
+#define DRIVER_EXPORT __attribute__((visibility("default")))
+
+/* The runtime's table; NULL before cuInit and before the runtime has started. */
+const struct hostcuda_private *driver_ready(void);
+
+/* Begins a call into the runtime that leaves its last error alone; returns the table. */
+const struct hostcuda_private *driver_enter(void);
+
+/* Ends it. */
+CUresult driver_leave(cudaError_t error);
+
+/* The result of a call of the runtime. */
+#define DRIVER(call) (driver_ready() ? driver_leave(driver_enter()->call) : CUDA_ERROR_NOT_INITIALIZED)
+
+#endif

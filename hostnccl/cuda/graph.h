@@ -1,0 +1,122 @@
+/*
+ * What the files about graphs share. A *graph* is nodes and the edges between them; an *executable graph* is a frozen copy of
+ * one that can be launched. Everything here but launching happens under one lock, hostcuda_graph_lock: graphs are built in
+ * host code that nobody waits for, and one lock makes captures that fork, join and fail over several streams simple to get right.
+ */
+#ifndef HOSTNCCL_CUDA_GRAPH_H
+#define HOSTNCCL_CUDA_GRAPH_H
+
+#include "hostnccl/cuda/hostcuda.h"
+
+/* A growing list of borrowed nodes. */
+struct hostcuda_nodes {
+    struct hostcuda_node **items;
+    size_t count, room;
+};
+
+struct hostcuda_node {
+    struct hostcuda_handle handle;
+    struct hostcuda_graph *graph; /* borrowed: the graph owns the node */
+    struct hostcuda_work work;
+    struct hostcuda_nodes before; /* what it depends on, in the order in which it was said */
+    struct hostcuda_node *origin; /* of a clone: the node it was made from, never followed, only compared */
+    size_t index;                 /* place in the graph */
+};
+
+struct hostcuda_graph {
+    struct hostcuda_handle handle;
+    struct hostcuda_nodes nodes; /* in the order of their making; the graph owns them */
+    struct hostcuda_held {
+        struct hostcuda_user_object *object;
+        unsigned int count;
+    } * held; /* references to user objects, owned */
+    size_t held_count;
+    const struct hostcuda_graph *origin; /* of a clone: compared, never followed */
+    bool is_child;                       /* owned by a node: not the program's to destroy */
+    unsigned int captures;               /* that are adding to it */
+};
+
+/* ---- graph.c; all with the lock held unless it says otherwise ---- */
+
+extern pthread_mutex_t hostcuda_graph_lock;
+
+/* A new graph, known by its handle. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_graph_new(struct hostcuda_graph **graph);
+
+/* Forgets and frees a graph with its nodes and references. */
+void hostcuda_graph_free(struct hostcuda_graph **graph);
+
+/* A deep copy. With `keep_origin` its nodes stand for the nodes that those of the source stand for. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_graph_clone(struct hostcuda_graph **clone, const struct hostcuda_graph *source, bool keep_origin);
+
+/* The graph or node behind a handle; NULL when it is not alive. Borrowed. */
+struct hostcuda_graph *hostcuda_graph_of(cudaGraph_t handle);
+struct hostcuda_node *hostcuda_node_of(cudaGraphNode_t handle);
+
+/* Adds a node behind others of the same graph. Takes what the work owns, also on failure. cudaErrorInvalidValue,
+ * cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_node_add(struct hostcuda_graph *graph, struct hostcuda_work *work,
+                              struct hostcuda_node *const *before, size_t count, struct hostcuda_node **node);
+
+/* The graph's nodes in an order that respects the edges; the order of their making where that does. Returns owned, NULL without
+ * memory (*has_cycle false) or with a cycle (*has_cycle true). */
+struct hostcuda_node **hostcuda_graph_sorted(const struct hostcuda_graph *graph, bool *has_cycle);
+
+/* Appends, unless it is there already when `once`. False without memory. */
+bool hostcuda_nodes_add(struct hostcuda_nodes *nodes, struct hostcuda_node *node, bool once);
+
+/* ---- exec.c ---- */
+
+/* One node of a frozen graph, child graphs unfolded. */
+struct hostcuda_step {
+    struct hostcuda_node *node; /* of the frozen graph or one of its children; borrowed */
+    size_t *before;             /* indices of steps; owned */
+    size_t before_count;
+    size_t lane;     /* lanes run beside each other; lane 0 is the stream of the launch */
+    bool is_watched; /* a step of another lane depends on it */
+};
+
+/* A frozen graph. Never changed: an update makes another one, so that launches that still run keep theirs. */
+struct hostcuda_body {
+    atomic_int refs;
+    struct hostcuda_graph *graph; /* owned */
+    struct hostcuda_step *steps;
+    size_t count, lanes;
+};
+
+/* Freezes a graph, taking it on success. cudaErrorInvalidValue (a cycle), cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_body_new(struct hostcuda_body **body, struct hostcuda_graph *graph);
+void hostcuda_body_put(struct hostcuda_body *body); /* not with the lock held; NULL is allowed */
+
+struct hostcuda_exec {
+    struct hostcuda_handle handle;
+    pthread_mutex_t lock; /* one launch or update at a time; taken before hostcuda_graph_lock */
+    struct hostcuda_body *body;
+    struct hostcuda_mark *last;     /* the end of the launch before, or NULL */
+    struct hostcuda_stream **lanes; /* for lanes 1 and up, made when first needed; owned */
+    size_t lane_count;
+    int lane_device;
+    unsigned long long flags;
+};
+
+/* The executable graph behind a handle, with a reference to put back; NULL when it is not alive. */
+struct hostcuda_exec *hostcuda_exec_get(cudaGraphExec_t handle);
+
+/* ---- launch.c ---- */
+
+/* Enqueues one launch. Takes no reference of its own beyond the launch. cudaErrorMemoryAllocation, errors of capture. */
+cudaError_t hostcuda_exec_launch(struct hostcuda_exec *exec, struct hostcuda_stream *stream);
+
+/* ---- user_object.c ---- */
+
+struct hostcuda_user_object *hostcuda_user_object_of(cudaUserObject_t handle); /* borrowed; NULL when it is not alive */
+void hostcuda_user_object_retain(struct hostcuda_user_object *object, unsigned int count);
+/* False when there are fewer. The last one has the destructor run on the thread for that. */
+bool hostcuda_user_object_release(struct hostcuda_user_object *object, unsigned int count);
+
+/* ---- memory_op.c ---- */
+
+/* Does them in order; a wait sleeps until its condition holds. */
+void hostcuda_memory_ops_run(const struct hostcuda_memory_op *ops, size_t count);
+
+#endif

@@ -1,0 +1,88 @@
+/* The private table; see private.h. */
+#include "hostnccl/cuda/private.h"
+
+#include "hostnccl/cuda/capture.h"
+
+#include <string.h>
+
+/* A host node looks like any other to the program: a function and its argument. */
+static void never_run(void *data)
+{
+    (void)data;
+}
+
+static cudaError_t enqueue(cudaStream_t handle, struct hostcuda_work *work)
+{
+    struct hostcuda_stream *stream;
+    cudaError_t error = hostcuda_enter_work();
+    if (!error) {
+        error = hostcuda_stream_get(handle, &stream);
+    }
+    if (error) {
+        hostcuda_work_drop(work);
+        return hostcuda_leave(error);
+    }
+    error = hostcuda_stream_do(stream, work);
+    hostcuda_stream_put(stream);
+    return hostcuda_leave(error);
+}
+
+static cudaError_t launch_prepared(cudaStream_t stream, const struct hostcuda_prepared *how, void *data)
+{
+    struct hostcuda_work work = {.type = cudaGraphNodeTypeHost,
+                                 .arg.host = {.fn = never_run, .data = data, .how = how}};
+    return enqueue(stream, &work);
+}
+
+static cudaError_t stream_device(cudaStream_t handle, int *device)
+{
+    struct hostcuda_stream *stream;
+    cudaError_t error = hostcuda_enter();
+    if (!error) {
+        error = hostcuda_stream_get(handle, &stream);
+    }
+    if (!error) {
+        *device = stream->device;
+        hostcuda_stream_put(stream);
+    }
+    return hostcuda_leave(error);
+}
+
+static bool is_reachable(const void *address, size_t bytes)
+{
+    struct hostcuda_range range;
+    return hostcuda_range_find(address, bytes, &range);
+}
+
+static bool is_started(void)
+{
+    return hostcuda_device_count() > 0;
+}
+
+static void quiet(bool is_quiet)
+{
+    hostcuda_self()->is_quiet = is_quiet;
+}
+
+HOSTCUDA_EXPORT cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name)
+{
+    static const struct hostcuda_private own = {.bytes = sizeof(own),
+                                                .launch_prepared = launch_prepared,
+                                                .enqueue = enqueue,
+                                                .capture_info = hostcuda_capture_info,
+                                                .capture_update = hostcuda_capture_update,
+                                                .stream_device = stream_device,
+                                                .is_reachable = is_reachable,
+                                                .is_started = is_started,
+                                                .quiet = quiet,
+                                                .error_text = cudaGetErrorString,
+#define X(name) .name = name,
+                                                HOSTCUDA_PASSED_ON(X)
+#undef X
+    };
+    bool is_known = table && name && !memcmp(name, HOSTCUDA_PRIVATE_ID, sizeof(*name));
+    if (is_known) {
+        *table = &own;
+    }
+    return hostcuda_leave(is_known ? cudaSuccess : cudaErrorInvalidValue);
+}

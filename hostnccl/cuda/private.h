@@ -1,0 +1,111 @@
+/*
+ * What hostcuda gives to hostnccl and to the driver interface beside the public calls. It is asked for through
+ * cudaGetExportTable, as the vendor's libraries do among themselves: no symbol of ours appears in the library's list.
+ */
+#ifndef HOSTNCCL_CUDA_PRIVATE_H
+#define HOSTNCCL_CUDA_PRIVATE_H
+
+#include "hostnccl/cuda/hostcuda.h"
+
+/* The name of the table: 16 bytes. Changed with the table. */
+#define HOSTCUDA_PRIVATE_ID "hostcuda table 2"
+
+/* The vendor's header declares it for his own libraries only. */
+cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
+
+/* Since CUDA 12.3; older headers do not declare it. */
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *nodes,
+                                          const cudaGraphEdgeData *edges, size_t count,
+                                          enum cudaStreamCaptureMode mode);
+
+/* The public calls that the driver interface passes on to. */
+#define HOSTCUDA_PASSED_ON(X)                                                                                          \
+    X(cudaRuntimeGetVersion)                                                                                           \
+    X(cudaGetDeviceCount)                                                                                              \
+    X(cudaGetDevice)                                                                                                   \
+    X(cudaSetDevice)                                                                                                   \
+    X(cudaGetDeviceProperties)                                                                                         \
+    X(cudaDeviceGetAttribute)                                                                                          \
+    X(cudaDeviceSynchronize)                                                                                           \
+    X(cudaMalloc)                                                                                                      \
+    X(cudaFree)                                                                                                        \
+    X(cudaHostAlloc)                                                                                                   \
+    X(cudaFreeHost)                                                                                                    \
+    X(cudaHostRegister)                                                                                                \
+    X(cudaHostUnregister)                                                                                              \
+    X(cudaHostGetDevicePointer)                                                                                        \
+    X(cudaStreamCreateWithPriority)                                                                                    \
+    X(cudaStreamDestroy)                                                                                               \
+    X(cudaStreamSynchronize)                                                                                           \
+    X(cudaStreamQuery)                                                                                                 \
+    X(cudaStreamGetFlags)                                                                                              \
+    X(cudaStreamGetPriority)                                                                                           \
+    X(cudaStreamGetId)                                                                                                 \
+    X(cudaStreamWaitEvent)                                                                                             \
+    X(cudaEventCreateWithFlags)                                                                                        \
+    X(cudaEventDestroy)                                                                                                \
+    X(cudaEventRecordWithFlags)                                                                                        \
+    X(cudaEventQuery)                                                                                                  \
+    X(cudaEventSynchronize)                                                                                            \
+    X(cudaEventElapsedTime)                                                                                            \
+    X(cudaLaunchHostFunc)                                                                                              \
+    X(cudaStreamBeginCapture)                                                                                          \
+    X(cudaStreamBeginCaptureToGraph)                                                                                   \
+    X(cudaStreamEndCapture)                                                                                            \
+    X(cudaStreamIsCapturing)                                                                                           \
+    X(cudaThreadExchangeStreamCaptureMode)                                                                             \
+    X(cudaGraphCreate)                                                                                                 \
+    X(cudaGraphDestroy)                                                                                                \
+    X(cudaGraphClone)                                                                                                  \
+    X(cudaGraphGetNodes)                                                                                               \
+    X(cudaGraphGetRootNodes)                                                                                           \
+    X(cudaGraphNodeGetType)                                                                                            \
+    X(cudaGraphInstantiateWithFlags)                                                                                   \
+    X(cudaGraphInstantiateWithParams)                                                                                  \
+    X(cudaGraphExecUpdate)                                                                                             \
+    X(cudaGraphExecDestroy)                                                                                            \
+    X(cudaGraphUpload)                                                                                                 \
+    X(cudaGraphLaunch)                                                                                                 \
+    X(cudaUserObjectCreate)                                                                                            \
+    X(cudaUserObjectRetain)                                                                                            \
+    X(cudaUserObjectRelease)                                                                                           \
+    X(cudaGraphRetainUserObject)                                                                                       \
+    X(cudaGraphReleaseUserObject)
+
+struct hostcuda_private {
+    size_t bytes; /* of this struct */
+
+    /* Enqueues a host function that is told of every launch, or adds it to the capture of the stream. `how` must stay. Errors
+     * of cudaLaunchHostFunc. Any thread. */
+    cudaError_t (*launch_prepared)(cudaStream_t stream, const struct hostcuda_prepared *how, void *data);
+
+    /* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure. The same errors. */
+    cudaError_t (*enqueue)(cudaStream_t stream, struct hostcuda_work *work);
+
+    /* Says what the capture of a stream is about, as cudaStreamGetCaptureInfo. What is NULL is not told. */
+    cudaError_t (*capture_info)(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                cudaGraph_t *graph, const cudaGraphNode_t **nodes, size_t *count);
+
+    /* As cudaStreamUpdateCaptureDependencies. */
+    cudaError_t (*capture_update)(cudaStream_t stream, cudaGraphNode_t *nodes, size_t count, unsigned int flags);
+
+    /* The device of a stream. */
+    cudaError_t (*stream_device)(cudaStream_t stream, int *device);
+
+    /* Whether bytes at an address are memory that the device may reach. */
+    bool (*is_reachable)(const void *address, size_t bytes);
+
+    /* Whether some call has started the runtime. */
+    bool (*is_started)(void);
+
+    /* From now on, errors of this thread's calls are (not) kept as its last error. */
+    void (*quiet)(bool is_quiet);
+
+    const char *(*error_text)(cudaError_t error);
+
+#define X(name) __typeof__(&name) name;
+    HOSTCUDA_PASSED_ON(X)
+#undef X
+};
+
+#endif

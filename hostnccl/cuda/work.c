@@ -1,0 +1,131 @@
+/*
+ * Work: what a stream does when an operation comes up, and what a node of a graph does at every launch. One description serves
+ * both, so that a captured call and a call that runs at once cannot come to mean different things.
+ *
+ * A description owns what it needs to be done again later (references, arrays, parameters), but not the memory that it reads
+ * and writes: as with the vendor's graphs, a captured copy reads its source when the graph runs.
+ */
+#include "hostnccl/cuda/graph.h"
+#include "hostnccl/cuda/hostcuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void run_copy(const struct hostcuda_copy *c)
+{
+    for (size_t slice = 0; slice < c->depth; slice++) {
+        char *dst = (char *)c->dst + slice * c->dst_slice;
+        const char *src = (const char *)c->src + slice * c->src_slice;
+        if (c->width == c->dst_pitch && c->width == c->src_pitch) {
+            memmove(dst, src, c->width * c->height);
+            continue;
+        }
+        for (size_t row = 0; row < c->height; row++) {
+            memmove(dst + row * c->dst_pitch, src + row * c->src_pitch, c->width);
+        }
+    }
+}
+
+static void run_fill(const struct hostcuda_fill *f)
+{
+    for (size_t row = 0; row < f->height; row++) {
+        char *dst = (char *)f->dst + row * f->pitch;
+        if (f->element == 1) {
+            memset(dst, (int)f->value, f->width);
+            continue;
+        }
+        for (size_t at = 0; at < f->width; at += f->element) {
+            memcpy(dst + at, &f->value, f->element); /* little-endian: the low bytes come first */
+        }
+    }
+}
+
+void hostcuda_work_run(const struct hostcuda_work *work, void *instance)
+{
+    switch (work->type) {
+    case cudaGraphNodeTypeHost:
+        if (work->arg.host.how) {
+            work->arg.host.how->run(instance);
+        } else {
+            work->arg.host.fn(work->arg.host.data);
+        }
+        break;
+    case cudaGraphNodeTypeMemcpy:
+        run_copy(&work->arg.copy);
+        break;
+    case cudaGraphNodeTypeMemset:
+        run_fill(&work->arg.fill);
+        break;
+    case cudaGraphNodeTypeKernel:
+        work->arg.kernel.fn(work->arg.kernel.block);
+        break;
+    case HOSTCUDA_NODE_BATCH:
+        hostcuda_memory_ops_run(work->arg.batch.ops, work->arg.batch.count);
+        break;
+    default: /* empty nodes and child graphs do nothing themselves; events are the launch's */
+        break;
+    }
+}
+
+/* The parameters of a kernel: pointers into the same block. */
+static cudaError_t copy_kernel(struct hostcuda_kernel *kernel)
+{
+    const char *from = kernel->block;
+    char *block = malloc(kernel->block_bytes ? kernel->block_bytes : 1);
+    if (!block) {
+        return cudaErrorMemoryAllocation;
+    }
+    memcpy(block, from, kernel->block_bytes);
+    void **pointers = (void **)(void *)block;
+    for (size_t i = 0; i < kernel->count; i++) {
+        pointers[i] = block + ((const char *)pointers[i] - from);
+    }
+    kernel->block = block;
+    return cudaSuccess;
+}
+
+cudaError_t hostcuda_work_copy(struct hostcuda_work *copy, const struct hostcuda_work *work)
+{
+    *copy = *work;
+    switch (work->type) {
+    case cudaGraphNodeTypeEventRecord:
+    case cudaGraphNodeTypeWaitEvent:
+        hostcuda_event_ref(copy->arg.event);
+        return cudaSuccess;
+    case cudaGraphNodeTypeGraph:
+        return hostcuda_graph_clone(&copy->arg.child, work->arg.child, false);
+    case HOSTCUDA_NODE_BATCH:
+        copy->arg.batch.ops = malloc((work->arg.batch.count + 1) * sizeof(*work->arg.batch.ops));
+        if (!copy->arg.batch.ops) {
+            return cudaErrorMemoryAllocation;
+        }
+        memcpy(copy->arg.batch.ops, work->arg.batch.ops, work->arg.batch.count * sizeof(*work->arg.batch.ops));
+        return cudaSuccess;
+    case cudaGraphNodeTypeKernel:
+        return copy_kernel(&copy->arg.kernel);
+    default:
+        return cudaSuccess;
+    }
+}
+
+void hostcuda_work_drop(struct hostcuda_work *work)
+{
+    switch (work->type) {
+    case cudaGraphNodeTypeEventRecord:
+    case cudaGraphNodeTypeWaitEvent:
+        hostcuda_event_put(work->arg.event);
+        break;
+    case cudaGraphNodeTypeGraph:
+        hostcuda_graph_free(&work->arg.child);
+        break;
+    case HOSTCUDA_NODE_BATCH:
+        free(work->arg.batch.ops);
+        break;
+    case cudaGraphNodeTypeKernel:
+        free(work->arg.kernel.block);
+        break;
+    default:
+        break;
+    }
+    work->type = cudaGraphNodeTypeEmpty;
+}

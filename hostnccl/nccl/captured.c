@@ -1,0 +1,154 @@
+/*
+ * Plans on captured streams. A call on a stream that is being captured makes a node of the graph, and nothing runs. The node
+ * holds the plan as a pattern; every launch of the graph makes a plan from it, which takes its place in the communicator's
+ * order at that moment, on the thread that launches, like a plan that was never captured. So captured and other work of one
+ * communicator mixes in the order of the launches, and launching is a collective act: what a rank leaves out hangs its peers.
+ *
+ * Taking the place when the node comes up, on a worker, was rejected: work that was enqueued after the launch would be ahead of
+ * it in the communicator's order and behind it on the stream, and both would wait for ever.
+ *
+ * The pattern lives as long as the graph and what was made from it, by a user object, and counts as work of the communicator: as
+ * in NCCL, finalize and destroy wait until the last such graph is gone.
+ */
+#include "hostnccl/nccl/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostnccl/cuda/private.h"
+
+static const struct hostcuda_private *private_table(void)
+{
+    static _Atomic(const struct hostcuda_private *) known;
+    const struct hostcuda_private *table = atomic_load(&known);
+    cudaUUID_t name;
+
+    if (!table) {
+        const void *found = NULL;
+        memcpy(&name, HOSTCUDA_PRIVATE_ID, sizeof name);
+        if (cudaGetExportTable(&found, &name) == cudaSuccess) {
+            table = found;
+            atomic_store(&known, table);
+        }
+    }
+    return table;
+}
+
+ncclResult_t hn_capture_of(cudaStream_t stream, cudaGraph_t *graph)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaError_t error;
+
+    *graph = NULL;
+#if CUDART_VERSION >= 13000
+    error = cudaStreamGetCaptureInfo(stream, &status, NULL, graph, NULL, NULL, NULL);
+#else
+    error = cudaStreamGetCaptureInfo_v2(stream, &status, NULL, graph, NULL, NULL);
+#endif
+    if (error != cudaSuccess) {
+        return hn_fail(ncclUnhandledCudaError, "cudaStreamGetCaptureInfo: %s", cudaGetErrorString(error));
+    }
+    if (status == cudaStreamCaptureStatusInvalidated) {
+        return hn_fail(ncclUnhandledCudaError, "the capture of the stream is not valid any more");
+    }
+    if (status != cudaStreamCaptureStatusActive) {
+        *graph = NULL;
+    }
+    return ncclSuccess;
+}
+
+/* A plan like the pattern, to run once. NULL without memory. */
+static struct hn_plan *plan_like(const struct hn_plan *pattern)
+{
+    struct hn_plan *plan = calloc(1, sizeof *plan);
+
+    if (!plan) {
+        return NULL;
+    }
+    plan->comm = pattern->comm;
+    plan->ncolls = pattern->ncolls;
+    plan->np2ps = pattern->np2ps;
+    plan->colls = malloc((plan->ncolls + 1) * sizeof *plan->colls);
+    plan->p2ps = malloc((plan->np2ps + 1) * sizeof *plan->p2ps);
+    if (!plan->colls || !plan->p2ps) {
+        hn_plan_free(plan);
+        return NULL;
+    }
+    if (plan->ncolls) {
+        memcpy(plan->colls, pattern->colls, plan->ncolls * sizeof *plan->colls);
+    }
+    if (plan->np2ps) {
+        memcpy(plan->p2ps, pattern->p2ps, plan->np2ps * sizeof *plan->p2ps);
+    }
+    return plan;
+}
+
+/* At every launch. What goes wrong here is fatal for the communicator, since the launch itself cannot say it. */
+static void *prepare(void *pattern)
+{
+    const struct hn_plan *captured = pattern;
+    ncclComm_t comm = captured->comm;
+    struct hn_plan *plan = plan_like(captured);
+    ncclResult_t rc = plan ? ncclSuccess : hn_fail(ncclSystemError, "out of memory");
+
+    if (plan) {
+        pthread_mutex_lock(&comm->launch_lock);
+        rc = hn_admit(plan);
+        pthread_mutex_unlock(&comm->launch_lock);
+    }
+    if (rc != ncclSuccess) {
+        hn_comm_set_async(comm, rc);
+        hn_plan_free(plan);
+        return NULL;
+    }
+    return plan;
+}
+
+static void run(void *plan)
+{
+    if (plan) {
+        hn_plan_run(plan);
+    }
+}
+
+/* The last graph with the pattern is gone. On a thread of the runtime. */
+static void forget(void *pattern)
+{
+    struct hn_plan *captured = pattern;
+    ncclComm_t comm = captured->comm;
+
+    hn_plan_free(captured);
+    pthread_mutex_lock(&comm->lock);
+    comm->graphs--;
+    pthread_cond_broadcast(&comm->idle);
+    pthread_mutex_unlock(&comm->lock);
+    hn_comm_unref(comm);
+}
+
+cudaError_t hn_capture_plan(struct hn_plan *plan, cudaStream_t stream, cudaGraph_t graph)
+{
+    static const struct hostcuda_prepared how = {.prepare = prepare, .run = run};
+    const struct hostcuda_private *table = private_table();
+    ncclComm_t comm = plan->comm;
+    cudaUserObject_t object;
+
+    if (!table) {
+        hn_plan_free(plan);
+        return cudaErrorNotSupported;
+    }
+    cudaError_t error = cudaUserObjectCreate(&object, plan, forget, 1, cudaUserObjectNoDestructorSync);
+    if (error != cudaSuccess) {
+        hn_plan_free(plan);
+        return error;
+    }
+    pthread_mutex_lock(&comm->lock);
+    comm->refs++;
+    comm->graphs++;
+    pthread_mutex_unlock(&comm->lock);
+    error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    if (error != cudaSuccess) {
+        (void)cudaUserObjectRelease(object, 1);
+        return error;
+    }
+    return table->launch_prepared(stream, &how, plan);
+}

@@ -1,0 +1,62 @@
+"""sitecustomize.py: put before a job's programs by `rollcall run --python-stacks`: their Python stacks can be asked for by signal.
+
+Registers CPython's own dumper (faulthandler), which needs no GIL, and announces it in ROLLCALL_DIR/PID.pystacks; docs/STACKS.md describes the
+file. For interpreters from 3.13 on, whose dumper cannot be found from C, and for any other. Whatever goes wrong here, the program runs on.
+The job's own sitecustomize, which this one hides, runs afterwards.
+"""
+
+
+def _signal_number():
+    import os
+    import signal
+
+    text = os.environ.get("ROLLCALL_STACK_SIGNAL", "")
+    if not text:
+        return signal.SIGRTMIN + 7
+    number = int(text) if text.isdigit() else 0
+    return number if signal.SIGRTMIN <= number <= signal.SIGRTMAX else 0
+
+
+def _announce():
+    import atexit
+    import faulthandler
+    import os
+    import signal
+
+    directory, number, pid = os.environ.get("ROLLCALL_DIR", ""), _signal_number(), os.getpid()
+    if not number or not os.path.isdir(directory) or signal.getsignal(number) is not signal.SIG_DFL:
+        return
+    path = os.path.join(directory, f"{pid}.pystacks")
+    file = open(path, "a", opener=lambda name, flags: os.open(name, flags | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
+    faulthandler.register(number, file=file, all_threads=True, chain=False)
+    file.write(f"rollcall python stacks 1 pid {pid} signal {number}\n")
+    file.flush()
+
+    def take_back():
+        if os.getpid() == pid:
+            os.unlink(path)
+
+    atexit.register(take_back)
+    return file  # faulthandler holds the descriptor, somebody must hold the object
+
+
+def _hidden():
+    """Runs the sitecustomize that this one stands before."""
+    import os
+    import sys
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.abspath(p) != here])
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+try:
+    _file = _announce()
+except Exception:
+    _file = None
+_hidden()

@@ -1,0 +1,185 @@
+/*
+ * program.c: a program that is not linked with NCCL and comes by it in one of many ways: `binding_program WAY [PATH...]`.
+ * Built with and without the dlsym of its own that it brings as a hook (hook.c does that for preloading).
+ */
+#include "tests/binding/calls.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "binding_program: %s\n", what);
+    return 1;
+}
+
+/* Fills the table by looking each name up. Every success must leave no error behind. */
+static int look_up(void *handle, struct calls *nccl)
+{
+    static const char *const names[CALLS_COUNT] = CALLS_NAMES;
+    void *found[CALLS_COUNT];
+    _Static_assert(sizeof found == sizeof *nccl, "one pointer for each name");
+    for (int i = 0; i < CALLS_COUNT; i++) {
+        found[i] = dlsym(handle, names[i]);
+        if (found[i] == NULL) {
+            return fail(dlerror());
+        }
+        if (dlerror() != NULL) {
+            return fail("an error after a lookup that succeeded");
+        }
+    }
+    memcpy(nccl, found, sizeof found);
+    return 0;
+}
+
+/* What this NCCL does not have is not there, and dlerror says which; what it has under the twin's name is not ours. */
+static int check_absent(void *handle)
+{
+    static const char *const names[] = {
+        "ncclCommGrow", "ncclAllReduceConfig", "ncclParamBind", "ncclTeamWorld", "ncclNoSuchFunction", "nccl", "n", ""};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i], "ncclTeamWorld") == 0 && dlsym(handle, "roll_front") != NULL) {
+            continue; /* its release has it, though hostnccl has not */
+        }
+        dlerror();
+        if (dlsym(handle, names[i]) != NULL) {
+            return fail(names[i]);
+        }
+        const char *error = dlerror();
+        if (error == NULL || strstr(error, names[i]) == NULL) {
+            return fail("no dlerror for what is absent");
+        }
+    }
+    return 0;
+}
+
+static int call_through(void *handle)
+{
+    struct calls nccl;
+    if (handle == NULL && dlerror() != NULL) {
+        return fail("cannot be opened");
+    }
+    int rc = look_up(handle, &nccl);
+    rc = rc != 0 ? rc : check_absent(handle);
+    return rc != 0 ? rc : calls_make(&nccl);
+}
+
+static int open_and_call(const char *path, int flags)
+{
+    void *handle = dlopen(path, flags);
+    return handle != NULL ? call_through(handle) : fail(dlerror());
+}
+
+/* An extension that is linked with NCCL: opened, called, closed again. */
+static int extension(const char *path, int flags)
+{
+    void *handle = dlopen(path, flags);
+    int (*calls)(void) = handle != NULL ? (int (*)(void))dlsym(handle, "calls_linked") : NULL;
+    if (calls == NULL) {
+        return fail(dlerror());
+    }
+    int rc = calls();
+    return rc != 0 ? rc : dlclose(handle);
+}
+
+static int in_global_scope(const char *path, void *where)
+{
+    if (where == RTLD_DEFAULT && dlsym(where, "ncclAllReduce") != NULL) {
+        return fail("ncclAllReduce is there before any NCCL is");
+    }
+    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    return handle != NULL ? call_through(where) : fail(dlerror());
+}
+
+/* An NCCL in a local scope is not to be seen by RTLD_DEFAULT. */
+static int local_is_hidden(const char *path)
+{
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL || dlsym(RTLD_DEFAULT, "ncclAllReduce") != NULL || dlsym(RTLD_NEXT, "ncclAllReduce") != NULL ||
+        dlsym(dlopen(NULL, RTLD_NOW), "ncclAllReduce") != NULL) {
+        return fail("a local NCCL is seen in the global scope");
+    }
+    return call_through(handle);
+}
+
+/* Two NCCLs: each must be called by its own communicators. Their pnccl functions are past us, and tell them apart. */
+static int two(const char *first, const char *second)
+{
+    void *a = dlopen(first, RTLD_NOW | RTLD_LOCAL), *b = dlopen(second, RTLD_NOW | RTLD_LOCAL);
+    if (a == NULL || b == NULL || dlsym(a, "pncclAllReduce") == dlsym(b, "pncclAllReduce")) {
+        return fail("not two NCCLs");
+    }
+    if (dlsym(a, "ncclAllReduce") == dlsym(b, "ncclAllReduce")) {
+        return fail("one wrapper for two NCCLs");
+    }
+    int rc = call_through(a);
+    return rc != 0 ? rc : call_through(b);
+}
+
+/* The twin's names are never wrapped. */
+static int twins(const char *path)
+{
+    void *handle = dlopen(path, RTLD_NOW);
+    void *twin = handle != NULL ? dlsym(handle, "pncclAllReduce") : NULL;
+    Dl_info info;
+    if (twin == NULL || dladdr(twin, &info) == 0 || strstr(info.dli_fname, "libnccl") == NULL) {
+        return fail("pncclAllReduce is not NCCL's own");
+    }
+    return 0;
+}
+
+/* A wrapper is called where there is no NCCL: by a program that was linked with weak names. */
+extern ncclResult_t ncclAllReduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t)
+    __attribute__((weak));
+static int missing(void)
+{
+    if (ncclAllReduce == NULL) {
+        return fail("the weak name is not bound to the preload");
+    }
+    for (int i = 0; i < 3; i++) {
+        if (ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, NULL, NULL) != ncclSystemError) {
+            return fail("no NCCL, and not ncclSystemError");
+        }
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *way = argc > 1 ? argv[1] : "", *path = argc > 2 ? argv[2] : NULL;
+    if (strcmp(way, "handle") == 0) {
+        return open_and_call(path, RTLD_NOW | RTLD_LOCAL);
+    } else if (strcmp(way, "default") == 0) {
+        return in_global_scope(path, RTLD_DEFAULT);
+    } else if (strcmp(way, "next") == 0) {
+        return in_global_scope(path, RTLD_NEXT);
+    } else if (strcmp(way, "main") == 0) {
+        return in_global_scope(path, dlopen(NULL, RTLD_NOW));
+    } else if (strcmp(way, "namespace") == 0) {
+        return call_through(dlmopen(LM_ID_NEWLM, path, RTLD_NOW));
+    } else if (strcmp(way, "hidden") == 0) {
+        return local_is_hidden(path);
+    } else if (strcmp(way, "two") == 0 && argc > 3) {
+        return two(path, argv[3]);
+    } else if (strcmp(way, "twins") == 0) {
+        return twins(path);
+    } else if (strcmp(way, "missing") == 0) {
+        return missing();
+    } else if (strcmp(way, "local") == 0) {
+        return extension(path, RTLD_NOW | RTLD_LOCAL);
+    } else if (strcmp(way, "global") == 0) {
+        return extension(path, RTLD_NOW | RTLD_GLOBAL);
+    } else if (strcmp(way, "lazy") == 0) {
+        return extension(path, RTLD_LAZY | RTLD_LOCAL);
+    } else if (strcmp(way, "twice") == 0) {
+        int rc = extension(path, RTLD_NOW | RTLD_LOCAL);
+        return rc != 0 ? rc : extension(path, RTLD_NOW | RTLD_LOCAL);
+    } else if (strcmp(way, "deep-now") == 0) {
+        return extension(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    } else if (strcmp(way, "deep-lazy") == 0) {
+        return extension(path, RTLD_LAZY | RTLD_LOCAL | RTLD_DEEPBIND);
+    }
+    return fail("unknown way");
+}

@@ -1,0 +1,182 @@
+/*
+ * test_binding.c: every way in which a job comes by NCCL, on hostnccl: the ring holds exactly the calls that were made,
+ * once each, and a program that looks functions up is told the truth. One row of the table is one way.
+ */
+#include "tests/interposer/harness.h"
+
+#include <unistd.h>
+
+static const uint8_t expected[] = {
+    ROLL_OP_COMM_INIT, ROLL_OP_ALLREDUCE, ROLL_OP_ALLREDUCE, ROLL_OP_ALLREDUCE,
+    ROLL_OP_ALLREDUCE, ROLL_OP_GROUP_END, ROLL_OP_BROADCAST, ROLL_OP_COMM_DESTROY,
+};
+#define CALLS (sizeof expected / sizeof expected[0])
+
+#define PROGRAM "ROLL_TEST_PROGRAM"
+#define PYTHON  "ROLL_TEST_PYTHON"
+#define NCCL    "ROLL_TEST_NCCL"      /* hostnccl's libnccl.so.2, whole path */
+#define OTHER   "ROLL_TEST_NCCL_COPY" /* the same code in another file */
+#define EXT     "ROLL_TEST_EXTENSION"
+#define FRONT   "ROLL_TEST_FRONT"
+#define SONAME  "libnccl.so.2"
+
+/* How the preload stands: by itself, not at all, with the auditor, among others. */
+enum preload { OURS, NONE, AUDITED, AFTER_HOOK, BEFORE_HOOK, AFTER_SHIM, BEFORE_SHIM };
+
+struct way {
+    const char *name;
+    const char *argv[4]; /* names of the environment for paths, else the word itself */
+    enum preload preload;
+    int rounds;         /* how often the calls were made; 0 = nothing is recorded */
+    const char *errors; /* what stands on standard error, NULL = nothing */
+};
+
+static const struct way ways[] = {
+    {"needed, lazy", {"ROLL_TEST_LINKED_LAZY"}, OURS, 1, NULL},
+    {"needed, -z now", {"ROLL_TEST_LINKED_NOW"}, OURS, 1, NULL},
+    {"needed, audited", {"ROLL_TEST_LINKED_LAZY"}, AUDITED, 1, NULL},
+    {"extension, RTLD_LOCAL", {PROGRAM, "local", EXT}, OURS, 1, NULL},
+    {"extension, RTLD_GLOBAL", {PROGRAM, "global", EXT}, OURS, 1, NULL},
+    {"extension, RTLD_LAZY", {PROGRAM, "lazy", EXT}, OURS, 1, NULL},
+    {"extension, opened twice", {PROGRAM, "twice", EXT}, OURS, 2, NULL},
+    {"extension, RTLD_DEEPBIND, without the auditor", {PROGRAM, "deep-now", EXT}, OURS, 0, NULL},
+    {"extension, RTLD_DEEPBIND and now", {PROGRAM, "deep-now", EXT}, AUDITED, 1, NULL},
+    {"extension, RTLD_DEEPBIND and lazy", {PROGRAM, "deep-lazy", EXT}, AUDITED, 1, NULL},
+    {"dlopen by name, dlsym", {PROGRAM, "handle", SONAME}, OURS, 1, NULL},
+    {"dlopen by path, dlsym", {PROGRAM, "handle", NCCL}, OURS, 1, NULL},
+    {"dlopen by path, dlsym, audited", {PROGRAM, "handle", NCCL}, AUDITED, 1, NULL},
+    {"dlopen, RTLD_DEFAULT", {PROGRAM, "default", SONAME}, OURS, 1, NULL},
+    {"dlopen, RTLD_NEXT", {PROGRAM, "next", NCCL}, OURS, 1, NULL},
+    {"dlopen, handle of the program", {PROGRAM, "main", NCCL}, OURS, 1, NULL},
+    {"a local NCCL is not global", {PROGRAM, "hidden", NCCL}, OURS, 1, NULL},
+    {"dlmopen", {PROGRAM, "namespace", NCCL}, OURS, 1, NULL},
+    {"two NCCLs", {PROGRAM, "two", NCCL, OTHER}, OURS, 2, NULL},
+    {"pnccl names", {PROGRAM, "twins", NCCL}, OURS, 0, NULL},
+    {"no NCCL at all", {PROGRAM, "missing"}, OURS, 0, "ncclAllReduce was called, but there is no NCCL in this process"},
+    {"ctypes, by name", {PYTHON, "calls.py", SONAME}, OURS, 1, NULL},
+    {"ctypes, by path", {PYTHON, "calls.py", NCCL}, OURS, 1, NULL},
+    {"ctypes, beside a framework", {PYTHON, "calls.py", OTHER, EXT}, OURS, 1, NULL},
+    {"front, preloaded", {PYTHON, "calls.py", FRONT}, OURS, 1, "front"},
+    {"front alone", {PYTHON, "calls.py", FRONT}, NONE, 1, "front"},
+    {"front alone, beside a framework", {PYTHON, "calls.py", FRONT, EXT}, NONE, 1, "front"},
+    {"front by C, alone", {PROGRAM, "handle", FRONT}, NONE, 1, "front"},
+    {"another hook before ours", {PROGRAM, "handle", NCCL}, AFTER_HOOK, 1, "hook: 1"},
+    {"another hook after ours", {PROGRAM, "handle", NCCL}, BEFORE_HOOK, 1, "hook: "},
+    {"a shim before ours", {"ROLL_TEST_LINKED_LAZY"}, AFTER_SHIM, 1, "hook: 4"},
+    {"a shim after ours", {"ROLL_TEST_LINKED_LAZY"}, BEFORE_SHIM, 1, "hook: 4"},
+    {"a shim after ours, dlsym", {PROGRAM, "handle", NCCL}, BEFORE_SHIM, 1, NULL},
+};
+
+static const char *word(const char *name)
+{
+    return name != NULL && strncmp(name, "ROLL_TEST_", 10) == 0 ? job_path(name) : name;
+}
+
+static void set_preload(struct job *job, enum preload preload, char text[1024], char audit[512])
+{
+    const char *ours = job_path("ROLL_TEST_PRELOAD");
+    const char *other = preload == AFTER_HOOK || preload == BEFORE_HOOK ? "ROLL_TEST_HOOK" : "ROLL_TEST_SHIM";
+    switch (preload) {
+    case OURS:
+    case AUDITED:
+        snprintf(text, 1024, "LD_PRELOAD=%s", ours);
+        break;
+    case NONE:
+        snprintf(text, 1024, "LD_PRELOAD=");
+        break;
+    case AFTER_HOOK:
+    case AFTER_SHIM:
+        snprintf(text, 1024, "LD_PRELOAD=%s:%s", job_path(other), ours);
+        break;
+    case BEFORE_HOOK:
+    case BEFORE_SHIM:
+        snprintf(text, 1024, "LD_PRELOAD=%s:%s", ours, job_path(other));
+        break;
+    }
+    job_env(job, text);
+    if (preload == AUDITED) {
+        snprintf(audit, 512, "LD_AUDIT=%s", job_path("ROLL_TEST_AUDIT"));
+        job_env(job, audit);
+    }
+}
+
+static void check_records(const struct job *job, int rounds)
+{
+    struct dump dump;
+    dump_open(job, &dump);
+    assert_int_equal(dump.count, (size_t)rounds * CALLS);
+    for (size_t i = 0; i < dump.count; i++) {
+        const struct roll_record *rec = &dump.records[i];
+        assert_int_equal(rec->op, expected[i % CALLS]);
+        assert_int_equal(rec->result, 0);
+        assert_int_equal(roll_seal_state(rec->seal), ROLL_STATE_RETURNED);
+        if (rec->op != ROLL_OP_GROUP_END) {
+            assert_int_equal(rec->comm, i / CALLS + 1); /* known, and of its own round */
+        }
+        assert_int_not_equal(rec->callsite, 0);
+    }
+    dump_close(&dump);
+}
+
+static void run_way(const struct way *way)
+{
+    static char library_path[512], nccl_dir[128], text[1024], audit[512], no_debug[] = "ROLLCALL_DAEMON=";
+    struct job job;
+    char *argv[5] = {NULL};
+    job_begin(&job);
+    snprintf(library_path, sizeof library_path, "LD_LIBRARY_PATH=%s", job_path("ROLL_TEST_HOSTNCCL"));
+    snprintf(nccl_dir, sizeof nccl_dir, "HOSTNCCL_DIR=%s", job.dir);
+    job_env(&job, library_path);
+    job_env(&job, nccl_dir);
+    job_env(&job, no_debug);
+    set_preload(&job, way->preload, text, audit);
+    for (int i = 0; i < 4 && way->argv[i] != NULL; i++) {
+        argv[i] = (char *)(uintptr_t)word(strcmp(way->argv[i], "calls.py") == 0 ? "ROLL_TEST_CALLS_PY" : way->argv[i]);
+    }
+    job_start(&job, argv);
+    job_wait(&job);
+    bool silent = job.output[0] == '\0' &&
+                  (way->errors == NULL ? job.errors[0] == '\0' : strstr(job.errors, way->errors) != NULL);
+    if (job.status != 0 || !silent || job_files(&job, ".ring") != (way->rounds > 0)) {
+        print_message("%s: status %x, %zu rings\n%s%s", way->name, (unsigned)job.status, job_files(&job, ".ring"),
+                      job.output, job.errors);
+    }
+    assert_int_equal(job.status, 0);
+    assert_true(silent);
+    assert_int_equal(job_files(&job, ".ring"), way->rounds > 0);
+    if (way->rounds > 0) {
+        check_records(&job, way->rounds);
+    }
+    job_end(&job);
+}
+
+static void test_way(void **state)
+{
+    run_way(*state);
+}
+
+/* Without us each way works as well: else the rows above would prove nothing about us. */
+static void test_ways_without_us(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        if (strcmp(ways[i].name, "no NCCL at all") != 0 && ways[i].preload == OURS &&
+            strncmp(ways[i].name, "front", 5) != 0) {
+            struct way bare = ways[i];
+            bare.preload = NONE;
+            bare.rounds = 0;
+            run_way(&bare);
+        }
+    }
+}
+
+int main(void)
+{
+    enum { WAYS = sizeof ways / sizeof ways[0] };
+    struct CMUnitTest tests[WAYS + 1];
+    for (size_t i = 0; i < WAYS; i++) {
+        tests[i] = (struct CMUnitTest){ways[i].name, test_way, NULL, NULL, (void *)(uintptr_t)&ways[i]};
+    }
+    tests[WAYS] = (struct CMUnitTest)cmocka_unit_test(test_ways_without_us);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

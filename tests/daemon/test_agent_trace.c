@@ -1,0 +1,196 @@
+/*
+ * test_agent_trace.c: what agents keep on their nodes, read together afterwards, tells what the root told; with no root at all too.
+ */
+#include "tests/daemon/harness.h"
+
+#include "daemon/console/analyze.h"
+#include "daemon/segment.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CALLS 3000u
+
+static char endpoint[256];
+
+static pid_t start_agent(int node, const char *const connect, const char *segment)
+{
+    char log[32], dir[32], trace[32];
+    snprintf(log, sizeof log, "agent%d.err", node);
+    snprintf(dir, sizeof dir, "d%d", node);
+    snprintf(trace, sizeof trace, "t%d", node);
+    pid_t pid = DAEMON(log, NULL, "--agent", "--dir", harness_path(dir), "--connect", connect, "--trace",
+                       harness_path(trace), "--trace-segment", segment);
+    assert_true(pid > 0);
+    return pid;
+}
+
+static pid_t start_root(void)
+{
+    char listen[300];
+    snprintf(listen, sizeof listen, "ipc://%s", harness_path("root.sock"));
+    pid_t pid = DAEMON("root.err", endpoint, "--root", "--listen", listen, "--dir", harness_path("rootdir"));
+    assert_true(pid > 0);
+    return pid;
+}
+
+struct told {
+    struct roll_analysis_summary summary;
+    unsigned findings;
+    json_t *first; /* finding; NULL = none */
+};
+
+static struct told analyze(const char *const *names, size_t n)
+{
+    struct roll_engine_config config = {0};
+    roll_analysis_t *a = roll_analysis_new(&config);
+    struct told told = {.first = NULL};
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(roll_analysis_add(a, harness_path(names[i])), 0);
+    }
+    assert_int_equal(roll_analysis_finish(a), 0);
+    for (json_t *v; (v = roll_analysis_next(a)) != NULL; json_decref(v)) {
+        if (strcmp(json_string_value(json_object_get(v, "certainty")), "note") != 0 && told.findings++ == 0) {
+            told.first = json_incref(v);
+        }
+    }
+    roll_analysis_summary(a, &told.summary);
+    roll_analysis_destroy(&a);
+    return told;
+}
+
+static const char *const both[] = {"t1", "t2"};
+
+static void test_a_healthy_job_on_two_nodes_is_healthy_afterwards(void **state)
+{
+    (void)state;
+    pid_t root = start_root(), agent[2] = {start_agent(1, endpoint, "64K"), start_agent(2, endpoint, "64K")};
+    pid_t rank[2];
+    rank[0] = harness_rank(harness_path("d1"), 0, 2, 3000, CALLS, "wait");
+    rank[1] = harness_rank(harness_path("d2"), 1, 2, 3000, CALLS, "wait");
+    usleep(1500000);
+    assert_int_equal(harness_end(rank[0], SIGTERM), 0);
+    assert_int_equal(harness_end(rank[1], SIGTERM), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(harness_end(agent[i], SIGTERM), 0);
+    }
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+    struct told told = analyze(both, 2);
+    assert_int_equal(told.summary.engine.calls, 2 * CALLS);
+    assert_int_equal(told.summary.engine.lost, 0);
+    assert_int_equal(told.findings, 0);
+    assert_false(told.summary.cut);
+    assert_int_equal(told.summary.runs, 1);
+}
+
+static void test_what_two_agents_kept_tells_what_the_root_told(void **state)
+{
+    (void)state;
+    pid_t root = start_root(), agent[2] = {start_agent(1, endpoint, "1M"), start_agent(2, endpoint, "1M")};
+    roll_client_t *client = harness_client(endpoint);
+    pid_t rank[2];
+    rank[0] = harness_rank(harness_path("d1"), 0, 2, 1000, 300, "hang");
+    rank[1] = harness_rank(harness_path("d2"), 1, 2, 1000, 300, "wrong");
+    json_t *live = harness_verdict(client, "count-mismatch", 8000);
+    assert_non_null(live);
+    roll_client_destroy(&client);
+    usleep(1200000); /* what is kept is behind by less than a second */
+    for (int i = 0; i < 2; i++) {
+        harness_end(agent[i], SIGKILL); /* the files end where they end */
+    }
+    struct told told = analyze(both, 2);
+    assert_non_null(told.first);
+    static const char *const same[] = {"code", "certainty", "culprits", "waiting", "comm", "text"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        if (!json_equal(json_object_get(live, same[i]), json_object_get(told.first, same[i]))) {
+            fail_msg("%s: live %s, kept %s", same[i], json_dumps(live, JSON_COMPACT),
+                     json_dumps(told.first, JSON_COMPACT));
+        }
+    }
+    json_int_t apart = json_integer_value(json_object_get(live, "event_ns")) -
+                       json_integer_value(json_object_get(told.first, "event_ns"));
+    assert_in_range(apart + 1000000, 0, 2000000); /* two readings of one clock pair */
+    json_decref(told.first);
+    json_decref(live);
+    harness_end(rank[0], SIGTERM);
+    harness_end(rank[1], SIGTERM);
+    harness_end(root, SIGTERM);
+}
+
+static void test_an_agent_keeps_what_no_root_ever_sees_also_when_it_is_killed(void **state)
+{
+    (void)state;
+    char nowhere[300];
+    static const char *const one[] = {"t1"};
+    snprintf(nowhere, sizeof nowhere, "ipc://%s", harness_path("nobody"));
+    pid_t agent = start_agent(1, nowhere, "1M");
+    pid_t rank = harness_rank(harness_path("d1"), 0, 1, 3000, CALLS, "wait");
+    usleep(500000);
+    assert_int_equal(harness_end(agent, SIGKILL), 128 + SIGKILL);
+    agent = start_agent(1, nowhere, "1M");
+    usleep(900000);
+    assert_int_equal(harness_end(rank, SIGTERM), 0);
+    usleep(200000);
+    harness_end(agent, SIGTERM);
+    struct told told = analyze(one, 1);
+    assert_int_equal(told.summary.engine.calls, CALLS);
+    assert_int_equal(told.summary.engine.lost, 0);
+    assert_int_equal(told.findings, 0);
+    assert_false(told.summary.cut);
+    assert_int_equal(harness_count(harness_path("t1"), ".rtrc"), 2);
+}
+
+/* The beginning has aged away, on one node more than on the other: less is known, and nobody is accused. */
+static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
+{
+    (void)state;
+    char nowhere[300], path[600];
+    snprintf(nowhere, sizeof nowhere, "ipc://%s", harness_path("nobody"));
+    pid_t agent[2] = {start_agent(1, nowhere, "64K"), start_agent(2, nowhere, "64K")};
+    pid_t rank[2];
+    rank[0] = harness_rank(harness_path("d1"), 0, 2, 40000, 100000, "wait");
+    rank[1] = harness_rank(harness_path("d2"), 1, 2, 40000, 100000, "wait");
+    usleep(3000000);
+    for (int i = 0; i < 2; i++) {
+        harness_end(rank[i], SIGTERM);
+        usleep(100000);
+        harness_end(agent[i], SIGTERM);
+    }
+    assert_true(harness_count(harness_path("t1"), ".rtrc") >= 3);
+    assert_true(harness_count(harness_path("t2"), ".rtrc") >= 3);
+    struct told whole = analyze(both, 2);
+    assert_int_equal(whole.summary.engine.calls, 200000);
+    assert_int_equal(whole.findings, 0);
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    for (char *p = host; *p; p++) {
+        *p = *p == '.' || *p == '_' ? '_' : *p;
+    }
+    for (int node = 1; node <= 2; node++) {
+        for (int n = 1; n <= (node == 1 ? 1 : 2); n++) {
+            snprintf(path, sizeof path, "%s/job.0@%s.%08d.rtrc", harness_path(node == 1 ? "t1" : "t2"), host, n);
+            assert_int_equal(unlink(path), 0);
+        }
+    }
+    struct told rest = analyze(both, 2);
+    assert_int_equal(rest.findings, 0);
+    assert_true(rest.summary.engine.calls > 10000 && rest.summary.engine.calls < 200000);
+    assert_true(rest.summary.engine.lost > 0);
+    assert_int_equal(rest.summary.engine.sources, 2);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, harness_set_up, harness_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_healthy_job_on_two_nodes_is_healthy_afterwards),
+        TEST(test_what_two_agents_kept_tells_what_the_root_told),
+        TEST(test_an_agent_keeps_what_no_root_ever_sees_also_when_it_is_killed),
+        TEST(test_a_trace_without_its_beginning_accuses_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+/*
+ * test_engine_state.c: how far a call has come, as `why` tells it: entered, in a group, in progress, captured, refused, complete.
+ */
+#include "tests/engine/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AR ROLL_OP_ALLREDUCE
+
+/* Two ranks; what rank 0 is told to be doing after all events of the scenario. */
+static void why(struct sim *sim, char *out, size_t size)
+{
+    roll_engine_t *e = roll_engine_new(&sim->config);
+    assert_non_null(e);
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        struct roll_source_info info = {.stream = r + 1, .world_rank = (int32_t)r, .world_size = (int32_t)sim->ranks};
+        uint32_t source;
+        assert_int_equal(roll_engine_open(e, &info, &source), 0);
+        for (size_t i = 0; i < sim->rank[r].events; i++) {
+            const struct sim_event *event = &sim->rank[r].event[i];
+            assert_int_equal(event->kind == SIM_DEFINE ? roll_engine_define(e, source, &event->def)
+                                                       : roll_engine_feed(e, source, &event->rec, 1),
+                             0);
+        }
+    }
+    assert_true(roll_engine_why(e, 0, out, size) > 0);
+    roll_engine_destroy(&e);
+    sim_destroy(&sim);
+}
+
+static void expect(struct sim *sim, const char *part)
+{
+    char text[4096];
+    why(sim, text, sizeof(text));
+    if (strstr(text, part) == NULL) {
+        fail_msg("wanted '%s' in: %s", part, text);
+    }
+}
+
+static struct sim *two_ranks(uint32_t *world)
+{
+    struct sim *sim = sim_new(2);
+    *world = sim_world(sim);
+    sim_all(sim, *world, AR, 8);
+    return sim;
+}
+
+static void again(struct sim *sim, uint32_t rank, const struct roll_record *rec, enum roll_state state, uint16_t stream)
+{
+    struct roll_record *copy = sim_record(sim, rank, (enum roll_op)rec->op, UINT32_MAX);
+    *copy = *rec;
+    copy->seal = roll_seal(roll_seal_ticket(rec->seal), state);
+    copy->stream = stream;
+    sim->rank[rank].ticket--;
+}
+
+static void test_a_call_that_has_not_returned(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_ranks(&w);
+    struct roll_record *rec = sim_call(sim, 0, w, AR, 16);
+    rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    expect(sim, "Its last NCCL call: AllReduce of 16 float32 (sum) (entered, not returned).");
+}
+
+static void test_a_call_in_an_open_group(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_ranks(&w);
+    sim_group(sim, 0);
+    sim_call(sim, 0, w, AR, 16);
+    expect(sim, "AllReduce of 16 float32 (sum) (in a group that has not been ended: not enqueued yet).");
+}
+
+static void test_calls_in_progress_refused_and_captured(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_ranks(&w);
+    sim_call(sim, 0, w, AR, 16)->result = 7;
+    expect(sim, "(returned, in progress: NCCL goes on in the background).");
+    sim = two_ranks(&w);
+    sim_call(sim, 0, w, AR, 16)->result = 4;
+    expect(sim, "(returned error 4: nothing was enqueued).");
+    sim = two_ranks(&w);
+    sim_capture(sim, 0, w, 3, 1, 16);
+    expect(sim, "(captured into CUDA graph 3: it runs when that is launched).");
+}
+
+static void test_what_is_complete_on_the_device(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_ranks(&w);
+    struct roll_record first = *sim_call(sim, 0, w, AR, 16);
+    again(sim, 0, &first, ROLL_STATE_COMPLETE, first.stream);
+    expect(sim, "AllReduce of 16 float32 (sum) (complete on the device).");
+    sim = two_ranks(&w);
+    first = *sim_call(sim, 0, w, AR, 16);
+    again(sim, 0, &first, ROLL_STATE_COMPLETE, first.stream);
+    sim_call(sim, 0, w, AR, 32);
+    expect(sim, "AllReduce of 32 float32 (sum) (returned, not complete on the device).");
+}
+
+/* What is said of the last call holds for all before it on the stream: rank 0 waits for nothing any more. */
+static void test_completion_takes_what_is_before_it_along(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_ranks(&w);
+    sim_call(sim, 0, w, AR, 16);
+    sim_call(sim, 0, w, AR, 24);
+    struct roll_record last = *sim_call(sim, 0, w, AR, 32);
+    again(sim, 0, &last, ROLL_STATE_COMPLETE, last.stream);
+    expect(sim, "Everything that it has issued could be matched.");
+    sim = two_ranks(&w); /* the twin, without it */
+    sim_call(sim, 0, w, AR, 16);
+    sim_call(sim, 0, w, AR, 24);
+    expect(sim, "It waits in AllReduce of 16 float32 (sum)");
+}
+
+/* A group is over when its end is; its calls stand on the stream of the first. */
+static void test_a_group_completes_as_a_whole(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_ranks(&w);
+    sim_group(sim, 0);
+    sim_call(sim, 0, w, AR, 16);
+    sim_call(sim, 0, w, AR, 24)->stream = 3;
+    sim_group_end(sim, 0);
+    struct roll_record end = sim->rank[0].event[sim->rank[0].events - 1].rec;
+    again(sim, 0, &end, ROLL_STATE_COMPLETE, 2);
+    expect(sim,
+           "AllReduce of 24 float32 (sum) (complete on the device). Everything that it has issued could be matched.");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_call_that_has_not_returned),
+        cmocka_unit_test(test_a_call_in_an_open_group),
+        cmocka_unit_test(test_calls_in_progress_refused_and_captured),
+        cmocka_unit_test(test_what_is_complete_on_the_device),
+        cmocka_unit_test(test_completion_takes_what_is_before_it_along),
+        cmocka_unit_test(test_a_group_completes_as_a_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+"""torch_jobs.py: PyTorch jobs on this GPU, alone, under the preload, and with a branch that depends on the rank."""
+import os
+import socket
+import sys
+import time
+
+import place
+import ranks
+
+COLUMNS = ["case", "happened", "verdict", "seconds", "ok"]
+LIMIT_S = 90.0
+HANG_S = 2.0
+SKIPPED = {"call-skipped", "call-added", "sequence-tie", "count-mismatch", "op-mismatch"}
+CASES = [("ddp", False), ("ddp", True), ("moe", False), ("moe", True)]
+
+
+def python():
+    """The Python that holds torch: the one that runs this; with the stand-in Debian's may be another."""
+    look = "import importlib.util; print('torch' if importlib.util.find_spec('torch') else '')"
+    for path in (sys.executable, "/usr/bin/python3"):
+        if place.output(path, "-c", look):
+            return path
+    raise RuntimeError("no PyTorch beside this Python")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def losses(ended):
+    return [line for line in ended.out.splitlines() if line.startswith("step ")]
+
+
+def run(tree, size, kind, mistake):
+    more = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    argv = [python(), os.path.join(place.ROOT, "tests", "gpu", "torch_job.py"), kind]
+    argv += ["--backend", "hostnccl"] if tree.stand_in else []
+    case = f"{kind} {'sick' if mistake else 'healthy'}"
+    if mistake:
+        seen = []
+
+        def enough(verdicts):
+            if not seen and any(v["certainty"] != "note" for v in verdicts):
+                seen.append(time.monotonic())
+            return bool(seen) and time.monotonic() - seen[0] > HANG_S
+
+        ended = ranks.watched(tree, argv + ["--mistake"], size, LIMIT_S, enough, MASTER_PORT=free_port(), **more)
+        found = ended.findings()
+        ok = bool(found) and all(v["code"] in SKIPPED for v in found) and (size == 2 or any(v["culprits"] == [size - 1] for v in found))
+        what = "hang" if ended.status is None else f"status {ended.status}"
+    else:
+        alone = ranks.bare(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more)
+        ended = ranks.watched(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more)
+        found = ended.findings()
+        same = losses(alone) == losses(ended) and len(losses(ended)) > 0
+        ok = alone.status == 0 and ended.status == 0 and same and not found
+        what = f"status {alone.status} alone, {ended.status} recorded, losses {'equal' if same else 'differ'}"
+        if not ok:
+            what += ": " + (ended.err or alone.err)[-200:].strip()
+    said = "; ".join(f"{v['certainty']} {v['code']} {v['culprits_text'] or 'tie'}" for v in found) or "none"
+    return {"case": case, "happened": what, "verdict": said, "seconds": round(ended.seconds, 1), "ok": ok}
+
+
+def main(tree, results, part, options, until):
+    done = results.begin(part, COLUMNS)
+    cases = [c for c in CASES if not tree.stand_in or c[0] == "ddp"]
+    left = [(k, m) for k, m in cases if f"{k} {'sick' if m else 'healthy'}" not in done]
+    while left and time.monotonic() < until:
+        results.row(part, run(tree, min(options.ranks, 4), *left.pop(0)))
+    return sum(not row["ok"] for row in results.data["parts"][part]["rows"]), not left

@@ -1,0 +1,62 @@
+"""tree.py: the binaries that the checks use, as one folder: bin/rollcall, bin/rollcalld, lib/librollcall.so, tests/*.
+
+On a GPU machine daemon and console come from the bundle and the rest is built there; with --stand-in all come from a build tree.
+"""
+import os
+import shutil
+import subprocess
+
+import place
+
+
+class Tree:
+    def __init__(self, root, tests, libraries, bench, stand_in):
+        self.rollcall = os.path.join(root, "bin", "rollcall")
+        self.preload = os.path.join(root, "lib", "librollcall.so")
+        self.tests, self.libraries, self.bench, self.stand_in = tests, libraries, bench, stand_in
+
+    def program(self, name):
+        """The path of a check program; None where it was not built."""
+        path = os.path.join(self.tests, name)
+        return path if os.path.exists(path) else None
+
+
+def stand_in(build):
+    """A finished build tree, on hostnccl and hostcuda."""
+    hostnccl = os.path.join(build, "lib", "hostnccl")
+    for path in (os.path.join(build, "bin", "rollcall"), os.path.join(hostnccl, "libnccl.so.2")):
+        if not os.path.exists(path):
+            raise place.Missing(f"{path} is not there: build the tree first, or name it with --build")
+    return Tree(build, os.path.join(build, "tests"), hostnccl, os.path.join(build, "bin", "roll_bench_rank"), True)
+
+
+def run(argv, log, what):
+    with open(log, "ab") as f:
+        f.write((" ".join(argv) + "\n").encode())
+        f.flush()
+        if subprocess.run(argv, stdout=f, stderr=subprocess.STDOUT).returncode != 0:
+            raise place.Missing(f"{what} failed: see {log}")
+
+
+def built(vendor, compute, build=None):
+    """Builds what runs inside a rank against the vendor's libraries, and puts the bundle's daemon and console beside it."""
+    if not os.path.exists(os.path.join(place.BUNDLE, "bin", "rollcall")):
+        raise place.Missing(f"{place.BUNDLE} is not there: on the development machine run scripts/gpu-check --bundle, then copy the "
+                            "folder bundle/ along with the sources")
+    build = build or os.path.join(place.ROOT, "build-gpu")
+    os.makedirs(build, exist_ok=True)
+    log = os.path.join(build, "gpu-check.log")
+    major, minor = compute.split(".")
+    architecture = f"{major}{minor}a" if int(major) >= 9 else f"{major}{minor}"
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    run(["cmake", "-S", place.ROOT, "-B", build, *generator, "-DROLL_RANK_ONLY=ON", f"-DCMAKE_CUDA_COMPILER={vendor.nvcc}",
+         f"-DCMAKE_CUDA_ARCHITECTURES={architecture}", f"-DROLL_VENDOR_NCCL_INCLUDE={vendor.nccl_include}",
+         f"-DROLL_VENDOR_CUDA_INCLUDE={vendor.cuda_include}", f"-DROLL_NCCL_LIBRARY={vendor.nccl}",
+         f"-DROLL_CUDART_LIBRARY={vendor.cudart}"], log, "configuring")
+    run(["cmake", "--build", build, "--parallel", str(os.cpu_count())], log, "building")
+    tree = os.path.join(build, "tree")
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(place.BUNDLE, tree, symlinks=True)
+    os.makedirs(os.path.join(tree, "lib"), exist_ok=True)
+    shutil.copy2(os.path.join(build, "lib", "librollcall.so"), os.path.join(tree, "lib"))
+    return Tree(tree, os.path.join(build, "tests"), vendor.library_path(), os.path.join(build, "bin", "roll_bench_rank"), False)

@@ -1,0 +1,183 @@
+/*
+ * costs.c: what single calls cost the host on this machine: NCCL's enqueue, and the ways of learning that the device is done.
+ *
+ * Each figure is the time that the calling thread spends in one call, p50 and p99 over many, on a stream that is drained now and then so
+ * that its queue never fills (a full queue would measure the device). gpu-check runs this bare and under the preload, several times in
+ * turn: the difference of the NCCL rows is ours. Rank 0 prints one JSON object; a function that is not there gives null, not a figure.
+ */
+#include "tests/gpu/meet.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { CALLS = 4096, DRAIN = 64, ELEMENTS = 1024, PAIRS = 8 };
+
+static uint64_t ns[CALLS];
+
+static uint64_t now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- what is measured ---- */
+
+struct cost {
+    struct gpu_rank rank;
+    float *send, *recv;
+    cudaEvent_t event, done;
+    uint64_t *word; /* mapped: the device writes into it */
+    void *word_device;
+    int (*stream_write)(void *stream, uint64_t address, uint64_t value, unsigned flags);
+};
+
+static void host_function(void *data)
+{
+    (void)data;
+}
+
+static void all_reduce(struct cost *c)
+{
+    NCCL(ncclAllReduce(c->send, c->recv, ELEMENTS, ncclFloat32, ncclSum, c->rank.comm, c->rank.stream));
+}
+
+static void group_of_pairs(struct cost *c)
+{
+    int next = (c->rank.rank + 1) % c->rank.size, prev = (c->rank.rank + c->rank.size - 1) % c->rank.size;
+    NCCL(ncclGroupStart());
+    for (int i = 0; i < PAIRS; i++) {
+        NCCL(ncclSend(c->send, 16, ncclFloat32, next, c->rank.comm, c->rank.stream));
+        NCCL(ncclRecv(c->recv, 16, ncclFloat32, prev, c->rank.comm, c->rank.stream));
+    }
+    NCCL(ncclGroupEnd());
+}
+
+static void event_record(struct cost *c)
+{
+    CUDA(cudaEventRecord(c->event, c->rank.stream));
+}
+
+static void event_query(struct cost *c)
+{
+    CUDA(cudaEventQuery(c->done));
+}
+
+static void host_func(struct cost *c)
+{
+    CUDA(cudaLaunchHostFunc(c->rank.stream, host_function, NULL));
+}
+
+static void stream_write(struct cost *c)
+{
+    if (c->stream_write((void *)c->rank.stream, (uint64_t)(uintptr_t)c->word_device, 1, 0) != 0) {
+        fprintf(stderr, "gpu check: cuStreamWriteValue64 refused\n");
+        exit(9);
+    }
+}
+
+static bool always(const struct cost *c)
+{
+    (void)c;
+    return true;
+}
+
+static bool has_stream_write(const struct cost *c)
+{
+    return c->stream_write != NULL;
+}
+
+static const struct {
+    const char *name;
+    void (*call)(struct cost *c);
+    bool (*there)(const struct cost *c);
+    int calls;
+} rows[] = {
+    {"nccl_all_reduce_enqueue", all_reduce, always, 1024},
+    {"nccl_group_of_16_enqueue", group_of_pairs, always, 256},
+    {"event_record", event_record, always, CALLS},
+    {"event_query", event_query, always, CALLS},
+    {"stream_write_64", stream_write, has_stream_write, CALLS},
+    {"host_function", host_func, always, 1024},
+};
+#define ROWS (sizeof rows / sizeof rows[0])
+
+/* ---- measuring ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void prepare(struct cost *c)
+{
+    gpu_meet(&c->rank);
+    size_t bytes = ELEMENTS * sizeof(float);
+    CUDA(cudaMalloc((void **)&c->send, bytes));
+    CUDA(cudaMalloc((void **)&c->recv, bytes));
+    CUDA(cudaMemset(c->send, 0, bytes));
+    CUDA(cudaEventCreateWithFlags(&c->event, cudaEventDisableTiming));
+    CUDA(cudaEventCreateWithFlags(&c->done, cudaEventDisableTiming));
+    CUDA(cudaEventRecord(c->done, c->rank.stream));
+    CUDA(cudaStreamSynchronize(c->rank.stream));
+    CUDA(cudaHostAlloc((void **)&c->word, sizeof *c->word, cudaHostAllocMapped));
+    CUDA(cudaHostGetDevicePointer(&c->word_device, c->word, 0));
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW); /* the runtime has loaded it already, where there is a device */
+    void *symbol = driver ? dlsym(driver, "cuStreamWriteValue64_v2") : NULL;
+    *(void **)&c->stream_write = symbol;
+}
+
+static void measure(struct cost *c, size_t row)
+{
+    for (int i = 0; i < rows[row].calls; i++) {
+        if (i % DRAIN == 0) {
+            CUDA(cudaStreamSynchronize(c->rank.stream));
+        }
+        uint64_t begin = now();
+        rows[row].call(c);
+        ns[i] = now() - begin;
+    }
+    CUDA(cudaStreamSynchronize(c->rank.stream));
+    qsort(ns, (size_t)rows[row].calls, sizeof *ns, by_size);
+}
+
+int main(void)
+{
+    struct cost c = {.send = NULL};
+    prepare(&c);
+    for (int i = 0; i < 64; i++) { /* connections, modules, caches */
+        all_reduce(&c);
+        group_of_pairs(&c);
+    }
+    CUDA(cudaStreamSynchronize(c.rank.stream));
+    if (c.rank.rank == 0) {
+        printf("{");
+    }
+    for (size_t r = 0; r < ROWS; r++) {
+        bool there = rows[r].there(&c);
+        if (there) {
+            measure(&c, r);
+        }
+        if (c.rank.rank != 0) {
+            continue;
+        }
+        printf("%s\"%s\":", r ? "," : "", rows[r].name);
+        if (there) {
+            int n = rows[r].calls;
+            printf("{\"calls\":%d,\"p50_ns\":%llu,\"p99_ns\":%llu}", n, (unsigned long long)ns[n / 2],
+                   (unsigned long long)ns[n * 99 / 100]);
+        } else {
+            printf("null");
+        }
+    }
+    if (c.rank.rank == 0) {
+        printf("}\n");
+    }
+    NCCL(ncclCommDestroy(c.rank.comm));
+    return 0;
+}

@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""scripts/gpu-check as far as it can be tested without a GPU: its results, its tables, its bundle, and whole runs on the stand-ins.
+
+usage: test_gpu_check.py BUILD_DIR units|bundle|rank_only|stand_in|torch
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "check"))
+import bundle  # noqa: E402
+import mismatch  # noqa: E402
+import place  # noqa: E402
+import ranks  # noqa: E402
+import results as results_file  # noqa: E402
+import torch_jobs  # noqa: E402
+import tree as trees  # noqa: E402
+
+BUILD, CASE = os.path.abspath(sys.argv[1]), sys.argv[2]
+SCRIPT = os.path.join(place.ROOT, "scripts", "gpu-check")
+
+
+def gpu_check(*args, seconds=150, **env):
+    return subprocess.run([sys.executable, SCRIPT, "--build", BUILD, *args], capture_output=True, text=True, timeout=seconds,
+                          env=dict(os.environ, **env))
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.dir, True)
+
+    def read(self):
+        (name,) = [f for f in os.listdir(self.dir) if f.endswith(".json")]
+        with open(os.path.join(self.dir, name)) as f:
+            data = json.load(f)
+        with open(os.path.join(self.dir, name[:-5] + ".md")) as f:
+            return data, f.read()
+
+
+class Units(Scratch):
+    def results(self, revision="r1"):
+        return results_file.Results(self.dir, "NVIDIA H100 80GB", {"gpu": None, "nccl": "2.28.9"}, revision, "2026-01-02")
+
+    def test_a_row_is_in_both_files_at_once(self):
+        r = self.results()
+        r.begin("costs", ["call", "ns"])
+        r.row("costs", {"call": "a|b", "ns": 1.25})
+        data, table = self.read()
+        self.assertEqual(os.listdir(self.dir)[0].split(".")[0], "2026-01-02-nvidia-h100-80gb")
+        self.assertEqual(data["parts"]["costs"]["status"], "running")
+        self.assertIn("| a\\|b | 1.25 |", table)
+
+    def test_a_part_cut_off_goes_on_and_a_finished_one_is_kept(self):
+        r = self.results()
+        r.begin("a", ["n"])
+        r.row("a", {"n": "one"})
+        r.end("a", "running", 2)
+        r = self.results()
+        self.assertEqual(r.begin("a", ["n"]), {"one"})
+        r.row("a", {"n": "two"})
+        r.end("a", "done", 3)
+        r = self.results()
+        self.assertTrue(r.finished("a"))
+        self.assertEqual(len(r.data["parts"]["a"]["rows"]), 2)
+        self.assertEqual(r.data["parts"]["a"]["seconds"], 5)
+
+    def test_results_of_other_sources_are_not_continued(self):
+        r = self.results()
+        r.begin("a", ["n"])
+        r.end("a", "done", 1)
+        self.assertFalse(self.results("r2").finished("a"))
+
+    def test_a_broken_part_keeps_its_rows_and_is_tried_again(self):
+        r = self.results()
+        r.begin("a", ["n"])
+        r.row("a", {"n": "one"})
+        r.broken("a", "Error: it fell")
+        r.end("a", "broken", 1)
+        self.assertFalse(r.finished("a"))
+        self.assertIn("- Error: it fell", self.read()[1])
+        self.assertEqual(self.results().begin("a", ["n"]), {"one"})
+
+    def test_a_file_that_is_no_results_file_is_replaced(self):
+        with open(os.path.join(self.dir, "2026-01-02-nvidia-h100-80gb.json"), "w") as f:
+            f.write("{")
+        r = self.results()
+        r.begin("a", ["n"])
+        r.end("a", "done", 1)
+        self.assertEqual(self.read()[0]["schema"], results_file.SCHEMA)
+
+    def test_every_program_stands_for_a_documented_row(self):
+        table = mismatch.documented()
+        self.assertGreater(len(table), 15)
+        for name, (row, here) in mismatch.ROW.items():
+            self.assertIn(row, table, name)
+            self.assertIn(here, ("hang", "fine", "wrong data"))
+            words = {"hang": "hang|wait", "fine": "right", "wrong data": "wrong data"}[here]
+            self.assertRegex(table[row][0], words, f"{name}: the documented outcome here is another")
+
+    def test_every_program_of_the_catalogue_is_known(self):
+        programs = mismatch.programs(trees.stand_in(BUILD))
+        graphs_and_threads = {"capture-some", "other-graph", "replay-less", "layer-less", "two-threads"}
+        sick = {name for name, (codes, _, _) in programs.items() if codes != ["-"]}
+        self.assertEqual(sick - set(mismatch.ROW) - graphs_and_threads, set(), "programs without a row of docs/HOSTNCCL.md")
+        self.assertEqual(set(mismatch.ROW) - set(programs), set(), "rows without a program")
+
+    def test_what_may_follow(self):
+        for text, what, allowed in (("hang or corruption", "hang", True), ("hang or corruption", "wrong data", True),
+                                    ("hang or corruption", "fine", False), ("hang, or a truncation error on sockets", "error: ncclX", True),
+                                    ("hang", "error: ncclX", False), ("done, right (same)", "fine", True)):
+            self.assertEqual(mismatch.may_follow(text, what), allowed, (text, what))
+
+    def test_what_happened(self):
+        for status, err, what in ((None, "", "hang"), (0, "", "fine"), (8, "catalogue: rank 3: wrong data: element 0 is 4, not 10", "wrong data"),
+                                  (9, "catalogue: ncclAllReduce(a): invalid usage", "error: ncclAllReduce(a): invalid usage"), (134, "", "status 134")):
+            self.assertEqual(mismatch.happened(ranks.Ended(status, "", err, [], 0)), what)
+
+    def test_usage(self):
+        done = gpu_check("--only", "z")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no such part: z", done.stderr)
+
+    def test_without_a_gpu_one_line_and_three(self):
+        if place.find_gpu():
+            self.skipTest("there is a GPU here")
+        done = gpu_check()
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (3, "", 1), done.stderr)
+        self.assertIn("no GPU here", done.stderr)
+
+
+class Bundle(Scratch):
+    def setUp(self):
+        super().setUp()
+        self.bundle = os.path.join(self.dir, "bundle")
+        self.size = bundle.make(BUILD, self.bundle)
+
+    def test_it_is_small_and_complete(self):
+        self.assertLess(self.size, bundle.MOST_BYTES)
+        self.assertEqual(self.size, bundle.size_of(self.bundle))
+        self.assertEqual(sorted(os.listdir(self.bundle)), ["bin", "deps", "libexec"])
+
+    def test_it_runs_where_there_is_nothing_else(self):
+        """In a root directory that holds the bundle alone: no shell, no library, no terminfo."""
+        unshare = ["unshare", "--map-root-user"] if os.getuid() else []
+        for name in bundle.PROGRAMS:
+            done = subprocess.run([*unshare, "/usr/sbin/chroot", self.bundle, "/bin/" + bundle.LOADER, "--library-path", "/deps",
+                                   "/libexec/" + name, "--version"], capture_output=True, text=True, env={})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(name, done.stdout)
+
+    def test_a_job_is_watched_by_the_bundle_alone(self):
+        """As on a GPU machine: daemon and console from the bundle, the preload beside them. Only its own libraries are mapped."""
+        root = os.path.join(self.dir, "tree")
+        shutil.copytree(self.bundle, root)
+        os.makedirs(os.path.join(root, "lib"))
+        shutil.copy2(os.path.join(BUILD, "lib", "librollcall.so"), os.path.join(root, "lib"))
+        tree = trees.Tree(root, os.path.join(BUILD, "tests"), os.path.join(BUILD, "lib", "hostnccl"), None, True)
+        ended = ranks.watched(tree, [tree.program("roll_catalogue"), "wrong-count", "sick"], 3, 20, lambda verdicts: len(verdicts) > 0)
+        self.assertIsNone(ended.status, ended.err)
+        self.assertEqual([(v["code"], v["culprits"]) for v in ended.findings()], [("count-mismatch", [2])])
+        self.assertTrue(any(f["file"] for site in ended.findings()[0]["callsites"] for f in site["frames"]), "no symbols")
+        self.assertEqual(self.mapped_by_a_daemon(root), set())
+
+    def mapped_by_a_daemon(self, root):
+        """Shared objects from outside of the bundle in a running rollcalld."""
+        ready, write = os.pipe()
+        rings = os.path.join(self.dir, "rings")
+        os.mkdir(rings, 0o700)
+        daemon = subprocess.Popen([os.path.join(root, "bin", "rollcalld"), "--dir", rings, "--ready-fd", str(write)], pass_fds=[write],
+                                  stderr=subprocess.DEVNULL)
+        os.close(write)
+        try:
+            with os.fdopen(ready) as f:
+                self.assertTrue(f.readline(), "the bundled rollcalld did not start")
+            with open(f"/proc/{daemon.pid}/maps") as f:
+                mapped = set(re.findall(r"(/\S+\.so\S*)", f.read()))
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            daemon.wait(20)
+        self.assertTrue(mapped)
+        return {m for m in mapped if not m.startswith(os.path.realpath(root))}
+
+    def test_without_a_build_it_says_what_to_do(self):
+        with self.assertRaisesRegex(place.Missing, "build the tree first"):
+            bundle.make(self.dir, self.bundle)
+
+
+class StandIn(Scratch):
+    PROGRAMS = "wrong-op,wrong-redop,wrong-dtype,zero-count,same-bytes,capture-some"
+
+    def check(self, *args, **env):
+        return gpu_check("--stand-in", "--out", self.dir, "--ranks", "3", "--repeat", "1", *args, **env)
+
+    def test_mismatches_costs_and_graphs(self):
+        done = self.check("--only", "a,c,d", "--programs", self.PROGRAMS)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        data, table = self.read()
+        self.assertEqual({n: p["status"] for n, p in data["parts"].items()}, {"mismatches": "done", "costs": "done", "graphs": "done"})
+        rows = {r["program"]: r for r in data["parts"]["mismatches"]["rows"]}
+        self.assertEqual(len(rows), 12)
+        self.assertEqual(rows["wrong-op sick"]["happened"], "hang")
+        self.assertEqual(rows["wrong-redop sick"]["happened"], "wrong data")
+        self.assertEqual(rows["wrong-redop sick"]["verdict"], "proven redop-mismatch 2")
+        self.assertEqual(rows["same-bytes sick"]["happened"], "fine")
+        costs = {r["call"]: r for r in data["parts"]["costs"]["rows"]}
+        self.assertGreater(costs["nccl_all_reduce_enqueue"]["bare_p50_ns"], 0)
+        self.assertGreater(costs["nccl_all_reduce_enqueue"]["recorded_p50_ns"], 0)
+        self.assertNotIn("bare_p50_ns", costs["stream_write_64"], "a figure for what the stand-in does not have")
+        graphs = {r["case"]: r for r in data["parts"]["graphs"]["rows"]}
+        self.assertGreater(graphs["healthy"]["launch_p50_ns"], 0)
+        self.assertIn("| wrong-op sick | hang | hang | proven op-mismatch 2 |", table)
+
+        again = self.check("--only", "a,c,d")
+        self.assertEqual(again.returncode, 0)
+        self.assertEqual(again.stdout.count("finished before: done"), 3, again.stdout)
+
+    def test_another_outcome_than_documented_fails(self):
+        done = self.check("--only", "a", "--programs", "wrong-op", HOSTNCCL_ON_MISMATCH="error", HOSTNCCL_PEER_DEATH="error")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("wrong: wrong-op sick", done.stdout)
+
+    def test_out_of_time_is_said_and_continued(self):
+        done = self.check("--only", "a", "--programs", "wrong-op", "--budget", "0")
+        self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
+        self.assertIn("call again", done.stdout)
+        done = self.check("--only", "a", "--programs", "wrong-op")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_a_part_that_breaks_does_not_stop_the_others(self):
+        done = self.check("--only", "e,d", PATH=os.environ["PATH"])
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        data, _ = self.read()
+        self.assertEqual(data["parts"]["kernels"]["status"], "broken")
+        self.assertEqual(data["parts"]["graphs"]["status"], "done")
+
+
+class RankOnly(Scratch):
+    def test_what_runs_inside_a_rank_builds_without_the_daemons_libraries(self):
+        """No pkg-config finds anything here; linked is the vendor's NCCL, which needs no GPU for that."""
+        env = dict(os.environ, PKG_CONFIG_LIBDIR=self.dir, PKG_CONFIG_PATH="")
+        for argv in (["cmake", "-S", place.ROOT, "-B", self.dir + "/b", "-DROLL_RANK_ONLY=ON", "-DROLL_CUDA=OFF"],
+                     ["cmake", "--build", self.dir + "/b", "--parallel", "2"]):
+            done = subprocess.run(argv, capture_output=True, text=True, env=env)
+            self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+        for path in ("lib/librollcall.so", "tests/roll_catalogue", "tests/gpu_costs", "tests/gpu_graphs", "bin/roll_bench_rank"):
+            self.assertTrue(os.path.exists(os.path.join(self.dir, "b", path)), path)
+
+
+class Torch(Scratch):
+    def test_jobs(self):
+        done = gpu_check("--stand-in", "--out", self.dir, "--ranks", "2", "--only", "b")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        data, _ = self.read()
+        self.assertEqual([r["case"] for r in data["parts"]["torch"]["rows"]], ["ddp healthy", "ddp sick"])
+
+
+def main():
+    if CASE == "torch":
+        try:
+            torch_jobs.python()
+        except RuntimeError as e:
+            print(f"SKIPPED: gpu_check.torch: {e} (python3-torch)")
+            return 77
+    if CASE == "rank_only":
+        try:
+            place.Vendor()
+        except place.Missing as e:
+            print(f"SKIPPED: gpu_check.rank_only: {e}")
+            return 77
+    case = {"rank_only": RankOnly, "units": Units, "bundle": Bundle, "stand_in": StandIn, "torch": Torch}[CASE]
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(case)
+    return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
+
+
+sys.exit(main())
