@@ -12,6 +12,7 @@
 #include "interposer/clock.h"
 #include "interposer/comms.h"
 #include "interposer/completion.h"
+#include "interposer/failfast.h"
 #include "interposer/graphs.h"
 #include "interposer/session.h"
 #include "interposer/streams.h"
@@ -57,6 +58,9 @@ struct roll_call {
     struct roll_record *rec;
     uint64_t ticket;
     uint64_t enter_ns;
+    struct roll_comm *compared; /* NULL: not compared with other ranks */
+    uint32_t seq;
+    bool refused; /* it must not be made: see failfast.h */
 };
 
 /*
@@ -148,6 +152,8 @@ static inline void roll_record_write(struct roll_thread *t, struct roll_call *ca
     roll_ring_publish(rec, call->ticket, state);
     call->rec = rec;
     call->enter_ns = now;
+    call->compared = NULL;
+    call->refused = false;
 }
 
 /* The id of the group that this thread is in; given late where the group began before recording did. */
@@ -228,6 +234,9 @@ static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int
         uint64_t took = roll_clock_now(t) - call->enter_ns;
         roll_ring_return(&roll_session->ring, call->rec, call->ticket, took < UINT32_MAX ? (uint32_t)took : UINT32_MAX,
                          (uint8_t)result);
+        if (ROLL_UNLIKELY(call->compared != NULL && result != ncclSuccess && result != ncclInProgress)) {
+            roll_failfast_failed(call->compared, call->seq);
+        }
         /* The slot that the next call will write: fetched for writing while the application computes. */
         __builtin_prefetch(&roll_session->ring.records[(call->ticket + 2) & roll_session->ring.mask], 1);
         if (ROLL_UNLIKELY(t->captured.pending || t->work_id != 0)) {
@@ -333,8 +342,15 @@ static inline __attribute__((always_inline)) void roll_enter(struct roll_thread 
     if (ROLL_UNLIKELY(roll_device_wanted() && stream != NONE_STREAM)) {
         roll_device_enter(t, stream, comm, &fill);
     }
-    roll_record_write(t, call, &fill, roll_callsite(t, pc, frame), ROLL_STATE_ENTERED);
+    uint16_t site = roll_callsite(t, pc, frame);
+    roll_record_write(t, call, &fill, site, ROLL_STATE_ENTERED);
     t->frame = (uintptr_t)frame;
+    if (ROLL_UNLIKELY(roll_session->compare != NULL) && comm != NULL) {
+        call->refused = roll_failfast_call(t, comm, &fill, site, pc);
+        bool numbered = kind->class == ROLL_CLASS_COLL && count != 0 && t->group_depth == 0;
+        call->compared = numbered && !call->refused ? comm : NULL;
+        call->seq = fill.seq;
+    }
     roll_enter_end(t);
 }
 

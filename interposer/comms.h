@@ -27,6 +27,11 @@ struct roll_comm {
     uint8_t set;             /* of the NCCL that it belongs to */
     _Atomic(uint32_t *) p2p; /* [2 * peer + direction]: sends (0) and receives (1) so far */
     _Atomic uint32_t children;
+    /* For failfast.c. */
+    _Atomic bool aborted; /* by us: NCCL has freed what the handle meant */
+    bool messages;        /* it has sent or received here */
+    uint8_t zero_op;
+    uint32_t zero_seq; /* number + 1 that its last call without elements would have taken; 0 = none */
     struct roll_def_comm def;
     char label[ROLL_NAME_BYTES];
 } __attribute__((aligned(64)));

@@ -109,6 +109,14 @@ void *roll_dlsym_within(const struct link_map *map, const char *name)
     return found;
 }
 
+const char *roll_symbol_of(const void *address)
+{
+    Dl_info info;
+    struct link_map *map = NULL;
+    bool found = &dladdr1 != NULL && dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0;
+    return found ? info.dli_sname : NULL;
+}
+
 void roll_dlerror_clear(void)
 {
     if (&dlerror != NULL) {

@@ -24,6 +24,9 @@ roll_dlsym_t roll_dlsym_behind(void);
 /* The loaded object that an address lies in, as dlopen would give it (a struct link_map); NULL when in none. */
 void *roll_object_of(const void *address);
 
+/* The name of the function that an address of this process lies in; NULL when there is none, or no way to ask. */
+const char *roll_symbol_of(const void *address);
+
 /* What a loaded object and the libraries that it needs have under a name. */
 void *roll_dlsym_within(const struct link_map *map, const char *name);
 

@@ -244,6 +244,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
 {
     LIFE_PROLOGUE(ncclCommSplit, (ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *),
                   (comm, color, key, newcomm, config))
+    if (roll_failfast_aborted(comm)) {
+        return ncclInvalidUsage;
+    }
     if (!roll_wanted(t)) {
         return real(comm, color, key, newcomm, config);
     }
@@ -261,6 +264,9 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
 {
     LIFE_PROLOGUE(ncclCommShrink, (ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int),
                   (comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags))
+    if (roll_failfast_aborted(comm)) {
+        return ncclInvalidUsage;
+    }
     if (!roll_wanted(t)) {
         return real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
     }
@@ -279,6 +285,9 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
 {
     LIFE_PROLOGUE(ncclCommGrow, (ncclComm_t, int, const ncclUniqueId *, int, ncclComm_t *, ncclConfig_t *),
                   (comm, nRanks, uniqueId, rank, newcomm, config))
+    if (roll_failfast_aborted(comm)) {
+        return ncclInvalidUsage;
+    }
     roll_session_start();
     if (!roll_wanted(t)) {
         return real(comm, nRanks, uniqueId, rank, newcomm, config);
@@ -328,12 +337,18 @@ static ncclResult_t end_comm(struct roll_thread *t, ncclResult_t (*real)(ncclCom
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     LIFE_PROLOGUE(ncclCommDestroy, (ncclComm_t), (comm))
+    if (roll_failfast_ended(comm)) {
+        return ncclSuccess; /* it was aborted, and so freed, when a call on it was refused */
+    }
     return roll_wanted(t) ? end_comm(t, real, comm, ROLL_OP_COMM_DESTROY, ROLL_PC, ROLL_FRAME) : real(comm);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     LIFE_PROLOGUE(ncclCommAbort, (ncclComm_t), (comm))
+    if (roll_failfast_ended(comm)) {
+        return ncclSuccess; /* it was aborted, and so freed, when a call on it was refused */
+    }
     return roll_wanted(t) ? end_comm(t, real, comm, ROLL_OP_COMM_ABORT, ROLL_PC, ROLL_FRAME) : real(comm);
 }
 
@@ -347,6 +362,7 @@ ncclResult_t ncclGroupStart(void)
         t->group_id = 0;
         t->group_stream = 0;
         t->work_id = 0;
+        roll_failfast_group_begin(t);
     }
     return result;
 }
@@ -377,14 +393,21 @@ static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void),
         .aux = (uint16_t)(t->group_calls < UINT16_MAX ? t->group_calls : UINT16_MAX),
     };
     roll_enter_fill(t, &call, &fill, pc, frame);
+    bool refused = roll_failfast_group_end(t);
     roll_enter_end(t);
-    ncclResult_t result = real();
+    ncclResult_t result = refused ? roll_failfast_group_cancel(ROLL_SET, real) : real();
     int saved = errno;
     t->busy = true;
-    roll_comm_settle(t->group_id, result != ncclSuccess && result != ncclInProgress);
+    bool failed = result != ncclSuccess && result != ncclInProgress;
+    roll_comm_settle(t->group_id, failed);
+    roll_failfast_group_done(t, failed);
     errno = saved;
     t->group_depth = 0;
     t->group_id = 0;
+    if (refused && failed) {
+        roll_leave(t, &call, ncclInvalidUsage);
+        return roll_failfast_refused(t, pc, frame);
+    }
     roll_leave(t, &call, (int)result);
     return result;
 }
@@ -404,6 +427,7 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
         int saved = errno;
         roll_enter_begin(t);
         roll_comm_settle(t->group_id, true);
+        roll_failfast_group_done(t, true);
         roll_enter_end(t);
         t->depth = 0;
         t->group_id = 0;
@@ -416,6 +440,12 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
     LIFE_PROLOGUE(ncclCommGetAsyncError, (ncclComm_t, ncclResult_t *), (comm, asyncError))
+    if (roll_failfast_aborted(comm)) {
+        if (asyncError != NULL) {
+            *asyncError = ncclInvalidUsage;
+        }
+        return ncclSuccess;
+    }
     ncclResult_t result = real(comm, asyncError);
     if (result == ncclSuccess && *asyncError == ncclSuccess && roll_comm_any_pending() && t->depth == 0 &&
         roll_active()) {

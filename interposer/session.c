@@ -11,8 +11,10 @@
 
 #include "interposer/clock.h"
 #include "interposer/completion.h"
+#include "interposer/failfast.h"
 #include "interposer/pydump.h"
 #include "interposer/thread.h"
+#include "trace/compare.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -69,6 +71,15 @@ static void say(const char *line, size_t bytes)
         sigtimedwait(&ours, NULL, &now);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+void roll_tell(const char *line, size_t bytes)
+{
+    int saved = errno;
+    if (!roll_env_true("ROLLCALL_QUIET")) {
+        say(line, bytes);
+    }
+    errno = saved;
 }
 
 void roll_say(const char *what, ...)
@@ -227,6 +238,7 @@ static void drop_mapping(void *start, size_t bytes)
 /* What the child must drop, kept outside the session page because that has been wiped when it is needed. */
 static struct roll_ring parent_ring;
 static struct roll_control *parent_control;
+static struct roll_compare *parent_compare;
 
 static void after_fork_in_child(void)
 {
@@ -236,6 +248,7 @@ static void after_fork_in_child(void)
     atomic_store_explicit(&roll_completion_mode, ROLL_COMPLETION_OFF, memory_order_relaxed);
     drop_mapping(parent_ring.header, parent_ring.bytes);
     drop_mapping(parent_control, parent_control != NULL ? ROLL_CONTROL_BYTES : 0);
+    drop_mapping(parent_compare, parent_compare != NULL ? ROLL_COMPARE_BYTES : 0);
     errno = saved;
 }
 
@@ -274,9 +287,11 @@ static bool start(char *dir)
         return false;
     }
     session->control = open_control(dir, &ident);
+    session->compare = roll_failfast_start(dir, &ident);
     parent_ring = session->ring;
     parent_control = session->control;
     roll_completion_start(session->ring.header);
+    parent_compare = session->compare;
     roll_clock_start();
     __atomic_store_n(&roll_session, session, __ATOMIC_RELEASE);
     atomic_store_explicit(&session->state, ROLL_SESSION_ACTIVE, memory_order_release);

@@ -22,6 +22,7 @@ struct roll_session {
     _Atomic uint32_t state;
     struct roll_ring ring;
     struct roll_control *control; /* NULL: none could be had */
+    struct roll_compare *compare; /* NULL: mismatches are not refused; see failfast.h */
     _Atomic uint32_t groups;      /* explicit groups so far */
     /* The last MoE event of the process: for threads that have had none of their own (an autograd thread). */
     _Atomic uint64_t moe;       /* step << 32 | layer << 16 | microbatch */
@@ -59,6 +60,9 @@ void *roll_session_alloc(size_t bytes);
  * what is a printf format. Keeps errno.
  */
 void roll_say(const char *what, ...) __attribute__((format(printf, 1, 2)));
+
+/* Writes a whole line to standard error where that is possible at once; not with ROLLCALL_QUIET=1. Keeps errno. */
+void roll_tell(const char *line, size_t bytes);
 
 /* A boolean of the environment: "1" is true, everything else false. */
 bool roll_env_true(const char *name);

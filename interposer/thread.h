@@ -11,6 +11,7 @@
 #define ROLL_STREAM_CACHE 8u
 
 struct roll_comm;
+struct roll_group_list;
 
 /* Where in the training step a call is made, as moe_core last said. */
 struct roll_moe_context {
@@ -43,6 +44,7 @@ struct roll_thread {
     uint32_t group_depth;
     uint32_t group_id;
     uint32_t group_calls;
+    struct roll_group_list *group_list; /* of failfast.c; NULL: nothing is kept */
 
     struct roll_captured_call captured;
 

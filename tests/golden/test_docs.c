@@ -6,6 +6,7 @@
  */
 #include "tests/trace/cmocka_all.h"
 
+#include "trace/compare.h"
 #include "trace/control.h"
 #include "trace/def.h"
 #include "trace/frame.h"
@@ -144,6 +145,32 @@ static const struct member members[] = {
     M(roll_control_change, mask),
     M(roll_control_change, layer),
     M(roll_control_change, comm_key),
+    M(roll_compare, magic),
+    M(roll_compare, version),
+    M(roll_compare, oldest),
+    M(roll_compare, bytes),
+    M(roll_compare, cells),
+    M(roll_compare, cell_bytes),
+    M(roll_compare, pad0),
+    M(roll_compare, cell),
+    M(roll_compare_cell, word),
+    M(roll_compare_cell, check),
+    M(roll_compare_cell, call),
+    M(roll_compare_call, key),
+    M(roll_compare_call, count),
+    M(roll_compare_call, seq),
+    M(roll_compare_call, pid),
+    M(roll_compare_call, peer),
+    M(roll_compare_call, world),
+    M(roll_compare_call, rank),
+    M(roll_compare_call, op),
+    M(roll_compare_call, dtype),
+    M(roll_compare_call, redop),
+    M(roll_compare_call, flags),
+    M(roll_compare_call, before),
+    M(roll_compare_call, members),
+    M(roll_compare_call, callsite),
+    M(roll_compare_call, stamp),
     M(roll_frame_head, magic),
     M(roll_frame_head, major),
     M(roll_frame_head, minor),
@@ -184,7 +211,8 @@ static const struct {
     S(roll_def_comm, "RING"),       S(roll_def_callsite, "RING"), S(roll_def_module, "RING"),
     S(roll_def_stream, "RING"),     S(roll_def_thread, "RING"),   S(roll_def_layer, "RING"),
     S(roll_def_graph, "RING"),      S(roll_graph_part, "RING"),   S(roll_control, "RING"),
-    S(roll_control_change, "RING"), S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),
+    S(roll_control_change, "RING"), S(roll_compare, "RING"),      S(roll_compare_cell, "RING"),
+    S(roll_compare_call, "RING"),   S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),
     S(roll_frame_ack, "FRAME"),
 #undef S
 };
