@@ -336,7 +336,9 @@ static int feed_records(roll_feed_t *feed, struct stream *s, const struct roll_f
         }
         expect = ticket + 1;
         if (ticket < s->view.next_ticket) {
-            if (entered || !open_take(s, ticket)) {
+            /* That the device is through with a call is news after its return; said twice, it does no harm. */
+            bool complete = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
+            if (entered || (!open_take(s, ticket) && !complete)) {
                 s->view.duplicates++;
                 continue;
             }

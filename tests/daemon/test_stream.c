@@ -5,6 +5,7 @@
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 #include "trace/ident.h"
+#include "trace/op.h"
 #include "trace/ring_write.h"
 
 #include <signal.h>
@@ -284,6 +285,50 @@ static void test_a_record_that_is_never_written_holds_up_nobody(void **state)
     assert_int_equal(harness_end(daemon, SIGTERM), 0);
 }
 
+/* Waits until `why` says this of rank 0. */
+static bool said_of_rank_0(roll_client_t *client, const char *part)
+{
+    bool said = false;
+    for (int i = 0; i < 250 && !said; i++) {
+        usleep(20000);
+        json_t *answer = harness_ask(client, "{s:s,s:i}", "op", "why", "rank", 0);
+        char *text = json_dumps(answer, JSON_COMPACT);
+        said = strstr(text, part) != NULL;
+        free(text);
+        json_decref(answer);
+    }
+    return said;
+}
+
+static void test_what_the_device_has_noted_as_complete_reaches_the_root(void **state)
+{
+    (void)state;
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    static struct synth s;
+    assert_int_equal(synth_open(&s, harness_path("d"), "job", 0, 1, 65536), 0);
+    struct roll_ring_header *header = s.ring.header;
+    struct synth_call call = {.comm = synth_comm(&s, 0x1000), .count = 1024};
+    for (int i = 0; i < 10; i++) {
+        synth_allreduce(&s, &call);
+    }
+    const struct roll_record *last = &s.ring.records[9];
+    assert_int_equal(last->op, ROLL_OP_ALLREDUCE);
+    assert_true(last->stream != 0 && last->stream < ROLL_RING_DONE_STREAMS);
+    atomic_store(&header->done[last->stream], 4); /* without a mode it is not looked at */
+    assert_true(said_of_rank_0(client, "AllReduce of 1024"));
+    atomic_store(&header->completion, ROLL_COMPLETION_WRITE);
+    assert_true(said_of_rank_0(client, "(returned, not complete on the device)"));
+    atomic_store(&header->done[last->stream], 10);
+    assert_true(said_of_rank_0(client, "(complete on the device)"));
+    assert_int_equal(roll_seal_state(last->seal), ROLL_STATE_RETURNED); /* the ring stays as its rank wrote it */
+    synth_finish(&s);
+    synth_close(&s);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+}
+
 /* When the root said that a count differs, after the wrong call, in ns. */
 static json_int_t lag(roll_client_t *client)
 {
@@ -374,6 +419,7 @@ int main(void)
         TEST(test_ranks_do_not_notice_that_no_root_is_there),
         TEST(test_a_killed_rank_is_named_with_those_who_wait_for_it),
         TEST(test_a_stopped_rank_is_seen),
+        TEST(test_what_the_device_has_noted_as_complete_reaches_the_root),
         TEST(test_a_record_that_is_never_written_holds_up_nobody),
         TEST(test_a_wrong_call_is_said_after_it_was_made_and_soon),
         TEST(test_a_trace_that_ended_long_ago_does_not_set_the_clock),

@@ -167,6 +167,55 @@ static void test_four_ranks_are_recorded_alike(void **state)
     check_job(4);
 }
 
+/*
+ * Tickets: 0 CommInit, 1-3 calls, 4-6 captured, 7-10 launches, 11 wait, 12-13 calls, 14 wait, 15 destroy. By an event the last calls
+ * are known only when a later one asks.
+ */
+static void check_completion(const char *way, enum roll_completion completion, uint64_t least, uint64_t most,
+                             uint64_t replays)
+{
+    struct job job[2];
+    static struct dump dump[2];
+    setenv("ROLLCALL_COMPLETION", way, 1);
+    start_ranks(job, 2, "graphs");
+    unsetenv("ROLLCALL_COMPLETION");
+    for (int r = 0; r < 2; r++) {
+        job_wait(&job[r]);
+    }
+    for (int r = 0; r < 2; r++) {
+        static const uint8_t ops[] = {
+            ROLL_OP_COMM_INIT,    ROLL_OP_ALLREDUCE,    ROLL_OP_ALLREDUCE,    ROLL_OP_ALLREDUCE,
+            ROLL_OP_ALLREDUCE,    ROLL_OP_ALLREDUCE,    ROLL_OP_ALLREDUCE,    ROLL_OP_GRAPH_LAUNCH,
+            ROLL_OP_GRAPH_LAUNCH, ROLL_OP_GRAPH_LAUNCH, ROLL_OP_GRAPH_LAUNCH, ROLL_OP_STREAM_SYNC,
+            ROLL_OP_ALLREDUCE,    ROLL_OP_ALLREDUCE,    ROLL_OP_STREAM_SYNC,  ROLL_OP_COMM_DESTROY};
+        JOB_SUCCEEDED(&job[r]);
+        assert_string_equal(job[r].errors, "");
+        dump_open(&job[r], &dump[r]);
+        assert_int_equal(dump[r].count, sizeof ops);
+        for (size_t i = 0; i < sizeof ops; i++) {
+            assert_int_equal(dump[r].records[i].op, ops[i]);
+            assert_int_equal((dump[r].records[i].flags & ROLL_FLAG_CAPTURED) != 0, i >= 4 && i <= 6);
+        }
+        assert_true(dump[r].records[7].count == dump[0].records[7].count);
+        const struct roll_ring_header *h = dump[r].ring.header;
+        uint64_t done = atomic_load(&h->done[dump[r].records[1].stream]);
+        assert_int_equal(atomic_load(&h->completion), completion);
+        assert_in_range(done, least, most);
+        assert_int_equal(atomic_load(&h->graph_done[1]), replays);
+        dump_close(&dump[r]);
+    }
+    end_ranks(job, 2);
+}
+
+static void test_completion_of_calls_and_launches_is_learnt(void **state)
+{
+    (void)state;
+    check_completion("off", ROLL_COMPLETION_OFF, 0, 0, 0);
+    check_completion("write", ROLL_COMPLETION_WRITE, 14, 14, 0);
+    check_completion("counter", ROLL_COMPLETION_COUNTER, 14, 14, 4);
+    check_completion("event", ROLL_COMPLETION_EVENT, 2, 14, 0);
+}
+
 /* The call that nobody joins is seen from outside while it lasts: the host waits for the stream of the all-reduce. */
 static void test_a_blocked_host_is_seen_while_it_waits(void **state)
 {
@@ -205,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_ranks_are_recorded_alike),
         cmocka_unit_test(test_four_ranks_are_recorded_alike),
+        cmocka_unit_test(test_completion_of_calls_and_launches_is_learnt),
         cmocka_unit_test(test_a_blocked_host_is_seen_while_it_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
