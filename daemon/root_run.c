@@ -279,6 +279,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
         roll_run_destroy(&run);
         return ROLL_E_NOMEM;
     }
+    roll_symbols_warm(roll_feed_symbols(run->feed));
     run->tick_ns = run->input_ns = roll_mono_ns();
     run->frozen = true; /* until its first rank has been seen whole */
     root->runs[root->runs_used++] = run;

@@ -2,11 +2,12 @@
  * symbol.c: what the ranks told about modules and call sites, and the frames made from it on demand.
  *
  * Call sites are symbolised when a verdict first shows them, not when they are defined: a job defines thousands and shows a
- * handful. Modules of one ring are searched newest first, because a library that was unloaded may have left its addresses to
+ * handful. What takes long in that, reading debug information, a live root has done ahead (symbol_warm.c). Modules of one ring are searched newest first, because a library that was unloaded may have left its addresses to
  * another. Reading the debug information itself is symbol_file.c.
  */
 #include "daemon/symbol.h"
 #include "daemon/symbol_file.h"
+#include "daemon/symbol_warm.h"
 #include "trace/err.h"
 
 #include <stdbool.h>
@@ -40,6 +41,7 @@ struct roll_symbols {
     size_t slots, streams;
     struct roll_symbol_file **file;
     size_t files, file_room;
+    roll_symbol_warm_t *warm; /* NULL: names are looked up when they are shown */
 };
 
 roll_symbols_t *roll_symbols_new(void)
@@ -63,6 +65,7 @@ void roll_symbols_destroy(roll_symbols_t **symbols)
     if (table == NULL) {
         return;
     }
+    roll_symbol_warm_destroy(&table->warm);
     for (size_t i = 0; i < table->slots; i++) {
         if (table->slot[i] != NULL) {
             destroy_stream(table->slot[i]);
@@ -203,20 +206,6 @@ static int define_callsite(struct stream *stream, const struct roll_def *def)
     return ROLL_OK;
 }
 
-int roll_symbols_define(roll_symbols_t *symbols, uint64_t stream, const struct roll_def *def)
-{
-    if (def->type != ROLL_DEF_MODULE && def->type != ROLL_DEF_CALLSITE) {
-        return ROLL_OK;
-    }
-    struct stream *into = get_stream(symbols, stream);
-    if (into == NULL) {
-        return ROLL_E_NOMEM;
-    }
-    return def->type == ROLL_DEF_MODULE ? define_module(symbols, into, def) : define_callsite(into, def);
-}
-
-/* ---- call sites ---- */
-
 static const struct module *find_module(const struct stream *stream, uint64_t pc)
 {
     for (size_t i = stream->modules; i > 0; i--) {
@@ -234,6 +223,44 @@ static bool is_own(const char *path)
     const char *base = slash != NULL ? slash + 1 : path;
     return strncmp(base, "librollcall", strlen("librollcall")) == 0;
 }
+
+void roll_symbols_warm(roll_symbols_t *symbols)
+{
+    symbols->warm = symbols->warm != NULL ? symbols->warm : roll_symbol_warm_new();
+}
+
+/* The same addresses as resolve() will ask for. */
+static void warm_up(struct roll_symbols *table, const struct stream *stream, const struct roll_def *def)
+{
+    for (uint32_t i = 0; table->warm != NULL && i < def->callsite.depth; i++) {
+        uint64_t call = def->callsite.pc[i] > 0 ? def->callsite.pc[i] - 1 : 0;
+        const struct module *module = find_module(stream, call);
+        if (module != NULL && !is_own(roll_symbol_file_path(module->file))) {
+            roll_symbol_warm_add(table->warm, module->file, call - module->bias);
+        }
+    }
+}
+
+int roll_symbols_define(roll_symbols_t *symbols, uint64_t stream, const struct roll_def *def)
+{
+    if (def->type != ROLL_DEF_MODULE && def->type != ROLL_DEF_CALLSITE) {
+        return ROLL_OK;
+    }
+    struct stream *into = get_stream(symbols, stream);
+    if (into == NULL) {
+        return ROLL_E_NOMEM;
+    }
+    if (def->type == ROLL_DEF_MODULE) {
+        return define_module(symbols, into, def);
+    }
+    int err = define_callsite(into, def);
+    if (err == ROLL_OK) {
+        warm_up(symbols, into, def);
+    }
+    return err;
+}
+
+/* ---- call sites ---- */
 
 /* Frames of one return address: the call is the instruction before it. */
 static size_t resolve_pc(const struct stream *stream, uint64_t pc, struct roll_symbol_frame *out, size_t max)

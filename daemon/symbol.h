@@ -29,6 +29,12 @@ struct roll_symbol_frame {
 roll_symbols_t *roll_symbols_new(void);
 void roll_symbols_destroy(roll_symbols_t **symbols);
 
+/*
+ * From here on, reads the debug information of call sites on a thread of its own as soon as they are defined, so that the first verdict need not
+ * wait for it. What is shown is the same with and without. Where no thread can be had nothing changes.
+ */
+void roll_symbols_warm(roll_symbols_t *symbols);
+
 /* Takes note of a definition (borrowed) of the ring with this epoch; only MODULE and CALLSITE matter. 0 or NOMEM. */
 int roll_symbols_define(roll_symbols_t *symbols, uint64_t stream, const struct roll_def *def);
 

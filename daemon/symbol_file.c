@@ -12,8 +12,12 @@
 #include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SEEN_FRAMES 16   /* ROLL_SYMBOL_FRAMES: no call site shows more */
+#define SEEN_MOST   8192 /* remembered per file */
 
 struct roll_symbol_file {
     char *path;
@@ -25,6 +29,16 @@ struct roll_symbol_file {
     GElf_Addr bias;      /* address in dwfl = address in the file + bias */
     char **name;         /* demangled names, owned */
     size_t names;
+    struct seen *seen; /* what was looked up */
+    size_t seen_used, seen_room;
+    pthread_mutex_t lock; /* of all this but path and build id: libdwfl's objects are for one thread at a time */
+};
+
+/* An address that was looked up, and its frames. */
+struct seen {
+    uint64_t address;
+    size_t frames;
+    struct roll_symbol_frame frame[SEEN_FRAMES];
 };
 
 static int find_no_elf(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, char **file, Elf **elf)
@@ -59,6 +73,7 @@ struct roll_symbol_file *roll_symbol_file_new(const char *path, size_t path_byte
     }
     file->build_id_bytes = build_id_bytes < sizeof(file->build_id) ? build_id_bytes : sizeof(file->build_id);
     memcpy(file->build_id, build_id, file->build_id_bytes);
+    pthread_mutex_init(&file->lock, NULL);
     return file;
 }
 
@@ -75,6 +90,8 @@ void roll_symbol_file_destroy(struct roll_symbol_file **self)
     if (file->dwfl != NULL) {
         dwfl_end(file->dwfl);
     }
+    pthread_mutex_destroy(&file->lock);
+    free(file->seen);
     free(file->path);
     free(file);
     *self = NULL;
@@ -126,23 +143,26 @@ static void open_file(struct roll_symbol_file *file)
 
 typedef char *demangler(const char *mangled, char *buffer, size_t *bytes, int *status);
 
+static demangler *demangler_function; /* NULL: there is none */
+static pthread_once_t demangler_once = PTHREAD_ONCE_INIT;
+
+static void find_demangler(void)
+{
+    *(void **)&demangler_function = dlsym(RTLD_DEFAULT, "__cxa_demangle");
+}
+
 /* C++ names become readable where the process has the C++ runtime anyway (libzmq brings it); else they stay as they are. */
 static const char *demangle(struct roll_symbol_file *file, const char *name)
 {
-    static demangler *function;
-    static bool looked;
     if (name == NULL) {
         return "";
     }
     if (strncmp(name, "_Z", 2) != 0) {
         return name;
     }
-    if (!looked) {
-        *(void **)&function = dlsym(RTLD_DEFAULT, "__cxa_demangle");
-        looked = true;
-    }
+    pthread_once(&demangler_once, find_demangler);
     int status = -1;
-    char *text = function != NULL ? function(name, NULL, NULL, &status) : NULL;
+    char *text = demangler_function != NULL ? demangler_function(name, NULL, NULL, &status) : NULL;
     char **grown = text != NULL ? realloc(file->name, (file->names + 1) * sizeof(*grown)) : NULL;
     if (grown == NULL) {
         free(text);
@@ -239,12 +259,8 @@ static size_t dwarf_frames(struct roll_symbol_file *file, Dwarf_Die *cu, Dwarf_A
     return n;
 }
 
-size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
-                               size_t max)
+static size_t look_up(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out, size_t max)
 {
-    if (max == 0) {
-        return 0;
-    }
     if (!file->opened) {
         open_file(file);
     }
@@ -268,5 +284,53 @@ size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, 
         out[0] = base;
         n = 1;
     }
+    return n;
+}
+
+static const struct seen *find_seen(const struct roll_symbol_file *file, uint64_t address)
+{
+    for (size_t i = 0; i < file->seen_used; i++) {
+        if (file->seen[i].address == address) {
+            return &file->seen[i];
+        }
+    }
+    return NULL;
+}
+
+/* Looks the address up and remembers it; NULL when there is no room to remember it. */
+static const struct seen *see(struct roll_symbol_file *file, uint64_t address)
+{
+    if (file->seen_used == file->seen_room) {
+        size_t room = file->seen_room == 0 ? 16 : file->seen_room * 2;
+        struct seen *grown = room > SEEN_MOST ? NULL : realloc(file->seen, room * sizeof(*grown));
+        if (grown == NULL) {
+            return NULL;
+        }
+        file->seen = grown;
+        file->seen_room = room;
+    }
+    struct seen *seen = &file->seen[file->seen_used++];
+    seen->address = address;
+    seen->frames = look_up(file, address, seen->frame, SEEN_FRAMES);
+    return seen;
+}
+
+size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
+                               size_t max)
+{
+    if (max == 0) {
+        return 0;
+    }
+    pthread_mutex_lock(&file->lock);
+    const struct seen *seen = find_seen(file, address);
+    seen = seen != NULL ? seen : see(file, address);
+    size_t n = 0;
+    if (seen != NULL) {
+        n = seen->frames < max ? seen->frames : max;
+        memcpy(out, seen->frame, n * sizeof(*out));
+    } else {
+        n = look_up(file, address, out, max);
+    }
+    pthread_mutex_unlock(&file->lock);
     return n;
 }

@@ -12,6 +12,8 @@
 int roll_bench_record(json_t *out, FILE *table);  /* recording one collective in the rank, over the bare call */
 int roll_bench_engine(json_t *out, FILE *table);  /* records in to verdict state, one core */
 int roll_bench_verdict(json_t *out, FILE *table); /* wrong call to printed verdict, 16 ranks */
+int roll_bench_symbol(json_t *out, FILE *table);  /* names of the first verdict */
+int roll_bench_trace(json_t *out, FILE *table);   /* what a call costs in a trace */
 int roll_bench_agent(json_t *out, FILE *table);   /* agent + root for 8 ranks at 10,000 calls/s each */
 
 /* One line of the table: figure, measured, goal; aligned for all parts. */

@@ -20,6 +20,8 @@ static const struct {
     {"engine", "engine, records in to verdict state, one core", roll_bench_engine},
     {"verdict", "wrong call to printed verdict, 16 ranks", roll_bench_verdict},
     {"agent", "agent and root for 8 ranks at 10,000 calls/s each", roll_bench_agent},
+    {"symbol", "names of the first verdict: looked up when shown, and read ahead", roll_bench_symbol},
+    {"trace", "what a call costs in a trace: plain frames, through zstd, as written", roll_bench_trace},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 

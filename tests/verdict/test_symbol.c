@@ -319,12 +319,48 @@ static void many_rings_with_many_call_sites_are_kept_apart(void **state)
     roll_symbols_destroy(&symbols);
 }
 
+/* Whoever looks first, the same is shown: all call sites at once while the thread is at work, and after it had time. */
+static void names_read_ahead_are_the_names(void **state)
+{
+    (void)state;
+    struct self self = read_self("");
+    struct roll_symbol_frame cold[ROLL_SYMBOL_FRAMES], warm[ROLL_SYMBOL_FRAMES];
+    plain_caller();
+    for (int wait = 0; wait < 3; wait++) {
+        roll_symbols_t *late = roll_symbols_new(), *early = roll_symbols_new();
+        roll_symbols_warm(early);
+        roll_symbols_warm(early); /* once is enough */
+        define_self(late, &self);
+        define_self(early, &self);
+        for (uint32_t id = 1; id <= 200; id++) {
+            define_callsite(late, id, noted_pc - 3 * (id - 1));
+            define_callsite(early, id, noted_pc - 3 * (id - 1));
+        }
+        usleep((unsigned)wait * 20000);
+        for (uint32_t id = 1; id <= 200; id++) {
+            int n = roll_symbols_callsite(late, 7, id, cold, ROLL_SYMBOL_FRAMES);
+            assert_true(n > 0);
+            assert_int_equal(roll_symbols_callsite(early, 7, id, warm, ROLL_SYMBOL_FRAMES), n);
+            for (int i = 0; i < n; i++) {
+                assert_string_equal(warm[i].function, cold[i].function);
+                assert_string_equal(warm[i].file, cold[i].file);
+                assert_string_equal(warm[i].module, cold[i].module);
+                assert_int_equal(warm[i].line, cold[i].line);
+                assert_int_equal(warm[i].offset, cold[i].offset);
+            }
+        }
+        roll_symbols_destroy(&late);
+        roll_symbols_destroy(&early);
+    }
+}
+
 int main(void)
 {
     /* rollcalld has the C++ runtime through libzmq; here it is asked for. */
     dlopen("libstdc++.so.6", RTLD_NOW | RTLD_GLOBAL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_has_function_file_and_line),
+        cmocka_unit_test(names_read_ahead_are_the_names),
         cmocka_unit_test(an_inlined_call_shows_both_functions),
         cmocka_unit_test(lines_are_found_without_the_table_of_units),
         cmocka_unit_test(without_debug_information_the_symbol_remains),
