@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,29 +72,57 @@ static void copy_stack(struct roll_target *t, struct roll_capture *out)
     out->bytes = n > 0 ? (size_t)n : 0;
 }
 
-/* What the kernel says about a thread that sleeps in a system call: number, arguments, sp, pc. */
-static int read_blind(const struct roll_target *t, pid_t tid, struct roll_capture *out)
+/* What the kernel says about a thread that sleeps in a system call: its number, sp, pc. -1: it does not, or we may not know. */
+static long read_syscall(const struct roll_target *t, pid_t tid, struct user_regs_struct *regs)
 {
     char path[64], text[256] = "";
     snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)t->pid, (int)tid);
     FILE *f = fopen(path, "re");
     if (!f) {
-        return ROLL_E_TIMEOUT;
+        return -1;
     }
     bool read = fgets(text, sizeof text, f) != NULL;
     fclose(f);
+    long number = -1;
     unsigned long long sp = 0, pc = 0;
     const char *last = strrchr(text, ' '), *before = last;
     while (before && before > text && *--before != ' ') {
     }
-    if (!read || !last || sscanf(before, " %llx %llx", &sp, &pc) != 2 || pc == 0) {
+    if (!read || !last || sscanf(text, "%ld", &number) != 1 || sscanf(before, " %llx %llx", &sp, &pc) != 2 || pc == 0) {
+        return -1;
+    }
+    memset(regs, 0, sizeof *regs);
+    regs->rip = pc;
+    regs->rsp = sp;
+    return number;
+}
+
+/* Without stopping it: what a thread that sleeps has on its stack stays as it is. Its other registers are not known, so a walk may end
+ * early. */
+static int capture_asleep(struct roll_target *t, pid_t tid, struct roll_capture *out)
+{
+    struct user_regs_struct again;
+    if (read_syscall(t, tid, &out->regs) < 0) {
         return ROLL_E_TIMEOUT;
     }
-    memset(&out->regs, 0, sizeof out->regs);
-    out->regs.rip = pc;
-    out->regs.rsp = sp;
+    copy_stack(t, out);
     out->blind = true;
-    return 0;
+    return read_syscall(t, tid, &again) >= 0 && again.rsp == out->regs.rsp && again.rip == out->regs.rip
+               ? 0
+               : ROLL_E_TIMEOUT;
+}
+
+/* System calls that end with EINTR when their thread is stopped for a moment, whatever the program has asked for (signal(7)). Others go on. */
+static bool ends_when_stopped(long number)
+{
+    static const long calls[] = {SYS_epoll_wait, SYS_epoll_pwait,  SYS_epoll_pwait2,   SYS_semop,
+                                 SYS_semtimedop, SYS_io_getevents, SYS_rt_sigtimedwait};
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        if (number == calls[i]) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Threads that were asked to stop and have not yet: a detach needs a stopped thread. */
@@ -161,6 +190,9 @@ int roll_capture_thread(struct roll_target *t, const struct roll_thread_info *th
     out->stopped_ns = 0;
     *error = 0;
     uint64_t begin = roll_mono_ns();
+    if (ends_when_stopped(read_syscall(t, tid, &out->regs)) && capture_asleep(t, tid, out) == 0) {
+        return 0;
+    }
     /* What sleeps where no signal reaches it would not stop before it wakes: it is not even asked. */
     int err = thread->state == 'D' ? ROLL_E_TIMEOUT : stop(tid, begin + patience_ns, &signal, error);
     if (!err) {
@@ -173,7 +205,7 @@ int roll_capture_thread(struct roll_target *t, const struct roll_thread_info *th
         ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal);
         out->stopped_ns = roll_mono_ns() - begin;
     } else if (err == ROLL_E_TIMEOUT) {
-        err = read_blind(t, tid, out);
+        err = capture_asleep(t, tid, out);
     }
     return err;
 }

@@ -18,7 +18,7 @@ struct roll_capture {
     uint64_t low;        /* address of stack[0] */
     size_t bytes;        /* copied */
     uint64_t stopped_ns; /* how long the thread was held up */
-    bool blind;          /* it would not stop (it sleeps in the kernel): only pc and sp are known, from /proc */
+    bool blind; /* it was not stopped, because it cannot be or must not be: only pc and sp are known, from /proc */
     uint8_t stack[ROLL_CAPTURE_BYTES];
 };
 

@@ -53,34 +53,6 @@ static bool read_u32(const struct reader *r, uint64_t at, uint32_t *out)
     return roll_target_read(r->target, at, out, sizeof *out);
 }
 
-static size_t put_utf8(char *out, uint32_t c)
-{
-    if (c < 0x80) {
-        out[0] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        if (c >= 0xd800 && c < 0xe000) { /* half of a pair: a file name that was no text */
-            out[0] = '?';
-            return 1;
-        }
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 63));
-        out[2] = (char)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | (c >> 18 & 7));
-    out[1] = (char)(0x80 | (c >> 12 & 63));
-    out[2] = (char)(0x80 | (c >> 6 & 63));
-    out[3] = (char)(0x80 | (c & 63));
-    return 4;
-}
-
 /* A str object as UTF-8, cut to max characters, its end kept (of a path the end matters). NULL when it is none. */
 static const char *read_text(const struct reader *r, uint64_t object, size_t max)
 {
@@ -108,7 +80,7 @@ static const char *read_text(const struct reader *r, uint64_t object, size_t max
     for (size_t i = 0; i < chars; i++) {
         uint32_t c = 0;
         memcpy(&c, raw + i * kind, kind); /* little-endian */
-        used += put_utf8(text + used, c);
+        used += roll_put_utf8(text + used, c);
     }
     text[used] = '\0';
     return roll_text_keep(r->pool, text);

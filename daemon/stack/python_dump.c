@@ -10,6 +10,7 @@
 #include "trace/err.h"
 #include "trace/pystacks.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -63,6 +64,27 @@ static void add_frame(struct roll_py_thread *t, const char *function, const char
 
 /* ---- the dumper's text ---- */
 
+/* The dumper writes what is not ASCII as \\xf6, \\u65e5 or \\U0001f600: turned back in place, for UTF-8 is never longer. */
+static void unescape(char *text)
+{
+    char *to = text;
+    for (const char *c = text; *c; c++) {
+        int digits = c[0] != '\\' ? 0 : c[1] == 'x' ? 2 : c[1] == 'u' ? 4 : c[1] == 'U' ? 8 : 0, n = 0;
+        uint32_t code = 0;
+        for (; n < digits && isxdigit((unsigned char)c[2 + n]); n++) {
+            char d = c[2 + n];
+            code = code * 16 + (uint32_t)(d <= '9' ? d - '0' : (d | 32) - 'a' + 10);
+        }
+        if (digits > 0 && n == digits && code >= 0x80 && code < 0x110000 && (code < 0xd800 || code > 0xdfff)) {
+            to += roll_put_utf8(to, code);
+            c += 1 + digits;
+        } else {
+            *to++ = *c;
+        }
+    }
+    *to = '\0';
+}
+
 /* A line like `  File "train.py", line 12 in step`. */
 static void parse_frame(char *line, struct roll_text_pool *pool, struct roll_py_thread *t)
 {
@@ -76,8 +98,12 @@ static void parse_frame(char *line, struct roll_text_pool *pool, struct roll_py_
     *end = '\0';
     char *rest = NULL;
     unsigned number = (unsigned)strtoul(end + 8, &rest, 10);
-    const char *function = strncmp(rest, " in ", 4) == 0 ? rest + 4 : "?";
-    add_frame(t, roll_text_keep(pool, function), roll_text_keep(pool, file + 1), number);
+    char *function = strncmp(rest, " in ", 4) == 0 ? rest + 4 : NULL;
+    unescape(file + 1);
+    if (function) {
+        unescape(function);
+    }
+    add_frame(t, roll_text_keep(pool, function ? function : "?"), roll_text_keep(pool, file + 1), number);
 }
 
 int roll_py_dump_parse(const char *text, size_t bytes, struct roll_text_pool *pool, struct roll_py_stacks *out)

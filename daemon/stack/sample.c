@@ -133,7 +133,9 @@ static int by_any_rung(struct roll_sampled *s, const struct roll_stack_wish *wis
                        struct roll_modules *modules, struct roll_text_pool *pool, struct roll_py_stacks *out)
 {
     char why[ROLL_STACK_WHY_BYTES] = "", other[ROLL_STACK_WHY_BYTES] = "";
-    int err = target ? roll_py_read(target, modules, pool, out, why) : ROLL_E_DENIED;
+    /* Without a module its memory could not be read, whatever /proc/PID/maps said. */
+    bool readable = target && modules->used > 0;
+    int err = readable ? roll_py_read(target, modules, pool, out, why) : ROLL_E_DENIED;
     if (!err || err == ROLL_E_NOTFOUND) {
         s->python_by = err ? s->python_by : "reader";
         memcpy(s->python_version, out->version, sizeof s->python_version);

@@ -1,0 +1,108 @@
+"""looking.py: what the tests of stacks share: programs to look at, and the one promise that is checked after each look: the process goes on."""
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+import unittest
+
+from support import Case, DAEMON, until
+
+TESTS = os.environ["ROLL_STACK_TESTS"]
+
+
+def program(name):
+    return os.path.join(TESTS, name)
+
+
+def skip_if(condition, why):
+    """A skip that is seen: it stands in the output of the test, and ctest calls a program that ran nothing else skipped."""
+    if condition:
+        print(f"left out: {why}", file=sys.stderr)
+        raise unittest.SkipTest(why)
+
+
+def status(pid, field):
+    with open(f"/proc/{pid}/status") as f:
+        for line in f:
+            if line.startswith(field + ":"):
+                return line.split(":", 1)[1].split()[0]
+    return None
+
+
+class Looking(Case):
+    def run_program(self, *argv, env=None, ready="ready", **kwargs):
+        """Starts a program and waits until it says that it is ready."""
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**self.env, **(env or {})}, **kwargs)
+        self.started.append(process)
+        line = process.stdout.readline()
+        self.assertEqual(line.strip(), ready, process.stderr.read() if not line else line)
+        return process
+
+    def threads_program(self, mode, n=0, name="stack_threads"):
+        self.counter = self.path(f"counter-{len(self.started)}")
+        process = self.run_program(program(name), self.counter, mode, str(n))
+        if mode != "exit":  # it says that it is ready before its last step
+            self.assertTrue(until(lambda: "futex" in self.wchan(process.pid) or "poll" in self.wchan(process.pid), 5), self.wchan(process.pid))
+        return process
+
+    def wchan(self, pid):
+        """What the main thread sleeps in, or its system call's number where the kernel does not tell."""
+        with open(f"/proc/{pid}/wchan") as f:
+            where = f.read()
+        if where.strip("0"):
+            return where
+        with open(f"/proc/{pid}/syscall") as f:
+            return {"202": "futex", "232": "epoll"}.get(f.read().split()[0], "?")
+
+    def count(self, path=None):
+        with open(path or self.counter, "rb") as f:
+            return struct.unpack("Q", f.read(8))[0]
+
+    def assert_goes_on(self, pid, path=None):
+        """Not stopped, not traced, and its counting thread counts."""
+        before = self.count(path)
+        self.assertTrue(until(lambda: status(pid, "State") in "SR", 5), status(pid, "State"))
+        self.assertEqual(status(pid, "TracerPid"), "0")
+        self.assertTrue(until(lambda: self.count(path) > before + 3, 5), "its counting thread stands still")
+
+    def stacks(self, *args, code=0, env=None):
+        """rollcall stacks --json, parsed."""
+        r = self.rollcall("stacks", "--json", *args, env=env)
+        self.assertEqual(r.returncode, code, r.stderr + r.stdout[:2000])
+        return json.loads(r.stdout)
+
+    def of_pids(self, *pids, options=(), code=0, env=None):
+        return self.stacks("--pid", *options, *map(str, pids), code=code, env=env)
+
+
+def answers(result):
+    return {a["rank"]: a["stack"] for a in result["answers"]}
+
+
+def frames(stack, thread, sample=-1):
+    """One thread's frames at one sample, outermost first; None where there was none."""
+    number = thread["samples"][sample]
+    return None if number is None else [stack["frames"][i] for i in stack["stacks"][number]]
+
+
+def names(stack, thread, sample=-1):
+    return [f["fn"] for f in frames(stack, thread, sample) or []]
+
+
+def main_thread(stack):
+    return next(t for t in stack["threads"] if t["tid"] == stack["pid"])
+
+
+def in_order(wanted, have):
+    """Do the wanted names appear in this order (others may stand between)?"""
+    rest = iter(have)
+    return all(any(w == h for h in rest) for w in wanted)
+
+
+def nodes(tree):
+    """All nodes of a merged tree."""
+    for node in tree:
+        yield node
+        yield from nodes(node["children"])
