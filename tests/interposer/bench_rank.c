@@ -4,7 +4,7 @@
  *
  * Three things are timed in turn, in one process, in short batches, so that a change of clock rate or a noisy neighbour
  * hits all alike: the bare call (pncclAllReduce, which no preload stands before), the preloaded call (ncclAllReduce),
- * and, when asked, the bare call and an LTTng-UST tracepoint. The call is made eight frames deep: the walk is as
+ * and, when asked, the bare call and an LTTng-UST tracepoint; then a group of sends and receives, bare and preloaded. The call is made eight frames deep: the walk is as
  * long as it gets. The tracepoint's record is filled beforehand: its side pays for neither clock, call site nor lookup.
  */
 #include "interposer/nccl_types.h"
@@ -30,6 +30,8 @@
 #define BATCH   500
 #define SINGLES 200000
 #define DEPTH   8
+#define GROUPS  4000
+#define PEERS   64
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank);
@@ -37,6 +39,18 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
                            ncclComm_t comm, cudaStream_t stream);
 ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                             ncclComm_t comm, cudaStream_t stream);
+
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+ncclResult_t pncclGroupStart(void);
+ncclResult_t pncclGroupEnd(void);
+#define MESSAGE(name)                                                                                                  \
+    ncclResult_t name(const void *buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,                \
+                      cudaStream_t stream)
+MESSAGE(ncclSend);
+MESSAGE(ncclRecv);
+MESSAGE(pncclSend);
+MESSAGE(pncclRecv);
 
 enum variant { BARE, PRELOADED, TRACEPOINT, VARIANTS };
 
@@ -111,6 +125,26 @@ MEASURE(bare, BARE)
 MEASURE(preloaded, PRELOADED)
 MEASURE(tracepoint, TRACEPOINT)
 
+/* ---- a group, as an all-to-all-v is issued: a send and a receive for each peer ---- */
+
+#define MEASURE_GROUP(name, prefix)                                                                                    \
+    static __attribute__((noinline)) double name##_group(void)                                                         \
+    {                                                                                                                  \
+        double start = now_ns();                                                                                       \
+        prefix##ncclGroupStart();                                                                                      \
+        for (int peer = 0; peer < PEERS; peer++) {                                                                     \
+            prefix##ncclSend(&data[0], 1, 7, peer, comm, NULL);                                                        \
+            prefix##ncclRecv(&data[1], 1, 7, peer, comm, NULL);                                                        \
+        }                                                                                                              \
+        prefix##ncclGroupEnd();                                                                                        \
+        return (now_ns() - start) / (2 * PEERS);                                                                       \
+    }
+#define NOTHING
+MEASURE_GROUP(bare, p)
+MEASURE_GROUP(preloaded, NOTHING)
+
+static double per_message[2][GROUPS];
+
 static bool with_lttng;
 
 static void measure(void)
@@ -126,6 +160,10 @@ static void measure(void)
         if (with_lttng) {
             tracepoint_singles(&singles[TRACEPOINT][at], 1000);
         }
+    }
+    for (int g = 0; g < GROUPS; g++) {
+        per_message[BARE][g] = bare_group();
+        per_message[PRELOADED][g] = preloaded_group();
     }
 }
 
@@ -171,6 +209,16 @@ static void print_variant(const char *name, enum variant variant, double scale)
            singles[variant][SINGLES / 100 * 99] * scale, singles[variant][SINGLES / 1000 * 999] * scale);
 }
 
+static void print_group(void)
+{
+    printf("\"group\":{\"messages\":%d,", 2 * PEERS);
+    for (int v = BARE; v <= PRELOADED; v++) {
+        qsort(per_message[v], GROUPS, sizeof(double), by_double);
+        printf("\"%s_p50\":%.2f,\"%s_p99\":%.2f%s", v == BARE ? "bare" : "preloaded", per_message[v][GROUPS / 2],
+               v == BARE ? "bare" : "preloaded", per_message[v][GROUPS * 99 / 100], v == BARE ? "," : "},");
+    }
+}
+
 static bool tracing(void)
 {
 #ifdef ROLL_HAVE_LTTNG
@@ -202,6 +250,7 @@ int main(int argc, char **argv)
     if (with_lttng) {
         print_variant("tracepoint", TRACEPOINT, scale);
     }
+    print_group();
     printf("\"ns_per_tick\":%.4f,\"lttng\":%s}\n", scale, with_lttng ? "true" : "false");
     return 0;
 }
