@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -116,7 +117,7 @@ static int measure(size_t job, int watched, struct sample *sample)
     const char *said = err ? NULL : strstr(out, " steps in ");
     if (!err && (!said || sscanf(said, " steps in %*f s, %lf ms a step", &sample->step_ms) != 1)) {
         fprintf(stderr, "bench: moe_train did not say how long a step takes\n");
-        err = ROLL_E_FORMAT;
+        err = ROLL_E_CORRUPT;
     }
     return err;
 }

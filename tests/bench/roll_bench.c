@@ -22,7 +22,7 @@ static const struct {
     {"agent", "agent and root for 8 ranks at 10,000 calls/s each", roll_bench_agent},
     {"symbol", "names of the first verdict: looked up when shown, and read ahead", roll_bench_symbol},
     {"trace", "what a call costs in a trace: plain frames, through zstd, as written", roll_bench_trace},
-    {"job", "moe_train with 8 ranks, watched over alone, pairs in turn (about 4 minutes)", roll_bench_job},
+    {"job", "moe_train with 8 ranks, watched over alone, pairs in turn (about 5 minutes)", roll_bench_job},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 

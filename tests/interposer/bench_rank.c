@@ -139,9 +139,8 @@ MEASURE(tracepoint, TRACEPOINT)
         prefix##ncclGroupEnd();                                                                                        \
         return (now_ns() - start) / (2 * PEERS);                                                                       \
     }
-#define NOTHING
 MEASURE_GROUP(bare, p)
-MEASURE_GROUP(preloaded, NOTHING)
+MEASURE_GROUP(preloaded, )
 
 static double per_message[2][GROUPS];
 
