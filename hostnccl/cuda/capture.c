@@ -13,7 +13,6 @@
 #include "hostnccl/cuda/capture.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct hostcuda_capture *hostcuda_captures;
 static _Atomic unsigned long long next_id = 1;
@@ -40,13 +39,22 @@ struct hostcuda_capture *hostcuda_capture_of(struct hostcuda_stream *stream)
 
 /* ---- the tips of a stream ---- */
 
-static cudaError_t tips_set(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count)
+/* A copy of a list of nodes, with room for one at least. NULL without memory. */
+static struct hostcuda_node **tips_copy(struct hostcuda_node *const *tips, size_t count)
 {
     struct hostcuda_node **copy = malloc((count + 1) * sizeof(struct hostcuda_node *));
+    for (size_t i = 0; copy && i < count; i++) {
+        copy[i] = tips[i];
+    }
+    return copy;
+}
+
+static cudaError_t tips_set(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count)
+{
+    struct hostcuda_node **copy = tips_copy(tips, count);
     if (!copy) {
         return cudaErrorMemoryAllocation;
     }
-    memcpy(copy, tips, count * sizeof(struct hostcuda_node *));
     free(stream->tips);
     stream->tips = copy;
     stream->tip_count = count;
@@ -366,11 +374,10 @@ cudaError_t hostcuda_capture_record(struct hostcuda_stream *stream, struct hostc
     if (error) {
         return leave_capture(error);
     }
-    struct hostcuda_node **tips = malloc((stream->tip_count + 1) * sizeof(struct hostcuda_node *));
+    struct hostcuda_node **tips = tips_copy(stream->tips, stream->tip_count);
     if (!tips) {
         return leave_capture(cudaErrorMemoryAllocation);
     }
-    memcpy(tips, stream->tips, stream->tip_count * sizeof(struct hostcuda_node *));
     atomic_fetch_add(&capture->refs, 1);
     hostcuda_captured_clear(at);
     *at = (struct hostcuda_captured){.capture = capture, .tips = tips, .tip_count = stream->tip_count};

@@ -41,7 +41,9 @@ DRIVER_EXPORT int hostcuda_register_kernel(const char *name, hostcuda_kernel_fn 
     char *copy = kernel ? strdup(name) : NULL;
     if (copy) {
         *kernel = (struct CUfunc_st){.name = copy, .fn = fn, .count = count};
-        memcpy(kernel->bytes, bytes, count * sizeof(*bytes));
+        for (size_t i = 0; i < count; i++) {
+            kernel->bytes[i] = bytes[i];
+        }
         kernel_count++;
     }
     pthread_mutex_unlock(&lock);
