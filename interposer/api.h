@@ -6,6 +6,7 @@
 
 #include "interposer/nccl_types.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define ROLL_EXPORT      __attribute__((visibility("default")))
@@ -73,10 +74,25 @@ int roll_api_bind(void *map);
 /* The same for a function of another library already in the process: `library` is the start of its file name. */
 roll_function_t roll_symbol_resolve(const char *name, const char *library);
 
-/* The real function of a set, with its type; NULL when absent. And that of the set that the file is compiled for. */
+/*
+ * An NCCL calls some of its public functions by name, and such a call comes by our exported wrappers whichever NCCL it is. So
+ * these look, where a process has more than one, in which object their caller lies. The number of the others: 0 as a rule.
+ */
+extern _Atomic unsigned roll_api_others __attribute__((visibility("hidden")));
+
+/* What an exported wrapper of this id forwards to for the caller at `pc`; NULL when absent. Like roll_api_resolve. */
+roll_function_t roll_api_real_for(unsigned id, uintptr_t pc);
+
+/* Whether the code at `pc` belongs to one of the others: then it is NCCL that calls, not the application. Lock-free. */
+int roll_api_within(uintptr_t pc);
+
+/* The real function of a set, with its type; NULL when absent. And, in a wrapper, that of its own set. */
 #define ROLL_REAL_OF(set, name, type)                                                                                  \
     ((type)(ROLL_LIKELY(roll_api_real[set][ROLL_API_##name] != NULL) ? roll_api_real[set][ROLL_API_##name]             \
                                                                      : roll_api_resolve(set, ROLL_API_##name)))
-#define ROLL_REAL(name, type) ROLL_REAL_OF(ROLL_SET, name, type)
+#define ROLL_REAL(name, type)                                                                                          \
+    (ROLL_SET == 0 && ROLL_UNLIKELY(atomic_load_explicit(&roll_api_others, memory_order_relaxed) != 0)                 \
+         ? (type)roll_api_real_for(ROLL_API_##name, (uintptr_t)__builtin_return_address(0))                            \
+         : ROLL_REAL_OF(ROLL_SET, name, type))
 
 #endif

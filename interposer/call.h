@@ -8,6 +8,7 @@
 #ifndef ROLL_INTERPOSER_CALL_H
 #define ROLL_INTERPOSER_CALL_H
 
+#include "interposer/api.h"
 #include "interposer/callsite.h"
 #include "interposer/clock.h"
 #include "interposer/comms.h"
@@ -89,6 +90,10 @@ static inline __attribute__((always_inline)) bool roll_outside(struct roll_threa
 static inline __attribute__((always_inline)) bool roll_wanted(struct roll_thread *t)
 {
     if (!roll_active()) {
+        return false;
+    }
+    if (ROLL_SET == 0 && ROLL_UNLIKELY(atomic_load_explicit(&roll_api_others, memory_order_relaxed) != 0) &&
+        roll_api_within((uintptr_t)__builtin_return_address(0))) {
         return false;
     }
     if (ROLL_UNLIKELY(!roll_outside(t))) {
@@ -213,6 +218,7 @@ static inline void roll_enter_begin(struct roll_thread *t)
 {
     t->depth = 1;
     t->busy = true;
+    t->set = ROLL_SET;
     atomic_signal_fence(memory_order_seq_cst);
     if (ROLL_UNLIKELY(t->id == 0)) {
         roll_thread_attach(t);

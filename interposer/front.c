@@ -30,7 +30,11 @@ ROLL_EXPORT const int roll_front = ROLL_API_VERSION;
 extern roll_function_t roll_front_table[2 * ROLL_API_LIMIT] __attribute__((visibility("hidden")));
 roll_function_t roll_front_table[2 * ROLL_API_LIMIT];
 
-roll_function_t roll_front_find(unsigned index) __attribute__((visibility("hidden"), used));
+/* A front has one NCCL behind it, whoever calls. */
+extern const unsigned roll_front_never __attribute__((visibility("hidden")));
+const unsigned roll_front_never = 0;
+
+roll_function_t roll_front_find(unsigned index, uintptr_t pc) __attribute__((visibility("hidden"), used));
 
 typedef __typeof__(&roll_front_function) roll_front_function_t;
 
@@ -85,8 +89,9 @@ static ncclResult_t nothing_behind(void)
     return ncclSystemError;
 }
 
-roll_function_t roll_front_find(unsigned index)
+roll_function_t roll_front_find(unsigned index, uintptr_t pc)
 {
+    (void)pc;
     int there = 0;
     int saved = errno;
     roll_front_function_t ask = connect_library();
@@ -104,13 +109,13 @@ ROLL_THUNK_SLOW(roll_front_find)
 
 _Static_assert(ROLL_API_LIMIT == 160, "the number in the next line");
 #define FRONT(id, name)                                                                                                \
-    ROLL_THUNK(#name, roll_front_table, #id)                                                                           \
-    ROLL_THUNK("p" #name, roll_front_table, "160+" #id)
+    ROLL_THUNK(#name, roll_front_table, #id, roll_front_never)                                                         \
+    ROLL_THUNK("p" #name, roll_front_table, "160+" #id, roll_front_never)
 #define ROLL_API_CALL(id, name, ...)      FRONT(id, name)
 #define ROLL_API_LIFE(id, name, ...)      FRONT(id, name)
 #define ROLL_API_PASS(id, ret, name, ...) FRONT(id, name)
 #define ROLL_API_JUMP(id, name)           FRONT(id, name)
-#define ROLL_API_LONE(id, name)           ROLL_THUNK(#name, roll_front_table, #id)
+#define ROLL_API_LONE(id, name)           ROLL_THUNK(#name, roll_front_table, #id, roll_front_never)
 #include "interposer/api.def"
 
 #endif

@@ -11,7 +11,7 @@
 #if ROLL_THUNKS
 
 /* Called from the assembly, so the linker must keep it. */
-roll_function_t roll_jump_find(unsigned id) __attribute__((visibility("hidden"), used));
+roll_function_t roll_jump_find(unsigned id, uintptr_t pc) __attribute__((visibility("hidden"), used));
 
 /* What a function does that the loaded NCCL lacks, or where there is none: nothing, and says so to a caller that looks. */
 static ncclResult_t invalid_usage(void)
@@ -24,9 +24,9 @@ static ncclResult_t system_error(void)
     return ncclSystemError;
 }
 
-roll_function_t roll_jump_find(unsigned id)
+roll_function_t roll_jump_find(unsigned id, uintptr_t pc)
 {
-    roll_function_t real = roll_api_resolve(0, id);
+    roll_function_t real = roll_api_real_for(id, pc);
     if (real == NULL) {
         real = (roll_function_t)(roll_api_absent(0, id) == ncclSystemError ? system_error : invalid_usage);
     }
@@ -39,7 +39,7 @@ ROLL_THUNK_SLOW(roll_jump_find)
 #define ROLL_API_LIFE(id, name, ...)
 #define ROLL_API_PASS(id, ret, name, ...)
 #define ROLL_API_JUMP(id, name)                                                                                        \
-    ROLL_THUNK(#name, roll_api_real, #id)                                                                              \
+    ROLL_THUNK(#name, roll_api_real, #id, roll_api_others)                                                             \
     ROLL_OWN(name)
 #include "interposer/api.def"
 

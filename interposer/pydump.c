@@ -141,7 +141,8 @@ void roll_ptracer_refresh(void)
         if (setting_is(setting, "any")) {
             prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* fails where nobody asks for it: all the better */
         }
-        atomic_store_explicit(&how, setting_is(setting, "any") || setting_is(setting, "off") ? 2 : 1, memory_order_relaxed);
+        atomic_store_explicit(&how, setting_is(setting, "any") || setting_is(setting, "off") ? 2 : 1,
+                              memory_order_relaxed);
     }
     if (control != NULL && atomic_load_explicit(&how, memory_order_relaxed) == 1) {
         uint32_t agent = atomic_load_explicit(&control->agent_pid, memory_order_relaxed);

@@ -15,6 +15,7 @@
 
 #include "interposer/compat.h"
 #include "interposer/session.h"
+#include "interposer/thread.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,6 +31,16 @@ roll_function_t roll_api_real[ROLL_API_SETS][ROLL_API_LIMIT];
 
 /* The objects of the sets above 0. */
 static void *_Atomic bound[ROLL_API_SETS];
+
+/* Every NCCL but that of set 0, those included that no set is left for (set 0 here): where its code lies. Appended under
+ * roll_lock, read without. */
+#define OTHERS 16u
+static struct other {
+    uintptr_t start, end;
+    void *map;
+    unsigned set;
+} others[OTHERS];
+_Atomic unsigned roll_api_others;
 
 static const char *const names[ROLL_API_LIMIT] = {
 #define ROLL_API_CALL(id, name, ...)      [id] = #name,
@@ -147,23 +158,114 @@ ncclResult_t roll_api_absent(unsigned set, unsigned id)
     return any ? ncclInvalidUsage : ncclSystemError;
 }
 
+static const struct other *other_at(uintptr_t pc)
+{
+    unsigned count = atomic_load_explicit(&roll_api_others, memory_order_acquire);
+    for (unsigned i = 0; i < count; i++) {
+        if (pc >= others[i].start && pc < others[i].end) {
+            return &others[i];
+        }
+    }
+    return NULL;
+}
+
+int roll_api_within(uintptr_t pc)
+{
+    return other_at(pc) != NULL;
+}
+
+static roll_function_t real_of(unsigned set, unsigned id)
+{
+    roll_function_t known = __atomic_load_n(&roll_api_real[set][id], __ATOMIC_ACQUIRE);
+    return known != NULL ? known : roll_api_resolve(set, id);
+}
+
+/* A call made while a wrapper is open comes from that wrapper's NCCL, from wherever it seems to come: ncclBcast may end
+ * with a jump to ncclBroadcast, which leaves no trace of the former. */
+roll_function_t roll_api_real_for(unsigned id, uintptr_t pc)
+{
+    const struct roll_thread *t = &roll_thread_self;
+    if (t->depth != 0 && t->set != 0) {
+        return real_of(t->set, id);
+    }
+    const struct other *other = other_at(pc);
+    if (other == NULL || other->set != 0) {
+        return real_of(other != NULL ? other->set : 0, id);
+    }
+    int saved = errno;
+    roll_function_t real = NULL;
+    void *found = find(roll_dlsym, other->map, roll_api_name(id));
+    memcpy(&real, &found, sizeof real);
+    errno = saved;
+    return real;
+}
+
+static int find_range(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size;
+    struct other *other = arg;
+    const struct link_map *map = other->map;
+    if (info->dlpi_addr != map->l_addr || info->dlpi_name == NULL || strcmp(info->dlpi_name, map->l_name) != 0) {
+        return 0;
+    }
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        uintptr_t low = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, high = low + info->dlpi_phdr[i].p_memsz;
+        if (info->dlpi_phdr[i].p_type == PT_LOAD) {
+            other->start = low < other->start ? low : other->start;
+            other->end = high > other->end ? high : other->end;
+        }
+    }
+    return 1;
+}
+
+/* The set of an object that is known already, -1 where none was left for it, 0: not known. Under roll_lock. */
+static int known_set(const void *map)
+{
+    unsigned count = atomic_load_explicit(&roll_api_others, memory_order_relaxed);
+    for (unsigned i = 0; i < count; i++) {
+        if (others[i].map == map) {
+            return others[i].set != 0 ? (int)others[i].set : -1;
+        }
+    }
+    return 0;
+}
+
+/* Under roll_lock. */
+static int append_other(struct other *other)
+{
+    unsigned count = atomic_load_explicit(&roll_api_others, memory_order_relaxed);
+    other->set = count + 1 < ROLL_API_SETS ? count + 1 : 0;
+    if (count < OTHERS) {
+        others[count] = *other;
+        if (other->set != 0) {
+            atomic_store_explicit(&bound[other->set], other->map, memory_order_release);
+        }
+        atomic_store_explicit(&roll_api_others, count + 1, memory_order_release);
+    }
+    return other->set != 0 ? (int)other->set : -1;
+}
+
 int roll_api_bind(void *map)
 {
     const struct link_map *object = map;
-    int saved = errno, set = -1;
-    /* Opened on its own account: only then can it be asked by handle; and never closed: the addresses stay good. */
-    for (int i = 1; i < ROLL_API_SETS && set < 0; i++) {
-        void *owner = atomic_load_explicit(&bound[i], memory_order_acquire);
-        if (owner == NULL) {
-            (void)roll_dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+    struct other other = {UINTPTR_MAX, 0, map, 0};
+    int saved = errno;
+    pthread_mutex_lock(&roll_lock);
+    int set = known_set(map);
+    pthread_mutex_unlock(&roll_lock);
+    if (set == 0) {
+        /* Opened on its own account: only then can it be asked by handle; and never closed: the addresses stay good. Not
+         * under our lock: the auditor comes here with the loader's. */
+        (void)roll_dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        dl_iterate_phdr(find_range, &other);
+        pthread_mutex_lock(&roll_lock);
+        set = known_set(map);
+        set = set != 0 ? set : append_other(&other);
+        pthread_mutex_unlock(&roll_lock);
+        if (set < 0) {
+            roll_say("this process uses more than %d NCCLs; calls of %s are not recorded", ROLL_API_SETS,
+                     object->l_name);
         }
-        if (owner == map ||
-            (owner == NULL && (atomic_compare_exchange_strong(&bound[i], &owner, map) || owner == map))) {
-            set = i;
-        }
-    }
-    if (set < 0) {
-        roll_say("this process uses more than %d NCCLs; calls of %s are not recorded", ROLL_API_SETS, object->l_name);
     }
     errno = saved;
     return set;

@@ -37,6 +37,7 @@ struct roll_thread {
     volatile uint32_t depth;
     volatile bool busy;
     bool moe_known;
+    uint8_t set; /* of the wrapper that is open: which NCCL it forwards to */
     uint16_t id; /* of the thread definition; 0 = not yet */
 
     uintptr_t frame; /* of the wrapper that is open: see roll_outside */

@@ -12,7 +12,8 @@
 #if defined(__x86_64__)
 #define ROLL_THUNKS 1
 
-/* Defines the slow way: `find` is a hidden function void *(unsigned index) that never returns NULL. */
+/* Defines the slow way: `find` is a hidden function void *(unsigned index, uintptr_t pc) that never returns NULL; pc is where
+ * the caller goes on. */
 #define ROLL_THUNK_SLOW(find)                                                                                          \
     __asm__(".text\n"                                                                                                  \
             ".p2align 4\n"                                                                                             \
@@ -38,6 +39,7 @@
             "  movups %xmm6, 160(%rsp)\n"                                                                              \
             "  movups %xmm7, 176(%rsp)\n"                                                                              \
             "  movl %r11d, %edi\n"                                                                                     \
+            "  movq 8(%rbp), %rsi\n"                                                                                   \
             "  call " #find "\n"                                                                                       \
             "  movq %rax, %r11\n"                                                                                      \
             "  movq 0(%rsp), %rdi\n"                                                                                   \
@@ -59,8 +61,9 @@
             "  jmp *%r11\n"                                                                                            \
             ".size roll_thunk_slow, .-roll_thunk_slow\n");
 
-/* Defines the exported function `name` (a string) that jumps to entry `index` (a constant) of the hidden table. */
-#define ROLL_THUNK(name, table, index)                                                                                 \
+/* Defines the exported function `name` (a string) that jumps to entry `index` (a constant) of the hidden table; through the
+ * slow way also while the hidden 32-bit counter `unless` is not 0. */
+#define ROLL_THUNK(name, table, index, unless)                                                                         \
     __asm__(".text\n"                                                                                                  \
             ".p2align 4\n"                                                                                             \
             ".globl " name "\n"                                                                                        \
@@ -69,6 +72,8 @@
             "  movq " #table "+8*(" index ")(%rip), %r11\n"                                                            \
             "  testq %r11, %r11\n"                                                                                     \
             "  je 1f\n"                                                                                                \
+            "  cmpl $0, " #unless "(%rip)\n"                                                                           \
+            "  jne 1f\n"                                                                                               \
             "  jmp *%r11\n"                                                                                            \
             "1: movl $(" index "), %r11d\n"                                                                            \
             "  jmp roll_thunk_slow\n"                                                                                  \
@@ -94,6 +99,7 @@
             "  stp q4, q5, [sp, #160]\n"                                                                               \
             "  stp q6, q7, [sp, #192]\n"                                                                               \
             "  mov w0, w16\n"                                                                                          \
+            "  mov x1, x30\n"                                                                                          \
             "  bl " #find "\n"                                                                                         \
             "  mov x16, x0\n"                                                                                          \
             "  ldp x0, x1, [sp, #16]\n"                                                                                \
@@ -109,7 +115,7 @@
             "  br x16\n"                                                                                               \
             ".size roll_thunk_slow, .-roll_thunk_slow\n");
 
-#define ROLL_THUNK(name, table, index)                                                                                 \
+#define ROLL_THUNK(name, table, index, unless)                                                                         \
     __asm__(".text\n"                                                                                                  \
             ".p2align 4\n"                                                                                             \
             ".globl " name "\n"                                                                                        \
@@ -118,6 +124,9 @@
             "  adrp x16, " #table "+8*(" index ")\n"                                                                   \
             "  ldr x16, [x16, :lo12:" #table "+8*(" index ")]\n"                                                       \
             "  cbz x16, 1f\n"                                                                                          \
+            "  adrp x17, " #unless "\n"                                                                                \
+            "  ldr w17, [x17, :lo12:" #unless "]\n"                                                                    \
+            "  cbnz w17, 1f\n"                                                                                         \
             "  br x16\n"                                                                                               \
             "1: mov w16, #(" index ")\n"                                                                               \
             "  b roll_thunk_slow\n"                                                                                    \

@@ -118,6 +118,32 @@ static int two(const char *first, const char *second)
     return rc != 0 ? rc : call_through(b);
 }
 
+/* Several NCCLs that tell which they are: each call, and what it calls by a public name, stays in its own. */
+typedef ncclResult_t (*bcast_t)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
+typedef ncclResult_t (*init_t)(ncclComm_t *, int, ncclUniqueId, int);
+static int tags(int n, char **paths)
+{
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < n; i++) {
+            void *library = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL);
+            init_t init = library != NULL ? (init_t)dlsym(library, "ncclCommInitRank") : NULL;
+            bcast_t bcast = library != NULL ? (bcast_t)dlsym(library, "ncclBcast") : NULL;
+            int (*team)(void *, int) =
+                library != NULL ? (int (*)(void *, int))dlsym(library, "ncclTeamRankToLsa") : NULL;
+            ncclUniqueId id = {{(char)i}};
+            ncclComm_t comm;
+            if (init == NULL || bcast == NULL || team == NULL) {
+                return fail(dlerror());
+            }
+            if (init(&comm, 1, id, 0) != ncclSuccess || (int)bcast(NULL, 1, ncclFloat, 0, comm, NULL) != 3 + i ||
+                team(NULL, 10) != 13 + i) {
+                return fail("a call went to another NCCL than it was looked up in");
+            }
+        }
+    }
+    return 0;
+}
+
 /* The twin's names are never wrapped. */
 static int twins(const char *path)
 {
@@ -163,6 +189,8 @@ int main(int argc, char **argv)
         return local_is_hidden(path);
     } else if (strcmp(way, "two") == 0 && argc > 3) {
         return two(path, argv[3]);
+    } else if (strcmp(way, "tags") == 0) {
+        return tags(argc - 2, argv + 2);
     } else if (strcmp(way, "twins") == 0) {
         return twins(path);
     } else if (strcmp(way, "missing") == 0) {

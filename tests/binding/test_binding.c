@@ -155,6 +155,38 @@ static void test_way(void **state)
     run_way(*state);
 }
 
+/* Four NCCLs in one process: three are recorded, and of the fourth one line says that it is not; each is called by its own
+ * callers alone, also by itself. */
+static void test_four_nccls_are_never_mixed(void **state)
+{
+    (void)state;
+    static char paths[4][512];
+    char *argv[7] = {(char *)(uintptr_t)job_path(PROGRAM), (char *)(uintptr_t) "tags"};
+    for (int n = 1; n <= 4; n++) {
+        struct job job;
+        struct dump dump;
+        job_begin(&job);
+        for (int i = 0; i < n; i++) {
+            snprintf(paths[i], sizeof paths[i], "%s%d", job_path("ROLL_TEST_TAGGED"), 3 + i);
+            argv[2 + i] = paths[i];
+        }
+        argv[2 + n] = NULL;
+        job_start(&job, argv);
+        job_wait(&job);
+        JOB_SUCCEEDED(&job);
+        assert_int_equal(strstr(job.errors, "libnccl.so.2.6 are not recorded") != NULL, n == 4);
+        dump_open(&job, &dump);
+        size_t recorded = n < 4 ? (size_t)n : 3;
+        assert_int_equal(dump.count, 2 * 2 * recorded); /* two rounds of a creation and a broadcast */
+        for (size_t i = 0; i < dump.count; i++) {
+            assert_int_equal(dump.records[i].op, i % 2 == 0 ? ROLL_OP_COMM_INIT : ROLL_OP_BROADCAST);
+            assert_int_equal(dump.records[i].result, i % 2 == 0 ? 0 : 3 + i / 2 % recorded);
+        }
+        dump_close(&dump);
+        job_end(&job);
+    }
+}
+
 /* Without us each way works as well: else the rows above would prove nothing about us. */
 static void test_ways_without_us(void **state)
 {
@@ -173,10 +205,11 @@ static void test_ways_without_us(void **state)
 int main(void)
 {
     enum { WAYS = sizeof ways / sizeof ways[0] };
-    struct CMUnitTest tests[WAYS + 1];
+    struct CMUnitTest tests[WAYS + 2];
     for (size_t i = 0; i < WAYS; i++) {
         tests[i] = (struct CMUnitTest){ways[i].name, test_way, NULL, NULL, (void *)(uintptr_t)&ways[i]};
     }
     tests[WAYS] = (struct CMUnitTest)cmocka_unit_test(test_ways_without_us);
+    tests[WAYS + 1] = (struct CMUnitTest)cmocka_unit_test(test_four_nccls_are_never_mixed);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

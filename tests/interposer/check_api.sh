@@ -55,7 +55,7 @@ END
 if [ -e "$library" ]; then
     nm -D --defined-only "$library" | awk '{print $NF}' | grep -E '^p?nccl' | sort >"$work/exported"
     # "NCCL version 2.28.9+cuda13.0" stands in it as text.
-    release=$(strings "$library" | sed -n 's/^NCCL version \([0-9]*\)\.\([0-9]*\)\.\([0-9]*\).*/\1 \2 \3/p' | head -n 1 |
+    release=$(LC_ALL=C grep -a -o -m 1 'NCCL version [0-9]*[.][0-9]*[.][0-9]*+' "$library" | head -n 1 | tr -c '0-9\n' ' ' |
         awk '{ print $1 * 10000 + $2 * 100 + $3 }')
     [ -n "$release" ] || { echo "$library does not say its release"; failed=1; release=$version; }
     rows "$release" >"$work/rows"
