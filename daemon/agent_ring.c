@@ -26,7 +26,8 @@
 #define LOOK_BLIND_NS  (20 * ROLL_MS)  /* and at one that has none */
 #define STATUS_NS      (500 * ROLL_MS) /* clock pair and losses, when nothing else calls for a STATUS */
 #define STATUS_MIN_NS  (20 * ROLL_MS)
-#define EXIT_STATUS_NS (50 * ROLL_MS) /* what a launcher is given to say how its rank ended */
+#define EXIT_STATUS_NS (50 * ROLL_MS)   /* what a launcher is given to say how its rank ended */
+#define TRACED_NS      (1000 * ROLL_MS) /* a debugger holds a process for longer, a look at its stacks does not */
 #define STALE_NS       (600000 * ROLL_MS)
 #define STUCK_NS       (1000 * ROLL_MS) /* a slot that is not sealed for so long, while its process runs, never will be */
 #define SPARE_FDS      16               /* descriptors that pidfds leave: for rings, /proc, connections */
@@ -123,7 +124,9 @@ void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
         found_gone(ring, now);
         return;
     }
-    ring->stopped = state == 'T' || state == 't';
+    /* Whoever takes a stack holds a thread for a moment, ourselves included: traced counts as stopped when it lasts. */
+    ring->traced_ns = state != 't' ? 0 : ring->traced_ns ? ring->traced_ns : now;
+    ring->stopped = state == 'T' || (state == 't' && now - ring->traced_ns >= TRACED_NS);
 }
 
 static enum roll_proc_state proc_state(const struct roll_agent_ring *ring)

@@ -43,7 +43,8 @@ struct roll_agent_ring {
     bool stopped;
     uint64_t gone_ns; /* when that was noticed, CLOCK_MONOTONIC */
     uint64_t gone_head;
-    uint64_t look_ns; /* last look into /proc */
+    uint64_t traced_ns; /* since when a tracer holds its main thread, as far as was seen; 0 = none does */
+    uint64_t look_ns;   /* last look into /proc */
 
     struct roll_frame_status status; /* last sent */
     uint64_t status_ns, status_seq;
