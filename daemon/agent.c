@@ -11,6 +11,7 @@
 #include "daemon/agent_ring.h"
 #include "daemon/agent_stack.h"
 #include "daemon/agent_trace.h"
+#include "daemon/agent_unseen.h"
 #include "daemon/clock.h"
 #include "daemon/log.h"
 #include "daemon/net.h"
@@ -69,6 +70,7 @@ struct agent {
     struct roll_agent_controls controls;
     roll_agent_stacks_t *stacks;
     roll_agent_trace_t *trace; /* NULL = none */
+    roll_unseen_t *unseen; /* NULL without memory */
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
 };
@@ -344,6 +346,7 @@ static void welcome(struct agent *a, const struct roll_frame *frame, uint64_t no
     }
     a->said_connected = true;
     a->said_unreachable = false;
+    roll_unseen_again(a->unseen);
     for (size_t i = 0; i < a->used; i++) {
         a->rings[i]->link = ROLL_LINK_NEW;
     }
@@ -459,8 +462,34 @@ static int64_t pump(struct agent *a, uint64_t now)
     return total;
 }
 
+static bool has_calls(void *ctx, uint32_t pid)
+{
+    struct agent *a = ctx;
+    for (size_t i = 0; i < a->used; i++) {
+        if (a->rings[i]->map.header->pid == pid && roll_agent_ring_head(a->rings[i]) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void send_note(void *ctx, json_t *note)
+{
+    struct agent *a = ctx;
+    char *text = json_dumps(note, JSON_COMPACT);
+    struct roll_frame_head head = {.type = ROLL_FRAME_NOTE};
+    uint64_t seq;
+    if (text) {
+        send_frame(a, head, text, strlen(text), &seq);
+    }
+    free(text);
+}
+
 static void housekeep(struct agent *a, uint64_t now)
 {
+    if (a->welcomed) {
+        roll_unseen_look(a->unseen, now, has_calls, send_note, a);
+    }
     if (a->rescan || now - a->rescan_ns > RESCAN_NS) {
         scan(a, now);
     }
@@ -611,6 +640,7 @@ static int start(struct agent *a, char *why, size_t why_size)
         return ROLL_E_ARG;
     }
     a->start_ns = a->live_ns = roll_mono_ns();
+    a->unseen = roll_unseen_new(o->dir, a->host);
     return o->trace_dir ? open_trace(a, why, why_size) : 0;
 }
 
@@ -646,6 +676,7 @@ out:
     }
     roll_agent_stacks_destroy(&a.stacks);
     roll_agent_controls_fini(&a.controls);
+    roll_unseen_destroy(&a.unseen);
     free(a.rings);
     while (a.bad_used > 0) {
         free(a.bad[--a.bad_used].path);

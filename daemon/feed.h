@@ -48,7 +48,7 @@ roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *
 void roll_feed_destroy(roll_feed_t **feed);
 
 /*
- * One decoded frame (borrowed): RING, DEFS, RECORDS, UPDATES, STATUS and TICK matter, others are ignored.
+ * One decoded frame (borrowed): RING, DEFS, RECORDS, UPDATES, STATUS, NOTE and TICK matter, others are ignored.
  * 0, NOMEM, LIMIT (too many rings), NOTFOUND (a ring that was never announced), ARG (a ring of another run),
  * or what a malformed payload deserves (SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT); the feed stays usable after each.
  */
@@ -79,7 +79,7 @@ bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out);
 
 /*
- * Checks a RING frame and says which run the ring belongs to; job is cleaned to [A-Za-z0-9._-], terminated.
+ * Checks a RING frame and says which run the ring belongs to, or the process of a NOTE frame; job is cleaned to [A-Za-z0-9._-], terminated.
  * 0, SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT. Pure.
  */
 int roll_feed_run_of(const struct roll_frame *frame, char job[ROLL_NAME_BYTES], uint32_t *restart);

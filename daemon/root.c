@@ -188,6 +188,24 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     s->fresh = false;
 }
 
+/* About a process that has no ring: the note itself says of which run. */
+static void note(roll_root_t *root, const struct roll_frame *frame, const void *raw, size_t bytes)
+{
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    struct roll_run *run;
+    int err = roll_feed_run_of(frame, job, &restart);
+    if (!err) {
+        err = roll_run_of(root, job, restart, &run);
+    }
+    if (!err) {
+        err = roll_run_frame(root, run, frame, raw, bytes);
+    }
+    if (err) {
+        root->refused_frames++;
+    }
+}
+
 /* What a STATUS says about the ring's being up to date. */
 static void note_status(struct roll_peer_stream *s, const struct roll_frame *frame)
 {
@@ -241,6 +259,9 @@ static void agent_frame(roll_root_t *root, const struct roll_address *from, cons
     switch (frame->head.type) {
     case ROLL_FRAME_RING:
         ring(root, peer, frame, raw, bytes);
+        break;
+    case ROLL_FRAME_NOTE:
+        note(root, frame, raw, bytes);
         break;
     case ROLL_FRAME_HEARTBEAT:
         if (frame->head.first > peer->drain_echo) {
@@ -297,6 +318,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     case ROLL_FRAME_STATUS:
     case ROLL_FRAME_HEARTBEAT:
     case ROLL_FRAME_BYE:
+    case ROLL_FRAME_NOTE:
         agent_frame(root, from, &frame, raw, bytes, now);
         break;
     case ROLL_FRAME_ANSWER: /* not in the numbering of the agent's frames: nothing is lost with it but an answer */

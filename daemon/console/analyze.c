@@ -91,7 +91,7 @@ static struct run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
     return r;
 }
 
-/* The run of the ring that a frame announces. */
+/* The run of the ring that a frame announces, or of the process that it notes. */
 static struct run *run_of_frame(roll_analysis_t *a, const struct roll_frame *frame)
 {
     char job[ROLL_NAME_BYTES];

@@ -107,7 +107,7 @@ static int begin(struct series *s, struct reading *r)
     return err ? err : advance(s, r);
 }
 
-/* Which run is it about? Its first ring says. */
+/* Which run is it about? Its first ring or note says. */
 static int find_feed(struct series *s, struct reading *r)
 {
     bool cut = *r->cut;
@@ -116,7 +116,7 @@ static int find_feed(struct series *s, struct reading *r)
     for (size_t i = 0; i < s->files && !s->feed; i++) {
         int err = roll_trace_reader_new(s->file[i].path, &reader);
         while (!err && !s->feed && (err = roll_trace_reader_next(reader, &frame)) == 0) {
-            if (frame.head.type == ROLL_FRAME_RING) {
+            if (frame.head.type == ROLL_FRAME_RING || frame.head.type == ROLL_FRAME_NOTE) {
                 s->feed = r->feed_of(r->ctx, &frame);
             }
         }
@@ -132,7 +132,7 @@ static int find_feed(struct series *s, struct reading *r)
 /* One bad payload must not cost the rest of the file: the feed stays usable after each. */
 static int feed_frame(struct series *s, struct reading *r)
 {
-    if (s->frame.head.type == ROLL_FRAME_RING) {
+    if (s->frame.head.type == ROLL_FRAME_RING || s->frame.head.type == ROLL_FRAME_NOTE) {
         roll_feed_t *feed = r->feed_of(r->ctx, &s->frame);
         *r->cut = *r->cut || !feed;
         s->feed = feed ? feed : s->feed;

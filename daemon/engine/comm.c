@@ -68,16 +68,18 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     }
     c->key = def->key;
     c->parent_key = def->parent_key;
-    c->size = (uint32_t)def->nranks;
+    c->room = (uint32_t)def->nranks;
+    c->open = (def->flags & ROLL_DEF_COMM_OPEN) != 0;
+    c->size = c->open ? (uint32_t)def->rank + 1 : c->room;
     c->held = NO_SEQ;
-    c->member = calloc(c->size, sizeof(*c->member));
+    c->member = calloc(c->room, sizeof(*c->member));
     c->slot = calloc(SLOTS_MIN, sizeof(*c->slot));
     c->slot_mask = SLOTS_MIN - 1;
     if (!c->member || !c->slot) {
         comm_free(c);
         return NULL;
     }
-    for (uint32_t r = 0; r < c->size; r++) {
+    for (uint32_t r = 0; r < c->room; r++) {
         c->member[r] = (struct member){.comm = c, .source = NO_SOURCE, .rank = (int32_t)r};
     }
     c->id = e->comms;
@@ -118,9 +120,12 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     if (!c || member_table(s, id) != 0) {
         return ROLL_E_NOMEM;
     }
-    if (c->size != (uint32_t)def->nranks) {
+    /* Of an open one the size is not known: it has the members that have been seen. */
+    bool open = (def->flags & ROLL_DEF_COMM_OPEN) != 0;
+    if (open != c->open || (open ? (uint32_t)def->rank >= c->room : c->size != (uint32_t)def->nranks)) {
         return ROLL_E_CORRUPT;
     }
+    c->size = (uint32_t)def->rank >= c->size ? (uint32_t)def->rank + 1 : c->size;
     struct member *m = &c->member[def->rank];
     if (m->source == NO_SOURCE) {
         m->source = source;

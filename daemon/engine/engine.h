@@ -89,6 +89,15 @@ int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t
 /* What has become of the process behind a source. */
 int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status,
                         uint64_t time_ns);
+/* What an agent saw that is in no ring: a process in which NCCL is at work, and no call of it was seen. Borrowed. */
+struct roll_engine_note {
+    uint32_t pid;
+    int32_t world_rank; /* -1 = unknown */
+    const char *host, *exe;
+    const char *reason; /* how it is known that NCCL is at work: "threads named NCCL Service" */
+};
+/* Gives one note (attached-unseen) per process. Errors: ARG, NOMEM. */
+int roll_engine_note(roll_engine_t *e, const struct roll_engine_note *note);
 /* Time passes. `now` never goes back (an earlier one is ignored). */
 int roll_engine_tick(roll_engine_t *e, uint64_t now_ns);
 /* The last word: no more input will come; everything that is decidable now is decided (analyze, end of a job). */

@@ -17,13 +17,14 @@
 
 #include <stddef.h>
 
-#define NO_SOURCE   UINT32_MAX
-#define NO_SEQ      UINT32_MAX
-#define THREADS_MAX 16u  /* host threads followed per source; with more, the source is never called blocked */
-#define ZEROS_MAX   8u   /* zero-count collectives remembered per member */
-#define OBLIGE_MAX  256u /* obligations of one layer */
-#define LOG_MIN     256u
-#define SLOTS_MIN   64u
+#define NO_SOURCE     UINT32_MAX
+#define NO_SEQ        UINT32_MAX
+#define THREADS_MAX   16u  /* host threads followed per source; with more, the source is never called blocked */
+#define ZEROS_MAX     8u   /* zero-count collectives remembered per member */
+#define OBLIGE_MAX    256u /* obligations of one layer */
+#define LOG_MIN       256u
+#define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
+#define SLOTS_MIN     64u
 
 struct comm;
 struct pair;
@@ -50,7 +51,7 @@ struct queue {
 
 struct thread {
     uint16_t id;
-    uint16_t stream;     /* of the first call in its open group */
+    uint32_t stream;     /* queue of the first call in its open group */
     uint32_t group;      /* its open group; 0 = none */
     uint32_t group_seen; /* first call of the open group has set `stream` */
     uint64_t inside;     /* ticket + 1 of the call that it has entered and not left; 0 = none */
@@ -180,6 +181,7 @@ struct comm {
     uint64_t key, parent_key;
     char label[ROLL_NAME_BYTES];
     uint32_t id, size, seen, gone;
+    uint32_t room;         /* members that there is room for: more than size where the size is not known (open) */
     struct member *member; /* by rank */
     struct slot *slot;     /* by sequence number & slot_mask */
     uint32_t slot_mask;
@@ -188,6 +190,7 @@ struct comm {
     uint32_t max_from;
     struct pair **pair; /* hash table by (src, dst) */
     uint32_t pairs, pair_mask;
+    bool open; /* nothing has told its size: it grows with the members that are seen */
     bool aborted;
     bool muted; /* a cause was found here: what follows on it is its consequence */
     bool overflow;

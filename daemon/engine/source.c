@@ -157,12 +157,16 @@ static int queue_room(struct source *s, uint32_t stream)
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     uint32_t stream = entry->rec.stream;
+    if (stream == 0 && (entry->rec.flags & ROLL_FLAG_PLUGIN) != 0) {
+        /* Old profiler interfaces do not tell the stream. One for all would find circles that are none. */
+        stream = QUEUE_OF_COMM + entry->rec.comm;
+    }
     if (entry->rec.group != 0) {
         /* NCCL joins all streams of a group around one launch on the first one. */
         struct thread *t = source_thread(s, entry->rec.thread);
         if (t && t->group == entry->rec.group) {
             if (t->group_seen == 0) {
-                t->stream = entry->rec.stream;
+                t->stream = stream;
                 t->group_seen = 1;
             }
             stream = t->stream;

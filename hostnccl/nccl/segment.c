@@ -236,7 +236,15 @@ int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks)
         }
         remove_stale(dir);
         map->fd = create_file(map, dir, path);
-        if (map->fd >= 0 || errno != EEXIST) {
+        if (map->fd >= 0) { /* once more by its name: /proc/PID/maps of every rank then shows it */
+            int named = open_file(path);
+            if (named >= 0) {
+                close(map->fd);
+                map->fd = named;
+            }
+            break;
+        }
+        if (errno != EEXIST) {
             break;
         }
     }

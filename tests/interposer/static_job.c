@@ -143,7 +143,7 @@ static void quiet(void)
     NCCL(ncclCommInitRank(&comm, size, share_id("id"), rank));
     NCCL(ncclAllReduce(send, recv, COUNT, ncclFloat32, ncclSum, comm, stream));
     CUDA(cudaStreamSynchronize(stream));
-    usleep(4000000);
+    usleep(7000000);
     NCCL(ncclCommDestroy(comm));
 }
 
@@ -158,7 +158,7 @@ int main(int argc, char **argv)
     directory = argv[4];
     if (strcmp(argv[1], "idle") == 0) {
         NCCL(ncclGetVersion(&version));
-        usleep(4000000);
+        usleep(7000000);
         return 0;
     }
     CUDA(cudaSetDevice(rank));
