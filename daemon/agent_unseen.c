@@ -2,9 +2,7 @@
  * agent_unseen.c: "attached but saw nothing", found from outside.
  *
  * The process itself cannot say it: our library is there, and nothing ever calls it. So the agent looks at the processes of its user that have
- * it mapped: is NCCL at work in there, and for some seconds, without a call in any ring? That NCCL is mapped is no work (PyTorch maps it in
- * every program). Work is what only a communicator brings: threads that NCCL has named (NCCL_SET_THREAD_NAME=1, which `rollcall run`
- * sets), or its shared memory. A process that shows neither is not spoken of: a missing note is better than a wrong one.
+ * it mapped: is NCCL at work in there, and for some seconds, without a call in any ring? What counts as work, proc_look.c says. A process that shows none is not spoken of: a missing note is better than a wrong one.
  *
  * Costs: one listing of /proc a second; the maps of a process are read a few times in its life, those of one without our
  * library twice a minute.
@@ -12,12 +10,11 @@
 #include "daemon/agent_unseen.h"
 
 #include "daemon/clock.h"
+#include "daemon/proc_look.h"
 #include "trace/ident.h"
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +26,6 @@
 #define AGAIN_NS  (1000 * ROLL_MS)  /* between two looks at a process that has our library */
 #define OTHERS_NS (30000 * ROLL_MS) /* and at one that has not: it may execute another program */
 #define WORK_NS   (3000 * ROLL_MS)  /* NCCL has worked for so long, and nothing was seen */
-#define TEXT_MAX  (256u * 1024u)
 
 struct process {
     uint32_t pid;
@@ -43,11 +39,8 @@ struct roll_unseen {
     uint64_t look_ns;
     struct process *process;
     size_t used, room;
-    char *text; /* TEXT_MAX + 1 bytes, for a file of /proc */
+    struct roll_look look; /* large */
 };
-
-/* Shared memory that exists as long as a communicator does: by the beginning of its file's name. */
-static const char *const memory[] = {"nccl-", "hn-"};
 
 roll_unseen_t *roll_unseen_new(const char *dir, const char *host)
 {
@@ -55,8 +48,7 @@ roll_unseen_t *roll_unseen_new(const char *dir, const char *host)
     if (!u) {
         return NULL;
     }
-    u->text = malloc(TEXT_MAX + 1);
-    if (!u->text || roll_default_dir(u->fallback, sizeof u->fallback) != 0) {
+    if (roll_default_dir(u->fallback, sizeof u->fallback) != 0) {
         roll_unseen_destroy(&u);
         return NULL;
     }
@@ -71,7 +63,6 @@ void roll_unseen_destroy(roll_unseen_t **unseen)
 {
     if (*unseen) {
         free((*unseen)->process);
-        free((*unseen)->text);
         free(*unseen);
         *unseen = NULL;
     }
@@ -85,121 +76,28 @@ void roll_unseen_again(roll_unseen_t *u)
     }
 }
 
-/* Reads a file of /proc/PID into u->text, terminated. Bytes read, -1 when it cannot be read. */
-static ssize_t slurp(roll_unseen_t *u, uint32_t pid, const char *name)
-{
-    char path[64];
-    size_t used = 0;
-    snprintf(path, sizeof path, "/proc/%u/%s", pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return -1;
-    }
-    for (ssize_t n; used < TEXT_MAX && (n = read(fd, u->text + used, TEXT_MAX - used)) > 0;) {
-        used += (size_t)n;
-    }
-    close(fd);
-    u->text[used] = '\0';
-    return (ssize_t)used;
-}
-
-/* The file name at the end of a line of maps; NULL where there is none. */
-static const char *mapped_name(char *line)
-{
-    char *slash = strrchr(line, '/');
-    return slash ? slash + 1 : NULL;
-}
-
-/* What the maps tell. True when our library is among them. */
-static bool read_maps(roll_unseen_t *u, uint32_t pid, char *reason, size_t size)
-{
-    bool ours = false;
-    if (slurp(u, pid, "maps") < 0) {
-        return false;
-    }
-    for (char *line = u->text, *next; line && *line; line = next) {
-        next = strchr(line, '\n');
-        if (next) {
-            *next++ = '\0';
-        }
-        const char *name = mapped_name(line);
-        ours = ours || (name && strncmp(name, "librollcall.so", 14) == 0);
-        for (size_t i = 0; name && i < sizeof memory / sizeof memory[0] && !*reason; i++) {
-            if (strncmp(name, memory[i], strlen(memory[i])) == 0) {
-                snprintf(reason, size, "its shared memory %.*s is mapped", (int)strcspn(name, " "), name);
-            }
-        }
-    }
-    return ours;
-}
-
-static void read_threads(uint32_t pid, char *reason, size_t size)
-{
-    char path[64], name[32];
-    snprintf(path, sizeof path, "/proc/%u/task", pid);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && !*reason && (e = readdir(d)) != NULL;) {
-        char file[400];
-        snprintf(file, sizeof file, "/proc/%u/task/%s/comm", pid, e->d_name);
-        int fd = open(file, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd >= 0 ? read(fd, name, sizeof name - 1) : -1;
-        if (fd >= 0) {
-            close(fd);
-        }
-        name[n > 0 ? n : 0] = '\0';
-        name[strcspn(name, "\n")] = '\0';
-        if (strncmp(name, "NCCL ", 5) == 0) {
-            snprintf(reason, size, "its thread %s runs", name);
-        }
-    }
-    if (d) {
-        closedir(d);
-    }
-}
-
-/* ---- the environment of another process, in getenv's shape ---- */
-
-static const char *block;
-static size_t block_bytes;
-
-static const char *their(const char *name)
-{
-    size_t length = strlen(name);
-    for (size_t at = 0; at < block_bytes; at += strlen(block + at) + 1) {
-        if (strncmp(block + at, name, length) == 0 && block[at + length] == '=') {
-            return block + at + length + 1;
-        }
-    }
-    return NULL;
-}
-
 /* Would this process put its ring into our directory? Its identity, when so. */
-static bool is_ours(roll_unseen_t *u, uint32_t pid, struct roll_ident *ident)
+static bool is_ours(const roll_unseen_t *u, uint32_t pid, struct roll_ident *ident)
 {
     char real[PATH_MAX];
-    ssize_t n = slurp(u, pid, "environ");
-    if (n <= 0) {
+    struct roll_look_env env;
+    if (roll_look_env(pid, &env) != 0) {
         return false;
     }
-    block = u->text;
-    block_bytes = (size_t)n;
-    const char *off = their("ROLLCALL_DISABLE"), *dir = their("ROLLCALL_DIR");
+    const char *off = roll_look_get(&env, "ROLLCALL_DISABLE"), *dir = roll_look_get(&env, "ROLLCALL_DIR");
     dir = dir && *dir ? dir : u->fallback;
-    bool same = strcmp(dir, u->dir) == 0 || (realpath(dir, real) && strcmp(real, u->dir) == 0);
-    if (!same || (off && strcmp(off, "1") == 0)) {
-        return false;
-    }
-    roll_ident_read(their, ident);
-    return true;
+    bool ours = (strcmp(dir, u->dir) == 0 || (realpath(dir, real) && strcmp(real, u->dir) == 0)) &&
+                !(off && strcmp(off, "1") == 0);
+    roll_look_ident(&env, ident);
+    roll_look_env_fini(&env);
+    return ours;
 }
 
 static void tell_of(roll_unseen_t *u, uint32_t pid, const struct roll_ident *ident, const char *reason,
                     roll_unseen_tell_t *tell, void *ctx)
 {
-    char path[64], exe[PATH_MAX];
-    snprintf(path, sizeof path, "/proc/%u/exe", pid);
-    ssize_t n = readlink(path, exe, sizeof exe - 1);
-    exe[n > 0 ? n : 0] = '\0';
+    char exe[PATH_MAX];
+    roll_look_exe(pid, exe);
     const char *base = strrchr(exe, '/');
     json_t *note = json_pack("{s:s,s:i,s:i,s:s,s:s#,s:s,s:s,s:i}", "note", "attached-unseen", "pid", (int)pid, "rank",
                              (int)ident->rank, "host", u->host, "exe", base ? base + 1 : exe,
@@ -213,24 +111,20 @@ static void tell_of(roll_unseen_t *u, uint32_t pid, const struct roll_ident *ide
 
 static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unseen_tell_t *tell, void *ctx)
 {
-    char reason[128] = "";
     struct roll_ident ident;
     p->next_ns = now + AGAIN_NS;
-    if (!read_maps(u, p->pid, reason, sizeof reason) || !is_ours(u, p->pid, &ident)) {
+    if (roll_look(p->pid, &u->look) != 0 || !u->look.preload || !is_ours(u, p->pid, &ident)) {
         p->next_ns = now + OTHERS_NS;
         p->work_ns = 0;
         return;
     }
-    if (!*reason) {
-        read_threads(p->pid, reason, sizeof reason);
-    }
-    if (!*reason) {
+    if (u->look.work[0] == '\0') {
         p->work_ns = 0;
     } else if (p->work_ns == 0) {
         p->work_ns = now;
     } else if (now - p->work_ns >= WORK_NS) {
         p->done = true;
-        tell_of(u, p->pid, &ident, reason, tell, ctx);
+        tell_of(u, p->pid, &ident, u->look.work, tell, ctx);
     }
 }
 

@@ -36,7 +36,7 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv);
 
 void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_health health, const char *format, ...)
 {
-    static const char *const words[] = {"OK", "WARN", "FAIL"};
+    static const char *const words[] = {"OK", "WARN", "FAIL", "--"};
     char text[1024];
     va_list args;
     va_start(args, format);
@@ -232,6 +232,16 @@ static void check_nccl(struct roll_checkup *c, const struct roll_place *place)
     dlclose(handle);
 }
 
+void roll_checkup_conclude(struct roll_checkup *c, enum roll_health health, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    roll_checkup_say(c, "in short", health, "%s", text);
+}
+
 static void check_root(struct roll_checkup *c)
 {
     char why[512] = "";
@@ -255,6 +265,12 @@ static void check_root(struct roll_checkup *c)
     roll_client_destroy(&client);
 }
 
+/* A number is a process; a program of that name needs a path. */
+static bool is_process(const char *text)
+{
+    return text[0] != '\0' && strspn(text, "0123456789") == strlen(text) && strlen(text) < 10;
+}
+
 int cmd_doctor(const struct roll_command *self, int argc, char **argv)
 {
     struct roll_checkup c = {0};
@@ -276,8 +292,11 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv)
     check_limits(&c);
     check_nccl(&c, &place);
     check_root(&c);
-    if (first < argc) {
-        roll_checkup_program(&c, argv[first]);
+    roll_checkup_ptrace(&c);
+    if (first < argc && is_process(argv[first])) {
+        roll_checkup_process(&c, (uint32_t)strtoul(argv[first], NULL, 10));
+    } else if (first < argc) {
+        roll_checkup_program(&c, &place, argv[first]);
     }
     if (c.failed > 0) {
         return ROLL_EXIT_FINDING;

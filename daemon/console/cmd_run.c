@@ -35,6 +35,9 @@ int cmd_run(const struct roll_command *self, int argc, char **argv);
 struct run {
     struct roll_run_options o;
     struct roll_place place;
+    struct roll_bind bind;
+    const char *bind_name;
+    bool audit;
     char dir[PATH_MAX];
     struct roll_warden warden;
     struct roll_run_daemon daemon;
@@ -268,6 +271,16 @@ static int check(const struct roll_command *self, struct run *r)
     if (o->policy != NULL && roll_policy_by_name(o->policy, &policy) != 0) {
         return roll_usage(self, "option '--policy %s': wants observe, advise or auto", o->policy);
     }
+    if (r->audit) {
+        r->bind_name = r->bind_name == NULL ? "audit" : r->bind_name;
+    }
+    o->bind = r->bind_name != NULL ? roll_bind_by_name(r->bind_name) : ROLL_BIND_AUTO;
+    if (o->bind < 0) {
+        return roll_usage(self, "option '--bind %s': wants auto, preload, audit, plugin or front", r->bind_name);
+    }
+    if (r->audit && o->bind != ROLL_BIND_AUDIT) {
+        return roll_usage(self, "--audit and --bind %s contradict each other", r->bind_name);
+    }
     if (o->ranks > RANKS_MAX) {
         return roll_usage(self, "option '-n %u': at most %d ranks on one host", o->ranks, RANKS_MAX);
     }
@@ -343,6 +356,11 @@ static void prepare(struct run *r)
         r->dir[0] = '\0';
         return;
     }
+    roll_bind_pick(r->o.bind, &r->place, r->o.command, &r->bind);
+    r->o.bound = &r->bind;
+    if (!r->o.quiet) {
+        roll_say("bound by %s", r->bind.why);
+    }
     if (roll_warden_start(&r->warden, r->dir) != 0) {
         roll_say("cannot start a helper process: %s; if this is killed with SIGKILL, %s stays", strerror(errno),
                  r->dir);
@@ -375,6 +393,9 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
     const struct roll_option options[] = {
         {"ranks", 'n', ROLL_OPT_COUNT, "N", "start N local ranks (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*)", &r.o.ranks},
         {"hostnccl", 0, ROLL_OPT_FLAG, NULL, "NCCL and the CUDA runtime on host memory: no GPU needed", &r.o.hostnccl},
+        {"bind", 0, ROLL_OPT_TEXT, "HOW", "auto, preload, audit, plugin or front: how NCCL's calls are seen",
+         &r.bind_name},
+        {"audit", 0, ROLL_OPT_FLAG, NULL, "the same as --bind=audit", &r.audit},
         {"policy", 0, ROLL_OPT_TEXT, "POLICY", "observe (say), advise (and say what helps), auto (and do it)",
          &r.o.policy},
         {"json", 0, ROLL_OPT_TEXT, "FILE", "verdicts as NDJSON; - is standard output", &r.o.json},

@@ -4,10 +4,15 @@
 #ifndef ROLL_CONSOLE_DOCTOR_H
 #define ROLL_CONSOLE_DOCTOR_H
 
+#include "daemon/console/place.h"
+#include "daemon/console/program.h"
+
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-enum roll_health { ROLL_HEALTH_OK, ROLL_HEALTH_WARN, ROLL_HEALTH_FAIL };
+/* INFO ("--"): neither good nor bad. */
+enum roll_health { ROLL_HEALTH_OK, ROLL_HEALTH_WARN, ROLL_HEALTH_FAIL, ROLL_HEALTH_INFO };
 
 struct roll_checkup {
     bool json;
@@ -18,15 +23,17 @@ struct roll_checkup {
 void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_health health, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* doctor_program.c: is this command (found through PATH) a program that librollcall.so can enter and that uses NCCL? */
-void roll_checkup_program(struct roll_checkup *c, const char *command);
+/* doctor_program.c: is this command (found through PATH) a program that rollcall can enter, and which binding sees its NCCL? */
+void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place, const char *command);
 
-/* What an executable file is, as far as preloading goes. */
-struct roll_program {
-    bool readable, elf, script, dynamic, needs_nccl, defines_nccl, elevated;
-    char interpreter[128]; /* of a script */
-};
-/* Looks at the file. 0 or NOTFOUND, DENIED, IO. */
-int roll_program_inspect(const char *path, struct roll_program *out);
+/* doctor_process.c: what is seen of a process that runs. Returns false when there is no such process. */
+void roll_checkup_process(struct roll_checkup *c, uint32_t pid);
+
+/* doctor_process.c: may stacks of other processes be read here? */
+void roll_checkup_ptrace(struct roll_checkup *c);
+
+/* The last line: one sentence, with the health of the worst that was found since `before`. */
+void roll_checkup_conclude(struct roll_checkup *c, enum roll_health health, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -21,6 +21,9 @@
 
 static const char *const preload_at[] = {"../lib/librollcall.so", ROLL_LIBDIR_FROM_BIN "/librollcall.so",
                                          ROLL_LIBDIR_FROM_BIN "/rollcall/librollcall.so"};
+static const char *const audit_at[] = {"../lib/librollcall_audit.so", ROLL_LIBDIR_FROM_BIN "/librollcall_audit.so",
+                                       ROLL_LIBDIR_FROM_BIN "/rollcall/librollcall_audit.so"};
+static const char *const fronts_at[] = {"../lib/rollcall/front", ROLL_LIBDIR_FROM_BIN "/rollcall/front"};
 static const char *const hostnccl_at[] = {"../lib/hostnccl/libnccl.so.2", ROLL_LIBDIR_FROM_BIN "/hostnccl/libnccl.so.2",
                                           ROLL_LIBDIR_FROM_BIN "/rollcall/hostnccl/libnccl.so.2"};
 static const char *const python_at[] = {"../lib/rollcall/python", ROLL_LIBDIR_FROM_BIN "/rollcall/python"};
@@ -56,6 +59,8 @@ void roll_place_find(struct roll_place *place)
     first_of(place->daemon, bin, daemon_at, sizeof(daemon_at) / sizeof(daemon_at[0]), X_OK);
     first_of(place->preload, bin, preload_at, sizeof(preload_at) / sizeof(preload_at[0]), R_OK);
     first_of(place->python, bin, python_at, sizeof(python_at) / sizeof(python_at[0]), R_OK | X_OK);
+    first_of(place->audit, bin, audit_at, sizeof(audit_at) / sizeof(audit_at[0]), R_OK);
+    first_of(place->fronts, bin, fronts_at, sizeof(fronts_at) / sizeof(fronts_at[0]), R_OK);
     /* Not realpath of the library: its directory is wanted, and the library itself may be a link. */
     for (size_t i = 0; i < sizeof(hostnccl_at) / sizeof(hostnccl_at[0]); i++) {
         char path[2 * PATH_MAX];

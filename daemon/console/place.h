@@ -11,6 +11,8 @@ struct roll_place {
     char daemon[PATH_MAX];   /* rollcalld */
     char preload[PATH_MAX];  /* librollcall.so */
     char python[PATH_MAX];   /* the directory of the helper for `run --python-stacks` */
+    char audit[PATH_MAX];    /* librollcall_audit.so */
+    char fronts[PATH_MAX];   /* the directory of the fronts, one folder for each release */
     char hostnccl[PATH_MAX]; /* the directory of the stand-in libnccl.so.2 and libcudart */
 };
 

@@ -5,6 +5,7 @@
 #ifndef ROLL_CONSOLE_RUN_H
 #define ROLL_CONSOLE_RUN_H
 
+#include "daemon/console/bind.h"
 #include "daemon/console/place.h"
 
 #include <jansson.h>
@@ -24,6 +25,8 @@ struct roll_run_options {
     const char *json, *trace, *http, *daemon;
     double timeout_s; /* 0 = none */
     double grace_s;
+    int bind;                      /* enum roll_bind_kind */
+    const struct roll_bind *bound; /* what was picked */
     char **command;
 };
 
@@ -100,6 +103,8 @@ bool roll_run_job_relay(struct roll_run_job *job, uint32_t rank, int which);
 /* What is left of the ranks' process groups is ended (only with -n, where we are the launcher). */
 void roll_run_job_sweep(struct roll_run_job *job);
 void roll_run_job_fini(struct roll_run_job *job);
+/* Puts `first` in front of a list with colons in our environment. */
+void roll_env_prepend(const char *name, const char *first);
 /* The code that a shell gives for a wait status. */
 int roll_run_code(int status);
 

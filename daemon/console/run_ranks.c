@@ -29,7 +29,7 @@ int roll_run_code(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void prepend(const char *name, const char *first)
+void roll_env_prepend(const char *name, const char *first)
 {
     const char *old = getenv(name);
     char *joined = NULL;
@@ -104,13 +104,14 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
         unsetenv("ROLLCALL_DAEMON");
     }
     if (place->preload[0] != '\0') {
-        prepend("LD_PRELOAD", place->preload);
+        roll_env_prepend("LD_PRELOAD", place->preload);
+        roll_bind_apply(o->bound, place);
     }
     if (o->python_stacks && place->python[0] != '\0') {
         prepend("PYTHONPATH", place->python);
     }
     if (o->hostnccl) {
-        prepend("LD_LIBRARY_PATH", place->hostnccl);
+        roll_env_prepend("LD_LIBRARY_PATH", place->hostnccl);
         if (dir[0] != '\0') {
             /* Made here, because programs meet in it before the library has seen it. */
             snprintf(path, sizeof(path), "%s/hostnccl", dir);

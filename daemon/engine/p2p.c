@@ -116,6 +116,9 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
     struct comm *c = m->comm;
     unsigned side = p2p_side(&entry->rec);
     uint32_t peer = (uint32_t)entry->rec.peer;
+    if (c->open && peer < c->room && peer >= c->size) {
+        c->size = peer + 1; /* a peer is a member, seen or not */
+    }
     if (peer >= c->size) {
         return 0;
     }

@@ -40,6 +40,34 @@ static void test_nccl_inside_the_program_is_seen(void **state)
     assert_true(p.elf && p.dynamic && p.defines_nccl && !p.needs_nccl);
 }
 
+static void test_release_is_read_from_the_file(void **state)
+{
+    (void)state;
+    char release[32];
+    assert_true(roll_nccl_release(PROGRAM_OLD, release, sizeof(release)));
+    assert_string_equal(release, "2.21.5");
+    assert_false(roll_nccl_has_profiler(PROGRAM_OLD));
+    assert_false(roll_nccl_release(PROGRAM_INSIDE, release, sizeof(release)));
+    assert_true(roll_nccl_has_profiler(PROGRAM_INSIDE)); /* it does not say */
+    assert_false(roll_nccl_release("/nonexistent", release, sizeof(release)));
+}
+
+static void test_study_finds_where_nccl_is(void **state)
+{
+    (void)state;
+    static struct roll_study s;
+    roll_study(PROGRAM_INSIDE, &s);
+    assert_int_equal(s.error, 0);
+    assert_string_equal(s.holder, PROGRAM_INSIDE);
+    assert_int_equal(s.nccls, 0);
+    roll_study("sh", &s); /* through PATH */
+    assert_int_equal(s.error, 0);
+    assert_string_equal(s.holder, "");
+    assert_true(s.path[0] == '/' && s.program.loader[0] == '/');
+    roll_study("/nonexistent/program", &s);
+    assert_int_equal(s.error, ROLL_E_NOTFOUND);
+}
+
 static void test_script_names_its_interpreter(void **state)
 {
     (void)state;
@@ -76,7 +104,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dynamic_program_can_be_entered),  cmocka_unit_test(test_static_program_cannot_be_entered),
         cmocka_unit_test(test_nccl_inside_the_program_is_seen), cmocka_unit_test(test_script_names_its_interpreter),
-        cmocka_unit_test(test_other_files_are_neither),
+        cmocka_unit_test(test_other_files_are_neither),         cmocka_unit_test(test_release_is_read_from_the_file),
+        cmocka_unit_test(test_study_finds_where_nccl_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
