@@ -108,7 +108,7 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
         roll_bind_apply(o->bound, place);
     }
     if (o->python_stacks && place->python[0] != '\0') {
-        prepend("PYTHONPATH", place->python);
+        roll_env_prepend("PYTHONPATH", place->python);
     }
     if (o->hostnccl) {
         roll_env_prepend("LD_LIBRARY_PATH", place->hostnccl);
