@@ -63,6 +63,7 @@ static void set_up_process(void)
     sa.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);
+    sigaction(SIGXFSZ, &sa, NULL); /* a limit on files is an error of write, like a full disk */
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

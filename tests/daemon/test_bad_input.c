@@ -52,6 +52,11 @@ static void test_bad_options_get_one_line_and_code_2(void **state)
     REFUSED(2, "not an endpoint", "--listen", "ipc://@open-to-all", "--dir", dir);
     REFUSED(2, "none of observe", "--policy", "hope", "--dir", dir);
     REFUSED(2, "seconds", "--linger", "soon", "--dir", dir);
+    REFUSED(2, "need --trace", "--trace-limit", "1G", "--dir", dir);
+    REFUSED(2, "not a size", "--trace", "t", "--trace-limit", "1X", "--dir", dir);
+    REFUSED(2, "not a size", "--trace", "t", "--trace-segment", "4K", "--dir", dir);
+    REFUSED(2, "not a size", "--trace", "t", "--trace-segment", "99999999999999G", "--dir", dir);
+    REFUSED(2, "not a time", "--trace", "t", "--trace-age", "soon", "--dir", dir);
     REFUSED(2, "belong to the root", "--agent", "--connect", "tcp://127.0.0.1:1", "--json", "x", "--dir", dir);
 }
 
@@ -62,6 +67,16 @@ static void test_what_cannot_be_had_gets_one_line_and_code_3(void **state)
     REFUSED(3, "/dev/null/x", "--dir", "/dev/null/x");
     REFUSED(3, "--json", "--dir", dir, "--json", "/dev/null/x/y");
     REFUSED(3, "--trace", "--dir", dir, "--trace", "/dev/null/x");
+    REFUSED(3, "--trace", "--agent", "--dir", dir, "--connect", "tcp://127.0.0.1:1", "--trace", "/dev/null/x");
+    if (geteuid() != 0) {
+        REFUSED(3, "another user", "--dir", dir, "--trace", "/usr");
+    } else {
+        assert_int_equal(mkdir(harness_path("theirs"), 0755), 0);
+        assert_int_equal(chown(harness_path("theirs"), 65534, 65534), 0);
+        REFUSED(3, "another user", "--dir", dir, "--trace", harness_path("theirs"));
+        REFUSED(3, "another user", "--agent", "--dir", dir, "--connect", "tcp://127.0.0.1:1", "--trace",
+                harness_path("theirs"));
+    }
     REFUSED(3, "cannot listen", "--dir", dir, "--listen", "tcp://203.0.113.7:7001", "--insecure");
     REFUSED(3, "--http", "--dir", dir, "--http", "nonsense");
     assert_int_equal(harness_count(dir, ""), 0);

@@ -370,6 +370,40 @@ static void test_a_wrong_call_is_said_after_it_was_made_and_soon(void **state)
     }
 }
 
+/* Files may not grow here: the daemon goes on without a trace, says so once, and counts what is missing. */
+static void test_a_trace_that_cannot_be_written_costs_nothing_else(void **state)
+{
+    (void)state;
+    char command[700];
+    snprintf(command, sizeof command, "ulimit -f 40; exec '%s' --dir '%s' --trace '%s' --ready-fd 1",
+             getenv("ROLL_TEST_ROLLCALLD"), harness_path("d"), harness_path("trace"));
+    pid_t daemon = SPAWN("daemon.err", "sh", "-c", command);
+    assert_true(daemon > 0);
+    assert_true(harness_logged("daemon.err", "listening on", 3000));
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/root", harness_path("d"));
+    roll_client_t *client = harness_client(endpoint);
+    pid_t rank = harness_rank(harness_path("d"), 0, 1, 40000, 60000, "wait");
+    assert_true(harness_logged("daemon.err", "the trace ends here", 8000));
+    sleep(1);
+    json_t *status = harness_ask(client, "{s:s}", "op", "status");
+    json_t *trace = json_object_get(status, "trace");
+    assert_true(json_is_true(json_object_get(trace, "stopped")));
+    assert_true(json_integer_value(json_object_get(trace, "lost")) > 0);
+    assert_true(json_integer_value(json_object_get(trace, "bytes")) <= 40 * 1024);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(status, "summary"), "lost")), 0);
+    json_decref(status);
+    json_int_t records = 0;
+    for (int i = 0; i < 250 && records < 60000; i++) {
+        usleep(20000);
+        records = harness_drained(client, "records");
+    }
+    assert_int_equal(records, 60000);
+    assert_int_equal(harness_end(rank, SIGTERM), 0);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+    assert_true(harness_logged("daemon.err", "records are not in the trace", 100));
+}
+
 static void test_a_trace_that_ended_long_ago_does_not_set_the_clock(void **state)
 {
     (void)state;
@@ -422,6 +456,7 @@ int main(void)
         TEST(test_what_the_device_has_noted_as_complete_reaches_the_root),
         TEST(test_a_record_that_is_never_written_holds_up_nobody),
         TEST(test_a_wrong_call_is_said_after_it_was_made_and_soon),
+        TEST(test_a_trace_that_cannot_be_written_costs_nothing_else),
         TEST(test_a_trace_that_ended_long_ago_does_not_set_the_clock),
         TEST(test_a_daemon_that_was_held_up_accuses_nobody),
     };
