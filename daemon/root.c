@@ -88,6 +88,40 @@ static struct roll_peer_stream *find_stream(struct roll_peer *peer, uint64_t str
     return NULL;
 }
 
+static bool holds_live(const struct roll_peer *peer)
+{
+    for (size_t i = 0; i < peer->used; i++) {
+        if (peer->streams[i].live) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Nothing is heard of this agent any more: its ranks that still ran are shown as not heard, by its name. */
+static void lose_peer(roll_root_t *root, struct roll_peer *peer)
+{
+    if (holds_live(peer)) {
+        peer->gone = true;
+        peer->synced = false;
+    } else {
+        drop_peer(root, peer);
+    }
+}
+
+/* A ring that another agent announces is that one's now. */
+static void take_over(roll_root_t *root, const struct roll_peer *by, uint64_t stream)
+{
+    for (size_t i = root->peers_used; i-- > 0;) {
+        struct roll_peer *peer = root->peers[i];
+        struct roll_peer_stream *s = peer->gone && peer != by ? find_stream(peer, stream) : NULL;
+        if (s) {
+            *s = peer->streams[--peer->used];
+            lose_peer(root, peer);
+        }
+    }
+}
+
 static void send_welcome(roll_root_t *root, const struct roll_address *to, uint64_t seq, bool resync)
 {
     json_t *json = json_pack("{s:s,s:b}", "root_epoch", root->epoch, "resync", (int)resync);
@@ -147,6 +181,7 @@ static void hello(roll_root_t *root, const struct roll_address *from, const stru
     peer->pid = (uint32_t)json_integer_value(json_object_get(json, "pid"));
     json_decref(json);
     peer->synced = true;
+    peer->gone = false;
     peer->expected = frame->head.seq + 1;
     peer->seen_ns = now;
     peer->used = 0;
@@ -183,6 +218,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         s = &peer->streams[peer->used++];
         *s = (struct roll_peer_stream){.stream = frame->head.stream, .run = run};
         roll_remedy_resend(root, peer, run);
+        take_over(root, peer, frame->head.stream);
     }
     s->due = s->urgent = true;
     s->fresh = false;
@@ -273,7 +309,7 @@ static void agent_frame(roll_root_t *root, const struct roll_address *from, cons
         break;
     case ROLL_FRAME_BYE:
         roll_log(ROLL_LOG_INFO, "root: agent on %s (pid %u) leaves", peer->host, peer->pid);
-        drop_peer(root, peer);
+        lose_peer(root, peer);
         break;
     default:
         data(root, peer, frame, raw, bytes);
@@ -423,11 +459,11 @@ static void look_after_peers(roll_root_t *root, uint64_t now)
 {
     for (size_t i = root->peers_used; i-- > 0;) {
         struct roll_peer *peer = root->peers[i];
-        if (now - peer->seen_ns > SILENT_NS) {
+        if (!peer->gone && now - peer->seen_ns > SILENT_NS) {
             roll_log(ROLL_LOG_WARNING,
                      "root: agent on %s (pid %u) has been silent for 10 s; its ranks are not seen any more", peer->host,
                      peer->pid);
-            drop_peer(root, peer);
+            lose_peer(root, peer);
         }
     }
 }

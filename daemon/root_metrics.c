@@ -82,8 +82,12 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
         return;
     }
     root->snapshot_ns = now;
+    size_t agents = 0;
+    for (size_t i = 0; i < root->peers_used; i++) {
+        agents += !root->peers[i]->gone;
+    }
     struct roll_metrics_snapshot s = {.runs = root->runs_used,
-                                      .agents = root->peers_used,
+                                      .agents = agents,
                                       .batches = root->batches,
                                       .bytes = root->bytes,
                                       .engine_seconds = (double)root->engine_ns * 1e-9,

@@ -208,9 +208,13 @@ static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, u
 /* Has every agent sent what its rings held when it was asked? Asks those that were not asked yet. */
 static bool all_drained(roll_root_t *root, const struct roll_drain *d)
 {
-    bool all = root->peers_used > 0;
+    bool all = true, any = false;
     for (size_t i = 0; i < root->peers_used; i++) {
         struct roll_peer *peer = root->peers[i];
+        if (peer->gone) {
+            continue;
+        }
+        any = true;
         if (peer->synced && peer->drain_sent < d->token) {
             struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = d->token};
             if (roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, NULL, 0) == 0) {
@@ -219,7 +223,7 @@ static bool all_drained(roll_root_t *root, const struct roll_drain *d)
         }
         all = all && peer->drain_echo >= d->token;
     }
-    return all;
+    return any && all;
 }
 
 static void finish_drain(roll_root_t *root, const struct roll_drain *d, bool drained)

@@ -178,7 +178,7 @@ static void refuse(struct collection *c, struct wanted *w, const char *why)
 
 static bool serves(const struct roll_peer *peer, uint64_t stream)
 {
-    for (size_t i = 0; i < peer->used; i++) {
+    for (size_t i = 0; i < peer->used && !peer->gone; i++) {
         if (peer->streams[i].stream == stream) {
             return true;
         }

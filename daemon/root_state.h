@@ -67,7 +67,8 @@ struct roll_peer { /* an agent */
     struct roll_address at;
     char host[ROLL_NAME_BYTES];
     uint32_t pid;
-    bool synced;       /* its frames come without a gap */
+    bool gone;   /* silent for long, or it left; kept for as long as it is the last that held a live rank's ring */
+    bool synced; /* its frames come without a gap */
     uint64_t expected; /* number of its next frame */
     uint64_t seen_ns, resync_ns;
     uint64_t drain_sent, drain_echo;

@@ -71,13 +71,18 @@ static json_t *agents_json(const roll_root_t *root, const struct roll_run *run)
     json_t *list = json_array();
     for (size_t i = 0; i < root->peers_used; i++) {
         const struct roll_peer *peer = root->peers[i];
-        int rings = 0;
+        int rings = 0, ranks = 0;
         for (size_t s = 0; s < peer->used; s++) {
             rings += peer->streams[s].run == run;
+            ranks += peer->streams[s].run == run && peer->streams[s].live;
         }
-        json_array_append_new(
-            list, json_pack("{s:o,s:I,s:I,s:i}", "host", roll_text_to_json(peer->host), "pid", (json_int_t)peer->pid,
-                            "seen_ns", (json_int_t)(peer->seen_ns - roll_mono_ns() + roll_real_ns()), "rings", rings));
+        if (peer->gone && ranks == 0) {
+            continue;
+        }
+        json_array_append_new(list, json_pack("{s:o,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host), "pid",
+                                              (json_int_t)peer->pid, "seen_ns",
+                                              (json_int_t)(peer->seen_ns - roll_mono_ns() + roll_real_ns()), "rings",
+                                              rings, "ranks", ranks, "gone", (int)peer->gone));
     }
     return list;
 }

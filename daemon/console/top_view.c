@@ -328,18 +328,38 @@ int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
 
 const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, size_t size)
 {
+    int64_t live = roll_json_int(json_object_get(status, "summary"), "ranks_live", 0), heard = 0;
+    uint64_t longest = 0;
+    unsigned silent = 0;
+    const char *host = "?";
     size_t i;
     json_t *agent;
     out[0] = '\0';
     json_array_foreach(json_object_get(status, "agents"), i, agent)
     {
         int64_t seen = roll_json_int(agent, "seen_ns", 0);
-        if (seen > 0 && now_ns > (uint64_t)seen + STALE_NS) {
-            char span[CELL];
-            snprintf(out, size, "no word from the agent on %s for %s", roll_json_text(agent, "host", "?"),
-                     roll_span_text(now_ns - (uint64_t)seen, span, sizeof(span)));
-            break;
+        uint64_t since = seen > 0 && now_ns > (uint64_t)seen ? now_ns - (uint64_t)seen : 0;
+        if (since <= STALE_NS && !json_is_true(json_object_get(agent, "gone"))) {
+            heard += roll_json_int(agent, "ranks", 0);
+            continue;
         }
+        silent++;
+        if (since >= longest) {
+            longest = since;
+            host = roll_json_text(agent, "host", "?");
+        }
+    }
+    if (silent > 0) {
+        char span[CELL], more[CELL] = "", ranks[CELL] = "";
+        if (live > 0) {
+            snprintf(ranks, sizeof(ranks), "%" PRId64 " of %" PRId64 " ranks heard, ", heard < live ? heard : live,
+                     live);
+        }
+        if (silent > 1) {
+            snprintf(more, sizeof(more), " (and %u more)", silent - 1);
+        }
+        snprintf(out, size, "%sagent of %s%s silent for %s", ranks, host, more,
+                 roll_span_text(longest, span, sizeof(span)));
     }
     return out;
 }

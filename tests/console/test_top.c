@@ -162,8 +162,20 @@ static void test_silent_agent_is_named_with_its_age(void **state)
     (void)state;
     json_t *status = load("{\"agents\":[{\"host\":\"n7\",\"seen_ns\":1699999997700000000}]}");
     char out[128];
-    assert_string_equal(roll_top_stale(status, NOW, out, sizeof(out)), "no word from the agent on n7 for 12.3 s");
+    assert_string_equal(roll_top_stale(status, NOW, out, sizeof(out)), "agent of n7 silent for 12.3 s");
     assert_string_equal(roll_top_stale(status, 1699999998000000000u, out, sizeof(out)), "");
+    json_decref(status);
+    status = load("{\"summary\":{\"ranks_live\":4},\"agents\":["
+                  "{\"host\":\"n7\",\"seen_ns\":1699999997700000000,\"ranks\":2,\"gone\":true},"
+                  "{\"host\":\"n8\",\"seen_ns\":1700000009900000000,\"ranks\":2,\"gone\":false}]}");
+    assert_string_equal(roll_top_stale(status, NOW, out, sizeof(out)),
+                        "2 of 4 ranks heard, agent of n7 silent for 12.3 s");
+    json_decref(status);
+    status = load("{\"summary\":{\"ranks_live\":3},\"agents\":["
+                  "{\"host\":\"n7\",\"seen_ns\":1699999997700000000,\"ranks\":2,\"gone\":true},"
+                  "{\"host\":\"n8\",\"seen_ns\":1700000009900000000,\"ranks\":1,\"gone\":true}]}");
+    assert_string_equal(roll_top_stale(status, NOW, out, sizeof(out)),
+                        "0 of 3 ranks heard, agent of n7 (and 1 more) silent for 12.3 s");
     json_decref(status);
 }
 

@@ -233,6 +233,60 @@ static void test_a_killed_rank_is_named_with_those_who_wait_for_it(void **state)
     assert_int_equal(harness_count(harness_path("d"), ".ring"), 1); /* the dead rank's ring stays as evidence */
 }
 
+/* What the status says of agents: how many, how many are gone, and the live ranks that the others serve. */
+static void count_agents(roll_client_t *client, json_int_t *all, json_int_t *gone, json_int_t *ranks)
+{
+    json_t *status = harness_ask(client, "{s:s}", "op", "status"), *agent;
+    size_t i;
+    *all = (json_int_t)json_array_size(json_object_get(status, "agents"));
+    *gone = *ranks = 0;
+    json_array_foreach(json_object_get(status, "agents"), i, agent)
+    {
+        bool is = json_is_true(json_object_get(agent, "gone"));
+        *gone += is;
+        *ranks += is ? 0 : json_integer_value(json_object_get(agent, "ranks"));
+    }
+    json_decref(status);
+}
+
+static void test_ranks_whose_agent_is_gone_are_shown_as_not_heard(void **state)
+{
+    (void)state;
+    char listen[300];
+    json_int_t all, gone = 0, ranks = 0;
+    snprintf(listen, sizeof listen, "ipc://%s", harness_path("root.sock"));
+    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", listen, "--dir", harness_path("rootdir"));
+    pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", endpoint);
+    assert_true(root > 0 && agent > 0);
+    roll_client_t *client = harness_client(endpoint);
+    pid_t rank = harness_rank(harness_path("d"), 0, 1, 1000, 100, "wait");
+    for (int i = 0; i < 250 && ranks == 0; i++) {
+        usleep(20000);
+        count_agents(client, &all, &gone, &ranks);
+    }
+    assert_int_equal(ranks, 1);
+    harness_end(agent, SIGTERM); /* it says so; one that is killed is missed after 10 s, by the same lines */
+    for (int i = 0; i < 250 && gone == 0; i++) {
+        usleep(20000);
+        count_agents(client, &all, &gone, &ranks);
+    }
+    assert_int_equal(all, 1);
+    assert_int_equal(gone, 1);
+    assert_int_equal(ranks, 0);
+    agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", endpoint);
+    for (int i = 0; i < 250 && (gone == 1 || ranks == 0); i++) {
+        usleep(20000);
+        count_agents(client, &all, &gone, &ranks);
+    }
+    assert_int_equal(all, 1);
+    assert_int_equal(gone, 0);
+    assert_int_equal(ranks, 1);
+    assert_int_equal(harness_end(rank, SIGTERM), 0);
+    roll_client_destroy(&client);
+    harness_end(agent, SIGTERM);
+    harness_end(root, SIGTERM);
+}
+
 static void test_a_stopped_rank_is_seen(void **state)
 {
     (void)state;
@@ -453,6 +507,7 @@ int main(void)
         TEST(test_ranks_do_not_notice_that_no_root_is_there),
         TEST(test_a_killed_rank_is_named_with_those_who_wait_for_it),
         TEST(test_a_stopped_rank_is_seen),
+        TEST(test_ranks_whose_agent_is_gone_are_shown_as_not_heard),
         TEST(test_what_the_device_has_noted_as_complete_reaches_the_root),
         TEST(test_a_record_that_is_never_written_holds_up_nobody),
         TEST(test_a_wrong_call_is_said_after_it_was_made_and_soon),
