@@ -245,6 +245,9 @@ static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int
         }
         /* The slot that the next call will write: fetched for writing while the application computes. */
         __builtin_prefetch(&roll_session->ring.records[(call->ticket + 2) & roll_session->ring.mask], 1);
+        if (ROLL_UNLIKELY(result == ncclInProgress && t->comm != NULL)) {
+            atomic_store_explicit(&t->comm->async, (uint8_t)ncclInProgress, memory_order_relaxed);
+        }
         if (ROLL_UNLIKELY(t->captured.pending || t->work_id != 0)) {
             roll_device_leave(t, call->ticket, result);
         }

@@ -21,6 +21,7 @@ struct roll_comm {
     _Atomic uintptr_t handle; /* 0: not bound, or destroyed */
     _Atomic uint32_t id;      /* of its definition; 0 = not defined yet */
     _Atomic bool undefinable; /* there was no room for its definition: not tried again at each call */
+    _Atomic uint8_t async;    /* its state as last heard: a call in progress, an error; 0 = nothing */
     _Atomic uint32_t seq;     /* collectives with a non-zero count so far */
     int32_t rank, nranks;
     uint8_t flags;           /* ROLL_FLAG_NONBLOCKING */

@@ -436,7 +436,37 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
     return result;
 }
 
-/* Not recorded. The answer "done" is the moment when the handles of nonblocking children are there for certain. */
+/* A communicator's state has changed: what was in progress is done, or there is an error. Polls that say the same again
+ * are not recorded: a nonblocking job makes them by the thousand. */
+static void note_async(struct roll_thread *t, ncclComm_t handle, ncclResult_t state, uintptr_t pc,
+                       const uintptr_t *frame)
+{
+    struct roll_comm *comm = roll_comm_find(handle);
+    if (comm == NULL || atomic_load_explicit(&comm->async, memory_order_relaxed) == (uint8_t)state) {
+        return;
+    }
+    int saved = errno;
+    roll_enter_begin(t);
+    atomic_store_explicit(&comm->async, (uint8_t)state, memory_order_relaxed);
+    if (state != ncclInProgress && roll_comm_define(comm) != 0) {
+        struct roll_call call;
+        struct roll_fill fill = {.peer = ROLL_PEER_NONE,
+                                 .comm = (uint16_t)atomic_load_explicit(&comm->id, memory_order_relaxed),
+                                 .op = ROLL_OP_COMM_ASYNC,
+                                 .dtype = ROLL_DTYPE_NONE,
+                                 .redop = ROLL_RED_NONE,
+                                 .flags = comm->flags};
+        roll_enter_fill(t, &call, &fill, pc, frame);
+        roll_enter_end(t);
+        roll_leave(t, &call, (int)state);
+    } else {
+        roll_enter_end(t);
+        t->depth = 0;
+    }
+    errno = saved;
+}
+
+/* Recorded when the answer changes. "Done" is also the moment when the handles of nonblocking children are there for certain. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
     LIFE_PROLOGUE(ncclCommGetAsyncError, (ncclComm_t, ncclResult_t *), (comm, asyncError))
@@ -455,6 +485,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
         roll_enter_end(t);
         t->depth = 0;
         errno = saved;
+    }
+    if (result == ncclSuccess && roll_wanted(t)) {
+        note_async(t, comm, *asyncError, ROLL_PC, ROLL_FRAME);
     }
     return result;
 }

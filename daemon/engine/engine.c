@@ -164,7 +164,15 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
     if (!m) {
         return;
     }
+    if (rec->op == ROLL_OP_COMM_ASYNC) {
+        if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+            m->async = rec->result;
+            m->settled = rec->result == 0 ? roll_seal_ticket(rec->seal) + 1 : m->settled;
+        }
+        return;
+    }
     if (rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_REVOKE) {
+        m->ended = rec->op;
         m->comm->aborted = true; /* the job has taken this communicator down itself: nothing on it is judged any more */
         comm_give_up(e, m->comm);
     } else if ((rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_FINALIZE) && !m->gone) {
@@ -222,7 +230,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         if (class != ROLL_CLASS_SYNC) {
             s->calls++;
             e->calls++;
-            if (class != ROLL_CLASS_GROUP) {
+            if (class != ROLL_CLASS_GROUP && rec->op != ROLL_OP_COMM_ASYNC) {
                 s->last = *rec;
                 m = source_member(s, rec->comm);
                 s->last_key = m ? m->comm->key : 0;
@@ -310,6 +318,9 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
             match_failed(e, m, rec, ticket);
         }
     } else if (class == ROLL_CLASS_COMM || class == ROLL_CLASS_MOE) {
+        if (rec->op == ROLL_OP_COMM_ASYNC) {
+            comm_life(e, s, rec);
+        }
         ask_record(e, source, rec, ticket, false);
     } else if (class == ROLL_CLASS_SYNC) {
         waited(e, s, rec);

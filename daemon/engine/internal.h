@@ -105,6 +105,9 @@ struct member {
     uint32_t zeros;
     uint32_t group;    /* of its last collective here; 0 = none */
     uint32_t splits;   /* CommSplit calls made with this communicator as parent */
+    uint8_t async;     /* ncclResult_t: what ncclCommGetAsyncError said last here */
+    uint8_t ended;     /* operation by which this rank aborted or revoked it; 0 = none */
+    uint64_t settled;  /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     struct race *race; /* what its threads do here, where there are several; owned */
 };
 

@@ -148,9 +148,12 @@ static bool is_done(const struct source *s, const struct roll_record *rec)
 }
 
 /* How far a call has come, in words; nothing for the plain case: it has returned. */
-static void words_state(struct words *w, const struct source *s, const struct roll_record *rec)
+static void words_state(struct words *w, const struct roll_engine *e, const struct source *s,
+                        const struct roll_record *rec)
 {
     enum { NCCL_IN_PROGRESS = 7 };
+    const struct member *m = source_member(s, rec->comm);
+    bool settled = m && m->settled > roll_seal_ticket(rec->seal);
     if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
         words_add(w, " (entered, not returned)");
     } else if (call_failed(rec)) {
@@ -159,8 +162,10 @@ static void words_state(struct words *w, const struct source *s, const struct ro
         words_add(w, " (captured into CUDA graph %u: it runs when that is launched)", rec->aux);
     } else if (source_group_open(s, rec)) {
         words_add(w, " (in a group that has not been ended: not enqueued yet)");
-    } else if (rec->result == NCCL_IN_PROGRESS) {
-        words_add(w, " (returned, in progress: NCCL goes on in the background)");
+    } else if (rec->result == NCCL_IN_PROGRESS && !settled) {
+        uint64_t since = source_wall(s, rec);
+        words_add(w, " (returned, in progress in the background for %.1f s)",
+                  e->now > since ? (double)(e->now - since) / 1e9 : 0.0);
     } else if (is_done(s, rec)) {
         words_add(w, " (complete on the device)");
     } else if (s->completes) {
@@ -257,6 +262,24 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct sourc
     }
 }
 
+/* What has become of the communicators of this rank, where it is not ordinary. */
+static void why_comms(struct words *w, const struct source *s)
+{
+    for (uint32_t i = 1; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (m && m->async != 0) {
+            words_add(w, " NCCL reports error %u on ", m->async);
+            words_comm(w, m->comm);
+            words_add(w, " (ncclCommGetAsyncError).");
+        }
+        if (m && m->ended != 0) {
+            words_add(w, " It has %s ", m->ended == ROLL_OP_COMM_ABORT ? "aborted" : "revoked");
+            words_comm(w, m->comm);
+            words_add(w, ": nothing on it is judged any more.");
+        }
+    }
+}
+
 int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size)
 {
     sweep(e);
@@ -274,9 +297,10 @@ int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t siz
         if (s->last.op != ROLL_OP_NONE) {
             words_add(&w, " Its last NCCL call: ");
             words_call(&w, &s->last);
-            words_state(&w, s, &s->last);
+            words_state(&w, e, s, &s->last);
             words_add(&w, ".");
         }
+        why_comms(&w, s);
         why_waits(&w, e, s);
         snprintf(out, size, "%s", w.text);
         return (int)w.used;

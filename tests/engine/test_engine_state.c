@@ -88,13 +88,32 @@ static void test_calls_in_progress_refused_and_captured(void **state)
     uint32_t w;
     struct sim *sim = two_ranks(&w);
     sim_call(sim, 0, w, AR, 16)->result = 7;
-    expect(sim, "(returned, in progress: NCCL goes on in the background).");
+    expect(sim, "(returned, in progress in the background for ");
+    sim = two_ranks(&w);
+    sim_call(sim, 0, w, AR, 16)->result = 7;
+    sim_record(sim, 0, ROLL_OP_COMM_ASYNC, w); /* done */
+    expect(sim, "Its last NCCL call: AllReduce of 16 float32 (sum). It waits");
     sim = two_ranks(&w);
     sim_call(sim, 0, w, AR, 16)->result = 4;
     expect(sim, "(returned error 4: nothing was enqueued).");
     sim = two_ranks(&w);
     sim_capture(sim, 0, w, 3, 1, 16);
     expect(sim, "(captured into CUDA graph 3: it runs when that is launched).");
+}
+
+static void test_errors_aborts_and_revocations(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_ranks(&w);
+    sim_record(sim, 0, ROLL_OP_COMM_ASYNC, w)->result = 6;
+    expect(sim, "NCCL reports error 6 on communicator world (2 ranks) (ncclCommGetAsyncError).");
+    sim = two_ranks(&w);
+    sim_record(sim, 0, ROLL_OP_COMM_ABORT, w);
+    expect(sim, "It has aborted communicator world (2 ranks): nothing on it is judged any more.");
+    sim = two_ranks(&w);
+    sim_record(sim, 0, ROLL_OP_COMM_REVOKE, w);
+    expect(sim, "It has revoked communicator world (2 ranks)");
 }
 
 static void test_what_is_complete_on_the_device(void **state)
@@ -151,6 +170,7 @@ int main(void)
         cmocka_unit_test(test_a_call_that_has_not_returned),
         cmocka_unit_test(test_a_call_in_an_open_group),
         cmocka_unit_test(test_calls_in_progress_refused_and_captured),
+        cmocka_unit_test(test_errors_aborts_and_revocations),
         cmocka_unit_test(test_what_is_complete_on_the_device),
         cmocka_unit_test(test_completion_takes_what_is_before_it_along),
         cmocka_unit_test(test_a_group_completes_as_a_whole),

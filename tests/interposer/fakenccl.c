@@ -34,10 +34,11 @@ static int lates, group_depth;
 void fake_progress(void);
 extern int fake_errno;
 int fake_errno; /* what a collective leaves in errno; 0 = nothing */
-extern int fake_late, fake_early, fake_block;
+extern int fake_late, fake_early, fake_block, fake_async;
 int fake_late;  /* the end of a group leaves its nonblocking communicators to fake_progress */
 int fake_early; /* handles are written at once, in a group too, and never again */
-int fake_block; /* a collective waits for a signal */
+int fake_block; /* a collective waits for a signal; 2: the end of a group, 3: a creation */
+int fake_async; /* what a communicator's state is, when nothing is late; InProgress: collectives return it, too */
 
 static void write_handles(bool nonblocking_too)
 {
@@ -79,10 +80,10 @@ static ncclResult_t work(void)
     if (fake_errno != 0) {
         errno = fake_errno;
     }
-    if (fake_block) {
+    if (fake_block == 1) {
         pause();
     }
-    return ncclSuccess;
+    return fake_async == ncclInProgress ? ncclInProgress : ncclSuccess;
 }
 
 FAKE(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))
@@ -94,6 +95,9 @@ FAKE(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))
 
 FAKE(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank))
 {
+    if (fake_block == 3) {
+        pause();
+    }
     (void)id;
     return make(comm, rank, nranks, NULL);
 }
@@ -186,6 +190,9 @@ FAKE(ncclResult_t, ncclGroupStart, (void))
 
 FAKE(ncclResult_t, ncclGroupEnd, (void))
 {
+    if (fake_block == 2) {
+        pause();
+    }
     if (group_depth == 0) {
         return ncclInvalidUsage;
     }
@@ -206,7 +213,7 @@ FAKE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info))
 FAKE(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *async))
 {
     (void)comm;
-    *async = lates > 0 ? ncclInProgress : ncclSuccess;
+    *async = lates > 0 ? ncclInProgress : (ncclResult_t)fake_async;
     return ncclSuccess;
 }
 
@@ -220,8 +227,8 @@ FAKE(ncclResult_t, ncclAllReduce,
       cudaStream_t stream))
 {
     (void)send, (void)recv, (void)count, (void)type, (void)comm, (void)stream;
-    work();
-    return op == 5 ? ncclInvalidArgument : ncclSuccess;
+    ncclResult_t result = work();
+    return op == 5 ? ncclInvalidArgument : result;
 }
 
 FAKE(ncclResult_t, ncclBroadcast,

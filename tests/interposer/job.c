@@ -464,6 +464,56 @@ static int clocks(void)
     return 0;
 }
 
+static int *knob(const char *name)
+{
+    return (int *)dlsym(RTLD_DEFAULT, name);
+}
+
+/* A state that changes: in progress, done, an error; each asked for twice. */
+static int async_errors(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    ncclResult_t state = ncclInProgress;
+    int *async = knob("fake_async");
+    CHECK(async != NULL);
+    CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclSuccess);
+    *async = ncclInProgress;
+    CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, comm, NULL) == ncclInProgress);
+    for (int i = 0; i < 100; i++) {
+        CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress);
+    }
+    *async = ncclSuccess;
+    CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclSuccess);
+    CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclSuccess);
+    *async = 6;
+    CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess && (int)state == 6);
+    CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess && (int)state == 6);
+    return 0;
+}
+
+/* Calls that never return, to be killed. */
+static int stuck_in_send(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    *knob("fake_block") = 1;
+    return (int)ncclSend(buffer, 1, 7, 1, comm, NULL);
+}
+
+static int stuck_in_group(void)
+{
+    ncclComm_t comm = new_comm(0, 2);
+    *knob("fake_block") = 2;
+    ncclGroupStart();
+    ncclSend(buffer, 1, 7, 1, comm, NULL);
+    return (int)ncclGroupEnd();
+}
+
+static int stuck_in_init(void)
+{
+    *knob("fake_block") = 3;
+    return new_comm(0, 2) == NULL;
+}
+
 static int quiet(void)
 {
     return 0;
@@ -489,6 +539,10 @@ static const struct {
     {"wild-frames", wild_frames},
     {"churn", churn},
     {"clocks", clocks},
+    {"async", async_errors},
+    {"stuck-send", stuck_in_send},
+    {"stuck-group", stuck_in_group},
+    {"stuck-init", stuck_in_init},
     {"nothing", quiet},
 };
 

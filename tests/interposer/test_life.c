@@ -403,9 +403,73 @@ static void test_programs_without_nccl_notice_nothing(void **state)
     }
 }
 
+static void test_a_change_of_the_communicators_state_is_recorded_once(void **state)
+{
+    (void)state;
+    struct job job;
+    struct dump dump;
+    static const struct {
+        uint8_t op, result;
+    } want[] = {
+        {ROLL_OP_COMM_INIT, 0},
+        {ROLL_OP_ALLREDUCE, 7},
+        {ROLL_OP_COMM_ASYNC, 0},
+        {ROLL_OP_COMM_ASYNC, 6},
+    };
+    job_begin(&job);
+    job_run(&job, "ROLL_TEST_JOB", "async", NULL);
+    JOB_SUCCEEDED(&job);
+    dump_open(&job, &dump);
+    assert_int_equal(dump.count, sizeof want / sizeof want[0]);
+    for (size_t i = 0; i < dump.count; i++) {
+        assert_int_equal(dump.records[i].op, want[i].op);
+        assert_int_equal(dump.records[i].result, want[i].result);
+        assert_int_equal(dump.records[i].comm, 1);
+        assert_int_equal(roll_seal_state(dump.records[i].seal), ROLL_STATE_RETURNED);
+    }
+    dump_close(&dump);
+    job_end(&job);
+}
+
+/* The last record of a job that hangs in a call, seen from outside while it hangs. */
+static void check_stuck(const char *mode, enum roll_op op)
+{
+    const struct timespec pause = {0, 10000000};
+    struct job job;
+    struct dump dump;
+    char *argv[] = {(char *)(uintptr_t)job_path("ROLL_TEST_JOB"), (char *)(uintptr_t)mode, NULL};
+    bool seen = false;
+    job_begin(&job);
+    job_start(&job, argv);
+    for (int i = 0; i < 500 && !seen; i++) {
+        nanosleep(&pause, NULL);
+        if (job_files(&job, ".ring") == 0) {
+            continue;
+        }
+        dump_open(&job, &dump);
+        const struct roll_record *last = dump.count > 0 ? &dump.records[dump.count - 1] : NULL;
+        seen = last != NULL && last->op == op && roll_seal_state(last->seal) == ROLL_STATE_ENTERED;
+        dump_close(&dump);
+    }
+    kill(job.pid, SIGKILL);
+    job_wait(&job);
+    assert_true(seen);
+    job_end(&job);
+}
+
+static void test_a_call_that_never_returns_is_seen_from_outside(void **state)
+{
+    (void)state;
+    check_stuck("stuck-send", ROLL_OP_SEND);
+    check_stuck("stuck-group", ROLL_OP_GROUP_END);
+    check_stuck("stuck-init", ROLL_OP_COMM_INIT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_change_of_the_communicators_state_is_recorded_once),
+        cmocka_unit_test(test_a_call_that_never_returns_is_seen_from_outside),
         cmocka_unit_test(test_exit_marks_the_ring_finished),
         cmocka_unit_test(test_a_small_ring_keeps_the_newest_records),
         cmocka_unit_test(test_a_killed_job_leaves_a_valid_ring),
