@@ -31,6 +31,7 @@ void cat_check_begin(struct cat *c, size_t bytes)
     }
     CUDA(cudaMemcpy(c->send, host, bytes, cudaMemcpyHostToDevice));
     CUDA(cudaMemset(c->recv, 0xff, bytes));
+    CUDA(cudaDeviceSynchronize());
 }
 
 static void compare(struct cat *c, size_t from, size_t count, float value)

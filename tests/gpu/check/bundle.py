@@ -1,7 +1,7 @@
 """bundle.py: daemon and console with every library that they need, as one folder that runs where none of these is installed.
 
 Layout: libexec/ holds the programs, stripped; deps/ their libraries, libc included; bin/ a shell wrapper for each, and the loader beside
-it. A wrapper names loader and library path itself, so nothing of the environment and no run path matters, and the jobs that rollcall
+it; lib/ librollcall.so, for a machine where it cannot be built, and the files that rollcall looks for in lib/rollcall. A wrapper names loader and library path itself, so nothing of the environment and no run path matters, and the jobs that rollcall
 starts inherit neither. The loader stands in bin/ because that is where rollcall looks for rollcalld: beside its own executable, which
 the kernel says is the loader.
 """
@@ -16,6 +16,7 @@ MOST_BYTES = 60 << 20
 LOADER = "ld-linux-x86-64.so.2"
 WRAPPER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
+export ROLLCALL_BIN="$here/rollcalld"
 exec "$here/%s" --library-path "$here/../deps" "$here/../libexec/%s" "$@"
 """
 
@@ -42,7 +43,7 @@ def make(build, target=place.BUNDLE):
     """Makes the folder anew from a finished build tree; returns its size in bytes."""
     fresh = target + ".new"
     shutil.rmtree(fresh, ignore_errors=True)
-    for part in ("bin", "libexec", "deps"):
+    for part in ("bin", "libexec", "deps", "lib"):
         os.makedirs(os.path.join(fresh, part))
     wanted = {}
     for name in PROGRAMS:
@@ -61,6 +62,10 @@ def make(build, target=place.BUNDLE):
     shutil.copy2(wanted.pop(LOADER), os.path.join(fresh, "bin", LOADER))
     for soname, path in wanted.items():
         shutil.copy2(path, os.path.join(fresh, "deps", soname))
+    subprocess.run(["strip", "-o", os.path.join(fresh, "lib", "librollcall.so"), os.path.join(build, "lib", "librollcall.so")], check=True)
+    python = os.path.join(build, "lib", "rollcall", "python")
+    if os.path.isdir(python):
+        shutil.copytree(python, os.path.join(fresh, "lib", "rollcall", "python"))
     size = size_of(fresh)
     if size > MOST_BYTES:
         raise place.Missing(f"the bundle has {size >> 20} MiB, more than {MOST_BYTES >> 20}")

@@ -30,7 +30,12 @@ def free_port():
 
 
 def losses(ended):
-    return [line for line in ended.out.splitlines() if line.startswith("step ")]
+    return [float(line.split()[3]) for line in ended.out.splitlines() if line.startswith("step ")]
+
+
+def equal(one, other):
+    """Loss curves, but for what a device's own order of additions may do."""
+    return len(one) == len(other) > 0 and all(abs(a - b) <= 1e-3 * max(1.0, abs(a)) for a, b in zip(one, other))
 
 
 def run(tree, size, kind, mistake):
@@ -54,7 +59,7 @@ def run(tree, size, kind, mistake):
         alone = ranks.bare(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more)
         ended = ranks.watched(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more)
         found = ended.findings()
-        same = losses(alone) == losses(ended) and len(losses(ended)) > 0
+        same = equal(losses(alone), losses(ended))
         ok = alone.status == 0 and ended.status == 0 and same and not found
         what = f"status {alone.status} alone, {ended.status} recorded, losses {'equal' if same else 'differ'}"
         if not ok:
