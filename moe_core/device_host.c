@@ -13,6 +13,7 @@
 #include <cblas.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct moe_device {
 struct work {
     struct moe_device *device;
     int (*fn)(const void *args);
+    bool captured; /* it belongs to a graph and runs at every replay */
     _Alignas(max_align_t) unsigned char args[];
 };
 
@@ -44,7 +46,37 @@ static void CUDART_CB run_work(void *data)
         int none = 0; /* the first error is kept; moe_device_sync takes it after the stream is idle */
         atomic_compare_exchange_strong(&work->device->async_error, &none, rc);
     }
-    free(work);
+    if (!work->captured) {
+        free(work);
+    }
+}
+
+/* Whether the stream is being captured, and into which graph. */
+static cudaError_t capture_of(cudaStream_t stream, cudaGraph_t *graph)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    *graph = NULL;
+    cudaError_t err = cudaStreamIsCapturing(stream, &status);
+    if (err != cudaSuccess || status != cudaStreamCaptureStatusActive) {
+        return err;
+    }
+#if CUDART_VERSION >= 13000
+    return cudaStreamGetCaptureInfo(stream, &status, NULL, graph, NULL, NULL, NULL);
+#else
+    return cudaStreamGetCaptureInfo_v2(stream, &status, NULL, graph, NULL, NULL);
+#endif
+}
+
+/* The graph frees the work when it and all its executables are gone. */
+static cudaError_t give_to_graph(struct work *work, cudaGraph_t graph)
+{
+    cudaUserObject_t object;
+    cudaError_t err = cudaUserObjectCreate(&object, work, free, 1, cudaUserObjectNoDestructorSync);
+    if (err == cudaSuccess) {
+        work->captured = true;
+        err = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    }
+    return err;
 }
 
 int moe_device_call(moe_device_t *device, int (*fn)(const void *args), const void *args, size_t bytes)
@@ -53,12 +85,22 @@ int moe_device_call(moe_device_t *device, int (*fn)(const void *args), const voi
     if (work == NULL) {
         return moe_fail(MOE_E_NOMEM, MOE_NO_RANK, MOE_NO_LAYER, "%zu bytes of work", bytes);
     }
+    cudaGraph_t graph;
     work->device = device;
     work->fn = fn;
+    work->captured = false;
     memcpy(work->args, args, bytes);
-    cudaError_t err = cudaLaunchHostFunc(device->stream, run_work, work);
+    cudaError_t err = capture_of(device->stream, &graph);
+    if (err == cudaSuccess && graph != NULL) {
+        err = give_to_graph(work, graph);
+    }
+    if (err == cudaSuccess) {
+        err = cudaLaunchHostFunc(device->stream, run_work, work);
+    }
     if (err != cudaSuccess) {
-        free(work);
+        if (!work->captured) {
+            free(work);
+        }
         return moe_fail(MOE_E_DEVICE, MOE_NO_RANK, MOE_NO_LAYER, "cudaLaunchHostFunc: %s", cudaGetErrorString(err));
     }
     return 0;

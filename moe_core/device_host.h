@@ -12,6 +12,7 @@
 const struct moe_device_ops *moe_host_ops(void);
 
 /* The bodies, run by the stream: `args` is the struct of ops.h named alike. 0 or an error code. */
+int moe_host_linear(const void *args);
 int moe_host_topk(const void *args);
 int moe_host_topk_backward(const void *args);
 int moe_host_drop(const void *args);
@@ -28,6 +29,9 @@ int moe_host_map_scatter_backward(const void *args);
 int moe_host_chunk_map(const void *args);
 int moe_host_chunk_sort(const void *args);
 int moe_host_pad_counts(const void *args);
+
+/* c[m,n] = alpha op(a) op(b) + beta c in float32; k = 0 included. Errors: SHAPE (more than the BLAS can count). */
+int moe_host_product(const struct moe_gemm *g);
 
 #pragma GCC visibility pop
 

@@ -30,7 +30,7 @@ static bool fits_blas(int64_t a, int64_t b, int64_t c)
     return a <= INT_MAX && b <= INT_MAX && c <= INT_MAX;
 }
 
-static int product(const struct moe_gemm *g)
+int moe_host_product(const struct moe_gemm *g)
 {
     if (!fits_blas(g->m, g->n, g->k)) {
         return MOE_E_SHAPE;
@@ -53,7 +53,7 @@ static int product(const struct moe_gemm *g)
 
 static int run_gemm(const void *args)
 {
-    return product(args);
+    return moe_host_product(args);
 }
 
 /* The product of one group whose rows start at `row`. */
@@ -104,7 +104,7 @@ static int run_grouped(const void *args)
     for (int64_t i = 0; i < g->groups; i++) {
         if (g->m[i] > 0) {
             struct moe_gemm one = group_product(g, i, row);
-            int rc = product(&one);
+            int rc = moe_host_product(&one);
             if (rc != 0) {
                 return rc;
             }
@@ -167,6 +167,7 @@ static int enqueue_zero(moe_device_t *device, void *data, size_t bytes)
     }
 ENQUEUE(gemm, moe_gemm, run_gemm)
 ENQUEUE(grouped, moe_grouped, run_grouped)
+ENQUEUE(linear, moe_linear_pass, moe_host_linear)
 ENQUEUE(topk, moe_topk, moe_host_topk)
 ENQUEUE(topk_backward, moe_topk_backward, moe_host_topk_backward)
 ENQUEUE(drop, moe_drop, moe_host_drop)
@@ -194,6 +195,7 @@ const struct moe_device_ops *moe_host_ops(void)
         .zero = enqueue_zero,
         .gemm = enqueue_gemm,
         .grouped = enqueue_grouped,
+        .linear = enqueue_linear,
         .topk = enqueue_topk,
         .topk_backward = enqueue_topk_backward,
         .drop = enqueue_drop,

@@ -9,6 +9,7 @@
 #define MOE_OPS_H
 
 #include "device.h"
+#include "dtype.h"
 #include "router.h"
 
 #include <stdbool.h>
@@ -208,11 +209,37 @@ struct moe_scale {
     float *data;
 };
 
+enum moe_linear_kind { MOE_LINEAR_FORWARD, MOE_LINEAR_DGRAD, MOE_LINEAR_WGRAD, MOE_LINEAR_BGRAD };
+
+/* One group's pointers; a table of them lies in device memory. */
+struct moe_linear_group {
+    const void *weight; /* [N,K] */
+    const float *scale; /* of an FP8 weight, else NULL */
+    const void *bias;   /* [N] or NULL */
+    void *d_weight;     /* [N,K] */
+    void *d_bias;       /* [N] or NULL */
+};
+
+/* The grouped linear of linear.h, one pass. Groups without rows: WGRAD with beta 0 stores zeros, with beta 1 does nothing; BGRAD stores zeros. */
+struct moe_linear_pass {
+    enum moe_linear_kind kind;
+    int64_t groups, n, k, rows;
+    const int64_t *m;                     /* [groups], device */
+    const struct moe_linear_group *group; /* [groups], device */
+    enum moe_dtype activation, weight, bias, grad;
+    bool block_scales;
+    const void *x;  /* FORWARD, WGRAD */
+    const void *dy; /* DGRAD, WGRAD, BGRAD */
+    void *out;      /* FORWARD y, DGRAD dx */
+    float beta;     /* WGRAD, 0 or 1 */
+};
+
 struct moe_device_ops {
     const char *name;
     int (*zero)(moe_device_t *device, void *data, size_t bytes);
     int (*gemm)(moe_device_t *device, const struct moe_gemm *args);
     int (*grouped)(moe_device_t *device, const struct moe_grouped *args);
+    int (*linear)(moe_device_t *device, const struct moe_linear_pass *args);
     int (*topk)(moe_device_t *device, const struct moe_topk *args);
     int (*topk_backward)(moe_device_t *device, const struct moe_topk_backward *args);
     int (*drop)(moe_device_t *device, const struct moe_drop *args);
