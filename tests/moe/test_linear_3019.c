@@ -340,6 +340,17 @@ static void test_the_contract_of_main_grad(void **state)
     assert_int_equal(moe_linear_weight_grad(t.linear, 1, &other), 0);
     assert_ptr_equal(grad.data, other.data); /* one placeholder per shape and type */
     assert_int_equal(moe_linear_weight_grad(t.linear, GROUPS, &grad), MOE_E_ARG);
+    for (int zero = 0; zero < 2; zero++) { /* left as it is, unless the hook is going to add it */
+        support_poison(other.data, N * K);
+        for (int g = 0; g < GROUPS; g++) {
+            t.param[g].zero_out_wgrad = zero && g == 3;
+        }
+        assert_int_equal(forward(&t), 0);
+        assert_int_equal(moe_linear_backward(t.linear, t.dy, t.dx, MOE_MICROBATCH_LATER), 0);
+        assert_int_equal(moe_device_sync(t.device), 0);
+        assert_int_equal(support_is_poison(other.data, N * K), !zero);
+        assert_true(!zero || ((float *)other.data)[N * K - 1] == 0.0f);
+    }
     t.param[0].overwrite_main_grad = true;
     assert_int_equal(forward(&t), 0);
     assert_int_equal(moe_linear_backward(t.linear, t.dy, NULL, MOE_MICROBATCH_LATER), 0);
