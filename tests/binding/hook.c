@@ -1,7 +1,7 @@
 /*
  * hook.c: other preloads, to stand before and after ours. HOOK_DLSYM: a dlsym of its own that counts and passes on, as
  * overlays and profilers bring. HOOK_SHIM: an ncclAllReduce that counts and calls the one behind it by RTLD_NEXT.
- * Each tells its count when the program ends.
+ * Each tells its count when the program ends. HOOK_MAIN: a program with such a dlsym of its own.
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -44,3 +44,14 @@ __attribute__((destructor)) static void tell(void)
         fprintf(stderr, "hook: %d\n", count);
     }
 }
+
+#ifdef HOOK_MAIN
+int main(void)
+{
+    static const char *const names[] = {"malloc", "ncclAllReduce", "cudaStreamSynchronize", "no_such_function", "n"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        printf("%s: %d %d\n", names[i], dlsym(RTLD_DEFAULT, names[i]) != NULL, dlsym(RTLD_NEXT, names[i]) != NULL);
+    }
+    return 0;
+}
+#endif

@@ -155,6 +155,44 @@ static void test_way(void **state)
     run_way(*state);
 }
 
+/* Programs that have nothing to do with NCCL: the same output, errors and status under the preload, the auditor too, as
+ * without, and no trace of us. */
+static void test_other_programs_behave_as_without_us(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "echo $((6 * 7)); (exit 3)",
+        "bash -c 'trap \"echo trapped\" USR1; kill -USR1 $$; exec sh -c \"echo exec\"'",
+        "echo 'int main(void) { return 6 * 7; }' | cc -x c - -o \"$ROLLCALL_DIR/program\" && "
+        "\"$ROLLCALL_DIR/program\"; echo $?; rm \"$ROLLCALL_DIR/program\"",
+        "\"$ROLL_TEST_PYTHON\" -c 'import ctypes, ctypes.util; c = ctypes.CDLL(None); print(c.abs(-3), hasattr(c, "
+        "\"ncclAllReduce\"), hasattr(c, \"nccl\"), hasattr(c, \"malloc\"))'",
+        "\"$ROLL_TEST_PYTHON\" -c 'import os, sys; pid = os.fork(); print(pid > 0) if pid else os._exit(5); "
+        "print(os.waitpid(pid, 0)[1])'",
+        "\"$ROLL_TEST_STATIC\"",
+        "\"$ROLL_TEST_OWN\"",
+        "no-such-program",
+        "kill -9 $$",
+    };
+    static char text[1024], audit[512];
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        static struct job jobs[3]; /* large */
+        static const enum preload preloads[3] = {NONE, OURS, AUDITED};
+        for (int p = 0; p < 3; p++) {
+            job_begin(&jobs[p]);
+            set_preload(&jobs[p], preloads[p], text, audit);
+            char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)commands[i], NULL};
+            job_start(&jobs[p], argv);
+            job_wait(&jobs[p]);
+            assert_int_equal(job_files(&jobs[p], ""), 0);
+            job_end(&jobs[p]);
+            assert_int_equal(jobs[p].status, jobs[0].status);
+            assert_string_equal(jobs[p].output, jobs[0].output);
+            assert_string_equal(jobs[p].errors, jobs[0].errors);
+        }
+    }
+}
+
 /* Four NCCLs in one process: three are recorded, and of the fourth one line says that it is not; each is called by its own
  * callers alone, also by itself. */
 static void test_four_nccls_are_never_mixed(void **state)
@@ -205,11 +243,12 @@ static void test_ways_without_us(void **state)
 int main(void)
 {
     enum { WAYS = sizeof ways / sizeof ways[0] };
-    struct CMUnitTest tests[WAYS + 2];
+    struct CMUnitTest tests[WAYS + 3];
     for (size_t i = 0; i < WAYS; i++) {
         tests[i] = (struct CMUnitTest){ways[i].name, test_way, NULL, NULL, (void *)(uintptr_t)&ways[i]};
     }
     tests[WAYS] = (struct CMUnitTest)cmocka_unit_test(test_ways_without_us);
     tests[WAYS + 1] = (struct CMUnitTest)cmocka_unit_test(test_four_nccls_are_never_mixed);
+    tests[WAYS + 2] = (struct CMUnitTest)cmocka_unit_test(test_other_programs_behave_as_without_us);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
