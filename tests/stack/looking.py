@@ -1,4 +1,5 @@
 """looking.py: what the tests of stacks share: programs to look at, and the one promise that is checked after each look: the process goes on."""
+import ctypes
 import json
 import os
 import struct
@@ -21,6 +22,20 @@ def skip_if(condition, why):
     if condition:
         print(f"left out: {why}", file=sys.stderr)
         raise unittest.SkipTest(why)
+
+
+def hold(pid, during):
+    """Traces the main thread, as a debugger does, while during() runs."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    seize, interrupt, detach, wall = 0x4206, 0x4207, 17, 0x40000000
+    if libc.ptrace(seize, pid, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "PTRACE_SEIZE")
+    libc.ptrace(interrupt, pid, None, None)
+    os.waitpid(pid, wall)
+    try:
+        return during()
+    finally:
+        libc.ptrace(detach, pid, None, None)
 
 
 def status(pid, field):

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from looking import Looking, answers, main_thread, names, nodes, status
+from looking import Looking, answers, hold, main_thread, names, nodes, status
 from support import CATALOGUE, DAEMON, until
 
 TRAIN = os.path.join(os.path.dirname(os.environ["ROLL_BIN"]), "moe_train")
@@ -56,11 +56,14 @@ class Job(Looking):
         # Looking has stopped nobody, and above all has not been taken for the fault.
         for _ in range(3):
             self.stacks("-n", "8", "-i", "10")
-        time.sleep(1.5)
+        hold(self.pids()[3], lambda: time.sleep(0.4))
+        time.sleep(1.2)
         for pid in self.pids().values():
             self.assertIn(status(pid, "State"), "SR")
             self.assertEqual(status(pid, "TracerPid"), "0")
         self.assertEqual([(v["code"], v["culprits"]) for v in self.verdicts(live)], before)
+        # A debugger that stays is another matter.
+        hold(self.pids()[3], lambda: self.assertTrue(until(lambda: "rank-stopped" in [v["code"] for v in self.verdicts(live)], 10)))
         self.end_job(job)
 
     def all_verdicts(self):

@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from looking import Looking, answers, frames, in_order, main_thread, names, nodes, program, skip_if, status
+from looking import Looking, answers, frames, hold, in_order, main_thread, names, nodes, program, skip_if, status
 from support import DAEMON, ROLLCALL, until
 
 
@@ -131,17 +131,9 @@ class Native(Looking):
 
     def test_a_traced_process(self):
         p = self.threads_program("stuck", 1)
-        import ctypes
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.assertEqual(libc.ptrace(0x4206, p.pid, None, None), 0, os.strerror(ctypes.get_errno()))  # PTRACE_SEIZE
-        try:
-            r = self.rollcall("stacks", "--pid", str(p.pid))
-            self.assertEqual(r.returncode, 3, r.stdout)
-            self.assert_one_line(r.stderr, f"pid {os.getpid()} traces it already")
-        finally:
-            libc.ptrace(0x4207, p.pid, None, None)  # PTRACE_INTERRUPT, then PTRACE_DETACH of the stopped thread
-            os.waitpid(p.pid, 0x40000000)
-            libc.ptrace(17, p.pid, None, None)
+        r = hold(p.pid, lambda: self.rollcall("stacks", "--pid", str(p.pid)))
+        self.assertEqual(r.returncode, 3, r.stdout)
+        self.assert_one_line(r.stderr, f"pid {os.getpid()} traces it already")
         self.assert_goes_on(p.pid)
 
     def test_another_users_process_is_refused_with_one_line(self):
