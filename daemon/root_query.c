@@ -58,13 +58,20 @@ static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
         }
         size_t used = strlen(text);
         FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
+        const json_t *verdict = roll_why_verdict(run, &v);
+        if (tail && verdict) {
+            roll_why_quote(verdict, tail);
+        }
         if (tail) {
             roll_stacks_why(root, run, (uint32_t)v.info.world_rank, tail);
             fclose(tail);
         }
         fprintf(parts, "%s%s", json_array_size(all) ? "\n\n" : "", text);
-        json_array_append_new(all,
-                              json_pack("{s:i,s:o}", "rank", (int)v.info.world_rank, "text", roll_text_to_json(text)));
+        json_t *one = json_pack("{s:i,s:o}", "rank", (int)v.info.world_rank, "text", roll_text_to_json(text));
+        if (one && verdict) {
+            json_object_set(one, "verdict", json_object_get(verdict, "number"));
+        }
+        json_array_append_new(all, one);
     }
     free(text);
     if (parts) {

@@ -146,6 +146,12 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
 void roll_push_verdicts(roll_root_t *root);
 void roll_serve_drains(roll_root_t *root, uint64_t now);
 
+/* root_why.c */
+/* The verdict that explains why this rank waits (borrowed from the run); NULL when none does for certain. */
+const json_t *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *rank);
+/* Its number, code and first sentence, behind a space. */
+void roll_why_quote(const json_t *verdict, FILE *out);
+
 /* root_status.c */
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run);
 json_t *roll_summary_json(struct roll_run *run);

@@ -76,6 +76,16 @@ static void test_status_why_and_verdicts_are_told(void **state)
 
     json_t *why = harness_ask(client, "{s:s,s:i}", "op", "why", "rank", 0);
     assert_true(json_string_length(json_object_get(why, "text")) > 20);
+    json_t *explains = json_object_get(json_array_get(json_object_get(why, "ranks"), 0), "verdict");
+    json_t *finding = harness_verdict(client, "count-mismatch", 3000);
+    assert_non_null(finding);
+    assert_true(json_equal(explains, json_object_get(finding, "number")));
+    char quote[200];
+    snprintf(quote, sizeof quote, "Verdict %d (count-mismatch, proven): %.30s",
+             (int)json_integer_value(json_object_get(finding, "number")),
+             json_string_value(json_object_get(finding, "text")));
+    assert_non_null(strstr(json_string_value(json_object_get(why, "text")), quote));
+    json_decref(finding);
     json_decref(why);
     why = harness_ask(client, "{s:s,s:i}", "op", "why", "rank", 77);
     assert_non_null(error_of(why));
@@ -122,6 +132,7 @@ static void test_names_that_are_no_utf8_cost_no_answer(void **state)
     json_t *why = harness_ask(client, "{s:s}", "op", "why");
     assert_non_null(strstr(json_string_value(json_object_get(why, "text")), "ep?"));
     assert_int_equal(json_array_size(json_object_get(why, "ranks")), 1);
+    assert_null(json_object_get(json_array_get(json_object_get(why, "ranks"), 0), "verdict")); /* none was given */
     json_decref(why);
     roll_client_destroy(&client);
     synth_finish(&s);
