@@ -18,6 +18,7 @@ static const struct {
 } parts[] = {
     {"record", "recording one collective in the rank, over the bare call", roll_bench_record},
     {"binding", "the same call needed, looked up and through the auditor; one lookup", roll_bench_binding},
+    {"graph", "launches of CUDA graphs, and learning completion, in the rank", roll_bench_graph},
     {"engine", "engine, records in to verdict state, one core", roll_bench_engine},
     {"verdict", "wrong call to printed verdict, 16 ranks", roll_bench_verdict},
     {"agent", "agent and root for 8 ranks at 10,000 calls/s each", roll_bench_agent},
