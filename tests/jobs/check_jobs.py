@@ -4,13 +4,15 @@
 usage: check_jobs.py BUILD_DIR cpp|ctypes|mpi|torch healthy|skip|size|extra RANKS run|env|mpirun|torchrun
 
 Healthy: without us first, then under rollcall: same status, same output, no finding, all ranks recorded. Sick: the verdict must name
-the rank, the operation and the call site while the job still hangs, before the job's own timeout; then the job is ended.
+the rank, the operation and the call site while the job still hangs, before the job's own timeout, and `rollcall stacks` the line
+of a Python job; then the job is ended.
 Launchers: `run` is `rollcall run -n`; `mpirun` and `torchrun` are started by `rollcall run`; `env` starts the ranks itself with
 torchrun's variables (mpi: mpirun, and a shell that sets RANK), with nothing of ours but LD_PRELOAD and ROLLCALL_DAEMON.
 Exit 77: the job cannot run here; the reason is printed.
 """
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -171,9 +173,9 @@ class Watched:
 
     def __init__(self, place):
         self.place, self.root = place, None
+        self.rings = rings = os.path.join(place.dir, "rings")
         if LAUNCHER == "env":
             ready, write = os.pipe()
-            rings = os.path.join(place.dir, "rings")
             endpoint = f"ipc://{place.dir}/root"
             self.root = subprocess.Popen([ROLLCALLD, "--root", "--dir", rings, "--listen", endpoint, "--json", place.verdicts_path,
                                           "--ready-fd", str(write)], pass_fds=[write], stderr=subprocess.PIPE, text=True)
@@ -184,7 +186,11 @@ class Watched:
             self.job = Job(rank_commands(place, LD_PRELOAD=PRELOAD, ROLLCALL_DAEMON=endpoint, ROLLCALL_DIR=rings, ROLLCALL_BIN=ROLLCALLD))
             return
         ranks = ["-n", str(RANKS)] if LAUNCHER == "run" else []
-        self.job = Job([([ROLLCALL, "run", *ranks, "--hostnccl", "--json", place.verdicts_path, "--grace", "1", "--", *launched(place)], place.env)])
+        self.job = Job([([ROLLCALL, "run", *ranks, "--hostnccl", "--json", place.verdicts_path, "--grace", "1", "--", *launched(place)],
+                         dict(place.env, ROLLCALL_DIR=rings))])
+
+    def root_options(self):
+        return ["--daemon", f"ipc://{self.place.dir}/root"] if self.root is not None else []
 
     def summary(self):
         """How many ranks were recorded, as rollcall itself says it."""
@@ -192,7 +198,7 @@ class Watched:
             return f"rollcall: {RANKS} ranks, " in self.job.read(1)
         end = time.monotonic() + 15  # the agent may still be reading the rings of a job that is over
         while True:
-            done = subprocess.run([ROLLCALL, "top", "--json", "--daemon", f"ipc://{self.place.dir}/root"], capture_output=True, text=True, timeout=30)
+            done = subprocess.run([ROLLCALL, "top", "--json", *self.root_options()], capture_output=True, text=True, timeout=30)
             ranks = json.loads(done.stdout)["ranks"] if done.returncode == 0 else []
             if len(ranks) == RANKS and all(r["state"] == "finished" for r in ranks) or time.monotonic() > end:
                 return len(ranks) == RANKS
@@ -277,6 +283,23 @@ def check_call_site(verdict):
     return frames[0]
 
 
+def python_line(watched):
+    """Where the culprit's Python stands while the job hangs: a line of the job's own file, whose text is such a call."""
+    script = f"job_{JOB}.py"
+    done = subprocess.run([ROLLCALL, "stacks", "--python", "--samples", "1", *watched.root_options(), str(RANKS - 1)],
+                          capture_output=True, text=True, timeout=40, env=dict(watched.place.env, ROLLCALL_DIR=watched.rings))
+    found = re.findall(rf"(?m)^\s*(\S+)\s+\S*{re.escape(script)}:(\d+)", done.stdout)
+    if done.returncode not in (0, 1) or not found:
+        fail(f"no Python frame of {script} (status {done.returncode})", (), done.stdout, done.stderr)
+    with open(os.path.join(HERE, script)) as f:
+        lines = f.read().splitlines()
+    calls = [(function, n) for function, n in found if re.search(r"reduce|barrier|backward", lines[int(n) - 1])]
+    if not calls:
+        fail(f"no frame of {script} stands at a call of a collective", (), done.stdout)
+    function, number = calls[-1]  # innermost
+    return f"{function} {script}:{number}"
+
+
 def sick(tmp):
     codes = CODES[CASE] | (TIE if RANKS == 2 and CASE != "size" else set())
     watched = Watched(Place(tmp, "watched"))
@@ -296,8 +319,9 @@ def sick(tmp):
         if not any(e["op"] == "AllReduce" for e in first["evidence"]):
             fail("the operation is not named", found, json.dumps(first["evidence"]))
         frame = check_call_site(first)
+        line = f", in Python at {python_line(watched)}" if JOB in ("ctypes", "torch") else ""
         print(f"sick: {JOB} {CASE} on {RANKS} ranks by {LAUNCHER}: {first['code']}, culprits {first['culprits_text'] or 'tie'}, "
-              f"at {frame['function'] or frame['module']}:{frame['line'] or hex(frame['offset'])}")
+              f"at {frame['function'] or frame['module']}:{frame['line'] or hex(frame['offset'])}{line}")
     finally:
         if not watched.close():
             fail("the job did not end after SIGTERM", (), watched.job.read(1))
