@@ -18,7 +18,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define POLL_MS     60
+#define POLL_MS     20
 #define PROGRESS_NS (500 * ROLL_MS)
 #define WAIT_S      10.0
 #define SAMPLES_MAX 16

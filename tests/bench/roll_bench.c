@@ -25,6 +25,7 @@ static const struct {
     {"symbol", "names of the first verdict: looked up when shown, and read ahead", roll_bench_symbol},
     {"trace", "what a call costs in a trace: plain frames, through zstd, as written", roll_bench_trace},
     {"job", "moe_train with 8 ranks, watched over alone, pairs in turn (about 5 minutes)", roll_bench_job},
+    {"stacks", "stacks of 8 hung ranks, merged and printed", roll_bench_stacks},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 
