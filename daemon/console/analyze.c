@@ -250,6 +250,44 @@ json_t *roll_analysis_next(roll_analysis_t *a)
     return NULL;
 }
 
+/* Did somebody die while somebody was inside a call? */
+static bool ended_badly(roll_engine_t *engine)
+{
+    struct roll_engine_summary summary;
+    struct roll_view_source v;
+    bool dead = false, inside = false;
+    roll_engine_summary(engine, &summary);
+    for (uint32_t i = 0; summary.findings == 0 && roll_engine_source(engine, i, &v); i++) {
+        dead = dead || v.proc == ROLL_PROC_DEAD;
+        inside = inside || v.in_call || v.waits_for > 0;
+    }
+    return dead && inside;
+}
+
+size_t roll_analysis_standing(const roll_analysis_t *a, size_t most, FILE *out)
+{
+    size_t told = 0, left = 0;
+    for (size_t i = 0; i < a->runs; i++) {
+        roll_engine_t *engine = roll_feed_engine(a->run[i].feed);
+        struct roll_view_source v;
+        char text[4096];
+        for (uint32_t k = 0; ended_badly(engine) && roll_engine_source(engine, k, &v); k++) {
+            if (v.info.world_rank < 0 || roll_engine_why(engine, (uint32_t)v.info.world_rank, text, sizeof(text)) < 0) {
+                continue;
+            }
+            if (told < most) {
+                fprintf(out, "%s%s\n", told++ > 0 ? "" : "Where the ranks stood when it ended:\n", text);
+            } else {
+                left++;
+            }
+        }
+    }
+    if (left > 0) {
+        fprintf(out, "and %zu more rank%s\n", left, left == 1 ? "" : "s");
+    }
+    return told;
+}
+
 void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summary *out)
 {
     *out =

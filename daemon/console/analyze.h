@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 typedef struct roll_analysis roll_analysis_t;
 
@@ -37,6 +38,12 @@ struct roll_analysis_summary {
     bool cut; /* a trace ended inside a frame, or was damaged */
 };
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
+
+/*
+ * Where the ranks stood when a run ended that has no finding and in which a process died without a word: what each waited for, a paragraph a rank, at most
+ * `most`. The records do not tell who died first, so no verdict does; this is what they do tell. Returns the ranks written.
+ */
+size_t roll_analysis_standing(const roll_analysis_t *analysis, size_t most, FILE *out);
 
 /* One trace file: a segment of a series (daemon/segment.h), or one that stands alone (number 0, named by its path). */
 struct roll_analyze_file {

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define STANDING_MOST 16 /* ranks of a job that was ended from outside: beyond, they repeat each other */
+
 int cmd_analyze(const struct roll_command *self, int argc, char **argv);
 
 static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
@@ -85,6 +87,9 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     print_verdicts(a, json, colour);
+    if (!json && roll_analysis_standing(a, STANDING_MOST, stdout) > 0) {
+        putchar('\n');
+    }
     struct roll_analysis_summary s;
     roll_analysis_summary(a, &s);
     roll_analysis_destroy(&a);

@@ -183,6 +183,38 @@ static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
     assert_int_equal(rest.summary.engine.sources, 2);
 }
 
+/* Nobody watched, everybody was killed: no verdict, for the rings do not tell who died first, but who was waited for. */
+static void test_the_rings_of_a_killed_job_tell_who_was_waited_for(void **state)
+{
+    (void)state;
+    struct roll_engine_config config = {0};
+    pid_t rank[2];
+    char *text = NULL;
+    size_t size = 0;
+    assert_int_equal(mkdir(harness_path("d1"), 0700), 0);
+    rank[0] = harness_rank(harness_path("d1"), 0, 2, 1000, 100, "hang");
+    rank[1] = harness_rank(harness_path("d1"), 1, 2, 1000, 100, "wait");
+    usleep(600000);
+    harness_end(rank[1], SIGKILL);
+    harness_end(rank[0], SIGKILL);
+    roll_analysis_t *a = roll_analysis_new(&config);
+    assert_int_equal(roll_analysis_add(a, harness_path("d1")), 0);
+    assert_int_equal(roll_analysis_finish(a), 0);
+    for (json_t *v; (v = roll_analysis_next(a)) != NULL; json_decref(v)) {
+        assert_string_equal(json_string_value(json_object_get(v, "certainty")), "note");
+    }
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(roll_analysis_standing(a, 1, out), 1);
+    fflush(out);
+    assert_non_null(strstr(text, "Rank 0 is dead (its exit status is not known)"));
+    assert_non_null(strstr(text, "for rank 1: rank 1 is dead (its exit status is not known)"));
+    assert_non_null(strstr(text, "and 1 more rank"));
+    assert_null(strstr(text, "exit code 0"));
+    fclose(out);
+    free(text);
+    roll_analysis_destroy(&a);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, harness_set_up, harness_tear_down)
@@ -191,6 +223,7 @@ int main(void)
         TEST(test_what_two_agents_kept_tells_what_the_root_told),
         TEST(test_an_agent_keeps_what_no_root_ever_sees_also_when_it_is_killed),
         TEST(test_a_trace_without_its_beginning_accuses_nobody),
+        TEST(test_the_rings_of_a_killed_job_tell_who_was_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
