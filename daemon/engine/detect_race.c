@@ -128,6 +128,9 @@ static struct race *race_new(const struct roll_engine *e, const struct member *m
 
 void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
+    if ((rec->flags & ROLL_FLAG_PLUGIN) != 0) {
+        return; /* told by a thread of NCCL's own, perhaps */
+    }
     if (!m->race && !(m->race = race_new(e, m, rec))) {
         return;
     }

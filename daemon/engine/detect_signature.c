@@ -30,6 +30,9 @@ static struct field differing_field(const struct finding *f, const struct roll_r
     if (reduction && known && a->redop != b->redop) {
         return (struct field){ROLL_VERDICT_REDOP_MISMATCH, "redop"};
     }
+    if (reduction && !known && a->peer == b->peer) {
+        return (struct field){.name = ""};
+    }
     return (struct field){ROLL_VERDICT_ROOT_MISMATCH, "root"};
 }
 
@@ -50,6 +53,9 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
         return true;
     }
     struct field field = differing_field(f, &minor->rec, &major->rec);
+    if (field.name[0] == '\0') {
+        return true; /* nothing that is known differs */
+    }
     f->comm->muted = field.code != ROLL_VERDICT_REDOP_MISMATCH;
     comm_explained(e, f->comm);
     if (!say_once(e, say_key(field.code, f->comm->key, roll_rankset_at(&f->minor, 0), roll_rankset_count(&f->minor)))) {
