@@ -19,7 +19,6 @@
 #define QUESTIONS    16
 #define ANSWER_BYTES (900u * 1024u) /* of JSON; a root takes a mebibyte */
 #define TIMEOUT_MAX  120000u
-#define HELPER       "/proc/self/exe"
 
 struct asked {
     uint64_t stream;
@@ -192,6 +191,13 @@ static json_t *refusal(const char *why)
     return json_pack("{s:s, s:s}", "schema", "rollcall.stack/1", "error", why);
 }
 
+/* This program: ROLLCALL_BIN where it is named, because a program started through a loader (`ld.so rollcalld`) is the loader in /proc. */
+static const char *helper_program(void)
+{
+    const char *named = getenv("ROLLCALL_BIN");
+    return named && *named ? named : "/proc/self/exe";
+}
+
 static void begin(roll_agent_stacks_t *s)
 {
     struct question *q = &s->queue[0];
@@ -206,8 +212,15 @@ static void begin(roll_agent_stacks_t *s)
             answer_ring(s, &q->ring[i], refusal(q->ring[i].why ? q->ring[i].why : "not found"));
         }
     }
-    struct roll_stack_ask ask = {
-        HELPER, pid, n, q->samples, q->interval_ms, q->native, q->python, s->dir, (uint64_t)q->timeout_ms * ROLL_MS};
+    struct roll_stack_ask ask = {helper_program(),
+                                 pid,
+                                 n,
+                                 q->samples,
+                                 q->interval_ms,
+                                 q->native,
+                                 q->python,
+                                 s->dir,
+                                 (uint64_t)q->timeout_ms * ROLL_MS};
     s->run = pid && n > 0 ? roll_stack_run_new(&ask, why, sizeof why) : NULL;
     free(pid);
     for (size_t i = 0; !s->run && i < q->rings; i++) {

@@ -173,10 +173,20 @@ class Bundle(Scratch):
         root = os.path.join(self.dir, "tree")
         shutil.copytree(self.bundle, root)
         tree = trees.Tree(root, os.path.join(BUILD, "tests"), os.path.join(BUILD, "lib", "hostnccl"), None, True)
-        ended = ranks.watched(tree, [tree.program("roll_catalogue"), "wrong-count", "sick"], 3, 20, lambda verdicts: len(verdicts) > 0)
+        rings, stacks = os.path.join(self.dir, "watched"), []
+        os.mkdir(rings, 0o700)
+
+        def enough(verdicts):
+            if verdicts:
+                stacks.append(subprocess.run([tree.rollcall, "stacks", "--native", "--samples", "1"], capture_output=True, text=True,
+                                             timeout=30, env=dict(os.environ, ROLLCALL_DIR=rings)))
+            return bool(verdicts)
+
+        ended = ranks.watched(tree, [tree.program("roll_catalogue"), "wrong-count", "sick"], 3, 60, enough, ROLLCALL_DIR=rings)
         self.assertIsNone(ended.status, ended.err)
         self.assertEqual([(v["code"], v["culprits"]) for v in ended.findings()], [("count-mismatch", [2])])
         self.assertTrue(any(f["file"] for site in ended.findings()[0]["callsites"] for f in site["frames"]), "no symbols")
+        self.assertIn("cat_", stacks[0].stdout, stacks[0].stderr)  # a daemon started through a loader finds its stack reader
         self.assertEqual(self.mapped_by_a_daemon(root), set())
 
     def mapped_by_a_daemon(self, root):
