@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <typeinfo>
 
+#include <cuda.h>
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
