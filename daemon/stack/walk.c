@@ -23,6 +23,7 @@ struct walker {
     struct roll_target *target;
     struct roll_modules *modules;
     const struct roll_capture *capture;
+    bool guessed; /* some code had no unwind table: libunwind went on, or ended, by a rule of thumb */
 };
 
 static unw_addr_space_t space;
@@ -32,13 +33,16 @@ static int find_proc_info(unw_addr_space_t as, unw_word_t ip, unw_proc_info_t *p
     struct walker *w = arg;
     const struct roll_module *m = roll_modules_find(w->modules, ip);
     if (!m || m->table == 0) {
+        w->guessed = true;
         return -UNW_ENOINFO;
     }
     unw_dyn_info_t di = {.format = UNW_INFO_FORMAT_REMOTE_TABLE, .start_ip = m->start, .end_ip = m->end};
     di.u.rti.segbase = m->table;
     di.u.rti.table_data = m->table_rows;
     di.u.rti.table_len = m->rows * 2 * sizeof(int32_t) / sizeof(unw_word_t);
-    return SEARCH_TABLE(as, ip, &di, pi, need, arg);
+    int rc = SEARCH_TABLE(as, ip, &di, pi, need, arg);
+    w->guessed = w->guessed || rc < 0;
+    return rc;
 }
 
 static void put_unwind_info(unw_addr_space_t as, unw_proc_info_t *pi, void *arg)
@@ -121,7 +125,7 @@ static unw_accessors_t accessors = {
 int roll_walk_libunwind(struct roll_target *target, struct roll_modules *modules, const struct roll_capture *capture,
                         struct roll_walk *out)
 {
-    struct walker w = {target, modules, capture};
+    struct walker w = {target, modules, capture, false};
     unw_cursor_t cursor;
     *out = (struct roll_walk){0};
     if (!space && !(space = unw_create_addr_space(&accessors, 0))) {
@@ -148,7 +152,7 @@ int roll_walk_libunwind(struct roll_target *target, struct roll_modules *modules
         last_sp = sp;
         step = unw_step(&cursor);
     } while (step > 0);
-    out->cut = step < 0;
+    out->cut = step < 0 || w.guessed;
     return 0;
 }
 

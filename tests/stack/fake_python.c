@@ -75,6 +75,8 @@ enum { INTERPRETERS = 5, NEXT = 8, THREADS = 9, T_NEXT = 24, T_FRAME = 26, T_IDE
 enum { F_PREVIOUS = 32, F_EXECUTABLE = 33, F_AT = 34, F_OWNER = 36 };
 enum { C_FILE = 40, C_NAME = 41, C_QUALNAME = 42, C_LINES = 43, C_FIRST = 44, C_CODE = 48, O_TYPE = 51 };
 
+void fake_python_begin(uint64_t native);
+
 /* Lays it all out for a thread `native`. */
 __attribute__((visibility("default"))) void fake_python_begin(uint64_t native)
 {

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KEEP __attribute__((noinline, noclone))
+#define KEEP __attribute__((noinline))
 
 static _Atomic uint64_t *counter;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

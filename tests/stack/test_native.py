@@ -63,6 +63,13 @@ class Native(Looking):
         self.assertTrue({named[n] for n in ("level_one", "level_two", "level_three")} <= offsets, (named, offsets))
         self.assertFalse([f for f in own if f["fn"] in ("level_one", "level_two")])
 
+    def test_code_without_loaded_unwind_tables(self):
+        p = self.threads_program("stuck", 1, name="stack_tableless")
+        stack = answers(self.of_pids(p.pid, options=("-n", "1")))[p.pid]
+        self.assertTrue(in_order(["main", "level_one", "level_two", "level_three"], names(stack, main_thread(stack))), names(stack, main_thread(stack)))
+        self.assertTrue(any(in_order(["start_thread", "waiter", "waits_here"], names(stack, t)) for t in stack["threads"]), "libdwfl goes on where libunwind ends")
+        self.assert_goes_on(p.pid)
+
     def test_a_process_that_ends_meanwhile(self):
         p = self.threads_program("exit", 150)
         q = self.threads_program("stuck", 1)
