@@ -34,8 +34,8 @@ static json_t *last_json(const struct roll_view_source *v)
     if (r->op == ROLL_OP_NONE) {
         return json_null();
     }
-    return json_pack("{s:s,s:o,s:I,s:I,s:s,s:s,s:s}", "op", roll_op_name(r->op), "comm", hex(v->last_comm_key), "seq",
-                     (json_int_t)r->seq, "count", (json_int_t)r->count, "dtype",
+    return json_pack("{s:s,s:s,s:o,s:I,s:I,s:s,s:s,s:s}", "op", roll_op_name(r->op), "state", v->state, "comm",
+                     hex(v->last_comm_key), "seq", (json_int_t)r->seq, "count", (json_int_t)r->count, "dtype",
                      r->dtype == ROLL_DTYPE_NONE ? "" : roll_dtype_name(r->dtype), "redop",
                      r->redop == ROLL_RED_NONE ? "" : roll_redop_name(r->redop), "phase", roll_phase_name(r->phase));
 }

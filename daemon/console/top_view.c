@@ -130,6 +130,12 @@ static void last_call(const json_t *status, const json_t *rank, char what[CELL],
     if (json_is_true(json_object_get(rank, "in_call")) && strlen(what) + 5 < CELL) {
         strcat(what, " \xe2\x80\xa6"); /* entered, and not come back */
     }
+    const char *state = json_string_value(json_object_get(last, "state"));
+    bool ordinary = !state || strcmp(state, "returned") == 0 || strcmp(state, "entered") == 0 || state[0] == '\0';
+    if (!ordinary && strlen(what) + strlen(state) + 3 < CELL) {
+        strcat(what, ", ");
+        strcat(what, state);
+    }
 }
 
 static void age(const json_t *rank, uint64_t now_ns, char out[CELL])

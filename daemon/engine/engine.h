@@ -127,6 +127,8 @@ struct roll_view_source {
     uint64_t last_ns;        /* wall clock of its last record */
     struct roll_record last; /* its last NCCL call */
     uint64_t last_comm_key;
+    const char *
+        state; /* how far `last` has come: "entered", "refused", "captured", "in group", "in progress", "complete", "returned" */
     bool in_call;       /* entered and not returned */
     uint32_t waits_for; /* operations that it has issued and that are incomplete */
     uint32_t step;

@@ -54,6 +54,46 @@ static uint64_t inside_of(const struct source *s)
     return oldest;
 }
 
+/* Whether the device is known to be through with this call. */
+static bool is_done(const struct source *s, const struct roll_record *rec)
+{
+    bool done = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
+    for (uint32_t i = 0; i < s->queues && !done; i++) {
+        bool here = i == rec->stream || rec->group != 0; /* a group is on the stream of its first call */
+        done = here && roll_seal_ticket(rec->seal) < s->queue[i].done;
+    }
+    return done;
+}
+
+/* NCCL goes on with it in the background: nothing has said yet that it is through. */
+static bool in_progress(const struct source *s, const struct roll_record *rec)
+{
+    enum { NCCL_IN_PROGRESS = 7 };
+    const struct member *m = source_member(s, rec->comm);
+    return rec->result == NCCL_IN_PROGRESS && !(m && m->settled > roll_seal_ticket(rec->seal));
+}
+
+/* How far a call has come, in one word. */
+static const char *state_of(const struct source *s, const struct roll_record *rec)
+{
+    if (rec->op == ROLL_OP_NONE) {
+        return "";
+    }
+    if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
+        return "entered";
+    }
+    if (call_failed(rec)) {
+        return "refused";
+    }
+    if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
+        return "captured";
+    }
+    if (source_group_open(s, rec)) {
+        return "in group";
+    }
+    return in_progress(s, rec) ? "in progress" : is_done(s, rec) ? "complete" : "returned";
+}
+
 bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_source *out)
 {
     if (i >= e->sources) {
@@ -69,6 +109,7 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
                                      .last_ns = s->last_ns,
                                      .last = s->last,
                                      .last_comm_key = s->last_key,
+                                     .state = state_of(s, &s->last),
                                      .in_call = inside_of(s) != 0,
                                      .waits_for = pending(s),
                                      .step = s->step};
@@ -136,24 +177,10 @@ bool roll_engine_comm(const roll_engine_t *engine, uint32_t i, struct roll_view_
     return true;
 }
 
-/* Whether the device is known to be through with this call. */
-static bool is_done(const struct source *s, const struct roll_record *rec)
-{
-    bool done = roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE;
-    for (uint32_t i = 0; i < s->queues && !done; i++) {
-        bool here = i == rec->stream || rec->group != 0; /* a group is on the stream of its first call */
-        done = here && roll_seal_ticket(rec->seal) < s->queue[i].done;
-    }
-    return done;
-}
-
 /* How far a call has come, in words; nothing for the plain case: it has returned. */
 static void words_state(struct words *w, const struct roll_engine *e, const struct source *s,
                         const struct roll_record *rec)
 {
-    enum { NCCL_IN_PROGRESS = 7 };
-    const struct member *m = source_member(s, rec->comm);
-    bool settled = m && m->settled > roll_seal_ticket(rec->seal);
     if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
         words_add(w, " (entered, not returned)");
     } else if (call_failed(rec)) {
@@ -162,7 +189,7 @@ static void words_state(struct words *w, const struct roll_engine *e, const stru
         words_add(w, " (captured into CUDA graph %u: it runs when that is launched)", rec->aux);
     } else if (source_group_open(s, rec)) {
         words_add(w, " (in a group that has not been ended: not enqueued yet)");
-    } else if (rec->result == NCCL_IN_PROGRESS && !settled) {
+    } else if (in_progress(s, rec)) {
         uint64_t since = source_wall(s, rec);
         words_add(w, " (returned, in progress in the background for %.1f s)",
                   e->now > since ? (double)(e->now - since) / 1e9 : 0.0);

@@ -157,6 +157,18 @@ static void test_entered_call_is_marked(void **state)
     json_decref(status);
 }
 
+static void test_state_of_the_last_call_is_told_where_it_is_not_ordinary(void **state)
+{
+    (void)state;
+    json_t *status = load("{\"ranks\":[{\"rank\":0,\"last\":{\"op\":\"AllReduce\",\"state\":\"captured\"}},"
+                          "{\"rank\":1,\"last\":{\"op\":\"Broadcast\",\"state\":\"returned\"}}]}");
+    char *text = once(status, NULL, false, 0);
+    assert_non_null(strstr(text, "AllReduce, captured"));
+    assert_null(strstr(text, "Broadcast,"));
+    free(text);
+    json_decref(status);
+}
+
 static void test_silent_agent_is_named_with_its_age(void **state)
 {
     (void)state;
@@ -222,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_lines_fit_80_columns),
         cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
         cmocka_unit_test(test_entered_call_is_marked),
+        cmocka_unit_test(test_state_of_the_last_call_is_told_where_it_is_not_ordinary),
         cmocka_unit_test(test_silent_agent_is_named_with_its_age),
         cmocka_unit_test(test_ranks_are_put_into_order),
         cmocka_unit_test(test_strange_status_is_shown_with_dashes),

@@ -15,6 +15,8 @@
 
 #define AR ROLL_OP_ALLREDUCE
 
+static char state_word[32]; /* of rank 0's last call, in the view of the last scenario */
+
 /* Two ranks; what rank 0 is told to be doing after all events of the scenario. */
 static void why(struct sim *sim, char *out, size_t size)
 {
@@ -32,6 +34,9 @@ static void why(struct sim *sim, char *out, size_t size)
         }
     }
     assert_true(roll_engine_why(e, 0, out, size) > 0);
+    struct roll_view_source view;
+    assert_true(roll_engine_source(e, 0, &view));
+    snprintf(state_word, sizeof(state_word), "%s", view.state);
     roll_engine_destroy(&e);
     sim_destroy(&sim);
 }
@@ -70,6 +75,7 @@ static void test_a_call_that_has_not_returned(void **state)
     struct roll_record *rec = sim_call(sim, 0, w, AR, 16);
     rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
     expect(sim, "Its last NCCL call: AllReduce of 16 float32 (sum) (entered, not returned).");
+    assert_string_equal(state_word, "entered");
 }
 
 static void test_a_call_in_an_open_group(void **state)
@@ -80,6 +86,7 @@ static void test_a_call_in_an_open_group(void **state)
     sim_group(sim, 0);
     sim_call(sim, 0, w, AR, 16);
     expect(sim, "AllReduce of 16 float32 (sum) (in a group that has not been ended: not enqueued yet).");
+    assert_string_equal(state_word, "in group");
 }
 
 static void test_calls_in_progress_refused_and_captured(void **state)
@@ -89,6 +96,7 @@ static void test_calls_in_progress_refused_and_captured(void **state)
     struct sim *sim = two_ranks(&w);
     sim_call(sim, 0, w, AR, 16)->result = 7;
     expect(sim, "(returned, in progress in the background for ");
+    assert_string_equal(state_word, "in progress");
     sim = two_ranks(&w);
     sim_call(sim, 0, w, AR, 16)->result = 7;
     sim_record(sim, 0, ROLL_OP_COMM_ASYNC, w); /* done */
@@ -96,9 +104,11 @@ static void test_calls_in_progress_refused_and_captured(void **state)
     sim = two_ranks(&w);
     sim_call(sim, 0, w, AR, 16)->result = 4;
     expect(sim, "(returned error 4: nothing was enqueued).");
+    assert_string_equal(state_word, "refused");
     sim = two_ranks(&w);
     sim_capture(sim, 0, w, 3, 1, 16);
     expect(sim, "(captured into CUDA graph 3: it runs when that is launched).");
+    assert_string_equal(state_word, "captured");
 }
 
 static void test_errors_aborts_and_revocations(void **state)
@@ -124,6 +134,7 @@ static void test_what_is_complete_on_the_device(void **state)
     struct roll_record first = *sim_call(sim, 0, w, AR, 16);
     again(sim, 0, &first, ROLL_STATE_COMPLETE, first.stream);
     expect(sim, "AllReduce of 16 float32 (sum) (complete on the device).");
+    assert_string_equal(state_word, "complete");
     sim = two_ranks(&w);
     first = *sim_call(sim, 0, w, AR, 16);
     again(sim, 0, &first, ROLL_STATE_COMPLETE, first.stream);
