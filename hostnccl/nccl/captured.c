@@ -77,6 +77,9 @@ static struct hn_plan *plan_like(const struct hn_plan *pattern)
     if (plan->ncolls) {
         memcpy(plan->colls, pattern->colls, plan->ncolls * sizeof *plan->colls);
     }
+    for (size_t i = 0; i < plan->ncolls; i++) {
+        plan->colls[i].captured = true;
+    }
     if (plan->np2ps) {
         memcpy(plan->p2ps, pattern->p2ps, plan->np2ps * sizeof *plan->p2ps);
     }

@@ -41,6 +41,7 @@ struct hn_coll {
     ncclDataType_t type;
     struct hn_redop op;
     int root;
+    bool captured;           /* runs as part of a graph: meets only calls that do, too */
     void *api_event, *event; /* of a profiler plugin */
 };
 

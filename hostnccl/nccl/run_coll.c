@@ -188,12 +188,13 @@ static int compare_heads(const struct piece *p, const struct hn_head *own)
 {
     for (int r = 0; r < p->comm->nranks; r++) {
         const struct hn_head *h = &hn_map_rank(&p->comm->map, r)->head[p->index % HN_SLOTS];
-        if (h->kind == own->kind && h->root == own->root && h->bytes == own->bytes) {
+        if (h->kind == own->kind && h->captured == own->captured && h->root == own->root && h->bytes == own->bytes) {
             continue;
         }
-        return hn_mismatch(p->comm, "%s of %zu bytes, root %d, but rank %d does %s of %zu bytes, root %d",
-                           KINDS[own->kind].name, (size_t)own->bytes, own->root, r,
-                           h->kind < HN_KIND_COUNT ? KINDS[h->kind].name : "?", (size_t)h->bytes, h->root);
+        return hn_mismatch(p->comm, "%s%s of %zu bytes, root %d, but rank %d does %s%s of %zu bytes, root %d",
+                           own->captured ? "captured " : "", KINDS[own->kind].name, (size_t)own->bytes, own->root, r,
+                           h->captured ? "captured " : "", h->kind < HN_KIND_COUNT ? KINDS[h->kind].name : "?",
+                           (size_t)h->bytes, h->root);
     }
     return 0;
 }
@@ -231,7 +232,8 @@ static void run_alone(const struct hn_coll *coll)
 
 int hn_run_coll(ncclComm_t comm, const struct hn_coll *coll)
 {
-    const struct hn_head own = {.kind = (uint32_t)coll->kind, .root = coll->root, .bytes = coll->bytes};
+    const struct hn_head own = {
+        .kind = (uint16_t)coll->kind, .captured = coll->captured, .root = coll->root, .bytes = coll->bytes};
     size_t step = comm->map.chunk;
 
     if (comm->nranks == 1) {

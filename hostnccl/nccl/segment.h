@@ -16,9 +16,10 @@ enum {
 
 /* What a rank says about the collective that a posted piece belongs to; compared by its peers. */
 struct hn_head {
-    uint32_t kind;
-    int32_t root;   /* -1 without root */
-    uint64_t bytes; /* per-rank contribution */
+    uint16_t kind;
+    uint16_t captured; /* 1: part of a graph */
+    int32_t root;      /* -1 without root */
+    uint64_t bytes;    /* per-rank contribution */
 };
 
 struct hn_ctl {

@@ -110,20 +110,22 @@ static void case_capture_alone(struct rank *r)
     CHECK(out == r->n);
 }
 
-/* A captured call meets a call that is not captured: what counts is what runs. */
+/* Some ranks launch what they captured, the others make the call at once: NCCL does not promise that these meet, so all hang. */
 static void case_half_captured(struct rank *r)
 {
     int in = 1, out = 0;
+    cudaGraphExec_t exec = r->rank % 2 ? capture_sum(r, &in, &out) : NULL;
 
-    if (r->rank % 2) {
-        cudaGraphExec_t exec = capture_sum(r, &in, &out);
+    if (exec) {
         CUDA(cudaGraphLaunch(exec, r->stream));
-        destroy(r, exec);
     } else {
         NCCL(ncclAllReduce(&in, &out, 1, ncclInt, ncclSum, r->comm, r->stream));
-        CUDA(cudaStreamSynchronize(r->stream));
     }
-    CHECK(out == r->n);
+    expect_hang(r);
+    CHECK(out == 0);
+    if (exec) {
+        destroy(r, exec);
+    }
 }
 
 /* Only some ranks launch, or one launches once less: the others hang. */
@@ -376,7 +378,6 @@ static void test_capturing_is_no_communication(void **state)
 {
     (void)state;
     ranks_run("capture_alone", 3, 30, NULL);
-    ranks_run("half_captured", 4, 30, NULL);
 }
 
 static void test_a_launch_that_a_rank_leaves_out_hangs_the_others(void **state)
@@ -388,6 +389,7 @@ static void test_a_launch_that_a_rank_leaves_out_hangs_the_others(void **state)
 static void test_different_graphs_hang(void **state)
 {
     (void)state;
+    ranks_run("half_captured", 4, 30, NULL);
     ranks_run("different_graphs", 2, 30, NULL);
 }
 
