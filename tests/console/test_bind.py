@@ -110,6 +110,16 @@ class Picked(BindCase):
         self.assertEqual(seen[3:], ["", ""])
         self.assertIn("no front: neither VLLM_NCCL_SO_PATH nor SGLANG_NCCL_SO_PATH names an NCCL", err)
 
+    def test_the_auditor_only_when_asked_for(self):
+        for option in ("--audit", "--bind=audit"):
+            seen, err = self.shown(option)
+            self.assertRegex(seen[2], r"/librollcall_audit\.so$", err)
+            self.assertIn("bound by preload and auditor, as asked for", err)
+        meet = self.path("meet")
+        os.mkdir(meet)
+        r = self.rollcall("run", "--audit", "--", RANKS, "whole", "0", "1", meet, env={"HOSTNCCL_DIR": meet})
+        self.assertEqual((r.returncode, summary_of(r.stderr)["ranks"]), (0, 1), r.stderr)
+
     def test_wrong_names_are_refused(self):
         for options in (("--bind=magic",), ("--audit", "--bind=plugin")):
             r = self.rollcall("run", *options, "--", "true")

@@ -326,6 +326,44 @@ static void test_a_whole_ring_feeds_like_its_frames(void **state)
     assert_int_equal(v.proc, ROLL_PROC_DEAD);
 }
 
+static int give_note(struct fixture *f, const char *json)
+{
+    return give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_NOTE}, json, strlen(json));
+}
+
+static void test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "[]",
+        "{\"pid\":5}",
+        "{\"note\":7}",
+        "{\"note\":\"attached-unseen\",\"host\":\"n\"}",
+        "{\"note\":\"attached-unseen\",\"pid\":-5,\"host\":\"n\"}",
+        "{\"note\":\"attached-unseen\",\"pid\":99999999999,\"host\":\"n\"}",
+        "{\"note\":\"attached-unseen\",\"pid\":5,\"rank\":99999999}",
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(give_note(f, bad[i]), ROLL_E_CORRUPT);
+    }
+    assert_int_equal(give_note(f, "{\"note\":\"of a newer agent\",\"pid\":5}"), 0);
+    assert_null(roll_feed_next(f->feed));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(give_note(f, "{\"note\":\"attached-unseen\",\"pid\":5,\"rank\":1,\"host\":\"n\\u001b[31m\","
+                                      "\"exe\":\"train\",\"reason\":\"its thread NCCL Service 0 runs\"}"),
+                         0);
+    }
+    json_t *verdict = roll_feed_next(f->feed);
+    assert_non_null(verdict);
+    assert_string_equal(json_string_value(json_object_get(verdict, "code")), "attached-unseen");
+    assert_string_equal(json_string_value(json_object_get(verdict, "culprits_text")), "1");
+    const char *text = json_string_value(json_object_get(verdict, "text"));
+    assert_non_null(strstr(text, "pid 5 on n?[31m")); /* nothing that a terminal would obey */
+    json_decref(verdict);
+    assert_null(roll_feed_next(f->feed));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +380,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_node_whose_clock_is_behind_raises_no_alarm, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_verdict_shows_the_stamp_and_a_tick_frame_carries_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_whole_ring_feeds_like_its_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
