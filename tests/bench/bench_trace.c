@@ -12,6 +12,7 @@
 #include "daemon/segment.h"
 #include "daemon/trace_file.h"
 #include "trace/err.h"
+#include "trace/op.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -32,6 +33,7 @@ struct frames {
     uint8_t *bytes;
     size_t used, room, half;
     uint64_t records, updates, count;
+    uint64_t calls; /* collectives, sends and receives among the records */
 };
 
 /* One side: bytes of all and of the second half, CPU time of making and of reading it. */
@@ -94,7 +96,13 @@ static int keep_frame(struct frames *f, const struct roll_frame *frame)
     }
     int64_t wrote = roll_frame_encode(&frame->head, frame->payload, frame->head.payload, f->bytes + f->used, n);
     f->used += wrote > 0 ? (size_t)wrote : 0;
-    f->records += frame->head.type == ROLL_FRAME_RECORDS ? frame->head.count : 0;
+    for (uint32_t i = 0; frame->head.type == ROLL_FRAME_RECORDS && i < frame->head.count; i++) {
+        struct roll_record rec;
+        roll_frame_record(frame, i, &rec);
+        enum roll_op_class class = roll_op_class(rec.op);
+        f->calls += class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
+        f->records++;
+    }
     f->updates += frame->head.type == ROLL_FRAME_UPDATES ? frame->head.count : 0;
     f->count++;
     return wrote > 0 ? 0 : (int)wrote;
@@ -254,6 +262,10 @@ int roll_bench_trace(json_t *out, FILE *table)
         json_object_set_new(out, "steady_bytes_per_record", json_real(steady));
         snprintf(measured, sizeof measured, "%.2f", steady);
         roll_bench_line(table, "bytes a record, as written, second half", measured, "<= 8");
+        json_object_set_new(out, "calls", json_integer((json_int_t)f.calls));
+        json_object_set_new(out, "bytes_per_call", json_real(ours.bytes / (double)(f.calls ? f.calls : 1)));
+        snprintf(measured, sizeof measured, "%.2f", ours.bytes / (double)(f.calls ? f.calls : 1));
+        roll_bench_line(table, "all bytes, by collectives, sends and receives", measured, "<= 8");
         double percent = ours.make_ns / (double)f.records * 80000 * 1e-7;
         json_object_set_new(out, "percent_of_a_core_at_80000_per_s", json_real(percent));
         snprintf(measured, sizeof measured, "%.1f %%", percent);
