@@ -70,7 +70,7 @@ struct agent {
     struct roll_agent_controls controls;
     roll_agent_stacks_t *stacks;
     roll_agent_trace_t *trace; /* NULL = none */
-    roll_unseen_t *unseen; /* NULL without memory */
+    roll_unseen_t *unseen;     /* NULL without memory */
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
 };
