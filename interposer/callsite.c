@@ -44,7 +44,7 @@ static uint32_t append(const uintptr_t *pc, uint32_t depth)
         full = true;
         return 0;
     }
-    roll_ptracer_refresh(); /* a place that is rare, and never silent for long while a job starts */
+    roll_ptracer_refresh(NULL); /* a place that is rare, and never silent for long while a job starts */
     return ++known;
 }
 

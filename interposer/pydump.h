@@ -18,8 +18,8 @@ void roll_pydump_end(void);
 /*
  * Lets the agent of the control page look at this process (PR_SET_PTRACER), where the kernel asks for that. To be called on slow paths
  * only: a load and a comparison, and a system call when the agent has changed. An application that names a tracer later than we do is left
- * alone until the agent changes. ROLLCALL_PTRACER=any lets every process of this user, off nobody.
+ * alone until the agent changes. dir: the ring directory at session start, later NULL. ROLLCALL_PTRACER=any lets every process of this user, off nobody.
  */
-void roll_ptracer_refresh(void);
+void roll_ptracer_refresh(const char *dir);
 
 #endif

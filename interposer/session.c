@@ -326,7 +326,7 @@ void roll_session_start(void)
     if (started) {
         start_agent(dir); /* outside the lock: executing a program may take its time */
         roll_pydump_start(dir);
-        roll_ptracer_refresh();
+        roll_ptracer_refresh(dir);
     }
     pthread_setcancelstate(cancel, NULL);
     atomic_signal_fence(memory_order_seq_cst);

@@ -82,6 +82,23 @@ class Job(Looking):
         self.assertTrue(any("libnccl" in n.get("module", "") for n in nodes(threads["main"])), "inside NCCL")
         self.end_job(job)
 
+    def test_a_rank_names_its_agent_as_tracer(self):
+        self.need_nccl()
+        for setting, wanted in ((None, "agent"), ("any", -1), ("off", None)):
+            log = self.path(f"prctl-{setting}")
+            env = {"LD_PRELOAD": os.path.join(os.environ["ROLL_STACK_TESTS"], "libstack_prctl_log.so"), "PRCTL_LOG": log}
+            env.update({"ROLLCALL_PTRACER": setting} if setting else {})
+            job = self.start("run", "-n", "2", "--hostnccl", "--timeout", "60", "--", CATALOGUE, "skipped", "sick", env=env)
+            self.assertTrue(until(lambda: self.rollcall("stacks", "-n", "1").returncode == 0, 20))
+            agents = json.loads(self.rollcall("top", "--once", "--json").stdout)["agents"]
+            named = []
+            if os.path.exists(log):
+                with open(log) as f:
+                    named = [int(line) for line in f]
+            self.end_job(job)
+            want = [] if wanted is None else [agents[0]["pid"] if wanted == "agent" else wanted] * 2
+            self.assertEqual(named, want, setting)
+
     def test_ranks_that_do_not_answer_are_named_with_the_reason(self):
         job, live = self.start_job(4, CATALOGUE, "skipped", "sick")
         pids = self.pids()
