@@ -120,6 +120,8 @@ static int two(const char *first, const char *second)
 
 /* Several NCCLs that tell which they are: each call, and what it calls by a public name, stays in its own. */
 typedef ncclResult_t (*bcast_t)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
+typedef ncclResult_t (*reduce_t)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
+                                 cudaStream_t);
 typedef ncclResult_t (*init_t)(ncclComm_t *, int, ncclUniqueId, int);
 static int tags(int n, char **paths)
 {
@@ -128,15 +130,16 @@ static int tags(int n, char **paths)
             void *library = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL);
             init_t init = library != NULL ? (init_t)dlsym(library, "ncclCommInitRank") : NULL;
             bcast_t bcast = library != NULL ? (bcast_t)dlsym(library, "ncclBcast") : NULL;
+            reduce_t reduce = library != NULL ? (reduce_t)dlsym(library, "ncclReduce") : NULL;
             int (*team)(void *, int) =
                 library != NULL ? (int (*)(void *, int))dlsym(library, "ncclTeamRankToLsa") : NULL;
             ncclUniqueId id = {{(char)i}};
             ncclComm_t comm;
-            if (init == NULL || bcast == NULL || team == NULL) {
+            if (init == NULL || bcast == NULL || reduce == NULL || team == NULL) {
                 return fail(dlerror());
             }
             if (init(&comm, 1, id, 0) != ncclSuccess || (int)bcast(NULL, 1, ncclFloat, 0, comm, NULL) != 3 + i ||
-                team(NULL, 10) != 13 + i) {
+                (int)reduce(NULL, NULL, 1, ncclFloat, ncclSum, 0, comm, NULL) != 3 + i || team(NULL, 10) != 13 + i) {
                 return fail("a call went to another NCCL than it was looked up in");
             }
         }
@@ -172,6 +175,19 @@ static int missing(void)
     return 0;
 }
 
+/* A front with nothing behind it. */
+static int nothing_behind(const char *path)
+{
+    void *handle = dlopen(path, RTLD_NOW);
+    int version = 0;
+    ncclResult_t (*get_version)(int *) =
+        handle != NULL ? (ncclResult_t(*)(int *))dlsym(handle, "ncclGetVersion") : NULL;
+    if (get_version == NULL || get_version(&version) != ncclSystemError || get_version(&version) != ncclSystemError) {
+        return fail("not ncclSystemError from a front with nothing behind it");
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "", *path = argc > 2 ? argv[2] : NULL;
@@ -193,6 +209,8 @@ int main(int argc, char **argv)
         return tags(argc - 2, argv + 2);
     } else if (strcmp(way, "twins") == 0) {
         return twins(path);
+    } else if (strcmp(way, "nothing") == 0) {
+        return nothing_behind(path);
     } else if (strcmp(way, "missing") == 0) {
         return missing();
     } else if (strcmp(way, "local") == 0) {

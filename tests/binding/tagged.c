@@ -1,7 +1,7 @@
 /*
  * tagged.c: NCCLs that can be told apart: every call returns the number that the file was compiled with. As NCCL does,
- * ncclBcast calls ncclBroadcast by its public name, as its last act, so that it may be a jump; and one team helper
- * another: from here, too, the own one is meant.
+ * ncclBcast calls ncclBroadcast by its public name, and one team helper another: from here, too, the own one is meant.
+ * ncclReduce does so as its last act with fewer arguments, which compilers make a jump.
  */
 typedef struct {
     char bytes[128];
@@ -35,6 +35,19 @@ TAGGED(ncclBroadcast, (const void *send, void *recv, unsigned long n, int type, 
 TAGGED(ncclBcast, (void *data, unsigned long n, int type, int root, void *comm, void *stream))
 {
     return ncclBroadcast(data, data, n, type, root, comm, stream);
+}
+
+TAGGED(ncclAllReduce, (const void *send, void *recv, unsigned long n, int type, int op, void *comm, void *stream))
+{
+    (void)send, (void)recv, (void)n, (void)type, (void)op, (void)comm, (void)stream;
+    return TAG;
+}
+
+TAGGED(ncclReduce,
+       (const void *send, void *recv, unsigned long n, int type, int op, int root, void *comm, void *stream))
+{
+    (void)root;
+    return ncclAllReduce(send, recv, n, type, op, comm, stream);
 }
 
 TAGGED(ncclTeamRankToWorld, (void *comm, int rank))

@@ -155,6 +155,29 @@ static void test_way(void **state)
     run_way(*state);
 }
 
+/* A front whose NCCL is not there, or is the front itself: an error, one line, no crash and no endless search. */
+static void test_a_front_with_nothing_behind_it(void **state)
+{
+    (void)state;
+    static char itself[512], text[1024], audit[512];
+    snprintf(itself, sizeof itself, "ROLLCALL_NCCL=%s", job_path(FRONT));
+    const char *const named[] = {"ROLLCALL_NCCL=/nowhere/libnccl.so.2", "ROLLCALL_NCCL=libc.so.6", itself};
+    for (size_t i = 0; i < 2 * sizeof named / sizeof named[0]; i++) {
+        struct job job;
+        job_begin(&job);
+        job_env(&job, named[i / 2]);
+        set_preload(&job, i % 2 == 0 ? OURS : NONE, text, audit);
+        char *argv[] = {(char *)(uintptr_t)job_path(PROGRAM), (char *)(uintptr_t) "nothing",
+                        (char *)(uintptr_t)job_path(FRONT), NULL};
+        job_start(&job, argv);
+        job_wait(&job);
+        JOB_SUCCEEDED(&job);
+        assert_non_null(strstr(job.errors, "cannot be loaded as NCCL"));
+        assert_ptr_equal(strchr(job.errors, '\n'), strrchr(job.errors, '\n')); /* one line */
+        job_end(&job);
+    }
+}
+
 /* Programs that have nothing to do with NCCL: the same output, errors and status under the preload, the auditor too, as
  * without, and no trace of us. */
 static void test_other_programs_behave_as_without_us(void **state)
@@ -215,10 +238,11 @@ static void test_four_nccls_are_never_mixed(void **state)
         assert_int_equal(strstr(job.errors, "libnccl.so.2.6 are not recorded") != NULL, n == 4);
         dump_open(&job, &dump);
         size_t recorded = n < 4 ? (size_t)n : 3;
-        assert_int_equal(dump.count, 2 * 2 * recorded); /* two rounds of a creation and a broadcast */
+        static const uint8_t ops[3] = {ROLL_OP_COMM_INIT, ROLL_OP_BROADCAST, ROLL_OP_REDUCE};
+        assert_int_equal(dump.count, 2 * 3 * recorded); /* two rounds */
         for (size_t i = 0; i < dump.count; i++) {
-            assert_int_equal(dump.records[i].op, i % 2 == 0 ? ROLL_OP_COMM_INIT : ROLL_OP_BROADCAST);
-            assert_int_equal(dump.records[i].result, i % 2 == 0 ? 0 : 3 + i / 2 % recorded);
+            assert_int_equal(dump.records[i].op, ops[i % 3]);
+            assert_int_equal(dump.records[i].result, i % 3 == 0 ? 0 : 3 + i / 3 % recorded);
         }
         dump_close(&dump);
         job_end(&job);
@@ -243,12 +267,13 @@ static void test_ways_without_us(void **state)
 int main(void)
 {
     enum { WAYS = sizeof ways / sizeof ways[0] };
-    struct CMUnitTest tests[WAYS + 3];
+    struct CMUnitTest tests[WAYS + 4];
     for (size_t i = 0; i < WAYS; i++) {
         tests[i] = (struct CMUnitTest){ways[i].name, test_way, NULL, NULL, (void *)(uintptr_t)&ways[i]};
     }
     tests[WAYS] = (struct CMUnitTest)cmocka_unit_test(test_ways_without_us);
     tests[WAYS + 1] = (struct CMUnitTest)cmocka_unit_test(test_four_nccls_are_never_mixed);
     tests[WAYS + 2] = (struct CMUnitTest)cmocka_unit_test(test_other_programs_behave_as_without_us);
+    tests[WAYS + 3] = (struct CMUnitTest)cmocka_unit_test(test_a_front_with_nothing_behind_it);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
