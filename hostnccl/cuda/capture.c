@@ -49,7 +49,7 @@ static struct hostcuda_node **tips_copy(struct hostcuda_node *const *tips, size_
     return copy;
 }
 
-static cudaError_t tips_set(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count)
+cudaError_t hostcuda_tips_set(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count)
 {
     struct hostcuda_node **copy = tips_copy(tips, count);
     if (!copy) {
@@ -61,7 +61,7 @@ static cudaError_t tips_set(struct hostcuda_stream *stream, struct hostcuda_node
     return cudaSuccess;
 }
 
-static cudaError_t tips_add(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count)
+cudaError_t hostcuda_tips_add(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count)
 {
     struct hostcuda_nodes all = {0};
     bool is_done = true;
@@ -71,7 +71,7 @@ static cudaError_t tips_add(struct hostcuda_stream *stream, struct hostcuda_node
     for (size_t i = 0; i < count && is_done; i++) {
         is_done = hostcuda_nodes_add(&all, tips[i], true);
     }
-    cudaError_t error = is_done ? tips_set(stream, all.items, all.count) : cudaErrorMemoryAllocation;
+    cudaError_t error = is_done ? hostcuda_tips_set(stream, all.items, all.count) : cudaErrorMemoryAllocation;
     free(all.items);
     return error;
 }
@@ -82,7 +82,7 @@ static cudaError_t tips_add(struct hostcuda_stream *stream, struct hostcuda_node
 static cudaError_t join(struct hostcuda_capture *capture, struct hostcuda_stream *stream,
                         struct hostcuda_node *const *tips, size_t count)
 {
-    cudaError_t error = tips_set(stream, tips, count);
+    cudaError_t error = hostcuda_tips_set(stream, tips, count);
     if (!error) {
         atomic_fetch_add_explicit(&stream->handle.refs, 1, memory_order_relaxed);
         stream->next_captured = capture->streams;
@@ -352,7 +352,7 @@ cudaError_t hostcuda_capture_add(struct hostcuda_stream *stream, struct hostcuda
     }
     error = hostcuda_node_add(capture->graph, work, stream->tips, stream->tip_count, &node);
     if (!error) {
-        error = tips_set(stream, &node, 1);
+        error = hostcuda_tips_set(stream, &node, 1);
     }
     if (error) {
         hostcuda_capture_invalidate(capture);
@@ -403,7 +403,7 @@ static cudaError_t follow(struct hostcuda_stream *stream, const struct hostcuda_
         return cudaErrorStreamCaptureInvalidated;
     }
     if (own) {
-        return tips_add(stream, at->tips, at->tip_count);
+        return hostcuda_tips_add(stream, at->tips, at->tip_count);
     }
     if (hostcuda_stream_is_legacy(stream)) {
         hostcuda_capture_invalidate(theirs);
@@ -417,160 +417,3 @@ cudaError_t hostcuda_capture_follow(struct hostcuda_stream *stream, const struct
     pthread_mutex_lock(&hostcuda_graph_lock);
     return leave_capture(follow(stream, at));
 }
-
-/* ---- what a stream says about itself ---- */
-
-/* Finds the stream and its capture, with the lock held until leave_capture. `status`: what to say. */
-static cudaError_t enter_query(cudaStream_t handle, struct hostcuda_stream **stream, struct hostcuda_capture **capture,
-                               enum cudaStreamCaptureStatus *status)
-{
-    cudaError_t error = hostcuda_enter();
-    *stream = NULL;
-    if (!error) {
-        error = hostcuda_stream_get(handle, stream);
-    }
-    pthread_mutex_lock(&hostcuda_graph_lock);
-    *capture = error ? NULL : hostcuda_capture_of(*stream);
-    if (!error && hostcuda_stream_is_legacy(*stream) && hostcuda_capture_blocks_legacy((*stream)->device)) {
-        error = cudaErrorStreamCaptureImplicit; /* asking does no harm to the capture */
-    }
-    *status = !*capture                                     ? cudaStreamCaptureStatusNone
-              : (*capture)->state == HOSTCUDA_CAPTURE_VALID ? cudaStreamCaptureStatusActive
-                                                            : cudaStreamCaptureStatusInvalidated;
-    return error;
-}
-
-static cudaError_t leave_query(struct hostcuda_stream *stream, cudaError_t error)
-{
-    pthread_mutex_unlock(&hostcuda_graph_lock);
-    if (stream) {
-        hostcuda_stream_put(stream);
-    }
-    return hostcuda_leave(error);
-}
-
-HOSTCUDA_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out)
-{
-    struct hostcuda_stream *stream;
-    struct hostcuda_capture *capture;
-    enum cudaStreamCaptureStatus status;
-    if (!out) {
-        return hostcuda_leave(cudaErrorInvalidValue);
-    }
-    cudaError_t error = enter_query(handle, &stream, &capture, &status);
-    if (!error) {
-        *out = status;
-    }
-    return leave_query(stream, error);
-}
-
-/* What is not NULL is written; beyond the status only while the capture is valid. */
-cudaError_t hostcuda_capture_info(cudaStream_t handle, enum cudaStreamCaptureStatus *out, unsigned long long *id,
-                                  cudaGraph_t *graph, const cudaGraphNode_t **tips, size_t *count)
-{
-    struct hostcuda_stream *stream;
-    struct hostcuda_capture *capture;
-    enum cudaStreamCaptureStatus status;
-    if (!out) {
-        return hostcuda_leave(cudaErrorInvalidValue);
-    }
-    cudaError_t error = enter_query(handle, &stream, &capture, &status);
-    if (!error) {
-        *out = status;
-    }
-    if (!error && status == cudaStreamCaptureStatusActive) {
-        if (id) {
-            *id = capture->id;
-        }
-        if (graph) {
-            *graph = (cudaGraph_t)capture->graph;
-        }
-        if (tips) {
-            *tips = (const cudaGraphNode_t *)stream->tips;
-        }
-        if (count) {
-            *count = stream->tip_count;
-        }
-    }
-    return leave_query(stream, error);
-}
-
-/* Nodes of the stream's capture become its tips, or are added to them. Flags: of the vendor's enumeration. */
-cudaError_t hostcuda_capture_update(cudaStream_t handle, cudaGraphNode_t *nodes, size_t count, unsigned int flags)
-{
-    struct hostcuda_stream *stream;
-    struct hostcuda_capture *capture;
-    enum cudaStreamCaptureStatus status;
-    cudaError_t error = enter_query(handle, &stream, &capture, &status);
-    if (!error && (flags > cudaStreamSetCaptureDependencies || (count && !nodes))) {
-        error = cudaErrorInvalidValue;
-    } else if (!error && !capture) {
-        error = cudaErrorIllegalState;
-    } else if (!error && status != cudaStreamCaptureStatusActive) {
-        error = cudaErrorStreamCaptureInvalidated;
-    }
-    for (size_t i = 0; i < count && !error; i++) {
-        struct hostcuda_node *node = hostcuda_node_of(nodes[i]);
-        error = node && node->graph == capture->graph ? cudaSuccess : cudaErrorInvalidValue;
-    }
-    if (!error) {
-        struct hostcuda_node *const *tips = (struct hostcuda_node *const *)nodes;
-        error =
-            flags == cudaStreamSetCaptureDependencies ? tips_set(stream, tips, count) : tips_add(stream, tips, count);
-    }
-    return leave_query(stream, error);
-}
-
-#if CUDART_VERSION >= 13000
-/* The edges of all nodes here are plain ones, which is what no array of edges means. */
-HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
-                                                     unsigned long long *id, cudaGraph_t *graph,
-                                                     const cudaGraphNode_t **dependencies,
-                                                     const cudaGraphEdgeData **edges, size_t *count)
-{
-    cudaError_t error = edges && !dependencies ? hostcuda_leave(cudaErrorInvalidValue)
-                                               : hostcuda_capture_info(stream, status, id, graph, dependencies, count);
-    if (!error && edges && *status == cudaStreamCaptureStatusActive) {
-        *edges = NULL;
-    }
-    return error;
-}
-
-HOSTCUDA_EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *nodes,
-                                                                const cudaGraphEdgeData *edges, size_t count,
-                                                                unsigned int flags)
-{
-    for (size_t i = 0; edges && i < count; i++) {
-        if (edges[i].from_port || edges[i].to_port || edges[i].type) {
-            return hostcuda_leave(cudaErrorNotSupported);
-        }
-    }
-    return hostcuda_capture_update(stream, nodes, count, flags);
-}
-#else
-HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
-                                                        unsigned long long *id, cudaGraph_t *graph,
-                                                        const cudaGraphNode_t **dependencies, size_t *count)
-{
-    return hostcuda_capture_info(stream, status, id, graph, dependencies, count);
-}
-
-HOSTCUDA_EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *nodes,
-                                                                size_t count, unsigned int flags)
-{
-    return hostcuda_capture_update(stream, nodes, count, flags);
-}
-#if CUDART_VERSION >= 12030
-HOSTCUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
-                                                        unsigned long long *id, cudaGraph_t *graph,
-                                                        const cudaGraphNode_t **dependencies,
-                                                        const cudaGraphEdgeData **edges, size_t *count)
-{
-    cudaError_t error = hostcuda_capture_info(stream, status, id, graph, dependencies, count);
-    if (!error && edges && *status == cudaStreamCaptureStatusActive) {
-        *edges = NULL;
-    }
-    return error;
-}
-#endif
-#endif

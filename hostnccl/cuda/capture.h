@@ -25,6 +25,10 @@ extern struct hostcuda_capture *hostcuda_captures;
 /* The capture of a stream; NULL when it is not captured. With the lock held. */
 struct hostcuda_capture *hostcuda_capture_of(struct hostcuda_stream *stream);
 
+/* The stream's next node depends on these nodes, or on these too. With the lock held. cudaErrorMemoryAllocation. */
+cudaError_t hostcuda_tips_set(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count);
+cudaError_t hostcuda_tips_add(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count);
+
 /* Nothing can be added any more; only the end helps. With the lock held. */
 void hostcuda_capture_invalidate(struct hostcuda_capture *capture);
 
