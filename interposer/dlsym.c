@@ -56,7 +56,8 @@ static const struct row {
 
 static const struct row *row_of(const char *name)
 {
-    if (strncmp(name, "nccl", 4) != 0 && strncmp(name, "cu", 2) != 0) {
+    if (strncmp(name, "nccl", 4) != 0 && strncmp(name, "cu", 2) != 0 && strncmp(name, "nvte_", 5) != 0 &&
+        strncmp(name, "_Z", 2) != 0) {
         return NULL;
     }
     for (size_t i = 0; i < ROWS; i++) {

@@ -65,6 +65,10 @@ struct roll_thread {
 
     struct roll_moe_context moe;
 
+    /* Dense products of ext.c: tickets handed out when the last one was recorded, and those left out since. */
+    uint64_t dense_head;
+    uint32_t dense_skipped;
+
     struct {
         uint64_t handle;
         uint32_t id;

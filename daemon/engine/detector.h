@@ -17,7 +17,7 @@ struct detector {
     bool (*pair)(struct roll_engine *e, struct pair *p, uint32_t index);
     /* Ranks wait, and this is why. True: said, or known. */
     bool (*block)(struct roll_engine *e, const struct block *b);
-    /* A record of class MOE or COMM, first time or grown. Collectives and p2p do not come here: that path is hot. */
+    /* A record of class MOE, EXT or COMM, first time or grown. Collectives and p2p do not come here: that path is hot. */
     void (*record)(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket, bool first);
     /* Records of this source are lost. */
     void (*lost)(struct roll_engine *e, uint32_t source, uint64_t count);
@@ -30,7 +30,7 @@ struct detector {
 /* One per file detect_*.c. */
 extern const struct detector detect_null, detect_signature, detect_group, detect_zero, detect_align, detect_missing,
     detect_p2p, detect_alltoallv, detect_circular, detect_process, detect_moe_zero, detect_moe_obligation,
-    detect_moe_phase, detect_init, detect_loss, detect_capture, detect_race;
+    detect_moe_phase, detect_moe_outside, detect_init, detect_loss, detect_capture, detect_race;
 
 extern const struct detector *const detectors[];
 extern const size_t detector_count;

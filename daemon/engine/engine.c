@@ -220,14 +220,16 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         struct thread *t = source_thread(s, rec->thread);
         if (t) {
             t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
-            if (class == ROLL_CLASS_GROUP || rec->group == 0) {
+            if (class == ROLL_CLASS_EXT) {
+                /* not NCCL's: it may stand inside a group without being part of it */
+            } else if (class == ROLL_CLASS_GROUP || rec->group == 0) {
                 t->group = 0;
             } else if (rec->group != t->group) {
                 t->group = rec->group;
                 t->group_seen = 0;
             }
         }
-        if (class != ROLL_CLASS_SYNC) {
+        if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT) {
             s->calls++;
             e->calls++;
             if (class != ROLL_CLASS_GROUP && rec->op != ROLL_OP_COMM_ASYNC) {
@@ -279,6 +281,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         ask_record(e, source, rec, ticket, true);
         break;
     case ROLL_CLASS_MOE:
+    case ROLL_CLASS_EXT:
         ask_record(e, source, rec, ticket, true);
         break;
     case ROLL_CLASS_SYNC:

@@ -22,6 +22,7 @@
 #define THREADS_MAX   16u  /* host threads followed per source; with more, the source is never called blocked */
 #define ZEROS_MAX     8u   /* zero-count collectives remembered per member */
 #define OBLIGE_MAX    256u /* obligations of one layer */
+#define EXT_TICKETS   16u  /* expert products remembered per member */
 #define LOG_MIN       256u
 #define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
 #define SLOTS_MIN     64u
@@ -109,6 +110,11 @@ struct member {
     uint8_t ended;     /* operation by which this rank aborted or revoked it; 0 = none */
     uint64_t settled;  /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     struct race *race; /* what its threads do here, where there are several; owned */
+    struct {
+        uint64_t made; /* bit n: in the interval that ends with collective `last` - n */
+        uint32_t last;
+        uint64_t ticket[EXT_TICKETS]; /* ticket + 1 of its newest such call in an interval */
+    } ext;                            /* grouped products: see detect_moe_outside.c */
 };
 
 struct source {

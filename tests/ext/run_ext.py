@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""MoE seen from outside: a job on stubs of Transformer Engine and cuBLAS, live under rollcall run and again by rollcall analyze.
+
+usage: run_ext.py ROLLCALL EXT_JOB STUB_DIR
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+ROLLCALL, JOB, STUBS = sys.argv[1:4]
+failures = []
+
+
+def check(condition, what, more=""):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what, more)
+
+
+def verdicts(path):
+    with open(path) as f:
+        return [v for v in map(json.loads, f) if v["certainty"] != "note"]
+
+
+def run(mode, ranks, tmp):
+    out, trace = os.path.join(tmp, "verdicts.json"), os.path.join(tmp, "trace")
+    env = dict(os.environ, LD_LIBRARY_PATH=STUBS + ":" + os.environ.get("LD_LIBRARY_PATH", ""))
+    job = subprocess.run([ROLLCALL, "run", "-n", str(ranks), "--hostnccl", "--json", out, "--trace", trace, "--timeout", "3",
+                          "--", JOB, mode], env=env, capture_output=True, text=True, timeout=60)
+    return job, verdicts(out), trace
+
+
+for ranks in (2, 3, 4, 8):
+    for mode in ("sick", "healthy", "empty"):
+        with tempfile.TemporaryDirectory() as tmp:
+            job, found, trace = run(mode, ranks, tmp)
+            what = f"{mode}, {ranks} ranks"
+            if mode != "sick":
+                check(job.returncode == 0 and not found, what, f"{job.returncode} {found} {job.stderr[-500:]}")
+                continue
+            codes = [(v["code"], v["certainty"], v["culprits"]) for v in found]
+            check(codes == [("moe-gemm-missing", "suspected", [ranks - 1])], what, f"{found} {job.stderr[-500:]}")
+            for v in found[:1]:
+                check("made no expert product between #16 and #17" in v["text"] and "made a grouped gemm" in v["text"], what, v["text"])
+                check(f"for rank {ranks - 1}: experts" in v["text"] and f"Now rank {ranks - 1} " not in v["text"], what, v["text"])
+            again = subprocess.run([ROLLCALL, "analyze", "--json", trace], capture_output=True, text=True, timeout=60).stdout
+            later = [(v["code"], v["certainty"], v["culprits"]) for v in map(json.loads, again.splitlines())
+                     if v.get("certainty", "note") != "note"]
+            check(later == codes, f"{what}: analyze", later)
+
+with tempfile.TemporaryDirectory() as tmp:
+    job, found, trace = run("calls", 1, tmp)
+    check(job.returncode == 0 and not found, "calls", job.stderr[-500:])
+    dump = ""
+    for name in sorted(os.listdir(trace)):
+        dump += subprocess.run([ROLLCALL, "dump", "--json", os.path.join(trace, name)], capture_output=True, text=True).stdout
+    rows = [r["fields"] for r in map(json.loads, dump.splitlines()) if r["kind"] == "record"]
+    seen = [(r["op"]["name"], r["count"], r["aux"], r["peer"], r["dtype"]["name"], r["result"], r["seq"])
+            for r in rows if 80 <= r["op"]["value"] <= 86]
+    wanted = [("grouped gemm", 20, 4, 2, "bfloat16", 0, 0), ("grouped gemm", 10, 1, 0, "bfloat16", 0, 0),
+              ("grouped gemm", 0, 9, -1, "none", 0, 0), ("permute", 11, 1, 0, "none", 0, 0), ("router", 0, 0, -1, "none", 0, 0),
+              ("ep exchange", 0, 0, -1, "none", 0, 0), ("grouped gemm", 17, 3, 1, "float32", 13, 0),
+              ("gemm", 5, 1, -1, "bfloat16", 0, 0), ("gemm", 10, 1, 0, "bfloat16", 0, 9)]
+    check(seen == wanted, "the records of each call", seen)
+
+print(f"seen from outside: {len(failures)} failures")
+sys.exit(1 if failures else 0)
