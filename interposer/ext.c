@@ -252,14 +252,15 @@ static roll_function_t noted[NOTES];
 
 /* Always empty, so that each call of a noted function takes the slow way of its thunk, which asks roll_ext_note. */
 roll_function_t roll_ext_none[NOTES] __attribute__((visibility("hidden"), used));
-roll_function_t roll_ext_note(unsigned n) __attribute__((visibility("hidden"), used));
+uint32_t roll_ext_never __attribute__((visibility("hidden"), used));
+roll_function_t roll_ext_note(unsigned n, uintptr_t pc) __attribute__((visibility("hidden"), used));
 
 static void nothing(void)
 {
 }
 
 /* The frame above ours is the thunk's: it holds the caller's frame and return address, as a wrapper's would. */
-roll_function_t roll_ext_note(unsigned n)
+roll_function_t roll_ext_note(unsigned n, uintptr_t pc)
 {
     struct roll_thread *t = &roll_thread_self;
     roll_function_t real = __atomic_load_n(&noted[n], __ATOMIC_ACQUIRE);
@@ -275,7 +276,7 @@ roll_function_t roll_ext_note(unsigned n)
         struct shape unknown = {.empty = -1, .dtype = ROLL_DTYPE_NONE};
         struct roll_call call;
         roll_enter_begin(t);
-        enter(t, &call, notes[n].op, &unknown, t->dense_skipped, NONE_STREAM, frame[1], frame);
+        enter(t, &call, notes[n].op, &unknown, t->dense_skipped, NONE_STREAM, pc, frame);
         t->dense_skipped = 0;
         roll_enter_end(t);
         roll_leave(t, &call, 0);
@@ -288,7 +289,7 @@ ROLL_THUNK_SLOW(roll_ext_note)
 #define ROLL_EXT_CALL(name, ...)
 #define ROLL_EXT_DENSE(name, ...)
 #define ROLL_EXT_NOTE(n, name, library, op)                                                                            \
-    ROLL_THUNK(#name, roll_ext_none, #n)                                                                               \
+    ROLL_THUNK(#name, roll_ext_none, #n, roll_ext_never)                                                               \
     ROLL_OWN(name)
 #include "interposer/ext.def"
 
