@@ -232,18 +232,15 @@ static int split(const roll_unpacker_t *u, size_t columns, struct roll_pack_code
     return at == columns ? 0 : ROLL_E_CORRUPT;
 }
 
-/* Frames until all are out; the room grows with what is needed, never beyond the limit. */
+/* Frames until all are out. Growing the room frame by frame would copy it as often. */
 static int frames_out(roll_unpacker_t *u, struct roll_pack_coder *c, uint32_t frames, size_t *bytes)
 {
     size_t used = 0;
+    if (!fit(&u->out, &u->out_room, ROLL_PACK_MAX_FRAMES)) { /* at once: only what is used costs memory */
+        return ROLL_E_NOMEM;
+    }
     for (uint32_t i = 0; i < frames; i++) {
-        /* No frame is larger than the largest; reading into less would fail half way, and cannot be begun again. */
-        size_t most =
-            ROLL_PACK_MAX_FRAMES - used < ROLL_FRAME_MAX_BYTES ? ROLL_PACK_MAX_FRAMES - used : ROLL_FRAME_MAX_BYTES;
-        size_t want = used + most;
-        if (u->out_room < want && !fit(&u->out, &u->out_room, want)) {
-            return ROLL_E_NOMEM;
-        }
+        size_t left = ROLL_PACK_MAX_FRAMES - used, most = left < ROLL_FRAME_MAX_BYTES ? left : ROLL_FRAME_MAX_BYTES;
         int64_t n = roll_pack_read(u->model, c, u->out + used, most);
         if (n < 0) {
             return (int)n;
