@@ -320,8 +320,13 @@ static void describe_call(const json_t *side, const char *field, struct text *te
         const char *member, *before, *after;
         bool is_text;
     } parts[] = {
-        {"op", "", "", true},      {"count", "  ", "", false},     {"dtype", " x ", "", true},
-        {"redop", "  ", "", true}, {"root", "  root ", "", false}, {"peer", "  peer ", "", false},
+        {"op", "", "", true},
+        {"count", "  ", "", false},
+        {"dtype", " x ", "", true},
+        {"redop", "  ", "", true},
+        {"root", "  root ", "", false},
+        {"peer", "  peer ", "", false},
+        {"graph", "  graph ", "", false},
     };
     if (*text_of(side, "op") == '\0') {
         add(text, "made no such call");

@@ -176,13 +176,33 @@ static void what_is_unknown_is_null(void **state)
         assert_true(json_is_null(json_object_get(json, nulls[i])));
     }
     const json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
-    static const char *const side_nulls[] = {"op",   "seq",   "count", "dtype", "redop",   "root",
-                                             "peer", "bytes", "state", "group", "callsite"};
+    static const char *const side_nulls[] = {"op",   "seq",   "count", "dtype", "redop", "root",
+                                             "peer", "bytes", "state", "group", "graph", "callsite"};
     for (size_t i = 0; i < sizeof(side_nulls) / sizeof(side_nulls[0]); i++) {
         assert_true(json_is_null(json_object_get(side, side_nulls[i])));
     }
     assert_int_equal(json_array_size(json_object_get(json, "culprits")), 0);
     assert_string_equal(text(json, "culprits_text"), "");
+    json_decref(json);
+}
+
+static void a_launch_names_its_graph_and_not_a_hash(void **state)
+{
+    (void)state;
+    struct roll_verdict v = full_verdict();
+    v.side[0].rec.op = ROLL_OP_GRAPH_LAUNCH;
+    v.side[0].rec.count = 0xfedcba9876543210;
+    v.side[0].rec.dtype = ROLL_DTYPE_NONE;
+    v.side[0].rec.aux = 7;
+    v.side[1].rec.flags |= ROLL_FLAG_CAPTURED;
+    v.side[1].rec.aux = 9;
+    json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j", 0);
+    const json_t *launch = json_array_get(json_object_get(json, "evidence"), 0);
+    const json_t *captured = json_array_get(json_object_get(json, "evidence"), 1);
+    assert_true(json_is_null(json_object_get(launch, "count")));
+    assert_int_equal(number(launch, "graph"), 7);
+    assert_int_equal(number(captured, "graph"), 9);
+    assert_int_equal(number(captured, "count"), 1024);
     json_decref(json);
 }
 
@@ -230,6 +250,7 @@ int main(void)
         cmocka_unit_test(a_full_verdict_has_every_member),
         cmocka_unit_test(call_sites_that_are_alike_are_listed_once),
         cmocka_unit_test(what_is_unknown_is_null),
+        cmocka_unit_test(a_launch_names_its_graph_and_not_a_hash),
         cmocka_unit_test(a_peer_is_not_a_root),
         cmocka_unit_test(text_that_is_no_utf8_does_not_lose_the_verdict),
     };
