@@ -13,6 +13,7 @@
 #include "daemon/agent_trace.h"
 #include "daemon/agent_unseen.h"
 #include "daemon/clock.h"
+#include "daemon/lock.h"
 #include "daemon/log.h"
 #include "daemon/net.h"
 #include "daemon/verdict_json.h"
@@ -26,7 +27,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -77,46 +77,23 @@ struct agent {
 
 /* ---- lock ---- */
 
+static void lock_path(const char *dir, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/agent.lock", dir);
+}
+
 int roll_agent_lock(const char *dir, int *out, int *pid)
 {
-    char path[PATH_MAX], text[32];
-    snprintf(path, sizeof path, "%s/agent.lock", dir);
-    for (;;) {
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0) {
-            return errno == EACCES || errno == EPERM || errno == ELOOP ? ROLL_E_DENIED : ROLL_E_IO;
-        }
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-            ssize_t n = pread(fd, text, sizeof text - 1, 0);
-            text[n > 0 ? n : 0] = '\0';
-            *pid = atoi(text);
-            close(fd);
-            return ROLL_E_BUSY;
-        }
-        struct stat mine, named;
-        if (fstat(fd, &mine) == 0 && stat(path, &named) == 0 && mine.st_ino == named.st_ino &&
-            mine.st_dev == named.st_dev) {
-            *out = fd;
-            break;
-        }
-        close(fd); /* its last owner removed the file while we waited for the lock */
-    }
-    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(*out, 0) != 0 || pwrite(*out, text, (size_t)n, 0) != n) {
-        roll_log(ROLL_LOG_WARNING, "agent: cannot write %s: %s", path, strerror(errno));
-    }
-    return 0;
+    char path[PATH_MAX];
+    lock_path(dir, path);
+    return roll_lock_take(path, out, pid);
 }
 
 void roll_agent_unlock(const char *dir, int *fd)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/agent.lock", dir);
-    if (*fd >= 0) {
-        unlink(path);
-        close(*fd);
-        *fd = -1;
-    }
+    lock_path(dir, path);
+    roll_lock_leave(path, fd);
 }
 
 /* ---- frames out ---- */

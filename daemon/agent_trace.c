@@ -133,10 +133,11 @@ static void open_run(const struct roll_agent_trace *t, struct run *run)
                                      .segment_bytes = t->o.segment_bytes,
                                      .limit_bytes = t->o.limit_bytes,
                                      .age_ns = t->o.age_ns};
-    int err = roll_segments_new(&o, &run->segments);
+    char why[ROLL_SEGMENT_WHY];
+    int pid, err = roll_segments_new(&o, &run->segments, &pid);
     if (err) {
         roll_log(ROLL_LOG_ERROR, "agent: %s/%s: %s; this run is watched without a trace", t->o.dir, series,
-                 roll_strerror(err));
+                 roll_segment_why(err, pid, why));
         return;
     }
     catch_up(run, o.dir, series);

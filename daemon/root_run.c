@@ -193,13 +193,14 @@ static void open_trace(roll_root_t *root, struct roll_run *run)
                                      .segment_bytes = root->o.trace_segment,
                                      .limit_bytes = root->o.trace_limit,
                                      .age_ns = root->o.trace_age_ns};
-    int err = roll_segments_new(&o, &run->trace);
+    char why[ROLL_SEGMENT_WHY];
+    int pid, err = roll_segments_new(&o, &run->trace, &pid);
     if (!err) {
         err = roll_segment_list(o.dir, series, &list, &count);
     }
     if (err) {
         roll_log(ROLL_LOG_ERROR, "root: %s/%s: %s; this run is watched without a trace", o.dir, series,
-                 roll_strerror(err));
+                 roll_segment_why(err, pid, why));
         roll_segments_destroy(&run->trace);
         return;
     }

@@ -9,12 +9,11 @@
 #include "daemon/segment.h"
 
 #include "daemon/clock.h"
+#include "daemon/lock.h"
 #include "daemon/pack.h"
 #include "daemon/trace_file.h"
 #include "trace/err.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -31,14 +30,14 @@
 #define LEAST_BYTES (UINT64_C(64) << 10)
 #define PLAIN_BYTES (UINT64_C(3) << 20) /* of plain frames in one PACK: a reader accepts 8 MiB */
 #define ALONE_BYTES (1024u * 1024u)     /* larger frames are not packed */
-#define SUFFIX      ".rtrc"
-#define DIGITS      8
 
 struct roll_segments {
     char dir[PATH_MAX - 512], series[256];
-    uint64_t segment_bytes, limit_bytes, age_ns, turn_ns;
+    struct roll_segment_options o; /* dir and series are those above */
+    uint64_t turn_ns;
     uint64_t number; /* of the newest segment */
     int fd;          /* -1: the next frame begins a new one */
+    int lock;        /* DIR/.SERIES.lock: nobody else writes this series */
     uint64_t used, begun_ns, waiting_ns, plain, expired_ns;
     uint32_t waiting; /* records that wait */
     roll_packer_t *packer;
@@ -46,214 +45,6 @@ struct roll_segments {
     uint8_t *frame; /* one encoded frame of the repetition */
     struct roll_segment_count count;
 };
-
-static int from_errno(void)
-{
-    return errno == ENOENT || errno == ENOTDIR                    ? ROLL_E_NOTFOUND
-           : errno == EACCES || errno == EPERM || errno == EROFS  ? ROLL_E_DENIED
-           : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? ROLL_E_SPACE
-           : errno == ENOMEM                                      ? ROLL_E_NOMEM
-                                                                  : ROLL_E_IO;
-}
-
-/* ---- names ---- */
-
-bool roll_segment_parse(const char *path, char *series, size_t series_bytes, uint64_t *number)
-{
-    size_t n = strlen(path), tail = DIGITS + strlen(SUFFIX) + 1;
-    if (n <= tail || strcmp(path + n - strlen(SUFFIX), SUFFIX) != 0 || path[n - tail] != '.') {
-        return false;
-    }
-    uint64_t value = 0;
-    for (const char *p = path + n - tail + 1; p < path + n - strlen(SUFFIX); p++) {
-        if (!isdigit((unsigned char)*p)) {
-            return false;
-        }
-        value = value * 10 + (uint64_t)(*p - '0');
-    }
-    if (n - tail >= series_bytes || value == 0) {
-        return false;
-    }
-    memcpy(series, path, n - tail);
-    series[n - tail] = '\0';
-    *number = value;
-    return true;
-}
-
-int roll_segment_dir(const char *dir, char *why, size_t why_size)
-{
-    struct stat st;
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
-        snprintf(why, why_size, "%s: %s", dir, strerror(errno));
-        return from_errno();
-    }
-    if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        snprintf(why, why_size, "%s is not a directory", dir);
-        return ROLL_E_ARG;
-    }
-    if (st.st_uid != geteuid()) {
-        snprintf(why, why_size, "%s belongs to another user (uid %u); name a directory of your own", dir,
-                 (unsigned)st.st_uid);
-        return ROLL_E_DENIED;
-    }
-    if ((st.st_mode & S_IWOTH) != 0) {
-        snprintf(why, why_size, "%s can be written by everybody; chmod o-w %s, or name another", dir, dir);
-        return ROLL_E_DENIED;
-    }
-    if (access(dir, W_OK | X_OK) != 0) {
-        snprintf(why, why_size, "%s: %s", dir, strerror(errno));
-        return ROLL_E_DENIED;
-    }
-    return 0;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    uint64_t x = ((const struct roll_segment_name *)a)->number, y = ((const struct roll_segment_name *)b)->number;
-    return (x > y) - (x < y);
-}
-
-int roll_segment_list(const char *dir, const char *series, struct roll_segment_name **out, size_t *count)
-{
-    DIR *d = opendir(dir);
-    if (!d) {
-        return from_errno();
-    }
-    struct roll_segment_name *list = NULL;
-    size_t used = 0, room = 0;
-    char old[300];
-    int err = 0;
-    snprintf(old, sizeof old, "%s%s", series, SUFFIX);
-    for (struct dirent *entry; !err && (entry = readdir(d)) != NULL;) {
-        char mine[256];
-        uint64_t number = 0;
-        bool named = roll_segment_parse(entry->d_name, mine, sizeof mine, &number) && strcmp(mine, series) == 0;
-        if (!named && strcmp(entry->d_name, old) != 0) {
-            continue;
-        }
-        if (used == room) {
-            room = room ? 2 * room : 16;
-            struct roll_segment_name *grown = realloc(list, room * sizeof *grown);
-            err = grown ? 0 : ROLL_E_NOMEM;
-            list = grown ? grown : list;
-        }
-        if (!err) {
-            list[used].number = named ? number : 0;
-            snprintf(list[used++].path, sizeof list->path, "%s/%s", dir, entry->d_name);
-        }
-    }
-    closedir(d);
-    if (err) {
-        free(list);
-        return err;
-    }
-    if (used > 1) {
-        qsort(list, used, sizeof *list, by_number);
-    }
-    *out = list;
-    *count = used;
-    return 0;
-}
-
-/* ---- what is too much or too old ---- */
-
-struct old_file {
-    char name[NAME_MAX + 1];
-    uint64_t bytes;
-    struct timespec changed;
-};
-
-/* The part behind '@', and the number: agents of one host share a limit, roots another; none touches what the other keeps. */
-static bool same_kind(const char *a, const char *b)
-{
-    const char *x = strrchr(a, '@'), *y = strrchr(b, '@');
-    return x && y ? strcmp(x, y) == 0 : x == y;
-}
-
-static int by_change(const void *a, const void *b)
-{
-    const struct old_file *x = a, *y = b;
-    if (x->changed.tv_sec != y->changed.tv_sec) {
-        return x->changed.tv_sec < y->changed.tv_sec ? -1 : 1;
-    }
-    if (x->changed.tv_nsec != y->changed.tv_nsec) {
-        return x->changed.tv_nsec < y->changed.tv_nsec ? -1 : 1;
-    }
-    return strcmp(x->name, y->name);
-}
-
-static struct old_file *kept_files(const struct roll_segments *w, size_t *count)
-{
-    struct old_file *list = NULL;
-    size_t used = 0, room = 0;
-    DIR *d = opendir(w->dir);
-    for (struct dirent *entry; d && (entry = readdir(d)) != NULL;) {
-        char series[256];
-        uint64_t number;
-        struct stat st;
-        if (!roll_segment_parse(entry->d_name, series, sizeof series, &number) || !same_kind(series, w->series) ||
-            fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) {
-            continue;
-        }
-        if (used == room) {
-            room = room ? 2 * room : 64;
-            struct old_file *grown = realloc(list, room * sizeof *grown);
-            if (!grown) {
-                break;
-            }
-            list = grown;
-        }
-        snprintf(list[used].name, sizeof list->name, "%s", entry->d_name);
-        list[used].bytes = (uint64_t)st.st_size;
-        list[used++].changed = st.st_mtim;
-    }
-    if (d) {
-        closedir(d);
-    }
-    if (used > 1) {
-        qsort(list, used, sizeof *list, by_change);
-    }
-    *count = used;
-    return list;
-}
-
-/* Removes a segment that nobody writes any more. */
-static bool remove_segment(struct roll_segments *w, const struct old_file *file)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", w->dir, file->name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    bool done = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink(path) == 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    w->count.removed += done;
-    return done;
-}
-
-/* `coming`: bytes that must still fit below the limit. */
-static void expire(struct roll_segments *w, uint64_t now, uint64_t coming)
-{
-    w->expired_ns = now;
-    if (!w->limit_bytes && !w->age_ns) {
-        return;
-    }
-    size_t count;
-    uint64_t sum = coming, real = roll_real_ns();
-    struct old_file *list = kept_files(w, &count);
-    for (size_t i = 0; i < count; i++) {
-        sum += list[i].bytes;
-    }
-    for (size_t i = 0; i < count; i++) {
-        uint64_t changed = (uint64_t)list[i].changed.tv_sec * 1000000000u + (uint64_t)list[i].changed.tv_nsec;
-        bool old = w->age_ns && real > changed && real - changed > w->age_ns;
-        bool over = w->limit_bytes && sum > w->limit_bytes;
-        if ((old || over) && remove_segment(w, &list[i])) {
-            sum -= list[i].bytes;
-        }
-    }
-    free(list);
-}
 
 /* ---- writing ---- */
 
@@ -265,7 +56,7 @@ static int write_all(int fd, const uint8_t *data, size_t bytes)
             continue;
         }
         if (n < 0) {
-            return from_errno();
+            return roll_segment_errno();
         }
         data += n;
         bytes -= (size_t)n;
@@ -311,39 +102,53 @@ static int repeat(void *ctx, const struct roll_frame_head *head, const void *pay
     return err;
 }
 
-/* A new segment: under another name until it holds what it has to repeat. */
+static void expire(struct roll_segments *w, uint64_t now, uint64_t coming)
+{
+    w->expired_ns = now;
+    w->count.removed += roll_segment_expire(&w->o, coming);
+}
+
+static int open_part(struct roll_segments *w, const char *part)
+{
+    uint8_t head[ROLL_TRACE_HEAD_BYTES];
+    unlink(part); /* of a writer that was killed: the lock is ours */
+    w->fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (w->fd < 0) {
+        return roll_segment_errno();
+    }
+    roll_trace_head(head);
+    return flock(w->fd, LOCK_EX | LOCK_NB) == 0 ? write_all(w->fd, head, sizeof head) : ROLL_E_BUSY;
+}
+
+/* A new segment: under another name until it holds what it has to repeat. It never takes the place of a file that is there. */
 static int begin_segment(struct roll_segments *w, uint64_t now)
 {
     char part[PATH_MAX], path[PATH_MAX];
-    uint8_t head[ROLL_TRACE_HEAD_BYTES];
     snprintf(part, sizeof part, "%s/.%s.part", w->dir, w->series);
-    snprintf(path, sizeof path, "%s/%s.%0*llu%s", w->dir, w->series, DIGITS, (unsigned long long)w->number + 1, SUFFIX);
-    expire(w, now, w->segment_bytes);
-    unlink(part);
-    w->fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (w->fd < 0) {
-        return from_errno();
+    if (!roll_segment_path(w->dir, w->series, w->number + 1, path)) {
+        return ROLL_E_LIMIT;
     }
-    roll_trace_head(head);
+    expire(w, now, w->o.segment_bytes);
     roll_packer_reset(w->packer);
     w->used = w->plain = 0;
-    int err = flock(w->fd, LOCK_EX | LOCK_NB) == 0 ? write_all(w->fd, head, sizeof head) : ROLL_E_BUSY;
+    int err = open_part(w, part);
     if (!err) {
         err = roll_segment_state_repeat(w->state, repeat, w);
     }
     if (!err) {
         err = write_pack(w, true);
     }
-    if (!err && rename(part, path) != 0) {
-        err = from_errno();
+    if (!err && renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE) != 0 &&
+        (errno != EINVAL || rename(part, path) != 0)) { /* EINVAL: a file system that cannot promise it */
+        err = errno == EEXIST ? ROLL_E_BUSY : roll_segment_errno();
     }
     if (err) {
         unlink(part);
         return err;
     }
     w->number++;
-    w->used += sizeof head;
-    w->count.bytes += sizeof head;
+    w->used += ROLL_TRACE_HEAD_BYTES;
+    w->count.bytes += ROLL_TRACE_HEAD_BYTES;
     w->count.segments++;
     w->begun_ns = now;
     return 0;
@@ -370,7 +175,7 @@ static int flush(struct roll_segments *w, uint64_t now)
     w->count.records += w->waiting;
     w->waiting = 0;
     w->waiting_ns = 0;
-    if (w->fd >= 0 && (w->used >= w->segment_bytes || (int64_t)(now - w->begun_ns) >= (int64_t)w->turn_ns)) {
+    if (w->fd >= 0 && (w->used >= w->o.segment_bytes || (int64_t)(now - w->begun_ns) >= (int64_t)w->turn_ns)) {
         close(w->fd);
         w->fd = -1;
     }
@@ -425,15 +230,31 @@ int roll_segments_append(roll_segments_t *w, const struct roll_frame *frame, con
     return roll_packer_waiting(w->packer, &columns, &full) && (full || w->plain > PLAIN_BYTES) ? flush(w, now) : 0;
 }
 
+/* Has somebody removed the file that is written? Then what comes goes into a new one, if there is still a directory. */
+static void look_after(struct roll_segments *w)
+{
+    struct stat st;
+    if (w->fd >= 0 && fstat(w->fd, &st) == 0 && st.st_nlink == 0) {
+        close(w->fd);
+        w->fd = -1;
+    }
+}
+
 int roll_segments_turn(roll_segments_t *w, uint64_t now, bool at_once)
 {
     if (w->count.stopped) {
         return 0;
     }
-    if ((int64_t)(now - w->expired_ns) > (int64_t)EXPIRE_NS) {
+    bool look = (int64_t)(now - w->expired_ns) > (int64_t)EXPIRE_NS;
+    if (look) {
         expire(w, now, 0);
     }
-    return w->waiting_ns && (at_once || (int64_t)(now - w->waiting_ns) >= (int64_t)BLOCK_NS) ? flush(w, now) : 0;
+    int err =
+        w->waiting_ns && (at_once || look || (int64_t)(now - w->waiting_ns) >= (int64_t)BLOCK_NS) ? flush(w, now) : 0;
+    if (look && !err) {
+        look_after(w); /* behind the flush: what waits was packed for that file */
+    }
+    return err;
 }
 
 /* ---- life ---- */
@@ -453,27 +274,34 @@ void roll_segments_count(const roll_segments_t *w, struct roll_segment_count *ou
     *out = w->count;
 }
 
-/* The newest segment is locked for as long as its writer lives. */
-static int check_alone(const char *path)
+static void lock_path(const struct roll_segment_options *o, char path[PATH_MAX])
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) {
-        return from_errno();
-    }
-    int err = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : ROLL_E_BUSY;
-    close(fd);
-    return err;
+    snprintf(path, PATH_MAX, "%s/.%s.lock", o->dir, o->series);
 }
 
-int roll_segments_new(const struct roll_segment_options *o, roll_segments_t **out)
+/* Limits that fit each other: what is removed at once is at most a quarter of what may be there. */
+static void set_limits(struct roll_segments *w)
 {
-    roll_segments_t *w = calloc(1, sizeof *w);
+    struct roll_segment_options *o = &w->o;
+    o->segment_bytes = o->segment_bytes ? o->segment_bytes : ROLL_SEGMENT_BYTES;
+    if (o->limit_bytes && o->segment_bytes > o->limit_bytes / 4) {
+        o->segment_bytes = o->limit_bytes / 4;
+    }
+    o->segment_bytes = o->segment_bytes < LEAST_BYTES ? LEAST_BYTES : o->segment_bytes;
+    w->turn_ns = o->age_ns && o->age_ns / 4 < TURN_NS ? o->age_ns / 4 : TURN_NS;
+}
+
+int roll_segments_new(const struct roll_segment_options *o, roll_segments_t **out, int *pid)
+{
+    char path[PATH_MAX];
     struct roll_segment_name *list = NULL;
     size_t count = 0;
+    struct roll_segments *w = calloc(1, sizeof *w);
+    *pid = 0;
     if (!w) {
         return ROLL_E_NOMEM;
     }
-    w->fd = -1;
+    w->fd = w->lock = -1;
     w->packer = roll_packer_new();
     w->state = roll_segment_state_new();
     w->frame = malloc(ALONE_BYTES);
@@ -482,34 +310,32 @@ int roll_segments_new(const struct roll_segment_options *o, roll_segments_t **ou
         err = ROLL_E_LIMIT;
     }
     if (!err) {
-        err = roll_segment_list(o->dir, o->series, &list, &count);
+        snprintf(w->dir, sizeof w->dir, "%s", o->dir);
+        snprintf(w->series, sizeof w->series, "%s", o->series);
+        w->o = *o;
+        w->o.dir = w->dir;
+        w->o.series = w->series;
+        set_limits(w);
+        lock_path(&w->o, path);
+        err = roll_lock_take(path, &w->lock, pid);
     }
-    if (!err && count > 0) {
-        err = check_alone(list[count - 1].path);
-        w->number = list[count - 1].number;
+    if (!err) {
+        err = roll_segment_list(w->dir, w->series, &list, &count);
     }
-    free(list);
     if (err) {
         roll_segments_destroy(&w);
         return err;
     }
-    snprintf(w->dir, sizeof w->dir, "%s", o->dir);
-    snprintf(w->series, sizeof w->series, "%s", o->series);
-    w->segment_bytes = o->segment_bytes ? o->segment_bytes : ROLL_SEGMENT_BYTES;
-    if (o->limit_bytes && w->segment_bytes > o->limit_bytes / 4) { /* what is removed at once is at most a quarter */
-        w->segment_bytes = o->limit_bytes / 4;
-    }
-    w->segment_bytes = w->segment_bytes < LEAST_BYTES ? LEAST_BYTES : w->segment_bytes;
-    w->limit_bytes = o->limit_bytes;
-    w->age_ns = o->age_ns;
-    w->turn_ns = o->age_ns && o->age_ns / 4 < TURN_NS ? o->age_ns / 4 : TURN_NS;
+    w->number = count > 0 ? list[count - 1].number : 0;
+    free(list);
     *out = w;
     return 0;
 }
 
 void roll_segments_destroy(roll_segments_t **segments)
 {
-    roll_segments_t *w = *segments;
+    struct roll_segments *w = *segments;
+    char path[PATH_MAX];
     if (!w) {
         return;
     }
@@ -518,6 +344,10 @@ void roll_segments_destroy(roll_segments_t **segments)
     }
     if (w->fd >= 0) {
         close(w->fd);
+    }
+    if (w->lock >= 0) {
+        lock_path(&w->o, path);
+        roll_lock_leave(path, &w->lock);
     }
     roll_packer_destroy(&w->packer);
     roll_segment_state_destroy(&w->state);

@@ -9,11 +9,13 @@
 
 #include "trace/frame.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define ROLL_SEGMENT_BYTES (UINT64_C(64) << 20) /* default size of a segment */
+#define ROLL_SEGMENT_WHY   96
 
 struct roll_segment_options {
     const char *dir;        /* borrowed while the writer is made; made when it does not exist */
@@ -50,11 +52,24 @@ typedef struct roll_segments roll_segments_t;
 int roll_segment_dir(const char *dir, char *why, size_t why_size);
 /* The segments of a series, oldest first, in *out (returns owned, free it). 0 (also when there is none), NOTFOUND, DENIED, NOMEM. */
 int roll_segment_list(const char *dir, const char *series, struct roll_segment_name **out, size_t *count);
+/* DIR/SERIES.NUMBER.rtrc; false when that is too long. */
+bool roll_segment_path(const char *dir, const char *series, uint64_t number, char out[PATH_MAX]);
 /* Splits a path into series (with the directory) and number; false when it is not named like a segment. */
 bool roll_segment_parse(const char *path, char *series, size_t series_bytes, uint64_t *number);
 
-/* Goes on behind the newest segment of the series, in a new one. BUSY: another process writes it; NOMEM, LIMIT, and those of the list. */
-int roll_segments_new(const struct roll_segment_options *options, roll_segments_t **out);
+/*
+ * Removes segments of the same kind that are too old, then the oldest until what is left and `coming` bytes are within the limit; none
+ * that somebody writes. Returns how many.
+ */
+uint64_t roll_segment_expire(const struct roll_segment_options *options, uint64_t coming);
+/* errno as one of err.def. */
+int roll_segment_errno(void);
+
+/* Goes on behind the newest segment of the series, in a new one. BUSY: another process writes it, *pid is its pid (0 unknown; it may be on
+ * another host); NOMEM, LIMIT, and those of the list and of the lock. */
+int roll_segments_new(const struct roll_segment_options *options, roll_segments_t **out, int *pid);
+/* An error of roll_segments_new in words, with the process that is in the way, if one is known. Returns `out`. */
+const char *roll_segment_why(int err, int pid, char out[ROLL_SEGMENT_WHY]);
 /* Takes note of a frame that an earlier segment holds. 0 or NOMEM. */
 int roll_segments_note(roll_segments_t *segments, const struct roll_frame *frame);
 /*

@@ -9,6 +9,7 @@
 #include "daemon/trace_file.h"
 
 #include "daemon/pack.h"
+#include "daemon/segment.h"
 #include "trace/err.h"
 
 #include <errno.h>
@@ -38,27 +39,6 @@ struct roll_trace_reader {
     bool resume;
 };
 
-static int from_errno(void)
-{
-    switch (errno) {
-    case ENOENT:
-    case ENOTDIR:
-        return ROLL_E_NOTFOUND;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-        return ROLL_E_DENIED;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-        return ROLL_E_SPACE;
-    case ENOMEM:
-        return ROLL_E_NOMEM;
-    default:
-        return ROLL_E_IO;
-    }
-}
-
 static int write_all(int fd, const uint8_t *data, size_t bytes)
 {
     while (bytes > 0) {
@@ -67,7 +47,7 @@ static int write_all(int fd, const uint8_t *data, size_t bytes)
             continue;
         }
         if (n < 0) {
-            return from_errno();
+            return roll_segment_errno();
         }
         data += n;
         bytes -= (size_t)n;
@@ -80,7 +60,7 @@ static int prepare(int fd, const char *path)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) {
-        return from_errno();
+        return roll_segment_errno();
     }
     if (st.st_size == 0) {
         uint8_t head[ROLL_TRACE_HEAD_BYTES];
@@ -98,7 +78,7 @@ static int prepare(int fd, const char *path)
     size_t end = roll_trace_reader_offset(reader);
     roll_trace_reader_destroy(&reader);
     if (end < (size_t)st.st_size && ftruncate(fd, (off_t)end) != 0) {
-        return from_errno();
+        return roll_segment_errno();
     }
     return 0;
 }
@@ -110,9 +90,9 @@ int roll_trace_writer_new(const char *path, roll_trace_writer_t **out)
         return ROLL_E_NOMEM;
     }
     int err;
-    w->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    w->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
     if (w->fd < 0) {
-        err = from_errno();
+        err = roll_segment_errno();
     } else if (flock(w->fd, LOCK_EX | LOCK_NB) != 0) {
         err = ROLL_E_BUSY;
     } else {
@@ -182,22 +162,22 @@ int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t *
 
 int roll_trace_reader_new(const char *path, roll_trace_reader_t **out)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe too: it is refused, not waited for */
     if (fd < 0) {
-        return from_errno();
+        return roll_segment_errno();
     }
     struct stat st;
     void *map = NULL;
     int err = 0;
     if (fstat(fd, &st) != 0) {
-        err = from_errno();
+        err = roll_segment_errno();
     } else if (!S_ISREG(st.st_mode)) {
         err = ROLL_E_IO;
     } else if (st.st_size < (off_t)ROLL_TRACE_HEAD_BYTES) {
         err = ROLL_E_SHORT;
     } else {
         map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        err = map == MAP_FAILED ? from_errno() : 0;
+        err = map == MAP_FAILED ? roll_segment_errno() : 0;
     }
     close(fd);
     if (err) {

@@ -39,7 +39,9 @@ static bool tell_capture(struct roll_engine *e, const struct finding *f, const s
     words_ranks(&w, &f->minor);
     words_add(&w, captured(minor) ? " captured " : " issued ");
     words_call(&w, minor);
-    words_add(&w, captured(minor) ? " into CUDA graph %u" : "", minor->aux);
+    if (captured(minor)) {
+        words_add(&w, " into CUDA graph %u", minor->aux);
+    }
     words_add(&w, " as #%u on ", f->seq);
     words_comm(&w, f->comm);
     words_add(&w, "; ");

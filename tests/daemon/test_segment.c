@@ -135,9 +135,10 @@ static int append(roll_segments_t *w, const void *raw, size_t bytes, uint64_t no
 static roll_segments_t *writer(uint64_t segment, uint64_t limit, uint64_t age)
 {
     roll_segments_t *w = NULL;
+    int pid;
     struct roll_segment_options o = {
         .dir = dir, .series = SERIES, .segment_bytes = segment, .limit_bytes = limit, .age_ns = age};
-    assert_int_equal(roll_segments_new(&o, &w), 0);
+    assert_int_equal(roll_segments_new(&o, &w, &pid), 0);
     return w;
 }
 
@@ -234,7 +235,9 @@ static void test_a_new_writer_goes_on_in_a_new_segment(void **state)
         }
         write_job(w, &j, 300);
         struct roll_segment_options o = {.dir = dir, .series = SERIES};
-        assert_int_equal(roll_segments_new(&o, &other), ROLL_E_BUSY);
+        int by = 0;
+        assert_int_equal(roll_segments_new(&o, &other, &by), ROLL_E_BUSY);
+        assert_int_equal(by, getpid());
         roll_segments_destroy(&w);
     }
     assert_int_equal(segments(&bytes), 3);
@@ -405,8 +408,9 @@ static void test_a_writer_that_is_killed_at_any_instant_leaves_whole_frames(void
         pid_t pid = fork();
         if (pid == 0) {
             roll_segments_t *w = NULL;
+            int by;
             struct roll_segment_options o = {.dir = dir, .series = SERIES, .segment_bytes = 1};
-            if (roll_segments_new(&o, &w) != 0) {
+            if (roll_segments_new(&o, &w, &by) != 0) {
                 _exit(1);
             }
             for (;;) {
@@ -507,6 +511,95 @@ static void test_directories_that_are_not_ours_are_refused(void **state)
     assert_int_equal(roll_segment_dir(path, why, sizeof why), ROLL_E_ARG);
 }
 
+/* What somebody put there under a segment's name is neither waited for, followed, nor written over. */
+static void test_what_is_no_file_is_neither_waited_for_nor_replaced(void **state)
+{
+    (void)state;
+    static struct job j;
+    char path[100], other[100];
+    struct stat st;
+    struct roll_segment_name *list;
+    size_t count;
+    roll_trace_reader_t *reader;
+    begin_job(&j);
+    snprintf(path, sizeof path, "%s/" SERIES ".00000001.rtrc", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20); /* a pipe that is opened would hold us for ever */
+    assert_int_equal(roll_trace_reader_new(path, &reader), ROLL_E_IO);
+    roll_segments_t *w = writer(0, 1000, 0);
+    snprintf(other, sizeof other, "%s/elsewhere", dir);
+    fclose(fopen(other, "w"));
+    snprintf(path, sizeof path, "%s/." SERIES ".part", dir);
+    assert_int_equal(symlink(other, path), 0);
+    write_job(w, &j, 200);
+    roll_segments_destroy(&w);
+    alarm(0);
+    assert_int_equal(stat(other, &st), 0);
+    assert_int_equal(st.st_size, 0);
+    assert_int_equal(roll_segment_list(dir, SERIES, &list, &count), 0);
+    assert_int_equal(count, 2);
+    assert_int_equal(list[1].number, 2);
+    free(list);
+}
+
+/* Two that both found the directory empty: the second does not take the first one's file away. */
+static void test_a_segment_that_appears_meanwhile_is_not_written_over(void **state)
+{
+    (void)state;
+    static struct job j;
+    struct roll_frame frame;
+    struct roll_segment_count count;
+    char path[100];
+    struct stat st;
+    begin_job(&j);
+    roll_segments_t *w = writer(0, 0, 0);
+    snprintf(path, sizeof path, "%s/" SERIES ".00000001.rtrc", dir);
+    FILE *f = fopen(path, "w");
+    fputs("another's", f);
+    fclose(f);
+    size_t n = next_frame(&j);
+    assert_int_equal(roll_frame_decode(j.bytes, n, &frame, NULL), 0);
+    assert_int_equal(roll_segments_append(w, &frame, j.bytes, n, CLOCK), ROLL_E_BUSY);
+    roll_segments_count(w, &count);
+    assert_true(count.stopped);
+    roll_segments_destroy(&w);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 9);
+    snprintf(path, sizeof path, "%s/." SERIES ".part", dir);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "%s/." SERIES ".lock", dir);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+/* A segment that is removed while it is written costs what was in it, not what comes; a directory that is gone is said. */
+static void test_a_segment_that_is_removed_is_followed_by_a_new_one(void **state)
+{
+    (void)state;
+    static struct job j;
+    struct roll_frame frame;
+    char path[100], command[200];
+    begin_job(&j);
+    roll_segments_t *w = writer(0, 0, 0);
+    write_job(w, &j, 100);
+    snprintf(path, sizeof path, "%s/" SERIES ".00000001.rtrc", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(roll_segments_turn(w, CLOCK + 11 * SECOND, false), 0);
+    write_job(w, &j, 100);
+    snprintf(path, sizeof path, "%s/" SERIES ".00000002.rtrc", dir);
+    assert_int_equal(access(path, F_OK), 0);
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(roll_segments_turn(w, CLOCK + 22 * SECOND, false), 0);
+    size_t n = next_frame(&j);
+    assert_int_equal(roll_frame_decode(j.bytes, n, &frame, NULL), 0);
+    assert_int_equal(roll_segments_append(w, &frame, j.bytes, n, CLOCK + 22 * SECOND), ROLL_E_NOTFOUND);
+    struct roll_segment_count count;
+    roll_segments_count(w, &count);
+    assert_true(count.stopped);
+    roll_segments_destroy(&w);
+    assert_int_equal(mkdir(dir, 0700), 0);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -521,6 +614,9 @@ int main(void)
         TEST(test_a_writer_that_is_killed_at_any_instant_leaves_whole_frames),
         TEST(test_a_full_disk_ends_the_recording_and_nothing_else),
         TEST(test_directories_that_are_not_ours_are_refused),
+        TEST(test_what_is_no_file_is_neither_waited_for_nor_replaced),
+        TEST(test_a_segment_that_appears_meanwhile_is_not_written_over),
+        TEST(test_a_segment_that_is_removed_is_followed_by_a_new_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
