@@ -220,14 +220,14 @@ struct roll_answer roll_dlsym_answer(void *handle, const char *name, const void 
         value = roll_dlsym(handle, name);
         if (value == own) {
             value = answer_default(row, handle == RTLD_DEFAULT ? roll_object_of(caller) : NULL);
-        } else if (handle == RTLD_DEFAULT) {
-            known = false;
-        } else if (value != NULL) {
+        } else if (handle == RTLD_DEFAULT || value == NULL) {
+            known = false; /* the real dlsym says so itself, in the words that belong to the handle */
+        } else {
             value = wrapper_of(row, value);
         }
     }
     if (known && value == NULL) {
-        (void)roll_dlsym_next(name); /* the last lookup failed, or this one does: its text stays for dlerror */
+        (void)roll_dlsym_next(name); /* fails, and its text stays for dlerror */
     } else if (known) {
         roll_dlerror_clear();
     }

@@ -84,13 +84,29 @@ static int extension(const char *path, int flags)
     return rc != 0 ? rc : dlclose(handle);
 }
 
+/* A library without NCCL has none of its functions, though the process has: and dlerror says so. */
+static int check_elsewhere(void)
+{
+    void *handle = dlopen("libm.so.6", RTLD_NOW);
+    dlerror();
+    void *found = handle != NULL ? dlsym(handle, "ncclAllReduce") : NULL;
+    const char *error = dlerror();
+    return found == NULL && error != NULL && strstr(error, "libm.so.6: undefined symbol: ncclAllReduce") != NULL
+               ? 0
+               : fail("a library without NCCL");
+}
+
 static int in_global_scope(const char *path, void *where)
 {
     if (where == RTLD_DEFAULT && dlsym(where, "ncclAllReduce") != NULL) {
         return fail("ncclAllReduce is there before any NCCL is");
     }
     void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    return handle != NULL ? call_through(where) : fail(dlerror());
+    if (handle == NULL) {
+        return fail(dlerror());
+    }
+    int rc = check_elsewhere();
+    return rc != 0 ? rc : call_through(where);
 }
 
 /* An NCCL in a local scope is not to be seen by RTLD_DEFAULT. */
