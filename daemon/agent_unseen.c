@@ -25,13 +25,14 @@
 #define LOOK_NS   (1000 * ROLL_MS)
 #define AGAIN_NS  (1000 * ROLL_MS)  /* between two looks at a process that has our library */
 #define OTHERS_NS (30000 * ROLL_MS) /* and at one that has not: it may execute another program */
+#define ANCESTORS 16
 #define WORK_NS   (3000 * ROLL_MS)  /* NCCL has worked for so long, and nothing was seen */
 
 struct process {
     uint32_t pid;
     ino_t inode;               /* of its directory in /proc: another process under the same number has another */
     uint64_t next_ns, work_ns; /* when it is looked at again; since when NCCL works there, 0 = not seen yet */
-    bool done, listed;
+    bool done, offspring, listed;
 };
 
 struct roll_unseen {
@@ -109,7 +110,28 @@ static void tell_of(roll_unseen_t *u, uint32_t pid, const struct roll_ident *ide
     json_decref(note);
 }
 
-static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unseen_tell_t *tell, void *ctx)
+/*
+ * Was it forked, without exec, by a process whose calls are seen? Then it holds the memory of that one's communicators, and makes no
+ * call: a data loader's worker. Found out while its parent lives, it stays so.
+ */
+static bool is_offspring(uint32_t pid, roll_unseen_seen_t *seen, void *ctx)
+{
+    char exe[PATH_MAX], theirs[PATH_MAX];
+    roll_look_exe(pid, exe);
+    for (int up = 0; up < ANCESTORS && (pid = roll_look_parent(pid)) > 1; up++) {
+        roll_look_exe(pid, theirs);
+        if (exe[0] == '\0' || strcmp(exe, theirs) != 0) {
+            return false;
+        }
+        if (seen(ctx, pid)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unseen_seen_t *seen,
+                    roll_unseen_tell_t *tell, void *ctx)
 {
     struct roll_ident ident;
     p->next_ns = now + AGAIN_NS;
@@ -120,6 +142,8 @@ static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unse
     }
     if (u->look.work[0] == '\0') {
         p->work_ns = 0;
+    } else if (p->offspring || is_offspring(p->pid, seen, ctx)) {
+        p->done = p->offspring = true;
     } else if (p->work_ns == 0) {
         p->work_ns = now;
     } else if (now - p->work_ns >= WORK_NS) {
@@ -183,7 +207,7 @@ void roll_unseen_look(roll_unseen_t *u, uint64_t now, roll_unseen_seen_t *seen, 
         p->listed = true;
         p->done = p->done || seen(ctx, p->pid);
         if (!p->done && now >= p->next_ns) {
-            examine(u, p, now, tell, ctx);
+            examine(u, p, now, seen, tell, ctx);
         }
     }
     closedir(d);

@@ -18,8 +18,8 @@
 
 #define ENVIRONMENT_MAX (1024u * 1024u)
 
-/* Shared memory that exists as long as a communicator does: by the beginning of its file's name. */
-static const char *const memory[] = {"nccl-", "hn-"};
+/* Threads of NCCL that work without a communicator: the one behind a unique id waits for the members, maybe for long. */
+static const char *const no_work[] = {"NCCL Bootstrap"};
 
 static int error_of(int err)
 {
@@ -29,6 +29,16 @@ static int error_of(int err)
 static bool begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
+}
+
+/*
+ * Shared memory that exists as long as a communicator does: NCCL's /dev/shm/nccl-XXXXXX, hostnccl's hn- and 16 hex digits. Not by
+ * the beginning of a name alone: programs and libraries are mapped too, and some are called nccl-something.
+ */
+static bool is_memory(const char *path, const char *name)
+{
+    size_t digits = begins(name, "hn-") ? strspn(name + 3, "0123456789abcdef") : 0;
+    return begins(path, "/dev/shm/nccl-") || (digits == 16 && (name[19] == '\0' || name[19] == ' '));
 }
 
 static void note_nccl(struct roll_look *look, const char *path)
@@ -53,10 +63,8 @@ static void note_mapping(struct roll_look *look, const char *path)
     } else if (begins(name, "libnccl-profiler")) {
         snprintf(look->profiler, sizeof look->profiler, "%s", path);
     }
-    for (size_t i = 0; i < sizeof memory / sizeof memory[0] && look->work[0] == '\0'; i++) {
-        if (begins(name, memory[i])) {
-            snprintf(look->work, sizeof look->work, "its shared memory %.*s is mapped", (int)strcspn(name, " "), name);
-        }
+    if (look->work[0] == '\0' && is_memory(path, name)) {
+        snprintf(look->work, sizeof look->work, "its shared memory %.*s is mapped", (int)strcspn(name, " "), name);
     }
 }
 
@@ -82,6 +90,15 @@ static int read_maps(uint32_t pid, struct roll_look *look)
     return err;
 }
 
+static bool is_worker(const char *thread)
+{
+    bool worker = begins(thread, "NCCL ");
+    for (size_t i = 0; i < sizeof no_work / sizeof no_work[0]; i++) {
+        worker = worker && !begins(thread, no_work[i]);
+    }
+    return worker;
+}
+
 static void read_threads(uint32_t pid, struct roll_look *look)
 {
     char path[64], name[32];
@@ -97,7 +114,7 @@ static void read_threads(uint32_t pid, struct roll_look *look)
         }
         name[n > 0 ? n : 0] = '\0';
         name[strcspn(name, "\n")] = '\0';
-        if (begins(name, "NCCL ")) {
+        if (is_worker(name)) {
             snprintf(look->work, sizeof look->work, "its thread %s runs", name);
         }
     }
@@ -169,6 +186,21 @@ void roll_look_ident(const struct roll_look_env *env, struct roll_ident *out)
     asked = env;
     roll_ident_read(get, out);
     asked = NULL;
+}
+
+uint32_t roll_look_parent(uint32_t pid)
+{
+    char path[64], text[512];
+    unsigned parent = 0;
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    const char *after = strrchr(text, ')'); /* the name in parentheses may hold any character */
+    return after != NULL && sscanf(after, ") %*c %u", &parent) == 1 ? parent : 0;
 }
 
 void roll_look_exe(uint32_t pid, char out[PATH_MAX])

@@ -171,9 +171,9 @@ class Unseen(BindCase):
         def sick():
             results["sick"] = self.job("quiet", 2, "--bind=preload", "--trace", self.path("trace"))
 
-        def well():  # seen by the plugin; a program with NCCL in it that does not use it; and shells, which are preloaded too
+        def well():  # seen by the plugin, beside what it forks; a program with NCCL in it that does not use it; and shells, preloaded too
             results["well"] = self.rollcall("run", "-n", "2", "--bind=plugin", "--", "bash", "-c",
-                                            f"{JOB} idle 0 1 {healthy[1]} & {JOB} quiet $RANK 2 {healthy[0]}; wait; sleep 1",
+                                            f"{JOB} idle 0 1 {healthy[1]} & {JOB} workers $RANK 2 {healthy[0]}; wait; sleep 1",
                                             env={"HOSTNCCL_DIR": healthy[0]})
 
         threads = [threading.Thread(target=t) for t in (sick, well)]

@@ -9,6 +9,7 @@
  *   wrong-recv   rank 1 receives fewer bytes than rank 0 sends
  *   idle         has NCCL in it and makes no call of it
  *   quiet        makes a communicator and calls, then works without NCCL for a while
+ *   workers      the same beside two forked processes that call nothing, like those of a data loader
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define COUNT 256
@@ -141,13 +143,21 @@ static void wrong_recv(void)
     NCCL(ncclCommDestroy(comm));
 }
 
-static void quiet(void)
+static void quiet(int workers)
 {
     ncclComm_t comm;
     NCCL(ncclCommInitRank(&comm, size, share_id("id"), rank));
     NCCL(ncclAllReduce(send, recv, COUNT, ncclFloat32, ncclSum, comm, stream));
     CUDA(cudaStreamSynchronize(stream));
+    for (int i = 0; i < workers; i++) {
+        if (fork() == 0) {
+            usleep(6500000);
+            _exit(0);
+        }
+    }
     usleep(7000000);
+    while (wait(NULL) > 0) {
+    }
     NCCL(ncclCommDestroy(comm));
 }
 
@@ -180,7 +190,9 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "wrong-recv") == 0) {
         wrong_recv();
     } else if (strcmp(argv[1], "quiet") == 0) {
-        quiet();
+        quiet(0);
+    } else if (strcmp(argv[1], "workers") == 0) {
+        quiet(2);
     } else {
         return 2;
     }

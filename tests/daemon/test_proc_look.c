@@ -1,0 +1,129 @@
+/* test_proc_look.c: what counts as NCCL at work in a process, and what only looks like it. Each case is a child that looks so. */
+#include "tests/trace/cmocka_all.h"
+
+#include "tests/trace/scratch.h"
+
+#include "daemon/proc_look.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void map_file(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || ftruncate(fd, 4096) != 0 || mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
+        _exit(1);
+    }
+    close(fd);
+}
+
+/* Looks at a child that maps `file` (NULL: none), removed or not, and whose thread is called `thread` (NULL: as it is). */
+static struct roll_look look_at(const char *file, bool removed, const char *thread)
+{
+    static struct roll_look look; /* large */
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (file != NULL) {
+            map_file(file);
+        }
+        if (removed) {
+            unlink(file);
+        }
+        if (thread != NULL) {
+            prctl(PR_SET_NAME, thread);
+        }
+        if (write(ready[1], "r", 1) == 1) {
+            pause();
+        }
+        _exit(1);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    assert_int_equal(roll_look((uint32_t)pid, &look), 0);
+    assert_int_equal(roll_look_parent((uint32_t)pid), getpid());
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    if (file != NULL && !removed) {
+        unlink(file);
+    }
+    return look;
+}
+
+static void test_memory_of_a_communicator(void **state)
+{
+    (void)state;
+    char dir[64], path[96];
+    snprintf(path, sizeof path, "/dev/shm/nccl-test%d", (int)getpid());
+    assert_non_null(strstr(look_at(path, false, NULL).work, "its shared memory nccl-test"));
+    assert_non_null(strstr(look_at(path, true, NULL).work, "its shared memory nccl-test")); /* as NCCL does */
+    scratch_make(dir);
+    assert_non_null(strstr(look_at(scratch_path(dir, "hn-0123456789abcdef"), false, NULL).work, "hn-0123456789abcdef"));
+    scratch_remove(dir);
+}
+
+/* A program called nccl-something is mapped, too. */
+static void test_files_that_are_only_called_so(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"nccl-bench", "libnccl-net.so", "hn-notes", "hn-0123456789abcdefg"};
+    char dir[64];
+    scratch_make(dir);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_string_equal(look_at(scratch_path(dir, names[i]), false, NULL).work, "");
+    }
+    scratch_remove(dir);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    assert_string_equal(look_at(NULL, false, "NCCL Service  0").work, "its thread NCCL Service  0 runs");
+    assert_string_equal(look_at(NULL, false, "NCCL Progress 3").work, "its thread NCCL Progress 3 runs");
+    assert_string_equal(look_at(NULL, false, "NCCLish").work, "");
+    assert_string_equal(look_at(NULL, false, "NCCL BootstrapR").work, ""); /* an id was made, and nothing else */
+}
+
+static void test_what_is_mapped(void **state)
+{
+    (void)state;
+    char dir[64];
+    scratch_make(dir);
+    struct roll_look look = look_at(scratch_path(dir, "libnccl.so.2"), false, NULL);
+    assert_int_equal(look.nccls, 1);
+    assert_false(look.preload);
+    assert_string_equal(look.work, "");
+    assert_true(look_at(scratch_path(dir, "librollcall.so"), false, NULL).preload);
+    assert_true(look_at(scratch_path(dir, "librollcall_audit.so"), false, NULL).audit);
+    scratch_remove(dir);
+}
+
+static void test_nobody(void **state)
+{
+    (void)state;
+    static struct roll_look look;
+    struct roll_look_env env;
+    assert_true(roll_look(999999999, &look) < 0);
+    assert_true(roll_look_env(999999999, &env) < 0);
+    assert_int_equal(roll_look_parent(999999999), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_of_a_communicator), cmocka_unit_test(test_files_that_are_only_called_so),
+        cmocka_unit_test(test_threads),                  cmocka_unit_test(test_what_is_mapped),
+        cmocka_unit_test(test_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
