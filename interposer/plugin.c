@@ -6,24 +6,16 @@
  * where a pointer would be followed into the next event. The table is also where the handle of the user's own plugin is kept.
  *
  * Versions 5 and later tell of the call itself (API events) and, at launch, of the task, which alone names a peer: collectives
- * are recorded when called, sends and receives when launched. Versions 1 to 4 know only launches, in groups. What the
- * wrappers record is not recorded here: neither an event on a thread that is inside one, nor a communicator of an NCCL
- * whose communicators the wrappers see created.
+ * are recorded when called, sends and receives when launched. Versions 1 to 4 know only launches, in groups. An event on a
+ * thread that is inside a wrapper is the wrapper's. Communicators begin and end in plugin_comm.c.
  */
 #include "interposer/plugin.h"
 
 #include <errno.h>
-#include <link.h>
-#include <string.h>
 
 #define EVENTS     32768u /* a power of two: sends and receives of one group, at most */
 #define TRIES      64u
 #define INDEX_BITS 16
-/* A communicator whose size the interface does not tell (versions 1 to 3) has at most so many ranks. */
-#define RANKS_UNKNOWN 8192
-
-#define OURS_V1 (ROLL_EVENT_GROUP | ROLL_EVENT_COLL | ROLL_EVENT_P2P)
-#define OURS_V5 (ROLL_EVENT_GROUP_API | ROLL_EVENT_COLL_API | ROLL_EVENT_P2P_API | ROLL_EVENT_P2P)
 
 enum kind {
     KIND_NONE, /* nothing to record */
@@ -53,12 +45,13 @@ struct event {
 
 static struct event *events;
 static _Atomic uint32_t cursor;
-static _Atomic bool wrapped[ROLL_API_SETS]; /* wrappers of this NCCL have seen a communicator created */
-static _Atomic uint32_t recorded;           /* communicators of ours, ever: the mask is one for the whole process */
 
-void roll_plugin_wrapped(unsigned set)
+bool roll_plugin_events_start(void)
 {
-    atomic_store_explicit(&wrapped[set], true, memory_order_relaxed);
+    if (events == NULL) {
+        events = roll_session_alloc(EVENTS * sizeof *events);
+    }
+    return events != NULL;
 }
 
 static void *handle_of(const struct event *e)
@@ -114,8 +107,7 @@ static void release(struct event *e, uint8_t kind)
     }
 }
 
-/* Recording in this thread, between begin and end: not where a wrapper is open. Keeps errno. */
-static bool begin(struct roll_thread *t, int *saved)
+bool roll_plugin_begin(struct roll_thread *t, int *saved)
 {
     if (!roll_active() || t->depth != 0) {
         return false;
@@ -125,14 +117,14 @@ static bool begin(struct roll_thread *t, int *saved)
     return true;
 }
 
-static void end(struct roll_thread *t, int saved)
+void roll_plugin_end(struct roll_thread *t, int saved)
 {
     roll_enter_end(t);
     t->depth = 0;
     errno = saved;
 }
 
-static void write_record(struct roll_thread *t, struct roll_call *call, struct roll_fill *fill, enum roll_state state)
+void roll_plugin_write(struct roll_thread *t, struct roll_call *call, struct roll_fill *fill, enum roll_state state)
 {
     fill->redop = ROLL_RED_NONE;
     fill->flags |= ROLL_FLAG_PLUGIN;
@@ -192,7 +184,7 @@ static void write_call(struct roll_thread *t, struct roll_plugin_comm *c, struct
         fill.group = group_of(g);
         fill.flags |= ROLL_FLAG_IN_GROUP;
     }
-    write_record(t, out, &fill, state);
+    roll_plugin_write(t, out, &fill, state);
 }
 
 static void write_group_end(struct roll_thread *t, struct event *g, enum roll_state state)
@@ -206,7 +198,7 @@ static void write_group_end(struct roll_thread *t, struct event *g, enum roll_st
         .aux = (uint16_t)(calls < UINT16_MAX ? calls : UINT16_MAX),
     };
     if (calls > 0 && !atomic_exchange(&g->ended, true)) {
-        write_record(t, &g->call, &fill, state);
+        roll_plugin_write(t, &g->call, &fill, state);
     }
 }
 
@@ -217,167 +209,6 @@ static void close_group(struct roll_thread *t, struct event *g)
         write_group_end(t, g, ROLL_STATE_RETURNED);
     }
     release(g, KIND_GROUP);
-}
-
-/* ---- communicators ---- */
-
-static struct roll_comm *new_comm(uint64_t hash, const char *name, int nranks, int rank)
-{
-    const struct {
-        char tag[8];
-        uint64_t hash;
-    } id = {"profiler", hash};
-    struct roll_def_comm def = {
-        .key = roll_key_unique_id(&id, sizeof id),
-        .rank = rank,
-        .nranks = nranks,
-        .color = ROLL_COLOR_NONE,
-        .origin = ROLL_COMM_INIT,
-        .device = -1,
-    };
-    ncclConfig_t config = {.size = sizeof config, .magic = ROLL_NCCL_CONFIG_MAGIC, .blocking = 1, .commName = name};
-    if (nranks <= 0) {
-        int world = roll_session->ring.header->world_size;
-        def.nranks = world > rank ? world : RANKS_UNKNOWN;
-    }
-    struct roll_comm *comm = roll_comm_new(0, &def, &config, 0);
-    if (comm != NULL) {
-        comm->def.flags |= nranks <= 0 ? ROLL_DEF_COMM_OPEN : 0;
-        roll_comm_define(comm);
-    }
-    return comm;
-}
-
-/* Versions 1 to 3 name a communicator only in its events. */
-static void learn_comm(struct roll_plugin_comm *c, const struct roll_plugin_call *call, int rank)
-{
-    if (c->version <= 3 && atomic_load_explicit(&c->comm, memory_order_acquire) == NULL) {
-        atomic_store_explicit(&c->comm, new_comm(call->hash, call->name, 0, rank), memory_order_release);
-    }
-}
-
-struct place {
-    uintptr_t a, b;
-    bool together;
-};
-
-static int find_both(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    (void)size;
-    struct place *p = arg;
-    bool a = false, b = false;
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        uintptr_t start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-        if (info->dlpi_phdr[i].p_type == PT_LOAD) {
-            a = a || (p->a >= start && p->a < start + info->dlpi_phdr[i].p_memsz);
-            b = b || (p->b >= start && p->b < start + info->dlpi_phdr[i].p_memsz);
-        }
-    }
-    p->together = a && b;
-    return a || b;
-}
-
-/* Do the wrappers see the communicators of the NCCL that calls from here? */
-static bool is_wrapped(uintptr_t caller)
-{
-    for (unsigned set = 0; set < ROLL_API_SETS; set++) {
-        roll_function_t real = NULL;
-        for (unsigned id = 0; atomic_load(&wrapped[set]) && id < ROLL_API_LIMIT && real == NULL; id++) {
-            real = roll_api_real[set][id];
-        }
-        struct place place = {.a = caller, .b = (uintptr_t)real};
-        if (real != NULL && dl_iterate_phdr(find_both, &place) != 0 && place.together) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int our_mask(int version)
-{
-    return atomic_load_explicit(&recorded, memory_order_relaxed) == 0 ? 0 : version >= 5 ? OURS_V5 : OURS_V1;
-}
-
-static struct roll_plugin_comm *keep(const struct roll_plugin_comm *said)
-{
-    pthread_mutex_lock(&roll_lock);
-    struct roll_plugin_comm *c = roll_session_alloc(sizeof *c);
-    if (events == NULL) {
-        events = roll_session_alloc(EVENTS * sizeof *events);
-    }
-    pthread_mutex_unlock(&roll_lock);
-    if (c == NULL || events == NULL) {
-        return NULL;
-    }
-    *c = *said;
-    c->name = NULL; /* NCCL's */
-    return c;
-}
-
-int roll_plugin_init(const struct roll_plugin_comm *said, void **context, int *mask, uintptr_t caller)
-{
-    struct roll_thread *t = &roll_thread_self;
-    int saved = errno, theirs = 0, rc = 0;
-    if (context == NULL || mask == NULL) {
-        return 0;
-    }
-    roll_session_start();
-    struct roll_plugin_comm *c = keep(said);
-    *context = c;
-    *mask = 0;
-    if (c == NULL) {
-        errno = saved;
-        return 0;
-    }
-    if (t->depth == 0 && !is_wrapped(caller) && begin(t, &saved)) {
-        c->ours = true;
-        atomic_fetch_add_explicit(&recorded, 1, memory_order_relaxed);
-        if (said->version >= 4) {
-            struct roll_comm *comm = new_comm(said->hash, said->name, said->nranks, said->rank);
-            atomic_store_explicit(&c->comm, comm, memory_order_release);
-            struct roll_call call;
-            struct roll_fill fill = {
-                .count = (uint64_t)said->nranks,
-                .peer = said->rank,
-                .comm = comm != NULL ? (uint16_t)atomic_load_explicit(&comm->id, memory_order_relaxed) : 0,
-                .op = ROLL_OP_COMM_INIT,
-                .dtype = ROLL_DTYPE_NONE,
-            };
-            write_record(t, &call, &fill, ROLL_STATE_RETURNED);
-        }
-        end(t, saved);
-    }
-    rc = roll_chain_init(c, said, &theirs);
-    *mask = our_mask(said->version) | theirs;
-    if (!c->ours && !c->has_theirs) {
-        *context = NULL;
-    }
-    errno = saved;
-    return c->ours ? 0 : rc;
-}
-
-int roll_plugin_finalize(void *context)
-{
-    struct roll_thread *t = &roll_thread_self;
-    struct roll_plugin_comm *c = context;
-    int saved;
-    if (c == NULL) {
-        return 0;
-    }
-    struct roll_comm *comm = atomic_load_explicit(&c->comm, memory_order_acquire);
-    if (c->ours && comm != NULL && begin(t, &saved)) {
-        struct roll_call call;
-        struct roll_fill fill = {
-            .peer = ROLL_PEER_NONE,
-            .comm = (uint16_t)atomic_load_explicit(&comm->id, memory_order_relaxed),
-            .op = ROLL_OP_COMM_DESTROY,
-            .dtype = ROLL_DTYPE_NONE,
-        };
-        write_record(t, &call, &fill, ROLL_STATE_RETURNED);
-        roll_comm_unbind(comm);
-        end(t, saved);
-    }
-    return roll_chain_finalize(c);
 }
 
 /* ---- events ---- */
@@ -449,7 +280,7 @@ static void start_task(struct roll_thread *t, struct roll_plugin_comm *c, struct
     if (call.op == ROLL_OP_NONE) {
         return;
     }
-    learn_comm(c, &call, head->rank);
+    roll_plugin_learn(c, &call, head->rank);
     if (g != NULL) {
         atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
     }
@@ -494,15 +325,15 @@ int roll_plugin_start(void *context, void **handle, void *descr)
         return 0;
     }
     uint64_t type = roll_plugin_type(c->version, descr);
-    bool mine = c->ours && (type & (uint64_t)(c->version >= 5 ? OURS_V5 : OURS_V1)) != 0;
+    bool mine = c->ours && (type & (uint64_t)roll_plugin_mask(c->version)) != 0;
     bool theirs = c->has_theirs && roll_chain_wants(c, type);
     if (!mine && !theirs) {
         return 0;
     }
     struct event *e = take();
-    if (mine && begin(t, &saved)) {
+    if (mine && roll_plugin_begin(t, &saved)) {
         start_event(t, c, e, descr, type);
-        end(t, saved);
+        roll_plugin_end(t, saved);
     }
     if (theirs) {
         void **group = roll_chain_group(c->version, descr);
@@ -548,9 +379,9 @@ int roll_plugin_stop(void *handle)
     }
     void *theirs = e->theirs;
     uint8_t kind = atomic_load_explicit(&e->kind, memory_order_acquire);
-    if (kind > KIND_DONE && begin(t, &saved)) {
+    if (kind > KIND_DONE && roll_plugin_begin(t, &saved)) {
         stop_event(t, e, kind);
-        end(t, saved);
+        roll_plugin_end(t, saved);
     }
     /* A send waits for its task, a group for its sends: they are released there. */
     if (kind != KIND_P2P && !(kind == KIND_GROUP && atomic_load(&e->waiting) != 0)) {
@@ -569,9 +400,9 @@ int roll_plugin_state(void *handle, int state, void *args)
     }
     /* The end of a group of collectives is seen while it lasts; with sends in it their records have to come first. */
     if (state == ROLL_STATE_GROUP_END_STARTS && atomic_load_explicit(&e->kind, memory_order_acquire) == KIND_GROUP &&
-        e->is_explicit && atomic_load(&e->waiting) == 0 && begin(t, &saved)) {
+        e->is_explicit && atomic_load(&e->waiting) == 0 && roll_plugin_begin(t, &saved)) {
         write_group_end(t, e, ROLL_STATE_ENTERED);
-        end(t, saved);
+        roll_plugin_end(t, saved);
     }
     return e->theirs != NULL ? roll_chain_state(e->theirs, state, args) : 0;
 }

@@ -11,6 +11,7 @@
 #include "interposer/call.h"
 
 #define ROLL_PROFILER_NEWEST 7
+#define ROLL_PROFILER_NAME   "rollcall"
 
 /* Kinds of events: bits of the activation mask, and the type in a descriptor. Up to NET in versions 1 to 4, up to
  * KERNEL_LAUNCH in 5, up to CE_BATCH in 6, all in 7. */
@@ -90,12 +91,24 @@ void roll_plugin_read(int version, const void *descr, struct roll_plugin_call *o
 /* The depth of the group in which a group API event began: 1 = the implicit one of a single call. */
 int roll_plugin_depth(const void *descr);
 
-/* plugin.c: one of our tables' callbacks, with the version that NCCL speaks. Return 0, or what the user's plugin said. */
+/* plugin_comm.c and plugin.c: our tables' callbacks. Return 0, or what the user's plugin said. */
 int roll_plugin_init(const struct roll_plugin_comm *said, void **context, int *mask, uintptr_t caller);
+int roll_plugin_finalize(void *context);
 int roll_plugin_start(void *context, void **handle, void *descr);
 int roll_plugin_stop(void *handle);
 int roll_plugin_state(void *handle, int state, void *args);
-int roll_plugin_finalize(void *context);
+
+/* plugin.c, for plugin_comm.c. Recording in this thread, between begin and end: false where a wrapper is open. Keeps errno. */
+bool roll_plugin_begin(struct roll_thread *t, int *saved);
+void roll_plugin_end(struct roll_thread *t, int saved);
+void roll_plugin_write(struct roll_thread *t, struct roll_call *call, struct roll_fill *fill, enum roll_state state);
+/* Makes the table of events, once. Under roll_lock. False without memory. */
+bool roll_plugin_events_start(void);
+
+/* plugin_comm.c, for plugin.c: the events that we want of this version; and what versions 1 to 3 say of a communicator only in
+ * its events. */
+int roll_plugin_mask(int version);
+void roll_plugin_learn(struct roll_plugin_comm *c, const struct roll_plugin_call *call, int rank);
 
 /* life.c says that a communicator is being created through a wrapper of this set: NCCL's own word about it is then not
  * needed. */

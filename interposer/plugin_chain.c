@@ -86,6 +86,10 @@ static void load(int version)
     for (int v = version; v >= 1; v--) {
         snprintf(symbol, sizeof symbol, "ncclProfiler_v%d", v);
         const struct roll_profiler *table = roll_dlsym(handle, symbol);
+        if (table != NULL && strcmp(table->name, ROLL_PROFILER_NAME) == 0) {
+            roll_say("ROLLCALL_CHAIN_PROFILER=%s is rollcall itself: nothing is chained", name);
+            return; /* it would call itself for ever */
+        }
         if (table != NULL && (v >= 4 || v == version)) {
             spoken = v;
             __atomic_store_n(&plugin, table, __ATOMIC_RELEASE);

@@ -53,7 +53,8 @@ INIT_V5(7)
 #define TABLE(v, kind)                                                                                                 \
     extern ROLL_EXPORT const struct roll_profiler ncclProfiler_v##v;                                                   \
     const struct roll_profiler ncclProfiler_v##v = {                                                                   \
-        "rollcall", {.kind = init_v##v}, roll_plugin_start, roll_plugin_stop, roll_plugin_state, roll_plugin_finalize, \
+        ROLL_PROFILER_NAME, {.kind = init_v##v}, roll_plugin_start,                                                    \
+        roll_plugin_stop,   roll_plugin_state,   roll_plugin_finalize,                                                 \
     };
 TABLE(1, v1)
 TABLE(2, v1)

@@ -134,6 +134,17 @@ static void find_front(const struct roll_place *place, const char *real, char ou
 
 /* ---- the choice ---- */
 
+/* The profiler plugin that the user has set; NULL when it is none, or this library. */
+static const char *users_plugin(void)
+{
+    const char *theirs = getenv("NCCL_PROFILER_PLUGIN");
+    const char *base = theirs != NULL ? strrchr(theirs, '/') : NULL;
+    base = base != NULL ? base + 1 : theirs;
+    bool none = theirs == NULL || theirs[0] == '\0' || strcasecmp(theirs, "none") == 0 ||
+                strncmp(base, "librollcall.so", strlen("librollcall.so")) == 0;
+    return none ? NULL : theirs;
+}
+
 static void pick_front(const struct roll_place *place, struct roll_bind *b)
 {
     const char *real = NULL;
@@ -196,8 +207,8 @@ void roll_bind_pick(int kind, const struct roll_place *place, char *const comman
         pick_auto(command[0], b);
         break;
     }
-    const char *theirs = getenv("NCCL_PROFILER_PLUGIN");
-    if (b->plugin && theirs != NULL && theirs[0] != '\0' && strcasecmp(theirs, "none") != 0) {
+    const char *theirs = users_plugin();
+    if (b->plugin && theirs != NULL) {
         size_t used = strlen(b->why);
         snprintf(b->why + used, sizeof(b->why) - used, "; %.80s is chained behind it", theirs);
     }
@@ -211,9 +222,8 @@ void roll_bind_apply(const struct roll_bind *b, const struct roll_place *place)
         roll_env_prepend("LD_AUDIT", place->audit);
     }
     if (b->plugin) {
-        const char *theirs = getenv("NCCL_PROFILER_PLUGIN");
-        if (theirs != NULL && theirs[0] != '\0' && strcasecmp(theirs, "none") != 0 &&
-            strcmp(theirs, place->preload) != 0) {
+        const char *theirs = users_plugin();
+        if (theirs != NULL) {
             setenv("ROLLCALL_CHAIN_PROFILER", theirs, 1);
         }
         setenv("NCCL_PROFILER_PLUGIN", place->preload, 1);

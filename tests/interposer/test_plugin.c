@@ -248,13 +248,17 @@ static void test_without_the_plugin_a_static_nccl_is_not_seen(void **state)
 }
 
 /* Where the wrappers see everything, the plugin adds nothing: not from the threads of NCCL either, on which no wrapper is open. */
-static void check_not_twice(const char *program, const char *mode)
+static void check_not_twice(const char *program, const char *mode, const char *behind)
 {
     size_t plain = 0;
+    char preload[1024];
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s%s%s", job_path("ROLL_TEST_PRELOAD"), behind != NULL ? ":" : "",
+             behind != NULL ? behind : "");
+    const char *extra[] = {preload, NULL};
     for (int with = 0; with < 2; with++) {
         struct job job[2];
         static struct dump dump;
-        start_ranks(job, program, 2, mode, NEWEST, with ? job_path("ROLL_TEST_PRELOAD") : NULL, NULL);
+        start_ranks(job, program, 2, mode, NEWEST, with ? job_path("ROLL_TEST_PRELOAD") : NULL, extra);
         wait_ranks(job, 2);
         dump_open(&job[0], &dump);
         plain = with ? plain : dump.count;
@@ -271,8 +275,9 @@ static void check_not_twice(const char *program, const char *mode)
 static void test_calls_that_the_wrappers_record_are_not_recorded_twice(void **state)
 {
     (void)state;
-    check_not_twice("ROLL_TEST_RANKS", "whole");
-    check_not_twice("ROLL_TEST_SHARED_JOB", "nonblocking");
+    check_not_twice("ROLL_TEST_RANKS", "whole", NULL);
+    check_not_twice("ROLL_TEST_SHARED_JOB", "nonblocking", NULL);
+    check_not_twice("ROLL_TEST_SHARED_JOB", "same", job_path("ROLL_TEST_SHIM")); /* known by the open wrapper alone */
 }
 
 /* A group that a thread of NCCL launches: its sends still come before its end, with their peers. */
@@ -358,9 +363,16 @@ static void read_log(const char *path, char *out, size_t size)
     }
 }
 
-/* What the user's plugin hears of rank 0, alone or behind ours. */
-static void hear(const char *user, int version, const char *mask, bool chained, char *out, size_t size)
+enum stand {
+    ALONE,
+    CHAINED,
+    DISABLED
+}; /* the user's plugin: behind ours in the last two, which records nothing in the last */
+
+/* What the user's plugin hears of rank 0. */
+static void hear(const char *user, int version, const char *mask, enum stand stand, char *out, size_t size)
 {
+    bool chained = stand != ALONE;
     static char log[128], log_text[160], mask_text[64], chain_text[300];
     struct job job[2];
     snprintf(log, sizeof log, "/tmp/roll-test-user-profiler.%d", (int)getpid());
@@ -368,13 +380,15 @@ static void hear(const char *user, int version, const char *mask, bool chained, 
     snprintf(log_text, sizeof log_text, "USER_PROFILER_LOG=%s", log);
     snprintf(mask_text, sizeof mask_text, "USER_PROFILER_MASK=%s", mask);
     snprintf(chain_text, sizeof chain_text, "ROLLCALL_CHAIN_PROFILER=%s", user);
-    const char *extra[] = {log_text, mask_text, chained ? chain_text : NULL, NULL};
+    const char *extra[] = {log_text, mask_text, chained ? chain_text : NULL,
+                           stand == DISABLED ? "ROLLCALL_DISABLE=1" : NULL, NULL};
     start_ranks(job, "ROLL_TEST_STATIC_RANKS", 1, "whole", version, chained ? job_path("ROLL_TEST_PRELOAD") : user,
                 extra);
     wait_ranks(job, 1);
     read_log(log, out, size);
     unlink(log);
-    if (chained) { /* and we have heard it too */
+    assert_int_equal(job_files(&job[0], ".ring"), stand == CHAINED);
+    if (stand == CHAINED) { /* and we have heard it too */
         static struct dump dump;
         size_t at = 0;
         dump_open(&job[0], &dump);
@@ -387,10 +401,12 @@ static void hear(const char *user, int version, const char *mask, bool chained, 
 static void check_chain(const char *user, int version, const char *mask)
 {
     static char alone[65536], behind[65536];
-    hear(job_path(user), version, mask, false, alone, sizeof alone);
-    hear(job_path(user), version, mask, true, behind, sizeof behind);
+    hear(job_path(user), version, mask, ALONE, alone, sizeof alone);
     assert_non_null(strstr(alone, "init\n"));
-    assert_string_equal(behind, alone);
+    for (enum stand stand = CHAINED; stand <= DISABLED; stand++) {
+        hear(job_path(user), version, mask, stand, behind, sizeof behind);
+        assert_string_equal(behind, alone);
+    }
 }
 
 static void test_the_users_plugin_hears_what_it_hears_alone(void **state)
@@ -409,8 +425,8 @@ static void test_an_older_plugin_is_spoken_to_in_its_own_version(void **state)
 {
     (void)state;
     static char behind[65536], alone[65536];
-    hear(job_path("ROLL_TEST_USER_V4"), 7, "4", true, behind, sizeof behind);
-    hear(job_path("ROLL_TEST_USER_V4"), 4, "4", false, alone, sizeof alone);
+    hear(job_path("ROLL_TEST_USER_V4"), 7, "4", CHAINED, behind, sizeof behind);
+    hear(job_path("ROLL_TEST_USER_V4"), 4, "4", ALONE, alone, sizeof alone);
     assert_non_null(strstr(alone, "start 4 parent 1\n"));
     assert_string_equal(behind, alone);
 }
@@ -423,14 +439,15 @@ static void test_a_plugin_that_cannot_be_chained_is_named_and_the_job_runs(void 
         const char *says;
     } rows[] = {
         {"/nowhere/libmine.so", "cannot load the profiler plugin /nowhere/libmine.so"},
-        {NULL, "has no table that can share version 7 with ours"},
+        {"ROLL_TEST_USER_V3", "has no table that can share version 7 with ours"},
+        {"ROLL_TEST_PRELOAD", "is rollcall itself: nothing is chained"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         static char chain[300];
         struct job job[2];
         static struct dump dump;
         snprintf(chain, sizeof chain, "ROLLCALL_CHAIN_PROFILER=%s",
-                 rows[i].user != NULL ? rows[i].user : job_path("ROLL_TEST_USER_V3"));
+                 rows[i].user[0] == '/' ? rows[i].user : job_path(rows[i].user));
         const char *extra[] = {chain, NULL};
         start_ranks(job, "ROLL_TEST_STATIC_RANKS", 2, "whole", NEWEST, job_path("ROLL_TEST_PRELOAD"), extra);
         wait_ranks(job, 2);
