@@ -4,6 +4,8 @@
  * Each figure is the time that the calling thread spends in one call, p50 and p99 over many, on a stream that is drained now and then so
  * that its queue never fills (a full queue would measure the device). gpu-check runs this bare and under the preload, several times in
  * turn: the difference of the NCCL rows is ours. Rank 0 prints one JSON object; a function that is not there gives null, not a figure.
+ * Ranks that share a GPU take turns on it, so a collective may last anything from microseconds to a tenth of a second: the slowest rank's
+ * measure of one decides how many are made, and all ranks take the same number.
  */
 #include "tests/gpu/meet.h"
 
@@ -14,7 +16,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { CALLS = 4096, DRAIN = 64, ELEMENTS = 1024, PAIRS = 8 };
+enum { CALLS = 4096, DRAIN = 64, ELEMENTS = 1024, PAIRS = 8, WARM = 16, ROW_SECONDS = 6 };
 
 static uint64_t ns[CALLS];
 
@@ -96,13 +98,14 @@ static const struct {
     void (*call)(struct cost *c);
     bool (*there)(const struct cost *c);
     int calls;
+    bool collective; /* its device time depends on the peers */
 } rows[] = {
-    {"nccl_all_reduce_enqueue", all_reduce, always, 1024},
-    {"nccl_group_of_16_enqueue", group_of_pairs, always, 256},
-    {"event_record", event_record, always, CALLS},
-    {"event_query", event_query, always, CALLS},
-    {"stream_write_64", stream_write, has_stream_write, CALLS},
-    {"host_function", host_func, always, 1024},
+    {"nccl_all_reduce_enqueue", all_reduce, always, 1024, true},
+    {"nccl_group_of_16_enqueue", group_of_pairs, always, 256, true},
+    {"event_record", event_record, always, CALLS, false},
+    {"event_query", event_query, always, CALLS, false},
+    {"stream_write_64", stream_write, has_stream_write, CALLS, false},
+    {"host_function", host_func, always, 1024, false},
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
@@ -116,6 +119,7 @@ static int by_size(const void *a, const void *b)
 
 static void prepare(struct cost *c)
 {
+    void *driver = gpu_driver();
     gpu_meet(&c->rank);
     size_t bytes = ELEMENTS * sizeof(float);
     CUDA(cudaMalloc((void **)&c->send, bytes));
@@ -127,14 +131,47 @@ static void prepare(struct cost *c)
     CUDA(cudaStreamSynchronize(c->rank.stream));
     CUDA(cudaHostAlloc((void **)&c->word, sizeof *c->word, cudaHostAllocMapped));
     CUDA(cudaHostGetDevicePointer(&c->word_device, c->word, 0));
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW); /* the runtime has loaded it already, where there is a device */
     void *symbol = driver ? dlsym(driver, "cuStreamWriteValue64_v2") : NULL;
     *(void **)&c->stream_write = symbol;
 }
 
-static void measure(struct cost *c, size_t row)
+/* Seconds of one collective with its group of messages, the slowest rank's: the same figure on all ranks. */
+static float seconds_of_one(struct cost *c)
 {
-    for (int i = 0; i < rows[row].calls; i++) {
+    for (int i = 0; i < WARM; i++) { /* connections, modules, caches */
+        all_reduce(c);
+        group_of_pairs(c);
+    }
+    CUDA(cudaStreamSynchronize(c->rank.stream));
+    uint64_t begin = now();
+    for (int i = 0; i < WARM; i++) {
+        all_reduce(c);
+        group_of_pairs(c);
+    }
+    CUDA(cudaStreamSynchronize(c->rank.stream));
+    float seconds = (float)(now() - begin) / 1e9f / WARM;
+    CUDA(cudaMemcpy(c->send, &seconds, sizeof seconds, cudaMemcpyHostToDevice));
+    CUDA(cudaDeviceSynchronize()); /* the copy is not ordered with a stream that does not wait */
+    NCCL(ncclAllReduce(c->send, c->recv, 1, ncclFloat32, ncclMax, c->rank.comm, c->rank.stream));
+    CUDA(cudaStreamSynchronize(c->rank.stream));
+    CUDA(cudaMemcpy(&seconds, c->recv, sizeof seconds, cudaMemcpyDeviceToHost));
+    return seconds;
+}
+
+/* How many calls of a row fit into ROW_SECONDS; at least DRAIN, so that a p99 is not quite the maximum. */
+static int affordable(size_t row, float seconds)
+{
+    float fit = seconds > 0 ? (float)ROW_SECONDS / seconds : (float)CALLS;
+    int most = rows[row].calls;
+    if (!rows[row].collective || fit >= (float)most) {
+        return most;
+    }
+    return fit > (float)DRAIN ? (int)fit : DRAIN;
+}
+
+static void measure(struct cost *c, size_t row, int calls)
+{
+    for (int i = 0; i < calls; i++) {
         if (i % DRAIN == 0) {
             CUDA(cudaStreamSynchronize(c->rank.stream));
         }
@@ -143,32 +180,28 @@ static void measure(struct cost *c, size_t row)
         ns[i] = now() - begin;
     }
     CUDA(cudaStreamSynchronize(c->rank.stream));
-    qsort(ns, (size_t)rows[row].calls, sizeof *ns, by_size);
+    qsort(ns, (size_t)calls, sizeof *ns, by_size);
 }
 
 int main(void)
 {
     struct cost c = {.send = NULL};
     prepare(&c);
-    for (int i = 0; i < 64; i++) { /* connections, modules, caches */
-        all_reduce(&c);
-        group_of_pairs(&c);
-    }
-    CUDA(cudaStreamSynchronize(c.rank.stream));
+    float seconds = seconds_of_one(&c);
     if (c.rank.rank == 0) {
         printf("{");
     }
     for (size_t r = 0; r < ROWS; r++) {
         bool there = rows[r].there(&c);
+        int n = affordable(r, seconds);
         if (there) {
-            measure(&c, r);
+            measure(&c, r, n);
         }
         if (c.rank.rank != 0) {
             continue;
         }
         printf("%s\"%s\":", r ? "," : "", rows[r].name);
         if (there) {
-            int n = rows[r].calls;
             printf("{\"calls\":%d,\"p50_ns\":%llu,\"p99_ns\":%llu}", n, (unsigned long long)ns[n / 2],
                    (unsigned long long)ns[n * 99 / 100]);
         } else {

@@ -143,6 +143,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: gpu_graphs healthy|capture-some|graph-differ\n");
         return 2;
     }
+    (void)gpu_driver();
     if (!cudaStreamBeginCapture || !cudaStreamEndCapture || !cudaGraphInstantiate || !cudaGraphLaunch) {
         fprintf(stderr, "gpu check: this CUDA runtime has no graphs\n");
         return NOT_HERE;

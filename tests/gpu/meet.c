@@ -3,8 +3,13 @@
  */
 #include "tests/gpu/meet.h"
 
+#include "interposer/count_ptx.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 void gpu_nccl(ncclResult_t result, const char *what)
@@ -60,6 +65,28 @@ static void share_id(int rank, ncclUniqueId *id)
     }
     fprintf(stderr, "gpu check: rank 0 never wrote the unique id\n");
     exit(9);
+}
+
+/* What the counting kernel does, for the driver that has no device to run it on. */
+static void count(void **arguments)
+{
+    uint64_t *word;
+    memcpy(&word, arguments[0], sizeof word);
+    __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
+}
+
+void *gpu_driver(void)
+{
+    static const size_t bytes[] = {sizeof(uint64_t)};
+    int (*stand_in)(const char *, void (*)(void **), size_t, const size_t *) = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = driver ? dlsym(driver, "hostcuda_register_kernel") : NULL;
+    memcpy(&stand_in, &symbol, sizeof symbol);
+    if (stand_in && stand_in(ROLL_COUNT_KERNEL, count, 1, bytes) != 0) {
+        fprintf(stderr, "gpu check: the stand-in takes no kernel\n");
+        exit(9);
+    }
+    return driver;
 }
 
 void gpu_meet(struct gpu_rank *self)

@@ -19,6 +19,10 @@ void gpu_cuda(cudaError_t error, const char *what);
 #define NCCL(call) gpu_nccl((call), #call)
 #define CUDA(call) gpu_cuda((call), #call)
 
+/* The driver, which the vendor's runtime has loaded already; NULL without one. The stand-in's learns here what it runs for the interposer's
+ * counting kernel. Before gpu_meet. */
+void *gpu_driver(void);
+
 /* Takes a device (ranks may share one), makes a stream, joins the communicator of all ranks. Ends the program when it cannot. */
 void gpu_meet(struct gpu_rank *self);
 

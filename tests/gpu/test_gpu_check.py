@@ -11,11 +11,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "check"))
 import bundle  # noqa: E402
+import costs  # noqa: E402
+import graphs  # noqa: E402
 import mismatch  # noqa: E402
 import place  # noqa: E402
 import ranks  # noqa: E402
@@ -129,6 +132,37 @@ class Units(Scratch):
             none = "none yet" in f.read()
         self.assertEqual(none, not any(name.endswith(".json") for name in os.listdir(folder)))
 
+    def test_completion_that_was_refused_or_never_came_is_no_figure(self):
+        def ended(*rings):
+            return ranks.Ended(0, "", "rollcall: no", [], 0, rings)
+
+        on, nothing, off = ({"way": "write", "done": 9, "replays": 0}, {"way": "write", "done": 0, "replays": 0},
+                            {"way": "off", "done": 0, "replays": 0})
+        self.assertIsNone(costs.refused("write", ended(on, on)))
+        self.assertIsNone(costs.refused("recorded", ended(off, off)))
+        self.assertIsNone(costs.refused("bare", ended()))
+        for rings in ((on, off), (on, nothing), (on,), ()):
+            self.assertIsNotNone(costs.refused("write", ended(*rings)), rings)
+            self.assertIsNotNone(graphs.learnt("write", rings, 2), rings)
+        counted = {"way": "counter", "done": 9, "replays": graphs.REPLAYS}
+        self.assertIsNone(graphs.learnt("counter", [counted, counted], 2))
+        self.assertIn("replays counted", graphs.learnt("counter", [counted, dict(counted, replays=7)], 2))
+
+    def test_nothing_of_the_users_settings_reaches_a_rank_and_nothing_stays(self):
+        os.environ["NCCL_DEBUG"] = "INFO"
+        self.addCleanup(os.environ.pop, "NCCL_DEBUG")
+        tree = trees.stand_in(BUILD)
+        with tempfile.TemporaryDirectory() as folder:
+            env = ranks.environment(tree, folder)
+            self.assertNotIn("NCCL_DEBUG", env)
+            self.assertEqual(env["NCCL_NET"], "Socket")
+            # A rank that ignores SIGTERM, and a process of its own session that nobody knows of.
+            deaf = subprocess.Popen(["sh", "-c", "trap '' TERM; setsid sleep 100 & while :; do sleep 0.1; done"], env=env, start_new_session=True)
+            while len(ranks.strays(folder)) < 3:
+                time.sleep(0.01)
+            self.assertEqual(ranks.end([deaf], folder, (0.3, 5)), [])
+            self.assertEqual(ranks.strays(folder), [])
+
     def test_loss_curves(self):
         self.assertTrue(torch_jobs.equal([1.0, 0.5], [1.0, 0.5004]))
         self.assertFalse(torch_jobs.equal([1.0, 0.5], [1.0, 0.52]))
@@ -233,11 +267,14 @@ class StandIn(Scratch):
         costs = {r["call"]: r for r in data["parts"]["costs"]["rows"]}
         for call in ("nccl_all_reduce_enqueue", "nccl_group_of_16_enqueue", "event_record", "event_query", "host_function"):
             self.assertGreater(costs[call]["bare_p50_ns"], 0, call)
-            self.assertGreater(costs[call]["recorded_p50_ns"], 0, call)
+            for side in ("recorded", "write", "counter", "event"):
+                self.assertGreater(costs[call][f"{side}_p50_ns"], 0, (call, side))
         has_driver = os.path.exists(os.path.join(BUILD, "lib", "hostnccl", "libcuda.so.1"))
         self.assertEqual("bare_p50_ns" in costs["stream_write_64"], has_driver, "a figure for what is not there, or none for what is")
         graphs = {r["case"]: r for r in data["parts"]["graphs"]["rows"]}
         self.assertGreater(graphs["healthy"]["launch_p50_ns"], 0)
+        for way in ("write", "counter", "event"):
+            self.assertEqual(graphs[f"healthy, completion {way}"]["happened"], "fine")
         self.assertIn("| wrong-op sick | hang | hang | proven op-mismatch 2 |", table)
 
         again = self.check("--only", "a,c,d")
