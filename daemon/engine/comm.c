@@ -287,6 +287,7 @@ void comm_free(struct comm *c)
     }
     for (uint32_t r = 0; c->member && r < c->size; r++) {
         free(c->member[r].race);
+        free(c->member[r].exchange);
     }
     free(c->pair);
     free(c->member);

@@ -2,27 +2,63 @@
  * detect_moe_outside.c: why a rank lacks a backward collective, in a job that does not use moe_core: it made no expert product in forward.
  *
  * Seen from outside are the grouped products of Transformer Engine and cuBLAS (interposer/ext.def). For each member of each communicator
- * it is remembered in which of the last 64 intervals between two of its collectives it made one. When ranks wait for a rank, and in one of its last
+ * it is remembered in which of the last 64 intervals it made one: between two of its collectives, and between two of its exchanges (groups of
+ * sends and receives, which is how frameworks make an all-to-all-v). When ranks wait for a rank, and in one of its last
  * intervals all peers that make such calls on that communicator made one and it did not, though it had made them in the intervals before, then
  * that is told as the cause: skipping the experts is what takes the backward collectives out of its graph.
  *
+ * Collectives are numbered by their communicator. Exchanges are not: a rank that has nothing to send and nothing to receive makes an empty group, which
+ * leaves no record there. So each member counts its own, and where a send meets a receive the two groups are one exchange: the lower
+ * number is raised to the higher, and what the member did before is forgotten, for it was numbered otherwise. Counting alone was
+ * rejected: one empty group, and every interval after it would be compared with the wrong one.
+ *
  * Suspected, always: a rank whose experts got no rows makes no such call and may be right (Transformer Engine's legacy path does not reach the C
- * function then), so the difference alone is never a finding: without a wait nothing is said. Ranks without experts
- * (pipeline stages) never made the call and are never meant; how many groups a rank has says nothing.
+ * function then), so the difference alone is never a finding: without a wait nothing is said, and nothing is predicted. Ranks without experts
+ * (pipeline stages) never made the call and are never meant; how many groups a rank has says nothing. Where records of a rank are lost, it is
+ * not compared for what lies before.
  */
 #include "daemon/engine/detector.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
-#define WINDOW  64u /* intervals remembered: bits of ext.made */
+#define WINDOW  64u /* intervals remembered: bits of intervals.made */
 #define RECENT  12u /* a miss that lies further back has been survived */
 #define HABIT   2u  /* intervals in which the rank did make the call */
 #define EXCUSED 2u  /* misses in the window; a rank that misses more often is one that may */
 
-/* The interval that ends with collective number `seq` of the member. */
-static bool made(const struct member *m, uint32_t seq)
+enum kind { EXCHANGES, COLLECTIVES, KINDS };
+
+/* The intervals of a member between its calls of one kind; in NULL: none to be compared. */
+struct track {
+    struct intervals *in;
+    uint32_t next; /* number of the call that ends the one it is in */
+};
+
+static struct track track_of(struct member *m, enum kind kind)
 {
-    return m->ext.last >= seq && m->ext.last - seq < WINDOW && (m->ext.made >> (m->ext.last - seq) & 1) != 0;
+    if (kind == COLLECTIVES) {
+        return (struct track){.in = &m->ext, .next = m->next};
+    }
+    bool usable = m->exchange && !m->exchange->lost;
+    return usable ? (struct track){.in = &m->exchange->in, .next = m->exchange->next} : (struct track){.in = NULL};
+}
+
+/* The interval that ends with call number `seq`. */
+static bool made(const struct intervals *in, uint32_t seq)
+{
+    return in->last >= seq && in->last - seq < WINDOW && (in->made >> (in->last - seq) & 1) != 0;
+}
+
+static void note_product(struct track t, uint64_t ticket)
+{
+    uint32_t ahead = t.next - t.in->last;
+    if (t.in->made == 0) {
+        t.in->from = t.next;
+    }
+    t.in->made = t.in->made != 0 && ahead < WINDOW ? t.in->made << ahead | 1 : 1;
+    t.in->last = t.next;
+    t.in->ticket[(t.next - t.in->shift) % EXT_TICKETS] = ticket + 1;
 }
 
 static void outside_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
@@ -32,35 +68,93 @@ static void outside_record(struct roll_engine *e, uint32_t source, const struct 
     if (!first || rec->op != ROLL_OP_EXT_GROUPED_GEMM) {
         return;
     }
+    s->products = true;
     for (uint32_t i = 0; i < s->members; i++) {
         struct member *m = s->member[i];
         if (!m || m->comm->size < 2) {
             continue;
         }
-        uint32_t ahead = m->next - m->ext.last;
-        m->ext.made = ahead < WINDOW ? m->ext.made << ahead | 1 : 1;
-        m->ext.last = m->next;
-        m->ext.ticket[m->next % EXT_TICKETS] = ticket + 1;
+        if (!m->unsure) { /* else the number of its next collective is not known */
+            note_product(track_of(m, COLLECTIVES), ticket);
+        }
+        struct track exchanges = track_of(m, EXCHANGES);
+        if (exchanges.in) {
+            note_product(exchanges, ticket);
+        }
+    }
+}
+
+/* What is lost may have been a product: nothing before is compared. Exchanges cannot be counted on from here. */
+static void outside_lost(struct roll_engine *e, uint32_t source, uint64_t count)
+{
+    const struct source *s = e->source[source];
+    (void)count;
+    for (uint32_t i = 0; i < s->members; i++) {
+        struct member *m = s->member[i];
+        if (m) {
+            m->ext.made = 0;
+        }
+        if (m && m->exchange) {
+            m->exchange->lost = true;
+        }
+    }
+}
+
+uint32_t outside_exchange(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    if (rec->group == 0 || (!m->exchange && !e->source[m->source]->products)) {
+        return 0;
+    }
+    if (!m->exchange && !(m->exchange = calloc(1, sizeof(*m->exchange)))) {
+        return 0; /* without memory this one is not judged */
+    }
+    struct exchanges *x = m->exchange;
+    if (x->next == 0 || x->group != rec->group) {
+        x->group = rec->group;
+        x->next += x->next == 0 ? 2 : 1;
+    }
+    return x->next - 1 - x->in.shift;
+}
+
+void outside_meet(struct member *m, struct member *other, struct node *n, uint32_t place)
+{
+    if (n->exchange == 0) {
+        n->exchange = place;
+        return;
+    }
+    if (place == 0 || !other->exchange || other == m) {
+        return;
+    }
+    uint32_t mine = place + m->exchange->in.shift, theirs = n->exchange + other->exchange->in.shift;
+    struct exchanges *low = mine < theirs ? m->exchange : other->exchange;
+    uint32_t by = mine < theirs ? theirs - mine : mine - theirs;
+    if (by != 0) {
+        low->in.shift += by;
+        low->next += by;
+        low->in.last += by;
+        low->in.from = mine < theirs ? theirs : mine;
     }
 }
 
 struct miss {
     struct member *member, *peer; /* peer: one that made the call */
-    uint32_t seq;
+    enum kind kind;
+    uint32_t seq, ago; /* ago: calls of that kind that the member has made since */
 };
 
 /* Members other than m that made the call in the interval; *able: those that make such calls at all, and have got so far. */
-static uint32_t peers_made(const struct member *m, uint32_t seq, uint32_t *able, struct member **peer)
+static uint32_t peers_made(const struct member *m, enum kind kind, uint32_t seq, uint32_t *able, struct member **peer)
 {
     uint32_t n = 0;
     *able = 0;
     for (uint32_t r = 0; r < m->comm->size; r++) {
         struct member *other = &m->comm->member[r];
-        if (other == m || other->ext.made == 0 || other->next < seq) {
+        struct track t = track_of(other, kind);
+        if (other == m || !t.in || t.in->made == 0 || t.next < seq || seq < t.in->from) {
             continue;
         }
         (*able)++;
-        if (made(other, seq)) {
+        if (made(t.in, seq)) {
             n++;
             *peer = other;
         }
@@ -68,51 +162,83 @@ static uint32_t peers_made(const struct member *m, uint32_t seq, uint32_t *able,
     return n;
 }
 
-/* The rank's newest interval on this communicator in which all peers that make the call made it and it did not. */
-static bool find_miss(struct member *m, struct miss *out)
+/*
+ * The rank's newest interval on this communicator in which all peers that make the call made it and it did not. Backward goes through the layers
+ * the other way: between a skip and the exchange that lacks because of it lie all exchanges of the layers after it. A
+ * rank that has come through the backward of an empty layer has missed twice, in forward and in backward; so a single
+ * miss between exchanges may lie further back.
+ */
+static bool find_miss(struct member *m, enum kind kind, struct miss *out)
 {
+    struct track t = track_of(m, kind);
+    if (!t.in || t.in->made == 0) {
+        return false;
+    }
     uint32_t hits = 0, misses = 0;
-    uint32_t from = m->next > WINDOW ? m->next - WINDOW : 1;
-    for (uint32_t seq = from; m->ext.made != 0 && seq < m->next; seq++) {
+    uint32_t from = t.next > WINDOW ? t.next - WINDOW : 1;
+    for (uint32_t seq = from > t.in->from ? from : t.in->from; seq < t.next; seq++) {
         uint32_t able;
         struct member *peer = NULL;
-        if (peers_made(m, seq, &able, &peer) == 0) {
+        uint32_t n = peers_made(m, kind, seq, &able, &peer);
+        if (n == 0) {
             continue;
         }
-        if (made(m, seq)) {
+        if (made(t.in, seq)) {
             hits++;
-        } else if (peers_made(m, seq, &able, &peer) == able) {
+        } else if (n == able) {
             misses++;
-            *out = (struct miss){.member = m, .peer = peer, .seq = seq};
+            *out = (struct miss){.member = m, .peer = peer, .kind = kind, .seq = seq, .ago = t.next - 1 - seq};
         }
     }
-    return hits >= HABIT && misses > 0 && misses <= EXCUSED && m->next - out->seq <= RECENT;
+    uint32_t recent = kind == EXCHANGES && misses == 1 ? WINDOW : RECENT;
+    return hits >= HABIT && misses > 0 && misses <= EXCUSED && out->ago < recent;
 }
 
-/* Of several communicators that show the same, the smallest says most: it is the experts' own. */
+/* Of several communicators that show the same, the smallest says most: it is the experts' own. Exchanges say more than collectives. */
 static bool miss_of(const struct source *s, uint32_t waiter, struct miss *out)
 {
     bool found = false;
     for (uint32_t i = 0; i < s->members; i++) {
         struct member *m = s->member[i];
-        struct miss miss;
         bool common = false;
         for (uint32_t r = 0; m && m->comm->size > 1 && r < m->comm->size; r++) {
             common = common || m->comm->member[r].source == waiter;
         }
-        if (common && find_miss(m, &miss) && (!found || m->comm->size < out->member->comm->size)) {
-            *out = miss;
-            found = true;
+        for (enum kind kind = 0; common && kind < KINDS; kind++) {
+            struct miss miss;
+            if (find_miss(m, kind, &miss) && (!found || m->comm->size < out->member->comm->size)) {
+                *out = miss;
+                found = true;
+            }
         }
     }
     return found;
+}
+
+/* "between #16 and #17 on communicator ep", "between two exchanges on communicator ep, 4 exchanges ago" */
+static void words_interval(struct words *w, const struct miss *miss)
+{
+    if (miss->kind == COLLECTIVES) {
+        words_add(w, "between #%u and #%u on ", miss->seq - 1, miss->seq);
+        words_comm(w, miss->member->comm);
+        return;
+    }
+    words_add(w, "between two exchanges (groups of sends and receives) on ");
+    words_comm(w, miss->member->comm);
+    if (miss->ago == 0) {
+        words_add(w, ", the last that it made");
+    } else {
+        words_add(w, ", %u exchange%s before the last that it made", miss->ago, miss->ago == 1 ? "" : "s");
+    }
 }
 
 static void speak(struct roll_engine *e, const struct block *b, struct source *s, const struct miss *miss)
 {
     const struct comm *c = miss->member->comm;
     const struct source *peer = e->source[miss->peer->source];
-    uint64_t ticket = miss->peer->ext.ticket[miss->seq % EXT_TICKETS];
+    const struct intervals *theirs = track_of(miss->peer, miss->kind).in;
+    uint64_t ticket =
+        theirs->last - miss->seq < EXT_TICKETS ? theirs->ticket[(miss->seq - theirs->shift) % EXT_TICKETS] : 0;
     const struct entry *call = ticket ? source_entry(peer, ticket - 1) : NULL;
     struct source *waiter = b->waiter;
     uint64_t waits_in = b->ticket;
@@ -140,8 +266,8 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     say_side(v, peer, source_index(e, peer), &peers, call ? &call->rec : NULL);
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     struct words w = {.used = 0};
-    words_add(&w, "Rank %u made no expert product between #%u and #%u on ", s->world, miss->seq - 1, miss->seq);
-    words_comm(&w, c);
+    words_add(&w, "Rank %u made no expert product ", s->world);
+    words_interval(&w, miss);
     words_add(&w, ", where rank %u", peer->world);
     if (call) {
         words_add(&w, " made a %s of %u groups and %" PRIu64 " rows", roll_op_name(call->rec.op), call->rec.aux,
@@ -187,4 +313,5 @@ static bool outside_block(struct roll_engine *e, const struct block *b)
     return false;
 }
 
-const struct detector detect_moe_outside = {.name = "moe_outside", .block = outside_block, .record = outside_record};
+const struct detector detect_moe_outside = {
+    .name = "moe_outside", .block = outside_block, .record = outside_record, .lost = outside_lost};

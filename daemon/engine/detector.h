@@ -39,6 +39,10 @@ bool detectors_disagree(struct roll_engine *e, const struct finding *f);
 bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index);
 bool detectors_block(struct roll_engine *e, const struct block *b);
 
+/* detect_moe_outside.c: a send or receive in a group: the place of the group among the member's exchanges, from 1; 0 = not followed. */
+uint32_t outside_exchange(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+/* A send and a receive that meet belong to one exchange: numbers are made equal. `place` is that of the call of `m`, 0 = none. */
+void outside_meet(struct member *m, struct member *other, struct node *n, uint32_t place);
 /* Notes that a communicator is judged no more, because too much on it is incomplete. */
 void loss_window(struct roll_engine *e, const struct comm *c);
 /* Says that a send and a receive differ in bytes; ticket: of both calls. */

@@ -82,6 +82,24 @@ struct captured {
     uint8_t op, dtype, redop, flags;
 };
 
+/* In which intervals between two calls of a kind a member made a grouped product: see detect_moe_outside.c. */
+struct intervals {
+    uint64_t made; /* bit n: in the interval that ends with number `last` - n */
+    uint32_t last;
+    uint32_t from;                /* intervals that end below this number are not known */
+    uint32_t shift;               /* by how much numbers have been raised: see outside_meet; 0 for collectives */
+    uint64_t ticket[EXT_TICKETS]; /* by number - shift: ticket + 1 of its newest product in an interval */
+};
+
+/* The exchanges of a member: its groups of sends and receives, numbered so that those that meet have one number: the
+ * place of the group among the member's own, from 1, + in.shift. */
+struct exchanges {
+    struct intervals in;
+    uint32_t next;  /* number that its next group takes */
+    uint32_t group; /* its newest group */
+    bool lost;      /* records are: the numbers say nothing any more */
+};
+
 /* What a rank said about one MoE layer last. */
 struct layer_note {
     uint32_t step;
@@ -104,17 +122,14 @@ struct member {
         uint32_t seq;
     } zero[ZEROS_MAX]; /* newest at (zeros - 1) % ZEROS_MAX */
     uint32_t zeros;
-    uint32_t group;    /* of its last collective here; 0 = none */
-    uint32_t splits;   /* CommSplit calls made with this communicator as parent */
-    uint8_t async;     /* ncclResult_t: what ncclCommGetAsyncError said last here */
-    uint8_t ended;     /* operation by which this rank aborted or revoked it; 0 = none */
-    uint64_t settled;  /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
-    struct race *race; /* what its threads do here, where there are several; owned */
-    struct {
-        uint64_t made; /* bit n: in the interval that ends with collective `last` - n */
-        uint32_t last;
-        uint64_t ticket[EXT_TICKETS]; /* ticket + 1 of its newest such call in an interval */
-    } ext;                            /* grouped products: see detect_moe_outside.c */
+    uint32_t group;             /* of its last collective here; 0 = none */
+    uint32_t splits;            /* CommSplit calls made with this communicator as parent */
+    uint8_t async;              /* ncclResult_t: what ncclCommGetAsyncError said last here */
+    uint8_t ended;              /* operation by which this rank aborted or revoked it; 0 = none */
+    uint64_t settled;           /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
+    struct race *race;          /* what its threads do here, where there are several; owned */
+    struct intervals ext;       /* between collectives */
+    struct exchanges *exchange; /* between groups of sends and receives; owned; NULL: none after a grouped product */
 };
 
 struct source {
@@ -152,6 +167,7 @@ struct source {
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
     bool said_lost, said_dead;
+    bool products;       /* it has made grouped products, seen from outside */
     bool completes;      /* it learns what is complete on the device */
     uint32_t inits;      /* CommInit and CommSplit calls so far */
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
@@ -217,6 +233,7 @@ struct comm {
 struct node {
     uint64_t ticket[2]; /* of the send and of the receive */
     uint64_t bytes;
+    uint32_t exchange;   /* of the side that came first: see outside_meet; 0 = none */
     uint8_t have, ready; /* bit 0 the send, bit 1 the receive */
 };
 

@@ -131,6 +131,7 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
         p->unsure = true; /* calls before this one are not known: which message meets which is not known either */
     }
     p->calls[side] = entry->rec.seq + 1;
+    uint32_t exchange = outside_exchange(e, m, &entry->rec);
     if (p->unsure) {
         return 0;
     }
@@ -155,6 +156,7 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
     entry->index = index;
     n->ticket[side] = ticket;
     n->have |= (uint8_t)(1u << side);
+    outside_meet(m, &c->member[peer], n, exchange);
     if (n->have == 3 && n->bytes != bytes && !c->muted) {
         (void)detectors_pair(e, p, index);
     } else {
