@@ -117,6 +117,21 @@ static bool scaled(const char *text, const char *letters, const uint64_t *scale,
     return text[0] >= '0' && text[0] <= '9' && whole && errno == 0 && n <= UINT64_MAX / by;
 }
 
+bool roll_options_size(const char *text, uint64_t *out)
+{
+    static const uint64_t scale[] = {1u << 10, 1u << 20, 1u << 30, UINT64_C(1) << 40};
+    return scaled(text, "KMGT", scale, out) && *out >= LEAST_TRACE;
+}
+
+bool roll_options_time(const char *text, uint64_t *out_ns)
+{
+    static const uint64_t scale[] = {1, 60, 3600, 86400};
+    uint64_t s;
+    bool fits = scaled(text, "smhd", scale, &s) && s > 0 && s <= 36500 * 86400ull;
+    *out_ns = fits ? s * 1000000000u : 0;
+    return fits;
+}
+
 static int set_mode(struct roll_options *o, bool *seen, enum roll_mode mode)
 {
     if (*seen && o->mode != mode) {
@@ -167,18 +182,15 @@ static int set(struct roll_options *o, bool *mode_seen, int id, const char *valu
         return -1;
     case OPT_TRACE_SEGMENT:
     case OPT_TRACE_LIMIT:
-        if (!scaled(value, "KMGT", (const uint64_t[]){1u << 10, 1u << 20, 1u << 30, UINT64_C(1) << 40}, &big) ||
-            big < LEAST_TRACE) {
+        if (!roll_options_size(value, &big)) {
             return usage("--%s: '%s' is not a size from 64K, like 16M or 2G", name, value);
         }
         *(id == OPT_TRACE_LIMIT ? &o->trace_limit : &o->trace_segment) = big;
         return -1;
     case OPT_TRACE_AGE:
-        if (!scaled(value, "smhd", (const uint64_t[]){1, 60, 3600, 86400}, &big) || big == 0 ||
-            big > 36500 * 86400ull) {
+        if (!roll_options_time(value, &o->trace_age_ns)) {
             return usage("--%s: '%s' is not a time, like 90s, 12h or 7d", name, value);
         }
-        o->trace_age_ns = big * 1000000000u;
         return -1;
     case OPT_JSON:
         o->json = value;
@@ -259,7 +271,7 @@ static int check(struct roll_options *o)
     if (!o->trace && (o->trace_segment || o->trace_limit || o->trace_age_ns)) {
         return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR%s%s", "", "");
     }
-    if (o->trace_limit && o->trace_limit < 4 * LEAST_TRACE) {
+    if (o->trace_limit && o->trace_limit < ROLL_TRACE_LIMIT_LEAST) {
         return usage("--trace-limit: at least 256K, room for four segments%s%s", "", "");
     }
     if (o->if_none && o->mode == ROLL_MODE_ROOT) {

@@ -8,6 +8,7 @@
 #include "daemon/console/console.h"
 #include "daemon/console/run.h"
 #include "daemon/console/text.h"
+#include "daemon/options.h"
 
 #include "trace/err.h"
 #include "trace/ident.h"
@@ -257,11 +258,31 @@ static void print_summary(struct run *r)
              tail);
 }
 
+/* What the daemon would refuse is said before a job starts that it would not watch. */
+static int check_trace(const struct roll_command *self, const struct roll_run_options *o)
+{
+    uint64_t limit = UINT64_MAX, n;
+    if (o->trace == NULL && (o->trace_segment != NULL || o->trace_limit != NULL || o->trace_age != NULL)) {
+        return roll_usage(self, "--trace-segment, --trace-limit and --trace-age need --trace DIR");
+    }
+    if (o->trace_segment != NULL && !roll_options_size(o->trace_segment, &n)) {
+        return roll_usage(self, "option '--trace-segment %s': wants a size from 64K, like 16M or 2G", o->trace_segment);
+    }
+    if (o->trace_limit != NULL && (!roll_options_size(o->trace_limit, &limit) || limit < ROLL_TRACE_LIMIT_LEAST)) {
+        return roll_usage(self, "option '--trace-limit %s': wants a size from 256K, like 16M or 2G", o->trace_limit);
+    }
+    if (o->trace_age != NULL && !roll_options_time(o->trace_age, &n)) {
+        return roll_usage(self, "option '--trace-age %s': wants a time, like 90s, 12h or 7d", o->trace_age);
+    }
+    return 0;
+}
+
 /* Options that contradict each other or the place. 0, or the exit code. */
 static int check(const struct roll_command *self, struct run *r)
 {
     struct roll_run_options *o = &r->o;
     enum roll_policy policy;
+    int code;
     if (o->command[0] == NULL) {
         return roll_usage(self, "which command? rollcall run [OPTION...] -- COMMAND");
     }
@@ -288,9 +309,13 @@ static int check(const struct roll_command *self, struct run *r)
         o->daemon = getenv("ROLLCALL_DAEMON");
         o->daemon = o->daemon != NULL && o->daemon[0] != '\0' ? o->daemon : NULL;
     }
-    if (o->daemon != NULL && (o->trace != NULL || o->http != NULL)) {
-        return roll_usage(
-            self, "--trace and --http belong to the root daemon; %s is already running: start it with them", o->daemon);
+    if (o->daemon != NULL && o->http != NULL) {
+        return roll_usage(self, "--http belongs to the root daemon; %s is already running: start it with that",
+                          o->daemon);
+    }
+    code = check_trace(self, o);
+    if (code != 0) {
+        return code;
     }
     if (o->hostnccl && r->place.hostnccl[0] == '\0') {
         roll_say("--hostnccl: the stand-in libraries were not found beside this program; build or install hostnccl");
@@ -400,6 +425,11 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
          &r.o.policy},
         {"json", 0, ROLL_OPT_TEXT, "FILE", "verdicts as NDJSON; - is standard output", &r.o.json},
         {"trace", 0, ROLL_OPT_TEXT, "DIR", "keep everything recorded, for `rollcall analyze`", &r.o.trace},
+        {"trace-segment", 0, ROLL_OPT_TEXT, "SIZE", "with --trace: a new file after SIZE bytes (K, M, G; default 64M)",
+         &r.o.trace_segment},
+        {"trace-limit", 0, ROLL_OPT_TEXT, "SIZE", "with --trace: the oldest files go beyond SIZE bytes in all",
+         &r.o.trace_limit},
+        {"trace-age", 0, ROLL_OPT_TEXT, "TIME", "with --trace: files older than TIME go (s, m, h, d)", &r.o.trace_age},
         {"timeout", 0, ROLL_OPT_SECONDS, "S", "end a job in which nothing has moved for S seconds (code 124)",
          &r.o.timeout_s},
         {"grace", 0, ROLL_OPT_SECONDS, "S", "between SIGTERM and SIGKILL; 5 when not given", &r.o.grace_s},

@@ -23,7 +23,8 @@ struct roll_run_options {
     const char *policy; /* NULL = not given */
     const char *stacks; /* likewise: "auto", "ask" */
     const char *json, *trace, *http, *daemon;
-    double timeout_s; /* 0 = none */
+    const char *trace_segment, *trace_limit, *trace_age; /* NULL = the daemon's default */
+    double timeout_s;                                    /* 0 = none */
     double grace_s;
     int bind;                      /* enum roll_bind_kind */
     const struct roll_bind *bound; /* what was picked */

@@ -25,7 +25,7 @@
 static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
                   const sigset_t *mask)
 {
-    const char *argv[24];
+    const char *argv[40];
     size_t n = 0;
     char ready[16];
     int null = open("/dev/null", O_RDWR);
@@ -61,13 +61,19 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
             argv[n++] = "--stacks";
             argv[n++] = o->stacks;
         }
-        if (o->trace != NULL) {
-            argv[n++] = "--trace";
-            argv[n++] = o->trace;
-        }
         if (o->http != NULL) {
             argv[n++] = "--http";
             argv[n++] = o->http;
+        }
+    }
+    const char *const kept[][2] = {{"--trace", o->trace},
+                                   {"--trace-segment", o->trace_segment},
+                                   {"--trace-limit", o->trace_limit},
+                                   {"--trace-age", o->trace_age}};
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+        if (kept[i][1] != NULL) {
+            argv[n++] = kept[i][0];
+            argv[n++] = kept[i][1];
         }
     }
     argv[n] = NULL;
