@@ -122,18 +122,28 @@ class Job(Case):
         root = subprocess.Popen([DAEMON, "--root", "--listen", endpoint], env=self.env, stderr=subprocess.DEVNULL)
         self.started.append(root)
         self.assertTrue(until(lambda: os.path.exists(self.path("root"))))
-        r = self.run_sick("--daemon", endpoint)
+        kept = self.path("kept")
+        r = self.run_sick("--daemon", endpoint, "--trace", kept, "--trace-segment", "64K", "--trace-limit", "1M", "--trace-age", "7d")
         self.assertEqual(r.returncode, 124, r.stderr)
         self.assertIn("call-skipped", r.stderr)
         self.assertEqual(summary_of(r.stderr)["ranks"], 4, r.stderr)
+        # The node's agent kept what its ranks recorded, and it tells the same.
+        self.assertTrue(os.listdir(kept) and all("@" in name for name in os.listdir(kept)), os.listdir(kept))
+        a = self.rollcall("analyze", kept)
+        self.assertEqual(a.returncode, 1, a.stderr)
+        self.assertIn("call-skipped", a.stdout)
         # The root is not ours: it is still there and knows the run.
         self.assertIsNone(root.poll())
         verdicts = self.rollcall("verdicts", "--daemon", endpoint)
         self.assertEqual(verdicts.returncode, 1, verdicts.stderr)
         self.assertIn("call-skipped", verdicts.stdout)
-        r = self.rollcall("run", "--daemon", endpoint, "--trace", self.tmp, "--", "true")
+        r = self.rollcall("run", "--daemon", endpoint, "--http", "127.0.0.1:0", "--", "true")
         self.assertEqual(r.returncode, 2)
-        self.assert_one_line(r.stderr, "belong to the root")
+        self.assert_one_line(r.stderr, "belongs to the root")
+        for wrong in (["--trace-limit", "1G"], ["--trace", kept, "--trace-age", "1q"], ["--trace", kept, "--trace-segment", "1K"]):
+            r = self.rollcall("run", *wrong, "--", "true")
+            self.assertEqual(r.returncode, 2)
+            self.assert_one_line(r.stderr, "--trace-")
         root.terminate()
         self.assertEqual(root.wait(10), 1)  # a root says by its code that there was a finding
 
