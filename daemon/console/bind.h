@@ -31,4 +31,7 @@ void roll_bind_pick(int kind, const struct roll_place *place, char *const comman
 /* Sets the environment of the job, in the process that becomes it. */
 void roll_bind_apply(const struct roll_bind *bind, const struct roll_place *place);
 
+/* The profiler plugin that the user's environment names; NULL when it is none, or librollcall.so. Borrowed. */
+const char *roll_bind_users_plugin(void);
+
 #endif

@@ -375,6 +375,13 @@ static void prepare(struct run *r)
         roll_say("librollcall.so was not found beside this program; the job runs unwatched");
         return;
     }
+    if (strpbrk(r->place.preload, " :") != NULL) {
+        roll_say("LD_PRELOAD cannot hold %s, which has a blank or a colon in it: install it elsewhere; the job runs "
+                 "unwatched",
+                 r->place.preload);
+        r->place.preload[0] = '\0';
+        return;
+    }
     if (roll_run_dir_new(r->dir, sizeof(r->dir), why, sizeof(why)) != 0) {
         roll_say("%s; the job runs unwatched", why);
         r->place.preload[0] = '\0';

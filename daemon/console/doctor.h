@@ -26,13 +26,15 @@ void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_healt
 /* doctor_program.c: is this command (found through PATH) a program that rollcall can enter, and which binding sees its NCCL? */
 void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place, const char *command);
 
-/* doctor_process.c: what is seen of a process that runs. Returns false when there is no such process. */
+/* doctor_process.c: what is seen of a process that runs. */
 void roll_checkup_process(struct roll_checkup *c, uint32_t pid);
 
 /* doctor_process.c: may stacks of other processes be read here? */
 void roll_checkup_ptrace(struct roll_checkup *c);
+/* What it says where Yama's ptrace_scope is `scope` (0 to 3; without Yama 0). Pure. */
+enum roll_health roll_ptrace_words(int scope, bool root, char *out, size_t size);
 
-/* The last line: one sentence, with the health of the worst that was found since `before`. */
+/* The last line: one sentence on what follows from the checks. */
 void roll_checkup_conclude(struct roll_checkup *c, enum roll_health health, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

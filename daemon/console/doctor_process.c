@@ -127,22 +127,30 @@ static void conclude(struct roll_checkup *c, const struct roll_look *look, const
     }
 }
 
+enum roll_health roll_ptrace_words(int scope, bool root, char *out, size_t size)
+{
+    bool closed = scope >= 3 || (scope == 2 && !root);
+    if (closed) {
+        snprintf(out, size, "kernel.yama.ptrace_scope is %d: stacks cannot be read%s; everything else works", scope,
+                 scope >= 3 ? " by anybody" : " but by root");
+    } else {
+        snprintf(out, size, "%s",
+                 scope == 1 && !root ? "may be read: ranks allow it themselves (ptrace_scope 1)" : "may be read");
+    }
+    return closed ? ROLL_HEALTH_WARN : ROLL_HEALTH_OK;
+}
+
 void roll_checkup_ptrace(struct roll_checkup *c)
 {
+    char text[160];
     FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
     int scope = 0;
     if (f != NULL) {
         scope = fscanf(f, "%d", &scope) == 1 ? scope : 0;
         fclose(f);
     }
-    if (scope >= 2 && geteuid() != 0) {
-        roll_checkup_say(c, "stacks", ROLL_HEALTH_WARN,
-                         "kernel.yama.ptrace_scope is %d: stacks cannot be read%s; everything else works", scope,
-                         scope == 3 ? " by anybody" : " but by root");
-    } else {
-        roll_checkup_say(c, "stacks", ROLL_HEALTH_OK, "%s",
-                         scope == 1 ? "may be read: ranks allow it themselves (ptrace_scope 1)" : "may be read");
-    }
+    enum roll_health health = roll_ptrace_words(scope, geteuid() == 0, text, sizeof(text));
+    roll_checkup_say(c, "stacks", health, "%s", text);
 }
 
 void roll_checkup_process(struct roll_checkup *c, uint32_t pid)

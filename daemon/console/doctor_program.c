@@ -23,9 +23,8 @@ static const char *closed_because(const struct roll_study *s)
            : p->other_machine ? "is made for another processor than librollcall.so"
            : !p->dynamic      ? "is linked statically: nothing can be preloaded into it; link it dynamically"
            : strstr(p->loader, "ld-musl") != NULL ? "uses musl: librollcall.so needs glibc"
-           : p->elevated && geteuid() != 0
-               ? "is set-user-id: the loader ignores LD_PRELOAD for it; run the program it starts instead"
-               : NULL;
+           : p->elevated ? "is set-user-id: the loader ignores LD_PRELOAD for it; run the program it starts instead"
+                         : NULL;
 }
 
 static void say_command(struct roll_checkup *c, const struct roll_study *s)
@@ -75,7 +74,7 @@ static void say_nccl(struct roll_checkup *c, const struct roll_study *s)
 static void say_bindings(struct roll_checkup *c, const struct roll_place *place, const struct roll_study *s)
 {
     bool inside = s->holder[0] != '\0', plugins = !inside || roll_nccl_has_profiler(s->holder);
-    const char *taken = getenv("NCCL_PROFILER_PLUGIN");
+    const char *taken = roll_bind_users_plugin();
     roll_checkup_say(c, "by preload", inside && s->nccls == 0 ? ROLL_HEALTH_INFO : ROLL_HEALTH_OK, "%s",
                      inside && s->nccls == 0 ? "does not reach an NCCL that is linked in"
                      : s->nccls > 0          ? "sees every call of the shared NCCL, looked-up functions too"

@@ -100,19 +100,24 @@ int roll_program_inspect(const char *path, struct roll_program *p)
     char head[128] = "";
     struct stat st;
     *p = (struct roll_program){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe would keep us waiting */
     if (fd < 0) {
         return errno == ENOENT || errno == ENOTDIR ? ROLL_E_NOTFOUND : errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO;
     }
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || pread(fd, head, sizeof(head) - 1, 0) < 0) {
+    ssize_t got = -1;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (got = pread(fd, head, sizeof(head) - 1, 0)) < 0) {
         close(fd);
         return ROLL_E_IO;
     }
     p->readable = true;
-    p->elevated = (st.st_mode & (S_ISUID | S_ISGID)) != 0;
+    p->elevated = ((st.st_mode & S_ISUID) != 0 && st.st_uid != getuid()) ||
+                  ((st.st_mode & S_ISGID) != 0 && st.st_gid != getgid());
     if (head[0] == '#' && head[1] == '!') {
         p->script = true;
         snprintf(p->interpreter, sizeof(p->interpreter), "%.*s", (int)strcspn(head + 2, "\n"), head + 2);
+    } else if (got > 0 && head[0] != '\x7f' && strlen(head) == (size_t)got) {
+        p->script = true; /* as execvp takes what has no magic number */
+        snprintf(p->interpreter, sizeof(p->interpreter), "/bin/sh");
     } else {
         look_at_elf(fd, p);
     }

@@ -10,7 +10,8 @@
 
 /* What an executable file or library is, as far as binding goes. */
 struct roll_program {
-    bool readable, elf, script, dynamic, needs_nccl, defines_nccl, elevated;
+    bool readable, elf, script, dynamic, needs_nccl, defines_nccl;
+    bool elevated; /* runs with another user's or group's rights (set-user-id): the loader then ignores LD_PRELOAD */
     bool other_machine;    /* made for another processor, or another word size */
     char interpreter[128]; /* of a script */
     char loader[128];      /* the dynamic loader that it names; "" = none */

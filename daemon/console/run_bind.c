@@ -134,8 +134,7 @@ static void find_front(const struct roll_place *place, const char *real, char ou
 
 /* ---- the choice ---- */
 
-/* The profiler plugin that the user has set; NULL when it is none, or this library. */
-static const char *users_plugin(void)
+const char *roll_bind_users_plugin(void)
 {
     const char *theirs = getenv("NCCL_PROFILER_PLUGIN");
     const char *base = theirs != NULL ? strrchr(theirs, '/') : NULL;
@@ -207,7 +206,7 @@ void roll_bind_pick(int kind, const struct roll_place *place, char *const comman
         pick_auto(command[0], b);
         break;
     }
-    const char *theirs = users_plugin();
+    const char *theirs = roll_bind_users_plugin();
     if (b->plugin && theirs != NULL) {
         size_t used = strlen(b->why);
         snprintf(b->why + used, sizeof(b->why) - used, "; %.80s is chained behind it", theirs);
@@ -222,7 +221,7 @@ void roll_bind_apply(const struct roll_bind *b, const struct roll_place *place)
         roll_env_prepend("LD_AUDIT", place->audit);
     }
     if (b->plugin) {
-        const char *theirs = users_plugin();
+        const char *theirs = roll_bind_users_plugin();
         if (theirs != NULL) {
             setenv("ROLLCALL_CHAIN_PROFILER", theirs, 1);
         }

@@ -1,6 +1,8 @@
 """test_bind.py: how `rollcall run` stands before a job's NCCL, what doctor says of it, and what nobody can see."""
 import json
 import os
+import re
+import shutil
 import subprocess
 import threading
 import unittest
@@ -89,8 +91,10 @@ class Picked(BindCase):
         self.assertRegex(seen[0], r"/librollcall\.so$")
         self.assertEqual(seen[1], "/x/libmine.so")
         self.assertIn("/x/libmine.so is chained behind it", err)
-        seen, err = self.shown("--bind=plugin", env={"NCCL_PROFILER_PLUGIN": "none"})
-        self.assertEqual(seen[1], "")
+        for nobodys in ("none", "librollcall.so", "/elsewhere/lib/librollcall.so"):
+            seen, err = self.shown("--bind=plugin", env={"NCCL_PROFILER_PLUGIN": nobodys})
+            self.assertEqual(seen[1], "")
+            self.assertNotIn("chained", err)
 
     def test_a_chained_plugin_hears_the_job(self):
         log = self.path("log")
@@ -120,6 +124,16 @@ class Picked(BindCase):
         r = self.rollcall("run", "--audit", "--", RANKS, "whole", "0", "1", meet, env={"HOSTNCCL_DIR": meet})
         self.assertEqual((r.returncode, summary_of(r.stderr)["ranks"]), (0, 1), r.stderr)
 
+    def test_a_place_that_no_preload_can_name(self):
+        for name in ("with blank", "with:colon"):
+            for part, file in (("bin", ROLLCALL), ("lib", os.path.join(os.path.dirname(ROLLCALL), "../lib/librollcall.so"))):
+                os.makedirs(self.path(f"{name}/{part}"))
+                shutil.copy(file, self.path(f"{name}/{part}"))
+            r = subprocess.run([self.path(f"{name}/bin/rollcall"), "run", "--", "sh", "-c", "echo out; exit 3"], env=self.env,
+                               capture_output=True, text=True, timeout=30)
+            self.assertEqual((r.returncode, r.stdout), (3, "out\n"))
+            self.assert_one_line(r.stderr, "the job runs unwatched")
+
     def test_wrong_names_are_refused(self):
         for options in (("--bind=magic",), ("--audit", "--bind=plugin")):
             r = self.rollcall("run", *options, "--", "true")
@@ -145,6 +159,64 @@ class Doctor(BindCase):
         self.assertIn("ROLLCALL_DISABLE=1", told["in short"]["text"])
         told, rc = self.doctor(INSIDE, env={"NCCL_PROFILER_PLUGIN": "inspector"})
         self.assertIn("NCCL_PROFILER_PLUGIN=inspector is yours: it is chained", told["by plugin"]["text"])
+        told, rc = self.doctor(INSIDE, env={"NCCL_PROFILER_PLUGIN": "none"})
+        self.assertNotIn("chained", told["by plugin"]["text"])
+
+    def altered(self, name, change):
+        """A copy of a program that uses NCCL, with some of its bytes exchanged."""
+        with open(RANKS, "rb") as f:
+            data = bytearray(f.read())
+        change(data)
+        with open(self.path(name), "wb") as f:
+            f.write(data)
+        os.chmod(self.path(name), 0o755)
+        return self.path(name)
+
+    def test_programs_that_nothing_can_be_preloaded_into(self):
+        def for_musl(data):
+            at = re.search(rb"/lib[^\0]*/ld-linux[^\0]*\0", data)
+            data[at.start():at.end()] = b"/lib/ld-musl-any.so.1".ljust(at.end() - at.start(), b"\0")
+
+        def for_another_machine(data):
+            data[18:20] = b"\xf3\x00"  # RISC-V
+
+        def for_another_size(data):
+            data[4] = 1  # 32 bits; the rest of the file does not fit, and must be no trouble
+
+        def cut_short(data):
+            del data[100:]
+
+        rows = ((for_musl, "uses musl: librollcall.so needs glibc"), (for_another_machine, "is made for another processor"),
+                (for_another_size, "is made for another processor"), (cut_short, "is linked statically"))
+        for change, text in rows:
+            with self.subTest(change=change.__name__):
+                program = self.altered(change.__name__, change)
+                told, rc = self.doctor(program)
+                self.assertEqual((rc, told["command"]["state"], told["in short"]["state"]), (1, "FAIL", "FAIL"), told)
+                self.assertIn(text, told["command"]["text"])
+                self.assertIn("Nothing of", told["in short"]["text"])
+                self.assertNotIn("by preload", told)
+
+    def test_set_user_id(self):
+        program = self.altered("own", lambda data: None)
+        os.chmod(program, 0o4755)  # our own rights are nothing that the loader would protect
+        told, rc = self.doctor(program)
+        self.assertEqual((rc, told["in short"]["state"]), (0, "OK"), told)
+        if os.geteuid() == 0:
+            os.chown(program, 65534, 65534)
+            os.chmod(program, 0o4755)
+        told, rc = self.doctor(program if os.geteuid() == 0 else "/bin/su")
+        self.assertEqual((rc, told["in short"]["state"]), (1, "FAIL"), told)
+        self.assertIn("the loader ignores LD_PRELOAD", told["command"]["text"])
+
+    def test_what_is_no_program(self):
+        os.mkfifo(self.path("pipe"))
+        for name, text in ((self.path("pipe"), "give a program that can be run"), ("/", "give a program that can be run"), ("no-such-program", "give a program")):
+            told, rc = self.doctor(name)
+            self.assertEqual((rc, told["command"]["state"]), (1, "FAIL"), told)
+            self.assertIn(text, told["command"]["text"])
+        r = self.rollcall("run", "--", self.path("pipe"), timeout=20)
+        self.assertEqual(r.returncode, 126, r.stderr)
 
     def test_table_is_aligned(self):
         r = self.rollcall("doctor", RANKS)

@@ -6,6 +6,8 @@
 #include "daemon/console/doctor.h"
 #include "trace/err.h"
 
+#include <sys/stat.h>
+
 static void write_file(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
@@ -81,6 +83,76 @@ static void test_script_names_its_interpreter(void **state)
     scratch_remove(dir);
 }
 
+static void test_a_text_without_a_magic_number_is_the_shells(void **state)
+{
+    (void)state;
+    struct roll_program p;
+    char dir[64];
+    scratch_make(dir);
+    write_file(scratch_path(dir, "s"), "exec true\n");
+    assert_int_equal(roll_program_inspect(scratch_path(dir, "s"), &p), 0);
+    assert_true(p.script && !p.elf);
+    assert_string_equal(p.interpreter, "/bin/sh");
+    scratch_remove(dir);
+}
+
+/* Nobody writes into the pipe: whoever waits for that waits for ever. */
+static void test_a_pipe_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct roll_program p;
+    char dir[64];
+    scratch_make(dir);
+    assert_int_equal(mkfifo(scratch_path(dir, "f"), 0700), 0);
+    alarm(10);
+    assert_int_equal(roll_program_inspect(scratch_path(dir, "f"), &p), ROLL_E_IO);
+    alarm(0);
+    scratch_remove(dir);
+}
+
+/* One's own rights are no others: the loader then honours LD_PRELOAD. */
+static void test_set_user_id_of_oneself_takes_nothing_away(void **state)
+{
+    (void)state;
+    struct roll_program p;
+    char dir[64];
+    scratch_make(dir);
+    write_file(scratch_path(dir, "s"), "#!/bin/sh\n");
+    assert_int_equal(chmod(scratch_path(dir, "s"), 06755), 0);
+    assert_int_equal(roll_program_inspect(scratch_path(dir, "s"), &p), 0);
+    assert_false(p.elevated);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(scratch_path(dir, "s"), 65534, (gid_t)-1), 0);
+        assert_int_equal(chmod(scratch_path(dir, "s"), 04755), 0);
+        assert_int_equal(roll_program_inspect(scratch_path(dir, "s"), &p), 0);
+    } else {
+        assert_int_equal(roll_program_inspect("/bin/su", &p), 0);
+    }
+    assert_true(p.elevated);
+    scratch_remove(dir);
+}
+
+static void test_words_for_yama(void **state)
+{
+    (void)state;
+    static const struct {
+        int scope;
+        bool root;
+        enum roll_health health;
+        const char *says;
+    } rows[] = {
+        {0, false, ROLL_HEALTH_OK, "may be read"},       {0, true, ROLL_HEALTH_OK, "may be read"},
+        {1, false, ROLL_HEALTH_OK, "ranks allow it"},    {1, true, ROLL_HEALTH_OK, "may be read"},
+        {2, false, ROLL_HEALTH_WARN, "but by root"},     {2, true, ROLL_HEALTH_OK, "may be read"},
+        {3, false, ROLL_HEALTH_WARN, "read by anybody"}, {3, true, ROLL_HEALTH_WARN, "read by anybody"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[160];
+        assert_int_equal(roll_ptrace_words(rows[i].scope, rows[i].root, text, sizeof(text)), rows[i].health);
+        assert_non_null(strstr(text, rows[i].says));
+    }
+}
+
 static void test_other_files_are_neither(void **state)
 {
     (void)state;
@@ -102,10 +174,17 @@ static void test_other_files_are_neither(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dynamic_program_can_be_entered),  cmocka_unit_test(test_static_program_cannot_be_entered),
-        cmocka_unit_test(test_nccl_inside_the_program_is_seen), cmocka_unit_test(test_script_names_its_interpreter),
-        cmocka_unit_test(test_other_files_are_neither),         cmocka_unit_test(test_release_is_read_from_the_file),
+        cmocka_unit_test(test_dynamic_program_can_be_entered),
+        cmocka_unit_test(test_static_program_cannot_be_entered),
+        cmocka_unit_test(test_nccl_inside_the_program_is_seen),
+        cmocka_unit_test(test_script_names_its_interpreter),
+        cmocka_unit_test(test_other_files_are_neither),
+        cmocka_unit_test(test_release_is_read_from_the_file),
         cmocka_unit_test(test_study_finds_where_nccl_is),
+        cmocka_unit_test(test_a_text_without_a_magic_number_is_the_shells),
+        cmocka_unit_test(test_a_pipe_is_not_waited_for),
+        cmocka_unit_test(test_set_user_id_of_oneself_takes_nothing_away),
+        cmocka_unit_test(test_words_for_yama),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
