@@ -18,7 +18,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if ROLL_THUNKS
 
@@ -63,6 +68,22 @@ static void *open_beside(void)
     return roll_dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
+/* Once, and not where it would block or raise a signal. What librollcall.so has for this is not there to be asked. */
+static void say_alone(void)
+{
+    static _Atomic bool said;
+    static const char line[] =
+        "rollcall: a front for NCCL is loaded, but librollcall.so is not and was not found beside it: "
+        "every call fails; name the real NCCL instead\n";
+    const char *quiet = getenv("ROLLCALL_QUIET");
+    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if ((quiet == NULL || strcmp(quiet, "1") != 0) && !atomic_exchange(&said, true) && poll(&ready, 1, 0) == 1 &&
+        ready.revents == POLLOUT) {
+        ssize_t n = write(STDERR_FILENO, line, sizeof line - 1);
+        (void)n;
+    }
+}
+
 /* NULL where there is no librollcall.so: then nothing can be forwarded either, for it knows where NCCL is. */
 static roll_front_function_t connect_library(void)
 {
@@ -89,12 +110,27 @@ static ncclResult_t nothing_behind(void)
     return ncclSystemError;
 }
 
+/* Callers print it without a look. */
+static const char *no_text(void)
+{
+    return "there is no NCCL behind the front";
+}
+
+static roll_function_t instead_of(unsigned id, int there)
+{
+    bool text = id == ROLL_API_ncclGetErrorString || id == ROLL_API_ncclGetLastError;
+    return text ? (roll_function_t)no_text : there ? (roll_function_t)absent : (roll_function_t)nothing_behind;
+}
+
 roll_function_t roll_front_find(unsigned index, uintptr_t pc)
 {
     (void)pc;
     int there = 0;
     int saved = errno;
     roll_front_function_t ask = connect_library();
+    if (ask == NULL) {
+        say_alone();
+    }
     roll_function_t function =
         ask != NULL ? ask(&roll_front, index % ROLL_API_LIMIT, index >= ROLL_API_LIMIT, &there) : NULL;
     errno = saved;
@@ -102,7 +138,7 @@ roll_function_t roll_front_find(unsigned index, uintptr_t pc)
         __atomic_store_n(&roll_front_table[index], function, __ATOMIC_RELEASE);
         return function;
     }
-    return there ? (roll_function_t)absent : (roll_function_t)nothing_behind;
+    return instead_of(index % ROLL_API_LIMIT, there);
 }
 
 ROLL_THUNK_SLOW(roll_front_find)

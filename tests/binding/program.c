@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,6 +201,14 @@ static int nothing_behind(const char *path)
         handle != NULL ? (ncclResult_t(*)(int *))dlsym(handle, "ncclGetVersion") : NULL;
     if (get_version == NULL || get_version(&version) != ncclSystemError || get_version(&version) != ncclSystemError) {
         return fail("not ncclSystemError from a front with nothing behind it");
+    }
+    /* What every program asks for next, and prints. */
+    static const char *const texts[] = {"ncclGetErrorString", "pncclGetErrorString", "ncclGetLastError"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        const char *(*text)(uintptr_t) = (const char *(*)(uintptr_t))dlsym(handle, texts[i]);
+        if (text == NULL || text(0) == NULL || strstr(text(0), "NCCL") == NULL) {
+            return fail("no text from a front with nothing behind it");
+        }
     }
     return 0;
 }

@@ -178,6 +178,24 @@ static void test_a_front_with_nothing_behind_it(void **state)
     }
 }
 
+/* A front that somebody has copied away from librollcall.so. */
+static void test_a_front_that_is_alone(void **state)
+{
+    (void)state;
+    static char text[1024], audit[512];
+    struct job job;
+    job_begin(&job);
+    set_preload(&job, NONE, text, audit);
+    char *argv[] = {(char *)(uintptr_t)job_path(PROGRAM), (char *)(uintptr_t) "nothing",
+                    (char *)(uintptr_t)job_path("ROLL_TEST_FRONT_ALONE"), NULL};
+    job_start(&job, argv);
+    job_wait(&job);
+    JOB_SUCCEEDED(&job);
+    assert_non_null(strstr(job.errors, "librollcall.so is not"));
+    assert_ptr_equal(strchr(job.errors, '\n'), strrchr(job.errors, '\n'));
+    job_end(&job);
+}
+
 /* Programs that have nothing to do with NCCL: the same output, errors and status under the preload, the auditor too, as
  * without, and no trace of us. */
 static void test_other_programs_behave_as_without_us(void **state)
@@ -267,7 +285,7 @@ static void test_ways_without_us(void **state)
 int main(void)
 {
     enum { WAYS = sizeof ways / sizeof ways[0] };
-    struct CMUnitTest tests[WAYS + 4];
+    struct CMUnitTest tests[WAYS + 5];
     for (size_t i = 0; i < WAYS; i++) {
         tests[i] = (struct CMUnitTest){ways[i].name, test_way, NULL, NULL, (void *)(uintptr_t)&ways[i]};
     }
@@ -275,5 +293,6 @@ int main(void)
     tests[WAYS + 1] = (struct CMUnitTest)cmocka_unit_test(test_four_nccls_are_never_mixed);
     tests[WAYS + 2] = (struct CMUnitTest)cmocka_unit_test(test_other_programs_behave_as_without_us);
     tests[WAYS + 3] = (struct CMUnitTest)cmocka_unit_test(test_a_front_with_nothing_behind_it);
+    tests[WAYS + 4] = (struct CMUnitTest)cmocka_unit_test(test_a_front_that_is_alone);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
