@@ -456,7 +456,10 @@ static void send_note(void *ctx, json_t *note)
     char *text = json_dumps(note, JSON_COMPACT);
     struct roll_frame_head head = {.type = ROLL_FRAME_NOTE};
     uint64_t seq;
-    if (text) {
+    if (text && a->trace) {
+        roll_agent_trace_note(a->trace, text, roll_mono_ns());
+    }
+    if (text && a->welcomed) {
         send_frame(a, head, text, strlen(text), &seq);
     }
     free(text);
@@ -464,7 +467,7 @@ static void send_note(void *ctx, json_t *note)
 
 static void housekeep(struct agent *a, uint64_t now)
 {
-    if (a->welcomed) {
+    if (a->welcomed || a->trace) {
         roll_unseen_look(a->unseen, now, has_calls, send_note, a);
     }
     if (a->rescan || now - a->rescan_ns > RESCAN_NS) {

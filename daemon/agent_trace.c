@@ -143,14 +143,12 @@ static void open_run(const struct roll_agent_trace *t, struct run *run)
     catch_up(run, o.dir, series);
 }
 
-/* The run of a ring, made when it is new. Returns its number, or -1. */
-static long run_of(struct roll_agent_trace *t, const struct roll_ring_header *h)
+/* The run that a RING or NOTE frame is about, made when it is new. Returns its number, or -1. */
+static long run_of(struct roll_agent_trace *t, const struct roll_frame *frame)
 {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
-    struct roll_frame frame = {.head = {.type = ROLL_FRAME_RING, .payload = ROLL_RING_HEADER_BYTES, .stream = h->epoch},
-                               .payload = (const uint8_t *)h};
-    if (roll_feed_run_of(&frame, job, &restart) != 0) {
+    if (roll_feed_run_of(frame, job, &restart) != 0) {
         return -1;
     }
     for (size_t i = 0; i < t->runs; i++) {
@@ -195,7 +193,11 @@ static void begin(struct roll_agent_trace *t, struct kept *k)
 
 void roll_agent_trace_add(roll_agent_trace_t *t, const struct roll_agent_ring *ring)
 {
-    long run = run_of(t, ring->map.header);
+    const struct roll_ring_header *h = ring->map.header;
+    struct roll_frame announced = {
+        .head = {.type = ROLL_FRAME_RING, .payload = ROLL_RING_HEADER_BYTES, .stream = h->epoch},
+        .payload = (const uint8_t *)h};
+    long run = run_of(t, &announced);
     struct roll_agent_ring *copy = NULL;
     if (run < 0 || !t->run[run].segments) {
         return;
@@ -256,6 +258,19 @@ static void tick(struct roll_agent_trace *t, struct run *run, uint64_t now, bool
     }
     run->moved = run->urgent = false;
     run->tick_ns = now;
+}
+
+void roll_agent_trace_note(roll_agent_trace_t *t, const char *text, uint64_t now)
+{
+    struct roll_frame frame = {.head = {.type = ROLL_FRAME_NOTE, .payload = (uint32_t)strlen(text)},
+                               .payload = (const uint8_t *)text};
+    long at = run_of(t, &frame);
+    struct run *run = at >= 0 ? &t->run[at] : NULL;
+    if (run && run->segments) {
+        frame.head.seq = ++t->seq;
+        keep(t, run, frame.head, text, frame.head.payload, now);
+        tick(t, run, now, true); /* there may be no ring whose clock goes on */
+    }
 }
 
 /* Is any ring of the run still read? A run without one is written out and needs no clock. */

@@ -21,6 +21,8 @@ roll_agent_trace_t *roll_agent_trace_new(const struct roll_agent_trace_options *
 void roll_agent_trace_add(roll_agent_trace_t *trace, const struct roll_agent_ring *ring);
 /* Keeps what is new in all rings. now: CLOCK_MONOTONIC. */
 void roll_agent_trace_pump(roll_agent_trace_t *trace, uint64_t now);
+/* Keeps a note (the payload of a NOTE frame), and writes it out. */
+void roll_agent_trace_note(roll_agent_trace_t *trace, const char *text, uint64_t now);
 /* Keeps the rest of a ring, writes it out, and forgets the ring. */
 void roll_agent_trace_drop(roll_agent_trace_t *trace, const struct roll_agent_ring *ring, uint64_t now);
 /* Keeps the rest of all rings. */

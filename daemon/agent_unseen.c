@@ -26,13 +26,13 @@
 #define AGAIN_NS  (1000 * ROLL_MS)  /* between two looks at a process that has our library */
 #define OTHERS_NS (30000 * ROLL_MS) /* and at one that has not: it may execute another program */
 #define ANCESTORS 16
-#define WORK_NS   (3000 * ROLL_MS)  /* NCCL has worked for so long, and nothing was seen */
+#define WORK_NS   (3000 * ROLL_MS) /* NCCL has worked for so long, and nothing was seen */
 
 struct process {
     uint32_t pid;
     ino_t inode;               /* of its directory in /proc: another process under the same number has another */
     uint64_t next_ns, work_ns; /* when it is looked at again; since when NCCL works there, 0 = not seen yet */
-    bool done, offspring, listed;
+    bool done, known, listed;
 };
 
 struct roll_unseen {
@@ -111,19 +111,20 @@ static void tell_of(roll_unseen_t *u, uint32_t pid, const struct roll_ident *ide
 }
 
 /*
- * Was it forked, without exec, by a process whose calls are seen? Then it holds the memory of that one's communicators, and makes no
- * call: a data loader's worker. Found out while its parent lives, it stays so.
+ * Is it seen after all? Under the number that it has in its container; or as what it was forked from, without exec: then it holds
+ * the memory of that one's communicators, and makes no call (a data loader's worker). Found out while its parent lives, it stays so.
  */
-static bool is_offspring(uint32_t pid, roll_unseen_seen_t *seen, void *ctx)
+static bool is_known(uint32_t pid, roll_unseen_seen_t *seen, void *ctx)
 {
     char exe[PATH_MAX], theirs[PATH_MAX];
+    struct roll_look_kin kin;
     roll_look_exe(pid, exe);
-    for (int up = 0; up < ANCESTORS && (pid = roll_look_parent(pid)) > 1; up++) {
+    for (int up = 0; up < ANCESTORS && pid > 1 && roll_look_kin(pid, &kin) == 0; up++, pid = kin.parent) {
         roll_look_exe(pid, theirs);
         if (exe[0] == '\0' || strcmp(exe, theirs) != 0) {
             return false;
         }
-        if (seen(ctx, pid)) {
+        if (seen(ctx, pid) || seen(ctx, kin.inner)) {
             return true;
         }
     }
@@ -142,8 +143,8 @@ static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unse
     }
     if (u->look.work[0] == '\0') {
         p->work_ns = 0;
-    } else if (p->offspring || is_offspring(p->pid, seen, ctx)) {
-        p->done = p->offspring = true;
+    } else if (p->known || is_known(p->pid, seen, ctx)) {
+        p->done = p->known = true;
     } else if (p->work_ns == 0) {
         p->work_ns = now;
     } else if (now - p->work_ns >= WORK_NS) {

@@ -188,19 +188,36 @@ void roll_look_ident(const struct roll_look_env *env, struct roll_ident *out)
     asked = NULL;
 }
 
-uint32_t roll_look_parent(uint32_t pid)
+static uint32_t last_number(const char *text)
 {
-    char path[64], text[512];
-    unsigned parent = 0;
-    snprintf(path, sizeof path, "/proc/%u/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
+    const char *at = text + strcspn(text, "\n");
+    while (at > text && at[-1] >= '0' && at[-1] <= '9') {
+        at--;
     }
-    text[n > 0 ? n : 0] = '\0';
-    const char *after = strrchr(text, ')'); /* the name in parentheses may hold any character */
-    return after != NULL && sscanf(after, ") %*c %u", &parent) == 1 ? parent : 0;
+    return (uint32_t)strtoul(at, NULL, 10);
+}
+
+int roll_look_kin(uint32_t pid, struct roll_look_kin *out)
+{
+    char path[64], *line = NULL;
+    size_t room = 0;
+    *out = (struct roll_look_kin){.inner = pid};
+    snprintf(path, sizeof path, "/proc/%u/status", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        return error_of(errno);
+    }
+    while (getline(&line, &room, f) > 0) {
+        if (begins(line, "PPid:")) {
+            out->parent = last_number(line);
+        } else if (begins(line, "NSpid:")) {
+            out->inner = last_number(line);
+        }
+    }
+    int err = ferror(f) ? error_of(errno) : 0;
+    free(line);
+    fclose(f);
+    return err;
 }
 
 void roll_look_exe(uint32_t pid, char out[PATH_MAX])

@@ -38,8 +38,12 @@ void roll_look_env_fini(struct roll_look_env *env);
 const char *roll_look_get(const struct roll_look_env *env, const char *name);
 /* The run and rank that the process takes itself for. */
 void roll_look_ident(const struct roll_look_env *env, struct roll_ident *out);
-/* The process that started it; 0 when there is none, or it cannot be read. */
-uint32_t roll_look_parent(uint32_t pid);
+/* Whose child it is, and how it is called by itself. */
+struct roll_look_kin {
+    uint32_t parent; /* 0 = none that can be seen from here */
+    uint32_t inner;  /* its number in its own pid namespace, which is what stands in its ring */
+};
+int roll_look_kin(uint32_t pid, struct roll_look_kin *out);
 /* The program's file; "" when it cannot be read. */
 void roll_look_exe(uint32_t pid, char out[PATH_MAX]);
 

@@ -7,7 +7,7 @@ import subprocess
 import threading
 import unittest
 
-from support import Case, ROLLCALL, marked, summary_of, until
+from support import Case, DAEMON, ROLLCALL, marked, summary_of, until
 
 JOB = os.environ["ROLL_TEST_STATIC_JOB"]
 RANKS = os.environ["ROLL_TEST_RANKS"]
@@ -248,7 +248,20 @@ class Unseen(BindCase):
                                             f"{JOB} idle 0 1 {healthy[1]} & {JOB} workers $RANK 2 {healthy[0]}; wait; sleep 1",
                                             env={"HOSTNCCL_DIR": healthy[0]})
 
-        threads = [threading.Thread(target=t) for t in (sick, well)]
+        def alone():  # an agent that has no root keeps the note in its own trace
+            rings, meet = self.path("alone"), self.path("alone-meet")
+            os.mkdir(rings, 0o700)
+            os.mkdir(meet)
+            env = {**self.env, "ROLLCALL_DIR": rings, "HOSTNCCL_DIR": meet}
+            agent = subprocess.Popen([DAEMON, "--agent", "--dir", rings, "--connect", f"ipc://{self.path('nobody')}", "--trace", self.path("kept")],
+                                     env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.started.append(agent)
+            results["job"] = subprocess.run([JOB, "quiet", "0", "1", meet], timeout=60,
+                                            env={**env, "LD_PRELOAD": os.path.join(os.path.dirname(ROLLCALL), "../lib/librollcall.so")})
+            agent.terminate()
+            results["agent"] = agent.wait(20)
+
+        threads = [threading.Thread(target=t) for t in (sick, well, alone)]
         for t in threads:
             t.start()
         pids = until(lambda: [p for p in marked(self.mark) if self.is_quiet(p)], 5)
@@ -269,6 +282,11 @@ class Unseen(BindCase):
         self.assertEqual(told.returncode, 1, told.stdout)
         self.assertIn("NCCL is at work in it and nothing is seen", told.stdout)
 
+        self.assertEqual((results["job"].returncode, results["agent"]), (0, 0))
+        a = self.rollcall("analyze", "--json", self.path("kept"))
+        kept = [json.loads(line) for line in a.stdout.splitlines()][:-1]
+        self.assertEqual([v["code"] for v in kept], ["attached-unseen"], a.stderr)
+
         self.assertEqual(results["well"].returncode, 0, results["well"].stderr)
         self.assertNotIn("attached-unseen", results["well"].stderr)
         self.assertEqual(summary_of(results["well"].stderr)["ranks"], 2)
@@ -276,7 +294,7 @@ class Unseen(BindCase):
     def is_quiet(self, pid):
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             words = f.read().split(b"\0")
-        return words[:2] == [JOB.encode(), b"quiet"] and b"healthy" not in words[4]
+        return words[:2] == [JOB.encode(), b"quiet"] and b"alone" not in words[4]
 
     def at_work(self, pid):
         with open(f"/proc/{pid}/maps") as f:

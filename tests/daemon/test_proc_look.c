@@ -5,13 +5,16 @@
 
 #include "daemon/proc_look.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +31,7 @@ static void map_file(const char *path)
 static struct roll_look look_at(const char *file, bool removed, const char *thread)
 {
     static struct roll_look look; /* large */
+    struct roll_look_kin kin;
     int ready[2];
     char byte;
     assert_int_equal(pipe(ready), 0);
@@ -51,7 +55,9 @@ static struct roll_look look_at(const char *file, bool removed, const char *thre
     assert_int_equal(read(ready[0], &byte, 1), 1);
     close(ready[0]);
     assert_int_equal(roll_look((uint32_t)pid, &look), 0);
-    assert_int_equal(roll_look_parent((uint32_t)pid), getpid());
+    assert_int_equal(roll_look_kin((uint32_t)pid, &kin), 0);
+    assert_int_equal(kin.parent, getpid());
+    assert_int_equal(kin.inner, pid);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     if (file != NULL && !removed) {
@@ -108,21 +114,47 @@ static void test_what_is_mapped(void **state)
     scratch_remove(dir);
 }
 
+/* As a container's first process: it takes itself for number 1. */
+static void test_a_pid_namespace(void **state)
+{
+    (void)state;
+    struct roll_look_kin kin;
+    pid_t pid =
+        (pid_t)syscall(SYS_clone, SIGCHLD | CLONE_NEWPID | (geteuid() != 0 ? CLONE_NEWUSER : 0), NULL, NULL, NULL, 0);
+    if (pid == 0) {
+        pause();
+        _exit(1);
+    }
+    if (pid < 0) {
+        print_message("SKIPPED: this system gives no pid namespace: %s\n", strerror(errno));
+        skip();
+    }
+    assert_int_equal(roll_look_kin((uint32_t)pid, &kin), 0);
+    assert_int_equal(kin.parent, getpid());
+    assert_int_equal(kin.inner, 1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 static void test_nobody(void **state)
 {
     (void)state;
     static struct roll_look look;
     struct roll_look_env env;
+    struct roll_look_kin kin;
     assert_true(roll_look(999999999, &look) < 0);
     assert_true(roll_look_env(999999999, &env) < 0);
-    assert_int_equal(roll_look_parent(999999999), 0);
+    assert_true(roll_look_kin(999999999, &kin) < 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_of_a_communicator), cmocka_unit_test(test_files_that_are_only_called_so),
-        cmocka_unit_test(test_threads),                  cmocka_unit_test(test_what_is_mapped),
+        cmocka_unit_test(test_memory_of_a_communicator),
+        cmocka_unit_test(test_files_that_are_only_called_so),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_what_is_mapped),
+        cmocka_unit_test(test_a_pid_namespace),
         cmocka_unit_test(test_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
