@@ -11,6 +11,7 @@
 #include "daemon/console/file.h"
 #include "daemon/segment.h"
 #include "daemon/trace_file.h"
+#include "daemon/verdict_json.h"
 #include "trace/err.h"
 #include "trace/ring.h"
 
@@ -264,28 +265,24 @@ static bool ended_badly(roll_engine_t *engine)
     return dead && inside;
 }
 
-size_t roll_analysis_standing(const roll_analysis_t *a, size_t most, FILE *out)
+json_t *roll_analysis_standing(const roll_analysis_t *a)
 {
-    size_t told = 0, left = 0;
+    json_t *list = json_array();
     for (size_t i = 0; i < a->runs; i++) {
         roll_engine_t *engine = roll_feed_engine(a->run[i].feed);
         struct roll_view_source v;
         char text[4096];
-        for (uint32_t k = 0; ended_badly(engine) && roll_engine_source(engine, k, &v); k++) {
-            if (v.info.world_rank < 0 || roll_engine_why(engine, (uint32_t)v.info.world_rank, text, sizeof(text)) < 0) {
-                continue;
-            }
-            if (told < most) {
-                fprintf(out, "%s%s\n", told++ > 0 ? "" : "Where the ranks stood when it ended:\n", text);
-            } else {
-                left++;
+        bool tell = ended_badly(engine);
+        for (uint32_t k = 0; tell && roll_engine_source(engine, k, &v); k++) {
+            if (v.info.world_rank >= 0 &&
+                roll_engine_why(engine, (uint32_t)v.info.world_rank, text, sizeof(text)) >= 0) {
+                json_array_append_new(list, json_pack("{s:o, s:i, s:i, s:o}", "job", roll_text_to_json(a->run[i].job),
+                                                      "restart", (int)a->run[i].restart, "rank", (int)v.info.world_rank,
+                                                      "text", roll_text_to_json(text)));
             }
         }
     }
-    if (left > 0) {
-        fprintf(out, "and %zu more rank%s\n", left, left == 1 ? "" : "s");
-    }
-    return told;
+    return list;
 }
 
 void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summary *out)

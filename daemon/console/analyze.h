@@ -40,10 +40,11 @@ struct roll_analysis_summary {
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
 
 /*
- * Where the ranks stood when a run ended that has no finding and in which a process died without a word: what each waited for, a paragraph a rank, at most
- * `most`. The records do not tell who died first, so no verdict does; this is what they do tell. Returns the ranks written.
+ * Where the ranks stood when a run ended that has no finding and in which a process died without a word: what each waited for. The records do not
+ * tell who died first, so no verdict does; this is what they do tell. An array (returned owned; NULL without memory) of objects with `job`,
+ * `restart`, `rank` and `text`.
  */
-size_t roll_analysis_standing(const roll_analysis_t *analysis, size_t most, FILE *out);
+json_t *roll_analysis_standing(const roll_analysis_t *analysis);
 
 /* One trace file: a segment of a series (daemon/segment.h), or one that stands alone (number 0, named by its path). */
 struct roll_analyze_file {

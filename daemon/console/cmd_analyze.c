@@ -29,7 +29,28 @@ static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
     }
 }
 
-static void print_summary(const struct roll_analysis_summary *s, bool json)
+/* For people: the first few, for the others repeat them. */
+static void print_standing(const json_t *standing)
+{
+    size_t i, n = json_array_size(standing);
+    json_t *rank;
+    json_array_foreach(standing, i, rank)
+    {
+        if (i < STANDING_MOST) {
+            printf("%s%s\n", i > 0 ? "" : "Where the ranks stood when it ended:\n",
+                   json_string_value(json_object_get(rank, "text")));
+        }
+    }
+    if (n > STANDING_MOST) {
+        printf("and %zu more rank%s\n", n - STANDING_MOST, n == STANDING_MOST + 1 ? "" : "s");
+    }
+    if (n > 0) {
+        putchar('\n');
+    }
+}
+
+/* standing: borrowed; a member of the JSON when there is something to tell. */
+static void print_summary(const struct roll_analysis_summary *s, json_t *standing, bool json)
 {
     char ranks[48], calls[48], comms[48], findings[48], lost[48];
     if (json) {
@@ -40,6 +61,9 @@ static void print_summary(const struct roll_analysis_summary *s, bool json)
                       (json_int_t)s->engine.findings, "verdicts", (json_int_t)s->engine.verdicts, "lost",
                       (json_int_t)s->engine.lost, "incomplete", (json_int_t)s->engine.incomplete, "cut", s->cut);
         if (line != NULL) {
+            if (json_array_size(standing) > 0) {
+                json_object_set(line, "standing", standing);
+            }
             roll_json_line(line, stdout);
         }
         json_decref(line);
@@ -87,8 +111,9 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         return ROLL_EXIT_UNREACHABLE;
     }
     print_verdicts(a, json, colour);
-    if (!json && roll_analysis_standing(a, STANDING_MOST, stdout) > 0) {
-        putchar('\n');
+    json_t *standing = roll_analysis_standing(a);
+    if (!json) {
+        print_standing(standing);
     }
     struct roll_analysis_summary s;
     roll_analysis_summary(a, &s);
@@ -97,9 +122,11 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         if (s.unreadable == 0) {
             roll_say("no trace (*.rtrc) and no ring (*.ring) found there");
         }
+        json_decref(standing);
         return ROLL_EXIT_UNREACHABLE;
     }
-    print_summary(&s, json);
+    print_summary(&s, standing, json);
+    json_decref(standing);
     if (s.engine.findings > 0) {
         return ROLL_EXIT_FINDING;
     }

@@ -21,6 +21,15 @@ static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     (void)roll_rankset_add(&v->culprits, s->world);
     say_side(v, s, source, &v->culprits, NULL);
     v->event_ns = s->last_ns;
+    if (s->records == 0) { /* nothing of it was seen before: its beginning is what is missing */
+        say_text(
+            e, v,
+            "The first %" PRIu64 " records of rank %u are missing: their segments have been removed (--trace-limit, "
+            "--trace-age), or its ring had gone round before an agent read it (ROLLCALL_RING_RECORDS makes it larger). "
+            "Calls from there on are matched by their sequence numbers; what was before is not judged.",
+            count, s->world);
+        return;
+    }
     say_text(e, v,
              "%" PRIu64 " records of rank %u were lost. Calls after the gap are matched by their sequence numbers; "
              "whether this rank made the calls in the gap is not judged. A larger ring (ROLLCALL_RING_RECORDS) helps.",

@@ -44,9 +44,25 @@ static uint64_t patience(const struct roll_engine *e, const struct source *s)
     return s->exit_status == ROLL_EXIT_UNKNOWN ? e->config.stall_ns * 2 : 0;
 }
 
-static bool is_due(const struct roll_engine *e, const struct source *s, uint64_t more)
+static bool is_due(const struct roll_engine *e, const struct source *s)
 {
-    return e->finishing || e->clock - s->proc_ns >= patience(e, s) + more;
+    return e->finishing || e->clock - s->proc_ns >= patience(e, s);
+}
+
+/*
+ * Those who wait for a dead rank tell its death with their own names, so they come first: the wait graph is asked at once when it is due, and the
+ * rest is told a moment later. Counted from then, not from the death: how a process ended may become known long after.
+ */
+static bool is_overdue(struct roll_engine *e, struct source *s)
+{
+    if (!is_due(e, s)) {
+        return false;
+    }
+    if (s->due_ns == 0) {
+        s->due_ns = e->clock;
+        e->stall_run_ns = 0;
+    }
+    return e->finishing || e->clock - s->due_ns >= e->config.stall_ns / 5;
 }
 
 static bool crashed(const struct source *s)
@@ -138,11 +154,11 @@ static void process_tick(struct roll_engine *e)
     bool due = false;
     uint32_t alive = 0, fresh = 0;
     for (uint32_t i = 0; i < e->sources; i++) {
-        const struct source *s = e->source[i];
+        struct source *s = e->source[i];
         alive += source_alive(s);
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
             fresh++;
-            due = due || is_due(e, s, e->config.stall_ns / 5); /* later than by a waiter, so that waiters are told */
+            due = is_overdue(e, s) || due;
         }
     }
     if (fresh == 0 || !due) {
@@ -158,7 +174,7 @@ static void process_tick(struct roll_engine *e)
 static bool process_block(struct roll_engine *e, const struct block *b)
 {
     if (b->kind == BLOCK_DEAD) {
-        if (!told_to_go(b->rank) && is_due(e, b->rank, 0)) {
+        if (!told_to_go(b->rank) && is_due(e, b->rank)) {
             tell_dead(e, b->waiting);
         }
         return true;

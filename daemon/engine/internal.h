@@ -140,6 +140,7 @@ struct source {
     enum roll_proc_state proc;
     int32_t exit_status;
     uint64_t proc_ns;  /* patience clock at which its end was known */
+    uint64_t due_ns;   /* and at which its death could be told first; 0 = not yet */
     struct entry *log; /* by ticket & log_mask */
     uint64_t log_mask;
     uint64_t next;          /* ticket after the last one */

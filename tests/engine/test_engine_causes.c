@@ -41,11 +41,11 @@ static struct sim *two_wait(uint32_t *w)
     return sim;
 }
 
-/* After `patience` of waiting, rank 0 ends in a way of its own: time passes by a second engine run with ticks between the events. */
-static char *ends_later(const struct sim *sim, int32_t status)
+/* All events of a scenario into an engine whose clock stands at `now`. */
+static roll_engine_t *engine_of(const struct sim *sim, uint64_t now)
 {
     roll_engine_t *e = roll_engine_new(&sim->config);
-    uint64_t now = 1000 * S_;
+    assert_non_null(e);
     roll_engine_tick(e, now);
     for (uint32_t r = 0; r < sim->ranks; r++) {
         struct roll_source_info info = {
@@ -63,6 +63,14 @@ static char *ends_later(const struct sim *sim, int32_t status)
             }
         }
     }
+    return e;
+}
+
+/* After `patience` of waiting, rank 0 ends in a way of its own: time passes by a second engine run with ticks between the events. */
+static char *ends_later(const struct sim *sim, int32_t status)
+{
+    uint64_t now = 1000 * S_;
+    roll_engine_t *e = engine_of(sim, now);
     for (uint32_t i = 0; i < 400; i++) {
         roll_engine_tick(e, now += S_ / 50);
     }
@@ -127,6 +135,41 @@ static void test_end_of_unknown_kind_is_told_after_a_second(void **state)
     sim->patience_ns = 3 * S_;
     sim_expect(sim, "proven rank-dead 2");
     sim_destroy(&sim);
+}
+
+/* How it died is known long after that it died (a busy launcher): those who wait for it are named all the same. */
+static void test_waiters_are_named_however_late_the_exit_status_comes(void **state)
+{
+    (void)state;
+    for (uint64_t late_ms = 0; late_ms < 1000; late_ms += 60) {
+        for (uint64_t step_ms = 20; step_ms <= 200; step_ms += 60) {
+            uint32_t w;
+            uint64_t now = 1000 * S_;
+            struct sim *sim = two_wait(&w);
+            roll_engine_t *e = engine_of(sim, now);
+            for (uint32_t i = 0; i < 40; i++) {
+                roll_engine_tick(e, now += S_ / 50);
+            }
+            (void)roll_engine_process(e, 2, ROLL_PROC_DEAD, ROLL_EXIT_UNKNOWN, now);
+            for (uint64_t end = now + late_ms * (S_ / 1000); now < end;) {
+                roll_engine_tick(e, now += S_ / 50);
+            }
+            assert_null(roll_engine_next(e));
+            (void)roll_engine_process(e, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL), now);
+            const struct roll_verdict *v = NULL;
+            for (uint32_t i = 0; i < 50 && !v; i++) {
+                roll_engine_tick(e, now += step_ms * (S_ / 1000));
+                v = roll_engine_next(e);
+            }
+            char ranks[64];
+            assert_non_null(v);
+            assert_string_equal(roll_verdict_name(v->code), "rank-dead");
+            roll_rankset_format(&v->waiting, ranks, sizeof(ranks));
+            assert_string_equal(ranks, "0-1");
+            roll_engine_destroy(&e);
+            sim_destroy(&sim);
+        }
+    }
 }
 
 static void test_ranks_told_to_go_may_take_their_time(void **state)
@@ -401,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_watchdog_of_a_waiting_rank_is_a_consequence),
         cmocka_unit_test(test_exit_code_zero_is_a_good_end_however_it_came_about),
         cmocka_unit_test(test_end_of_unknown_kind_is_told_after_a_second),
+        cmocka_unit_test(test_waiters_are_named_however_late_the_exit_status_comes),
         cmocka_unit_test(test_ranks_told_to_go_may_take_their_time),
         cmocka_unit_test(test_circle_of_halves_is_judged_by_sibling_communicators),
         cmocka_unit_test(test_bystanders_do_not_outvote_a_victim),
