@@ -3,6 +3,8 @@
 
 usage: test_gpu_check.py BUILD_DIR units|bundle|rank_only|stand_in|torch
 """
+import contextlib
+import io
 import json
 import os
 import re
@@ -120,6 +122,23 @@ class Units(Scratch):
                                     ("hang or corruption", "fine", False), ("hang, or a truncation error on sockets", "error: ncclX", True),
                                     ("hang", "error: ncclX", False), ("done, right (same)", "fine", True)):
             self.assertEqual(mismatch.may_follow(text, what), allowed, (text, what))
+
+    def test_a_rank_that_dies_of_a_mismatch_is_no_wrong_verdict_but_only_afterwards_and_only_on_a_real_nccl(self):
+        check = object.__new__(mismatch.Check)
+        right, dead, other = {"code": "op-mismatch"}, {"code": "rank-dead"}, {"code": "count-mismatch"}
+        for stand_in, found, fits in ((True, [right], True), (True, [right, dead], False), (False, [right, dead], True), (False, [dead, right], False),
+                                      (False, [right, other], False), (False, [], False)):
+            check.tree = trees.Tree("", "", "", "", stand_in)
+            self.assertEqual(check.fits(found, [v for v in found if v is right]), fits, (stand_in, found))
+
+    def test_a_machine_without_cmake_is_told_so(self):
+        path = os.environ["PATH"]
+        os.environ["PATH"] = self.dir
+        self.addCleanup(os.environ.update, PATH=path)
+        if place.tool("cmake"):
+            self.skipTest("this Python brings a cmake")
+        with self.assertRaisesRegex(place.Missing, "cmake"):
+            trees.configure(self.dir, None, "9.0", os.path.join(self.dir, "log"))
 
     def test_what_happened(self):
         for status, err, what in ((None, "", "hang"), (0, "", "fine"), (8, "catalogue: rank 3: wrong data: element 0 is 4, not 10", "wrong data"),
@@ -280,6 +299,7 @@ class StandIn(Scratch):
         again = self.check("--only", "a,c,d")
         self.assertEqual(again.returncode, 0)
         self.assertEqual(again.stdout.count("finished before: done"), 3, again.stdout)
+        self.assertLess(done.stdout.index("d graphs"), done.stdout.index("a mismatches"), "the long part comes last")
 
     def test_another_outcome_than_documented_fails(self):
         done = self.check("--only", "a", "--programs", "wrong-op", HOSTNCCL_ON_MISMATCH="error", HOSTNCCL_PEER_DEATH="error")
@@ -303,15 +323,25 @@ class StandIn(Scratch):
 
 class RankOnly(Scratch):
     def test_what_runs_inside_a_rank_builds_without_the_daemons_libraries(self):
-        """No pkg-config finds anything here; linked is the vendor's NCCL, which needs no GPU for that."""
+        """No pkg-config finds anything here, and CUDA's compiler is a broken one; linked is the vendor's NCCL, which needs no GPU for that.
+        Not optimised: whether it compiles and links is the question."""
+        os.environ.update(PKG_CONFIG_LIBDIR=self.dir, PKG_CONFIG_PATH="")
+        vendor, quick = place.Vendor(), os.path.join(self.dir, "quick")
+        with open(quick, "w") as f:
+            f.write('#!/bin/sh\nexec "$@" -O0 -g0\n')
+        os.chmod(quick, 0o755)
+        vendor.nvcc = "/bin/false"
+        build, log = os.path.join(self.dir, "b"), os.path.join(self.dir, "log")
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            cmake, kernels = trees.configure(build, vendor, "9.0", log, f"-DCMAKE_C_COMPILER_LAUNCHER={quick}")
+        self.assertFalse(kernels)
+        self.assertIn("/bin/false does not work for sm_90a", said.getvalue())
         targets = ["rollcall_interposer", "roll_catalogue", "gpu_costs", "gpu_graphs", "roll_bench_rank"]
-        env = dict(os.environ, PKG_CONFIG_LIBDIR=self.dir, PKG_CONFIG_PATH="")
-        for argv in (["cmake", "-S", place.ROOT, "-B", self.dir + "/b", "-DROLL_RANK_ONLY=ON", "-DROLL_CUDA=OFF"],
-                     ["cmake", "--build", self.dir + "/b", "--parallel", "2", "--target", *targets]):
-            done = subprocess.run(argv, capture_output=True, text=True, env=env)
-            self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+        built = trees.run([cmake, "--build", build, "--parallel", "2", "--target", *targets], log)
+        self.assertTrue(built, trees.last_lines(log, 60))
         for path in ("lib/librollcall.so", "tests/roll_catalogue", "tests/gpu_costs", "tests/gpu_graphs", "bin/roll_bench_rank"):
-            self.assertTrue(os.path.exists(os.path.join(self.dir, "b", path)), path)
+            self.assertTrue(os.path.exists(os.path.join(build, path)), path)
 
 
 class Torch(Scratch):

@@ -10,11 +10,15 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 BUNDLE = os.path.join(ROOT, "bundle")
+
+
+COMPUTE_MODE = 20  # CU_DEVICE_ATTRIBUTE_COMPUTE_MODE; 0: several processes may have contexts
 
 
 class Missing(Exception):
@@ -44,6 +48,9 @@ def find_gpu():
     driver.cuDeviceGetName(name, len(name), device)
     driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
     driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+    mode = ctypes.c_int(0)
+    if driver.cuDeviceGetAttribute(ctypes.byref(mode), COMPUTE_MODE, device) == 0 and mode.value != 0:
+        raise Missing("the GPU is in exclusive or prohibited mode, so ranks cannot share it: nvidia-smi -c DEFAULT allows them to")
     return {"name": name.value.decode(), "count": count.value, "compute": f"{major.value}.{minor.value}",
             "driver_cuda": f"{version.value // 1000}.{version.value % 1000 // 10}"}
 
@@ -62,6 +69,12 @@ def first(paths):
     return next((p for p in paths if p and os.path.exists(p)), None)
 
 
+def tool(name):
+    """A program of the PATH, or one that came with this Python (cmake and ninja do, as wheels); None where there is none."""
+    beside = os.path.join(os.path.dirname(sys.executable), name)
+    return shutil.which(name) or (beside if os.access(beside, os.X_OK) else None)
+
+
 class Vendor:
     """Where NCCL's and CUDA's headers and libraries are."""
 
@@ -74,9 +87,7 @@ class Vendor:
         self.cuda_include = self._folder([os.path.join(d, "include", "cuda_runtime.h") for d in homes + wheels], "cuda_runtime.h", "CUDA's header")
         libraries = [os.path.join(d, sub, f"libcudart.so.{n}") for n in (13, 12) for d in wheels + homes for sub in ("lib", "lib64")]
         self.cudart = self._file(libraries, "libcudart.so", "the CUDA runtime")
-        self.nvcc = first([os.path.join(d, "bin", "nvcc") for d in homes]) or output("which", "nvcc")
-        if not self.nvcc:
-            raise Missing("nvcc is not in CUDA_HOME, /usr/local/cuda or PATH: install CUDA's compiler")
+        self.nvcc = first([os.path.join(d, "bin", "nvcc") for d in homes]) or tool("nvcc")  # None: all but the kernels can be checked
 
     @staticmethod
     def _file(candidates, name, what):

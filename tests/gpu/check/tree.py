@@ -36,7 +36,48 @@ def run(argv, log):
     with open(log, "ab") as f:
         f.write((" ".join(argv) + "\n").encode())
         f.flush()
-        return subprocess.run(argv, stdout=f, stderr=subprocess.STDOUT).returncode == 0
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT).returncode == 0
+
+
+def last_lines(log, n=15):
+    """The end of a log: on a borrowed machine nobody can look into the file afterwards."""
+    with open(log, errors="replace") as f:
+        return "\n".join("  " + line.rstrip() for line in f.readlines()[-n:])
+
+
+def configure(build, vendor, compute, log, *more):
+    """Configures the tree: as it is, anew, and at last without CUDA's compiler, for without a usable one all but the kernels can be
+    checked. Returns cmake, and whether the kernels are in."""
+    cmake = place.tool("cmake")
+    if not cmake:
+        raise place.Missing("cmake (3.25 or newer) is neither in PATH nor beside this Python")
+    major, minor = compute.split(".")
+    architecture = f"{major}{minor}a" if int(major) >= 9 else f"{major}{minor}"
+    argv = [cmake, "-S", place.ROOT, "-B", build, "-DROLL_RANK_ONLY=ON", "-DROLL_WERROR=OFF",  # of a compiler that nobody here has seen
+            f"-DROLL_VENDOR_NCCL_INCLUDE={vendor.nccl_include}", f"-DROLL_VENDOR_CUDA_INCLUDE={vendor.cuda_include}",
+            f"-DROLL_NCCL_LIBRARY={vendor.nccl}", f"-DROLL_CUDART_LIBRARY={vendor.cudart}", *more]
+    ninja = place.tool("ninja")
+    argv += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
+    with_cuda = ["-DROLL_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={vendor.nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={architecture}"]
+    if vendor.nvcc:
+        if run(argv + with_cuda, log):
+            return cmake, True
+        forget(build)
+        if run(argv + with_cuda, log):
+            return cmake, True
+        print(f"gpu-check: {vendor.nvcc} does not work for sm_{architecture}, the end of {log}:\n{last_lines(log)}", flush=True)
+    forget(build)
+    if not run(argv + ["-DROLL_CUDA=OFF"], log):
+        raise place.Missing(f"configuring failed, the end of {log}:\n{last_lines(log)}")
+    return cmake, False
+
+
+def forget(build):
+    """What an earlier configuration remembers: another generator or compiler, or a compiler that failed, would stay for good."""
+    shutil.rmtree(os.path.join(build, "CMakeFiles"), ignore_errors=True)
+    for name in ("CMakeCache.txt", "build.ninja", "Makefile"):
+        if os.path.exists(os.path.join(build, name)):
+            os.remove(os.path.join(build, name))
 
 
 def preload(build, log):
@@ -44,7 +85,7 @@ def preload(build, log):
     for path in (os.path.join(build, "lib", "librollcall.so"), os.path.join(place.BUNDLE, "lib", "librollcall.so")):
         if os.path.exists(path):
             return path
-    raise place.Missing(f"librollcall.so was not built: see {log}")
+    raise place.Missing(f"librollcall.so was not built, the end of {log}:\n{last_lines(log)}")
 
 
 def built(vendor, compute, build=None):
@@ -55,19 +96,12 @@ def built(vendor, compute, build=None):
     build = build or os.path.join(place.ROOT, "build-gpu")
     os.makedirs(build, exist_ok=True)
     log = os.path.join(build, "gpu-check.log")
-    major, minor = compute.split(".")
-    architecture = f"{major}{minor}a" if int(major) >= 9 else f"{major}{minor}"
-    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    configured = run(["cmake", "-S", place.ROOT, "-B", build, *generator, "-DROLL_RANK_ONLY=ON", f"-DCMAKE_CUDA_COMPILER={vendor.nvcc}",
-         f"-DCMAKE_CUDA_ARCHITECTURES={architecture}", "-DROLL_WERROR=OFF",  # of a compiler that nobody here has seen
-         f"-DROLL_VENDOR_NCCL_INCLUDE={vendor.nccl_include}",
-         f"-DROLL_VENDOR_CUDA_INCLUDE={vendor.cuda_include}", f"-DROLL_NCCL_LIBRARY={vendor.nccl}",
-         f"-DROLL_CUDART_LIBRARY={vendor.cudart}"], log)
-    if not configured:
-        raise place.Missing(f"configuring failed: see {log}")
-    keep_going = ["-k", "0"] if generator else ["-k"]
-    if not run(["cmake", "--build", build, "--parallel", str(os.cpu_count()), "--", *keep_going], log):
-        print(f"gpu-check: not everything could be built, the parts that need it will say so: {log}", flush=True)
+    cmake, cuda = configure(build, vendor, compute, log)
+    if not cuda:
+        print("gpu-check: no usable CUDA compiler: the kernels cannot be checked", flush=True)
+    ninja = os.path.exists(os.path.join(build, "build.ninja"))
+    if not run([cmake, "--build", build, "--parallel", str(os.cpu_count()), "--", *(["-k", "0"] if ninja else ["-k"])], log):
+        print(f"gpu-check: not everything could be built, the parts that need it will say so; the end of {log}:\n{last_lines(log)}", flush=True)
     tree = os.path.join(build, "tree")
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(place.BUNDLE, tree, symlinks=True)
