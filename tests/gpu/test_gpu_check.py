@@ -342,6 +342,23 @@ class RankOnly(Scratch):
         self.assertTrue(built, trees.last_lines(log, 60))
         for path in ("lib/librollcall.so", "tests/roll_catalogue", "tests/gpu_costs", "tests/gpu_graphs", "bin/roll_bench_rank"):
             self.assertTrue(os.path.exists(os.path.join(build, path)), path)
+        self.check_what_was_built(build)
+
+    def check_what_was_built(self, build):
+        """The programs and the library as they were built for the vendor's NCCL, on the stand-in, judged as on a GPU machine."""
+        root = os.path.join(self.dir, "tree")
+        bundle.make(BUILD, root)
+        shutil.copy2(os.path.join(build, "lib", "librollcall.so"), os.path.join(root, "lib"))
+        tree = trees.Tree(root, os.path.join(build, "tests"), os.path.join(BUILD, "lib", "hostnccl"), os.path.join(build, "bin", "roll_bench_rank"),
+                          False)
+        row = mismatch.Check(tree, 3, None, "mismatches").run("wrong-redop", "sick", 0.0)
+        self.assertEqual((row["happened"], row["verdict"], row["ok"]), ("wrong data", "proven redop-mismatch 2", True), row)
+        row = graphs.run_completion(tree, 2, "healthy, completion counter")
+        self.assertTrue(row["ok"], row)
+        self.assertGreater(costs.record(tree)["recorded_p50_ns"], 0)
+        place.torch_version = lambda: ["2.9", False]
+        with self.assertRaisesRegex(RuntimeError, "PyTorch"):
+            torch_jobs.main(tree, None, "torch", None, 0)
 
 
 class Torch(Scratch):
@@ -355,7 +372,7 @@ class Torch(Scratch):
 def main():
     if CASE == "torch":
         try:
-            torch_jobs.python()
+            torch_jobs.python(True)
         except RuntimeError as e:
             print(f"SKIPPED: gpu_check.torch: {e} (python3-torch)")
             return 77

@@ -141,7 +141,8 @@ class Check:
         right = [v for v in found if v["code"] in expected]
         what = happened(ended)
         wanted, as_expected, must = self.judge(name, mode, what)
-        verdict_ok = self.fits(found, right) if sick else not found
+        passed = what == "fine" and as_expected and not found and not self.tree.stand_in  # a message that fitted a buffer: nothing to say
+        verdict_ok = self.fits(found, right) or passed if sick else not found
         ok = verdict_ok and (as_expected or not must)
         ms = round((right[0]["time_ns"] - right[0]["event_ns"]) / 1e6, 1) if right else None
         said = "; ".join(sorted({f"{v['certainty']} {v['code']} {v['culprits_text'] or 'tie'}" for v in found})) or "none"

@@ -87,7 +87,7 @@ class Vendor:
         self.cuda_include = self._folder([os.path.join(d, "include", "cuda_runtime.h") for d in homes + wheels], "cuda_runtime.h", "CUDA's header")
         libraries = [os.path.join(d, sub, f"libcudart.so.{n}") for n in (13, 12) for d in wheels + homes for sub in ("lib", "lib64")]
         self.cudart = self._file(libraries, "libcudart.so", "the CUDA runtime")
-        self.nvcc = first([os.path.join(d, "bin", "nvcc") for d in homes]) or tool("nvcc")  # None: all but the kernels can be checked
+        self.nvcc = first([os.path.join(d, "bin", "nvcc") for d in homes + wheels]) or tool("nvcc")  # None: all but the kernels can be checked
 
     @staticmethod
     def _file(candidates, name, what):

@@ -14,13 +14,13 @@ SKIPPED = {"call-skipped", "call-added", "sequence-tie", "count-mismatch", "op-m
 CASES = [("ddp", False), ("ddp", True), ("moe", False), ("moe", True)]
 
 
-def python():
-    """The Python that holds torch: the one that runs this; with the stand-in Debian's may be another."""
+def python(stand_in):
+    """The Python that holds torch: the one that runs this, for its NCCL is the one under test; with the stand-in Debian's may be another."""
     look = "import importlib.util; print('torch' if importlib.util.find_spec('torch') else '')"
-    for path in (sys.executable, "/usr/bin/python3"):
+    for path in (sys.executable, "/usr/bin/python3") if stand_in else (sys.executable,):
         if place.output(path, "-c", look):
             return path
-    raise RuntimeError("no PyTorch beside this Python")
+    raise RuntimeError(f"{sys.executable} has no PyTorch: run gpu-check with the Python that has")
 
 
 def free_port():
@@ -40,7 +40,7 @@ def equal(one, other):
 
 def run(tree, size, kind, mistake):
     more = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    argv = [python(), os.path.join(place.ROOT, "tests", "gpu", "torch_job.py"), kind]
+    argv = [python(tree.stand_in), os.path.join(place.ROOT, "tests", "gpu", "torch_job.py"), kind]
     argv += ["--backend", "hostnccl"] if tree.stand_in else []
     case = f"{kind} {'sick' if mistake else 'healthy'}"
     if mistake:
@@ -57,7 +57,7 @@ def run(tree, size, kind, mistake):
         what = "hang" if ended.status is None else f"status {ended.status}"
     else:
         alone = ranks.bare(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more)
-        ended = ranks.watched(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more)
+        ended = ranks.watched(tree, argv, size, LIMIT_S, MASTER_PORT=free_port(), **more) if alone.status == 0 else alone
         found = ended.findings()
         same = equal(losses(alone), losses(ended))
         ok = alone.status == 0 and ended.status == 0 and same and not found
@@ -69,6 +69,11 @@ def run(tree, size, kind, mistake):
 
 
 def main(tree, results, part, options, until):
+    if not tree.stand_in:
+        python(False)
+        version, usable = place.torch_version() or (None, False)
+        if not usable:
+            raise RuntimeError(f"PyTorch {version} of {sys.executable} has no NCCL, or sees no GPU")
     done = results.begin(part, COLUMNS)
     cases = [c for c in CASES if not tree.stand_in or c[0] == "ddp"]
     left = [(k, m) for k, m in cases if f"{k} {'sick' if m else 'healthy'}" not in done]
