@@ -4,8 +4,8 @@
  * The process itself cannot say it: our library is there, and nothing ever calls it. So the agent looks at the processes of its user that have
  * it mapped: is NCCL at work in there, and for some seconds, without a call in any ring? What counts as work, proc_look.c says. A process that shows none is not spoken of: a missing note is better than a wrong one.
  *
- * Costs: one listing of /proc a second; the maps of a process are read a few times in its life, those of one without our
- * library twice a minute.
+ * Costs: one listing of /proc a second; the maps of a process are read once a second in the beginning, later four times a minute, those
+ * of one without our library twice.
  */
 #include "daemon/agent_unseen.h"
 
@@ -22,8 +22,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOOK_NS   (1000 * ROLL_MS)
-#define AGAIN_NS  (1000 * ROLL_MS)  /* between two looks at a process that has our library */
+#define LOOK_NS  (1000 * ROLL_MS)
+#define AGAIN_NS (1000 * ROLL_MS) /* between two looks at a process that has our library */
+#define LATER_NS                                                                                                       \
+    (15000 * ROLL_MS) /* and when PATIENCE looks have found no work: the maps of a large process take their time */
+#define PATIENCE  30
 #define OTHERS_NS (30000 * ROLL_MS) /* and at one that has not: it may execute another program */
 #define ANCESTORS 16
 #define WORK_NS   (3000 * ROLL_MS) /* NCCL has worked for so long, and nothing was seen */
@@ -32,6 +35,7 @@ struct process {
     uint32_t pid;
     ino_t inode;               /* of its directory in /proc: another process under the same number has another */
     uint64_t next_ns, work_ns; /* when it is looked at again; since when NCCL works there, 0 = not seen yet */
+    unsigned idle;             /* looks that have found no work */
     bool done, known, listed;
 };
 
@@ -135,7 +139,7 @@ static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unse
                     roll_unseen_tell_t *tell, void *ctx)
 {
     struct roll_ident ident;
-    p->next_ns = now + AGAIN_NS;
+    p->next_ns = now + (p->idle < PATIENCE ? AGAIN_NS : LATER_NS);
     if (roll_look(p->pid, &u->look) != 0 || !u->look.preload || !is_ours(u, p->pid, &ident)) {
         p->next_ns = now + OTHERS_NS;
         p->work_ns = 0;
@@ -143,7 +147,12 @@ static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unse
     }
     if (u->look.work[0] == '\0') {
         p->work_ns = 0;
-    } else if (p->known || is_known(p->pid, seen, ctx)) {
+        p->idle++;
+        return;
+    }
+    p->idle = 0;
+    p->next_ns = now + AGAIN_NS;
+    if (p->known || is_known(p->pid, seen, ctx)) {
         p->done = p->known = true;
     } else if (p->work_ns == 0) {
         p->work_ns = now;
