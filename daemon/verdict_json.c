@@ -130,21 +130,28 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     bool made = rec->op != ROLL_OP_NONE;
     bool typed = made && rec->dtype != ROLL_DTYPE_NONE;
     bool rooted = roll_op_class(rec->op) == ROLL_CLASS_COLL; /* else peer means a peer, or what moe_core says it does */
-    bool peered = made && rec->peer != ROLL_PEER_NONE;
+    bool outside =
+        roll_op_class(rec->op) == ROLL_CLASS_EXT; /* aux: groups, peer: those without rows; its count is rows */
+    bool sized = outside && rec->aux != 0;
+    bool known = sized && rec->peer != ROLL_PEER_NONE;
+    bool peered = made && rec->peer != ROLL_PEER_NONE && !outside;
     bool launches = rec->op == ROLL_OP_GRAPH_LAUNCH; /* its count is a hash */
     bool in_graph = launches || (rec->flags & (ROLL_FLAG_CAPTURED | ROLL_FLAG_REPLAYED)) != 0;
     json_t *out = json_object();
     json_object_set_new(out, "ranks", roll_ranks_to_json(&side->ranks));
     json_object_set_new(out, "ranks_text", ranks_text(&side->ranks));
     json_object_set_new(out, "op", made ? json_string(roll_op_name(rec->op)) : json_null());
-    json_object_set_new(out, "seq", number_or_null(made, rec->seq));
-    json_object_set_new(out, "count", number_or_null(made && !launches, rec->count));
+    json_object_set_new(out, "seq", number_or_null(made && !outside, rec->seq));
+    json_object_set_new(out, "count",
+                        number_or_null(made && !launches && (!outside || known || rec->count != 0), rec->count));
     json_object_set_new(out, "dtype", typed ? json_string(roll_dtype_name(rec->dtype)) : json_null());
     json_object_set_new(out, "redop",
                         made && rec->redop != ROLL_RED_NONE ? json_string(roll_redop_name(rec->redop)) : json_null());
     json_object_set_new(out, "root", peered && rooted ? json_integer(rec->peer) : json_null());
     json_object_set_new(out, "peer", peered && !rooted ? json_integer(rec->peer) : json_null());
-    json_object_set_new(out, "bytes", number_or_null(typed, rec->count * roll_dtype_bytes(rec->dtype)));
+    json_object_set_new(out, "groups", number_or_null(sized, rec->aux));
+    json_object_set_new(out, "empty", number_or_null(known, (uint64_t)rec->peer));
+    json_object_set_new(out, "bytes", number_or_null(typed && !outside, rec->count * roll_dtype_bytes(rec->dtype)));
     json_object_set_new(out, "state", made ? json_string(state_name(rec->seal)) : json_null());
     json_object_set_new(out, "group", number_or_null(made && rec->group != 0, rec->group));
     json_object_set_new(out, "graph", number_or_null(made && in_graph, rec->aux));

@@ -313,6 +313,28 @@ static bool describe_report(const json_t *side, struct text *text)
     return false;
 }
 
+/* A compute call that was seen from outside of moe_core, in words. False when it is none, or its size is not known. */
+static bool describe_outside(const json_t *side, struct text *text)
+{
+    static const struct quantity rows = {" over ", "row", "rows"}, of = {" in ", "group", "groups"};
+    int64_t count, groups, empty;
+    if (!number_of(side, "groups", &groups)) {
+        return false;
+    }
+    add(text, "%.40s", text_of(side, "op"));
+    if (number_of(side, "count", &count)) {
+        add_quantity(text, &rows, count);
+        if (*text_of(side, "dtype") != '\0') {
+            add(text, " of %.40s", text_of(side, "dtype"));
+        }
+    }
+    add_quantity(text, &of, groups);
+    if (number_of(side, "empty", &empty) && empty > 0) {
+        add(text, ", %" PRId64 " empty", empty);
+    }
+    return true;
+}
+
 /* What one side called. `mark` receives where the differing field lies in the text. */
 static void describe_call(const json_t *side, const char *field, struct text *text, size_t mark[2])
 {
@@ -334,7 +356,7 @@ static void describe_call(const json_t *side, const char *field, struct text *te
         mark[1] = text->used;
         return;
     }
-    if (describe_report(side, text)) {
+    if (describe_report(side, text) || describe_outside(side, text)) {
         mark[0] = 0;
         mark[1] = text->used;
         return;

@@ -232,6 +232,18 @@ static void words_interval(struct words *w, const struct miss *miss)
     }
 }
 
+/* Rows and groups as far as they were known on the host. */
+static void words_product(struct words *w, const struct roll_record *rec)
+{
+    words_add(w, " made a %s", roll_op_name(rec->op));
+    if (rec->aux != 0) {
+        words_add(w, " of %u group%s", rec->aux, rec->aux == 1 ? "" : "s");
+    }
+    if (rec->aux != 0 && (rec->count != 0 || rec->peer != ROLL_PEER_NONE)) {
+        words_add(w, " and %" PRIu64 " row%s", rec->count, rec->count == 1 ? "" : "s");
+    }
+}
+
 static void speak(struct roll_engine *e, const struct block *b, struct source *s, const struct miss *miss)
 {
     const struct comm *c = miss->member->comm;
@@ -270,8 +282,7 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     words_interval(&w, miss);
     words_add(&w, ", where rank %u", peer->world);
     if (call) {
-        words_add(&w, " made a %s of %u groups and %" PRIu64 " rows", roll_op_name(call->rec.op), call->rec.aux,
-                  call->rec.count);
+        words_product(&w, &call->rec);
     } else {
         words_add(&w, " made one");
     }

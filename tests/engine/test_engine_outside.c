@@ -239,6 +239,34 @@ static void test_empty_groups_do_not_shift_the_comparison(void **state)
     }
 }
 
+/* Transformer Engine's grouped tensors keep their rows on the device: what is not known is not said. */
+static void test_unknown_rows_are_not_told(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(2);
+    uint32_t ep = sim_comm(sim, "ep", NULL, 2);
+    for (uint32_t r = 0; r < 2; r++) {
+        for (uint32_t k = 0; k < 4 - r; k++) { /* rank 1 leaves out the last, and stays away then */
+            exchange(sim, r, ep, NOBODY, NOBODY, false);
+            struct roll_record *rec = sim_record(sim, r, ROLL_OP_EXT_GROUPED_GEMM, 0);
+            rec->count = 0;
+            rec->peer = ROLL_PEER_NONE;
+            rec->aux = 9;
+            sim_return(sim, r);
+            exchange(sim, r, ep, NOBODY, NOBODY, true);
+        }
+    }
+    exchange(sim, 1, ep, NOBODY, NOBODY, false);
+    exchange(sim, 1, ep, NOBODY, NOBODY, true);
+    exchange(sim, 0, ep, NOBODY, NOBODY, false);
+    sim_stuck(sim, 0);
+    sim_expect(sim, "suspected moe-gemm-missing 1");
+    char *text = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(text, "rank 0 made a grouped gemm of 9 groups, as all its peers did"));
+    free(text);
+    sim_destroy(&sim);
+}
+
 /* The same, and then a skip: it is still found. */
 static void test_a_skip_after_empty_groups(void **state)
 {
@@ -364,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_a_skip_between_exchanges),
         cmocka_unit_test(test_empty_groups_do_not_shift_the_comparison),
         cmocka_unit_test(test_a_skip_after_empty_groups),
+        cmocka_unit_test(test_unknown_rows_are_not_told),
         cmocka_unit_test(test_starved_ranks_are_healthy),
         cmocka_unit_test(test_pipelines_are_no_exchanges_of_experts),
         cmocka_unit_test(test_lost_records_are_no_skip),

@@ -176,8 +176,8 @@ static void what_is_unknown_is_null(void **state)
         assert_true(json_is_null(json_object_get(json, nulls[i])));
     }
     const json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
-    static const char *const side_nulls[] = {"op",   "seq",   "count", "dtype", "redop", "root",
-                                             "peer", "bytes", "state", "group", "graph", "callsite"};
+    static const char *const side_nulls[] = {"op",    "seq",   "count", "dtype", "redop",    "root",   "peer",
+                                             "bytes", "state", "group", "graph", "callsite", "groups", "empty"};
     for (size_t i = 0; i < sizeof(side_nulls) / sizeof(side_nulls[0]); i++) {
         assert_true(json_is_null(json_object_get(side, side_nulls[i])));
     }
@@ -225,6 +225,45 @@ static void a_peer_is_not_a_root(void **state)
     release(&v);
 }
 
+/* The record of a compute call has other things in its fields: see docs/RING.md. */
+static void a_product_has_groups_and_no_peer(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t count;
+        int32_t peer;
+        uint16_t aux;
+        int64_t want_count, want_groups, want_empty; /* -1: null */
+    } cases[] = {
+        {77, 1, 4, 77, 4, 1},  {77, 0, 4, 77, 4, 0},   {0, 4, 4, 0, 4, 4},
+        {0, -1, 9, -1, 9, -1}, {77, -1, 9, 77, 9, -1}, {0, -1, 0, -1, -1, -1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct roll_verdict v = full_verdict();
+        v.side[0].rec.op = ROLL_OP_EXT_GROUPED_GEMM;
+        v.side[0].rec.redop = ROLL_RED_NONE;
+        v.side[0].rec.count = cases[i].count;
+        v.side[0].rec.peer = cases[i].peer;
+        v.side[0].rec.aux = cases[i].aux;
+        json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j", 0);
+        const json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
+        const char *const names[] = {"count", "groups", "empty"};
+        const int64_t wanted[] = {cases[i].want_count, cases[i].want_groups, cases[i].want_empty};
+        for (size_t k = 0; k < 3; k++) {
+            const json_t *value = json_object_get(side, names[k]);
+            assert_true(wanted[k] < 0 ? json_is_null(value) : json_integer_value(value) == wanted[k]);
+            assert_true(wanted[k] < 0 || json_is_integer(value));
+        }
+        static const char *const nulls[] = {"peer", "root", "seq", "bytes"};
+        for (size_t k = 0; k < sizeof(nulls) / sizeof(nulls[0]); k++) {
+            assert_true(json_is_null(json_object_get(side, nulls[k])));
+        }
+        assert_true(json_is_null(json_object_get(json_array_get(json_object_get(json, "evidence"), 1), "groups")));
+        json_decref(json);
+        release(&v);
+    }
+}
+
 static void text_that_is_no_utf8_does_not_lose_the_verdict(void **state)
 {
     (void)state;
@@ -252,6 +291,7 @@ int main(void)
         cmocka_unit_test(what_is_unknown_is_null),
         cmocka_unit_test(a_launch_names_its_graph_and_not_a_hash),
         cmocka_unit_test(a_peer_is_not_a_root),
+        cmocka_unit_test(a_product_has_groups_and_no_peer),
         cmocka_unit_test(text_that_is_no_utf8_does_not_lose_the_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,6 +144,40 @@ static void reports_of_moe_core_are_put_in_words(void **state)
     }
 }
 
+/* What is not known (-1) is left out. */
+static void products_seen_from_outside_are_put_in_words(void **state)
+{
+    (void)state;
+    static const struct {
+        int count, groups, empty;
+        const char *want;
+    } cases[] = {
+        {77, 4, 1, "grouped gemm over 77 rows of float32 in 4 groups, 1 empty\n"},
+        {1, 1, 0, "grouped gemm over 1 row of float32 in 1 group\n"},
+        {-1, 9, -1, "grouped gemm in 9 groups\n"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        json_t *json = load();
+        json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
+        const int numbers[] = {cases[i].count, cases[i].groups, cases[i].empty};
+        const char *const names[] = {"count", "groups", "empty"};
+        char want[96];
+        json_object_set_new(json, "family", json_string("moe"));
+        json_object_set_new(side, "op", json_string("grouped gemm"));
+        json_object_set_new(side, "dtype", json_string("float32"));
+        json_object_set_new(side, "peer", json_null());
+        json_object_set_new(side, "callsite", json_null());
+        for (size_t k = 0; k < 3; k++) {
+            json_object_set_new(side, names[k], numbers[k] < 0 ? json_null() : json_integer(numbers[k]));
+        }
+        char *text = print(json, false, 0);
+        snprintf(want, sizeof(want), "\nrank 3    %s", cases[i].want);
+        assert_non_null(strstr(text, want));
+        free(text);
+        json_decref(json);
+    }
+}
+
 /* Beside a running job a note takes one line, whatever its text holds. */
 static void a_note_fits_in_one_line(void **state)
 {
@@ -292,6 +326,7 @@ int main(void)
         cmocka_unit_test(colour_changes_nothing_but_colour),
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
         cmocka_unit_test(reports_of_moe_core_are_put_in_words),
+        cmocka_unit_test(products_seen_from_outside_are_put_in_words),
         cmocka_unit_test(a_note_fits_in_one_line),
         cmocka_unit_test(a_call_site_that_both_sides_share_is_printed_once),
         cmocka_unit_test(little_is_enough),
