@@ -405,9 +405,24 @@ static void test_the_golden_file_is_read_as_it_was_written(void **state)
     roll_trace_reader_destroy(&r);
 }
 
-/* With a path: writes the golden file there. */
+/* The golden file's frames before they were packed, for a reader that knows docs/FRAME.md only. */
+static int write_plain(const char *path)
+{
+    struct stream s = {.bytes = malloc(ROOM), .random = 4711};
+    FILE *f = fopen(path, "wb");
+    make_golden_job(&s);
+    bool good = f && fwrite(s.bytes, s.used, 1, f) == 1;
+    good = f && fclose(f) == 0 && good;
+    free(s.bytes);
+    return good ? 0 : 1;
+}
+
+/* With a path: writes the golden file there; with `plain` and a path its frames. */
 int main(int argc, char **argv)
 {
+    if (argc > 2 && strcmp(argv[1], "plain") == 0) {
+        return write_plain(argv[2]);
+    }
     if (argc > 1) {
         return write_golden(argv[1]);
     }
