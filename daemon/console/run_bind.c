@@ -39,6 +39,7 @@ int roll_bind_by_name(const char *name)
 struct symbols {
     char **name; /* owned, sorted */
     size_t used;
+    bool front; /* it is one of our fronts */
 };
 
 static int compare(const void *a, const void *b)
@@ -70,6 +71,7 @@ static void add_symbols(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, str
         const char *name = gelf_getsym(data, (int)i, &sym) != NULL && sym.st_shndx != SHN_UNDEF
                                ? elf_strptr(elf, header->sh_link, sym.st_name)
                                : NULL;
+        s->front = s->front || (name != NULL && strcmp(name, "roll_front") == 0);
         if (name != NULL && strncmp(name, "nccl", 4) == 0 && (s->name[s->used] = strdup(name)) != NULL) {
             s->used++;
         }
@@ -106,12 +108,13 @@ static bool has_all(const struct symbols *all, const struct symbols *some)
     return some->used > 0;
 }
 
-/* The front with most functions that the real NCCL all has; "" when there is none. */
-static void find_front(const struct roll_place *place, const char *real, char out[PATH_MAX])
+/* The front with most functions that the real NCCL all has; "" when there is none. False when `real` is a front itself. */
+static bool find_front(const struct roll_place *place, const char *real, char out[PATH_MAX])
 {
     struct symbols theirs = symbols_of(real);
+    bool is_real = !theirs.front;
     size_t best = 0;
-    DIR *d = place->fronts[0] != '\0' ? opendir(place->fronts) : NULL;
+    DIR *d = is_real && place->fronts[0] != '\0' ? opendir(place->fronts) : NULL;
     out[0] = '\0';
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         char path[2 * PATH_MAX];
@@ -130,6 +133,7 @@ static void find_front(const struct roll_place *place, const char *real, char ou
         closedir(d);
     }
     symbols_fini(&theirs);
+    return is_real;
 }
 
 /* ---- the choice ---- */
@@ -159,9 +163,12 @@ static void pick_front(const struct roll_place *place, struct roll_bind *b)
         snprintf(b->why, sizeof(b->why), "preload; no front: %.200s cannot be found", real);
         return;
     }
-    find_front(place, b->real, b->front);
+    bool is_real = find_front(place, b->real, b->front);
     snprintf(b->why, sizeof(b->why),
-             b->front[0] != '\0' ? "preload and a front for %.300s" : "preload; no front fits %.300s", b->real);
+             b->front[0] != '\0' ? "preload and a front for %.300s"
+             : is_real           ? "preload; no front fits %.300s"
+                                 : "preload; %.300s is a front already",
+             b->real);
 }
 
 static void pick_auto(const char *command, struct roll_bind *b)
@@ -228,7 +235,9 @@ void roll_bind_apply(const struct roll_bind *b, const struct roll_place *place)
         setenv("NCCL_PROFILER_PLUGIN", place->preload, 1);
     }
     for (size_t i = 0; i < COUNT(front_variables) && b->front[0] != '\0'; i++) {
-        if (getenv(front_variables[i]) != NULL) {
+        char named[PATH_MAX];
+        const char *value = getenv(front_variables[i]);
+        if (value != NULL && realpath(value, named) != NULL && strcmp(named, b->real) == 0) {
             setenv(front_variables[i], b->front, 1);
             setenv("ROLLCALL_NCCL", b->real, 0);
         }

@@ -110,6 +110,12 @@ class Picked(BindCase):
         seen, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": real})
         self.assertRegex(seen[3], r"/rollcall/front/[0-9.]+/libnccl\.so\.2$")
         self.assertEqual(seen[4], real)
+        again, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": seen[3]})  # set by hand: no front before a front
+        self.assertEqual(again[3:], [seen[3], ""])
+        self.assertIn("is a front already", err)
+        other, err = self.shown("--bind=front", env={"VLLM_NCCL_SO_PATH": "/no/such/nccl", "SGLANG_NCCL_SO_PATH": real})
+        self.assertEqual(other[3:], ["/no/such/nccl", ""])
+        self.assertIn("/no/such/nccl cannot be found", err)
         seen, err = self.shown("--bind=front")
         self.assertEqual(seen[3:], ["", ""])
         self.assertIn("no front: neither VLLM_NCCL_SO_PATH nor SGLANG_NCCL_SO_PATH names an NCCL", err)
