@@ -1,15 +1,17 @@
 /*
- * job.c: one rank of an MoE job that uses Transformer Engine and cuBLAS, not moe_core: `ext_job calls|sick|healthy|empty`.
+ * job.c: one rank of an MoE job that uses Transformer Engine and cuBLAS, not moe_core: `ext_job calls|sick|healthy|empty[-v]`.
  *
  * calls: every kind of function once, for the records. The others train a few steps on hostnccl: dispatch, experts, combine,
  * and their backward. sick: in the last step the last rank leaves its experts out and goes on to the gradients. empty: it has
- * no rows now and then, makes no product, and its backward is whole: healthy.
+ * no rows now and then, makes no product, and its backward is whole: healthy. With "-v" after the word exchanges are all-to-all-vs as
+ * PyTorch makes them: sends and receives in a group, empty ones left out.
  */
 #include "tests/ext/stub.h"
 
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,14 +83,54 @@ static void every_call(void)
     CHECK(stub_calls == 7);
 }
 
-static void exchange(ncclComm_t ep, size_t count)
+static bool in_sends;
+
+/* starved: the rank that gets nothing; back: the rows go back to where they came from. */
+static void exchange(ncclComm_t ep, size_t count, int starved, bool back)
 {
-    CHECK(ncclAlltoAll(a, b, count, ncclFloat32, ep, stream) == ncclSuccess);
+    if (!in_sends) {
+        CHECK(ncclAlltoAll(a, b, count, ncclFloat32, ep, stream) == ncclSuccess);
+        return;
+    }
+    CHECK(ncclGroupStart() == ncclSuccess);
+    for (int peer = 0; peer < size; peer++) {
+        if ((back ? rank : peer) != starved) {
+            CHECK(ncclSend(a, count, ncclFloat32, peer, ep, stream) == ncclSuccess);
+        }
+        if ((back ? peer : rank) != starved) {
+            CHECK(ncclRecv(b, count, ncclFloat32, peer, ep, stream) == ncclSuccess);
+        }
+    }
+    CHECK(ncclGroupEnd() == ncclSuccess);
+}
+
+/* One step of training; experts run in forward and in backward where there are rows. */
+static void train(const char *mode, int step, ncclComm_t ep, ncclComm_t dp)
+{
+    bool sick = strncmp(mode, "sick", 4) == 0 && step == STEPS - 1;
+    bool empty = strncmp(mode, "empty", 5) == 0 && step % 2 == 1;
+    int starved = sick || empty ? size - 1 : -1;
+    bool rows = rank != starved;
+    exchange(ep, 8, starved, false);
+    if (rows) {
+        experts(10 + (size_t)rank);
+    }
+    exchange(ep, 16, starved, true);
+    if (rows || !sick) {
+        exchange(ep, 32, starved, false);
+        if (rows && in_sends) {
+            experts(10 + (size_t)rank);
+        }
+        exchange(ep, 32, starved, true);
+    }
+    CHECK(ncclAllReduce(a, b, 64, ncclFloat32, ncclSum, dp, stream) == ncclSuccess);
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
 }
 
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
+    in_sends = strstr(argv[1], "-v") != NULL;
     rank = atoi(getenv("RANK"));
     size = atoi(getenv("WORLD_SIZE"));
     CHECK(cudaStreamCreate(&stream) == cudaSuccess);
@@ -98,18 +140,7 @@ int main(int argc, char **argv)
         every_call();
     }
     for (int step = 0; step < STEPS && strcmp(argv[1], "calls") != 0; step++) {
-        bool last = rank == size - 1, skips = last && step == STEPS - 1 && strcmp(argv[1], "sick") == 0;
-        bool empty = last && step % 2 == 1 && strcmp(argv[1], "empty") == 0;
-        exchange(ep, 8);
-        if (!skips && !empty) {
-            experts(10 + (size_t)rank);
-        }
-        exchange(ep, 16);
-        for (int k = 0; k < 2 && !skips; k++) {
-            exchange(ep, 32);
-        }
-        CHECK(ncclAllReduce(a, b, 64, ncclFloat32, ncclSum, dp, stream) == ncclSuccess);
-        CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+        train(argv[1], step, ep, dp);
     }
     CHECK(ncclCommDestroy(ep) == ncclSuccess && ncclCommDestroy(dp) == ncclSuccess);
     return 0;

@@ -3,6 +3,7 @@
 
 usage: run_ext.py ROLLCALL EXT_JOB STUB_DIR
 """
+import concurrent.futures
 import json
 import os
 import subprocess
@@ -32,23 +33,31 @@ def run(mode, ranks, tmp):
     return job, verdicts(out), trace
 
 
-for ranks in (2, 3, 4, 8):
-    for mode in ("sick", "healthy", "empty"):
-        with tempfile.TemporaryDirectory() as tmp:
-            job, found, trace = run(mode, ranks, tmp)
-            what = f"{mode}, {ranks} ranks"
-            if mode != "sick":
-                check(job.returncode == 0 and not found, what, f"{job.returncode} {found} {job.stderr[-500:]}")
-                continue
-            codes = [(v["code"], v["certainty"], v["culprits"]) for v in found]
-            check(codes == [("moe-gemm-missing", "suspected", [ranks - 1])], what, f"{found} {job.stderr[-500:]}")
-            for v in found[:1]:
-                check("made no expert product between #16 and #17" in v["text"] and "made a grouped gemm" in v["text"], what, v["text"])
-                check(f"for rank {ranks - 1}: experts" in v["text"] and f"Now rank {ranks - 1} " not in v["text"], what, v["text"])
-            again = subprocess.run([ROLLCALL, "analyze", "--json", trace], capture_output=True, text=True, timeout=60).stdout
-            later = [(v["code"], v["certainty"], v["culprits"]) for v in map(json.loads, again.splitlines())
-                     if v.get("certainty", "note") != "note"]
-            check(later == codes, f"{what}: analyze", later)
+def case(ranks, mode):
+    with tempfile.TemporaryDirectory() as tmp:
+        job, found, trace = run(mode, ranks, tmp)
+        what = f"{mode}, {ranks} ranks"
+        if not mode.startswith("sick"):
+            check(job.returncode == 0 and not found, what, f"{job.returncode} {found} {job.stderr[-500:]}")
+            return
+        codes = [(v["code"], v["certainty"], v["culprits"]) for v in found]
+        check(codes == [("moe-gemm-missing", "suspected", [ranks - 1])], what, f"{found} {job.stderr[-500:]}")
+        for v in found[:1]:
+            where = "two exchanges (groups of sends and receives)" if mode == "sick-v" else "#16 and #17"
+            check(f"made no expert product between {where}" in v["text"] and "made a grouped gemm" in v["text"], what, v["text"])
+            check(f"for rank {ranks - 1}: experts" in v["text"] and f"Now rank {ranks - 1} " not in v["text"], what, v["text"])
+            peers = [side for side in v["evidence"] if side["op"] == "grouped gemm"]
+            check(len(peers) == 1 and peers[0]["groups"] in (2, 3) and peers[0]["empty"] == 1 and peers[0]["peer"] is None, what, peers)
+        again = subprocess.run([ROLLCALL, "analyze", "--json", trace], capture_output=True, text=True, timeout=60).stdout
+        later = [(v["code"], v["certainty"], v["culprits"]) for v in map(json.loads, again.splitlines())
+                 if v.get("certainty", "note") != "note"]
+        check(later == codes, f"{what}: analyze", later)
+
+
+MODES = ("sick", "healthy", "empty", "sick-v", "empty-v")
+with concurrent.futures.ThreadPoolExecutor(4) as pool:  # a sick job is waited for, so others may run beside it
+    for one in [pool.submit(case, ranks, mode) for ranks in (8, 4, 3, 2) for mode in MODES]:
+        one.result()
 
 with tempfile.TemporaryDirectory() as tmp:
     job, found, trace = run("calls", 1, tmp)
