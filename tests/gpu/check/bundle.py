@@ -1,8 +1,8 @@
 """bundle.py: daemon and console with every library that they need, as one folder that runs where none of these is installed.
 
 Layout: libexec/ holds the programs, stripped; deps/ their libraries, libc included; bin/ a shell wrapper for each, and the loader beside
-it; lib/ librollcall.so, for a machine where it cannot be built, and the files that rollcall looks for in lib/rollcall. A wrapper names loader and library path itself, so nothing of the environment and no run path matters, and the jobs that rollcall
-starts inherit neither. The loader stands in bin/ because that is where rollcall looks for rollcalld: beside its own executable, which
+it; lib/ librollcall.so, for a machine where it cannot be built, and the files that rollcall looks for in lib/rollcall. A wrapper names
+loader and library path itself, so nothing of the environment and no run path matters, and the jobs that rollcall starts inherit neither. The loader stands in bin/ because that is where rollcall looks for rollcalld: beside its own executable, which
 the kernel says is the loader.
 """
 import os
