@@ -25,6 +25,9 @@ static void words_inside(struct words *w, const struct source *s)
         if (in) {
             words_add(w, " inside ");
             words_call(w, &in->rec);
+            if (roll_op_class(in->rec.op) == ROLL_CLASS_EXT) { /* C++ exceptions pass through the wrapper unseen */
+                words_add(w, " (or has left it by an exception)");
+            }
             return;
         }
     }

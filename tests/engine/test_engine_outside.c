@@ -267,6 +267,35 @@ static void test_unknown_rows_are_not_told(void **state)
     sim_destroy(&sim);
 }
 
+/* A rank is inside a product (modules are loaded), or an exception has left its record open. */
+static void test_a_product_that_does_not_return(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]);
+        for (uint32_t r = 0; r < sizes[i]; r++) {
+            exchange(sim, r, ep, NOBODY, NOBODY, false);
+            struct roll_record *rec = sim_record(sim, r, ROLL_OP_EXT_GROUPED_GEMM, 0);
+            rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+            if (r + 1 < sizes[i]) {
+                sim_return(sim, r);
+                exchange(sim, r, ep, NOBODY, NOBODY, true);
+                sim_stuck(sim, r);
+            }
+        }
+        char want[128];
+        snprintf(want, sizeof(want), "suspected rank-blocked %u", sizes[i] - 1);
+        sim_expect(sim, want);
+        char *text = sim_run(sim, 0, true, true);
+        snprintf(want, sizeof(want), "rank %u is inside grouped gemm (or has left it by an exception) since",
+                 sizes[i] - 1);
+        assert_non_null(strstr(text, want));
+        free(text);
+        sim_destroy(&sim);
+    }
+}
+
 /* The same, and then a skip: it is still found. */
 static void test_a_skip_after_empty_groups(void **state)
 {
@@ -392,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_a_skip_between_exchanges),
         cmocka_unit_test(test_empty_groups_do_not_shift_the_comparison),
         cmocka_unit_test(test_a_skip_after_empty_groups),
+        cmocka_unit_test(test_a_product_that_does_not_return),
         cmocka_unit_test(test_unknown_rows_are_not_told),
         cmocka_unit_test(test_starved_ranks_are_healthy),
         cmocka_unit_test(test_pipelines_are_no_exchanges_of_experts),
