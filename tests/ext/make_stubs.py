@@ -75,7 +75,7 @@ def call(n, f):
     return f"""    {{
         {f.returns} (*function)({types}) = {f.name};
         if (looked_up) {{
-            void *found = dlsym(RTLD_DEFAULT, "{f.name}");
+            void *found = dlsym(dlopen("lib{f.library}.so", RTLD_NOW | RTLD_NOLOAD), "{f.name}");
             every_wrong += found == NULL;
             memcpy(&function, &found, sizeof found);
         }}
