@@ -3,6 +3,7 @@
  *
  * PTRACE_ATTACH was rejected: it sends a SIGSTOP that stays behind when the tracer dies at the wrong moment, and it confuses a process that
  * is stopped already. With SEIZE a tracer that dies leaves nothing. A signal that arrives just then is handed on with the detach.
+ * A thread is only stopped where the program cannot tell afterwards; elsewhere its stack is read as it lies.
  */
 #include "daemon/stack/capture.h"
 
@@ -11,6 +12,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -24,6 +26,13 @@
 #define SPIN_NS  (50 * UINT64_C(1000)) /* between two looks whether it has stopped */
 #define LATE_MAX 64u
 #define RED_ZONE 128u /* below the stack pointer, in use by leaf functions */
+#define TRIES    3    /* to read the stack of a sleeper that must not be stopped */
+
+#define ERESTARTNOHAND 514 /* of the kernel, told to tracers only */
+
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441
+#endif
 
 /* Waits for the thread to stop. 0, TIMEOUT, NOTFOUND; *signal is what has to be delivered with the detach. */
 static int wait_stopped(pid_t tid, uint64_t deadline, int *signal)
@@ -112,17 +121,44 @@ static int capture_asleep(struct roll_target *t, pid_t tid, struct roll_capture 
                : ROLL_E_TIMEOUT;
 }
 
-/* System calls that end with EINTR when their thread is stopped for a moment, whatever the program has asked for (signal(7)). Others go on. */
-static bool ends_when_stopped(long number)
+/*
+ * System calls that go on by themselves when their thread is stopped for a moment. Any other may end with EINTR (epoll_wait, a socket with a
+ * timeout, io_uring_enter, a file system in user space: see signal(7)) or with less than was asked for (a write, recv with
+ * MSG_WAITALL), whatever the program expects: a thread that sleeps in one is not stopped.
+ */
+static bool goes_on_when_stopped(long number)
 {
-    static const long calls[] = {SYS_epoll_wait, SYS_epoll_pwait,  SYS_epoll_pwait2,   SYS_semop,
-                                 SYS_semtimedop, SYS_io_getevents, SYS_rt_sigtimedwait};
+    static const long calls[] = {SYS_futex,           SYS_poll,  SYS_ppoll,         SYS_select,
+                                 SYS_pselect6,        SYS_wait4, SYS_waitid,        SYS_nanosleep,
+                                 SYS_clock_nanosleep, SYS_pause, SYS_rt_sigsuspend, SYS_restart_syscall};
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         if (number == calls[i]) {
             return true;
         }
     }
     return false;
+}
+
+/* A thread may fall asleep in one of the others after it was asked to stop. Its EINTR is turned into what the kernel itself uses for "call
+ * again, unless a handler runs" before it gets back to the program. Only for calls that have then done nothing yet. */
+static void call_again(pid_t tid, const struct user_regs_struct *regs)
+{
+    static const long calls[] = {SYS_epoll_wait,   SYS_epoll_pwait,     SYS_epoll_pwait2,   SYS_semop,   SYS_semtimedop,
+                                 SYS_io_getevents, SYS_rt_sigtimedwait, SYS_io_uring_enter, SYS_read,    SYS_readv,
+                                 SYS_write,        SYS_writev,          SYS_recvfrom,       SYS_recvmsg, SYS_recvmmsg,
+                                 SYS_sendto,       SYS_sendmsg,         SYS_sendmmsg,       SYS_accept,  SYS_accept4};
+    struct user_regs_struct again = *regs;
+    struct iovec io = {&again, sizeof again};
+    if ((long)regs->rax != -EINTR) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        if ((long)regs->orig_rax == calls[i]) {
+            again.rax = (unsigned long long)-ERESTARTNOHAND;
+            ptrace(PTRACE_SETREGSET, tid, (void *)NT_PRSTATUS, &io);
+            return;
+        }
+    }
 }
 
 /* Threads that were asked to stop and have not yet: a detach needs a stopped thread. */
@@ -142,7 +178,7 @@ static bool forget_late(pid_t tid)
     return false;
 }
 
-size_t roll_capture_release(void)
+static void let_go(void)
 {
     for (size_t i = late.used; i-- > 0;) {
         int signal;
@@ -155,7 +191,42 @@ size_t roll_capture_release(void)
             forget_late(tid);
         }
     }
-    return late.used;
+}
+
+static void on_child(int number)
+{
+    (void)number;
+    int saved = errno;
+    let_go();
+    errno = saved;
+}
+
+/* From the first late thread on: whatever this process is at when the thread stops at last, it lets go at once. */
+static void watch_late(void)
+{
+    static bool watching;
+    if (!watching) {
+        struct sigaction act = {.sa_handler = on_child, .sa_flags = SA_RESTART};
+        watching = sigaction(SIGCHLD, &act, NULL) == 0;
+    }
+}
+
+/* The list of the late is for one at a time: this, or the handler. */
+static void hold_handler(bool hold)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+size_t roll_capture_release(void)
+{
+    hold_handler(true);
+    let_go();
+    size_t left = late.used;
+    hold_handler(false);
+    return left;
 }
 
 /* Asks the thread to stop, and waits. */
@@ -175,8 +246,42 @@ static int stop(pid_t tid, uint64_t deadline, int *signal, int *error)
     }
     int err = wait_stopped(tid, deadline, signal);
     if (err == ROLL_E_TIMEOUT) {
+        watch_late();
         late.tid[late.used++] = tid;
     }
+    return err;
+}
+
+/* What a sleeper that must not be stopped has on its stack. TIMEOUT: it is no such sleeper, or kept moving (*stoppable says which). */
+static int capture_sleeper(struct roll_target *t, pid_t tid, struct roll_capture *out, bool *stoppable)
+{
+    int err = ROLL_E_TIMEOUT;
+    *stoppable = false;
+    for (int i = 0; i < TRIES && err && !*stoppable; i++) {
+        long number = read_syscall(t, tid, &out->regs);
+        *stoppable = number < 0 || goes_on_when_stopped(number);
+        err = *stoppable ? ROLL_E_TIMEOUT : capture_asleep(t, tid, out);
+    }
+    return err;
+}
+
+static int capture_stopped(struct roll_target *t, pid_t tid, uint64_t deadline, struct roll_capture *out, int *error)
+{
+    int signal = 0;
+    uint64_t begin = roll_mono_ns();
+    int err = stop(tid, deadline, &signal, error);
+    if (err) {
+        return err;
+    }
+    struct iovec regs = {&out->regs, sizeof out->regs};
+    if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &regs) == 0) {
+        copy_stack(t, out);
+        call_again(tid, &out->regs);
+    } else {
+        err = ROLL_E_NOTFOUND;
+    }
+    ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal);
+    out->stopped_ns = roll_mono_ns() - begin;
     return err;
 }
 
@@ -184,30 +289,18 @@ int roll_capture_thread(struct roll_target *t, const struct roll_thread_info *th
                         struct roll_capture *out, int *error)
 {
     pid_t tid = thread->tid;
-    int signal = 0;
+    bool stoppable;
     out->bytes = 0;
     out->blind = false;
     out->stopped_ns = 0;
     *error = 0;
-    uint64_t begin = roll_mono_ns();
-    if (ends_when_stopped(read_syscall(t, tid, &out->regs)) && capture_asleep(t, tid, out) == 0) {
-        return 0;
+    int err = capture_sleeper(t, tid, out, &stoppable);
+    if (err && stoppable && thread->state != 'D') { /* D: it would not stop before it wakes; it is not even asked */
+        hold_handler(true);
+        err = capture_stopped(t, tid, roll_mono_ns() + patience_ns, out, error);
+        hold_handler(false);
     }
-    /* What sleeps where no signal reaches it would not stop before it wakes: it is not even asked. */
-    int err = thread->state == 'D' ? ROLL_E_TIMEOUT : stop(tid, begin + patience_ns, &signal, error);
-    if (!err) {
-        struct iovec regs = {&out->regs, sizeof out->regs};
-        if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &regs) == 0) {
-            copy_stack(t, out);
-        } else {
-            err = ROLL_E_NOTFOUND;
-        }
-        ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal);
-        out->stopped_ns = roll_mono_ns() - begin;
-    } else if (err == ROLL_E_TIMEOUT) {
-        err = capture_asleep(t, tid, out);
-    }
-    return err;
+    return err == ROLL_E_TIMEOUT ? capture_asleep(t, tid, out) : err;
 }
 
 #else

@@ -21,7 +21,6 @@
 #define PIDS_MAX    4096u
 #define BUDGET_MS   2000u
 #define THREAD_MS   200u
-#define LATE_ROUNDS 50
 #define INTERVAL_MS 200u
 
 struct job {
@@ -78,34 +77,34 @@ static int print(json_t *object)
     return rc == 0 && putchar('\n') != EOF && fflush(stdout) == 0 ? 0 : ROLL_E_IO;
 }
 
-/* Waits; threads that stopped late are let go meanwhile. */
 static void pause_until(uint64_t end)
 {
     for (uint64_t now = roll_mono_ns(); now < end; now = roll_mono_ns()) {
-        uint64_t left = end - now, most = roll_capture_release() > 0 ? ROLL_MS : left;
-        uint64_t nap = left < most ? left : most;
-        const struct timespec ts = {(time_t)(nap / 1000000000u), (long)(nap % 1000000000u)};
-        nanosleep(&ts, NULL);
+        const struct timespec ts = {(time_t)((end - now) / 1000000000u), (long)((end - now) % 1000000000u)};
+        nanosleep(&ts, NULL); /* a late thread may wake us */
     }
+}
+
+/* Whoever reads us knows by it whom to blame when we crash or hang. */
+static int begin(const struct roll_sampled *process)
+{
+    return print(json_pack("{s:i}", "begin", (int)process->pid));
 }
 
 static int look(struct job *job)
 {
     int err = 0;
     for (unsigned i = 0; i < job->wish.samples && !err; i++) {
-        uint64_t begin = roll_mono_ns();
+        uint64_t start = roll_mono_ns();
         for (size_t k = 0; k < job->processes && !err; k++) {
-            err = print(json_pack("{s:i}", "begin", (int)job->process[k].pid));
+            err = begin(&job->process[k]);
             if (!err && !job->process[k].gone) {
                 err = roll_sample_look(&job->process[k], &job->wish, i, &job->names, &job->pool);
             }
         }
         if (i + 1 < job->wish.samples && !err) {
-            pause_until(begin + job->wish.interval_ms * ROLL_MS);
+            pause_until(start + job->wish.interval_ms * ROLL_MS);
         }
-    }
-    for (int i = 0; i < LATE_ROUNDS && roll_capture_release() > 0; i++) { /* what is still late is freed by our end */
-        pause_until(roll_mono_ns() + ROLL_MS);
     }
     return err;
 }
@@ -123,7 +122,8 @@ int roll_stack_helper(const char *text)
     err = err ? err : look(&job);
     setpriority(PRIO_PROCESS, 0, 5); /* from here on nobody is held up: names may wait for the job's own work */
     for (size_t k = 0; k < job.processes && !err; k++) {
-        err = print(roll_sample_json(&job.process[k], &job.wish, &job.names));
+        err = begin(&job.process[k]);
+        err = err ? err : print(roll_sample_json(&job.process[k], &job.wish, &job.names));
     }
     for (size_t k = 0; k < job.processes; k++) {
         roll_sample_fini(&job.process[k]);

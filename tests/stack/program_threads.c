@@ -3,10 +3,9 @@
  *
  * usage: stack_threads COUNTER MODE [N]. COUNTER is a file of 8 bytes, mapped: a thread of its own counts in it for as long as the process
  * lives, so whoever looks can tell that it goes on. MODE: stuck (main thread three frames deep in a wait, N threads in another),
- * moving (a thread that alternates between two functions), exit (ends after N milliseconds), deep (recursion N deep), epoll (a wait that
- * must not end with EINTR: it exits with 9 then).
+ * moving (a thread that alternates between two functions), exit (ends after N milliseconds), deep (recursion N deep), calls (system calls
+ * that a stop would end with EINTR or cut short: it exits after N milliseconds, with 9 when one of them has returned).
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,6 +15,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -95,6 +96,76 @@ KEEP static int recurse(int n)
     return n > 0 ? recurse(n - 1) + one : one;
 }
 
+/* ---- calls that nothing ends but a signal ---- */
+
+static _Atomic int returned;
+
+static void ended(void)
+{
+    atomic_fetch_add(&returned, 1);
+}
+
+static int timed_socket(int *peer)
+{
+    const struct timeval hour = {3600, 0};
+    int fds[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0 ||
+        setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &hour, sizeof hour) != 0) {
+        _exit(3);
+    }
+    *peer = fds[1];
+    return fds[0];
+}
+
+static void *in_epoll(void *arg)
+{
+    struct epoll_event event;
+    (void)!epoll_wait(epoll_create1(0), &event, 1, -1);
+    ended();
+    return arg;
+}
+
+static void *in_recv(void *arg)
+{
+    char byte;
+    int peer;
+    (void)!recv(timed_socket(&peer), &byte, 1, 0);
+    ended();
+    return arg;
+}
+
+static void *in_read(void *arg)
+{
+    char byte;
+    int peer;
+    (void)!read(timed_socket(&peer), &byte, 1);
+    ended();
+    return arg;
+}
+
+/* Half of it is there: cut short, the call would return that. */
+static void *in_recv_all(void *arg)
+{
+    char bytes[8];
+    int peer, fd = timed_socket(&peer);
+    (void)!write(peer, "half", 4);
+    (void)!recv(fd, bytes, sizeof bytes, MSG_WAITALL);
+    ended();
+    return arg;
+}
+
+static void *in_write(void *arg)
+{
+    static char much[1 << 20];
+    int fds[2];
+    (void)!pipe(fds);
+    (void)!write(fds[1], much, sizeof much);
+    ended();
+    return arg;
+}
+
+/* ---- */
+
 static void spawn(void *(*function)(void *), int n)
 {
     pthread_attr_t attr;
@@ -126,6 +197,13 @@ int main(int argc, char **argv)
     if (strcmp(argv[2], "stuck") == 0) {
         spawn(waiter, n);
     }
+    if (strcmp(argv[2], "calls") == 0) {
+        spawn(in_epoll, 1);
+        spawn(in_recv, 1);
+        spawn(in_read, 1);
+        spawn(in_recv_all, 1);
+        spawn(in_write, 1);
+    }
     puts("ready");
     fflush(stdout);
     if (strcmp(argv[2], "exit") == 0) {
@@ -135,10 +213,9 @@ int main(int argc, char **argv)
     if (strcmp(argv[2], "deep") == 0) {
         return recurse(n);
     }
-    if (strcmp(argv[2], "epoll") == 0) {
-        struct epoll_event event;
-        int rc = epoll_wait(epoll_create1(0), &event, 1, n);
-        return rc < 0 && errno == EINTR ? 9 : 0;
+    if (strcmp(argv[2], "calls") == 0) {
+        nap(n);
+        return atomic_load(&returned) ? 9 : 0;
     }
     return level_one(one);
 }

@@ -129,12 +129,19 @@ class Native(Looking):
             reader.wait()
             self.assert_goes_on(p.pid)
 
-    def test_a_wait_is_not_cut_short(self):
-        p = self.threads_program("epoll", 4000)
-        for _ in range(3):
-            stack = answers(self.of_pids(p.pid, options=("--interval", "20")))[p.pid]
-            self.assertTrue(in_order(["main", "epoll_wait"], names(stack, main_thread(stack))), names(stack, main_thread(stack)))
-        self.assertEqual(p.wait(20), 0, "epoll_wait ended with EINTR" if p.returncode == 9 else p.stderr.read())
+    def test_no_system_call_is_cut_short(self):
+        p = self.run_program(program("stack_threads"), self.path("counter"), "calls", "2500")
+        calls = {"in_epoll": "epoll_wait", "in_recv": "recv", "in_read": "read", "in_recv_all": "recv", "in_write": "write"}
+        task = f"/proc/{p.pid}/task"
+        self.assertTrue(until(lambda: len(os.listdir(task)) == 2 + len(calls), 5))
+        time.sleep(0.1)
+        for _ in range(2):
+            stack = answers(self.of_pids(p.pid, options=("-n", "16", "--interval", "5")))[p.pid]
+            for function, call in calls.items():
+                thread = next(t for t in stack["threads"] if function in names(stack, t))
+                self.assertTrue(in_order(["start_thread", function], names(stack, thread)), names(stack, thread))
+                self.assertIn(call, names(stack, thread)[-1])
+        self.assertEqual(p.wait(20), 0, "a call of it ended" if p.returncode == 9 else p.stderr.read())
 
     def test_a_traced_process(self):
         p = self.threads_program("stuck", 1)
