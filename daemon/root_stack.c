@@ -451,7 +451,6 @@ json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t 
     const json_t *id = json_object_get(query, "id");
     const char *text = json_string_value(json_object_get(query, "ranks"));
     struct roll_rankset ranks = {0};
-    char folded[1024];
     if (json_is_integer(id)) {
         json_int_t from = json_integer_value(json_object_get(query, "from"));
         return fetch(root->stacks, (uint64_t)json_integer_value(id), from > 0 ? (size_t)from : 0);
@@ -464,8 +463,11 @@ json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t 
         choose(run, &ranks);
     }
     struct collection *c = collect(root, run, &ranks, query, 0);
-    roll_rankset_format(&ranks, folded, sizeof folded);
+    json_t *folded = roll_ranks_text_json(&ranks);
     roll_rankset_fini(&ranks);
+    if (!c || c->ranks == 0) {
+        json_decref(folded);
+    }
     if (!c) {
         return error("stacks are being collected for others: try again in a moment");
     }
@@ -474,7 +476,7 @@ json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t 
         return error("no such rank in this run");
     }
     finish(root, c, roll_mono_ns());
-    return json_pack("{s:I, s:I, s:s}", "id", (json_int_t)c->id, "count", (json_int_t)c->ranks, "ranks", folded);
+    return json_pack("{s:I, s:I, s:o}", "id", (json_int_t)c->id, "count", (json_int_t)c->ranks, "ranks", folded);
 }
 
 /* Verdicts whose culprits' code is worth a look: somebody has not come, or is stuck where the records cannot see. */

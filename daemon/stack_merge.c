@@ -6,6 +6,7 @@
  */
 #include "daemon/stack_merge.h"
 
+#include "daemon/verdict_json.h"
 #include "trace/err.h"
 
 #include <stdlib.h>
@@ -58,8 +59,13 @@ static struct roll_stack_node *child_of(struct roll_stack_node *parent, const st
     return *at;
 }
 
+/* Of the looks at one thread: those that gave a stack, and the others. */
+struct seen {
+    uint32_t looks, missed;
+};
+
 /* One look at one thread went through this node. */
-static int count(struct roll_stack_node *node, uint32_t rank, uint64_t task, uint32_t looks)
+static int count(struct roll_stack_node *node, uint32_t rank, uint64_t task, const struct seen *seen)
 {
     node->hits++;
     if (node->last_task == task) {
@@ -67,15 +73,16 @@ static int count(struct roll_stack_node *node, uint32_t rank, uint64_t task, uin
     }
     node->last_task = task;
     node->threads++;
-    node->looks += looks;
+    node->looks += seen->looks;
+    node->missed += seen->missed;
     return roll_rankset_add(&node->ranks, rank);
 }
 
 static int insert(struct roll_stack_tree *tree, uint32_t rank, const json_t *frames, const json_t *stack,
-                  uint32_t looks)
+                  const struct seen *seen)
 {
     struct roll_stack_node *node = &tree->root;
-    int err = count(node, rank, tree->tasks, looks);
+    int err = count(node, rank, tree->tasks, seen);
     size_t n = json_array_size(stack) < DEPTH_MAX ? json_array_size(stack) : DEPTH_MAX;
     for (size_t i = 0; i < n && !err; i++) {
         const json_t *frame = json_array_get(frames, (size_t)json_integer_value(json_array_get(stack, i)));
@@ -91,7 +98,7 @@ static int insert(struct roll_stack_tree *tree, uint32_t rank, const json_t *fra
             .python = strcmp(text_of(frame, "kind"), "python") == 0,
         };
         node = child_of(node, &like);
-        err = node ? count(node, rank, tree->tasks, looks) : ROLL_E_NOMEM;
+        err = node ? count(node, rank, tree->tasks, seen) : ROLL_E_NOMEM;
     }
     if (!err) {
         node->ends++;
@@ -148,16 +155,18 @@ int roll_stack_tree_add(struct roll_stack_tree *tree, uint32_t rank, const json_
             continue;
         }
         const json_t *samples = json_object_get(thread, "samples");
-        uint32_t looks = 0;
+        struct seen seen = {0, 0};
         json_array_foreach(samples, k, sample)
         {
-            looks += json_is_integer(sample);
+            bool whole = json_is_integer(sample);
+            seen.looks += whole;
+            seen.missed += !whole;
         }
         tree->tasks++;
         json_array_foreach(samples, k, sample)
         {
             if (json_is_integer(sample)) {
-                int err = insert(tree, rank, frames, json_array_get(stacks, (size_t)json_integer_value(sample)), looks);
+                int err = insert(tree, rank, frames, json_array_get(stacks, (size_t)json_integer_value(sample)), &seen);
                 result = result == 0 ? err : result;
             }
         }
@@ -233,15 +242,16 @@ void roll_stack_tree_fini(struct roll_stack_tree *tree)
 
 static json_t *node_json(const struct roll_stack_node *node)
 {
-    char ranks[1024];
-    roll_rankset_format(&node->ranks, ranks, sizeof ranks);
     json_t *children = json_array();
     for (const struct roll_stack_node *c = node->child; c; c = c->next) {
         json_array_append_new(children, node_json(c));
     }
-    json_t *out = json_pack("{s:s, s:s, s:s, s:i, s:b, s:o}", "fn", node->function, "kind",
-                            node->python ? "python" : "native", "ranks", ranks, "threads", (int)node->threads, "stuck",
-                            (int)(node->hits == node->looks), "children", children);
+    json_t *out = json_pack("{s:s, s:s, s:o, s:i, s:b, s:o}", "fn", node->function, "kind",
+                            node->python ? "python" : "native", "ranks", roll_ranks_text_json(&node->ranks), "threads",
+                            (int)node->threads, "stuck", (int)roll_stack_stuck(node), "children", children);
+    if (node->missed > 0) {
+        json_object_set_new(out, "missed", json_integer(node->missed));
+    }
     if (node->file[0]) {
         json_object_set_new(out, "file", json_string(node->file));
         json_object_set_new(out, "line", json_integer(node->line));

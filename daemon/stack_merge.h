@@ -22,11 +22,18 @@ struct roll_stack_node {
     struct roll_rankset ranks;
     uint32_t threads;                     /* that were here at least once */
     uint32_t hits;                        /* looks that found a thread here */
-    uint32_t looks;                       /* looks at those threads; equal to hits: stuck */
+    uint32_t looks;                       /* looks that saw those threads at all; more than hits: they move */
+    uint32_t missed;                      /* looks that did not see those threads: not born yet, gone, not readable */
     uint32_t ends;                        /* looks whose stack ended here */
     uint64_t last_task;                   /* for counting; of no meaning later */
     struct roll_stack_node *child, *next; /* first child, next sibling; owned by the tree */
 };
+
+/* Every look that there was found these threads in this frame. */
+static inline bool roll_stack_stuck(const struct roll_stack_node *node)
+{
+    return node->hits == node->looks && node->missed == 0;
+}
 
 struct roll_stack_tree {
     struct roll_stack_node root; /* its children are the outermost frames */
@@ -48,7 +55,7 @@ int roll_stack_tree_add(struct roll_stack_tree *tree, uint32_t rank, const json_
 void roll_stack_tree_sort(struct roll_stack_tree *tree);
 void roll_stack_tree_fini(struct roll_stack_tree *tree);
 
-/* The tree as JSON, owned: a list of {"fn","file","line","module","kind","ranks","threads","stuck","children"}. */
+/* The tree as JSON, owned: a list of {"fn","file","line","module","kind","ranks","threads","stuck","children"}, "missed" where it is not 0. */
 json_t *roll_stack_tree_json(const struct roll_stack_tree *tree);
 
 #endif

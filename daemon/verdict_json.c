@@ -28,7 +28,7 @@ json_t *roll_ranks_to_json(const struct roll_rankset *set)
     return array;
 }
 
-static json_t *ranks_text(const struct roll_rankset *set)
+json_t *roll_ranks_text_json(const struct roll_rankset *set)
 {
     size_t bytes = roll_rankset_format(set, NULL, 0) + 1;
     char *text = malloc(bytes);
@@ -139,7 +139,7 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     bool in_graph = launches || (rec->flags & (ROLL_FLAG_CAPTURED | ROLL_FLAG_REPLAYED)) != 0;
     json_t *out = json_object();
     json_object_set_new(out, "ranks", roll_ranks_to_json(&side->ranks));
-    json_object_set_new(out, "ranks_text", ranks_text(&side->ranks));
+    json_object_set_new(out, "ranks_text", roll_ranks_text_json(&side->ranks));
     json_object_set_new(out, "op", made ? json_string(roll_op_name(rec->op)) : json_null());
     json_object_set_new(out, "seq", number_or_null(made && !outside, rec->seq));
     json_object_set_new(out, "count",
@@ -239,12 +239,12 @@ json_t *roll_verdict_to_json(const struct roll_verdict *v, const roll_engine_t *
     json_object_set_new(out, "family", json_string(roll_family_name(roll_verdict_family(v->code))));
     json_object_set_new(out, "certainty", json_string(roll_certainty_name(v->certainty)));
     json_object_set_new(out, "culprits", roll_ranks_to_json(&v->culprits));
-    json_object_set_new(out, "culprits_text", ranks_text(&v->culprits));
+    json_object_set_new(out, "culprits_text", roll_ranks_text_json(&v->culprits));
     json_object_set_new(out, "comm", comm_to_json(v));
     add_moment(out, v);
     add_evidence(out, v, engine, symbols);
     json_object_set_new(out, "waiting", roll_ranks_to_json(&v->waiting));
-    json_object_set_new(out, "waiting_text", ranks_text(&v->waiting));
+    json_object_set_new(out, "waiting_text", roll_ranks_text_json(&v->waiting));
     json_object_set_new(out, "remedy", remedy_to_json(v));
     json_object_set_new(out, "remedied", json_boolean(v->remedied));
     json_object_set_new(out, "text", roll_text_to_json(v->text != NULL ? v->text : ""));

@@ -22,5 +22,7 @@ json_t *roll_ranks_to_json(const struct roll_rankset *set);
  * for that: bytes beyond ASCII become '?' then. Borrows text; returns owned; NULL when out of memory. Any thread.
  */
 json_t *roll_text_to_json(const char *text);
+/* A set of ranks, folded and whole ("0-3,7"), as a JSON string; owned; NULL when out of memory. Any thread. */
+json_t *roll_ranks_text_json(const struct roll_rankset *set);
 
 #endif

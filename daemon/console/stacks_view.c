@@ -64,13 +64,15 @@ static void put_head(FILE *out, const struct roll_stack_node *n, const struct ro
 {
     char text[LINE_BYTES], set[SET_BYTES], threads[64] = "", mark[64] = "";
     size_t ranks = roll_rankset_count(&n->ranks);
-    bool stuck = n->hits == n->looks;
+    bool stuck = roll_stack_stuck(n);
     roll_rankset_format(&n->ranks, set, sizeof set);
     if (n->threads != ranks) {
         snprintf(threads, sizeof threads, ", %u threads", n->threads);
     }
     if (style->samples > 1 && stuck) {
         snprintf(mark, sizeof mark, "  stuck");
+    } else if (style->samples > 1 && n->hits == n->looks) { /* neither is known of who was not seen every time */
+        snprintf(mark, sizeof mark, "  seen in %u of %u looks", n->hits, n->looks + n->missed);
     } else if (style->samples > 1) {
         snprintf(mark, sizeof mark, "  moving: here in %u of %u looks", n->hits, n->looks);
     }

@@ -61,6 +61,52 @@ static void ranks_part_where_their_stacks_part(void **state)
     json_decref(moving);
 }
 
+static void a_thread_that_was_not_seen_every_time_is_not_called_stuck(void **state)
+{
+    (void)state;
+    struct roll_stack_tree tree = {0};
+    json_t *young = process(7, json_pack("[n,n,i]", 0));
+    assert_int_equal(roll_stack_tree_add(&tree, 0, young, ROLL_STACK_OTHERS), 0);
+    char *text = print(&tree, 3);
+    assert_string_equal(text, "[0] (1 rank)  seen in 1 of 3 looks\n  main  job/main.c:5\n  step  src/train.py:40\n");
+    free(text);
+    json_t *json = roll_stack_tree_json(&tree), *first = json_array_get(json, 0);
+    assert_true(json_is_false(json_object_get(first, "stuck")));
+    assert_int_equal(json_integer_value(json_object_get(first, "missed")), 2);
+    json_decref(json);
+    roll_stack_tree_fini(&tree);
+    json_decref(young);
+}
+
+/* 512 ranks of which every second one is elsewhere: text for people is cut, JSON is not. */
+static void many_ranks_that_do_not_fold(void **state)
+{
+    (void)state;
+    struct roll_stack_tree tree = {0};
+    json_t *here = process(1, json_pack("[i]", 0)), *there = process(1, json_pack("[i]", 3));
+    for (uint32_t rank = 0; rank < 512; rank++) {
+        assert_int_equal(roll_stack_tree_add(&tree, rank, rank % 2 ? there : here, ROLL_STACK_MAIN), 0);
+    }
+    char *text = print(&tree, 1);
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
+        assert_true(strcspn(line, "\n") < 320);
+    }
+    assert_non_null(strstr(text, "[0,2,4,"));
+    assert_non_null(strstr(text, ",\u2026] (256 ranks)\n"));
+    free(text);
+    json_t *json = roll_stack_tree_json(&tree);
+    const char *ranks = json_string_value(
+        json_object_get(json_array_get(json_object_get(json_array_get(json, 0), "children"), 0), "ranks"));
+    struct roll_rankset set = {0};
+    assert_int_equal(roll_rankset_parse(ranks, &set), 0);
+    assert_int_equal(roll_rankset_count(&set), 256);
+    roll_rankset_fini(&set);
+    json_decref(json);
+    roll_stack_tree_fini(&tree);
+    json_decref(here);
+    json_decref(there);
+}
+
 static void threads_are_chosen(void **state)
 {
     (void)state;
@@ -129,6 +175,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_part_where_their_stacks_part),
+        cmocka_unit_test(a_thread_that_was_not_seen_every_time_is_not_called_stuck),
+        cmocka_unit_test(many_ranks_that_do_not_fold),
         cmocka_unit_test(threads_are_chosen),
         cmocka_unit_test(recursion_is_folded_and_colour_only_when_wanted),
         cmocka_unit_test(hostile_answers),
