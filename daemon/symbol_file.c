@@ -12,9 +12,12 @@
 #include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define SEEN_FRAMES 16   /* ROLL_SYMBOL_FRAMES: no call site shows more */
 #define SEEN_MOST   8192 /* remembered per file */
@@ -121,18 +124,36 @@ static bool same_build(const struct roll_symbol_file *file, Dwfl_Module *module)
            memcmp(bits, file->build_id, file->build_id_bytes) == 0;
 }
 
+int roll_symbol_file_open(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 static void open_file(struct roll_symbol_file *file)
 {
     file->opened = true;
     if (file->path[0] != '/') {
         return; /* "[vdso]", or relative to a directory that we do not know */
     }
-    file->dwfl = dwfl_begin(&callbacks);
+    int fd = roll_symbol_file_open(file->path);
+    file->dwfl = fd >= 0 ? dwfl_begin(&callbacks) : NULL;
     if (file->dwfl == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
         return;
     }
     dwfl_report_begin(file->dwfl);
-    Dwfl_Module *module = dwfl_report_offline(file->dwfl, file->path, file->path, -1);
+    Dwfl_Module *module = dwfl_report_offline(file->dwfl, file->path, file->path, fd);
+    if (module == NULL) {
+        close(fd); /* taken over only with success */
+    }
     dwfl_report_end(file->dwfl, NULL, NULL);
     GElf_Addr bias;
     if (module != NULL && same_build(file, module) && dwfl_module_getelf(module, &bias) != NULL) {

@@ -15,6 +15,10 @@ struct roll_symbol_file *roll_symbol_file_new(const char *path, size_t path_byte
                                               size_t build_id_bytes);
 void roll_symbol_file_destroy(struct roll_symbol_file **file);
 
+/* A descriptor of a regular file, owned; -1: there is none, or it is something else. The path is a rank's word: what has been put in
+ * the file's place since (a FIFO, a device) must not hold us up. */
+int roll_symbol_file_open(const char *path);
+
 /* Whether this is that file: path and build id alike. */
 bool roll_symbol_file_is(const struct roll_symbol_file *file, const char *path, size_t path_bytes,
                          const uint8_t *build_id, size_t build_id_bytes);

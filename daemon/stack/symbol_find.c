@@ -1,7 +1,8 @@
 /* symbol_find.c: libelf over the symbol tables of one file. */
 #include "daemon/stack/symbol_find.h"
 
-#include <fcntl.h>
+#include "daemon/symbol_file.h"
+
 #include <gelf.h>
 #include <limits.h>
 #include <string.h>
@@ -11,7 +12,7 @@ static Elf *open_elf(const struct roll_target *t, const struct roll_module *m, i
 {
     char path[PATH_MAX + 64];
     elf_version(EV_CURRENT);
-    *fd = open(roll_target_path(t, m->path, path, sizeof path), O_RDONLY | O_CLOEXEC);
+    *fd = roll_symbol_file_open(roll_target_path(t, m->path, path, sizeof path));
     Elf *elf = *fd >= 0 ? elf_begin(*fd, ELF_C_READ_MMAP, NULL) : NULL;
     if (!elf && *fd >= 0) {
         close(*fd);

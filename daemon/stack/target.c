@@ -67,9 +67,34 @@ static bool other_root(pid_t pid)
     return a > 0 && b > 0 && strcmp(ours, theirs) != 0;
 }
 
+/*
+ * Ours to look at: a program that was given CAP_SYS_PTRACE could read everybody's memory for whoever may start it, so beyond root it is
+ * used for processes of the same user only.
+ */
+static bool of_our_user(pid_t pid)
+{
+    char path[64], line[256];
+    unsigned real = 0, effective = 0, saved = 0, us = (unsigned)getuid();
+    bool ours = us == 0, found = false;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = ours ? NULL : fopen(path, "re");
+    while (f && !found && fgets(line, sizeof line, f)) {
+        found = sscanf(line, "Uid: %u %u %u", &real, &effective, &saved) == 3;
+    }
+    if (f) {
+        fclose(f);
+    }
+    return ours || !found ||
+           (real == us && effective == us && saved == us); /* not found: it has ended, says who opens it */
+}
+
 int roll_target_open(pid_t pid, struct roll_target **out)
 {
     char path[64];
+    if (!of_our_user(pid)) {
+        errno = EPERM;
+        return ROLL_E_DENIED;
+    }
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
     FILE *f = fopen(path, "re");
     if (!f) {
@@ -288,7 +313,8 @@ void roll_refusal_look(pid_t pid, int error, struct roll_refusal *out)
     if (slurp("/proc/self/status", text, sizeof text) > 0) {
         out->filtered = status_field(text, "\nSeccomp:", 10) == 2;
         const char *caps = strstr(text, "\nCapEff:");
-        out->privileged = caps && (strtoull(caps + 8, NULL, 16) >> CAP_PTRACE & 1);
+        bool may = getuid() == 0 || out->theirs == getuid(); /* see of_our_user */
+        out->privileged = may && caps && (strtoull(caps + 8, NULL, 16) >> CAP_PTRACE & 1);
     }
 }
 
@@ -311,7 +337,7 @@ const char *roll_refusal_text(const struct roll_refusal *r, char out[ROLL_STACK_
                  "capability");
     } else if (r->ours != r->theirs && !r->privileged) {
         snprintf(out, size,
-                 "it belongs to user %u and rollcalld runs as user %u without CAP_SYS_PTRACE: run rollcalld as that "
+                 "it belongs to user %u and rollcalld runs as user %u: run rollcalld as that "
                  "user, or as root",
                  (unsigned)r->theirs, (unsigned)r->ours);
     } else if (r->yama == 1 && !r->privileged) {

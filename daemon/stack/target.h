@@ -39,14 +39,14 @@ struct roll_thread_info {
 struct roll_refusal {
     int error; /* errno of the refused call */
     uid_t ours, theirs;
-    bool privileged;      /* we hold CAP_SYS_PTRACE */
+    bool privileged;      /* we hold CAP_SYS_PTRACE, and it counts: we are root, or of its user */
     int yama;             /* kernel.yama.ptrace_scope; -1 = no Yama */
     pid_t tracer;         /* who traces the target already; 0 = nobody */
     bool filtered;        /* a seccomp filter is on us */
     bool same_user_files; /* /proc/PID belongs to its user: it is dumpable */
 };
 
-/* Reads maps. Errors: NOTFOUND (no such process), DENIED, NOMEM. *out is owned. */
+/* Reads maps. Errors: NOTFOUND (no such process), DENIED (errno says why; another user's, unless we are root), NOMEM. *out is owned. */
 int roll_target_open(pid_t pid, struct roll_target **out);
 void roll_target_close(struct roll_target **target);
 /* The threads, main thread first, at most max; *all is how many there are. Returns those written; 0: the process has ended. */

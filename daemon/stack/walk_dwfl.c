@@ -6,9 +6,11 @@
  */
 #include "daemon/stack/walk.h"
 
+#include "daemon/symbol_file.h"
 #include "trace/err.h"
 
 #include <elfutils/libdwfl.h>
+#include <limits.h>
 #include <string.h>
 
 #ifdef __x86_64__
@@ -20,11 +22,28 @@ struct attached {
     struct roll_walk *out;
 };
 
+static const struct roll_target *looked_at; /* there is one thread, and libdwfl hands no argument to find_file */
+
 static int no_debuginfo(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, const char *file,
                         const char *link, GElf_Word crc, char **out)
 {
     (void)module, (void)user, (void)name, (void)base, (void)file, (void)link, (void)crc, (void)out;
     return -1;
+}
+
+/* In another mount namespace the same path may be another build. Elsewhere libdwfl's own way is good: only regular files, deleted ones
+ * and the vdso out of memory. */
+static int find_file(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, char **file, Elf **elf)
+{
+    char path[PATH_MAX + 64];
+    const char *space = strrchr(name, ' ');
+    bool deleted = space && strcmp(space, " (deleted)") == 0;
+    if (name[0] != '/' || !looked_at->other_root || deleted) {
+        return dwfl_linux_proc_find_elf(module, user, name, base, file, elf);
+    }
+    int fd = roll_symbol_file_open(roll_target_path(looked_at, name, path, sizeof path));
+    *file = fd >= 0 ? strdup(path) : NULL;
+    return fd;
 }
 
 static pid_t next_thread(Dwfl *dwfl, void *arg, void **thread)
@@ -88,9 +107,10 @@ static int on_frame(Dwfl_Frame *frame, void *arg)
 
 int roll_walk_dwfl(struct roll_target *target, pid_t tid, const struct roll_capture *capture, struct roll_walk *out)
 {
-    static const Dwfl_Callbacks files = {.find_elf = dwfl_linux_proc_find_elf, .find_debuginfo = no_debuginfo};
+    static const Dwfl_Callbacks files = {.find_elf = find_file, .find_debuginfo = no_debuginfo};
     struct attached a = {target, tid, capture, out};
     *out = (struct roll_walk){0};
+    looked_at = target;
     Dwfl *dwfl = dwfl_begin(&files);
     if (!dwfl) {
         return ROLL_E_NOMEM;

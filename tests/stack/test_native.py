@@ -1,6 +1,7 @@
 """test_native.py: native stacks of real processes: right, bounded, and never at the cost of the process."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -69,6 +70,30 @@ class Native(Looking):
         self.assertTrue(in_order(["main", "level_one", "level_two", "level_three"], names(stack, main_thread(stack))), names(stack, main_thread(stack)))
         self.assertTrue(any(in_order(["start_thread", "waiter", "waits_here"], names(stack, t)) for t in stack["threads"]), "libdwfl goes on where libunwind ends")
         self.assert_goes_on(p.pid)
+
+    def test_files_that_became_something_else(self):
+        """What a rank runs lies no longer where it was: a FIFO would hang whoever opens it."""
+        tricked = []
+        for name in ("stack_threads", "stack_tableless"):
+            copy = self.path(name)
+            shutil.copy(program(name), copy)
+            tricked.append(self.run_program(copy, self.path(name + ".counter"), "stuck", "1"))
+            os.unlink(copy)
+            os.mkfifo(copy + " (deleted)")  # the name that the kernel tells from now on
+        sound = self.threads_program("stuck", 1)
+        begin = time.monotonic()
+        got = answers(self.of_pids(*(p.pid for p in tricked), sound.pid, options=("-n", "1")))
+        self.assertLess(time.monotonic() - begin, 5, "nothing hung")
+        self.assertIn("level_three", names(got[sound.pid], main_thread(got[sound.pid])))
+        for p in tricked:
+            self.assertTrue(got[p.pid].get("threads"), got[p.pid])
+
+    def test_each_process_is_announced_before_it_is_looked_at_and_before_it_is_named(self):
+        pids = [self.threads_program("stuck", 1).pid for _ in range(2)]
+        r = subprocess.run([DAEMON, "--stack", json.dumps({"pids": pids, "samples": 2, "interval_ms": 1})], capture_output=True, text=True, env=self.env)
+        lines = [json.loads(line) for line in r.stdout.splitlines()]
+        self.assertEqual([line.get("begin") or ("named", line["pid"]) for line in lines],
+                         pids * 2 + [pids[0], ("named", pids[0]), pids[1], ("named", pids[1])])
 
     def test_a_process_that_ends_meanwhile(self):
         p = self.threads_program("exit", 150)
@@ -158,11 +183,13 @@ class Native(Looking):
         copy = self.path("rollcalld")
         subprocess.run(["cp", DAEMON, copy], check=True)
         os.chmod(copy, 0o755)
-        r = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", copy, "--stack", wish],
-                           capture_output=True, text=True, env=self.env)
-        self.assertEqual(r.returncode, 0, r.stderr)
-        answer = json.loads(r.stdout.splitlines()[-1])
-        self.assertRegex(answer["error"], r"belongs to user 0 and rollcalld runs as user 65534 .*run rollcalld as that user, or as root")
+        # Nor by who was given the capability alone: it would read everybody's memory for whoever may start it.
+        for capability in ([], ["--inh-caps", "+sys_ptrace", "--ambient-caps", "+sys_ptrace"]):
+            r = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *capability, copy, "--stack", wish],
+                               capture_output=True, text=True, env=self.env)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            answer = json.loads(r.stdout.splitlines()[-1])
+            self.assertRegex(answer["error"], r"belongs to user 0 and rollcalld runs as user 65534: run rollcalld as that user, or as root")
         self.assert_goes_on(p.pid)
 
     def test_yama(self):
