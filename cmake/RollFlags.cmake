@@ -40,6 +40,11 @@ if(ROLL_FUZZ)
   target_compile_options(roll_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)
   target_link_options(roll_flags INTERFACE -fsanitize=address,undefined)
 endif()
+# What is installed, one call beside each install(): the target `product` builds just that.
+function(roll_product)
+  set_property(GLOBAL APPEND PROPERTY ROLL_PRODUCTS ${ARGN})
+endfunction()
+
 function(roll_fuzz_target target)
   cmake_parse_arguments(F "" "SEEDS" "LIBS" ${ARGN})
   if(NOT ROLL_FUZZ)

@@ -77,7 +77,7 @@ static const struct {
 
 static void print_help(void)
 {
-    printf("Usage: rollcalld [--standalone | --agent | --root] [OPTION]...\n"
+    printf("usage: rollcalld [--standalone | --agent | --root] [OPTION]...\n"
            "Watches the ranks whose rings lie in DIR and says which rank keeps the others waiting, and why.\n\n");
     for (size_t i = 0; i < OPTIONS; i++) {
         char left[40];

@@ -383,6 +383,19 @@ static void describe_call(const json_t *side, const char *field, struct text *te
     }
 }
 
+/*
+ * What a side did. Of a rank that died, ended or does not come the last call is known, which is not the one that its peers
+ * wait in: without the word the two rows read like a mismatch.
+ */
+static void describe_side(const json_t *verdict, size_t index, const char *field, struct text *text, size_t mark[2])
+{
+    const json_t *side = json_array_get(json_object_get(verdict, "evidence"), index);
+    if (index == 0 && strcmp(text_of(verdict, "family"), "process") == 0 && *text_of(side, "op") != '\0') {
+        add(text, "last: ");
+    }
+    describe_call(side, field, text, mark);
+}
+
 static void put_call(const struct printer *p, const struct text *text, const size_t mark[2], const char *style)
 {
     put_clean(p, text->bytes, mark[0]);
@@ -451,7 +464,7 @@ static void print_side(const struct printer *p, const json_t *verdict, size_t in
     gutter(p, width_of(ranks) + 1 > GUTTER && width_of(set) + 1 <= GUTTER ? set : ranks, index == 0 ? BOLD : "");
     struct text call = {.used = 0};
     size_t mark[2] = {0, 0};
-    describe_call(side, text_of(verdict, "field"), &call, mark);
+    describe_side(verdict, index, text_of(verdict, "field"), &call, mark);
     put_call(p, &call, mark, index == 0 ? RED : GREEN);
     const json_t *frames = frames_of(verdict, side);
     size_t n = json_array_size(frames);
@@ -468,6 +481,9 @@ static void print_side(const struct printer *p, const json_t *verdict, size_t in
         return;
     }
     for (size_t i = 0; i < n && i <= CALLERS; i++) {
+        if (i > 0 && strncmp(text_of(json_array_get(frames, i), "function"), "__libc_start", 12) == 0) {
+            break; /* what calls main tells nobody anything */
+        }
         if (i == 0 && at > column) {
             fputc('\n', p->out);
             at = 0;
@@ -488,7 +504,7 @@ static void print_evidence(const struct printer *p, const json_t *verdict)
     for (size_t i = 0; i < json_array_size(evidence); i++) {
         struct text call = {.used = 0};
         size_t mark[2];
-        describe_call(json_array_get(evidence, i), "", &call, mark);
+        describe_side(verdict, i, "", &call, mark);
         size_t width = width_of(call.bytes);
         widest = width > widest && width <= CALL_MOST ? width : widest;
     }

@@ -222,7 +222,7 @@ static void name_comm(struct words *w, const struct roll_comm *comm)
     if (comm->def.label_bytes > 0) {
         add(w, "communicator \"%.*s\" (%d ranks)", (int)comm->def.label_bytes, comm->label, comm->nranks);
     } else {
-        add(w, "communicator %016" PRIx64 " (%d ranks)", comm->def.key, comm->nranks);
+        add(w, "communicator 0x%016" PRIx64 " (%d ranks)", comm->def.key, comm->nranks);
     }
 }
 

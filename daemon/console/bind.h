@@ -26,8 +26,9 @@ struct roll_bind {
     char why[512];        /* one line: what, and why */
 };
 
-/* Picks. Borrows command (ended by NULL). Never fails: what cannot be had is left out, and why says so. */
-void roll_bind_pick(int kind, const struct roll_place *place, char *const command[], struct roll_bind *out);
+/* Picks. hostnccl: the job will have the stand-ins first. Borrows command (ended by NULL). Never fails: what cannot be had is left out, and why says so. */
+void roll_bind_pick(int kind, const struct roll_place *place, bool hostnccl, char *const command[],
+                    struct roll_bind *out);
 /* Sets the environment of the job, in the process that becomes it. */
 void roll_bind_apply(const struct roll_bind *bind, const struct roll_place *place);
 

@@ -5,6 +5,7 @@
  * end of a child or sleep through a Ctrl-C. The job comes first: whatever fails on our side is said in one line, and
  * the job runs; nothing of ours changes its exit code but --timeout and --fail-on-finding, which ask for it.
  */
+#include "daemon/client.h"
 #include "daemon/console/console.h"
 #include "daemon/console/run.h"
 #include "daemon/console/text.h"
@@ -29,7 +30,8 @@
 
 int cmd_run(const struct roll_command *self, int argc, char **argv);
 
-#define TIMED_OUT_CODE 124 /* as timeout(1) */
+#define WHY_MS         1000 /* the job stands still, and so may this wait */
+#define TIMED_OUT_CODE 124  /* as timeout(1) */
 #define DRAIN_WAIT_MS  15000
 #define RANKS_MAX      4096
 
@@ -118,6 +120,40 @@ static void handle_signals(struct run *r)
     }
 }
 
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/*
+ * Before --timeout ends the job: what the first rank that waits is waiting for. A suspicion takes its time to become a verdict; whoever set
+ * a shorter limit would be told nothing.
+ */
+static void say_who_waits(const struct run *r)
+{
+    roll_client_t *client = NULL;
+    json_t *reply = NULL;
+    char why[512];
+    if (r->o.quiet || r->announcer == NULL || r->daemon.endpoint[0] == '\0' ||
+        roll_client_new(r->daemon.endpoint, NULL, WHY_MS, &client, why, sizeof(why)) != 0) {
+        return;
+    }
+    json_t *query = json_pack("{s:s}", "op", "why");
+    if (r->o.daemon != NULL) {
+        struct roll_ident ident;
+        roll_ident_read(environment, &ident);
+        json_object_set_new(query, "job", json_string(ident.job));
+    }
+    if (roll_client_query(client, query, WHY_MS, &reply) == 0) {
+        const json_t *rank = json_array_get(json_object_get(reply, "ranks"), 0);
+        if (rank != NULL && !json_is_integer(json_object_get(rank, "verdict"))) {
+            roll_say("%s", roll_json_text(rank, "text", ""));
+        }
+    }
+    json_decref(reply);
+    roll_client_destroy(&client);
+}
+
 /* Time passes: has anything moved, has the grace time run out? Returns ms until the next look, -1 for none. */
 static int watch_time(struct run *r)
 {
@@ -141,6 +177,7 @@ static int watch_time(struct run *r)
         if (now - r->moved_at >= limit) {
             roll_say("nothing has moved for %g s (--timeout): ending the job", r->o.timeout_s);
             r->timed_out = true;
+            say_who_waits(r);
             end_job(r, SIGTERM);
             return (int)(r->o.grace_s * 1000);
         }
@@ -232,8 +269,8 @@ static void print_summary(struct run *r)
     uint64_t seen = (uint64_t)roll_json_int(s, "ranks", 0);
     if (seen == 0) {
         roll_say(
-            "no rank recorded a call of NCCL, so there was nothing to judge; `rollcall doctor -- COMMAND` says why "
-            "that can be");
+            "no rank recorded a call of NCCL, so there was nothing to judge: a job on gloo or MPI makes none; one that "
+            "does can be asked with `rollcall doctor -- COMMAND`, or `rollcall doctor PID` while it runs");
         return;
     }
     if (seen < r->o.ranks) { /* what the others did is in no record: that is a loss too */
@@ -345,11 +382,6 @@ static void block_signals(struct run *r)
     r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 /* Where no scheduler names the job, this run names it, so that a second run never continues the first one's trace. */
 static void name_job(void)
 {
@@ -388,7 +420,7 @@ static void prepare(struct run *r)
         r->dir[0] = '\0';
         return;
     }
-    roll_bind_pick(r->o.bind, &r->place, r->o.command, &r->bind);
+    roll_bind_pick(r->o.bind, &r->place, r->o.hostnccl, r->o.command, &r->bind);
     r->o.bound = &r->bind;
     if (!r->o.quiet) {
         roll_say("bound by %s", r->bind.why);

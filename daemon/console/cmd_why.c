@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#define COLUMNS 100 /* as verdicts */
+
 int cmd_why(const struct roll_command *self, int argc, char **argv);
 
 /* A paragraph for each rank, in their order. */
@@ -15,7 +17,8 @@ static void print_ranks(json_t *reply)
     roll_top_sort(reply);
     json_array_foreach(json_object_get(reply, "ranks"), i, rank)
     {
-        printf("%s%s\n", i > 0 ? "\n" : "", roll_json_text(rank, "text", "?"));
+        fputs(i > 0 ? "\n" : "", stdout);
+        roll_text_wrap(roll_json_text(rank, "text", "?"), COLUMNS, stdout);
     }
     if (json_array_size(json_object_get(reply, "ranks")) == 0) {
         puts(roll_json_text(reply, "text", "the root gave no explanation"));

@@ -122,7 +122,7 @@ static void conclude(struct roll_checkup *c, const struct roll_study *s)
 void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place, const char *command)
 {
     static struct roll_study s; /* large */
-    roll_study(command, &s);
+    roll_study(command, NULL, &s);
     if (s.error != 0) {
         roll_checkup_say(c, "command", ROLL_HEALTH_FAIL, "%s: %s; give a program that can be run", command,
                          roll_strerror(s.error));

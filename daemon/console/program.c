@@ -5,6 +5,7 @@
  * two reasons why a job shows "no rank called NCCL". libelf reads the file; a parser of our own would have to be fuzzed.
  */
 #include "daemon/console/program.h"
+#include "daemon/console/run.h"
 
 #include "trace/err.h"
 
@@ -165,7 +166,7 @@ static void study_library(struct roll_study *s, const char *path)
 }
 
 /* As ldd(1): the loader lists what it would load, and nothing of the program runs. */
-static void study_libraries(struct roll_study *s)
+static void study_libraries(const char *first, struct roll_study *s)
 {
     int out[2];
     char *line = NULL;
@@ -181,6 +182,9 @@ static void study_libraries(struct roll_study *s)
         setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
         unsetenv("LD_PRELOAD");
         unsetenv("LD_AUDIT");
+        if (first != NULL) {
+            roll_env_prepend("LD_LIBRARY_PATH", first);
+        }
         execl(s->path, s->path, (char *)NULL);
         _exit(127);
     }
@@ -203,7 +207,7 @@ static void study_libraries(struct roll_study *s)
     }
 }
 
-void roll_study(const char *command, struct roll_study *s)
+void roll_study(const char *command, const char *first, struct roll_study *s)
 {
     memset(s, 0, sizeof(*s));
     s->error = find(command, s->path) ? roll_program_inspect(s->path, &s->program) : ROLL_E_NOTFOUND;
@@ -212,7 +216,7 @@ void roll_study(const char *command, struct roll_study *s)
     }
     bool glibc = strstr(s->program.loader, "/ld-linux") != NULL; /* others may run the program instead of listing */
     if (s->error == 0 && s->program.dynamic && glibc && !s->program.other_machine && !s->program.elevated) {
-        study_libraries(s);
+        study_libraries(first, s);
     }
 }
 

@@ -32,9 +32,10 @@ struct roll_study {
 };
 /*
  * Finds the command as the shell would, and lists its libraries as ldd(1) does: the loader lists them, nothing of the program
- * runs. Arguments that are themselves programs (of mpirun, env, ...) are not looked at.
+ * runs. Arguments that are themselves programs (of mpirun, env, ...) are not looked at. first: a directory that the job will have in
+ * front of LD_LIBRARY_PATH (borrowed); NULL = none.
  */
-void roll_study(const char *command, struct roll_study *out);
+void roll_study(const char *command, const char *first, struct roll_study *out);
 
 /* The release of an NCCL in a file, by the text that it carries ("2.28.9"); false when there is none. */
 bool roll_nccl_release(const char *path, char *out, size_t size);

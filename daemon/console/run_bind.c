@@ -171,10 +171,10 @@ static void pick_front(const struct roll_place *place, struct roll_bind *b)
              b->real);
 }
 
-static void pick_auto(const char *command, struct roll_bind *b)
+static void pick_auto(const char *command, const char *first, struct roll_bind *b)
 {
     static struct roll_study s; /* large */
-    roll_study(command, &s);
+    roll_study(command, first, &s);
     const char *base = strrchr(command, '/');
     base = base != NULL ? base + 1 : command;
     if (s.error == 0 && s.holder[0] != '\0' && !roll_nccl_has_profiler(s.holder)) {
@@ -186,11 +186,12 @@ static void pick_auto(const char *command, struct roll_bind *b)
     } else if (s.nccls > 0) {
         snprintf(b->why, sizeof(b->why), "preload: %.100s uses %.300s", base, s.nccl[0]);
     } else {
-        snprintf(b->why, sizeof(b->why), "preload: what %.100s loads shows when it runs", base);
+        snprintf(b->why, sizeof(b->why), "preload: %.100s is not linked to NCCL; one that it loads later is seen, too",
+                 base);
     }
 }
 
-void roll_bind_pick(int kind, const struct roll_place *place, char *const command[], struct roll_bind *b)
+void roll_bind_pick(int kind, const struct roll_place *place, bool hostnccl, char *const command[], struct roll_bind *b)
 {
     *b = (struct roll_bind){.audit = false};
     switch (kind) {
@@ -210,7 +211,7 @@ void roll_bind_pick(int kind, const struct roll_place *place, char *const comman
         pick_front(place, b);
         break;
     default:
-        pick_auto(command[0], b);
+        pick_auto(command[0], hostnccl ? place->hostnccl : NULL, b);
         break;
     }
     const char *theirs = roll_bind_users_plugin();

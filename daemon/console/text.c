@@ -45,6 +45,32 @@ void roll_text_fit(char *text, size_t size, size_t width)
     }
 }
 
+void roll_text_wrap(const char *text, size_t width, FILE *out)
+{
+    size_t column = 0;
+    for (size_t bytes; *text != '\0'; text += bytes) {
+        if (*text == '\n') {
+            fputc('\n', out);
+            column = 0;
+            bytes = 1;
+            continue;
+        }
+        bytes = strspn(text, " ");
+        if (bytes > 0) {
+            continue;
+        }
+        char word[256];
+        bytes = strcspn(text, " \n");
+        bytes = bytes < sizeof(word) ? bytes : sizeof(word) - 1;
+        snprintf(word, sizeof(word), "%.*s", (int)bytes, text);
+        size_t wide = roll_text_width(word);
+        bool fits = column == 0 || column + 1 + wide <= width;
+        fprintf(out, "%s%s", fits ? column > 0 ? " " : "" : "\n", word);
+        column = fits && column > 0 ? column + 1 + wide : wide;
+    }
+    fputc('\n', out);
+}
+
 int roll_columns_row(struct roll_columns *t, const char *const *cells)
 {
     if (t->used + t->columns > t->room) {

@@ -32,26 +32,6 @@ static bool one_kind(const struct block *b, bool *all_p2p, bool *one_comm, uint6
     return first != NULL;
 }
 
-/* World ranks that sit in the same call as step i. */
-static void ranks_beside(const struct roll_engine *e, const struct block *b, uint32_t i, struct roll_rankset *out)
-{
-    const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
-    struct member *m = at ? source_member(b->step[i].rank, at->rec.comm) : NULL;
-    (void)roll_rankset_add(out, b->step[i].rank->world);
-    for (uint32_t s = 0; m && !at->pair && s < e->sources; s++) {
-        const struct source *other = e->source[s];
-        for (uint32_t k = 0; k < other->queues; k++) {
-            const struct queue *q = &other->queue[k];
-            const struct entry *head = q->head ? source_entry(other, q->head - 1) : NULL;
-            struct member *om = head ? source_member(other, head->rec.comm) : NULL;
-            if (om && om->comm == m->comm && head->rec.seq == at->rec.seq &&
-                roll_op_class(head->rec.op) == ROLL_CLASS_COLL) {
-                (void)roll_rankset_add(out, other->world);
-            }
-        }
-    }
-}
-
 static const struct member *member_of(const struct comm *c, uint32_t source)
 {
     for (uint32_t r = 0; r < c->size; r++) {
@@ -134,6 +114,41 @@ static void name_culprits(const struct roll_engine *e, const struct block *b, st
     }
 }
 
+/* Whether each rank of the circle has made the call that the one before it waits in, and only has it standing behind its own. */
+static bool all_have_called(const struct roll_engine *e, const struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct source *next = b->step[(i + 1) % b->steps].rank;
+        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+        const struct comm *c = source_member(b->step[i].rank, at->rec.comm)->comm;
+        const struct member *m = member_of(c, source_index(e, next));
+        if (!m || at->pair || ticket_of(next, m, at->rec.seq) == NO_TICKET) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What to look for. A call that is to come and one that was left out look alike as long as the rank waits: only a call that was made proves the order. */
+static void words_cause(struct words *w, const struct roll_engine *e, const struct block *b,
+                        const struct roll_verdict *v)
+{
+    if (v->code == ROLL_VERDICT_P2P_DEADLOCK) {
+        words_add(w, " Put the sends and receives that belong together into one group.");
+    } else if (all_have_called(e, b)) {
+        words_add(w, " They entered the communicators in opposite order: use the same order on every rank.");
+    } else {
+        words_add(w, " Either ");
+        if (roll_rankset_count(&v->culprits) == 1) {
+            words_ranks(w, &v->culprits);
+        } else {
+            words_add(w, "one of them");
+        }
+        words_add(w, " left out the call that another waits in, or it enters the communicators in another order: make "
+                     "the same calls in the same order on every rank.");
+    }
+}
+
 static bool circular_block(struct roll_engine *e, const struct block *b)
 {
     bool all_p2p, one_comm;
@@ -161,7 +176,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
         const struct entry *entry = source_entry(s, b->step[i].ticket);
         struct member *m = source_member(s, entry->rec.comm);
         if (i < told) {
-            ranks_beside(e, b, i, &set[i]);
+            say_beside(e, s, entry, &set[i]);
         }
         words_add(&w, "%srank %u", i ? "; " : "", s->world);
         words_add(&w, " in ");
@@ -181,8 +196,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
         roll_rankset_fini(&set[i]);
     }
     (void)roll_rankset_copy(&v->waiting, b->waiting);
-    words_add(&w, code == ROLL_VERDICT_P2P_DEADLOCK ? " Put the sends and receives that belong together into one group."
-                                                    : " Enter communicators in the same order on every rank.");
+    words_cause(&w, e, b, v);
     if (!b->hard) {
         words_add(&w, " Suspected: at least one of them has only been silent, and was not seen to wait.");
     }

@@ -83,7 +83,7 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
         struct roll_rankset waiter = {0};
         say_comm(v, b->comm, waits->rec.seq);
         (void)roll_rankset_add(&v->culprits, b->rank->world);
-        (void)roll_rankset_add(&waiter, b->waiter->world);
+        say_beside(e, b->waiter, waits, &waiter);
         say_side(v, b->rank, source_index(e, b->rank), &v->culprits, b->rank->last.op ? &b->rank->last : NULL);
         say_side(v, b->waiter, source_index(e, b->waiter), &waiter, &waits->rec);
         (void)roll_rankset_copy(&v->waiting, b->waiting);

@@ -2,7 +2,7 @@
  * detect_process.c: a rank's process has died, or is stopped, while others need it.
  *
  * Death is told a moment after it is known (stall/5; patience), and all that died in that moment together: a lost node is one cause. When nobody is left alive, the job was
- * ended from outside: one note. Who sends SIGTERM usually sends it to all, and some take their time: told only after twice suspect_ns. Ranks that were already stuck for a reason
+ * ended from outside: one note. Who sends SIGTERM, SIGINT or SIGHUP usually sends it to all, and some take their time: told only after twice suspect_ns. Ranks that were already stuck for a reason
  * that has been told die as its consequence (a watchdog, the launcher) and are not accused again, unless they crashed. A rank whose communicators are all destroyed may die as it likes.
  */
 #include "daemon/engine/detector.h"
@@ -29,7 +29,8 @@ static bool needed(const struct roll_engine *e, const struct source *s)
 
 static bool told_to_go(const struct source *s)
 {
-    return s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) == SIGTERM;
+    int sig = s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) ? WTERMSIG(s->exit_status) : 0;
+    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP;
 }
 
 /*

@@ -408,6 +408,8 @@ uint64_t say_key(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 void say_comm(struct roll_verdict *v, const struct comm *c, uint64_t seq);
 void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, const struct roll_rankset *ranks,
               const struct roll_record *rec);
+/* World ranks that wait in the same call as this one of s, s included: one side of a verdict. */
+void say_beside(const struct roll_engine *e, const struct source *s, const struct entry *at, struct roll_rankset *out);
 void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 uint32_t source_index(const struct roll_engine *e, const struct source *s);

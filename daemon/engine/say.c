@@ -124,6 +124,24 @@ void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, co
     }
 }
 
+void say_beside(const struct roll_engine *e, const struct source *s, const struct entry *at, struct roll_rankset *out)
+{
+    struct member *m = source_member(s, at->rec.comm);
+    (void)roll_rankset_add(out, s->world);
+    for (uint32_t i = 0; m && !at->pair && i < e->sources; i++) {
+        const struct source *other = e->source[i];
+        for (uint32_t k = 0; k < other->queues; k++) {
+            const struct queue *q = &other->queue[k];
+            const struct entry *head = q->head ? source_entry(other, q->head - 1) : NULL;
+            struct member *om = head ? source_member(other, head->rec.comm) : NULL;
+            if (om && om->comm == m->comm && head->rec.seq == at->rec.seq && head->rec.op == at->rec.op &&
+                head->rec.count == at->rec.count && roll_op_class(head->rec.op) == ROLL_CLASS_COLL) {
+                (void)roll_rankset_add(out, other->world);
+            }
+        }
+    }
+}
+
 /* Sentences begin with whatever words_ranks wrote: "rank 3 ...". */
 static void capitals(char *text)
 {

@@ -73,9 +73,14 @@ class Picked(BindCase):
     def test_a_shared_nccl_needs_the_preload_alone(self):
         r = self.rollcall("run", "--", RANKS)
         self.assertRegex(r.stderr, r"(?m)^rollcall: bound by preload: interposer_ranks uses \S+/libnccl\.so\.2$")
+        other = self.path("other")  # a program that finds another NCCL by itself: the ranks will not
+        os.mkdir(other)
+        shutil.copy(os.path.join(HOSTNCCL, "libnccl.so.2"), other)
+        r = self.rollcall("run", "--hostnccl", "--", RANKS, env={"LD_LIBRARY_PATH": other})
+        self.assertIn(f"interposer_ranks uses {os.path.realpath(HOSTNCCL)}/libnccl.so.2\n", r.stderr)
         seen, err = self.shown(env={"NCCL_PROFILER_PLUGIN": "mine"})
         self.assertEqual(seen, ["mine", "", "", "", ""])
-        self.assertIn("rollcall: bound by preload: what sh loads shows when it runs", err)
+        self.assertIn("rollcall: bound by preload: sh is not linked to NCCL; one that it loads later is seen, too", err)
 
     def test_an_nccl_linked_in_takes_the_plugin(self):
         r = self.rollcall("run", "--", INSIDE)

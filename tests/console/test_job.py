@@ -76,6 +76,18 @@ class Job(Case):
         self.assertTrue(any(v["schema"] == "rollcall.verdict/1" and v["certainty"] != "note" for v in verdicts), r.stdout)
         self.assertNotIn("ranks,", r.stderr)
 
+    def test_a_limit_shorter_than_the_patience_still_says_who_waits(self):
+        r = self.rollcall("run", "-n", "3", "--hostnccl", "--timeout", "2", "--", CATALOGUE, "busy", "sick")
+        self.assertEqual(r.returncode, 124, r.stderr)
+        self.assertNotIn("rank-busy", r.stderr)
+        self.assertRegex(r.stderr, r"(?m)^rollcall: Rank [01] .* It waits in .*, for rank 2: rank 2 is not inside any call")
+
+    def test_one_side_of_a_verdict_is_all_who_wait_in_the_call(self):
+        r = self.rollcall("run", "-n", "4", "--hostnccl", "--timeout", "2", "--json", "-", "--", CATALOGUE, "finished", "sick")
+        said = [json.loads(line) for line in r.stdout.splitlines() if line.startswith('{"')]
+        found = [v for v in said if v["code"] == "rank-finished"]
+        self.assertEqual([(s["ranks_text"]) for s in found[0]["evidence"]], ["3", "0-2"], r.stderr)
+
     def test_colour_only_on_a_terminal(self):
         r = self.run_sick(program="wrong-count", ranks="2")
         self.assertNotIn("\x1b", r.stderr)

@@ -58,15 +58,15 @@ static void test_study_finds_where_nccl_is(void **state)
 {
     (void)state;
     static struct roll_study s;
-    roll_study(PROGRAM_INSIDE, &s);
+    roll_study(PROGRAM_INSIDE, NULL, &s);
     assert_int_equal(s.error, 0);
     assert_string_equal(s.holder, PROGRAM_INSIDE);
     assert_int_equal(s.nccls, 0);
-    roll_study("sh", &s); /* through PATH */
+    roll_study("sh", NULL, &s); /* through PATH */
     assert_int_equal(s.error, 0);
     assert_string_equal(s.holder, "");
     assert_true(s.path[0] == '/' && s.program.loader[0] == '/');
-    roll_study("/nonexistent/program", &s);
+    roll_study("/nonexistent/program", NULL, &s);
     assert_int_equal(s.error, ROLL_E_NOTFOUND);
 }
 

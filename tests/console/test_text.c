@@ -59,6 +59,19 @@ static void test_fit_cuts_at_characters(void **state)
     assert_string_equal(text, "\xc3\xa4\xc3\xb6\xe2\x80\xa6");
 }
 
+static void test_wrap_breaks_between_words(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    roll_text_wrap("one two  three\n\nfourteen-characters a b", 8, out);
+    fclose(out);
+    assert_string_equal(text, "one two\nthree\n\nfourteen-characters\na b\n");
+    free(text);
+}
+
 static void test_numbers_for_people(void **state)
 {
     (void)state;
@@ -84,6 +97,7 @@ int main(void)
         cmocka_unit_test(test_columns_shrink_the_named_column_to_the_width),
         cmocka_unit_test(test_columns_take_no_control_characters),
         cmocka_unit_test(test_fit_cuts_at_characters),
+        cmocka_unit_test(test_wrap_breaks_between_words),
         cmocka_unit_test(test_numbers_for_people),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,15 +175,18 @@ static void test_waiters_are_named_however_late_the_exit_status_comes(void **sta
 static void test_ranks_told_to_go_may_take_their_time(void **state)
 {
     (void)state;
-    struct sim *sim = sim_new(3);
-    uint32_t w = sim_world(sim);
-    sim_all(sim, w, AR, 64);
-    sim_proc(sim, 1, ROLL_PROC_DEAD, SIM_SIGNAL(SIGTERM)); /* the others write a checkpoint first */
-    sim->patience_ns = 9 * S_;
-    sim_expect(sim, "");
-    sim->patience_ns = 12 * S_;
-    sim_expect(sim, "proven rank-dead 1");
-    sim_destroy(&sim);
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        struct sim *sim = sim_new(3);
+        uint32_t w = sim_world(sim);
+        sim_all(sim, w, AR, 64);
+        sim_proc(sim, 1, ROLL_PROC_DEAD, SIM_SIGNAL(signals[i])); /* the others write a checkpoint first */
+        sim->patience_ns = 9 * S_;
+        sim_expect(sim, "");
+        sim->patience_ns = 12 * S_;
+        sim_expect(sim, "proven rank-dead 1");
+        sim_destroy(&sim);
+    }
 }
 
 /* World first, then the own half; rank `odd` the other way round. All of it is enqueued, on one stream. */

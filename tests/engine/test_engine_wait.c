@@ -46,6 +46,13 @@ static void expect_last(struct sim *sim, const char *what)
     sim_expect(sim, want);
 }
 
+static void expect_words(struct sim *sim, bool sick, const char *words)
+{
+    char *text = sim_run(sim, 0, false, true);
+    assert_int_equal(strstr(text, words) != NULL, sick);
+    free(text);
+}
+
 static void test_dead_rank_is_named_with_its_signal(void **state)
 {
     (void)state;
@@ -221,6 +228,7 @@ static void test_opposite_order_with_host_waits_is_a_proven_circle(void **state)
             } else {
                 expect_last(sim, "proven circular-wait");
             }
+            expect_words(sim, sick, "left out the call that another waits in, or it enters");
             sim_destroy(&sim);
         }
     }
@@ -254,6 +262,7 @@ static void test_opposite_order_on_one_stream_is_a_proven_circle(void **state)
             } else {
                 expect_last(sim, "proven circular-wait");
             }
+            expect_words(sim, sick, "They entered the communicators in opposite order");
             sim_destroy(&sim);
         }
     }

@@ -119,7 +119,7 @@ def mismatch():
                     # A broken group leaves more than one rank refused: one of them at least must say it all.
                     texts = [out for out, _ in said]
                     check(any(re.search(words, t) for t in texts), f"{what}: {texts}", job)
-                    check(all(re.match(r"refused rollcall: refused: rank \d+ calls .* on communicator [0-9a-f]{16} "
+                    check(all(re.match(r"refused rollcall: refused: rank \d+ calls .* on communicator 0x[0-9a-f]{16} "
                                        rf"\({size} ranks\), but rank \d+ called ", t) for t in texts),
                           f"{what}: ranks: {texts}", job)
                     check(all(f"failfast_job+0x" in t and t.count("failfast_job+0x") == 2 for t in texts),

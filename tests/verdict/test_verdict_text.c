@@ -107,6 +107,22 @@ static void a_rank_that_made_no_call_is_said_so(void **state)
     json_decref(json);
 }
 
+static void a_call_that_was_the_last_is_said_to_be(void **state)
+{
+    (void)state;
+    json_t *json = load();
+    json_object_set_new(json, "family", json_string("process"));
+    json_t *site = json_array_get(json_object_get(json, "callsites"), 0);
+    json_array_append_new(json_object_get(site, "frames"), json_pack("{s:s}", "function", "__libc_start_call_main"));
+    char *text = print(json, false, 0);
+    assert_non_null(strstr(text,
+                           "\nrank 3    last: AllReduce  512 x float32  sum  (inside)   reduce_gradients  train.c:88\n"
+                           "                                                          from main  train.c:140\n"
+                           "0-2,4-7   AllReduce  1024 x float32  sum                  libtrain.so+0x1000\n"));
+    free(text);
+    json_decref(json);
+}
+
 static void reports_of_moe_core_are_put_in_words(void **state)
 {
     (void)state;
@@ -325,6 +341,7 @@ int main(void)
         cmocka_unit_test(the_block_is_short_and_aligned),
         cmocka_unit_test(colour_changes_nothing_but_colour),
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
+        cmocka_unit_test(a_call_that_was_the_last_is_said_to_be),
         cmocka_unit_test(reports_of_moe_core_are_put_in_words),
         cmocka_unit_test(products_seen_from_outside_are_put_in_words),
         cmocka_unit_test(a_note_fits_in_one_line),
