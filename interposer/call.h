@@ -15,6 +15,7 @@
 #include "interposer/completion.h"
 #include "interposer/failfast.h"
 #include "interposer/graphs.h"
+#include "interposer/refused.h"
 #include "interposer/session.h"
 #include "interposer/streams.h"
 #include "interposer/thread.h"
@@ -240,8 +241,8 @@ static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int
         uint64_t took = roll_clock_now(t) - call->enter_ns;
         roll_ring_return(&roll_session->ring, call->rec, call->ticket, took < UINT32_MAX ? (uint32_t)took : UINT32_MAX,
                          (uint8_t)result);
-        if (ROLL_UNLIKELY(call->compared != NULL && result != ncclSuccess && result != ncclInProgress)) {
-            roll_failfast_failed(call->compared, call->seq);
+        if (ROLL_UNLIKELY(result != ncclSuccess && result != ncclInProgress)) {
+            roll_refused_call(t, call);
         }
         /* The slot that the next call will write: fetched for writing while the application computes. */
         __builtin_prefetch(&roll_session->ring.records[(call->ticket + 2) & roll_session->ring.mask], 1);

@@ -250,6 +250,9 @@ static int launch(struct roll_thread *t, real_t real, const struct words *w, boo
     int result = forward(real, w);
     saved = errno;
     t->busy = true;
+    if (result != 0 && l.group != 0) {
+        roll_refused_group(t, l.group, body->lists + body->p2ps, call.ticket);
+    }
     roll_body_put(body);
     if (atomic_load_explicit(&roll_completion_mode, memory_order_relaxed) != 0) {
         t->work_stream = stream;

@@ -73,6 +73,19 @@ struct roll_comm *roll_comm_find(ncclComm_t handle)
     return NULL;
 }
 
+struct roll_comm *roll_comm_by_id(uint32_t id)
+{
+    for (uint32_t at = 0; at < TABLE_SLOTS; at++) {
+        struct roll_comm *comm = atomic_load_explicit(&table[at].handle, memory_order_acquire) > TOMBSTONE
+                                     ? atomic_load_explicit(&table[at].comm, memory_order_acquire)
+                                     : NULL;
+        if (comm != NULL && atomic_load_explicit(&comm->id, memory_order_relaxed) == id) {
+            return comm;
+        }
+    }
+    return NULL;
+}
+
 static void remove_locked(struct roll_comm *comm)
 {
     uintptr_t key = atomic_load_explicit(&comm->handle, memory_order_relaxed);

@@ -52,6 +52,9 @@ void roll_comm_unbind(struct roll_comm *comm);
 /* The entry of a handle, NULL when it was never seen created. Lock-free. */
 struct roll_comm *roll_comm_find(ncclComm_t handle);
 
+/* The entry with this id among those that are bound to a handle; NULL when there is none. Lock-free, slow. */
+struct roll_comm *roll_comm_by_id(uint32_t id);
+
 /* A communicator whose handle NCCL has yet to write to *where: in a group, or (group 0) nonblocking; then `parent` is the
  * communicator whose state tells when it has, NULL for none. */
 void roll_comm_pend(struct roll_comm *comm, ncclComm_t *where, uint32_t group, ncclComm_t parent);

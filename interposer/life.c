@@ -401,6 +401,9 @@ static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void),
     bool failed = result != ncclSuccess && result != ncclInProgress;
     roll_comm_settle(t->group_id, failed);
     roll_failfast_group_done(t, failed);
+    if (failed) {
+        roll_refused_group(t, t->group_id, t->group_calls, call.ticket);
+    }
     errno = saved;
     t->group_depth = 0;
     t->group_id = 0;
@@ -418,7 +421,7 @@ ncclResult_t ncclGroupEnd(void)
     return end_group(t, real, ROLL_PC, ROLL_FRAME);
 }
 
-/* Ends a group without launching anything: what was called in it did not happen. */
+/* Ends a group without launching anything: what was called in it did not happen. Its record says so in `count`. */
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
     LIFE_PROLOGUE(ncclGroupSimulateEnd, (ncclSimInfo_t *), (simInfo))
@@ -426,11 +429,23 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
     if (t->depth == 0 && t->group_depth > 0 && --t->group_depth == 0 && t->group_id != 0 && roll_active()) {
         int saved = errno;
         roll_enter_begin(t);
+        struct roll_call call;
+        struct roll_fill fill = {.count = 1,
+                                 .group = t->group_id,
+                                 .peer = ROLL_PEER_NONE,
+                                 .stream = t->group_stream,
+                                 .op = ROLL_OP_GROUP_END,
+                                 .dtype = ROLL_DTYPE_NONE,
+                                 .redop = ROLL_RED_NONE,
+                                 .aux = (uint16_t)(t->group_calls < UINT16_MAX ? t->group_calls : UINT16_MAX)};
         roll_comm_settle(t->group_id, true);
         roll_failfast_group_done(t, true);
+        roll_record_write(t, &call, &fill, roll_callsite(t, ROLL_PC, ROLL_FRAME), ROLL_STATE_RETURNED);
+        roll_refused_group(t, t->group_id, t->group_calls, call.ticket);
         roll_enter_end(t);
         t->depth = 0;
         t->group_id = 0;
+        t->work_id = 0;
         errno = saved;
     }
     return result;

@@ -47,9 +47,12 @@ enum roll_record_flag {
 struct roll_record {
     uint64_t seal;       /*  0: (ticket + 1) << 8 | state; state EMPTY while being written; 0 = never written */
     uint64_t enter_ns;   /*  8: CLOCK_MONOTONIC of the rank's host when the call was entered */
-    uint64_t count;      /* 16: elements, as passed by the caller (per NCCL's definition for that call) */
+    uint64_t count;      /* 16: elements, as passed by the caller (per NCCL's definition for that call);
+                                GROUP_END: 1 = only simulated: nothing of the group was enqueued */
     uint32_t seq;        /* 24: collectives: number on the communicator, from 0, counting non-zero counts only;
-                                p2p: number on (communicator, peer, direction), from 0; else 0 */
+                                p2p: number on (communicator, peer, direction), from 0; else 0. A call that returned
+                                an error, and all calls of a group that did or was only simulated, give their
+                                numbers back: the next call has the number again */
     uint32_t group;      /* 28: id of the outermost explicit group, counted from 1; 0 = not in a group */
     int32_t peer;        /* 32: root of a rooted collective, peer of p2p, else ROLL_PEER_NONE */
     uint32_t call_ns;    /* 36: time from enter to return in ns, saturating; valid from RETURNED on */

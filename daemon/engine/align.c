@@ -99,7 +99,8 @@ static void read_line(const struct roll_engine *e, const struct comm *c, uint32_
     for (; ticket < s->next && out->known < CALLS; ticket++) {
         const struct entry *entry = source_entry(s, ticket);
         if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 &&
-            entry->rec.seq == seq + out->known && source_member(s, entry->rec.comm) == m) {
+            entry->index != COLL_REFUSED && entry->rec.seq == seq + out->known &&
+            source_member(s, entry->rec.comm) == m) {
             out->sig[out->known] = match_signature(&entry->rec);
             out->ticket[out->known++] = ticket;
         }
@@ -328,11 +329,18 @@ static struct guess judge_rank(const struct judge *j, uint32_t rank, struct line
     read_line(e, j->c, rank, j->seq, line);
     const struct roll_record *mine = line->known ? record_of(e, j->c, rank, line->ticket[0]) : NULL;
     const struct roll_record *theirs = record_of(e, j->c, j->vote.major_rank, j->major.ticket[0]);
-    if (!mine || !theirs) {
+    if (!mine || !theirs || call_failed(mine) || call_failed(theirs)) {
+        return none; /* a call that failed has spoilt its group, whose end is on its way */
+    }
+    /* A call that is refused returns at once: one that has not returned yet may still be. */
+    bool entered =
+        roll_seal_state(mine->seal) == ROLL_STATE_ENTERED || roll_seal_state(theirs->seal) == ROLL_STATE_ENTERED;
+    if (!due && entered && j->age < stall / 100) {
         return none;
     }
-    if (call_failed(mine)) { /* not at once: the death of a peer, which would explain it, is known a moment later */
-        return due ? (struct guess){.kind = ALIGN_SKIP, .length = 1} : none;
+    if (!due && (source_group_open(e->source[j->c->member[rank].source], mine) ||
+                 source_group_open(e->source[j->c->member[j->vote.major_rank].source], theirs))) {
+        return none; /* nothing is enqueued yet: the group may be refused, or only be simulated */
     }
     if (dropped_call(&j->c->member[rank], j->seq, theirs) != 0 &&
         dropped_call(&j->c->member[j->vote.major_rank], j->seq, theirs) == 0) {
@@ -497,4 +505,19 @@ void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
     c->held = seq;
     c->held_ns = e->clock;
     align_step(e, c);
+}
+
+void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq)
+{
+    struct slot *s = comm_slot(c, seq);
+    if (s->variant != 0 || !s->held) {
+        return;
+    }
+    s->held = false;
+    if (c->held == seq) {
+        c->held = NO_SEQ;
+        e->held_comms--;
+        comm_advance(e, c);
+        next_case(e, c, seq + 1);
+    }
 }

@@ -288,6 +288,7 @@ void comm_free(struct comm *c)
     for (uint32_t r = 0; c->member && r < c->size; r++) {
         free(c->member[r].race);
         free(c->member[r].exchange);
+        refused_free(&c->member[r]);
     }
     free(c->pair);
     free(c->member);

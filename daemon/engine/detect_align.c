@@ -3,7 +3,7 @@
  *
  * Proven when the calls of both sides are there and fit together again after the shift (align.c); the first call that differs is named,
  * with the call that was left out or added. Without a majority the finding is the same but nobody is accused. Inside one group NCCL sorts the calls
- * itself, so another order there is only suspected. A call that returned an error was not enqueued: a skip, suspected, with the error told.
+ * itself, so another order there is only suspected.
  */
 #include "daemon/engine/detector.h"
 
@@ -46,12 +46,6 @@ static void tell_story(struct words *w, const struct finding *f, const struct ro
     switch (f->kind) {
     case ALIGN_SKIP:
         words_ranks(w, &f->minor);
-        if (call_failed(minor)) {
-            words_add(w, " called ");
-            words_call(w, minor);
-            words_add(w, ", which returned error %u and was not enqueued", minor->result);
-            break;
-        }
         words_add(w, " left out %u %s, beginning with ", f->length, calls(f->length));
         words_call(w, major);
         words_add(w, ", and went on with ");
@@ -74,16 +68,6 @@ static void tell_story(struct words *w, const struct finding *f, const struct ro
     }
 }
 
-static bool someone_died(const struct roll_engine *e, const struct comm *c)
-{
-    for (uint32_t r = 0; r < c->size; r++) {
-        if (c->member[r].source != NO_SOURCE && !source_alive(e->source[c->member[r].source])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool align_disagree(struct roll_engine *e, const struct finding *f)
 {
     const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);
@@ -97,13 +81,10 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     bool grouped = f->kind == ALIGN_REORDER &&
                    all_in_one_group(f->minor_source, f->minor_ticket, f->length, minor->rec.comm) &&
                    all_in_one_group(f->major_source, f->major_ticket, f->length, major->rec.comm);
-    if (grouped || call_failed(&minor->rec)) {
+    if (grouped) {
         certainty = ROLL_SUSPECTED;
     }
     f->comm->muted = f->comm->muted || !grouped;
-    if (call_failed(&minor->rec) && someone_died(e, f->comm)) {
-        return true; /* that is why it failed: detect_process.c tells it */
-    }
     if (!grouped) {
         comm_explained(e, f->comm);
     }
@@ -138,8 +119,6 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     if (grouped) {
         words_add(
             &w, " All are in one group, in which NCCL sorts calls itself; its documentation still demands one order.");
-    } else if (call_failed(&minor->rec)) {
-        words_add(&w, " Suspected: whoever does not make it again leaves its peers waiting.");
     } else {
         words_add(&w, " From there on calls meet that do not belong together: NCCL hangs or corrupts data.");
     }

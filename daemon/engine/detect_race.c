@@ -4,8 +4,8 @@
  * A unit is what must not be interrupted: a call outside a group, or everything that a group does on the communicator, from the first call to the
  * return of its end. Two units of different threads that overlap in time are proven to race: the times are the rank's own, from one clock, taken
  * inside the wrappers, so a lock around each unit always shows as a gap; a few microseconds of overlap are not believed. A unit that has not
- * ended counts only while its thread is known to be inside it, and only when its end has had a stall's time to be reported: a group
- * may have been ended by ncclGroupSimulateEnd, which is not recorded. Destroy, abort and revoke are left out: they are made to come from other threads.
+ * ended counts only while its thread is known to be inside it, and only when its end has had a stall's time to be
+ * reported. Destroy, abort and revoke are left out: they are made to come from other threads.
  *
  * Looked at only in ranks where a second thread has made calls. Judging by thread ids alone was rejected: forward and backward run in
  * different threads of every PyTorch job, one after the other.

@@ -250,17 +250,25 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         if (s->threads > 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
             race_returned(e, s, rec);
         }
+        if (refused_is_group_void(rec)) {
+            refused_group(e, s, rec, ticket);
+        }
         break;
     case ROLL_CLASS_COLL:
         m = source_member(s, rec->comm);
         if (m) {
             m->comm->coll++;
+            if (call_failed(rec) && rec->group == 0) { /* in a group its end decides */
+                refused_fresh(e, m, entry);
+                break;
+            }
             rc = match_collective(e, m, entry, ticket);
             if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
                 graph_note_call(s, rec, ticket);
             }
-            if (rc == 0 && rec->count != 0 && (call_failed(rec) || (rec->flags & ROLL_FLAG_CAPTURED) != 0)) {
-                match_ready(m, rec->seq); /* nothing was enqueued, or only written down: nobody waits here */
+            if (rc == 0 && rec->count != 0 && entry->index != COLL_REFUSED && (rec->flags & ROLL_FLAG_CAPTURED) != 0) {
+                match_ready(m, rec->seq); /* only written down: nobody waits here */
+                entry->index = COLL_READY;
             } else if (rc == 0 && rec->count != 0) {
                 rc = source_queue_push(e, s, entry, ticket);
             }
@@ -268,7 +276,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         break;
     case ROLL_CLASS_P2P:
         m = source_member(s, rec->comm);
-        if (m && !call_failed(rec)) {
+        if (m && (!call_failed(rec) || rec->group != 0)) {
             m->comm->p2p++;
             rc = p2p_call(e, m, entry, ticket);
             if (rc == 0 && entry->pair) {
@@ -315,11 +323,11 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
         return;
     }
     entry->rec = *rec;
-    if (class == ROLL_CLASS_COLL && call_failed(rec)) {
-        struct member *m = source_member(s, rec->comm);
-        if (m) {
-            match_failed(e, m, rec, ticket);
-        }
+    bool call = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
+    if (call && call_failed(rec) && rec->group == 0) {
+        refused_late(e, s, entry, ticket);
+    } else if (refused_is_group_void(rec)) {
+        refused_group(e, s, rec, ticket);
     } else if (class == ROLL_CLASS_COMM || class == ROLL_CLASS_MOE) {
         if (rec->op == ROLL_OP_COMM_ASYNC) {
             comm_life(e, s, rec);

@@ -31,12 +31,20 @@ struct comm;
 struct pair;
 struct graph_span;
 struct race;
+struct refusal;
+
+/* How far a collective is; entry.index. */
+enum coll_state {
+    COLL_ISSUED = 0,
+    COLL_READY,   /* counted as ready on its slot */
+    COLL_REFUSED, /* nothing was enqueued: it is no part of its slot */
+};
 
 /* One record in a source's log. */
 struct entry {
     struct roll_record rec;
     struct pair *pair; /* p2p */
-    uint32_t index;    /* p2p: number of its node in the pair */
+    uint32_t index;    /* p2p: number of its node in the pair; collective: enum coll_state */
     uint32_t next;     /* distance in tickets to the next call on the same stream; 0 = none yet */
 };
 
@@ -128,6 +136,7 @@ struct member {
     uint8_t ended;              /* operation by which this rank aborted or revoked it; 0 = none */
     uint64_t settled;           /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     struct race *race;          /* what its threads do here, where there are several; owned */
+    struct refusal *refusal;    /* its last refused call here; owned */
     struct intervals ext;       /* between collectives */
     struct exchanges *exchange; /* between groups of sends and receives; owned; NULL: none after a grouped product */
 };
@@ -216,7 +225,8 @@ struct comm {
     uint32_t max_from;
     struct pair **pair; /* hash table by (src, dst) */
     uint32_t pairs, pair_mask;
-    bool open; /* nothing has told its size: it grows with the members that are seen */
+    uint32_t refusals; /* members whose last call here was refused */
+    bool open;         /* nothing has told its size: it grows with the members that are seen */
     bool aborted;
     bool muted; /* a cause was found here: what follows on it is its consequence */
     bool overflow;
@@ -331,7 +341,10 @@ uint32_t comm_world(const struct roll_engine *e, const struct comm *c,
 /* --- match.c --- */
 uint64_t match_signature(const struct roll_record *rec);
 int match_collective(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket);
-void match_failed(struct roll_engine *e, struct member *m, const struct roll_record *rec, uint64_t ticket);
+/* A call meets those that are on its slot already; match_open has a disagreement judged. 0 or NOMEM. */
+int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, const struct entry *entry,
+               uint64_t ticket);
+void match_open(struct roll_engine *e, struct comm *c, uint32_t seq);
 bool call_failed(const struct roll_record *rec); /* it returned an error: nothing was enqueued */
 void match_ready(struct member *m, uint32_t seq);
 void match_release(struct roll_engine *e, struct comm *c, struct slot *s); /* drops the variants */
@@ -340,6 +353,7 @@ void match_release(struct roll_engine *e, struct comm *c, struct slot *s); /* dr
 int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket);
 bool p2p_complete(const struct entry *entry);
 void p2p_ready(struct entry *entry);
+void p2p_refused(struct member *m, struct entry *entry); /* nothing was enqueued: it does not count */
 struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst);
 struct node *p2p_node(const struct pair *p, uint32_t index);
 static inline unsigned p2p_side(const struct roll_record *rec)
@@ -365,6 +379,17 @@ void graph_forget(struct source *s);
 bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
                       uint32_t *total);
 
+/* --- detect_refused.c: calls of which nothing was enqueued --- */
+bool refused_call(const struct entry *entry);              /* it is such a call, as far as is known */
+bool refused_is_group_void(const struct roll_record *rec); /* this GROUP_END ends a group in vain */
+void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry);
+void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
+void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
+void refused_repeat(struct roll_engine *e, struct member *m,
+                    const struct roll_record *rec); /* its number comes again */
+void refused_over(struct member *m);                /* it has made a call here that counts */
+void refused_free(struct member *m);
+
 /* --- detect_race.c: calls of several host threads --- */
 void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);
 void race_returned(struct roll_engine *e, struct source *s,
@@ -373,7 +398,8 @@ void race_forget(struct source *s);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
-void align_step(struct roll_engine *e, struct comm *c); /* decides when it can */
+void align_step(struct roll_engine *e, struct comm *c);                   /* decides when it can */
+void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq); /* a call there was taken out */
 
 enum align_kind {
     ALIGN_UNKNOWN = 0,

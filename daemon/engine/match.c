@@ -26,8 +26,7 @@ uint64_t match_signature(const struct roll_record *rec)
                                     .dtype = rec->dtype,
                                     .redop = rec->redop,
                                     .flags = rec->flags};
-    uint64_t h = roll_signature(&call);
-    return call_failed(rec) ? ~h : h;
+    return roll_signature(&call);
 }
 
 static uint32_t variant_new(struct roll_engine *e)
@@ -75,19 +74,33 @@ static void skip_unknown(struct member *m, uint32_t seq)
     }
 }
 
-static int differs(struct roll_engine *e, struct member *m, struct slot *s, uint32_t seq, uint64_t sig, uint64_t ticket)
+int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, const struct entry *entry,
+               uint64_t ticket)
 {
-    struct comm *c = m->comm;
+    uint64_t sig = match_signature(&entry->rec);
+    if (s->ticket == 0) {
+        s->sig = sig;
+        s->ticket = ticket + 1;
+        s->rank = (uint32_t)m->rank;
+        return 0;
+    }
+    if (s->sig == sig) {
+        return 0;
+    }
     uint32_t at = variant_new(e);
     if (at == 0) {
         return ROLL_E_NOMEM;
     }
     e->variant[at - 1] = (struct variant){.sig = sig, .ticket = ticket, .rank = (uint32_t)m->rank, .next = s->variant};
     s->variant = at;
-    if (!c->muted && !c->overflow && (c->held == NO_SEQ || seq < c->held)) {
+    return 0;
+}
+
+void match_open(struct roll_engine *e, struct comm *c, uint32_t seq)
+{
+    if (comm_slot(c, seq)->variant != 0 && !c->muted && !c->overflow && (c->held == NO_SEQ || seq < c->held)) {
         align_open(e, c, seq);
     }
-    return 0;
 }
 
 /* The same call, but one rank has it in one group with the call before, and the other has not. */
@@ -126,8 +139,12 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
         remember_zero(m, &entry->rec, ticket);
         return 0;
     }
+    if (seq < m->next) {
+        refused_repeat(e, m, &entry->rec);
+    }
     if (seq != m->next) {
         if (seq < m->next || seq > SEQ_MAX) {
+            entry->index = COLL_REFUSED; /* a number that was taken already: nothing can be said about this call */
             return 0;
         }
         skip_unknown(m, seq);
@@ -139,6 +156,7 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
     m->next = seq + 1;
     m->unsure = false;
     m->group = entry->rec.group;
+    refused_over(m);
     if (seq < c->base) {
         return 0;
     }
@@ -149,16 +167,15 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
         }
     }
     struct slot *s = comm_slot(c, seq);
-    uint64_t sig = match_signature(&entry->rec);
+    bool fresh = s->ticket == 0;
+    uint32_t variants = s->variant;
     s->arrived++;
-    if (s->ticket == 0) {
-        s->sig = sig;
-        s->ticket = ticket + 1;
-        s->rank = (uint32_t)m->rank;
+    rc = match_meet(e, m, s, entry, ticket);
+    if (fresh) {
         s->joined = joined;
         s->known = follows;
-    } else if (s->sig != sig) {
-        rc = differs(e, m, s, seq, sig, ticket);
+    } else if (s->variant != variants) {
+        match_open(e, c, seq);
     } else if (s->joined != joined && s->known && follows && s->variant == 0 && !c->group_told && !c->muted) {
         group_differs(e, m, s, seq, ticket);
     }
@@ -166,22 +183,6 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
         align_step(e, c); /* with fewer there is no majority yet; ticks look after those that stay so */
     }
     return rc;
-}
-
-void match_failed(struct roll_engine *e, struct member *m, const struct roll_record *rec, uint64_t ticket)
-{
-    struct comm *c = m->comm;
-    if (rec->seq < c->base || rec->seq >= c->high || rec->count == 0) {
-        return;
-    }
-    struct slot *s = comm_slot(c, rec->seq);
-    if (s->ticket == ticket + 1 && s->rank == (uint32_t)m->rank) {
-        if (s->variant == 0 && s->arrived == 1) {
-            s->sig = match_signature(rec);
-        }
-    } else if (s->variant == 0) {
-        (void)differs(e, m, s, rec->seq, match_signature(rec), ticket);
-    }
 }
 
 void match_ready(struct member *m, uint32_t seq)

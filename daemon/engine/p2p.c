@@ -184,6 +184,38 @@ void p2p_ready(struct entry *entry)
     }
 }
 
+void p2p_refused(struct member *m, struct entry *entry)
+{
+    const struct comm *c = m->comm;
+    struct pair *p = entry->pair;
+    unsigned side = p2p_side(&entry->rec);
+    uint32_t me = (uint32_t)m->rank, peer = (uint32_t)entry->rec.peer;
+    if (!p && peer < c->size) { /* empty or captured: it has taken a number only */
+        p = side == 0 ? p2p_pair(c, me, peer) : p2p_pair(c, peer, me);
+    }
+    if (!p || p->calls[side] != entry->rec.seq + 1) {
+        return;
+    }
+    uint32_t index = entry->index;
+    bool placed = entry->pair != NULL;
+    p->calls[side] = entry->rec.seq;
+    entry->pair = NULL;
+    entry->index = COLL_REFUSED;
+    if (placed && (p->issued[side] != index + 1 || index - p->base > p->mask)) {
+        p->unsure = true;
+    }
+    if (!placed || p->unsure) {
+        return;
+    }
+    struct node *n = p2p_node(p, index);
+    p->issued[side]--;
+    n->have &= (uint8_t) ~(1u << side);
+    n->ready &= (uint8_t) ~(1u << side);
+    if (n->have == 0) {
+        *n = (struct node){0};
+    }
+}
+
 bool p2p_is_alltoallv(const struct source *s, uint64_t ticket)
 {
     struct entry *start = source_entry(s, ticket);

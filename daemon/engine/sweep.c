@@ -16,7 +16,7 @@ bool entry_complete(const struct source *s, const struct entry *entry)
         return p2p_complete(entry);
     }
     struct member *m = source_member(s, entry->rec.comm);
-    return !m || comm_complete(m->comm, entry->rec.seq);
+    return !m || entry->index == COLL_REFUSED || comm_complete(m->comm, entry->rec.seq);
 }
 
 static void entry_ready(struct roll_engine *e, const struct source *s, struct entry *entry)
@@ -26,8 +26,9 @@ static void entry_ready(struct roll_engine *e, const struct source *s, struct en
         return;
     }
     struct member *m = source_member(s, entry->rec.comm);
-    if (m) {
+    if (m && entry->index == COLL_ISSUED) {
         match_ready(m, entry->rec.seq);
+        entry->index = COLL_READY;
         if (entry->rec.seq == m->comm->base) {
             comm_advance(e, m->comm);
         }

@@ -74,6 +74,13 @@ static bool in_progress(const struct source *s, const struct roll_record *rec)
 }
 
 /* How far a call has come, in one word. */
+/* Nothing of it was enqueued: NCCL refused it, or its group. */
+static bool in_vain(const struct source *s, const struct roll_record *rec)
+{
+    const struct entry *entry = source_entry(s, roll_seal_ticket(rec->seal));
+    return call_failed(rec) || (entry && refused_call(entry));
+}
+
 static const char *state_of(const struct source *s, const struct roll_record *rec)
 {
     if (rec->op == ROLL_OP_NONE) {
@@ -82,7 +89,7 @@ static const char *state_of(const struct source *s, const struct roll_record *re
     if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
         return "entered";
     }
-    if (call_failed(rec)) {
+    if (in_vain(s, rec)) {
         return "refused";
     }
     if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
@@ -185,6 +192,8 @@ static void words_state(struct words *w, const struct roll_engine *e, const stru
         words_add(w, " (entered, not returned)");
     } else if (call_failed(rec)) {
         words_add(w, " (returned error %u: nothing was enqueued)", rec->result);
+    } else if (in_vain(s, rec)) {
+        words_add(w, " (its group returned an error or was only simulated: nothing was enqueued)");
     } else if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
         words_add(w, " (captured into CUDA graph %u: it runs when that is launched)", rec->aux);
     } else if (source_group_open(s, rec)) {

@@ -69,6 +69,8 @@ extern const struct cat_program cat_order[];
 extern const struct cat_program cat_process[];
 extern const struct cat_program cat_graphs[];
 extern const struct cat_program cat_graphs_healthy[];
+extern const struct cat_program cat_refused[];
+extern const struct cat_program cat_refused_healthy[];
 extern const struct cat_program cat_healthy[]; /* correct programs that look odd: must raise nothing, sick or not */
 
 #endif

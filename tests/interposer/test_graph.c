@@ -100,7 +100,7 @@ static void test_captured_calls_and_launches_are_recorded(void **state)
         LAUNCH(1, 1, 7, 0), /* after the graph's destruction */
         CAPTURED(1, 2, 8, 20),
         LAUNCH(1, 2, 9, 1), /* failed */
-        CALL(1, 10, 7),
+        CALL(1, 9, 7),
     };
     run("plain", &job, &dump);
     check(&dump, want, sizeof want / sizeof want[0]);
@@ -129,11 +129,11 @@ static void test_communicators_streams_and_messages_in_one_graph(void **state)
         CAPTURED(2, 1, 0, 11), /* on a stream that joined */
         CALL(2, 1, 12),        /* on one that did not */
         {ROLL_OP_ALLREDUCE, C, 1, 1, 1, 0, 0, 0},
-        {ROLL_OP_ALLREDUCE, C, 1, 1, 1, 13, 4, 0}, /* refused */
+        {ROLL_OP_ALLREDUCE, C, 1, 1, 1, 13, 4, 0}, /* refused: it gives its number back */
         {ROLL_OP_SEND, C, 1, 1, 0, 14, 0, 1},
         {ROLL_OP_RECV, C, 1, 1, 0, 15, 0, 1},
         {ROLL_OP_GROUP_END, 0, 0, 2, 0, 0, 0, 1},
-        {ROLL_OP_GRAPH_LAUNCH, 0, 1, 1, 2, 0, 0, 2},
+        {ROLL_OP_GRAPH_LAUNCH, 0, 1, 1, 1, 0, 0, 2},
         {ROLL_OP_GRAPH_LAUNCH, 0, 2, 1, 2, 0, 0, 2},
         {ROLL_OP_SEND, R, 1, 1, 1, 14, 0, 2},
         {ROLL_OP_RECV, R, 1, 1, 1, 15, 0, 2},
