@@ -117,7 +117,7 @@ static const char *prepare_write(void)
         return "this device has no 64-bit stream memory operations; ROLLCALL_COMPLETION=event does without";
     }
     if (host_register(page, sizeof *page, PORTABLE | DEVICEMAP) != 0 || device_pointer(&cuda.address, page, 0) != 0) {
-        return "the driver does not take the ring's page";
+        return "the driver does not take the ring's page; it may where ROLLCALL_DIR is in memory, as /dev/shm is";
     }
     return NULL;
 }

@@ -168,12 +168,14 @@ class Units(Scratch):
         self.assertIn("replays counted", graphs.learnt("counter", [counted, dict(counted, replays=7)], 2))
 
     def test_nothing_of_the_users_settings_reaches_a_rank_and_nothing_stays(self):
-        os.environ["NCCL_DEBUG"] = "INFO"
-        self.addCleanup(os.environ.pop, "NCCL_DEBUG")
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        os.environ.update(NCCL_DEBUG="INFO", LD_LIBRARY_PATH="/where/the/driver/is")
         tree = trees.stand_in(BUILD)
         with tempfile.TemporaryDirectory() as folder:
             env = ranks.environment(tree, folder)
             self.assertNotIn("NCCL_DEBUG", env)
+            self.assertEqual(env["LD_LIBRARY_PATH"], tree.libraries + ":/where/the/driver/is")
             self.assertEqual(env["NCCL_NET"], "Socket")
             # A rank that ignores SIGTERM, and a process of its own session that nobody knows of.
             deaf = subprocess.Popen(["sh", "-c", "trap '' TERM; setsid sleep 100 & while :; do sleep 0.1; done"], env=env, start_new_session=True)

@@ -25,7 +25,8 @@ HOST_ID = ["sh", "-c", 'NCCL_HOSTID="rollcall-$RANK" exec "$@"', "rank"]
 
 def environment(tree, folder, **more):
     env = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED and not k.startswith(NOT_INHERITED_FAMILIES)}
-    env.update(RECIPE, CHECK_DIR=folder, HOSTNCCL_DIR=folder, LD_LIBRARY_PATH=tree.libraries)
+    behind = os.environ.get("LD_LIBRARY_PATH")  # in many containers the driver is found by it alone
+    env.update(RECIPE, CHECK_DIR=folder, HOSTNCCL_DIR=folder, LD_LIBRARY_PATH=tree.libraries + (":" + behind if behind else ""))
     env.update(more)
     return env
 
