@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static const struct roll_profiler *plugin;
@@ -68,17 +69,21 @@ static void *open_plugin(const char *name)
     return handle;
 }
 
-/* Loads it at the first communicator. Its newest table that is not newer than what NCCL speaks; and where it can be
+/* Loads it at the first communicator: the one that is named, else the one that NCCL would have looked for. Its newest table that is not newer than what NCCL speaks; and where it can be
  * served: tables of versions 1 to 3 only by an NCCL of the same version. */
 static void load(int version)
 {
     static _Atomic bool tried;
-    const char *name = getenv("ROLLCALL_CHAIN_PROFILER");
+    const char *named = getenv("ROLLCALL_CHAIN_PROFILER");
+    const char *name = named != NULL && named[0] != '\0' ? named : "libnccl-profiler.so";
     char symbol[32];
-    if (name == NULL || name[0] == '\0' || atomic_exchange(&tried, true)) {
+    if (strcasecmp(name, "none") == 0 || atomic_exchange(&tried, true)) {
         return;
     }
     void *handle = open_plugin(name);
+    if (handle == NULL && name != named) {
+        return;
+    }
     if (handle == NULL) {
         roll_say("cannot load the profiler plugin %s (ROLLCALL_CHAIN_PROFILER)", name);
         return;

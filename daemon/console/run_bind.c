@@ -229,9 +229,11 @@ void roll_bind_apply(const struct roll_bind *b, const struct roll_place *place)
         roll_env_prepend("LD_AUDIT", place->audit);
     }
     if (b->plugin) {
-        const char *theirs = roll_bind_users_plugin();
+        const char *theirs = roll_bind_users_plugin(), *set = getenv("NCCL_PROFILER_PLUGIN");
         if (theirs != NULL) {
             setenv("ROLLCALL_CHAIN_PROFILER", theirs, 1);
+        } else if (set != NULL && strcasecmp(set, "none") == 0) {
+            setenv("ROLLCALL_CHAIN_PROFILER", "none", 1);
         }
         setenv("NCCL_PROFILER_PLUGIN", place->preload, 1);
     }

@@ -3,6 +3,7 @@
  * profiler interface tells them, at each of its versions; a user's own plugin hears what it would hear alone.
  */
 #include "tests/interposer/harness.h"
+#include "tests/trace/scratch.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -363,23 +364,25 @@ static void read_log(const char *path, char *out, size_t size)
     }
 }
 
-enum stand {
-    ALONE,
-    CHAINED,
-    DISABLED
-}; /* the user's plugin: behind ours in the last two, which records nothing in the last */
+/* The user's plugin: behind ours, in all but the first; which records nothing; where only its name says that it is wanted. */
+enum stand { ALONE, CHAINED, DISABLED, BY_NAME, STANDS };
 
 /* What the user's plugin hears of rank 0. */
 static void hear(const char *user, int version, const char *mask, enum stand stand, char *out, size_t size)
 {
-    bool chained = stand != ALONE;
-    static char log[128], log_text[160], mask_text[64], chain_text[300];
+    bool chained = stand != ALONE, ours = stand == CHAINED || stand == BY_NAME;
+    static char log[128], log_text[160], mask_text[64], chain_text[600], directory[64];
     struct job job[2];
     snprintf(log, sizeof log, "/tmp/roll-test-user-profiler.%d", (int)getpid());
     unlink(log);
     snprintf(log_text, sizeof log_text, "USER_PROFILER_LOG=%s", log);
     snprintf(mask_text, sizeof mask_text, "USER_PROFILER_MASK=%s", mask);
     snprintf(chain_text, sizeof chain_text, "ROLLCALL_CHAIN_PROFILER=%s", user);
+    if (stand == BY_NAME) { /* as NCCL looks for it where no variable is set */
+        scratch_make(directory);
+        assert_int_equal(symlink(user, scratch_path(directory, "libnccl-profiler.so")), 0);
+        snprintf(chain_text, sizeof chain_text, "LD_LIBRARY_PATH=%s:%s", directory, job_path("ROLL_TEST_HOSTNCCL"));
+    }
     const char *extra[] = {log_text, mask_text, chained ? chain_text : NULL,
                            stand == DISABLED ? "ROLLCALL_DISABLE=1" : NULL, NULL};
     start_ranks(job, "ROLL_TEST_STATIC_RANKS", 1, "whole", version, chained ? job_path("ROLL_TEST_PRELOAD") : user,
@@ -387,8 +390,11 @@ static void hear(const char *user, int version, const char *mask, enum stand sta
     wait_ranks(job, 1);
     read_log(log, out, size);
     unlink(log);
-    assert_int_equal(job_files(&job[0], ".ring"), stand == CHAINED);
-    if (stand == CHAINED) { /* and we have heard it too */
+    if (stand == BY_NAME) {
+        scratch_remove(directory);
+    }
+    assert_int_equal(job_files(&job[0], ".ring"), ours);
+    if (ours) { /* and we have heard it too */
         static struct dump dump;
         size_t at = 0;
         dump_open(&job[0], &dump);
@@ -403,7 +409,7 @@ static void check_chain(const char *user, int version, const char *mask)
     static char alone[65536], behind[65536];
     hear(job_path(user), version, mask, ALONE, alone, sizeof alone);
     assert_non_null(strstr(alone, "init\n"));
-    for (enum stand stand = CHAINED; stand <= DISABLED; stand++) {
+    for (enum stand stand = CHAINED; stand < STANDS; stand++) {
         hear(job_path(user), version, mask, stand, behind, sizeof behind);
         assert_string_equal(behind, alone);
     }
