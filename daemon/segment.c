@@ -26,6 +26,7 @@
 
 #define BLOCK_NS    (800 * ROLL_MS)     /* what a reader of a live trace may be behind */
 #define EXPIRE_NS   (10000 * ROLL_MS)   /* between two looks at what is too old */
+#define AGAIN_NS    (200 * ROLL_MS)     /* and when there was more of it than is removed at once */
 #define TURN_NS     (3600000 * ROLL_MS) /* no segment holds more than an hour */
 #define LEAST_BYTES (UINT64_C(64) << 10)
 #define PLAIN_BYTES (UINT64_C(3) << 20) /* of plain frames in one PACK: a reader accepts 8 MiB */
@@ -104,8 +105,9 @@ static int repeat(void *ctx, const struct roll_frame_head *head, const void *pay
 
 static void expire(struct roll_segments *w, uint64_t now, uint64_t coming)
 {
-    w->expired_ns = now;
-    w->count.removed += roll_segment_expire(&w->o, coming);
+    bool more;
+    w->count.removed += roll_segment_expire(&w->o, coming, &more);
+    w->expired_ns = more ? now - EXPIRE_NS + AGAIN_NS : now;
 }
 
 static int open_part(struct roll_segments *w, const char *part)

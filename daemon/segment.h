@@ -14,8 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROLL_SEGMENT_BYTES (UINT64_C(64) << 20) /* default size of a segment */
-#define ROLL_SEGMENT_WHY   96
+#define ROLL_SEGMENT_BYTES  (UINT64_C(64) << 20) /* default size of a segment */
+#define ROLL_SEGMENT_WHY    96
+#define ROLL_SEGMENT_REMOVE 64 /* segments removed at once */
 
 struct roll_segment_options {
     const char *dir;        /* borrowed while the writer is made; made when it does not exist */
@@ -59,9 +60,9 @@ bool roll_segment_parse(const char *path, char *series, size_t series_bytes, uin
 
 /*
  * Removes segments of the same kind that are too old, then the oldest until what is left and `coming` bytes are within the limit; none
- * that somebody writes. Returns how many.
+ * that somebody writes. Returns how many: at most ROLL_SEGMENT_REMOVE, for removing takes its time and the daemon has other work; *more: there are more.
  */
-uint64_t roll_segment_expire(const struct roll_segment_options *options, uint64_t coming);
+uint64_t roll_segment_expire(const struct roll_segment_options *options, uint64_t coming, bool *more);
 /* errno as one of err.def. */
 int roll_segment_errno(void);
 

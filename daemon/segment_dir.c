@@ -223,8 +223,9 @@ static bool remove_segment(const struct roll_segment_options *o, const struct ol
     return done;
 }
 
-uint64_t roll_segment_expire(const struct roll_segment_options *o, uint64_t coming)
+uint64_t roll_segment_expire(const struct roll_segment_options *o, uint64_t coming, bool *more)
 {
+    *more = false;
     if (!o->limit_bytes && !o->age_ns) {
         return 0;
     }
@@ -238,6 +239,10 @@ uint64_t roll_segment_expire(const struct roll_segment_options *o, uint64_t comi
         uint64_t changed = (uint64_t)list[i].changed.tv_sec * 1000000000u + (uint64_t)list[i].changed.tv_nsec;
         bool old = o->age_ns && real > changed && real - changed > o->age_ns;
         bool over = o->limit_bytes && sum > o->limit_bytes;
+        if ((old || over) && removed == ROLL_SEGMENT_REMOVE) {
+            *more = true;
+            break;
+        }
         if ((old || over) && remove_segment(o, &list[i])) {
             sum -= list[i].bytes;
             removed++;

@@ -511,6 +511,31 @@ static void test_directories_that_are_not_ours_are_refused(void **state)
     assert_int_equal(roll_segment_dir(path, why, sizeof why), ROLL_E_ARG);
 }
 
+/* Thousands of old ones do not hold up the daemon: a few at a time, until all are gone. */
+static void test_many_old_segments_go_a_few_at_a_time(void **state)
+{
+    (void)state;
+    static struct job j;
+    char path[100];
+    uint64_t bytes;
+    const struct timespec old[2] = {{1000, 0}, {1000, 0}};
+    begin_job(&j);
+    for (unsigned i = 1; i <= 3 * ROLL_SEGMENT_REMOVE; i++) {
+        snprintf(path, sizeof path, "%s/" SERIES ".%08u.rtrc", dir, i);
+        fclose(fopen(path, "w"));
+        assert_int_equal(chmod(path, 0600), 0);
+        assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    }
+    roll_segments_t *w = writer(0, 0, 3600 * SECOND);
+    write_job(w, &j, 100);
+    assert_int_equal(segments(&bytes), 2 * ROLL_SEGMENT_REMOVE + 1);
+    assert_int_equal(roll_segments_turn(w, CLOCK + SECOND, false), 0);
+    assert_int_equal(segments(&bytes), ROLL_SEGMENT_REMOVE + 1);
+    assert_int_equal(roll_segments_turn(w, CLOCK + 2 * SECOND, false), 0);
+    assert_int_equal(segments(&bytes), 1);
+    roll_segments_destroy(&w);
+}
+
 /* What somebody put there under a segment's name is neither waited for, followed, nor written over. */
 static void test_what_is_no_file_is_neither_waited_for_nor_replaced(void **state)
 {
@@ -614,6 +639,7 @@ int main(void)
         TEST(test_a_writer_that_is_killed_at_any_instant_leaves_whole_frames),
         TEST(test_a_full_disk_ends_the_recording_and_nothing_else),
         TEST(test_directories_that_are_not_ours_are_refused),
+        TEST(test_many_old_segments_go_a_few_at_a_time),
         TEST(test_what_is_no_file_is_neither_waited_for_nor_replaced),
         TEST(test_a_segment_that_appears_meanwhile_is_not_written_over),
         TEST(test_a_segment_that_is_removed_is_followed_by_a_new_one),
