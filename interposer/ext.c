@@ -106,11 +106,12 @@ static uint8_t dtype_of_cuda(int type)
 static uint64_t rows_of(const void *tensor)
 {
     size_t dims = tensor != NULL ? reader.ndims(tensor) : 0;
-    if (dims == 0 || reader.numel(tensor) == 0) {
+    size_t elements = dims != 0 ? reader.numel(tensor) : 0;
+    if (elements == 0) {
         return 0;
     }
     size_t last = reader.size(tensor, dims - 1);
-    return last != 0 ? reader.numel(tensor) / last : 0;
+    return last != 0 ? elements / last : 0;
 }
 
 static struct shape shape_tensors(void *const *list, size_t n)

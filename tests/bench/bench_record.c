@@ -225,11 +225,34 @@ static void report_group(json_t *out, FILE *table, json_t *full)
         json_pack("{s:i,s:f,s:f,s:b}", "messages", 128, "p50", p50, "p99", p99, "reached", p50 <= GOAL_P50));
 }
 
+/* Compute calls seen from outside: one line each, in the order in which they were measured. */
+static void report_products(json_t *out, FILE *table, json_t *full)
+{
+    static const struct {
+        const char *name, *text;
+    } rows[] = {
+        {"te_8_groups", "nvte_multi_tensor_gemm, 8 groups"},
+        {"cublas_8_groups", "cublasSgemmGroupedBatched, 8 groups"},
+        {"dense_left_out", "nvte_cublas_gemm that is only counted"},
+        {"noted", "nvte_ep_prepare, noted"},
+    };
+    json_t *products = json_object();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[32];
+        double ns = figure(full, "products", rows[i].name);
+        snprintf(text, sizeof text, "p50 %.1f ns", ns);
+        roll_bench_line(table, rows[i].text, text, "(over the bare call)");
+        json_object_set_new(products, rows[i].name, json_real(ns));
+    }
+    json_object_set_new(out, "products_over_bare_ns", products);
+}
+
 static void report(json_t *out, FILE *table, json_t *full, json_t *nop)
 {
     json_t *recorded = over_bare(full, "preloaded"), *forwarded = over_bare(nop, "preloaded");
     print_over(table, "rollcall over the bare call", recorded, "p50 <= 60 ns", "p50 <= 60 ns, p99 <= 250 ns");
     report_group(out, table, full);
+    report_products(out, table, full);
     print_over(table, "nop build over the bare call", forwarded, "(forwarding alone)", "(forwarding alone)");
     double p50 = json_real_value(json_object_get(recorded, "batch_p50"));
     double single = json_real_value(json_object_get(recorded, "single_p50"));
