@@ -103,12 +103,12 @@ static int end(struct roll_thread *t, real_t real, const struct words *w, const 
     if (atomic_load_explicit(&roll_captures_open, memory_order_relaxed) == 0) {
         return forward_alone(t, real, w, frame);
     }
-    t->depth = 1;
+    quietly(t, true); /* a lock is taken here */
     bool active = roll_capture_of((cudaStream_t)w->a, &id);
     if (active) {
         roll_completion_count((cudaStream_t)w->a, roll_capture_graph(id));
     }
-    t->depth = 0;
+    quietly(t, false);
     int result = forward_alone(t, real, w, frame);
     int saved = errno;
     /* A capture that had been invalidated is over too, though it was not active; an end without a beginning is none. */
@@ -233,7 +233,11 @@ static int launch(struct roll_thread *t, real_t real, const struct words *w, boo
         errno = saved;
         int result = forward_alone(t, real, w, frame);
         if (body != NULL) {
+            saved = errno;
+            quietly(t, true);
             roll_body_put(body);
+            quietly(t, false);
+            errno = saved;
         }
         return result;
     }
