@@ -111,16 +111,37 @@ static void judge(struct roll_engine *e, struct member *m)
     }
 }
 
-/* The first call of a second thread: the first one was not watched until now, but may be inside a call here. */
+#define LOOK_BACK 256u /* records among which the first thread's last unit is looked for */
+
+/*
+ * The first call of a second thread: the first one was not watched until now. Its newest unit here is found in the log: the last call, or
+ * the first one of the last group, with the return of that group's end where it has come.
+ */
 static struct race *race_new(const struct roll_engine *e, const struct member *m, const struct roll_record *rec)
 {
     const struct source *s = e->source[m->source];
     struct race *r = calloc(1, sizeof(*r));
-    for (uint32_t i = 0; r && i < s->threads; i++) {
-        const struct thread *t = &s->thread[i];
-        const struct entry *in = t->inside && t->id != rec->thread ? source_entry(s, t->inside - 1) : NULL;
-        if (in && source_member(s, in->rec.comm) == m && roll_op_class(in->rec.op) != ROLL_CLASS_COMM) {
-            r->last = (struct race_unit){.rec = in->rec, .since = e->clock, .used = true};
+    uint64_t ticket = roll_seal_ticket(rec->seal), low = ticket > LOOK_BACK ? ticket - LOOK_BACK : 0, end = 0;
+    uint32_t ended = 0; /* the group that `end` is about */
+    while (r && ticket-- > low) {
+        const struct entry *entry = source_entry(s, ticket);
+        const struct roll_record *seen = entry ? &entry->rec : NULL;
+        if (!seen || seen->thread == rec->thread) {
+            continue;
+        }
+        enum roll_op_class class = roll_op_class(seen->op);
+        bool here = (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) && source_member(s, seen->comm) == m;
+        if (class == ROLL_CLASS_GROUP && !r->last.used) {
+            ended = seen->group;
+            end = end_of(seen);
+        } else if (r->last.used && (seen->thread != r->last.rec.thread || seen->group != r->last.rec.group)) {
+            break;
+        } else if (here) {
+            uint64_t own = seen->group == 0 ? end_of(seen) : seen->group == ended ? end : 0;
+            r->last = (struct race_unit){.rec = *seen, .end = own, .since = e->clock, .used = true};
+        }
+        if (r->last.used && r->last.rec.group == 0) {
+            break;
         }
     }
     return r;

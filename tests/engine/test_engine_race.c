@@ -129,6 +129,46 @@ static void once_in_turn(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t
     call(sim, rank, comm, 2, 200, 210);
 }
 
+/* The second thread's first call: the first thread has returned when anything is read. */
+static void once_at_once(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    call(sim, rank, comm, 1, 100, 250);
+    call(sim, rank, other, 1, 260, 270);
+    call(sim, rank, comm, 2, 200, 300);
+    call(sim, rank, other, 2, 310, 320);
+}
+
+static void once_one_by_one(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    call(sim, rank, comm, 1, 100, 150);
+    call(sim, rank, other, 1, 160, 170);
+    call(sim, rank, comm, 2, 200, 300);
+    call(sim, rank, other, 2, 310, 320);
+}
+
+static void group_once_at_once(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    group(sim, rank, comm, 1, 1, 0, 180);
+    group(sim, rank, comm, 2, 2, 100, 199);
+}
+
+static void group_once_in_turn(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    group(sim, rank, comm, 1, 1, 0, 90);
+    group(sim, rank, comm, 2, 2, 100, 199);
+}
+
+static void test_the_first_call_of_a_second_thread_counts(void **state)
+{
+    (void)state;
+    check(once_at_once, once_one_by_one, true);
+    check(once_one_by_one, once_one_by_one, false);
+    check(group_once_at_once, group_once_in_turn, true);
+    check(group_once_in_turn, group_once_in_turn, false);
+}
+
 static void none_stuck(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
 {
     (void)other;
@@ -185,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_groups_that_overlap_are_told),
         cmocka_unit_test(test_groups_in_turn_are_healthy),
         cmocka_unit_test(test_two_calls_that_never_return_overlap),
+        cmocka_unit_test(test_the_first_call_of_a_second_thread_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
