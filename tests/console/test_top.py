@@ -37,17 +37,21 @@ class Top(Case):
         return self.tmux("capture-pane", "-p")
 
     def wait_for(self, text):
-        self.assertTrue(until(lambda: text in self.screen(), 8, 0.1), f"'{text}' is not on the screen:\n{self.screen()}")
+        self.assertTrue(until(lambda: text in self.screen(), 20, 0.1), f"'{text}' is not on the screen:\n{self.screen()}")
+
+    def wait_for_whole(self, height):
+        """A screen is captured while it is being drawn, too: on a busy machine its first lines are there long before its last."""
+        def whole():
+            lines = self.screen().rstrip("\n").split("\n")
+            return len(lines) == height and lines[0].startswith("rollcall  job") and "q quit" in lines[-1]
+        self.assertTrue(until(whole, 20, 0.1), f"no whole screen of {height} lines:\n{self.screen()}")
 
     def key(self, *keys):
         self.tmux("send-keys", *keys)
 
     def test_keys_tables_sizes_and_the_terminal_afterwards(self):
         self.wait_for("RANK  HOST")
-        lines = self.screen().rstrip("\n").split("\n")
-        self.assertEqual(len(lines), 24)
-        self.assertTrue(lines[0].startswith("rollcall  job"))
-        self.assertIn("q quit", lines[-1])
+        self.wait_for_whole(24)
         self.key("g")
         self.wait_for("OLDEST")
         self.key("g", "Tab")
@@ -63,8 +67,7 @@ class Top(Case):
         self.wait_for("frozen")
         self.key("f")
         self.tmux("resize-window", "-x", "50", "-y", "10")
-        self.assertTrue(until(lambda: self.screen().rstrip("\n").count("\n") == 9 and "q quit" in self.screen().rstrip("\n").split("\n")[-1], 8, 0.1),
-                        self.screen())
+        self.wait_for_whole(10)
         self.key("Down", "Down", "Up", "End", "Home", "PageDown", "PageUp")
         self.tmux("resize-window", "-x", "80", "-y", "24")
         self.wait_for("RANK  HOST")
@@ -79,7 +82,7 @@ class Top(Case):
         self.job.terminate()
         self.job.wait(20)
         self.wait_for("last heard")
-        self.assertIn("RANK  HOST", self.screen())
+        self.wait_for("RANK  HOST")
         self.key("q")
         self.wait_for("DONE rc=0")
 
