@@ -22,10 +22,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define WINDOW  64u /* intervals remembered: bits of intervals.made */
-#define RECENT  12u /* a miss that lies further back has been survived */
-#define HABIT   2u  /* intervals in which the rank did make the call */
-#define EXCUSED 2u  /* misses in the window; a rank that misses more often is one that may */
+#define WINDOW 64u /* intervals remembered: bits of intervals.made */
+#define RECENT 12u /* a miss that lies further back has been survived */
+#define HABIT  2u  /* intervals in which the rank did make the call */
 
 enum kind { EXCHANGES, COLLECTIVES, KINDS };
 
@@ -163,16 +162,17 @@ static uint32_t peers_made(const struct member *m, enum kind kind, uint32_t seq,
 }
 
 /*
- * The rank's newest interval on this communicator in which all peers that make the call made it and it did not. Backward goes through the layers
- * the other way: between a skip and the exchange that lacks because of it lie all exchanges of the layers after it. A
- * rank that has come through the backward of an empty layer has missed twice, in forward and in backward; so a single
- * miss between exchanges may lie further back.
+ * How many intervals of the rank are there on this communicator in which all peers that make the call made it and it did not; *out: the newest.
+ *
+ * One alone is a finding. A rank that has come through the backward of a layer without rows has missed twice, in forward and in
+ * backward, and was right: two may be just that. Backward goes through the layers the other way, so between a skip and
+ * the exchange that lacks because of it lie all exchanges of the layers after it: one between exchanges may lie far back.
  */
-static bool find_miss(struct member *m, enum kind kind, struct miss *out)
+static uint32_t find_miss(struct member *m, enum kind kind, struct miss *out)
 {
     struct track t = track_of(m, kind);
     if (!t.in || t.in->made == 0) {
-        return false;
+        return 0;
     }
     uint32_t hits = 0, misses = 0;
     uint32_t from = t.next > WINDOW ? t.next - WINDOW : 1;
@@ -190,14 +190,17 @@ static bool find_miss(struct member *m, enum kind kind, struct miss *out)
             *out = (struct miss){.member = m, .peer = peer, .kind = kind, .seq = seq, .ago = t.next - 1 - seq};
         }
     }
-    uint32_t recent = kind == EXCHANGES && misses == 1 ? WINDOW : RECENT;
-    return hits >= HABIT && misses > 0 && misses <= EXCUSED && out->ago < recent;
+    bool recent = misses > 0 && out->ago < (kind == EXCHANGES ? WINDOW : RECENT);
+    return misses > 1 || (recent && hits >= HABIT) ? misses : 0;
 }
 
-/* Of several communicators that show the same, the smallest says most: it is the experts' own. Exchanges say more than collectives. */
+/*
+ * Of several communicators that show the same, the smallest says most: it is the experts' own. Exchanges say more than collectives. Between two
+ * collectives may lie a whole step, forward and backward: where something finer shows two misses, one there is no finding.
+ */
 static bool miss_of(const struct source *s, uint32_t waiter, struct miss *out)
 {
-    bool found = false;
+    bool found = false, came_through = false;
     for (uint32_t i = 0; i < s->members; i++) {
         struct member *m = s->member[i];
         bool common = false;
@@ -206,13 +209,15 @@ static bool miss_of(const struct source *s, uint32_t waiter, struct miss *out)
         }
         for (enum kind kind = 0; common && kind < KINDS; kind++) {
             struct miss miss;
-            if (find_miss(m, kind, &miss) && (!found || m->comm->size < out->member->comm->size)) {
+            uint32_t misses = find_miss(m, kind, &miss);
+            came_through = came_through || misses > 1;
+            if (misses == 1 && (!found || m->comm->size < out->member->comm->size)) {
                 *out = miss;
                 found = true;
             }
         }
     }
-    return found;
+    return found && !(came_through && out->kind == COLLECTIVES);
 }
 
 /* "between #16 and #17 on communicator ep", "between two exchanges on communicator ep, 4 exchanges ago" */

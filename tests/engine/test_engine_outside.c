@@ -335,6 +335,50 @@ static void test_starved_ranks_are_healthy(void **state)
     }
 }
 
+/* Once without rows, in one layer of one step, forward and backward; `later` steps after that the rank is away for another reason. */
+static void starved_once(uint32_t size, bool sends, uint32_t later)
+{
+    struct sim *sim = sim_new(size);
+    uint32_t ep = sim_comm(sim, "ep", NULL, size), dp = sim_comm(sim, "dp", NULL, size), last = size - 1;
+    for (uint32_t step = 0; step < 5 + later; step++) {
+        for (uint32_t r = 0; r < size; r++) {
+            uint32_t starved = step == 4 ? last : NOBODY;
+            for (uint32_t pass = 0; pass < 2; pass++) {
+                if (sends) {
+                    layer(sim, r, ep, starved, NOBODY);
+                    continue;
+                }
+                sim_call(sim, r, ep, ROLL_OP_ALLTOALL, 64);
+                if (r != starved) {
+                    product(sim, r, 77, 4);
+                }
+                sim_call(sim, r, ep, ROLL_OP_ALLTOALL, 128);
+            }
+            sim_call(sim, r, dp, ROLL_OP_ALLREDUCE, 512);
+            sim_sync(sim, r);
+        }
+    }
+    for (uint32_t r = 0; r < last; r++) {
+        sim_call(sim, r, dp, ROLL_OP_ALLREDUCE, 512);
+        sim_stuck(sim, r);
+    }
+    char want[64];
+    snprintf(want, sizeof(want), "suspected rank-busy %u", last);
+    sim_expect(sim, want);
+    sim_destroy(&sim);
+}
+
+static void test_a_backward_that_was_made_excuses(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (uint32_t later = 0; later < 3; later++) {
+            starved_once(sizes[i], true, later);
+            starved_once(sizes[i], false, later);
+        }
+    }
+}
+
 /* Stages of a pipeline hand on by batched sends and receives; all have experts. A stage that is away is only away. */
 static void test_pipelines_are_no_exchanges_of_experts(void **state)
 {
@@ -424,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_a_product_that_does_not_return),
         cmocka_unit_test(test_unknown_rows_are_not_told),
         cmocka_unit_test(test_starved_ranks_are_healthy),
+        cmocka_unit_test(test_a_backward_that_was_made_excuses),
         cmocka_unit_test(test_pipelines_are_no_exchanges_of_experts),
         cmocka_unit_test(test_lost_records_are_no_skip),
         cmocka_unit_test(test_a_skip_explains_the_wait),
