@@ -40,8 +40,15 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
     case BLOCK_FINISHED:
         words_add(w, "rank %u has ended (", b->rank->world);
         words_exit(w, b->rank->exit_status);
-        words_add(w, ") without making it. It made fewer calls than its peers: look for a loop that ends early, or an "
-                     "exit on one rank only.");
+        if (call_failed(&b->rank->last)) { /* the application may have ended for just that */
+            words_add(w, ") without making it. Its last call, ");
+            words_call(w, &b->rank->last);
+            words_add(w, ", had returned error %u: look at what it said before it ended.", b->rank->last.result);
+        } else {
+            words_add(w,
+                      ") without making it. It made fewer calls than its peers: look for a loop that ends early, or an "
+                      "exit on one rank only.");
+        }
         break;
     case BLOCK_GONE:
         words_add(w, "rank %u has destroyed the communicator without making it.", b->rank->world);

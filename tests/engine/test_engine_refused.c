@@ -189,6 +189,26 @@ static void test_a_group_in_vain_that_is_not_made_again_is_told(void **state)
     sim_destroy(&sim);
 }
 
+/* The application saw the error and ended: it is not said to have made too few calls. */
+static void test_who_ends_after_a_refused_call(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t w = sim_world(sim);
+    sim_all(sim, w, AR, 64);
+    sim_call(sim, 0, w, AR, 100);
+    sim_call(sim, 1, w, AR, 100);
+    refused(sim, 2, w, 100, AT_ONCE);
+    sim_proc(sim, 2, ROLL_PROC_FINISHED, SIM_EXIT(9));
+    sim_stuck(sim, 0);
+    sim_stuck(sim, 1);
+    char *got = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(got, "rank-finished"));
+    assert_non_null(strstr(got, "had returned error 4"));
+    free(got);
+    sim_destroy(&sim);
+}
+
 /* A call that is right the second time is compared like any other. */
 static void test_a_retry_that_is_wrong_is_still_found(void **state)
 {
@@ -220,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_a_refused_call_that_is_not_made_again_is_told),
         cmocka_unit_test(test_a_group_in_vain_does_not_count),
         cmocka_unit_test(test_a_group_in_vain_that_is_not_made_again_is_told),
+        cmocka_unit_test(test_who_ends_after_a_refused_call),
         cmocka_unit_test(test_a_retry_that_is_wrong_is_still_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
