@@ -69,7 +69,7 @@ class Looking(Case):
         if where.strip("0"):
             return where
         with open(f"/proc/{pid}/syscall") as f:
-            return {"202": "futex"}.get(f.read().split()[0], "?")
+            return {"202": "futex", "230": "nanosleep"}.get(f.read().split()[0], "?")
 
     def count(self, path=None):
         with open(path or self.counter, "rb") as f:

@@ -24,7 +24,8 @@ def interpreters():
     for minor in range(9, 15):
         for place in places:
             path = os.path.join(place, f"python3.{minor}")
-            if os.access(path, os.X_OK) and "shims" not in place:
+            same = {os.path.realpath(other) for other in found.get(minor, [])}
+            if os.access(path, os.X_OK) and "shims" not in place and os.path.realpath(path) not in same:
                 found.setdefault(minor, []).append(path)
     return found
 
@@ -40,79 +41,96 @@ def line_of(text):
 class Reader(Looking):
     """The first rung: reading the memory."""
 
-    def each(self):
+    def start_each(self, *arguments):
+        """Every interpreter runs a program, all at the same time, and all are looked at together: [(minor, path, process)]."""
         skip_if(not FOUND, "no CPython from 3.9 on is installed")
+        running = []
         for minor in range(9, 15):
             if minor not in FOUND:
                 print(f"left out: CPython 3.{minor} is not installed: its layout is only tested on written bytes", file=sys.stderr)
             for path in FOUND.get(minor, []):
-                with self.subTest(python=path):
-                    yield minor, path
+                p = subprocess.Popen([path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+                self.started.append(p)
+                running.append((minor, path, p))
+        for minor, path, p in running:
+            self.assertEqual(p.stdout.readline().strip(), "ready", path)
+        return running
+
+    def look(self, running, *options):
+        return answers(self.of_pids(*(p.pid for _, _, p in running), options=options))
+
+    def asleep(self, running, call="nanosleep"):
+        """Has each got to its last step?"""
+        for _, path, p in running:
+            self.assertTrue(until(lambda: call in self.wchan(p.pid), 10), f"{path}: {self.wchan(p.pid)}")
 
     def test_a_thread_that_holds_the_gil_in_c(self):
-        for minor, path in self.each():
-            p = self.run_program(path, PROGRAM, "gil")
-            time.sleep(0.1)
-            result = self.of_pids(p.pid, options=("--interval", "20"))
-            stack = answers(result)[p.pid]
-            self.assertEqual(stack["python"], {"version": f"3.{minor}", "by": "reader"}, stack.get("python_error"))
-            have = frames(stack, main_thread(stack))
-            fns = [f["fn"] for f in have]
-            self.assertTrue(in_order(["<module>", "schön", "schön", "schön", "schön", "hold"], fns), fns)
-            # Merged: the C function that was called stands behind the Python line that called it.
-            self.assertLess(fns.index("hold"), len(fns) - 1)
-            self.assertTrue(any("nanosleep" in f for f in fns[fns.index("hold"):]), fns)
-            self.assertFalse([f for f in fns if f.startswith("_PyEval_EvalFrame")], fns)
-            hold = have[fns.index("hold")]
-            self.assertEqual((hold["kind"], hold["line"]), ("python", line_of("the line of the sleep")))
-            self.assertTrue(hold["file"].endswith("python_program.py"))
-            self.assertTrue(main_thread(stack)["samples"][0] == main_thread(stack)["samples"][-1], "stuck")
-            self.assertEqual((status(p.pid, "State"), status(p.pid, "TracerPid")), ("S", "0"))
-            p.kill()
+        running = self.start_each(PROGRAM, "gil")
+        self.asleep(running)
+        stacks = self.look(running, "--interval", "20")
+        for minor, path, p in running:
+            with self.subTest(python=path):
+                self.check_gil(minor, p, stacks[p.pid])
+
+    def check_gil(self, minor, p, stack):
+        self.assertEqual(stack["python"], {"version": f"3.{minor}", "by": "reader"}, stack.get("python_error"))
+        have = frames(stack, main_thread(stack))
+        fns = [f["fn"] for f in have]
+        self.assertTrue(in_order(["<module>", "schön", "schön", "schön", "schön", "hold"], fns), fns)
+        # Merged: the C function that was called stands behind the Python line that called it.
+        self.assertLess(fns.index("hold"), len(fns) - 1)
+        self.assertTrue(any("nanosleep" in f for f in fns[fns.index("hold"):]), fns)
+        self.assertFalse([f for f in fns if f.startswith("_PyEval_EvalFrame")], fns)
+        hold = have[fns.index("hold")]
+        self.assertEqual((hold["kind"], hold["line"]), ("python", line_of("the line of the sleep")))
+        self.assertTrue(hold["file"].endswith("python_program.py"))
+        self.assertTrue(main_thread(stack)["samples"][0] == main_thread(stack)["samples"][-1], "stuck")
+        self.assertEqual((status(p.pid, "State"), status(p.pid, "TracerPid")), ("S", "0"))
 
     def test_threads_methods_generators_and_their_numbers(self):
-        for minor, path in self.each():
-            p = self.run_program(path, PROGRAM, "threads")
-            time.sleep(0.2)
-            stack = answers(self.of_pids(p.pid, options=("--interval", "20")))[p.pid]
-            self.assertEqual({t["tid"] for t in stack["threads"]}, {int(t) for t in os.listdir(f"/proc/{p.pid}/task")}, "each thread once, with its number")
-            by = [names(stack, t) for t in stack["threads"]]
-            method = "Worker.wait_日本" if minor >= 11 else "wait_日本"
-            run = "Worker.run" if minor >= 11 else "run"
-            self.assertTrue(any(in_order([run, method], n) for n in by), by)
-            self.assertTrue(any(in_order(["consume", "numbers"], n) for n in by), by)
-            # Python alone stops nobody and shows nothing else.
-            only = answers(self.of_pids(p.pid, options=("--python", "-n", "1")))[p.pid]
-            self.assertEqual(only["stopped_us"], 0)
-            self.assertEqual({f["kind"] for f in only["frames"]}, {"python"})
-            native = answers(self.of_pids(p.pid, options=("--native", "-n", "1")))[p.pid]
-            self.assertEqual({f["kind"] for f in native["frames"]}, {"native"})
-            p.kill()
+        running = self.start_each(PROGRAM, "threads")
+        self.asleep(running)
+        both, python, native = self.look(running, "-n", "2", "--interval", "20"), self.look(running, "--python", "-n", "1"), self.look(running, "--native", "-n", "1")
+        for minor, path, p in running:
+            with self.subTest(python=path):
+                stack = both[p.pid]
+                self.assertEqual({t["tid"] for t in stack["threads"]}, {int(t) for t in os.listdir(f"/proc/{p.pid}/task")}, "each thread once, with its number")
+                by = [names(stack, t) for t in stack["threads"]]
+                method = "Worker.wait_日本" if minor >= 11 else "wait_日本"
+                run = "Worker.run" if minor >= 11 else "run"
+                self.assertTrue(any(in_order([run, method], n) for n in by), by)
+                self.assertTrue(any(in_order(["consume", "numbers"], n) for n in by), by)
+                # Python alone stops nobody and shows nothing else.
+                self.assertEqual(python[p.pid]["stopped_us"], 0)
+                self.assertEqual({f["kind"] for f in python[p.pid]["frames"]}, {"python"})
+                self.assertEqual({f["kind"] for f in native[p.pid]["frames"]}, {"native"})
 
     def test_deep_recursion(self):
-        for minor, path in self.each():
-            p = self.run_program(path, PROGRAM, "deep", "900")
-            time.sleep(0.3)
-            stack = answers(self.of_pids(p.pid, options=("--python", "-n", "1")))[p.pid]
-            have = names(stack, main_thread(stack))
-            self.assertEqual((have[0], have[-1]), ("<module>", "hold"), have[:3])
-            self.assertIn("... frames left out ...", have)
-            self.assertGreater(have.count("recurse"), 150)
-            self.assertLess(len(have), 250)
-            p.kill()
+        running = self.start_each(PROGRAM, "deep", "900")
+        self.asleep(running)
+        stacks = self.look(running, "--python", "-n", "1")
+        for minor, path, p in running:
+            with self.subTest(python=path):
+                have = names(stacks[p.pid], main_thread(stacks[p.pid]))
+                self.assertEqual((have[0], have[-1]), ("<module>", "hold"), have[:3])
+                self.assertIn("... frames left out ...", have)
+                self.assertGreater(have.count("recurse"), 150)
+                self.assertLess(len(have), 250)
 
     def test_a_moving_program_gives_only_frames_that_it_has(self):
+        skip_if(not FOUND, "no CPython from 3.9 on is installed")
         code = ("import sys\ndef leaf(n):\n    return n + 1\ndef middle(n):\n    return leaf(n)\ndef top():\n    n = 0\n    while True:\n"
                 "        n = middle(n)\nprint('ready', flush=True)\ntop()\n")
-        for minor, path in self.each():
-            p = self.run_program(path, "-c", code)
-            stack = answers(self.of_pids(p.pid, options=("--python", "-n", "16", "-i", "3")))[p.pid]
-            seen = {tuple(names(stack, main_thread(stack), i)) for i in range(16)} - {()}
-            chains = {("<module>", "top"), ("<module>", "top", "middle"), ("<module>", "top", "middle", "leaf")}
-            # Two moments may meet in one chain, but never a frame that is none.
-            self.assertTrue({n for s in seen for n in s} <= {"<module>", "top", "middle", "leaf"}, seen)
-            self.assertTrue(seen & chains, seen)
-            p.kill()
+        for path in sum(FOUND.values(), []):  # one by one: each takes a whole core
+            with self.subTest(python=path):
+                p = self.run_program(path, "-c", code)
+                stack = answers(self.of_pids(p.pid, options=("--python", "-n", "16", "-i", "3")))[p.pid]
+                p.kill()
+                seen = {tuple(names(stack, main_thread(stack), i)) for i in range(16)} - {()}
+                chains = {("<module>", "top"), ("<module>", "top", "middle"), ("<module>", "top", "middle", "leaf")}
+                # Two moments may meet in one chain, but never a frame that is none.
+                self.assertTrue({n for s in seen for n in s} <= {"<module>", "top", "middle", "leaf"}, seen)
+                self.assertTrue(seen & chains, seen)
 
     def test_the_layout_of_3_14(self):
         p = self.run_program(program("stack_fake_python"))
