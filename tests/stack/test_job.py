@@ -54,8 +54,7 @@ class Job(Looking):
         why = self.rollcall("why", "3").stdout
         self.assertRegex(why, r"Stacks taken at \d\d:\d\d:\d\d UTC: its main thread is in .*busy_in_host_code \(inject.c:\d+\)")
         # Looking has stopped nobody, and above all has not been taken for the fault.
-        for _ in range(3):
-            self.stacks("-n", "8", "-i", "10")
+        self.stacks("-n", "16", "-i", "10")
         hold(self.pids()[3], lambda: time.sleep(0.4))
         time.sleep(1.2)
         for pid in self.pids().values():

@@ -155,7 +155,7 @@ class Native(Looking):
             self.assert_goes_on(p.pid)
 
     def test_no_system_call_is_cut_short(self):
-        p = self.run_program(program("stack_threads"), self.path("counter"), "calls", "2500")
+        p = self.run_program(program("stack_threads"), self.path("counter"), "calls", "1800")
         calls = {"in_epoll": "epoll_wait", "in_recv": "recv", "in_read": "read", "in_recv_all": "recv", "in_write": "write"}
         task = f"/proc/{p.pid}/task"
         self.assertTrue(until(lambda: len(os.listdir(task)) == 2 + len(calls), 5))
