@@ -22,6 +22,7 @@
 #define BUDGET_MS   2000u
 #define THREAD_MS   200u
 #define INTERVAL_MS 200u
+#define TELL_NS     (500 * ROLL_MS)
 
 struct job {
     struct roll_stack_wish wish;
@@ -109,6 +110,28 @@ static int look(struct job *job)
     return err;
 }
 
+/* Makes the names of all places of a process. That may take seconds where libraries are large and the cores are the job's: whoever reads us
+ * hears of each half second in which it went on, and does not take it for a hang. */
+static int name(struct job *job, const struct roll_sampled *process)
+{
+    int err = begin(process);
+    uint64_t said = roll_mono_ns();
+    for (size_t i = 0; i < process->threads; i++) {
+        for (unsigned k = 0; k < job->wish.samples; k++) {
+            const struct roll_thread_sample *sample = &process->thread[i].sample[k];
+            for (uint32_t at = 0; at < sample->depth && !err; at++) {
+                size_t count;
+                roll_names_frames(&job->names, sample->place[at], &count);
+                if (roll_mono_ns() - said > TELL_NS) {
+                    err = begin(process);
+                    said = roll_mono_ns();
+                }
+            }
+        }
+    }
+    return err;
+}
+
 int roll_stack_helper(const char *text)
 {
     struct job job = {0};
@@ -122,7 +145,7 @@ int roll_stack_helper(const char *text)
     err = err ? err : look(&job);
     setpriority(PRIO_PROCESS, 0, 5); /* from here on nobody is held up: names may wait for the job's own work */
     for (size_t k = 0; k < job.processes && !err; k++) {
-        err = begin(&job.process[k]);
+        err = name(&job, &job.process[k]);
         err = err ? err : print(roll_sample_json(&job.process[k], &job.wish, &job.names));
     }
     for (size_t k = 0; k < job.processes; k++) {
