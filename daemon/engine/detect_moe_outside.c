@@ -306,6 +306,29 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     roll_rankset_fini(&peers);
 }
 
+/* The call waits on this communicator. */
+static bool waits_on(const struct source *s, uint64_t ticket, const struct comm *c)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
+    return m && m->comm == c;
+}
+
+/*
+ * Whether this wait can come of the miss. An exchange that a rank lacks in backward is one of the communicator on which it missed: a wait elsewhere, where
+ * a rank had no rows in a pass that has no backward, is another matter. Collectives are also counts, of other groups
+ * than the exchange.
+ */
+static bool can_explain(const struct block *b, const struct source *s, const struct miss *miss)
+{
+    const struct comm *c = miss->member->comm;
+    bool on = miss->kind == COLLECTIVES || (b->waiter != s && waits_on(b->waiter, b->ticket, c));
+    for (uint32_t i = 0; i < b->steps && !on; i++) {
+        on = b->step[i].rank != s && waits_on(b->step[i].rank, b->step[i].ticket, c);
+    }
+    return on;
+}
+
 static bool outside_block(struct roll_engine *e, const struct block *b)
 {
     struct miss miss;
@@ -314,14 +337,14 @@ static bool outside_block(struct roll_engine *e, const struct block *b)
         return false;
     }
     if (b->kind != BLOCK_CYCLE) {
-        bool found = miss_of(b->rank, source_index(e, b->waiter), &miss);
+        bool found = miss_of(b->rank, source_index(e, b->waiter), &miss) && can_explain(b, b->rank, &miss);
         if (found) {
             speak(e, b, b->rank, &miss);
         }
         return found;
     }
     for (uint32_t i = 0; i < b->steps; i++) {
-        if (miss_of(b->step[i].rank, source_index(e, b->waiter), &miss)) {
+        if (miss_of(b->step[i].rank, source_index(e, b->waiter), &miss) && can_explain(b, b->step[i].rank, &miss)) {
             speak(e, b, b->step[i].rank, &miss);
             return true;
         }

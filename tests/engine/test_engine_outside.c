@@ -379,6 +379,30 @@ static void test_a_backward_that_was_made_excuses(void **state)
     }
 }
 
+/* Evaluation has no backward: a rank without rows in one layer of it misses once, and is right. */
+static void test_evaluation_has_no_backward(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t size = sizes[i], last = size - 1;
+        uint32_t ep = sim_comm(sim, "ep", NULL, size), dp = sim_comm(sim, "dp", NULL, size);
+        for (uint32_t batch = 0; batch < 6; batch++) {
+            for (uint32_t r = 0; r < size; r++) {
+                layer(sim, r, ep, batch == 4 ? last : NOBODY, NOBODY);
+            }
+        }
+        for (uint32_t r = 0; r < last; r++) { /* the last one does not come to sum up */
+            sim_call(sim, r, dp, ROLL_OP_ALLREDUCE, 1);
+            sim_stuck(sim, r);
+        }
+        char want[64];
+        snprintf(want, sizeof(want), "suspected rank-busy %u", last);
+        sim_expect(sim, want);
+        sim_destroy(&sim);
+    }
+}
+
 /* Stages of a pipeline hand on by batched sends and receives; all have experts. A stage that is away is only away. */
 static void test_pipelines_are_no_exchanges_of_experts(void **state)
 {
@@ -468,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_a_product_that_does_not_return),
         cmocka_unit_test(test_unknown_rows_are_not_told),
         cmocka_unit_test(test_starved_ranks_are_healthy),
+        cmocka_unit_test(test_evaluation_has_no_backward),
         cmocka_unit_test(test_a_backward_that_was_made_excuses),
         cmocka_unit_test(test_pipelines_are_no_exchanges_of_experts),
         cmocka_unit_test(test_lost_records_are_no_skip),
