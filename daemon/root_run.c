@@ -158,18 +158,21 @@ static void trace_failed(const struct roll_run *run, int err)
              run->job, run->restart, roll_strerror(err));
 }
 
-static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path, bool first)
+/* Feeds one segment. `resume`: what it repeats has been fed. *whole: nothing is missing at its end. Returns its frames. */
+static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path, bool resume, bool *whole)
 {
     roll_trace_reader_t *reader = NULL;
     struct roll_frame frame;
     uint64_t frames = 0;
+    int err;
+    *whole = false;
     if (roll_trace_reader_new(path, &reader) != 0) {
         return 0;
     }
-    if (!first) {
+    if (resume) {
         roll_trace_reader_resume(reader);
     }
-    while (roll_trace_reader_next(reader, &frame) == 0) {
+    while ((err = roll_trace_reader_next(reader, &frame)) == 0) {
         roll_segments_note(run->trace, &frame);
         roll_feed_frame(run->feed, &frame);
         take_verdicts(root, run);
@@ -177,6 +180,7 @@ static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path
         frames++;
     }
     roll_trace_reader_destroy(&reader);
+    *whole = err == ROLL_E_NOTFOUND || err == ROLL_E_SHORT;
     return frames;
 }
 
@@ -205,8 +209,10 @@ static void open_trace(roll_root_t *root, struct roll_run *run)
         return;
     }
     run->said = count > 0 ? said_before(root, run) : 0;
-    for (size_t i = 0; i < count; i++) {
-        frames += replay(root, run, list[i].path, i == 0);
+    bool whole = false;
+    for (size_t i = 0; i < count; i++) { /* behind a gap a segment repeats what is needed to read on */
+        bool resume = whole && list[i].number > 1 && list[i].number == list[i - 1].number + 1;
+        frames += replay(root, run, list[i].path, resume, &whole);
     }
     run->said = 0;
     if (frames > 0) {
