@@ -230,6 +230,14 @@ void sim_return(struct sim *sim, uint32_t rank)
     event->rec.seal = roll_seal(roll_seal_ticket(rec.seal), ROLL_STATE_RETURNED);
 }
 
+void sim_product(struct sim *sim, uint32_t rank, uint32_t rows, uint16_t groups)
+{
+    struct roll_record *rec = sim_record(sim, rank, ROLL_OP_EXT_GROUPED_GEMM, 0);
+    rec->count = rows;
+    rec->aux = groups;
+    sim_return(sim, rank);
+}
+
 void sim_lose(struct sim *sim, uint32_t rank, uint64_t count)
 {
     struct sim_event *event = add(sim, rank);

@@ -76,6 +76,8 @@ struct roll_record *sim_launch(struct sim *sim, uint32_t rank, uint32_t comm, ui
 struct roll_record *sim_sync(struct sim *sim, uint32_t rank);
 struct roll_record *sim_stuck(struct sim *sim, uint32_t rank);
 struct roll_record *sim_record(struct sim *sim, uint32_t rank, enum roll_op op, uint32_t comm);
+/* A grouped product of Transformer Engine, seen from outside, that has returned. */
+void sim_product(struct sim *sim, uint32_t rank, uint32_t rows, uint16_t groups);
 /* The last record of the rank again, as returned. */
 void sim_return(struct sim *sim, uint32_t rank);
 void sim_lose(struct sim *sim, uint32_t rank, uint64_t count);
