@@ -64,10 +64,10 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
         break;
     default:
         words_add(w,
-                  "rank %u has made no call for %.1f s and is not inside one: it is busy in host code (data loading, a "
-                  "checkpoint, a loop). "
+                  "rank %u has made no call for %.1f s and is not inside one: it is busy or stuck in host code (data "
+                  "loading, a checkpoint, a lock, a loop). While it runs, `rollcall stacks %u` shows where. "
                   "Suspected: it may only be slow.",
-                  b->rank->world, quiet);
+                  b->rank->world, quiet, b->rank->world);
         break;
     }
 }
