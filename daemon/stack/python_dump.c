@@ -178,10 +178,9 @@ static int announced(const char *path, pid_t pid, char *why)
     snprintf(status_path, sizeof status_path, "/proc/%d/status", (int)pid);
     FILE *f = fopen(status_path, "re");
     char line[256];
-    unsigned long long caught = 0, blocked = 0;
+    unsigned long long caught = 0;
     while (f && fgets(line, sizeof line, f)) {
         sscanf(line, "SigCgt: %llx", &caught);
-        sscanf(line, "SigBlk: %llx", &blocked);
     }
     if (f) {
         fclose(f);
@@ -191,7 +190,6 @@ static int announced(const char *path, pid_t pid, char *why)
                  "signal %d is announced but no longer caught: not sent, it would end the process", number);
         return 0;
     }
-    (void)blocked;
     return number;
 }
 
