@@ -4,6 +4,7 @@ Nothing is installed and no network is used. The vendor's NCCL is taken from the
 checks and PyTorch run on the same library; /usr/local/cuda and the loader's own paths come after.
 """
 import ctypes
+import faulthandler
 import glob
 import importlib.util
 import json
@@ -18,6 +19,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 BUNDLE = os.path.join(ROOT, "bundle")
 
 
+DRIVER_S = 120
 COMPUTE_MODE = 20  # CU_DEVICE_ATTRIBUTE_COMPUTE_MODE; 0: several processes may have contexts
 
 
@@ -40,7 +42,10 @@ def find_gpu():
     except OSError:
         return None
     count, version, device = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+    faulthandler.dump_traceback_later(DRIVER_S, exit=True)  # a driver that hangs says nothing by itself
+    none = driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0
+    faulthandler.cancel_dump_traceback_later()
+    if none:
         return None
     driver.cuDriverGetVersion(ctypes.byref(version))
     driver.cuDeviceGet(ctypes.byref(device), 0)
