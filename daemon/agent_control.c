@@ -7,9 +7,11 @@
 #include "daemon/agent_control.h"
 
 #include "daemon/log.h"
+#include "trace/compare.h"
 #include "trace/err.h"
 #include "trace/ident.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,11 +62,23 @@ void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, co
     c->used++;
 }
 
+/* The page on which this node's ranks compared their calls (fail fast) ends with the job, too. */
+static void remove_compare_page(const struct roll_agent_page *p)
+{
+    char dir[PATH_MAX], path[PATH_MAX + 128];
+    const char *slash = strrchr(p->path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - p->path) : 0, p->path);
+    if (roll_compare_path(path, sizeof path, dir, p->job, p->restart) == 0) {
+        unlink(path);
+    }
+}
+
 void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, uint32_t restart)
 {
     struct roll_agent_page *p = find(c, job, restart);
     if (p) {
         unlink(p->path);
+        remove_compare_page(p);
         roll_control_close(&p->control);
         *p = c->page[--c->used];
     }

@@ -62,6 +62,7 @@ struct roll_call {
     uint64_t enter_ns;
     struct roll_comm *compared; /* NULL: not compared with other ranks */
     uint32_t seq;
+    uint8_t op, flags;
     bool refused; /* it must not be made: see failfast.h */
 };
 
@@ -360,6 +361,8 @@ static inline __attribute__((always_inline)) void roll_enter(struct roll_thread 
         bool numbered = kind->class == ROLL_CLASS_COLL && count != 0 && t->group_depth == 0;
         call->compared = numbered && !call->refused ? comm : NULL;
         call->seq = fill.seq;
+        call->op = fill.op;
+        call->flags = fill.flags;
     }
     roll_enter_end(t);
 }

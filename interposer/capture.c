@@ -183,6 +183,9 @@ static void write_part(const struct launch *l, struct roll_call *call, struct ro
     };
     fill.seq = roll_next_seq(comm, &kind, fill.count, fill.peer);
     roll_record_write(l->t, call, &fill, l->site, l->group != 0 ? ROLL_STATE_RETURNED : ROLL_STATE_ENTERED);
+    if (p2p == NULL && ROLL_UNLIKELY(roll_session->compare != NULL)) {
+        roll_failfast_launched(comm, hash);
+    }
 }
 
 static void write_launch(const struct launch *l, struct roll_call *call)

@@ -12,7 +12,9 @@
  */
 #include "interposer/comms.h"
 
+#include "interposer/clock.h"
 #include "interposer/session.h"
+#include "trace/compare.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -31,8 +31,13 @@ struct roll_comm {
     /* For failfast.c. */
     _Atomic bool aborted; /* by us: NCCL has freed what the handle meant */
     bool messages;        /* it has sent or received here */
+    bool common_id;       /* made from an id that other communicators have too, or a child of such: not compared */
     uint8_t zero_op;
     uint32_t zero_seq; /* number + 1 that its last call without elements would have taken; 0 = none */
+    bool shrunk;       /* a child was made without all of its ranks: they may number later children differently */
+    uint32_t born;     /* when its creation was entered: roll_compare_moment */
+    uint32_t lowered, captured;
+    uint64_t launched, without, compare_key; /* see rekey in failfast.c; key 0: not yet known */
     struct roll_def_comm def;
     char label[ROLL_NAME_BYTES];
 } __attribute__((aligned(64)));

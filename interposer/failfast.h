@@ -10,6 +10,7 @@
 #include "trace/ident.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct roll_fill;
@@ -27,13 +28,22 @@ bool roll_failfast_call(struct roll_thread *t, struct roll_comm *comm, const str
                         uintptr_t pc);
 
 /* NCCL has returned an error for a call that had been compared: it takes no number, and nobody is compared with it. */
-void roll_failfast_failed(struct roll_comm *comm, uint32_t seq);
+void roll_failfast_failed(const struct roll_call *call);
+
+/* A graph is launched that holds collectives of the communicator; hash: of their signatures. */
+void roll_failfast_launched(struct roll_comm *comm, uint64_t hash);
+
+/* Whether these unique ids may be those of other communicators too: NCCL makes them of NCCL_COMM_ID alone where that is
+ * set. Pure. */
+bool roll_failfast_common_id(const void *ids, size_t bytes);
+/* A number for a set of ranks, whatever their order. Borrows; `ranks` may be NULL. Pure. */
+uint64_t roll_failfast_set_of(const int *ranks, int n);
 
 /* A call or a group has been refused and its record is closed: aborts the communicator where that is wanted. */
 ncclResult_t roll_failfast_refused(struct roll_thread *t, uintptr_t pc, const uintptr_t *frame);
 
-/* The outermost group begins; ends (true: it must not be launched); has ended and `failed` or was only simulated. */
-void roll_failfast_group_begin(struct roll_thread *t);
+/* failfast_group.c: the outermost group begins (of the NCCL of this set); ends (true: it must not be launched); has ended and `failed` or was only simulated. */
+void roll_failfast_group_begin(struct roll_thread *t, unsigned set);
 bool roll_failfast_group_end(struct roll_thread *t);
 void roll_failfast_group_done(struct roll_thread *t, bool failed);
 /* Ends the group in NCCL without launching it. What NCCL says to that. */

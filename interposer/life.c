@@ -82,6 +82,9 @@ static struct roll_comm *enter_init(struct roll_thread *t, struct roll_call *cal
 {
     roll_enter_begin(t);
     struct roll_comm *comm = new_member(roll_key_unique_id(ids, bytes), nranks, rank, config);
+    if (comm != NULL) {
+        comm->common_id = roll_failfast_common_id(ids, bytes);
+    }
     struct roll_fill fill = init_fill(comm, nranks, rank);
     roll_fill_group(t, &fill);
     roll_enter_fill(t, call, &fill, pc, frame);
@@ -233,6 +236,10 @@ static struct roll_comm *enter_child(struct roll_thread *t, struct roll_call *ca
         int saved = errno;
         child = member ? roll_comm_new(ROLL_SET, &def, config, from->flags) : NULL;
         errno = saved;
+        if (child != NULL) {
+            child->common_id = from->common_id || from->shrunk;
+        }
+        from->shrunk |= op == ROLL_OP_COMM_SHRINK;
     }
     roll_fill_group(t, &fill);
     roll_enter_fill(t, call, &fill, pc, frame);
@@ -274,6 +281,9 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
     struct roll_comm *child =
         enter_child(t, &call, comm, ROLL_OP_COMM_SHRINK, ROLL_COMM_SHRINK, 0,
                     (uint64_t)(excludeRanksCount > 0 ? excludeRanksCount : 0), true, config, ROLL_PC, ROLL_FRAME);
+    if (child != NULL) {
+        child->without = roll_failfast_set_of(excludeRanksList, excludeRanksCount);
+    }
     ncclResult_t result = real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
     created(t, child, comm, newcomm, result);
     roll_leave(t, &call, (int)result);
@@ -357,12 +367,17 @@ ncclResult_t ncclGroupStart(void)
     LIFE_PROLOGUE(ncclGroupStart, (void), ())
     ncclResult_t result = real();
     /* Counted also before recording starts: a group may begin with the first communicator's creation. */
-    if (roll_outside(t) && result == ncclSuccess && t->group_depth++ == 0) {
+    if (!roll_outside(t) || result != ncclSuccess) {
+        return result;
+    }
+    if (t->group_depth++ == 0) {
         t->group_calls = 0;
         t->group_id = 0;
         t->group_stream = 0;
         t->work_id = 0;
-        roll_failfast_group_begin(t);
+        roll_failfast_group_begin(t, ROLL_SET);
+    } else {
+        t->group_mixed |= t->group_set != ROLL_SET;
     }
     return result;
 }
@@ -374,6 +389,7 @@ static ncclResult_t end_group(struct roll_thread *t, ncclResult_t (*real)(void),
     if (!roll_outside(t) || t->group_depth == 0) {
         return real();
     }
+    t->group_mixed |= t->group_set != ROLL_SET;
     if (t->group_depth > 1) {
         t->group_depth--;
         return real();

@@ -62,7 +62,7 @@ void roll_refused_call(struct roll_thread *t, const struct roll_call *call)
         give_back(t, &rec);
     }
     if (call->compared != NULL) {
-        roll_failfast_failed(call->compared, call->seq);
+        roll_failfast_failed(call);
     }
 }
 

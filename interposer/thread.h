@@ -45,7 +45,9 @@ struct roll_thread {
     uint32_t group_depth;
     uint32_t group_id;
     uint32_t group_calls;
-    struct roll_group_list *group_list; /* of failfast.c; NULL: nothing is kept */
+    struct roll_group_list *group_list; /* of failfast_group.c; NULL: nothing is kept */
+    uint8_t group_set;                  /* the NCCL whose group it is */
+    bool group_mixed;                   /* another NCCL's calls came in between: whose group ends when is not known */
 
     struct roll_captured_call captured;
 

@@ -147,15 +147,15 @@ uint64_t roll_compare_word(uint64_t key, uint32_t seq, uint64_t signature)
     return word != 0 ? word : 1;
 }
 
-static uint64_t checksum(uint64_t word, const struct roll_compare_call *call)
+static uint32_t checksum(uint64_t word, uint32_t moment, const struct roll_compare_call *call)
 {
-    uint64_t part[sizeof *call / sizeof(uint64_t)], h = word;
+    uint64_t part[sizeof *call / sizeof(uint64_t)], h = word ^ (uint64_t)moment << 32;
     memcpy(part, call, sizeof part);
     for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
         h = (h ^ part[i]) * 0xff51afd7ed558ccdu;
         h ^= h >> 32;
     }
-    return h | 1; /* never 0, which a free line has */
+    return (uint32_t)h | 1; /* never 0, which a free line has */
 }
 
 static uint32_t set_of(uint64_t key, uint32_t seq)
@@ -187,7 +187,7 @@ static struct roll_compare_cell *victim(struct roll_compare_cell *set, const uin
         if (set[way].call.key == call->key && (int32_t)(set[way].call.seq - call->seq) > 0) {
             return NULL; /* the table has come round: this rank is thousands of calls behind */
         }
-        if (best == ROLL_COMPARE_WAYS || (int16_t)(set[way].call.stamp - set[best].call.stamp) < 0) {
+        if (best == ROLL_COMPARE_WAYS || (int32_t)(set[way].moment - set[best].moment) < 0) {
             best = way;
         }
     }
@@ -201,8 +201,13 @@ static enum roll_compare_answer answer(uint64_t seen, uint64_t word, struct roll
     return seen == word ? ROLL_COMPARE_SAME : ROLL_COMPARE_OTHER;
 }
 
+static void clear(struct roll_compare_cell *cell, uint64_t word)
+{
+    atomic_compare_exchange_strong_explicit(&cell->word, &word, 0, memory_order_acq_rel, memory_order_relaxed);
+}
+
 enum roll_compare_answer roll_compare_call(struct roll_compare *page, const struct roll_compare_call *call,
-                                           uint64_t word, struct roll_compare_cell **other)
+                                           uint32_t moment, uint64_t word, struct roll_compare_cell **other)
 {
     struct roll_compare_cell *set = &page->cell[set_of(call->key, call->seq) * ROLL_COMPARE_WAYS];
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -218,38 +223,54 @@ enum roll_compare_answer roll_compare_call(struct roll_compare *page, const stru
             return ROLL_COMPARE_LATE;
         }
         uint64_t old = seen[cell - set];
-        if (!atomic_compare_exchange_strong_explicit(&cell->word, &old, word, memory_order_acq_rel,
+        if (!atomic_compare_exchange_strong_explicit(&cell->word, &old, word, memory_order_seq_cst,
                                                      memory_order_acquire)) {
             continue;
         }
         atomic_thread_fence(memory_order_release);
+        cell->moment = moment;
         cell->call = *call;
-        atomic_store_explicit(&cell->check, checksum(word, call), memory_order_release);
-        /* Another rank may have come to the same place meanwhile and chosen the other line. */
+        atomic_store_explicit(&cell->check, checksum(word, moment, call), memory_order_release);
+        /* Another rank may have come to the same place meanwhile and chosen the other line. Then the first line stands: a
+         * call that is refused must not stay published. Both orders are sequential, so one of the two sees the other. */
         struct roll_compare_cell *twin = &set[1 - (cell - set)];
-        uint64_t theirs = atomic_load_explicit(&twin->word, memory_order_acquire);
-        return theirs != 0 && same_place(theirs, word) ? answer(theirs, word, twin, other) : ROLL_COMPARE_FIRST;
+        uint64_t theirs = atomic_load_explicit(&twin->word, memory_order_seq_cst);
+        if (theirs == 0 || !same_place(theirs, word) || cell == set) {
+            return ROLL_COMPARE_FIRST;
+        }
+        clear(cell, word);
+        return answer(theirs, word, twin, other);
     }
     return ROLL_COMPARE_LATE;
 }
 
-bool roll_compare_read(const struct roll_compare_cell *cell, uint64_t key, uint32_t seq, struct roll_compare_call *out)
+enum roll_compare_seen roll_compare_read(const struct roll_compare_cell *cell, uint64_t key, uint32_t seq,
+                                         struct roll_compare_call *out, uint32_t *moment)
 {
     uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
-    uint64_t check = atomic_load_explicit(&cell->check, memory_order_acquire);
+    uint32_t check = atomic_load_explicit(&cell->check, memory_order_acquire);
     *out = cell->call;
+    *moment = cell->moment;
     atomic_thread_fence(memory_order_acquire);
-    return word != 0 && atomic_load_explicit(&cell->word, memory_order_relaxed) == word &&
-           atomic_load_explicit(&cell->check, memory_order_relaxed) == check && check == checksum(word, out) &&
-           out->key == key && out->seq == seq;
+    if (word == 0) {
+        return ROLL_COMPARE_FOREIGN;
+    }
+    if (atomic_load_explicit(&cell->word, memory_order_relaxed) != word ||
+        atomic_load_explicit(&cell->check, memory_order_relaxed) != check || check != checksum(word, *moment, out)) {
+        return ROLL_COMPARE_TORN;
+    }
+    bool here = out->key == key && out->seq == seq && same_place(word, roll_compare_word(key, seq, 0));
+    bool sane = out->members != 0 && out->before < out->members;
+    return here && sane ? ROLL_COMPARE_WHOLE : ROLL_COMPARE_FOREIGN;
 }
 
-const struct roll_compare_cell *roll_compare_find(const struct roll_compare *page, uint64_t key, uint32_t seq)
+struct roll_compare_cell *roll_compare_find(struct roll_compare *page, uint64_t key, uint32_t seq)
 {
-    const struct roll_compare_cell *set = &page->cell[set_of(key, seq) * ROLL_COMPARE_WAYS];
+    struct roll_compare_cell *set = &page->cell[set_of(key, seq) * ROLL_COMPARE_WAYS];
     uint64_t word = roll_compare_word(key, seq, 0);
     for (unsigned way = 0; way < ROLL_COMPARE_WAYS; way++) {
-        if (same_place(atomic_load_explicit(&set[way].word, memory_order_acquire), word)) {
+        uint64_t seen = atomic_load_explicit(&set[way].word, memory_order_acquire);
+        if (seen != 0 && same_place(seen, word)) {
             return &set[way];
         }
     }
@@ -258,15 +279,23 @@ const struct roll_compare_cell *roll_compare_find(const struct roll_compare *pag
 
 void roll_compare_withdraw(struct roll_compare *page, uint64_t key, uint32_t seq, uint32_t pid, int32_t rank)
 {
-    struct roll_compare_cell *set = &page->cell[set_of(key, seq) * ROLL_COMPARE_WAYS];
-    const struct roll_compare_cell *found = roll_compare_find(page, key, seq);
-    if (found == NULL) {
+    struct roll_compare_cell *cell = roll_compare_find(page, key, seq);
+    struct roll_compare_call call;
+    uint32_t moment;
+    if (cell == NULL) {
         return;
     }
-    struct roll_compare_cell *cell = &set[found - set];
-    struct roll_compare_call call;
     uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
-    if (roll_compare_read(cell, key, seq, &call) && call.pid == pid && call.rank == rank) {
-        atomic_compare_exchange_strong_explicit(&cell->word, &word, 0, memory_order_acq_rel, memory_order_relaxed);
+    if (roll_compare_read(cell, key, seq, &call, &moment) == ROLL_COMPARE_WHOLE && call.pid == pid &&
+        call.rank == rank) {
+        clear(cell, word);
+    }
+}
+
+void roll_compare_drop(struct roll_compare_cell *cell, const struct roll_compare_call *seen, uint32_t moment)
+{
+    uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
+    if (atomic_load_explicit(&cell->check, memory_order_acquire) == checksum(word, moment, seen)) {
+        clear(cell, word);
     }
 }

@@ -10,8 +10,9 @@
  * Rejected: a claim first and the signature later (a rank that comes in between would have to wait, or to miss the
  * difference); a lock per line (a killed holder would hold it for ever); a line per rank (eight lines to read).
  *
- * Lines are never cleared. A line belongs to (communicator's key, sequence number), and keys are hashes of random ids, so
- * what an earlier job of the same name has left matches nothing.
+ * The page is never cleared. A line belongs to (communicator's key, sequence number), and keys are hashes of random ids, so
+ * what an earlier job of the same name has left matches nothing; and where ids are not random, a line tells when it was
+ * written: one that is older than the communicator is nobody's.
  */
 #ifndef ROLL_TRACE_COMPARE_H
 #define ROLL_TRACE_COMPARE_H
@@ -47,12 +48,20 @@ struct roll_compare_call {
     uint16_t before;   /* 40: calls of its group on this communicator that come before it in the order of signatures */
     uint16_t members;  /* 42: calls of its group on this communicator; 1 = a call of its own */
     uint16_t callsite; /* 44: in the publisher's ring */
-    uint16_t stamp;    /* 46: when, in units of 2^24 ns of the monotonic clock: the older line makes room */
+    uint16_t pad0;     /* 46 */
 };
+
+/* The moment of a line: the monotonic clock in units of 2^24 ns. They are compared as differences: they come round after
+ * more than two years. */
+static inline uint32_t roll_compare_moment(uint64_t ns)
+{
+    return (uint32_t)(ns >> 24);
+}
 
 struct roll_compare_cell {
     _Atomic uint64_t word;         /*  0: upper half the place, lower half the signature; 0 = free */
-    _Atomic uint64_t check;        /*  8: checksum of `call` and word, written last */
+    _Atomic uint32_t check;        /*  8: checksum of all else, written last */
+    uint32_t moment;               /* 12: when it was published; the older line makes room */
     struct roll_compare_call call; /* 16 */
 };
 
@@ -100,16 +109,26 @@ uint64_t roll_compare_word(uint64_t key, uint32_t seq, uint64_t signature);
  * Lock-free: at most a few attempts, no wait, no system call. Any thread, any process.
  */
 enum roll_compare_answer roll_compare_call(struct roll_compare *page, const struct roll_compare_call *call,
-                                           uint64_t word, struct roll_compare_cell **other);
+                                           uint32_t moment, uint64_t word, struct roll_compare_cell **other);
 
-/* Copies what is published at a line, if it is whole and still of this place. False: not (yet) known. */
-bool roll_compare_read(const struct roll_compare_cell *cell, uint64_t key, uint32_t seq, struct roll_compare_call *out);
+enum roll_compare_seen {
+    ROLL_COMPARE_WHOLE,   /* *out and *moment are what was published at this place */
+    ROLL_COMPARE_FOREIGN, /* whole, but of another place, or free */
+    ROLL_COMPARE_TORN,    /* being written, or its writer was killed, or overtaken: nothing is known */
+};
+
+/* Copies what is published at a line. Pure but for the copy; no wait. */
+enum roll_compare_seen roll_compare_read(const struct roll_compare_cell *cell, uint64_t key, uint32_t seq,
+                                         struct roll_compare_call *out, uint32_t *moment);
 
 /* The line of a place, NULL when there is none. */
-const struct roll_compare_cell *roll_compare_find(const struct roll_compare *page, uint64_t key, uint32_t seq);
+struct roll_compare_cell *roll_compare_find(struct roll_compare *page, uint64_t key, uint32_t seq);
 
 /* Frees the line of a place if this process's rank published it: the call was not made after all. */
 void roll_compare_withdraw(struct roll_compare *page, uint64_t key, uint32_t seq, uint32_t pid, int32_t rank);
+
+/* Frees a line that nobody can be compared with, if it still says what *seen and `moment` say. */
+void roll_compare_drop(struct roll_compare_cell *cell, const struct roll_compare_call *seen, uint32_t moment);
 
 /* Fetches the lines of a place ahead of its use. */
 void roll_compare_prefetch(const struct roll_compare *page, uint64_t key, uint32_t seq);

@@ -329,6 +329,10 @@ static int check(const struct roll_command *self, struct run *r)
     if (o->policy != NULL && roll_policy_by_name(o->policy, &policy) != 0) {
         return roll_usage(self, "option '--policy %s': wants observe, advise or auto", o->policy);
     }
+    if (o->on_mismatch != NULL && strcmp(o->on_mismatch, "report") != 0 && strcmp(o->on_mismatch, "error") != 0 &&
+        strcmp(o->on_mismatch, "abort") != 0) {
+        return roll_usage(self, "option '--on-mismatch %s': wants report, error or abort", o->on_mismatch);
+    }
     if (r->audit) {
         r->bind_name = r->bind_name == NULL ? "audit" : r->bind_name;
     }
@@ -462,6 +466,9 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
         {"audit", 0, ROLL_OPT_FLAG, NULL, "the same as --bind=audit", &r.audit},
         {"policy", 0, ROLL_OPT_TEXT, "POLICY", "observe (say), advise (and say what helps), auto (and do it)",
          &r.o.policy},
+        {"on-mismatch", 0, ROLL_OPT_TEXT, "DO",
+         "report, error (refuse a call that differs from this node's other ranks) or abort (its communicator, too)",
+         &r.o.on_mismatch},
         {"json", 0, ROLL_OPT_TEXT, "FILE", "verdicts as NDJSON; - is standard output", &r.o.json},
         {"trace", 0, ROLL_OPT_TEXT, "DIR", "keep everything recorded, for `rollcall analyze`", &r.o.trace},
         {"trace-segment", 0, ROLL_OPT_TEXT, "SIZE", "with --trace: a new file after SIZE bytes (K, M, G; default 64M)",

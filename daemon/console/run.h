@@ -19,9 +19,10 @@
 struct roll_run_options {
     uint32_t ranks; /* -n; 0 = the command once, as it is */
     bool hostnccl, prefix, quiet, fail_on_finding;
-    bool python_stacks; /* ranks register a signal for their Python stacks */
-    const char *policy; /* NULL = not given */
-    const char *stacks; /* likewise: "auto", "ask" */
+    bool python_stacks;      /* ranks register a signal for their Python stacks */
+    const char *policy;      /* NULL = not given */
+    const char *on_mismatch; /* report, error or abort; NULL = not given */
+    const char *stacks;      /* likewise: "auto", "ask" */
     const char *json, *trace, *http, *daemon;
     const char *trace_segment, *trace_limit, *trace_age; /* NULL = the daemon's default */
     double timeout_s;                                    /* 0 = none */

@@ -94,6 +94,9 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
     if (o->policy != NULL) {
         setenv("ROLLCALL_POLICY", o->policy, 1);
     }
+    if (o->on_mismatch != NULL) {
+        setenv("ROLLCALL_ON_MISMATCH", o->on_mismatch, 1);
+    }
     if (o->quiet) {
         setenv("ROLLCALL_QUIET", "1", 1);
     }
