@@ -198,6 +198,7 @@ struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, c
     comm->rank = def->rank;
     comm->nranks = def->nranks;
     comm->flags = inherited;
+    comm->born = roll_compare_moment(roll_clock_monotonic());
     /* A member is read only if the caller's struct is long enough to have it. */
     if (config != NULL && config->magic == ROLL_NCCL_CONFIG_MAGIC) {
         if (config->size >= offsetof(ncclConfig_t, blocking) + sizeof config->blocking) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Fail-fast, tried with real processes on hostnccl, without any daemon.
 
-usage: run_failfast.py PRELOAD HOSTNCCL_DIR JOB CATALOGUE CASES
+usage: run_failfast.py PRELOAD HOSTNCCL_DIR JOB ODD CATALOGUE CASES
 
-CASES: mismatch, healthy, catalogue, life. Sick jobs: within a second a rank is refused, and says what differs, both values
+CASES: mismatch, healthy, catalogue, life, odd. Sick jobs: within a second a rank is refused, and says what differs, both values
 and both places in the code; it ends by itself, the runner ends the rest as a launcher would. Healthy jobs: nothing is
 refused and the job checks its own results.
 """
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-PRELOAD, NCCL_DIR, JOB, CATALOGUE, CASES = sys.argv[1:6]
+PRELOAD, NCCL_DIR, JOB, ODD, CATALOGUE, CASES = sys.argv[1:7]
 RANKS = (2, 3, 4, 8)
 LIMIT_S = 30
 failures = []
@@ -219,6 +219,31 @@ def life():
     job.close()
 
 
-{"mismatch": mismatch, "healthy": healthy, "catalogue": catalogue, "life": life}[CASES]()
+# name: whether comparing goes on afterwards, so that the sick twin is refused
+ODD_JOBS = {"graphs": True, "lowered": False, "both-kinds": True, "splits": True,
+            "shrinks": True, "nonblocking": True, "threads": True, "many": False}
+
+
+def odd():
+    for name, compared in ODD_JOBS.items():
+        for size in (2, 4):
+            healthy_run([ODD, name], size, "error", f"odd {name}, {size} ranks")
+        if compared:
+            job = Job([ODD, name, "sick"], 4, "error")
+            status = job.wait(until_one_fails=True)
+            check(3 in status and all(s in (3, -9) for s in status), f"odd {name}, sick: {status}", job)
+            job.close()
+    for word in ("", "sick"):  # all members in one process; the wrong group is refused and then made right
+        job = Job([ODD, "init-all", word], 1, "error")
+        check(job.wait(until_one_fails=False) == [0], f"odd init-all {word}", job)
+        job.close()
+    # One unique id for several communicators, and again in a later run of the same name.
+    with tempfile.TemporaryDirectory() as rings:
+        fixed = os.path.join(rings, "fixed")
+        for turn in range(2):
+            healthy_run([ODD, "one-id"], 3, "error", f"one id, turn {turn}", rings=rings, extra={"FIXED_ID": fixed, "TURN": str(turn)})
+
+
+{"mismatch": mismatch, "healthy": healthy, "catalogue": catalogue, "life": life, "odd": odd}[CASES]()
 print(f"fail-fast, {CASES}: {len(failures)} failures")
 sys.exit(1 if failures else 0)
