@@ -3,6 +3,7 @@
  */
 #include "tests/fuzz/seeds.h"
 #include "tests/golden/golden.h"
+#include "trace/compare.h"
 #include "trace/frame.h"
 
 #include <string.h>
@@ -60,6 +61,22 @@ static size_t seed_control(unsigned i, uint8_t *out)
     return i == 1 ? sizeof(changes) : 0;
 }
 
+/* Lines of the place that the target asks for: published by somebody, claimed only, and noise in the place of both. */
+static size_t seed_compare(unsigned i, uint8_t *out)
+{
+    struct roll_compare_cell line[2];
+    memset(line, 0, sizeof(line));
+    line[0].call =
+        (struct roll_compare_call){.key = 0x5eed5eed5eed5eedu, .count = 11, .seq = 3, .rank = 2, .members = 1};
+    atomic_store(&line[0].word, roll_compare_word(0x5eed5eed5eed5eedu, 3, 11));
+    line[1] = line[0];
+    if (i == 2) {
+        memset(line, 0xa5, sizeof(line));
+    }
+    memcpy(out, line, sizeof(line));
+    return i == 0 ? sizeof(line[0]) : i < 3 ? sizeof(line) : 0;
+}
+
 static size_t seed_rankset(unsigned i, uint8_t *out)
 {
     static const char *const texts[] = {"0-3,7", "1", "0-16777215", "5,4,3-9,11-12", "1-", "16777216"};
@@ -75,11 +92,8 @@ size_t seed_make(const char *target, unsigned i, uint8_t *out)
     static const struct {
         const char *name;
         size_t (*make)(unsigned i, uint8_t *out);
-    } targets[] = {{"ring", seed_ring},
-                   {"def", seed_def},
-                   {"frame", seed_frame},
-                   {"control", seed_control},
-                   {"rankset", seed_rankset}};
+    } targets[] = {{"ring", seed_ring},       {"def", seed_def},         {"frame", seed_frame},
+                   {"control", seed_control}, {"compare", seed_compare}, {"rankset", seed_rankset}};
     for (size_t t = 0; t < sizeof(targets) / sizeof(targets[0]); t++) {
         if (strcmp(targets[t].name, target) == 0) {
             return targets[t].make(i, out);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef int target_function(const uint8_t *data, size_t bytes);
-extern target_function fuzz_ring, fuzz_def, fuzz_frame, fuzz_control, fuzz_rankset;
+extern target_function fuzz_ring, fuzz_def, fuzz_frame, fuzz_control, fuzz_compare, fuzz_rankset;
 
 static uint64_t dice_state = 7;
 
@@ -68,6 +68,7 @@ TARGET(ring)
 TARGET(def)
 TARGET(frame)
 TARGET(control)
+TARGET(compare)
 TARGET(rankset)
 
 int main(void)
@@ -75,7 +76,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_survives_damaged_seeds),    cmocka_unit_test(def_survives_damaged_seeds),
         cmocka_unit_test(frame_survives_damaged_seeds),   cmocka_unit_test(control_survives_damaged_seeds),
-        cmocka_unit_test(rankset_survives_damaged_seeds),
+        cmocka_unit_test(compare_survives_damaged_seeds), cmocka_unit_test(rankset_survives_damaged_seeds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
