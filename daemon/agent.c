@@ -553,6 +553,9 @@ static void loop(struct agent *a)
         if (atomic_load(a->o->stop) && stop_ns == 0) {
             stop_ns = now;
         }
+        if (a->o->parent != 0 && getppid() == a->o->parent) {
+            a->live_ns = now; /* a job may take minutes to its first communicator */
+        }
         uint64_t idle_since = a->live_ns > a->start_ns ? a->live_ns : a->start_ns;
         if (stop_ns == 0 && a->o->linger_s && now - idle_since > a->o->linger_s * (1000 * ROLL_MS)) {
             roll_log(ROLL_LOG_INFO, "agent: no live rank for %u s: done", a->o->linger_s);

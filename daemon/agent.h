@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct roll_agent_options {
     void *context;                      /* ZeroMQ; borrowed */
@@ -18,6 +19,7 @@ struct roll_agent_options {
     const struct roll_curve_keys *keys; /* borrowed; NULL = none */
     enum roll_policy policy;            /* of the control pages that the agent has to make */
     unsigned linger_s;                  /* return this long after the last live rank is gone; 0 = never */
+    pid_t parent;                       /* while it lives nobody lingers; 0 = none */
     const char *trace_dir;              /* NULL = no trace of its own; borrowed */
     uint64_t trace_segment, trace_limit, trace_age_ns; /* of segments (daemon/segment.h); 0 = default, none, never */
     const _Atomic bool *stop;                          /* set from outside: finish in good order */

@@ -160,6 +160,7 @@ static int make_root(struct daemon *d)
                                   .stacks_auto = o->stacks_auto,
                                   .stall_ns = o->stall_ns,
                                   .linger_s = o->linger_s,
+                                  .parent = o->parent,
                                   .stop = &stop};
     memcpy(r.listen, o->listen, sizeof r.listen);
     r.listens = o->listens;
@@ -254,6 +255,7 @@ static int run(struct daemon *d)
                                            .keys = d->have_client_keys ? &d->client_keys : NULL,
                                            .policy = o->policy,
                                            .linger_s = standalone ? 0 : o->linger_s,
+                                           .parent = o->parent,
                                            .trace_dir = standalone ? NULL : o->trace, /* there the root keeps it */
                                            .trace_segment = o->trace_segment,
                                            .trace_limit = o->trace_limit,

@@ -35,6 +35,7 @@ enum option_id {
     OPT_DETACH,
     OPT_IF_NONE,
     OPT_LINGER,
+    OPT_PARENT,
     OPT_OWN_DIR,
     OPT_READY_FD,
     OPT_STALL_MS,
@@ -66,6 +67,7 @@ static const struct {
     {"detach", NULL, OPT_DETACH, "go to the background once ready"},
     {"if-none", NULL, OPT_IF_NONE, "exit 0 quietly when DIR already has an agent"},
     {"linger", "SECONDS", OPT_LINGER, "exit this long after the last live rank is gone (0 = never)"},
+    {"parent", "PID", OPT_PARENT, "with --linger: not while PID, who started this, lives"},
     {"own-dir", NULL, OPT_OWN_DIR, "remove DIR at exit; log only warnings"},
     {"ready-fd", "N", OPT_READY_FD, "write one line with the endpoint to descriptor N when ready"},
     {"stacks", "WHEN", OPT_STACKS, "auto: take the stacks of those whom others wait for; default: only when asked"},
@@ -218,6 +220,12 @@ static int set(struct roll_options *o, bool *mode_seen, int id, const char *valu
             return usage("--%s: '%s' is not a number of seconds", name, value);
         }
         o->linger_s = (unsigned)n;
+        return -1;
+    case OPT_PARENT:
+        if (!number(value, INT_MAX, &n) || n == 0) {
+            return usage("--%s: '%s' is not a process id", name, value);
+        }
+        o->parent = (pid_t)n;
         return -1;
     case OPT_READY_FD:
         if (!number(value, INT_MAX, &n)) {

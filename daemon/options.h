@@ -20,6 +20,7 @@ struct roll_options {
     uint64_t trace_segment, trace_limit, trace_age_ns; /* 0 = default, none, never */
     bool insecure, detach, if_none, own_dir;
     unsigned linger_s;
+    pid_t parent; /* 0 = none */
     int ready_fd; /* -1 = none */
     bool stacks_auto;
     uint64_t stall_ns;

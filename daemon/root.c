@@ -520,7 +520,8 @@ bool roll_root_run(roll_root_t *root)
             look_after_peers(root, now);
             roll_stacks_tick(root, now);
             roll_root_metrics_refresh(root, now);
-            root->live_ns = any_live(root) ? now : root->live_ns;
+            bool kept = any_live(root) || (root->o.parent != 0 && getppid() == root->o.parent);
+            root->live_ns = kept ? now : root->live_ns;
         }
         bool over = root->o.linger_s && now - root->live_ns > root->o.linger_s * (1000 * ROLL_MS);
         if ((atomic_load(root->o.stop) || over) && root->o.agent_stop) {

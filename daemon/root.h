@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define ROLL_ROOT_LISTEN_MAX 8
 
@@ -28,6 +29,7 @@ struct roll_root_options {
     uint64_t stall_ns;                                 /* 0 = the engine's own */
     bool stacks_auto;                                  /* take the stacks of a verdict's culprits */
     unsigned linger_s;                                 /* 0 = for ever */
+    pid_t parent;                                      /* while it lives nobody lingers; 0 = none */
     const _Atomic bool *stop;                          /* finish in good order */
     _Atomic bool *agent_stop;                          /* standalone: tells the agent thread to finish; NULL = none */
     const _Atomic bool *agent_done;                    /* standalone: it has */

@@ -23,11 +23,11 @@
 #define STOP_MS  5000
 
 static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
-                  const sigset_t *mask)
+                  const sigset_t *mask, pid_t run)
 {
     const char *argv[40];
     size_t n = 0;
-    char ready[16];
+    char ready[16], parent[16];
     int null = open("/dev/null", O_RDWR);
 
     setsid();
@@ -40,6 +40,7 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
     unsetenv("LD_PRELOAD");
     unsetenv("ROLLCALL_DAEMON");
     snprintf(ready, sizeof(ready), "%d", ready_fd);
+    snprintf(parent, sizeof(parent), "%d", (int)run);
     argv[n++] = place->daemon;
     argv[n++] = o->daemon != NULL ? "--agent" : "--standalone";
     argv[n++] = "--dir";
@@ -47,6 +48,8 @@ static void child(const struct roll_run_options *o, const struct roll_place *pla
     argv[n++] = "--own-dir";
     argv[n++] = "--linger";
     argv[n++] = "30";
+    argv[n++] = "--parent";
+    argv[n++] = parent;
     argv[n++] = "--ready-fd";
     argv[n++] = ready;
     if (o->daemon != NULL) {
@@ -119,6 +122,7 @@ int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_optio
                           const char *dir, const sigset_t *mask)
 {
     int pipe_fd[2] = {-1, -1};
+    pid_t run = getpid();
     int err = 0;
     *d = (struct roll_run_daemon){0};
     if (place->daemon[0] == '\0') {
@@ -131,7 +135,7 @@ int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_optio
         goto out;
     }
     if (d->pid == 0) {
-        child(o, place, dir, pipe_fd[1], mask);
+        child(o, place, dir, pipe_fd[1], mask, run);
     }
     close(pipe_fd[1]);
     pipe_fd[1] = -1;

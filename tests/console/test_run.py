@@ -162,6 +162,20 @@ class Ends(Case):
         self.assertTrue(until(lambda: not marked(self.mark), 8), [command_of(x) for x in marked(self.mark)])
         self.assertTrue(until(lambda: not os.listdir(self.rings)))
 
+    def test_the_daemon_waits_for_a_job_that_begins_late(self):
+        # Loading a model may take minutes: a daemon that lingers must not take that for the end of the job.
+        ends = {}
+        for name, parent in (("ours", os.getpid()), ("nobody", 1)):
+            os.mkdir(self.path(name), 0o700)
+            ends[name] = subprocess.Popen([DAEMON, "--standalone", "--dir", self.path(name), "--linger", "1", "--parent", str(parent)],
+                                          env=self.env, stdin=subprocess.DEVNULL)
+            self.started.append(ends[name])
+        self.assertTrue(until(lambda: ends["nobody"].poll() is not None, 15))
+        time.sleep(1.5)
+        self.assertIsNone(ends["ours"].poll(), "it left although its parent lives")
+        ends["ours"].terminate()
+        self.assertEqual(ends["ours"].wait(10), 0)
+
     def test_job_runs_on_when_the_daemon_is_killed(self):
         done, begun = self.path("done"), self.path("begun")
         p = self.start("run", "--", "sh", "-c", f"touch {begun}; sleep 1.5; touch {done}; exit 6")

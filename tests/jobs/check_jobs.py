@@ -73,7 +73,7 @@ def launched(place):
     if LAUNCHER == "torchrun":
         python, script = program()
         # Of a rank that is not there: torch 1.13 cannot read the 0 of its own default under Python 3.11.
-        return [python, "-m", "torch.distributed.run", "--standalone", "--redirects", "9:1", "--tee", "9:1", "--nproc_per_node", str(RANKS), script]
+        return [python, "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--rdzv_id", str(os.getpid()), "--redirects", "9:1", "--tee", "9:1", "--nproc_per_node", str(RANKS), script]
     return program()
 
 
