@@ -18,6 +18,7 @@ static const struct {
 } parts[] = {
     {"record", "recording one collective in the rank, over the bare call", roll_bench_record},
     {"binding", "the same call needed, looked up and through the auditor; one lookup", roll_bench_binding},
+    {"compare", "what fail-fast adds to a call, 8 ranks on the node", roll_bench_compare},
     {"graph", "launches of CUDA graphs, and learning completion, in the rank", roll_bench_graph},
     {"engine", "engine, records in to verdict state, one core", roll_bench_engine},
     {"verdict", "wrong call to printed verdict, 16 ranks", roll_bench_verdict},
