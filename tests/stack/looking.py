@@ -46,6 +46,14 @@ def status(pid, field):
     return None
 
 
+def gone(pid):
+    """The process has ended, whether somebody has waited for it or not."""
+    try:
+        return status(pid, "State") in ("Z", "X", None)
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 class Looking(Case):
     def run_program(self, *argv, env=None, ready="ready", **kwargs):
         """Starts a program and waits until it says that it is ready."""

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from looking import Looking, answers, hold, main_thread, names, nodes, status
+from looking import Looking, answers, hold, main_thread, names, nodes, status, gone
 from support import CATALOGUE, DAEMON, until
 
 TRAIN = os.path.join(os.path.dirname(os.environ["ROLL_BIN"]), "moe_train")
@@ -102,7 +102,7 @@ class Job(Looking):
         job, live = self.start_job(4, CATALOGUE, "skipped", "sick")
         pids = self.pids()
         os.kill(pids[1], signal.SIGKILL)
-        until(lambda: not os.path.exists(f"/proc/{pids[1]}/maps") or status(pids[1], "State") == "Z", 5)
+        until(lambda: gone(pids[1]), 5)
         time.sleep(0.3)
         r = self.rollcall("stacks", "0-2")
         self.assertEqual(r.returncode, 4, r.stderr)
