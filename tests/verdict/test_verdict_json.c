@@ -204,6 +204,7 @@ static void a_launch_names_its_graph_and_not_a_hash(void **state)
     assert_int_equal(number(captured, "graph"), 9);
     assert_int_equal(number(captured, "count"), 1024);
     json_decref(json);
+    release(&v);
 }
 
 static void a_peer_is_not_a_root(void **state)
