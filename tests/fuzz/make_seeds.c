@@ -9,7 +9,7 @@
 
 int main(int argc, char **argv)
 {
-    static const char *const targets[] = {"ring", "def", "frame", "control", "rankset"};
+    static const char *const targets[] = {"ring", "def", "frame", "control", "compare", "rankset"};
     static uint8_t bytes[65536];
     if (argc != 2) {
         fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
