@@ -164,17 +164,23 @@ class Ends(Case):
 
     def test_the_daemon_waits_for_a_job_that_begins_late(self):
         # Loading a model may take minutes: a daemon that lingers must not take that for the end of the job.
+        modes = {"standalone": ["--standalone"], "agent": ["--agent", "--connect", "tcp://127.0.0.1:9"]}
         ends = {}
-        for name, parent in (("ours", os.getpid()), ("nobody", 1)):
-            os.mkdir(self.path(name), 0o700)
-            ends[name] = subprocess.Popen([DAEMON, "--standalone", "--dir", self.path(name), "--linger", "1", "--parent", str(parent)],
-                                          env=self.env, stdin=subprocess.DEVNULL)
-            self.started.append(ends[name])
-        self.assertTrue(until(lambda: ends["nobody"].poll() is not None, 15))
+        for mode, arguments in modes.items():
+            for parent in (os.getpid(), 1):
+                folder = self.path(f"{mode}-{parent}")
+                os.mkdir(folder, 0o700)
+                daemon = subprocess.Popen([DAEMON, *arguments, "--dir", folder, "--linger", "1", "--parent", str(parent)],
+                                          env=self.env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                self.started.append(daemon)
+                ends[mode, parent == 1] = daemon
+        for mode in modes:
+            self.assertTrue(until(lambda: ends[mode, True].poll() is not None, 20), f"{mode}: nobody's daemon stays")
         time.sleep(1.5)
-        self.assertIsNone(ends["ours"].poll(), "it left although its parent lives")
-        ends["ours"].terminate()
-        self.assertEqual(ends["ours"].wait(10), 0)
+        for mode in modes:
+            self.assertIsNone(ends[mode, False].poll(), f"{mode}: it left although its parent lives")
+            ends[mode, False].terminate()
+            self.assertIsNotNone(ends[mode, False].wait(20))
 
     def test_job_runs_on_when_the_daemon_is_killed(self):
         done, begun = self.path("done"), self.path("begun")
