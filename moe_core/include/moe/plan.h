@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define MOE_PLAN_NODES 16u
+#define MOE_PLAN_NODES 32u
 
 /* Operation ids as in trace/op.def: what an obligation will issue. */
 enum moe_obligation_op {
