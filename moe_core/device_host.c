@@ -1,5 +1,5 @@
 /*
- * device_host.c: a device of the host back end: a stream, memory, and work enqueued as host functions of the stream.
+ * device_host.c: the host back end's devices: memory, and work enqueued as host functions of the stream.
  *
  * Work is enqueued and not done at once, although it is the host that does it: the order of compute and communication
  * is then the stream's, as on a GPU, and a rank whose peers hang shows up where it does there, in
@@ -8,21 +8,22 @@
  * runtime.
  */
 #include "moe_core/device_host.h"
+
+#include "moe_core/device.h"
 #include "moe_core/fail.h"
 
 #include <cblas.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct moe_device {
-    const struct moe_device_ops *ops;
-    cudaStream_t stream;
+/* device->state of a host device. */
+struct host_state {
     _Atomic int async_error;
 };
-
 /* One piece of work on its way through the stream. */
 struct work {
     struct moe_device *device;
@@ -44,7 +45,8 @@ static void CUDART_CB run_work(void *data)
     int rc = work->fn(work->args);
     if (rc != 0) {
         int none = 0; /* the first error is kept; moe_device_sync takes it after the stream is idle */
-        atomic_compare_exchange_strong(&work->device->async_error, &none, rc);
+        struct host_state *state = work->device->state;
+        atomic_compare_exchange_strong(&state->async_error, &none, rc);
     }
     if (!work->captured) {
         free(work);
@@ -81,6 +83,10 @@ static cudaError_t give_to_graph(struct work *work, cudaGraph_t graph)
 
 int moe_device_call(moe_device_t *device, int (*fn)(const void *args), const void *args, size_t bytes)
 {
+    if (device->backend != moe_host_backend()) {
+        return moe_fail(MOE_E_UNSUPPORTED, MOE_NO_RANK, MOE_NO_LAYER, "a host function on the %s back end",
+                        device->backend->name);
+    }
     struct work *work = malloc(sizeof *work + bytes);
     if (work == NULL) {
         return moe_fail(MOE_E_NOMEM, MOE_NO_RANK, MOE_NO_LAYER, "%zu bytes of work", bytes);
@@ -106,94 +112,63 @@ int moe_device_call(moe_device_t *device, int (*fn)(const void *args), const voi
     return 0;
 }
 
-int moe_device_new_host(moe_device_t **out)
+static int open_host(moe_device_t *device, char *why, size_t room)
 {
-    *out = NULL;
     pthread_once(&blas_once, single_thread_blas);
-    moe_device_t *device = calloc(1, sizeof *device);
-    if (device == NULL) {
-        return moe_fail(MOE_E_NOMEM, MOE_NO_RANK, MOE_NO_LAYER, "a device");
+    device->state = calloc(1, sizeof(struct host_state));
+    if (device->state == NULL) {
+        snprintf(why, room, "no memory");
+        return MOE_E_NOMEM;
     }
-    device->ops = moe_host_ops();
     cudaError_t err = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
     if (err != cudaSuccess) {
-        free(device);
-        return moe_fail(MOE_E_DEVICE, MOE_NO_RANK, MOE_NO_LAYER, "cudaStreamCreate: %s", cudaGetErrorString(err));
+        free(device->state);
+        snprintf(why, room, "cudaStreamCreate: %s", cudaGetErrorString(err));
+        return MOE_E_DEVICE;
     }
-    *out = device;
     return 0;
 }
 
-void moe_device_destroy(moe_device_t **device)
+static void close_host(moe_device_t *device)
 {
-    if (*device != NULL) {
-        cudaStreamSynchronize((*device)->stream);
-        cudaStreamDestroy((*device)->stream);
-        free(*device);
-        *device = NULL;
-    }
+    cudaStreamDestroy(device->stream);
+    free(device->state);
 }
 
-const char *moe_device_name(const moe_device_t *device)
-{
-    return device->ops->name;
-}
-
-cudaStream_t moe_device_stream(const moe_device_t *device)
-{
-    return device->stream;
-}
-
-const struct moe_device_ops *moe_device_ops(const moe_device_t *device)
-{
-    return device->ops;
-}
-
-int moe_device_alloc(moe_device_t *device, size_t bytes, void **out)
+static void *alloc_host(moe_device_t *device, size_t bytes)
 {
     (void)device;
-    size_t size = bytes > 0 ? bytes : 1;
-    if (cudaMallocHost(out, size) != cudaSuccess) {
-        *out = NULL;
-        return moe_fail(MOE_E_NOMEM, MOE_NO_RANK, MOE_NO_LAYER, "%zu bytes of device memory", bytes);
-    }
-    memset(*out, 0, size);
-    return 0;
-}
-
-void moe_device_free(moe_device_t *device, void *pointer_to_pointer)
-{
     void *memory = NULL;
-    memcpy(&memory, pointer_to_pointer, sizeof memory);
-    if (memory != NULL) {
-        cudaStreamSynchronize(device->stream);
-        cudaFreeHost(memory);
-        memory = NULL;
-        memcpy(pointer_to_pointer, &memory, sizeof memory);
+    if (cudaMallocHost(&memory, bytes) != cudaSuccess) {
+        return NULL;
     }
+    return memset(memory, 0, bytes);
 }
 
-int moe_device_copy(moe_device_t *device, void *to, const void *from, size_t bytes)
+static void release_host(moe_device_t *device, void *memory)
 {
-    if (bytes == 0) {
-        return 0;
-    }
-    cudaError_t err = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, device->stream);
-    if (err != cudaSuccess) {
-        return moe_fail(MOE_E_DEVICE, MOE_NO_RANK, MOE_NO_LAYER, "cudaMemcpyAsync: %s", cudaGetErrorString(err));
-    }
-    return 0;
+    (void)device;
+    cudaFreeHost(memory);
 }
 
-int moe_device_sync(moe_device_t *device)
+static cudaError_t sync_host(moe_device_t *device, int *error)
 {
+    struct host_state *state = device->state;
     cudaError_t err = cudaStreamSynchronize(device->stream);
-    if (err != cudaSuccess) {
-        return moe_fail(MOE_E_DEVICE, MOE_NO_RANK, MOE_NO_LAYER, "cudaStreamSynchronize: %s", cudaGetErrorString(err));
-    }
-    int rc = atomic_exchange(&device->async_error, 0);
-    if (rc != 0) {
-        return moe_fail(rc, MOE_NO_RANK, MOE_NO_LAYER, "found while the stream ran");
-    }
-    return 0;
+    *error = err == cudaSuccess ? atomic_exchange(&state->async_error, 0) : 0;
+    return err;
+}
+
+const struct moe_backend *moe_host_backend(void)
+{
+    static const struct moe_backend backend = {.abi = MOE_BACKEND_ABI,
+                                               .ops_bytes = sizeof(struct moe_device_ops),
+                                               .name = "host",
+                                               .ops = moe_host_ops,
+                                               .open = open_host,
+                                               .close = close_host,
+                                               .alloc = alloc_host,
+                                               .release = release_host,
+                                               .sync = sync_host};
+    return &backend;
 }

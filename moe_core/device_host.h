@@ -8,8 +8,11 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The host back end's table: device_host.c enqueues, host_ops.c, host_route.c, host_router.c and host_balance.c compute. Static storage. */
+/* The host back end's functions: device_host.c enqueues, host_*.c compute. Static storage. */
 const struct moe_device_ops *moe_host_ops(void);
+
+/* The back end itself. Static storage. */
+const struct moe_backend *moe_host_backend(void);
 
 /* The bodies, run by the stream: `args` is the struct of ops.h named alike. 0 or an error code. */
 int moe_host_linear(const void *args);
@@ -29,6 +32,8 @@ int moe_host_map_scatter_backward(const void *args);
 int moe_host_chunk_map(const void *args);
 int moe_host_chunk_sort(const void *args);
 int moe_host_pad_counts(const void *args);
+int moe_host_checksum(const void *args);
+int moe_host_cast(const void *args);
 
 /* c[m,n] = alpha op(a) op(b) + beta c in float32; k = 0 included. Errors: SHAPE (more than the BLAS can count). */
 int moe_host_product(const struct moe_gemm *g);

@@ -187,6 +187,8 @@ ENQUEUE(pad_counts, moe_pad_counts, moe_host_pad_counts)
 ENQUEUE(swiglu, moe_swiglu, run_swiglu)
 ENQUEUE(swiglu_backward, moe_swiglu, run_swiglu_backward)
 ENQUEUE(scale, moe_scale, run_scale)
+ENQUEUE(checksum, moe_checksum, moe_host_checksum)
+ENQUEUE(cast, moe_cast, moe_host_cast)
 
 const struct moe_device_ops *moe_host_ops(void)
 {
@@ -215,6 +217,8 @@ const struct moe_device_ops *moe_host_ops(void)
         .swiglu = enqueue_swiglu,
         .swiglu_backward = enqueue_swiglu_backward,
         .scale = enqueue_scale,
+        .checksum = enqueue_checksum,
+        .cast = enqueue_cast,
     };
     return &ops;
 }

@@ -19,9 +19,14 @@ typedef struct moe_device moe_device_t;
 struct moe_device_ops;
 
 /*
- * Makes a device of the host back end (BLAS, one thread) with a stream of its own on the current CUDA device.
- * *out is owned by the caller. Errors: NOMEM, DEVICE. Use the device from one thread at a time.
+ * Makes a device of a back end, with a stream of its own on the current CUDA device: "host" (BLAS, one thread) or "cuda" (libmoe_kernels.so, which
+ * is loaded from the folder of libmoe_core.so or, if it is not there, as the loader finds it). *out is owned by the caller. Errors: ARG (no such name),
+ * UNSUPPORTED ("cuda" without its library or without a GPU that it has code for; moe_last_error says which), NOMEM, DEVICE. Use the device from
+ * one thread at a time.
  */
+int moe_device_new(const char *backend, moe_device_t **out);
+
+/* moe_device_new("host", out). */
 int moe_device_new_host(moe_device_t **out);
 
 /* Waits for the stream, frees the device and clears the pointer. NULL is allowed. */

@@ -234,6 +234,25 @@ struct moe_linear_pass {
     float beta;     /* WGRAD, 0 or 1 */
 };
 
+/*
+ * A 64-bit checksum of a tensor's bytes: the sum, modulo 2^64, over the 8-byte words w[i] (little-endian; the last one filled up with zeros) of
+ * mix(w[i] + mix(i + 1)), mix being the finaliser of a 64-bit hash, plus mix of the number of bytes. A sum does not care for the order in which it is taken, so
+ * it is the same on every back end and for every number of threads; the position in each word's hash makes it see exchanged words.
+ */
+struct moe_checksum {
+    const void *data;
+    size_t bytes;
+    uint64_t *out; /* device, overwritten */
+};
+
+/* to[i] = from[i] in another element type (dtype.h says how it is rounded). The arrays do not overlap. */
+struct moe_cast {
+    int64_t count;
+    enum moe_dtype from_type, to_type;
+    const void *from;
+    void *to;
+};
+
 struct moe_device_ops {
     const char *name;
     int (*zero)(moe_device_t *device, void *data, size_t bytes);
@@ -259,6 +278,8 @@ struct moe_device_ops {
     int (*swiglu)(moe_device_t *device, const struct moe_swiglu *args);
     int (*swiglu_backward)(moe_device_t *device, const struct moe_swiglu *args);
     int (*scale)(moe_device_t *device, const struct moe_scale *args);
+    int (*checksum)(moe_device_t *device, const struct moe_checksum *args);
+    int (*cast)(moe_device_t *device, const struct moe_cast *args);
 };
 
 #ifdef __cplusplus

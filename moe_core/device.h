@@ -1,0 +1,51 @@
+/*
+ * device.h: what a device is made of, and what a back end brings: shared by moe_core and the back ends' own code.
+ *
+ * A back end is one static table. The host's is linked in; CUDA's comes out of libmoe_kernels.so, which knows nothing of
+ * libmoe_core.so but this header and ops.h. Both numbers at the head of the table guard that: a library built from
+ * other headers is refused, not called.
+ */
+#ifndef MOE_CORE_DEVICE_H
+#define MOE_CORE_DEVICE_H
+
+#include "moe_core/include/moe/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes when a member of struct moe_backend, of struct moe_device or of a struct of ops.h changes its meaning; a change of the table's
+ * length is seen by ops_bytes. */
+#define MOE_BACKEND_ABI 1
+
+/* All functions but alloc and release are called with the device's stream made; results are codes of err.def. */
+struct moe_backend {
+    uint32_t abi;       /* MOE_BACKEND_ABI */
+    uint32_t ops_bytes; /* sizeof(struct moe_device_ops) */
+    const char *name;
+    const struct moe_device_ops *(*ops)(void);
+    /* Makes device->state. Where it fails, `why` says why (at most `room` bytes). UNSUPPORTED: there is no such device here. */
+    int (*open)(moe_device_t *device, char *why, size_t room);
+    void (*close)(moe_device_t *device);
+    /* Zeroed memory; NULL without any. bytes > 0. */
+    void *(*alloc)(moe_device_t *device, size_t bytes);
+    void (*release)(moe_device_t *device, void *memory);
+    /* Waits for the stream; the first error met in it since the last call into *error, which is 0 without one. */
+    cudaError_t (*sync)(moe_device_t *device, int *error);
+};
+
+struct moe_device {
+    const struct moe_backend *backend;
+    cudaStream_t stream;
+    void *state; /* the back end's own */
+};
+
+/* The one function that libmoe_kernels.so exports. Static storage. */
+#define MOE_KERNELS_LIBRARY "libmoe_kernels.so"
+#define MOE_KERNELS_BACKEND "moe_kernels_backend"
+typedef const struct moe_backend *moe_kernels_backend_fn(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

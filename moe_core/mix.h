@@ -1,0 +1,29 @@
+/*
+ * mix.h: the hash in the checksum of a tensor (ops.h), one text for host and device: the two must agree to the bit.
+ */
+#ifndef MOE_CORE_MIX_H
+#define MOE_CORE_MIX_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define MOE_ON_BOTH __host__ __device__
+#else
+#define MOE_ON_BOTH
+#endif
+
+/* A bijection of 64-bit numbers in which every bit of the input moves about half of the output: two rounds of multiply and shift. */
+static inline MOE_ON_BOTH uint64_t moe_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* What the i-th word adds to the checksum. */
+static inline MOE_ON_BOTH uint64_t moe_mix_word(uint64_t word, uint64_t i)
+{
+    return moe_mix(word + moe_mix(i + 1));
+}
+
+#endif
