@@ -1,8 +1,9 @@
 /*
  * ref_router.c: the reference of the router.
  *
- * There is no backward here: gradients are taken by central differences of the objective, with the choice of experts held fixed (it is a step function, whose
- * derivative is nothing). So an error in a derivative cannot be made twice, here and in the library.
+ * There is no derivative here: gradients can be taken by central differences of the objective, with the choice of experts held fixed (it is a step function, whose
+ * derivative is nothing). So an error in a derivative cannot be made twice, here and in the library. The formulas, which these differences and PyTorch's
+ * autograd check, stand in ref_router_backward.c.
  */
 #include "moe_core/ref_router.h"
 
@@ -104,12 +105,12 @@ static void weigh(const struct moe_ref_router *ref, const double *logit, const d
     const struct moe_router_config *c = &ref->config;
     double sum = 0;
     for (int32_t j = 0; j < c->topk; j++) {
-        weight[j] = c->options.after ? exp(logit[index[j]]) : score[index[j]];
+        weight[j] = index[j] < 0 ? 0 : c->options.after ? exp(logit[index[j]]) : score[index[j]];
         sum += weight[j];
     }
     bool divide = c->options.after || (c->renormalise && (c->options.score == MOE_SCORE_SOFTMAX || c->topk > 1));
     for (int32_t j = 0; j < c->topk; j++) {
-        weight[j] /= divide ? sum : 1;
+        weight[j] /= divide && sum > 0 ? sum : 1;
         weight[j] *= c->options.scale != 0.0f ? (double)c->options.scale : 1;
     }
 }
@@ -130,12 +131,12 @@ static void drop(const struct moe_ref_router *ref, int64_t tokens, const double 
     for (int64_t i = 0; i < choices; i++) {
         int64_t ahead = 0;
         for (int64_t o = 0; o < choices; o++) {
-            if (all[o] == all[i]) {
+            if (all[i] >= 0 && all[o] == all[i]) {
                 double mine = probs[i / c->topk * c->experts + all[i]], his = probs[o / c->topk * c->experts + all[o]];
                 ahead += (!c->options.by_position && his > mine) || ((c->options.by_position || his == mine) && o < i);
             }
         }
-        index[i] = ahead < capacity ? all[i] : -1;
+        index[i] = ahead < capacity ? all[i] : -1; /* -1 stays -1 */
     }
 }
 
@@ -177,7 +178,9 @@ static void losses_of(const struct moe_ref_router *ref, int64_t tokens, const st
                     r->weight[e] += r->p[t * experts + e];
                 }
                 for (int32_t j = 0; t % parts == b && j < c->topk; j++) {
-                    r->counts[r->all[t * c->topk + j]] += 1;
+                    if (r->all[t * c->topk + j] >= 0) {
+                        r->counts[r->all[t * c->topk + j]] += 1;
+                    }
                 }
             }
             double over = kind == MOE_LOSS_GLOBAL && given != NULL ? (double)ref->microbatches : 1;
@@ -246,7 +249,9 @@ static void route(const struct moe_ref_router *ref, int64_t tokens, const double
         }
         weigh(ref, logit, score, all, r->weight);
         for (int32_t j = 0; j < c->topk; j++) {
-            r->probs[t * c->experts + all[j]] = r->weight[j];
+            if (all[j] >= 0) {
+                r->probs[t * c->experts + all[j]] = r->weight[j];
+            }
         }
         for (int64_t e = 0; e < c->experts; e++) {
             sum += score[e];
@@ -261,7 +266,7 @@ static void route(const struct moe_ref_router *ref, int64_t tokens, const double
         drop(ref, tokens, r->probs, r->all, r->index);
     }
     for (int64_t i = 0; i < tokens * c->topk; i++) {
-        if (r->index[i] < 0) {
+        if (r->index[i] < 0 && r->all[i] >= 0) {
             r->probs[i / c->topk * c->experts + r->all[i]] = 0;
         }
     }
@@ -276,7 +281,7 @@ int moe_ref_router_forward(const struct moe_ref_router *ref, int64_t tokens, con
         run_free(&r);
         return -1;
     }
-    route(ref, tokens, x, NULL, NULL, &r);
+    route(ref, tokens, x, ref->choice, NULL, &r);
     losses_of(ref, tokens, &r, out->losses);
     if (out->index != NULL) {
         memcpy(out->index, r.index, (size_t)(tokens * c->topk) * sizeof(int32_t));
@@ -310,7 +315,7 @@ double moe_ref_router_objective(const struct moe_ref_router *ref, int64_t tokens
         run_free(&r);
         return NAN;
     }
-    route(ref, tokens, x, fixed != NULL ? fixed->all : NULL, fixed != NULL ? fixed->index : NULL, &r);
+    route(ref, tokens, x, fixed != NULL ? fixed->all : ref->choice, fixed != NULL ? fixed->index : NULL, &r);
     losses_of(ref, tokens, &r, losses);
     for (int64_t i = 0; i < tokens * c->experts; i++) {
         sum += r.probs[i] * pull[i];

@@ -18,6 +18,7 @@ struct moe_ref_router {
     /* Counts over the groups, as the library would have after its sums; NULL: those of these tokens. [E], [sequences, E], [E] over `microbatches`. */
     const int64_t *balance_counts, *sequence_counts, *global_counts;
     int64_t microbatches;
+    const int32_t *choice; /* [T,k]: these instead of the k best; -1: nobody. NULL: the k best */
 };
 
 /* What the reference says of T tokens; arrays of the caller, each may be NULL. */
@@ -36,5 +37,15 @@ int moe_ref_router_forward(const struct moe_ref_router *ref, int64_t tokens, con
 /* The objective above. The choice is made anew from the present numbers, unless `fixed` gives it (index and all, of the same tokens). */
 double moe_ref_router_objective(const struct moe_ref_router *ref, int64_t tokens, const double *x, const double *pull,
                                 double loss_scale, const struct moe_ref_routing *fixed);
+
+/* Arrays of the caller that are added to; each may be NULL. dx [T,H], gate [E,H], gate_bias [E]. */
+struct moe_ref_router_grads {
+    double *dx, *gate, *gate_bias;
+};
+
+/* The objective's gradients by formula, with pull = d_probs [T,E] and the index and all of a forward. 0, or -1 when memory is short. */
+int moe_ref_router_backward(const struct moe_ref_router *ref, int64_t tokens, const double *x,
+                            const struct moe_ref_routing *routing, const double *d_probs, double loss_scale,
+                            const struct moe_ref_router_grads *grads);
 
 #endif
