@@ -33,6 +33,12 @@ int moe_experts_new(moe_device_t *device, const struct moe_experts_config *confi
     if (e == NULL) {
         return moe_fail(MOE_E_NOMEM, MOE_NO_RANK, MOE_NO_LAYER, "experts");
     }
+    if (config->type != MOE_F32 || config->weight != MOE_F32 || config->main_grad != MOE_F32 || config->has_bias ||
+        config->activation != MOE_SWIGLU || config->place != MOE_PROB_SOURCE || config->recompute ||
+        config->delay_wgrad) {
+        free(e);
+        return moe_fail(MOE_E_UNSUPPORTED, MOE_NO_RANK, MOE_NO_LAYER, "experts other than float32 SwiGLU");
+    }
     e->device = device;
     e->config = *config;
     e->rows = -1;
@@ -70,9 +76,10 @@ static struct moe_grouped_shape shape(const moe_experts_t *e, int64_t out, int64
         .groups = e->config.experts, .out_features = out, .in_features = in, .rows = e->rows, .m = e->m};
 }
 
-int moe_experts_forward(moe_experts_t *e, const struct moe_experts_weights *weights, const float *x, const int64_t *m,
-                        int64_t rows, float *y)
+int moe_experts_forward(moe_experts_t *e, const struct moe_experts_weights *weights, const void *x,
+                        const float *row_probs, const int64_t *m, int64_t rows, void *y)
 {
+    (void)row_probs;
     if (rows < 0 || rows > e->config.max_rows) {
         return moe_fail(MOE_E_CAPACITY, MOE_NO_RANK, MOE_NO_LAYER, "%lld rows for experts made for %lld",
                         (long long)rows, (long long)e->config.max_rows);
@@ -88,8 +95,10 @@ int moe_experts_forward(moe_experts_t *e, const struct moe_experts_weights *weig
     return rc ? rc : moe_grouped_forward(e->device, &fc2, e->act, weights->w2, y);
 }
 
-int moe_experts_backward(moe_experts_t *e, const struct moe_experts_weights *weights, const float *dy, float *dx)
+int moe_experts_backward(moe_experts_t *e, const struct moe_experts_weights *weights, const void *dy, void *dx,
+                         float *d_row_probs)
 {
+    (void)d_row_probs;
     if (e->rows < 0) {
         return moe_fail(MOE_E_STATE, MOE_NO_RANK, MOE_NO_LAYER, "experts backward before forward");
     }

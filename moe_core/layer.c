@@ -195,7 +195,8 @@ static void report_remedy(const moe_layer_t *l, uint32_t bit, int64_t zero_rows)
 
 static struct moe_experts_weights expert_weights(const moe_layer_t *l)
 {
-    return (struct moe_experts_weights){l->weights.w1, l->weights.w2, l->weights.d_w1, l->weights.d_w2};
+    return (struct moe_experts_weights){
+        .w1 = l->weights.w1, .w2 = l->weights.w2, .d_w1 = l->weights.d_w1, .d_w2 = l->weights.d_w2};
 }
 
 static int back_route(void *arg)
@@ -221,7 +222,7 @@ static int back_experts(void *arg)
     moe_layer_t *l = arg;
     struct moe_experts_weights weights = expert_weights(l);
     report_gemm(l, PHASE_BACKWARD);
-    return moe_experts_backward(l->experts, &weights, l->d_expert_y, l->d_expert_x);
+    return moe_experts_backward(l->experts, &weights, l->d_expert_y, l->d_expert_x, NULL);
 }
 
 static int back_combine(void *arg)
@@ -281,7 +282,7 @@ static int run_experts(moe_layer_t *l)
     }
     struct moe_experts_weights weights = expert_weights(l);
     report_gemm(l, PHASE_FORWARD);
-    return moe_experts_forward(l->experts, &weights, l->expert_x, moe_dispatch_m(l->dispatch),
+    return moe_experts_forward(l->experts, &weights, l->expert_x, NULL, moe_dispatch_m(l->dispatch),
                                moe_dispatch_rows_received(l->dispatch), l->expert_y);
 }
 

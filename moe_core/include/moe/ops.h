@@ -8,6 +8,7 @@
 #ifndef MOE_OPS_H
 #define MOE_OPS_H
 
+#include "activation.h"
 #include "device.h"
 #include "dtype.h"
 #include "router.h"
@@ -209,7 +210,97 @@ struct moe_scale {
     float *data;
 };
 
-enum moe_linear_kind { MOE_LINEAR_FORWARD, MOE_LINEAR_DGRAD, MOE_LINEAR_WGRAD, MOE_LINEAR_BGRAD };
+/*
+ * The gated activation (activation.h). Rows past the sum of m are slack: neither read nor written.
+ * forward   act[r] = f(h[r]) * (probs ? probs[r] : 1)
+ * backward  d_h[r] = d_act[r] * (probs ? probs[r] : 1) * f'(h[r]);  d_probs[r] += <d_act[r], f(h[r])>, the sum in float32
+ */
+struct moe_act {
+    int64_t groups;   /* of m */
+    const int64_t *m; /* [groups], device; NULL: no slack */
+    int64_t rows, width;
+    enum moe_activation kind;
+    struct moe_clamp clamp; /* as it is to be used: no zeros that mean something else */
+    enum moe_dtype type;    /* of h, act, d_act, d_h */
+    const void *h;          /* [rows, 2 width]: [gate | linear] */
+    const float *probs;     /* [rows] or NULL */
+    void *act;              /* forward: [rows,width] */
+    const void *d_act;      /* backward: [rows,width] */
+    void *d_h;              /* backward: [rows, 2 width] */
+    float *d_probs;         /* backward: [rows], added to, or NULL */
+};
+
+/*
+ * Rows times a number each. Slack as in moe_act. probs NULL: 1. in and out may be the same.
+ * forward   out[r] = beta * out[r] + probs[r] * in[r]
+ * backward  the same (in = d_out, out = d_in), and d_probs[r] += <in[r], x[r]>
+ */
+struct moe_row_scale {
+    int64_t groups;
+    const int64_t *m; /* [groups], device; NULL: no slack */
+    int64_t rows, width;
+    enum moe_dtype type; /* of in, out, x */
+    const float *probs;  /* [rows] or NULL */
+    const void *in;
+    void *out;
+    float beta;     /* 0 or 1 */
+    const void *x;  /* backward: [rows,width], what forward multiplied */
+    float *d_probs; /* backward: [rows], added to, or NULL */
+};
+
+/* score[t] = sigmoid(<x[t], gate>); backward: dx[t] += dl gate, d_gate += sum of dl x[t], with dl = d_score[t] s (1 - s). */
+struct moe_token_gate {
+    int64_t tokens, width;
+    enum moe_dtype type, gate_type, grad; /* of x and dx; of gate; of d_gate */
+    const void *x;                        /* [tokens,width] */
+    const void *gate;                     /* [width] */
+    float *score;                         /* [tokens]; forward: written */
+    const float *d_score;                 /* backward: [tokens] */
+    void *dx;                             /* backward: [tokens,width], added to */
+    void *d_gate;                         /* backward: [width], beta * itself + the sum */
+    float beta;                           /* 0 or 1 */
+};
+
+/* to[i] = value, by value of the call: what a copy from the host would need pinned memory for. */
+struct moe_fill_counts {
+    int64_t count, value;
+    int64_t *to;
+};
+
+/* Zeros into the slack rows: those past the sum of m (remedy R5). */
+struct moe_zero_slack {
+    int64_t groups, rows, row_bytes;
+    const int64_t *m;
+    void *data; /* [rows, row_bytes] */
+};
+
+/*
+ * The device form of Megatron-LM #4851: a zero row for every group without rows (remedy R2). padded[i] = max(m[i], 1); map [rows + groups] says of each
+ * row of the padded buffer which row of the old one it is, -1: a zero row, -2: slack. Decided on the device. Errors in the stream: COUNT, SPLIT.
+ */
+struct moe_dummy_rows {
+    int64_t groups, rows;
+    const int64_t *m; /* [groups] */
+    int64_t *padded;  /* [groups] */
+    int64_t *map;     /* [rows + groups] */
+};
+
+/* Forward: to[r] = from[map[r]], zero where map[r] is -1, untouched where -2. Inverse: to[map[r]] = from[r] for map[r] >= 0, others nothing. */
+struct moe_pick_rows {
+    int64_t rows, row_bytes; /* rows of the map */
+    bool inverse;
+    const int64_t *map;
+    const void *from;
+    void *to;
+};
+
+enum moe_linear_kind {
+    MOE_LINEAR_FORWARD,
+    MOE_LINEAR_DGRAD,
+    MOE_LINEAR_WGRAD,
+    MOE_LINEAR_BGRAD,
+    MOE_LINEAR_PGRAD, /* of the numbers that the bias was multiplied by: float32 out[r] += bias_scale <dy[r], bias> */
+};
 
 /* One group's pointers; a table of them lies in device memory. */
 struct moe_linear_group {
@@ -220,7 +311,11 @@ struct moe_linear_group {
     void *d_bias;       /* [N] or NULL */
 };
 
-/* The grouped linear of linear.h, one pass. Groups without rows: WGRAD with beta 0 stores zeros, with beta 1 does nothing; BGRAD stores zeros. */
+/*
+ * The grouped linear of linear.h, one pass. Groups without rows: WGRAD and BGRAD with beta 0 store zeros, with beta 1 they do nothing.
+ * y[r] = x[r] w^T + bias_scale * (bias_probs ? bias_probs[r] : 1) * bias, summed in float32, cast once. BGRAD: the sum of bias_probs[r] * dy[r]: bias_scale
+ * is not in it (expert tensor parallelism: each of P ranks adds 1/P of the bias, and its gradient is whole).
+ */
 struct moe_linear_pass {
     enum moe_linear_kind kind;
     int64_t groups, n, k, rows;
@@ -228,10 +323,12 @@ struct moe_linear_pass {
     const struct moe_linear_group *group; /* [groups], device */
     enum moe_dtype activation, weight, bias, grad;
     bool block_scales;
-    const void *x;  /* FORWARD, WGRAD */
-    const void *dy; /* DGRAD, WGRAD, BGRAD */
-    void *out;      /* FORWARD y, DGRAD dx */
-    float beta;     /* WGRAD, 0 or 1 */
+    const void *x;           /* FORWARD, WGRAD */
+    const void *dy;          /* DGRAD, WGRAD, BGRAD, PGRAD */
+    void *out;               /* FORWARD y, DGRAD dx, PGRAD the float32 numbers [rows] */
+    float beta;              /* WGRAD, BGRAD, 0 or 1 */
+    const float *bias_probs; /* FORWARD, BGRAD: [rows] or NULL */
+    float bias_scale;        /* FORWARD, PGRAD; 0 means 1 */
 };
 
 /*
@@ -278,8 +375,21 @@ struct moe_device_ops {
     int (*swiglu)(moe_device_t *device, const struct moe_swiglu *args);
     int (*swiglu_backward)(moe_device_t *device, const struct moe_swiglu *args);
     int (*scale)(moe_device_t *device, const struct moe_scale *args);
+<<<<<<< HEAD
     int (*checksum)(moe_device_t *device, const struct moe_checksum *args);
     int (*cast)(moe_device_t *device, const struct moe_cast *args);
+=======
+    int (*act)(moe_device_t *device, const struct moe_act *args);
+    int (*act_backward)(moe_device_t *device, const struct moe_act *args);
+    int (*row_scale)(moe_device_t *device, const struct moe_row_scale *args);
+    int (*row_scale_backward)(moe_device_t *device, const struct moe_row_scale *args);
+    int (*token_gate)(moe_device_t *device, const struct moe_token_gate *args);
+    int (*token_gate_backward)(moe_device_t *device, const struct moe_token_gate *args);
+    int (*fill_counts)(moe_device_t *device, const struct moe_fill_counts *args);
+    int (*zero_slack)(moe_device_t *device, const struct moe_zero_slack *args);
+    int (*dummy_rows)(moe_device_t *device, const struct moe_dummy_rows *args);
+    int (*pick_rows)(moe_device_t *device, const struct moe_pick_rows *args);
+>>>>>>> 2f5ce11 (moe_core: activations, biases by probability, row types: the headers of experts, shared expert and dummy rows, and the host's functions)
 };
 
 #ifdef __cplusplus

@@ -1,0 +1,125 @@
+/*
+ * shared.h: the shared expert: one dense gated feed-forward over all tokens, beside the routed experts.
+ *
+ *   y = g (act(x w1^T + b1) w2^T + b2),  g = sigmoid(<x, gate>) per token where there is a gate (Qwen2-MoE), else 1
+ *
+ * Tensor parallel over `tp` (P ranks): w1 holds this rank's columns (2F/P rows: its gate rows, then its linear rows), w2 its rows (F/P columns).
+ *
+ * mode         x, y here              forward before fc1 / after fc2     backward before fc2 / after fc1
+ * SINGLE       [T,H], P = 1           none                               none
+ * SEQUENCE     [T/P,H], its tokens    AllGather / ReduceScatter          AllGather / ReduceScatter
+ * REPLICATED   [T,H], the same all    none / AllReduce                   none / AllReduce
+ * PARTIAL      [T,H]; y is a summand  none / none                        none / none (dx is a summand)
+ *
+ * All on `tp`, left out when it has one rank. Gradients of w1, b1, w2 are whole. That of b2 is whole except with SEQUENCE, where it is over the rank's own tokens;
+ * that of gate is a summand over tp with SEQUENCE and PARTIAL. A bias b2 is added once: by all with SEQUENCE and REPLICATED after the reduction, by rank 0 of
+ * tp with PARTIAL.
+ *
+ * The work is cut into steps that a dispatcher walks while its own collectives run (Megatron-LM shared_experts.py, --moe-shared-expert-overlap). With a
+ * second device the steps run on its stream; events tie it to the main stream at the first and last step of each direction. Without, they run on the main
+ * stream: same functions, same order, same bits. A step out of order is STATE.
+ */
+#ifndef MOE_SHARED_H
+#define MOE_SHARED_H
+
+#include "activation.h"
+#include "device.h"
+#include "dtype.h"
+
+#include <nccl.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct moe_shared moe_shared_t;
+
+enum moe_shared_mode {
+    MOE_SHARED_SINGLE = 0,
+    MOE_SHARED_SEQUENCE = 1,
+    MOE_SHARED_REPLICATED = 2,
+    MOE_SHARED_PARTIAL = 3,
+};
+
+enum moe_shared_parameter {
+    MOE_SHARED_W1,
+    MOE_SHARED_B1,
+    MOE_SHARED_W2,
+    MOE_SHARED_B2,
+    MOE_SHARED_GATE,
+};
+
+struct moe_shared_config {
+    int64_t max_tokens;  /* of x at most; with SEQUENCE T/P, and the same on all ranks */
+    int64_t hidden, ffn; /* ffn: the whole F; P must divide it */
+    enum moe_shared_mode mode;
+    ncclComm_t tp;            /* NULL: one rank */
+    enum moe_dtype type;      /* of rows */
+    enum moe_dtype weight;    /* of w1, w2, b1, b2, gate: float32, bfloat16, float16 */
+    enum moe_dtype main_grad; /* of all gradients of parameters */
+    enum moe_activation activation;
+    struct moe_clamp clamp;
+    bool has_bias, has_gate;
+    int32_t world_rank; /* for messages */
+    uint32_t layer;
+    void (*ready)(
+        void *arg,
+        int which); /* NULL, or called when the gradient of a parameter (enum moe_shared_parameter) has been enqueued; its work is on
+                                            moe_shared_stream */
+    void *ready_arg;
+};
+
+/* Device memory that the caller owns. Gradients, in main_grad's type, are added to what is there. */
+struct moe_shared_weights {
+    const void *w1;   /* [2F/P,H] */
+    const void *w2;   /* [H,F/P] */
+    const void *b1;   /* [2F/P], has_bias */
+    const void *b2;   /* [H], has_bias; the same on all ranks */
+    const void *gate; /* [H], has_gate; the same on all ranks */
+    void *d_w1, *d_w2, *d_b1, *d_b2, *d_gate;
+    bool overwrite; /* gradients overwrite instead */
+};
+
+/*
+ * *out is owned; borrows device, side (NULL: no overlap; else a device of the same back end, used by this object alone) and tp.
+ * Errors: NOMEM, SHAPE (P does not divide ffn), ARG, COMM, DEVICE. One thread at a time; so all below.
+ */
+int moe_shared_new(moe_device_t *device, moe_device_t *side, const struct moe_shared_config *config,
+                   moe_shared_t **out);
+void moe_shared_destroy(moe_shared_t **shared);
+
+/* The stream that its steps run on. Borrowed. */
+cudaStream_t moe_shared_stream(const moe_shared_t *shared);
+
+/*
+ * Forward, in this order. x [tokens,H] and the weights are borrowed until backward is done. The collectives that a step enqueues stand in the table above.
+ * get_output: y [tokens,H] = (add ? y : 0) + the output, on the main stream. tokens may be 0. Errors: STATE, CAPACITY (tokens), ARG, COMM.
+ */
+int moe_shared_pre_forward_comm(moe_shared_t *shared, const struct moe_shared_weights *weights, const void *x,
+                                int64_t tokens);
+int moe_shared_fc1(moe_shared_t *shared);
+int moe_shared_fc2(moe_shared_t *shared);
+int moe_shared_post_forward_comm(moe_shared_t *shared);
+int moe_shared_get_output(moe_shared_t *shared, void *y, bool add);
+
+/*
+ * Backward, in this order, after a whole forward. dy [tokens,H] is borrowed until get_grad. get_grad: dx [tokens,H] = (add ? dx : 0) + the gradient, on the
+ * main stream. Errors: as above.
+ */
+int moe_shared_pre_backward_comm(moe_shared_t *shared, const void *dy);
+int moe_shared_fc2_backward(moe_shared_t *shared);
+int moe_shared_fc1_backward(moe_shared_t *shared);
+int moe_shared_post_backward_comm(moe_shared_t *shared);
+int moe_shared_get_grad(moe_shared_t *shared, void *dx, bool add);
+
+/* All steps at once. */
+int moe_shared_forward(moe_shared_t *shared, const struct moe_shared_weights *weights, const void *x, int64_t tokens,
+                       void *y, bool add);
+int moe_shared_backward(moe_shared_t *shared, const void *dy, void *dx, bool add);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
