@@ -8,11 +8,7 @@
 
 #pragma GCC visibility push(hidden)
 
-<<<<<<< HEAD
 /* The host back end's functions: device_host.c enqueues, host_*.c compute. Static storage. */
-=======
-/* The host back end's table: device_host.c enqueues, host_ops.c, host_act.c, host_linear.c, host_route.c, host_router.c and host_balance.c compute. Static storage. */
->>>>>>> 2f5ce11 (moe_core: activations, biases by probability, row types: the headers of experts, shared expert and dummy rows, and the host's functions)
 const struct moe_device_ops *moe_host_ops(void);
 
 /* The back end itself. Static storage. */
@@ -36,10 +32,8 @@ int moe_host_map_scatter_backward(const void *args);
 int moe_host_chunk_map(const void *args);
 int moe_host_chunk_sort(const void *args);
 int moe_host_pad_counts(const void *args);
-<<<<<<< HEAD
 int moe_host_checksum(const void *args);
 int moe_host_cast(const void *args);
-=======
 int moe_host_act(const void *args);
 int moe_host_act_backward(const void *args);
 int moe_host_row_scale(const void *args);
@@ -50,7 +44,6 @@ int moe_host_fill_counts(const void *args);
 int moe_host_zero_slack(const void *args);
 int moe_host_dummy_rows(const void *args);
 int moe_host_pick_rows(const void *args);
->>>>>>> 2f5ce11 (moe_core: activations, biases by probability, row types: the headers of experts, shared expert and dummy rows, and the host's functions)
 
 /* c[m,n] = alpha op(a) op(b) + beta c in float32; k = 0 included. Errors: SHAPE (more than the BLAS can count). */
 int moe_host_product(const struct moe_gemm *g);

@@ -187,10 +187,8 @@ ENQUEUE(pad_counts, moe_pad_counts, moe_host_pad_counts)
 ENQUEUE(swiglu, moe_swiglu, run_swiglu)
 ENQUEUE(swiglu_backward, moe_swiglu, run_swiglu_backward)
 ENQUEUE(scale, moe_scale, run_scale)
-<<<<<<< HEAD
 ENQUEUE(checksum, moe_checksum, moe_host_checksum)
 ENQUEUE(cast, moe_cast, moe_host_cast)
-=======
 ENQUEUE(act, moe_act, moe_host_act)
 ENQUEUE(act_backward, moe_act, moe_host_act_backward)
 ENQUEUE(row_scale, moe_row_scale, moe_host_row_scale)
@@ -201,7 +199,6 @@ ENQUEUE(fill_counts, moe_fill_counts, moe_host_fill_counts)
 ENQUEUE(zero_slack, moe_zero_slack, moe_host_zero_slack)
 ENQUEUE(dummy_rows, moe_dummy_rows, moe_host_dummy_rows)
 ENQUEUE(pick_rows, moe_pick_rows, moe_host_pick_rows)
->>>>>>> 2f5ce11 (moe_core: activations, biases by probability, row types: the headers of experts, shared expert and dummy rows, and the host's functions)
 
 const struct moe_device_ops *moe_host_ops(void)
 {
@@ -230,10 +227,8 @@ const struct moe_device_ops *moe_host_ops(void)
         .swiglu = enqueue_swiglu,
         .swiglu_backward = enqueue_swiglu_backward,
         .scale = enqueue_scale,
-<<<<<<< HEAD
         .checksum = enqueue_checksum,
         .cast = enqueue_cast,
-=======
         .act = enqueue_act,
         .act_backward = enqueue_act_backward,
         .row_scale = enqueue_row_scale,
@@ -244,7 +239,6 @@ const struct moe_device_ops *moe_host_ops(void)
         .zero_slack = enqueue_zero_slack,
         .dummy_rows = enqueue_dummy_rows,
         .pick_rows = enqueue_pick_rows,
->>>>>>> 2f5ce11 (moe_core: activations, biases by probability, row types: the headers of experts, shared expert and dummy rows, and the host's functions)
     };
     return &ops;
 }

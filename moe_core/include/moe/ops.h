@@ -375,10 +375,8 @@ struct moe_device_ops {
     int (*swiglu)(moe_device_t *device, const struct moe_swiglu *args);
     int (*swiglu_backward)(moe_device_t *device, const struct moe_swiglu *args);
     int (*scale)(moe_device_t *device, const struct moe_scale *args);
-<<<<<<< HEAD
     int (*checksum)(moe_device_t *device, const struct moe_checksum *args);
     int (*cast)(moe_device_t *device, const struct moe_cast *args);
-=======
     int (*act)(moe_device_t *device, const struct moe_act *args);
     int (*act_backward)(moe_device_t *device, const struct moe_act *args);
     int (*row_scale)(moe_device_t *device, const struct moe_row_scale *args);
@@ -389,7 +387,6 @@ struct moe_device_ops {
     int (*zero_slack)(moe_device_t *device, const struct moe_zero_slack *args);
     int (*dummy_rows)(moe_device_t *device, const struct moe_dummy_rows *args);
     int (*pick_rows)(moe_device_t *device, const struct moe_pick_rows *args);
->>>>>>> 2f5ce11 (moe_core: activations, biases by probability, row types: the headers of experts, shared expert and dummy rows, and the host's functions)
 };
 
 #ifdef __cplusplus
