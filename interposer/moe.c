@@ -45,7 +45,7 @@ void moe_observe(const struct moe_event *event)
     struct moe_event seen;
     memset(&seen, 0, sizeof seen);
     memcpy(&seen, event, event->size < sizeof seen ? event->size : sizeof seen);
-    if (seen.kind < ROLL_OP_MOE_STEP || seen.kind > ROLL_OP_MOE_REMEDY) {
+    if (seen.kind < ROLL_OP_MOE_STEP || seen.kind > ROLL_OP_MOE_TENSOR) {
         return;
     }
     seen.phase = seen.phase <= ROLL_PHASE_OPTIMIZER ? seen.phase : ROLL_PHASE_NONE; /* else readers refuse the record */

@@ -35,7 +35,8 @@ struct moe_event {
  * kind             comm  count                      count2              peer                 aux
  * MOE_STEP         -     local tokens               0                   -1                   0
  * MOE_ROUTE        ep    source tokens T            0                   experts E            top-k
- * MOE_COUNTS       ep    rows R received in dispatch 0                  local experts L      local experts without rows
+ * MOE_COUNTS       ep    rows R received in dispatch rows of the buffer local experts L      local experts without rows
+ *                                                   that is sent; 0: not known
  * MOE_SPLIT        ep    rows sent to peer          rows received       ep rank of the peer  0
  * MOE_GEMM         ep    rows                       0                   groups               groups without rows
  * MOE_SKIP         ep    0                          0                   local experts L      0     (experts skipped: no rows)
@@ -43,6 +44,18 @@ struct moe_event {
  *                  comm  differ by rank (all-to-all-v)                  backward will issue  from 0
  * MOE_OBLIGE_END   ep    obligations in the list    0                   -1                   0
  * MOE_REMEDY       ep    rows of zeros used         0                   remedy bit           0
+ * MOE_UNIFORM      the   a number that all members  0                   enum moe_uniform:    0
+ *                  comm  of comm must have alike                        what it counts
+ * MOE_TENSOR       the   by aux, see below          0                   enum moe_tensor:     enum moe_tensor_fact
+ *                  comm                                                 which tensor
+ *
+ * MOE_UNIFORM is reported before the first collective that needs the number, and only where nothing pads or agrees on it: ranks that differ will hang.
+ * MOE_TENSOR, comm being the ranks that hold replicas of the tensor or sum its gradient, once per step (microbatch 0):
+ *   REPLICA    count: checksum of its bits (ops.h), to be equal on all members
+ *   PART       count: bits of a double, the sum of this rank's share of a gradient as it enters its reduction (scaled already)
+ *   SUM        count: bits of a double, the same of the gradient that is used: the sum of all members' PARTs
+ *   NOTFINITE  count: elements that are no finite number, count2 those of them in experts without rows; reported only when there are any
+ * Members of a MOE_SPLIT of phase RECOMPUTE must equal those of phase FORWARD of the same step, microbatch and layer.
  *
  * In records: count -> count, count2 -> group (saturating), peer -> peer, aux -> aux (saturating), aux of MOE_OBLIGE -> seq.
  * A layer's list of obligations is reported in forward, in the order in which backward will issue them, and closed by MOE_OBLIGE_END,
@@ -58,7 +71,27 @@ enum moe_event_kind {
     MOE_EV_OBLIGE = 70,
     MOE_EV_OBLIGE_END = 71,
     MOE_EV_REMEDY = 72,
+    MOE_EV_UNIFORM = 73,
+    MOE_EV_TENSOR = 74,
 };
+
+enum moe_uniform {
+    MOE_UNIFORM_TOKENS = 0, /* T, where a dispatcher needs equal ones (Megatron-LM #4816, hazard H7) */
+    MOE_UNIFORM_CAPACITY =
+        1, /* rows that each expert gets from each rank, where splits are equal (DeepSpeed #6809, H13) */
+    MOE_UNIFORM_BUFFER = 2, /* bytes of a communication buffer that is made collectively */
+};
+
+enum moe_tensor {
+    MOE_TENSOR_ROUTER = 0,
+    MOE_TENSOR_ROUTER_BIAS = 1,
+    MOE_TENSOR_EXPERT_BIAS = 2,
+    MOE_TENSOR_SHARED = 3,
+    MOE_TENSOR_EXPERTS = 4,
+    MOE_TENSOR_DENSE = 5,
+    MOE_TENSOR_NORM = 6
+};
+enum moe_tensor_fact { MOE_TENSOR_REPLICA = 0, MOE_TENSOR_PART = 1, MOE_TENSOR_SUM = 2, MOE_TENSOR_NOTFINITE = 3 };
 
 /* Reports one event. Borrows event for the call. Any thread; must not block, allocate or fail. */
 void moe_observe(const struct moe_event *event);
