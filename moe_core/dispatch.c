@@ -26,14 +26,14 @@ struct moe_dispatch {
     int64_t max_sent, max_received;
     bool ready; /* a plan is valid */
     int64_t sent, received, padded, empty_experts;
-    int64_t *own;                   /* device [stride]: what this rank contributes */
-    int64_t *all;                   /* device [ranks, stride] */
-    int64_t *host_all;              /* pinned host mirror of all */
-    int64_t *host_mask;             /* pinned host [1] */
-    int64_t *send_rows, *recv_rows; /* host [ranks] */
-    int64_t *m;                     /* device [local] */
-    int32_t *chunk_map;             /* device [max_received] */
-    float *by_rank;                 /* device [max_received, H]: rows in source rank order */
+    int64_t *own;                     /* device [stride]: what this rank contributes */
+    int64_t *all;                     /* device [ranks, stride] */
+    int64_t *host_all;                /* pinned host mirror of all */
+    int64_t *host_mask;               /* pinned host [1] */
+    int64_t *send_rows, *recv_rows;   /* host [ranks] */
+    int64_t *m;                       /* device [local] */
+    struct moe_map_header *chunk_map; /* device, for max_received rows */
+    float *by_rank;                   /* device [max_received, H]: rows in source rank order */
 };
 
 #define FAIL(d, code, ...) moe_fail(code, (d)->config.world_rank, (d)->config.layer, __VA_ARGS__)
@@ -49,7 +49,8 @@ static int allocate(moe_dispatch_t *d)
     int rc = moe_device_alloc(d->device, stride * word, (void **)&d->own);
     rc = rc ? rc : moe_device_alloc(d->device, ranks * stride * word, (void **)&d->all);
     rc = rc ? rc : moe_device_alloc(d->device, (size_t)d->local * word, (void **)&d->m);
-    rc = rc ? rc : moe_device_alloc(d->device, rows * sizeof(int32_t), (void **)&d->chunk_map);
+    rc = rc ? rc
+            : moe_device_alloc(d->device, moe_map_bytes(MOE_MAP_CHUNK, 0, 0, 0, (int64_t)rows), (void **)&d->chunk_map);
     rc = rc ? rc : moe_device_alloc(d->device, rows * (size_t)d->config.hidden * sizeof(float), (void **)&d->by_rank);
     if (rc == 0 && (cudaMallocHost((void **)&d->host_all, ranks * stride * word) != cudaSuccess ||
                     cudaMallocHost((void **)&d->host_mask, word) != cudaSuccess)) {

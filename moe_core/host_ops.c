@@ -182,6 +182,8 @@ ENQUEUE(map_gather, moe_map_gather, moe_host_map_gather)
 ENQUEUE(map_scatter, moe_map_scatter, moe_host_map_scatter)
 ENQUEUE(map_scatter_backward, moe_map_scatter_backward, moe_host_map_scatter_backward)
 ENQUEUE(chunk_map, moe_chunk_map, moe_host_chunk_map)
+ENQUEUE(chunk_order, moe_chunk_order, moe_host_chunk_order)
+ENQUEUE(pad_rows, moe_pad_rows, moe_host_pad_rows)
 ENQUEUE(chunk_sort, moe_chunk_sort, moe_host_chunk_sort)
 ENQUEUE(pad_counts, moe_pad_counts, moe_host_pad_counts)
 ENQUEUE(swiglu, moe_swiglu, run_swiglu)
@@ -222,6 +224,8 @@ const struct moe_device_ops *moe_host_ops(void)
         .map_scatter = enqueue_map_scatter,
         .map_scatter_backward = enqueue_map_scatter_backward,
         .chunk_map = enqueue_chunk_map,
+        .chunk_order = enqueue_chunk_order,
+        .pad_rows = enqueue_pad_rows,
         .chunk_sort = enqueue_chunk_sort,
         .pad_counts = enqueue_pad_counts,
         .swiglu = enqueue_swiglu,

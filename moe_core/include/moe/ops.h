@@ -1,8 +1,8 @@
 /*
  * ops.h: the table of functions behind which the back ends are interchangeable.
  *
- * Every function enqueues on the device's stream and returns 0 or an error of the launch. All matrices are row-major
- * float32; all pointers are device memory. Callers have checked shapes. Row and element numbers are 64 bit: rows x
+ * Every function enqueues on the device's stream and returns 0 or an error of the launch. Matrices are row-major,
+ * float32 unless a type says otherwise; all pointers are device memory. Callers have checked shapes. Row and element numbers are 64 bit: rows x
  * width may exceed 2^31. A new back end fills in the table and nothing else.
  */
 #ifndef MOE_OPS_H
@@ -11,6 +11,7 @@
 #include "activation.h"
 #include "device.h"
 #include "dtype.h"
+#include "permute.h"
 #include "router.h"
 
 #include <stdbool.h>
@@ -136,58 +137,125 @@ struct moe_column_sum {
     float *out;
 };
 
-/* Builds a mask-kind row map: int32 [T, 2E+1] (permute.h). counts [E] says where each expert's rows start. */
+/*
+ * Row maps and chunk maps (permute.h has the layouts). Every body first compares the buffer's header with the view and
+ * each row number with `rows`: a mismatch is MOE_E_MAP in the stream and nothing is written. All offsets are 64 bit.
+ */
+struct moe_map_view {
+    enum moe_map_kind kind;
+    int32_t k; /* INDEX, SORTED; else 0 */
+    int64_t tokens, experts, rows;
+    const struct moe_map_header *map; /* device: header, then int32 cells */
+};
+
+/* Builds a row map; the header is written last, with magic 0 after an error. Who chose: index or mask (one of them
+ * NULL). Rows of an expert: capacity > 0, else counts, else its tokens rounded up to align. permute.h: moe_map_source. */
 struct moe_row_map_build {
+    enum moe_map_kind kind;
     int64_t tokens, experts;
-    int32_t k;
-    int64_t rows;
-    const int32_t *index; /* [T,k]; -1: no expert */
-    const int64_t *counts;
-    int32_t *map;
+    int32_t k;             /* columns of index; INDEX and SORTED from a mask: most choices of a token */
+    int64_t rows;          /* of the buffers: the experts' rows must not exceed it */
+    const int32_t *index;  /* [T,k]; -1: no expert */
+    const uint8_t *mask;   /* [T,E] */
+    const int64_t *counts; /* [E] or NULL */
+    int64_t align, capacity;
+    bool drop;           /* choices without a row are dropped, instead of SPLIT and CAPACITY */
+    int64_t *chosen, *m; /* [E] or NULL: tokens that chose the expert, rows it has */
+    struct moe_map_header *map;
 };
 
-/* to[row] = from[token]; rows that no token maps to become zero. */
+/* Permute. to[row] = from[token]; rows that no token maps to become zero. With probs: row_probs[row] = the
+ * probability, 0 for rows without a token; zero_by_prob: rows whose probability is exactly 0 become zero. */
 struct moe_map_gather {
-    int64_t tokens, experts, rows, width;
-    const int32_t *map;
-    const float *from; /* [T,width] */
-    float *to;         /* [rows,width] */
+    struct moe_map_view view;
+    enum moe_dtype type;
+    int64_t width;
+    const void *from; /* [T,width] */
+    void *to;         /* [rows,width] */
+    enum moe_prob_layout layout;
+    bool zero_by_prob;
+    const float *probs; /* [T,E] or [T,k], or NULL */
+    float *row_probs;   /* [rows] or NULL */
 };
 
-/* to[token] = beta * to[token] + sum over its rows of (probs ? probs[token,expert] : 1) * from[row]; tokens without
- * rows add zero. */
+/* Unpermute, and permute's backward. to[token] = beta * to[token] + sum over its rows, highest row first, of (probs ?
+ * probs[token,expert] : 1) * from[row], in float32, cast once; tokens without rows add zero. zero_by_prob: probs are
+ * not factors, rows whose probability is exactly 0 are left out. d_probs[token,expert] = d_row_probs[row], 0 elsewhere. */
 struct moe_map_scatter {
-    int64_t tokens, experts, rows, width;
-    const int32_t *map;
-    const float *probs; /* [T,E] or NULL */
-    const float *from;  /* [rows,width] */
-    float *to;          /* [T,width] */
-    float beta;         /* 0 or 1 */
+    struct moe_map_view view;
+    enum moe_dtype type;
+    int64_t width;
+    enum moe_prob_layout layout;
+    bool zero_by_prob;
+    const float *probs;       /* [T,E] or [T,k], or NULL */
+    const void *from;         /* [rows,width] */
+    void *to;                 /* [T,width] */
+    float beta;               /* 0 or 1 */
+    const float *d_row_probs; /* [rows] or NULL */
+    float *d_probs;           /* as probs; NULL with d_row_probs */
 };
 
-/* d_rows[row] = probs * dy[token], rows without a token zero; d_probs[token,expert] = <dy[token], rows[row]>, zero
- * elsewhere. */
+/* d_from[row] = probs * dy[token], rows without a token zero; d_probs[token,expert] = <dy[token], from[row]> in
+ * float32, zero elsewhere. */
 struct moe_map_scatter_backward {
-    int64_t tokens, experts, rows_count, width;
-    const int32_t *map;
-    const float *probs, *dy, *rows;
-    float *d_rows, *d_probs;
+    struct moe_map_view view;
+    enum moe_dtype type;
+    int64_t width;
+    enum moe_prob_layout layout;
+    const float *probs;
+    const void *dy, *from; /* [T,width], [rows,width] */
+    void *d_from;          /* [rows,width] */
+    float *d_probs;
 };
 
-/* From the counts of all ep ranks: rows of each local expert, and where each received row goes to be expert-major. */
+/* A chunk map: int32 [rows], where row r of the input goes, -1: nowhere (slack). From the counts of all ep ranks: rows
+ * of each local expert, and where each received row goes to be expert-major. */
 struct moe_chunk_map {
     int64_t ranks, experts, stride, rank, rows; /* stride: int64 elements per rank in `counts` */
+    bool slack;                                 /* fewer rows than `rows` are no error (SPLIT) */
     const int64_t *counts;                      /* [ranks, stride] */
     int64_t *m;                                 /* [experts / ranks] */
-    int32_t *map;                               /* [rows] */
+    struct moe_map_header *map;
 };
 
+/* The same from any chunks: the output is chunk order[0], then chunk order[1], ... order is a permutation (EXPERT
+ * otherwise). */
+struct moe_chunk_order {
+    int64_t chunks, rows;
+    bool slack;
+    const int64_t *split; /* [chunks]: rows of each */
+    const int32_t *order; /* [chunks] */
+    struct moe_map_header *map;
+};
+
+/* Forward: to[map[r]] = from[r]; inverse: to[r] = from[map[r]]; rows of `to` that get nothing become zero. Row
+ * probabilities go the same way. */
 struct moe_chunk_sort {
     int64_t rows, width;
+    enum moe_dtype type;
     bool inverse;
-    const int32_t *map;
-    const float *from;
-    float *to;
+    const struct moe_map_header *map; /* kind CHUNK of `rows` rows */
+    const void *from;
+    void *to;
+    const float *probs_from; /* [rows] or NULL */
+    float *probs_to;         /* NULL with probs_from */
+};
+
+/*
+ * Copies rows and zeroes the rest: to [padded,width] = from [rows,width], then zeros; trim: to [rows,width] = the first
+ * rows of from [padded,width]. With groups: group i has m[i] rows unpadded and m[i] rounded up to align padded, groups
+ * follow one another on both sides, and what is left of `to` behind the last is zeroed. Any type, FP8 included.
+ */
+struct moe_pad_rows {
+    enum moe_dtype type;
+    bool trim;
+    int64_t rows, padded, width;
+    int64_t groups;    /* 0: one group of `rows` */
+    const int64_t *m;  /* [groups] */
+    int64_t align;     /* with groups; 0 and 1: none */
+    int64_t *padded_m; /* out, [groups] or NULL */
+    const void *from;
+    void *to;
 };
 
 /* Adds the zero row of remedy PAD for every rank without rows (dispatch.h). counts is changed in place. */
@@ -370,7 +438,9 @@ struct moe_device_ops {
     int (*map_scatter)(moe_device_t *device, const struct moe_map_scatter *args);
     int (*map_scatter_backward)(moe_device_t *device, const struct moe_map_scatter_backward *args);
     int (*chunk_map)(moe_device_t *device, const struct moe_chunk_map *args);
+    int (*chunk_order)(moe_device_t *device, const struct moe_chunk_order *args);
     int (*chunk_sort)(moe_device_t *device, const struct moe_chunk_sort *args);
+    int (*pad_rows)(moe_device_t *device, const struct moe_pad_rows *args);
     int (*pad_counts)(moe_device_t *device, const struct moe_pad_counts *args);
     int (*swiglu)(moe_device_t *device, const struct moe_swiglu *args);
     int (*swiglu_backward)(moe_device_t *device, const struct moe_swiglu *args);

@@ -1,0 +1,258 @@
+/*
+ * host_permute.c: the host back end's movements of rows: permute, unpermute and their gradients, chunks, padding.
+ *
+ * All loops run in a fixed order, tokens first, so that results are bitwise reproducible. The way back is a gather per
+ * token, its rows summed and stored once; adding row after row to the output was rejected: it reads and writes the
+ * output once per row.
+ */
+#include "moe_core/host_map.h"
+
+#include "moe_core/dtype_host.h"
+#include "moe_core/fail.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one type and width. */
+struct rows {
+    enum moe_dtype type;
+    int64_t width;
+    size_t bytes;
+};
+
+static struct rows rows_of(enum moe_dtype type, int64_t width)
+{
+    return (struct rows){.type = type, .width = width, .bytes = (size_t)width * moe_dtype_bytes(type)};
+}
+
+static const unsigned char *row_in(const struct rows *r, const void *base, int64_t row)
+{
+    return (const unsigned char *)base + (size_t)row * r->bytes;
+}
+
+static unsigned char *row_out(const struct rows *r, void *base, int64_t row)
+{
+    return (unsigned char *)base + (size_t)row * r->bytes;
+}
+
+/* Where the probability of a place is. */
+static int64_t prob_of(const struct moe_map_view *v, enum moe_prob_layout layout, int64_t t,
+                       const struct moe_host_place *p)
+{
+    return layout == MOE_PROBS_BY_EXPERT ? t * v->experts + p->expert : t * v->k + p->choice;
+}
+
+static size_t probs_bytes(const struct moe_map_view *v, enum moe_prob_layout layout)
+{
+    return (size_t)v->tokens * (size_t)(layout == MOE_PROBS_BY_EXPERT ? v->experts : v->k) * sizeof(float);
+}
+
+static void zero_padding(const struct moe_host_map *map, const struct rows *r, void *to, float *row_probs)
+{
+    for (int64_t row = 0; map->view.map->routed < map->view.rows && row < map->view.rows; row++) {
+        if (!moe_host_map_has_row(map, row)) {
+            memset(row_out(r, to, row), 0, r->bytes);
+            if (row_probs != NULL) {
+                row_probs[row] = 0.0f;
+            }
+        }
+    }
+}
+
+int moe_host_map_gather(const void *args)
+{
+    const struct moe_map_gather *a = args;
+    const struct rows r = rows_of(a->type, a->width);
+    struct moe_host_map map;
+    int rc = moe_host_map_open(&a->view, &map);
+    if (rc != 0) {
+        return rc;
+    }
+    zero_padding(&map, &r, a->to, a->row_probs);
+    for (int64_t t = 0; t < a->view.tokens; t++) {
+        int64_t n = moe_host_map_places(&map, t);
+        for (int64_t i = 0; i < n; i++) {
+            const struct moe_host_place *p = &map.place[i];
+            float prob = a->probs != NULL ? a->probs[prob_of(&a->view, a->layout, t, p)] : 1.0f;
+            if (a->zero_by_prob && prob == 0.0f) {
+                memset(row_out(&r, a->to, p->row), 0, r.bytes);
+            } else {
+                memcpy(row_out(&r, a->to, p->row), row_in(&r, a->from, t), r.bytes);
+            }
+            if (a->row_probs != NULL) {
+                a->row_probs[p->row] = prob;
+            }
+        }
+    }
+    moe_host_map_close(&map);
+    return 0;
+}
+
+static void add_row(const struct rows *r, const unsigned char *from, float p, float *wide, float *sum)
+{
+    moe_widen(r->type, from, r->width, wide);
+    for (int64_t h = 0; h < r->width; h++) {
+        sum[h] += p * wide[h];
+    }
+}
+
+int moe_host_map_scatter(const void *args)
+{
+    const struct moe_map_scatter *a = args;
+    const struct rows r = rows_of(a->type, a->width);
+    struct moe_host_map map;
+    int rc = moe_host_map_open(&a->view, &map);
+    if (rc != 0) {
+        return rc;
+    }
+    float *sum = calloc(2 * (size_t)a->width + 1, sizeof *sum), *wide = sum + a->width;
+    if (sum == NULL) {
+        moe_host_map_close(&map);
+        return MOE_E_NOMEM;
+    }
+    if (a->d_probs != NULL) {
+        memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
+    }
+    for (int64_t t = 0; t < a->view.tokens; t++) {
+        int64_t n = moe_host_map_places(&map, t);
+        memset(sum, 0, (size_t)a->width * sizeof *sum);
+        if (a->beta != 0.0f) {
+            add_row(&r, row_in(&r, a->to, t), 1.0f, wide, sum);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            const struct moe_host_place *p = &map.place[i];
+            int64_t cell = prob_of(&a->view, a->layout, t, p);
+            float prob = a->probs != NULL ? a->probs[cell] : 1.0f;
+            if (!a->zero_by_prob || prob != 0.0f) {
+                add_row(&r, row_in(&r, a->from, p->row), a->zero_by_prob ? 1.0f : prob, wide, sum);
+            }
+            if (a->d_probs != NULL) {
+                a->d_probs[cell] = a->d_row_probs[p->row];
+            }
+        }
+        moe_narrow(a->type, sum, a->width, row_out(&r, a->to, t));
+    }
+    free(sum);
+    moe_host_map_close(&map);
+    return 0;
+}
+
+int moe_host_map_scatter_backward(const void *args)
+{
+    const struct moe_map_scatter_backward *a = args;
+    const struct rows r = rows_of(a->type, a->width);
+    struct moe_host_map map;
+    int rc = moe_host_map_open(&a->view, &map);
+    if (rc != 0) {
+        return rc;
+    }
+    float *dy = calloc(2 * (size_t)a->width + 1, sizeof *dy), *wide = dy + a->width;
+    if (dy == NULL) {
+        moe_host_map_close(&map);
+        return MOE_E_NOMEM;
+    }
+    zero_padding(&map, &r, a->d_from, NULL);
+    memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
+    for (int64_t t = 0; t < a->view.tokens; t++) {
+        int64_t n = moe_host_map_places(&map, t);
+        moe_widen(a->type, row_in(&r, a->dy, t), a->width, dy);
+        for (int64_t i = 0; i < n; i++) {
+            const struct moe_host_place *p = &map.place[i];
+            int64_t cell = prob_of(&a->view, a->layout, t, p);
+            float prob = a->probs[cell], dot = 0.0f;
+            moe_widen(a->type, row_in(&r, a->from, p->row), a->width, wide);
+            for (int64_t h = 0; h < a->width; h++) {
+                dot += dy[h] * wide[h];
+                wide[h] = prob * dy[h];
+            }
+            moe_narrow(a->type, wide, a->width, row_out(&r, a->d_from, p->row));
+            a->d_probs[cell] = dot;
+        }
+    }
+    free(dy);
+    moe_host_map_close(&map);
+    return 0;
+}
+
+int moe_host_chunk_sort(const void *args)
+{
+    const struct moe_chunk_sort *a = args;
+    const struct rows r = rows_of(a->type, a->width);
+    struct moe_host_map map;
+    int rc = moe_host_chunks_open(a->map, a->rows, &map);
+    if (rc != 0) {
+        return rc;
+    }
+    for (int64_t row = 0; row < a->rows; row++) {
+        int64_t other = map.cells[row];
+        /* What gets nothing: without a source (inverse), or that no row goes to (forward). */
+        if (a->inverse ? other < 0 : !moe_host_map_has_row(&map, row)) {
+            memset(row_out(&r, a->to, row), 0, r.bytes);
+            if (a->probs_to != NULL) {
+                a->probs_to[row] = 0.0f;
+            }
+        }
+        if (other < 0) {
+            continue;
+        }
+        int64_t from = a->inverse ? other : row, to = a->inverse ? row : other;
+        memcpy(row_out(&r, a->to, to), row_in(&r, a->from, from), r.bytes);
+        if (a->probs_to != NULL) {
+            a->probs_to[to] = a->probs_from[from];
+        }
+    }
+    moe_host_map_close(&map);
+    return 0;
+}
+
+static int64_t padded_rows(const struct moe_pad_rows *a, int64_t rows)
+{
+    int64_t align = a->align > 1 ? a->align : 1;
+    return (rows + align - 1) / align * align;
+}
+
+/* Whether the groups fit both sides, before a row is moved. */
+static int check_groups(const struct moe_pad_rows *a)
+{
+    int64_t rows = 0, padded = 0;
+    for (int64_t i = 0; i < a->groups; i++) {
+        if (a->m[i] < 0) {
+            return MOE_E_COUNT;
+        }
+        if (a->m[i] > a->rows - rows) {
+            return MOE_E_SPLIT;
+        }
+        if (padded_rows(a, a->m[i]) > a->padded - padded) {
+            return MOE_E_CAPACITY;
+        }
+        rows += a->m[i];
+        padded += padded_rows(a, a->m[i]);
+    }
+    return 0;
+}
+
+int moe_host_pad_rows(const void *args)
+{
+    const struct moe_pad_rows *a = args;
+    const struct rows r = rows_of(a->type, a->width);
+    int64_t groups = a->groups > 0 ? a->groups : 1, total = a->trim ? a->rows : a->padded, from = 0, to = 0;
+    int rc = check_groups(a);
+    if (rc != 0) {
+        return rc;
+    }
+    for (int64_t i = 0; i < groups; i++) {
+        int64_t rows = a->groups > 0 ? a->m[i] : a->rows, padded = a->groups > 0 ? padded_rows(a, rows) : a->padded;
+        memmove(row_out(&r, a->to, to), row_in(&r, a->from, from), (size_t)rows * r.bytes);
+        from += a->trim ? padded : rows;
+        to += rows;
+        if (!a->trim) {
+            memset(row_out(&r, a->to, to), 0, (size_t)(padded - rows) * r.bytes);
+            to += padded - rows;
+        }
+        if (a->padded_m != NULL) {
+            a->padded_m[i] = padded;
+        }
+    }
+    memset(row_out(&r, a->to, to), 0, (size_t)(total - to) * r.bytes);
+    return 0;
+}
