@@ -311,7 +311,7 @@ static int route(moe_layer_t *l, const float *x)
 }
 
 int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const struct moe_step *step,
-                      const float *x, int64_t tokens, float *y)
+                      const void *x, int64_t tokens, void *y)
 {
     if (tokens < 0 || tokens > l->config.max_tokens) {
         return moe_fail(MOE_E_SHAPE, l->config.world_rank, l->config.layer, "%lld tokens, made for at most %lld",
@@ -338,7 +338,7 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     return rc ? rc : moe_unpermute(l->map, l->returned, moe_router_probs(l->router), l->config.hidden, y);
 }
 
-int moe_layer_backward(moe_layer_t *l, const float *dy, float *dx)
+int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
 {
     if (l->plan.used == 0) {
         return moe_fail(MOE_E_STATE, l->config.world_rank, l->config.layer, "backward before forward");
@@ -362,4 +362,14 @@ int64_t moe_layer_rows(const moe_layer_t *l)
 bool moe_layer_skipped(const moe_layer_t *l)
 {
     return l->skipped;
+}
+
+int64_t moe_layer_local_experts(const moe_layer_t *l)
+{
+    return local_experts(l);
+}
+
+int64_t moe_layer_local_ffn(const moe_layer_t *l)
+{
+    return l->config.ffn;
 }
