@@ -5,6 +5,7 @@
 
 #include "moe_core/include/moe/layer.h"
 #include "moe_core/ref.h"
+#include "moe_core/ref_layer.h"
 
 enum { T = 6, H = 8, F = 5, E = 4 };
 
@@ -80,6 +81,99 @@ static void test_reference_gradients_equal_finite_differences(void **state)
         check_differences("gate", &ref, &t, t.gate, t.d_gate, E * H);
         check_differences("w1", &ref, &t, t.w1, t.d_w1, E * 2 * F * H);
         check_differences("w2", &ref, &t, t.w2, t.d_w2, E * H * F);
+    }
+}
+
+/* The router's formulas against differences of its objective, the choice held fixed. */
+static void check_router_differences(const struct moe_ref_router *router, struct twin *t, double *values,
+                                     const double *gradient, int count)
+{
+    const double h = 1e-6;
+    int32_t index[T * E], all[T * E];
+    double probs[T * E];
+    struct moe_ref_routing fixed = {.index = index, .all = all, .probs = probs};
+    assert_int_equal(moe_ref_router_forward(router, T, t->x, &fixed), 0);
+    for (int i = 0; i < count; i++) {
+        double keep = values[i];
+        values[i] = keep + h;
+        double up = moe_ref_router_objective(router, T, t->x, t->w1, 3, &fixed);
+        values[i] = keep - h;
+        double down = moe_ref_router_objective(router, T, t->x, t->w1, 3, &fixed);
+        values[i] = keep;
+        if (fabs((up - down) / (2 * h) - gradient[i]) > 1e-6) {
+            fail_msg("score %d, after %d, [%d]: difference %.9g, gradient %.9g", (int)router->config.options.score,
+                     router->config.options.after, i, (up - down) / (2 * h), gradient[i]);
+        }
+    }
+}
+
+static void test_router_formulas_equal_finite_differences(void **state)
+{
+    (void)state;
+    static struct twin t;
+    for (int score = 0; score < 8; score++) {
+        twin_ref(&t, 2);
+        struct moe_ref_router router = {
+            .config = {.hidden = H,
+                       .experts = E,
+                       .topk = 2,
+                       .renormalise = score >= 4,
+                       .options = {.score = (enum moe_score)(score % 4 % 3),
+                                   .after = score % 4 == 3,
+                                   .scale = 1.5f,
+                                   .capacity_factor = 0.75f,
+                                   .coeff = {0.5f, 0.25f, 0.125f, 0.0625f},
+                                   .sequences = 2}},
+            .ranks = 2,
+            .gate = t.gate,
+        };
+        int32_t index[T * E], all[T * E];
+        struct moe_ref_routing routing = {.index = index, .all = all};
+        struct moe_ref_router_grads grads = {t.dx, t.d_gate, NULL};
+        assert_int_equal(moe_ref_router_forward(&router, T, t.x, &routing), 0);
+        assert_int_equal(moe_ref_router_backward(&router, T, t.x, &routing, t.w1, 3, &grads), 0);
+        check_router_differences(&router, &t, t.x, t.dx, T * H);
+        check_router_differences(&router, &t, t.gate, t.d_gate, E * H);
+    }
+}
+
+/* Both references of the plain layer, which share no line. */
+static void test_references_agree(void **state)
+{
+    (void)state;
+    static struct twin t, other;
+    for (int32_t topk = 1; topk <= E; topk++) {
+        struct moe_ref ref = twin_ref(&t, topk);
+        struct moe_ref_grads grads = {t.d_gate, t.d_w1, t.d_w2};
+        double y[T * H], y2[T * H];
+        twin_ref(&other, topk);
+        struct moe_ref_layer layer = {
+            .router = {.hidden = H, .experts = E, .topk = topk, .renormalise = topk > 1},
+            .ffn = F,
+            .weights = {.gate = t.gate, .w1 = t.w1, .w2 = t.w2},
+        };
+        struct moe_ref_set set = {.tokens = T,
+                                  .x = t.x,
+                                  .dy = t.dy,
+                                  .y = y2,
+                                  .dx = other.dx,
+                                  .grads = {.gate = other.d_gate, .w1 = other.d_w1, .w2 = other.d_w2}};
+        assert_int_equal(moe_ref_forward(&ref, T, t.x, y), 0);
+        assert_int_equal(moe_ref_backward(&ref, T, t.x, t.dy, t.dx, &grads), 0);
+        assert_int_equal(moe_ref_layer_run(&layer, &set, 1), 0);
+        const struct {
+            const double *a, *b;
+            int count;
+        } pairs[] = {{y, y2, T * H},
+                     {t.dx, other.dx, T * H},
+                     {t.d_gate, other.d_gate, E * H},
+                     {t.d_w1, other.d_w1, E * 2 * F * H},
+                     {t.d_w2, other.d_w2, E * H * F}};
+        for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+            for (int i = 0; i < pairs[p].count; i++) {
+                assert_true(fabs(pairs[p].a[i] - pairs[p].b[i]) < 1e-12);
+            }
+        }
     }
 }
 
@@ -167,6 +261,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_gradients_equal_finite_differences),
+        cmocka_unit_test(test_router_formulas_equal_finite_differences),
+        cmocka_unit_test(test_references_agree),
         cmocka_unit_test(test_layer_on_one_rank_equals_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
