@@ -56,14 +56,14 @@ static double *out_part(double *array, int64_t i, int64_t size)
 }
 
 /* f(g) and its derivative, for the activations of the form f(g) u. */
-static void gate_function(enum moe_ref_activation kind, double g, double *f, double *df)
+static void gate_function(enum moe_activation kind, double g, double *f, double *df)
 {
     const double pi = 3.14159265358979323846;
-    if (kind == MOE_REF_SWIGLU) {
+    if (kind == MOE_SWIGLU) {
         double s = sigmoid(g);
         *f = g * s;
         *df = s + g * s * (1 - s);
-    } else if (kind == MOE_REF_GEGLU_ERF) {
+    } else if (kind == MOE_GEGLU) {
         double cdf = 0.5 * (1 + erf(g / sqrt(2)));
         *f = g * cdf;
         *df = cdf + g * exp(-g * g / 2) / sqrt(2 * pi);
@@ -78,17 +78,19 @@ static void gate_function(enum moe_ref_activation kind, double g, double *f, dou
 static double activate(const struct moe_ref_layer *l, double g, double u, double *d_g, double *d_u)
 {
     double f, df;
-    if (l->activation != MOE_REF_CLAMPED_SWIGLU) {
+    if (l->activation != MOE_SWIGLU_CLAMPED) {
         gate_function(l->activation, g, &f, &df);
         *d_g = df * u;
         *d_u = f;
         return f * u;
     }
-    double alpha = l->alpha != 0 ? l->alpha : 1.702, limit = l->limit != 0 ? l->limit : 7;
+    bool given = l->clamp.alpha != 0 || l->clamp.limit != 0;
+    double alpha = given ? (double)l->clamp.alpha : 1.702, limit = given ? (double)l->clamp.limit : 7,
+           offset = given ? (double)l->clamp.offset : 1;
     double g_in = fmin(g, limit), u_in = fmax(fmin(u, limit), -limit), s = sigmoid(alpha * g_in);
-    *d_g = g > limit ? 0 : (s + g_in * alpha * s * (1 - s)) * (u_in + 1);
+    *d_g = g > limit ? 0 : (s + g_in * alpha * s * (1 - s)) * (u_in + offset);
     *d_u = u > limit || u < -limit ? 0 : g_in * s;
-    return g_in * s * (u_in + 1);
+    return g_in * s * (u_in + offset);
 }
 
 /* out = w2 (scale act(w1 x + b1)) + scale b2 */
@@ -172,8 +174,8 @@ static struct network shared_of(const struct moe_ref_layer *l, const struct moe_
 static double run_choice(const struct moe_ref_layer *l, const struct network *n, double w, const double *x,
                          const struct token *t, double *y, const double *dy, double *dx)
 {
-    double in = l->place == MOE_REF_INPUT ? w : 1, inside = l->place == MOE_REF_ACTIVATION ? w : 1,
-           out = l->place == MOE_REF_SOURCE ? w : 1;
+    double in = l->place == MOE_PROB_INPUT ? w : 1, inside = l->place == MOE_PROB_ACTIVATION ? w : 1,
+           out = l->place == MOE_PROB_SOURCE ? w : 1;
     memset(t->x, 0, (size_t)n->hidden * sizeof(double));
     add(t->x, in, x, n->hidden);
     network_forward(n, inside, t);
@@ -187,7 +189,7 @@ static double run_choice(const struct moe_ref_layer *l, const struct network *n,
     double d_inside = network_backward(n, inside, t);
     double d_in = dot(t->dx, x, n->hidden);
     add(dx, in, t->dx, n->hidden);
-    return l->place == MOE_REF_SOURCE ? d_out : l->place == MOE_REF_ACTIVATION ? d_inside : d_in;
+    return l->place == MOE_PROB_SOURCE ? d_out : l->place == MOE_PROB_ACTIVATION ? d_inside : d_in;
 }
 
 /* The shared expert on one token: y += g out, g = sigmoid(<shared_gate, x>) or 1. */

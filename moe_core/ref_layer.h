@@ -1,28 +1,26 @@
 /*
  * ref_layer.h: the reference of a whole MoE layer: every option of the library, one process, double precision, written for clarity.
  *
- * Shares no code with the library: no permutation, no groups of ranks, no buffers; a token at a time, an expert at a time. A run over several ranks is
+ * Shares no code with the library, only the names of its options: no permutation, no groups of ranks, no buffers; a token at a time, an expert at a time. A run over several ranks is
  * compared with it by giving it each rank's tokens as one set: the parameters' gradients add up over the sets, capacities are those of a set, and the
  * counts of the auxiliary losses are summed over the sets that name the same group. Vectors made by PyTorch's autograd (tests/oracle) hold it to 1e-12.
  */
 #ifndef MOE_REF_LAYER_H
 #define MOE_REF_LAYER_H
 
+#include "moe_core/include/moe/activation.h"
+#include "moe_core/include/moe/experts.h"
 #include "moe_core/ref_router.h"
 
 #include <stdint.h>
 
-/* Of gate g and up u. gpt-oss: g' = min(g, limit), u' = u kept in [-limit, limit]; g' sigmoid(alpha g') (u' + 1). */
-enum moe_ref_activation { MOE_REF_SWIGLU, MOE_REF_GEGLU_ERF, MOE_REF_GEGLU_TANH, MOE_REF_CLAMPED_SWIGLU };
-
 /*
- * Where the router's weight w is applied.
+ * The activations are those of moe/activation.h. Where the router's weight w is applied (moe/experts.h):
  *   SOURCE      y += w (w2 act(w1 x + b1) + b2)
  *   ACTIVATION  y += w2 (w act(w1 x + b1)) + w b2    the same number, other roundings (Megatron-LM experts.py)
  *   INPUT       y += w2 act(w1 (w x) + b1) + b2      another model (score before experts; Megatron-LM moe_apply_probs_on_input, torchtitan)
  * A choice that was dropped adds nothing, neither its biases.
  */
-enum moe_ref_place { MOE_REF_SOURCE, MOE_REF_ACTIVATION, MOE_REF_INPUT };
 
 /* Every array may be NULL: in weights the option is off, in gradients it is not wanted. */
 struct moe_ref_weights {
@@ -42,9 +40,9 @@ struct moe_ref_layer_grads {
 struct moe_ref_layer {
     struct moe_router_config router; /* max_tokens and the communicators are not read */
     int64_t ffn, shared_ffn;         /* F; S, 0: no shared expert */
-    enum moe_ref_activation activation;
-    double alpha, limit; /* of the clamped SwiGLU; 0 means 1.702 and 7 */
-    enum moe_ref_place place;
+    enum moe_activation activation;
+    struct moe_clamp clamp;
+    enum moe_prob_place place;
     double loss_scale; /* of the auxiliary losses' gradients; 0 means 1 */
     struct moe_ref_weights weights;
     const int64_t

@@ -127,10 +127,10 @@ static struct moe_ref_layer layer_of(const json_t *o)
 {
     static const char *const scores[] = {"softmax", "sigmoid", "sqrtsoftplus"},
                              *const places[] = {"source", "activation", "input"},
-                             *const activations[] = {"swiglu", "geglu_erf", "geglu_tanh", "clamped_swiglu"};
+                             *const activations[] = {"swiglu", "geglu", "swiglu_clamped", "geglu_tanh"};
     static const char *const known =
         " hidden ffn experts topk renormalise score after groups group_topk scale capacity_factor by_position coeff "
-        "sequences activation alpha limit place shared_ffn loss_scale global_earlier microbatches ";
+        "sequences activation alpha limit offset place shared_ffn loss_scale global_earlier microbatches ";
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)o, key, value)
@@ -141,26 +141,26 @@ static struct moe_ref_layer layer_of(const json_t *o)
             fail_msg("the option %s is not known to this test", key);
         }
     }
-    struct moe_ref_layer l = {.router = {.hidden = (int64_t)number(o, "hidden"),
-                                         .experts = (int64_t)number(o, "experts"),
-                                         .topk = (int32_t)number(o, "topk"),
-                                         .renormalise = number(o, "renormalise") != 0,
-                                         .options = {.score = (enum moe_score)word(o, "score", scores, 3),
-                                                     .after = number(o, "after") != 0,
-                                                     .groups = (int32_t)number(o, "groups"),
-                                                     .group_topk = (int32_t)number(o, "group_topk"),
-                                                     .scale = (float)number(o, "scale"),
-                                                     .capacity_factor = (float)number(o, "capacity_factor"),
-                                                     .by_position = number(o, "by_position") != 0,
-                                                     .sequences = (int64_t)number(o, "sequences")}},
-                              .ffn = (int64_t)number(o, "ffn"),
-                              .shared_ffn = (int64_t)number(o, "shared_ffn"),
-                              .activation = (enum moe_ref_activation)word(o, "activation", activations, 4),
-                              .alpha = number(o, "alpha"),
-                              .limit = number(o, "limit"),
-                              .place = (enum moe_ref_place)word(o, "place", places, 3),
-                              .loss_scale = number(o, "loss_scale"),
-                              .microbatches = (int64_t)number(o, "microbatches")};
+    struct moe_ref_layer l = {
+        .router = {.hidden = (int64_t)number(o, "hidden"),
+                   .experts = (int64_t)number(o, "experts"),
+                   .topk = (int32_t)number(o, "topk"),
+                   .renormalise = number(o, "renormalise") != 0,
+                   .options = {.score = (enum moe_score)word(o, "score", scores, 3),
+                               .after = number(o, "after") != 0,
+                               .groups = (int32_t)number(o, "groups"),
+                               .group_topk = (int32_t)number(o, "group_topk"),
+                               .scale = (float)number(o, "scale"),
+                               .capacity_factor = (float)number(o, "capacity_factor"),
+                               .by_position = number(o, "by_position") != 0,
+                               .sequences = (int64_t)number(o, "sequences")}},
+        .ffn = (int64_t)number(o, "ffn"),
+        .shared_ffn = (int64_t)number(o, "shared_ffn"),
+        .activation = (enum moe_activation)word(o, "activation", activations, 4),
+        .clamp = {(float)number(o, "alpha"), (float)number(o, "limit"), (float)number(o, "offset")},
+        .place = (enum moe_prob_place)word(o, "place", places, 3),
+        .loss_scale = number(o, "loss_scale"),
+        .microbatches = (int64_t)number(o, "microbatches")};
     assert_int_equal(length(o, "coeff"), MOE_LOSSES);
     for (size_t i = 0; i < MOE_LOSSES; i++) {
         l.router.options.coeff[i] = (float)json_number_value(json_array_get(json_object_get(o, "coeff"), i));

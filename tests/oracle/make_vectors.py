@@ -21,8 +21,11 @@ import torch
 
 DEFAULT = dict(hidden=4, ffn=2, experts=4, topk=2, renormalise=False, score="softmax", after=False, gate_bias=False, expert_bias=False,
                groups=0, group_topk=0, scale=0.0, capacity_factor=0.0, by_position=False, coeff=[0.0, 0.0, 0.0, 0.0], sequences=0,
-               activation="swiglu", alpha=0.0, limit=0.0, place="source", biases=False, shared_ffn=0, shared_gate=False, shared_biases=False,
+               activation="swiglu", alpha=0.0, limit=0.0, offset=0.0, place="source", biases=False, shared_ffn=0, shared_gate=False, shared_biases=False,
                loss_scale=0.0, global_earlier=None, microbatches=0, tokens=[5], balance=[0], global_groups=[0], masked=0, ties=False, reach=1)
+
+# What says how the inputs are drawn; a bias is there when the weights have it.
+NOT_OPTIONS = ("tokens", "balance", "global_groups", "masked", "ties", "reach", "gate_bias", "expert_bias", "biases", "shared_gate", "shared_biases")
 
 LOSS = {name: [value if i == j else 0.0 for j in range(4)] for i, (name, value) in
         enumerate([("switch", 0.02), ("sequence", 0.05), ("global", 0.01), ("z", 0.001)])}
@@ -64,16 +67,16 @@ def cases():
     yield "losses-empty-rank", dict(coeff=ALL_LOSSES, tokens=[3, 0], balance=[1, 1], global_groups=[1, 1], ffn=1)
     yield "loss-global-microbatches", dict(coeff=LOSS["global"], global_earlier=[3, 0, 9, 4], microbatches=3, ffn=1)
     for place in ("source", "activation", "input"):
-        for activation in ("swiglu", "geglu_erf", "geglu_tanh", "clamped_swiglu"):
+        for activation in ("swiglu", "geglu", "geglu_tanh", "swiglu_clamped"):
             yield f"{place}-{activation}-biases", dict(place=place, activation=activation, biases=True, renormalise=True, tokens=[4],
-                                                       reach=6 if activation == "clamped_swiglu" else 1)
-    yield "clamped-other-limit", dict(activation="clamped_swiglu", alpha=1.25, limit=0.5, tokens=[4])
+                                                       reach=6 if activation == "swiglu_clamped" else 1)
+    yield "clamped-other-limit", dict(activation="swiglu_clamped", alpha=1.25, limit=0.5, offset=0.75, tokens=[4])
     yield "input-sigmoid-top1", dict(place="input", score="sigmoid", topk=1)
     yield "input-losses", dict(place="input", coeff=ALL_LOSSES, renormalise=True, tokens=[4])
     yield "shared", dict(shared_ffn=4, tokens=[4])
     yield "shared-gate", dict(shared_ffn=2, shared_gate=True, tokens=[4])
     yield "shared-gate-biases", dict(shared_ffn=4, shared_gate=True, shared_biases=True, biases=True, place="activation", tokens=[4],
-                                     activation="geglu_erf")
+                                     activation="geglu")
     yield "masked", dict(masked=3, renormalise=True, tokens=[6])
     yield "masked-sigmoid-losses", dict(masked=4, score="sigmoid", renormalise=True, coeff=ALL_LOSSES, tokens=[6])
     yield "no-tokens", dict(tokens=[0], biases=True, shared_ffn=2)
@@ -83,7 +86,7 @@ def cases():
                                      coeff=[0.0, 0.0001, 0.0, 0.0], sequences=2, shared_ffn=2, tokens=[6])
     yield "preset-qwen3-moe", dict(experts=8, topk=4, renormalise=True, coeff=[0.0, 0.0, 0.001, 0.0], tokens=[3, 3],
                                    balance=[0, 0], global_groups=[1, 1])
-    yield "preset-gpt-oss", dict(experts=8, topk=4, after=True, gate_bias=True, biases=True, activation="clamped_swiglu", place="activation",
+    yield "preset-gpt-oss", dict(experts=8, topk=4, after=True, gate_bias=True, biases=True, activation="swiglu_clamped", place="activation",
                                  tokens=[6], reach=4)
 
 
@@ -215,13 +218,13 @@ def activate(c, h):
     gate, up = h.chunk(2, -1)
     if c["activation"] == "swiglu":
         return torch.nn.functional.silu(gate) * up
-    if c["activation"] == "geglu_erf":
+    if c["activation"] == "geglu":
         return torch.nn.functional.gelu(gate) * up
     if c["activation"] == "geglu_tanh":
         return torch.nn.functional.gelu(gate, approximate="tanh") * up
-    alpha, limit = c["alpha"] or 1.702, c["limit"] or 7.0
+    alpha, limit, offset = (c["alpha"], c["limit"], c["offset"]) if c["alpha"] or c["limit"] else (1.702, 7.0, 1.0)
     gate, up = gate.clamp(max=limit), up.clamp(min=-limit, max=limit)
-    return gate * torch.sigmoid(alpha * gate) * (up + 1)
+    return gate * torch.sigmoid(alpha * gate) * (up + offset)
 
 
 def layer(c, w, s, r):
@@ -257,8 +260,7 @@ def make(name, changes):
     grads = [torch.zeros_like(v) if g is None else g for v, g in zip(wanted, grads)]
     for s, r, dx in zip(sets, routed, grads[len(by):]):
         s.update(dx=dx, probs=r["probs"])
-    options = {k: v for k, v in c.items() if (v or k in ("hidden", "ffn")) and k not in ("tokens", "balance", "global_groups", "masked", "ties", "reach", "gate_bias", "expert_bias",
-                                                       "biases", "shared_gate", "shared_biases")}
+    options = {k: v for k, v in c.items() if (v or k in ("hidden", "ffn")) and k not in NOT_OPTIONS}
     tensors = lambda d: {k: numbers(v) if torch.is_tensor(v) and v.is_floating_point() else v.flatten().tolist() if torch.is_tensor(v) else v
                          for k, v in d.items()}
     for s in sets:
