@@ -71,13 +71,21 @@ static const float *weight_of(const struct moe_linear_pass *a, const struct moe_
     return scratch;
 }
 
-static void add_bias(const struct moe_linear_pass *a, const struct moe_linear_group *g, int64_t rows, float *y,
-                     float *scratch)
+/* What row r's bias is multiplied by. */
+static float bias_factor(const struct moe_linear_pass *a, int64_t r)
+{
+    float scale = a->bias_scale == 0.0f ? 1.0f : a->bias_scale;
+    return a->bias_probs == NULL ? scale : scale * a->bias_probs[r];
+}
+
+static void add_bias(const struct moe_linear_pass *a, const struct moe_linear_group *g, int64_t row, int64_t rows,
+                     float *y, float *scratch)
 {
     const float *bias = rows_of(a->bias, g->bias, a->n, scratch);
     for (int64_t r = 0; r < rows; r++) {
+        float factor = bias_factor(a, row + r);
         for (int64_t j = 0; j < a->n; j++) {
-            y[r * a->n + j] += bias[j];
+            y[r * a->n + j] += factor * bias[j];
         }
     }
 }
@@ -100,7 +108,7 @@ static int rows_pass(const struct moe_linear_pass *a, const struct moe_linear_gr
         .c = a->activation == MOE_F32 ? to : s->out};
     int rc = moe_host_product(&product);
     if (rc == 0 && forward && g->bias != NULL) {
-        add_bias(a, g, m, product.c, s->w); /* the weight is used up */
+        add_bias(a, g, row, m, product.c, s->w); /* the weight is used up */
     }
     if (rc == 0 && a->activation != MOE_F32) {
         moe_narrow(a->activation, s->out, m * out, to);
@@ -142,13 +150,35 @@ static void bias_pass(const struct moe_linear_pass *a, const struct moe_linear_g
                       const struct scratch *s)
 {
     const float *dy = rows_of(a->activation, element(a->dy, row * a->n, a->activation), m * a->n, s->x);
-    memset(s->w, 0, (size_t)a->n * sizeof(float));
+    if (a->beta == 0.0f) {
+        memset(s->w, 0, (size_t)a->n * sizeof(float));
+    } else if (m == 0) {
+        return;
+    } else {
+        moe_widen(a->grad, g->d_bias, a->n, s->w);
+    }
     for (int64_t r = 0; r < m; r++) {
+        float p = a->bias_probs == NULL ? 1.0f : a->bias_probs[row + r];
         for (int64_t j = 0; j < a->n; j++) {
-            s->w[j] += dy[r * a->n + j];
+            s->w[j] += p * dy[r * a->n + j];
         }
     }
     moe_narrow(a->grad, s->w, a->n, g->d_bias);
+}
+
+static void probs_pass(const struct moe_linear_pass *a, const struct moe_linear_group *g, int64_t row, int64_t m,
+                       const struct scratch *s)
+{
+    const float *dy = rows_of(a->activation, element(a->dy, row * a->n, a->activation), m * a->n, s->x);
+    const float *bias = rows_of(a->bias, g->bias, a->n, s->w);
+    float *out = a->out;
+    for (int64_t r = 0; r < m; r++) {
+        float dot = 0.0f;
+        for (int64_t j = 0; j < a->n; j++) {
+            dot += dy[r * a->n + j] * bias[j];
+        }
+        out[row + r] += (a->bias_scale == 0.0f ? 1.0f : a->bias_scale) * dot;
+    }
 }
 
 static int group_pass(const struct moe_linear_pass *a, const struct moe_linear_group *g, int64_t row, int64_t m,
@@ -160,6 +190,9 @@ static int group_pass(const struct moe_linear_pass *a, const struct moe_linear_g
         return m == 0 ? 0 : rows_pass(a, g, row, m, s);
     case MOE_LINEAR_WGRAD:
         return weight_pass(a, g, row, m, s);
+    case MOE_LINEAR_PGRAD:
+        probs_pass(a, g, row, m, s);
+        return 0;
     default:
         bias_pass(a, g, row, m, s);
         return 0;

@@ -8,6 +8,7 @@
 
 #include "moe_core/fail.h"
 #include "moe_core/include/moe/ops.h"
+#include "moe_core/staging.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,13 +20,15 @@ struct moe_linear {
     int64_t rows; /* of the last forward, -1 before any */
     const void *x, *dy;
     const int64_t *m;
-    int64_t *own_m, *pinned_m;                /* for counts of the host */
+    const float *bias_probs;
+    int64_t *own_m; /* on the device, for counts of the host */
+    struct moe_staging *counts_staging, *table_staging;
     struct moe_param **param;                 /* [groups], of the last forward */
-    struct moe_linear_group *table, *pinned;  /* [groups]: on the device, and what is copied there */
+    struct moe_linear_group *table, *group;   /* [groups]: on the device, and the host's copy */
     void *d_weight, *d_bias;                  /* [groups,N,K] where not fused; [groups,N] */
     struct moe_grad *weight_grad, *bias_grad; /* [groups] */
     float beta;
-    bool backward_due, dw_due, grads_ready;
+    bool own_bias_grads, backward_due, dw_due, grads_ready;
 };
 
 #define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
@@ -90,12 +93,13 @@ static int allocate(moe_linear_t *l)
     l->param = calloc(groups, sizeof(struct moe_param *));
     l->weight_grad = calloc(groups, sizeof *l->weight_grad);
     l->bias_grad = calloc(groups, sizeof *l->bias_grad);
-    if (l->param == NULL || l->weight_grad == NULL || l->bias_grad == NULL ||
-        cudaMallocHost((void **)&l->pinned, groups * sizeof *l->pinned) != cudaSuccess ||
-        cudaMallocHost((void **)&l->pinned_m, groups * sizeof *l->pinned_m) != cudaSuccess) {
+    l->group = calloc(groups, sizeof *l->group);
+    if (l->param == NULL || l->weight_grad == NULL || l->bias_grad == NULL || l->group == NULL) {
         return FAIL(MOE_E_NOMEM, "a grouped linear");
     }
-    int rc = moe_device_alloc(l->device, groups * sizeof *l->table, (void **)&l->table);
+    int rc = moe_staging_new(l->device, groups * sizeof *l->group, &l->table_staging);
+    rc = rc ? rc : moe_staging_new(l->device, groups * sizeof *l->own_m, &l->counts_staging);
+    rc = rc ? rc : moe_device_alloc(l->device, groups * sizeof *l->table, (void **)&l->table);
     rc = rc ? rc : moe_device_alloc(l->device, groups * sizeof *l->own_m, (void **)&l->own_m);
     if (rc == 0 && !c->fuse_wgrad_accumulation) {
         rc = moe_device_alloc(l->device, groups * cells * moe_dtype_bytes(c->activation), &l->d_weight);
@@ -135,12 +139,9 @@ void moe_linear_destroy(moe_linear_t **linear)
     moe_device_free(l->device, &l->own_m);
     moe_device_free(l->device, &l->d_weight);
     moe_device_free(l->device, &l->d_bias);
-    if (l->pinned != NULL) {
-        cudaFreeHost(l->pinned);
-    }
-    if (l->pinned_m != NULL) {
-        cudaFreeHost(l->pinned_m);
-    }
+    moe_staging_destroy(&l->table_staging);
+    moe_staging_destroy(&l->counts_staging);
+    free(l->group);
     free(l->param);
     free(l->weight_grad);
     free(l->bias_grad);
@@ -161,13 +162,17 @@ static enum moe_dtype grad_type(const moe_linear_t *l)
     return l->config.fuse_wgrad_accumulation ? l->param[0]->main_grad_type : l->config.activation;
 }
 
-static int check_params(const moe_linear_t *l, struct moe_param *const *weights, const void *const *biases)
+static int check_params(const moe_linear_t *l, const struct moe_linear_call *call)
 {
     const struct moe_linear_config *c = &l->config;
+    struct moe_param *const *weights = call->weights;
+    if (call->bias_grads != NULL && !(c->has_bias && c->fuse_wgrad_accumulation)) {
+        return FAIL(MOE_E_ARG, "main_grads for biases, but %s", c->has_bias ? "gradients are not fused" : "no biases");
+    }
     for (int64_t i = 0; i < c->groups; i++) {
         const struct moe_param *w = weights[i];
         if (w == NULL || w->data == NULL || (is_fp8(c->weight) && w->scale == NULL) ||
-            (c->has_bias && (biases == NULL || biases[i] == NULL))) {
+            (c->has_bias && (call->biases == NULL || call->biases[i] == NULL))) {
             return FAIL(MOE_E_ARG, "group %lld lacks its weight, scale or bias", (long long)i);
         }
         if (c->fuse_wgrad_accumulation &&
@@ -175,27 +180,31 @@ static int check_params(const moe_linear_t *l, struct moe_param *const *weights,
             return FAIL(MOE_E_ARG, "group %lld: a main_grad of type %s", (long long)i,
                         w->main_grad == NULL ? "none" : moe_dtype_name(w->main_grad_type));
         }
+        if (call->bias_grads != NULL && call->bias_grads[i] == NULL) {
+            return FAIL(MOE_E_ARG, "group %lld: no main_grad for its bias", (long long)i);
+        }
     }
     return 0;
 }
 
 /* The table of the groups' pointers, to the device. */
-static int send_table(moe_linear_t *l, const void *const *biases)
+static int send_table(moe_linear_t *l, const struct moe_linear_call *call)
 {
     const struct moe_linear_config *c = &l->config;
     size_t cells = (size_t)(c->out_features * c->in_features);
     for (int64_t i = 0; i < c->groups; i++) {
         const struct moe_param *w = l->param[i];
         size_t at = (size_t)i;
-        l->pinned[i] = (struct moe_linear_group){
+        void *own_bias_grad = c->has_bias ? (char *)l->d_bias + at * (size_t)c->out_features * sizeof(float) : NULL;
+        l->group[i] = (struct moe_linear_group){
             .weight = w->data,
             .scale = is_fp8(c->weight) ? w->scale : NULL,
-            .bias = c->has_bias ? biases[i] : NULL,
+            .bias = c->has_bias ? call->biases[i] : NULL,
             .d_weight = c->fuse_wgrad_accumulation ? w->main_grad
                                                    : (char *)l->d_weight + at * cells * moe_dtype_bytes(c->activation),
-            .d_bias = c->has_bias ? (char *)l->d_bias + at * (size_t)c->out_features * sizeof(float) : NULL};
+            .d_bias = call->bias_grads != NULL ? call->bias_grads[i] : own_bias_grad};
     }
-    return moe_device_copy(l->device, l->table, l->pinned, (size_t)c->groups * sizeof *l->table);
+    return moe_staging_send(l->table_staging, l->group, l->table);
 }
 
 static struct moe_linear_pass pass(const moe_linear_t *l, enum moe_linear_kind kind)
@@ -213,43 +222,52 @@ static struct moe_linear_pass pass(const moe_linear_t *l, enum moe_linear_kind k
                                     .bias = c->bias,
                                     .grad = grad_type(l),
                                     .block_scales = c->block_scales,
+                                    .bias_probs = l->bias_probs,
+                                    .bias_scale = c->bias_scale,
                                     .x = l->x,
                                     .dy = l->dy};
 }
 
-int moe_linear_forward(moe_linear_t *l, struct moe_param *const *weights, const void *const *biases, const void *x,
-                       const int64_t *m, int64_t rows, void *y)
+int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call, const void *x, const int64_t *m,
+                            int64_t rows, void *y)
 {
     const struct moe_linear_config *c = &l->config;
     if (rows < 0 || rows > c->max_rows) {
         return FAIL(MOE_E_CAPACITY, "%lld rows for a grouped linear made for %lld", (long long)rows,
                     (long long)c->max_rows);
     }
-    int rc = m == NULL ? FAIL(MOE_E_ARG, "no counts") : check_params(l, weights, biases);
+    int rc = m == NULL ? FAIL(MOE_E_ARG, "no counts") : check_params(l, call);
     if (rc != 0) {
         return rc;
     }
-    memcpy(l->param, weights, (size_t)c->groups * sizeof(struct moe_param *));
+    memcpy(l->param, call->weights, (size_t)c->groups * sizeof(struct moe_param *));
     l->rows = rows;
     l->x = x;
     l->m = m;
+    l->bias_probs = call->bias_probs;
+    l->own_bias_grads = call->bias_grads == NULL;
     l->backward_due = true;
     l->dw_due = l->grads_ready = false;
-    rc = send_table(l, biases);
+    rc = send_table(l, call);
     struct moe_linear_pass forward = pass(l, MOE_LINEAR_FORWARD);
     forward.out = y;
     return rc ? rc : moe_device_ops(l->device)->linear(l->device, &forward);
 }
 
+int moe_linear_forward(moe_linear_t *l, struct moe_param *const *weights, const void *const *biases, const void *x,
+                       const int64_t *m, int64_t rows, void *y)
+{
+    struct moe_linear_call call = {.weights = weights, .biases = biases};
+    return moe_linear_forward_call(l, &call, x, m, rows, y);
+}
+
 int moe_linear_forward_host(moe_linear_t *l, struct moe_param *const *weights, const void *const *biases, const void *x,
                             const int64_t *host_m, int64_t rows, void *y)
 {
-    size_t bytes = (size_t)l->config.groups * sizeof *host_m;
     if (host_m == NULL) {
         return FAIL(MOE_E_ARG, "no counts");
     }
-    memcpy(l->pinned_m, host_m, bytes);
-    int rc = moe_device_copy(l->device, l->own_m, l->pinned_m, bytes);
+    int rc = moe_staging_send(l->counts_staging, host_m, l->own_m);
     return rc ? rc : moe_linear_forward(l, weights, biases, x, l->own_m, rows, y);
 }
 
@@ -264,7 +282,7 @@ static int tell(moe_linear_t *l)
         struct moe_param *w = l->param[i];
         struct moe_grad grad = {.data = NULL};
         if (!c->fuse_wgrad_accumulation) {
-            grad = (struct moe_grad){l->pinned[i].d_weight, c->activation, n, k, false};
+            grad = (struct moe_grad){l->group[i].d_weight, c->activation, n, k, false};
         } else if (w->has_added_flag) {
             grad = (struct moe_grad){placeholder_get(l->device, n, k, c->weight), c->weight, n, k, true};
             if (grad.data == NULL) {
@@ -279,7 +297,7 @@ static int tell(moe_linear_t *l)
         }
         l->weight_grad[i] = grad;
         l->bias_grad[i] =
-            c->has_bias ? (struct moe_grad){l->pinned[i].d_bias, grad_type(l), 1, n, false} : (struct moe_grad){0};
+            c->has_bias ? (struct moe_grad){l->group[i].d_bias, grad_type(l), 1, n, false} : (struct moe_grad){0};
     }
     l->grads_ready = true;
     return 0;
@@ -289,6 +307,7 @@ static int weight_gradients(moe_linear_t *l)
 {
     struct moe_linear_pass weight = pass(l, MOE_LINEAR_WGRAD), bias = pass(l, MOE_LINEAR_BGRAD);
     weight.beta = l->beta;
+    bias.beta = l->own_bias_grads ? 0.0f : l->beta;
     int rc = moe_device_ops(l->device)->linear(l->device, &weight);
     if (rc == 0 && l->config.has_bias) {
         rc = moe_device_ops(l->device)->linear(l->device, &bias);
@@ -296,7 +315,8 @@ static int weight_gradients(moe_linear_t *l)
     return rc ? rc : tell(l);
 }
 
-int moe_linear_backward(moe_linear_t *l, const void *dy, void *dx, enum moe_microbatch microbatch)
+int moe_linear_backward_call(moe_linear_t *l, const void *dy, void *dx, float *d_bias_probs,
+                             enum moe_microbatch microbatch)
 {
     if (!l->backward_due) {
         return FAIL(MOE_E_STATE, "grouped linear: backward before forward");
@@ -308,9 +328,19 @@ int moe_linear_backward(moe_linear_t *l, const void *dy, void *dx, enum moe_micr
     l->beta = accumulate ? 1.0f : 0.0f;
     struct moe_linear_pass dgrad = pass(l, MOE_LINEAR_DGRAD);
     dgrad.out = dx;
+    struct moe_linear_pass pgrad = pass(l, MOE_LINEAR_PGRAD);
+    pgrad.out = d_bias_probs;
     int rc = dx != NULL ? moe_device_ops(l->device)->linear(l->device, &dgrad) : 0;
+    if (rc == 0 && d_bias_probs != NULL && l->config.has_bias) {
+        rc = moe_device_ops(l->device)->linear(l->device, &pgrad);
+    }
     l->dw_due = rc == 0 && l->config.delay_wgrad;
     return rc != 0 || l->dw_due ? rc : weight_gradients(l);
+}
+
+int moe_linear_backward(moe_linear_t *l, const void *dy, void *dx, enum moe_microbatch microbatch)
+{
+    return moe_linear_backward_call(l, dy, dx, NULL, microbatch);
 }
 
 int moe_linear_backward_dw(moe_linear_t *l)

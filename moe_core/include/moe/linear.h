@@ -36,6 +36,8 @@ struct moe_linear_config {
     bool block_scales;            /* FP8: a scale per MOE_FP8_BLOCK square block, else per tensor */
     bool fuse_wgrad_accumulation; /* weight gradients go into main_grad */
     bool delay_wgrad;             /* they are computed by moe_linear_backward_dw */
+    float
+        bias_scale; /* the bias is multiplied by it, its gradient is not: 1/P of P expert tensor parallel ranks. 0 means 1 */
 };
 
 /* One group's weight, as frameworks hang attributes on a parameter. Device memory that the caller owns; the struct is read and its flag written on the host. */
@@ -72,7 +74,21 @@ void moe_linear_destroy(moe_linear_t **linear);
 int moe_linear_forward(moe_linear_t *linear, struct moe_param *const *weights, const void *const *biases, const void *x,
                        const int64_t *m, int64_t rows, void *y);
 
-/* The same with counts of the host: copied to the device in the stream. host_m is read before the call returns. */
+/* What a call may say beyond weights. All borrowed until backward. */
+struct moe_linear_call {
+    struct moe_param *const *weights;
+    const void *const *biases;
+    void *const *
+        bias_grads; /* NULL, or [groups]: main_grads of the biases, in the type of the weights', with the weights' rule of accumulation. Needs fuse_wgrad_accumulation */
+    const float *
+        bias_probs; /* NULL, or [rows] on the device: each row's bias is multiplied by its number (Megatron-LM: router weights inside the activation) */
+};
+
+/* moe_linear_forward with all of that. Errors: as moe_linear_forward's. */
+int moe_linear_forward_call(moe_linear_t *linear, const struct moe_linear_call *call, const void *x, const int64_t *m,
+                            int64_t rows, void *y);
+
+/* The same with counts of the host: copied to the device in the stream. host_m is read before the call returns; captured, they are part of the graph. */
 int moe_linear_forward_host(moe_linear_t *linear, struct moe_param *const *weights, const void *const *biases,
                             const void *x, const int64_t *host_m, int64_t rows, void *y);
 
@@ -82,6 +98,10 @@ int moe_linear_forward_host(moe_linear_t *linear, struct moe_param *const *weigh
  * overwrite. Errors: STATE before any forward.
  */
 int moe_linear_backward(moe_linear_t *linear, const void *dy, void *dx, enum moe_microbatch microbatch);
+
+/* The same, and adds to d_bias_probs [rows] (NULL: not wanted) the gradient of bias_probs: bias_scale <dy[r], bias>. Never delayed. */
+int moe_linear_backward_call(moe_linear_t *linear, const void *dy, void *dx, float *d_bias_probs,
+                             enum moe_microbatch microbatch);
 
 /* The weight and bias gradients that delay_wgrad left. Errors: STATE when there are none. */
 int moe_linear_backward_dw(moe_linear_t *linear);
