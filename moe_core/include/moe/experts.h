@@ -22,6 +22,7 @@ extern "C" {
 #endif
 
 typedef struct moe_experts moe_experts_t;
+typedef struct moe_experts_workspace moe_experts_workspace_t;
 
 /*
  * Where the router's weight p of a row is applied. ACTIVATION: a = act(h) * p and y = a w2^T + p b2 (Megatron-LM: equal to weighting y, because fc2 is linear).
@@ -58,23 +59,33 @@ struct moe_experts_config {
         int which); /* NULL, or called when the gradient of a parameter (enum moe_experts_parameter) has been enqueued: on the
                                             calling thread, once per backward for each parameter, in the order w2, b2, w1, b1 */
     void *ready_arg;
+    moe_experts_workspace_t *workspace; /* NULL: of its own */
 };
 
 /* Weights and main_grads of the local experts; device memory that the caller owns, flat, expert after expert. Gradients are added to what is there. */
 struct moe_experts_weights {
-    const void *w1;    /* [L,2F,H]: gate rows, then linear rows */
-    const void *w2;    /* [L,H,F] */
-    void *d_w1, *d_w2; /* in main_grad's type, as are d_b1 and d_b2 */
-    const void *b1;    /* [L,2F] */
-    const void *b2;    /* [L,H] */
-    void *d_b1, *d_b2;
+    const void *w1;      /* [L,2F,H]: gate rows, then linear rows */
+    const void *w2;      /* [L,H,F] */
+    void *d_w1, *d_w2;   /* in main_grad's type, as are d_b1 and d_b2 */
+    const void *b1;      /* [L,2F] */
+    const void *b2;      /* [L,H] */
+    void *d_b1, *d_b2;   /* backward must be given the gradients that forward was */
     const float *scale1; /* FP8: [L], or [L, ceil(2F/128), ceil(H/128)] */
     const float *scale2; /* FP8: [L], or [L, ceil(H/128), ceil(F/128)] */
     bool overwrite; /* gradients overwrite what is there (zeros for an expert without rows) instead of being added */
 };
 
 /*
- * *out is owned; borrows device. Errors: NOMEM, SHAPE, ARG (a type, activation, place or recompute that there is not). One thread at a time; so all below.
+ * Memory for what lives only while one forward or backward runs, to be shared by all layers whose calls follow each other on one device's stream: the gradients between
+ * fc2 and fc1, and whatever is computed again (with recompute FC1 everything: the layers then keep nothing). Not shared where delay_wgrad must keep it. Must outlive
+ * the experts that use it. *out is owned; config: of the layer with the largest sizes. Errors: NOMEM, SHAPE, ARG.
+ */
+int moe_experts_workspace_new(moe_device_t *device, const struct moe_experts_config *config,
+                              moe_experts_workspace_t **out);
+void moe_experts_workspace_destroy(moe_experts_workspace_t **workspace);
+
+/*
+ * *out is owned; borrows device and workspace. Errors: NOMEM, CAPACITY (a workspace that is too small), SHAPE, ARG (a type, activation, place or recompute that there is not). One thread at a time; so all below.
  */
 int moe_experts_new(moe_device_t *device, const struct moe_experts_config *config, moe_experts_t **out);
 void moe_experts_destroy(moe_experts_t **experts);
@@ -95,6 +106,9 @@ int moe_experts_backward(moe_experts_t *experts, const struct moe_experts_weight
 
 /* The gradients that delay_wgrad left. Errors: STATE when there are none. */
 int moe_experts_backward_dw(moe_experts_t *experts);
+
+/* Bytes of device memory that this object holds from forward to backward, and in all (its workspace not counted). */
+void moe_experts_memory(const moe_experts_t *experts, size_t *kept, size_t *all);
 
 /* The remedy SANITIZE for the calls that follow: slack rows of y, dx and d_row_probs become zero instead of staying untouched (R5; hazard H14). */
 void moe_experts_sanitize(moe_experts_t *experts, bool on);
