@@ -7,22 +7,23 @@
  */
 #include "moe_core/host_map.h"
 
-#include "moe_core/dtype_host.h"
 #include "moe_core/fail.h"
+#include "moe_core/host_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Rows of one type and width. */
 struct rows {
-    enum moe_dtype type;
-    int64_t width;
     size_t bytes;
+    bool stream;
 };
 
-static struct rows rows_of(enum moe_dtype type, int64_t width)
+/* `written`: rows that will be stored. */
+static struct rows rows_of(enum moe_dtype type, int64_t width, int64_t written)
 {
-    return (struct rows){.type = type, .width = width, .bytes = (size_t)width * moe_dtype_bytes(type)};
+    size_t bytes = (size_t)width * moe_dtype_bytes(type);
+    return (struct rows){.bytes = bytes, .stream = moe_host_rows_stream(bytes * (size_t)written)};
 }
 
 static const unsigned char *row_in(const struct rows *r, const void *base, int64_t row)
@@ -51,7 +52,7 @@ static void zero_padding(const struct moe_host_map *map, const struct rows *r, v
 {
     for (int64_t row = 0; map->view.map->routed < map->view.rows && row < map->view.rows; row++) {
         if (!moe_host_map_has_row(map, row)) {
-            memset(row_out(r, to, row), 0, r->bytes);
+            moe_host_row_zero(row_out(r, to, row), r->bytes, r->stream);
             if (row_probs != NULL) {
                 row_probs[row] = 0.0f;
             }
@@ -59,117 +60,126 @@ static void zero_padding(const struct moe_host_map *map, const struct rows *r, v
     }
 }
 
+/* Token t to all its rows. `to` has room for the most places of a token. */
+static void gather_token(const struct moe_map_gather *a, const struct moe_host_map *map, const struct rows *r,
+                         int64_t t, void **to)
+{
+    int64_t n = moe_host_map_places(map, t), copies = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const struct moe_host_place *p = &map->place[i];
+        float prob = a->probs != NULL ? a->probs[prob_of(&a->view, a->layout, t, p)] : 1.0f;
+        if (a->zero_by_prob && prob == 0.0f) {
+            moe_host_row_zero(row_out(r, a->to, p->row), r->bytes, r->stream);
+        } else {
+            to[copies++] = row_out(r, a->to, p->row);
+        }
+        if (a->row_probs != NULL) {
+            a->row_probs[p->row] = prob;
+        }
+    }
+    moe_host_rows_copy(to, copies, row_in(r, a->from, t), r->bytes, r->stream);
+}
+
 int moe_host_map_gather(const void *args)
 {
     const struct moe_map_gather *a = args;
-    const struct rows r = rows_of(a->type, a->width);
+    const struct rows r = rows_of(a->type, a->width, a->view.rows);
     struct moe_host_map map;
     int rc = moe_host_map_open(&a->view, &map);
     if (rc != 0) {
         return rc;
     }
+    void **to = calloc((size_t)map.most + 1, sizeof *to);
+    if (to == NULL) {
+        rc = MOE_E_NOMEM;
+        goto done;
+    }
     zero_padding(&map, &r, a->to, a->row_probs);
     for (int64_t t = 0; t < a->view.tokens; t++) {
-        int64_t n = moe_host_map_places(&map, t);
-        for (int64_t i = 0; i < n; i++) {
-            const struct moe_host_place *p = &map.place[i];
-            float prob = a->probs != NULL ? a->probs[prob_of(&a->view, a->layout, t, p)] : 1.0f;
-            if (a->zero_by_prob && prob == 0.0f) {
-                memset(row_out(&r, a->to, p->row), 0, r.bytes);
-            } else {
-                memcpy(row_out(&r, a->to, p->row), row_in(&r, a->from, t), r.bytes);
-            }
-            if (a->row_probs != NULL) {
-                a->row_probs[p->row] = prob;
-            }
-        }
+        gather_token(a, &map, &r, t, to);
     }
+    moe_host_rows_done();
+done:
+    free(to);
     moe_host_map_close(&map);
-    return 0;
+    return rc;
 }
 
-static void add_row(const struct rows *r, const unsigned char *from, float p, float *wide, float *sum)
+/* Sums token t's rows. `from` and `factor` have room for one more than the most places of a token. */
+static void scatter_token(const struct moe_map_scatter *a, const struct moe_host_map *map, const struct rows *r,
+                          int64_t t, const void **from, float *factor)
 {
-    moe_widen(r->type, from, r->width, wide);
-    for (int64_t h = 0; h < r->width; h++) {
-        sum[h] += p * wide[h];
+    int64_t n = moe_host_map_places(map, t), terms = 0;
+    if (a->beta != 0.0f) {
+        from[terms] = row_in(r, a->to, t);
+        factor[terms++] = 1.0f;
     }
+    for (int64_t i = 0; i < n; i++) {
+        const struct moe_host_place *p = &map->place[i];
+        int64_t cell = prob_of(&a->view, a->layout, t, p);
+        float prob = a->probs != NULL ? a->probs[cell] : 1.0f;
+        if (!a->zero_by_prob || prob != 0.0f) {
+            from[terms] = row_in(r, a->from, p->row);
+            factor[terms++] = a->zero_by_prob ? 1.0f : prob;
+        }
+        if (a->d_probs != NULL) {
+            a->d_probs[cell] = a->d_row_probs[p->row];
+        }
+    }
+    moe_host_rows()->sum[a->type](from, factor, terms, a->width, row_out(r, a->to, t), r->stream);
 }
 
 int moe_host_map_scatter(const void *args)
 {
     const struct moe_map_scatter *a = args;
-    const struct rows r = rows_of(a->type, a->width);
+    const struct rows r = rows_of(a->type, a->width, a->view.tokens);
     struct moe_host_map map;
     int rc = moe_host_map_open(&a->view, &map);
     if (rc != 0) {
         return rc;
     }
-    float *sum = calloc(2 * (size_t)a->width + 1, sizeof *sum), *wide = sum + a->width;
-    if (sum == NULL) {
-        moe_host_map_close(&map);
-        return MOE_E_NOMEM;
+    const void **from = calloc((size_t)map.most + 1, sizeof *from);
+    float *factor = calloc((size_t)map.most + 1, sizeof *factor);
+    if (from == NULL || factor == NULL) {
+        rc = MOE_E_NOMEM;
+        goto done;
     }
     if (a->d_probs != NULL) {
         memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
     }
     for (int64_t t = 0; t < a->view.tokens; t++) {
-        int64_t n = moe_host_map_places(&map, t);
-        memset(sum, 0, (size_t)a->width * sizeof *sum);
-        if (a->beta != 0.0f) {
-            add_row(&r, row_in(&r, a->to, t), 1.0f, wide, sum);
-        }
-        for (int64_t i = 0; i < n; i++) {
-            const struct moe_host_place *p = &map.place[i];
-            int64_t cell = prob_of(&a->view, a->layout, t, p);
-            float prob = a->probs != NULL ? a->probs[cell] : 1.0f;
-            if (!a->zero_by_prob || prob != 0.0f) {
-                add_row(&r, row_in(&r, a->from, p->row), a->zero_by_prob ? 1.0f : prob, wide, sum);
-            }
-            if (a->d_probs != NULL) {
-                a->d_probs[cell] = a->d_row_probs[p->row];
-            }
-        }
-        moe_narrow(a->type, sum, a->width, row_out(&r, a->to, t));
+        scatter_token(a, &map, &r, t, from, factor);
     }
-    free(sum);
+    moe_host_rows_done();
+done:
+    free(from);
+    free(factor);
     moe_host_map_close(&map);
-    return 0;
+    return rc;
 }
 
 int moe_host_map_scatter_backward(const void *args)
 {
     const struct moe_map_scatter_backward *a = args;
-    const struct rows r = rows_of(a->type, a->width);
+    const struct rows r = rows_of(a->type, a->width, a->view.rows);
     struct moe_host_map map;
     int rc = moe_host_map_open(&a->view, &map);
     if (rc != 0) {
         return rc;
     }
-    float *dy = calloc(2 * (size_t)a->width + 1, sizeof *dy), *wide = dy + a->width;
-    if (dy == NULL) {
-        moe_host_map_close(&map);
-        return MOE_E_NOMEM;
-    }
+    moe_host_scale_fn *scale = moe_host_rows()->scale[a->type];
     zero_padding(&map, &r, a->d_from, NULL);
     memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
     for (int64_t t = 0; t < a->view.tokens; t++) {
         int64_t n = moe_host_map_places(&map, t);
-        moe_widen(a->type, row_in(&r, a->dy, t), a->width, dy);
         for (int64_t i = 0; i < n; i++) {
             const struct moe_host_place *p = &map.place[i];
             int64_t cell = prob_of(&a->view, a->layout, t, p);
-            float prob = a->probs[cell], dot = 0.0f;
-            moe_widen(a->type, row_in(&r, a->from, p->row), a->width, wide);
-            for (int64_t h = 0; h < a->width; h++) {
-                dot += dy[h] * wide[h];
-                wide[h] = prob * dy[h];
-            }
-            moe_narrow(a->type, wide, a->width, row_out(&r, a->d_from, p->row));
-            a->d_probs[cell] = dot;
+            a->d_probs[cell] = scale(row_in(&r, a->dy, t), row_in(&r, a->from, p->row), a->probs[cell], a->width,
+                                     row_out(&r, a->d_from, p->row), r.stream);
         }
     }
-    free(dy);
+    moe_host_rows_done();
     moe_host_map_close(&map);
     return 0;
 }
@@ -177,7 +187,7 @@ int moe_host_map_scatter_backward(const void *args)
 int moe_host_chunk_sort(const void *args)
 {
     const struct moe_chunk_sort *a = args;
-    const struct rows r = rows_of(a->type, a->width);
+    const struct rows r = rows_of(a->type, a->width, a->rows);
     struct moe_host_map map;
     int rc = moe_host_chunks_open(a->map, a->rows, &map);
     if (rc != 0) {
@@ -187,7 +197,7 @@ int moe_host_chunk_sort(const void *args)
         int64_t other = map.cells[row];
         /* What gets nothing: without a source (inverse), or that no row goes to (forward). */
         if (a->inverse ? other < 0 : !moe_host_map_has_row(&map, row)) {
-            memset(row_out(&r, a->to, row), 0, r.bytes);
+            moe_host_row_zero(row_out(&r, a->to, row), r.bytes, r.stream);
             if (a->probs_to != NULL) {
                 a->probs_to[row] = 0.0f;
             }
@@ -196,11 +206,13 @@ int moe_host_chunk_sort(const void *args)
             continue;
         }
         int64_t from = a->inverse ? other : row, to = a->inverse ? row : other;
-        memcpy(row_out(&r, a->to, to), row_in(&r, a->from, from), r.bytes);
+        void *place = row_out(&r, a->to, to);
+        moe_host_rows_copy(&place, 1, row_in(&r, a->from, from), r.bytes, r.stream);
         if (a->probs_to != NULL) {
             a->probs_to[to] = a->probs_from[from];
         }
     }
+    moe_host_rows_done();
     moe_host_map_close(&map);
     return 0;
 }
@@ -234,7 +246,7 @@ static int check_groups(const struct moe_pad_rows *a)
 int moe_host_pad_rows(const void *args)
 {
     const struct moe_pad_rows *a = args;
-    const struct rows r = rows_of(a->type, a->width);
+    const struct rows r = rows_of(a->type, a->width, a->padded);
     int64_t groups = a->groups > 0 ? a->groups : 1, total = a->trim ? a->rows : a->padded, from = 0, to = 0;
     int rc = check_groups(a);
     if (rc != 0) {

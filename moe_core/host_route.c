@@ -303,7 +303,8 @@ int moe_host_map_open(const struct moe_map_view *view, struct moe_host_map *out)
         return MOE_E_MAP;
     }
     out->cells = (const int32_t *)(view->map + 1);
-    out->place = calloc((size_t)(view->kind == MOE_MAP_MASK ? view->experts : view->k) + 1, sizeof *out->place);
+    out->most = view->kind == MOE_MAP_MASK ? view->experts : view->k;
+    out->place = calloc((size_t)out->most + 1, sizeof *out->place);
     out->seen = calloc((size_t)view->rows / 8 + 1, 1);
     int rc = out->place == NULL || out->seen == NULL ? MOE_E_NOMEM : 0;
     rc = rc ? rc : check_cells(out);

@@ -1,0 +1,95 @@
+/*
+ * host_rows.c: rows copied and zeroed, the portable arithmetic, and the choice among the tables.
+ *
+ * Copies need no more than 16-byte stores, which the base instruction set streams as well as any. A row that goes to
+ * several places is copied in pieces of a page: the piece is read from memory once and comes from the cache for the
+ * other places, and each place gets enough of it in a run for the memory to take it in bursts.
+ */
+#define ROWS_NAME  "plain"
+#define ROWS_TABLE moe_host_rows_plain
+#include "moe_core/host_rows_body.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { PIECE = 4096, LINE = 64 };
+
+static const struct moe_host_rows *chosen = &moe_host_rows_plain;
+static size_t stream_from;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+int moe_host_rows_all(const struct moe_host_rows **out, int most)
+{
+    int n = 0;
+    if (n < most) {
+        out[n++] = &moe_host_rows_plain;
+    }
+#if defined(__x86_64__)
+    if (n < most && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+        out[n++] = &moe_host_rows_avx2;
+    }
+#endif
+    return n;
+}
+
+static void choose(void)
+{
+    const struct moe_host_rows *all[2];
+    int n = moe_host_rows_all(all, 2);
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    chosen = all[n - 1];
+    stream_from = (cache > 0 ? (size_t)cache : (size_t)16 << 20) / 2;
+}
+
+const struct moe_host_rows *moe_host_rows(void)
+{
+    pthread_once(&once, choose);
+    return chosen;
+}
+
+bool moe_host_rows_stream(size_t bytes)
+{
+    pthread_once(&once, choose);
+    return bytes >= stream_from;
+}
+
+void moe_host_rows_done(void)
+{
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
+static void copy_piece(unsigned char *to, const unsigned char *from, size_t bytes, bool stream)
+{
+    size_t done = 0;
+    if (stream && (uintptr_t)to % 16 == 0) {
+        for (; done + LINE <= bytes; done += LINE) {
+            store16(to + done, from + done, LINE / 16, true);
+        }
+    }
+    memcpy(to + done, from + done, bytes - done);
+}
+
+void moe_host_rows_copy(void *const *to, int64_t n, const void *from, size_t bytes, bool stream)
+{
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
+        for (int64_t i = 0; i < n; i++) {
+            copy_piece((unsigned char *)to[i] + at, (const unsigned char *)from + at, piece, stream);
+        }
+    }
+}
+
+void moe_host_row_zero(void *to, size_t bytes, bool stream)
+{
+    static const unsigned char zeros[LINE];
+    unsigned char *at = to;
+    size_t done = 0;
+    if (stream && (uintptr_t)at % 16 == 0) {
+        for (; done + LINE <= bytes; done += LINE) {
+            store16(at + done, zeros, LINE / 16, true);
+        }
+    }
+    memset(at + done, 0, bytes - done);
+}

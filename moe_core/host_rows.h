@@ -1,0 +1,50 @@
+/*
+ * host_rows.h: whole rows on the host at the speed of memory: copied, zeroed, summed, scaled.
+ *
+ * A table per instruction set, as the number formats need it; which one is the same for the whole process. Both give
+ * the same bits: products and sums are rounded one by one (no fused multiply-add), in an order that does not depend on
+ * the set. `stream` says that the destination is large and not read soon: stores then bypass the caches, which saves
+ * the memory the reading of lines that are about to be overwritten, a third of the traffic. moe_host_rows_done orders
+ * such stores before what follows.
+ */
+#ifndef MOE_HOST_ROWS_H
+#define MOE_HOST_ROWS_H
+
+#include "moe_core/include/moe/dtype.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+/* to [width] = sum over i of p[i] * from[i], starting at +0, in float32, cast once. n = 0 gives zeros. */
+typedef void moe_host_sum_fn(const void *const *from, const float *p, int64_t n, int64_t width, void *to, bool stream);
+/* to [width] = p * dy, cast once; the dot product of dy and row. */
+typedef float moe_host_scale_fn(const void *dy, const void *row, float p, int64_t width, void *to, bool stream);
+
+struct moe_host_rows {
+    const char *name;
+    moe_host_sum_fn *sum[MOE_F16 + 1];
+    moe_host_scale_fn *scale[MOE_F16 + 1];
+};
+
+/* The table for this processor. Static storage; any thread. */
+const struct moe_host_rows *moe_host_rows(void);
+/* The tables there are, best last; their number. A test compares them. */
+int moe_host_rows_all(const struct moe_host_rows **out, int most);
+
+/* Each of the n rows in `to` becomes `from`: bytes of it. Rows do not overlap. */
+void moe_host_rows_copy(void *const *to, int64_t n, const void *from, size_t bytes, bool stream);
+void moe_host_row_zero(void *to, size_t bytes, bool stream);
+/* Whether a destination of so many bytes is better streamed. */
+bool moe_host_rows_stream(size_t bytes);
+void moe_host_rows_done(void);
+
+extern const struct moe_host_rows moe_host_rows_plain;
+#if defined(__x86_64__)
+extern const struct moe_host_rows moe_host_rows_avx2;
+#endif
+
+#pragma GCC visibility pop
+
+#endif
