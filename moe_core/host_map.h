@@ -19,7 +19,7 @@ struct moe_host_place {
 struct moe_host_map {
     struct moe_map_view view;
     const int32_t *cells;
-    int64_t most; /* places that a token can have */
+    int64_t most;                 /* places that a token can have */
     struct moe_host_place *place; /* of the token last asked for */
     uint8_t *seen;                /* a bit per row: something maps to it */
 };

@@ -174,7 +174,7 @@ static inline void put_one_f16(float x, void *to, int64_t at)
         for (; h < width; h++) {                                                                                       \
             float d = get_one_##type(dy, h);                                                                           \
             dot += d * get_one_##type(row, h);                                                                         \
-            put_one_##type(p * d, to, h);                                                                              \
+            put_one_##type(p *d, to, h);                                                                               \
         }                                                                                                              \
         return dot;                                                                                                    \
     }
