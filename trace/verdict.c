@@ -24,7 +24,7 @@ static const char *const certainty_labels[] = {"note", "suspected", "predicted",
 static const char *const family_labels[] = {
     [ROLL_FAMILY_SEQUENCE] = "sequence", [ROLL_FAMILY_ALIGNMENT] = "alignment", [ROLL_FAMILY_P2P] = "p2p",
     [ROLL_FAMILY_ORDER] = "order",       [ROLL_FAMILY_LIFE] = "life",           [ROLL_FAMILY_PROCESS] = "process",
-    [ROLL_FAMILY_MOE] = "moe",           [ROLL_FAMILY_TOOL] = "tool",
+    [ROLL_FAMILY_MOE] = "moe",           [ROLL_FAMILY_TOOL] = "tool",           [ROLL_FAMILY_NUMBERS] = "numbers",
 };
 
 static const struct verdict_row *find(unsigned code)

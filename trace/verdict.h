@@ -28,6 +28,7 @@ enum roll_family {
     ROLL_FAMILY_PROCESS,
     ROLL_FAMILY_MOE,
     ROLL_FAMILY_TOOL,
+    ROLL_FAMILY_NUMBERS,
 };
 
 /* "count-mismatch"; "?" for an unknown code. Any thread; static storage. Likewise below. */

@@ -30,6 +30,8 @@
 struct comm;
 struct pair;
 struct graph_span;
+struct meeting;
+struct split_table;
 struct race;
 struct refusal;
 
@@ -168,9 +170,10 @@ struct source {
     struct roll_record last;
     uint64_t last_key;
     uint32_t step;
-    uint8_t phase;            /* in that step, as reported last */
-    struct duty_list *duties; /* being collected */
-    struct layer_note *layer; /* by layer */
+    uint8_t phase;              /* in that step, as reported last */
+    struct duty_list *duties;   /* being collected */
+    struct layer_note *layer;   /* by layer */
+    struct split_table *splits; /* of its MoE layers: detect_moe_route.c; owned */
     uint32_t layers;
     struct captured *captured; /* the newest, in the order of their tickets; a ring of CAPTURED_MAX: see graph.c */
     uint32_t captures;
@@ -238,7 +241,9 @@ struct comm {
     uint32_t coll, p2p; /* calls seen, for the guess of its role */
     uint32_t moe;       /* MoE events that named it as ep */
     struct blame blame;
-    struct cell *cell; /* obligations under comparison, newest first */
+    struct cell *cell;       /* obligations under comparison, newest first */
+    struct meeting *meeting; /* other words of the members under comparison, newest first: meeting.h */
+    uint32_t meetings;
 };
 
 struct node {

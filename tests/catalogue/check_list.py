@@ -9,7 +9,9 @@ import sys
 
 # Provoked elsewhere: the MoE verdicts by moe_train (tests/job), losses by tests/daemon, and these by feeding the engine (tests/engine).
 ELSEWHERE = {"moe-zero-tokens", "moe-gemm-skipped", "moe-obligation-missing", "moe-remedied", "data-incomplete",
-             "group-mismatch", "moe-gemm-missing", "attached-unseen"}
+             "group-mismatch", "moe-gemm-missing", "attached-unseen",
+             "moe-tokens-unequal", "moe-split-sum", "moe-recompute-differs", "moe-capacity-differs", "moe-buffer-differs",
+             "replica-mismatch", "gradient-not-summed", "gradient-not-finite"}
 
 catalogue, names, verdict_def = sys.argv[1:4]
 rows = [line.split("\t") for line in subprocess.run([catalogue, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()]

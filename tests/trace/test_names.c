@@ -102,7 +102,7 @@ static void verdict_names_go_there_and_back(void **state)
             rows++;
         }
     }
-    assert_int_equal(rows, 32);
+    assert_int_equal(rows, 40);
     assert_int_equal(roll_verdict_family(ROLL_VERDICT_MOE_OBLIGATION), ROLL_FAMILY_MOE);
     assert_string_equal(roll_certainty_name(ROLL_PROVEN), "proven");
     assert_string_equal(roll_certainty_name(4), "?");

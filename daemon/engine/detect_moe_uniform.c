@@ -1,0 +1,208 @@
+/*
+ * detect_moe_uniform.c: numbers that all members of a communicator need alike, and do not have.
+ *
+ * Before the first collective that needs it, each rank of a moe_core job reports such a number (moe_core/include/moe/observe.h, MOE_UNIFORM): its tokens,
+ * where a dispatcher needs equal ones and nothing pads them; the capacity of an expert, where splits are equal; the bytes of a buffer that is made
+ * together. Ranks that differ will send each other what the other does not expect. That is predicted here, before the collective, and called proven when
+ * ranks then disagree on that communicator. Who is right cannot be known from the numbers: the ranks named are those whose number is not the commonest
+ * (ties: not the largest), and the text gives both numbers.
+ *
+ * Waiting for the mismatch of the collective itself was rejected: it names bytes, not the reason.
+ */
+#include "daemon/engine/detector.h"
+#include "daemon/engine/meeting.h"
+
+#define TOPIC      0x100u
+#define TOPIC_MASK 0xffu
+
+static const struct {
+    enum roll_verdict_code code;
+    const char *singular, *what, *why;
+    uint32_t remedy;
+} kinds[] = {
+    {ROLL_VERDICT_MOE_TOKENS_UNEQUAL, "token", "tokens",
+     "This dispatcher needs equal numbers on all ranks, and nothing pads them", ROLL_REMEDY_UNEVEN},
+    {ROLL_VERDICT_MOE_CAPACITY, "row", "rows of capacity for each expert",
+     "The splits of the all-to-all are equal only if the capacity is: it must not come from the rank's own tokens", 0},
+    {ROLL_VERDICT_MOE_BUFFER, "byte", "bytes of communication buffer",
+     "The buffer is made by all ranks together: its size must come from numbers that all ranks have", 0},
+};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* A rank of the set, and what it said. */
+static const struct word_of *word_in(const struct roll_engine *e, const struct meeting *m,
+                                     const struct roll_rankset *set)
+{
+    for (uint32_t r = 0; r < m->members; r++) {
+        if (m->by[r].have != 0 && roll_rankset_has(set, e->source[m->by[r].source]->world)) {
+            return &m->by[r];
+        }
+    }
+    return NULL;
+}
+
+static void side(struct roll_engine *e, struct roll_verdict *v, const struct word_of *word,
+                 const struct roll_rankset *ranks)
+{
+    const struct source *s = e->source[word->source];
+    const struct entry *entry = source_entry(s, word->ticket);
+    say_side(v, s, word->source, ranks, entry ? &entry->rec : NULL);
+}
+
+static void words_numbers(struct words *w, const struct roll_engine *e, const struct meeting *m,
+                          const struct roll_rankset *minor, const struct roll_rankset *major, uint64_t common)
+{
+    const struct word_of *odd = word_in(e, m, minor);
+    bool several = false;
+    for (uint32_t r = 0; r < m->members; r++) {
+        several = several || (m->by[r].have != 0 && m->by[r].value[0] != common && m->by[r].value[0] != odd->value[0]);
+    }
+    words_ranks(w, minor);
+    words_add(w, roll_rankset_count(minor) == 1 ? " has " : " have ");
+    words_add(w, several ? "%llu and other numbers of %s" : "%llu %s", (unsigned long long)odd->value[0],
+              kinds[m->topic & TOPIC_MASK].what);
+    words_add(w, ", ");
+    words_ranks(w, major);
+    words_add(w, roll_rankset_count(major) == 1 ? " has %llu" : " have %llu", (unsigned long long)common);
+}
+
+static void tell(struct roll_engine *e, struct comm *c, const struct meeting *m, enum roll_certainty certainty)
+{
+    struct roll_rankset minor = {0}, major = {0};
+    uint64_t common = 0;
+    bool tie;
+    uint32_t kind = m->topic & TOPIC_MASK;
+    struct roll_verdict *v = NULL;
+    if (meeting_vote(e, m, 0, &common, &minor, &major, &tie) &&
+        say_once(e, say_key(kinds[kind].code, c->key, m->layer, certainty))) {
+        v = say(e, kinds[kind].code, certainty);
+    }
+    if (v) {
+        struct words w = {.used = 0};
+        say_comm(v, c, 0);
+        side(e, v, word_in(e, m, &minor), &minor);
+        side(e, v, word_in(e, m, &major), &major);
+        (void)roll_rankset_copy(&v->culprits, &minor);
+        (void)roll_rankset_copy(&v->waiting, &major);
+        v->step = m->step;
+        v->microbatch = m->microbatch;
+        v->layer = m->layer;
+        v->remedy = kinds[kind].remedy;
+        v->phase = ROLL_PHASE_FORWARD;
+        words_add(&w, certainty == ROLL_PROVEN ? "The predicted mismatch has happened: " : "");
+        words_numbers(&w, e, m, &minor, &major, common);
+        words_add(&w, ", in ");
+        words_place(&w, m->step, m->microbatch, m->layer);
+        words_add(&w, ", on ");
+        words_comm(&w, c);
+        words_add(&w, ". %s.", kinds[kind].why);
+        words_add(&w, tie ? " No majority says which number is right." : "");
+        if (kinds[kind].remedy != 0) {
+            words_remedy(&w, e, kinds[kind].remedy, c->key, m->layer);
+        }
+        say_text(e, v, "%s", w.text);
+    }
+    roll_rankset_fini(&minor);
+    roll_rankset_fini(&major);
+}
+
+static bool differs(const struct meeting *m)
+{
+    const struct word_of *first = NULL;
+    for (uint32_t r = 0; r < m->members; r++) {
+        if (m->by[r].have != 0) {
+            if (first && first->value[0] != m->by[r].value[0]) {
+                return true;
+            }
+            first = first ? first : &m->by[r];
+        }
+    }
+    return false;
+}
+
+static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
+{
+    if (m->differ && !m->told && meeting_due(e, c, m)) {
+        m->told = true;
+        tell(e, c, m, ROLL_PREDICTED);
+    }
+    if (!m->differ && meeting_whole(c, m)) {
+        meeting_drop(c, m); /* one that differs stays: the mismatch may come true */
+    }
+}
+
+static void uniform_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                           bool first)
+{
+    if (!first || rec->op != ROLL_OP_MOE_UNIFORM || rec->peer < 0 || (uint32_t)rec->peer >= KINDS) {
+        return;
+    }
+    struct meeting *m = meeting_say(e, source, rec, ticket, TOPIC | (uint32_t)rec->peer, 0, rec->count, 1);
+    if (!m) {
+        return;
+    }
+    if (!m->differ && differs(m)) {
+        m->differ = true;
+        m->since = e->clock;
+    }
+    judge(e, source_member(e->source[source], rec->comm)->comm, m);
+}
+
+static void uniform_tick(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->comms; i++) {
+        struct meeting *next;
+        for (struct meeting *m = e->comm[i]->meeting; m; m = next) {
+            next = m->next;
+            if ((m->topic & ~TOPIC_MASK) == TOPIC) {
+                judge(e, e->comm[i], m);
+            }
+        }
+    }
+}
+
+/* What was predicted for this communicator and step: the reason of the mismatch found now. */
+static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
+{
+    for (struct meeting *m = c->meeting; m; m = m->next) {
+        if ((m->topic & ~TOPIC_MASK) == TOPIC && m->differ && m->step == step) {
+            if (!m->told) { /* the same two verdicts in whatever order the records come */
+                m->told = true;
+                tell(e, c, m, ROLL_PREDICTED);
+            }
+            tell(e, c, m, ROLL_PROVEN);
+            c->muted = true;
+            comm_explained(e, c);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool uniform_disagree(struct roll_engine *e, const struct finding *f)
+{
+    const struct entry *entry = f->minor_source ? source_entry(f->minor_source, f->minor_ticket) : NULL;
+    return entry && f->kind == ALIGN_ARGUMENT && came_true(e, f->comm, entry->rec.step);
+}
+
+static bool uniform_pair(struct roll_engine *e, struct pair *p, uint32_t index)
+{
+    const struct node *n = p2p_node(p, index);
+    const struct member *from = &p->comm->member[p->end[0]];
+    const struct entry *entry = from->source != NO_SOURCE ? source_entry(e->source[from->source], n->ticket[0]) : NULL;
+    return entry && came_true(e, p->comm, entry->rec.step);
+}
+
+static void uniform_fini(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->comms; i++) {
+        meeting_free_all(e->comm[i]);
+    }
+}
+
+const struct detector detect_moe_uniform = {.name = "moe_uniform",
+                                            .record = uniform_record,
+                                            .disagree = uniform_disagree,
+                                            .pair = uniform_pair,
+                                            .tick = uniform_tick,
+                                            .fini = uniform_fini};

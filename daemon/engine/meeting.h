@@ -1,0 +1,46 @@
+/*
+ * meeting.h: what the members of a communicator have said about one thing in one step, so that detectors can compare.
+ */
+#ifndef ROLL_ENGINE_MEETING_H
+#define ROLL_ENGINE_MEETING_H
+
+#include "daemon/engine/internal.h"
+
+#define MEETING_VALUES 3u
+
+struct word_of {
+    uint32_t source; /* NO_SOURCE: has said nothing yet */
+    uint64_t ticket; /* of the last thing that it said */
+    uint64_t value[MEETING_VALUES];
+    uint8_t have; /* bit per value */
+};
+
+struct meeting {
+    uint32_t topic, step; /* topic: the detector's own number, unique among all detectors */
+    uint16_t microbatch, layer;
+    uint32_t arrived;   /* members that have said all of `wanted` */
+    bool differ, told;  /* the detector's */
+    uint64_t since;     /* patience clock at which it was seen to differ */
+    uint32_t members;   /* size of `by` */
+    struct word_of *by; /* by rank */
+    struct meeting *next;
+};
+
+/*
+ * The meeting that this record belongs to, with value number `at` of its rank set; NULL when there is no memory, the communicator is not known, or
+ * the rank has said it already. The oldest of MEETINGS_MAX goes. wanted: bits of the values that make a member complete.
+ */
+struct meeting *meeting_say(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                            uint32_t topic, unsigned at, uint64_t value, uint8_t wanted);
+/* Everybody has said it. */
+bool meeting_whole(const struct comm *c, const struct meeting *m);
+/* It can be judged now: whole, or long enough ago. */
+bool meeting_due(const struct roll_engine *e, const struct comm *c, const struct meeting *m);
+void meeting_drop(struct comm *c, struct meeting *m);
+void meeting_free_all(struct comm *c);
+
+/* The value that most members have said (ties: the largest), and the others as world ranks. False when all are equal. */
+bool meeting_vote(const struct roll_engine *e, const struct meeting *m, unsigned at, uint64_t *common,
+                  struct roll_rankset *minor, struct roll_rankset *major, bool *tie);
+
+#endif

@@ -1,0 +1,326 @@
+/*
+ * test_engine_numbers.c: numbers that ranks must have alike, routing that must fit itself, tensors that must agree; each with its healthy twin.
+ */
+#include "moe_core/include/moe/observe.h"
+#include "tests/engine/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t sizes[] = {2, 3, 4, 8};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static struct roll_record *moe(struct sim *sim, uint32_t rank, uint32_t comm, enum roll_op op, uint16_t layer,
+                               uint8_t phase)
+{
+    struct roll_record *rec = sim_record(sim, rank, op, comm);
+    rec->layer = layer;
+    rec->phase = phase;
+    return rec;
+}
+
+static void expect_text(struct sim *sim, const char *part)
+{
+    char *text = sim_run(sim, 0, true, true);
+    if (strstr(text, part) == NULL) {
+        fail_msg("'%s' is not in: %s", part, text);
+    }
+    free(text);
+}
+
+static void last_rank(char *out, size_t size, const char *what, uint32_t ranks)
+{
+    /* of two ranks, the one with the smaller number is named: the last one has less everywhere below */
+    snprintf(out, size, "%s %u", what, ranks - 1);
+}
+
+/* --- numbers that must be alike --- */
+
+static void uniform(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_uniform what, uint64_t count)
+{
+    struct roll_record *rec = moe(sim, rank, comm, ROLL_OP_MOE_UNIFORM, 2, ROLL_PHASE_FORWARD);
+    rec->peer = (int32_t)what;
+    rec->count = count;
+}
+
+static const struct {
+    enum moe_uniform what;
+    const char *code, *text;
+} uniforms[] = {
+    {MOE_UNIFORM_TOKENS, "moe-tokens-unequal", "nothing pads them"},
+    {MOE_UNIFORM_CAPACITY, "moe-capacity-differs", "must not come from the rank's own tokens"},
+    {MOE_UNIFORM_BUFFER, "moe-buffer-differs", "made by all ranks together"},
+};
+
+static void test_a_number_that_differs_is_predicted_before_the_collective(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (size_t k = 0; k < sizeof(uniforms) / sizeof(uniforms[0]); k++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]);
+            sim_step(sim, 5);
+            for (uint32_t r = 0; r < sizes[i]; r++) {
+                uniform(sim, r, ep, uniforms[k].what, r == sizes[i] - 1 ? 17 : 24);
+            }
+            char what[64], want[96];
+            snprintf(what, sizeof(what), "predicted %s", uniforms[k].code);
+            last_rank(want, sizeof(want), what, sizes[i]);
+            sim->patience_ns = S_ / 10;
+            sim_expect(sim, want);
+            expect_text(sim, uniforms[k].text);
+            expect_text(sim, "17");
+            expect_text(sim, "MoE layer 2, step 5");
+            sim_destroy(&sim);
+        }
+    }
+}
+
+static void test_equal_numbers_and_others_in_the_next_step_are_healthy(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]);
+        for (uint32_t step = 0; step < 600; step++) {
+            sim_step(sim, step);
+            for (uint32_t r = 0; r < sizes[i]; r++) {
+                uniform(sim, r, ep, MOE_UNIFORM_TOKENS, 24 + step);
+                uniform(sim, r, ep, MOE_UNIFORM_CAPACITY, 8 + step);
+            }
+        }
+        sim_expect(sim, "");
+        sim_destroy(&sim);
+    }
+}
+
+/* The collective that follows differs in its count: the reason is told, not the bytes. */
+static void test_the_mismatch_that_follows_is_called_by_its_reason(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]), last = sizes[i] - 1;
+        sim_step(sim, 5);
+        for (uint32_t r = 0; r < sizes[i]; r++) {
+            uniform(sim, r, ep, MOE_UNIFORM_TOKENS, r == last ? 17 : 24);
+            struct roll_record *rec = sim_call(sim, r, ep, ROLL_OP_ALLGATHER, r == last ? 17 : 24);
+            rec->layer = 2;
+            sim_stuck(sim, r);
+        }
+        char want[128];
+        snprintf(want, sizeof(want), "predicted moe-tokens-unequal %u; proven moe-tokens-unequal %u", last, last);
+        sim_expect(sim, want);
+        expect_text(sim, "The predicted mismatch has happened");
+        sim_destroy(&sim);
+    }
+}
+
+/* --- routing that must fit itself --- */
+
+static void splits(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t buffer, uint32_t ranks, uint32_t each,
+                   uint8_t phase, uint16_t microbatch)
+{
+    struct roll_record *rec = moe(sim, rank, ep, ROLL_OP_MOE_COUNTS, 1, phase);
+    rec->count = 10;
+    rec->group = buffer;
+    rec->microbatch = microbatch;
+    for (uint32_t p = 0; p < ranks; p++) {
+        rec = moe(sim, rank, ep, ROLL_OP_MOE_SPLIT, 1, phase);
+        rec->count = each + (p == 0 && phase == ROLL_PHASE_RECOMPUTE ? rank % 2 : 0);
+        rec->group = 7;
+        rec->peer = (int32_t)p;
+        rec->microbatch = microbatch;
+    }
+}
+
+static void test_splits_that_miss_the_buffer_are_proven(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int sick = 0; sick < 2; sick++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]), n = sizes[i];
+            for (uint32_t step = 0; step < 4; step++) {
+                sim_step(sim, step);
+                for (uint32_t r = 0; r < n; r++) {
+                    bool wrong = sick && r == 0 && step >= 2;
+                    splits(sim, r, ep, 4 * n + (wrong ? 3 : 0), n, 4, ROLL_PHASE_FORWARD, 0);
+                }
+            }
+            sim_expect(sim, sick ? "proven moe-split-sum 0" : "");
+            if (sick) {
+                expect_text(sim, "has fewer entries than tokens times top-k");
+            }
+            sim_destroy(&sim);
+        }
+    }
+}
+
+static void test_a_recompute_that_routes_differently_is_proven(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        uint32_t n = sizes[i];
+        struct sim *sim = sim_new(n);
+        uint32_t ep = sim_comm(sim, "ep", NULL, n);
+        sim_step(sim, 9);
+        for (uint32_t r = 0; r < n; r++) {
+            for (uint16_t mb = 0; mb < 3; mb++) { /* pipelining: three forwards before the first recompute */
+                splits(sim, r, ep, 0, n, 4 + mb, ROLL_PHASE_FORWARD, mb);
+            }
+            for (uint16_t mb = 0; mb < 3; mb++) {
+                splits(sim, r, ep, 0, n, 4 + mb, ROLL_PHASE_RECOMPUTE, mb);
+            }
+        }
+        /* ranks with an odd number send one row more to rank 0 */
+        char want[256] = "";
+        for (uint32_t r = 1; r < n; r += 2) {
+            size_t used = strlen(want);
+            snprintf(want + used, sizeof(want) - used, "%sproven moe-recompute-differs %u", used ? "; " : "", r);
+        }
+        sim_expect(sim, want);
+        sim_destroy(&sim);
+    }
+}
+
+static void test_a_recompute_that_routes_alike_is_healthy(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(2);
+    uint32_t ep = sim_comm(sim, "ep", NULL, 2);
+    for (uint32_t step = 0; step < 5; step++) {
+        sim_step(sim, step);
+        for (uint16_t mb = 0; mb < 70; mb++) {
+            splits(sim, 0, ep, 2u * (4u + mb + step), 2, 4u + mb + step, ROLL_PHASE_FORWARD, mb);
+            splits(sim, 0, ep, 0, 2, 4u + mb + step, ROLL_PHASE_RECOMPUTE, mb); /* rank 0: even */
+        }
+    }
+    sim_expect(sim, "");
+    sim_destroy(&sim);
+}
+
+/* --- tensors --- */
+
+static uint64_t bits(double value)
+{
+    uint64_t out;
+    memcpy(&out, &value, sizeof(out));
+    return out;
+}
+
+static void tensor(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_tensor what, enum moe_tensor_fact fact,
+                   uint64_t count, uint32_t count2)
+{
+    struct roll_record *rec = moe(sim, rank, comm, ROLL_OP_MOE_TENSOR, 3, ROLL_PHASE_REDUCE);
+    rec->peer = (int32_t)what;
+    rec->aux = (uint16_t)fact;
+    rec->count = count;
+    rec->group = count2;
+}
+
+static void test_replicas_that_differ_are_proven_and_equal_ones_are_healthy(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int sick = 0; sick < 2; sick++) {
+            uint32_t n = sizes[i];
+            struct sim *sim = sim_new(n);
+            uint32_t tp = sim_comm(sim, "tp", NULL, n);
+            for (uint32_t step = 0; step < 4; step++) {
+                sim_step(sim, step);
+                for (uint32_t r = 0; r < n; r++) {
+                    bool wrong = sick && step >= 1 && r == n - 1;
+                    tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_REPLICA, 1000 + step + (wrong ? 1 : 0), 0);
+                }
+            }
+            char want[64];
+            snprintf(want, sizeof(want), n == 2 ? "proven replica-mismatch 0-1" : "proven replica-mismatch %u", n - 1);
+            sim_expect(sim, sick ? want : "");
+            if (sick) {
+                expect_text(sim, "The router weight of MoE layer 3, step 1");
+                expect_text(sim, n == 2 ? "no majority says who is right" : " differs from ranks 0-");
+            }
+            sim_destroy(&sim);
+        }
+    }
+}
+
+enum reduction { RIGHT, NEVER, TWICE, NOISE };
+
+static void test_gradients_that_are_no_sum_are_proven(void **state)
+{
+    (void)state;
+    static const char *const text[] = {"", "it was never summed", "it was reduced twice",
+                                       "not the sum of the shares: they add up to"};
+    for (size_t i = 0; i < SIZES; i++) {
+        for (enum reduction how = RIGHT; how <= NOISE; how++) {
+            uint32_t n = sizes[i];
+            struct sim *sim = sim_new(n);
+            uint32_t tp = sim_comm(sim, "tp", NULL, n);
+            float size = 90.0f;
+            uint32_t size_bits;
+            memcpy(&size_bits, &size, sizeof(size_bits));
+            double total = 0;
+            for (uint32_t r = 0; r < n; r++) {
+                total += 3.0 + r;
+            }
+            for (uint32_t step = 0; step < 3; step++) {
+                sim_step(sim, step);
+                for (uint32_t r = 0; r < n; r++) {
+                    double got[] = {total * (1 + 1e-6), 3.0 + r, n * total, total + 5};
+                    tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, bits(3.0 + r), size_bits);
+                    tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, bits(got[how]), 0);
+                }
+            }
+            char want[64];
+            snprintf(want, sizeof(want), "proven gradient-not-summed 0-%u", n - 1);
+            sim_expect(sim, how == RIGHT ? "" : want);
+            if (how != RIGHT) {
+                expect_text(sim, text[how]);
+            }
+            sim_destroy(&sim);
+        }
+    }
+}
+
+static void test_elements_that_are_no_number_are_told_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (uint32_t empty = 0; empty < 2; empty++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t edp = sim_comm(sim, "edp", NULL, sizes[i]);
+            for (uint32_t step = 1; step < 4; step++) {
+                sim_step(sim, step);
+                tensor(sim, 1, edp, MOE_TENSOR_EXPERTS, MOE_TENSOR_NOTFINITE, 512, empty * 512);
+            }
+            sim_expect(sim, "proven gradient-not-finite 1");
+            expect_text(sim, empty ? "their gradient was never written" : "before it was reduced");
+            sim_destroy(&sim);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_number_that_differs_is_predicted_before_the_collective),
+        cmocka_unit_test(test_equal_numbers_and_others_in_the_next_step_are_healthy),
+        cmocka_unit_test(test_the_mismatch_that_follows_is_called_by_its_reason),
+        cmocka_unit_test(test_splits_that_miss_the_buffer_are_proven),
+        cmocka_unit_test(test_a_recompute_that_routes_differently_is_proven),
+        cmocka_unit_test(test_a_recompute_that_routes_alike_is_healthy),
+        cmocka_unit_test(test_replicas_that_differ_are_proven_and_equal_ones_are_healthy),
+        cmocka_unit_test(test_gradients_that_are_no_sum_are_proven),
+        cmocka_unit_test(test_elements_that_are_no_number_are_told_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
