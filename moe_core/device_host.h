@@ -46,6 +46,11 @@ int moe_host_fill_counts(const void *args);
 int moe_host_zero_slack(const void *args);
 int moe_host_dummy_rows(const void *args);
 int moe_host_pick_rows(const void *args);
+int moe_host_flex_layout(const void *args);
+int moe_host_flex_pack(const void *args);
+int moe_host_flex_unpack(const void *args);
+int moe_host_flex_choices(const void *args);
+int moe_host_flex_dropped(const void *args);
 
 /* c[m,n] = alpha op(a) op(b) + beta c in float32; k = 0 included. Errors: SHAPE (more than the BLAS can count). */
 int moe_host_product(const struct moe_gemm *g);

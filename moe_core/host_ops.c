@@ -201,6 +201,11 @@ ENQUEUE(fill_counts, moe_fill_counts, moe_host_fill_counts)
 ENQUEUE(zero_slack, moe_zero_slack, moe_host_zero_slack)
 ENQUEUE(dummy_rows, moe_dummy_rows, moe_host_dummy_rows)
 ENQUEUE(pick_rows, moe_pick_rows, moe_host_pick_rows)
+ENQUEUE(flex_layout, moe_flex_layout, moe_host_flex_layout)
+ENQUEUE(flex_pack, moe_flex_pack, moe_host_flex_pack)
+ENQUEUE(flex_unpack, moe_flex_unpack, moe_host_flex_unpack)
+ENQUEUE(flex_choices, moe_flex_choices, moe_host_flex_choices)
+ENQUEUE(flex_dropped, moe_flex_dropped, moe_host_flex_dropped)
 
 const struct moe_device_ops *moe_host_ops(void)
 {
@@ -243,6 +248,11 @@ const struct moe_device_ops *moe_host_ops(void)
         .zero_slack = enqueue_zero_slack,
         .dummy_rows = enqueue_dummy_rows,
         .pick_rows = enqueue_pick_rows,
+        .flex_layout = enqueue_flex_layout,
+        .flex_pack = enqueue_flex_pack,
+        .flex_unpack = enqueue_flex_unpack,
+        .flex_choices = enqueue_flex_choices,
+        .flex_dropped = enqueue_flex_dropped,
     };
     return &ops;
 }

@@ -83,6 +83,9 @@ struct moe_dispatcher_config {
         row_budget; /* hybridep: rows received at most, without a wait for the number; the rest is dropped and flagged; 0: exact, one wait */
     enum moe_uneven uneven;
     int64_t token_bound; /* UNEVEN_BOUND */
+    float
+        budget_factor; /* hybridep, instead of row_budget: int(T_pad k factor), rounded up to row_multiple, in each layer-forward */
+    int32_t node_ranks; /* deepep, hybridep: ranks of the group on this node; 0: found by host names (ep_buffer.h) */
     struct moe_groups groups;
     struct moe_shared *shared; /* a shared expert to overlap with (alltoall); borrowed; NULL: none */
     struct moe_dispatcher_legacy legacy;

@@ -418,6 +418,58 @@ struct moe_cast {
     void *to;
 };
 
+/*
+ * Who needs which token: the layout of the Flex dispatchers (dispatcher_flex.h). `ranks` = etp x ranks of ep; expert e belongs to the etp ranks q of ep rank p = e /
+ * (experts etp / ranks), so its tokens go to ranks p etp + q. A token goes to a rank once, however many of its experts are there.
+ * Tokens from `tokens` to `padded` are pad: nobody's. Who chose: index (one block), or the routing maps of `blocks` ranks, `mask_stride` bytes apart, each [padded, mask_row] bytes of
+ * which the first E count, followed at padded x mask_row by an int64, the block's tail. Errors in the stream: EXPERT (an index out of range).
+ */
+struct moe_flex_layout {
+    int64_t blocks, tokens, padded, experts, ranks, etp;
+    int32_t k;
+    int64_t mask_row, mask_stride;
+    const int32_t *index; /* [tokens,k]; -1: no expert */
+    const uint8_t *mask;
+    uint8_t *map;      /* out, with index: the routing map [padded, mask_row], or NULL */
+    uint8_t *to_ranks; /* out, with index: [padded, ranks], or NULL */
+    int64_t *
+        counts; /* out: [blocks, ranks + experts + 1]: tokens to each rank, tokens of each expert, the tail (with index: left alone) */
+};
+
+/* words [padded, 2k]: for each choice its expert + 1, then the bits of its float32 probability; zeros where there is none, and for pad. */
+struct moe_flex_pack {
+    int64_t tokens, padded, experts;
+    int32_t k;
+    const int32_t *index; /* [tokens,k] */
+    const float *probs;   /* [tokens,E] */
+    int32_t *words;
+};
+
+/* The other end: index [rows,k] of local experts (global number - first; -1: none, or not here) and probabilities [rows,local], 0 where not chosen. */
+struct moe_flex_unpack {
+    int64_t rows, first, local;
+    int32_t k;
+    const int32_t *words; /* [rows, 2k] */
+    int32_t *index;
+    float *probs;
+};
+
+/* Between [rows,k] and [rows,experts]: by_expert[r, index[r,j]] = by_choice[r,j], 0 elsewhere; inverse: by_choice[r,j] = by_expert[r, index[r,j]], 0 where -1. */
+struct moe_flex_choices {
+    int64_t rows, experts;
+    int32_t k;
+    bool inverse;
+    const int32_t *index;
+    float *by_choice, *by_expert;
+};
+
+/* dropped[0] += the sum over i of max(chosen[i] - m[i], 0): choices for which a row budget had no row. */
+struct moe_flex_dropped {
+    int64_t groups;
+    const int64_t *chosen, *m;
+    int64_t *dropped;
+};
+
 struct moe_device_ops {
     const char *name;
     int (*zero)(moe_device_t *device, void *data, size_t bytes);
@@ -457,6 +509,11 @@ struct moe_device_ops {
     int (*zero_slack)(moe_device_t *device, const struct moe_zero_slack *args);
     int (*dummy_rows)(moe_device_t *device, const struct moe_dummy_rows *args);
     int (*pick_rows)(moe_device_t *device, const struct moe_pick_rows *args);
+    int (*flex_layout)(moe_device_t *device, const struct moe_flex_layout *args);
+    int (*flex_pack)(moe_device_t *device, const struct moe_flex_pack *args);
+    int (*flex_unpack)(moe_device_t *device, const struct moe_flex_unpack *args);
+    int (*flex_choices)(moe_device_t *device, const struct moe_flex_choices *args);
+    int (*flex_dropped)(moe_device_t *device, const struct moe_flex_dropped *args);
 };
 
 #ifdef __cplusplus
