@@ -1,5 +1,5 @@
 /*
- * kernels.h: CUDA kernels of moe_core's device back end, behind a C interface.
+ * kernels.h: kernels of the CUDA back end that are no function of its table (backend.h), behind a C interface.
  *
  * Each function checks its arguments, enqueues on `stream` and returns; nothing waits for the device and nothing is
  * read back. All pointers are device memory, float32, row-major, 16-byte aligned (cudaMalloc gives more). Row and
@@ -22,19 +22,8 @@ extern "C" {
  */
 int moe_kernel_zero_empty(float *out, const int64_t *m, int64_t groups, int64_t elements, cudaStream_t stream);
 
-/*
- * to[row] = from[token] for every row of the token in a mask-kind row map (moe/permute.h). With `padded`, rows without
- * a token become zero: `to` is then cleared first, rows * width elements. width must be a multiple of 4.
- */
-int moe_kernel_map_gather(const float *from, const int32_t *map, int64_t tokens, int64_t experts, int64_t rows,
-                          int64_t width, int padded, float *to, cudaStream_t stream);
-
-/* act [rows,width] = silu(gate) * up, with h [rows, 2*width] = [gate | up]. width must be a multiple of 4. */
-int moe_kernel_swiglu(const float *h, int64_t rows, int64_t width, float *act, cudaStream_t stream);
-
-/* d_h [rows, 2*width] from h and d_act [rows,width]. width must be a multiple of 4. */
-int moe_kernel_swiglu_backward(const float *h, const float *d_act, int64_t rows, int64_t width, float *d_h,
-                               cudaStream_t stream);
+/* Whether the library holds code for the current GPU: cudaSuccess, or what the runtime says of it. */
+cudaError_t moe_kernels_loadable(void);
 
 #ifdef __cplusplus
 }

@@ -7,12 +7,12 @@
  *
  * Shapes: h [rows, 2*width] = [gate | up], act and d_act [rows, width], d_h like h. Grid: at most 16 blocks per
  * multiprocessor of the largest part (132 x 16), 256 threads: full occupancy at the 32 registers or so that this
- * takes. Assumes 16-byte alignment, width a multiple of 4. Streams: the caller's only. Architecture: any (sm_90a
+ * takes. Rows that are no whole
+ * number of 16-byte pieces take a kernel of single elements. Streams: the caller's only. Architecture: any (sm_90a
  * built). Indices: 64 bit. Accuracy: __expf is not used; expf and one division keep the error at a few units in the
  * last place against the twin in double.
  */
-#include "kernels/check.cuh"
-#include "kernels/kernels.h"
+#include "kernels/device.cuh"
 
 enum { THREADS = 256, MOST_BLOCKS = 132 * 16 };
 
@@ -63,37 +63,55 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static int check(const void *a, const void *b, int64_t rows, int64_t width)
+/* One element at a time: rows whose width is no multiple of 4, or that do not begin at a multiple of 16 bytes. */
+static __global__ void __launch_bounds__(THREADS)
+    swiglu_narrow(const float *__restrict__ h, int64_t rows, int64_t width, float *__restrict__ act)
 {
-    if (rows < 0 || width < 4 || width % 4 != 0) {
-        return MOE_E_SHAPE;
+    int64_t work = rows * width, stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x; at < work; at += stride) {
+        const float *gate = h + at / width * 2 * width + at % width;
+        act[at] = forward_one(gate[0], gate[width]);
     }
-    return rows > 0 && (a == nullptr || b == nullptr || !moe_aligned16(a) || !moe_aligned16(b)) ? MOE_E_ARG : 0;
 }
 
-extern "C" int moe_kernel_swiglu(const float *h, int64_t rows, int64_t width, float *act, cudaStream_t stream)
+static __global__ void __launch_bounds__(THREADS)
+    swiglu_backward_narrow(const float *__restrict__ h, const float *__restrict__ d_act, int64_t rows, int64_t width,
+                           float *__restrict__ d_h)
 {
-    int rc = check(h, act, rows, width);
-    if (rc != 0 || rows == 0) {
-        return rc;
+    int64_t work = rows * width, stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x; at < work; at += stride) {
+        int64_t gate = at / width * 2 * width + at % width;
+        backward_one(h[gate], h[gate + width], d_act[at], d_h + gate, d_h + gate + width);
     }
-    swiglu<<<moe_blocks(rows * (width / 4), THREADS, MOST_BLOCKS), THREADS, 0, stream>>>(
-        reinterpret_cast<const float4 *>(h), rows, width / 4, reinterpret_cast<float4 *>(act));
+}
+
+extern "C" int moe_cuda_swiglu(moe_device_t *device, const struct moe_swiglu *a)
+{
+    if (a->rows * a->width == 0) {
+        return 0;
+    }
+    if (a->width % 4 == 0 && moe_aligned16(a->h) && moe_aligned16(a->out)) {
+        swiglu<<<moe_blocks(a->rows * (a->width / 4), THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(
+            reinterpret_cast<const float4 *>(a->h), a->rows, a->width / 4, reinterpret_cast<float4 *>(a->out));
+    } else {
+        swiglu_narrow<<<moe_blocks(a->rows * a->width, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(
+            a->h, a->rows, a->width, a->out);
+    }
     return moe_launch_result();
 }
 
-extern "C" int moe_kernel_swiglu_backward(const float *h, const float *d_act, int64_t rows, int64_t width, float *d_h,
-                                          cudaStream_t stream)
+extern "C" int moe_cuda_swiglu_backward(moe_device_t *device, const struct moe_swiglu *a)
 {
-    int rc = check(h, d_h, rows, width);
-    if (rc != 0 || rows == 0) {
-        return rc;
+    if (a->rows * a->width == 0) {
+        return 0;
     }
-    if (d_act == nullptr || !moe_aligned16(d_act)) {
-        return MOE_E_ARG;
+    if (a->width % 4 == 0 && moe_aligned16(a->h) && moe_aligned16(a->d_act) && moe_aligned16(a->out)) {
+        swiglu_backward<<<moe_blocks(a->rows * (a->width / 4), THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(
+            reinterpret_cast<const float4 *>(a->h), reinterpret_cast<const float4 *>(a->d_act), a->rows, a->width / 4,
+            reinterpret_cast<float4 *>(a->out));
+    } else {
+        swiglu_backward_narrow<<<moe_blocks(a->rows * a->width, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(
+            a->h, a->d_act, a->rows, a->width, a->out);
     }
-    swiglu_backward<<<moe_blocks(rows * (width / 4), THREADS, MOST_BLOCKS), THREADS, 0, stream>>>(
-        reinterpret_cast<const float4 *>(h), reinterpret_cast<const float4 *>(d_act), rows, width / 4,
-        reinterpret_cast<float4 *>(d_h));
     return moe_launch_result();
 }
