@@ -45,8 +45,10 @@ static int find_gpu(char *why, size_t room, int *device, int *multiprocessors)
 
 static cudaError_t make_pool(int device, cudaMemPool_t *pool)
 {
-    struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice, .id = device}};
-    uint64_t keep = UINT64_MAX; /* scratch is wanted again at once: never give it back to the driver between two layers */
+    struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned,
+                                     .location = {.type = cudaMemLocationTypeDevice, .id = device}};
+    uint64_t keep =
+        UINT64_MAX; /* scratch is wanted again at once: never give it back to the driver between two layers */
     cudaError_t err = cudaMemPoolCreate(pool, &props);
     return err != cudaSuccess ? err : cudaMemPoolSetAttribute(*pool, cudaMemPoolAttrReleaseThreshold, &keep);
 }
@@ -119,7 +121,8 @@ static cudaError_t sync_cuda(moe_device_t *device, int *error)
 {
     struct moe_cuda_state *state = device->state;
     *error = 0;
-    cudaError_t err = cudaMemcpyAsync(state->seen, state->error, sizeof *state->seen, cudaMemcpyDeviceToHost, device->stream);
+    cudaError_t err =
+        cudaMemcpyAsync(state->seen, state->error, sizeof *state->seen, cudaMemcpyDeviceToHost, device->stream);
     err = err != cudaSuccess ? err : cudaStreamSynchronize(device->stream);
     if (err != cudaSuccess || *state->seen == 0) {
         return err;

@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 extern "C" int moe_cuda_pad_counts(moe_device_t *device, const struct moe_pad_counts *a)
 {
-    pad_counts<<<moe_blocks(a->ranks, 1, MOST_BLOCKS), THREADS, 0, device->stream>>>(
-        a->counts, a->ranks, a->experts / a->ranks, a->stride);
+    pad_counts<<<moe_blocks(a->ranks, 1, MOST_BLOCKS), THREADS, 0, device->stream>>>(a->counts, a->ranks,
+                                                                                     a->experts / a->ranks, a->stride);
     return moe_launch_result();
 }

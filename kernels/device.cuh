@@ -16,7 +16,8 @@ static inline moe_cuda_state *moe_state(moe_device_t *device)
 }
 
 /* Scratch memory for the launches of one function; given back in the stream's order when it goes out of scope. */
-template <typename T> class Scratch {
+template <typename T> class Scratch
+{
   public:
     Scratch(moe_device_t *device, int64_t count) : device_(device)
     {

@@ -7,27 +7,12 @@
 #include "kernels/ref.h"
 
 #include <math.h>
-#include <string.h>
 
 void moe_kernel_ref_zero_empty(float *out, const int64_t *m, int64_t groups, int64_t elements)
 {
     for (int64_t g = 0; g < groups; g++) {
         for (int64_t i = 0; m[g] == 0 && i < elements; i++) {
             out[g * elements + i] = 0;
-        }
-    }
-}
-
-void moe_kernel_ref_map_gather(const float *from, const int32_t *map, int64_t tokens, int64_t experts, int64_t rows,
-                               int64_t width, int padded, float *to)
-{
-    for (int64_t i = 0; padded && i < rows * width; i++) {
-        to[i] = 0;
-    }
-    for (int64_t t = 0; t < tokens; t++) {
-        const int32_t *line = map + t * (2 * experts + 1);
-        for (int32_t i = 0; i < line[2 * experts]; i++) {
-            memcpy(to + line[i] * width, from + t * width, (size_t)width * sizeof *to);
         }
     }
 }

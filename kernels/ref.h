@@ -9,8 +9,6 @@
 #include <stdint.h>
 
 void moe_kernel_ref_zero_empty(float *out, const int64_t *m, int64_t groups, int64_t elements);
-void moe_kernel_ref_map_gather(const float *from, const int32_t *map, int64_t tokens, int64_t experts, int64_t rows,
-                               int64_t width, int padded, float *to);
 void moe_kernel_ref_swiglu(const float *h, int64_t rows, int64_t width, float *act);
 void moe_kernel_ref_swiglu_backward(const float *h, const float *d_act, int64_t rows, int64_t width, float *d_h);
 

@@ -79,9 +79,8 @@ static __device__ __forceinline__ void narrow_at(void *to, enum moe_dtype type, 
     }
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    cast(const void *__restrict__ from, enum moe_dtype from_type, void *__restrict__ to, enum moe_dtype to_type,
-         int64_t count)
+static __global__ void __launch_bounds__(THREADS) cast(const void *__restrict__ from, enum moe_dtype from_type,
+                                                       void *__restrict__ to, enum moe_dtype to_type, int64_t count)
 {
     int64_t stride = (int64_t)gridDim.x * THREADS;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += stride) {
@@ -144,7 +143,7 @@ extern "C" int moe_cuda_cast(moe_device_t *device, const struct moe_cast *a)
         launch_pieces<__half>(device, a, a->count / 8);
     } else {
         cast<<<moe_blocks(a->count, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(a->from, a->from_type, a->to,
-                                                                                        a->to_type, a->count);
+                                                                                         a->to_type, a->count);
     }
     return moe_launch_result();
 }
@@ -200,7 +199,7 @@ extern "C" int moe_cuda_column_sum(moe_device_t *device, const struct moe_column
     dim3 grid(moe_blocks(a->width, COLUMNS, INT32_MAX), moe_blocks(parts, 1, 65535));
     column_parts<<<grid, dim3(COLUMNS, LANES), 0, device->stream>>>(a->in, a->rows, a->width, parts, part.data);
     column_total<<<moe_blocks(a->width, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(part.data, parts, a->width,
-                                                                                            a->out);
+                                                                                             a->out);
     return moe_launch_result();
 }
 
@@ -283,11 +282,14 @@ extern "C" int moe_cuda_checksum(moe_device_t *device, const struct moe_checksum
     int64_t words = (int64_t)(a->bytes / 8);
     unsigned blocks = moe_blocks(words > 0 ? words : 1, 2 * THREADS, MOST_BLOCKS);
     if (address % 16 == 0) {
-        checksum<<<blocks, THREADS, 0, device->stream>>>(static_cast<const ulonglong2 *>(a->data), words / 2, a->bytes, out);
+        checksum<<<blocks, THREADS, 0, device->stream>>>(static_cast<const ulonglong2 *>(a->data), words / 2, a->bytes,
+                                                         out);
     } else if (address % 8 == 0) {
-        checksum<<<blocks, THREADS, 0, device->stream>>>(static_cast<const unsigned long long *>(a->data), words, a->bytes, out);
+        checksum<<<blocks, THREADS, 0, device->stream>>>(static_cast<const unsigned long long *>(a->data), words,
+                                                         a->bytes, out);
     } else {
-        checksum_bytes<<<blocks, THREADS, 0, device->stream>>>(static_cast<const unsigned char *>(a->data), a->bytes, out);
+        checksum_bytes<<<blocks, THREADS, 0, device->stream>>>(static_cast<const unsigned char *>(a->data), a->bytes,
+                                                               out);
     }
     return moe_launch_result();
 }
