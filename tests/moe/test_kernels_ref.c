@@ -44,7 +44,7 @@ static void test_ones_before_counts_bits(void **state)
         for (int32_t bit = 0; bit <= WORDS * 32; bit++) {
             if (bit < WORDS * 32) {
                 assert_int_equal(moe_ones_before(words, bit), ones);
-                ones += words[bit / 32] >> bit % 32 & 1;
+                ones += (int32_t)(words[bit / 32] >> (uint32_t)bit % 32 & 1u);
             }
         }
         assert_int_equal(ones, moe_ones_before(words, WORDS * 32 - 1) + (int32_t)(words[WORDS - 1] >> 31));
