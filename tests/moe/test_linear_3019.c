@@ -2,9 +2,8 @@
  * test_linear_3019.c: the grouped linear as TransformerEngine #3019 asks for it: an empty group at every place, for every type, accumulating or not, with counts of
  * the host or of the device, with biases and without: shapes, a gradient for every parameter, main_grad left alone to the bit, and no decision on the host.
  */
-#include "tests/moe/support.h"
+#include "tests/moe/typed.h"
 
-#include "hostnccl/nccl/smallfloat.h"
 #include "moe_core/include/moe/linear.h"
 
 enum { GROUPS = 4, N = 5, K = 7, SLACK = 2, ROWS = 12 + SLACK };
@@ -17,45 +16,6 @@ static const int64_t empties[][GROUPS] = {
     {0, 0, 0, 0}, /* all */
 };
 enum { EMPTIES = sizeof empties / sizeof empties[0] };
-
-/* --- numbers of any type --- */
-
-static double get(enum moe_dtype type, const void *from, int64_t i)
-{
-    switch (type) {
-    case MOE_BF16:
-        return (double)hn_bf16_get(((const uint16_t *)from)[i]);
-    case MOE_F16:
-        return (double)hn_f16_get(((const uint16_t *)from)[i]);
-    case MOE_E4M3:
-        return (double)hn_e4m3_get(((const uint8_t *)from)[i]);
-    case MOE_E5M2:
-        return (double)hn_e5m2_get(((const uint8_t *)from)[i]);
-    default:
-        return (double)((const float *)from)[i];
-    }
-}
-
-static void put(enum moe_dtype type, void *to, int64_t i, double value)
-{
-    float f = (float)value;
-    switch (type) {
-    case MOE_BF16:
-        ((uint16_t *)to)[i] = hn_bf16_put(f);
-        break;
-    case MOE_F16:
-        ((uint16_t *)to)[i] = hn_f16_put(f);
-        break;
-    case MOE_E4M3:
-        ((uint8_t *)to)[i] = hn_e4m3_put(f);
-        break;
-    case MOE_E5M2:
-        ((uint8_t *)to)[i] = hn_e5m2_put(f);
-        break;
-    default:
-        ((float *)to)[i] = f;
-    }
-}
 
 /* Half a unit in the last place of a sum of products of this type. */
 static double tolerance(enum moe_dtype type)
@@ -83,7 +43,7 @@ static void *random_array(struct trial *t, enum moe_dtype type, int64_t n, doubl
 {
     void *array = support_array(t->device, n, moe_dtype_bytes(type));
     for (int64_t i = 0; i < n; i++) {
-        put(type, array, i, size * support_random(state));
+        typed_put(type, array, i, size * support_random(state));
     }
     return array;
 }
@@ -91,7 +51,7 @@ static void *random_array(struct trial *t, enum moe_dtype type, int64_t n, doubl
 static double weight_at(const struct trial *t, int g, int64_t n, int64_t k)
 {
     double scale = t->scale[g] != NULL ? (double)t->scale[g][0] : 1.0; /* one block: N and K are below 128 */
-    return get(t->config.weight, t->weight[g], n * K + k) * scale;
+    return typed_get(t->config.weight, t->weight[g], n * K + k) * scale;
 }
 
 static void set_up(struct trial *t)
@@ -174,18 +134,18 @@ static void check_rows(const struct trial *t)
     for (int g = 0; g < GROUPS; g++) {
         for (int64_t r = row; r < row + t->pattern[g]; r++) {
             for (int64_t n = 0; n < N; n++) {
-                double sum = c->has_bias ? get(c->bias, t->bias[g], n) : 0;
+                double sum = c->has_bias ? typed_get(c->bias, t->bias[g], n) : 0;
                 for (int64_t k = 0; k < K; k++) {
-                    sum += get(c->activation, t->x, r * K + k) * weight_at(t, g, n, k);
+                    sum += typed_get(c->activation, t->x, r * K + k) * weight_at(t, g, n, k);
                 }
-                check("y", get(c->activation, t->y, r * N + n), sum, 4 * K, c->activation);
+                check("y", typed_get(c->activation, t->y, r * N + n), sum, 4 * K, c->activation);
             }
             for (int64_t k = 0; k < K; k++) {
                 double sum = 0;
                 for (int64_t n = 0; n < N; n++) {
-                    sum += get(c->activation, t->dy, r * N + n) * weight_at(t, g, n, k);
+                    sum += typed_get(c->activation, t->dy, r * N + n) * weight_at(t, g, n, k);
                 }
-                check("dx", get(c->activation, t->dx, r * K + k), sum, 4 * N, c->activation);
+                check("dx", typed_get(c->activation, t->dx, r * K + k), sum, 4 * N, c->activation);
             }
         }
         row += t->pattern[g];
@@ -242,23 +202,23 @@ static void check_gradients(const struct trial *t)
             assert_memory_equal(got, t->before[g], (size_t)(N * K) * moe_dtype_bytes(type));
         }
         for (int64_t i = 0; i < N * K; i++) {
-            double sum = adds ? get(type, t->before[g], i) : 0;
+            double sum = adds ? typed_get(type, t->before[g], i) : 0;
             for (int64_t r = row; r < row + t->pattern[g]; r++) {
-                sum += get(c->activation, t->dy, r * N + i / K) * get(c->activation, t->x, r * K + i % K);
+                sum += typed_get(c->activation, t->dy, r * N + i / K) * typed_get(c->activation, t->x, r * K + i % K);
             }
             if (!adds && t->pattern[g] == 0) {
-                assert_true(get(type, got, i) == 0.0); /* exactly */
+                assert_true(typed_get(type, got, i) == 0.0); /* exactly */
             }
-            check("dw", get(type, got, i), sum, 4, type);
+            check("dw", typed_get(type, got, i), sum, 4, type);
         }
         struct moe_grad bias;
         assert_int_equal(moe_linear_bias_grad(t->linear, g, &bias), 0);
         for (int64_t n = 0; c->has_bias && n < N; n++) {
             double sum = 0;
             for (int64_t r = row; r < row + t->pattern[g]; r++) {
-                sum += get(c->activation, t->dy, r * N + n);
+                sum += typed_get(c->activation, t->dy, r * N + n);
             }
-            check("db", get(bias.type, bias.data, n), sum, 4, bias.type);
+            check("db", typed_get(bias.type, bias.data, n), sum, 4, bias.type);
         }
         row += t->pattern[g];
     }
