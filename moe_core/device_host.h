@@ -36,6 +36,8 @@ int moe_host_pad_rows(const void *args);
 int moe_host_pad_counts(const void *args);
 int moe_host_checksum(const void *args);
 int moe_host_cast(const void *args);
+int moe_host_sum_abs(const void *args);
+int moe_host_not_finite(const void *args);
 int moe_host_act(const void *args);
 int moe_host_act_backward(const void *args);
 int moe_host_row_scale(const void *args);

@@ -191,6 +191,8 @@ ENQUEUE(swiglu_backward, moe_swiglu, run_swiglu_backward)
 ENQUEUE(scale, moe_scale, run_scale)
 ENQUEUE(checksum, moe_checksum, moe_host_checksum)
 ENQUEUE(cast, moe_cast, moe_host_cast)
+ENQUEUE(sum_abs, moe_sum_abs, moe_host_sum_abs)
+ENQUEUE(not_finite, moe_not_finite, moe_host_not_finite)
 ENQUEUE(act, moe_act, moe_host_act)
 ENQUEUE(act_backward, moe_act, moe_host_act_backward)
 ENQUEUE(row_scale, moe_row_scale, moe_host_row_scale)
@@ -238,6 +240,8 @@ const struct moe_device_ops *moe_host_ops(void)
         .scale = enqueue_scale,
         .checksum = enqueue_checksum,
         .cast = enqueue_cast,
+        .sum_abs = enqueue_sum_abs,
+        .not_finite = enqueue_not_finite,
         .act = enqueue_act,
         .act_backward = enqueue_act_backward,
         .row_scale = enqueue_row_scale,

@@ -1,10 +1,11 @@
 /*
- * host_tensor.c: the host back end's functions of whole tensors: checksum and change of type.
+ * host_tensor.c: the host back end's functions of whole tensors: checksum, change of type, sums, numbers that are none.
  */
 #include "moe_core/device_host.h"
 #include "moe_core/dtype_host.h"
 #include "moe_core/mix.h"
 
+#include <math.h>
 #include <string.h>
 
 int moe_host_checksum(const void *args)
@@ -38,5 +39,35 @@ int moe_host_cast(const void *args)
         moe_widen(a->from_type, (const char *)a->from + (size_t)at * from_size, n, piece);
         moe_narrow(a->to_type, piece, n, (char *)a->to + (size_t)at * to_size);
     }
+    return 0;
+}
+
+int moe_host_sum_abs(const void *args)
+{
+    const struct moe_sum_abs *a = args;
+    double sum = 0.0, size = 0.0;
+    for (int64_t i = 0; i < a->count; i++) {
+        sum += (double)a->in[i];
+        size += fabs((double)a->in[i]);
+    }
+    a->out[0] = sum;
+    a->out[1] = size;
+    return 0;
+}
+
+int moe_host_not_finite(const void *args)
+{
+    const struct moe_not_finite *a = args;
+    uint64_t all = 0, empty = 0;
+    for (int64_t g = 0; g < a->groups; g++) {
+        uint64_t here = 0;
+        for (int64_t i = 0; i < a->elements; i++) {
+            here += !isfinite(a->in[g * a->elements + i]);
+        }
+        all += here;
+        empty += a->m != NULL && a->m[g] == 0 ? here : 0;
+    }
+    a->out[0] = all;
+    a->out[1] = empty;
     return 0;
 }

@@ -470,6 +470,21 @@ struct moe_flex_dropped {
     int64_t *dropped;
 };
 
+/* out[0] = sum of in[i], out[1] = sum of |in[i]|, in double. The order of the sum is the back end's, the same in every run. */
+struct moe_sum_abs {
+    int64_t count;
+    const float *in;
+    double *out; /* device [2], overwritten */
+};
+
+/* out[0] = elements of in [groups, elements] that are not finite; out[1] = those of them in groups with m[i] = 0. */
+struct moe_not_finite {
+    int64_t groups, elements;
+    const float *in;
+    const int64_t *m; /* [groups] or NULL: none is empty */
+    uint64_t *out;    /* device [2], overwritten */
+};
+
 struct moe_device_ops {
     const char *name;
     int (*zero)(moe_device_t *device, void *data, size_t bytes);
@@ -499,6 +514,8 @@ struct moe_device_ops {
     int (*scale)(moe_device_t *device, const struct moe_scale *args);
     int (*checksum)(moe_device_t *device, const struct moe_checksum *args);
     int (*cast)(moe_device_t *device, const struct moe_cast *args);
+    int (*sum_abs)(moe_device_t *device, const struct moe_sum_abs *args);
+    int (*not_finite)(moe_device_t *device, const struct moe_not_finite *args);
     int (*act)(moe_device_t *device, const struct moe_act *args);
     int (*act_backward)(moe_device_t *device, const struct moe_act *args);
     int (*row_scale)(moe_device_t *device, const struct moe_row_scale *args);
