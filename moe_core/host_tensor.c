@@ -62,7 +62,7 @@ int moe_host_not_finite(const void *args)
     for (int64_t g = 0; g < a->groups; g++) {
         uint64_t here = 0;
         for (int64_t i = 0; i < a->elements; i++) {
-            here += !isfinite(a->in[g * a->elements + i]);
+            here += isfinite(a->in[g * a->elements + i]) ? 0 : 1;
         }
         all += here;
         empty += a->m != NULL && a->m[g] == 0 ? here : 0;
