@@ -6,27 +6,34 @@
 #ifndef MOE_DISPATCHER_KIND_H
 #define MOE_DISPATCHER_KIND_H
 
+#include "moe_core/collective.h"
 #include "moe_core/fail.h"
 #include "moe_core/include/moe/dispatcher.h"
 
 #pragma GCC visibility push(hidden)
 
-/* One communicator with its size and this rank in it; one rank where comm is NULL. */
-struct moe_group {
-    ncclComm_t comm;
-    int size, rank;
-};
-
 struct moe_dispatcher_kind_ops {
     const char *name;
-    /* Allocates d->state and its buffers, sets d->max_rows; the front has resolved the groups and checked the shape. */
+    /*
+     * Refuses what the kind does not have (UNSUPPORTED), sets d->max_rows, allocates d->state and its buffers. The front has resolved the groups, checked the
+     * shape, and allocates the buffers of struct moe_dispatcher when this returns.
+     */
     int (*create)(moe_dispatcher_t *d);
-    void (*destroy)(moe_dispatcher_t *d);
-    int (*prepare)(moe_dispatcher_t *d, const struct moe_routing *routing, uint32_t proposed, uint32_t *agreed);
+    void (*destroy)(moe_dispatcher_t *d); /* also after a create that failed half-way */
+    /* The front has checked T and the pointers, stored the routing and zeroed the plan; this one fills it in. */
+    int (*prepare)(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed);
     int (*forward)(moe_dispatcher_t *d, const void *x);
     int (*combine)(moe_dispatcher_t *d, void *y);
     int (*push_dispatch)(moe_dispatcher_t *d, struct moe_plan *plan);
     int (*push_combine)(moe_dispatcher_t *d, struct moe_plan *plan);
+};
+
+/* How far the layer-forward has come; each call asks for the one before. */
+enum moe_dispatcher_stage {
+    MOE_DISPATCHER_IDLE,
+    MOE_DISPATCHER_PREPARED,
+    MOE_DISPATCHER_SENT,
+    MOE_DISPATCHER_COMBINED
 };
 
 struct moe_dispatcher {
@@ -38,16 +45,29 @@ struct moe_dispatcher {
     int64_t max_rows;           /* of the experts' buffers */
     struct moe_routing routing; /* of the last prepare */
     struct moe_dispatch_plan plan;
-    bool ready;     /* plan is valid */
+    enum moe_dispatcher_stage stage;
+    bool detached;  /* moe_dispatcher_detach */
+    bool backward;  /* begin_backward was called for the last forward */
+    const void *x;  /* of the last forward */
     const void *dy; /* of the backward under way */
     void *dx;
-    /* Device buffers [max_rows, ...] that the accessors give out; the kind fills them or points them elsewhere. */
-    void *rows, *expert_out, *d_expert_out, *d_rows;
-    float *row_probs, *d_row_probs;
-    float *d_probs; /* [max_tokens, E] */
-    int64_t *m;     /* [local] */
-    void *state;    /* of the kind */
+    const struct moe_shared_weights *shared_weights;
+    /* Device buffers that the accessors give out; the front's. */
+    void *rows, *expert_out, *d_expert_out, *d_rows; /* [max_rows,H] */
+    float *row_probs, *d_row_probs;                  /* [max_rows]; NULL where no probabilities travel */
+    float *d_probs;                                  /* [max_tokens,E] */
+    int64_t *m;                                      /* [local] */
+    void *state;                                     /* of the kind */
 };
+
+/* A node of the plan whose argument is the dispatcher; with comm NULL or of one rank it carries no obligation. */
+int moe_dispatcher_push(moe_dispatcher_t *d, struct moe_plan *plan, const char *name, int (*run)(void *),
+                        enum moe_obligation_op op, const struct moe_group *group, uint64_t count);
+/* What the collectives of collective.h need, for rows of `type` and `width`. */
+struct moe_collective moe_dispatcher_collective(const moe_dispatcher_t *d, const struct moe_group *group,
+                                                const char *what, ncclDataType_t type, int64_t width);
+/* Whether a legacy behaviour about to happen is cured: asks moe_remedies for a local remedy, notes it in the plan. */
+bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
 
 extern const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall, moe_dispatcher_allgather, moe_dispatcher_deepep,
     moe_dispatcher_hybridep;

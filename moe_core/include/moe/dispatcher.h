@@ -31,6 +31,7 @@ extern "C" {
 
 typedef struct moe_dispatcher moe_dispatcher_t;
 struct moe_shared; /* shared.h */
+struct moe_shared_weights;
 
 enum moe_dispatcher_kind {
     MOE_DISPATCH_ALLTOALL = 0,
@@ -57,13 +58,17 @@ enum moe_uneven {
 };
 #define MOE_TOKEN_ALIGN 64
 
-/* Wrong behaviour of frameworks, for reproduction; all off by default. Hazard numbers of docs/MOE.md. */
+/*
+ * Wrong behaviour of frameworks, for reproduction; all off by default. Hazard numbers of docs/MOE.md. A kind that has no such behaviour refuses it. The
+ * `empty_` members and static_rows ask moe_remedies when they are about to happen: FILL and SPLITS cure them; SANITIZE zeroes what slack_uninitialised leaves.
+ */
 struct moe_dispatcher_legacy {
     bool empty_unpermute; /* H4: combine of a rank without rows gives 0 rows, whatever shape was asked for */
     bool
         empty_from_input; /* H5: a rank without rows takes its expert rows from its own input: dispatch has no backward */
     bool empty_returns_early; /* H6: a rank without rows leaves dispatch early and never enters combine */
-    bool static_rows;         /* H12: the buffer has T k rows even where the routing map has fewer ones */
+    bool static_rows;         /* H12: the buffer has T k rows even where the routing map has fewer ones: SPLIT on that
+                                 rank alone; with slack_uninitialised its last rows are sent as they are */
     bool local_capacity;      /* H13: the capacity is computed from this rank's own T */
     bool slack_uninitialised; /* H14: rows beyond the sum of m keep what the memory held */
 };
@@ -108,6 +113,8 @@ struct moe_dispatch_plan {
     bool exact;                                 /* `received` is the number of rows, not only a bound */
     int64_t padded;                             /* zero rows of remedy PAD among them, on this rank */
     int64_t empty_experts;                      /* local experts without rows; -1: not known on the host */
+    int64_t slack;                              /* rows beyond those that the routing map fills, legacy static_rows */
+    uint32_t remedied;                          /* local remedies that cured something in this forward: remedy.h */
     int32_t peers;                              /* members of the all-to-all; 0: no splits (allgather) */
     const int64_t *split_sent, *split_received; /* [peers] rows; borrowed until the next prepare */
 };
@@ -131,9 +138,10 @@ int64_t moe_dispatcher_max_rows(const moe_dispatcher_t *dispatcher);
 
 /*
  * Exchanges what the kind exchanges (counts, routing maps, numbers of tokens) and with it the remedies that this rank proposes; *agreed is the bitwise AND of
- * all ranks' proposals, the same on every rank. Kinds that exchange nothing before their rows carry the proposal in the exchange of the layer-forward
- * before (agreed then is that one's). Waits for the stream where the kind needs host numbers.
- * Errors: SHAPE (T), SPLIT (counts that do not add up to the buffer's rows; checked before any collective), COUNT, CAPACITY, COMM, DEVICE.
+ * all ranks' proposals, the same on every rank; 0 where a kind exchanges nothing (alltoall with expert_capacity). PAD is in force in the same forward;
+ * UNEVEN and BOUND, which change the exchange itself, in the next one. Waits for the stream where the kind needs host numbers.
+ * Errors, local and before any collective: SHAPE (T), ARG (a pointer is missing). From the exchanged numbers, so that every rank of the group fails alike and nobody
+ * waits: COUNT (a count is negative or more than max_tokens), SPLIT (a rank's counts add up to more than its T k). COMM, DEVICE.
  */
 int moe_dispatcher_prepare(moe_dispatcher_t *dispatcher, const struct moe_routing *routing, uint32_t proposed,
                            uint32_t *agreed);
@@ -152,14 +160,24 @@ const int64_t *moe_dispatcher_m(const moe_dispatcher_t *dispatcher);
 /* Where the experts write [received,H]; combine reads it. Borrowed. */
 void *moe_dispatcher_expert_out(moe_dispatcher_t *dispatcher);
 
-/* The experts' output back to the tokens: y [T,H] is overwritten. Errors as forward. */
+/* With a shared expert: its weights (shared.h), borrowed until backward has run; before forward. */
+void moe_dispatcher_set_shared_weights(moe_dispatcher_t *dispatcher, const struct moe_shared_weights *weights);
+
+/*
+ * The experts of this rank were left out and their output is fresh memory without a history (hazard H1; what autograd makes of it): no collective of this
+ * forward has a backward; push_dispatch pushes nothing, push_combine what the source does for its probabilities. After forward, for this forward.
+ */
+void moe_dispatcher_detach(moe_dispatcher_t *dispatcher);
+
+/* The experts' output back to the tokens: y [T,H] is overwritten, with a shared expert its output is in it. Errors as forward; SHAPE with
+ * legacy.empty_unpermute. */
 int moe_dispatcher_combine(moe_dispatcher_t *dispatcher, void *y);
 
 /* Backward's nodes, in forward's order: dispatch's before the experts' node is pushed, combine's after. */
 int moe_dispatcher_push_dispatch(moe_dispatcher_t *dispatcher, struct moe_plan *plan);
 int moe_dispatcher_push_combine(moe_dispatcher_t *dispatcher, struct moe_plan *plan);
 
-/* Before the plan runs: dy [T,H] is read, dx [T,H] is added to. */
+/* Before the plan runs: dy [T,H] is read, dx [T,H] is added to. Without it the nodes fail with STATE. */
 void moe_dispatcher_begin_backward(moe_dispatcher_t *dispatcher, const void *dy, void *dx);
 /* Where combine's backward leaves the gradient of the experts' output [received,H], and where the experts leave those of their rows and probabilities. */
 const void *moe_dispatcher_d_expert_out(const moe_dispatcher_t *dispatcher);
