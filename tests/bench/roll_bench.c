@@ -27,6 +27,7 @@ static const struct {
     {"trace", "what a call costs in a trace: plain frames, through zstd, as written", roll_bench_trace},
     {"job", "moe_train with 8 ranks, watched over alone, pairs in turn (about 5 minutes)", roll_bench_job},
     {"stacks", "stacks of 8 hung ranks, merged and printed", roll_bench_stacks},
+    {"moe", "moe_core on the host, beside memcpy and BLAS", roll_bench_moe},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 
