@@ -39,7 +39,7 @@ typedef struct moe_layer moe_layer_t;
  */
 enum moe_tp_mode { MOE_TP_SEQUENCE = 0, MOE_TP_SPLIT_TOKENS = 1, MOE_TP_SHARD_EXPERTS = 2 };
 
-/* Who sums the router's gradient (and the other gradients that are summands: the shared expert's gate, and its b2 with SEQUENCE) over tp. */
+/* Who sums the router's gradient (and the other gradient that is a summand: the shared expert's gate; shared.h) over tp. */
 enum moe_router_sum {
     MOE_ROUTER_SUM_LAYER = 0,  /* the layer, in each backward: one AllReduce on tp, an obligation of the plan */
     MOE_ROUTER_SUM_CALLER = 1, /* the caller, or whoever declares it with moe_layer_declare_router_sum */

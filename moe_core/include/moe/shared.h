@@ -11,9 +11,8 @@
  * REPLICATED   [T,H], the same all    none / AllReduce                   none / AllReduce
  * PARTIAL      [T,H]; y is a summand  none / none                        none / none (dx is a summand)
  *
- * All on `tp`, left out when it has one rank. Gradients of w1, b1, w2 are whole. That of b2 is whole except with SEQUENCE, where it is over the rank's own tokens;
- * that of gate is a summand over tp with SEQUENCE and PARTIAL. A bias b2 is added once: by all with SEQUENCE and REPLICATED after the reduction, by rank 0 of
- * tp with PARTIAL.
+ * All on `tp`, left out when it has one rank. Each rank adds b2 / P before the reduction (with PARTIAL: to its summand). Gradients of w1, b1, w2, b2 are whole:
+ * b2's is the same on all ranks. That of gate is a summand over tp with SEQUENCE (its own tokens) and PARTIAL, whole with REPLICATED.
  *
  * The work is cut into steps that a dispatcher walks while its own collectives run (Megatron-LM shared_experts.py, --moe-shared-expert-overlap). With a
  * second device the steps run on its stream; events tie it to the main stream at the first and last step of each direction. Without, they run on the main
