@@ -22,7 +22,7 @@ static void enter(const struct moe_flex_layout *a, int64_t e, uint8_t *to, int64
 /* The choices of token t of a block, each entered; 0 or EXPERT. */
 static int enter_token(const struct moe_flex_layout *a, const uint8_t *mask, int64_t t, uint8_t *to, int64_t *counts)
 {
-    if (a->index == NULL) {
+    if (mask != NULL) {
         const uint8_t *line = mask + t * a->mask_row;
         for (int64_t e = 0; e < a->experts; e++) {
             if (line[e] != 0) {
@@ -35,6 +35,11 @@ static int enter_token(const struct moe_flex_layout *a, const uint8_t *mask, int
         int64_t e = a->index[t * a->k + j];
         if (e < -1 || e >= a->experts) {
             return MOE_E_EXPERT;
+        }
+        for (int32_t i = 0; e >= 0 && i < j; i++) {
+            if (a->index[t * a->k + i] == e) {
+                return MOE_E_EXPERT;
+            }
         }
         if (e >= 0) {
             enter(a, e, to, counts);
@@ -72,7 +77,7 @@ int moe_host_flex_layout(const void *args)
     uint8_t *scratch = malloc((size_t)a->ranks);
     int rc = scratch == NULL ? MOE_E_NOMEM : 0;
     for (int64_t b = 0; b < a->blocks && rc == 0; b++) {
-        const uint8_t *mask = a->index == NULL ? a->mask + b * a->mask_stride : NULL;
+        const uint8_t *mask = a->mask != NULL ? a->mask + b * a->mask_stride : NULL;
         int64_t *counts = a->counts + b * (numbers + 1);
         memset(counts, 0, (size_t)numbers * sizeof *counts);
         for (int64_t t = 0; t < a->padded && rc == 0; t++) {
@@ -80,6 +85,9 @@ int moe_host_flex_layout(const void *args)
         }
         if (mask != NULL) {
             memcpy(counts + numbers, mask + a->padded * a->mask_row, sizeof *counts);
+        }
+        if (rc != 0) {
+            counts[0] = -1;
         }
     }
     free(scratch);
@@ -107,6 +115,7 @@ int moe_host_flex_unpack(const void *args)
 {
     const struct moe_flex_unpack *a = args;
     memset(a->probs, 0, (size_t)(a->rows * a->local) * sizeof *a->probs);
+    memset(a->mask, 0, (size_t)(a->rows * a->local));
     for (int64_t r = 0; r < a->rows; r++) {
         const int32_t *expert = a->words + r * 2 * a->k, *bits = expert + a->k;
         for (int32_t j = 0; j < a->k; j++) {
@@ -114,6 +123,7 @@ int moe_host_flex_unpack(const void *args)
             bool here = expert[j] > 0 && e >= 0 && e < a->local;
             a->index[r * a->k + j] = here ? (int32_t)e : -1;
             if (here) {
+                a->mask[r * a->local + e] = 1;
                 memcpy(&a->probs[r * a->local + e], &bits[j], sizeof bits[j]);
             }
         }

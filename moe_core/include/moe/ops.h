@@ -422,7 +422,8 @@ struct moe_cast {
  * Who needs which token: the layout of the Flex dispatchers (dispatcher_flex.h). `ranks` = etp x ranks of ep; expert e belongs to the etp ranks q of ep rank p = e /
  * (experts etp / ranks), so its tokens go to ranks p etp + q. A token goes to a rank once, however many of its experts are there.
  * Tokens from `tokens` to `padded` are pad: nobody's. Who chose: index (one block), or the routing maps of `blocks` ranks, `mask_stride` bytes apart, each [padded, mask_row] bytes of
- * which the first E count, followed at padded x mask_row by an int64, the block's tail. Errors in the stream: EXPERT (an index out of range).
+ * which the first E count, followed at padded x mask_row by an int64, the block's tail. Errors in the stream: EXPERT (an index out of range, or twice in a token); the first
+ * number of counts is then -1, so that whoever is told the counts knows.
  */
 struct moe_flex_layout {
     int64_t blocks, tokens, padded, experts, ranks, etp;
@@ -445,12 +446,14 @@ struct moe_flex_pack {
     int32_t *words;
 };
 
-/* The other end: index [rows,k] of local experts (global number - first; -1: none, or not here) and probabilities [rows,local], 0 where not chosen. */
+/* The other end: local experts (global number - first) as index [rows,k] (-1: none, or not here) and as mask [rows,local], and their probabilities [rows,local], 0
+ * where not chosen. */
 struct moe_flex_unpack {
     int64_t rows, first, local;
     int32_t k;
     const int32_t *words; /* [rows, 2k] */
     int32_t *index;
+    uint8_t *mask;
     float *probs;
 };
 
