@@ -67,6 +67,10 @@ int64_t moe_flex_max_rows(const moe_dispatcher_t *d, int64_t most)
 static int refuse(const moe_dispatcher_t *d)
 {
     const struct moe_dispatcher_legacy *l = &d->config.legacy;
+    if (!(d->config.budget_factor >= 0.0f) || d->config.node_ranks < 0) {
+        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "a budget factor of %g, %d ranks on this node",
+                               (double)d->config.budget_factor, d->config.node_ranks);
+    }
     const char *what = d->config.expert_capacity > 0 ? "drop-and-pad"
                        : d->config.shared != NULL    ? "an overlapped shared expert"
                        : l->empty_unpermute          ? "legacy empty_unpermute"
@@ -348,13 +352,19 @@ int moe_flex_combine(moe_dispatcher_t *d, void *y)
 
 /* Backward. */
 
+static int begun(const moe_dispatcher_t *d)
+{
+    return d->backward ? 0 : DISPATCHER_FAIL(d, MOE_E_STATE, "backward before begin_backward");
+}
+
 static int back_combine(void *arg)
 {
     moe_dispatcher_t *d = arg;
     struct moe_flex *f = flex_of(d);
     struct moe_movement in = over_in(d, f);
     bool travel = d->config.probs_travel;
-    int rc = send_rows(d, f, d->dy, "combine backward");
+    int rc = begun(d);
+    rc = rc ? rc : send_rows(d, f, d->dy, "combine backward");
     return rc ? rc
               : moe_map_unpermute_backward(f->in, &in, came_rows(f), travel ? NULL : d->expert_out,
                                            travel ? NULL : f->in_probs, d->d_expert_out, travel ? NULL : f->d_in_probs);
@@ -374,8 +384,10 @@ static int back_choices(void *arg)
                                        .index = f->in_index,
                                        .by_choice = came_words(d, f),
                                        .by_expert = f->d_in_probs};
-    int rc = moe_map_permute_backward(f->in, &in, d->d_rows, travel ? d->d_row_probs : NULL, NULL, 0.0f, came_rows(f),
-                                      travel ? f->d_in_probs : NULL);
+    int rc = begun(d);
+    rc = rc ? rc
+            : moe_map_permute_backward(f->in, &in, d->d_rows, travel ? d->d_row_probs : NULL, NULL, 0.0f, came_rows(f),
+                                       travel ? f->d_in_probs : NULL);
     rc = rc ? rc : moe_device_ops(d->device)->flex_choices(d->device, &choices);
     return rc ? rc : to_tokens(d, f, "dispatch backward of probabilities", true);
 }
@@ -404,7 +416,8 @@ static int back_dispatch(void *arg)
                                        .index = d->routing.index,
                                        .by_choice = f->d_choice,
                                        .by_expert = d->d_probs};
-    int rc = to_tokens(d, f, "dispatch backward", false);
+    int rc = begun(d);
+    rc = rc ? rc : to_tokens(d, f, "dispatch backward", false);
     rc = rc ? rc : add_rows(d, f);
     rc = rc ? rc : moe_map_unpermute(f->out, &out, sent_words(d, f), NULL, f->d_choice);
     return rc ? rc : moe_device_ops(d->device)->flex_choices(d->device, &choices);
