@@ -1,109 +1,239 @@
 /*
- * layer.c: one MoE layer: the order of its steps, what it reports, and the two ways of a rank without rows.
+ * layer.c: one MoE layer: its parts, made from one configuration, and the order of its forward.
  *
- * Forward pushes one plan node per step; backward is the plan walked in reverse. The legacy way leaves out the nodes
- * of the steps that a framework's detached graph would lose (permute, dispatch, experts, combine), and nothing else:
- * unpermute and router still get their gradients through the probabilities, as in the originals. Modelling the hazard
- * with a special case in backward was rejected: the missing nodes are the hazard, and the observer sees exactly the
- * list that backward will walk.
+ * The layer decides nothing about rows: it orders router, dispatcher, experts and shared expert, asks for remedies and reports. Each of its other ideas has a file
+ * of its own (layer_state.h lists them).
  */
-#include "moe_core/include/moe/layer.h"
-
-#include "moe_core/fail.h"
-#include "moe_core/include/moe/dispatch.h"
-#include "moe_core/include/moe/experts.h"
-#include "moe_core/include/moe/observe.h"
-#include "moe_core/include/moe/ops.h"
-#include "moe_core/include/moe/permute.h"
-#include "moe_core/include/moe/plan.h"
-#include "moe_core/include/moe/router.h"
+#include "moe_core/layer_state.h"
 
 #include <stdlib.h>
 
-enum { PHASE_FORWARD = 1, PHASE_BACKWARD = 2 }; /* trace/op.h */
+/* --- the parts' configurations --- */
 
-struct moe_layer {
-    moe_device_t *device;
-    struct moe_layer_config config;
-    moe_router_t *router;
-    moe_row_map_t *map;
-    moe_dispatch_t *dispatch;
-    moe_experts_t *experts;
-    struct moe_plan plan;
-    struct moe_layer_weights weights;
-    struct moe_step step;
-    int64_t tokens, rows;
-    bool skipped;
-    const float *dy; /* of the backward under way */
-    float *dx;
-    float *sent, *returned, *d_returned, *d_sent;         /* [T k + 1, H]: source order */
-    float *expert_x, *expert_y, *d_expert_y, *d_expert_x; /* [most rows, H]: expert order */
-    float *d_probs;
-};
-
-static int allocate(moe_layer_t *l)
+static struct moe_router_config router_config(const moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
-    int64_t ranks = moe_dispatch_ranks(l->dispatch), local = c->experts / ranks;
-    int64_t per_token = c->topk < local ? c->topk : local;
-    size_t row = (size_t)c->hidden * sizeof(float);
-    size_t source = (size_t)(c->max_tokens * c->topk + 1) * row;
-    size_t expert = (size_t)(c->max_tokens * ranks * per_token + 1) * row;
+    struct moe_router_config config = {.max_tokens = l->own_max,
+                                       .hidden = c->hidden,
+                                       .experts = c->experts,
+                                       .topk = c->topk,
+                                       .renormalise = c->renormalise,
+                                       .options = c->router,
+                                       .balance = c->balance,
+                                       .global = c->global};
+    if (layer_on_tp(l) && c->tp_mode == MOE_TP_SHARD_EXPERTS) {
+        for (int i = 0; i < MOE_LOSSES; i++) { /* all of tp have the same tokens, and their gradients are added */
+            config.options.coeff[i] /= (float)l->tp_size;
+        }
+    }
+    return config;
+}
+
+/* How many ranks share each expert. */
+static int64_t parts(const moe_layer_t *l, int64_t etp)
+{
+    return layer_on_tp(l) && l->config.tp_mode == MOE_TP_SHARD_EXPERTS ? l->tp_size : etp;
+}
+
+static int etp_size(const moe_layer_t *l, int *size)
+{
+    ncclComm_t etp = l->config.groups.etp;
+    *size = 1;
+    if (etp != NULL && ncclCommCount(etp, size) != ncclSuccess) {
+        return LAYER_FAIL(l, MOE_E_COMM, "size of etp");
+    }
+    if (*size > 1 && layer_on_tp(l) && l->config.tp_mode == MOE_TP_SHARD_EXPERTS) {
+        return LAYER_FAIL(l, MOE_E_UNSUPPORTED, "experts split over etp and over tp");
+    }
+    return l->config.ffn % *size == 0 ? 0
+                                      : LAYER_FAIL(l, MOE_E_SHAPE, "ffn %lld cannot be split over %d ranks of etp",
+                                                   (long long)l->config.ffn, *size);
+}
+
+static int make_dispatcher(moe_layer_t *l)
+{
+    const struct moe_layer_config *c = &l->config;
+    struct moe_router_config router = router_config(l);
+    bool pads = c->router.capacity_factor > 0.0f && c->router.pad_to_capacity;
+    struct moe_dispatcher_config config = {.kind = c->dispatcher,
+                                           .max_tokens = l->own_max,
+                                           .hidden = c->hidden,
+                                           .experts = c->experts,
+                                           .topk = c->topk,
+                                           .type = c->type,
+                                           .probs_travel = c->place != MOE_PROB_SOURCE,
+                                           .expert_capacity = pads ? moe_router_capacity(&router, l->own_max) : 0,
+                                           .row_multiple = c->row_multiple,
+                                           .row_budget = c->row_budget,
+                                           .uneven = c->uneven,
+                                           .token_bound = c->token_bound,
+                                           .groups = c->groups,
+                                           .shared = c->shared_overlap ? l->shared : NULL,
+                                           .legacy = c->options.dispatcher,
+                                           .world_rank = c->world_rank,
+                                           .layer = c->layer};
+    return moe_dispatcher_new(l->device, &config, &l->dispatcher);
+}
+
+static int make_experts(moe_layer_t *l, int etp)
+{
+    const struct moe_layer_config *c = &l->config;
+    int64_t local = moe_dispatcher_local(l->dispatcher), share = parts(l, etp);
+    struct moe_experts_config config = {.max_rows = moe_dispatcher_max_rows(l->dispatcher) + local, /* dummy rows */
+                                        .hidden = c->hidden,
+                                        .ffn = c->ffn / share,
+                                        .experts = local,
+                                        .type = c->type,
+                                        .weight = c->weight,
+                                        .bias = c->bias,
+                                        .main_grad = MOE_F32,
+                                        .block_scales = c->block_scales,
+                                        .has_bias = c->has_bias,
+                                        .activation = c->activation,
+                                        .clamp = c->clamp,
+                                        .place = c->place,
+                                        .bias2_scale = 1.0f / (float)share,
+                                        .recompute = c->experts_recompute,
+                                        .delay_wgrad = c->delay_wgrad,
+                                        .ready = layer_experts_ready,
+                                        .ready_arg = l};
+    l->ffn = config.ffn;
+    return moe_experts_new(l->device, &config, &l->experts);
+}
+
+static int make_shared(moe_layer_t *l)
+{
+    const struct moe_layer_config *c = &l->config;
+    if (c->shared_ffn == 0) {
+        return c->shared_overlap ? LAYER_FAIL(l, MOE_E_ARG, "overlap with a shared expert that there is not") : 0;
+    }
+    bool sequence = c->tp_mode == MOE_TP_SEQUENCE;
+    if (c->shared_overlap &&
+        (c->dispatcher != MOE_DISPATCH_ALLTOALL || (layer_on_tp(l) && !sequence) || c->recompute)) {
+        return LAYER_FAIL(l, MOE_E_UNSUPPORTED,
+                          "overlap of the shared expert: alltoall, sequence parallel, without recompute");
+    }
+    struct moe_shared_config config = {.max_tokens = c->max_tokens,
+                                       .hidden = c->hidden,
+                                       .ffn = c->shared_ffn,
+                                       .mode = !layer_on_tp(l) ? MOE_SHARED_SINGLE
+                                               : sequence      ? MOE_SHARED_SEQUENCE
+                                                               : MOE_SHARED_PARTIAL,
+                                       .tp = c->groups.tp,
+                                       .type = c->type,
+                                       .weight = MOE_F32,
+                                       .main_grad = MOE_F32,
+                                       .activation = c->activation,
+                                       .clamp = c->clamp,
+                                       .has_bias = c->shared_bias,
+                                       .has_gate = c->shared_gate,
+                                       .world_rank = c->world_rank,
+                                       .layer = c->layer};
+    int rc = c->shared_overlap ? moe_device_new(moe_device_name(l->device), &l->side) : 0;
+    return rc ? rc : moe_shared_new(l->device, l->side, &config, &l->shared);
+}
+
+/* --- memory --- */
+
+/* Gradients that are summands over tp, one after the other. */
+static int make_summands(moe_layer_t *l)
+{
+    const struct moe_layer_config *c = &l->config;
+    struct layer_summands *s = &l->summands;
+    if (!layer_on_tp(l)) {
+        return 0;
+    }
     struct {
         float **at;
-        size_t bytes;
-    } buffers[] = {
-        {&l->sent, source},
-        {&l->returned, source},
-        {&l->d_returned, source},
-        {&l->d_sent, source},
-        {&l->expert_x, expert},
-        {&l->expert_y, expert},
-        {&l->d_expert_y, expert},
-        {&l->d_expert_x, expert},
-        {&l->d_probs, (size_t)(c->max_tokens * c->experts) * sizeof(float)},
+        int64_t count;
+        bool wanted;
+    } table[] = {
+        {&s->gate, c->experts * c->hidden, true},
+        {&s->gate_bias, c->experts, c->router.gate_bias},
+        {&s->shared_gate, c->hidden, c->shared_ffn > 0 && c->shared_gate},
+        {&s->shared_b2, c->hidden, c->shared_ffn > 0 && c->shared_bias && c->tp_mode == MOE_TP_SEQUENCE},
     };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && rc == 0; i++) {
-        rc = moe_device_alloc(l->device, buffers[i].bytes, (void **)buffers[i].at);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        s->count += table[i].wanted ? table[i].count : 0;
     }
-    struct moe_experts_config experts = {
-        .max_rows = c->max_tokens * ranks * per_token + 1, .hidden = c->hidden, .ffn = c->ffn, .experts = local};
-    return rc ? rc : moe_experts_new(l->device, &experts, &l->experts);
+    int rc = moe_device_alloc(l->device, (size_t)s->count * sizeof(float), (void **)&s->all);
+    float *at = s->all;
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+        if (table[i].wanted) {
+            *table[i].at = at;
+            at += table[i].count;
+        }
+    }
+    return rc;
+}
+
+static int make_memory(moe_layer_t *l)
+{
+    const struct moe_layer_config *c = &l->config;
+    bool f32 = layer_f32(l), flips = c->options.legacy_recompute_flip;
+    size_t elements = (size_t)(l->own_max * c->hidden);
+    struct {
+        void *at;
+        size_t bytes;
+        bool wanted;
+    } table[] = {
+        {&l->x32, elements * sizeof(float), !f32},
+        {&l->dx32, elements * sizeof(float), !f32},
+        {&l->d_input, elements * moe_dtype_bytes(c->type), !f32},
+        {&l->y_again, (size_t)c->max_tokens * layer_row_bytes(l), c->recompute},
+        {&l->one, sizeof(float), true},
+        {&l->vote, sizeof(int32_t), true},
+        {&l->flip_index, (size_t)(l->own_max * c->topk) * sizeof(int32_t), flips},
+        {&l->flip_probs, (size_t)(l->own_max * c->experts) * sizeof(float), flips},
+        {&l->flip_counts, (size_t)c->experts * sizeof(int64_t), flips},
+    };
+    static const float one = 1.0f;
+    int rc = make_summands(l);
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+        rc = table[i].wanted ? moe_device_alloc(l->device, table[i].bytes, table[i].at) : 0;
+    }
+    rc = rc ? rc : layer_held_new(l);
+    return rc ? rc : moe_device_copy(l->device, l->one, &one, sizeof one);
+}
+
+static int check(const moe_layer_t *l)
+{
+    const struct moe_layer_config *c = &l->config;
+    if (c->max_tokens < 0 || c->hidden < 1 || c->ffn < 1 || c->shared_ffn < 0) {
+        return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens, hidden %lld, ffn %lld, shared %lld", (long long)c->max_tokens,
+                          (long long)c->hidden, (long long)c->ffn, (long long)c->shared_ffn);
+    }
+    if (c->delay_wgrad && c->options.legacy_wgrad_uninitialised) {
+        return LAYER_FAIL(l, MOE_E_UNSUPPORTED, "delayed weight gradients in uninitialised memory");
+    }
+    if (c->type != MOE_F32 && c->type != MOE_BF16 && c->type != MOE_F16) {
+        return LAYER_FAIL(l, MOE_E_UNSUPPORTED, "rows of type %s", moe_dtype_name(c->type));
+    }
+    return 0;
 }
 
 int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out)
 {
     *out = NULL;
-    if (config->router.capacity_factor > 0.0f) {
-        return moe_fail(MOE_E_UNSUPPORTED, config->world_rank, config->layer,
-                        "a capacity: the all-to-all dispatcher keeps all tokens");
-    }
     moe_layer_t *l = calloc(1, sizeof *l);
+    int etp = 1;
     if (l == NULL) {
         return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "a layer");
     }
     l->device = device;
     l->config = *config;
-    struct moe_router_config router = {.max_tokens = config->max_tokens,
-                                       .hidden = config->hidden,
-                                       .experts = config->experts,
-                                       .topk = config->topk,
-                                       .renormalise = config->renormalise,
-                                       .options = config->router,
-                                       .balance = config->balance,
-                                       .global = config->global};
-    struct moe_dispatch_config dispatch = {.max_tokens = config->max_tokens,
-                                           .hidden = config->hidden,
-                                           .experts = config->experts,
-                                           .topk = config->topk,
-                                           .ep = config->ep,
-                                           .world_rank = config->world_rank,
-                                           .layer = config->layer};
-    int rc = moe_router_new(device, &router, &l->router);
-    rc = rc ? rc : moe_row_map_new(device, config->max_tokens, config->experts, &l->map);
-    rc = rc ? rc : moe_dispatch_new(device, &dispatch, &l->dispatch);
-    rc = rc ? rc : allocate(l);
+    l->config.groups.ep = config->groups.ep != NULL ? config->groups.ep : config->ep;
+    int rc = check(l);
+    rc = rc ? rc : layer_tp_place(l);
+    rc = rc ? rc : etp_size(l, &etp);
+    if (rc == 0) {
+        struct moe_router_config router = router_config(l);
+        rc = moe_router_new(device, &router, &l->router);
+    }
+    rc = rc ? rc : make_shared(l);
+    rc = rc ? rc : make_dispatcher(l);
+    rc = rc ? rc : make_experts(l, etp);
+    rc = rc ? rc : make_memory(l);
     if (rc != 0) {
         moe_layer_destroy(&l);
         return rc;
@@ -118,240 +248,163 @@ void moe_layer_destroy(moe_layer_t **layer)
     if (l == NULL) {
         return;
     }
-    float **buffers[] = {&l->sent,     &l->returned,   &l->d_returned, &l->d_sent, &l->expert_x,
-                         &l->expert_y, &l->d_expert_y, &l->d_expert_x, &l->d_probs};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
-        moe_device_free(l->device, buffers[i]);
+    void *memory[] = {&l->x32,        &l->dx32,       &l->d_input,     &l->y_again,      &l->one, &l->vote,
+                      &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
+        moe_device_free(l->device, memory[i]);
     }
+    moe_dummy_destroy(&l->dummy);
     moe_experts_destroy(&l->experts);
-    moe_dispatch_destroy(&l->dispatch);
-    moe_row_map_destroy(&l->map);
+    moe_dispatcher_destroy(&l->dispatcher);
+    moe_shared_destroy(&l->shared);
+    moe_device_destroy(&l->side);
     moe_router_destroy(&l->router);
     free(l);
     *layer = NULL;
 }
 
-static struct moe_event event(const moe_layer_t *l, enum moe_event_kind kind, uint8_t phase, uint64_t count)
-{
-    return (struct moe_event){.size = sizeof(struct moe_event),
-                              .kind = (uint16_t)kind,
-                              .phase = phase,
-                              .step = l->step.step,
-                              .microbatch = l->step.microbatch,
-                              .layer = (uint16_t)l->config.layer,
-                              .peer = -1,
-                              .count = count,
-                              .comm = l->config.ep};
-}
+/* --- forward --- */
 
-static int32_t local_experts(const moe_layer_t *l)
+/* The router's choice for this rank's tokens. */
+static int choose(moe_layer_t *l)
 {
-    return (int32_t)(l->config.experts / moe_dispatch_ranks(l->dispatch));
-}
-
-static void report_route(const moe_layer_t *l)
-{
-    struct moe_event e = event(l, MOE_EV_ROUTE, PHASE_FORWARD, (uint64_t)l->tokens);
-    e.peer = (int32_t)l->config.experts;
-    e.aux = (uint32_t)l->config.topk;
-    moe_observe(&e);
-}
-
-static void report_counts(const moe_layer_t *l)
-{
-    struct moe_event e = event(l, MOE_EV_COUNTS, PHASE_FORWARD, (uint64_t)l->rows);
-    e.peer = local_experts(l);
-    e.aux = (uint32_t)moe_dispatch_empty_experts(l->dispatch) + (uint32_t)moe_dispatch_rows_padded(l->dispatch);
-    moe_observe(&e);
-}
-
-/* The splits of the all-to-all that comes next towards the experts: dispatch forward, combine backward. */
-static void report_splits(const moe_layer_t *l, uint8_t phase)
-{
-    for (int32_t p = 0; p < moe_dispatch_ranks(l->dispatch); p++) {
-        struct moe_event e = event(l, MOE_EV_SPLIT, phase, (uint64_t)moe_dispatch_split_sent(l->dispatch, p));
-        e.count2 = (uint64_t)moe_dispatch_split_received(l->dispatch, p);
-        e.peer = p;
-        moe_observe(&e);
+    const struct moe_layer_weights *w = &l->weights;
+    struct moe_router_weights gate = {w->gate, w->gate_bias, w->expert_bias};
+    const void *x = layer_own_rows(l, l->x);
+    int rc = 0;
+    if (!layer_f32(l)) {
+        struct moe_cast widen = {.count = l->own * l->config.hidden,
+                                 .from_type = l->config.type,
+                                 .to_type = MOE_F32,
+                                 .from = x,
+                                 .to = l->x32};
+        rc = moe_device_ops(l->device)->cast(l->device, &widen);
+        x = l->x32;
     }
+    rc = rc ? rc : moe_router_forward(l->router, x, &gate, l->own);
+    l->routing = (struct moe_routing){.tokens = l->own,
+                                      .index = moe_router_index(l->router),
+                                      .probs = moe_router_probs(l->router),
+                                      .counts = moe_router_counts(l->router)};
+    return rc;
 }
 
-static void report_gemm(const moe_layer_t *l, uint8_t phase)
+/* Route and exchange what the dispatcher needs: after it the sizes of everything else are known. */
+static int route(moe_layer_t *l)
 {
-    struct moe_event e = event(l, MOE_EV_GEMM, phase, (uint64_t)moe_dispatch_rows_received(l->dispatch));
-    e.peer = local_experts(l);
-    e.aux = (uint32_t)moe_dispatch_empty_experts(l->dispatch);
-    moe_observe(&e);
-}
-
-static void report_remedy(const moe_layer_t *l, uint32_t bit, int64_t zero_rows)
-{
-    struct moe_event e = event(l, MOE_EV_REMEDY, PHASE_FORWARD, (uint64_t)zero_rows);
-    e.peer = (int32_t)bit;
-    moe_observe(&e);
-}
-
-/* The plan's nodes, named after the forward step whose backward they are. */
-
-static struct moe_experts_weights expert_weights(const moe_layer_t *l)
-{
-    return (struct moe_experts_weights){
-        .w1 = l->weights.w1, .w2 = l->weights.w2, .d_w1 = l->weights.d_w1, .d_w2 = l->weights.d_w2};
-}
-
-static int back_route(void *arg)
-{
-    moe_layer_t *l = arg;
-    return moe_router_backward(l->router, l->d_probs, l->dx, l->weights.d_gate, l->weights.d_gate_bias);
-}
-
-static int back_permute(void *arg)
-{
-    moe_layer_t *l = arg;
-    return moe_permute_backward(l->map, l->d_sent, l->config.hidden, l->dx, 1.0f);
-}
-
-static int back_dispatch(void *arg)
-{
-    moe_layer_t *l = arg;
-    return moe_dispatch_backward(l->dispatch, l->d_expert_x, l->d_sent);
-}
-
-static int back_experts(void *arg)
-{
-    moe_layer_t *l = arg;
-    struct moe_experts_weights weights = expert_weights(l);
-    report_gemm(l, PHASE_BACKWARD);
-    return moe_experts_backward(l->experts, &weights, l->d_expert_y, l->d_expert_x, NULL);
-}
-
-static int back_combine(void *arg)
-{
-    moe_layer_t *l = arg;
-    report_splits(l, PHASE_BACKWARD);
-    return moe_combine_backward(l->dispatch, l->d_returned, l->d_expert_y);
-}
-
-static int back_unpermute(void *arg)
-{
-    moe_layer_t *l = arg;
-    return moe_unpermute_backward(l->map, l->dy, l->returned, moe_router_probs(l->router), l->config.hidden,
-                                  l->d_returned, l->d_probs);
-}
-
-static int push(moe_layer_t *l, const char *name, int (*run)(void *), enum moe_obligation_op op)
-{
-    bool issues = op != MOE_OBLIGE_NONE && moe_dispatch_ranks(l->dispatch) > 1;
-    struct moe_node node = {
-        .name = name, .run = run, .arg = l, .op = issues ? op : MOE_OBLIGE_NONE, .comm = l->config.ep};
-    return moe_plan_push(&l->plan, &node);
-}
-
-static int push_plan(moe_layer_t *l)
-{
-    int rc = push(l, "route", back_route, MOE_OBLIGE_NONE);
-    if (!l->skipped) {
-        rc = rc ? rc : push(l, "permute", back_permute, MOE_OBLIGE_NONE);
-        rc = rc ? rc : push(l, "dispatch", back_dispatch, MOE_OBLIGE_ALLTOALL);
-        rc = rc ? rc : push(l, "experts", back_experts, MOE_OBLIGE_NONE);
-        rc = rc ? rc : push(l, "combine", back_combine, MOE_OBLIGE_ALLTOALL);
+    uint32_t agreed = 0;
+    layer_report_route(l);
+    uint32_t proposed = layer_proposal(l);
+    int rc = l->phase == PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
+    rc = rc ? rc : layer_agree_sum(l, proposed);
+    rc = rc ? rc : moe_dispatcher_prepare(l->dispatcher, &l->routing, proposed, &agreed);
+    if (rc == 0) {
+        layer_settle(l, agreed);
+        layer_report_counts(l);
+        layer_report_splits(l, l->phase);
     }
-    return rc ? rc : push(l, "unpermute", back_unpermute, MOE_OBLIGE_NONE);
-}
-
-/* Whether this rank, which received nothing, leaves its experts out: the legacy behaviour, unless FILL is granted. */
-static bool decide_skip(const moe_layer_t *l)
-{
-    if (!l->config.options.legacy_skip_empty || moe_dispatch_rows_received(l->dispatch) > 0) {
-        return false;
-    }
-    if ((moe_remedies(l->config.ep, l->config.layer, MOE_REMEDY_FILL) & MOE_REMEDY_FILL) != 0) {
-        report_remedy(l, MOE_REMEDY_FILL, 0);
-        return false;
-    }
-    return true;
+    return rc;
 }
 
 static int run_experts(moe_layer_t *l)
 {
     if (l->skipped) {
-        struct moe_event e = event(l, MOE_EV_SKIP, PHASE_FORWARD, 0);
-        e.peer = local_experts(l);
-        moe_observe(&e);
+        layer_report_skip(l);
         return 0;
     }
-    struct moe_experts_weights weights = expert_weights(l);
-    report_gemm(l, PHASE_FORWARD);
-    return moe_experts_forward(l->experts, &weights, l->expert_x, NULL, moe_dispatch_m(l->dispatch),
-                               moe_dispatch_rows_received(l->dispatch), l->expert_y);
+    struct moe_experts_weights weights = layer_expert_weights(l);
+    moe_dispatcher_t *d = l->dispatcher;
+    const float *probs = l->config.place == MOE_PROB_SOURCE ? NULL : moe_dispatcher_row_probs(d);
+    layer_report_gemm(l, l->phase);
+    moe_experts_sanitize(l->experts, (l->local & MOE_REMEDY_SANITIZE) != 0);
+    if (!l->dummied) {
+        return moe_experts_forward(l->experts, &weights, moe_dispatcher_rows(d), probs, moe_dispatcher_m(d),
+                                   moe_dispatcher_plan(d)->received, moe_dispatcher_expert_out(d));
+    }
+    int rc = moe_experts_forward(l->experts, &weights, l->view.x, probs != NULL ? l->view.row_probs : NULL, l->view.m,
+                                 l->view.rows, l->view.y);
+    return rc ? rc : moe_dummy_strip(l->dummy, moe_dispatcher_expert_out(d));
 }
 
-/* Route and exchange counts: after it the sizes of everything else are known. */
-static int route(moe_layer_t *l, const float *x)
+int layer_forward_pass(moe_layer_t *l, void *y)
 {
-    int64_t hidden_rows = l->tokens * l->config.topk;
-    uint32_t agreed = 0;
-    report_route(l);
-    uint32_t proposed = moe_remedies(l->config.ep, l->config.layer, 0);
-    struct moe_router_weights gate = {l->weights.gate, l->weights.gate_bias, l->weights.expert_bias};
-    int rc = moe_router_forward(l->router, x, &gate, l->tokens);
-    rc = rc ? rc : moe_dispatch_exchange(l->dispatch, moe_router_counts(l->router), hidden_rows, proposed, &agreed);
-    if (rc != 0) {
-        return rc;
+    int rc = route(l);
+    l->shared_weights = layer_shared_weights(l);
+    if (l->config.shared_overlap) {
+        moe_dispatcher_set_shared_weights(l->dispatcher, &l->shared_weights);
     }
-    int64_t padded = moe_dispatch_rows_padded(l->dispatch);
-    l->rows = moe_dispatch_rows_received(l->dispatch) - padded;
-    report_counts(l);
-    report_splits(l, PHASE_FORWARD);
-    if (padded > 0) {
-        report_remedy(l, MOE_REMEDY_PAD, padded);
+    rc = rc ? rc : moe_dispatcher_forward(l->dispatcher, layer_own_rows(l, l->x));
+    rc = rc ? rc : layer_decide_skip(l);
+    rc = rc ? rc : run_experts(l);
+    rc = rc ? rc : layer_push_plan(l);
+    if (rc == 0 && l->phase == PHASE_FORWARD) {
+        struct moe_event base = layer_event(l, MOE_EV_OBLIGE_END, l->phase, 0);
+        moe_plan_report(&l->plan, &base);
     }
-    return moe_row_map_build(l->map, moe_router_index(l->router), l->config.topk, l->tokens,
-                             moe_dispatch_counts(l->dispatch), moe_dispatch_rows_sent(l->dispatch));
+    rc = rc ? rc : moe_dispatcher_combine(l->dispatcher, layer_own_rows(l, y));
+    rc = rc ? rc : layer_tp_clear_rest(l, y);
+    if (rc == 0 && l->shared != NULL && !l->config.shared_overlap) {
+        rc = moe_shared_forward(l->shared, &l->shared_weights, l->x, l->tokens, y, true);
+    }
+    layer_report_cures(l);
+    return rc;
 }
 
 int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const struct moe_step *step,
                       const void *x, int64_t tokens, void *y)
 {
+    const struct moe_router_options *o = &l->config.router;
     if (tokens < 0 || tokens > l->config.max_tokens) {
-        return moe_fail(MOE_E_SHAPE, l->config.world_rank, l->config.layer, "%lld tokens, made for at most %lld",
-                        (long long)tokens, (long long)l->config.max_tokens);
+        return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens, made for at most %lld", (long long)tokens,
+                          (long long)l->config.max_tokens);
     }
-    l->weights = *weights;
-    l->step = *step;
-    l->tokens = tokens;
-    moe_plan_reset(&l->plan);
-    int rc = route(l, x);
-    rc = rc ? rc : moe_permute(l->map, x, l->config.hidden, l->sent);
-    rc = rc ? rc : moe_dispatch_forward(l->dispatch, l->sent, l->expert_x);
+    if (o->capacity_factor > 0.0f && o->pad_to_capacity && tokens != l->config.max_tokens &&
+        !l->config.options.dispatcher.local_capacity) {
+        return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens: with padding to capacity every rank has %lld",
+                          (long long)tokens, (long long)l->config.max_tokens);
+    }
+    int rc = layer_tp_slice(l, tokens);
     if (rc != 0) {
         return rc;
     }
-    l->skipped = decide_skip(l);
-    rc = run_experts(l);
-    rc = rc ? rc : push_plan(l);
-    if (rc == 0) {
-        struct moe_event base = event(l, MOE_EV_OBLIGE_END, PHASE_FORWARD, 0);
-        moe_plan_report(&l->plan, &base);
-        rc = moe_combine_forward(l->dispatch, l->expert_y, l->returned);
+    l->weights = *weights;
+    l->step = *step;
+    l->x = x;
+    l->phase = PHASE_FORWARD;
+    moe_plan_reset(&l->plan);
+    rc = layer_forward_pass(l, y);
+    if (rc != 0) {
+        moe_plan_reset(&l->plan);
     }
-    return rc ? rc : moe_unpermute(l->map, l->returned, moe_router_probs(l->router), l->config.hidden, y);
+    return rc;
 }
 
-int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
+/* --- what is known --- */
+
+int moe_layer_declare_router_sum(moe_layer_t *l)
 {
-    if (l->plan.used == 0) {
-        return moe_fail(MOE_E_STATE, l->config.world_rank, l->config.layer, "backward before forward");
+    bool here = l->config.router_sum == MOE_ROUTER_SUM_LAYER && !l->config.options.legacy_router_unsummed;
+    if ((here && layer_on_tp(l)) || l->sum_declared) {
+        return LAYER_FAIL(l, MOE_E_STATE, "a second sum of the router's gradient over tp: %s",
+                          l->sum_declared ? "declared before" : "the layer makes it");
     }
-    l->dy = dy;
-    l->dx = dx;
-    int rc = moe_device_ops(l->device)->zero(l->device, dx, (size_t)(l->tokens * l->config.hidden) * sizeof(float));
-    return rc ? rc : moe_plan_run(&l->plan);
+    l->sum_declared = true;
+    return 0;
 }
 
 moe_router_t *moe_layer_router(moe_layer_t *l)
 {
     return l->router;
+}
+
+int64_t moe_layer_local_experts(const moe_layer_t *l)
+{
+    return moe_dispatcher_local(l->dispatcher);
+}
+
+int64_t moe_layer_local_ffn(const moe_layer_t *l)
+{
+    return l->ffn;
 }
 
 int64_t moe_layer_rows(const moe_layer_t *l)
@@ -364,12 +417,7 @@ bool moe_layer_skipped(const moe_layer_t *l)
     return l->skipped;
 }
 
-int64_t moe_layer_local_experts(const moe_layer_t *l)
+uint32_t moe_layer_remedies(const moe_layer_t *l)
 {
-    return local_experts(l);
-}
-
-int64_t moe_layer_local_ffn(const moe_layer_t *l)
-{
-    return l->config.ffn;
+    return l->agreed | l->used;
 }

@@ -357,6 +357,11 @@ void moe_router_set_counting(moe_router_t *router, bool counting)
     router->counting = counting;
 }
 
+bool moe_router_counting(const moe_router_t *router)
+{
+    return router->counting;
+}
+
 int moe_router_global_reset(moe_router_t *router)
 {
     router->microbatches = 0;

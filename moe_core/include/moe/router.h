@@ -117,6 +117,7 @@ int moe_router_backward(moe_router_t *router, const float *d_probs, float *dx, f
 /* Whether the next forwards count for the expert bias and the global loss (yes): switch it off for evaluation and for recomputed forwards, which
  * would count their tokens twice. */
 void moe_router_set_counting(moe_router_t *router, bool counting);
+bool moe_router_counting(const moe_router_t *router);
 
 /* Begins the mean of the global loss anew. */
 int moe_router_global_reset(moe_router_t *router);
