@@ -9,6 +9,8 @@
 #ifndef MOE_KERNELS_H
 #define MOE_KERNELS_H
 
+#include "moe_core/include/moe/ops.h"
+
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -24,6 +26,66 @@ int moe_kernel_zero_empty(float *out, const int64_t *m, int64_t groups, int64_t 
 
 /* Whether the library holds code for the current GPU: cudaSuccess, or what the runtime says of it. */
 cudaError_t moe_kernels_loadable(void);
+
+/* --- grouped products (docs/MOE.md, "The grouped GEMM on the device") --- */
+
+/* Who computes a grouped product whose counts are on the device. AUTO: the best of the kernels of this tree for the
+ * device and the types. CUBLASLT_GROUPED: UNSUPPORTED unless the library has it (none of CUDA 13.0's has). cuBLAS's
+ * grouped batched product needs the counts on the host: moe_kernel_linear_host. */
+enum moe_kernel_backend {
+    MOE_KERNEL_AUTO,
+    MOE_KERNEL_OWN_WGMMA, /* sm_90a; UNSUPPORTED where device, types or alignment forbid it */
+    MOE_KERNEL_OWN_MMA,   /* sm_80 and later, 16-bit activations */
+    MOE_KERNEL_OWN_SIMT,  /* any type: float32 products and sums */
+    MOE_KERNEL_CUBLASLT_GROUPED,
+};
+
+/* Device memory for plans, and what is known of the device. */
+typedef struct moe_kernel_gemm moe_kernel_gemm_t;
+
+/*
+ * For calls of at most `groups` groups on the current device. *out is owned by the caller. One stream at a time: calls
+ * share the plan's memory and are ordered by their stream. Errors: ARG, NOMEM, DEVICE.
+ */
+int moe_kernel_gemm_new(int64_t groups, moe_kernel_gemm_t **out);
+void moe_kernel_gemm_destroy(moe_kernel_gemm_t **gemm);
+
+/*
+ * One pass of the grouped linear (moe/linear.h, all kinds and types). Nothing is allocated and no count is read on the
+ * host: capturable. *error (device memory, may be NULL) takes COUNT, SPLIT or ARG (a group's pointer that is not 16-byte
+ * aligned) when it is 0, in the stream; nothing is touched then. Errors: ARG, SHAPE, CAPACITY (groups), UNSUPPORTED, DEVICE.
+ */
+int moe_kernel_linear(moe_kernel_gemm_t *gemm, enum moe_kernel_backend backend, const struct moe_linear_pass *pass,
+                      int *error, cudaStream_t stream);
+
+/* The same in float32, weights and weight gradients in one array each. */
+int moe_kernel_grouped(moe_kernel_gemm_t *gemm, const struct moe_grouped *args, int *error, cudaStream_t stream);
+
+/* c = alpha op(a) op(b) + beta c in float32 without TF32, by cuBLAS. Errors: UNSUPPORTED without its library, DEVICE. */
+int moe_kernel_product(moe_kernel_gemm_t *gemm, const struct moe_gemm *args, cudaStream_t stream);
+
+/*
+ * forward, dgrad or wgrad by cublasGemmGroupedBatchedEx, for counts that the host knows (host m_splits): `m` and
+ * `group` [groups] are host memory, their pointers device memory; 16-bit types, no bias, no FP8; pass->m and pass->group
+ * are not read. Groups without rows never reach cuBLAS; their weight gradients are cleared as the pass says. Copies the
+ * pointers: not capturable. Errors: as above, COUNT, SPLIT.
+ */
+int moe_kernel_linear_host(moe_kernel_gemm_t *gemm, const struct moe_linear_pass *pass, const int64_t *m,
+                           const struct moe_linear_group *group, cudaStream_t stream);
+
+/*
+ * y_i = x_i w_i^T of FP8 by FP8 (e4m3), sums in float32: x [rows,k] with a scale per row and 128 of k, weights [n,k] with
+ * a scale per 128 x 128 block (group[].weight, group[].scale); y [rows,n] bfloat16. sm_90a only; n a multiple of 8, k of 16.
+ */
+struct moe_kernel_fp8 {
+    int64_t groups, n, k, rows;
+    const int64_t *m;                     /* [groups], device */
+    const struct moe_linear_group *group; /* [groups], device */
+    const void *x;
+    const float *x_scales; /* [rows, ceil(k / 128)] */
+    void *y;
+};
+int moe_kernel_gemm_fp8(moe_kernel_gemm_t *gemm, const struct moe_kernel_fp8 *args, int *error, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,131 @@
+/*
+ * hopper.cuh: the instructions of sm_90a that C++ has no names for: barriers, the copy engine, tensor maps, registers.
+ *
+ * One function per instruction, named for what it does; nothing here knows of products. The matrix instructions are in
+ * wgmma.cuh. Addresses of shared memory are 32-bit numbers of the shared window.
+ */
+#ifndef MOE_KERNELS_HOPPER_CUH
+#define MOE_KERNELS_HOPPER_CUH
+
+#include <cuda.h>
+#include <stdint.h>
+
+static __device__ __forceinline__ uint32_t smem_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* --- mbarrier --- */
+
+static __device__ __forceinline__ void barrier_init(uint32_t bar, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
+
+/* Makes initialised barriers known to the copy engine; a block barrier must follow. */
+static __device__ __forceinline__ void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+static __device__ __forceinline__ void barrier_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+/* One arrival, and `bytes` that copies still have to deliver before the phase is over. */
+static __device__ __forceinline__ void barrier_arrive_expect(uint32_t bar, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+
+/* Returns when the phase of this parity is over. */
+static __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
+{
+    uint32_t done = 0;
+    while (!done) {
+        asm volatile("{\n\t.reg .pred p;\n\t"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(bar), "r"(parity)
+                     : "memory");
+    }
+}
+
+/* Before the copy engine or the matrix unit reads what this thread stored into shared memory. */
+static __device__ __forceinline__ void fence_async_proxy()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* --- the copy engine --- */
+
+/* One box at (x: innermost, y) of a two-dimensional map into shared memory; what lies outside the map becomes zero. */
+static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, int32_t x, int32_t y, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+                 "[%4];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(bar)
+                 : "memory");
+}
+
+/* A map in device memory that another kernel has made: before its first use by this thread. */
+static __device__ __forceinline__ void map_acquire(const CUtensorMap *map)
+{
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
+/* The base address and the number of rows (dimension 1) of a map in shared memory. */
+static __device__ __forceinline__ void map_set_address(uint32_t map, const void *address)
+{
+    asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(address)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void map_set_rows(uint32_t map, uint32_t rows)
+{
+    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(rows)
+                 : "memory");
+}
+
+/* Copies a map from shared to device memory, for the copy engine to see. The whole warp, converged. */
+static __device__ __forceinline__ void map_publish(CUtensorMap *to, uint32_t from)
+{
+    asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], "
+                 "128;" ::"l"(to),
+                 "r"(from)
+                 : "memory");
+}
+
+/* --- registers: warpgroups of one block trade them --- */
+
+template <int COUNT> static __device__ __forceinline__ void registers_give()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+template <int COUNT> static __device__ __forceinline__ void registers_take()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+/* --- the matrix unit's bookkeeping --- */
+
+static __device__ __forceinline__ void wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int LEFT> static __device__ __forceinline__ void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+#endif
