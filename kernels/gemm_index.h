@@ -157,4 +157,37 @@ MOE_HD uint32_t moe_staging_offset(uint32_t row, uint32_t at)
     return row * 128u + (((at >> 4) ^ (row & 7u)) << 4) + (at & 15u);
 }
 
+/* --- mma.sync m16n8k16: which 16 bytes of shared memory each lane names to ldmatrix.x4 --- */
+
+struct moe_mma_piece {
+    int mn, depth; /* the first of eight elements, which run along the depth, or along mn in an MN-major tile */
+};
+
+/* The left operand's 16 x 16: registers 0 to 3 are (rows 0-7, depth 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15). */
+MOE_HD struct moe_mma_piece moe_mma_left(int lane, int mn_major)
+{
+    struct moe_mma_piece p;
+    int low = lane % 8, second = lane / 8 % 2, third = lane / 16;
+    p.mn = second * 8 + (mn_major ? 0 : low);
+    p.depth = third * 8 + (mn_major ? low : 0);
+    return p;
+}
+
+/* The right operand's 16 columns: registers 0 and 1 are columns 0-7 at depth 0-7 and 8-15, 2 and 3 columns 8-15. */
+MOE_HD struct moe_mma_piece moe_mma_right(int lane, int mn_major)
+{
+    struct moe_mma_piece p;
+    int low = lane % 8, second = lane / 8 % 2, third = lane / 16;
+    p.mn = third * 8 + (mn_major ? 0 : low);
+    p.depth = second * 8 + (mn_major ? low : 0);
+    return p;
+}
+
+/* Element (mn, depth) of a padded stage of mma.sync, 32 deep, 128 wide: pitches of 40 and 136 elements keep the eight
+ * rows that one ldmatrix phase reads in different banks. */
+MOE_HD uint32_t moe_mma_offset(uint32_t mn, uint32_t depth, int mn_major)
+{
+    return (mn_major ? depth * 136u + mn : mn * 40u + depth) * 2u;
+}
+
 #endif
