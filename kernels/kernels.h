@@ -29,6 +29,8 @@ cudaError_t moe_kernels_loadable(void);
 
 /* --- grouped products (docs/MOE.md, "The grouped GEMM on the device") --- */
 
+#pragma GCC visibility push(default) /* for the checks: libmoe_core.so uses them by way of the table */
+
 /* Who computes a grouped product whose counts are on the device. AUTO: the best of the kernels of this tree for the
  * device and the types. CUBLASLT_GROUPED: UNSUPPORTED unless the library has it (none of CUDA 13.0's has). cuBLAS's
  * grouped batched product needs the counts on the host: moe_kernel_linear_host. */
@@ -86,6 +88,8 @@ struct moe_kernel_fp8 {
     void *y;
 };
 int moe_kernel_gemm_fp8(moe_kernel_gemm_t *gemm, const struct moe_kernel_fp8 *args, int *error, cudaStream_t stream);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }
