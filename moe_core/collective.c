@@ -13,6 +13,7 @@ static size_t element(ncclDataType_t type)
     switch (type) {
     case ncclInt64:
         return 8;
+    case ncclInt32:
     case ncclFloat32:
         return 4;
     case ncclFloat16:
