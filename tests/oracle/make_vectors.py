@@ -310,4 +310,5 @@ def main():
         f.write("[\n" + ",\n".join(map(compact, made)) + "\n]\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,719 @@
+"""moe_core.py: the MoE layer of libmoe_core.so as a torch.nn.Module. ctypes only; nothing is compiled, nothing is global.
+
+    device = moe_core.Device("host")                          # CPU tensors; "cuda" for CUDA tensors
+    world = moe_core.Communicator.from_environment(device)    # RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    layer = moe_core.MoELayer(hidden=64, ffn=128, experts=8, topk=2, max_tokens=512, device=device,
+                              router=moe_core.Router(after=True, switch_loss=0.01), groups=moe_core.Groups(ep=world))
+    y = layer(x)                                              # [..., hidden]; backward as usual
+
+What the options mean is said once, in the C headers (moe/layer.h, moe/router.h, moe/experts.h, moe/shared.h); here they have the same names.
+
+Tensors and streams. On the host back end tensors are CPU tensors, and a call returns when its work is done. On the CUDA back end they are CUDA tensors; the
+library has a stream of its own, which waits for torch's current stream at the begin of a call and is waited for by it at the end, so a call is ordered
+like any torch operation and the host does not wait. Call and use layers from one thread at a time. Failures inside a CUDA stream are raised by
+Device.synchronize().
+
+Gradients. They arrive in .grad through autograd. A parameter with an attribute main_grad (float32) has its gradient added there instead, by the library; then
+autograd is given nothing, or, where the parameter has an attribute grad_added_to_main_grad, a placeholder of its shape and the flag is set (zeros with
+zero_out_wgrad, else no numbers that mean anything); with overwrite_main_grad the gradient replaces what is there. That is the contract that Megatron's
+distributed data parallel expects of Transformer Engine (moe/linear.h). Gradients are sums over this rank's tokens: reduce() or your framework sums replicas.
+The gradients of the router's losses are added in backward, times set_loss_scale; the losses are not part of y.
+
+Several microbatches in flight: a layer keeps the state of a forward until its backward. in_flight says of how many; one more is an error, not a wrong gradient.
+
+The library is the file that MOE_CORE_LIBRARY names, else libmoe_core.so of the installation or build tree that this file belongs to, else what the loader finds.
+"""
+import ctypes
+import os
+import weakref
+from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
+from dataclasses import dataclass, fields
+from typing import Optional
+
+import torch
+
+__all__ = ["Communicator", "Device", "Dispatch", "Experts", "Groups", "MoELayer", "MoeError", "Router", "begin_step", "reduce", "update_expert_bias"]
+
+# The library's enumerations (tests/moe_python holds them against the headers).
+SCORE = {"softmax": 0, "sigmoid": 1, "sqrtsoftplus": 2}
+ACTIVATION = {"swiglu": 0, "geglu": 1, "swiglu_clamped": 2, "geglu_tanh": 3}
+PLACE = {"source": 0, "activation": 1, "input": 2}
+DISPATCHER = {"alltoall": 0, "allgather": 1, "deepep": 2, "hybridep": 3}
+TP_MODE = {"sequence": 0, "split_tokens": 1, "shard_experts": 2}
+ROUTER_SUM = {"layer": 0, "caller": 1}
+RECOMPUTE = {"none": 0, "activation": 1, "fc1": 2}
+UNEVEN = {"none": 0, "max": 1, "bound": 2}
+DTYPE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+PHASE = {"none": 0, "forward": 1, "backward": 2, "recompute": 3, "reduce": 4, "optimizer": 5}
+LOSSES = ("switch", "sequence", "global", "z")
+ERROR = {"nomem": -1, "arg": -2, "shape": -3, "capacity": -4, "split": -5, "count": -6, "expert": -7, "map": -8, "comm": -9, "device": -10,
+         "state": -11, "unsupported": -12, "nan": -13}
+
+
+class MoeError(RuntimeError):
+    """A call of the library that failed: its message, with rank, layer and numbers; .code is that of moe/err.def, .name its name there in lower case."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code, self.name = code, {value: name for name, value in ERROR.items()}.get(code, "unknown")
+
+
+def _fail(name, message):
+    raise MoeError(ERROR[name], message)
+
+
+# The structs of the headers, member for member (tests/moe_python compares sizes and offsets with C).
+class CRouterOptions(Structure):
+    _c_name_ = "struct moe_router_options"
+    _fields_ = [("score", c_int), ("after", c_bool), ("gate_bias", c_bool), ("expert_bias", c_bool), ("groups", c_int32), ("group_topk", c_int32),
+                ("scale", c_float), ("capacity_factor", c_float), ("by_position", c_bool), ("pad_to_capacity", c_bool), ("coeff", c_float * 4),
+                ("sequences", c_int64)]
+
+
+class CRouterConfig(Structure):
+    _c_name_ = "struct moe_router_config"
+    _fields_ = [("max_tokens", c_int64), ("hidden", c_int64), ("experts", c_int64), ("topk", c_int32), ("renormalise", c_bool),
+                ("options", CRouterOptions), ("balance", c_void_p), ("global", c_void_p)]
+
+
+class CDispatcherLegacy(Structure):
+    _c_name_ = "struct moe_dispatcher_legacy"
+    _fields_ = [(name, c_bool) for name in ("empty_unpermute", "empty_from_input", "empty_returns_early", "static_rows", "local_capacity",
+                                            "slack_uninitialised")]
+
+
+class COptions(Structure):
+    _c_name_ = "struct moe_options"
+    _fields_ = [(name, c_bool) for name in ("legacy_skip_empty", "legacy_wgrad_uninitialised", "legacy_recompute_flip", "legacy_router_unsummed",
+                                            "legacy_router_summed_twice")]
+    _fields_ += [("dispatcher", CDispatcherLegacy), ("keep_routing", c_bool), ("sanitize", c_bool)]
+
+
+class CGroups(Structure):
+    _c_name_ = "struct moe_groups"
+    _fields_ = [(name, c_void_p) for name in ("ep", "etp", "tp_ep", "tp")]
+
+
+class CClamp(Structure):
+    _c_name_ = "struct moe_clamp"
+    _fields_ = [("alpha", c_float), ("limit", c_float), ("offset", c_float)]
+
+
+class CLayerConfig(Structure):
+    _c_name_ = "struct moe_layer_config"
+    _fields_ = [("layer", c_uint32), ("world_rank", c_int32), ("max_tokens", c_int64), ("hidden", c_int64), ("ffn", c_int64), ("experts", c_int64),
+                ("topk", c_int32), ("renormalise", c_bool), ("router", CRouterOptions), ("balance", c_void_p), ("global", c_void_p), ("ep", c_void_p),
+                ("options", COptions), ("dispatcher", c_int), ("groups", CGroups), ("tp_mode", c_int), ("router_sum", c_int), ("type", c_int),
+                ("weight", c_int), ("bias", c_int), ("block_scales", c_bool), ("has_bias", c_bool), ("activation", c_int), ("clamp", CClamp),
+                ("place", c_int), ("experts_recompute", c_int), ("recompute", c_bool), ("delay_wgrad", c_bool), ("shared_ffn", c_int64),
+                ("shared_bias", c_bool), ("shared_gate", c_bool), ("shared_overlap", c_bool), ("uneven", c_int), ("token_bound", c_int64),
+                ("row_multiple", c_int64), ("row_budget", c_int64), ("ready", c_void_p), ("ready_arg", c_void_p)]
+
+
+class CSharedWeights(Structure):
+    _c_name_ = "struct moe_shared_weights"
+    _fields_ = [(name, c_void_p) for name in ("w1", "w2", "b1", "b2", "gate", "d_w1", "d_w2", "d_b1", "d_b2", "d_gate")] + [("overwrite", c_bool)]
+
+
+class CLayerWeights(Structure):
+    _c_name_ = "struct moe_layer_weights"
+    _fields_ = [(name, c_void_p) for name in ("gate", "w1", "w2", "d_gate", "d_w1", "d_w2", "gate_bias", "expert_bias", "d_gate_bias", "b1", "b2", "d_b1",
+                                              "d_b2", "scale1", "scale2")] + [("shared", CSharedWeights)]
+
+
+class CStep(Structure):
+    _c_name_ = "struct moe_step"
+    _fields_ = [("step", c_uint32), ("microbatch", c_uint16)]
+
+
+class CBucket(Structure):
+    _c_name_ = "struct moe_bucket"
+    _fields_ = [("grad", c_void_p), ("count", c_size_t), ("scale", c_float), ("comm", c_void_p), ("layer", c_uint32)]
+
+
+class CUniqueId(Structure):
+    _c_name_ = "ncclUniqueId"
+    _fields_ = [("internal", c_char * 128)]
+
+
+# name: (result, arguments). A result of c_int is an error code and is checked.
+_MOE = {
+    "moe_last_error": (c_char_p, []),
+    "moe_error_text": (c_char_p, [c_int]),
+    "moe_device_new": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "moe_device_destroy": (None, [POINTER(c_void_p)]),
+    "moe_device_stream": (c_void_p, [c_void_p]),
+    "moe_device_sync": (c_int, [c_void_p]),
+    "moe_device_copy": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "moe_router_preset": (c_int, [c_char_p, POINTER(CRouterConfig)]),
+    "moe_router_losses": (c_void_p, [c_void_p]),
+    "moe_router_counts": (c_void_p, [c_void_p]),
+    "moe_router_set_loss_scale": (None, [c_void_p, c_float]),
+    "moe_router_set_counting": (None, [c_void_p, c_bool]),
+    "moe_router_global_reset": (c_int, [c_void_p]),
+    "moe_router_update_bias": (c_int, [POINTER(c_void_p), POINTER(c_void_p), c_int32, c_void_p, c_float]),
+    "moe_layer_new": (c_int, [c_void_p, POINTER(CLayerConfig), POINTER(c_void_p)]),
+    "moe_layer_destroy": (None, [POINTER(c_void_p)]),
+    "moe_layer_forward": (c_int, [c_void_p, POINTER(CLayerWeights), POINTER(CStep), c_void_p, c_int64, c_void_p]),
+    "moe_layer_backward": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "moe_layer_router": (c_void_p, [c_void_p]),
+    "moe_layer_rows": (c_int64, [c_void_p]),
+    "moe_layer_skipped": (c_bool, [c_void_p]),
+    "moe_reduce": (c_int, [c_void_p, POINTER(CBucket)]),
+    "moe_step_report": (None, [POINTER(CStep), c_uint8, ctypes.c_uint64]),
+}
+_NCCL = {
+    "ncclGetErrorString": (c_char_p, [c_int]),
+    "ncclGetUniqueId": (c_int, [POINTER(CUniqueId)]),
+    "ncclCommInitRank": (c_int, [POINTER(c_void_p), c_int, CUniqueId, c_int]),
+    "ncclCommSplit": (c_int, [c_void_p, c_int, c_int, POINTER(c_void_p), c_void_p]),
+    "ncclCommCount": (c_int, [c_void_p, POINTER(c_int)]),
+    "ncclCommUserRank": (c_int, [c_void_p, POINTER(c_int)]),
+    "ncclCommDestroy": (c_int, [c_void_p]),
+}
+NCCL_SPLIT_NOCOLOR = -1
+
+
+def _library_path():
+    """LIBDIR/rollcall/moe/moe_core.py belongs to LIBDIR/libmoe_core.so, in the build tree as well as installed."""
+    beside = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "libmoe_core.so"))
+    return os.environ.get("MOE_CORE_LIBRARY") or (beside if os.path.exists(beside) else "libmoe_core.so")
+
+
+class _Library:
+    """libmoe_core.so and the NCCL it is bound to (the same file: it is found by its soname, which is loaded by then). Errors become MoeError."""
+
+    def __init__(self):
+        path = _library_path()
+        try:
+            core = ctypes.CDLL(path)
+            nccl = ctypes.CDLL("libnccl.so.2")
+        except OSError as error:
+            _fail("unsupported", f"{path}: {error} (MOE_CORE_LIBRARY names another file)")
+        self.path = path
+        for table, library in ((_MOE, core), (_NCCL, nccl)):
+            for name, (result, arguments) in table.items():
+                function = getattr(library, name)
+                function.restype, function.argtypes = result, arguments
+                setattr(self, name, function)
+
+    def check(self, code):
+        if code != 0:
+            message = self.moe_last_error().decode(errors="replace") or self.moe_error_text(code).decode()
+            raise MoeError(code, message)
+
+    def check_nccl(self, code, what):
+        if code != 0:
+            _fail("comm", f"{what}: {self.ncclGetErrorString(code).decode()}")
+
+
+class Device:
+    """Where layers compute: "host" (CPU tensors, BLAS) or "cuda" (CUDA tensors of the device that is torch's current one now). One stream; share one object
+    between the layers of a process. Destroyed after everything that was made on it."""
+
+    def __init__(self, backend="host"):
+        self.lib = _Library()
+        self.backend = backend
+        self.torch = torch.device("cuda", torch.cuda.current_device()) if backend == "cuda" else torch.device("cpu")
+        handle = c_void_p()
+        self.lib.check(self.lib.moe_device_new(backend.encode(), byref(handle)))
+        self.handle = handle
+        weakref.finalize(self, self.lib.moe_device_destroy, byref(handle))
+        self.stream = self.lib.moe_device_stream(handle)
+
+    def synchronize(self):
+        """Waits for the work of this device; raises what went wrong in it."""
+        self.lib.check(self.lib.moe_device_sync(self.handle))
+
+    def check_tensor(self, tensor, what, dtype):
+        if tensor.device != self.torch or tensor.dtype != dtype:
+            _fail("arg", f"{what} is {tensor.dtype} on {tensor.device}, wanted {dtype} on {self.torch}")
+
+    def order(self):
+        """A context: what is enqueued in it comes after torch's work so far and before torch's work from then on."""
+        return _Order(self)
+
+
+class _Order:
+    def __init__(self, device):
+        self.device = device
+
+    def __enter__(self):
+        if self.device.torch.type == "cuda":
+            self.guard = torch.cuda.device(self.device.torch)
+            self.guard.__enter__()
+            self.stream = torch.cuda.ExternalStream(self.device.stream, device=self.device.torch)
+            self.stream.wait_stream(torch.cuda.current_stream())
+
+    def __exit__(self, kind, value, trace):
+        if self.device.torch.type == "cuda":
+            torch.cuda.current_stream().wait_stream(self.stream)
+            self.guard.__exit__(kind, value, trace)
+        elif kind is None:
+            self.device.synchronize()
+        return False
+
+
+class Communicator:
+    """An NCCL communicator: made here, split from another, or borrowed. .rank and .size are this rank's and the number of ranks in it."""
+
+    def __init__(self, device, pointer, owned):
+        """Use the class methods."""
+        self.device, self.pointer = device, pointer
+        lib, numbers = device.lib, (c_int(), c_int())
+        lib.check_nccl(lib.ncclCommCount(pointer, byref(numbers[0])), "ncclCommCount")
+        lib.check_nccl(lib.ncclCommUserRank(pointer, byref(numbers[1])), "ncclCommUserRank")
+        self.size, self.rank = numbers[0].value, numbers[1].value
+        self._finalizer = weakref.finalize(self, _destroy_communicator, device, pointer) if owned else None
+
+    @classmethod
+    def create(cls, device, rank, size, store, name="moe_core"):
+        """A collective call. The unique id travels through `store`: any object with set(key, bytes) and get(key) that waits, as the stores of torch.distributed
+        have. `name` must be the same on all ranks, and another for each communicator made through one store."""
+        lib, unique_id, comm = device.lib, CUniqueId(), c_void_p()
+        if rank == 0:
+            lib.check_nccl(lib.ncclGetUniqueId(byref(unique_id)), "ncclGetUniqueId")
+            store.set(name, bytes(unique_id))
+        unique_id = CUniqueId.from_buffer_copy(store.get(name))
+        with device.order():
+            lib.check_nccl(lib.ncclCommInitRank(byref(comm), size, unique_id, rank), "ncclCommInitRank")
+        return cls(device, comm, True)
+
+    @classmethod
+    def from_environment(cls, device, name="moe_core"):
+        """Of all ranks of the job: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and `rollcall run` set them."""
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0)
+        comm = cls.create(device, rank, size, store, name)
+        comm.store = store  # rank 0 is its server: it lives as long as the communicator
+        return comm
+
+    @classmethod
+    def from_pointer(cls, device, pointer):
+        """Of an ncclComm_t that somebody else owns (an integer or c_void_p); it must outlive what uses it."""
+        return cls(device, pointer if isinstance(pointer, c_void_p) else c_void_p(pointer), False)
+
+    def split(self, color, key=None):
+        """A collective call on this communicator: one communicator per colour, ordered by key (default: the rank here). color None: in none, returns None."""
+        lib, comm = self.device.lib, c_void_p()
+        with self.device.order():
+            code = lib.ncclCommSplit(self.pointer, NCCL_SPLIT_NOCOLOR if color is None else color, self.rank if key is None else key, byref(comm), None)
+        lib.check_nccl(code, "ncclCommSplit")
+        return Communicator(self.device, comm, True) if color is not None else None
+
+    def destroy(self):
+        """Now, instead of when it is no longer used. Borrowed ones are left alone."""
+        if self._finalizer is not None:
+            self._finalizer()
+        self.pointer = None
+
+
+def _destroy_communicator(device, pointer):
+    device.lib.ncclCommDestroy(pointer)
+
+
+@dataclass
+class Groups:
+    """The communicators of a layer (moe/dispatcher.h, moe/router.h); None is one rank."""
+    ep: Optional[Communicator] = None       # each rank has its own experts
+    etp: Optional[Communicator] = None      # each rank has a slice of the same experts
+    tp_ep: Optional[Communicator] = None    # etp x ep: rank = ep rank * etp size + etp rank
+    tp: Optional[Communicator] = None       # attention tensor parallel: shared expert, replicated router
+    balance: Optional[Communicator] = None  # what the switch and sequence losses count over
+    whole: Optional[Communicator] = None    # what the global loss counts over
+
+
+@dataclass
+class Router:
+    """How to route (moe/router.h). Router.preset fills it with a published model's numbers."""
+    score: str = "softmax"
+    after: bool = False
+    renormalise: bool = False
+    gate_bias: bool = False
+    expert_bias: bool = False
+    groups: int = 0
+    group_topk: int = 0
+    scale: float = 0.0
+    capacity_factor: float = 0.0
+    by_position: bool = False
+    pad_to_capacity: bool = False
+    switch_loss: float = 0.0
+    sequence_loss: float = 0.0
+    global_loss: float = 0.0
+    z_loss: float = 0.0
+    sequences: int = 0
+
+    @classmethod
+    def preset(cls, device, name):
+        """(router, experts, topk) of "mixtral", "deepseek-v3", "qwen3-moe" or "gpt-oss"."""
+        config = CRouterConfig()
+        device.lib.check(device.lib.moe_router_preset(name.encode(), byref(config)))
+        options = config.options
+        same = {f.name: getattr(options, f.name) for f in fields(cls) if f.name not in ("score", "renormalise") and not f.name.endswith("_loss")}
+        router = cls(score=_word(SCORE, options.score), renormalise=config.renormalise, **same,
+                     **{f"{loss}_loss": options.coeff[i] for i, loss in enumerate(LOSSES)})
+        return router, config.experts, config.topk
+
+    def c(self):
+        same = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("score", "renormalise") and not f.name.endswith("_loss")}
+        coeff = (c_float * 4)(*(getattr(self, f"{loss}_loss") for loss in LOSSES))
+        return CRouterOptions(score=_number(SCORE, "score", self.score), coeff=coeff, **same)
+
+
+def _word(table, number):
+    return next(word for word, value in table.items() if value == number)
+
+
+def _number(table, what, word):
+    if word not in table:
+        _fail("arg", f"{what} {word!r}: there are {', '.join(map(str, table))}")
+    return table[word]
+
+
+@dataclass
+class Experts:
+    """What the experts compute (moe/experts.h, moe/shared.h)."""
+    activation: str = "swiglu"
+    clamp: tuple = (0.0, 0.0, 0.0)  # alpha, limit, offset of "swiglu_clamped"; zeros: those of gpt-oss
+    place: str = "source"
+    bias: bool = False
+    recompute: str = "none"
+    shared_ffn: int = 0
+    shared_bias: bool = False
+    shared_gate: bool = False
+    shared_overlap: bool = False
+
+
+@dataclass
+class Dispatch:
+    """How tokens travel (moe/dispatcher.h)."""
+    kind: str = "alltoall"
+    uneven: str = "none"
+    token_bound: int = 0
+    row_multiple: int = 0
+    row_budget: int = 0
+    tp_mode: str = "sequence"
+    router_sum: str = "layer"
+    legacy: tuple = ()  # names of members of struct moe_options: wrong behaviour of frameworks, for reproduction
+
+
+class _Slot:
+    """One C layer: the state of one microbatch between forward and backward."""
+
+    def __init__(self, device, config, groups):
+        self.device, self.busy = device, False
+        handle = c_void_p()
+        with device.order():
+            device.lib.check(device.lib.moe_layer_new(device.handle, byref(config), byref(handle)))
+        self.handle = handle
+        self.router = c_void_p(device.lib.moe_layer_router(handle))
+        weakref.finalize(self, _destroy_slot, device, handle, groups)
+
+
+def _destroy_slot(device, handle, groups):
+    """groups: the communicators live until here."""
+    device.lib.moe_layer_destroy(byref(handle))
+
+
+class _Lease:
+    """A slot from a forward to its backward, or until autograd forgets the graph."""
+
+    def __init__(self, slot):
+        self.slot = slot
+        slot.busy = True
+
+    def end(self):
+        if self.slot is not None:
+            self.slot.busy, self.slot = False, None
+
+    __del__ = end
+
+
+class MoELayer(torch.nn.Module):
+    """One MoE layer over the ranks of its groups. Input and output [..., hidden] of `dtype`, at most max_tokens tokens, 0 included.
+
+    Parameters, as the library wants them (L local experts, F' this rank's part of ffn, S' of shared_ffn); gate and its bias and the shared expert are
+    float32 always, the experts of `dtype`:
+        gate [E,H]   gate_bias [E]   w1 [L,2F',H] (gate rows, then linear rows)   b1 [L,2F']   w2 [L,H,F']   b2 [L,H]
+        shared_w1 [2S',H]   shared_b1 [2S']   shared_w2 [H,S']   shared_b2 [H]   shared_gate [H]
+    and the buffer expert_bias [E] float32. Those that the options do not ask for are None. New ones are drawn from torch's generator, which replicated
+    parameters need to find in the same state on all ranks: load_full gives every rank its part of one whole model instead.
+    """
+
+    def __init__(self, hidden, ffn, experts, topk, max_tokens, device, router=None, expert=None, dispatch=None, groups=None, dtype=torch.float32,
+                 layer=0, world_rank=0, in_flight=1):
+        super().__init__()
+        self.hidden, self.ffn, self.experts, self.topk, self.max_tokens, self.dtype = hidden, ffn, experts, topk, max_tokens, dtype
+        self.device, self.in_flight = device, in_flight
+        self.router, self.expert, self.dispatch, self.groups = router or Router(), expert or Experts(), dispatch or Dispatch(), groups or Groups()
+        self.layer, self.world_rank = layer, world_rank
+        self.step, self.microbatch = 0, 0
+        self._slots, self._last = [], None
+        self._config = self._c_config()
+        self._make_parameters()
+        self._slots.append(_Slot(device, self._config, self.groups))
+
+    @classmethod
+    def from_preset(cls, name, hidden, ffn, max_tokens, device, experts=None, topk=None, **more):
+        """With the router, activation and biases of "mixtral", "deepseek-v3", "qwen3-moe" or "gpt-oss"; experts and topk can be made smaller."""
+        router, all_experts, best = Router.preset(device, name)
+        if "expert" not in more and name == "gpt-oss":
+            more["expert"] = Experts(activation="swiglu_clamped", place="activation", bias=True)
+        if experts is not None and router.groups > experts:
+            router.groups = router.group_topk = 0
+        return cls(hidden, ffn, experts or all_experts, topk or best, max_tokens, device, router=router, **more)
+
+    def _shards(self):
+        """(first expert, local experts, part of F, parts, part of the shared F, parts)"""
+        g, d = self.groups, self.dispatch
+        rank, size = (g.ep.rank, g.ep.size) if g.ep else (0, 1)
+        etp = (g.etp.rank, g.etp.size) if g.etp else (0, 1)
+        tp = (g.tp.rank, g.tp.size) if g.tp else (0, 1)
+        if d.tp_mode == "shard_experts" and tp[1] > 1 and etp[1] == 1:
+            etp = tp
+        local = self.experts // size
+        return rank * local, local, *etp, *tp
+
+    def _shapes(self):
+        e, h, f = self.experts, self.hidden, self.expert
+        _, local, _, parts, _, shared_parts = self._shards()
+        ffn, shared = self.ffn // parts, f.shared_ffn // shared_parts
+        wide, one = self.dtype, torch.float32
+        return {"gate": ((e, h), one, True), "gate_bias": ((e,), one, self.router.gate_bias),
+                "w1": ((local, 2 * ffn, h), wide, True), "b1": ((local, 2 * ffn), wide, f.bias),
+                "w2": ((local, h, ffn), wide, True), "b2": ((local, h), wide, f.bias),
+                "shared_w1": ((2 * shared, h), one, shared > 0), "shared_b1": ((2 * shared,), one, shared > 0 and f.shared_bias),
+                "shared_w2": ((h, shared), one, shared > 0), "shared_b2": ((h,), one, shared > 0 and f.shared_bias),
+                "shared_gate": ((h,), one, shared > 0 and f.shared_gate)}
+
+    def _make_parameters(self):
+        for name, (shape, dtype, wanted) in self._shapes().items():
+            value = None
+            if wanted:
+                value = torch.nn.Parameter(torch.empty(shape, dtype=dtype, device=self.device.torch))
+            self.register_parameter(name, value)
+        bias = torch.zeros(self.experts, dtype=torch.float32, device=self.device.torch) if self.router.expert_bias else None
+        self.register_buffer("expert_bias", bias)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """Biases zero; weights normal with the deviation 1 / sqrt(inputs)."""
+        for name, value in self.named_parameters(recurse=False):
+            with torch.no_grad():
+                if value.dim() == 1 or name in ("b1", "b2"):
+                    value.zero_()
+                else:
+                    value.copy_(torch.randn(value.shape) / value.shape[-1] ** 0.5)
+
+    def load_full(self, full):
+        """From the tensors of one whole model, {"gate": [E,H], "w1": [E,2F,H], ...}: this rank takes its experts and its slices."""
+        first, local, part, parts, shared_part, shared_parts = self._shards()
+
+        def columns(tensor, dim, index, count):  # of [gate rows | linear rows]: a slice of each
+            gate, linear = tensor.chunk(2, dim)
+            return torch.cat([gate.chunk(count, dim)[index], linear.chunk(count, dim)[index]], dim)
+
+        with torch.no_grad():
+            for name, value in self.state_dict(keep_vars=True).items():
+                given = full[name]
+                if name in ("w1", "b1"):
+                    given = columns(given[first:first + local], 1, part, parts)
+                elif name == "w2":
+                    given = given[first:first + local].chunk(parts, 2)[part]
+                elif name == "b2":
+                    given = given[first:first + local]
+                elif name in ("shared_w1", "shared_b1"):
+                    given = columns(given, 0, shared_part, shared_parts)
+                elif name == "shared_w2":
+                    given = given.chunk(shared_parts, 1)[shared_part]
+                value.copy_(given)
+
+    def _c_config(self):
+        f, d, g = self.expert, self.dispatch, self.groups
+        options = COptions()
+        for name in d.legacy:
+            place = options if name.startswith("legacy_") else options.dispatcher
+            if name not in dict(place._fields_):
+                _fail("arg", f"no legacy behaviour {name!r}")
+            setattr(place, name, True)
+        pointer = {name: getattr(g, name).pointer if getattr(g, name) else None for name in ("ep", "etp", "tp_ep", "tp", "balance", "whole")}
+        config = CLayerConfig(
+            layer=self.layer, world_rank=self.world_rank, max_tokens=self.max_tokens, hidden=self.hidden, ffn=self.ffn, experts=self.experts,
+            topk=self.topk, renormalise=self.router.renormalise, router=self.router.c(), balance=pointer["balance"], ep=pointer["ep"], options=options,
+            dispatcher=_number(DISPATCHER, "dispatcher", d.kind), groups=CGroups(*(pointer[n] for n in ("ep", "etp", "tp_ep", "tp"))),
+            tp_mode=_number(TP_MODE, "tp_mode", d.tp_mode), router_sum=_number(ROUTER_SUM, "router_sum", d.router_sum),
+            type=_number(DTYPE, "dtype", self.dtype), weight=_number(DTYPE, "dtype", self.dtype), bias=_number(DTYPE, "dtype", self.dtype),
+            has_bias=f.bias, activation=_number(ACTIVATION, "activation", f.activation), clamp=CClamp(*f.clamp), place=_number(PLACE, "place", f.place),
+            experts_recompute=_number(RECOMPUTE, "recompute", f.recompute), shared_ffn=f.shared_ffn, shared_bias=f.shared_bias,
+            shared_gate=f.shared_gate, shared_overlap=f.shared_overlap, uneven=_number(UNEVEN, "uneven", d.uneven), token_bound=d.token_bound,
+            row_multiple=d.row_multiple, row_budget=d.row_budget)
+        setattr(config, "global", pointer["whole"])
+        return config
+
+    def _lease(self, training):
+        """A free slot: one of in_flight, made when first needed; evaluation has one more, for when all wait for their backward."""
+        usable = self._slots[:self.in_flight] if training else self._slots
+        slot = next((slot for slot in usable if not slot.busy), None)
+        if slot is None and training and len(usable) == self.in_flight:
+            _fail("state", f"rank {self.world_rank}, layer {self.layer}: forward of one more microbatch while {self.in_flight} wait for their "
+                           "backward: raise in_flight")
+        if slot is None:
+            slot = _Slot(self.device, self._config, self.groups)
+            self._slots.append(slot)
+        self.device.lib.moe_router_set_counting(slot.router, training)
+        self._last = slot
+        return _Lease(slot)
+
+    def _weights(self, gradients):
+        """The struct, from the parameters and {name: tensor} of where their gradients go."""
+        weights = CLayerWeights()
+        for name, value in [*self.named_parameters(recurse=False), ("expert_bias", self.expert_bias)]:
+            if value is not None:
+                place, member = (weights.shared, name[7:]) if name.startswith("shared_") else (weights, name)
+                setattr(place, member, value.data_ptr())
+                if name in gradients:
+                    setattr(place, "d_" + member, gradients[name].data_ptr())
+        return weights
+
+    def forward(self, x):
+        self.device.check_tensor(x, "x", self.dtype)
+        if x.shape[-1] != self.hidden:
+            _fail("shape", f"x is {tuple(x.shape)}, its last dimension must be {self.hidden}")
+        names, values = zip(*self.named_parameters(recurse=False))
+        for name, value in zip(names, values):
+            self.device.check_tensor(value, name, self._shapes()[name][1])
+        training = torch.is_grad_enabled() and any(value.requires_grad for value in (x, *values))
+        return _Apply.apply(self, training, names, x, *values)
+
+    # What the last forward left. Each waits for the device.
+
+    def losses(self):
+        """The router's losses of the last forward, this rank's share, before the loss scale: {"switch": ..., "sequence": ..., "global": ..., "z": ...}."""
+        return dict(zip(LOSSES, self._read(self.device.lib.moe_router_losses, torch.float32, len(LOSSES)).tolist()))
+
+    def counts(self):
+        """Tokens of this rank for each expert in the last forward, [E] int64 on the CPU."""
+        return self._read(self.device.lib.moe_router_counts, torch.int64, self.experts)
+
+    def rows(self):
+        """Rows that this rank's experts received in the last forward."""
+        return self.device.lib.moe_layer_rows(self._last.handle) if self._last else 0
+
+    def _read(self, function, dtype, count):
+        if self._last is None:
+            _fail("state", "nothing was routed yet")
+        to = torch.zeros(count, dtype=dtype)
+        self.device.lib.check(self.device.lib.moe_device_copy(self.device.handle, to.data_ptr(), function(self._last.router), to.numel() * to.element_size()))
+        self.device.synchronize()
+        return to
+
+    def set_loss_scale(self, scale):
+        """What the gradients of the router's losses are multiplied by from the next backward on."""
+        for slot in self._slots:
+            self.device.lib.moe_router_set_loss_scale(slot.router, scale)
+
+    def set_step(self, step, microbatch=0):
+        """Where in training the next forwards are, for what the library reports."""
+        self.step, self.microbatch = step, microbatch
+
+    def extra_repr(self):
+        return f"hidden={self.hidden}, ffn={self.ffn}, experts={self.experts}, topk={self.topk}, dtype={self.dtype}, {self.dispatch.kind}"
+
+
+class _Apply(torch.autograd.Function):
+    """y of a layer. What C borrows between forward and backward (x and the weights) is saved for backward, so that autograd sees when it was changed."""
+
+    @staticmethod
+    def forward(ctx, layer, training, names, x, *values):
+        flat = x.detach().reshape(-1, layer.hidden).contiguous()
+        lib, lease, y = layer.device.lib, layer._lease(training), torch.empty_like(flat)
+        # C takes the places of gradients with the forward: main_grads, or zeros made here; without a backward nobody reads or writes them.
+        place = _place_of_gradient if training else _no_place
+        gradients = {name: place(layer, name, value) for name, value in zip(names, values)}
+        weights, step = layer._weights(gradients), CStep(layer.step, layer.microbatch)
+        try:
+            with layer.device.order():
+                lib.check(lib.moe_layer_forward(lease.slot.handle, byref(weights), byref(step), flat.data_ptr(), flat.shape[0], y.data_ptr()))
+        except MoeError:
+            lease.end()
+            raise
+        if not training:
+            lease.end()
+            return y.reshape(x.shape)
+        ctx.layer, ctx.names, ctx.lease, ctx.gradients, ctx.flat, ctx.shape = layer, names, lease, gradients, flat, x.shape
+        ctx.save_for_backward(x, *values)
+        return y.reshape(x.shape)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dy):
+        layer, lease = ctx.layer, ctx.lease
+        _, *values = ctx.saved_tensors  # raises when an optimizer or somebody else wrote into them
+        if lease.slot is None:
+            _fail("state", f"rank {layer.world_rank}, layer {layer.layer}: backward a second time through one forward")
+        dy = dy.reshape(-1, layer.hidden).contiguous()
+        dx, lib = torch.empty_like(ctx.flat), layer.device.lib
+        for name, value in zip(ctx.names, values):
+            if getattr(value, "overwrite_main_grad", False) and getattr(value, "main_grad", None) is not None:
+                ctx.gradients[name].zero_()
+        try:
+            with layer.device.order():
+                lib.check(lib.moe_layer_backward(lease.slot.handle, dy.data_ptr(), dx.data_ptr()))
+        finally:
+            lease.end()
+        grads = [_autograd_grad(value, ctx.gradients[name], wanted) for name, value, wanted in zip(ctx.names, values, ctx.needs_input_grad[4:])]
+        ctx.gradients = ctx.flat = None
+        return None, None, None, dx.reshape(ctx.shape), *grads
+
+
+def _no_place(layer, name, value):
+    return torch.empty(value.shape, dtype=torch.float32, device=value.device)
+
+
+def _place_of_gradient(layer, name, value):
+    main_grad = getattr(value, "main_grad", None)
+    if main_grad is None or not value.requires_grad:
+        return torch.zeros(value.shape, dtype=torch.float32, device=value.device)
+    layer.device.check_tensor(main_grad, f"main_grad of {name}", torch.float32)
+    if main_grad.shape != value.shape or not main_grad.is_contiguous():
+        _fail("shape", f"main_grad of {name} is {tuple(main_grad.shape)}, the parameter {tuple(value.shape)}; it must be contiguous")
+    return main_grad
+
+
+def _autograd_grad(value, gradient, wanted):
+    """What autograd is given for a parameter: the table of moe_linear_weight_grad (moe/linear.h)."""
+    if not wanted:
+        return None
+    if getattr(value, "main_grad", None) is None:
+        return gradient.to(value.dtype)
+    if not hasattr(value, "grad_added_to_main_grad"):
+        return None
+    value.grad_added_to_main_grad = True
+    return torch.zeros_like(value) if getattr(value, "zero_out_wgrad", False) else torch.empty_like(value)
+
+
+def reduce(device, tensor, comm=None, scale=1.0, layer=None):
+    """tensor *= scale, then summed over comm (None: one rank). float32, contiguous, in place: the gradient reduction of moe/reduce.h."""
+    device.check_tensor(tensor, "the gradient", torch.float32)
+    if not tensor.is_contiguous():
+        _fail("shape", "the gradient is not contiguous")
+    bucket = CBucket(tensor.data_ptr(), tensor.numel(), scale, comm.pointer if comm else None, 0xFFFFFFFF if layer is None else layer)
+    with device.order():
+        device.lib.check(device.lib.moe_reduce(device.handle, byref(bucket)))
+
+
+def begin_step(device, step, microbatch=0, phase="forward", tokens=0):
+    """Tells an observer (rollcall) which part of a training step begins: a key of PHASE, and with how many tokens of this rank."""
+    device.lib.moe_step_report(byref(CStep(step, microbatch)), _number(PHASE, "phase", phase), tokens)
+
+
+def update_expert_bias(layers, comm, rate):
+    """Loss-free balancing: each layer's expert_bias += rate * sign(mean(c) - c), c the tokens counted since the last time, summed over comm (None: one rank) in
+    one collective for all layers. Layers with in_flight 1 on one device."""
+    device = layers[0].device
+    if any(layer.in_flight != 1 or layer.expert_bias is None or layer.device is not device for layer in layers):
+        _fail("unsupported", "layers without expert_bias, with in_flight other than 1, or on several devices")
+    routers = (c_void_p * len(layers))(*(layer._slots[0].router.value for layer in layers))
+    biases = (c_void_p * len(layers))(*(layer.expert_bias.data_ptr() for layer in layers))
+    with device.order():
+        device.lib.check(device.lib.moe_router_update_bias(routers, biases, len(layers), comm.pointer if comm else None, rate))

@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""moe_core.py against plain PyTorch: every rank computes the whole layer densely in float64 (tests/oracle/make_vectors.py), over all ranks' tokens, and holds its
+own outputs, gradients and losses of the library (float32 or bfloat16, host back end) against it. RANK and WORLD_SIZE as under torchrun; alone without them."""
+import os
+import random
+import sys
+
+import torch
+
+import make_vectors
+import moe_core
+
+RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+TOKENS = [7, 0, 5, 9]  # of rank 0, 1, ...; one has none
+ROUTER = ("score", "after", "renormalise", "gate_bias", "expert_bias", "groups", "group_topk", "scale", "capacity_factor", "by_position")
+EXPERTS = ("activation", "place", "shared_ffn", "shared_gate")
+CASES = [
+    ("plain", dict()),
+    ("top1", dict(topk=1)),
+    ("mixtral", dict(after=True, coeff=[0.02, 0, 0, 0])),
+    ("deepseek-v3", dict(topk=4, groups=4, group_topk=2, score="sigmoid", expert_bias=True, renormalise=True, scale=2.5, coeff=[0, 0.01, 0, 0],
+                         shared_ffn=4)),
+    ("qwen3-moe", dict(topk=4, renormalise=True, coeff=[0, 0, 0.01, 0])),
+    ("gpt-oss", dict(topk=4, after=True, gate_bias=True, biases=True, activation="swiglu_clamped", place="activation", reach=4)),
+    ("sqrtsoftplus, all losses", dict(score="sqrtsoftplus", renormalise=True, coeff=[0.02, 0.05, 0.01, 0.001])),
+    ("score before experts", dict(place="input", activation="geglu", biases=True)),
+    ("gated shared expert", dict(shared_ffn=4, shared_gate=True, shared_biases=True, activation="geglu_tanh", biases=True)),
+    ("capacity", dict(capacity_factor=0.75, renormalise=True)),
+]
+
+
+def fail(text):
+    sys.exit(f"job_layer: rank {RANK} of {SIZE}: {text}")
+
+
+def close(what, got, want, tolerance):
+    size = max(float(want.abs().max()) if want.numel() else 0, 1e-3)
+    worst = float((got.double() - want).abs().max()) if want.numel() else 0
+    if got.shape != want.shape or not worst <= tolerance * size:
+        fail(f"{what}: shape {tuple(got.shape)}, wanted {tuple(want.shape)}; off by {worst:.3g}, the largest is {size:.3g}")
+
+
+class Whole:
+    """The whole model and all ranks' tokens in float64, its outputs and gradients by plain PyTorch."""
+
+    def __init__(self, name, changes):
+        self.c = c = dict(make_vectors.DEFAULT, hidden=8, ffn=6, experts=8, tokens=TOKENS[:SIZE], balance=[1] * SIZE, global_groups=[1] * SIZE)
+        c.update(changes)
+        generator = random.Random(name)
+        self.weights = make_vectors.weights_of(c, generator)
+        self.sets = sets = make_vectors.sets_of(c, generator)
+        routed = [make_vectors.route(c, self.weights, s) for s in sets]
+        objective = 0
+        for i, (s, r) in enumerate(zip(sets, routed)):
+            s["y"], s["losses"] = make_vectors.layer(c, self.weights, s, r), make_vectors.losses(c, sets, routed, i)
+            objective = objective + (s["y"] * s["dy"]).sum() + s["losses"].sum()
+        objective.backward()
+
+    def layer(self, device, world, **more):
+        c = self.c
+        router = moe_core.Router(**{k: c[k] for k in ROUTER}, **{f"{loss}_loss": c["coeff"][i] for i, loss in enumerate(moe_core.LOSSES)})
+        experts = moe_core.Experts(**{k: c[k] for k in EXPERTS}, bias=c["biases"], shared_bias=c["shared_biases"])
+        layer = moe_core.MoELayer(c["hidden"], c["ffn"], c["experts"], c["topk"], max(TOKENS), device, router=router, expert=experts,
+                                  groups=moe_core.Groups(ep=world, balance=world, whole=world), world_rank=RANK, **more)
+        layer.load_full(self.weights)
+        return layer
+
+    def inputs(self, dtype=torch.float32):
+        s = self.sets[RANK]
+        return s["x"].detach().to(dtype).requires_grad_(), s["dy"].to(dtype)
+
+    def part(self, name):
+        """The gradient of a parameter as this rank should have it; replicated ones after their sum over ranks."""
+        grad, local = self.weights[name].grad, self.c["experts"] // SIZE
+        grad = torch.zeros_like(self.weights[name]) if grad is None else grad
+        return grad[RANK * local:(RANK + 1) * local] if name in ("w1", "b1", "w2", "b2") else grad
+
+
+def check_gradients(what, whole, layer, device, world, grad_of, tolerance, times=1):
+    for name, value in layer.named_parameters():
+        got = grad_of(value)
+        if got is None:
+            fail(f"{what}: no gradient of {name}")
+        got = got.float().clone()
+        if name not in ("w1", "b1", "w2", "b2"):
+            moe_core.reduce(device, got, world)
+        close(f"{what}: gradient of {name}", got, times * whole.part(name), tolerance)
+
+
+def check_case(name, changes, device, world):
+    whole = Whole(name, changes)
+    layer = whole.layer(device, world)
+    for times in (1, 2):  # the second backward adds to .grad
+        x, dy = whole.inputs()
+        y = layer(x)
+        close(f"{name}: y", y, whole.sets[RANK]["y"], 2e-5)
+        close(f"{name}: losses", torch.tensor(list(layer.losses().values())), whole.sets[RANK]["losses"], 2e-5)
+        y.backward(dy)
+        close(f"{name}: dx", x.grad, whole.sets[RANK]["x"].grad, 2e-5)
+        check_gradients(name, whole, layer, device, world, lambda value: value.grad, 2e-5, times)
+
+
+def check_main_grad(device, world):
+    """The contract of main_grad: into it, what autograd is given, the flag, overwrite."""
+    whole = Whole("main_grad", dict())
+    layer = whole.layer(device, world)
+    for value in layer.parameters():
+        value.main_grad = torch.zeros(value.shape)
+    layer.w1.grad_added_to_main_grad = layer.w2.grad_added_to_main_grad = False
+    layer.w2.zero_out_wgrad = True
+    for times in (1, 2):
+        x, dy = whole.inputs()
+        layer(x).backward(dy)
+        check_gradients("main_grad", whole, layer, device, world, lambda value: value.main_grad, 2e-5, times)
+    if layer.gate.grad is not None or layer.gate.grad is not None:
+        fail("main_grad: autograd was given a gradient of a parameter without the flag")
+    if not (layer.w1.grad_added_to_main_grad and layer.w2.grad_added_to_main_grad) or layer.w1.grad.shape != layer.w1.shape:
+        fail("main_grad: no flag, or no placeholder")
+    if float(layer.w2.grad.abs().max()) != 0:
+        fail("main_grad: a placeholder that will be added is not zero")
+    for value in layer.parameters():
+        value.overwrite_main_grad = True
+    x, dy = whole.inputs()
+    layer(x).backward(dy)
+    check_gradients("overwrite", whole, layer, device, world, lambda value: value.main_grad, 2e-5, 1)
+
+
+def check_bfloat16(device, world):
+    whole = Whole("bfloat16", dict(topk=1, biases=True))
+    layer = whole.layer(device, world, dtype=torch.bfloat16)
+    x, dy = whole.inputs(torch.bfloat16)
+    y = layer(x)
+    if y.dtype != torch.bfloat16 or layer.w1.dtype != torch.bfloat16 or layer.gate.dtype != torch.float32:
+        fail("bfloat16: wrong types")
+    y.backward(dy)
+    close("bfloat16: y", y, whole.sets[RANK]["y"], 3e-2)
+    close("bfloat16: dx", x.grad, whole.sets[RANK]["x"].grad, 3e-2)
+    check_gradients("bfloat16", whole, layer, device, world, lambda value: value.grad, 3e-2)
+
+
+def check_in_flight(device, world):
+    """Several microbatches between forward and backward, in any order; evaluation between them; a graph that is dropped."""
+    whole = Whole("in flight", dict())
+    layer = whole.layer(device, world, in_flight=2)
+    outputs = []
+    for _ in range(2):
+        x, dy = whole.inputs()
+        outputs.append((x, layer(x), dy))
+    with torch.no_grad():
+        close("in flight: evaluation", layer(whole.inputs()[0]), whole.sets[RANK]["y"], 2e-5)
+    expect("state", "in_flight", lambda: layer(whole.inputs()[0]))
+    for x, y, dy in outputs:  # all ranks in the same order
+        y.backward(dy)
+        close("in flight: dx", x.grad, whole.sets[RANK]["x"].grad, 2e-5)
+    check_gradients("in flight", whole, layer, device, world, lambda value: value.grad, 2e-5, 2)
+    del outputs, x, y
+    for _ in range(3):
+        layer(whole.inputs()[0])  # dropped at once: its place is free again
+    x, dy = whole.inputs()
+    y = layer(x)
+    y.backward(dy, retain_graph=True)
+    expect("state", "second time", lambda: y.backward(dy))
+
+
+def expect(name, text, call):
+    try:
+        call()
+    except moe_core.MoeError as error:
+        if error.name != name or text not in str(error):
+            fail(f"wanted an error {name!r} with {text!r}, got {error.name!r}: {error}")
+        return
+    fail(f"no error {name!r} ({text})")
+
+
+def check_errors(device):
+    make = lambda **more: moe_core.MoELayer(**dict(dict(hidden=8, ffn=6, experts=8, topk=2, max_tokens=4, device=device), **more))
+    expect("shape", "5 tokens", lambda: make()(torch.zeros(5, 8)))
+    expect("shape", "last dimension", lambda: make()(torch.zeros(2, 7)))
+    expect("arg", "torch.float64", lambda: make()(torch.zeros(2, 8, dtype=torch.float64)))
+    expect("shape", "", lambda: make(topk=9))
+    expect("arg", "relu", lambda: make(expert=moe_core.Experts(activation="relu")))
+    expect("arg", "no router preset", lambda: moe_core.MoELayer.from_preset("gpt-5", 8, 6, 4, device))
+    expect("arg", "legacy", lambda: make(dispatch=moe_core.Dispatch(legacy=("legacy_nothing",))))
+    expect("nan", "", lambda: make()(torch.full((2, 8), float("nan"))))
+    expect("arg", "main_grad", lambda: (lambda layer: (setattr(layer.w1, "main_grad", torch.zeros(layer.w1.shape, dtype=torch.float64)), layer(torch.zeros(2, 8))))(make()))
+    layer = make()
+    x = torch.randn(3, 8, requires_grad=True)
+    y = layer(x)
+    with torch.no_grad():
+        layer.w1 += 1  # as an optimizer between forward and backward would
+    try:
+        y.sum().backward()
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+    else:
+        fail("backward with weights that are no longer those of the forward")
+
+
+def check_presets(device):
+    for name in ("mixtral", "deepseek-v3", "qwen3-moe", "gpt-oss"):
+        router, experts, topk = moe_core.Router.preset(device, name)
+        layer = moe_core.MoELayer.from_preset(name, 8, 6, 4, device)
+        if (layer.experts, layer.topk) != (experts, topk) or layer.gate.shape != (experts, 8) or (layer.b1 is not None) != (name == "gpt-oss"):
+            fail(f"preset {name}: {layer}")
+        if (layer.expert_bias is not None) != (name == "deepseek-v3"):
+            fail(f"preset {name}: expert bias")
+        close(f"{name}: shape", layer(torch.randn(2, 2, 8)).isnan().double(), torch.zeros(2, 2, 8).double(), 0.5)
+
+
+def check_expert_bias(device, world):
+    whole = Whole("bias", dict(score="sigmoid", expert_bias=True, renormalise=True))
+    layer = whole.layer(device, world)
+    before, counts = layer.expert_bias.clone(), torch.zeros(8, dtype=torch.int64)
+    for s in whole.sets:
+        counts += torch.bincount(s["index"].flatten(), minlength=8)
+    layer(whole.inputs()[0])
+    with torch.no_grad():
+        layer(whole.inputs()[0])  # not counted
+    own = torch.bincount(whole.sets[RANK]["index"].flatten(), minlength=8)
+    if not torch.equal(layer.counts(), own):
+        fail(f"counts {layer.counts()}, wanted {own}")
+    moe_core.update_expert_bias([layer], world, 0.125)
+    want = before + 0.125 * torch.sign(counts.double().mean() - counts).float()
+    if not torch.equal(layer.expert_bias, want):
+        fail(f"expert bias {layer.expert_bias}, wanted {want}")
+
+
+def check_communicators(device, world):
+    """Split and borrowed ones: sums over the halves of the world."""
+    half = world.split(RANK % 2)
+    borrowed = moe_core.Communicator.from_pointer(device, half.pointer.value)
+    value = torch.full((3,), float(RANK + 1))
+    moe_core.reduce(device, value, borrowed, scale=0.5)
+    want = sum(r + 1 for r in range(SIZE) if r % 2 == RANK % 2) / 2
+    if value.tolist() != [want] * 3 or (half.rank, half.size) != (RANK // 2, len(range(RANK % 2, SIZE, 2))):
+        fail(f"a sum over half of the ranks: {value.tolist()}, wanted {want}; rank {half.rank} of {half.size}")
+    if (world.split(0 if RANK == 0 else None) is None) != (RANK != 0):
+        fail("split without a colour")
+    half.destroy()
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(3)
+    device = moe_core.Device("host")
+    world = moe_core.Communicator.from_environment(device) if SIZE > 1 else None
+    only = os.environ.get("JOB_CASES")
+    for name, changes in CASES:
+        if only is None or name in only.split(";"):
+            check_case(name, changes, device, world)
+    check_main_grad(device, world)
+    check_in_flight(device, world)
+    check_expert_bias(device, world)
+    if only is None:
+        check_bfloat16(device, world)
+    if SIZE == 1:
+        check_errors(device)
+        check_presets(device)
+    else:
+        check_communicators(device, world)
+    print(f"job_layer: rank {RANK} of {SIZE}: {len(CASES)} cases as plain PyTorch", flush=True)
+
+
+main()
