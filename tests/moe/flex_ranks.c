@@ -285,20 +285,54 @@ static int experts_backward(void *arg)
 
 /* --- a rank --- */
 
-static int forward(struct rank *r, int n)
+static void fill(struct rank *r);
+
+static int send(struct rank *r, const struct moe_routing *routing, int n)
 {
-    const struct flex_case *c = r->c;
-    struct moe_routing routing = {
-        .tokens = c->tokens[r->rank], .index = r->index, .probs = r->probs, .counts = r->counts};
     int before = waits;
-    int rc = moe_dispatcher_prepare(r->d, &routing, c->proposed[r->rank], &r->out->agreed[n & 3]);
+    int rc = moe_dispatcher_prepare(r->d, routing, r->c->proposed[r->rank], &r->out->agreed[n & 3]);
     rc = rc ? rc : moe_dispatcher_forward(r->d, r->narrow_x);
     r->out->forward_waits = waits - before;
+    return rc;
+}
+
+/* The same as a graph, recorded before anything is routed: whatever the host decided while it recorded is wrong. */
+static int send_captured(struct rank *r, const struct moe_routing *routing, int n)
+{
+    cudaStream_t stream = moe_device_stream(r->device);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    for (int64_t i = 0; i < routing->tokens * r->c->topk; i++) {
+        r->index[i] = -1;
+    }
+    int rc = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess ? 0 : MOE_E_DEVICE;
+    rc = rc ? rc : send(r, routing, n);
+    rc = cudaStreamEndCapture(stream, &graph) == cudaSuccess ? rc : MOE_E_DEVICE;
+    rc = rc ? rc : cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess ? 0 : MOE_E_DEVICE;
+    fill(r);
+    for (int replay = 0; replay < 2 && rc == 0; replay++) {
+        rc = cudaGraphLaunch(exec, stream) == cudaSuccess ? 0 : MOE_E_DEVICE;
+    }
+    rc = rc ? rc : moe_device_sync(r->device);
+    if (exec != NULL) {
+        cudaGraphExecDestroy(exec);
+    }
+    if (graph != NULL) {
+        cudaGraphDestroy(graph);
+    }
+    return rc;
+}
+
+static int forward(struct rank *r, int n, int64_t tokens)
+{
+    const struct flex_case *c = r->c;
+    struct moe_routing routing = {.tokens = tokens, .index = r->index, .probs = r->probs, .counts = r->counts};
+    int rc = c->capture ? send_captured(r, &routing, n) : send(r, &routing, n);
     rc = rc ? rc : moe_device_sync(r->device);
     if (rc == 0) {
+        int before = waits;
         poison(r, moe_dispatcher_expert_out(r->d));
         experts_rows(r, forward_element);
-        before = waits;
         rc = moe_dispatcher_combine(r->d, r->narrow_y);
         r->out->forward_waits += waits - before;
     }
@@ -353,7 +387,7 @@ static int run_dispatcher(struct rank *r)
     const struct flex_case *c = r->c;
     int rc = 0;
     for (int n = 0; n < (c->forwards > 1 ? c->forwards : 1) && rc == 0; n++) {
-        rc = forward(r, n);
+        rc = forward(r, n, c->first_tokens > 0 && n == 0 ? c->first_tokens : c->tokens[r->rank]);
     }
     r->out->forward_calls = r->out->calls;
     rc = rc || c->no_backward ? rc : backward(r);

@@ -34,9 +34,10 @@ struct flex_case {
     int forwards; /* 0: 1 */
     bool no_backward;
     uint32_t proposed[FLEX_RANKS];
-    uint32_t granted; /* local remedies, when a hazard is met */
-    bool alone;       /* the overflow is answered rank by rank */
-    bool capture;     /* forward is captured and replayed: once */
+    uint32_t granted;     /* local remedies, when a hazard is met */
+    bool alone;           /* the overflow is answered rank by rank */
+    int64_t first_tokens; /* the first of several forwards has the first so many tokens on every rank; 0: no */
+    bool capture;         /* prepare and forward are captured while nothing is routed, then replayed with the tokens */
     struct moe_dispatcher_legacy legacy;
 };
 
