@@ -15,12 +15,14 @@
 
 typedef float v8f __attribute__((vector_size(32)));
 typedef uint32_t v8u __attribute__((vector_size(32)));
-typedef uint16_t v8h __attribute__((vector_size(16)));
 
-enum { LANES = 8, BLOCK = 4 * LANES };
+enum { LANES = 8, PAIR = 2 * LANES, BLOCK = 2 * PAIR };
 
-/* Written out and not looped: a compiler that does not unroll would keep the sums in memory. */
-#define EACH(X) X(0) X(1) X(2) X(3)
+/* 16 elements of a row. Where they lie in the pair is the type's affair: BF16 has the even ones in a and the odd ones
+ * in b, which takes no shuffle either way. */
+struct pair {
+    v8f a, b;
+};
 
 /* Stores 32 bytes; streaming needs `to` at a multiple of 16. */
 static inline void store32(void *to, const void *from, bool stream)
@@ -38,16 +40,16 @@ static inline void store32(void *to, const void *from, bool stream)
     memcpy(to, from, 32);
 }
 
-static inline void get_f32(const void *from, int64_t at, v8f *out)
+static inline void get_f32(const void *from, int64_t at, struct pair *out)
 {
-    memcpy(out, (const float *)from + at, sizeof *out);
+    memcpy(&out->a, (const float *)from + at, sizeof out->a);
+    memcpy(&out->b, (const float *)from + at + LANES, sizeof out->b);
 }
 
-/* The put_ functions store two vectors: 16 elements. */
-static inline void put_f32(const v8f *a, const v8f *b, void *to, int64_t at, bool stream)
+static inline void put_f32(const struct pair *x, void *to, int64_t at, bool stream)
 {
-    store32((float *)to + at, a, stream);
-    store32((float *)to + at + LANES, b, stream);
+    store32((float *)to + at, &x->a, stream);
+    store32((float *)to + at + LANES, &x->b, stream);
 }
 
 static inline float get_one_f32(const void *from, int64_t at)
@@ -60,42 +62,50 @@ static inline void put_one_f32(float x, void *to, int64_t at)
     ((float *)to)[at] = x;
 }
 
-static inline void get_bf16(const void *from, int64_t at, v8f *out)
+static inline void get_bf16(const void *from, int64_t at, struct pair *out)
 {
-    const uint16_t *h = (const uint16_t *)from + at;
-#if defined(__AVX2__)
-    __m256i w = _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)h)), 16);
-#else
-    v8h narrow;
-    memcpy(&narrow, h, sizeof narrow);
-    v8u w = __builtin_convertvector(narrow, v8u) << 16;
-#endif
-    memcpy(out, &w, sizeof *out);
+    v8u both, even, odd;
+    memcpy(&both, (const uint16_t *)from + at, sizeof both);
+    even = both << 16;
+    odd = both & 0xffff0000u;
+    memcpy(&out->a, &even, sizeof even);
+    memcpy(&out->b, &odd, sizeof odd);
 }
 
-/* The bits of 8 rounded numbers, each in the low half of its lane. */
-static inline void round_bf16(const v8f *x, v8u *out)
+/* Whether a NaN may be among them. */
+static inline bool may_be_nan(const struct pair *x)
+{
+#if defined(__AVX2__)
+    __m256 a, b;
+    memcpy(&a, &x->a, sizeof a);
+    memcpy(&b, &x->b, sizeof b);
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0;
+#else
+    (void)x;
+    return true;
+#endif
+}
+
+/* *u rounded to its upper halves, by the bits; where x is not a number it stays one. */
+static inline void round_bf16(const v8f *x, bool nans, v8u *out)
 {
     v8u u;
     memcpy(&u, x, sizeof u);
-    v8u nan = (v8u)(*x != *x);
-    *out = (nan & (u >> 16 | 0x40u)) | (~nan & ((u + 0x7fffu + (u >> 16 & 1u)) >> 16));
+    *out = u + 0x7fffu + (u >> 16 & 1u);
+    if (nans) {
+        v8u nan = (v8u)(*x != *x);
+        *out = (nan & (u | 0x400000u)) | (~nan & *out);
+    }
 }
 
-static inline void put_bf16(const v8f *a, const v8f *b, void *to, int64_t at, bool stream)
+static inline void put_bf16(const struct pair *x, void *to, int64_t at, bool stream)
 {
-    v8u low, high;
-    round_bf16(a, &low);
-    round_bf16(b, &high);
-#if defined(__AVX2__)
-    __m256i l, h;
-    memcpy(&l, &low, sizeof l);
-    memcpy(&h, &high, sizeof h);
-    h = _mm256_permute4x64_epi64(_mm256_packus_epi32(l, h), 0xd8); /* packing works within halves */
-#else
-    v8h h[2] = {__builtin_convertvector(low, v8h), __builtin_convertvector(high, v8h)};
-#endif
-    store32((uint16_t *)to + at, &h, stream);
+    v8u even, odd;
+    bool nans = may_be_nan(x);
+    round_bf16(&x->a, nans, &even);
+    round_bf16(&x->b, nans, &odd);
+    even = even >> 16 | (odd & 0xffff0000u);
+    store32((uint16_t *)to + at, &even, stream);
 }
 
 static inline float get_one_bf16(const void *from, int64_t at)
@@ -108,15 +118,18 @@ static inline void put_one_bf16(float x, void *to, int64_t at)
     ((uint16_t *)to)[at] = hn_bf16_put(x);
 }
 
-static inline void get_f16(const void *from, int64_t at, v8f *out)
+static inline void get_f16(const void *from, int64_t at, struct pair *out)
 {
     const uint16_t *h = (const uint16_t *)from + at;
 #if defined(__F16C__)
-    __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h));
-    memcpy(out, &x, sizeof x);
+    __m256 a = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h));
+    __m256 b = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h + 1));
+    memcpy(&out->a, &a, sizeof a);
+    memcpy(&out->b, &b, sizeof b);
 #else
     for (int i = 0; i < LANES; i++) {
-        (*out)[i] = hn_f16_get(h[i]);
+        out->a[i] = hn_f16_get(h[i]);
+        out->b[i] = hn_f16_get(h[i + LANES]);
     }
 #endif
 }
@@ -136,11 +149,11 @@ static inline void narrow_f16(const v8f *x, uint16_t *h)
     }
 }
 
-static inline void put_f16(const v8f *a, const v8f *b, void *to, int64_t at, bool stream)
+static inline void put_f16(const struct pair *x, void *to, int64_t at, bool stream)
 {
-    uint16_t h[2 * LANES];
-    narrow_f16(a, h);
-    narrow_f16(b, h + LANES);
+    uint16_t h[PAIR];
+    narrow_f16(&x->a, h);
+    narrow_f16(&x->b, h + LANES);
     store32((uint16_t *)to + at, h, stream);
 }
 
@@ -154,34 +167,25 @@ static inline void put_one_f16(float x, void *to, int64_t at)
     ((uint16_t *)to)[at] = hn_f16_put(x);
 }
 
-/* The two functions for one type, and their steps for one vector of a block. */
-#define ZERO(v)      v8f s##v = {0};
-#define ADD_F32(v)   ADD(f32, v)
-#define ADD_BF16(v)  ADD(bf16, v)
-#define ADD_F16(v)   ADD(f16, v)
-#define ADD(type, v) (get_##type(from[i], h + v * LANES, &x), s##v += p[i] * x);
-#define DOT_F32(v)   DOT(f32, v)
-#define DOT_BF16(v)  DOT(bf16, v)
-#define DOT_F16(v)   DOT(f16, v)
-#define DOT(type, v)                                                                                                   \
-    v8f d##v;                                                                                                          \
-    get_##type(dy, h + v * LANES, &d##v);                                                                              \
-    get_##type(row, h + v * LANES, &x);                                                                                \
-    s##v += d##v * x;                                                                                                  \
-    d##v *= p;
-#define ROWS_OF(type, ADD_TYPE, DOT_TYPE)                                                                              \
+/* The two functions for one type. Pairs are written out and not looped: a compiler that does not unroll would keep them
+ * in memory. */
+#define ROWS_OF(type)                                                                                                  \
     static void sum_##type(const void *const *from, const float *p, int64_t n, int64_t width, void *to, bool stream)   \
     {                                                                                                                  \
         int64_t h = 0;                                                                                                 \
         stream = stream && (uintptr_t)to % 16 == 0;                                                                    \
         for (; h + BLOCK <= width; h += BLOCK) {                                                                       \
-            v8f x;                                                                                                     \
-            EACH(ZERO)                                                                                                 \
+            struct pair s0 = {{0}, {0}}, s1 = s0, x, y;                                                                \
             for (int64_t i = 0; i < n; i++) {                                                                          \
-                EACH(ADD_TYPE)                                                                                         \
+                get_##type(from[i], h, &x);                                                                            \
+                get_##type(from[i], h + PAIR, &y);                                                                     \
+                s0.a += p[i] * x.a;                                                                                    \
+                s0.b += p[i] * x.b;                                                                                    \
+                s1.a += p[i] * y.a;                                                                                    \
+                s1.b += p[i] * y.b;                                                                                    \
             }                                                                                                          \
-            put_##type(&s0, &s1, to, h, stream);                                                                       \
-            put_##type(&s2, &s3, to, h + 2 * LANES, stream);                                                           \
+            put_##type(&s0, to, h, stream);                                                                            \
+            put_##type(&s1, to, h + PAIR, stream);                                                                     \
         }                                                                                                              \
         for (; h < width; h++) {                                                                                       \
             float sum = 0.0f;                                                                                          \
@@ -193,31 +197,41 @@ static inline void put_one_f16(float x, void *to, int64_t at)
     }                                                                                                                  \
     static float scale_##type(const void *dy, const void *row, float p, int64_t width, void *to, bool stream)          \
     {                                                                                                                  \
+        struct pair s0 = {{0}, {0}}, s1 = s0, x, d;                                                                    \
         int64_t h = 0;                                                                                                 \
-        EACH(ZERO)                                                                                                     \
         stream = stream && (uintptr_t)to % 16 == 0;                                                                    \
         for (; h + BLOCK <= width; h += BLOCK) {                                                                       \
-            v8f x;                                                                                                     \
-            EACH(DOT_TYPE)                                                                                             \
-            put_##type(&d0, &d1, to, h, stream);                                                                       \
-            put_##type(&d2, &d3, to, h + 2 * LANES, stream);                                                           \
+            get_##type(dy, h, &d);                                                                                     \
+            get_##type(row, h, &x);                                                                                    \
+            s0.a += d.a * x.a;                                                                                         \
+            s0.b += d.b * x.b;                                                                                         \
+            d.a *= p;                                                                                                  \
+            d.b *= p;                                                                                                  \
+            put_##type(&d, to, h, stream);                                                                             \
+            get_##type(dy, h + PAIR, &d);                                                                              \
+            get_##type(row, h + PAIR, &x);                                                                             \
+            s1.a += d.a * x.a;                                                                                         \
+            s1.b += d.b * x.b;                                                                                         \
+            d.a *= p;                                                                                                  \
+            d.b *= p;                                                                                                  \
+            put_##type(&d, to, h + PAIR, stream);                                                                      \
         }                                                                                                              \
-        v8f total = (s0 + s1) + (s2 + s3);                                                                             \
+        v8f total = (s0.a + s0.b) + (s1.a + s1.b);                                                                     \
         float dot = 0.0f;                                                                                              \
         for (int i = 0; i < LANES; i++) {                                                                              \
             dot += total[i];                                                                                           \
         }                                                                                                              \
         for (; h < width; h++) {                                                                                       \
-            float d = get_one_##type(dy, h);                                                                           \
-            dot += d * get_one_##type(row, h);                                                                         \
-            put_one_##type(p *d, to, h);                                                                               \
+            float one = get_one_##type(dy, h);                                                                         \
+            dot += one * get_one_##type(row, h);                                                                       \
+            put_one_##type(p *one, to, h);                                                                             \
         }                                                                                                              \
         return dot;                                                                                                    \
     }
 
-ROWS_OF(f32, ADD_F32, DOT_F32)
-ROWS_OF(bf16, ADD_BF16, DOT_BF16)
-ROWS_OF(f16, ADD_F16, DOT_F16)
+ROWS_OF(f32)
+ROWS_OF(bf16)
+ROWS_OF(f16)
 
 const struct moe_host_rows ROWS_TABLE = {
     .name = ROWS_NAME,
