@@ -13,6 +13,7 @@
 
 static const struct moe_dispatcher_kind_ops *const kinds[MOE_DISPATCH_KINDS] = {
     [MOE_DISPATCH_ALLTOALL] = &moe_dispatcher_alltoall,
+    [MOE_DISPATCH_ALLGATHER] = &moe_dispatcher_allgather,
     [MOE_DISPATCH_DEEPEP] = &moe_dispatcher_deepep,
     [MOE_DISPATCH_HYBRIDEP] = &moe_dispatcher_hybridep,
 };

@@ -67,7 +67,22 @@ static void want_alltoall(const struct dr_case *c, struct dr_want *f, size_t *fs
     add(b, bs, ep, DR_ALLTOALL, DR_EP);
 }
 
-static const struct table tables[] = {{MOE_DISPATCH_ALLTOALL, want_alltoall, true}};
+static void want_allgather(const struct dr_case *c, struct dr_want *f, size_t *fs, struct dr_want *b, size_t *bs)
+{
+    bool several = c->ep * c->etp > 1;
+    enum dr_role all = c->etp == 1 && !c->use_tp_ep ? DR_EP : c->ep == 1 ? DR_ETP : DR_TP_EP;
+    add(f, fs, several && c->uneven == MOE_UNEVEN_MAX, DR_ALLREDUCE, all);
+    add(f, fs, several, DR_ALLGATHER, all);
+    add(f, fs, several, DR_ALLGATHER, all);
+    add(f, fs, several, DR_ALLGATHER, all);
+    add(f, fs, several, DR_REDUCESCATTER, all);
+    add(b, bs, several, DR_ALLGATHER, all);
+    add(b, bs, several, DR_REDUCESCATTER, all);
+    add(b, bs, several, DR_REDUCESCATTER, all);
+}
+
+static const struct table tables[] = {{MOE_DISPATCH_ALLTOALL, want_alltoall, true},
+                                      {MOE_DISPATCH_ALLGATHER, want_allgather, false}};
 
 static void check_cell(const struct table *table, const struct dr_case *c)
 {
