@@ -12,6 +12,7 @@ import moe_core
 
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 TOKENS = [7, 0, 5, 9]  # of rank 0, 1, ...; one has none
+MOST = 10
 ROUTER = ("score", "after", "renormalise", "gate_bias", "expert_bias", "groups", "group_topk", "scale", "capacity_factor", "by_position")
 EXPERTS = ("activation", "place", "shared_ffn", "shared_gate")
 CASES = [
@@ -26,6 +27,12 @@ CASES = [
     ("score before experts", dict(place="input", activation="geglu", biases=True)),
     ("gated shared expert", dict(shared_ffn=4, shared_gate=True, shared_biases=True, activation="geglu_tanh", biases=True)),
     ("capacity", dict(capacity_factor=0.75, renormalise=True)),
+]
+DISPATCH = [  # on several ranks
+    #("allgather", dict(kind="allgather", uneven="max"), dict(place="activation", biases=True)),
+    ("deepep", dict(kind="deepep"), dict(renormalise=True, shared_ffn=4)),
+    ("hybridep", dict(kind="hybridep", uneven="max"), dict(score="sigmoid", place="input", topk=1)),
+    ("hybridep, bound", dict(kind="hybridep", uneven="bound", token_bound=64), dict(place="activation", biases=True)),
 ]
 
 
@@ -56,12 +63,12 @@ class Whole:
             objective = objective + (s["y"] * s["dy"]).sum() + s["losses"].sum()
         objective.backward()
 
-    def layer(self, device, world, **more):
+    def layer(self, device, world, groups=None, **more):
         c = self.c
         router = moe_core.Router(**{k: c[k] for k in ROUTER}, **{f"{loss}_loss": c["coeff"][i] for i, loss in enumerate(moe_core.LOSSES)})
         experts = moe_core.Experts(**{k: c[k] for k in EXPERTS}, bias=c["biases"], shared_bias=c["shared_biases"])
-        layer = moe_core.MoELayer(c["hidden"], c["ffn"], c["experts"], c["topk"], max(TOKENS), device, router=router, expert=experts,
-                                  groups=moe_core.Groups(ep=world, balance=world, whole=world), world_rank=RANK, **more)
+        layer = moe_core.MoELayer(c["hidden"], c["ffn"], c["experts"], c["topk"], MOST, device, router=router, expert=experts,
+                                  groups=groups or moe_core.Groups(ep=world, balance=world, whole=world), world_rank=RANK, **more)
         layer.load_full(self.weights)
         return layer
 
@@ -69,27 +76,35 @@ class Whole:
         s = self.sets[RANK]
         return s["x"].detach().to(dtype).requires_grad_(), s["dy"].to(dtype)
 
-    def part(self, name):
-        """The gradient of a parameter as this rank should have it; replicated ones after their sum over ranks."""
-        grad, local = self.weights[name].grad, self.c["experts"] // SIZE
-        grad = torch.zeros_like(self.weights[name]) if grad is None else grad
-        return grad[RANK * local:(RANK + 1) * local] if name in ("w1", "b1", "w2", "b2") else grad
+    def grad(self, name):
+        """The gradient of the whole parameter."""
+        grad = self.weights[name].grad
+        return torch.zeros_like(self.weights[name]) if grad is None else grad
+
+    def part(self, layer, name):
+        """The same, cut as this rank's parameter is: load_full is how a rank's part is defined."""
+        keep = {key: value.detach().clone() for key, value in layer.state_dict().items()}
+        layer.load_full({key: self.grad(key) for key in self.weights})
+        part = getattr(layer, name).detach().double().clone()
+        layer.load_state_dict(keep)
+        return part
 
 
 def check_gradients(what, whole, layer, device, world, grad_of, tolerance, times=1):
-    for name, value in layer.named_parameters():
+    """Replicated parameters are summed over `world` first: each rank has the gradient over its own tokens."""
+    for name, value in list(layer.named_parameters()):
         got = grad_of(value)
         if got is None:
             fail(f"{what}: no gradient of {name}")
         got = got.float().clone()
         if name not in ("w1", "b1", "w2", "b2"):
             moe_core.reduce(device, got, world)
-        close(f"{what}: gradient of {name}", got, times * whole.part(name), tolerance)
+        close(f"{what}: gradient of {name}", got, times * whole.part(layer, name), tolerance)
 
 
-def check_case(name, changes, device, world):
+def check_case(name, changes, device, world, **more):
     whole = Whole(name, changes)
-    layer = whole.layer(device, world)
+    layer = whole.layer(device, world, **more)
     for times in (1, 2):  # the second backward adds to .grad
         x, dy = whole.inputs()
         y = layer(x)
@@ -98,6 +113,29 @@ def check_case(name, changes, device, world):
         y.backward(dy)
         close(f"{name}: dx", x.grad, whole.sets[RANK]["x"].grad, 2e-5)
         check_gradients(name, whole, layer, device, world, lambda value: value.grad, 2e-5, times)
+
+
+def check_expert_tensor_parallel(device, world):
+    """Four ranks: two owners of experts, each of two ranks with a slice of them."""
+    groups = moe_core.Groups(ep=world.split(RANK % 2), etp=world.split(RANK // 2), tp_ep=world, balance=world, whole=world)
+    check_case("ep 2, etp 2", dict(place="activation", biases=True), device, world, groups=groups)
+
+
+def check_tensor_parallel(mode, changes, device, world):
+    """All ranks have the same tokens; outputs and input gradients are summands; gradients of replicated parameters are whole."""
+    whole = Whole(mode, dict(changes, tokens=[8], balance=[0], global_groups=[0]))
+    groups = moe_core.Groups(tp=world, ep=world if mode == "split_tokens" else None)
+    layer = whole.layer(device, world, groups=groups, dispatch=moe_core.Dispatch(tp_mode=mode))
+    x, dy = (value.detach().float() for value in (whole.sets[0]["x"], whole.sets[0]["dy"]))
+    x.requires_grad_()
+    y = layer(x)
+    y.backward(dy)
+    total = y.detach().clone()
+    moe_core.reduce(device, total, world)
+    moe_core.reduce(device, x.grad, world)
+    close(f"{mode}: y, summed", total, whole.sets[0]["y"], 2e-5)
+    close(f"{mode}: dx, summed", x.grad, whole.sets[0]["x"].grad, 2e-5)
+    check_gradients(mode, whole, layer, device, None, lambda value: value.grad, 2e-5)
 
 
 def check_main_grad(device, world):
@@ -249,6 +287,13 @@ def main():
     for name, changes in CASES:
         if only is None or name in only.split(";"):
             check_case(name, changes, device, world)
+    for name, dispatch, changes in DISPATCH if SIZE > 1 and only is None else []:
+        check_case(name, changes, device, world, dispatch=moe_core.Dispatch(**dispatch))
+    if SIZE == 4:
+        check_expert_tensor_parallel(device, world)
+    if SIZE == 2:
+        check_tensor_parallel("shard_experts", dict(biases=True, shared_ffn=4, shared_gate=True), device, world)
+        check_tensor_parallel("split_tokens", dict(score="sigmoid", renormalise=True, place="input", shared_ffn=4), device, world)
     check_main_grad(device, world)
     check_in_flight(device, world)
     check_expert_bias(device, world)
