@@ -81,8 +81,24 @@ static void want_allgather(const struct dr_case *c, struct dr_want *f, size_t *f
     add(b, bs, several, DR_REDUCESCATTER, all);
 }
 
+static void want_flex(const struct dr_case *c, struct dr_want *f, size_t *fs, struct dr_want *b, size_t *bs)
+{
+    bool several = c->ep * c->etp > 1;
+    enum dr_role all = c->etp == 1 && !c->use_tp_ep ? DR_EP : c->ep == 1 ? DR_ETP : DR_TP_EP;
+    add(f, fs, several && c->uneven == MOE_UNEVEN_MAX, DR_ALLREDUCE, all);
+    add(f, fs, several, DR_ALLGATHER, all);
+    add(f, fs, several, DR_ALLTOALL, all);
+    add(f, fs, several, DR_ALLTOALL, all);
+    add(f, fs, several, DR_ALLTOALL, all);
+    add(b, bs, several, DR_ALLTOALL, all);
+    add(b, bs, several, DR_ALLTOALL, all);
+    add(b, bs, several, DR_ALLTOALL, all);
+}
+
 static const struct table tables[] = {{MOE_DISPATCH_ALLTOALL, want_alltoall, true},
-                                      {MOE_DISPATCH_ALLGATHER, want_allgather, false}};
+                                      {MOE_DISPATCH_ALLGATHER, want_allgather, false},
+                                      {MOE_DISPATCH_DEEPEP, want_flex, true},
+                                      {MOE_DISPATCH_HYBRIDEP, want_flex, false}};
 
 static void check_cell(const struct table *table, const struct dr_case *c)
 {
