@@ -25,6 +25,7 @@
 
 #include "moe_core/include/moe/ops.h"
 #include "moe_core/include/moe/remedy.h"
+#include "moe_core/include/moe/shared.h"
 
 #include <stdlib.h>
 
@@ -210,10 +211,14 @@ static int forward(moe_dispatcher_t *d, const void *x)
 {
     const struct moe_alltoall *s = state_of(d);
     const struct moe_movement move = movement(d);
+    moe_shared_t *shared = d->config.shared;
     float *probs = probs_at(d, ROWS, AT_SOURCE);
-    int rc = moe_map_permute(s->map, &move, x, probs != NULL ? d->routing.probs : NULL, at(d, ROWS, AT_SOURCE), probs);
+    int rc = shared ? moe_shared_pre_forward_comm(shared, d->shared_weights, x, d->routing.tokens) : 0;
+    rc = rc ? rc
+            : moe_map_permute(s->map, &move, x, probs != NULL ? d->routing.probs : NULL, at(d, ROWS, AT_SOURCE), probs);
     rc = rc ? rc : sanitize(d, ROWS);
     rc = rc ? rc : exchange_up(d, ROWS, "AlltoAll of tokens");
+    rc = rc || shared == NULL ? rc : moe_shared_fc1(shared);
     if (rc == 0 && probs != NULL) {
         struct moe_collective c = probs_over(d, &d->ep, "AlltoAll of probabilities");
         rc = moe_all_to_all_v(&c, probs, s->send_rows, probs_at(d, ROWS, AT_EP), s->recv_rows);
@@ -230,6 +235,7 @@ static int combine(moe_dispatcher_t *d, void *y)
 {
     const struct moe_alltoall *s = state_of(d);
     const struct moe_movement move = movement(d);
+    moe_shared_t *shared = d->config.shared;
     int rc = order_down(d, EXPERT_OUT, false);
     rc = rc ? rc : scatter_down(d, EXPERT_OUT, "ReduceScatter of outputs");
     rc = rc ? rc : exchange_down(d, EXPERT_OUT, "AlltoAll of outputs");
@@ -237,9 +243,12 @@ static int combine(moe_dispatcher_t *d, void *y)
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
                                (long long)d->routing.tokens);
     }
-    return rc ? rc
-              : moe_map_unpermute(s->map, &move, at(d, EXPERT_OUT, AT_SOURCE),
-                                  d->config.probs_travel ? NULL : d->routing.probs, y);
+    rc = rc || shared == NULL ? rc : moe_shared_fc2(shared);
+    rc = rc || shared == NULL ? rc : moe_shared_post_forward_comm(shared);
+    rc = rc ? rc
+            : moe_map_unpermute(s->map, &move, at(d, EXPERT_OUT, AT_SOURCE),
+                                d->config.probs_travel ? NULL : d->routing.probs, y);
+    return rc || shared == NULL ? rc : moe_shared_get_output(shared, y, true);
 }
 
 /* --- backward: one node for each step, named after the forward step --- */
@@ -320,6 +329,40 @@ static int back_nothing(void *arg)
                                            (size_t)(d->routing.tokens * d->config.experts) * sizeof(float));
 }
 
+/* The shared expert's steps; dy and dx are those of begin_backward. */
+static int back_shared_gather(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    return moe_shared_pre_backward_comm(d->config.shared, d->dy);
+}
+
+static int back_shared_fc2(void *arg)
+{
+    return moe_shared_fc2_backward(((moe_dispatcher_t *)arg)->config.shared);
+}
+
+static int back_shared_fc1(void *arg)
+{
+    return moe_shared_fc1_backward(((moe_dispatcher_t *)arg)->config.shared);
+}
+
+static int back_shared_scatter(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    int rc = moe_shared_post_backward_comm(d->config.shared);
+    return rc ? rc : moe_shared_get_grad(d->config.shared, d->dx, true);
+}
+
+static int push_shared(moe_dispatcher_t *d, struct moe_plan *plan, const char *name, int (*run)(void *), bool after)
+{
+    struct moe_node node = {.name = name, .run = run, .arg = d};
+    if (d->config.shared == NULL) {
+        return 0;
+    }
+    moe_shared_obligation(d->config.shared, after, &node);
+    return moe_plan_push(plan, &node);
+}
+
 /* Elements per rank of a collective whose size is the same on all ranks; else 0. */
 static uint64_t fixed_count(const moe_dispatcher_t *d, int64_t sources, int64_t width)
 {
@@ -351,10 +394,12 @@ static int push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
 {
     bool probs = d->config.probs_travel, cut = d->detached || state_of(d)->cut_dispatch;
     bool ep = takes(d, AT_EP), etp = takes(d, AT_ETP);
+    bool shared = d->config.shared != NULL;
     int64_t h = d->config.hidden;
     const struct step steps[] = {
         {"no gradient", back_nothing, MOE_OBLIGE_NONE, NULL, 0, cut && probs},
         {"permute", back_permute, MOE_OBLIGE_NONE, NULL, 0, !cut},
+        {"shared fc1", back_shared_fc1, MOE_OBLIGE_NONE, NULL, 0, shared},
         {"dispatch tokens", back_tokens_ep, MOE_OBLIGE_ALLTOALL, &d->ep, fixed_count(d, 1, h), !cut && ep},
         {"dispatch probs", back_probs_ep, MOE_OBLIGE_ALLTOALL, &d->ep, fixed_count(d, 1, 1), !cut && ep && probs},
         {"gather tokens", back_tokens_etp, MOE_OBLIGE_REDUCESCATTER, &d->etp, fixed_count(d, d->ep.size, h),
@@ -363,7 +408,8 @@ static int push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
          !cut && etp && probs},
         {"sort", back_dispatch_order, MOE_OBLIGE_NONE, NULL, 0, !cut},
     };
-    return push_steps(d, plan, steps, sizeof steps / sizeof steps[0]);
+    int rc = push_shared(d, plan, "shared end", back_shared_scatter, true);
+    return rc ? rc : push_steps(d, plan, steps, sizeof steps / sizeof steps[0]);
 }
 
 static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
@@ -374,9 +420,11 @@ static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
         {"unsort", back_combine_order, MOE_OBLIGE_NONE, NULL, 0, !d->detached},
         {"combine etp", back_combine_etp, MOE_OBLIGE_ALLGATHER, &d->etp, fixed_count(d, d->ep.size, h), etp},
         {"combine", back_combine_ep, MOE_OBLIGE_ALLTOALL, &d->ep, fixed_count(d, 1, h), ep},
-        {"unpermute", back_unpermute, MOE_OBLIGE_NONE, NULL, 0, true},
+        {"shared fc2", back_shared_fc2, MOE_OBLIGE_NONE, NULL, 0, d->config.shared != NULL},
     };
-    return push_steps(d, plan, steps, sizeof steps / sizeof steps[0]);
+    int rc = push_steps(d, plan, steps, sizeof steps / sizeof steps[0]);
+    rc = rc ? rc : push_shared(d, plan, "shared begin", back_shared_gather, false);
+    return rc ? rc : moe_dispatcher_push(d, plan, "unpermute", back_unpermute, MOE_OBLIGE_NONE, NULL, 0);
 }
 
 /* --- life --- */

@@ -194,6 +194,16 @@ cudaStream_t moe_shared_stream(const moe_shared_t *s)
     return moe_device_stream(s->work);
 }
 
+void moe_shared_obligation(const moe_shared_t *s, bool after, struct moe_node *node)
+{
+    enum moe_obligation_op op = sharded_tokens(s)    ? (after ? MOE_OBLIGE_REDUCESCATTER : MOE_OBLIGE_ALLGATHER)
+                                : summed(s) && after ? MOE_OBLIGE_ALLREDUCE
+                                                     : MOE_OBLIGE_NONE;
+    node->op = op;
+    node->comm = op != MOE_OBLIGE_NONE ? s->config.tp : NULL;
+    node->count = op != MOE_OBLIGE_NONE ? (uint64_t)(s->tokens * s->config.hidden) : 0;
+}
+
 /* --- what the steps are made of --- */
 
 /* One device's stream goes on only after what the other's has been given so far. */

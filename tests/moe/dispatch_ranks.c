@@ -5,6 +5,7 @@
 
 #include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/ops.h"
+#include "moe_core/include/moe/shared.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -19,7 +20,7 @@ struct rank {
     const struct dr_case *c;
     ncclUniqueId id;
     int rank, ep_rank, etp_rank;
-    ncclComm_t world, ep, etp;
+    ncclComm_t world, ep, etp, tp;
     struct dr_record *record; /* what is being recorded into; NULL: nothing */
     struct dr_unit group;     /* of the open ncclGroupStart */
     int depth;
@@ -68,7 +69,11 @@ uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard)
 
 static enum dr_role role_of(ncclComm_t comm)
 {
-    return comm == self->ep ? DR_EP : comm == self->etp ? DR_ETP : comm == self->world ? DR_TP_EP : DR_NO_ROLE;
+    return comm == self->ep      ? DR_EP
+           : comm == self->etp   ? DR_ETP
+           : comm == self->world ? DR_TP_EP
+           : comm == self->tp    ? DR_TP
+                                 : DR_NO_ROLE;
 }
 
 static uint64_t bytes_of(size_t count, ncclDataType_t type)
@@ -413,6 +418,52 @@ static void keep_obligations(struct rank *r, const struct moe_plan *plan)
     }
 }
 
+/* --- the shared expert, where there is one --- */
+
+struct shared {
+    moe_device_t *side;
+    moe_shared_t *expert;
+    struct moe_shared_weights weights;
+    float *numbers, *grads; /* w1 then w2, of this rank */
+};
+
+static int make_shared(struct rank *r, moe_device_t *device, struct shared *s)
+{
+    int64_t part = DR_SHARED_FFN / dr_ranks(r->c);
+    uint64_t state = 70 + (uint64_t)r->rank;
+    struct moe_shared_config config = {.max_tokens = DR_TOKENS,
+                                       .hidden = DR_HIDDEN,
+                                       .ffn = DR_SHARED_FFN,
+                                       .mode = MOE_SHARED_SEQUENCE,
+                                       .tp = r->tp,
+                                       .type = r->c->type,
+                                       .world_rank = r->rank,
+                                       .layer = 3};
+    if (r->c->shared == DR_NO_SHARED) {
+        return 0;
+    }
+    int rc = moe_device_new_host(&s->side);
+    rc = rc ? rc : moe_shared_new(device, s->side, &config, &s->expert);
+    rc = rc ? rc : moe_device_alloc(device, DR_SHARED_NUMBERS * sizeof(float), (void **)&s->numbers);
+    rc = rc ? rc : moe_device_alloc(device, DR_SHARED_NUMBERS * sizeof(float), (void **)&s->grads);
+    for (int64_t i = 0; i < 3 * part * DR_HIDDEN && rc == 0; i++) {
+        s->numbers[i] = (float)eighth(&state);
+    }
+    s->weights = (struct moe_shared_weights){.w1 = s->numbers,
+                                             .w2 = s->numbers + 2 * part * DR_HIDDEN,
+                                             .d_w1 = s->grads,
+                                             .d_w2 = s->grads + 2 * part * DR_HIDDEN};
+    return rc;
+}
+
+static void destroy_shared(moe_device_t *device, struct shared *s)
+{
+    moe_shared_destroy(&s->expert);
+    moe_device_free(device, &s->numbers);
+    moe_device_free(device, &s->grads);
+    moe_device_destroy(&s->side);
+}
+
 struct arrays {
     void *x, *dy, *y, *dx;
     float *probs;
@@ -420,7 +471,7 @@ struct arrays {
     int64_t *counts;
 };
 
-static int step(struct rank *r, struct work *w, const struct arrays *a)
+static int step(struct rank *r, struct work *w, const struct arrays *a, struct shared *shared)
 {
     struct dr_result *out = r->result;
     moe_dispatcher_t *d = w->dispatcher;
@@ -444,11 +495,17 @@ static int step(struct rank *r, struct work *w, const struct arrays *a)
     rc = rc ? rc : moe_dispatcher_push_combine(d, &plan);
     keep_obligations(r, &plan);
     rc = rc ? rc : moe_dispatcher_combine(d, a->y);
+    if (rc == 0 && r->c->shared == DR_SHARED_AFTER) {
+        rc = moe_shared_forward(shared->expert, &shared->weights, a->x, w->data->tokens, a->y, true);
+    }
     rc = rc ? rc : moe_device_sync(w->device);
     out->forward_done = rc == 0 && !atomic_load(&r->aborted);
     r->record = &out->backward;
     moe_dispatcher_begin_backward(d, a->dy, a->dx);
     rc = rc ? rc : moe_plan_run(&plan);
+    if (rc == 0 && r->c->shared == DR_SHARED_AFTER) {
+        rc = moe_shared_backward(shared->expert, a->dy, a->dx, true);
+    }
     rc = rc ? rc : moe_device_sync(w->device);
     r->record = NULL;
     return rc;
@@ -496,7 +553,13 @@ static int run_dispatcher(struct rank *r, struct work *w)
         .world_rank = r->rank,
         .layer = 3,
     };
+    struct shared shared = {0};
+    rc = rc ? rc : make_shared(r, w->device, &shared);
+    config.shared = c->shared == DR_SHARED_INSIDE ? shared.expert : NULL;
     rc = rc ? rc : moe_dispatcher_new(w->device, &config, &w->dispatcher);
+    if (rc == 0 && c->shared == DR_SHARED_INSIDE) {
+        moe_dispatcher_set_shared_weights(w->dispatcher, &shared.weights);
+    }
     for (int i = 0; i < (c->steps > 0 ? c->steps : 1) && rc == 0; i++) {
         for (int64_t j = 0; j < n; j++) {
             wide[j] = (float)data->x[j];
@@ -510,7 +573,7 @@ static int run_dispatcher(struct rank *r, struct work *w)
             wide[j] = 1; /* dx is added to */
         }
         rc = rc ? rc : narrow(w, wide, n, a.dx);
-        rc = rc ? rc : step(r, w, &a);
+        rc = rc ? rc : step(r, w, &a, &shared);
     }
     if (rc == 0 && !atomic_load(&r->aborted)) {
         const float *d_probs = moe_dispatcher_d_probs(w->dispatcher);
@@ -525,8 +588,13 @@ static int run_dispatcher(struct rank *r, struct work *w)
         for (int64_t j = 0; j < data->tokens * experts; j++) {
             out->d_probs[j] = (double)d_probs[j];
         }
+        if (shared.side != NULL) {
+            rc = rc ? rc : moe_device_sync(shared.side);
+            memcpy(out->d_shared, shared.grads, sizeof out->d_shared);
+        }
     }
     moe_dispatcher_destroy(&w->dispatcher);
+    destroy_shared(w->device, &shared);
     void *all[] = {&w->wide, &a.x, &a.dy, &a.y, &a.dx, &a.probs, &a.index, &a.counts};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         moe_device_free(w->device, all[i]);
@@ -540,6 +608,9 @@ static int join(struct rank *r)
 {
     const struct dr_case *c = r->c;
     if (ncclCommInitRank(&r->world, dr_ranks(c), r->id, r->rank) != ncclSuccess) {
+        return MOE_E_COMM;
+    }
+    if (c->shared != DR_NO_SHARED && ncclCommSplit(r->world, 0, r->rank, &r->tp, NULL) != ncclSuccess) {
         return MOE_E_COMM;
     }
     if (c->etp == 1 && !c->use_tp_ep) {
@@ -590,8 +661,8 @@ static void abort_all(struct rank *rank, int ranks)
     }
     for (int r = 0; r < ranks; r++) {
         ncclComm_t comm[] = {rank[r].ep != rank[r].world ? rank[r].ep : NULL,
-                             rank[r].etp != rank[r].world ? rank[r].etp : NULL, rank[r].world};
-        for (size_t i = 0; i < 3; i++) {
+                             rank[r].etp != rank[r].world ? rank[r].etp : NULL, rank[r].tp, rank[r].world};
+        for (size_t i = 0; i < 4; i++) {
             if (comm[i] != NULL) {
                 ncclCommAbort(comm[i]);
             }
@@ -763,6 +834,19 @@ static void check_unit(const struct dr_case *c, const struct dr_result *results,
     if (unit->op != DR_NOTHING && (unit->op != want->op || unit->role != want->role)) {
         fail_msg("%s: rank %d: %s %zu is %s on %s, want %s on %s", text, r, backward ? "backward" : "forward", i,
                  op_name(unit->op), role_name(unit->role), op_name(want->op), role_name(want->role));
+    }
+    uint64_t sent = 0, received = 0;
+    for (int p = 0; p < DR_RANKS; p++) {
+        sent += unit->sent[p];
+        received += unit->received[p];
+    }
+    uint64_t rows = (uint64_t)(want->op == DR_ALLTOALL ? results[r].plan.sent : results[r].plan.received);
+    uint64_t bytes = want->op != DR_ALLTOALL ? unit->bytes : want->back ? received : sent;
+    if ((want->bytes > 0 && unit->bytes != want->bytes) || (want->row_bytes > 0 && bytes != rows * want->row_bytes)) {
+        fail_msg("%s: rank %d: %s %zu (%s on %s) has %llu bytes, want %llu, or %llu for each of %llu rows", text, r,
+                 backward ? "backward" : "forward", i, op_name(want->op), role_name(want->role),
+                 (unsigned long long)bytes, (unsigned long long)want->bytes, (unsigned long long)want->row_bytes,
+                 (unsigned long long)rows);
     }
     for (int p = 0; p < size_of(c, want->role); p++) {
         int peer = member(c, r, want->role, p), me = want->role == DR_EP    ? r / c->etp

@@ -22,7 +22,9 @@ enum {
     DR_TOPK = 2,
     DR_TOKENS = 6,
     DR_UNITS = 24,
-    DR_ROWS = DR_RANKS * DR_TOKENS * DR_TOPK
+    DR_ROWS = DR_RANKS * DR_TOKENS * DR_TOPK,
+    DR_SHARED_FFN = 8,
+    DR_SHARED_NUMBERS = 3 * DR_SHARED_FFN * DR_HIDDEN
 };
 
 /* An operation as one unit: a group of sends and receives is an all-to-all, a group of broadcasts an AllGather, of reduces a ReduceScatter. */
@@ -43,6 +45,9 @@ struct dr_record {
 
 enum dr_tokens { DR_EQUAL, DR_DIFFERENT, DR_ONE_WITHOUT };
 
+/* A shared expert over all ranks of tp_ep: inside the dispatcher, or run whole by the test after it. */
+enum dr_shared { DR_NO_SHARED, DR_SHARED_INSIDE, DR_SHARED_AFTER };
+
 struct dr_case {
     enum moe_dispatcher_kind kind;
     int etp, ep;
@@ -61,7 +66,8 @@ struct dr_case {
     bool spoil_counts;    /* rank 0 gives counts that do not fit */
     unsigned patience_ms; /* 0: a hang fails the test; else all communicators are aborted after this time */
     bool use_tp_ep;       /* with etp 1: tp_ep is a communicator of its own */
-    int steps;            /* forwards and backwards; 0: one. The record is the last one's */
+    enum dr_shared shared;
+    int steps; /* forwards and backwards; 0: one. The record is the last one's */
 };
 
 struct dr_result {
@@ -78,6 +84,7 @@ struct dr_result {
     int64_t m[DR_LOCAL];
     double y[DR_TOKENS * DR_HIDDEN], dx[DR_TOKENS * DR_HIDDEN], d_probs[DR_TOKENS * DR_EXPERTS];
     double d_w[DR_LOCAL * DR_HIDDEN * DR_HIDDEN];
+    float d_shared[DR_SHARED_NUMBERS];
 };
 
 /* results [DR_RANKS]. Fails the test on a hang unless patience was given. */
@@ -88,6 +95,10 @@ void dr_check_reference(const struct dr_case *c, const struct dr_result *results
 struct dr_want {
     enum dr_op op;
     enum dr_role role;
+    uint64_t bytes; /* of all members together; 0: not fixed */
+    bool back;      /* an all-to-all that brings plan.sent rows back to where they came from */
+    uint64_t
+        row_bytes; /* of an all-to-all of plan.sent rows, or a gather or reduction over etp of plan.received; 0: of other rows */
 };
 void dr_check_sequence(const struct dr_case *c, const struct dr_result *results, const struct dr_want *forward,
                        size_t forwards, const struct dr_want *backward, size_t backwards);

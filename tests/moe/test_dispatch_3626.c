@@ -40,10 +40,10 @@ struct table {
     bool different_tokens;
 };
 
-static void add(struct dr_want *list, size_t *count, bool when, enum dr_op op, enum dr_role role)
+static void add(struct dr_want *list, size_t *count, bool when, struct dr_want want)
 {
     if (when) {
-        list[(*count)++] = (struct dr_want){op, role};
+        list[(*count)++] = want;
     }
 }
 
@@ -51,48 +51,49 @@ static void add(struct dr_want *list, size_t *count, bool when, enum dr_op op, e
 static void want_alltoall(const struct dr_case *c, struct dr_want *f, size_t *fs, struct dr_want *b, size_t *bs)
 {
     bool ep = c->ep > 1, etp = c->etp > 1, probs = c->travel;
+    uint64_t ranks = (uint64_t)dr_ranks(c), experts = (uint64_t)c->ep * DR_LOCAL, row = DR_HIDDEN * sizeof(float);
     enum dr_role all = !etp && !c->use_tp_ep ? DR_EP : !ep ? DR_ETP : DR_TP_EP;
-    add(f, fs, (ep || etp) && c->capacity == 0, DR_ALLGATHER, all);
-    add(f, fs, ep, DR_ALLTOALL, DR_EP);
-    add(f, fs, ep && probs, DR_ALLTOALL, DR_EP);
-    add(f, fs, etp, DR_ALLGATHER, DR_ETP);
-    add(f, fs, etp && probs, DR_ALLGATHER, DR_ETP);
-    add(f, fs, etp, DR_REDUCESCATTER, DR_ETP);
-    add(f, fs, ep, DR_ALLTOALL, DR_EP);
-    add(b, bs, ep, DR_ALLTOALL, DR_EP);
-    add(b, bs, etp, DR_ALLGATHER, DR_ETP);
-    add(b, bs, etp && probs, DR_REDUCESCATTER, DR_ETP);
-    add(b, bs, etp, DR_REDUCESCATTER, DR_ETP);
-    add(b, bs, ep && probs, DR_ALLTOALL, DR_EP);
-    add(b, bs, ep, DR_ALLTOALL, DR_EP);
+    add(f, fs, ep || etp, (struct dr_want){DR_ALLGATHER, all, .bytes = ranks * (experts + 1) * 8});
+    add(f, fs, ep, (struct dr_want){DR_ALLTOALL, DR_EP, .row_bytes = row});
+    add(f, fs, ep && probs, (struct dr_want){DR_ALLTOALL, DR_EP, .row_bytes = sizeof(float)});
+    add(f, fs, etp, (struct dr_want){DR_ALLGATHER, DR_ETP, .row_bytes = row});
+    add(f, fs, etp && probs, (struct dr_want){DR_ALLGATHER, DR_ETP, .row_bytes = sizeof(float)});
+    add(f, fs, etp, (struct dr_want){DR_REDUCESCATTER, DR_ETP, .row_bytes = row});
+    add(f, fs, ep, (struct dr_want){DR_ALLTOALL, DR_EP, .back = true, .row_bytes = row});
+    add(b, bs, ep, (struct dr_want){DR_ALLTOALL, DR_EP, .row_bytes = row});
+    add(b, bs, etp, (struct dr_want){DR_ALLGATHER, DR_ETP, .row_bytes = row});
+    add(b, bs, etp && probs, (struct dr_want){DR_REDUCESCATTER, DR_ETP, .row_bytes = sizeof(float)});
+    add(b, bs, etp, (struct dr_want){DR_REDUCESCATTER, DR_ETP, .row_bytes = row});
+    add(b, bs, ep && probs, (struct dr_want){DR_ALLTOALL, DR_EP, .back = true, .row_bytes = sizeof(float)});
+    add(b, bs, ep, (struct dr_want){DR_ALLTOALL, DR_EP, .back = true, .row_bytes = row});
 }
 
+/* The table of docs/MOE.md, AllGather; 4 tokens on every rank. */
 static void want_allgather(const struct dr_case *c, struct dr_want *f, size_t *fs, struct dr_want *b, size_t *bs)
 {
     bool several = c->ep * c->etp > 1;
+    uint64_t tokens = 4 * (uint64_t)dr_ranks(c), experts = (uint64_t)c->ep * DR_LOCAL;
+    uint64_t map = tokens * experts + 8 * (uint64_t)dr_ranks(c), rows = tokens * DR_HIDDEN * sizeof(float);
     enum dr_role all = c->etp == 1 && !c->use_tp_ep ? DR_EP : c->ep == 1 ? DR_ETP : DR_TP_EP;
-    add(f, fs, several && c->uneven == MOE_UNEVEN_MAX, DR_ALLREDUCE, all);
-    add(f, fs, several, DR_ALLGATHER, all);
-    add(f, fs, several, DR_ALLGATHER, all);
-    add(f, fs, several, DR_ALLGATHER, all);
-    add(f, fs, several, DR_REDUCESCATTER, all);
-    add(b, bs, several, DR_ALLGATHER, all);
-    add(b, bs, several, DR_REDUCESCATTER, all);
-    add(b, bs, several, DR_REDUCESCATTER, all);
+    add(f, fs, several, (struct dr_want){DR_ALLGATHER, all, .bytes = map});
+    add(f, fs, several, (struct dr_want){DR_ALLGATHER, all, .bytes = tokens * experts * sizeof(float)});
+    add(f, fs, several, (struct dr_want){DR_ALLGATHER, all, .bytes = rows});
+    add(f, fs, several, (struct dr_want){DR_REDUCESCATTER, all, .bytes = rows});
+    add(b, bs, several, (struct dr_want){DR_ALLGATHER, all, .bytes = rows});
+    add(b, bs, several, (struct dr_want){DR_REDUCESCATTER, all, .bytes = rows});
+    add(b, bs, several, (struct dr_want){DR_REDUCESCATTER, all, .bytes = tokens * experts * sizeof(float)});
 }
 
+/* The Flex dispatchers: rows and choices there, rows back; a token goes to a rank once, so bytes are not plan.sent's. */
 static void want_flex(const struct dr_case *c, struct dr_want *f, size_t *fs, struct dr_want *b, size_t *bs)
 {
     bool several = c->ep * c->etp > 1;
     enum dr_role all = c->etp == 1 && !c->use_tp_ep ? DR_EP : c->ep == 1 ? DR_ETP : DR_TP_EP;
-    add(f, fs, several && c->uneven == MOE_UNEVEN_MAX, DR_ALLREDUCE, all);
-    add(f, fs, several, DR_ALLGATHER, all);
-    add(f, fs, several, DR_ALLTOALL, all);
-    add(f, fs, several, DR_ALLTOALL, all);
-    add(f, fs, several, DR_ALLTOALL, all);
-    add(b, bs, several, DR_ALLTOALL, all);
-    add(b, bs, several, DR_ALLTOALL, all);
-    add(b, bs, several, DR_ALLTOALL, all);
+    add(f, fs, several, (struct dr_want){.op = DR_ALLGATHER, .role = all});
+    for (int i = 0; i < 3; i++) {
+        add(f, fs, several, (struct dr_want){.op = DR_ALLTOALL, .role = all});
+        add(b, bs, several, (struct dr_want){.op = DR_ALLTOALL, .role = all});
+    }
 }
 
 static const struct table tables[] = {{MOE_DISPATCH_ALLTOALL, want_alltoall, true},

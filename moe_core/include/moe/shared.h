@@ -24,6 +24,7 @@
 #include "activation.h"
 #include "device.h"
 #include "dtype.h"
+#include "plan.h"
 
 #include <nccl.h>
 #include <stdbool.h>
@@ -112,6 +113,10 @@ int moe_shared_fc2_backward(moe_shared_t *shared);
 int moe_shared_fc1_backward(moe_shared_t *shared);
 int moe_shared_post_backward_comm(moe_shared_t *shared);
 int moe_shared_get_grad(moe_shared_t *shared, void *dx, bool add);
+
+/* The collective that a step of backward issues in the forward under way: sets op, comm and count of its node (NONE, NULL, 0 where there is none). `after`: that of
+ * post_backward_comm, else of pre_backward_comm. After pre_forward_comm. */
+void moe_shared_obligation(const moe_shared_t *shared, bool after, struct moe_node *node);
 
 /* All steps at once. */
 int moe_shared_forward(moe_shared_t *shared, const struct moe_shared_weights *weights, const void *x, int64_t tokens,
