@@ -9,6 +9,9 @@
 #define ROWS_TABLE moe_host_rows_plain
 #include "moe_core/host_rows_body.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <pthread.h>
 
 /* STREAM_FROM: a core's share of the last cache on the machines that train. The size that the system reports was tried
@@ -18,6 +21,14 @@ enum { PIECE = 4096, LINE = 64, STREAM_FROM = 4 << 20 };
 static const struct moe_host_rows *chosen = &moe_host_rows_plain;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+#if defined(__x86_64__)
+static bool has_avx2(void)
+{
+    unsigned a, b, c = 0, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 int moe_host_rows_all(const struct moe_host_rows **out, int most)
 {
     int n = 0;
@@ -25,7 +36,7 @@ int moe_host_rows_all(const struct moe_host_rows **out, int most)
         out[n++] = &moe_host_rows_plain;
     }
 #if defined(__x86_64__)
-    if (n < most && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+    if (n < most && has_avx2()) {
         out[n++] = &moe_host_rows_avx2;
     }
 #endif
