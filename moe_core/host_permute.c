@@ -105,28 +105,58 @@ done:
     return rc;
 }
 
-/* Sums token t's rows. `from` and `factor` have room for one more than the most places of a token. */
-static void scatter_token(const struct moe_map_scatter *a, const struct moe_host_map *map, const struct rows *r,
-                          int64_t t, const void **from, float *factor)
+/* The rows of a token that are summed, and their factors; `from` and `factor` have room for one more than the most
+ * places of a token. */
+struct terms {
+    int64_t n;
+    const void **from;
+    float *factor;
+};
+
+static void collect_terms(const struct moe_map_scatter *a, const struct moe_host_map *map, const struct rows *r,
+                          int64_t t, struct terms *out)
 {
-    int64_t n = moe_host_map_places(map, t), terms = 0;
+    int64_t places = moe_host_map_places(map, t), n = 0;
     if (a->beta != 0.0f) {
-        from[terms] = row_in(r, a->to, t);
-        factor[terms++] = 1.0f;
+        out->from[n] = row_in(r, a->to, t);
+        out->factor[n++] = 1.0f;
     }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < places; i++) {
         const struct moe_host_place *p = &map->place[i];
         int64_t cell = prob_of(&a->view, a->layout, t, p);
         float prob = a->probs != NULL ? a->probs[cell] : 1.0f;
         if (!a->zero_by_prob || prob != 0.0f) {
-            from[terms] = row_in(r, a->from, p->row);
-            factor[terms++] = a->zero_by_prob ? 1.0f : prob;
+            out->from[n] = row_in(r, a->from, p->row);
+            out->factor[n++] = a->zero_by_prob ? 1.0f : prob;
         }
         if (a->d_probs != NULL) {
             a->d_probs[cell] = a->d_row_probs[p->row];
         }
     }
-    moe_host_rows()->sum[a->type](from, factor, terms, a->width, row_out(r, a->to, t), r->stream);
+    out->n = n;
+}
+
+/* Token after token; the rows of the next are known while one is summed, so that they can be fetched. */
+static void scatter_tokens(const struct moe_map_scatter *a, const struct moe_host_map *map, const struct rows *r,
+                           struct terms *now, struct terms *next)
+{
+    moe_host_sum_fn *sum = moe_host_rows()->sum[a->type];
+    if (a->view.tokens > 0) {
+        collect_terms(a, map, r, 0, now);
+    }
+    for (int64_t t = 0; t < a->view.tokens; t++) {
+        next->n = 0;
+        if (t + 1 < a->view.tokens) {
+            collect_terms(a, map, r, t + 1, next);
+        }
+        for (int64_t i = next->n; i < now->n; i++) {
+            next->from[i] = now->from[i];
+        }
+        sum(now->from, now->factor, now->n, next->from, a->width, row_out(r, a->to, t), r->stream);
+        struct terms keep = *now;
+        *now = *next;
+        *next = keep;
+    }
 }
 
 int moe_host_map_scatter(const void *args)
@@ -138,18 +168,18 @@ int moe_host_map_scatter(const void *args)
     if (rc != 0) {
         return rc;
     }
-    const void **from = calloc((size_t)map.most + 1, sizeof *from);
-    float *factor = calloc((size_t)map.most + 1, sizeof *factor);
+    size_t most = (size_t)map.most + 1;
+    const void **from = calloc(2 * most, sizeof *from);
+    float *factor = calloc(2 * most, sizeof *factor);
     if (from == NULL || factor == NULL) {
         rc = MOE_E_NOMEM;
         goto done;
     }
+    struct terms now = {.from = from, .factor = factor}, next = {.from = from + most, .factor = factor + most};
     if (a->d_probs != NULL) {
         memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
     }
-    for (int64_t t = 0; t < a->view.tokens; t++) {
-        scatter_token(a, &map, &r, t, from, factor);
-    }
+    scatter_tokens(a, &map, &r, &now, &next);
     moe_host_rows_done();
 done:
     free(from);

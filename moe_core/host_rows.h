@@ -17,8 +17,10 @@
 
 #pragma GCC visibility push(hidden)
 
-/* to [width] = sum over i of p[i] * from[i], starting at +0, in float32, cast once. n = 0 gives zeros. */
-typedef void moe_host_sum_fn(const void *const *from, const float *p, int64_t n, int64_t width, void *to, bool stream);
+/* to [width] = sum over i of p[i] * from[i], starting at +0, in float32, cast once. n = 0 gives zeros. next: n rows that
+ * will be summed after these, fetched meanwhile; or NULL. */
+typedef void moe_host_sum_fn(const void *const *from, const float *p, int64_t n, const void *const *next, int64_t width,
+                             void *to, bool stream);
 /* to [width] = p * dy, cast once; the dot product of dy and row. */
 typedef float moe_host_scale_fn(const void *dy, const void *row, float p, int64_t width, void *to, bool stream);
 

@@ -167,16 +167,40 @@ static inline void put_one_f16(float x, void *to, int64_t at)
     ((uint16_t *)to)[at] = hn_f16_put(x);
 }
 
+enum { moe_size_f32 = 4, moe_size_bf16 = 2, moe_size_f16 = 2, IN_FLIGHT = 8192, LINE_BYTES = 64 };
+
+/* How many elements ahead of the sum each of n rows is fetched. The processor follows a row by itself once it has seen
+ * a few lines of it, and no further than a page; rows are short and begin anywhere, so they are asked for: what is ahead
+ * in all rows together stays well inside the first cache. */
+static inline int64_t distance(int64_t n, int64_t size)
+{
+    return n > 0 ? (IN_FLIGHT / (n * size) + BLOCK) / BLOCK * BLOCK : BLOCK;
+}
+
+/* Asks for `bytes` of a row from byte `at` on. */
+static inline void fetch(const void *row, int64_t at, int64_t bytes)
+{
+    for (int64_t line = 0; line < bytes; line += LINE_BYTES) {
+        __builtin_prefetch((const char *)row + at + line);
+    }
+}
+
 /* The two functions for one type. Pairs are written out and not looped: a compiler that does not unroll would keep them
  * in memory. */
 #define ROWS_OF(type)                                                                                                  \
-    static void sum_##type(const void *const *from, const float *p, int64_t n, int64_t width, void *to, bool stream)   \
+    static void sum_##type(const void *const *from, const float *p, int64_t n, const void *const *next, int64_t width, \
+                           void *to, bool stream)                                                                      \
     {                                                                                                                  \
+        const int64_t size = (int64_t)moe_size_##type, ahead = distance(n, size);                                      \
         int64_t h = 0;                                                                                                 \
         stream = stream && (uintptr_t)to % 16 == 0;                                                                    \
         for (; h + BLOCK <= width; h += BLOCK) {                                                                       \
             struct pair s0 = {{0}, {0}}, s1 = s0, x, y;                                                                \
+            const bool here = next == NULL || h + ahead < width;                                                       \
+            const void *const *soon = here ? from : next;                                                              \
+            const int64_t at = (h + ahead < width ? h + ahead : here ? h : h + ahead - width) * size;                  \
             for (int64_t i = 0; i < n; i++) {                                                                          \
+                fetch(soon[i], at, BLOCK *size);                                                                       \
                 get_##type(from[i], h, &x);                                                                            \
                 get_##type(from[i], h + PAIR, &y);                                                                     \
                 s0.a += p[i] * x.a;                                                                                    \
