@@ -167,7 +167,7 @@ static inline void put_one_f16(float x, void *to, int64_t at)
     ((uint16_t *)to)[at] = hn_f16_put(x);
 }
 
-enum { moe_size_f32 = 4, moe_size_bf16 = 2, moe_size_f16 = 2, IN_FLIGHT = 8192, LINE_BYTES = 64 };
+enum { moe_size_f32 = 4, moe_size_bf16 = 2, moe_size_f16 = 2, IN_FLIGHT = 4096, LINE_BYTES = 64 };
 
 /* How many elements ahead of the sum each of n rows is fetched. The processor follows a row by itself once it has seen
  * a few lines of it, and no further than a page; rows are short and begin anywhere, so they are asked for: what is ahead

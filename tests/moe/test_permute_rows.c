@@ -178,8 +178,13 @@ static void test_the_counts_of_all_ranks_make_chunks(void **state)
         assert_int_equal(moe_device_sync(f.device), MOE_E_SPLIT);
         assert_int_equal(sort(&f, MOE_F32, false), MOE_E_MAP);
     }
+    args.slack = true; /* more rows than there is room for stay an error */
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0] - 2; i++) {
+        f.split[3] = bad[i];
+        assert_int_equal(moe_device_ops(f.device)->chunk_map(f.device, &args), 0);
+        assert_int_equal(moe_device_sync(f.device), MOE_E_SPLIT);
+    }
     f.split[3] = 0; /* three rows fewer */
-    args.slack = true;
     static const int less[ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, -1, -1, -1};
     assert_int_equal(moe_device_ops(f.device)->chunk_map(f.device, &args), 0);
     assert_int_equal(sort(&f, MOE_F32, false), 0);
