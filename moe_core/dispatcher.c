@@ -147,6 +147,11 @@ void moe_dispatcher_destroy(moe_dispatcher_t **dispatcher)
 
 /* --- the layer-forward --- */
 
+void moe_dispatcher_at(moe_dispatcher_t *d, const struct moe_event *at)
+{
+    d->at = *at;
+}
+
 int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routing, uint32_t proposed, uint32_t *agreed)
 {
     d->stage = MOE_DISPATCHER_IDLE;
@@ -259,6 +264,22 @@ struct moe_collective moe_dispatcher_collective(const moe_dispatcher_t *d, const
                                    .width = width,
                                    .world_rank = d->config.world_rank,
                                    .layer = d->config.layer};
+}
+
+void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *group, enum moe_uniform what,
+                            int64_t count)
+{
+    struct moe_event e = d->at;
+    if (group->size > 1) {
+        e.size = sizeof e;
+        e.kind = MOE_EV_UNIFORM;
+        e.layer = (uint16_t)d->config.layer;
+        e.comm = group->comm;
+        e.peer = (int32_t)what;
+        e.count = (uint64_t)count;
+        e.count2 = e.aux = 0;
+        moe_observe(&e);
+    }
 }
 
 bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy)

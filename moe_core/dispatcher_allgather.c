@@ -204,6 +204,9 @@ static void decide_legacy(moe_dispatcher_t *d)
 static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
 {
     struct allgather *s = state_of(d);
+    if (uneven_kind(d) == MOE_UNEVEN_NONE) {
+        moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, d->routing.tokens);
+    }
     int rc = moe_uneven_agree(s->uneven, uneven_kind(d), d->routing.tokens, &s->padded);
     s->agreed = 0;
     rc = rc ? rc : gather_map(d, proposed);

@@ -269,6 +269,7 @@ static int fixed_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
     if (c->legacy.local_capacity && c->max_tokens > 0) {
         capacity = (capacity * d->routing.tokens + c->max_tokens - 1) / c->max_tokens;
     }
+    moe_dispatcher_uniform(d, &d->ep, MOE_UNIFORM_CAPACITY, capacity);
     /* The pinned sizes may be on their way to the device still; they change only with the legacy behaviour. */
     int rc = c->legacy.local_capacity ? moe_device_sync(d->device) : 0;
     s->capacity = capacity;

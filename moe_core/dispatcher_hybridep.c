@@ -217,6 +217,9 @@ static int reserve(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
     struct moe_flex *f = &s->flex;
     f->slot = d->config.legacy.local_capacity ? f->tokens : f->padded;
     f->sent = f->came = f->slot * d->tp_ep.size;
+    if (d->config.legacy.local_capacity) {
+        moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_CAPACITY, f->slot);
+    }
     for (int p = 0; p < d->tp_ep.size; p++) {
         f->split_sent[p] = f->split_came[p] = f->slot;
     }
@@ -238,6 +241,9 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     bool capturing = status == cudaStreamCaptureStatusActive;
     int rc = read_agreed(d, s);
     f->tokens = d->routing.tokens;
+    if (rc == 0 && uneven_kind(d, s) == MOE_UNEVEN_NONE) {
+        moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, f->tokens);
+    }
     rc = rc ? rc : moe_uneven_agree(s->uneven, uneven_kind(d, s), f->tokens, &f->padded);
     proposed = capturing ? 0 : proposed;
     rc = rc ? rc : gather_maps(d, s, proposed);

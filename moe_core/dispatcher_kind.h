@@ -45,6 +45,7 @@ struct moe_dispatcher {
     int64_t max_rows;           /* of the experts' buffers */
     struct moe_routing routing; /* of the last prepare */
     struct moe_dispatch_plan plan;
+    struct moe_event at; /* moe_dispatcher_at */
     enum moe_dispatcher_stage stage;
     bool detached;  /* moe_dispatcher_detach */
     bool backward;  /* begin_backward was called for the last forward */
@@ -66,6 +67,9 @@ int moe_dispatcher_push(moe_dispatcher_t *d, struct moe_plan *plan, const char *
 /* What the collectives of collective.h need, for rows of `type` and `width`. */
 struct moe_collective moe_dispatcher_collective(const moe_dispatcher_t *d, const struct moe_group *group,
                                                 const char *what, ncclDataType_t type, int64_t width);
+/* Reports MOE_UNIFORM on a group of several ranks, before the collective that needs the number. */
+void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *group, enum moe_uniform what,
+                            int64_t count);
 /* Whether a legacy behaviour about to happen is cured: asks moe_remedies for a local remedy, notes it in the plan. */
 bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
 

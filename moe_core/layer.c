@@ -65,6 +65,7 @@ static int make_dispatcher(moe_layer_t *l)
                                            .expert_capacity = pads ? moe_router_capacity(&router, l->own_max) : 0,
                                            .row_multiple = c->row_multiple,
                                            .row_budget = c->row_budget,
+                                           .budget_factor = c->budget_factor,
                                            .uneven = c->uneven,
                                            .token_bound = c->token_bound,
                                            .groups = c->groups,
@@ -297,6 +298,8 @@ static int route(moe_layer_t *l)
     uint32_t proposed = layer_proposal(l);
     int rc = l->phase == PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
     rc = rc ? rc : layer_agree_sum(l, proposed);
+    struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
+    moe_dispatcher_at(l->dispatcher, &at);
     rc = rc ? rc : moe_dispatcher_prepare(l->dispatcher, &l->routing, proposed, &agreed);
     if (rc == 0) {
         layer_settle(l, agreed);

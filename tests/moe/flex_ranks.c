@@ -113,6 +113,11 @@ void moe_observe(const struct moe_event *event)
     if (self != NULL && event->kind == MOE_EV_OBLIGE) {
         self->out->obligations++;
     }
+    if (self != NULL && event->kind == MOE_EV_UNIFORM) {
+        self->out->uniform[event->peer]++;
+        self->out->said[event->peer] = event->count;
+        assert_non_null(event->comm);
+    }
 }
 
 /* --- the model: equal in float and in double --- */

@@ -11,6 +11,7 @@
 
 #include "moe_core/include/moe/dispatcher.h"
 #include "moe_core/include/moe/flex.h"
+#include "moe_core/include/moe/observe.h"
 
 #include <stdatomic.h>
 
@@ -61,6 +62,8 @@ struct flex_result {
     int64_t most_dropped;
     struct moe_ep_buffer_info buffer;
     uint32_t obligations;
+    uint32_t uniform[3];         /* MOE_UNIFORM reports of each number */
+    uint64_t said[3];            /* the last one */
     int forward_waits;           /* host waits inside prepare and forward and combine of the last forward */
     size_t calls, forward_calls; /* of all forwards; of them before backward */
     struct flex_call call[FLEX_CALLS];

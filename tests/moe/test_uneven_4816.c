@@ -65,8 +65,8 @@ static const struct {
     enum moe_dispatcher_kind kind;
     enum moe_uneven how;
 } ways[] = {
-    {MOE_DISPATCH_HYBRIDEP, MOE_UNEVEN_MAX},
-    {MOE_DISPATCH_HYBRIDEP, MOE_UNEVEN_BOUND},
+    {MOE_DISPATCH_HYBRIDEP, MOE_UNEVEN_MAX},  {MOE_DISPATCH_HYBRIDEP, MOE_UNEVEN_BOUND},
+    {MOE_DISPATCH_ALLGATHER, MOE_UNEVEN_MAX}, {MOE_DISPATCH_ALLGATHER, MOE_UNEVEN_BOUND},
     {MOE_DISPATCH_DEEPEP, MOE_UNEVEN_NONE}, /* pads nothing, needs nothing */
     {MOE_DISPATCH_DEEPEP, MOE_UNEVEN_MAX},
 };
@@ -74,10 +74,12 @@ static const struct {
 static void check_padding(const struct flex_case *c, const struct flex_result *results, int forwards)
 {
     for (int r = 0; r < c->ranks; r++) {
-        bool hybrid = c->kind == MOE_DISPATCH_HYBRIDEP, max = hybrid && c->uneven == MOE_UNEVEN_MAX;
+        bool hybrid = c->kind == MOE_DISPATCH_HYBRIDEP,
+             max = c->kind != MOE_DISPATCH_DEEPEP && c->uneven == MOE_UNEVEN_MAX;
         /* exactly one MAX per layer-forward, on every rank, and nowhere else */
         assert_int_equal(flex_count(&results[r], 'R'), max ? forwards : 0);
         assert_int_equal(flex_count(&results[r], '?'), 0);
+        assert_int_equal(results[r].uniform[MOE_UNIFORM_TOKENS], 0); /* nothing needs equal ones */
         assert_int_equal(results[r].padded, !hybrid ? c->tokens[r] : moe_uneven_round(max ? most_tokens(c) : c->bound));
     }
 }
@@ -137,6 +139,20 @@ static void test_results_do_not_depend_on_the_number_of_pad_tokens(void **state)
     }
 }
 
+static void test_gathered_results_do_not_depend_on_it_either(void **state)
+{
+    (void)state;
+    for (int which = 0; which < PATTERNS; which++) {
+        struct flex_case c = uneven(MOE_DISPATCH_ALLGATHER, MOE_UNEVEN_MAX, 4, which);
+        run_well(&c, a);
+        c.uneven = MOE_UNEVEN_BOUND;
+        for (c.bound = 70; c.bound <= 200; c.bound += 130) {
+            run_well(&c, b);
+            flex_equal(&c, a, b);
+        }
+    }
+}
+
 static void test_equal_tokens_need_no_padding(void **state)
 {
     (void)state;
@@ -156,9 +172,14 @@ static void test_equal_tokens_need_no_padding(void **state)
 static void test_without_the_remedy_uneven_tokens_hang(void **state)
 {
     (void)state;
-    for (int ranks = 2; ranks <= 8; ranks *= 2) {
-        struct flex_case c = uneven(MOE_DISPATCH_HYBRIDEP, MOE_UNEVEN_NONE, ranks, 1);
+    for (int i = 0; i < 5; i++) {
+        int ranks = i < 3 ? 2 << i : 2 << (i - 3);
+        struct flex_case c = uneven(i < 3 ? MOE_DISPATCH_HYBRIDEP : MOE_DISPATCH_ALLGATHER, MOE_UNEVEN_NONE, ranks, 1);
         assert_true(flex_hangs(&c, a, 200));
+        for (int r = 0; r < ranks; r++) { /* told before anybody waits */
+            assert_int_equal(a[r].uniform[MOE_UNIFORM_TOKENS], 1);
+            assert_int_equal(a[r].said[MOE_UNIFORM_TOKENS], c.tokens[r]);
+        }
     }
 }
 
@@ -206,8 +227,12 @@ static void test_a_budget_from_the_own_tokens_hangs(void **state)
     for (int r = 0; r < 4; r++) {
         assert_int_equal(a[r].received, 64 * 2 * 4);
     }
+    assert_int_equal(a[0].uniform[MOE_UNIFORM_CAPACITY], 0);
     c.legacy.local_capacity = true;
     assert_true(flex_hangs(&c, a, 200));
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(a[r].said[MOE_UNIFORM_CAPACITY], c.tokens[r]);
+    }
 }
 
 static void test_tokens_beyond_the_bound_are_an_error_before_any_call(void **state)
@@ -303,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_uneven_tokens_equal_the_reference),
         cmocka_unit_test(test_recompute_exchanges_again),
         cmocka_unit_test(test_results_do_not_depend_on_the_number_of_pad_tokens),
+        cmocka_unit_test(test_gathered_results_do_not_depend_on_it_either),
         cmocka_unit_test(test_equal_tokens_need_no_padding),
         cmocka_unit_test(test_without_the_remedy_uneven_tokens_hang),
         cmocka_unit_test(test_the_remedy_acts_from_the_next_forward_when_all_agree),

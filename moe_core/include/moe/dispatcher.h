@@ -136,6 +136,10 @@ int64_t moe_dispatcher_local(const moe_dispatcher_t *dispatcher);
 /* Rows that the experts' buffer can have at most: for the experts' max_rows. */
 int64_t moe_dispatcher_max_rows(const moe_dispatcher_t *dispatcher);
 
+/* Before prepare: step, microbatch, layer and phase of the layer-forward, for what the dispatcher reports itself: MOE_UNIFORM (observe.h), a number that all ranks need alike and that
+ * nothing here makes so. */
+void moe_dispatcher_at(moe_dispatcher_t *dispatcher, const struct moe_event *at);
+
 /*
  * Exchanges what the kind exchanges (counts, routing maps, numbers of tokens) and with it the remedies that this rank proposes; *agreed is the bitwise AND of
  * all ranks' proposals, the same on every rank; 0 where a kind exchanges nothing (alltoall with expert_capacity). PAD is in force in the same forward;

@@ -110,6 +110,7 @@ struct moe_layer_config {
     int64_t token_bound;  /* MOE_UNEVEN_BOUND and the remedy BOUND */
     int64_t row_multiple; /* dispatcher.h */
     int64_t row_budget;   /* dispatcher.h */
+    float budget_factor;  /* dispatcher.h */
     /* NULL, or called in backward when the gradient of a parameter (enum moe_layer_parameter) has been enqueued on the device's stream: once per
      * backward and parameter, whatever the number of rows; on the calling thread. It may enqueue on the stream and issue collectives. */
     void (*ready)(void *arg, int parameter);
