@@ -250,6 +250,7 @@ static void derive_experts(moe_dispatcher_t *d, struct moe_alltoall *s)
 static int upload(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     size_t count = (size_t)(d->config.experts + s->sources * d->local);
+    s->host_sizes[d->config.experts - 1] -= d->plan.slack; /* the row map knows nothing of slack */
     int rc = moe_device_copy(d->device, s->sizes, s->host_sizes, count * sizeof(int64_t));
     struct moe_chunk_map chunks = {.ranks = s->sources,
                                    .experts = s->sources * d->local,

@@ -25,10 +25,11 @@ struct rank {
     struct dr_unit group;     /* of the open ncclGroupStart */
     int depth;
     struct dr_result *result;
-    atomic_bool done, aborted;
+    atomic_bool started, done, aborted;
 };
 
 static _Thread_local struct rank *self;
+static atomic_uint progress; /* of all ranks: calls of NCCL, and what else takes time */
 
 int dr_ranks(const struct dr_case *c)
 {
@@ -48,7 +49,8 @@ static int64_t experts_of(const struct dr_case *c)
 void dr_describe(const struct dr_case *c, char *text, size_t room)
 {
     snprintf(text, room, "%s etp %d ep %d empty %x%s%s%s", moe_dispatcher_name(c->kind), c->etp, c->ep, c->empty,
-             c->travel ? " travel" : "", c->masked ? " masked" : "", c->tokens == DR_EQUAL ? "" : " different T");
+             c->travel ? " travel" : "", c->masked || c->mute ? " masked" : "",
+             c->tokens == DR_EQUAL ? "" : " different T");
 }
 
 /* --- the tool interface, as a preloaded tool defines it --- */
@@ -93,6 +95,7 @@ static uint64_t bytes_of(size_t count, ncclDataType_t type)
 
 static void keep(const struct dr_unit *unit)
 {
+    atomic_fetch_add(&progress, 1);
     struct dr_record *record = self != NULL ? self->record : NULL;
     if (record != NULL && record->units < DR_UNITS) {
         record->unit[record->units++] = *unit;
@@ -267,7 +270,8 @@ static void make_data(const struct dr_case *c, int rank, struct data *d)
     }
     for (int64_t t = 0; t < d->tokens; t++) {
         for (int32_t j = 0; j < DR_TOPK; j++) {
-            bool chosen = j < n && !(c->masked && (t + j) % 3 == 2);
+            bool masked = (c->mute >> rank & 1) != 0 || ((c->masked >> rank & 1) != 0 && (t + j) % 3 == 2);
+            bool chosen = j < n && !masked;
             int32_t e = chosen ? allowed[(rank * 5 + t * 3 + j) % n] : -1;
             d->index[t * DR_TOPK + j] = e;
             if (chosen) {
@@ -637,6 +641,7 @@ static void *run_rank(void *arg)
     rc = rc ? rc : cudaSetDevice(r->rank) == cudaSuccess ? 0 : MOE_E_DEVICE;
     rc = rc ? rc : join(r);
     rc = rc ? rc : moe_device_new_host(&device);
+    atomic_store(&r->started, rc == 0);
     if (rc == 0) {
         make_data(r->c, r->rank, data);
         r->result->tokens = data->tokens;
@@ -670,17 +675,23 @@ static void abort_all(struct rank *rank, int ranks)
     }
 }
 
-/* Waits until all ranks are done, `patience` at most; says which are not. */
+/* Waits until all ranks are done, or nothing moves for patience_ms; says which are not. */
 static bool wait_for(struct rank *rank, int ranks, unsigned patience_ms)
 {
     bool all = false;
-    for (unsigned ms = 0; !all && ms < patience_ms; ms++) {
+    unsigned before = atomic_load(&progress), quiet = 0;
+    while (!all && quiet < patience_ms) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         all = true;
+        bool started = true;
         for (int r = 0; r < ranks; r++) {
             rank[r].result->hung = !atomic_load(&rank[r].done);
+            started = started && (atomic_load(&rank[r].started) || !rank[r].result->hung);
             all = all && !rank[r].result->hung;
         }
+        unsigned now = atomic_load(&progress);
+        quiet = now != before || !started ? 0 : quiet + 1;
+        before = now;
     }
     return all;
 }
@@ -707,7 +718,7 @@ void dr_run(const struct dr_case *c, struct dr_result *results)
         rank[r].result = &results[r];
         assert_int_equal(pthread_create(&thread[r], NULL, run_rank, &rank[r]), 0);
     }
-    bool all = wait_for(rank, ranks, c->patience_ms > 0 ? c->patience_ms : 40000);
+    bool all = wait_for(rank, ranks, c->patience_ms > 0 ? c->patience_ms : 20000);
     abort_all(rank, ranks);
     for (int r = 0; r < ranks; r++) {
         pthread_join(thread[r], NULL);

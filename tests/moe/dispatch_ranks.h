@@ -14,6 +14,8 @@
 
 #include <stdbool.h>
 
+#define DR_ALL UINT32_MAX
+
 enum {
     DR_RANKS = 16,
     DR_LOCAL = 2,
@@ -51,9 +53,10 @@ enum dr_shared { DR_NO_SHARED, DR_SHARED_INSIDE, DR_SHARED_AFTER };
 struct dr_case {
     enum moe_dispatcher_kind kind;
     int etp, ep;
-    int local;      /* experts of an ep rank; 0: DR_LOCAL */
-    uint32_t empty; /* bit for each ep rank whose experts nobody chooses */
-    bool masked;    /* some choices are -1 */
+    int local;       /* experts of an ep rank; 0: DR_LOCAL */
+    uint32_t empty;  /* bit for each ep rank whose experts nobody chooses */
+    uint32_t masked; /* bit for each rank: some of its choices are -1 */
+    uint32_t mute;   /* bit for each rank: all of its choices are -1 */
     bool travel;
     enum moe_dtype type;
     enum dr_tokens tokens;
@@ -61,11 +64,12 @@ struct dr_case {
     enum moe_uneven uneven;
     struct moe_dispatcher_legacy legacy;
     uint32_t proposed[DR_RANKS];
-    uint32_t detach;      /* bit for each rank that detaches its experts */
-    uint32_t granted;     /* remedies that moe_remedies gives */
-    bool spoil_counts;    /* rank 0 gives counts that do not fit */
-    unsigned patience_ms; /* 0: a hang fails the test; else all communicators are aborted after this time */
-    bool use_tp_ep;       /* with etp 1: tp_ep is a communicator of its own */
+    uint32_t detach;   /* bit for each rank that detaches its experts */
+    uint32_t granted;  /* remedies that moe_remedies gives */
+    bool spoil_counts; /* rank 0 gives counts that do not fit */
+    unsigned
+        patience_ms; /* 0: a hang fails the test; else all communicators are aborted after this time without progress */
+    bool use_tp_ep;  /* with etp 1: tp_ep is a communicator of its own */
     enum dr_shared shared;
     int steps; /* forwards and backwards; 0: one. The record is the last one's */
 };

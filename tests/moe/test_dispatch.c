@@ -85,7 +85,7 @@ static void check_multiple(const struct dr_case *c)
 static void test_rows_padded_to_a_multiple_change_no_result(void **state)
 {
     (void)state;
-    for_each((struct dr_case){.row_multiple = 4, .masked = true}, check_multiple);
+    for_each((struct dr_case){.row_multiple = 4, .masked = DR_ALL}, check_multiple);
     for_each((struct dr_case){.row_multiple = 8, .travel = true}, check_multiple);
 }
 
@@ -213,7 +213,7 @@ static void test_a_handle_used_again_gives_the_same_bits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < COUNT(both); k++) {
-        struct dr_case c = {.kind = both[k], .etp = 2, .ep = 2, .masked = true, .travel = true};
+        struct dr_case c = {.kind = both[k], .etp = 2, .ep = 2, .masked = DR_ALL, .travel = true};
         dr_run(&c, results);
         c.steps = 3;
         dr_run(&c, others);

@@ -129,7 +129,7 @@ static void check_table(const struct table *table)
                                     .ep = layouts[l].ep,
                                     .empty = set[i],
                                     .travel = travel != 0,
-                                    .masked = i % 2 == 1,
+                                    .masked = i % 2 == 1 ? DR_ALL : 0,
                                     .tokens = table->different_tokens ? (enum dr_tokens)((i + (size_t)travel) % 3)
                                                                       : DR_EQUAL};
                 check_cell(table, &c);
