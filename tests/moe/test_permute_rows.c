@@ -5,6 +5,7 @@
 #include "tests/moe/permute_ref.h"
 
 #include "moe_core/host_rows.h"
+#include "moe_core/include/moe/rows.h"
 
 enum { H = 19, ROWS = 12, CHUNKS = 5 };
 
@@ -274,6 +275,80 @@ static void test_groups_that_do_not_fit_are_refused(void **state)
     tear_down(&f);
 }
 
+/* The public functions: the same rows, and what is wrong is said before the stream runs. */
+static void test_the_functions_check_what_they_can(void **state)
+{
+    (void)state;
+    struct fixture f;
+    moe_chunks_t *chunks = NULL;
+    static const int64_t split[CHUNKS] = {3, 0, 4, 2, 3}, m[CHUNKS] = {3, 0, 4, 1, 0};
+    static const int32_t order[CHUNKS] = {3, 0, 4, 1, 2};
+    static const int there[ROWS] = {7, 8, 0, 1, 2, 9, 10, 11, 3, 4, 5, 6};
+    static const int seven[ROWS] = {0, 1, 2, 3, 4, 5, 6, -1, -1, -1, -1, -1};
+    static const int grouped[ROWS] = {0, 1, 2, -1, 3, 4, 5, 6, 7, -1, -1, -1};
+    set_up(&f, MOE_BF16);
+    void *to = f.to.data, *from = f.from.data;
+    assert_int_equal(moe_chunks_new(f.device, -1, &chunks), MOE_E_SHAPE);
+    assert_int_equal(moe_chunks_new(f.device, (int64_t)INT32_MAX + 1, &chunks), MOE_E_SHAPE);
+    assert_int_equal(moe_chunks_sort(NULL, MOE_BF16, ROWS, H, false, from, to, NULL, NULL), MOE_E_MAP);
+    assert_int_equal(moe_chunks_order(NULL, f.split, f.order, CHUNKS, ROWS, false), MOE_E_MAP);
+    assert_int_equal(moe_chunks_new(f.device, ROWS, &chunks), 0);
+    assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, NULL, NULL), MOE_E_MAP);
+    memcpy(f.split, split, sizeof split);
+    memcpy(f.order, order, sizeof order);
+    assert_int_equal(moe_chunks_order(chunks, f.split, f.order, CHUNKS, ROWS, false), 0);
+    assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS - 1, H, false, from, to, NULL, NULL), MOE_E_MAP);
+    assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, f.probs.data, NULL), MOE_E_ARG);
+    assert_int_equal(moe_chunks_sort(chunks, MOE_DTYPES, ROWS, H, false, from, to, NULL, NULL), MOE_E_ARG);
+    assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, -1, false, from, to, NULL, NULL), MOE_E_SHAPE);
+    assert_int_equal(moe_device_sync(f.device), 0);
+    assert_true(guarded_untouched(&f.to));
+    assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, f.probs.data, f.probs_to.data), 0);
+    assert_int_equal(moe_device_sync(f.device), 0);
+    assert_rows(&f, MOE_BF16, there);
+    struct moe_chunk_counts counts = {.ranks = 2, .experts = 4, .stride = 5, .rank = 1, .counts = f.split, .m = f.m};
+    struct moe_chunk_counts bad[] = {counts, counts, counts, counts};
+    bad[0].rank = 2;
+    bad[1].experts = 3;
+    bad[2].stride = 3;
+    bad[3].ranks = 0;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(moe_chunks_counts(chunks, &bad[i], ROWS, false), MOE_E_SHAPE);
+        assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, NULL, NULL), MOE_E_MAP);
+    }
+    assert_int_equal(moe_chunks_counts(chunks, &counts, ROWS + 1, false), MOE_E_CAPACITY);
+    assert_int_equal(moe_chunks_order(chunks, f.split, f.order, -1, ROWS, false), MOE_E_SHAPE);
+    static const int64_t of_ranks[10] = {9, 9, 2, 3, -1, 9, 9, 4, 3, -1};
+    static const int by_expert[ROWS] = {0, 1, 5, 6, 7, 8, 2, 3, 4, 9, 10, 11};
+    memcpy(f.split, of_ranks, sizeof of_ranks);
+    assert_int_equal(moe_chunks_counts(chunks, &counts, ROWS, false), 0);
+    assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, f.probs.data, f.probs_to.data), 0);
+    assert_int_equal(moe_device_sync(f.device), 0);
+    assert_rows(&f, MOE_BF16, by_expert);
+    memset(to, CANARY_BYTE, f.to.bytes);
+    assert_int_equal(moe_rows_pad(f.device, MOE_BF16, 7, 6, H, from, to), MOE_E_CAPACITY);
+    assert_int_equal(moe_rows_trim(f.device, MOE_BF16, -1, 6, H, from, to), MOE_E_SHAPE);
+    assert_int_equal(moe_rows_pad(f.device, MOE_DTYPES, 6, 6, H, from, to), MOE_E_ARG);
+    struct moe_row_groups groups = {.groups = CHUNKS, .align = -1, .m = f.split, .padded_m = f.m};
+    assert_int_equal(moe_rows_pad_groups(f.device, MOE_BF16, &groups, false, 8, ROWS, H, from, to), MOE_E_ARG);
+    assert_true(guarded_untouched(&f.to));
+    assert_int_equal(moe_rows_pad(f.device, MOE_BF16, 7, ROWS, H, from, to), 0);
+    assert_int_equal(moe_device_sync(f.device), 0);
+    assert_padded(&f, MOE_BF16, seven);
+    memcpy(f.split, m, sizeof m);
+    groups.align = 4;
+    assert_int_equal(moe_rows_pad_groups(f.device, MOE_BF16, &groups, false, 8, ROWS, H, from, to), 0);
+    assert_int_equal(moe_device_sync(f.device), 0);
+    assert_padded(&f, MOE_BF16, grouped);
+    memset(to, CANARY_BYTE, f.to.bytes);
+    assert_int_equal(moe_rows_trim(f.device, MOE_BF16, 2, ROWS, H, from, to), 0);
+    assert_int_equal(moe_device_sync(f.device), 0);
+    assert_memory_equal(to, from, 2 * H * 2);
+    assert_int_equal(((unsigned char *)to)[2 * H * 2], CANARY_BYTE);
+    moe_chunks_destroy(&chunks);
+    tear_down(&f);
+}
+
 /* Bits that arithmetic finds hard: infinities, NaN, subnormals, halves of the last place. */
 static void hard_numbers(enum moe_dtype type, void *row, int64_t n, uint64_t *random)
 {
@@ -366,6 +441,35 @@ static void test_sums_are_rounded_once(void **state)
     }
 }
 
+/* A probability that is a NaN of all ones: rounding by its bits would carry it over into a zero. */
+static void test_a_nan_stays_one(void **state)
+{
+    (void)state;
+    enum { WIDTH = 32 + 3 };
+    static float in[WIDTH], out[WIDTH];
+    const struct moe_host_rows *table[2];
+    const int tables = moe_host_rows_all(table, 2);
+    const uint32_t ones = 0x7fffffffu;
+    const void *from[1] = {in};
+    float p;
+    memcpy(&p, &ones, sizeof p);
+    for (int i = 0; i < tables; i++) {
+        for (int t = 0; t < 3; t++) {
+            for (int64_t h = 0; h < WIDTH; h++) {
+                typed_put(types[t], in, h, 1.0);
+            }
+            table[i]->sum[types[t]](from, &p, 1, NULL, WIDTH, out, false);
+            for (int64_t h = 0; h < WIDTH; h++) {
+                assert_true(isnan(typed_get(types[t], out, h)));
+            }
+            assert_true(isnan(table[i]->scale[types[t]](in, in, p, WIDTH, out, false)) == 0);
+            for (int64_t h = 0; h < WIDTH; h++) {
+                assert_true(isnan(typed_get(types[t], out, h)));
+            }
+        }
+    }
+}
+
 static void test_rows_are_copied_and_zeroed_whatever_their_place(void **state)
 {
     (void)state;
@@ -406,8 +510,10 @@ int main(void)
         cmocka_unit_test(test_the_counts_of_all_ranks_make_chunks),
         cmocka_unit_test(test_rows_are_padded_and_trimmed),
         cmocka_unit_test(test_groups_that_do_not_fit_are_refused),
+        cmocka_unit_test(test_the_functions_check_what_they_can),
         cmocka_unit_test(test_all_instruction_sets_give_the_same_bits),
         cmocka_unit_test(test_sums_are_rounded_once),
+        cmocka_unit_test(test_a_nan_stays_one),
         cmocka_unit_test(test_rows_are_copied_and_zeroed_whatever_their_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
