@@ -481,7 +481,9 @@ static int step(struct rank *r, struct work *w, const struct arrays *a, struct s
     moe_dispatcher_t *d = w->dispatcher;
     struct moe_plan plan;
     struct moe_node experts = {.name = "experts", .run = expert_backward, .arg = w};
-    struct moe_routing routing = {.tokens = w->data->tokens, .index = a->index, .probs = a->probs, .counts = a->counts};
+    int64_t more = r->c->wrong == DR_TOO_MANY_TOKENS && r->rank == 0 ? DR_TOKENS : 0;
+    struct moe_routing routing = {
+        .tokens = w->data->tokens + more, .index = a->index, .probs = a->probs, .counts = a->counts};
     moe_plan_reset(&plan);
     memset(&out->forward, 0, sizeof out->forward);
     memset(&out->backward, 0, sizeof out->backward);
@@ -558,6 +560,22 @@ static int run_dispatcher(struct rank *r, struct work *w)
         .layer = 3,
     };
     struct shared shared = {0};
+    switch (c->wrong) {
+    case DR_TP_EP_TOO_SMALL:
+        config.groups.tp_ep = r->ep;
+        break;
+    case DR_TP_EP_REVERSED: /* etp rank x ep + ep rank */
+        config.groups = (struct moe_groups){.ep = r->etp, .etp = r->ep, .tp_ep = r->world};
+        break;
+    case DR_NO_TP_EP:
+        config.groups.tp_ep = NULL;
+        break;
+    case DR_EXPERTS_DO_NOT_DIVIDE:
+        config.experts++;
+        break;
+    default:
+        break;
+    }
     rc = rc ? rc : make_shared(r, w->device, &shared);
     config.shared = c->shared == DR_SHARED_INSIDE ? shared.expert : NULL;
     rc = rc ? rc : moe_dispatcher_new(w->device, &config, &w->dispatcher);

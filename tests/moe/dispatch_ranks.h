@@ -50,6 +50,16 @@ enum dr_tokens { DR_EQUAL, DR_DIFFERENT, DR_ONE_WITHOUT };
 /* A shared expert over all ranks of tp_ep: inside the dispatcher, or run whole by the test after it. */
 enum dr_shared { DR_NO_SHARED, DR_SHARED_INSIDE, DR_SHARED_AFTER };
 
+/* What the test gives to moe_dispatcher_new, or rank 0 to prepare, and should not. */
+enum dr_wrong {
+    DR_NOTHING_WRONG,
+    DR_TP_EP_TOO_SMALL,
+    DR_TP_EP_REVERSED,
+    DR_NO_TP_EP,
+    DR_EXPERTS_DO_NOT_DIVIDE,
+    DR_TOO_MANY_TOKENS
+};
+
 struct dr_case {
     enum moe_dispatcher_kind kind;
     int etp, ep;
@@ -71,6 +81,7 @@ struct dr_case {
         patience_ms; /* 0: a hang fails the test; else all communicators are aborted after this time without progress */
     bool use_tp_ep;  /* with etp 1: tp_ep is a communicator of its own */
     enum dr_shared shared;
+    enum dr_wrong wrong;
     int steps; /* forwards and backwards; 0: one. The record is the last one's */
 };
 
