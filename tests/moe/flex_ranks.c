@@ -49,7 +49,8 @@ static void *next(const char *name)
 static void note(char op, size_t bytes)
 {
     if (self != NULL && self->d != NULL && self->out->calls < FLEX_CALLS) {
-        self->out->call[self->out->calls++] = (struct flex_call){op, bytes};
+        self->out->call[self->out->calls] = (struct flex_call){op, bytes};
+        self->out->calls++;
     }
 }
 
@@ -497,6 +498,7 @@ static void *run_rank(void *arg)
     out->rc = out->rc ? out->rc : join_groups(r);
     out->rc = out->rc ? out->rc : allocate(r);
     out->rc = out->rc ? out->rc : make_dispatcher(r);
+    out->ready = 1;
     if (out->rc == 0) {
         fill(r);
         out->rc = run_dispatcher(r);
@@ -527,15 +529,22 @@ static void clean(struct rank *r, bool aborted)
     }
 }
 
-/* Until all are done, or `ms` are over: how many are not. */
+/* Until all are done (0), or for `ms` nobody got any further, or 20 s are over: how many are not. */
 static int wait_for(const struct flex_case *c, const struct flex_result *results, int ms)
 {
-    int missing = c->ranks;
-    for (int waited = 0; missing > 0 && waited < ms; waited++) {
+    size_t before = 0;
+    int missing = c->ranks, quiet = 0;
+    for (int waited = 0; missing > 0 && quiet < ms && waited < 20000; waited++) {
+        size_t calls = 0;
+        int ready = 0;
         missing = 0;
         for (int r = 0; r < c->ranks; r++) {
             missing += results[r].done == 0;
+            ready += results[r].ready;
+            calls += results[r].calls + (size_t)results[r].done;
         }
+        quiet = ready == c->ranks && calls == before ? quiet + 1 : 0;
+        before = calls;
         if (missing > 0) {
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         }

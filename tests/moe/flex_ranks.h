@@ -49,7 +49,8 @@ struct flex_call {
 };
 
 struct flex_result {
-    _Atomic int done;
+    _Atomic int done, ready; /* with everything; has a dispatcher */
+    _Atomic size_t calls;    /* of all forwards and backward */
     int rc;
     int64_t tokens, received, padded, empty_experts, pad_rows;
     bool exact;
@@ -62,10 +63,10 @@ struct flex_result {
     int64_t most_dropped;
     struct moe_ep_buffer_info buffer;
     uint32_t obligations;
-    uint32_t uniform[3];         /* MOE_UNIFORM reports of each number */
-    uint64_t said[3];            /* the last one */
-    int forward_waits;           /* host waits inside prepare and forward and combine of the last forward */
-    size_t calls, forward_calls; /* of all forwards; of them before backward */
+    uint32_t uniform[3];  /* MOE_UNIFORM reports of each number */
+    uint64_t said[3];     /* the last one */
+    int forward_waits;    /* host waits inside prepare and forward and combine of the last forward */
+    size_t forward_calls; /* before backward */
     struct flex_call call[FLEX_CALLS];
     char message[256];
 };
@@ -73,7 +74,8 @@ struct flex_result {
 /* Runs all ranks to the end; fails the test when they do not come to it within 20 s. results: [FLEX_RANKS]. */
 void flex_run(const struct flex_case *c, struct flex_result *results);
 
-/* Runs them where a hang is expected: true when after `ms` some rank still waits; then all are aborted and joined. */
+/* Runs them where a hang is expected: true when all ranks had a dispatcher and then, for `ms`, those that are not done made no call; then all are aborted
+ * and joined. */
 bool flex_hangs(const struct flex_case *c, struct flex_result *results, int ms);
 
 /* Outputs and all gradients against the reference in double, which leaves out the choices that row_budget (etp 1) has no row for. */
