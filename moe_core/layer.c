@@ -152,7 +152,6 @@ static int make_summands(moe_layer_t *l)
         {&s->gate, c->experts * c->hidden, true},
         {&s->gate_bias, c->experts, c->router.gate_bias},
         {&s->shared_gate, c->hidden, c->shared_ffn > 0 && c->shared_gate},
-        {&s->shared_b2, c->hidden, c->shared_ffn > 0 && c->shared_bias && c->tp_mode == MOE_TP_SEQUENCE},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         s->count += table[i].wanted ? table[i].count : 0;

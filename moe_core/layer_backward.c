@@ -57,7 +57,6 @@ struct moe_shared_weights layer_shared_weights(const moe_layer_t *l)
     struct moe_shared_weights w = l->weights.shared;
     if (layer_tp_sums(l)) {
         w.d_gate = l->summands.shared_gate != NULL ? (void *)l->summands.shared_gate : w.d_gate;
-        w.d_b2 = l->summands.shared_b2 != NULL ? (void *)l->summands.shared_b2 : w.d_b2;
     }
     return w;
 }
@@ -147,9 +146,7 @@ static int back_shared_grad(void *arg)
     layer_ready(l, MOE_LAYER_SHARED_W1);
     if (l->config.shared_bias) {
         layer_ready(l, MOE_LAYER_SHARED_B1);
-        if (!sums || l->summands.shared_b2 == NULL) {
-            layer_ready(l, MOE_LAYER_SHARED_B2);
-        }
+        layer_ready(l, MOE_LAYER_SHARED_B2);
     }
     if (l->config.shared_gate && !sums) {
         layer_ready(l, MOE_LAYER_SHARED_GATE);

@@ -20,7 +20,7 @@ enum { PHASE_FORWARD = 1, PHASE_BACKWARD = 2, PHASE_RECOMPUTE = 3 }; /* trace/op
 struct layer_summands {
     float *all;    /* NULL: nothing is summed here, gradients go straight to the main_grads */
     int64_t count; /* elements of all */
-    float *gate, *gate_bias, *shared_gate, *shared_b2;
+    float *gate, *gate_bias, *shared_gate;
 };
 
 struct moe_layer {

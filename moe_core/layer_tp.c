@@ -101,7 +101,6 @@ static int back_sum_add(void *arg)
         {l->summands.gate, w->d_gate, c->experts * c->hidden, MOE_LAYER_GATE},
         {l->summands.gate_bias, w->d_gate_bias, c->experts, MOE_LAYER_GATE_BIAS},
         {l->summands.shared_gate, w->shared.d_gate, c->hidden, MOE_LAYER_SHARED_GATE},
-        {l->summands.shared_b2, w->shared.d_b2, c->hidden, MOE_LAYER_SHARED_B2},
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {

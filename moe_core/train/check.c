@@ -8,6 +8,7 @@
 #include "moe_core/train/check.h"
 
 #include "moe_core/include/moe/error.h"
+#include "moe_core/train/check_gather.h"
 #include "moe_core/train/ref_model.h"
 
 #include <math.h>
@@ -15,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* float32 sums of some hundred terms against double; relative to the tensor's largest element. */
-static const double tolerance = 1e-4;
+/* By the rows' type, relative to the tensor's largest element: float32 sums of some hundred terms against double; a few roundings to 8 or 11 bits per layer. */
+static const double tolerances[] = {[MOE_F32] = 1e-4, [MOE_BF16] = 6e-2, [MOE_F16] = 1e-2};
 
 static double *widen(const float *from, int64_t count)
 {
@@ -25,32 +26,6 @@ static double *widen(const float *from, int64_t count)
         to[i] = (double)from[i];
     }
     return to;
-}
-
-/* All experts of the model in the layout of shape.h with E experts, from every rank's share; owned, NULL on failure. */
-static double *gather_experts(const struct model *m, const float *share)
-{
-    const struct shape *s = &m->shape;
-    int64_t all = shape_w1(s, s->layers, s->experts);
-    int64_t w1 = s->local * 2 * s->ffn * s->hidden, w2 = s->local * s->hidden * s->ffn;
-    float *gathered = NULL;
-    double *out = NULL;
-    if (moe_device_alloc(m->job->device, (size_t)all * sizeof(float), (void **)&gathered) != 0) {
-        return NULL;
-    }
-    ncclResult_t nc = ncclSuccess;
-    for (int64_t l = 0; l < s->layers && nc == ncclSuccess; l++) {
-        nc = ncclAllGather(share + shape_w1(s, l, s->local), gathered + shape_w1(s, l, s->experts), (size_t)w1,
-                           ncclFloat32, m->job->ep, moe_device_stream(m->job->device));
-        nc = nc != ncclSuccess ? nc
-                               : ncclAllGather(share + shape_w2(s, l, s->local), gathered + shape_w2(s, l, s->experts),
-                                               (size_t)w2, ncclFloat32, m->job->ep, moe_device_stream(m->job->device));
-    }
-    if (!job_nccl_failed(m->job, "AllGather of experts", nc) && moe_device_sync(m->job->device) == 0) {
-        out = widen(gathered, all);
-    }
-    moe_device_free(m->job->device, &gathered);
-    return out;
 }
 
 static uint64_t hash(const float *data, int64_t count)
@@ -94,8 +69,13 @@ static int check_replicas(struct check *check, const struct model *m, uint32_t s
         {"dense gradients", m->job->world, m->dense.grad, m->dense.count},
         {"expert parameters", m->job->edp, m->experts.value, m->experts.count},
         {"expert gradients", m->job->edp, m->experts.grad, m->experts.count},
+        {"shared parameters", m->job->data, m->shared.value, m->shared.count},
+        {"shared gradients", m->job->data, m->shared.grad, m->shared.count},
     };
     for (size_t i = 0; i < sizeof replicas / sizeof replicas[0]; i++) {
+        if (replicas[i].count == 0) {
+            continue;
+        }
         int same = agree(m, replicas[i].comm, hash(replicas[i].data, replicas[i].count));
         if (same < 0) {
             return MOE_E_COMM;
@@ -121,7 +101,7 @@ static void compare(struct check *check, uint32_t step, const char *name, int64_
     }
     double relative = difference / size;
     check->worst = fmax(check->worst, relative);
-    if (!(relative <= tolerance)) {
+    if (!(relative <= check->tolerance)) {
         fprintf(stderr, "moe_train: step %u: gradient of %s, layer %lld, differs from the reference: %.3g relative\n",
                 step, name, (long long)layer, relative);
         check->failed = true;
@@ -131,17 +111,63 @@ static void compare(struct check *check, uint32_t step, const char *name, int64_
 static void compare_all(struct check *check, const struct shape *s, uint32_t step, const struct ref_params *got,
                         const struct ref_params *want)
 {
-    int64_t h = s->hidden, e = s->experts, embed = s->context * VOCAB * h;
-    compare(check, step, "embedding", -1, got->dense, want->dense, embed);
-    for (int64_t l = 0; l < s->layers; l++) {
-        int64_t gate = shape_gate(s, l), norm = shape_norm(s, l), w1 = shape_w1(s, l, e), w2 = shape_w2(s, l, e);
-        compare(check, step, "norm", l, got->dense + norm, want->dense + norm, h);
-        compare(check, step, "gate", l, got->dense + gate, want->dense + gate, e * h);
-        compare(check, step, "w1", l, got->experts + w1, want->experts + w1, e * 2 * s->ffn * h);
-        compare(check, step, "w2", l, got->experts + w2, want->experts + w2, e * h * s->ffn);
+    struct share all = share_all(s);
+    int64_t h = s->hidden, e = s->experts, outside = -1, shared = s->shared;
+    const struct {
+        const char *name;
+        const double *got, *want;
+        int64_t from, to;
+    } whole[] = {
+        {"embedding", got->dense, want->dense, 0, s->context * VOCAB * h},
+        {"final norm", got->dense, want->dense, shape_final_norm(s), shape_head(s)},
+        {"head", got->dense, want->dense, shape_head(s), shape_dense(s)},
+    };
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
+        compare(check, step, whole[i].name, outside, whole[i].got + whole[i].from, whole[i].want + whole[i].from,
+                whole[i].to - whole[i].from);
     }
-    compare(check, step, "final norm", -1, got->dense + shape_final_norm(s), want->dense + shape_final_norm(s), h);
-    compare(check, step, "head", -1, got->dense + shape_head(s), want->dense + shape_head(s), VOCAB * h);
+    for (int64_t l = 0; l < s->layers; l++) {
+        const struct {
+            const char *name;
+            const double *got, *want;
+            int64_t from, count;
+        } tensors[] = {
+            {"norm", got->dense, want->dense, shape_norm(s, l), h},
+            {"gate", got->dense, want->dense, shape_gate(s, l), e * h},
+            {"gate bias", got->dense, want->dense, shape_gate_bias(s, l), s->gate_bias ? e : 0},
+            {"w1", got->experts, want->experts, shape_w1(s, all, l), e * 2 * s->ffn * h},
+            {"w2", got->experts, want->experts, shape_w2(s, all, l), e * h * s->ffn},
+            {"b1", got->experts, want->experts, shape_b1(s, all, l), s->bias ? e * 2 * s->ffn : 0},
+            {"b2", got->experts, want->experts, shape_b2(s, all, l), s->bias ? e * h : 0},
+            {"shared w1", got->shared, want->shared, shape_shared_w1(s, shared, l), 2 * shared * h},
+            {"shared w2", got->shared, want->shared, shape_shared_w2(s, shared, l), h * shared},
+            {"shared b1", got->shared, want->shared, shape_shared_b1(s, shared, l), s->bias ? 2 * shared : 0},
+            {"shared b2", got->shared, want->shared, shape_shared_b2(s, shared, l), shared > 0 && s->bias ? h : 0},
+            {"shared gate", got->dense, want->dense, shape_shared_gate(s, l), shared > 0 && s->shared_gate ? h : 0},
+        };
+        for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+            compare(check, step, tensors[i].name, l, tensors[i].got + tensors[i].from,
+                    tensors[i].want + tensors[i].from, tensors[i].count);
+        }
+    }
+}
+
+static struct ref_how reference_how(const struct model *m)
+{
+    static const int digits[] = {[MOE_F32] = 0, [MOE_BF16] = 8, [MOE_F16] = 11};
+    const struct train_options *o = m->options;
+    struct moe_layer_config layer = model_layer_config(m, 0);
+    bool split = options_replicate(o) && o->tp_mode == MOE_TP_SPLIT_TOKENS;
+    return (struct ref_how){.router = {.hidden = layer.hidden,
+                                       .experts = layer.experts,
+                                       .topk = layer.topk,
+                                       .renormalise = layer.renormalise,
+                                       .options = layer.router},
+                            .activation = layer.activation,
+                            .place = layer.place,
+                            .slices = split ? o->tp : 1,
+                            .digits = digits[o->dtype],
+                            .loss_scale = 1.0 / ((double)m->job->data_size * o->microbatches)};
 }
 
 /* On rank 0: the reference over all ranks' tokens. */
@@ -150,14 +176,21 @@ static int reference(const struct model *m, const struct corpus *corpus, uint32_
 {
     const struct train_options *o = m->options;
     uint8_t *batch = malloc((size_t)(o->tokens * (o->context + 1)));
-    double weight = 1.0 / ((double)m->job->world_size * o->microbatches * (double)o->tokens);
-    int rc = batch == NULL ? -1 : 0;
-    for (int32_t rank = 0; rank < m->job->world_size && rc == 0; rank++) {
+    double weight = 1.0 / ((double)m->job->data_size * o->microbatches * (double)o->tokens);
+    struct ref_how how = reference_how(m);
+    size_t counts = (size_t)(o->layers * o->experts);
+    how.earlier = malloc(counts * sizeof *how.earlier);
+    int rc = batch == NULL || how.earlier == NULL ? -1 : 0;
+    for (int32_t rank = 0; rank < m->job->data_size && rc == 0; rank++) {
+        memset(how.earlier, 0, counts * sizeof *how.earlier);
         for (uint32_t mb = 0; mb < o->microbatches && rc == 0; mb++) {
-            corpus_batch(corpus, step, mb, rank, o->tokens, batch);
-            rc = ref_model(&m->shape, params, batch, o->tokens, weight, loss, grads);
+            struct moe_step at = {.step = step, .microbatch = (uint16_t)mb};
+            how.microbatch = mb;
+            model_batch(o, corpus, rank, &at, batch);
+            rc = ref_model(&m->shape, &how, params, batch, model_tokens(o, rank, &at), weight, loss, grads);
         }
     }
+    free(how.earlier);
     free(batch);
     return rc;
 }
@@ -168,36 +201,46 @@ int check_step(struct check *check, struct model *m, const struct corpus *corpus
     if (rc != 0) {
         return rc;
     }
-    struct ref_params params = {NULL, gather_experts(m, m->experts.value)};
-    struct ref_params got = {NULL, gather_experts(m, m->experts.grad)};
-    struct ref_params want = {NULL, NULL};
+    const struct shape *s = &m->shape;
+    struct ref_params params = {.experts = check_gather_experts(m, m->experts.value),
+                                .shared = check_gather_shared(m, m->shared.value)};
+    struct ref_params got = {.experts = check_gather_experts(m, m->experts.grad),
+                             .shared = check_gather_shared(m, m->shared.grad)};
+    struct ref_params want = {.dense = NULL};
+    double *bias = NULL;
     check->steps++;
+    check->tolerance = tolerances[m->options->dtype];
     if (m->job->rank != 0) {
         goto out;
     }
     params.dense = widen(m->dense.value, m->dense.count);
+    bias = m->expert_bias != NULL ? widen(m->expert_bias, s->layers * s->experts) : NULL;
+    params.expert_bias = bias;
     got.dense = widen(m->dense.grad, m->dense.count);
     want.dense = calloc((size_t)m->dense.count, sizeof(double));
-    want.experts = calloc((size_t)shape_w1(&m->shape, m->shape.layers, m->shape.experts), sizeof(double));
+    want.experts = calloc((size_t)shape_w1(s, share_all(s), s->layers), sizeof(double));
+    want.shared = calloc((size_t)shape_shared_w1(s, s->shared, s->layers) + 1, sizeof(double));
     double want_loss = 0;
-    if (params.dense == NULL || params.experts == NULL || got.dense == NULL || got.experts == NULL ||
-        want.dense == NULL || want.experts == NULL || reference(m, corpus, step, &params, &want_loss, &want) != 0) {
+    if (params.dense == NULL || params.experts == NULL || params.shared == NULL || got.dense == NULL ||
+        got.experts == NULL || got.shared == NULL || want.dense == NULL || want.experts == NULL ||
+        want.shared == NULL || reference(m, corpus, step, &params, &want_loss, &want) != 0) {
         rc = MOE_E_NOMEM;
         goto out;
     }
     double relative = fabs(loss - want_loss) / want_loss;
     check->worst_loss = fmax(check->worst_loss, isnan(relative) ? INFINITY : relative);
-    if (!(relative <= tolerance)) {
+    if (!(relative <= check->tolerance)) {
         fprintf(stderr, "moe_train: step %u: loss %.9g, the reference has %.9g\n", step, loss, want_loss);
         check->failed = true;
     }
     compare_all(check, &m->shape, step, &got, &want);
 out:
-    free(params.dense);
-    free(params.experts);
-    free(got.dense);
-    free(got.experts);
-    free(want.dense);
-    free(want.experts);
+    for (size_t i = 0; i < 3; i++) {
+        const struct ref_params *p = i == 0 ? &params : i == 1 ? &got : &want;
+        free(p->dense);
+        free(p->experts);
+        free(p->shared);
+    }
+    free(bias);
     return rc;
 }

@@ -9,6 +9,7 @@
 struct check {
     double worst;      /* largest relative error of any gradient tensor so far */
     double worst_loss; /* largest relative error of the loss */
+    double tolerance;
     uint32_t steps;
     bool failed; /* on this rank: a tensor differed (rank 0), or replicas differed (any rank) */
 };

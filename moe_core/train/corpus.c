@@ -72,3 +72,14 @@ void corpus_batch(const struct corpus *corpus, uint32_t step, uint32_t microbatc
         memcpy(batch + t * line, corpus->text + (start + t) % places, line);
     }
 }
+
+void corpus_batch_alike(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int64_t tokens, uint8_t *batch)
+{
+    size_t line = (size_t)corpus->context + 1;
+    if (tokens > 0) {
+        corpus_batch(corpus, step, microbatch, 0, 1, batch);
+    }
+    for (size_t t = 1; t < (size_t)tokens; t++) {
+        memcpy(batch + t * line, batch, line);
+    }
+}

@@ -55,16 +55,56 @@ static int place(const struct train_options *o, struct job *job)
         fprintf(stderr, "moe_train: RANK, WORLD_SIZE and LOCAL_RANK do not fit together\n");
         return -1;
     }
-    job->ep_size = o->ep > 0 ? o->ep : job->world_size < 4 ? job->world_size : 4;
-    if (job->world_size % job->ep_size != 0 || o->experts % job->ep_size != 0) {
-        fprintf(stderr, "moe_train: %d ranks and %lld experts are not both multiples of --ep %d\n", job->world_size,
-                (long long)o->experts, job->ep_size);
+    job->tp_size = o->tp;
+    bool shard = o->tp > 1 && o->tp_mode == MOE_TP_SHARD_EXPERTS;
+    job->parts = shard ? o->tp : o->etp;
+    int32_t most = job->world_size / job->parts;
+    job->ep_size = o->ep > 0 ? o->ep : most < 4 ? most : 4;
+    if (job->ep_size < 1 || job->world_size % (job->ep_size * job->parts) != 0 || o->experts % job->ep_size != 0) {
+        fprintf(stderr, "moe_train: %d ranks%s and %lld experts are not both multiples of --ep %d\n", job->world_size,
+                job->parts > 1 ? " (divided by those that share experts)" : "", (long long)o->experts, job->ep_size);
         return -1;
     }
-    job->edp_size = job->world_size / job->ep_size;
-    job->ep_rank = job->rank % job->ep_size;
-    job->edp_rank = job->rank / job->ep_size;
+    if (job->world_size % o->tp != 0 || o->ffn % job->parts != 0 || o->shared % o->tp != 0 || (shard && o->etp > 1) ||
+        (o->tp > 1 && o->tp_mode == MOE_TP_SPLIT_TOKENS && o->tokens % o->tp != 0)) {
+        fprintf(stderr, "moe_train: %d ranks, --ffn, --shared or --tokens do not fit --tp %d and --etp %d\n",
+                job->world_size, o->tp, o->etp);
+        return -1;
+    }
+    job->edp_size = job->world_size / (job->ep_size * job->parts);
+    job->part = job->rank % job->parts;
+    job->ep_rank = job->rank / job->parts % job->ep_size;
+    job->edp_rank = job->rank / (job->parts * job->ep_size);
+    job->tp_rank = job->rank % o->tp;
+    job->data_size = options_replicate(o) ? job->world_size / o->tp : job->world_size;
+    job->data_rank = options_replicate(o) ? job->rank / o->tp : job->rank;
     return 0;
+}
+
+/* One more communicator: ranks of the same colour. */
+static ncclResult_t split(const struct job *job, int32_t colour, const char *name, ncclComm_t *out)
+{
+    ncclConfig_t config = named(name);
+    return ncclCommSplit(job->world, colour, job->rank, out, &config);
+}
+
+/* Those that only some layouts have; without them a job looks as it always did. */
+static ncclResult_t more_communicators(const struct train_options *o, struct job *job)
+{
+    ncclResult_t nc = ncclSuccess;
+    job->block = job->ep;
+    job->data = job->world;
+    if (job->parts > 1) {
+        nc = split(job, job->edp_rank, "tp_ep", &job->block);
+    }
+    if (nc == ncclSuccess && o->etp > 1) {
+        nc = split(job, job->rank / o->etp, "etp", &job->etp);
+    }
+    if (nc == ncclSuccess && o->tp > 1) {
+        nc = split(job, job->rank / o->tp, "tp", &job->tp);
+        nc = nc != ncclSuccess ? nc : split(job, job->tp_rank, "dp", &job->data);
+    }
+    return nc;
 }
 
 static int communicators(const struct train_options *o, struct job *job)
@@ -74,14 +114,15 @@ static int communicators(const struct train_options *o, struct job *job)
     if (rendezvous_path(path, sizeof path) != 0 || rendezvous_meet(path, job->rank, o->timeout_s, &id) != 0) {
         return -1;
     }
-    ncclConfig_t world = named("world"), ep = named("ep"), edp = named("edp");
+    ncclConfig_t world = named("world");
     ncclResult_t nc = ncclCommInitRankConfig(&job->world, job->world_size, id, job->rank, &world);
     rendezvous_leave(path, job->rank);
     if (job_nccl_failed(job, "ncclCommInitRankConfig", nc)) {
         return -1;
     }
-    nc = ncclCommSplit(job->world, job->edp_rank, job->rank, &job->ep, &ep);
-    nc = nc != ncclSuccess ? nc : ncclCommSplit(job->world, job->ep_rank, job->rank, &job->edp, &edp);
+    nc = split(job, job->edp_rank * job->parts + job->part, "ep", &job->ep);
+    nc = nc != ncclSuccess ? nc : split(job, job->ep_rank * job->parts + job->part, "edp", &job->edp);
+    nc = nc != ncclSuccess ? nc : more_communicators(o, job);
     return job_nccl_failed(job, "ncclCommSplit", nc) ? -1 : 0;
 }
 
@@ -110,7 +151,13 @@ int job_start(const struct train_options *options, struct job *job)
 void job_end(struct job *job)
 {
     moe_device_destroy(&job->device);
-    ncclComm_t *comms[] = {&job->edp, &job->ep, &job->world};
+    if (job->parts == 1) {
+        job->block = NULL;
+    }
+    if (job->tp_size <= 1) {
+        job->data = NULL;
+    }
+    ncclComm_t *comms[] = {&job->data, &job->tp, &job->etp, &job->block, &job->edp, &job->ep, &job->world};
     for (size_t i = 0; i < sizeof comms / sizeof comms[0]; i++) {
         if (*comms[i] != NULL) {
             ncclCommDestroy(*comms[i]);

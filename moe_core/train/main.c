@@ -2,7 +2,7 @@
  * main.c: moe_train: the training loop.
  *
  * One step: rank 0 broadcasts the learning rate; each microbatch runs forward and backward; gradients are reduced,
- * dense over world, then each layer's experts over edp; AdamW; the mean loss; one wait. The host runs ahead of the
+ * step_reduce.c; AdamW; the mean loss; one wait. The host runs ahead of the
  * stream except where a layer needs its splits, so a hang shows where it does in a real job: in cudaStreamSynchronize
  * of the main thread, ended by the job's own watchdog.
  */
@@ -12,6 +12,7 @@
 #include "moe_core/train/check.h"
 #include "moe_core/train/optim.h"
 #include "moe_core/train/spawn.h"
+#include "moe_core/train/step_reduce.h"
 #include "moe_core/train/watchdog.h"
 
 #include <stdio.h>
@@ -26,6 +27,7 @@ struct train {
     struct job job;
     struct corpus corpus;
     struct model model;
+    struct step_reduce reduce;
     struct check check;
     float *rate; /* device [1] */
     float host_rate;
@@ -72,42 +74,6 @@ static void count_empty(struct train *t, const struct moe_step *step)
     }
 }
 
-static int reduce_dense(struct train *t, uint32_t step)
-{
-    struct moe_bucket bucket = {.grad = t->model.dense.grad,
-                                .count = (size_t)t->model.dense.count,
-                                .scale = 1.0f / (float)t->job.world_size,
-                                .comm = t->job.world,
-                                .layer = UINT32_MAX};
-    return inject_reduce(&t->options->inject, t->job.rank, step, t->job.device, &bucket);
-}
-
-static int reduce_experts(struct train *t, uint32_t step)
-{
-    const struct shape *s = &t->model.shape;
-    int rc = 0;
-    for (int64_t l = s->layers; l-- > 0 && rc == 0;) {
-        int64_t from = shape_w1(s, l, s->local), to = shape_w1(s, l + 1, s->local);
-        struct moe_bucket bucket = {.grad = t->model.experts.grad + from,
-                                    .count = (size_t)(to - from),
-                                    .scale = 1.0f / (float)t->job.world_size,
-                                    .comm = t->job.edp,
-                                    .layer = (uint32_t)l};
-        rc = inject_reduce(&t->options->inject, t->job.rank, step, t->job.device, &bucket);
-    }
-    return rc;
-}
-
-static int reduce_all(struct train *t, uint32_t step)
-{
-    if (inject_swap(&t->options->inject, t->job.rank, step)) {
-        int rc = reduce_experts(t, step);
-        return rc ? rc : reduce_dense(t, step);
-    }
-    int rc = reduce_dense(t, step);
-    return rc ? rc : reduce_experts(t, step);
-}
-
 /* The mean loss over all ranks' tokens on its way to host_loss; valid after the next wait. */
 static int reduce_loss(struct train *t)
 {
@@ -129,27 +95,31 @@ static int train_step(struct train *t, uint32_t step)
     const struct train_options *o = t->options;
     struct moe_step at = {.step = step};
     inject_process(&o->inject, t->job.rank, step);
-    moe_step_report(&at, PHASE_FORWARD, (uint64_t)o->tokens);
+    moe_step_report(&at, PHASE_FORWARD, (uint64_t)model_tokens(o, t->job.data_rank, &at));
     int rc = broadcast_rate(t, step);
     rc = rc ? rc : model_begin_step(&t->model);
     for (uint32_t mb = 0; mb < o->microbatches && rc == 0; mb++) {
         at.microbatch = (uint16_t)mb;
         if (mb > 0) {
-            moe_step_report(&at, PHASE_FORWARD, (uint64_t)o->tokens);
+            moe_step_report(&at, PHASE_FORWARD, (uint64_t)model_tokens(o, t->job.data_rank, &at));
         }
         rc = fail(t, "microbatch", model_microbatch(&t->model, &t->corpus, &at));
         count_empty(t, &at);
     }
-    moe_step_report(&at, PHASE_REDUCE, (uint64_t)o->tokens);
-    rc = rc ? rc : fail(t, "gradient reduction", reduce_all(t, step));
+    moe_step_report(&at, PHASE_REDUCE, (uint64_t)model_tokens(o, t->job.data_rank, &at));
+    rc = rc ? rc : fail(t, "gradient reduction", step_reduce(&t->reduce, step));
     rc = rc ? rc : reduce_loss(t);
     if (rc == 0 && o->check) {
         rc = fail(t, "wait", moe_device_sync(t->job.device));
         rc = rc ? rc : fail(t, "check", check_step(&t->check, &t->model, &t->corpus, step, mean_loss(t)));
     }
-    moe_step_report(&at, PHASE_OPTIMIZER, (uint64_t)o->tokens);
+    moe_step_report(&at, PHASE_OPTIMIZER, (uint64_t)model_tokens(o, t->job.data_rank, &at));
     rc = rc ? rc : optim_step(t->job.device, &t->model.dense, t->rate, step);
     rc = rc ? rc : optim_step(t->job.device, &t->model.experts, t->rate, step);
+    rc = rc ? rc : optim_step(t->job.device, &t->model.shared, t->rate, step);
+    if (rc == 0 && t->model.expert_bias != NULL) {
+        rc = fail(t, "expert biases", model_update_bias(&t->model));
+    }
     return rc ? rc : fail(t, "wait for the step", moe_device_sync(t->job.device));
 }
 
@@ -222,7 +192,8 @@ static int run_rank(const struct train_options *options)
         goto out;
     }
     model = model_new(options, &t.job, &t.model) == 0;
-    if (!model || moe_device_alloc(t.job.device, sizeof *t.rate, (void **)&t.rate) != 0 ||
+    if (!model || fail(&t, "gradient buckets", step_reduce_new(options, &t.job, &t.model, &t.reduce)) != 0 ||
+        moe_device_alloc(t.job.device, sizeof *t.rate, (void **)&t.rate) != 0 ||
         moe_device_alloc(t.job.device, sizeof *t.host_loss, (void **)&t.host_loss) != 0 ||
         moe_device_alloc(t.job.device, 2 * sizeof *t.empty, (void **)&t.empty) != 0) {
         goto out;
@@ -235,6 +206,7 @@ out:
         moe_device_free(t.job.device, &t.rate);
         moe_device_free(t.job.device, &t.host_loss);
         moe_device_free(t.job.device, &t.empty);
+        step_reduce_destroy(&t.reduce);
         if (model) {
             model_destroy(&t.model);
         }

@@ -1,8 +1,8 @@
 /*
- * model.c: the model's weights, forward and backward.
+ * model.c: the model's buffers, forward and backward. Its layers and their weights are made in model_layers.c.
  *
- * Weights are drawn by (tensor, element) and an expert by its number in the whole layer, so that every layout of ranks
- * starts from the same model and can be held against the same reference.
+ * The model computes in float32; with another type of rows only what goes into a layer and comes out of it is cast. Where ranks of tp have the same tokens, a layer
+ * gives summands, and the model sums them where it takes them: that is the boundary of tensor parallelism.
  */
 #include "moe_core/train/model.h"
 
@@ -13,61 +13,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-enum tensor { T_EMBED = 1, T_GATE, T_HEAD, T_W1, T_W2 };
-
-static void draw(float *to, int64_t count, uint64_t seed, enum tensor tensor, uint64_t part, double deviation)
-{
-    uint64_t key = random_key(seed, (uint64_t)tensor, part);
-    for (int64_t i = 0; i < count; i++) {
-        to[i] = (float)(deviation * random_normal(key + (uint64_t)i));
-    }
-}
-
-static void fill(float *to, int64_t count, float value)
-{
-    for (int64_t i = 0; i < count; i++) {
-        to[i] = value;
-    }
-}
-
-/* Draws all weights of this rank into host memory. */
-static void draw_weights(const struct model *m, float *dense, float *experts)
-{
-    const struct shape *s = &m->shape;
-    uint64_t seed = m->options->seed;
-    int64_t h = s->hidden, f = s->ffn, first = m->job->ep_rank * s->local;
-    draw(dense, s->context * VOCAB * h, seed, T_EMBED, 0, 1.0 / sqrt((double)s->context));
-    fill(dense + shape_final_norm(s), h, 1.0f);
-    draw(dense + shape_head(s), VOCAB * h, seed, T_HEAD, 0, 0.5 / sqrt((double)h));
-    for (int64_t l = 0; l < s->layers; l++) {
-        fill(dense + shape_norm(s, l), h, 1.0f);
-        draw(dense + shape_gate(s, l), s->experts * h, seed, T_GATE, (uint64_t)l, 1.0 / sqrt((double)h));
-        for (int64_t i = 0; i < s->local; i++) {
-            uint64_t part = (uint64_t)(l * s->experts + first + i);
-            draw(experts + shape_w1(s, l, s->local) + i * 2 * f * h, 2 * f * h, seed, T_W1, part,
-                 1.0 / sqrt((double)h));
-            draw(experts + shape_w2(s, l, s->local) + i * h * f, h * f, seed, T_W2, part, 1.0 / sqrt((double)f));
-        }
-    }
-}
-
-static int load_weights(struct model *m)
-{
-    float *dense = malloc((size_t)m->dense.count * sizeof(float));
-    float *experts = malloc((size_t)m->experts.count * sizeof(float));
-    int rc = MOE_E_NOMEM;
-    if (dense != NULL && experts != NULL) {
-        draw_weights(m, dense, experts);
-        rc = moe_device_copy(m->job->device, m->dense.value, dense, (size_t)m->dense.count * sizeof(float));
-        rc = rc ? rc
-                : moe_device_copy(m->job->device, m->experts.value, experts, (size_t)m->experts.count * sizeof(float));
-        rc = rc ? rc : moe_device_sync(m->job->device);
-    }
-    free(dense);
-    free(experts);
-    return rc;
-}
 
 static int params_new(moe_device_t *device, int64_t count, struct params *p)
 {
@@ -93,14 +38,24 @@ static int buffers_new(struct model *m)
     moe_device_t *device = m->job->device;
     int64_t tokens = m->options->tokens;
     size_t lines = (size_t)(tokens * (s->context + 1)), rows = (size_t)(tokens * s->hidden) * sizeof(float);
+    size_t narrow = (size_t)(tokens * s->hidden) * moe_dtype_bytes((enum moe_dtype)m->options->dtype);
     size_t vocab = (size_t)(tokens * VOCAB) * sizeof(float), blocks = (size_t)(s->layers + 1);
     struct {
         void *at;
         size_t bytes;
     } table[] = {
-        {&m->batch, lines},  {&m->x, blocks * rows}, {&m->normed, blocks * rows},
-        {&m->y, rows},       {&m->dx, rows},         {&m->d_inner, rows},
-        {&m->logits, vocab}, {&m->d_logits, vocab},  {&m->loss, sizeof(double)},
+        {&m->batch, lines},
+        {&m->x, blocks * rows},
+        {&m->normed, blocks * rows},
+        {&m->y, rows},
+        {&m->dx, rows},
+        {&m->d_inner, rows},
+        {&m->logits, vocab},
+        {&m->d_logits, vocab},
+        {&m->loss, sizeof(double)},
+        {&m->rows, (size_t)s->layers * narrow},
+        {&m->rows_out, narrow},
+        {&m->d_rows, narrow},
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
@@ -111,41 +66,17 @@ static int buffers_new(struct model *m)
     return rc != 0 || (m->host_batch != NULL && m->layer != NULL) ? rc : MOE_E_NOMEM;
 }
 
-static int layers_new(struct model *m)
-{
-    int rc = 0;
-    for (int64_t l = 0; l < m->shape.layers && rc == 0; l++) {
-        struct moe_layer_config config = {.layer = (uint32_t)l,
-                                          .world_rank = m->job->rank,
-                                          .max_tokens = m->options->tokens,
-                                          .hidden = m->shape.hidden,
-                                          .ffn = m->shape.ffn,
-                                          .experts = m->shape.experts,
-                                          .topk = m->shape.topk,
-                                          .renormalise = m->shape.topk > 1,
-                                          .ep = m->job->ep,
-                                          .options = {.legacy_skip_empty = m->options->legacy_skip}};
-        rc = moe_layer_new(m->job->device, &config, &m->layer[l]);
-    }
-    return rc;
-}
-
 int model_new(const struct train_options *options, const struct job *job, struct model *model)
 {
     *model = (struct model){.options = options, .job = job};
-    model->shape = (struct shape){.context = options->context,
-                                  .hidden = options->hidden,
-                                  .ffn = options->ffn,
-                                  .experts = options->experts,
-                                  .layers = options->layers,
-                                  .local = options->experts / job->ep_size,
-                                  .topk = options->topk};
-    int rc = params_new(job->device, shape_dense(&model->shape), &model->dense);
-    rc = rc ? rc
-            : params_new(job->device, shape_w1(&model->shape, options->layers, model->shape.local), &model->experts);
+    model->shape = model_shape(options, job);
+    const struct shape *s = &model->shape;
+    int rc = params_new(job->device, shape_dense(s), &model->dense);
+    rc = rc ? rc : params_new(job->device, shape_w1(s, share_local(s), s->layers), &model->experts);
+    rc = rc ? rc : params_new(job->device, shape_shared_w1(s, s->local_shared, s->layers), &model->shared);
     rc = rc ? rc : buffers_new(model);
-    rc = rc ? rc : layers_new(model);
-    rc = rc ? rc : load_weights(model);
+    rc = rc ? rc : model_layers_new(model);
+    rc = rc ? rc : model_load_weights(model);
     if (rc != 0) {
         fprintf(stderr, "moe_train: %s\n", moe_last_error());
         model_destroy(model);
@@ -161,12 +92,16 @@ void model_destroy(struct model *m)
         moe_layer_destroy(&m->layer[l]);
     }
     free(m->layer);
+    free(m->hook);
+    m->hook = NULL;
     m->layer = NULL;
     free(m->host_batch);
     m->host_batch = NULL;
     params_destroy(device, &m->dense);
     params_destroy(device, &m->experts);
-    void *buffers[] = {&m->batch, &m->x, &m->normed, &m->y, &m->dx, &m->d_inner, &m->logits, &m->d_logits, &m->loss};
+    params_destroy(device, &m->shared);
+    void *buffers[] = {&m->rows, &m->rows_out, &m->d_rows,  &m->expert_bias, &m->batch,    &m->x,   &m->normed,
+                       &m->y,    &m->dx,       &m->d_inner, &m->logits,      &m->d_logits, &m->loss};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
         moe_device_free(device, buffers[i]);
     }
@@ -177,19 +112,11 @@ int model_begin_step(struct model *m)
     const struct moe_device_ops *ops = moe_device_ops(m->job->device);
     int rc = ops->zero(m->job->device, m->dense.grad, (size_t)m->dense.count * sizeof(float));
     rc = rc ? rc : ops->zero(m->job->device, m->experts.grad, (size_t)m->experts.count * sizeof(float));
+    rc = rc ? rc : ops->zero(m->job->device, m->shared.grad, (size_t)m->shared.count * sizeof(float));
+    for (int64_t l = 0; l < m->shape.layers && rc == 0; l++) {
+        rc = moe_router_global_reset(moe_layer_router(m->layer[l]));
+    }
     return rc ? rc : ops->zero(m->job->device, m->loss, sizeof(double));
-}
-
-static struct moe_layer_weights layer_weights(const struct model *m, int64_t l)
-{
-    const struct shape *s = &m->shape;
-    int64_t gate = shape_gate(s, l), w1 = shape_w1(s, l, s->local), w2 = shape_w2(s, l, s->local);
-    return (struct moe_layer_weights){.gate = m->dense.value + gate,
-                                      .w1 = m->experts.value + w1,
-                                      .w2 = m->experts.value + w2,
-                                      .d_gate = m->dense.grad + gate,
-                                      .d_w1 = m->experts.grad + w1,
-                                      .d_w2 = m->experts.grad + w2};
 }
 
 /* The RMSNorm before block l (the head for l = layers), forward or backward. */
@@ -197,7 +124,7 @@ static struct rmsnorm norm(const struct model *m, int64_t l)
 {
     int64_t at = l < m->shape.layers ? shape_norm(&m->shape, l) : shape_final_norm(&m->shape);
     int64_t rows = m->options->tokens * m->shape.hidden;
-    return (struct rmsnorm){.tokens = m->options->tokens,
+    return (struct rmsnorm){.tokens = m->tokens,
                             .hidden = m->shape.hidden,
                             .x = m->x + l * rows,
                             .gain = m->dense.value + at,
@@ -213,11 +140,60 @@ static void report_empty(const struct model *m, const struct moe_step *step, int
     }
 }
 
+static int cast(const struct model *m, enum moe_dtype from_type, const void *from, enum moe_dtype to_type, void *to)
+{
+    struct moe_cast args = {
+        .count = m->tokens * m->shape.hidden, .from_type = from_type, .to_type = to_type, .from = from, .to = to};
+    return moe_device_ops(m->job->device)->cast(m->job->device, &args);
+}
+
+/* Sums what ranks of tp with the same tokens have each a summand of. */
+static int sum_over_tp(const struct model *m, void *rows)
+{
+    static const ncclDataType_t type[] = {[MOE_F32] = ncclFloat32, [MOE_BF16] = ncclBfloat16, [MOE_F16] = ncclFloat16};
+    if (!options_replicate(m->options)) {
+        return 0;
+    }
+    ncclResult_t nc = ncclAllReduce(rows, rows, (size_t)(m->tokens * m->shape.hidden), type[m->options->dtype], ncclSum,
+                                    m->job->tp, moe_device_stream(m->job->device));
+    return job_nccl_failed(m->job, "AllReduce over tp", nc) ? MOE_E_COMM : 0;
+}
+
+static int layer_forward(struct model *m, int64_t l, const struct moe_layer_weights *weights,
+                         const struct moe_step *step, const float *x)
+{
+    enum moe_dtype type = (enum moe_dtype)m->options->dtype;
+    if (type == MOE_F32) {
+        int rc = moe_layer_forward(m->layer[l], weights, step, x, m->tokens, m->y);
+        return rc ? rc : sum_over_tp(m, m->y);
+    }
+    size_t row = (size_t)m->shape.hidden * moe_dtype_bytes(type);
+    void *rows = (char *)m->rows + (size_t)(l * m->options->tokens) * row;
+    int rc = cast(m, MOE_F32, x, type, rows);
+    rc = rc ? rc : moe_layer_forward(m->layer[l], weights, step, rows, m->tokens, m->rows_out);
+    rc = rc ? rc : sum_over_tp(m, m->rows_out);
+    return rc ? rc : cast(m, type, m->rows_out, MOE_F32, m->y);
+}
+
+/* d_inner from dx.  */
+static int layer_backward(struct model *m, int64_t l)
+{
+    enum moe_dtype type = (enum moe_dtype)m->options->dtype;
+    if (type == MOE_F32) {
+        int rc = moe_layer_backward(m->layer[l], m->dx, m->d_inner);
+        return rc ? rc : sum_over_tp(m, m->d_inner);
+    }
+    int rc = cast(m, MOE_F32, m->dx, type, m->rows_out);
+    rc = rc ? rc : moe_layer_backward(m->layer[l], m->rows_out, m->d_rows);
+    rc = rc ? rc : sum_over_tp(m, m->d_rows);
+    return rc ? rc : cast(m, type, m->d_rows, MOE_F32, m->d_inner);
+}
+
 static int forward(struct model *m, const struct moe_step *step)
 {
     const struct shape *s = &m->shape;
     moe_device_t *device = m->job->device;
-    int64_t tokens = m->options->tokens, rows = tokens * s->hidden;
+    int64_t tokens = m->tokens, rows = m->options->tokens * s->hidden;
     struct embed embed = {.tokens = tokens,
                           .context = s->context,
                           .hidden = s->hidden,
@@ -227,10 +203,11 @@ static int forward(struct model *m, const struct moe_step *step)
     int rc = model_embed(device, &embed);
     for (int64_t l = 0; l < s->layers && rc == 0; l++) {
         struct rmsnorm before = norm(m, l);
-        struct moe_layer_weights weights = layer_weights(m, l);
-        struct add residual = {.count = rows, .a = m->x + l * rows, .b = m->y, .to = m->x + (l + 1) * rows};
+        struct moe_layer_weights weights = model_layer_weights(m, l);
+        struct add residual = {
+            .count = tokens * s->hidden, .a = m->x + l * rows, .b = m->y, .to = m->x + (l + 1) * rows};
         rc = model_rmsnorm(device, &before);
-        rc = rc ? rc : moe_layer_forward(m->layer[l], &weights, step, before.out, tokens, m->y);
+        rc = rc ? rc : layer_forward(m, l, &weights, step, before.out);
         rc = rc ? rc : model_add(device, &residual);
         report_empty(m, step, l);
     }
@@ -247,7 +224,7 @@ static int forward(struct model *m, const struct moe_step *step)
                                  .context = s->context,
                                  .batch = m->batch,
                                  .logits = m->logits,
-                                 .scale = 1.0f / (float)(tokens * m->options->microbatches),
+                                 .scale = 1.0f / (float)(m->options->tokens * m->options->microbatches),
                                  .d_logits = m->d_logits,
                                  .loss = m->loss};
     rc = rc ? rc : model_rmsnorm(device, &last);
@@ -255,12 +232,19 @@ static int forward(struct model *m, const struct moe_step *step)
     return rc ? rc : model_cross_entropy(device, &loss);
 }
 
+static void ready(const struct model *m, int64_t layer, int parameter)
+{
+    if (m->ready != NULL) {
+        m->ready(m->ready_arg, layer, parameter);
+    }
+}
+
 static int backward(struct model *m, const struct moe_step *step)
 {
     const struct shape *s = &m->shape;
     moe_device_t *device = m->job->device;
     const struct moe_device_ops *ops = moe_device_ops(device);
-    int64_t tokens = m->options->tokens;
+    int64_t tokens = m->tokens;
     struct rmsnorm last = norm(m, s->layers);
     struct moe_gemm wgrad = {.ta = true,
                              .m = VOCAB,
@@ -284,6 +268,8 @@ static int backward(struct model *m, const struct moe_step *step)
     last.d_out = m->d_inner;
     last.out = m->dx;
     rc = rc ? rc : model_rmsnorm_backward(device, &last);
+    ready(m, s->layers, MODEL_HOOK_HEAD);
+    ready(m, s->layers, MODEL_HOOK_NORM);
     for (int64_t l = s->layers; l-- > 0 && rc == 0;) {
         struct rmsnorm before = norm(m, l);
         before.d_out = m->d_inner;
@@ -291,8 +277,9 @@ static int backward(struct model *m, const struct moe_step *step)
         if (inject_skip_backward(&m->options->inject, m->job->rank, step->step, l)) {
             continue;
         }
-        rc = moe_layer_backward(m->layer[l], m->dx, m->d_inner);
+        rc = layer_backward(m, l);
         rc = rc ? rc : model_rmsnorm_backward(device, &before);
+        ready(m, l, MODEL_HOOK_NORM);
     }
     struct embed embed = {.tokens = tokens,
                           .context = s->context,
@@ -300,14 +287,38 @@ static int backward(struct model *m, const struct moe_step *step)
                           .batch = m->batch,
                           .d_out = m->dx,
                           .out = m->dense.grad};
-    return rc ? rc : model_embed_backward(device, &embed);
+    rc = rc ? rc : model_embed_backward(device, &embed);
+    ready(m, s->layers, MODEL_HOOK_EMBED);
+    return rc;
+}
+
+int64_t model_tokens(const struct train_options *o, int32_t data_rank, const struct moe_step *at)
+{
+    if (!o->vary_tokens) {
+        return o->tokens;
+    }
+    uint64_t key = random_key(o->seed + 77, (uint64_t)at->step << 32 | at->microbatch, (uint64_t)data_rank);
+    int64_t tokens = (int64_t)(key % (uint64_t)(o->tokens + 1));
+    return options_replicate(o) ? tokens / o->tp * o->tp : tokens;
+}
+
+void model_batch(const struct train_options *o, const struct corpus *corpus, int32_t data_rank,
+                 const struct moe_step *at, uint8_t *batch)
+{
+    int64_t tokens = model_tokens(o, data_rank, at);
+    uint64_t microbatch = (uint64_t)at->step * o->microbatches + at->microbatch;
+    if (o->empty_every > 0 && microbatch % o->empty_every == o->empty_every - 1) {
+        corpus_batch_alike(corpus, at->step, at->microbatch, tokens, batch);
+    } else {
+        corpus_batch(corpus, at->step, at->microbatch, data_rank, tokens, batch);
+    }
 }
 
 int model_microbatch(struct model *m, const struct corpus *corpus, const struct moe_step *step)
 {
-    corpus_batch(corpus, step->step, step->microbatch, m->job->rank, m->options->tokens, m->host_batch);
-    int rc =
-        moe_device_copy(m->job->device, m->batch, m->host_batch, (size_t)(m->options->tokens * (m->shape.context + 1)));
+    m->tokens = model_tokens(m->options, m->job->data_rank, step);
+    model_batch(m->options, corpus, m->job->data_rank, step, m->host_batch);
+    int rc = moe_device_copy(m->job->device, m->batch, m->host_batch, (size_t)(m->tokens * (m->shape.context + 1)));
     rc = rc ? rc : forward(m, step);
     return rc ? rc : backward(m, step);
 }

@@ -15,11 +15,32 @@ struct params {
     float *value, *grad, *mean, *variance;
 };
 
+/* Hooks of the model's own parameters, beside those of enum moe_layer_parameter. Those outside of layers come with layer = layers. */
+enum {
+    MODEL_HOOK_EMBED = MOE_LAYER_PARAMETERS,
+    MODEL_HOOK_NORM, /* of a layer, or the final one */
+    MODEL_HOOK_HEAD,
+    MODEL_HOOKS
+};
+
+/* What a layer's hook needs to say which layer it was. */
+struct model_hook {
+    struct model *model;
+    int64_t layer;
+};
+
 struct model {
     struct shape shape;
     const struct job *job;
     const struct train_options *options;
-    struct params dense, experts;
+    struct params dense, experts, shared;
+    float *expert_bias;                                     /* device [layers,E] where the router has one, else NULL */
+    int64_t tokens;                                         /* of the microbatch under way */
+    void *rows;                                             /* [layers,T,H] of the rows' type: input of each layer */
+    void *rows_out, *d_rows;                                /* [T,H] of the rows' type */
+    void (*ready)(void *arg, int64_t layer, int parameter); /* NULL, or the hook of the layers' parameters (layer.h) */
+    void *ready_arg;
+    struct model_hook *hook; /* [layers] */
     moe_layer_t **layer;     /* [layers] */
     uint8_t *batch;          /* device [T, C+1] */
     uint8_t *host_batch;     /* [T, C+1] */
@@ -41,5 +62,19 @@ int model_begin_step(struct model *model);
 /* Forward and backward of one microbatch: adds the mean gradient over this rank's tokens of the step. Error codes of
  * moe_core. */
 int model_microbatch(struct model *model, const struct corpus *corpus, const struct moe_step *step);
+
+/* Tokens of a data rank in a microbatch, and their bytes: batch [tokens, C+1]. Pure. */
+int64_t model_tokens(const struct train_options *options, int32_t data_rank, const struct moe_step *at);
+void model_batch(const struct train_options *options, const struct corpus *corpus, int32_t data_rank,
+                 const struct moe_step *at, uint8_t *batch);
+
+/* model_layers.c: sizes, layers, weights; error codes of moe_core. */
+struct shape model_shape(const struct train_options *options, const struct job *job);
+struct moe_layer_config model_layer_config(const struct model *model, int64_t layer);
+struct moe_layer_weights model_layer_weights(const struct model *model, int64_t layer);
+int model_layers_new(struct model *model);
+int model_load_weights(struct model *model);
+/* After a step: the expert biases, where the router has them. Collective on world. */
+int model_update_bias(struct model *model);
 
 #endif

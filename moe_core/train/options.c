@@ -13,7 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum value_type { V_FLAG, V_U32, V_U64, V_I32, V_I64, V_DOUBLE, V_STRING, V_INJECT, V_HELP, V_VERSION };
+enum value_type {
+    V_FLAG,
+    V_U32,
+    V_U64,
+    V_I32,
+    V_I64,
+    V_DOUBLE,
+    V_STRING,
+    V_CHOICE,
+    V_INJECT,
+    V_LEGACY,
+    V_HELP,
+    V_VERSION
+};
 
 struct row {
     const char *name, *argument;
@@ -22,6 +35,13 @@ struct row {
     double low, high;
     const char *help;
 };
+
+static const char *const dispatchers[] = {"alltoall", "allgather", "deepep", "hybridep", NULL};
+static const char *const tp_modes[] = {"sequence", "split", "shard", NULL};
+static const char *const activations[] = {"swiglu", "geglu", "clamped", "geglu-tanh", NULL};
+static const char *const places[] = {"source", "activation", "input", NULL};
+static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
+static const char *const unevens[] = {"none", "max", "bound", NULL};
 
 #define AT(member) offsetof(struct train_options, member)
 static const struct row rows[] = {
@@ -42,8 +62,39 @@ static const struct row rows[] = {
     {"text", "FILE", V_STRING, AT(text), 0, 0, "what to learn (a licence text of /usr/share/common-licenses)"},
     {"timeout", "S", V_U32, AT(timeout_s), 1, 86400,
      "the job's own watchdog: end after S seconds without progress, status 3 (20)"},
-    {"legacy-skip", NULL, V_FLAG, AT(legacy_skip), 0, 0,
-     "a rank without tokens skips its experts, as frameworks did: the job will hang"},
+    {"dispatcher", "KIND", V_CHOICE, AT(dispatcher), 0, 0, "alltoall, allgather, deepep or hybridep (alltoall)"},
+    {"etp", "N", V_I32, AT(etp), 1, 512, "ranks that share each expert, neighbours (1)"},
+    {"tp", "N", V_I32, AT(tp), 1, 512, "ranks of tensor parallelism, neighbours (1)"},
+    {"tp-mode", "MODE", V_CHOICE, AT(tp_mode), 0, 0,
+     "what they share: sequence (each has its own tokens), split (the same, each works on a part), shard (the same, "
+     "each has a part of each expert) (sequence)"},
+    {"activation", "NAME", V_CHOICE, AT(activation), 0, 0, "swiglu, geglu, geglu-tanh or clamped (swiglu)"},
+    {"router", "PRESET", V_STRING, AT(router), 0, 0,
+     "mixtral, deepseek-v3, qwen3-moe or gpt-oss, with --experts and --topk"},
+    {"probs", "PLACE", V_CHOICE, AT(place), 0, 0,
+     "where the router's weights are applied: source, activation or input"},
+    {"bias", NULL, V_FLAG, AT(bias), 0, 0, "biases in the experts"},
+    {"shared", "N", V_I64, AT(shared), 1, 65536, "a shared expert of this width"},
+    {"shared-gate", NULL, V_FLAG, AT(shared_gate), 0, 0, "with a gate per token"},
+    {"shared-overlap", NULL, V_FLAG, AT(shared_overlap), 0, 0, "on a stream of its own, beside the dispatcher"},
+    {"capacity", "X", V_DOUBLE, AT(capacity), 0.01, 1000,
+     "an expert takes at most X times its even share of a rank's tokens"},
+    {"pad-capacity", NULL, V_FLAG, AT(pad_capacity), 0, 0, "and always as many, filled up with zeros"},
+    {"recompute", NULL, V_FLAG, AT(recompute), 0, 0, "backward begins with the layer's forward again"},
+    {"keep-routing", NULL, V_FLAG, AT(keep_routing), 0, 0, "with the first forward's routing"},
+    {"dtype", "TYPE", V_CHOICE, AT(dtype), 0, 0, "of the layers' rows: f32, bf16 or f16 (f32)"},
+    {"vary-tokens", NULL, V_FLAG, AT(vary_tokens), 0, 0, "0 to --tokens tokens, drawn for each rank and microbatch"},
+    {"uneven", "HOW", V_CHOICE, AT(uneven), 0, 0,
+     "what hybridep and allgather do about it: none, max (padding to the largest) or bound (none)"},
+    {"token-bound", "N", V_I64, AT(token_bound), 1, 65536, "the bound (--tokens)"},
+    {"empty-every", "N", V_U32, AT(empty_every), 1, 1e9,
+     "in every Nth microbatch all tokens of all ranks are alike, so that ranks have no tokens for their experts"},
+    {"overlap", NULL, V_FLAG, AT(overlap), 0, 0,
+     "gradient buckets are reduced in backward, as soon as they are complete"},
+    {"buckets", "BYTES", V_I64, AT(buckets), 4, 1e12, "gradient buckets of at most so many bytes"},
+    {"legacy", "NAME", V_LEGACY, 0, 0, 0, "behave as frameworks did; may be given several times"},
+    {"legacy-skip", NULL, V_FLAG, AT(legacy.layer.legacy_skip_empty), 0, 0,
+     "--legacy skip-empty: the job will hang when a rank has no tokens"},
     {"check", NULL, V_FLAG, AT(check), 0, 0,
      "compare loss and all gradients of every step with a single-process reference in double"},
     {"exact", NULL, V_FLAG, AT(exact), 0, 0, "print losses with 17 significant digits"},
@@ -56,16 +107,27 @@ static const struct row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
+/* The names of 0, 1, ... of each V_CHOICE. */
+static const struct {
+    size_t offset;
+    const char *const *names;
+} choices[] = {
+    {AT(dispatcher), dispatchers}, {AT(tp_mode), tp_modes}, {AT(activation), activations},
+    {AT(place), places},           {AT(dtype), dtypes},     {AT(uneven), unevens},
+};
+
 static void print_help(void)
 {
     printf("usage: moe_train [options]\n"
            "Trains a small byte-level mixture-of-experts language model over several ranks (expert and data "
            "parallel).\n\n");
     for (size_t i = 0; i < ROWS; i++) {
-        char left[40];
+        char left[48];
         snprintf(left, sizeof left, "--%s %s", rows[i].name, rows[i].argument ? rows[i].argument : "");
         printf("  %-18s %s\n", left, rows[i].help);
     }
+    printf("\nnames for --legacy:\n");
+    legacy_help(stdout);
     printf("\nfaults for --inject:\n");
     inject_help(stdout);
     printf(
@@ -106,6 +168,27 @@ static int set_number(const struct row *row, const char *text, void *member)
     return 0;
 }
 
+static int set_choice(const struct row *row, const char *text, int32_t *member)
+{
+    size_t which = 0;
+    while (choices[which].offset != row->offset) {
+        which++;
+    }
+    const char *const *names = choices[which].names;
+    for (int32_t i = 0; names[i] != NULL; i++) {
+        if (strcmp(names[i], text) == 0) {
+            *member = i;
+            return 0;
+        }
+    }
+    fprintf(stderr, "moe_train: --%s '%s': expected one of", row->name, text);
+    for (int32_t i = 0; names[i] != NULL; i++) {
+        fprintf(stderr, " %s", names[i]);
+    }
+    fprintf(stderr, "\n");
+    return -1;
+}
+
 static int set_row(const struct row *row, const char *text, struct train_options *options)
 {
     void *member = (char *)options + row->offset;
@@ -116,6 +199,10 @@ static int set_row(const struct row *row, const char *text, struct train_options
     case V_STRING:
         *(const char **)member = text;
         return 0;
+    case V_CHOICE:
+        return set_choice(row, text, member);
+    case V_LEGACY:
+        return legacy_parse(text, &options->legacy);
     case V_INJECT:
         return inject_parse(text, &options->inject);
     default:
@@ -127,6 +214,11 @@ static enum options_result check_together(const struct train_options *o)
 {
     if (o->topk > o->experts) {
         fprintf(stderr, "moe_train: --topk %d is more than --experts %lld\n", o->topk, (long long)o->experts);
+        return OPTIONS_USAGE;
+    }
+    struct moe_router_config preset = {0};
+    if (o->router != NULL && moe_router_preset(o->router, &preset) != 0) {
+        fprintf(stderr, "moe_train: --router '%s': expected one of mixtral deepseek-v3 qwen3-moe gpt-oss\n", o->router);
         return OPTIONS_USAGE;
     }
     if (o->inject.fault != NULL && o->inject.layer >= o->layers) {
@@ -149,6 +241,8 @@ enum options_result options_parse(int argc, char **argv, struct train_options *o
                                       .tokens = 8,
                                       .context = 8,
                                       .topk = 1,
+                                      .etp = 1,
+                                      .tp = 1,
                                       .lr = 0.004,
                                       .timeout_s = 20};
     struct option table[ROWS + 1] = {0};

@@ -5,6 +5,7 @@
 #define MOE_TRAIN_OPTIONS_H
 
 #include "moe_core/train/inject.h"
+#include "moe_core/train/legacy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,10 +18,33 @@ struct train_options {
     double lr;
     uint32_t timeout_s;
     int32_t spawn; /* ranks to start, 0: this process is a rank */
-    bool exact, legacy_skip, check, verbose;
+    bool exact, check, verbose;
+    int32_t dispatcher; /* enum moe_dispatcher_kind */
+    int32_t etp, tp;
+    int32_t tp_mode;    /* enum moe_tp_mode */
+    int32_t activation; /* enum moe_activation */
+    int32_t place;      /* enum moe_prob_place */
+    int32_t dtype;      /* enum moe_dtype of rows */
+    int32_t uneven;     /* enum moe_uneven */
+    const char *router; /* a preset of router.h, or NULL */
+    bool bias, shared_gate, shared_overlap;
+    int64_t shared; /* width of the shared expert, 0: none */
+    double capacity;
+    bool pad_capacity, recompute, keep_routing, vary_tokens;
+    int64_t token_bound;
+    bool overlap;
+    int64_t buckets;      /* bytes, 0: the simple reduction (one bucket with overlap) */
+    uint32_t empty_every; /* 0: never */
+    struct legacy legacy;
     const char *text; /* NULL: a licence text */
     struct inject inject;
 };
+
+/* Whether several ranks of tp are given the same tokens (tp_mode split or shard). */
+static inline bool options_replicate(const struct train_options *o)
+{
+    return o->tp > 1 && o->tp_mode != MOE_TP_SEQUENCE;
+}
 
 /* What options_parse found. */
 enum options_result { OPTIONS_RUN = 0, OPTIONS_DONE = 1, OPTIONS_USAGE = 2 };

@@ -2,11 +2,9 @@
  * ref_model.c: the reference of the whole model.
  *
  * Shares the layout of the flat buffers with the model and nothing else: its own embedding, norm, head and loss, and
- * the MoE layers of moe_core/ref.c.
+ * the MoE layers of moe_core/ref_layer.c.
  */
 #include "moe_core/train/ref_model.h"
-
-#include "moe_core/ref.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -76,24 +74,99 @@ static double head_token(const struct shape *s, const double *head, const double
     return log(sum) + top - chosen;
 }
 
-static struct moe_ref layer_ref(const struct shape *s, const struct ref_params *params, int64_t l)
+/* To the nearest number of so many significant bits, ties to even: what a cast to a narrower type does. */
+static void round_to(double *x, int64_t count, int digits)
 {
-    return (struct moe_ref){.hidden = s->hidden,
-                            .ffn = s->ffn,
-                            .experts = s->experts,
-                            .topk = s->topk,
-                            .renormalise = s->topk > 1,
-                            .gate = params->dense + shape_gate(s, l),
-                            .w1 = params->experts + shape_w1(s, l, s->experts),
-                            .w2 = params->experts + shape_w2(s, l, s->experts)};
+    for (int64_t i = 0; i < count && digits > 0; i++) {
+        int exponent;
+        double part = frexp(x[i], &exponent);
+        x[i] = ldexp(nearbyint(ldexp(part, digits)), exponent - digits);
+    }
 }
 
-int ref_model(const struct shape *s, const struct ref_params *params, const uint8_t *batch, int64_t tokens,
-              double weight, double *loss, const struct ref_params *grads)
+static struct moe_ref_layer layer_ref(const struct shape *s, const struct ref_how *how, const struct ref_params *p,
+                                      int64_t l)
+{
+    struct share all = share_all(s);
+    struct moe_ref_layer layer = {.router = how->router,
+                                  .ffn = s->ffn,
+                                  .shared_ffn = s->shared,
+                                  .activation = how->activation,
+                                  .place = how->place,
+                                  .loss_scale = how->loss_scale,
+                                  .global_earlier = how->earlier + l * s->experts,
+                                  .microbatches = how->microbatch + 1,
+                                  .weights = {.gate = p->dense + shape_gate(s, l),
+                                              .w1 = p->experts + shape_w1(s, all, l),
+                                              .w2 = p->experts + shape_w2(s, all, l)}};
+    struct moe_ref_weights *w = &layer.weights;
+    w->gate_bias = s->gate_bias ? p->dense + shape_gate_bias(s, l) : NULL;
+    w->expert_bias = p->expert_bias != NULL ? p->expert_bias + l * s->experts : NULL;
+    w->b1 = s->bias ? p->experts + shape_b1(s, all, l) : NULL;
+    w->b2 = s->bias ? p->experts + shape_b2(s, all, l) : NULL;
+    if (s->shared > 0) {
+        w->shared_w1 = p->shared + shape_shared_w1(s, s->shared, l);
+        w->shared_w2 = p->shared + shape_shared_w2(s, s->shared, l);
+        w->shared_b1 = s->bias ? p->shared + shape_shared_b1(s, s->shared, l) : NULL;
+        w->shared_b2 = s->bias ? p->shared + shape_shared_b2(s, s->shared, l) : NULL;
+        w->shared_gate = s->shared_gate ? p->dense + shape_shared_gate(s, l) : NULL;
+    }
+    return layer;
+}
+
+static struct moe_ref_layer_grads layer_grads(const struct shape *s, const struct ref_params *g, int64_t l)
+{
+    struct share all = share_all(s);
+    bool shared = s->shared > 0;
+    return (struct moe_ref_layer_grads){
+        .gate = g->dense + shape_gate(s, l),
+        .gate_bias = s->gate_bias ? g->dense + shape_gate_bias(s, l) : NULL,
+        .w1 = g->experts + shape_w1(s, all, l),
+        .w2 = g->experts + shape_w2(s, all, l),
+        .b1 = s->bias ? g->experts + shape_b1(s, all, l) : NULL,
+        .b2 = s->bias ? g->experts + shape_b2(s, all, l) : NULL,
+        .shared_w1 = shared ? g->shared + shape_shared_w1(s, s->shared, l) : NULL,
+        .shared_w2 = shared ? g->shared + shape_shared_w2(s, s->shared, l) : NULL,
+        .shared_b1 = shared && s->bias ? g->shared + shape_shared_b1(s, s->shared, l) : NULL,
+        .shared_b2 = shared && s->bias ? g->shared + shape_shared_b2(s, s->shared, l) : NULL,
+        .shared_gate = shared && s->shared_gate ? g->dense + shape_shared_gate(s, l) : NULL,
+    };
+}
+
+/* One layer over a batch, in its slices; dy NULL: forward only. counts [E]: what its tokens chose is added, NULL: not wanted. */
+static int run_layer(const struct shape *s, const struct ref_how *how, const struct moe_ref_layer *layer,
+                     int64_t tokens, const double *x, const double *dy, double *y, double *dx,
+                     const struct moe_ref_layer_grads *grads, int64_t *counts)
+{
+    int32_t n = how->slices > 1 ? how->slices : 1;
+    int64_t part = tokens / n;
+    struct moe_ref_set *set = calloc((size_t)n, sizeof *set);
+    int64_t *chosen = calloc((size_t)(n * s->experts), sizeof *chosen);
+    for (int32_t i = 0; i < n && set != NULL && chosen != NULL; i++) {
+        int64_t at = i * part * s->hidden;
+        set[i] = (struct moe_ref_set){
+            .tokens = part, .x = x + at, .y = y + at, .balance = n > 1, .counts = chosen + i * s->experts};
+        if (dy != NULL) {
+            set[i].dy = dy + at;
+            set[i].dx = dx + at;
+            set[i].grads = *grads;
+        }
+    }
+    int rc = set != NULL && chosen != NULL ? moe_ref_layer_run(layer, set, n) : -1;
+    for (int64_t i = 0; i < n * s->experts && counts != NULL && rc == 0; i++) {
+        counts[i % s->experts] += chosen[i];
+    }
+    free(chosen);
+    free(set);
+    return rc;
+}
+
+int ref_model(const struct shape *s, const struct ref_how *how, const struct ref_params *params, const uint8_t *batch,
+              int64_t tokens, double weight, double *loss, const struct ref_params *grads)
 {
     int64_t h = s->hidden, rows = tokens * h;
     /* x of each block and of the head, their normed rows, and three rows of scratch. */
-    double *memory = calloc((size_t)(rows * (2 * (s->layers + 1) + 3)), sizeof *memory);
+    double *memory = calloc((size_t)(rows * (2 * (s->layers + 1) + 3) + 1), sizeof *memory);
     int rc = memory == NULL ? -1 : 0;
     if (rc != 0) {
         return rc;
@@ -109,9 +182,10 @@ int ref_model(const struct shape *s, const struct ref_params *params, const uint
         }
     }
     for (int64_t l = 0; l < s->layers && rc == 0; l++) {
-        struct moe_ref layer = layer_ref(s, params, l);
+        struct moe_ref_layer layer = layer_ref(s, how, params, l);
         normalise(x + l * rows, params->dense + shape_norm(s, l), tokens, h, normed + l * rows);
-        rc = moe_ref_forward(&layer, tokens, normed + l * rows, y);
+        round_to(normed + l * rows, rows, how->digits);
+        rc = run_layer(s, how, &layer, tokens, normed + l * rows, NULL, y, NULL, NULL, NULL);
         for (int64_t i = 0; i < rows; i++) {
             x[(l + 1) * rows + i] = x[l * rows + i] + y[i];
         }
@@ -125,11 +199,9 @@ int ref_model(const struct shape *s, const struct ref_params *params, const uint
     }
     normalise_backward(x + s->layers * rows, gain, d, tokens, h, dx, grads->dense + shape_final_norm(s));
     for (int64_t l = s->layers; l-- > 0 && rc == 0;) {
-        struct moe_ref layer = layer_ref(s, params, l);
-        struct moe_ref_grads layer_grads = {grads->dense + shape_gate(s, l),
-                                            grads->experts + shape_w1(s, l, s->experts),
-                                            grads->experts + shape_w2(s, l, s->experts)};
-        rc = moe_ref_backward(&layer, tokens, normed + l * rows, dx, d, &layer_grads);
+        struct moe_ref_layer layer = layer_ref(s, how, params, l);
+        struct moe_ref_layer_grads layer_grad = layer_grads(s, grads, l);
+        rc = run_layer(s, how, &layer, tokens, normed + l * rows, dx, y, d, &layer_grad, how->earlier + l * s->experts);
         normalise_backward(x + l * rows, params->dense + shape_norm(s, l), d, tokens, h, dx,
                            grads->dense + shape_norm(s, l));
     }
