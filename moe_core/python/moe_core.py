@@ -21,7 +21,8 @@ The gradients of the router's losses are added in backward, times set_loss_scale
 
 Several microbatches in flight: a layer keeps the state of a forward until its backward. in_flight says of how many; one more is an error, not a wrong gradient.
 
-The library is the file that MOE_CORE_LIBRARY names, else libmoe_core.so of the installation or build tree that this file belongs to, else what the loader finds.
+The library is the file that MOE_CORE_LIBRARY names, else the libmoe_core.so of the installation or build tree that this file belongs to, else what the
+loader finds.
 """
 import ctypes
 import os
@@ -45,6 +46,7 @@ RECOMPUTE = {"none": 0, "activation": 1, "fc1": 2}
 UNEVEN = {"none": 0, "max": 1, "bound": 2}
 DTYPE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 PHASE = {"none": 0, "forward": 1, "backward": 2, "recompute": 3, "reduce": 4, "optimizer": 5}
+EXPERT_PARAMETERS = ("w1", "b1", "w2", "b2")
 LOSSES = ("switch", "sequence", "global", "z")
 ERROR = {"nomem": -1, "arg": -2, "shape": -3, "capacity": -4, "split": -5, "count": -6, "expert": -7, "map": -8, "comm": -9, "device": -10,
          "state": -11, "unsupported": -12, "nan": -13}
@@ -156,6 +158,8 @@ _MOE = {
     "moe_layer_destroy": (None, [POINTER(c_void_p)]),
     "moe_layer_forward": (c_int, [c_void_p, POINTER(CLayerWeights), POINTER(CStep), c_void_p, c_int64, c_void_p]),
     "moe_layer_backward": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "moe_layer_backward_dw": (c_int, [c_void_p]),
+    "moe_layer_remedies": (c_uint32, [c_void_p]),
     "moe_layer_router": (c_void_p, [c_void_p]),
     "moe_layer_rows": (c_int64, [c_void_p]),
     "moe_layer_skipped": (c_bool, [c_void_p]),
@@ -394,6 +398,8 @@ class Dispatch:
     row_budget: int = 0
     tp_mode: str = "sequence"
     router_sum: str = "layer"
+    keep_routing: bool = False  # recompute uses the forward's routing
+    sanitize: bool = False      # rows that belong to nobody are zero
     legacy: tuple = ()  # names of members of struct moe_options: wrong behaviour of frameworks, for reproduction
 
 
@@ -420,7 +426,8 @@ class _Lease:
 
     def __init__(self, slot):
         self.slot = slot
-        slot.busy = True
+        if slot is not None:
+            slot.busy = True
 
     def end(self):
         if self.slot is not None:
@@ -438,17 +445,19 @@ class MoELayer(torch.nn.Module):
         shared_w1 [2S',H]   shared_b1 [2S']   shared_w2 [H,S']   shared_b2 [H]   shared_gate [H]
     and the buffer expert_bias [E] float32. Those that the options do not ask for are None. New ones are drawn from torch's generator, which replicated
     parameters need to find in the same state on all ranks: load_full gives every rank its part of one whole model instead.
+    recompute: the whole forward is done again in backward instead of being kept. delay_wgrad: the gradients of the experts come with backward_dw(), into their
+    main_grads.
     """
 
     def __init__(self, hidden, ffn, experts, topk, max_tokens, device, router=None, expert=None, dispatch=None, groups=None, dtype=torch.float32,
-                 layer=0, world_rank=0, in_flight=1):
+                 layer=0, world_rank=0, in_flight=1, recompute=False, delay_wgrad=False):
         super().__init__()
         self.hidden, self.ffn, self.experts, self.topk, self.max_tokens, self.dtype = hidden, ffn, experts, topk, max_tokens, dtype
-        self.device, self.in_flight = device, in_flight
+        self.device, self.in_flight, self.recompute, self.delay_wgrad = device, in_flight, recompute, delay_wgrad
         self.router, self.expert, self.dispatch, self.groups = router or Router(), expert or Experts(), dispatch or Dispatch(), groups or Groups()
         self.layer, self.world_rank = layer, world_rank
-        self.step, self.microbatch = 0, 0
-        self._slots, self._last = [], None
+        self._step, self._counted = None, 0  # set_step's; forwards so far
+        self._slots, self._last, self._delayed = [], None, []
         self._config = self._c_config()
         self._make_parameters()
         self._slots.append(_Slot(device, self._config, self.groups))
@@ -530,7 +539,7 @@ class MoELayer(torch.nn.Module):
 
     def _c_config(self):
         f, d, g = self.expert, self.dispatch, self.groups
-        options = COptions()
+        options = COptions(keep_routing=d.keep_routing, sanitize=d.sanitize)
         for name in d.legacy:
             place = options if name.startswith("legacy_") else options.dispatcher
             if name not in dict(place._fields_):
@@ -544,7 +553,8 @@ class MoELayer(torch.nn.Module):
             tp_mode=_number(TP_MODE, "tp_mode", d.tp_mode), router_sum=_number(ROUTER_SUM, "router_sum", d.router_sum),
             type=_number(DTYPE, "dtype", self.dtype), weight=_number(DTYPE, "dtype", self.dtype), bias=_number(DTYPE, "dtype", self.dtype),
             has_bias=f.bias, activation=_number(ACTIVATION, "activation", f.activation), clamp=CClamp(*f.clamp), place=_number(PLACE, "place", f.place),
-            experts_recompute=_number(RECOMPUTE, "recompute", f.recompute), shared_ffn=f.shared_ffn, shared_bias=f.shared_bias,
+            experts_recompute=_number(RECOMPUTE, "recompute", f.recompute), recompute=self.recompute, delay_wgrad=self.delay_wgrad,
+            shared_ffn=f.shared_ffn, shared_bias=f.shared_bias,
             shared_gate=f.shared_gate, shared_overlap=f.shared_overlap, uneven=_number(UNEVEN, "uneven", d.uneven), token_bound=d.token_bound,
             row_multiple=d.row_multiple, row_budget=d.row_budget)
         setattr(config, "global", pointer["whole"])
@@ -585,6 +595,20 @@ class MoELayer(torch.nn.Module):
         training = torch.is_grad_enabled() and any(value.requires_grad for value in (x, *values))
         return _Apply.apply(self, training, names, x, *values)
 
+    def backward_dw(self):
+        """With delay_wgrad: the gradients of the experts of all backwards so far, oldest first, into their main_grads."""
+        if not self._delayed:
+            _fail("state", f"rank {self.world_rank}, layer {self.layer}: no weight gradients wait")
+        for lease, *_ in self._delayed:
+            with self.device.order():
+                self.device.lib.check(self.device.lib.moe_layer_backward_dw(lease.slot.handle))
+            lease.end()
+        self._delayed.clear()
+        for name in EXPERT_PARAMETERS:
+            value = getattr(self, name)
+            if hasattr(value, "grad_added_to_main_grad"):
+                value.grad_added_to_main_grad = True
+
     # What the last forward left. Each waits for the device.
 
     def losses(self):
@@ -598,6 +622,10 @@ class MoELayer(torch.nn.Module):
     def rows(self):
         """Rows that this rank's experts received in the last forward."""
         return self.device.lib.moe_layer_rows(self._last.handle) if self._last else 0
+
+    def remedies(self):
+        """The remedies that were in force in the last forward, bits of moe/remedy.h."""
+        return self.device.lib.moe_layer_remedies(self._last.handle) if self._last else 0
 
     def _read(self, function, dtype, count):
         if self._last is None:
@@ -613,8 +641,14 @@ class MoELayer(torch.nn.Module):
             self.device.lib.moe_router_set_loss_scale(slot.router, scale)
 
     def set_step(self, step, microbatch=0):
-        """Where in training the next forwards are, for what the library reports."""
-        self.step, self.microbatch = step, microbatch
+        """Where in training the next forwards are, for what the library reports: an observer compares the ranks by step, microbatch and layer. Without it
+        every forward is a step of its own."""
+        self._step = (step, microbatch)
+
+    def _next_step(self):
+        step = CStep(*(self._step or (self._counted, 0)))
+        self._counted += 1
+        return step
 
     def extra_repr(self):
         return f"hidden={self.hidden}, ffn={self.ffn}, experts={self.experts}, topk={self.topk}, dtype={self.dtype}, {self.dispatch.kind}"
@@ -630,7 +664,7 @@ class _Apply(torch.autograd.Function):
         # C takes the places of gradients with the forward: main_grads, or zeros made here; without a backward nobody reads or writes them.
         place = _place_of_gradient if training else _no_place
         gradients = {name: place(layer, name, value) for name, value in zip(names, values)}
-        weights, step = layer._weights(gradients), CStep(layer.step, layer.microbatch)
+        weights, step = layer._weights(gradients), layer._next_step()
         try:
             with layer.device.order():
                 lib.check(lib.moe_layer_forward(lease.slot.handle, byref(weights), byref(step), flat.data_ptr(), flat.shape[0], y.data_ptr()))
@@ -659,9 +693,17 @@ class _Apply(torch.autograd.Function):
         try:
             with layer.device.order():
                 lib.check(lib.moe_layer_backward(lease.slot.handle, dy.data_ptr(), dx.data_ptr()))
-        finally:
+        except MoeError:
             lease.end()
-        grads = [_autograd_grad(value, ctx.gradients[name], wanted) for name, value, wanted in zip(ctx.names, values, ctx.needs_input_grad[4:])]
+            raise
+        ctx.lease = _Lease(None)
+        if layer.delay_wgrad:  # C borrows all of it until then
+            layer._delayed.append((lease, ctx.gradients, ctx.flat, dy, values))
+        else:
+            lease.end()
+        later = EXPERT_PARAMETERS if layer.delay_wgrad else ()
+        grads = [_autograd_grad(value, ctx.gradients[name], wanted and name not in later)
+                 for name, value, wanted in zip(ctx.names, values, ctx.needs_input_grad[4:])]
         ctx.gradients = ctx.flat = None
         return None, None, None, dx.reshape(ctx.shape), *grads
 
@@ -672,6 +714,8 @@ def _no_place(layer, name, value):
 
 def _place_of_gradient(layer, name, value):
     main_grad = getattr(value, "main_grad", None)
+    if main_grad is None and layer.delay_wgrad and name in EXPERT_PARAMETERS:
+        _fail("arg", f"delay_wgrad: {name} has no main_grad")
     if main_grad is None or not value.requires_grad:
         return torch.zeros(value.shape, dtype=torch.float32, device=value.device)
     layer.device.check_tensor(main_grad, f"main_grad of {name}", torch.float32)

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
-"""moe_core.py against plain PyTorch: every rank computes the whole layer densely in float64 (tests/oracle/make_vectors.py), over all ranks' tokens, and holds its
-own outputs, gradients and losses of the library (float32 or bfloat16, host back end) against it. RANK and WORLD_SIZE as under torchrun; alone without them."""
+"""moe_core.py against plain PyTorch: every rank computes the whole layer densely in float64 (tests/oracle/make_vectors.py), over all ranks' tokens, and
+holds its own outputs, gradients and losses of the library (float32, bfloat16, float16) against it.
+
+RANK and WORLD_SIZE as under torchrun; alone without them. JOB_CASES: only these, separated by ';'. JOB_DEVICE=cuda: the CUDA back end.
+"""
+import itertools
 import os
 import random
 import sys
@@ -29,7 +33,7 @@ CASES = [
     ("capacity", dict(capacity_factor=0.75, renormalise=True)),
 ]
 DISPATCH = [  # on several ranks
-    #("allgather", dict(kind="allgather", uneven="max"), dict(place="activation", biases=True)),
+    ("allgather", dict(kind="allgather", uneven="max"), dict(place="activation", biases=True)),
     ("deepep", dict(kind="deepep"), dict(renormalise=True, shared_ffn=4)),
     ("hybridep", dict(kind="hybridep", uneven="max"), dict(score="sigmoid", place="input", topk=1)),
     ("hybridep, bound", dict(kind="hybridep", uneven="bound", token_bound=64), dict(place="activation", biases=True)),
@@ -41,10 +45,14 @@ def fail(text):
 
 
 def close(what, got, want, tolerance):
+    got = got.detach().cpu()
     size = max(float(want.abs().max()) if want.numel() else 0, 1e-3)
     worst = float((got.double() - want).abs().max()) if want.numel() else 0
     if got.shape != want.shape or not worst <= tolerance * size:
         fail(f"{what}: shape {tuple(got.shape)}, wanted {tuple(want.shape)}; off by {worst:.3g}, the largest is {size:.3g}")
+
+
+numbers = itertools.count()  # every layer here has one of its own, as in a model
 
 
 class Whole:
@@ -67,14 +75,17 @@ class Whole:
         c = self.c
         router = moe_core.Router(**{k: c[k] for k in ROUTER}, **{f"{loss}_loss": c["coeff"][i] for i, loss in enumerate(moe_core.LOSSES)})
         experts = moe_core.Experts(**{k: c[k] for k in EXPERTS}, bias=c["biases"], shared_bias=c["shared_biases"])
-        layer = moe_core.MoELayer(c["hidden"], c["ffn"], c["experts"], c["topk"], MOST, device, router=router, expert=experts,
-                                  groups=groups or moe_core.Groups(ep=world, balance=world, whole=world), world_rank=RANK, **more)
+        more.setdefault("expert", experts)
+        layer = moe_core.MoELayer(c["hidden"], c["ffn"], c["experts"], c["topk"], MOST, device, router=router,
+                                  groups=groups or moe_core.Groups(ep=world, balance=world, whole=world), world_rank=RANK,
+                                  layer=next(numbers), **more)
         layer.load_full(self.weights)
+        self.where = device.torch
         return layer
 
     def inputs(self, dtype=torch.float32):
         s = self.sets[RANK]
-        return s["x"].detach().to(dtype).requires_grad_(), s["dy"].to(dtype)
+        return s["x"].detach().to(self.where, dtype).requires_grad_(), s["dy"].to(self.where, dtype)
 
     def grad(self, name):
         """The gradient of the whole parameter."""
@@ -85,7 +96,7 @@ class Whole:
         """The same, cut as this rank's parameter is: load_full is how a rank's part is defined."""
         keep = {key: value.detach().clone() for key, value in layer.state_dict().items()}
         layer.load_full({key: self.grad(key) for key in self.weights})
-        part = getattr(layer, name).detach().double().clone()
+        part = getattr(layer, name).detach().cpu().double().clone()
         layer.load_state_dict(keep)
         return part
 
@@ -126,7 +137,7 @@ def check_tensor_parallel(mode, changes, device, world):
     whole = Whole(mode, dict(changes, tokens=[8], balance=[0], global_groups=[0]))
     groups = moe_core.Groups(tp=world, ep=world if mode == "split_tokens" else None)
     layer = whole.layer(device, world, groups=groups, dispatch=moe_core.Dispatch(tp_mode=mode))
-    x, dy = (value.detach().float() for value in (whole.sets[0]["x"], whole.sets[0]["dy"]))
+    x, dy = (value.detach().to(device.torch, torch.float32) for value in (whole.sets[0]["x"], whole.sets[0]["dy"]))
     x.requires_grad_()
     y = layer(x)
     y.backward(dy)
@@ -143,7 +154,7 @@ def check_main_grad(device, world):
     whole = Whole("main_grad", dict())
     layer = whole.layer(device, world)
     for value in layer.parameters():
-        value.main_grad = torch.zeros(value.shape)
+        value.main_grad = torch.zeros(value.shape, device=value.device)
     layer.w1.grad_added_to_main_grad = layer.w2.grad_added_to_main_grad = False
     layer.w2.zero_out_wgrad = True
     for times in (1, 2):
@@ -163,17 +174,37 @@ def check_main_grad(device, world):
     check_gradients("overwrite", whole, layer, device, world, lambda value: value.main_grad, 2e-5, 1)
 
 
-def check_bfloat16(device, world):
-    whole = Whole("bfloat16", dict(topk=1, biases=True))
-    layer = whole.layer(device, world, dtype=torch.bfloat16)
-    x, dy = whole.inputs(torch.bfloat16)
+def check_narrow(dtype, tolerance, device, world):
+    whole = Whole(str(dtype), dict(topk=1, biases=True))
+    layer = whole.layer(device, world, dtype=dtype)
+    x, dy = whole.inputs(dtype)
     y = layer(x)
-    if y.dtype != torch.bfloat16 or layer.w1.dtype != torch.bfloat16 or layer.gate.dtype != torch.float32:
-        fail("bfloat16: wrong types")
+    if y.dtype != dtype or layer.w1.dtype != dtype or layer.gate.dtype != torch.float32:
+        fail(f"{dtype}: wrong types")
     y.backward(dy)
-    close("bfloat16: y", y, whole.sets[RANK]["y"], 3e-2)
-    close("bfloat16: dx", x.grad, whole.sets[RANK]["x"].grad, 3e-2)
-    check_gradients("bfloat16", whole, layer, device, world, lambda value: value.grad, 3e-2)
+    close(f"{dtype}: y", y, whole.sets[RANK]["y"], tolerance)
+    close(f"{dtype}: dx", x.grad, whole.sets[RANK]["x"].grad, tolerance)
+    check_gradients(str(dtype), whole, layer, device, world, lambda value: value.grad, tolerance)
+
+
+def check_delayed(device, world):
+    """Weight gradients of two microbatches that come later, with the forward done again in backward."""
+    whole = Whole("delayed", dict(biases=True, place="activation"))
+    layer = whole.layer(device, world, in_flight=2, delay_wgrad=True, recompute=True, expert=moe_core.Experts(bias=True, place="activation", recompute="fc1"))
+    expect("arg", "no main_grad", lambda: layer(whole.inputs()[0]))
+    for name in moe_core.EXPERT_PARAMETERS:
+        getattr(layer, name).main_grad = torch.zeros(getattr(layer, name).shape, device=device.torch)
+    for _ in range(2):
+        x, dy = whole.inputs()
+        y = layer(x)
+        y.backward(dy, retain_graph=True)
+        expect("state", "second time", lambda: y.backward(dy))
+        close("delayed: dx", x.grad, whole.sets[RANK]["x"].grad, 2e-5)
+    if any(float(getattr(layer, name).main_grad.abs().max()) != 0 for name in moe_core.EXPERT_PARAMETERS):
+        fail("delayed: a gradient came with backward")
+    layer.backward_dw()
+    check_gradients("delayed", whole, layer, device, world, lambda value: getattr(value, "main_grad", value.grad), 2e-5, 2)
+    expect("state", "no weight gradients wait", layer.backward_dw)
 
 
 def check_in_flight(device, world):
@@ -220,7 +251,9 @@ def check_errors(device):
     expect("arg", "no router preset", lambda: moe_core.MoELayer.from_preset("gpt-5", 8, 6, 4, device))
     expect("arg", "legacy", lambda: make(dispatch=moe_core.Dispatch(legacy=("legacy_nothing",))))
     expect("nan", "", lambda: make()(torch.full((2, 8), float("nan"))))
-    expect("arg", "main_grad", lambda: (lambda layer: (setattr(layer.w1, "main_grad", torch.zeros(layer.w1.shape, dtype=torch.float64)), layer(torch.zeros(2, 8))))(make()))
+    layer = make()
+    layer.w1.main_grad = torch.zeros(layer.w1.shape, dtype=torch.float64)
+    expect("arg", "main_grad", lambda: layer(torch.zeros(2, 8)))
     layer = make()
     x = torch.randn(3, 8, requires_grad=True)
     y = layer(x)
@@ -247,28 +280,35 @@ def check_presets(device):
 
 
 def check_expert_bias(device, world):
+    """One update from the tokens of all ranks, those of an evaluation left out."""
     whole = Whole("bias", dict(score="sigmoid", expert_bias=True, renormalise=True))
     layer = whole.layer(device, world)
-    before, counts = layer.expert_bias.clone(), torch.zeros(8, dtype=torch.int64)
-    for s in whole.sets:
-        counts += torch.bincount(s["index"].flatten(), minlength=8)
     layer(whole.inputs()[0])
-    with torch.no_grad():
-        layer(whole.inputs()[0])  # not counted
     own = torch.bincount(whole.sets[RANK]["index"].flatten(), minlength=8)
     if not torch.equal(layer.counts(), own):
         fail(f"counts {layer.counts()}, wanted {own}")
+    before = layer.expert_bias.cpu().clone()
+    with torch.no_grad():
+        layer.expert_bias.copy_(-9 * own)  # sends the evaluation's tokens to the other experts
+        for _ in range(3):
+            layer(whole.inputs()[0])
+        wrong = own + 3 * layer.counts()
+        layer.expert_bias.copy_(before)
+    sums = torch.stack([own, wrong]).float().to(device.torch)
+    moe_core.reduce(device, sums, world)
+    steps = 0.125 * torch.sign(sums.mean(1, keepdim=True) - sums).cpu()
+    if torch.equal(*steps):
+        fail("the evaluation would make no difference: this test proves nothing")
     moe_core.update_expert_bias([layer], world, 0.125)
-    want = before + 0.125 * torch.sign(counts.double().mean() - counts).float()
-    if not torch.equal(layer.expert_bias, want):
-        fail(f"expert bias {layer.expert_bias}, wanted {want}")
+    if not torch.equal(layer.expert_bias.cpu(), before + steps[0]):
+        fail(f"expert bias {layer.expert_bias}, wanted {before + steps[0]}")
 
 
 def check_communicators(device, world):
     """Split and borrowed ones: sums over the halves of the world."""
     half = world.split(RANK % 2)
     borrowed = moe_core.Communicator.from_pointer(device, half.pointer.value)
-    value = torch.full((3,), float(RANK + 1))
+    value = torch.full((3,), float(RANK + 1), device=device.torch)
     moe_core.reduce(device, value, borrowed, scale=0.5)
     want = sum(r + 1 for r in range(SIZE) if r % 2 == RANK % 2) / 2
     if value.tolist() != [want] * 3 or (half.rank, half.size) != (RANK // 2, len(range(RANK % 2, SIZE, 2))):
@@ -281,7 +321,7 @@ def check_communicators(device, world):
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(3)
-    device = moe_core.Device("host")
+    device = moe_core.Device(os.environ.get("JOB_DEVICE", "host"))
     world = moe_core.Communicator.from_environment(device) if SIZE > 1 else None
     only = os.environ.get("JOB_CASES")
     for name, changes in CASES:
@@ -297,12 +337,13 @@ def main():
     check_main_grad(device, world)
     check_in_flight(device, world)
     check_expert_bias(device, world)
-    if only is None:
-        check_bfloat16(device, world)
-    if SIZE == 1:
+    check_delayed(device, world)
+    for dtype, tolerance in ((torch.bfloat16, 3e-2), (torch.float16, 4e-3)):
+        check_narrow(dtype, tolerance, device, world)
+    if SIZE == 1 and device.backend == "host":
         check_errors(device)
         check_presets(device)
-    else:
+    if SIZE > 1:
         check_communicators(device, world)
     print(f"job_layer: rank {RANK} of {SIZE}: {len(CASES)} cases as plain PyTorch", flush=True)
 
