@@ -87,16 +87,41 @@ template <typename Body> static inline int moe_by_type(enum moe_dtype type, Body
     }
 }
 
+/* Bytes of an element. moe_dtype_bytes is libmoe_core's, which this library does not link. */
+static inline size_t moe_bytes_of(enum moe_dtype type)
+{
+    return type == MOE_F32 ? 4 : type == MOE_BF16 || type == MOE_F16 ? 2 : 1;
+}
+
 /* 16 bytes of T, moved by one instruction. */
 template <typename T> struct alignas(16) Piece {
     static constexpr int N = 16 / (int)sizeof(T);
     T at[N];
 };
 
+/*
+ * 16 bytes that are read once and never written by this kernel: past the first cache. Not volatile, unlike the compiler's own __ldcs: several of them are then all issued before the
+ * first is used, which is what the memory's latency asks for.
+ */
+static __device__ __forceinline__ uint4 moe_stream_in(const uint4 *from)
+{
+    uint4 piece;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
+        : "l"(from));
+    return piece;
+}
+
+/* The same for smaller units, of rows that are no multiple of 16 bytes. */
+template <typename Unit> static __device__ __forceinline__ Unit moe_stream_in(const Unit *from)
+{
+    return __ldg(from);
+}
+
 /* Read once, so that it does not push out what is read again (evict first); and the same for what is written and not read soon. */
 template <typename T> static __device__ __forceinline__ Piece<T> moe_load_once(const Piece<T> *from)
 {
-    uint4 raw = __ldcs(reinterpret_cast<const uint4 *>(from));
+    uint4 raw = moe_stream_in(reinterpret_cast<const uint4 *>(from));
     return *reinterpret_cast<Piece<T> *>(&raw);
 }
 template <typename T> static __device__ __forceinline__ void moe_store_once(Piece<T> *to, const Piece<T> &piece)
@@ -136,6 +161,34 @@ template <int THREADS, typename T> static __device__ __forceinline__ T moe_block
         x += space[i];
     }
     return x;
+}
+
+/*
+ * The rows that hold something: the sum of m, or all without m; -1, and COUNT or SPLIT, where m does not fit. Every block asks for itself: m is short and in the
+ * cache. All threads call it.
+ */
+template <int THREADS>
+static __device__ __forceinline__ int64_t moe_live_rows(const int64_t *m, int64_t groups, int64_t rows, int *error,
+                                                        int64_t *space)
+{
+    if (m == nullptr) {
+        return rows;
+    }
+    int64_t sum = 0;
+    int below = 0, above = 0;
+    for (int64_t i = threadIdx.x; i < groups; i += THREADS) {
+        below |= m[i] < 0;
+        above |= m[i] > rows;
+        sum += m[i] < 0 || m[i] > rows ? 0 : m[i];
+    }
+    below = __syncthreads_or(below);
+    above = __syncthreads_or(above);
+    sum = moe_block_sum<THREADS>(sum, space);
+    above |= sum > rows;
+    if (threadIdx.x == 0 && (below || above)) {
+        moe_raise(error, below ? MOE_E_COUNT : MOE_E_SPLIT);
+    }
+    return below || above ? -1 : sum;
 }
 
 #endif
