@@ -10,7 +10,11 @@
  */
 #include "kernels/device.cuh"
 
-enum { THREADS = 256, MOST_BLOCKS = 132 * 16, PART = 128 /* tokens whose share of a column is one number in scratch memory */ };
+enum {
+    THREADS = 256,
+    MOST_BLOCKS = 132 * 16,
+    PART = 128 /* tokens whose share of a column is one number in scratch memory */
+};
 
 /* N neighbouring elements. */
 template <typename T, int N> struct alignas(sizeof(T) * N) Pack {
@@ -38,7 +42,8 @@ static __device__ __forceinline__ Gated gated(const moe_act &a, float gate, floa
         float g = gate_free ? gate : a.clamp.limit;
         float l = (linear_free ? linear : linear > 0 ? a.clamp.limit : -a.clamp.limit) + a.clamp.offset;
         float sig = 1.0f / (1.0f + expf(-a.clamp.alpha * g));
-        return {g * sig * l, gate_free ? sig * (1.0f + a.clamp.alpha * g * (1.0f - sig)) : 0.0f, linear_free ? g * sig : 0.0f, l};
+        return {g * sig * l, gate_free ? sig * (1.0f + a.clamp.alpha * g * (1.0f - sig)) : 0.0f,
+                linear_free ? g * sig : 0.0f, l};
     }
     float sig = 1.0f / (1.0f + expf(-gate));
     return {gate * sig * linear, sig * (1.0f + gate * (1.0f - sig)), gate * sig, linear};
@@ -125,12 +130,13 @@ extern "C" int moe_cuda_act(moe_device_t *device, const struct moe_act *a)
 extern "C" int moe_cuda_act_backward(moe_device_t *device, const struct moe_act *a)
 {
     unsigned blocks = moe_blocks(a->rows > 0 ? a->rows : 1, 1, MOST_BLOCKS);
-    return by_width(a->type, a->width, (uintptr_t)a->h | (uintptr_t)a->d_act | (uintptr_t)a->d_h, [&](auto element, auto width) {
-        using P = Pack<decltype(element), decltype(width)::value>;
-        act_backward<<<blocks, THREADS, 0, device->stream>>>(*a, a->width / decltype(width)::value, static_cast<const P *>(a->h),
-                                                             static_cast<const P *>(a->d_act), static_cast<P *>(a->d_h),
-                                                             moe_state(device)->error);
-    });
+    return by_width(a->type, a->width, (uintptr_t)a->h | (uintptr_t)a->d_act | (uintptr_t)a->d_h,
+                    [&](auto element, auto width) {
+                        using P = Pack<decltype(element), decltype(width)::value>;
+                        act_backward<<<blocks, THREADS, 0, device->stream>>>(
+                            *a, a->width / decltype(width)::value, static_cast<const P *>(a->h),
+                            static_cast<const P *>(a->d_act), static_cast<P *>(a->d_h), moe_state(device)->error);
+                    });
 }
 
 /* --- rows times a number --- */
@@ -138,7 +144,8 @@ extern "C" int moe_cuda_act_backward(moe_device_t *device, const struct moe_act 
 /* in and out may be the same rows: each thread stores what it has read before. */
 template <typename T, int N, bool BACKWARD>
 static __global__ void __launch_bounds__(THREADS, 4)
-    row_scale(moe_row_scale a, int64_t packs, const Pack<T, N> *in, const Pack<T, N> *__restrict__ x, Pack<T, N> *out, int *error)
+    row_scale(moe_row_scale a, int64_t packs, const Pack<T, N> *in, const Pack<T, N> *__restrict__ x, Pack<T, N> *out,
+              int *error)
 {
     __shared__ int64_t space[THREADS / 32];
     __shared__ float sums[THREADS / 32];
@@ -234,7 +241,8 @@ extern "C" int moe_cuda_token_gate(moe_device_t *device, const struct moe_token_
 }
 
 /* dx of PART tokens and their share of d_gate, one column per thread. */
-static __global__ void __launch_bounds__(THREADS) token_gate_parts(moe_token_gate a, int64_t parts, float *__restrict__ part)
+static __global__ void __launch_bounds__(THREADS)
+    token_gate_parts(moe_token_gate a, int64_t parts, float *__restrict__ part)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     for (int64_t y = blockIdx.y; i < a.width && y < parts; y += gridDim.y) {
@@ -250,7 +258,8 @@ static __global__ void __launch_bounds__(THREADS) token_gate_parts(moe_token_gat
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) token_gate_total(moe_token_gate a, int64_t parts, const float *__restrict__ part)
+static __global__ void __launch_bounds__(THREADS)
+    token_gate_total(moe_token_gate a, int64_t parts, const float *__restrict__ part)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < a.width) {
@@ -271,7 +280,8 @@ extern "C" int moe_cuda_token_gate_backward(moe_device_t *device, const struct m
     }
     unsigned columns = moe_blocks(a->width, THREADS, INT32_MAX);
     if (parts > 0) {
-        token_gate_parts<<<dim3(columns, moe_blocks(parts, 1, 65535)), THREADS, 0, device->stream>>>(*a, parts, part.data);
+        token_gate_parts<<<dim3(columns, moe_blocks(parts, 1, 65535)), THREADS, 0, device->stream>>>(*a, parts,
+                                                                                                     part.data);
     }
     token_gate_total<<<columns, THREADS, 0, device->stream>>>(*a, parts, part.data);
     return moe_launch_result();

@@ -42,7 +42,8 @@ static __global__ void __launch_bounds__(THREADS) factors(moe_balance a, double 
         return;
     }
     int64_t s = blockIdx.x - 1;
-    double sequence = factor(a, (double)a.coeff[MOE_LOSS_SEQUENCE] / (double)a.sequences, a.sequence_counts + s * a.experts, 1, space);
+    double sequence = factor(a, (double)a.coeff[MOE_LOSS_SEQUENCE] / (double)a.sequences,
+                             a.sequence_counts + s * a.experts, 1, space);
     if (threadIdx.x == 0) {
         out[SEQUENCE_FACTORS + s] = sequence;
     }
@@ -168,7 +169,8 @@ extern "C" int moe_cuda_balance(moe_device_t *device, const struct moe_balance *
 
 /* --- backward --- */
 
-static __device__ __forceinline__ double through_score(const moe_balance &a, double pull, double mean, double score, double logit, double sum)
+static __device__ __forceinline__ double through_score(const moe_balance &a, double pull, double mean, double score,
+                                                       double logit, double sum)
 {
     double d_score = (pull - mean) / sum;
     switch (a.score) {

@@ -46,7 +46,8 @@ struct ByOrder {
     }
 };
 
-static __global__ void __launch_bounds__(THREADS) count_names(const int32_t *__restrict__ order, int64_t chunks, int *seen)
+static __global__ void __launch_bounds__(THREADS)
+    count_names(const int32_t *__restrict__ order, int64_t chunks, int *seen)
 {
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < chunks; i += (int64_t)gridDim.x * THREADS) {
         if (order[i] >= 0 && order[i] < chunks) {
@@ -57,8 +58,8 @@ static __global__ void __launch_bounds__(THREADS) count_names(const int32_t *__r
 
 template <typename Order>
 static __global__ void __launch_bounds__(THREADS)
-    fill_map(Order order, int64_t chunks, int64_t rows, const int64_t *__restrict__ start0, const int64_t *__restrict__ start1,
-             const Plan *__restrict__ plan, moe_map_header *map)
+    fill_map(Order order, int64_t chunks, int64_t rows, const int64_t *__restrict__ start0,
+             const int64_t *__restrict__ start1, const Plan *__restrict__ plan, moe_map_header *map)
 {
     if (plan->error != 0) {
         return;
@@ -96,14 +97,15 @@ static __global__ void __launch_bounds__(THREADS) expert_rows(ByRank by, const P
 }
 
 template <typename Order>
-static void launch_map(moe_device_t *device, Order order, int64_t chunks, int64_t rows, bool slack, int64_t *starts, Plan *plan,
-                       moe_map_header *map)
+static void launch_map(moe_device_t *device, Order order, int64_t chunks, int64_t rows, bool slack, int64_t *starts,
+                       Plan *plan, moe_map_header *map)
 {
     cudaStream_t stream = device->stream;
-    plan_starts<<<1, PLAN_THREADS, 0, stream>>>(order, chunks, rows, rows, MOE_E_SPLIT, MOE_E_SPLIT, slack ? 0 : MOE_E_SPLIT,
-                                                starts, starts + chunks, plan, moe_state(device)->error);
+    plan_starts<<<1, PLAN_THREADS, 0, stream>>>(order, chunks, rows, rows, MOE_E_SPLIT, MOE_E_SPLIT,
+                                                slack ? 0 : MOE_E_SPLIT, starts, starts + chunks, plan,
+                                                moe_state(device)->error);
     fill_map<<<moe_blocks(rows > 0 ? rows : 1, THREADS, MOST_BLOCKS), THREADS, 0, stream>>>(order, chunks, rows, starts,
-                                                                                           starts + chunks, plan, map);
+                                                                                            starts + chunks, plan, map);
 }
 
 extern "C" int moe_cuda_chunk_map(moe_device_t *device, const struct moe_chunk_map *a)
@@ -134,12 +136,15 @@ extern "C" int moe_cuda_chunk_order(moe_device_t *device, const struct moe_chunk
         return rc;
     }
     cudaError_t err = cudaMemsetAsync(a->map, 0, sizeof *a->map, device->stream);
-    err = err != cudaSuccess ? err : cudaMemsetAsync(seen.data, 0, (size_t)(a->chunks > 0 ? a->chunks : 1) * sizeof(int), device->stream);
+    err = err != cudaSuccess
+              ? err
+              : cudaMemsetAsync(seen.data, 0, (size_t)(a->chunks > 0 ? a->chunks : 1) * sizeof(int), device->stream);
     if (err != cudaSuccess) {
         return MOE_E_DEVICE;
     }
     if (a->chunks > 0) {
-        count_names<<<moe_blocks(a->chunks, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(a->order, a->chunks, seen.data);
+        count_names<<<moe_blocks(a->chunks, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(a->order, a->chunks,
+                                                                                                 seen.data);
     }
     launch_map(device, ByOrder{*a, seen.data}, a->chunks, a->rows, a->slack, starts.data, plan.data, a->map);
     return moe_launch_result();
@@ -157,8 +162,8 @@ struct ByMap {
     __device__ bool ready() const
     {
         const moe_map_header h = *map;
-        bool fits = (h.magic == MOE_MAP_MAGIC) & (h.kind == MOE_MAP_CHUNK) & (h.rows == rows) & (h.k == 0) & (h.tokens == 0) &
-                    (h.experts == 0) & (h.routed >= 0) & (h.routed <= rows);
+        bool fits = (h.magic == MOE_MAP_MAGIC) & (h.kind == MOE_MAP_CHUNK) & (h.rows == rows) & (h.k == 0) &
+                    (h.tokens == 0) & (h.experts == 0) & (h.routed >= 0) & (h.routed <= rows);
         if (!fits && threadIdx.x == 0) {
             moe_raise(error, MOE_E_MAP);
         }

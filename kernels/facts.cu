@@ -1,69 +1,76 @@
 /*
- * facts.cu: facts about tensors: sums, and numbers that are none.
+ * facts.cu: what is told about tensors: sums of elements and of their absolute values, elements that are no finite number.
  *
- * Idea: one pass over the data. The sums are double and taken in a fixed order: blocks leave theirs in scratch memory, one block adds them, so that ranks that
- * hold the same tensor get the same number; counts are integer atomics.
+ * Idea: one pass over the tensor. The sums are of floats in double: each block leaves its part in scratch memory and one thread adds the parts in order, so the
+ * result is the same in every run; atomics were rejected for that. Counts are integers, so atomics may add them.
  *
- * Architecture: any. Indices: 64 bit.
+ * Grid: at most 1024 blocks of 256 threads. Architecture: any. Indices: 64 bit.
  */
 #include "kernels/device.cuh"
 
-enum { THREADS = 256, MOST_BLOCKS = 512 };
+enum { THREADS = 256, MOST_BLOCKS = 1024 };
 
-static __global__ void __launch_bounds__(THREADS) sum_parts(const float *__restrict__ in, int64_t count, double *__restrict__ part)
+static __global__ void __launch_bounds__(THREADS)
+    sum_parts(const float *__restrict__ in, int64_t count, double2 *__restrict__ part)
 {
     __shared__ double space[THREADS / 32];
-    double sum = 0, size = 0;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
-        sum += (double)in[i];
-        size += fabs((double)in[i]);
+    int64_t stride = (int64_t)gridDim.x * THREADS;
+    double sum = 0.0, size = 0.0;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += stride) {
+        double x = (double)in[i];
+        sum += x;
+        size += fabs(x);
     }
     sum = moe_block_sum<THREADS>(sum, space);
     size = moe_block_sum<THREADS>(size, space);
     if (threadIdx.x == 0) {
-        part[2 * blockIdx.x] = sum;
-        part[2 * blockIdx.x + 1] = size;
+        part[blockIdx.x] = make_double2(sum, size);
     }
 }
 
-static __global__ void sum_total(const double *__restrict__ part, unsigned blocks, double *out)
+static __global__ void sum_total(const double2 *__restrict__ part, unsigned parts, double *__restrict__ out)
 {
-    double sum = 0;
-    for (unsigned b = 0; b < blocks; b++) {
-        sum += part[2 * b + threadIdx.x];
+    double sum = 0.0, size = 0.0;
+    for (unsigned i = 0; i < parts; i++) {
+        sum += part[i].x;
+        size += part[i].y;
     }
-    out[threadIdx.x] = sum;
+    out[0] = sum;
+    out[1] = size;
 }
 
 extern "C" int moe_cuda_sum_abs(moe_device_t *device, const struct moe_sum_abs *a)
 {
-    unsigned blocks = moe_blocks(a->count, THREADS, MOST_BLOCKS); /* by the count alone: the order must not depend on the machine */
-    Scratch<double> part(device, 2 * (int64_t)blocks);
+    unsigned blocks = moe_blocks(a->count > 0 ? a->count : 1, THREADS, MOST_BLOCKS);
+    Scratch<double2> part(device, blocks);
     if (part.rc != 0) {
         return part.rc;
     }
-    if (blocks > 0) {
-        sum_parts<<<blocks, THREADS, 0, device->stream>>>(a->in, a->count, part.data);
-    }
-    sum_total<<<1, 2, 0, device->stream>>>(part.data, blocks, a->out);
+    sum_parts<<<blocks, THREADS, 0, device->stream>>>(a->in, a->count, part.data);
+    sum_total<<<1, 1, 0, device->stream>>>(part.data, blocks, a->out);
     return moe_launch_result();
 }
 
-static __global__ void __launch_bounds__(THREADS) not_finite(moe_not_finite a)
+static __global__ void clear_two(uint64_t *out)
 {
-    __shared__ int64_t space[THREADS / 32];
-    for (int64_t g = blockIdx.y; g < a.groups; g += gridDim.y) {
-        const float *in = a.in + g * a.elements;
-        int64_t here = 0;
-        for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < a.elements; i += (int64_t)gridDim.x * THREADS) {
-            here += isfinite(in[i]) ? 0 : 1;
+    out[threadIdx.x] = 0;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    count_not_finite(const float *__restrict__ in, const int64_t *__restrict__ m, int64_t elements, int64_t groups,
+                     uint64_t *out)
+{
+    __shared__ uint64_t space[THREADS / 32];
+    for (int64_t g = blockIdx.y; g < groups; g += gridDim.y) {
+        uint64_t here = 0;
+        for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < elements; i += (int64_t)gridDim.x * THREADS) {
+            here += !isfinite(in[g * elements + i]);
         }
         here = moe_block_sum<THREADS>(here, space);
         if (threadIdx.x == 0 && here > 0) {
-            unsigned long long *out = reinterpret_cast<unsigned long long *>(a.out);
-            atomicAdd(out, (unsigned long long)here);
-            if (a.m != nullptr && a.m[g] == 0) {
-                atomicAdd(out + 1, (unsigned long long)here);
+            atomicAdd(reinterpret_cast<unsigned long long *>(out), (unsigned long long)here);
+            if (m != nullptr && m[g] == 0) {
+                atomicAdd(reinterpret_cast<unsigned long long *>(out + 1), (unsigned long long)here);
             }
         }
     }
@@ -71,13 +78,10 @@ static __global__ void __launch_bounds__(THREADS) not_finite(moe_not_finite a)
 
 extern "C" int moe_cuda_not_finite(moe_device_t *device, const struct moe_not_finite *a)
 {
-    if (cudaMemsetAsync(a->out, 0, 2 * sizeof *a->out, device->stream) != cudaSuccess) {
-        return MOE_E_DEVICE;
+    clear_two<<<1, 2, 0, device->stream>>>(a->out);
+    if (a->groups > 0 && a->elements > 0) {
+        dim3 grid(moe_blocks(a->elements, 4 * THREADS, 64), moe_blocks(a->groups, 1, 1024));
+        count_not_finite<<<grid, THREADS, 0, device->stream>>>(a->in, a->m, a->elements, a->groups, a->out);
     }
-    if (a->groups * a->elements == 0) {
-        return 0;
-    }
-    dim3 grid(moe_blocks(a->elements, 4 * THREADS, MOST_BLOCKS), moe_blocks(a->groups, 1, 65535));
-    not_finite<<<grid, THREADS, 0, device->stream>>>(*a);
     return moe_launch_result();
 }

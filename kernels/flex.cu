@@ -17,7 +17,8 @@ static __device__ __forceinline__ void add_one(int64_t *count)
 }
 
 /* Whether token t chose one of the experts [first, last), from its line of the routing map or its choices. */
-static __device__ __forceinline__ bool chose(const moe_flex_layout &a, const uint8_t *line, const int32_t *choice, int64_t first, int64_t last)
+static __device__ __forceinline__ bool chose(const moe_flex_layout &a, const uint8_t *line, const int32_t *choice,
+                                             int64_t first, int64_t last)
 {
     bool any = false;
     for (int64_t e = first; line != nullptr && e < last; e++) {
@@ -30,7 +31,8 @@ static __device__ __forceinline__ bool chose(const moe_flex_layout &a, const uin
 }
 
 /* One choice of an index: counted, and entered in the map. False: out of range, or there before. */
-static __device__ __forceinline__ bool enter(const moe_flex_layout &a, const int32_t *choice, int32_t j, uint8_t *map, int64_t *expert_counts)
+static __device__ __forceinline__ bool enter(const moe_flex_layout &a, const int32_t *choice, int32_t j, uint8_t *map,
+                                             int64_t *expert_counts)
 {
     int32_t e = choice[j];
     bool right = e >= -1 && e < a.experts;
@@ -50,7 +52,8 @@ static __global__ void __launch_bounds__(THREADS) flex_layout(moe_flex_layout a,
 {
     int lane = threadIdx.x % 32;
     int64_t local = a.experts * a.etp / a.ranks, numbers = a.ranks + a.experts;
-    for (int64_t i = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32; i < a.blocks * a.padded; i += (int64_t)gridDim.x * WARPS) {
+    for (int64_t i = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32; i < a.blocks * a.padded;
+         i += (int64_t)gridDim.x * WARPS) {
         int64_t b = i / a.padded, t = i % a.padded;
         int64_t *counts = a.counts + b * (numbers + 1);
         const uint8_t *line = a.mask != nullptr ? a.mask + b * a.mask_stride + t * a.mask_row : nullptr;
@@ -88,7 +91,8 @@ static __global__ void __launch_bounds__(THREADS) flex_layout(moe_flex_layout a,
 }
 
 /* The tails, and what is left of a block in which something was wrong. */
-static __global__ void __launch_bounds__(THREADS) flex_finish(moe_flex_layout a, const int *__restrict__ wrong, int *error)
+static __global__ void __launch_bounds__(THREADS)
+    flex_finish(moe_flex_layout a, const int *__restrict__ wrong, int *error)
 {
     int64_t numbers = a.ranks + a.experts;
     for (int64_t b = threadIdx.x; b < a.blocks; b += THREADS) {
@@ -116,13 +120,15 @@ extern "C" int moe_cuda_flex_layout(moe_device_t *device, const struct moe_flex_
     }
     size_t numbers = (size_t)(a->ranks + a->experts), pitch = (numbers + 1) * sizeof(int64_t);
     cudaError_t err = cudaMemsetAsync(wrong.data, 0, (size_t)a->blocks * sizeof(int), device->stream);
-    err = err != cudaSuccess ? err
-                             : cudaMemset2DAsync(a->counts, pitch, 0, numbers * sizeof(int64_t), (size_t)a->blocks, device->stream);
+    err = err != cudaSuccess
+              ? err
+              : cudaMemset2DAsync(a->counts, pitch, 0, numbers * sizeof(int64_t), (size_t)a->blocks, device->stream);
     if (err != cudaSuccess) {
         return MOE_E_DEVICE;
     }
     if (a->padded > 0) {
-        flex_layout<<<moe_blocks(a->blocks * a->padded, WARPS, MOST_BLOCKS), THREADS, 0, device->stream>>>(*a, wrong.data);
+        flex_layout<<<moe_blocks(a->blocks * a->padded, WARPS, MOST_BLOCKS), THREADS, 0, device->stream>>>(*a,
+                                                                                                           wrong.data);
     }
     flex_finish<<<1, THREADS, 0, device->stream>>>(*a, wrong.data, moe_state(device)->error);
     return moe_launch_result();
@@ -199,8 +205,8 @@ extern "C" int moe_cuda_flex_choices(moe_device_t *device, const struct moe_flex
     if (a->rows == 0) {
         return 0;
     }
-    if (!a->inverse &&
-        cudaMemsetAsync(a->by_expert, 0, (size_t)(a->rows * a->experts) * sizeof *a->by_expert, device->stream) != cudaSuccess) {
+    if (!a->inverse && cudaMemsetAsync(a->by_expert, 0, (size_t)(a->rows * a->experts) * sizeof *a->by_expert,
+                                       device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }
     flex_choices<<<moe_blocks(a->rows * a->k, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(*a);

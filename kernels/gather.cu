@@ -90,9 +90,12 @@ template <typename Unit>
 static void launch(moe_device_t *device, const moe_map_gather &a, int64_t bytes, unsigned char *mapped)
 {
     int64_t units = bytes / (int64_t)sizeof(Unit), threads = (units + 127) / 128 * 32; /* four pieces each */
-    map_gather<Unit><<<moe_blocks(a.view.tokens, 1, MOST_BLOCKS), (unsigned)(threads < 32 ? 32 : threads > 256 ? 256 : threads), 0,
-                       device->stream>>>(a, units, static_cast<const Unit *>(a.from), static_cast<Unit *>(a.to), mapped,
-                                         moe_state(device)->error);
+    map_gather<Unit><<<moe_blocks(a.view.tokens, 1, MOST_BLOCKS),
+                       (unsigned)(threads < 32    ? 32
+                                  : threads > 256 ? 256
+                                                  : threads),
+                       0, device->stream>>>(a, units, static_cast<const Unit *>(a.from), static_cast<Unit *>(a.to),
+                                            mapped, moe_state(device)->error);
 }
 
 extern "C" int moe_cuda_map_gather(moe_device_t *device, const struct moe_map_gather *args)

@@ -30,7 +30,8 @@ struct Places {
 };
 
 /* A row and a column that may be followed; else -1, and MAP. */
-static __device__ __forceinline__ void keep_place(const moe_map_view &v, Places *p, int i, int32_t row, int32_t expert, int32_t column, int *error)
+static __device__ __forceinline__ void keep_place(const moe_map_view &v, Places *p, int i, int32_t row, int32_t expert,
+                                                  int32_t column, int *error)
 {
     bool right = row >= 0 && row < v.rows && expert >= 0 && expert < v.experts;
     p->row[i] = right ? row : -1;
@@ -41,7 +42,8 @@ static __device__ __forceinline__ void keep_place(const moe_map_view &v, Places 
 }
 
 /* Places first .. of token t into shared memory; how many. All threads of the block call it; it begins and ends with a barrier. */
-static __device__ __forceinline__ int load_places(const moe_map_view &v, bool by_choice, int64_t t, int32_t first, Places *p, int *error)
+static __device__ __forceinline__ int load_places(const moe_map_view &v, bool by_choice, int64_t t, int32_t first,
+                                                  Places *p, int *error)
 {
     const int32_t *cells = reinterpret_cast<const int32_t *>(v.map + 1);
     __syncthreads();

@@ -54,12 +54,13 @@ static __device__ __forceinline__ int64_t plan_scan(int64_t x, int64_t *space, i
  */
 template <typename SizeOf>
 static __global__ void __launch_bounds__(PLAN_THREADS)
-    plan_starts(SizeOf size_of, int64_t n, int64_t room0, int64_t room1, int late0, int late1, int exact, int64_t *start0,
-                int64_t *start1, Plan *plan, int *error)
+    plan_starts(SizeOf size_of, int64_t n, int64_t room0, int64_t room1, int late0, int late1, int exact,
+                int64_t *start0, int64_t *start1, Plan *plan, int *error)
 {
     __shared__ int64_t space[PLAN_THREADS / 32];
     __shared__ unsigned long long first_wrong;
-    int64_t run = (n + PLAN_THREADS - 1) / PLAN_THREADS, begin = threadIdx.x * run, end = begin + run < n ? begin + run : n;
+    int64_t run = (n + PLAN_THREADS - 1) / PLAN_THREADS, begin = threadIdx.x * run,
+            end = begin + run < n ? begin + run : n;
     int64_t sum0 = 0, sum1 = 0, total0, total1;
     if (threadIdx.x == 0) {
         first_wrong = ~0ull;

@@ -18,11 +18,11 @@ using RowMap = struct moe_row_map_build; /* a function of permute.h has the same
 
 /* What the passes leave for one another, in scratch memory. */
 struct Build {
-    int32_t *count;   /* [E][chunks]: tokens of the chunk that chose e; after the scan, those before the chunk */
-    int64_t *chosen;  /* [E] */
-    int64_t *start;   /* [E] */
-    int64_t *m;       /* [E]: rows reserved, cut to the buffer */
-    int *status;      /* the first error, as in plan_starts: lowest expert first; 0 without */
+    int32_t *count;  /* [E][chunks]: tokens of the chunk that chose e; after the scan, those before the chunk */
+    int64_t *chosen; /* [E] */
+    int64_t *start;  /* [E] */
+    int64_t *m;      /* [E]: rows reserved, cut to the buffer */
+    int *status;     /* the first error, as in plan_starts: lowest expert first; 0 without */
     int64_t *routed;
     int64_t chunks;
 };
@@ -134,10 +134,10 @@ static __global__ void __launch_bounds__(PLAN_THREADS) reserve_rows(RowMap a, Bu
     for (int64_t e = begin; e < end; e++) {
         int64_t m = wanted_rows(a, b, e), clipped = m < 0 ? 0 : m > a.rows ? a.rows + 1 : m;
         int64_t start = at < a.rows ? at : a.rows, left = a.rows - start, rows = clipped < left ? clipped : left;
-        int wrong = m < 0                               ? MOE_E_COUNT
-                    : clipped > left && !a.drop         ? MOE_E_CAPACITY
-                    : b.chosen[e] > rows && !a.drop     ? MOE_E_SPLIT
-                                                        : 0;
+        int wrong = m < 0                           ? MOE_E_COUNT
+                    : clipped > left && !a.drop     ? MOE_E_CAPACITY
+                    : b.chosen[e] > rows && !a.drop ? MOE_E_SPLIT
+                                                    : 0;
         if (wrong != 0) {
             atomicMin(&first_wrong, (unsigned long long)e << 8 | (unsigned long long)-wrong);
         }
@@ -166,7 +166,8 @@ static __device__ __forceinline__ int32_t row_of(const Build &b, const uint32_t 
 }
 
 /* A warp writes token t's line of a mask map: experts from the last to the first, so rows descend. */
-static __device__ void mask_line(const RowMap &a, const Build &b, const uint32_t *bits, int64_t chunk, int t, int32_t *cells)
+static __device__ void mask_line(const RowMap &a, const Build &b, const uint32_t *bits, int64_t chunk, int t,
+                                 int32_t *cells)
 {
     int lane = threadIdx.x % 32;
     int32_t *line = cells + (chunk * CHUNK + t) * (2 * a.experts + 1), n = 0;
@@ -192,8 +193,8 @@ struct IndexCells {
     int32_t *source, *rows, *experts;
 };
 
-static __device__ __forceinline__ void index_cell(const RowMap &a, const IndexCells &c, int64_t t, int64_t choice, int32_t row,
-                                                  int64_t e)
+static __device__ __forceinline__ void index_cell(const RowMap &a, const IndexCells &c, int64_t t, int64_t choice,
+                                                  int32_t row, int64_t e)
 {
     c.rows[choice * a.tokens + t] = row;
     c.experts[choice * a.tokens + t] = row >= 0 ? (int32_t)e : -1;
@@ -203,7 +204,8 @@ static __device__ __forceinline__ void index_cell(const RowMap &a, const IndexCe
 }
 
 /* A warp writes token t's choices out of a routing map: numbered by ascending expert. */
-static __device__ void index_line(const RowMap &a, const Build &b, const uint32_t *bits, int64_t chunk, int t, const IndexCells &c)
+static __device__ void index_line(const RowMap &a, const Build &b, const uint32_t *bits, int64_t chunk, int t,
+                                  const IndexCells &c)
 {
     int lane = threadIdx.x % 32;
     int64_t token = chunk * CHUNK + t;

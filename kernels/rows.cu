@@ -17,7 +17,8 @@ struct PadSizes { /* side 0: as they are; side 1: rounded up */
     __device__ Sizes operator()(int64_t i) const
     {
         int64_t rows = m[i];
-        return {{rows, rows < 0 || rows > INT64_MAX - align ? rows : moe_round_up(rows, align)}, rows < 0 ? MOE_E_COUNT : 0};
+        return {{rows, rows < 0 || rows > INT64_MAX - align ? rows : moe_round_up(rows, align)},
+                rows < 0 ? MOE_E_COUNT : 0};
     }
 };
 
@@ -52,7 +53,8 @@ struct PadOne { /* one group, whose sizes the host knows */
     }
 };
 
-static __global__ void __launch_bounds__(THREADS) pad_m(PadSizes sizes, int64_t groups, const Plan *__restrict__ plan, int64_t *padded_m)
+static __global__ void __launch_bounds__(THREADS)
+    pad_m(PadSizes sizes, int64_t groups, const Plan *__restrict__ plan, int64_t *padded_m)
 {
     for (int64_t i = threadIdx.x; plan->error == 0 && i < groups; i += THREADS) {
         padded_m[i] = sizes(i).size[1];
@@ -82,8 +84,9 @@ extern "C" int moe_cuda_pad_rows(moe_device_t *device, const struct moe_pad_rows
     }
     PadSizes sizes = {a->m, a->align > 1 ? a->align : 1};
     int64_t *plain = starts.data, *padded = starts.data + a->groups;
-    plan_starts<<<1, PLAN_THREADS, 0, device->stream>>>(sizes, a->groups, a->rows, a->padded, MOE_E_SPLIT, MOE_E_CAPACITY, 0, plain,
-                                                        padded, plan.data, moe_state(device)->error);
+    plan_starts<<<1, PLAN_THREADS, 0, device->stream>>>(sizes, a->groups, a->rows, a->padded, MOE_E_SPLIT,
+                                                        MOE_E_CAPACITY, 0, plain, padded, plan.data,
+                                                        moe_state(device)->error);
     if (a->padded_m != nullptr) {
         pad_m<<<1, THREADS, 0, device->stream>>>(sizes, a->groups, plan.data, a->padded_m);
     }
@@ -126,8 +129,9 @@ extern "C" int moe_cuda_zero_slack(moe_device_t *device, const struct moe_zero_s
     if (a->m == nullptr) {
         return 0; /* no counts: no slack */
     }
-    plan_starts<<<1, PLAN_THREADS, 0, device->stream>>>(PlainSizes{a->m}, a->groups, a->rows, a->rows, MOE_E_SPLIT, MOE_E_SPLIT, 0,
-                                                        starts.data, starts.data + a->groups, plan.data, moe_state(device)->error);
+    plan_starts<<<1, PLAN_THREADS, 0, device->stream>>>(PlainSizes{a->m}, a->groups, a->rows, a->rows, MOE_E_SPLIT,
+                                                        MOE_E_SPLIT, 0, starts.data, starts.data + a->groups, plan.data,
+                                                        moe_state(device)->error);
     return launch_rows(device, Slack{a->m, a->groups, a->rows, plan.data}, a->rows, a->row_bytes, nullptr, a->data);
 }
 
@@ -142,7 +146,8 @@ struct DummySizes { /* side 1: at least one row */
 };
 
 static __global__ void __launch_bounds__(THREADS)
-    dummy_rows(moe_dummy_rows a, const int64_t *__restrict__ start0, const int64_t *__restrict__ start1, const Plan *__restrict__ plan)
+    dummy_rows(moe_dummy_rows a, const int64_t *__restrict__ start0, const int64_t *__restrict__ start1,
+               const Plan *__restrict__ plan)
 {
     if (plan->error != 0) {
         return;
@@ -169,11 +174,11 @@ extern "C" int moe_cuda_dummy_rows(moe_device_t *device, const struct moe_dummy_
     if (rc != 0 || a->rows + a->groups == 0) {
         return rc;
     }
-    plan_starts<<<1, PLAN_THREADS, 0, device->stream>>>(DummySizes{a->m}, a->groups, a->rows, a->rows + a->groups, MOE_E_SPLIT,
-                                                        MOE_E_SPLIT, 0, starts.data, starts.data + a->groups, plan.data,
-                                                        moe_state(device)->error);
-    dummy_rows<<<moe_blocks(a->rows + a->groups, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(*a, starts.data,
-                                                                                                     starts.data + a->groups, plan.data);
+    plan_starts<<<1, PLAN_THREADS, 0, device->stream>>>(DummySizes{a->m}, a->groups, a->rows, a->rows + a->groups,
+                                                        MOE_E_SPLIT, MOE_E_SPLIT, 0, starts.data,
+                                                        starts.data + a->groups, plan.data, moe_state(device)->error);
+    dummy_rows<<<moe_blocks(a->rows + a->groups, THREADS, MOST_BLOCKS), THREADS, 0, device->stream>>>(
+        *a, starts.data, starts.data + a->groups, plan.data);
     return moe_launch_result();
 }
 

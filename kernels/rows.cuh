@@ -29,7 +29,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, 4)
         return;
     }
     int lane = threadIdx.x % 32;
-    for (int64_t i = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32; i < rows; i += (int64_t)gridDim.x * ROW_WARPS) {
+    for (int64_t i = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32; i < rows;
+         i += (int64_t)gridDim.x * ROW_WARPS) {
         Step step = where(i, lane);
         if (step.to < 0) {
             continue;
@@ -44,7 +45,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, 4)
             continue;
         }
         for (; u + 96 < units; u += 128) {
-            Unit a = moe_stream_in(in + u), b = moe_stream_in(in + u + 32), c = moe_stream_in(in + u + 64), d = moe_stream_in(in + u + 96);
+            Unit a = moe_stream_in(in + u), b = moe_stream_in(in + u + 32), c = moe_stream_in(in + u + 64),
+                 d = moe_stream_in(in + u + 96);
             __stcs(out + u, a);
             __stcs(out + u + 32, b);
             __stcs(out + u + 64, c);
@@ -69,10 +71,11 @@ static int launch_rows(moe_device_t *device, Where where, int64_t rows, int64_t 
     if (all % 16 == 0) {
         move_rows<uint4><<<blocks, ROW_THREADS, 0, stream>>>(where, rows, bytes / 16, (const uint4 *)from, (uint4 *)to);
     } else if (all % 4 == 0) {
-        move_rows<unsigned><<<blocks, ROW_THREADS, 0, stream>>>(where, rows, bytes / 4, (const unsigned *)from, (unsigned *)to);
+        move_rows<unsigned>
+            <<<blocks, ROW_THREADS, 0, stream>>>(where, rows, bytes / 4, (const unsigned *)from, (unsigned *)to);
     } else if (all % 2 == 0) {
-        move_rows<unsigned short>
-            <<<blocks, ROW_THREADS, 0, stream>>>(where, rows, bytes / 2, (const unsigned short *)from, (unsigned short *)to);
+        move_rows<unsigned short><<<blocks, ROW_THREADS, 0, stream>>>(
+            where, rows, bytes / 2, (const unsigned short *)from, (unsigned short *)to);
     } else {
         move_rows<unsigned char>
             <<<blocks, ROW_THREADS, 0, stream>>>(where, rows, bytes, (const unsigned char *)from, (unsigned char *)to);

@@ -73,7 +73,8 @@ static __device__ __forceinline__ int weigh_places(const moe_map_scatter &a, int
     return n;
 }
 
-template <typename T, int N> static __device__ __forceinline__ void add_pack(float *sum, const Pack<T, N> &pack, float factor)
+template <typename T, int N>
+static __device__ __forceinline__ void add_pack(float *sum, const Pack<T, N> &pack, float factor)
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -83,7 +84,8 @@ template <typename T, int N> static __device__ __forceinline__ void add_pack(flo
 
 template <typename T, int N>
 static __global__ void __launch_bounds__(THREADS, 8)
-    map_scatter(moe_map_scatter a, int64_t packs, const Pack<T, N> *__restrict__ from, Pack<T, N> *__restrict__ to, int *error)
+    map_scatter(moe_map_scatter a, int64_t packs, const Pack<T, N> *__restrict__ from, Pack<T, N> *__restrict__ to,
+                int *error)
 {
     __shared__ Places places;
     __shared__ float factor[MOST_PLACES];
@@ -146,8 +148,8 @@ static __global__ void __launch_bounds__(THREADS, 8)
 template <typename T, int N>
 static __global__ void __launch_bounds__(THREADS, 5)
     map_scatter_backward(moe_map_scatter_backward a, int64_t packs, const Pack<T, N> *__restrict__ dy,
-                         const Pack<T, N> *__restrict__ from, Pack<T, N> *__restrict__ d_from, unsigned char *__restrict__ mapped,
-                         int *error)
+                         const Pack<T, N> *__restrict__ from, Pack<T, N> *__restrict__ d_from,
+                         unsigned char *__restrict__ mapped, int *error)
 {
     __shared__ Places places;
     __shared__ float space[THREADS / 32];
@@ -226,11 +228,11 @@ extern "C" int moe_cuda_map_scatter(moe_device_t *device, const struct moe_map_s
         using T = decltype(element);
         constexpr int N = Piece<T>::N;
         if (in_packs<T>(a->width, a->from, a->to, nullptr)) {
-            map_scatter<T, N><<<blocks, THREADS, 0, device->stream>>>(*a, a->width / N, static_cast<const Pack<T, N> *>(a->from),
-                                                                      static_cast<Pack<T, N> *>(a->to), error);
+            map_scatter<T, N><<<blocks, THREADS, 0, device->stream>>>(
+                *a, a->width / N, static_cast<const Pack<T, N> *>(a->from), static_cast<Pack<T, N> *>(a->to), error);
         } else {
-            map_scatter<T, 1><<<blocks, THREADS, 0, device->stream>>>(*a, a->width, static_cast<const Pack<T, 1> *>(a->from),
-                                                                      static_cast<Pack<T, 1> *>(a->to), error);
+            map_scatter<T, 1><<<blocks, THREADS, 0, device->stream>>>(
+                *a, a->width, static_cast<const Pack<T, 1> *>(a->from), static_cast<Pack<T, 1> *>(a->to), error);
         }
         return moe_launch_result();
     });

@@ -135,7 +135,8 @@ static __device__ __forceinline__ bool divides_by_sum(const moe_scoring &how, in
 }
 
 /* The weights of the chosen: [k] experts in shared memory. */
-static __device__ void weigh(const moe_topk &a, const float *logits, const float *scores, const int32_t *chosen, float *probs)
+static __device__ void weigh(const moe_topk &a, const float *logits, const float *scores, const int32_t *chosen,
+                             float *probs)
 {
     int lane = threadIdx.x % 32;
     float top = -INFINITY, sum = 0.0f, scale = 1.0f;
@@ -232,16 +233,16 @@ extern "C" int moe_cuda_topk(moe_device_t *device, const struct moe_topk *a)
     if (a->tokens == 0) {
         return 0;
     }
-    topk<<<moe_blocks(a->tokens, warps, MOST_BLOCKS), (unsigned)(warps * 32), (size_t)(warps * words) * sizeof(uint32_t),
-           device->stream>>>(*a, moe_state(device)->error);
+    topk<<<moe_blocks(a->tokens, warps, MOST_BLOCKS), (unsigned)(warps * 32),
+           (size_t)(warps * words) * sizeof(uint32_t), device->stream>>>(*a, moe_state(device)->error);
     return moe_launch_result();
 }
 
 /* --- backward --- */
 
 /* d of the chosen where the weights were divided by the sum of all chosen, whether dropped later or not: the gradient of w = n / sum(n). */
-static __device__ void normalised_backward(const moe_topk_backward &a, const float *scores, const float *logits, const float *d_weight,
-                                           const int32_t *index, const int32_t *all, float *d)
+static __device__ void normalised_backward(const moe_topk_backward &a, const float *scores, const float *logits,
+                                           const float *d_weight, const int32_t *index, const int32_t *all, float *d)
 {
     int lane = threadIdx.x % 32;
     float top = -INFINITY, sum = 0.0f, shift = 0.0f;
@@ -269,7 +270,8 @@ static __global__ void __launch_bounds__(MOST_WARPS * 32, 2) topk_backward(moe_t
 {
     int lane = threadIdx.x % 32, warps = blockDim.x / 32;
     for (int64_t t = (int64_t)blockIdx.x * warps + threadIdx.x / 32; t < a.tokens; t += (int64_t)gridDim.x * warps) {
-        const float *scores = a.scores + t * a.experts, *logits = a.logits + t * a.experts, *d_weight = a.d_probs + t * a.experts;
+        const float *scores = a.scores + t * a.experts, *logits = a.logits + t * a.experts,
+                    *d_weight = a.d_probs + t * a.experts;
         const int32_t *index = a.index + t * a.k, *all = a.all + t * a.k;
         float *d = a.d_logits + t * a.experts, dot = 0.0f;
         for (int64_t e = lane; e < a.experts; e += 32) {
