@@ -47,8 +47,9 @@ static bool table_add(struct hostcuda_range *range)
 {
     pthread_rwlock_wrlock(&table_lock);
     struct hostcuda_range **node = tsearch(range, &table, compare);
+    bool taken = node && *node == range; /* the node may be gone as soon as the lock is */
     pthread_rwlock_unlock(&table_lock);
-    return node && *node == range;
+    return taken;
 }
 
 /* Takes the range that starts exactly at the address out of the table; NULL when there is none of that kind. Returns owned. */
