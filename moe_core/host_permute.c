@@ -141,6 +141,7 @@ static void scatter_tokens(const struct moe_map_scatter *a, const struct moe_hos
                            struct terms *now, struct terms *next)
 {
     moe_host_sum_fn *sum = moe_host_rows()->sum[a->type];
+    const bool weighted = a->probs != NULL && !a->zero_by_prob;
     if (a->view.tokens > 0) {
         collect_terms(a, map, r, 0, now);
     }
@@ -152,7 +153,7 @@ static void scatter_tokens(const struct moe_map_scatter *a, const struct moe_hos
         for (int64_t i = next->n; i < now->n; i++) {
             next->from[i] = now->from[i];
         }
-        sum(now->from, now->factor, now->n, next->from, a->width, row_out(r, a->to, t), r->stream);
+        sum(now->from, weighted ? now->factor : NULL, now->n, next->from, a->width, row_out(r, a->to, t), r->stream);
         struct terms keep = *now;
         *now = *next;
         *next = keep;

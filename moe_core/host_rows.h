@@ -17,7 +17,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* to [width] = sum over i of p[i] * from[i], starting at +0, in float32, cast once. n = 0 gives zeros. next: n rows that
+/* to [width] = sum over i of p[i] * from[i], starting at +0, in float32, cast once. n = 0 gives zeros, p NULL plain sums. next: n rows that
  * will be summed after these, fetched meanwhile; or NULL. */
 typedef void moe_host_sum_fn(const void *const *from, const float *p, int64_t n, const void *const *next, int64_t width,
                              void *to, bool stream);

@@ -203,10 +203,16 @@ static inline void fetch(const void *row, int64_t at, int64_t bytes)
                 fetch(soon[i], at, BLOCK *size);                                                                       \
                 get_##type(from[i], h, &x);                                                                            \
                 get_##type(from[i], h + PAIR, &y);                                                                     \
-                s0.a += p[i] * x.a;                                                                                    \
-                s0.b += p[i] * x.b;                                                                                    \
-                s1.a += p[i] * y.a;                                                                                    \
-                s1.b += p[i] * y.b;                                                                                    \
+                if (p != NULL) {                                                                                       \
+                    x.a *= p[i];                                                                                       \
+                    x.b *= p[i];                                                                                       \
+                    y.a *= p[i];                                                                                       \
+                    y.b *= p[i];                                                                                       \
+                }                                                                                                      \
+                s0.a += x.a;                                                                                           \
+                s0.b += x.b;                                                                                           \
+                s1.a += y.a;                                                                                           \
+                s1.b += y.b;                                                                                           \
             }                                                                                                          \
             put_##type(&s0, to, h, stream);                                                                            \
             put_##type(&s1, to, h + PAIR, stream);                                                                     \
@@ -214,7 +220,7 @@ static inline void fetch(const void *row, int64_t at, int64_t bytes)
         for (; h < width; h++) {                                                                                       \
             float sum = 0.0f;                                                                                          \
             for (int64_t i = 0; i < n; i++) {                                                                          \
-                sum += p[i] * get_one_##type(from[i], h);                                                              \
+                sum += (p != NULL ? p[i] : 1.0f) * get_one_##type(from[i], h);                                         \
             }                                                                                                          \
             put_one_##type(sum, to, h);                                                                                \
         }                                                                                                              \
