@@ -130,8 +130,10 @@ static void note(enum dr_op op, ncclComm_t comm, uint64_t bytes)
 
 static uint64_t members(ncclComm_t comm)
 {
-    int count = 0;
-    ncclCommCount(comm, &count);
+    int count = 0; /* an aborted communicator is freed: nothing may be asked of it */
+    if (self == NULL || !atomic_load(&self->aborted)) {
+        ncclCommCount(comm, &count);
+    }
     return (uint64_t)count;
 }
 
