@@ -71,6 +71,8 @@ static int make_dispatcher(moe_layer_t *l)
                                            .groups = c->groups,
                                            .shared = c->shared_overlap ? l->shared : NULL,
                                            .legacy = c->options.dispatcher,
+                                           .uniform = layer_report_uniform,
+                                           .uniform_arg = l,
                                            .world_rank = c->world_rank,
                                            .layer = c->layer};
     return moe_dispatcher_new(l->device, &config, &l->dispatcher);
@@ -294,6 +296,7 @@ static int route(moe_layer_t *l)
 {
     uint32_t agreed = 0;
     layer_report_route(l);
+    layer_facts_weights(l);
     uint32_t proposed = layer_proposal(l);
     int rc = l->phase == PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
     rc = rc ? rc : layer_agree_sum(l, proposed);

@@ -81,6 +81,9 @@ static int back_route(void *arg)
     int rc = layer_f32(l) ? 0 : cast(l, type, l->d_input, MOE_F32, l->dx32);
     rc = rc ? rc : moe_router_backward(l->router, d_probs, dx, d_gate, d_bias);
     rc = rc || layer_f32(l) ? rc : cast(l, MOE_F32, l->dx32, type, own);
+    if (rc == 0) {
+        layer_facts_share(l);
+    }
     if (rc == 0 && !sums) {
         layer_ready(l, MOE_LAYER_GATE);
         if (l->config.router.gate_bias) {
@@ -108,7 +111,11 @@ static int back_experts(void *arg)
     } else if (rc == 0) {
         rc = moe_experts_backward(l->experts, &weights, dy, dx, d_probs);
     }
-    return rc ? rc : layer_held_end(l);
+    rc = rc ? rc : layer_held_end(l);
+    if (rc == 0) {
+        layer_facts_experts(l);
+    }
+    return rc;
 }
 
 /* Reports what combine's backward, the next node, is about to exchange. */

@@ -41,6 +41,9 @@ void layer_report_counts(const moe_layer_t *l)
     struct moe_event e = layer_event(l, MOE_EV_COUNTS, l->phase, (uint64_t)l->rows);
     e.peer = (int32_t)moe_dispatcher_local(l->dispatcher);
     e.aux = empty_experts(l) + (uint32_t)plan->padded;
+    e.count2 = l->config.dispatcher == MOE_DISPATCH_ALLTOALL
+                   ? (uint64_t)plan->sent
+                   : 0; /* elsewhere a token is sent once for several experts */
     moe_observe(&e);
 }
 
@@ -71,6 +74,15 @@ void layer_report_skip(const moe_layer_t *l)
 {
     struct moe_event e = layer_event(l, MOE_EV_SKIP, l->phase, 0);
     e.peer = (int32_t)moe_dispatcher_local(l->dispatcher);
+    moe_observe(&e);
+}
+
+void layer_report_uniform(void *arg, ncclComm_t comm, int what, int64_t number)
+{
+    const moe_layer_t *l = arg;
+    struct moe_event e = layer_event(l, MOE_EV_UNIFORM, l->phase, (uint64_t)number);
+    e.comm = comm;
+    e.peer = what;
     moe_observe(&e);
 }
 

@@ -104,8 +104,17 @@ void layer_report_counts(const moe_layer_t *layer);
 void layer_report_splits(const moe_layer_t *layer, uint8_t phase);
 void layer_report_gemm(const moe_layer_t *layer, uint8_t phase);
 void layer_report_skip(const moe_layer_t *layer);
+/* The dispatcher's word about a number that must be alike; arg is the layer. */
+void layer_report_uniform(void *arg, ncclComm_t comm, int what, int64_t number);
 /* Also notes the remedy as used. */
 void layer_report_remedy(moe_layer_t *layer, uint32_t bit, int64_t rows);
+
+/* layer_facts.c: nothing without config.facts; a fact that cannot be had is left out, and never an error of the layer. */
+void layer_facts_weights(moe_layer_t *layer);
+/* The router's gradient before the sum over tp (and after it, where nobody sums), and after it. */
+void layer_facts_share(moe_layer_t *layer);
+void layer_facts_sum(moe_layer_t *layer, const float *gate);
+void layer_facts_experts(moe_layer_t *layer);
 
 /* layer_remedy.c */
 uint32_t layer_proposal(moe_layer_t *layer);

@@ -90,6 +90,7 @@ static int back_sum(void *arg)
 static int back_sum_add(void *arg)
 {
     moe_layer_t *l = arg;
+    layer_facts_sum(l, l->summands.gate);
     const struct moe_layer_weights *w = &l->weights;
     const struct moe_layer_config *c = &l->config;
     const struct {

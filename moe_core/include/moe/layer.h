@@ -25,6 +25,7 @@ extern "C" {
 #endif
 
 typedef struct moe_layer moe_layer_t;
+struct moe_facts; /* facts.h */
 
 /*
  * What the layer is given under tensor parallelism (groups.tp, P ranks), and what it leaves to the boundary around it (torchtitan #2416; Megatron-LM
@@ -111,6 +112,9 @@ struct moe_layer_config {
     int64_t row_multiple; /* dispatcher.h */
     int64_t row_budget;   /* dispatcher.h */
     float budget_factor;  /* dispatcher.h */
+    /* NULL, or facts.h: told, in the first microbatch of a step, the checksum of the router's weight and this rank's share and the sum of its gradient where tp has
+     * several ranks, and elements of the experts' gradients that are no number. Gradients must have been zero when the step began. Borrowed. */
+    struct moe_facts *facts;
     /* NULL, or called in backward when the gradient of a parameter (enum moe_layer_parameter) has been enqueued on the device's stream: once per
      * backward and parameter, whatever the number of rows; on the calling thread. It may enqueue on the stream and issue collectives. */
     void (*ready)(void *arg, int parameter);
