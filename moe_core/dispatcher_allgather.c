@@ -21,7 +21,6 @@
  */
 #include "moe_core/dispatcher_kind.h"
 
-#include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/ops.h"
 #include "moe_core/include/moe/permute.h"
 #include "moe_core/include/moe/remedy.h"

@@ -10,7 +10,6 @@
  */
 #include "moe_core/dispatcher_alltoall.h"
 
-#include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/ops.h"
 #include "moe_core/include/moe/remedy.h"
 
@@ -275,7 +274,6 @@ static int fixed_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
     /* The pinned sizes may be on their way to the device still; they change only with the legacy behaviour. */
     int rc = c->legacy.local_capacity ? moe_device_sync(d->device) : 0;
     s->capacity = capacity;
-    moe_dispatcher_uniform(d, &d->ep, MOE_UNIFORM_CAPACITY, capacity);
     if (s->unpadded != capacity * d->local * s->sources || c->legacy.local_capacity) {
         fill_sizes(d, s);
     }

@@ -29,7 +29,6 @@
 #include "moe_core/dispatcher_flex.h"
 
 #include "moe_core/include/moe/flex.h"
-#include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/ops.h"
 #include "moe_core/include/moe/remedy.h"
 #include "moe_core/include/moe/uneven.h"

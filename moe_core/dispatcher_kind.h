@@ -76,15 +76,6 @@ bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
 extern const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall, moe_dispatcher_allgather, moe_dispatcher_deepep,
     moe_dispatcher_hybridep;
 
-/* Tells who wants to know a number that all ranks of the group must have alike (enum moe_uniform). */
-static inline void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *group, int what,
-                                          int64_t number)
-{
-    if (d->config.uniform != NULL && group->size > 1) {
-        d->config.uniform(d->config.uniform_arg, group->comm, what, number);
-    }
-}
-
 #define DISPATCHER_FAIL(d, code, ...) moe_fail(code, (d)->config.world_rank, (d)->config.layer, __VA_ARGS__)
 
 #pragma GCC visibility pop

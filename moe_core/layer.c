@@ -71,8 +71,6 @@ static int make_dispatcher(moe_layer_t *l)
                                            .groups = c->groups,
                                            .shared = c->shared_overlap ? l->shared : NULL,
                                            .legacy = c->options.dispatcher,
-                                           .uniform = layer_report_uniform,
-                                           .uniform_arg = l,
                                            .world_rank = c->world_rank,
                                            .layer = c->layer};
     return moe_dispatcher_new(l->device, &config, &l->dispatcher);

@@ -77,15 +77,6 @@ void layer_report_skip(const moe_layer_t *l)
     moe_observe(&e);
 }
 
-void layer_report_uniform(void *arg, ncclComm_t comm, int what, int64_t number)
-{
-    const moe_layer_t *l = arg;
-    struct moe_event e = layer_event(l, MOE_EV_UNIFORM, l->phase, (uint64_t)number);
-    e.comm = comm;
-    e.peer = what;
-    moe_observe(&e);
-}
-
 void layer_report_remedy(moe_layer_t *l, uint32_t bit, int64_t rows)
 {
     struct moe_event e = layer_event(l, MOE_EV_REMEDY, l->phase, (uint64_t)rows);

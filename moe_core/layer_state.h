@@ -104,8 +104,6 @@ void layer_report_counts(const moe_layer_t *layer);
 void layer_report_splits(const moe_layer_t *layer, uint8_t phase);
 void layer_report_gemm(const moe_layer_t *layer, uint8_t phase);
 void layer_report_skip(const moe_layer_t *layer);
-/* The dispatcher's word about a number that must be alike; arg is the layer. */
-void layer_report_uniform(void *arg, ncclComm_t comm, int what, int64_t number);
 /* Also notes the remedy as used. */
 void layer_report_remedy(moe_layer_t *layer, uint32_t bit, int64_t rows);
 

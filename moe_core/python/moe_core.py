@@ -109,7 +109,7 @@ class CLayerConfig(Structure):
                 ("weight", c_int), ("bias", c_int), ("block_scales", c_bool), ("has_bias", c_bool), ("activation", c_int), ("clamp", CClamp),
                 ("place", c_int), ("experts_recompute", c_int), ("recompute", c_bool), ("delay_wgrad", c_bool), ("shared_ffn", c_int64),
                 ("shared_bias", c_bool), ("shared_gate", c_bool), ("shared_overlap", c_bool), ("uneven", c_int), ("token_bound", c_int64),
-                ("row_multiple", c_int64), ("row_budget", c_int64), ("facts", c_void_p), ("ready", c_void_p), ("ready_arg", c_void_p)]
+                ("row_multiple", c_int64), ("row_budget", c_int64), ("budget_factor", c_float), ("facts", c_void_p), ("ready", c_void_p), ("ready_arg", c_void_p)]
 
 
 class CSharedWeights(Structure):

@@ -111,6 +111,8 @@ static void layer(void)
     AT(struct moe_layer_config, token_bound);
     AT(struct moe_layer_config, row_multiple);
     AT(struct moe_layer_config, row_budget);
+    AT(struct moe_layer_config, budget_factor);
+    AT(struct moe_layer_config, facts);
     AT(struct moe_layer_config, ready);
     AT(struct moe_layer_config, ready_arg);
 }

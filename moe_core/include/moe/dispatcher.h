@@ -94,9 +94,6 @@ struct moe_dispatcher_config {
     struct moe_groups groups;
     struct moe_shared *shared; /* a shared expert to overlap with (alltoall); borrowed; NULL: none */
     struct moe_dispatcher_legacy legacy;
-    /* NULL, or told each number that all ranks of comm must have alike (enum moe_uniform of observe.h), before the first collective that needs it. */
-    void (*uniform)(void *arg, ncclComm_t comm, int what, int64_t number);
-    void *uniform_arg;
     int32_t world_rank; /* for messages */
     uint32_t layer;     /* for messages */
 };
