@@ -420,6 +420,12 @@ bool moe_layer_skipped(const moe_layer_t *l)
     return l->skipped;
 }
 
+void moe_layer_sizes(size_t *config, size_t *weights)
+{
+    *config = sizeof(struct moe_layer_config);
+    *weights = sizeof(struct moe_layer_weights);
+}
+
 uint32_t moe_layer_remedies(const moe_layer_t *l)
 {
     return l->agreed | l->used;

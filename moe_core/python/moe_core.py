@@ -109,7 +109,8 @@ class CLayerConfig(Structure):
                 ("weight", c_int), ("bias", c_int), ("block_scales", c_bool), ("has_bias", c_bool), ("activation", c_int), ("clamp", CClamp),
                 ("place", c_int), ("experts_recompute", c_int), ("recompute", c_bool), ("delay_wgrad", c_bool), ("shared_ffn", c_int64),
                 ("shared_bias", c_bool), ("shared_gate", c_bool), ("shared_overlap", c_bool), ("uneven", c_int), ("token_bound", c_int64),
-                ("row_multiple", c_int64), ("row_budget", c_int64), ("budget_factor", c_float), ("facts", c_void_p), ("ready", c_void_p), ("ready_arg", c_void_p)]
+                ("row_multiple", c_int64), ("row_budget", c_int64), ("budget_factor", c_float), ("facts", c_void_p), ("ready", c_void_p),
+                ("ready_arg", c_void_p)]
 
 
 class CSharedWeights(Structure):
@@ -154,6 +155,7 @@ _MOE = {
     "moe_router_set_counting": (None, [c_void_p, c_bool]),
     "moe_router_global_reset": (c_int, [c_void_p]),
     "moe_router_update_bias": (c_int, [POINTER(c_void_p), POINTER(c_void_p), c_int32, c_void_p, c_float]),
+    "moe_layer_sizes": (None, [POINTER(c_size_t), POINTER(c_size_t)]),
     "moe_layer_new": (c_int, [c_void_p, POINTER(CLayerConfig), POINTER(c_void_p)]),
     "moe_layer_destroy": (None, [POINTER(c_void_p)]),
     "moe_layer_forward": (c_int, [c_void_p, POINTER(CLayerWeights), POINTER(CStep), c_void_p, c_int64, c_void_p]),
@@ -197,9 +199,16 @@ class _Library:
         self.path = path
         for table, library in ((_MOE, core), (_NCCL, nccl)):
             for name, (result, arguments) in table.items():
-                function = getattr(library, name)
+                function = getattr(library, name, None)
+                if function is None:
+                    _fail("unsupported", f"{path} has no {name}: it is of another version than {os.path.abspath(__file__)}")
                 function.restype, function.argtypes = result, arguments
                 setattr(self, name, function)
+
+        config, weights = c_size_t(), c_size_t()
+        self.moe_layer_sizes(byref(config), byref(weights))
+        if (config.value, weights.value) != (ctypes.sizeof(CLayerConfig), ctypes.sizeof(CLayerWeights)):
+            _fail("unsupported", f"{path} is of another version than {os.path.abspath(__file__)}")
 
     def check(self, code):
         if code != 0:
@@ -396,6 +405,7 @@ class Dispatch:
     token_bound: int = 0
     row_multiple: int = 0
     row_budget: int = 0
+    budget_factor: float = 0.0
     tp_mode: str = "sequence"
     router_sum: str = "layer"
     keep_routing: bool = False  # recompute uses the forward's routing
@@ -556,7 +566,7 @@ class MoELayer(torch.nn.Module):
             experts_recompute=_number(RECOMPUTE, "recompute", f.recompute), recompute=self.recompute, delay_wgrad=self.delay_wgrad,
             shared_ffn=f.shared_ffn, shared_bias=f.shared_bias,
             shared_gate=f.shared_gate, shared_overlap=f.shared_overlap, uneven=_number(UNEVEN, "uneven", d.uneven), token_bound=d.token_bound,
-            row_multiple=d.row_multiple, row_budget=d.row_budget)
+            row_multiple=d.row_multiple, row_budget=d.row_budget, budget_factor=d.budget_factor)
         setattr(config, "global", pointer["whole"])
         return config
 

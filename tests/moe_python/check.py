@@ -67,7 +67,7 @@ def ranks(env, place):
     script = os.path.join(HERE, "job_layer.py")
     done = alone(env, script) if RANKS == 1 else watched(env, place, script)
     for rank in range(RANKS):
-        if not re.search(rf"(?m)^job_layer: rank {rank} of {RANKS}: \d+ cases as plain PyTorch$", done.stdout):
+        if not re.search(rf"job_layer: rank {rank} of {RANKS}: \d+ cases as plain PyTorch", done.stdout):
             fail(f"rank {rank} did not say that it is done", done)
     print(done.stdout, end="")
 

@@ -4,6 +4,7 @@ holds its own outputs, gradients and losses of the library (float32, bfloat16, f
 
 RANK and WORLD_SIZE as under torchrun; alone without them. JOB_CASES: only these, separated by ';'. JOB_DEVICE=cuda: the CUDA back end.
 """
+import ctypes
 import itertools
 import os
 import random
@@ -268,6 +269,20 @@ def check_errors(device):
         fail("backward with weights that are no longer those of the forward")
 
 
+def check_version(device):
+    """A library whose structs have other sizes is refused, not called."""
+    fields = moe_core.CLayerConfig._fields_
+    keep, moe_core.CLayerConfig = moe_core.CLayerConfig, type("CLayerConfig", (ctypes.Structure,), {"_fields_": fields + [("more", ctypes.c_int64)]})
+    expect("unsupported", "another version", lambda: moe_core.Device("host"))
+    moe_core.CLayerConfig = keep
+    keep = os.environ.pop("MOE_CORE_LIBRARY", None)
+    os.environ["MOE_CORE_LIBRARY"] = "/nowhere/libmoe_core.so"
+    expect("unsupported", "/nowhere/libmoe_core.so", lambda: moe_core.Device("host"))
+    del os.environ["MOE_CORE_LIBRARY"]
+    if keep is not None:
+        os.environ["MOE_CORE_LIBRARY"] = keep
+
+
 def check_presets(device):
     for name in ("mixtral", "deepseek-v3", "qwen3-moe", "gpt-oss"):
         router, experts, topk = moe_core.Router.preset(device, name)
@@ -343,6 +358,7 @@ def main():
     if SIZE == 1 and device.backend == "host":
         check_errors(device)
         check_presets(device)
+        check_version(device)
     if SIZE > 1:
         check_communicators(device, world)
     print(f"job_layer: rank {RANK} of {SIZE}: {len(CASES)} cases as plain PyTorch", flush=True)

@@ -179,6 +179,9 @@ int moe_layer_declare_router_sum(moe_layer_t *layer);
 /* The layer's router, for its losses, its loss scale and the update of expert biases. Borrowed. */
 moe_router_t *moe_layer_router(moe_layer_t *layer);
 
+/* Bytes of struct moe_layer_config and struct moe_layer_weights in this library, for callers that no compiler checks (moe_core.py). Any thread. */
+void moe_layer_sizes(size_t *config, size_t *weights);
+
 /* The experts of this rank, and its part of F. */
 int64_t moe_layer_local_experts(const moe_layer_t *layer);
 int64_t moe_layer_local_ffn(const moe_layer_t *layer);
