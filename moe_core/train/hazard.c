@@ -38,7 +38,7 @@ static const struct hazard_row rows[] = {
     {"aux-tracker", "H8", AUX_TRACKER, "one rank's tracker of auxiliary losses has an entry more (Megatron-LM #3401)"},
     {"overlap-order", "H10", OVERLAP_ORDER,
      "two exchanges of one communicator in opposite orders on odd and even ranks (Megatron-LM #1810)"},
-    {"comm-order", "H11", COMM_ORDER, "world and edp in opposite orders on odd and even ranks (Megatron-LM #5749)"},
+    {"comm-order", "H11", COMM_ORDER, "world and ep in opposite orders on odd and even ranks (Megatron-LM #5749)"},
     {"bias-bf16", "H16", BIAS_BF16, "tokens per expert are summed in bfloat16 (Megatron-LM #7081)"},
     {"bias-group", "H16", BIAS_GROUP, "tokens per expert are summed over ep instead of world (torchtitan #4154)"},
     {"bias-twice", "H16", BIAS_TWICE, "tokens per expert are counted again in recompute (torchtitan #1593)"},
@@ -188,7 +188,7 @@ static int exchange_twice(struct hazard *h, uint32_t step)
 static int two_communicators(struct hazard *h, uint32_t step)
 {
     bool other = sick(h, step, false) && h->job->rank % 2 == 1;
-    ncclComm_t order[] = {other ? h->job->edp : h->job->world, other ? h->job->world : h->job->edp};
+    ncclComm_t order[] = {other ? h->job->ep : h->job->world, other ? h->job->world : h->job->ep};
     for (int i = 0; i < 2; i++) {
         int rc = reduce(h, "AllReduce of the overlap", h->work, h->reduced, 1, ncclFloat32, ncclSum, order[i]);
         if (rc != 0) {

@@ -27,6 +27,7 @@ struct train {
     struct job job;
     struct corpus corpus;
     struct model model;
+    struct hazard hazard;
     struct step_reduce reduce;
     struct check check;
     float *rate; /* device [1] */
@@ -90,37 +91,67 @@ static double mean_loss(const struct train *t)
     return *t->host_loss / ((double)t->job.world_size * (double)o->tokens * o->microbatches);
 }
 
+/* What is to be equal on ranks that hold the same parameters, before the step changes them. */
+static int tell_replicas(struct train *t, const struct moe_step *at)
+{
+    const struct model *m = &t->model;
+    const struct moe_subject dense = {.tensor = MOE_TENSOR_DENSE, .layer = UINT32_MAX, .comm = t->job.world};
+    const struct moe_subject experts = {.tensor = MOE_TENSOR_EXPERTS, .layer = UINT32_MAX, .comm = t->job.edp};
+    if (m->facts == NULL) {
+        return 0;
+    }
+    moe_facts_begin(m->facts, at);
+    int rc = moe_facts_replica(m->facts, &dense, m->dense.value, (size_t)m->dense.count * sizeof(float));
+    return rc ? rc : moe_facts_replica(m->facts, &experts, m->experts.value, (size_t)m->experts.count * sizeof(float));
+}
+
+static int update(struct train *t, uint32_t step)
+{
+    int rc = optim_step(t->job.device, &t->model.dense, t->rate, step);
+    rc = rc ? rc : optim_step(t->job.device, &t->model.experts, t->rate, step);
+    rc = rc ? rc : optim_step(t->job.device, &t->model.shared, t->rate, step);
+    return rc != 0 || t->model.expert_bias == NULL ? rc : fail(t, "expert biases", model_update_bias(&t->model));
+}
+
 static int train_step(struct train *t, uint32_t step)
 {
     const struct train_options *o = t->options;
     struct moe_step at = {.step = step};
+    bool skip = false;
     inject_process(&o->inject, t->job.rank, step);
     moe_step_report(&at, PHASE_FORWARD, (uint64_t)model_tokens(o, t->job.data_rank, &at));
     int rc = broadcast_rate(t, step);
     rc = rc ? rc : model_begin_step(&t->model);
+    rc = rc ? rc : tell_replicas(t, &at);
     for (uint32_t mb = 0; mb < o->microbatches && rc == 0; mb++) {
         at.microbatch = (uint16_t)mb;
         if (mb > 0) {
             moe_step_report(&at, PHASE_FORWARD, (uint64_t)model_tokens(o, t->job.data_rank, &at));
         }
-        rc = fail(t, "microbatch", model_microbatch(&t->model, &t->corpus, &at));
-        count_empty(t, &at);
+        if (!hazard_skips_microbatch(&t->hazard, step)) {
+            rc = fail(t, "microbatch", model_microbatch(&t->model, &t->corpus, &at));
+            count_empty(t, &at);
+        }
     }
     moe_step_report(&at, PHASE_REDUCE, (uint64_t)model_tokens(o, t->job.data_rank, &at));
+    rc = rc ? rc : fail(t, "hazard", hazard_before_reduce(&t->hazard, step));
     rc = rc ? rc : fail(t, "gradient reduction", step_reduce(&t->reduce, step));
+    rc = rc ? rc : fail(t, "hazard", hazard_after_reduce(&t->hazard, step, &skip));
     rc = rc ? rc : reduce_loss(t);
     if (rc == 0 && o->check) {
         rc = fail(t, "wait", moe_device_sync(t->job.device));
         rc = rc ? rc : fail(t, "check", check_step(&t->check, &t->model, &t->corpus, step, mean_loss(t)));
     }
     moe_step_report(&at, PHASE_OPTIMIZER, (uint64_t)model_tokens(o, t->job.data_rank, &at));
-    rc = rc ? rc : optim_step(t->job.device, &t->model.dense, t->rate, step);
-    rc = rc ? rc : optim_step(t->job.device, &t->model.experts, t->rate, step);
-    rc = rc ? rc : optim_step(t->job.device, &t->model.shared, t->rate, step);
-    if (rc == 0 && t->model.expert_bias != NULL) {
-        rc = fail(t, "expert biases", model_update_bias(&t->model));
+    rc = rc != 0 || skip ? rc : update(t, step);
+    rc = rc ? rc : fail(t, "wait for the step", moe_device_sync(t->job.device));
+    if (rc == 0) {
+        hazard_end_step(&t->hazard);
     }
-    return rc ? rc : fail(t, "wait for the step", moe_device_sync(t->job.device));
+    if (rc == 0 && t->model.facts != NULL) {
+        moe_facts_report(t->model.facts);
+    }
+    return rc;
 }
 
 static void report_step(struct train *t, uint32_t step)
@@ -192,7 +223,8 @@ static int run_rank(const struct train_options *options)
         goto out;
     }
     model = model_new(options, &t.job, &t.model) == 0;
-    if (!model || fail(&t, "gradient buckets", step_reduce_new(options, &t.job, &t.model, &t.reduce)) != 0 ||
+    if (!model || fail(&t, "hazard", hazard_new(&options->hazard, &t.job, &t.model, &t.hazard)) != 0 ||
+        fail(&t, "gradient buckets", step_reduce_new(options, &t.job, &t.model, &t.reduce)) != 0 ||
         moe_device_alloc(t.job.device, sizeof *t.rate, (void **)&t.rate) != 0 ||
         moe_device_alloc(t.job.device, sizeof *t.host_loss, (void **)&t.host_loss) != 0 ||
         moe_device_alloc(t.job.device, 2 * sizeof *t.empty, (void **)&t.empty) != 0) {
@@ -207,6 +239,7 @@ out:
         moe_device_free(t.job.device, &t.host_loss);
         moe_device_free(t.job.device, &t.empty);
         step_reduce_destroy(&t.reduce);
+        hazard_destroy(&t.hazard);
         if (model) {
             model_destroy(&t.model);
         }

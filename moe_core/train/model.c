@@ -66,6 +66,8 @@ static int buffers_new(struct model *m)
     return rc != 0 || (m->host_batch != NULL && m->layer != NULL) ? rc : MOE_E_NOMEM;
 }
 
+enum { FACTS_PER_LAYER = 6, FACTS_OF_MODEL = 4 }; /* layer_facts.c tells at most five, main.c three */
+
 int model_new(const struct train_options *options, const struct job *job, struct model *model)
 {
     *model = (struct model){.options = options, .job = job};
@@ -75,6 +77,9 @@ int model_new(const struct train_options *options, const struct job *job, struct
     rc = rc ? rc : params_new(job->device, shape_w1(s, share_local(s), s->layers), &model->experts);
     rc = rc ? rc : params_new(job->device, shape_shared_w1(s, s->local_shared, s->layers), &model->shared);
     rc = rc ? rc : buffers_new(model);
+    if (rc == 0 && options->facts) {
+        rc = moe_facts_new(job->device, (uint32_t)(FACTS_PER_LAYER * s->layers + FACTS_OF_MODEL), &model->facts);
+    }
     rc = rc ? rc : model_layers_new(model);
     rc = rc ? rc : model_load_weights(model);
     if (rc != 0) {
@@ -91,6 +96,7 @@ void model_destroy(struct model *m)
     for (int64_t l = 0; m->layer != NULL && l < m->shape.layers; l++) {
         moe_layer_destroy(&m->layer[l]);
     }
+    moe_facts_destroy(&m->facts);
     free(m->layer);
     free(m->hook);
     m->hook = NULL;

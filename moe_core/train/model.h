@@ -4,6 +4,7 @@
 #ifndef MOE_TRAIN_MODEL_H
 #define MOE_TRAIN_MODEL_H
 
+#include "moe_core/include/moe/facts.h"
 #include "moe_core/include/moe/layer.h"
 #include "moe_core/train/corpus.h"
 #include "moe_core/train/job.h"
@@ -41,6 +42,7 @@ struct model {
     void (*ready)(void *arg, int64_t layer, int parameter); /* NULL, or the hook of the layers' parameters (layer.h) */
     void *ready_arg;
     struct model_hook *hook; /* [layers] */
+    moe_facts_t *facts;      /* NULL without --facts */
     moe_layer_t **layer;     /* [layers] */
     uint8_t *batch;          /* device [T, C+1] */
     uint8_t *host_batch;     /* [T, C+1] */

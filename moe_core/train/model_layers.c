@@ -72,6 +72,7 @@ struct moe_layer_config model_layer_config(const struct model *m, int64_t l)
                                       .router = route.options,
                                       .options = o->legacy.layer,
                                       .dispatcher = (enum moe_dispatcher_kind)o->dispatcher,
+                                      .facts = m->facts,
                                       .groups = {.ep = m->job->ep, .etp = m->job->etp, .tp = m->job->tp},
                                       .tp_mode = (enum moe_tp_mode)o->tp_mode,
                                       .router_sum =

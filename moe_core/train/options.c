@@ -24,6 +24,7 @@ enum value_type {
     V_CHOICE,
     V_INJECT,
     V_LEGACY,
+    V_HAZARD,
     V_HELP,
     V_VERSION
 };
@@ -93,6 +94,10 @@ static const struct row rows[] = {
      "gradient buckets are reduced in backward, as soon as they are complete"},
     {"buckets", "BYTES", V_I64, AT(buckets), 4, 1e12, "gradient buckets of at most so many bytes"},
     {"legacy", "NAME", V_LEGACY, 0, 0, 0, "behave as frameworks did; may be given several times"},
+    {"hazard", "PROGRAM", V_HAZARD, AT(hazard), 0, 0,
+     "be a program that goes wrong around its layers: PROGRAM[:healthy][:rank=R][:step=S] (rank 1, from step 2)"},
+    {"facts", NULL, V_FLAG, AT(facts), 0, 0,
+     "tell an observer checksums of replicas, sums of gradients and elements that are no number, once per step"},
     {"legacy-skip", NULL, V_FLAG, AT(legacy.layer.legacy_skip_empty), 0, 0,
      "--legacy skip-empty: the job will hang when a rank has no tokens"},
     {"check", NULL, V_FLAG, AT(check), 0, 0,
@@ -130,6 +135,8 @@ static void print_help(void)
     legacy_help(stdout);
     printf("\nfaults for --inject:\n");
     inject_help(stdout);
+    printf("\nprograms for --hazard:\n");
+    hazard_help(stdout);
     printf(
         "\nenvironment: RANK, WORLD_SIZE, LOCAL_RANK; MOE_RENDEZVOUS (directory in which the ranks meet; else "
         "HOSTNCCL_DIR,\n"
@@ -203,6 +210,8 @@ static int set_row(const struct row *row, const char *text, struct train_options
         return set_choice(row, text, member);
     case V_LEGACY:
         return legacy_parse(text, &options->legacy);
+    case V_HAZARD:
+        return hazard_parse(text, &options->hazard);
     case V_INJECT:
         return inject_parse(text, &options->inject);
     default:

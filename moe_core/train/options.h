@@ -4,6 +4,7 @@
 #ifndef MOE_TRAIN_OPTIONS_H
 #define MOE_TRAIN_OPTIONS_H
 
+#include "moe_core/train/hazard.h"
 #include "moe_core/train/inject.h"
 #include "moe_core/train/legacy.h"
 
@@ -38,6 +39,8 @@ struct train_options {
     struct legacy legacy;
     const char *text; /* NULL: a licence text */
     struct inject inject;
+    struct hazard_choice hazard;
+    bool facts;
 };
 
 /* Whether several ranks of tp are given the same tokens (tp_mode split or shard). */
