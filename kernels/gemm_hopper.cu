@@ -28,7 +28,6 @@ enum {
     A_BYTES = ROWS * DEPTH * 2,
     B_BYTES = COLS * DEPTH * 2,
     STAGE_BYTES = A_BYTES + B_BYTES,
-    BOX_BYTES = 64 * DEPTH * 2, /* one MN-major box */
     BARRIERS_AT = STAGES * STAGE_BYTES + CONSUMER_WARPS * STAGING,
     SHARED_BYTES = BARRIERS_AT + 2 * STAGES * 8 + 1024, /* 1024: to align the ring */
     THREADS = 384,
@@ -46,13 +45,10 @@ template <int MN_MAJOR, int EDGE>
 static __device__ __forceinline__ void copy_operand(uint32_t to, const CUtensorMap *map, int64_t at, int64_t depth,
                                                     uint32_t full)
 {
-    if constexpr (MN_MAJOR) {
 #pragma unroll
-        for (int box = 0; box < EDGE / 64; box++) {
-            copy_box(to + box * BOX_BYTES, map, (int32_t)at + box * 64, (int32_t)depth, full);
-        }
-    } else {
-        copy_box(to, map, (int32_t)depth, (int32_t)at, full);
+    for (int box = 0; box < (MN_MAJOR ? EDGE / 64 : 1); box++) {
+        struct moe_gemm_box b = moe_gemm_box(MN_MAJOR, at, depth, box);
+        copy_box(to + b.offset, map, b.x, b.y, full);
     }
 }
 
@@ -91,9 +87,7 @@ static __device__ __forceinline__ void multiply(float (&acc)[COLS / 2], uint32_t
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < DEPTH / 16; step++) {
-        wgmma<T, COLS>::template run<TA, TB>(
-            acc, moe_wgmma_descriptor(a + moe_wgmma_advance(TA, step), TA ? BOX_BYTES : 16, 1024),
-            moe_wgmma_descriptor(b + moe_wgmma_advance(TB, step), TB ? BOX_BYTES : 16, 1024), 1);
+        wgmma<T, COLS>::template run<TA, TB>(acc, moe_wgmma_operand(a, TA, step), moe_wgmma_operand(b, TB, step), 1);
     }
     wgmma_commit();
 }
@@ -107,7 +101,7 @@ template <int KIND, class T>
 static __device__ __forceinline__ void sum_up(float (&acc)[COLS / 2], int64_t blocks, uint32_t ring, uint32_t full,
                                               int half, struct moe_gemm_ring *at)
 {
-    uint32_t empty = full + STAGES * 8, mine = ring + half * BOX_BYTES, last = at->stage;
+    uint32_t empty = full + STAGES * 8, mine = ring + half * MOE_BOX_BYTES, last = at->stage;
 #pragma unroll
     for (int i = 0; i < COLS / 2; i++) {
         acc[i] = 0;

@@ -130,10 +130,49 @@ MOE_HD uint64_t moe_wgmma_descriptor(uint32_t address, uint32_t lead, uint32_t s
            (uint64_t)((stride & 0x3ffffu) >> 4) << 32 | (uint64_t)1 << 62;
 }
 
+/* An operand's stage comes in boxes: one of 128 bytes of depth when it lies K-major, else one for each run of 64. */
+enum { MOE_BOX_BYTES = 64 * 128 /* 64 deep, 64 wide, 16 bits */ };
+
+struct moe_gemm_box {
+    int32_t x, y;    /* in the tensor map: innermost first */
+    uint32_t offset; /* bytes behind the operand's place in the stage */
+};
+
+/* Box number `box` of the stage at `depth` for the rows or columns from `at` on. */
+MOE_HD struct moe_gemm_box moe_gemm_box(int mn_major, int64_t at, int64_t depth, int box)
+{
+    struct moe_gemm_box b;
+    b.x = (int32_t)(mn_major ? at + box * 64 : depth);
+    b.y = (int32_t)(mn_major ? depth : at);
+    b.offset = (uint32_t)(mn_major ? box * MOE_BOX_BYTES : 0);
+    return b;
+}
+
 /* Bytes by which a descriptor's address moves for `steps` instructions along the depth (32 bytes of it each). */
 MOE_HD uint32_t moe_wgmma_advance(int mn_major, uint32_t steps)
 {
     return mn_major ? steps * 16u * 128u : steps * 32u;
+}
+
+/* The descriptor of an operand for instruction number `step` of a stage. */
+MOE_HD uint64_t moe_wgmma_operand(uint32_t address, int mn_major, uint32_t step)
+{
+    return moe_wgmma_descriptor(address + moe_wgmma_advance(mn_major, step), mn_major ? MOE_BOX_BYTES : 16, 1024);
+}
+
+/* Where 16 raw FP8 weights go, number `piece` of a stage of 64 deep by 128 columns, once they are two pieces of eight
+ * 16-bit numbers. Raw: [128 columns][64 deep] (forward), or [64 deep][128 columns]. */
+struct moe_widen_place {
+    uint32_t first, second;
+};
+
+MOE_HD struct moe_widen_place moe_widen_place(int forward, uint32_t piece)
+{
+    uint32_t col = forward ? piece / 4 : piece % 8 * 16, depth = forward ? piece % 4 * 16 : piece / 8;
+    struct moe_widen_place p;
+    p.first = forward ? moe_kmajor_offset(col, depth, 2) : moe_mnmajor_offset(col, depth, 64);
+    p.second = forward ? moe_kmajor_offset(col, depth + 8, 2) : moe_mnmajor_offset(col + 8, depth, 64);
+    return p;
 }
 
 /* --- accumulators: register i of thread t (0..127) of a warpgroup, instruction m64nNk* with float32 sums --- */

@@ -27,7 +27,6 @@ enum {
     B_BYTES = COLS * 128,
     RAW_BYTES = COLS * 64,
     STAGE_BYTES = A_BYTES + B_BYTES + RAW_BYTES,
-    BOX_BYTES = 64 * 128,
     SCALE_DEPTH = 128,
     WIDENERS = 128,
     BARRIERS_AT = STAGES * STAGE_BYTES + CONSUMER_WARPS * STAGING,
@@ -115,18 +114,9 @@ static __device__ __forceinline__ void widen_stage(const uint8_t *raw, uint8_t *
     for (int i = 0; i < RAW_BYTES / 16 / WIDENERS; i++) {
         uint32_t piece = threadIdx.x % WIDENERS + i * WIDENERS;
         uint4 bytes = reinterpret_cast<const uint4 *>(raw)[piece];
-        uint32_t first, second;
-        if (KIND == MOE_GEMM_FORWARD) {
-            uint32_t col = piece / 4, depth = piece % 4 * 16;
-            first = moe_kmajor_offset(col, depth, 2);
-            second = moe_kmajor_offset(col, depth + 8, 2);
-        } else {
-            uint32_t depth = piece / 8, col = piece % 8 * 16;
-            first = moe_mnmajor_offset(col, depth, 64);
-            second = moe_mnmajor_offset(col + 8, depth, 64);
-        }
-        *reinterpret_cast<uint4 *>(b + first) = widen_eight<T>(bytes.x, bytes.y, as);
-        *reinterpret_cast<uint4 *>(b + second) = widen_eight<T>(bytes.z, bytes.w, as);
+        struct moe_widen_place to = moe_widen_place(KIND == MOE_GEMM_FORWARD, piece);
+        *reinterpret_cast<uint4 *>(b + to.first) = widen_eight<T>(bytes.x, bytes.y, as);
+        *reinterpret_cast<uint4 *>(b + to.second) = widen_eight<T>(bytes.z, bytes.w, as);
     }
 }
 
@@ -181,9 +171,8 @@ static __device__ __forceinline__ void multiply(float (&part)[COLS / 2], uint32_
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < stage_of<T>::depth / PER_STEP; step++) {
-        wgmma<T, COLS>::template run<0, TB>(
-            part, moe_wgmma_descriptor(a + moe_wgmma_advance(0, step), 16, 1024),
-            moe_wgmma_descriptor(b + moe_wgmma_advance(TB, step), TB ? BOX_BYTES : 16, 1024), !first || step > 0);
+        wgmma<T, COLS>::template run<0, TB>(part, moe_wgmma_operand(a, 0, step), moe_wgmma_operand(b, TB, step),
+                                            !first || step > 0);
     }
     wgmma_commit();
 }
@@ -212,7 +201,7 @@ static __device__ __forceinline__ void sum_up(float (&sum)[COLS / 2], const stru
                 if (!NATIVE) {
                     barrier_wait(bars.widened + at->stage * 8, at->parity);
                 }
-                multiply<KIND, T>(part, stage + half * BOX_BYTES, stage + A_BYTES, i == 0);
+                multiply<KIND, T>(part, stage + half * MOE_BOX_BYTES, stage + A_BYTES, i == 0);
                 wgmma_wait<0>();
                 stage_release(bars.empty + at->stage * 8);
                 moe_gemm_ring_next(at, STAGES);
