@@ -31,14 +31,18 @@ static __device__ __forceinline__ void store_rows(const float (&acc)[COLS / 2], 
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int chunk = 0; chunk < COLS / 64; chunk++) {
+        float2 mine = make_float2(0.0f, 0.0f); /* the bias of columns 2 * lane and its neighbour */
+        if (bias != nullptr && col + chunk * 64 + lane * 2 < cols) {
+            mine.x = gemm_load(bias_type, bias, col + chunk * 64 + lane * 2);
+            mine.y = gemm_load(bias_type, bias, col + chunk * 64 + lane * 2 + 1);
+        }
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             int i = (chunk * 8 + j) * 4;
             float left = 0, right = 0;
-            int64_t c = col + chunk * 64 + j * 8 + lane % 4 * 2;
-            if (bias != nullptr && c < cols) { /* cols is a multiple of 8: the right neighbour is there, too */
-                left = gemm_load(bias_type, bias, c);
-                right = gemm_load(bias_type, bias, c + 1);
+            if (bias != nullptr) {
+                left = __shfl_sync(~0u, mine.x, j * 4 + lane % 4);
+                right = __shfl_sync(~0u, mine.y, j * 4 + lane % 4);
             }
             uint32_t at = j * 16 + lane % 4 * 4, r = lane / 4;
             *reinterpret_cast<uint32_t *>(staging + moe_staging_offset(r, at)) =

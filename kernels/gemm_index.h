@@ -65,10 +65,17 @@ static const int64_t moe_gemm_band = 8;
  */
 MOE_HD struct moe_gemm_tile moe_gemm_raster(int64_t at, int64_t high, int64_t wide)
 {
-    int64_t band = at / (moe_gemm_band * wide), first = band * moe_gemm_band;
+    struct moe_gemm_tile t;
+    if (high * wide < INT32_MAX / 16) { /* nearly always; 64-bit divisions are slow on the device */
+        uint32_t w = (uint32_t)wide, n = (uint32_t)at, rows = (uint32_t)moe_gemm_band, top = n / (rows * w) * rows;
+        uint32_t tall = (uint32_t)high - top < rows ? (uint32_t)high - top : rows, in = n - top * w;
+        t.row = top + in % tall;
+        t.col = in / tall;
+        return t;
+    }
+    int64_t first = at / (moe_gemm_band * wide) * moe_gemm_band;
     int64_t height = high - first < moe_gemm_band ? high - first : moe_gemm_band;
     int64_t inside = at - first * wide;
-    struct moe_gemm_tile t;
     t.row = first + inside % height;
     t.col = inside / height;
     return t;

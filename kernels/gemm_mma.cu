@@ -26,6 +26,7 @@ enum {
     STAGE_BYTES = 2 * OPERAND_BYTES,
     SHARED_BYTES = STAGES * STAGE_BYTES,
     PER_SCALE = 128 / DEPTH,
+    STAGING = 2048, /* bytes for each warp */
 };
 
 /* One operand of a group: rows or columns up to `edge`, depth up to `depth`. */
@@ -51,12 +52,27 @@ template <int LEFT> static __device__ __forceinline__ void copies_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+template <class F> static __device__ __forceinline__ void widen(float (&v)[8], const char *base, int64_t at, int count)
+{
+    const F *from = reinterpret_cast<const F *>(base) + at;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        v[j] = j < count ? static_cast<float>(from[j]) : 0.0f;
+    }
+}
+
 template <class T> static __device__ __forceinline__ uint4 widen_piece(const struct operand &o, int64_t at, int count)
 {
     float v[8];
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        v[j] = j < count ? gemm_load(o.type, o.base, at + j) : 0.0f;
+    switch (o.type) {
+    case MOE_E4M3:
+        widen<__nv_fp8_e4m3>(v, o.base, at, count);
+        break;
+    case MOE_E5M2:
+        widen<__nv_fp8_e5m2>(v, o.base, at, count);
+        break;
+    default: /* else it is the activation's */
+        widen<T>(v, o.base, at, count);
     }
     return make_uint4(gemm_pack<T>(v[0], v[1]), gemm_pack<T>(v[2], v[3]), gemm_pack<T>(v[4], v[5]),
                       gemm_pack<T>(v[6], v[7]));
@@ -177,26 +193,38 @@ static __device__ void operands(const struct gemm_args &a, const struct gemm_wor
     settle(right);
 }
 
-/* Element by element: this path is for what the copy engine cannot have. */
+/* A warp's sums by way of 2 KiB of shared memory, 16 rows at a time: then a lane has a column, and a row is stored at once. */
 static __device__ __forceinline__ void store(const struct gemm_args &a, const struct gemm_work &w, const sums_t &sum,
-                                             int warp_row, int warp_col)
+                                             uint8_t *staging, int warp_row, int warp_col)
 {
     int lane = threadIdx.x % 32;
     bool grad = a.kind == MOE_GEMM_WGRAD;
     void *out = grad ? gemm_d_weight(a, w.group) : a.out;
     enum moe_dtype type = grad ? a.grad : a.activation;
     const void *bias = gemm_bias(a, w.group);
+    int64_t col = w.tile.col * COLS + warp_col + lane, cols = w.shape.cols;
+    float more = bias != nullptr && col < cols ? gemm_load(a.bias, bias, col) : 0.0f;
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
-        int64_t row = w.tile.row * ROWS + warp_row + i / 16 * 16 + lane / 4 + (i & 2) * 4;
-        int64_t col = w.tile.col * COLS + warp_col + i / 4 % 4 * 8 + lane % 4 * 2 + (i & 1);
-        if (row < w.shape.rows && col < w.shape.cols) {
-            int64_t at = ((grad ? 0 : w.first_row) + row) * w.shape.cols + col;
-            float v = sum[i / 16][i / 4 % 4][i % 4];
-            v = bias != nullptr ? v + gemm_load(a.bias, bias, col) : v;
-            v = grad && a.accumulate ? v + gemm_load(type, out, at) : v;
-            gemm_store(type, out, at, v);
+    for (int i = 0; i < 4; i++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint32_t at = j * 32 + lane % 4 * 8, r = lane / 4;
+            *reinterpret_cast<float2 *>(staging + moe_staging_offset(r, at)) = make_float2(sum[i][j][0], sum[i][j][1]);
+            *reinterpret_cast<float2 *>(staging + moe_staging_offset(r + 8, at)) =
+                make_float2(sum[i][j][2], sum[i][j][3]);
         }
+        __syncwarp();
+#pragma unroll 1
+        for (int r = 0; r < 16; r++) {
+            int64_t row = w.tile.row * ROWS + warp_row + i * 16 + r;
+            if (row < w.shape.rows && col < cols) {
+                int64_t at = ((grad ? 0 : w.first_row) + row) * cols + col;
+                float v = *reinterpret_cast<float *>(staging + moe_staging_offset(r, lane * 4)) + more;
+                v = grad && a.accumulate ? v + gemm_load(type, out, at) : v;
+                gemm_store(type, out, at, v);
+            }
+        }
+        __syncwarp();
     }
 }
 
@@ -239,7 +267,8 @@ static __global__ void __launch_bounds__(THREADS, 1) gemm_mma(const __grid_const
         if (scale == nullptr) {
             add_scaled(total, part, 1.0f);
         }
-        store(a, w, total, warp_row, warp_col);
+        __syncthreads(); /* the stages are read: what follows goes through the same memory */
+        store(a, w, total, shared + warp * STAGING, warp_row, warp_col);
     }
 }
 

@@ -46,6 +46,18 @@ static void test_raster_names_every_tile_once(void **state)
     }
 }
 
+/* More tiles than 32 bits count: the last ones, in a last band that is 3 high. */
+static void test_raster_beyond_32_bits(void **state)
+{
+    (void)state;
+    int64_t high = ((int64_t)1 << 33) + 3, wide = 5;
+    for (int64_t i = 0; i < 3 * wide; i++) {
+        struct moe_gemm_tile t = moe_gemm_raster(high * wide - 3 * wide + i, high, wide);
+        assert_int_equal(t.row, high - 3 + i % 3);
+        assert_int_equal(t.col, i / 3);
+    }
+}
+
 static void test_tiles_of_groups(void **state)
 {
     (void)state;
@@ -439,6 +451,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_raster_names_every_tile_once),
+        cmocka_unit_test(test_raster_beyond_32_bits),
         cmocka_unit_test(test_tiles_of_groups),
         cmocka_unit_test(test_a_tile_of_each_kind_comes_out_right),
         cmocka_unit_test(test_widened_weights_lie_as_copied_ones),
