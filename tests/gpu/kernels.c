@@ -17,6 +17,7 @@ static const struct {
     void (*run)(struct check *c);
 } parts[] = {
     {"tensor", check_tensor},
+    {"gemm", check_gemm},
 };
 #define PARTS (sizeof parts / sizeof parts[0])
 

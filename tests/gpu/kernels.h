@@ -36,6 +36,7 @@ struct check {
 
 /* The parts. */
 void check_tensor(struct check *c);
+void check_gemm(struct check *c);
 
 /* --- rows of the result: one line of JSON each --- */
 
