@@ -26,7 +26,7 @@ static int map_page(int fd, struct roll_control **out)
 
 static void set_policy(struct roll_control *c, enum roll_policy policy)
 {
-    atomic_store_explicit(&c->auto_local, policy == ROLL_POLICY_AUTO ? roll_remedy_local() : 0, memory_order_relaxed);
+    atomic_store_explicit(&c->auto_local, policy == ROLL_POLICY_AUTO ? roll_remedy_all() : 0, memory_order_relaxed);
     atomic_store_explicit(&c->policy, (uint32_t)policy, memory_order_relaxed);
 }
 

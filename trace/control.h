@@ -22,14 +22,15 @@
 #define ROLL_CONTROL_GROUPS  32u
 
 struct roll_control {
-    char magic[8];                  /*   0 */
-    uint16_t version;               /*   8 */
-    uint16_t oldest;                /*  10 */
-    uint32_t bytes;                 /*  12 */
-    _Atomic uint64_t generation;    /*  16: grows with each change */
-    _Atomic uint32_t policy;        /*  24: enum roll_policy */
-    _Atomic uint32_t on;            /*  28: remedies on for the whole job */
-    _Atomic uint32_t auto_local;    /*  32: local remedies that a rank may take by itself when it meets their hazard */
+    char magic[8];               /*   0 */
+    uint16_t version;            /*   8 */
+    uint16_t oldest;             /*  10 */
+    uint32_t bytes;              /*  12 */
+    _Atomic uint64_t generation; /*  16: grows with each change */
+    _Atomic uint32_t policy;     /*  24: enum roll_policy */
+    _Atomic uint32_t on;         /*  28: remedies on for the whole job */
+    _Atomic uint32_t
+        auto_local; /*  32: remedies that a rank may take (local) or propose to its group (symmetric) by itself when it meets their hazard */
     _Atomic uint32_t agent_pid;     /*  36 */
     _Atomic uint64_t agent_seen_ns; /*  40: CLOCK_MONOTONIC of the agent's last look */
     uint8_t pad0[80];               /*  48 */
@@ -90,7 +91,7 @@ struct roll_control_change {
 };
 _Static_assert(sizeof(struct roll_control_change) == 24, "part of the wire format");
 
-/* Applies a change and advances generation; policy AUTO sets auto_local to all local remedies, others clear it.
+/* Applies a change and advances generation; policy AUTO sets auto_local to all remedies, others clear it.
  * 0, ARG, or LIMIT when the group table is full. One writer at a time. */
 int roll_control_apply(struct roll_control *control, const struct roll_control_change *change);
 

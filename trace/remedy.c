@@ -67,6 +67,15 @@ uint32_t roll_remedy_local(void)
     return mask;
 }
 
+uint32_t roll_remedy_all(void)
+{
+    uint32_t mask = 0;
+    for (size_t i = 0; i < REMEDY_ROWS; i++) {
+        mask |= remedy_rows[i].bit;
+    }
+    return mask;
+}
+
 const char *roll_policy_name(unsigned policy)
 {
     return policy < POLICY_ROWS ? policy_labels[policy] : "?";

@@ -26,6 +26,8 @@ const char *roll_remedy_text(uint32_t bit);
 uint32_t roll_remedy_by_name(const char *label);
 /* The bits of all LOCAL remedies. */
 uint32_t roll_remedy_local(void);
+/* The bits of all remedies. Any thread. */
+uint32_t roll_remedy_all(void);
 /* "observe", "advise", "auto". */
 const char *roll_policy_name(unsigned policy);
 /* The policy with this name into *policy; 0 or ROLL_E_ARG. */

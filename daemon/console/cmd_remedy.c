@@ -11,16 +11,18 @@
 
 int cmd_remedy(const struct roll_command *self, int argc, char **argv);
 
+enum { LABELS = 32 * 16 }; /* a comma and a name for each bit that a mask can have */
+
 /* The labels of a JSON list: "fill,pad", or "-". */
-static const char *labels(const json_t *list, char out[64])
+static const char *labels(const json_t *list, char out[LABELS])
 {
     size_t i, used = 0;
     json_t *name;
-    snprintf(out, 64, "-");
+    snprintf(out, LABELS, "-");
     json_array_foreach(list, i, name)
     {
-        if (json_is_string(name) && used < 63) {
-            int n = snprintf(out + used, 64 - used, "%s%s", used > 0 ? "," : "", json_string_value(name));
+        if (json_is_string(name) && used < LABELS - 1) {
+            int n = snprintf(out + used, LABELS - used, "%s%s", used > 0 ? "," : "", json_string_value(name));
             used += n > 0 ? (size_t)n : 0;
         }
     }
@@ -34,7 +36,7 @@ static void add_level(struct roll_columns *table, const json_t *entries, const c
     json_t *entry;
     json_array_foreach(entries, i, entry)
     {
-        char where[64], on[64], off[64];
+        char where[64], on[LABELS], off[LABELS];
         const json_t *name = json_object_get(entry, key);
         if (json_is_string(name)) {
             snprintf(where, sizeof(where), "%s %s", what, json_string_value(name));

@@ -37,6 +37,59 @@ check)
     run check-empty 0 --spawn 8 --steps 12 --check --tokens 2
     grep -q 'without tokens, the first' "$dir/check-empty.log" || fail 'no rank was ever empty: the case is vacuous'
     ;;
+layouts)
+    # Each line a job: ranks, then what is different from the plain one. Every one is held against the reference in double precision.
+    while read -r ranks options; do
+        [ -n "$ranks" ] || continue
+        n=$((${n:-0} + 1))
+        # shellcheck disable=SC2086
+        run "layout-$n" 0 --spawn "$ranks" --steps 2 --layers 2 --hidden 32 --ffn 32 --topk 2 --check $options
+    done <<'TABLE'
+4 --dispatcher deepep --probs activation
+4 --ep 2 --dispatcher allgather --recompute
+4 --dispatcher hybridep --probs activation --vary-tokens --uneven max
+4 --dispatcher allgather --vary-tokens --uneven bound
+4 --etp 2 --ep 2 --bias --probs activation
+4 --etp 2 --ep 2 --dispatcher deepep
+4 --tp 2 --shared 32 --shared-gate --bias --shared-overlap
+4 --tp 2 --tp-mode split --probs input --router mixtral --shared 8 --bias --shared-gate
+4 --tp 2 --tp-mode shard --shared 32 --shared-gate --bias --overlap
+4 --topk 8 --router deepseek-v3 --capacity 1 --keep-routing --recompute
+4 --topk 4 --router gpt-oss --activation clamped --bias --capacity 1 --pad-capacity
+4 --router qwen3-moe --microbatches 2 --overlap --buckets 20000 --shared 16 --bias
+2 --dtype bf16 --probs activation --activation geglu
+2 --dtype f16 --vary-tokens
+TABLE
+    [ "$n" = 14 ] || fail "$n layouts were run"
+    ;;
+remedies)
+    # Ranks without tokens in every second microbatch. Skipped experts hang the job; with a remedy the losses are those of the healthy job, digit by digit.
+    set -- --spawn 4 --steps 6 --layers 2 --hidden 32 --ffn 32 --exact --empty-every 2
+    run plain 0 "$@"
+    [ -n "$(first_empty plain)" ] || fail 'no rank was ever empty: the case is vacuous'
+    for remedy in fill pad dummy; do
+        MOE_REMEDIES=$remedy run "$remedy" 0 "$@" --legacy skip-empty
+        same_curve plain "$remedy"
+    done
+    run dirty 1 "$@" --legacy wgrad-uninitialised
+    grep -q 'a score is not a number' "$dir/dirty.err" || fail 'memory that nobody cleared did no harm: the case is vacuous'
+    MOE_REMEDIES=zero-wgrad run zero-wgrad 0 "$@" --legacy wgrad-uninitialised
+    same_curve plain zero-wgrad
+    run again 0 "$@" --recompute
+    same_curve plain again
+    MOE_REMEDIES=routing run routing 0 "$@" --recompute --legacy recompute-flip
+    same_curve plain routing
+    run flip 1 "$@" --recompute --legacy recompute-flip --timeout 8
+    grep -q 'the recomputed forward received' "$dir/flip.err" || fail 'the flip was not noticed'
+    set -- "$@" --tp 2 --tp-mode split
+    run split 0 "$@"
+    MOE_REMEDIES=router-sum run router-sum 0 "$@" --legacy router-unsummed
+    same_curve split router-sum
+    run twice 1 "$@" --check --legacy router-summed-twice
+    grep -q 'gradient of gate' "$dir/twice.err" || fail 'a gate summed twice was not noticed'
+    run unsummed 1 "$@" --check --legacy router-unsummed
+    grep -q 'dense gradients are not equal on all replicas' "$dir/unsummed.err" || fail 'an unsummed gate was not noticed'
+    ;;
 check-finds)
     run nan 1 --spawn 2 --steps 4 --check --inject nan:step=2
     grep -q 'differs from the reference' "$dir/nan.err" || fail 'the NaN was not reported'
@@ -88,8 +141,11 @@ usage)
     run text 1 --text /nonexistent/text
     RANK=3 WORLD_SIZE=2 run rank 1
     run layout 1 --spawn 3 --ep 2
+    run choice 2 --dispatcher nothing
+    run behaviour 2 --legacy nothing
+    run preset 2 --router nothing
     run help 0 --help
-    for name in unknown number range fault member text rank; do
+    for name in unknown number range fault member text rank choice behaviour preset; do
         [ "$(wc -l <"$dir/$name.err")" = 1 ] || fail "$name: expected one line"
     done
     # Ended from outside: the ranks end too, and the directory in which they met goes.

@@ -41,7 +41,7 @@ static void a_new_page_is_private_and_carries_its_policy(void **state)
     assert_int_equal(info.st_mode & 07777, 0600);
     assert_int_equal(info.st_size, ROLL_CONTROL_BYTES);
     assert_int_equal(atomic_load(&c->policy), ROLL_POLICY_AUTO);
-    assert_int_equal(atomic_load(&c->auto_local), roll_remedy_local());
+    assert_int_equal(atomic_load(&c->auto_local), roll_remedy_all());
     assert_int_equal(roll_control_mask(c, 1, 1), 0);
     roll_control_close(&c);
     assert_null(c);
@@ -131,7 +131,7 @@ static void a_policy_change_sets_what_ranks_may_do_alone(void **state)
     struct roll_control *c = make_page(dir, ROLL_POLICY_OBSERVE);
     assert_int_equal(atomic_load(&c->auto_local), 0);
     change(c, 0, 3, ROLL_POLICY_AUTO, 0, 0);
-    assert_int_equal(atomic_load(&c->auto_local), roll_remedy_local());
+    assert_int_equal(atomic_load(&c->auto_local), roll_remedy_all());
     change(c, 0, 3, ROLL_POLICY_ADVISE, 0, 0);
     assert_int_equal(atomic_load(&c->auto_local), 0);
     assert_int_equal(atomic_load(&c->policy), ROLL_POLICY_ADVISE);

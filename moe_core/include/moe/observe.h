@@ -99,8 +99,8 @@ void moe_observe(const struct moe_event *event);
 
 /*
  * The remedies to use now, as bits of trace/remedy.def, for this layer on this ep communicator (ncclComm_t, may be NULL).
- * `hazard`: the local remedies that would cure what the caller is about to do wrong (0 = nothing is wrong): under policy
- * auto these are granted at once. Any thread; wait-free.
+ * `hazard`: the remedies that would cure what the caller is about to do wrong (0 = nothing is wrong): under policy auto these are granted at
+ * once. A local one then acts; a symmetric one is proposed to the group, as one that was switched on. Any thread; wait-free.
  */
 uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard);
 
