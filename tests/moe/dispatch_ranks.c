@@ -494,6 +494,10 @@ static int step(struct rank *r, struct work *w, const struct arrays *a, struct s
     int rc = moe_dispatcher_prepare(d, &routing, r->c->proposed[r->rank], &out->agreed);
     rc = rc ? rc : moe_dispatcher_forward(d, a->x);
     out->plan = *moe_dispatcher_plan(d);
+    for (int p = 0; p < out->plan.peers; p++) {
+        out->sent[p] = out->plan.split_sent[p];
+        out->received[p] = out->plan.split_received[p];
+    }
     rc = rc ? rc : expert_forward(w);
     if (rc == 0 && (r->c->detach >> r->rank & 1) != 0) {
         moe_dispatcher_detach(d);
@@ -912,6 +916,17 @@ static void check_list(const struct dr_case *c, const struct dr_result *results,
     }
 }
 
+/* The number of elements that an obligation gives, where it gives one, is what was issued. */
+static void check_count(const struct dr_case *c, const struct dr_unit *obligation, const struct dr_unit *issued)
+{
+    uint64_t bytes = obligation->bytes * sizeof(float);
+    if (bytes > 0 && c->type == MOE_F32) {
+        assert_int_equal(obligation->op == DR_ALLTOALL ? issued->sent[0]
+                                                       : issued->bytes / (uint64_t)size_of(c, obligation->role),
+                         bytes);
+    }
+}
+
 void dr_check_sequence(const struct dr_case *c, const struct dr_result *results, const struct dr_want *forward,
                        size_t forwards, const struct dr_want *backward, size_t backwards)
 {
@@ -922,6 +937,7 @@ void dr_check_sequence(const struct dr_case *c, const struct dr_result *results,
         for (size_t i = 0; i < backwards; i++) {
             assert_int_equal(results[r].obligation[i].op, backward[i].op);
             assert_int_equal(results[r].obligation[i].role, backward[i].role);
+            check_count(c, &results[r].obligation[i], &results[r].backward.unit[i]);
         }
     }
 }

@@ -92,7 +92,8 @@ struct dr_result {
     bool forward_done;
     int64_t tokens;
     uint32_t agreed;
-    struct moe_dispatch_plan plan;
+    struct moe_dispatch_plan plan; /* its splits are these */
+    int64_t sent[DR_RANKS], received[DR_RANKS];
     struct dr_record forward, backward;
     size_t obligations;
     struct dr_unit obligation[DR_UNITS]; /* in the order of backward; bytes = the count given */

@@ -97,6 +97,10 @@ static void check_pad(const struct dr_case *c)
         assert_int_equal(results[r].agreed & MOE_REMEDY_PAD, MOE_REMEDY_PAD);
         assert_int_equal(results[r].plan.padded, empty);
         assert_int_equal(results[r].plan.received == 1, empty);
+        /* The row comes from the next ep rank's first etp rank, to the first etp rank here. */
+        for (int p = 0; empty && p < results[r].plan.peers; p++) {
+            assert_int_equal(results[r].received[p], p == (r / c->etp + 1) % c->ep && r % c->etp == 0);
+        }
     }
 }
 
@@ -156,6 +160,11 @@ static void test_capacity_exchanges_no_counts(void **state)
                 for (size_t i = 0; i < units; i++) { /* equal splits: every peer the same */
                     assert_int_equal(results[r].forward.unit[i].sent[0], results[0].forward.unit[i].sent[0]);
                     assert_int_equal(results[r].forward.unit[i].bytes, results[0].forward.unit[i].bytes);
+                    const struct dr_unit *duty = &results[r].obligation[i], *issued = &results[r].backward.unit[i];
+                    assert_true(duty->bytes > 0); /* sizes are known, so the plan says them */
+                    assert_int_equal(duty->op, issued->op);
+                    assert_int_equal(duty->op == DR_ALLTOALL ? issued->sent[0] : issued->bytes / (uint64_t)c.etp,
+                                     duty->bytes * sizeof(float));
                 }
             }
         }
