@@ -169,6 +169,14 @@ static void fill_verdict(struct roll_engine *e, struct roll_verdict *v, const st
     v->phase = ROLL_PHASE_FORWARD;
 }
 
+/* What the culprit did in forward, as far as it said so. */
+static const char *deed(const struct cause *cause, bool zero)
+{
+    return cause->skipped ? " and skipped its experts: it will not issue "
+           : zero         ? " and left that layer's exchange or cut its backward: it will not issue "
+                          : ": it will not issue ";
+}
+
 static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
 {
     struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PREDICTED);
@@ -180,7 +188,7 @@ static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
     words_ranks(&w, &cause->culprits);
     words_add(&w, zero ? " received no tokens in " : " left its experts out in ");
     words_place(&w, cause->step, cause->microbatch, cause->layer);
-    words_add(&w, zero ? " and skipped its experts: it will not issue " : ": it will not issue ");
+    words_add(&w, "%s", deed(cause, zero));
     words_missing(&w, e, cause);
     words_add(&w, ". ");
     words_ranks(&w, &cause->waiting);
@@ -202,6 +210,13 @@ static struct cause *first_in_backward(const struct roll_engine *e, struct cause
     return cause;
 }
 
+/* Whether the wait came before backward: the host of a rank that waits has not got further than forward of that step. */
+static bool in_forward(const struct roll_engine *e, const struct cause *cause)
+{
+    const struct roll_record *last = &e->source[cause->peer_source]->last;
+    return !cause->skipped && last->step == cause->step && last->phase == ROLL_PHASE_FORWARD;
+}
+
 static void came_true(struct roll_engine *e, struct cause *cause)
 {
     for (uint32_t i = 0; i < e->causes; i++) {
@@ -216,20 +231,22 @@ static void came_true(struct roll_engine *e, struct cause *cause)
         return;
     }
     fill_verdict(e, v, cause);
-    v->phase = ROLL_PHASE_BACKWARD;
+    bool early = in_forward(e, cause);
+    v->phase = early ? ROLL_PHASE_FORWARD : ROLL_PHASE_BACKWARD;
     struct words w = {.used = 0};
-    words_add(&w, "The predicted wait has happened: ");
+    words_add(&w, early ? "The predicted wait has come before backward: " : "The predicted wait has happened: ");
     words_wait(&w, &cause->waiting);
-    words_add(&w, " in backward for ");
+    words_add(&w, early ? " in forward for " : " in backward for ");
     words_ranks(&w, &cause->culprits);
-    words_add(&w, ", which left out ");
+    words_add(&w, early ? ", which left the exchange and would leave out " : ", which left out ");
     words_missing(&w, e, cause);
-    words_add(&w, " because it skipped its experts in ");
+    words_add(&w, cause->skipped ? " because it skipped its experts in " : " of ");
     words_place(&w, cause->step, cause->microbatch, cause->layer);
     words_add(&w,
-              ". For this step it is too late: remedy '%s' acts where the experts are skipped. Start the job again "
+              ". For this step it is too late: remedy '%s' acts where %s. Start the job again "
               "with policy auto, or with the remedy on.",
-              roll_remedy_name(ROLL_REMEDY_FILL));
+              roll_remedy_name(ROLL_REMEDY_FILL),
+              cause->skipped ? "the experts are skipped" : "a rank finds that it received nothing");
     say_text(e, v, "%s", w.text);
 }
 
@@ -268,7 +285,7 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
     uint32_t full = longest(ep, cell), first = 0;
     struct roll_rankset culprits = {0}, waiting = {0};
     uint32_t culprit = NO_SEQ, missing = 0;
-    bool zero = false;
+    bool zero = false, skipped = false;
     for (uint32_t r = 0; r < ep->size; r++) {
         const struct list *list = &cell->list[r];
         uint32_t at = 0, n = list->source == NO_SOURCE ? 0 : lacks(ep, &cell->list[full], list, &at);
@@ -283,6 +300,7 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
             missing = n;
             first = at;
             zero = note && note->step == cell->step && (note->zero || note->skipped);
+            skipped = note && note->step == cell->step && note->skipped;
         }
     }
     cell->told = true;
@@ -297,6 +315,7 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         cause->peer_source = cell->list[full].source;
         cause->peer_ticket = cell->list[full].ticket;
         cause->missing = missing;
+        cause->skipped = skipped;
         cause->duty = cell->list[full].duty[first];
         blame(e, (uint32_t)(cause - e->cause), ep);
         if (!cause->told) {

@@ -275,6 +275,7 @@ struct cause {
     uint32_t missing;
     struct duty duty; /* the first one missing */
     bool told, proven;
+    bool skipped; /* the culprit said that it skipped its experts */
 };
 
 struct said { /* one verdict in the queue */
