@@ -16,6 +16,7 @@ const struct moe_backend *moe_host_backend(void);
 
 /* The bodies, run by the stream: `args` is the struct of ops.h named alike. 0 or an error code. */
 int moe_host_linear(const void *args);
+int moe_host_grouped(const void *args);
 int moe_host_topk(const void *args);
 int moe_host_topk_backward(const void *args);
 int moe_host_drop(const void *args);

@@ -1,9 +1,7 @@
 /*
  * host_ops.c: the host back end's table, its products (BLAS) and its element-wise functions.
  *
- * A grouped product is one BLAS call per group that has rows. The groups' rows are read here, when the stream runs,
- * and not when the product was enqueued: the row numbers may be the result of work before it. Empty groups never reach
- * the BLAS: with k = 0 its beta rules are not to be relied upon (contract, moe.md 1.5).
+ * Grouped products are host_linear.c's. Nothing is read when it is enqueued: counts may be the result of work before it.
  */
 #include "moe_core/device_host.h"
 #include "moe_core/fail.h"
@@ -56,66 +54,6 @@ static int run_gemm(const void *args)
     return moe_host_product(args);
 }
 
-/* The product of one group whose rows start at `row`. */
-static struct moe_gemm group_product(const struct moe_grouped *g, int64_t i, int64_t row)
-{
-    int64_t m = g->m[i];
-    const float *w = g->kind == MOE_GROUPED_WGRAD ? NULL : g->w + i * g->n * g->k;
-    switch (g->kind) {
-    case MOE_GROUPED_FORWARD:
-        return (struct moe_gemm){.tb = true,
-                                 .m = m,
-                                 .n = g->n,
-                                 .k = g->k,
-                                 .alpha = 1.0f,
-                                 .a = g->in + row * g->k,
-                                 .b = w,
-                                 .c = g->out + row * g->n};
-    case MOE_GROUPED_DGRAD:
-        return (struct moe_gemm){
-            .m = m, .n = g->k, .k = g->n, .alpha = 1.0f, .a = g->in + row * g->n, .b = w, .c = g->out + row * g->k};
-    default:
-        return (struct moe_gemm){.ta = true,
-                                 .m = g->n,
-                                 .n = g->k,
-                                 .k = m,
-                                 .alpha = 1.0f,
-                                 .beta = g->beta,
-                                 .a = g->in + row * g->n,
-                                 .b = g->x + row * g->k,
-                                 .c = g->out + i * g->n * g->k};
-    }
-}
-
-static int run_grouped(const void *args)
-{
-    const struct moe_grouped *g = args;
-    int64_t sum = 0;
-    for (int64_t i = 0; i < g->groups; i++) {
-        if (g->m[i] < 0) {
-            return MOE_E_COUNT;
-        }
-        if (g->m[i] > g->rows - sum) {
-            return MOE_E_SPLIT;
-        }
-        sum += g->m[i];
-    }
-    int64_t row = 0;
-    for (int64_t i = 0; i < g->groups; i++) {
-        if (g->m[i] > 0) {
-            struct moe_gemm one = group_product(g, i, row);
-            int rc = moe_host_product(&one);
-            if (rc != 0) {
-                return rc;
-            }
-        } else if (g->kind == MOE_GROUPED_WGRAD && g->beta == 0.0f) {
-            memset(g->out + i * g->n * g->k, 0, (size_t)(g->n * g->k) * sizeof(float));
-        }
-        row += g->m[i];
-    }
-    return 0;
-}
-
 static int run_swiglu(const void *args)
 {
     const struct moe_swiglu *s = args;
@@ -166,7 +104,7 @@ static int enqueue_zero(moe_device_t *device, void *data, size_t bytes)
         return moe_device_call(device, body, args, sizeof *args);                                                      \
     }
 ENQUEUE(gemm, moe_gemm, run_gemm)
-ENQUEUE(grouped, moe_grouped, run_grouped)
+ENQUEUE(grouped, moe_grouped, moe_host_grouped)
 ENQUEUE(linear, moe_linear_pass, moe_host_linear)
 ENQUEUE(topk, moe_topk, moe_host_topk)
 ENQUEUE(topk_backward, moe_topk_backward, moe_host_topk_backward)

@@ -210,6 +210,7 @@ static const struct {
     int (*run)(json_t *out, FILE *table);
 } parts[] = {
     {"permute", bench_permute},
+    {"gemm", roll_bench_moe_gemm},
 };
 
 int roll_bench_moe(json_t *out, FILE *table)

@@ -26,6 +26,12 @@ struct moe_device_ops;
  */
 int moe_device_new(const char *backend, moe_device_t **out);
 
+/*
+ * How many threads the host back end's products of groups use, all devices together: n, at most MOE_HOST_THREADS (the environment's, read at the first product; 1
+ * without it), or all of those with n = 0. No result depends on it. Returns the number. Any thread.
+ */
+int moe_device_host_threads(int n);
+
 /* moe_device_new("host", out). */
 int moe_device_new_host(moe_device_t **out);
 
