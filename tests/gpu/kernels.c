@@ -18,6 +18,7 @@ static const struct {
 } parts[] = {
     {"tensor", check_tensor},
     {"gemm", check_gemm},
+    {"move", check_move},
 };
 #define PARTS (sizeof parts / sizeof parts[0])
 

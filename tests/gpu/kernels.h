@@ -37,6 +37,7 @@ struct check {
 /* The parts. */
 void check_tensor(struct check *c);
 void check_gemm(struct check *c);
+void check_move(struct check *c);
 
 /* --- rows of the result: one line of JSON each --- */
 
