@@ -19,6 +19,8 @@ static const struct {
     {"tensor", check_tensor},
     {"gemm", check_gemm},
     {"move", check_move},
+    {"router", check_router},
+    {"rows", check_rows},
 };
 #define PARTS (sizeof parts / sizeof parts[0])
 

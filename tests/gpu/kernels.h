@@ -38,6 +38,8 @@ struct check {
 void check_tensor(struct check *c);
 void check_gemm(struct check *c);
 void check_move(struct check *c);
+void check_router(struct check *c);
+void check_rows(struct check *c);
 
 /* --- rows of the result: one line of JSON each --- */
 

@@ -316,8 +316,40 @@ class StandIn(Scratch):
         done = self.check("--only", "a", "--programs", "wrong-op")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def test_kernels_are_rehearsed_on_the_host(self):
+        done = self.check("--only", "e")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = {r["kernel"]: r for r in self.read()[0]["parts"]["kernels"]["rows"]}
+        for name in ("checksum", "topk", "row_map_build", "map_gather", "map_scatter", "act_backward"):
+            self.assertGreater(rows[name]["shapes"], 0, name)
+            self.assertEqual((rows[name]["ok"], rows[name]["note"]), (True, "host against host"))
+
+    def test_the_kernels_check_finds_what_is_wrong(self):
+        """One byte spoilt, wherever it is, in what the second side has computed."""
+        program, env = os.path.join(BUILD, "tests", "gpu_kernels"), dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl"))
+        for broken in (0, 40, 400):
+            done = subprocess.run([program, "--rehearse", "--seed", "7", "--break", str(broken)], capture_output=True, text=True, env=env, timeout=100)
+            wrong = [json.loads(line) for line in done.stdout.splitlines() if '"right":false' in line]
+            self.assertEqual((done.returncode, len(wrong)), (1, 1), done.stderr)
+            self.assertIn(f"gpu check: {wrong[0]['kernel']}: ", done.stderr)
+
+    def test_without_a_gpu_the_kernels_check_says_so(self):
+        if place.find_gpu():
+            self.skipTest("there is a GPU here")
+        done = subprocess.run([os.path.join(BUILD, "tests", "gpu_kernels")], capture_output=True, text=True, timeout=60,
+                              env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl")))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("no CUDA back end: ", done.stderr)
+
     def test_a_part_that_breaks_does_not_stop_the_others(self):
-        done = self.check("--only", "e,d", PATH=os.environ["PATH"])
+        build = os.path.join(self.dir, "build")  # as it is, but for one program
+        os.makedirs(os.path.join(build, "tests"))
+        for name in ("bin", "lib"):
+            os.symlink(os.path.join(BUILD, name), os.path.join(build, name))
+        os.symlink(os.path.join(BUILD, "tests", "gpu_graphs"), os.path.join(build, "tests", "gpu_graphs"))
+        out = os.path.join(self.dir, "out")
+        done = gpu_check("--stand-in", "--out", out, "--ranks", "3", "--repeat", "1", "--only", "e,d", "--build", build)
+        self.dir = out
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         data, _ = self.read()
         self.assertEqual(data["parts"]["kernels"]["status"], "broken")
