@@ -70,6 +70,51 @@ def auto(tmp):
     print("60 steps, the same loss in each")
 
 
+# What each wrong behaviour needs to show, and the remedy that policy auto grants for it.
+CURED = [
+    ("skip-empty", "fill", ["--microbatches", "2"]),
+    ("wgrad-uninitialised", "zero-wgrad", []),
+    ("recompute-flip", "routing", ["--recompute"]),
+    ("router-unsummed", "router-sum", ["--tp", "2", "--tp-mode", "split"]),
+]
+
+
+def tenth(tmp):
+    """Policy auto, ranks without tokens in every tenth microbatch at the least: for each wrong behaviour the loss curve of the job that has it not."""
+    for legacy, remedy, more in CURED:
+        options = ["--steps", "21", "--layers", "2", "--hidden", "32", "--ffn", "32", "--empty-every", "10", *more]
+        reference = run([TRAIN, "--spawn", "4", "--exact", "--check", *options])
+        check(reference.returncode == 0 and len(losses(reference.stdout)) == 21, "the reference run failed", reference.stderr)
+        done, verdicts = under_rollcall(tmp, 4, ["--policy", "auto"], [*options, "--legacy", legacy, "--timeout", "10"])
+        check(done.returncode == 0, f"{legacy}: status {done.returncode}", done.stderr)
+        check(losses(done.stdout) == losses(reference.stdout), f"{legacy}: the loss curve differs from the reference")
+        used = [v for v in verdicts if v["code"] == "moe-remedied" and f"'{remedy}'" in v["text"]]
+        check(used, f"{legacy}: no note about the remedy '{remedy}'", show(verdicts))
+        check(not [v for v in findings(verdicts) if not v["remedied"]], f"{legacy}: a finding in a job that was cured", show(verdicts))
+        print(f"{legacy}: 21 steps, the same loss in each with {remedy}")
+
+
+LAYOUTS = [
+    ["--dispatcher", "allgather", "--ep", "2", "--recompute"],
+    ["--dispatcher", "deepep", "--probs", "activation", "--vary-tokens"],
+    ["--dispatcher", "hybridep", "--vary-tokens", "--uneven", "max", "--empty-every", "5"],
+    ["--etp", "2", "--ep", "2", "--bias", "--probs", "activation", "--empty-every", "5"],
+    ["--tp", "2", "--shared", "32", "--shared-gate", "--shared-overlap"],
+    ["--tp", "2", "--tp-mode", "split", "--router", "mixtral", "--shared", "8"],
+    ["--tp", "2", "--tp-mode", "shard", "--overlap", "--recompute"],
+    ["--overlap", "--buckets", "20000", "--microbatches", "2", "--topk", "1", "--empty-every", "5"],
+]
+
+
+def layouts(tmp):
+    """Healthy jobs of every dispatcher and layout, with collectives of a layer on several communicators: no finding."""
+    for more in LAYOUTS:
+        options = ["--steps", "8", "--layers", "2", "--hidden", "32", "--ffn", "32", "--topk", "2", *more]
+        done, verdicts = under_rollcall(tmp, 4, [], options)
+        check(done.returncode == 0 and len(losses(done.stdout)) == 8, f"{more}: status {done.returncode}", done.stderr)
+        check(not findings(verdicts), f"{more}: false alarm", show(verdicts))
+
+
 def advise(tmp):
     """Policy advise: the verdict carries the command that would help."""
     done, verdicts = under_rollcall(tmp, 8, ["--policy", "advise"], ["--legacy-skip", "--timeout", "3"])
@@ -132,7 +177,7 @@ def injected(tmp):
 
 
 def main():
-    cases = {f.__name__: f for f in (observe, auto, advise, pad, healthy, injected)}
+    cases = {f.__name__: f for f in (observe, auto, tenth, layouts, advise, pad, healthy, injected)}
     with tempfile.TemporaryDirectory() as tmp:
         cases[CASE](tmp)
 
