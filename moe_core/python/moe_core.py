@@ -233,10 +233,17 @@ class Device:
         self.handle = handle
         weakref.finalize(self, self.lib.moe_device_destroy, byref(handle))
         self.stream = self.lib.moe_device_stream(handle)
+        self._kept = []
 
     def synchronize(self):
         """Waits for the work of this device; raises what went wrong in it."""
+        kept, self._kept = self._kept, []
         self.lib.check(self.lib.moe_device_sync(self.handle))
+        del kept
+
+    def keep(self, *tensors):
+        """Until the next synchronize: a call failed midway, and work that it enqueued may still use them. Waiting for it could last for ever."""
+        self._kept.append(tensors)
 
     def check_tensor(self, tensor, what, dtype):
         if tensor.device != self.torch or tensor.dtype != dtype:
@@ -679,6 +686,7 @@ class _Apply(torch.autograd.Function):
             with layer.device.order():
                 lib.check(lib.moe_layer_forward(lease.slot.handle, byref(weights), byref(step), flat.data_ptr(), flat.shape[0], y.data_ptr()))
         except MoeError:
+            layer.device.keep(flat, y, gradients)
             lease.end()
             raise
         if not training:
@@ -704,6 +712,7 @@ class _Apply(torch.autograd.Function):
             with layer.device.order():
                 lib.check(lib.moe_layer_backward(lease.slot.handle, dy.data_ptr(), dx.data_ptr()))
         except MoeError:
+            layer.device.keep(ctx.flat, dy, dx, ctx.gradients, values)
             lease.end()
             raise
         ctx.lease = _Lease(None)

@@ -269,6 +269,40 @@ def check_errors(device):
         fail("backward with weights that are no longer those of the forward")
 
 
+def check_order(device):
+    """The CUDA half's order, with PyTorch's streams played by recorders: torch's work, the call, torch's work."""
+    said = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            said.append(f"{self.name} waits for {other.name}")
+
+    class Guard:
+        def __init__(self, where):
+            said.append(f"on {where}")
+
+        def __enter__(self):
+            pass
+
+        __exit__ = lambda self, *error: said.append("back")
+
+    keep = {name: getattr(torch.cuda, name) for name in ("ExternalStream", "current_stream", "device")}
+    host, device.torch = device.torch, torch.device("cuda", 3)
+    torch.cuda.ExternalStream, torch.cuda.current_stream, torch.cuda.device = lambda handle, device: Stream("ours"), lambda: Stream("torch's"), Guard
+    try:
+        with device.order():
+            said.append("call")
+    finally:
+        device.torch = host
+        for name, value in keep.items():
+            setattr(torch.cuda, name, value)
+    if said != ["on cuda:3", "ours waits for torch's", "call", "torch's waits for ours", "back"]:
+        fail(f"order on CUDA: {said}")
+
+
 def check_version(device):
     """A library whose structs have other sizes is refused, not called."""
     fields = moe_core.CLayerConfig._fields_
@@ -359,6 +393,7 @@ def main():
         check_errors(device)
         check_presets(device)
         check_version(device)
+        check_order(device)
     if SIZE > 1:
         check_communicators(device, world)
     print(f"job_layer: rank {RANK} of {SIZE}: {len(CASES)} cases as plain PyTorch", flush=True)
