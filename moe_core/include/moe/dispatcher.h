@@ -41,8 +41,8 @@ enum moe_dispatcher_kind {
     MOE_DISPATCH_KINDS
 };
 
-/* The communicators of a layer; borrowed; NULL is one rank. Ranks of tp_ep: ep rank * size of etp + etp rank. With etp NULL or of one rank, tp_ep may be
- * NULL and means ep. */
+/* The communicators of a layer; borrowed; NULL is one rank. Ranks of tp_ep: ep rank * size of etp + etp rank. Where ep or etp
+ * is of one rank, tp_ep may be NULL and means the other. */
 struct moe_groups {
     ncclComm_t ep;    /* expert parallel: each rank has its own experts */
     ncclComm_t etp;   /* expert tensor parallel: each rank has a slice of the same experts */

@@ -258,7 +258,7 @@ struct moe_pad_rows {
     void *to;
 };
 
-/* Adds the zero row of remedy PAD for every rank without rows (dispatch.h). counts is changed in place. */
+/* Adds the zero row of remedy PAD for every rank without rows: from the next rank, for its first expert. counts is changed in place. */
 struct moe_pad_counts {
     int64_t ranks, experts, stride;
     int64_t *counts;
