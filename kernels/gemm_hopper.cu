@@ -183,6 +183,7 @@ static __global__ void __launch_bounds__(THREADS, 1) gemm_hopper(const __grid_co
         barrier_init_done();
     }
     __syncthreads();
+    wait_for_primary();
     int group = threadIdx.x / 128;
     if (group == 0) {
         registers_give<40>();
@@ -225,8 +226,7 @@ int gemm_hopper_launch(const struct gemm_args *args, int blocks, cudaStream_t st
 {
     for (auto &k : kernels) {
         if (k.kind == args->kind && k.type == args->activation) {
-            k.kernel<<<blocks, THREADS, SHARED_BYTES, stream>>>(*args);
-            return moe_launch_result();
+            return launch_behind_plan(k.kernel, args, blocks, THREADS, SHARED_BYTES, stream);
         }
     }
     return MOE_E_UNSUPPORTED;

@@ -8,6 +8,7 @@
 #ifndef MOE_KERNELS_GEMM_HOPPER_CUH
 #define MOE_KERNELS_GEMM_HOPPER_CUH
 
+#include "kernels/check.cuh"
 #include "kernels/gemm_args.cuh"
 #include "kernels/hopper.cuh"
 #include "kernels/wgmma.cuh"
@@ -149,6 +150,23 @@ static __device__ __forceinline__ void store_grad(const float (&acc)[COLS / 2], 
         }
         __syncwarp();
     }
+}
+
+/* Behind a plan: the blocks start while it is being made, set their barriers up, and wait for it (wait_for_primary). */
+static inline int launch_behind_plan(void (*kernel)(const struct gemm_args), const struct gemm_args *args, int blocks,
+                                     int threads, int shared_bytes, cudaStream_t stream)
+{
+    cudaLaunchAttribute overlap;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, *args) == cudaSuccess ? moe_launch_result() : MOE_E_DEVICE;
 }
 
 #endif

@@ -80,11 +80,14 @@ static __global__ void __launch_bounds__(THREADS) gemm_plan(const __grid_constan
 {
     __shared__ struct sums warp_sum[WARPS];
     __shared__ int64_t my_row[WARPS], my_count[WARPS];
+    __shared__ bool unaligned;
     __shared__ long long wrong; /* 2 * group + (0: negative, 1: too many), the least */
+    release_dependents();
     struct sums before = {0, 0};
     int64_t mine = (int64_t)blockIdx.x * WARPS;
     if (threadIdx.x == 0) {
         wrong = INT64_MAX;
+        unaligned = false;
     }
     __syncthreads();
     for (int64_t base = 0; base < p.groups; base += THREADS) {
@@ -112,29 +115,31 @@ static __global__ void __launch_bounds__(THREADS) gemm_plan(const __grid_constan
     __syncthreads();
     bool bad = wrong != INT64_MAX;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    __shared__ __align__(128) CUtensorMap scratch[WARPS];
+    __shared__ __align__(128) CUtensorMap scratch[WARPS][2];
     int warp = threadIdx.x / 32;
     int64_t g = mine + warp;
     if (p.maps && !bad && g < p.groups) {
         const char *weight =
             p.group != nullptr ? static_cast<const char *>(p.group[g].weight) : p.weights + g * p.weight_bytes;
-        bool rows_only = p.b != nullptr;
-        make_map(&p.a_map, p.plan.a + g, &scratch[warp], p.a + my_row[warp] * p.a_pitch, my_count[warp]);
-        make_map(&p.b_map, p.plan.b + g, &scratch[warp], rows_only ? p.b + my_row[warp] * p.b_pitch : weight,
+        bool rows_only = p.kind == MOE_GEMM_WGRAD;
+        make_map(&p.a_map, p.plan.a + g, &scratch[warp][0], p.a + my_row[warp] * p.a_pitch, my_count[warp]);
+        make_map(&p.b_map, p.plan.b + g, &scratch[warp][1], rows_only ? p.b + my_row[warp] * p.b_pitch : weight,
                  rows_only ? my_count[warp] : -1);
     }
+#else
+    (void)my_row;
+    (void)my_count;
 #endif
     /* An address that the copy engine cannot have makes the product impossible: found by block 0 for all groups. */
     if (blockIdx.x == 0 && p.maps && p.group != nullptr) {
         for (int64_t i = threadIdx.x; i < p.groups; i += THREADS) {
-            if (!fits(p.b != nullptr ? p.group[i].d_weight : p.group[i].weight)) {
-                my_count[0] = -1;
+            if (!fits(p.kind == MOE_GEMM_WGRAD ? p.group[i].d_weight : p.group[i].weight)) {
+                unaligned = true;
             }
         }
     }
     __syncthreads();
     if (blockIdx.x == 0 && threadIdx.x == 0) {
-        bool unaligned = p.maps && p.groups > 0 && my_count[0] < 0;
         p.plan.row[p.groups] = bad || unaligned ? -1 : before.rows;
         p.plan.tile[p.groups] = bad || unaligned ? 0 : before.tiles;
         if ((bad || unaligned) && p.error != nullptr) {

@@ -15,6 +15,20 @@ static __device__ __forceinline__ uint32_t smem_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+/* --- launches that overlap: the next kernel's blocks may start, and wait for this kernel's end before they read --- */
+
+static __device__ __forceinline__ void release_dependents()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void wait_for_primary()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 /* --- mbarrier --- */
 
 static __device__ __forceinline__ void barrier_init(uint32_t bar, uint32_t arrivals)
