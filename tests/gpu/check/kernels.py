@@ -3,11 +3,26 @@
 On the stand-in both sides are the host's: that tries the check, not the kernels.
 """
 import json
+import os
+import sys
 
+import place
 import ranks
 
 COLUMNS = ["kernel", "shapes", "worst_in_tolerances", "large_shape_ms", "tb_per_s", "of_copy", "tflops", "beside", "note", "ok"]
 LIMIT_S = 420.0
+
+
+def torch_beside(tree, results, part):
+    """The speed of torch's grouped product over the same shapes, where this Python has it."""
+    ended = ranks.bare(tree, [sys.executable, os.path.join(place.ROOT, "tests", "gpu", "torch_grouped.py")], 1, LIMIT_S)
+    for line in ended.out.splitlines():
+        if line.startswith("{"):
+            row = json.loads(line)
+            row["ok"] = row.pop("right")
+            results.row(part, row)
+    if ended.status != 0:
+        results.row(part, {"kernel": "torch forward bf16", "note": (ended.err.strip().splitlines() or ["no answer"])[-1][:200], "ok": True})
 
 
 def main(tree, results, part, options, until):
@@ -23,4 +38,6 @@ def main(tree, results, part, options, until):
         results.row(part, row)
     if not rows or ended.status not in (0, 1):
         raise RuntimeError(f"gpu_kernels: status {ended.status}: {ended.err[-300:].strip()}")
+    if not tree.stand_in:
+        torch_beside(tree, results, part)
     return sum(not row["ok"] for row in rows), True
