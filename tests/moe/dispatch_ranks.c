@@ -21,6 +21,7 @@ struct rank {
     ncclUniqueId id;
     int rank, ep_rank, etp_rank;
     ncclComm_t world, ep, etp, tp;
+    uint32_t proposal;        /* of the step under way */
     struct dr_record *record; /* what is being recorded into; NULL: nothing */
     struct dr_unit group;     /* of the open ncclGroupStart */
     int depth;
@@ -64,7 +65,7 @@ uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard)
 {
     (void)comm;
     (void)layer;
-    return self->c->proposed[self->rank] | (hazard & self->c->granted);
+    return self->proposal | (hazard & self->c->granted);
 }
 
 /* --- the NCCL calls, recorded and passed on --- */
@@ -491,7 +492,7 @@ static int step(struct rank *r, struct work *w, const struct arrays *a, struct s
     memset(&out->backward, 0, sizeof out->backward);
     memset(out->d_w, 0, sizeof out->d_w);
     r->record = &out->forward;
-    int rc = moe_dispatcher_prepare(d, &routing, r->c->proposed[r->rank], &out->agreed);
+    int rc = moe_dispatcher_prepare(d, &routing, r->proposal, &out->agreed);
     rc = rc ? rc : moe_dispatcher_forward(d, a->x);
     out->plan = *moe_dispatcher_plan(d);
     for (int p = 0; p < out->plan.peers; p++) {
@@ -521,6 +522,16 @@ static int step(struct rank *r, struct work *w, const struct arrays *a, struct s
     rc = rc ? rc : moe_device_sync(w->device);
     r->record = NULL;
     return rc;
+}
+
+/* What this rank proposes in step i, after its delay. */
+static void begin_step(struct rank *r, int i)
+{
+    uint64_t state = (uint64_t)(r->rank * DR_STEPS + i + 1);
+    support_random(&state);
+    double delay = fabs(support_random(&state)) * 1000.0 * r->c->delay_us;
+    nanosleep(&(struct timespec){.tv_nsec = (long)delay}, NULL);
+    r->proposal = i >= r->c->from_step[r->rank] ? r->c->proposed[r->rank] : 0;
 }
 
 static int run_dispatcher(struct rank *r, struct work *w)
@@ -601,7 +612,12 @@ static int run_dispatcher(struct rank *r, struct work *w)
             wide[j] = 1; /* dx is added to */
         }
         rc = rc ? rc : narrow(w, wide, n, a.dx);
+        begin_step(r, i);
         rc = rc ? rc : step(r, w, &a, &shared);
+        if (i < DR_STEPS) {
+            out->agreed_at[i] = out->agreed;
+            out->units_at[i] = out->forward.units;
+        }
     }
     if (rc == 0 && !atomic_load(&r->aborted)) {
         const float *d_probs = moe_dispatcher_d_probs(w->dispatcher);

@@ -24,6 +24,7 @@ enum {
     DR_TOPK = 2,
     DR_TOKENS = 6,
     DR_UNITS = 24,
+    DR_STEPS = 8,
     DR_ROWS = DR_RANKS * DR_TOKENS * DR_TOPK,
     DR_SHARED_FFN = 8,
     DR_SHARED_NUMBERS = 3 * DR_SHARED_FFN * DR_HIDDEN
@@ -74,9 +75,11 @@ struct dr_case {
     enum moe_uneven uneven;
     struct moe_dispatcher_legacy legacy;
     uint32_t proposed[DR_RANKS];
-    uint32_t detach;   /* bit for each rank that detaches its experts */
-    uint32_t granted;  /* remedies that moe_remedies gives */
-    bool spoil_counts; /* rank 0 gives counts that do not fit */
+    int from_step[DR_RANKS]; /* the step from which a rank proposes it */
+    unsigned delay_us;       /* before each step a rank sleeps a random time up to this */
+    uint32_t detach;         /* bit for each rank that detaches its experts */
+    uint32_t granted;        /* remedies that moe_remedies gives */
+    bool spoil_counts;       /* rank 0 gives counts that do not fit */
     unsigned
         patience_ms; /* 0: a hang fails the test; else all communicators are aborted after this time without progress */
     bool use_tp_ep;  /* with etp 1: tp_ep is a communicator of its own */
@@ -91,8 +94,9 @@ struct dr_result {
     bool hung; /* had not come to an end when the communicators were aborted */
     bool forward_done;
     int64_t tokens;
-    uint32_t agreed;
-    struct moe_dispatch_plan plan; /* its splits are these */
+    uint32_t agreed, agreed_at[DR_STEPS]; /* in the last step, in each */
+    size_t units_at[DR_STEPS];            /* of forward */
+    struct moe_dispatch_plan plan;        /* its splits are these */
     int64_t sent[DR_RANKS], received[DR_RANKS];
     struct dr_record forward, backward;
     size_t obligations;

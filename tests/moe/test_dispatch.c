@@ -218,6 +218,63 @@ static void test_uneven_as_a_remedy_acts_from_the_next_forward(void **state)
     assert_int_equal(results[0].forward.units, 4);
 }
 
+/* Ranks see a switch at different steps, or never, and are late by random times: every step has one answer for all, and goes through. */
+static void test_a_switch_seen_at_different_steps_divides_nobody(void **state)
+{
+    (void)state;
+    enum { STEPS = 6, NEVER = 99 };
+    static const int seen[][4] = {{0, 0, 0, 0}, {3, 0, 1, 2}, {1, 4, 4, 1}, {0, 0, NEVER, 0}, {NEVER, 2, 0, 5}};
+    const uint32_t pad = MOE_REMEDY_PAD, uneven = MOE_REMEDY_UNEVEN;
+    for (enum moe_dispatcher_kind kind = 0; kind < MOE_DISPATCH_KINDS; kind++) {
+        for (size_t i = 0; i < COUNT(seen); i++) {
+            struct dr_case c = {.kind = kind, .etp = 2, .ep = 2, .empty = 1, .steps = STEPS, .delay_us = 3000};
+            bool pads = kind == MOE_DISPATCH_ALLGATHER || kind == MOE_DISPATCH_HYBRIDEP;
+            int all = 0; /* the first step in which all propose */
+            for (int r = 0; r < 4; r++) {
+                c.proposed[r] = pad | uneven;
+                c.from_step[r] = seen[i][r];
+                all = seen[i][r] > all ? seen[i][r] : all;
+            }
+            check_results(&c);
+            for (int r = 0; r < 4; r++) {
+                for (int s = 0; s < STEPS; s++) {
+                    assert_int_equal(results[r].agreed_at[s], s >= all ? pad | uneven : 0);
+                    assert_int_equal(results[r].units_at[s], results[0].units_at[0] + (pads && s > all));
+                }
+                assert_int_equal(results[r].plan.padded > 0, all < STEPS && r < 2);
+            }
+        }
+    }
+}
+
+static void test_remedies_change_no_bit_when_nobody_is_empty(void **state)
+{
+    (void)state;
+    const uint32_t mask = MOE_REMEDY_PAD | MOE_REMEDY_FILL | MOE_REMEDY_SPLITS | MOE_REMEDY_SANITIZE;
+    for (enum moe_dispatcher_kind kind = 0; kind < MOE_DISPATCH_KINDS; kind++) {
+        for (size_t l = 0; l < COUNT(layouts); l++) {
+            struct dr_case c = {.kind = kind, .etp = layouts[l].etp, .ep = layouts[l].ep, .travel = true};
+            dr_run(&c, others);
+            for (int r = 0; r < DR_RANKS; r++) {
+                c.proposed[r] = mask;
+            }
+            c.granted = mask;
+            c.legacy.empty_from_input = true;
+            check_results(&c);
+            for (int r = 0; r < dr_ranks(&c); r++) {
+                assert_int_equal(results[r].agreed, mask);
+                assert_int_equal(results[r].plan.remedied, 0);
+                assert_memory_equal(results[r].forward.unit, others[r].forward.unit, sizeof others[r].forward.unit);
+                assert_memory_equal(results[r].backward.unit, others[r].backward.unit, sizeof others[r].backward.unit);
+                assert_memory_equal(results[r].y, others[r].y, sizeof others[r].y);
+                assert_memory_equal(results[r].dx, others[r].dx, sizeof others[r].dx);
+                assert_memory_equal(results[r].d_probs, others[r].d_probs, sizeof others[r].d_probs);
+                assert_memory_equal(results[r].d_w, others[r].d_w, sizeof others[r].d_w);
+            }
+        }
+    }
+}
+
 static void test_a_handle_used_again_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -303,6 +360,8 @@ int main(void)
         cmocka_unit_test(test_capacity_exchanges_no_counts),
         cmocka_unit_test(test_different_numbers_of_tokens_padded_by_allgather),
         cmocka_unit_test(test_uneven_as_a_remedy_acts_from_the_next_forward),
+        cmocka_unit_test(test_a_switch_seen_at_different_steps_divides_nobody),
+        cmocka_unit_test(test_remedies_change_no_bit_when_nobody_is_empty),
         cmocka_unit_test(test_a_handle_used_again_gives_the_same_bits),
         cmocka_unit_test(test_tp_ep_of_its_own_and_one_expert_for_each_rank),
         cmocka_unit_test(test_shared_expert_inside_equals_the_one_after),
