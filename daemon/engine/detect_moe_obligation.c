@@ -112,6 +112,22 @@ static uint32_t lacks(const struct comm *ep, const struct list *full, const stru
     return missing;
 }
 
+/*
+ * A rank that has no tokens and received none has nothing to send and nothing to get in this layer's all-to-alls, whose calls of zero rows are left out: nobody waits
+ * for it there, whatever it left out.
+ */
+static bool idle(const struct roll_engine *e, const struct cell *cell, const struct list *full, const struct list *list)
+{
+    const struct source *s = e->source[list->source];
+    const struct layer_note *note = cell->layer < s->layers ? &s->layer[cell->layer] : NULL;
+    bool exchanges = false;
+    for (uint32_t i = 0; i < full->used; i++) {
+        exchanges = exchanges || full->duty[i].op != ROLL_OP_ALLTOALL;
+    }
+    return note && note->step == cell->step && note->microbatch == cell->microbatch && note->idle && note->zero &&
+           !exchanges;
+}
+
 static uint32_t longest(const struct comm *c, const struct cell *cell)
 {
     uint32_t best = NO_SEQ;
@@ -290,6 +306,9 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         const struct list *list = &cell->list[r];
         uint32_t at = 0, n = list->source == NO_SOURCE ? 0 : lacks(ep, &cell->list[full], list, &at);
         if (list->source == NO_SOURCE) {
+            continue;
+        }
+        if (n > 0 && idle(e, cell, &cell->list[full], list)) {
             continue;
         }
         struct source *s = e->source[list->source];

@@ -32,7 +32,7 @@ static struct layer_note *moe_layer(struct source *s, const struct roll_record *
     if (note->step != rec->step || note->microbatch != rec->microbatch) {
         note->step = rec->step;
         note->microbatch = rec->microbatch;
-        note->zero = note->skipped = note->remedied = false;
+        note->idle = note->zero = note->skipped = note->remedied = false;
     }
     return note;
 }
@@ -74,13 +74,15 @@ static void zero_record(struct roll_engine *e, uint32_t source, const struct rol
                         bool first)
 {
     (void)ticket;
-    bool relevant = (rec->op == ROLL_OP_MOE_COUNTS && rec->count == 0) || rec->op == ROLL_OP_MOE_SKIP ||
-                    rec->op == ROLL_OP_MOE_REMEDY;
+    bool relevant = ((rec->op == ROLL_OP_MOE_COUNTS || rec->op == ROLL_OP_MOE_ROUTE) && rec->count == 0) ||
+                    rec->op == ROLL_OP_MOE_SKIP || rec->op == ROLL_OP_MOE_REMEDY;
     struct layer_note *note = first && relevant ? moe_layer(e->source[source], rec) : NULL;
     if (!note) {
         return;
     }
-    if (rec->op == ROLL_OP_MOE_COUNTS) {
+    if (rec->op == ROLL_OP_MOE_ROUTE) {
+        note->idle = true;
+    } else if (rec->op == ROLL_OP_MOE_COUNTS) {
         note->zero = true;
         if (!note->said_zero) {
             note->said_zero = true;

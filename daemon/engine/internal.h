@@ -114,6 +114,7 @@ struct exchanges {
 struct layer_note {
     uint32_t step;
     uint16_t microbatch;
+    bool idle; /* it has no tokens of its own either */
     bool zero, skipped, remedied;
     bool said_zero, said_skip, said_remedy;
 };

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Uneven numbers of tokens and the Flex dispatchers under rollcall: the hangs are named, their healthy twins have no finding.
+
+usage: check_flex.py BIN_DIR CASE
+"""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from job import Programs, check, command, findings, read, run, show
+
+BIN, CASE = sys.argv[1:3]
+PROGRAMS = Programs(BIN)
+VARY = ["--vary-tokens", "--steps", "4"]
+GROUP = 4  # ranks of ep: with 8 ranks there are two such groups, each with a mistake of its own
+LIMIT_S, GRACE_S = 30, 0.5  # for the verdicts; for one too many
+
+
+def under_rollcall(tmp, ranks, train_options):
+    out = os.path.join(tmp, "verdicts.json")
+    if os.path.exists(out):
+        os.remove(out)
+    done = run(command(PROGRAMS, ranks, out, [], train_options))
+    return done, read(out)
+
+
+def healthy(tmp, ranks, options):
+    done, verdicts = under_rollcall(tmp, ranks, [*options, "--timeout", "30"])
+    check(done.returncode == 0, f"{options}: status {done.returncode}", done.stderr)
+    check(not findings(verdicts), f"{options}: a false alarm", show(findings(verdicts)))
+    check(f"rollcall: {ranks} ranks, " in done.stderr, "no summary line: was anything recorded?", done.stderr)
+
+
+def sick(tmp, ranks, options, proofs):
+    """The findings up to `proofs` proven ones and a moment more; then the job, which hangs, is ended."""
+    out = os.path.join(tmp, "verdicts.json")
+    if os.path.exists(out):
+        os.remove(out)
+    job = subprocess.Popen(command(PROGRAMS, ranks, out, [], [*options, "--timeout", "60"]), stdout=subprocess.DEVNULL,
+                           stderr=subprocess.PIPE, text=True, start_new_session=True)
+    begin = time.monotonic()
+    try:
+        while sum(v["certainty"] == "proven" for v in read(out)) < proofs and time.monotonic() - begin < LIMIT_S and job.poll() is None:
+            time.sleep(0.02)
+        time.sleep(GRACE_S)
+        check(job.poll() is None, f"{options} on {ranks} ranks: the job ended by itself, it was to hang")
+        found = findings(read(out))
+        job.send_signal(signal.SIGTERM)
+        _, err = job.communicate(timeout=30)
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+    check(sum(v["certainty"] == "proven" for v in found) == proofs, f"{options} on {ranks} ranks: not {proofs} proofs", show(found), err)
+    return found
+
+
+def uneven(tmp):
+    """Megatron-LM #4816: without the remedy the ranks hang, told before it happens and proven when it has; padded, or where nothing needs it, they do not."""
+    for ranks in (2, 4, 8):
+        for kind in ("hybridep", "allgather") if ranks == 4 else ("hybridep",):
+            groups = max(1, ranks // GROUP)
+            found = sick(tmp, ranks, ["--dispatcher", kind, *VARY], groups)
+            check([v["certainty"] for v in found] == ["predicted"] * groups + ["proven"] * groups, f"{kind} on {ranks} ranks", show(found))
+            check(all(v["code"] == "moe-tokens-unequal" for v in found), "another finding about the same cause", show(found))
+            check(found[0]["step"] == 0 and found[0]["layer"] == 0, "not the first layer-forward", show(found))
+            check(found[0]["remedy"] and found[0]["remedy"]["name"] == "uneven", "no remedy named", found[0])
+            check(found[0]["culprits"] and found[0]["waiting"], "nobody named, or nobody waits", found[0])
+        twins = [["hybridep", "--uneven", "max"], ["hybridep", "--uneven", "bound"], ["deepep"], ["allgather", "--uneven", "max"]]
+        for options in twins if ranks == 4 else twins[:1]:
+            healthy(tmp, ranks, ["--dispatcher", *options, *VARY])
+    print("uneven tokens: named on 2, 4 and 8 ranks; padded, or with a dispatcher that does not mind: no finding")
+
+
+def early(tmp):
+    """A rank that received nothing leaves dispatch early (H6): it is named, its peers wait in forward; without the legacy behaviour: no finding."""
+    for ranks in (2, 3, 4):
+        for kind in ("deepep", "hybridep") if ranks == 4 else ("deepep",):
+            options = ["--dispatcher", kind, "--uneven", "max", "--vary-tokens", "--steps", "40", "--experts", str(16 * ranks)]
+            found = sick(tmp, ranks, [*options, "--legacy", "empty-returns-early"], 1)
+            check({v["code"] for v in found} == {"moe-obligation-missing"}, f"{kind} on {ranks} ranks", show(found))
+            check([v["certainty"] for v in found] == ["predicted", "proven"] and found[0]["culprits"] and found[0]["culprits"] == found[1]["culprits"],
+                  "not told before it happens, or of others than then", show(found))
+            check("skipped its experts" not in found[0]["text"], "it did not skip them", show(found))
+            check(all(v["phase"] == "forward" for v in found), "the wait is in forward", show(found))
+        healthy(tmp, ranks, ["--dispatcher", "deepep", "--vary-tokens", "--steps", "6", "--experts", str(16 * ranks)])
+    print("a rank that returns early: named on 2, 3 and 4 ranks")
+
+
+with tempfile.TemporaryDirectory() as work:
+    {"uneven": uneven, "early": early}[CASE](work)
