@@ -3,7 +3,7 @@
 find_package(Threads REQUIRED)
 
 # What runs inside a rank, and the GPU checks: for a machine that has CUDA and NCCL, and none of the daemon's libraries.
-option(ROLL_RANK_ONLY "build trace, interposer, kernels and the GPU checks only, against the vendor's NCCL" OFF)
+option(ROLL_RANK_ONLY "build trace, interposer, moe_core, kernels and the GPU checks only, against the vendor's NCCL" OFF)
 if(NOT ROLL_RANK_ONLY)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
@@ -70,7 +70,7 @@ if(NOT CMOCKA_FOUND AND NOT ROLL_RANK_ONLY)
 endif()
 
 if(ROLL_RANK_ONLY)
-  roll_left_out("daemon, console, moe_core, stand-ins, tests" "ROLL_RANK_ONLY")
+  roll_left_out("daemon, console, moe_train, stand-ins, tests" "ROLL_RANK_ONLY")
 endif()
 
 function(roll_print_summary)

@@ -372,10 +372,10 @@ class RankOnly(Scratch):
             cmake, kernels = trees.configure(build, vendor, "9.0", log, f"-DCMAKE_C_COMPILER_LAUNCHER={quick}")
         self.assertFalse(kernels)
         self.assertIn("/bin/false does not work for sm_90a", said.getvalue())
-        targets = ["rollcall_interposer", "roll_catalogue", "gpu_costs", "gpu_graphs", "roll_bench_rank"]
+        targets = ["rollcall_interposer", "roll_catalogue", "gpu_costs", "gpu_graphs", "gpu_kernels", "roll_bench_rank"]
         built = trees.run([cmake, "--build", build, "--parallel", "2", "--target", *targets], log)
         self.assertTrue(built, trees.last_lines(log, 60))
-        for path in ("lib/librollcall.so", "tests/roll_catalogue", "tests/gpu_costs", "tests/gpu_graphs", "bin/roll_bench_rank"):
+        for path in ("lib/librollcall.so", "tests/roll_catalogue", "tests/gpu_costs", "tests/gpu_graphs", "tests/gpu_kernels", "bin/roll_bench_rank"):
             self.assertTrue(os.path.exists(os.path.join(build, path)), path)
         self.check_what_was_built(build)
 
@@ -391,6 +391,9 @@ class RankOnly(Scratch):
         row = graphs.run_completion(tree, 2, "healthy, completion counter")
         self.assertTrue(row["ok"], row)
         self.assertGreater(costs.record(tree)["recorded_p50_ns"], 0)
+        kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "--rehearse", "tensor", "router"], capture_output=True, text=True, timeout=100,
+                                 env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl")))
+        self.assertEqual((kernels.returncode, kernels.stdout.count('"right":true') > 8), (0, True), kernels.stderr)
         place.torch_version = lambda: ["2.9", False]
         with self.assertRaisesRegex(RuntimeError, "PyTorch"):
             torch_jobs.main(tree, None, "torch", None, 0)

@@ -92,6 +92,7 @@ class Vendor:
         self.cuda_include = self._folder([os.path.join(d, "include", "cuda_runtime.h") for d in homes + wheels], "cuda_runtime.h", "CUDA's header")
         libraries = [os.path.join(d, sub, f"libcudart.so.{n}") for n in (13, 12) for d in wheels + homes for sub in ("lib", "lib64")]
         self.cudart = self._file(libraries, "libcudart.so", "the CUDA runtime")
+        self.cublas = first([os.path.join(d, sub, f"libcublas.so.{n}") for n in (13, 12) for d in wheels + homes for sub in ("lib", "lib64")])
         self.nvcc = first([os.path.join(d, "bin", "nvcc") for d in homes + wheels]) or tool("nvcc")  # None: all but the kernels can be checked
 
     @staticmethod
@@ -106,7 +107,7 @@ class Vendor:
         return os.path.dirname(self._file(candidates, name, what))
 
     def library_path(self):
-        return ":".join(dict.fromkeys((os.path.dirname(self.nccl), os.path.dirname(self.cudart))))
+        return ":".join(dict.fromkeys(os.path.dirname(p) for p in (self.nccl, self.cudart, self.cublas) if p)))
 
 
 def nccl_version(path):

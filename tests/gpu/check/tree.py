@@ -56,6 +56,9 @@ def configure(build, vendor, compute, log, *more):
     argv = [cmake, "-S", place.ROOT, "-B", build, "-DROLL_RANK_ONLY=ON", "-DROLL_WERROR=OFF",  # of a compiler that nobody here has seen
             f"-DROLL_VENDOR_NCCL_INCLUDE={vendor.nccl_include}", f"-DROLL_VENDOR_CUDA_INCLUDE={vendor.cuda_include}",
             f"-DROLL_NCCL_LIBRARY={vendor.nccl}", f"-DROLL_CUDART_LIBRARY={vendor.cudart}", *more]
+    if vendor.cublas:
+        lt = vendor.cublas.replace("libcublas.so", "libcublasLt.so")
+        argv += [f"-DROLL_CUBLAS_LIBRARY={vendor.cublas}", f"-DROLL_CUBLASLT_LIBRARY={lt}"]
     ninja = place.tool("ninja")
     argv += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
     with_cuda = ["-DROLL_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={vendor.nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={architecture}"]
