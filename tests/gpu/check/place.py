@@ -107,7 +107,7 @@ class Vendor:
         return os.path.dirname(self._file(candidates, name, what))
 
     def library_path(self):
-        return ":".join(dict.fromkeys(os.path.dirname(p) for p in (self.nccl, self.cudart, self.cublas) if p)))
+        return ":".join(dict.fromkeys(os.path.dirname(p) for p in (self.nccl, self.cudart, self.cublas) if p))
 
 
 def nccl_version(path):
