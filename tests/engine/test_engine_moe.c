@@ -105,6 +105,67 @@ static void test_nobody_with_tokens_is_healthy(void **state)
     sim_destroy(&sim);
 }
 
+/* The last rank received nothing and lacks its obligations; `tokens` are its own. All-to-alls of no rows are no calls. */
+static void one_without_rows(struct sim *sim, uint32_t ep, uint64_t tokens, bool skips)
+{
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        bool last = r == sim->ranks - 1;
+        struct roll_record *rec = sim_record(sim, r, ROLL_OP_MOE_ROUTE, ep);
+        rec->layer = 0;
+        rec->count = last ? tokens : 8;
+        rec->phase = ROLL_PHASE_FORWARD;
+        if (!last || skips) {
+            sim_moe_forward(sim, r, ep, 0, last ? 0 : 32, last ? 0 : 2);
+            continue;
+        }
+        const uint16_t ops[] = {ROLL_OP_MOE_COUNTS, ROLL_OP_MOE_OBLIGE_END};
+        for (size_t i = 0; i < 2; i++) {
+            rec = sim_record(sim, r, ops[i], ep);
+            rec->layer = 0;
+            rec->count = 0;
+            rec->phase = ROLL_PHASE_FORWARD;
+        }
+    }
+}
+
+static void test_rank_with_nothing_to_exchange_owes_nothing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int tokens = 0; tokens < 2; tokens++) {
+            for (int skips = 0; skips < 2; skips++) {
+                struct sim *sim = sim_new(sizes[i]);
+                uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]);
+                char want[128] = "";
+                sim_step(sim, 2);
+                one_without_rows(sim, ep, (uint64_t)tokens, skips);
+                if (tokens > 0) {
+                    snprintf(want, sizeof(want), "predicted moe-obligation-missing %u", sizes[i] - 1);
+                }
+                sim_expect(sim, want);
+                sim_destroy(&sim);
+            }
+        }
+    }
+}
+
+static void test_rank_that_leaves_is_not_said_to_skip(void **state)
+{
+    (void)state;
+    for (int skips = 0; skips < 2; skips++) {
+        struct sim *sim = sim_new(4);
+        uint32_t ep = sim_comm(sim, "ep", NULL, 4);
+        sim_step(sim, 2);
+        one_without_rows(sim, ep, 5, skips);
+        char *text = sim_run(sim, 0, true, true);
+        assert_non_null(strstr(text, "Rank 3 received no tokens in MoE layer 0, step 2"));
+        assert_int_equal(strstr(text, "skipped its experts") != NULL, skips);
+        assert_int_equal(strstr(text, "left that layer's exchange or cut its backward") != NULL, !skips);
+        free(text);
+        sim_destroy(&sim);
+    }
+}
+
 static void test_prediction_that_comes_true_is_said_once_more_and_nothing_else(void **state)
 {
     (void)state;
@@ -304,6 +365,8 @@ int main(void)
         cmocka_unit_test(test_several_ranks_that_skip_are_named_together),
         cmocka_unit_test(test_empty_rank_that_keeps_its_obligations_is_healthy),
         cmocka_unit_test(test_nobody_with_tokens_is_healthy),
+        cmocka_unit_test(test_rank_with_nothing_to_exchange_owes_nothing),
+        cmocka_unit_test(test_rank_that_leaves_is_not_said_to_skip),
         cmocka_unit_test(test_prediction_that_comes_true_is_said_once_more_and_nothing_else),
         cmocka_unit_test(test_prediction_for_point_to_point_exchanges_comes_true),
         cmocka_unit_test(test_remedy_is_a_note_and_prevents_the_prediction),
