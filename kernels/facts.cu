@@ -8,6 +8,8 @@
  */
 #include "kernels/device.cuh"
 
+#include "moe_core/mix.h"
+
 enum { THREADS = 256, MOST_BLOCKS = 1024 };
 
 static __global__ void __launch_bounds__(THREADS)
@@ -18,7 +20,7 @@ static __global__ void __launch_bounds__(THREADS)
     double sum = 0.0, size = 0.0;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += stride) {
         double x = (double)in[i];
-        sum += x;
+        sum += moe_sign((uint64_t)i) * x;
         size += fabs(x);
     }
     sum = moe_block_sum<THREADS>(sum, space);

@@ -47,7 +47,7 @@ int moe_host_sum_abs(const void *args)
     const struct moe_sum_abs *a = args;
     double sum = 0.0, size = 0.0;
     for (int64_t i = 0; i < a->count; i++) {
-        sum += (double)a->in[i];
+        sum += moe_sign((uint64_t)i) * (double)a->in[i];
         size += fabs((double)a->in[i]);
     }
     a->out[0] = sum;

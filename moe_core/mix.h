@@ -26,4 +26,10 @@ static inline MOE_ON_BOTH uint64_t moe_mix_word(uint64_t word, uint64_t i)
     return moe_mix(word + moe_mix(i + 1));
 }
 
+/* A fixed sign for the i-th element: 1 or -1 (moe_sum_abs). */
+static inline MOE_ON_BOTH double moe_sign(uint64_t i)
+{
+    return (moe_mix(i + 1) & 1) != 0 ? 1.0 : -1.0;
+}
+
 #endif

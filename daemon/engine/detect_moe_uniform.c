@@ -193,6 +193,15 @@ static bool uniform_pair(struct roll_engine *e, struct pair *p, uint32_t index)
     return entry && came_true(e, p->comm, entry->rec.step);
 }
 
+/* Nobody's bytes differ where one of the numbers is zero: its calls are simply not there. */
+static bool uniform_block(struct roll_engine *e, const struct block *b)
+{
+    const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    bool elsewhere =
+        b->kind == BLOCK_DEAD || b->kind == BLOCK_STOPPED || b->kind == BLOCK_FINISHED || b->kind == BLOCK_KNOWN;
+    return b->comm && waits && !elsewhere && came_true(e, b->comm, waits->rec.step);
+}
+
 static void uniform_fini(struct roll_engine *e)
 {
     for (uint32_t i = 0; i < e->comms; i++) {
@@ -204,5 +213,6 @@ const struct detector detect_moe_uniform = {.name = "moe_uniform",
                                             .record = uniform_record,
                                             .disagree = uniform_disagree,
                                             .pair = uniform_pair,
+                                            .block = uniform_block,
                                             .tick = uniform_tick,
                                             .fini = uniform_fini};

@@ -4,7 +4,7 @@
  * Nothing hangs when a router's gradient is partial on each tensor-parallel rank and is used as if it were whole: the replicas drift apart and the run is lost
  * (torchtitan #2416, hazard H15). Ranks report facts about such tensors once per step (moe_core/include/moe/observe.h, MOE_TENSOR), and here they meet:
  *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest; with two, both;
- *   - what is used as a gradient must be the sum of the shares: proven when it differs by more than rounding can. Rounding is bounded by the sum of the
+ *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear): proven when it differs by more than rounding can. Rounding is bounded by the sum of the
  *     shares' absolute values (float32: a relative 1e-4 of it is some hundred times what a sum of millions of elements loses). Never summed, and summed
  *     twice, are told apart;
  *   - elements that are not finite: proven by the report. Where they lie in experts without rows, memory was never written (pytorch #154557, H14).

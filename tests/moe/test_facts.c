@@ -62,32 +62,62 @@ static double as_double(uint64_t bits)
     return value;
 }
 
-static void test_a_share_and_its_sum_are_told_with_their_size(void **state)
+/* What one share says of elements `from` .. `to`, the others zero; *size: the sum of absolute values. */
+static double projection(struct fixture *f, const float *values, int from, int to, float *size)
 {
-    struct fixture *f = *state;
+    size_t before = events;
     for (int i = 0; i < 12; i++) {
-        f->grad[i] = (float)(i - 4); /* adds up to 18, absolutely to 38 */
+        f->grad[i] = i >= from && i < to ? values[i] : 0.0f;
     }
     moe_facts_begin(f->facts, &step);
     assert_int_equal(moe_facts_share(f->facts, &router, f->grad, 12), 0);
-    assert_int_equal(moe_facts_sum(f->facts, &router, f->grad, 11), 0);
-    assert_int_equal(events, 0); /* nothing before the step's end */
+    assert_int_equal(events, before); /* nothing before the step's end */
     report(f);
-    assert_int_equal(events, 2);
+    assert_int_equal(events, before + 1);
+    uint32_t low = (uint32_t)seen[before].count2;
+    memcpy(size, &low, sizeof *size);
+    return as_double(seen[before].count);
+}
+
+static void test_a_share_is_told_as_a_linear_number_with_its_size(void **state)
+{
+    struct fixture *f = *state;
+    float values[12], size;
+    int plus = 0;
+    for (int i = 0; i < 12; i++) {
+        values[i] = (float)(i - 4); /* absolutely adds up to 38 */
+    }
+    double all = projection(f, values, 0, 12, &size), parts = 0;
+    assert_true(size == 38.0f);
     assert_int_equal(seen[0].kind, MOE_EV_TENSOR);
     assert_int_equal(seen[0].aux, MOE_TENSOR_PART);
     assert_int_equal(seen[0].peer, MOE_TENSOR_ROUTER);
     assert_int_equal(seen[0].layer, 3);
     assert_int_equal(seen[0].step, 7);
-    assert_true(as_double(seen[0].count) == 18.0);
-    float size;
-    uint32_t low = (uint32_t)seen[0].count2;
-    memcpy(&size, &low, sizeof size);
-    assert_true(size == 38.0f);
+    for (int i = 0; i < 12; i++) {
+        double one = projection(f, values, i, i + 1, &size);
+        events = 0;
+        assert_true(fabs(one) == fabs((double)values[i])); /* each element with a sign of its own */
+        plus += one == (double)values[i];
+        parts += one;
+    }
+    assert_true(parts == all);
+    assert_true(plus > 1 && plus < 12); /* and not all the same: or the gradient of a softmax would show nothing */
+}
+
+static void test_a_sum_is_told_as_one_and_only_once(void **state)
+{
+    struct fixture *f = *state;
+    f->grad[0] = 5.0f;
+    moe_facts_begin(f->facts, &step);
+    assert_int_equal(moe_facts_share(f->facts, &router, f->grad, 12), 0);
+    assert_int_equal(moe_facts_sum(f->facts, &router, f->grad, 12), 0);
+    report(f);
+    assert_int_equal(events, 2);
     assert_int_equal(seen[1].aux, MOE_TENSOR_SUM);
-    assert_true(as_double(seen[1].count) == 11.0);
+    assert_true(seen[1].count == seen[0].count);
     moe_facts_report(f->facts);
-    assert_int_equal(events, 2); /* once */
+    assert_int_equal(events, 2);
 }
 
 static void test_a_checksum_sees_one_bit_and_not_the_place_in_memory(void **state)
@@ -146,7 +176,8 @@ static void test_more_facts_than_there_is_room_for_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_share_and_its_sum_are_told_with_their_size, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_share_is_told_as_a_linear_number_with_its_size, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_sum_is_told_as_one_and_only_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_checksum_sees_one_bit_and_not_the_place_in_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_elements_that_are_no_number_are_counted_and_none_is_silence, setup,
                                         teardown),

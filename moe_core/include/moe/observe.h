@@ -52,7 +52,7 @@ struct moe_event {
  * MOE_UNIFORM is reported before the first collective that needs the number, and only where nothing pads or agrees on it: ranks that differ will hang.
  * MOE_TENSOR, comm being the ranks that hold replicas of the tensor or sum its gradient, once per step (microbatch 0):
  *   REPLICA    count: checksum of its bits (ops.h), to be equal on all members
- *   PART       count: bits of a double, the sum of the elements of this rank's share of a float32 gradient as it enters its reduction (scaled already);
+ *   PART       count: bits of a double, the sum, with fixed signs (moe_sum_abs of ops.h), of the elements of this rank's share of a float32 gradient as it enters its reduction (scaled already);
  *              count2: bits of a float, the sum of their absolute values
  *   SUM        count: bits of a double, the same of the gradient that is used: the sum of all members' PARTs
  *   NOTFINITE  count: elements that are no finite number, count2 those of them in experts without rows; reported only when there are any

@@ -473,7 +473,10 @@ struct moe_flex_dropped {
     int64_t *dropped;
 };
 
-/* out[0] = sum of in[i], out[1] = sum of |in[i]|, in double. The order of the sum is the back end's, the same in every run. */
+/*
+ * out[0] = sum of s(i) in[i], out[1] = sum of |in[i]|, in double; s(i) is 1 or -1 by the lowest bit of a hash of i (mix.h). A plain sum would not do: that of a
+ * router's gradient is zero for every softmax. The order of the sum is the back end's, the same in every run.
+ */
 struct moe_sum_abs {
     int64_t count;
     const float *in;
