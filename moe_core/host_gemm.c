@@ -31,7 +31,7 @@ const struct moe_host_small *moe_host_small(void)
 /* Measured (roll_bench moe): above these the BLAS's packing pays. Narrow weights spare the widening too, so they may have more. */
 int64_t moe_host_small_most(enum moe_grouped_kind kind, enum moe_dtype w_type)
 {
-    static const int64_t most[2][3] = {{8, 8, 8}, {16, 16, 8}};
+    static const int64_t most[2][3] = {{8, 6, 12}, {16, 12, 12}};
     return w_type > MOE_F16 ? 0 : most[w_type != MOE_F32][kind];
 }
 

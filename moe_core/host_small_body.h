@@ -163,8 +163,8 @@ INLINE void forward(enum moe_dtype type, const struct moe_product *p)
 INLINE void add_rows(const int m, const int j, enum moe_dtype type, const struct moe_product *p, int64_t row,
                      int64_t first, bool start)
 {
-    const void *w[8];
-    float dy[ROWS][8];
+    const void *w[4];
+    float dy[ROWS][4];
     for (int b = 0; b < j; b++) {
         w[b] = weight_row(type, p->w, first + b, p->w_stride);
         for (int a = 0; a < m; a++) {
@@ -181,7 +181,7 @@ INLINE void add_rows(const int m, const int j, enum moe_dtype type, const struct
             sum[a][0] = start ? (vec){0} : load(at);
             sum[a][1] = start ? (vec){0} : load(at + WIDTH);
         }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int b = 0; b < j; b++) {
             vec low = weight_vec(type, w[b], c), high = weight_vec(type, w[b], c + WIDTH);
 #pragma GCC unroll 4
@@ -211,8 +211,8 @@ INLINE void dgrad_rows(const int m, enum moe_dtype type, const struct moe_produc
                        int64_t end)
 {
     int64_t n = first;
-    for (; n + 8 <= end; n += 8) {
-        add_rows(m, 8, type, p, row, n, n == 0);
+    for (; n + 4 <= end; n += 4) {
+        add_rows(m, 4, type, p, row, n, n == 0);
     }
     for (; n < end; n++) {
         add_rows(m, 1, type, p, row, n, n == 0);
@@ -221,8 +221,9 @@ INLINE void dgrad_rows(const int m, enum moe_dtype type, const struct moe_produc
 
 INLINE void dgrad(enum moe_dtype type, const struct moe_product *p)
 {
-    /* Eight rows of weights for all rows of dy: they are in the first cache for all but the first four. */
-    int64_t step = p->m <= ROWS ? p->n : 8;
+    /* Four rows of weights for all rows of dy: they are in the first cache for all but the first four. Eight were slower: so many rows whose
+       distance is a power of two meet in the same places of the cache. */
+    int64_t step = p->m <= ROWS ? p->n : 4;
     for (int64_t first = 0; first < p->n; first += step) {
         int64_t end = first + step < p->n ? first + step : p->n, row = 0;
         for (; row + 4 <= p->m; row += 4) {
