@@ -278,6 +278,21 @@ static void poison(const struct rank *r, void *rows)
     }
 }
 
+/* Rows beyond the received ones: nobody may write them. */
+static void count_stray(struct rank *r)
+{
+    const void *rows = moe_dispatcher_rows(r->d);
+    r->out->canaries = r->out->stray = 0;
+    for (int64_t row = moe_dispatcher_plan(r->d)->received; row < moe_dispatcher_max_rows(r->d); row++) {
+        bool whole = true;
+        for (int h = 0; h < FLEX_H; h++) {
+            whole = whole && isnan(get(r->c, rows, row * FLEX_H + h));
+        }
+        r->out->canaries++;
+        r->out->stray += !whole;
+    }
+}
+
 static int experts_backward(void *arg)
 {
     struct rank *r = arg;
@@ -333,10 +348,16 @@ static int forward(struct rank *r, int n, int64_t tokens)
 {
     const struct flex_case *c = r->c;
     struct moe_routing routing = {.tokens = tokens, .index = r->index, .probs = r->probs, .counts = r->counts};
+    union {
+        const void *given;
+        void *own;
+    } rows = {moe_dispatcher_rows(r->d)};
+    poison(r, rows.own);
     int rc = c->capture ? send_captured(r, &routing, n) : send(r, &routing, n);
     rc = rc ? rc : moe_device_sync(r->device);
     if (rc == 0) {
         int before = waits;
+        count_stray(r);
         poison(r, moe_dispatcher_expert_out(r->d));
         experts_rows(r, forward_element);
         rc = moe_dispatcher_combine(r->d, r->narrow_y);
@@ -630,6 +651,9 @@ static void keep_choices(const struct flex_case *c, bool kept[FLEX_RANKS][FLEX_T
 
 void flex_check(const struct flex_case *c, const struct flex_result *results, double tolerance)
 {
+    for (int r = 0; r < c->ranks; r++) {
+        assert_int_equal(results[r].stray, 0);
+    }
     int64_t experts = experts_of(c);
     double d_a[FLEX_E] = {0}, d_b[FLEX_E] = {0};
     static bool kept[FLEX_RANKS][FLEX_T * FLEX_E];

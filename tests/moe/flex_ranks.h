@@ -58,7 +58,9 @@ struct flex_result {
     float y[FLEX_T * FLEX_H], dx[FLEX_T * FLEX_H], d_probs[FLEX_T * FLEX_E];
     double d_a[FLEX_L], d_b[FLEX_L];
     int64_t m[FLEX_L];
-    int64_t dropped; /* of this rank's last forward */
+    int64_t canaries; /* rows beyond those received, all still what they were */
+    int64_t stray;    /* of them, those that somebody wrote */
+    int64_t dropped;  /* of this rank's last forward */
     bool replay;
     int64_t most_dropped;
     struct moe_ep_buffer_info buffer;

@@ -5,6 +5,8 @@
 
 #include "moe_core/include/moe/remedy.h"
 
+#include <pthread.h>
+
 static struct flex_result a[FLEX_RANKS], b[FLEX_RANKS];
 static const enum moe_dispatcher_kind kinds[] = {MOE_DISPATCH_DEEPEP, MOE_DISPATCH_HYBRIDEP};
 
@@ -184,6 +186,26 @@ static void test_overflow_drops_the_same_choices_every_time(void **state)
     }
 }
 
+/* The budget of this layer-forward is less than the buffer: what lies between is not written, overflow or not. */
+static void test_overflow_writes_nothing_beyond_the_budget(void **state)
+{
+    (void)state;
+    struct flex_case c = even(MOE_DISPATCH_HYBRIDEP, 4, 16);
+    c.empty = 2;
+    for (c.budget_factor = 0.1f; c.budget_factor < 5.0f; c.budget_factor *= 6.0f) {
+        c.row_budget = 0;
+        flex_run(&c, a);
+        expect_good(&c, a);
+        c.row_budget = moe_flex_budget(16, 2, c.budget_factor, 0); /* for the reference */
+        flex_check(&c, a, 1e-5);
+        for (int r = 0; r < 4; r++) {
+            assert_int_equal(a[r].received, c.row_budget);
+            assert_int_equal(a[r].canaries, moe_flex_budget(128, 2, c.budget_factor, 0) - c.row_budget);
+            assert_true(a[r].canaries > 0);
+        }
+    }
+}
+
 static void test_overflow_is_summed_over_forwards(void **state)
 {
     (void)state;
@@ -280,6 +302,66 @@ static void test_a_buffer_is_shared_and_grows(void **state)
     moe_device_destroy(&device);
 }
 
+struct buffer_rank {
+    ncclUniqueId id;
+    int rank, rc[3];
+    struct moe_ep_buffer_info info[3];
+};
+
+static void *run_buffer(void *arg)
+{
+    struct buffer_rank *r = arg;
+    static const size_t asked[3] = {4096, 8192, 9000}; /* the last: rank 2 asks for another */
+    ncclComm_t comm = NULL;
+    moe_device_t *device = NULL;
+    moe_ep_buffer_t *buffer[3] = {NULL};
+    bool there = cudaSetDevice(r->rank) == cudaSuccess && moe_device_new_host(&device) == 0 &&
+                 ncclCommInitRank(&comm, 3, r->id, r->rank) == ncclSuccess;
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = asked[i] + (i == 2 && r->rank == 2 ? 512 : 0);
+        r->rc[i] = there ? moe_ep_buffer_acquire(device, comm, bytes, 256, 0, &buffer[i]) : -99;
+        if (r->rc[i] == 0) {
+            moe_ep_buffer_describe(buffer[i], &r->info[i]);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        moe_ep_buffer_release(&buffer[i]);
+    }
+    moe_device_destroy(&device);
+    if (comm != NULL) {
+        ncclCommDestroy(comm);
+    }
+    return NULL;
+}
+
+static void test_ranks_make_the_same_buffer_or_none(void **state)
+{
+    (void)state;
+    pthread_t thread[3];
+    struct buffer_rank rank[3];
+    ncclUniqueId id;
+    memset(rank, 0, sizeof rank);
+    assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+    for (int r = 0; r < 3; r++) {
+        rank[r].id = id;
+        rank[r].rank = r;
+        assert_int_equal(pthread_create(&thread[r], NULL, run_buffer, &rank[r]), 0);
+    }
+    for (int r = 0; r < 3; r++) {
+        pthread_join(thread[r], NULL);
+    }
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rank[r].rc[0], 0);
+        assert_int_equal(rank[r].info[0].made, 1);
+        assert_int_equal(rank[r].info[0].ranks, 3);
+        assert_int_equal(rank[r].info[0].node_ranks, 3);
+        assert_int_equal(rank[r].rc[1], 0);
+        assert_int_equal(rank[r].info[1].made, 2);
+        assert_int_equal(rank[r].info[1].nvl_bytes, 8192 + 256);
+        assert_int_equal(rank[r].rc[2], MOE_E_SHAPE); /* on all of them */
+    }
+}
+
 /* --- legacy --- */
 
 /* H6, and its healthy twins. */
@@ -358,11 +440,13 @@ int main(void)
         cmocka_unit_test(test_the_host_waits_where_the_table_says),
         cmocka_unit_test(test_pad_gives_each_rank_without_rows_a_zero_row),
         cmocka_unit_test(test_overflow_drops_the_same_choices_every_time),
+        cmocka_unit_test(test_overflow_writes_nothing_beyond_the_budget),
         cmocka_unit_test(test_overflow_is_summed_over_forwards),
         cmocka_unit_test(test_replay_answered_alone_differs_between_ranks),
         cmocka_unit_test(test_budget_is_rounded_up_to_the_row_multiple),
         cmocka_unit_test(test_groups_inside_a_node_have_no_rdma_part),
         cmocka_unit_test(test_a_buffer_is_shared_and_grows),
+        cmocka_unit_test(test_ranks_make_the_same_buffer_or_none),
         cmocka_unit_test(test_a_rank_that_returns_early_hangs_its_peers),
         cmocka_unit_test(test_rows_from_elsewhere_have_no_backward_of_dispatch),
         cmocka_unit_test(test_what_a_kind_does_not_have_is_refused),
