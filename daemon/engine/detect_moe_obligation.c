@@ -44,16 +44,24 @@ static void cell_free(const struct comm *c, struct cell **cell)
     *cell = NULL;
 }
 
-static struct cell *cell_get(struct comm *c, const struct roll_record *rec)
+/*
+ * The cell of this list: the oldest for its step, microbatch and layer in which the member has not spoken yet. A job may have several layers of one number (two
+ * models, or numbers that were never given): the first list of each member meets the others' first, the second their second.
+ */
+static struct cell *cell_get(struct comm *c, const struct roll_record *rec, uint32_t rank)
 {
     uint32_t count = 0;
-    struct cell **last = &c->cell;
+    struct cell **last = &c->cell, *oldest = NULL;
     for (struct cell **at = &c->cell; *at; at = &(*at)->next) {
-        if ((*at)->step == rec->step && (*at)->microbatch == rec->microbatch && (*at)->layer == rec->layer) {
-            return *at;
+        if ((*at)->step == rec->step && (*at)->microbatch == rec->microbatch && (*at)->layer == rec->layer &&
+            (*at)->list[rank].source == NO_SOURCE) {
+            oldest = *at; /* newest come first */
         }
         count++;
         last = (*at)->next ? at : last;
+    }
+    if (oldest) {
+        return oldest;
     }
     if (count >= CELLS_MAX) { /* the oldest goes */
         struct cell **end = &c->cell;
@@ -366,7 +374,7 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
     bool whole = duties && !duties->broken && duties->used == rec->count &&
                  (duties->used == 0 ||
                   (duties->step == rec->step && duties->layer == rec->layer && duties->microbatch == rec->microbatch));
-    struct cell *cell = m && (whole || (!duties && rec->count == 0)) ? cell_get(m->comm, rec) : NULL;
+    struct cell *cell = m && (whole || (!duties && rec->count == 0)) ? cell_get(m->comm, rec, (uint32_t)m->rank) : NULL;
     if (cell && cell->list[m->rank].source == NO_SOURCE) {
         struct comm *ep = m->comm;
         struct list *list = &cell->list[m->rank];

@@ -93,6 +93,28 @@ static void test_empty_rank_that_keeps_its_obligations_is_healthy(void **state)
     }
 }
 
+/* Two layers that were never numbered: what differs between them is no difference between ranks. */
+static void test_layers_of_one_number_are_compared_in_their_order(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int sick = 0; sick < 2; sick++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]);
+            sim_step(sim, 0);
+            for (uint32_t r = 0; r < sizes[i]; r++) {
+                bool lacks = sick && r == 0;
+                sim_moe_forward(sim, r, ep, 0, 8, 4);
+                sim_moe_forward(sim, r, ep, 0, 8, lacks ? 1 : 2);
+                sim_moe_forward(sim, r, ep, 0, 8, 6);
+            }
+            sim->patience_ns = S_ / 10;
+            sim_expect(sim, sick ? "predicted moe-obligation-missing 0" : "");
+            sim_destroy(&sim);
+        }
+    }
+}
+
 static void test_nobody_with_tokens_is_healthy(void **state)
 {
     (void)state;
@@ -364,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_missing_obligation_is_predicted_in_forward),
         cmocka_unit_test(test_several_ranks_that_skip_are_named_together),
         cmocka_unit_test(test_empty_rank_that_keeps_its_obligations_is_healthy),
+        cmocka_unit_test(test_layers_of_one_number_are_compared_in_their_order),
         cmocka_unit_test(test_nobody_with_tokens_is_healthy),
         cmocka_unit_test(test_rank_with_nothing_to_exchange_owes_nothing),
         cmocka_unit_test(test_rank_that_leaves_is_not_said_to_skip),
