@@ -63,7 +63,8 @@ int moe_kernel_linear(moe_kernel_gemm_t *gemm, enum moe_kernel_backend backend, 
 /* The same in float32, weights and weight gradients in one array each. */
 int moe_kernel_grouped(moe_kernel_gemm_t *gemm, const struct moe_grouped *args, int *error, cudaStream_t stream);
 
-/* c = alpha op(a) op(b) + beta c in float32 without TF32, by cuBLAS. Errors: UNSUPPORTED without its library, DEVICE. */
+/* c = alpha op(a) op(b) + beta c in float32 without TF32, by cuBLAS. The first call makes cuBLAS's handle and its workspace: do
+ * not capture that one. Errors: SHAPE, NOMEM, DEVICE. */
 int moe_kernel_product(moe_kernel_gemm_t *gemm, const struct moe_gemm *args, cudaStream_t stream);
 
 /*
