@@ -245,11 +245,40 @@ static void test_a_pass_equals_double_and_no_bit_depends_on_the_threads(void **s
     }
 }
 
+/* Six parts of 1537 columns: 256 each, and one is left over. */
+static void test_parts_leave_no_column_out(void **state)
+{
+    (void)state;
+    enum { ROWS = 150, WIDE = 1537, DEEP = 900 };
+    moe_device_t *device = NULL;
+    assert_int_equal(moe_device_new_host(&device), 0);
+    int64_t *m = support_array(device, 1, sizeof *m);
+    struct moe_linear_group *group = support_array(device, 1, sizeof *group);
+    float *x = support_floats(device, ROWS * DEEP), *w = support_floats(device, WIDE * DEEP),
+          *y = support_floats(device, ROWS * WIDE);
+    support_poison(y, ROWS * WIDE);
+    m[0] = ROWS;
+    group->weight = w;
+    struct moe_linear_pass pass = {
+        .groups = 1, .n = WIDE, .k = DEEP, .rows = ROWS, .m = m, .group = group, .x = x, .out = y};
+    assert_int_equal(moe_device_ops(device)->linear(device, &pass), 0);
+    assert_int_equal(moe_device_sync(device), 0);
+    for (int64_t i = 0; i < ROWS * WIDE; i++) {
+        assert_true(y[i] == 0.0f);
+    }
+    void *arrays[] = {&m, &group, &x, &w, &y};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        moe_device_free(device, arrays[i]);
+    }
+    moe_device_destroy(&device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_few_rows_equal_double_on_every_instruction_set),
         cmocka_unit_test(test_a_pass_equals_double_and_no_bit_depends_on_the_threads),
+        cmocka_unit_test(test_parts_leave_no_column_out),
     };
     setenv("MOE_HOST_THREADS", "3", 1); /* read at the first product */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -465,6 +465,65 @@ static void test_steps_run_while_the_main_stream_is_busy(void **state)
     moe_device_destroy(&device);
 }
 
+/* Work that ends late, and only then gives (or takes) its numbers. */
+struct late {
+    float *to;
+    const float *from;
+    int64_t n;
+};
+
+static int copy_late(const void *args)
+{
+    const struct late *l = args;
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    memcpy(l->to, l->from, (size_t)l->n * sizeof(float));
+    return 0;
+}
+
+static void test_each_stream_waits_for_what_the_other_gives_it(void **state)
+{
+    (void)state;
+    struct scenario s = {.tokens = TOKENS};
+    struct arrays a = {.x = NULL};
+    moe_device_t *device = NULL, *side = NULL;
+    moe_shared_t *shared = NULL;
+    struct moe_shared_config config = {
+        .max_tokens = TOKENS, .hidden = HIDDEN, .ffn = FFN, .clamp = {1.702f, 1.5f, 1.0f}};
+    enum { N = TOKENS * HIDDEN };
+    float x[N], dy[N], y[N], dx[N], w1[2 * FFN * HIDDEN];
+    assert_int_equal(moe_device_new_host(&device), 0);
+    assert_int_equal(moe_device_new_host(&side), 0);
+    make_arrays(device, &s, 1, 0, &a);
+    assert_int_equal(moe_shared_new(device, NULL, &config, &shared), 0);
+    assert_int_equal(moe_shared_forward(shared, &a.w, a.x, TOKENS, a.y, false), 0);
+    assert_int_equal(moe_shared_backward(shared, a.dy, a.dx, false), 0);
+    assert_int_equal(moe_device_sync(device), 0);
+    memcpy(y, a.y, sizeof y);
+    memcpy(dx, a.dx, sizeof dx);
+    memcpy(x, a.x, sizeof x);
+    memcpy(dy, a.dy, sizeof dy);
+    memcpy(w1, a.w.w1, sizeof w1);
+    moe_shared_destroy(&shared);
+    memset(a.x, 0, sizeof x);
+    memset(a.dy, 0, sizeof dy);
+    memset((void *)(uintptr_t)a.w.w1, 0, sizeof w1);
+    const struct late late_x = {a.x, x, N}, late_dy = {a.dy, dy, N};
+    const struct late late_w1 = {(float *)(uintptr_t)a.w.w1, w1, 2 * FFN * HIDDEN};
+    assert_int_equal(moe_shared_new(device, side, &config, &shared), 0);
+    assert_int_equal(moe_device_call(device, copy_late, &late_x, sizeof late_x), 0); /* main gives x late */
+    assert_int_equal(moe_device_call(side, copy_late, &late_w1, sizeof late_w1), 0); /* side has y late */
+    assert_int_equal(moe_shared_forward(shared, &a.w, a.x, TOKENS, a.y, false), 0);
+    assert_int_equal(moe_device_call(device, copy_late, &late_dy, sizeof late_dy), 0);
+    assert_int_equal(moe_shared_backward(shared, a.dy, a.dx, false), 0);
+    assert_int_equal(moe_device_sync(device), 0);
+    assert_memory_equal(y, a.y, sizeof y);
+    assert_memory_equal(dx, a.dx, sizeof dx);
+    moe_shared_destroy(&shared);
+    free_arrays(device, &a);
+    moe_device_destroy(&side);
+    moe_device_destroy(&device);
+}
+
 /* --- order and errors --- */
 
 static struct arrays order_arrays;
@@ -568,6 +627,7 @@ int main(void)
         cmocka_unit_test(test_equals_the_reference_on_any_number_of_ranks),
         cmocka_unit_test(test_parameters_are_told_ready_in_the_order_of_backward),
         cmocka_unit_test(test_steps_run_while_the_main_stream_is_busy),
+        cmocka_unit_test(test_each_stream_waits_for_what_the_other_gives_it),
         cmocka_unit_test(test_a_step_out_of_order_is_an_error_and_changes_nothing),
         cmocka_unit_test(test_bad_input_is_an_error),
     };
