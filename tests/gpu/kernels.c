@@ -16,8 +16,8 @@ static const struct {
     const char *name;
     void (*run)(struct check *c);
 } parts[] = {
-    {"tensor", check_tensor}, {"gemm", check_gemm}, {"move", check_move},
-    {"router", check_router}, {"rows", check_rows}, {"layer", check_layer},
+    {"tensor", check_tensor}, {"gemm", check_gemm}, {"move", check_move},   {"router", check_router},
+    {"rows", check_rows},     {"flex", check_flex}, {"layer", check_layer},
 };
 #define PARTS (sizeof parts / sizeof parts[0])
 

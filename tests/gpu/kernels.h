@@ -41,6 +41,7 @@ void check_move(struct check *c);
 void check_router(struct check *c);
 void check_rows(struct check *c);
 void check_layer(struct check *c);
+void check_flex(struct check *c);
 
 /* --- rows of the result: one line of JSON each --- */
 
