@@ -10,7 +10,7 @@
 #include "hostnccl/nccl/smallfloat.h"
 
 #include <string.h>
-#if defined(__F16C__)
+#if defined(__F16C__) && SMALL_WIDTH == 8
 #include <immintrin.h>
 #endif
 
@@ -60,7 +60,7 @@ INLINE vec weight_vec(enum moe_dtype type, const void *w, int64_t i)
     if (type == MOE_BF16) {
         return (vec)(__builtin_convertvector(half, word_vec) << 16);
     }
-#if defined(__F16C__)
+#if defined(__F16C__) && SMALL_WIDTH == 8
     return (vec)_mm256_cvtph_ps((__m128i)half);
 #else
     vec v;
