@@ -22,6 +22,7 @@ extern "C" {
  * Stores zeros into slice i of out [groups, elements] for every group with m[i] = 0; the others are not touched. The
  * decision is a predicate on the device's own counts: graph-capturable (remedy R1; TransformerEngine #3019).
  */
+__attribute__((visibility("default"))) /* for the checks */
 int moe_kernel_zero_empty(float *out, const int64_t *m, int64_t groups, int64_t elements, cudaStream_t stream);
 
 /* Whether the library holds code for the current GPU: cudaSuccess, or what the runtime says of it. */

@@ -3,6 +3,7 @@
  */
 #include "tests/gpu/kernels.h"
 
+#include <dlfcn.h>
 #include <math.h>
 
 static const struct {
@@ -169,8 +170,81 @@ static void facts(struct check *c)
     row_end(c, "");
 }
 
+/* --- zero-fill of empty groups: no function of the table, so it is taken out of the library --- */
+
+typedef int zero_empty_fn(float *out, const int64_t *m, int64_t groups, int64_t elements, cudaStream_t stream);
+
+struct zero_empty {
+    zero_empty_fn *run;
+    float *out;
+    const int64_t *m;
+    int64_t groups, elements;
+};
+
+static void zero_empty_once(struct check *c, const void *args)
+{
+    const struct zero_empty *z = args;
+    launched(c, z->run(z->out, z->m, z->groups, z->elements, moe_device_stream(c->device[GPU])), "zero_empty");
+}
+
+/* The host's side, in the plainest form; it is also what a rehearsal compares with itself. */
+static int zero_empty_host(float *out, const int64_t *m, int64_t groups, int64_t elements, cudaStream_t stream)
+{
+    (void)stream;
+    for (int64_t i = 0; i < groups * elements; i++) {
+        out[i] = m[i / elements] == 0 ? 0.0f : out[i];
+    }
+    return 0;
+}
+
+static void zero_empty(struct check *c)
+{
+    static const int64_t size[][2] = {{0, 8}, {1, 1}, {1, 7}, {5, 4}, {64, 129}, {257, 1024}};
+    void *library = c->rehearsal ? NULL : dlopen("libmoe_kernels.so", RTLD_NOW | RTLD_NOLOAD);
+    zero_empty_fn *run = zero_empty_host;
+    char more[64] = "";
+    row_begin(c, "zero_empty");
+    if (!c->rehearsal) {
+        void *symbol = library != NULL ? dlsym(library, "moe_kernel_zero_empty") : NULL;
+        if (symbol == NULL) {
+            row_wrong(c, "libmoe_kernels.so has no moe_kernel_zero_empty");
+            row_end(c, more);
+            return;
+        }
+        memcpy(&run, &symbol, sizeof run);
+    }
+    for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
+        struct twin out = twin_new(c, size[s][0] * size[s][1], sizeof(float)),
+                    m = twin_new(c, size[s][0], sizeof(int64_t));
+        for (int64_t g = 0; g < size[s][0]; g++) {
+            ((int64_t *)twin_at(&m, HOST))[g] = random_below(c, 3);
+        }
+        twin_push(c, &m);
+        twin_poison(c, &out);
+        struct zero_empty z = {run, twin_at(&out, GPU), twin_at(&m, GPU), size[s][0], size[s][1]};
+        zero_empty_once(c, &z);
+        zero_empty_host(twin_at(&out, HOST), twin_at(&m, HOST), size[s][0], size[s][1], NULL);
+        both_found(c, 0, "zero_empty");
+        twin_equal(c, &out, "out");
+        twin_free(c, &out);
+        twin_free(c, &m);
+    }
+    /* 64 groups that all have rows: what it costs where nothing is empty. */
+    struct twin m = twin_new(c, 64, sizeof(int64_t)), out = twin_new(c, 64 * 4096, sizeof(float));
+    for (int64_t g = 0; g < 64; g++) {
+        ((int64_t *)twin_at(&m, HOST))[g] = 1;
+    }
+    twin_push(c, &m);
+    struct zero_empty z = {run, twin_at(&out, GPU), twin_at(&m, GPU), 64, 4096};
+    snprintf(more, sizeof more, "\"large_shape_ms\":%.5f", time_ms(c, zero_empty_once, &z));
+    twin_free(c, &m);
+    twin_free(c, &out);
+    row_end(c, more);
+}
+
 void check_flex(struct check *c)
 {
+    zero_empty(c);
     layout(c);
     words(c);
     facts(c);
