@@ -297,6 +297,12 @@ int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t 
     for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
         rc = static_rows(d, s, r, proposed);
     }
+    if (rc == MOE_E_SPLIT) { /* what does not fit is known, and worth telling */
+        fill_sizes(d, s);
+        derive_splits(d, s);
+        derive_experts(d, s);
+        d->plan.sent = tokens_rows(s, d->tp_ep.rank);
+    }
     if (rc != 0) {
         return rc;
     }

@@ -303,6 +303,11 @@ static int route(moe_layer_t *l)
     rc = rc ? rc : moe_dispatcher_prepare(l->dispatcher, &l->routing, proposed, &agreed);
     if (rc == 0) {
         layer_settle(l, agreed);
+    } else if (rc == MOE_E_SPLIT) {
+        l->rows = moe_dispatcher_plan(l->dispatcher)
+                      ->received; /* an observer sees what does not fit, before this rank ends */
+    }
+    if (rc == 0 || rc == MOE_E_SPLIT) {
         layer_report_counts(l);
         layer_report_splits(l, l->phase);
     }
