@@ -127,8 +127,8 @@ int layer_decide_skip(moe_layer_t *l)
     if (l->skipped) {
         moe_dispatcher_detach(l->dispatcher);
     }
-    l->dummied = (granted & MOE_REMEDY_DUMMY) != 0;
-    if (l->dummied && plan->empty_experts != 0) {
+    l->dummied = (granted & MOE_REMEDY_DUMMY) != 0 && plan->empty_experts != 0; /* -1: only the device knows */
+    if (l->dummied) {
         layer_report_remedy(l, MOE_REMEDY_DUMMY, plan->empty_experts > 0 ? plan->empty_experts : 0);
     } else if (lost && (granted & MOE_REMEDY_FILL) != 0) {
         layer_report_remedy(l, MOE_REMEDY_FILL, 0);

@@ -22,7 +22,9 @@ int roll_bench_job(json_t *out, FILE *table);     /* moe_train with 8 ranks, wit
 int roll_bench_stacks(json_t *out, FILE *table);  /* stacks of 8 hung ranks, merged and printed */
 int roll_bench_moe(json_t *out, FILE *table); /* moe_core on the host: rows moved, products, beside memcpy and BLAS */
 
-int roll_bench_moe_gemm(json_t *out, FILE *table); /* of moe: ragged and small groups, beside a BLAS call for each product */
+int roll_bench_moe_remedies(json_t *out, FILE *table); /* of moe: what remedies cost that are off, idle, on */
+int roll_bench_moe_gemm(json_t *out,
+                        FILE *table); /* of moe: ragged and small groups, beside a BLAS call for each product */
 
 /* One line of the table: figure, measured, goal; aligned for all parts. */
 static inline void roll_bench_line(FILE *table, const char *figure, const char *measured, const char *goal)

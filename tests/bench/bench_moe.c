@@ -211,6 +211,7 @@ static const struct {
 } parts[] = {
     {"permute", bench_permute},
     {"gemm", roll_bench_moe_gemm},
+    {"remedies", roll_bench_moe_remedies},
 };
 
 int roll_bench_moe(json_t *out, FILE *table)
