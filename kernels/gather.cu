@@ -28,7 +28,10 @@ static __global__ void __launch_bounds__(256, 4)
     bool marks = a.view.map->routed < a.view.rows, by_choice = a.layout == MOE_PROBS_BY_CHOICE;
     int64_t columns = by_choice ? a.view.k : a.view.experts;
     for (int64_t t = blockIdx.x; t < a.view.tokens; t += gridDim.x) {
-        for (int32_t first = 0, n; (n = load_places(a.view, by_choice, t, first, &places, error)) > 0; first += n) {
+        int32_t first = 0;
+        do { /* once, unless a token has more than MOST_PLACES rows */
+            int n = load_places(a.view, by_choice, t, first, &places, error);
+            first += n;
             for (int i = threadIdx.x; i < n; i += blockDim.x) {
                 int32_t row = places.row[i];
                 float prob = a.probs != nullptr && row >= 0 ? a.probs[t * columns + places.column[i]] : 1.0f;
@@ -63,7 +66,7 @@ static __global__ void __launch_bounds__(256, 4)
                     }
                 }
             }
-        }
+        } while (first < places.n);
     }
 }
 

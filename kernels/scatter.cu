@@ -162,7 +162,10 @@ static __global__ void __launch_bounds__(THREADS, 5)
         for (int64_t i = threadIdx.x; i < columns; i += THREADS) {
             a.d_probs[t * columns + i] = 0.0f;
         }
-        for (int32_t first = 0, n; (n = load_places(a.view, by_choice, t, first, &places, error)) > 0; first += n) {
+        int32_t first = 0;
+        do {
+            int n = load_places(a.view, by_choice, t, first, &places, error);
+            first += n;
             for (int i = threadIdx.x; marks && i < n; i += THREADS) {
                 if (places.row[i] >= 0) {
                     mapped[places.row[i]] = 1;
@@ -205,7 +208,7 @@ static __global__ void __launch_bounds__(THREADS, 5)
                     }
                 }
             }
-        }
+        } while (first < places.n);
     }
 }
 
