@@ -106,6 +106,7 @@ int moe_device_new(const char *name, moe_device_t **out)
     if (device == NULL) {
         return FAIL(MOE_E_NOMEM, "a device");
     }
+    device->first_layer = device->last_layer = MOE_NO_LAYER;
     device->backend = backend;
     char why[128] = "";
     rc = backend->open(device, why, sizeof why);
@@ -176,12 +177,28 @@ int moe_device_copy(moe_device_t *device, void *to, const void *from, size_t byt
     return err == cudaSuccess ? 0 : FAIL(MOE_E_DEVICE, "cudaMemcpyAsync: %s", cudaGetErrorString(err));
 }
 
+void moe_device_at(moe_device_t *device, int32_t rank, uint32_t layer)
+{
+    bool any = device->first_layer != MOE_NO_LAYER;
+    device->rank = rank;
+    device->last_layer = !any || layer > device->last_layer ? layer : device->last_layer;
+    device->first_layer = !any || layer < device->first_layer ? layer : device->first_layer;
+}
+
 int moe_device_sync(moe_device_t *device)
 {
     int found = 0;
     cudaError_t err = device->backend->sync(device, &found);
+    uint32_t first = device->first_layer, last = device->last_layer;
+    device->first_layer = device->last_layer = MOE_NO_LAYER;
     if (err != cudaSuccess) {
         return FAIL(MOE_E_DEVICE, "cudaStreamSynchronize: %s", cudaGetErrorString(err));
     }
-    return found != 0 ? FAIL(found, "found while the stream ran") : 0;
+    if (found == 0) {
+        return 0;
+    }
+    int32_t rank = first != MOE_NO_LAYER ? device->rank : MOE_NO_RANK;
+    return first == last ? moe_fail(found, rank, first, "found while the stream ran")
+                         : moe_fail(found, rank, MOE_NO_LAYER,
+                                    "found while the stream ran, in one of the layers %u to %u", first, last);
 }

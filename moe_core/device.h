@@ -38,6 +38,9 @@ struct moe_device {
     const struct moe_backend *backend;
     cudaStream_t stream;
     void *state; /* the back end's own */
+    /* Whose work has been enqueued since the last wait, for the message of what the stream finds; back ends do not look at it. */
+    int32_t rank;
+    uint32_t first_layer, last_layer; /* UINT32_MAX: none */
 };
 
 /* The one function that libmoe_kernels.so exports. Static storage. */

@@ -9,6 +9,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char last_error[256];
 
@@ -47,5 +48,16 @@ int moe_fail(int code, int32_t rank, uint32_t layer, const char *format, ...)
         used += snprintf(last_error + used, sizeof last_error - (size_t)used, "layer %u, ", layer);
     }
     snprintf(last_error + used, sizeof last_error - (size_t)used, "%s: %s", moe_error_text(code), detail);
+    return code;
+}
+
+int moe_fail_at(int code, int32_t rank, uint32_t layer)
+{
+    char message[sizeof last_error];
+    if (code != 0 && strstr(last_error, "layer") == NULL) {
+        memcpy(message, last_error, sizeof message);
+        snprintf(last_error, sizeof last_error, "rank %d, layer %u, %.*s", rank, layer, (int)sizeof last_error - 40,
+                 message);
+    }
     return code;
 }

@@ -196,9 +196,27 @@ static int make_memory(moe_layer_t *l)
     return rc ? rc : moe_device_copy(l->device, l->one, &one, sizeof one);
 }
 
+/* No buffer may have more elements: sizes in bytes, and sums of a few of them, then fit in 64 bits. */
+static const double most_elements = 1e15;
+
+/* Whether the largest buffers could not be counted: their sizes would wrap around and be allocated too small. */
+static bool too_large(const struct moe_layer_config *c)
+{
+    double tokens = (double)c->max_tokens, hidden = (double)c->hidden, experts = (double)c->experts,
+           k = (double)c->topk;
+    double ffn = (double)(c->ffn > c->shared_ffn ? c->ffn : c->shared_ffn);
+    return tokens * k * (hidden + ffn) > most_elements || tokens * experts > most_elements ||
+           experts * ffn * hidden > most_elements;
+}
+
 static int check(const moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
+    if (too_large(c)) {
+        return LAYER_FAIL(
+            l, MOE_E_SHAPE, "%lld tokens (top-%d), %lld experts, hidden %lld, ffn %lld: more than can be counted",
+            (long long)c->max_tokens, c->topk, (long long)c->experts, (long long)c->hidden, (long long)c->ffn);
+    }
     if (c->max_tokens < 0 || c->hidden < 1 || c->ffn < 1 || c->shared_ffn < 0) {
         return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens, hidden %lld, ffn %lld, shared %lld", (long long)c->max_tokens,
                           (long long)c->hidden, (long long)c->ffn, (long long)c->shared_ffn);
@@ -236,7 +254,7 @@ int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, m
     rc = rc ? rc : make_memory(l);
     if (rc != 0) {
         moe_layer_destroy(&l);
-        return rc;
+        return moe_fail_at(rc, config->world_rank, config->layer);
     }
     *out = l;
     return 0;
@@ -380,11 +398,12 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     l->x = x;
     l->phase = PHASE_FORWARD;
     moe_plan_reset(&l->plan);
+    moe_device_at(l->device, l->config.world_rank, l->config.layer);
     rc = layer_forward_pass(l, y);
     if (rc != 0) {
         moe_plan_reset(&l->plan);
     }
-    return rc;
+    return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }
 
 /* --- what is known --- */

@@ -207,21 +207,23 @@ int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
     }
     l->dy = dy;
     l->dx = dx;
+    moe_device_at(l->device, l->config.world_rank, l->config.layer);
     int rc = l->config.recompute ? layer_recompute(l) : 0;
     rc = rc ? rc : layer_tp_begin_backward(l);
     rc = rc ? rc : ops->zero(l->device, dx, (size_t)l->tokens * layer_row_bytes(l));
     if (rc == 0 && !layer_f32(l)) {
         rc = ops->zero(l->device, l->d_input, (size_t)l->own * layer_row_bytes(l));
     }
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        moe_dispatcher_begin_backward(l->dispatcher, layer_own_rows(l, dy),
+                                      layer_f32(l) ? layer_own_rows(l, dx) : l->d_input);
+        rc = moe_plan_run(&l->plan);
     }
-    moe_dispatcher_begin_backward(l->dispatcher, layer_own_rows(l, dy),
-                                  layer_f32(l) ? layer_own_rows(l, dx) : l->d_input);
-    return moe_plan_run(&l->plan);
+    return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }
 
 int moe_layer_backward_dw(moe_layer_t *l)
 {
-    return moe_experts_backward_dw(l->experts);
+    moe_device_at(l->device, l->config.world_rank, l->config.layer);
+    return moe_fail_at(moe_experts_backward_dw(l->experts), l->config.world_rank, l->config.layer);
 }

@@ -5,6 +5,7 @@
 #ifndef MOE_LAYER_STATE_H
 #define MOE_LAYER_STATE_H
 
+#include "moe_core/device_host.h"
 #include "moe_core/fail.h"
 #include "moe_core/include/moe/dummy.h"
 #include "moe_core/include/moe/layer.h"
