@@ -11,6 +11,7 @@
  * other detectors stay silent about them. The memory ends when the members have got through to a later step.
  */
 #include "daemon/engine/detector.h"
+#include "daemon/engine/meeting.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@ struct list {
 
 /* The lists of all members for one (step, microbatch, layer). */
 struct cell {
-    uint32_t step;
+    struct moment at;
+    uint32_t step; /* of `at` */
     uint16_t microbatch, layer;
     uint32_t arrived;
     bool differ, told;
@@ -44,51 +46,6 @@ static void cell_free(const struct comm *c, struct cell **cell)
     *cell = NULL;
 }
 
-/*
- * The cell of this list: the oldest for its step, microbatch and layer in which the member has not spoken yet. A job may have several layers of one number (two
- * models, or numbers that were never given): the first list of each member meets the others' first, the second their second.
- */
-static struct cell *cell_get(struct comm *c, const struct roll_record *rec, uint32_t rank)
-{
-    uint32_t count = 0;
-    struct cell **last = &c->cell, *oldest = NULL;
-    for (struct cell **at = &c->cell; *at; at = &(*at)->next) {
-        if ((*at)->step == rec->step && (*at)->microbatch == rec->microbatch && (*at)->layer == rec->layer &&
-            (*at)->list[rank].source == NO_SOURCE) {
-            oldest = *at; /* newest come first */
-        }
-        count++;
-        last = (*at)->next ? at : last;
-    }
-    if (oldest) {
-        return oldest;
-    }
-    if (count >= CELLS_MAX) { /* the oldest goes */
-        struct cell **end = &c->cell;
-        while ((*end)->next) {
-            end = &(*end)->next;
-        }
-        cell_free(c, end);
-    }
-    struct cell *cell = calloc(1, sizeof(*cell));
-    struct list *list = calloc(c->size, sizeof(*list));
-    if (!cell || !list) {
-        free(cell);
-        free(list);
-        return NULL;
-    }
-    for (uint32_t r = 0; r < c->size; r++) {
-        list[r].source = NO_SOURCE;
-    }
-    cell->step = rec->step;
-    cell->microbatch = rec->microbatch;
-    cell->layer = rec->layer;
-    cell->list = list;
-    cell->next = c->cell;
-    c->cell = cell;
-    return cell;
-}
-
 static void cell_drop(struct comm *c, struct cell *cell)
 {
     for (struct cell **at = &c->cell; *at; at = &(*at)->next) {
@@ -98,6 +55,69 @@ static void cell_drop(struct comm *c, struct cell *cell)
             return;
         }
     }
+}
+
+/* The order of this step's lists is not whole any more: neither it nor an earlier step is compared further. */
+static void give_up(struct comm *c, const struct moment *step)
+{
+    struct cell *next;
+    meeting_close(&c->cells_closed, step);
+    for (struct cell *cell = c->cell; cell; cell = next) {
+        next = cell->next;
+        if (meeting_closed(&c->cells_closed, &cell->at)) {
+            cell_drop(c, cell);
+        }
+    }
+}
+
+/* The oldest in which the member has not spoken yet; *last: the oldest of all, NULL while there is room. */
+static struct cell *cell_find(const struct comm *c, const struct roll_record *rec, const struct moment *at,
+                              uint32_t rank, const struct cell **last)
+{
+    struct cell *oldest = NULL;
+    uint32_t count = 0;
+    *last = NULL;
+    for (struct cell *cell = c->cell; cell; cell = cell->next) { /* newest come first */
+        bool same = cell->at.turn == at->turn && cell->step == at->step && cell->microbatch == rec->microbatch &&
+                    cell->layer == rec->layer;
+        oldest = same && cell->list[rank].source == NO_SOURCE ? cell : oldest;
+        *last = ++count >= CELLS_MAX ? cell : NULL;
+    }
+    return oldest;
+}
+
+/*
+ * The cell of this list: the oldest for its step, microbatch and layer in which the member has not spoken yet. A job may have several layers of one
+ * number (two models, or numbers that were never given): the first list of each member meets the others' first, the second their second.
+ */
+static struct cell *cell_get(struct comm *c, const struct roll_record *rec, const struct moment *at, uint32_t rank)
+{
+    const struct cell *last;
+    struct cell *cell = cell_find(c, rec, at, rank, &last);
+    if (cell) {
+        return cell;
+    }
+    if (last) { /* the oldest step goes */
+        struct moment oldest = last->at;
+        give_up(c, &oldest);
+    }
+    if (meeting_closed(&c->cells_closed, at)) {
+        return NULL;
+    }
+    cell = calloc(1, sizeof(*cell));
+    struct list *list = calloc(c->size, sizeof(*list));
+    if (!cell || !list) {
+        free(cell);
+        free(list);
+        return NULL;
+    }
+    for (uint32_t r = 0; r < c->size; r++) {
+        list[r].source = NO_SOURCE;
+    }
+    *cell = (struct cell){
+        .at = *at, .step = at->step, .microbatch = rec->microbatch, .layer = rec->layer, .list = list, .next = c->cell};
+    c->cell = cell;
+    return cell;
 }
 
 static bool same_duty(const struct comm *ep, const struct duty *a, const struct duty *b)
@@ -371,10 +391,16 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
     struct source *s = e->source[source];
     struct member *m = source_member(s, rec->comm);
     struct duty_list *duties = s->duties;
-    bool whole = duties && !duties->broken && duties->used == rec->count &&
-                 (duties->used == 0 ||
-                  (duties->step == rec->step && duties->layer == rec->layer && duties->microbatch == rec->microbatch));
-    struct cell *cell = m && (whole || (!duties && rec->count == 0)) ? cell_get(m->comm, rec, (uint32_t)m->rank) : NULL;
+    struct moment when;
+    bool compared = meeting_moment(s, rec, &when) && !meeting_closed(&m->comm->cells_closed, &when);
+    bool whole = (!duties && rec->count == 0) ||
+                 (duties && !duties->broken && duties->used == rec->count &&
+                  (duties->used == 0 || (duties->step == rec->step && duties->layer == rec->layer &&
+                                         duties->microbatch == rec->microbatch)));
+    if (compared && !whole) { /* its later lists would meet the wrong ones of its peers */
+        give_up(m->comm, &when);
+    }
+    struct cell *cell = compared && whole ? cell_get(m->comm, rec, &when, (uint32_t)m->rank) : NULL;
     if (cell && cell->list[m->rank].source == NO_SOURCE) {
         struct comm *ep = m->comm;
         struct list *list = &cell->list[m->rank];

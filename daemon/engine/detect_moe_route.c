@@ -5,7 +5,8 @@
  *   - the rows that it will send to its peers (MOE_SPLIT of forward) do not add up to the rows of the buffer that it sends (MOE_COUNTS): frameworks that
  *     size the buffer as tokens x top-k while the routing map has fewer entries raise an error there, or send rows that nobody wrote (Megatron-LM #5542);
  *   - the splits of a recomputed forward differ from those of the first (top-k ties that flip: Automodel #3140): its peers expect the first ones.
- * Only complete lists are compared: one MOE_SPLIT per member, in order, nothing lost between them.
+ * Only complete lists are compared: one MOE_SPLIT per member, in order, nothing lost between them. A recompute is compared only where one forward of its
+ * step, microbatch and layer can be meant: where several wait for theirs (layers or microbatches without numbers), nobody can say which.
  */
 #include "daemon/engine/detector.h"
 
@@ -17,11 +18,13 @@
 /* The splits of one layer and microbatch. */
 struct split_note {
     uint32_t step, next; /* next: the peer whose split comes next */
-    uint16_t microbatch;
+    uint16_t microbatch, comm;
     uint8_t phase;
-    bool whole;      /* `forward` holds a complete list */
-    uint64_t buffer; /* rows of the buffer that is sent; 0 = not known */
-    uint64_t sum;    /* rows sent, so far */
+    uint32_t pending; /* forwards that have not been recomputed */
+    bool known;       /* `forward` holds the complete list of the only one */
+    bool compares;    /* the recompute whose list this is can only mean that one */
+    uint64_t buffer;  /* rows of the buffer that is sent; 0 = not known */
+    uint64_t sum;     /* rows sent, so far */
     uint64_t hash, forward;
     uint64_t ticket; /* of the forward's last split */
 };
@@ -102,26 +105,36 @@ static void list_whole(struct roll_engine *e, uint32_t source, const struct roll
 {
     if (rec->phase == ROLL_PHASE_FORWARD) {
         n->forward = n->hash;
-        n->whole = true;
+        n->known = n->pending == 1;
         n->ticket = ticket;
-        if (n->buffer != 0 && n->sum != n->buffer) {
+        if (n->buffer != 0 && n->buffer != UINT32_MAX && n->sum != n->buffer) { /* UINT32_MAX: it may be more */
             speak(e, source, rec, ROLL_VERDICT_MOE_SPLIT_SUM, n);
         }
-    } else if (n->whole && n->hash != n->forward) {
+    } else if (n->compares && n->hash != n->forward) {
         speak(e, source, rec, ROLL_VERDICT_MOE_RECOMPUTE, n);
     }
 }
 
+/* MOE_COUNTS: the head of a list. */
 static void begin(struct split_note *n, const struct roll_record *rec)
 {
-    bool same = n->step == rec->step && n->microbatch == rec->microbatch;
-    if (!same || rec->phase == ROLL_PHASE_FORWARD) {
-        n->whole = n->whole && same && rec->phase != ROLL_PHASE_FORWARD;
-        n->buffer = 0;
+    if (n->step != rec->step || n->microbatch != rec->microbatch) {
+        n->pending = 0;
+        n->known = false;
+    }
+    if (rec->phase == ROLL_PHASE_FORWARD) {
+        n->pending++;
+        n->known = n->compares = false;
+    } else {
+        n->compares = n->known && n->pending == 1;
+        n->pending -= n->pending > 0;
+        n->known = false;
     }
     n->step = rec->step;
     n->microbatch = rec->microbatch;
+    n->comm = rec->comm;
     n->phase = rec->phase;
+    n->buffer = rec->group;
     n->next = 0;
     n->sum = n->hash = 0;
 }
@@ -136,16 +149,18 @@ static void route_record(struct roll_engine *e, uint32_t source, const struct ro
     if (!m || m->comm->size == 0 || m->comm->open) {
         return;
     }
+    if (!source_certain(e->source[source], rec)) {
+        *n = (struct split_note){.next = NO_SEQ};
+        return;
+    }
     if (rec->op == ROLL_OP_MOE_COUNTS) {
         begin(n, rec);
-        n->buffer = rec->group;
         return;
     }
     bool follows = n->step == rec->step && n->microbatch == rec->microbatch && n->phase == rec->phase &&
-                   rec->peer >= 0 && (uint32_t)rec->peer == n->next;
+                   n->comm == rec->comm && rec->peer >= 0 && (uint32_t)rec->peer == n->next;
     if (!follows) {
         n->next = NO_SEQ; /* a hole: this list says nothing */
-        n->whole = n->whole && rec->phase != ROLL_PHASE_FORWARD;
         return;
     }
     n->next++;

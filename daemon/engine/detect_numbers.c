@@ -4,8 +4,9 @@
  * Nothing hangs when a router's gradient is partial on each tensor-parallel rank and is used as if it were whole: the replicas drift apart and the run is lost
  * (torchtitan #2416, hazard H15). Ranks report facts about such tensors once per step (moe_core/include/moe/observe.h, MOE_TENSOR), and here they meet:
  *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest; with two, both;
- *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear): proven when it differs by more than rounding can. Rounding is bounded by the sum of the
- *     shares' absolute values (float32: a relative 1e-4 of it is some hundred times what a sum of millions of elements loses). Never summed, and summed
+ *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear): proven when it differs by more than
+ *     rounding can. Rounding is bounded by the sum of the shares' absolute values: in float32 each of the additions that reduce n shares loses at most
+ *     2^-24 of what it adds up, whatever cancels, so n x 2^-24 of it; 1e-4 of it is for the sums themselves and for a scaling. Never summed, and summed
  *     twice, are told apart;
  *   - elements that are not finite: proven by the report. Where they lie in experts without rows, memory was never written (pytorch #154557, H14).
  * Comparing a checksum with the step before was rejected: every healthy step changes it.
@@ -19,6 +20,8 @@
 #define REPLICAS 0x200u
 #define SUMS     0x300u
 #define ROUNDING 1e-4
+#define PER_RANK 0x1p-24 /* each addition of the reduction */
+#define SMALLEST 1e-30   /* below this sums lose more than a share of themselves: denormal numbers */
 
 enum { FACT_REPLICA, FACT_PART, FACT_SUM, FACT_NOTFINITE }; /* enum moe_tensor_fact */
 enum { AT_PART, AT_SUM, AT_SIZE, HAVE_BOTH = 1 << AT_PART | 1 << AT_SUM };
@@ -134,16 +137,23 @@ struct sums {
     double got; /* of the first wrong one */
 };
 
+/* What is no number, or too large for one, is another verdict's. */
+static bool beyond(const struct sums *s, double got)
+{
+    return isfinite(got) && fabs(got - s->total) > s->bound;
+}
+
 static struct sums add_up(const struct comm *c, const struct meeting *m)
 {
     struct sums s = {0};
     for (uint32_t r = 0; r < m->members; r++) {
         s.total += number(m->by[r].value[AT_PART]);
-        s.bound += ROUNDING * magnitude(m->by[r].value[AT_SIZE]);
+        s.bound += (ROUNDING + PER_RANK * c->size) * magnitude(m->by[r].value[AT_SIZE]);
     }
+    s.bound += SMALLEST;
     for (uint32_t r = 0; r < m->members; r++) {
         double part = number(m->by[r].value[AT_PART]), got = number(m->by[r].value[AT_SUM]);
-        if (!(fabs(got - s.total) > s.bound)) { /* NaN is another verdict's */
+        if (!beyond(&s, got)) {
             continue;
         }
         s.got = s.wrong == 0 ? got : s.got;
@@ -163,7 +173,7 @@ static void judge_sums(struct roll_engine *e, struct comm *c, struct meeting *m)
     }
     struct roll_rankset culprits = {0};
     for (uint32_t r = 0; r < m->members; r++) {
-        if (fabs(number(m->by[r].value[AT_SUM]) - s.total) > s.bound) {
+        if (beyond(&s, number(m->by[r].value[AT_SUM]))) {
             (void)roll_rankset_add(&culprits, e->source[m->by[r].source]->world);
         }
     }

@@ -209,6 +209,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     }
     enum roll_op_class class = roll_op_class(rec->op);
     struct member *m;
+    s->gap = s->gap || (s->records == 0 && ticket > 0); /* watched from the middle of a step */
     s->records++;
     e->records++;
     s->last_ns = source_wall(s, rec);
@@ -359,6 +360,7 @@ static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
         s->duties->broken = true;
     }
     race_forget(s);
+    s->gap = true;
     s->next = upto;
 }
 

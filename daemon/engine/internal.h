@@ -119,6 +119,11 @@ struct layer_note {
     bool said_zero, said_skip, said_remedy;
 };
 
+/* A step of a job that may go back to an earlier one (from a checkpoint, or because evaluations have numbers of their own). */
+struct moment {
+    uint32_t turn, step; /* turn: how often it has gone back */
+};
+
 struct member {
     struct comm *comm;
     uint32_t source; /* NO_SOURCE: never seen */
@@ -140,6 +145,8 @@ struct member {
     uint64_t settled;           /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     struct race *race;          /* what its threads do here, where there are several; owned */
     struct refusal *refusal;    /* its last refused call here; owned */
+    struct moment word;         /* step of what it said last here about its MoE layers and tensors: meeting.h */
+    bool spoken;                /* `word` is */
     struct intervals ext;       /* between collectives */
     struct exchanges *exchange; /* between groups of sends and receives; owned; NULL: none after a grouped product */
 };
@@ -181,6 +188,9 @@ struct source {
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
     bool said_lost, said_dead;
+    bool gap,
+        in_gap; /* records are missing since source_certain was asked last; what it says about gap_step is not whole */
+    uint32_t gap_step;
     bool products;       /* it has made grouped products, seen from outside */
     bool completes;      /* it learns what is complete on the device */
     uint32_t inits;      /* CommInit and CommSplit calls so far */
@@ -245,6 +255,11 @@ struct comm {
     struct cell *cell;       /* obligations under comparison, newest first */
     struct meeting *meeting; /* other words of the members under comparison, newest first: meeting.h */
     uint32_t meetings;
+    struct closed {
+        struct moment upto;
+        bool any;
+    } cells_closed,
+        meetings_closed; /* steps in which some comparison was given up for want of room: nothing more is compared there */
 };
 
 struct node {
@@ -327,6 +342,8 @@ bool source_same_unit(const struct roll_record *a, const struct roll_record *b);
 bool source_blocked(const struct source *s);
 bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns);
 bool source_alive(const struct source *s);
+/* False where what it says about this step may be a part of what it has said: records are missing. Asked for all records of class MOE that are compared. */
+bool source_certain(struct source *s, const struct roll_record *rec);
 
 /* --- comm.c: communicators and their slots --- */
 struct comm *comm_find(const struct roll_engine *e, uint64_t key);

@@ -3,6 +3,9 @@
  *
  * Three detectors compare such words (numbers that must be equal, replicas, sums of gradients). A list of their own in each was what the obligations
  * have; one table is shorter and bounded in one place. Obligations stay apart, because they compare lists.
+ *
+ * What is said several times in one step is told apart by its order alone, so the order must be whole: a step of which records are missing, or which
+ * was given up for want of room, is compared no more, and a step that is run again (the job went back) never meets what was left over of the first run.
  */
 #include "daemon/engine/meeting.h"
 
@@ -10,14 +13,51 @@
 
 #define MEETINGS_MAX 256u
 
-static struct meeting *find(const struct comm *c, const struct roll_record *rec, uint32_t topic)
+bool meeting_moment(struct source *s, const struct roll_record *rec, struct moment *at)
 {
-    struct meeting *m = c->meeting;
-    while (m &&
-           !(m->topic == topic && m->step == rec->step && m->microbatch == rec->microbatch && m->layer == rec->layer)) {
-        m = m->next;
+    struct member *m = source_member(s, rec->comm);
+    if (!source_certain(s, rec) || !m || m->comm->size == 0 || m->comm->open || m->rank < 0 ||
+        (uint32_t)m->rank >= m->comm->size) {
+        return false;
     }
-    return m;
+    m->word.turn += m->spoken && rec->step < m->word.step;
+    m->word.step = rec->step;
+    m->spoken = true;
+    *at = m->word;
+    return true;
+}
+
+static bool upto(const struct moment *a, const struct moment *limit)
+{
+    return a->turn < limit->turn || (a->turn == limit->turn && a->step <= limit->step);
+}
+
+bool meeting_closed(const struct closed *c, const struct moment *at)
+{
+    return c->any && upto(at, &c->upto);
+}
+
+void meeting_close(struct closed *c, const struct moment *limit)
+{
+    if (!meeting_closed(c, limit)) {
+        *c = (struct closed){.upto = *limit, .any = true};
+    }
+}
+
+static bool matches(const struct meeting *m, const struct meeting *key)
+{
+    return m->topic == key->topic && m->at.turn == key->at.turn && m->at.step == key->at.step &&
+           m->microbatch == key->microbatch && m->layer == key->layer && m->phase == key->phase;
+}
+
+/* The oldest in which this member has not said value number `at`. */
+static struct meeting *find(const struct comm *c, const struct meeting *key, uint32_t rank, unsigned at)
+{
+    struct meeting *oldest = NULL;
+    for (struct meeting *m = c->meeting; m; m = m->next) {
+        oldest = matches(m, key) && (m->by[rank].have & 1u << at) == 0 ? m : oldest;
+    }
+    return oldest;
 }
 
 static void free_one(struct meeting **m)
@@ -46,7 +86,24 @@ void meeting_free_all(struct comm *c)
     }
 }
 
-static struct meeting *open_meeting(struct comm *c, const struct roll_record *rec, uint32_t topic)
+/* No room: the step of the oldest meeting is given up as a whole, because the order of what is left of it would say nothing. */
+static void give_up_oldest(struct comm *c)
+{
+    const struct meeting *last = c->meeting;
+    while (last->next) {
+        last = last->next;
+    }
+    meeting_close(&c->meetings_closed, &last->at);
+    struct meeting *next;
+    for (struct meeting *m = c->meeting; m; m = next) {
+        next = m->next;
+        if (meeting_closed(&c->meetings_closed, &m->at)) {
+            meeting_drop(c, m);
+        }
+    }
+}
+
+static struct meeting *open_meeting(struct comm *c, const struct meeting *key)
 {
     struct meeting *m = calloc(1, sizeof(*m));
     struct word_of *by = calloc(c->size ? c->size : 1, sizeof(*by));
@@ -58,41 +115,36 @@ static struct meeting *open_meeting(struct comm *c, const struct roll_record *re
     for (uint32_t r = 0; r < c->size; r++) {
         by[r].source = NO_SOURCE;
     }
-    *m = (struct meeting){.topic = topic,
-                          .step = rec->step,
-                          .microbatch = rec->microbatch,
-                          .layer = rec->layer,
-                          .members = c->size,
-                          .by = by,
-                          .next = c->meeting};
+    *m = *key;
+    m->members = c->size;
+    m->by = by;
+    m->next = c->meeting;
     c->meeting = m;
-    if (++c->meetings > MEETINGS_MAX) {
-        struct meeting *last = c->meeting;
-        while (last->next) {
-            last = last->next;
-        }
-        meeting_drop(c, last);
-    }
+    c->meetings++;
     return m;
 }
 
 struct meeting *meeting_say(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                             uint32_t topic, unsigned at, uint64_t value, uint8_t wanted)
 {
-    struct member *member = source_member(e->source[source], rec->comm);
-    if (!member || member->comm->size == 0 || member->comm->open) {
+    struct meeting key = {
+        .topic = topic, .step = rec->step, .microbatch = rec->microbatch, .layer = rec->layer, .phase = rec->phase};
+    if (!meeting_moment(e->source[source], rec, &key.at)) {
         return NULL;
     }
+    const struct member *member = source_member(e->source[source], rec->comm);
     struct comm *c = member->comm;
-    struct meeting *m = find(c, rec, topic);
-    m = m ? m : open_meeting(c, rec, topic);
-    if (!m || member->rank < 0 || (uint32_t)member->rank >= m->members) {
+    uint32_t rank = (uint32_t)member->rank;
+    if (c->meetings >= MEETINGS_MAX && !meeting_closed(&c->meetings_closed, &key.at) && !find(c, &key, rank, at)) {
+        give_up_oldest(c);
+    }
+    bool closed = meeting_closed(&c->meetings_closed, &key.at);
+    struct meeting *m = closed ? NULL : find(c, &key, rank, at);
+    m = m || closed ? m : open_meeting(c, &key);
+    if (!m || rank >= m->members) {
         return NULL;
     }
-    struct word_of *word = &m->by[member->rank];
-    if ((word->have & 1u << at) != 0) {
-        return NULL;
-    }
+    struct word_of *word = &m->by[rank];
     bool before = (word->have & wanted) == wanted;
     word->source = source;
     word->ticket = ticket;

@@ -16,8 +16,11 @@ struct word_of {
 };
 
 struct meeting {
-    uint32_t topic, step; /* topic: the detector's own number, unique among all detectors */
+    uint32_t topic; /* the detector's own number, unique among all detectors */
+    struct moment at;
+    uint32_t step; /* of `at` */
     uint16_t microbatch, layer;
+    uint8_t phase;
     uint32_t arrived;   /* members that have said all of `wanted` */
     bool differ, told;  /* the detector's */
     uint64_t since;     /* patience clock at which it was seen to differ */
@@ -27,8 +30,17 @@ struct meeting {
 };
 
 /*
- * The meeting that this record belongs to, with value number `at` of its rank set; NULL when there is no memory, the communicator is not known, or
- * the rank has said it already. The oldest of MEETINGS_MAX goes. wanted: bits of the values that make a member complete.
+ * When a member says this, *at; false when it cannot be compared with what others say: the size of the communicator is not known, or records of this
+ * step are missing. Must see all that the member says here, in its order.
+ */
+bool meeting_moment(struct source *s, const struct roll_record *rec, struct moment *at);
+bool meeting_closed(const struct closed *c, const struct moment *at);
+void meeting_close(struct closed *c, const struct moment *upto);
+
+/*
+ * The meeting that this record belongs to, with value number `at` of its rank set; NULL when there is no memory, or nothing can be compared. A rank may
+ * say a thing several times in one step (layers or microbatches without numbers): the first of each member meets the others' first. Where there are
+ * MEETINGS_MAX, those of the oldest step go and that step is closed. wanted: bits of the values that make a member complete.
  */
 struct meeting *meeting_say(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                             uint32_t topic, unsigned at, uint64_t value, uint8_t wanted);

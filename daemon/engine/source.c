@@ -244,3 +244,14 @@ bool source_alive(const struct source *s)
 {
     return s->proc == ROLL_PROC_RUNNING || s->proc == ROLL_PROC_STOPPED;
 }
+
+bool source_certain(struct source *s, const struct roll_record *rec)
+{
+    if (s->gap) {
+        s->gap = false;
+        s->in_gap = true;
+        s->gap_step = rec->step;
+    }
+    s->in_gap = s->in_gap && s->gap_step == rec->step;
+    return !s->in_gap;
+}

@@ -115,6 +115,35 @@ static void test_layers_of_one_number_are_compared_in_their_order(void **state)
     }
 }
 
+/* More lists of one number than there is room for, a list that is missing, a communicator whose size is not known: nothing meets the wrong one. */
+static void test_lists_that_cannot_be_compared_say_nothing(void **state)
+{
+    (void)state;
+    enum { MANY, MISSING, OPEN, CASES };
+    for (int what = 0; what < CASES; what++) {
+        struct sim *sim = sim_new(4);
+        uint32_t ep = sim_comm(sim, "ep", NULL, 4);
+        for (uint32_t r = 0; r < 4 && what == OPEN; r++) {
+            sim->rank[r].event[0].def.comm.info.flags = ROLL_DEF_COMM_OPEN;
+        }
+        for (uint32_t step = 0; step < 3; step++) {
+            sim_step(sim, step);
+            for (uint32_t r = 0; r < 4; r++) {
+                for (uint32_t k = 0; k < (what == MANY ? 100 : 4); k++) {
+                    if (what == MISSING && step == 1 && r == 3 && k == 1) {
+                        sim_lose(sim, r, 9);
+                    } else {
+                        sim_moe_forward(sim, r, ep, 0, 8, 1 + k % 5 + (what == OPEN ? r : 0));
+                    }
+                }
+            }
+        }
+        sim->patience_ns = S_ / 10;
+        sim_expect(sim, "");
+        sim_destroy(&sim);
+    }
+}
+
 static void test_nobody_with_tokens_is_healthy(void **state)
 {
     (void)state;
@@ -387,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_several_ranks_that_skip_are_named_together),
         cmocka_unit_test(test_empty_rank_that_keeps_its_obligations_is_healthy),
         cmocka_unit_test(test_layers_of_one_number_are_compared_in_their_order),
+        cmocka_unit_test(test_lists_that_cannot_be_compared_say_nothing),
         cmocka_unit_test(test_nobody_with_tokens_is_healthy),
         cmocka_unit_test(test_rank_with_nothing_to_exchange_owes_nothing),
         cmocka_unit_test(test_rank_that_leaves_is_not_said_to_skip),
