@@ -3,56 +3,56 @@
 
 usage: check_hazards.py BIN_DIR
 
-Programs run three at a time: most of a hang's time is waiting for the job's own watchdog.
+Programs run three at a time. One that hangs is ended as soon as it has been named: its own watchdog only ends what rollcall does not see.
 """
 import concurrent.futures
 import os
 import sys
 import tempfile
 
-from job import Programs, command, findings, read, run, show
+from job import Programs, command, findings, read, run, run_until, show
 
 PROGRAMS = Programs(sys.argv[1])
 AT_ONCE = 3
-SHORT, LONG = "3", "9"  # seconds of the job's watchdog: LONG where a wait must have lasted before it is judged
+STEPS, WATCHDOG, LIMIT_S = ["--steps", "6"], ["--timeout", "90"], 40
 
 
 class Case:
     """sick, healthy: options of moe_train. want: the findings that must be there, {(code, certainty): culprits or None for any}. only: no other codes than those."""
 
-    def __init__(self, hazard, sick, healthy, want, watchdog=SHORT, ranks=4, also=()):
-        self.hazard, self.sick, self.healthy, self.want, self.watchdog, self.ranks, self.also = hazard, sick, healthy, want, watchdog, ranks, also
+    def __init__(self, hazard, sick, healthy, want, ranks=4, also=()):
+        self.hazard, self.sick, self.healthy, self.want, self.ranks, self.also = hazard, sick, healthy, want, ranks, also
 
 
-def program(name, want, watchdog=SHORT, also=()):
+def program(name, want, also=()):
     number = {"aux-tracker": "H8", "overlap-order": "H10", "comm-order": "H11", "grad-norm": "H17", "found-inf": "H18", "idle-rank": "H22"}.get(name, "H16")
-    return Case(f"{number} {name}", f"--ep 2 --hazard {name}", f"--ep 2 --hazard {name}:healthy", want, watchdog, also=also)
+    return Case(f"{number} {name}", f"--ep 2 --hazard {name}", f"--ep 2 --hazard {name}:healthy", want, also=also)
 
 
 ALL = [0, 1, 2, 3]
 EMPTY = "--ep 2 --empty-every 3"
 OBLIGATION = {("moe-obligation-missing", "predicted"): None, ("moe-obligation-missing", "proven"): None}
 CASES = [
-    Case("H1 skip-empty", f"{EMPTY} --legacy skip-empty", EMPTY, OBLIGATION, LONG),
+    Case("H1 skip-empty", f"{EMPTY} --legacy skip-empty", EMPTY, OBLIGATION),
     Case("H2 bucket-wait", "--ep 1 --overlap --vary-tokens --legacy skip-empty --legacy bucket-wait", "--ep 1 --overlap --vary-tokens",
-         {("moe-obligation-missing", "suspected"): None}, LONG),
+         {("moe-obligation-missing", "suspected"): None}),
     Case("H3 only-with-grad", "--ep 1 --buckets 100000 --vary-tokens --legacy skip-empty --legacy only-with-grad", "--ep 1 --buckets 100000 --vary-tokens",
-         {("circular-wait", "suspected"): None}, LONG),
+         {("circular-wait", "suspected"): None}),
     Case("H4 empty-unpermute", f"{EMPTY} --dispatcher allgather --legacy empty-unpermute", f"{EMPTY} --dispatcher allgather",
          {("zero-count", "proven"): None}),
-    Case("H5 empty-from-input", f"{EMPTY} --legacy empty-from-input", EMPTY, OBLIGATION, LONG),
-    Case("H6 empty-returns-early", f"{EMPTY} --dispatcher deepep --legacy empty-returns-early", f"{EMPTY} --dispatcher deepep", OBLIGATION, LONG),
+    Case("H5 empty-from-input", f"{EMPTY} --legacy empty-from-input", EMPTY, OBLIGATION),
+    Case("H6 empty-returns-early", f"{EMPTY} --dispatcher deepep --legacy empty-returns-early", f"{EMPTY} --dispatcher deepep", OBLIGATION),
     Case("H7 uneven tokens", "--ep 2 --dispatcher hybridep --vary-tokens", "--ep 2 --dispatcher hybridep --vary-tokens --uneven max",
          {("moe-tokens-unequal", "predicted"): None, ("moe-tokens-unequal", "proven"): None}),
     program("aux-tracker", {("count-mismatch", "proven"): [1]}),
     Case("H9 recompute-flip", "--ep 2 --recompute --legacy recompute-flip", "--ep 2 --recompute --legacy recompute-flip --keep-routing",
          {("moe-recompute-differs", "proven"): None}, also=("call-skipped", "p2p-unmatched", "p2p-bytes", "alltoallv-mismatch", "rank-finished", "rank-dead")),
     program("overlap-order", {("calls-reordered", "proven"): None}),
-    program("comm-order", {("circular-wait", "proven"): ALL}, LONG),
+    program("comm-order", {("circular-wait", "proven"): ALL}),
     Case("H12 static-rows", "--ep 2 --capacity 0.5 --legacy static-rows", "--ep 2 --capacity 0.5", {("moe-split-sum", "proven"): None},
          also=("p2p-unmatched", "rank-finished", "rank-dead", "call-skipped")),
     Case("H13 local-capacity", "--ep 4 --experts 4 --tokens 32 --capacity 1 --pad-capacity --vary-tokens --legacy local-capacity",
-         "--ep 4 --experts 4 --tokens 32 --capacity 1 --pad-capacity", {("moe-capacity-differs", "predicted"): None, ("moe-capacity-differs", "proven"): None}, LONG),
+         "--ep 4 --experts 4 --tokens 32 --capacity 1 --pad-capacity", {("moe-capacity-differs", "predicted"): None, ("moe-capacity-differs", "proven"): None}),
     Case("H14 wgrad-uninitialised", f"{EMPTY} --facts --legacy wgrad-uninitialised", f"{EMPTY} --facts", {("gradient-not-finite", "proven"): None}),
     Case("H15 router-unsummed", "--ep 2 --tp 2 --tp-mode shard --facts --legacy router-unsummed", "--ep 2 --tp 2 --tp-mode shard --facts",
          {("gradient-not-summed", "proven"): None, ("replica-mismatch", "proven"): None}),
@@ -63,28 +63,29 @@ CASES = [
     program("bias-twice", {("gradient-not-summed", "proven"): ALL}),
     program("grad-norm", {("gradient-not-summed", "proven"): ALL}),
     program("found-inf", {("rank-finished", "proven"): [1]}),
-    program("idle-rank", {("circular-wait", "suspected"): [1]}, LONG),
+    program("idle-rank", {("circular-wait", "suspected"): [1]}),
 ]
 
 
-def verdicts_of(tmp, case, options, number):
-    out = os.path.join(tmp, f"{number}.json")
-    done = run(command(PROGRAMS, case.ranks, out, ["--policy", "observe"], options.split() + ["--steps", "6", "--timeout", case.watchdog]))
-    return done, read(out)
+def missing(case, found):
+    """The findings that the case wants and that are not there."""
+    return [want for want, culprits in case.want.items()
+            if not any((v["code"], v["certainty"]) == want and culprits in (None, v["culprits"]) for v in found)]
 
 
 def faults(tmp, number):
     """What is wrong about one case: lines, empty where all is as it should be."""
     case = CASES[number]
     wrong = []
-    done, verdicts = verdicts_of(tmp, case, case.healthy, f"{number}-healthy")
-    if findings(verdicts) or done.returncode != 0:
-        wrong += [f"{case.hazard}: the healthy twin: status {done.returncode}", show(findings(verdicts)), done.stderr[-400:]]
-    done, verdicts = verdicts_of(tmp, case, case.sick, f"{number}-sick")
-    found = findings(verdicts)
-    for (code, certainty), culprits in case.want.items():
-        if not any(v["code"] == code and v["certainty"] == certainty and culprits in (None, v["culprits"]) for v in found):
-            wrong += [f"{case.hazard}: no finding {certainty} {code} {culprits or ''}", show(found), done.stderr[-400:]]
+    sick, healthy = (os.path.join(tmp, f"{number}-{twin}.json") for twin in ("sick", "healthy"))
+    argv = {out: command(PROGRAMS, case.ranks, out, ["--policy", "observe"], [*options.split(), *STEPS, *WATCHDOG])
+            for out, options in ((sick, case.sick), (healthy, case.healthy))}
+    done = run(argv[healthy])
+    if findings(read(healthy)) or done.returncode != 0:
+        wrong += [f"{case.hazard}: the healthy twin: status {done.returncode}", show(findings(read(healthy))), done.stderr[-400:]]
+    found, _, err = run_until(argv[sick], sick, lambda seen: not missing(case, seen), LIMIT_S)
+    if missing(case, found):
+        wrong += [f"{case.hazard}: no finding {missing(case, found)}", show(found), err[-400:]]
     allowed = {code for code, _ in case.want} | set(case.also)
     others = [v for v in found if v["code"] not in allowed]
     if others:

@@ -1,8 +1,11 @@
 """job.py: what the tests of the main job share: the built programs, one run under rollcall, and how its verdicts are read."""
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 
 class Programs:
@@ -35,6 +38,34 @@ def read(path):
         return []
     with open(path) as f:
         return [json.loads(line) for line in f if line.endswith("\n")]
+
+
+def run_until(argv, out, enough, limit_s, grace_s=0.5):
+    """Runs a job until enough(findings so far), and a moment more for one too many; a job that still runs then, because it hangs, is ended.
+
+    Waiting for the job's own watchdog instead takes seconds, and one that is short enough for a test ends jobs that are merely slow on a busy machine.
+    Gives the findings, the status (None: it was still running) and stderr."""
+    if os.path.exists(out):
+        os.remove(out)
+    with tempfile.TemporaryFile("w+") as err:
+        job = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=err, text=True, start_new_session=True)
+        begin = time.monotonic()
+        try:
+            while not enough(findings(read(out))) and time.monotonic() - begin < limit_s and job.poll() is None:
+                time.sleep(0.02)
+            end = time.monotonic() + grace_s
+            while time.monotonic() < end and job.poll() is None:
+                time.sleep(0.02)
+            status, found = job.poll(), findings(read(out))
+            if status is None:
+                job.send_signal(signal.SIGTERM)
+                job.wait(timeout=30)
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+        err.seek(0)
+        return found, status, err.read()
 
 
 def findings(verdicts):
