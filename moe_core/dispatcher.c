@@ -8,6 +8,7 @@
 #include "moe_core/dispatcher_kind.h"
 
 #include "moe_core/include/moe/observe.h"
+#include "moe_core/include/moe/remedy.h"
 
 #include <stdlib.h>
 
@@ -287,6 +288,27 @@ bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy)
     bool cured = (moe_remedies(d->ep.comm, d->config.layer, remedy) & remedy) != 0;
     d->plan.remedied |= cured ? remedy : 0;
     return cured;
+}
+
+bool moe_dispatcher_again(const moe_dispatcher_t *d)
+{
+    enum { PHASE_RECOMPUTE = 3 }; /* trace/op.h */
+    return d->at.phase == PHASE_RECOMPUTE;
+}
+
+enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed)
+{
+    bool bound = (agreed & MOE_REMEDY_BOUND) != 0 && d->config.token_bound > 0;
+    if (d->config.uneven != MOE_UNEVEN_NONE) {
+        return d->config.uneven;
+    }
+    if (!moe_dispatcher_again(d)) {
+        d->padding = bound ? MOE_UNEVEN_BOUND : (agreed & MOE_REMEDY_UNEVEN) != 0 ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE;
+    }
+    d->plan.remedied |= d->padding == MOE_UNEVEN_BOUND ? MOE_REMEDY_BOUND
+                        : d->padding == MOE_UNEVEN_MAX ? MOE_REMEDY_UNEVEN
+                                                       : 0;
+    return d->padding;
 }
 
 /* --- what is known --- */

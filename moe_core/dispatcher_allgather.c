@@ -76,19 +76,6 @@ static struct moe_movement movement(const moe_dispatcher_t *d)
 
 /* --- prepare: who chose this rank's experts --- */
 
-/* As configured, else as agreed in the exchange before. */
-static enum moe_uneven uneven_kind(const moe_dispatcher_t *d)
-{
-    uint32_t agreed = state_of(d)->agreed;
-    if (d->config.uneven != MOE_UNEVEN_NONE) {
-        return d->config.uneven;
-    }
-    if ((agreed & MOE_REMEDY_BOUND) != 0 && d->config.token_bound > 0) {
-        return MOE_UNEVEN_BOUND;
-    }
-    return (agreed & MOE_REMEDY_UNEVEN) != 0 ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE;
-}
-
 static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
 {
     struct allgather *s = state_of(d);
@@ -204,10 +191,11 @@ static void decide_legacy(moe_dispatcher_t *d)
 static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
 {
     struct allgather *s = state_of(d);
-    if (uneven_kind(d) == MOE_UNEVEN_NONE) {
+    enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);
+    if (padding == MOE_UNEVEN_NONE) {
         moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, d->routing.tokens);
     }
-    int rc = moe_uneven_agree(s->uneven, uneven_kind(d), d->routing.tokens, &s->padded);
+    int rc = moe_uneven_agree(s->uneven, padding, d->routing.tokens, &s->padded);
     s->agreed = 0;
     rc = rc ? rc : gather_map(d, proposed);
     rc = rc ? rc : gather_probs(d);

@@ -172,18 +172,6 @@ static int read_agreed(moe_dispatcher_t *d, struct hybridep *s)
     return 0;
 }
 
-/* What to do about different numbers of tokens: as configured, else as agreed before. */
-static enum moe_uneven uneven_kind(const moe_dispatcher_t *d, const struct hybridep *s)
-{
-    if (d->config.uneven != MOE_UNEVEN_NONE) {
-        return d->config.uneven;
-    }
-    if ((s->agreed & MOE_REMEDY_BOUND) != 0 && d->config.token_bound > 0) {
-        return MOE_UNEVEN_BOUND;
-    }
-    return (s->agreed & MOE_REMEDY_UNEVEN) != 0 ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE;
-}
-
 /* Everybody's routing map, and from it everybody's counts, on the device. */
 static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t proposed)
 {
@@ -239,13 +227,16 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaStreamIsCapturing(moe_device_stream(d->device), &status);
     bool capturing = status == cudaStreamCaptureStatusActive;
-    int rc = read_agreed(d, s);
+    /* With a budget `proposed` is what this exchange tells the next forward, and the first one's proposal must get there. */
+    bool again = moe_dispatcher_again(d);
+    int rc = again ? 0 : read_agreed(d, s);
+    enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);
     f->tokens = d->routing.tokens;
-    if (rc == 0 && uneven_kind(d, s) == MOE_UNEVEN_NONE) {
+    if (rc == 0 && padding == MOE_UNEVEN_NONE) {
         moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, f->tokens);
     }
-    rc = rc ? rc : moe_uneven_agree(s->uneven, uneven_kind(d, s), f->tokens, &f->padded);
-    proposed = capturing ? 0 : proposed;
+    rc = rc ? rc : moe_uneven_agree(s->uneven, padding, f->tokens, &f->padded);
+    proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
     rc = rc ? rc : gather_maps(d, s, proposed);
     if (rc != 0) {
         return rc;

@@ -45,7 +45,8 @@ struct moe_dispatcher {
     int64_t max_rows;           /* of the experts' buffers */
     struct moe_routing routing; /* of the last prepare */
     struct moe_dispatch_plan plan;
-    struct moe_event at; /* moe_dispatcher_at */
+    struct moe_event at;     /* moe_dispatcher_at */
+    enum moe_uneven padding; /* of different numbers of tokens, in the last forward */
     enum moe_dispatcher_stage stage;
     bool detached;  /* moe_dispatcher_detach */
     bool backward;  /* begin_backward was called for the last forward */
@@ -72,6 +73,14 @@ void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *g
                             int64_t count);
 /* Whether a legacy behaviour about to happen is cured: asks moe_remedies for a local remedy, notes it in the plan. */
 bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
+
+/* Whether this is a recomputed forward. */
+bool moe_dispatcher_again(const moe_dispatcher_t *d);
+/*
+ * How this forward pads different numbers of tokens: as configured, else as `agreed` in the exchange before, which is noted in the plan as a cure. A recomputed
+ * forward pads as the first one did, whatever was agreed in that one's exchange: backward works on what it makes.
+ */
+enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed);
 
 extern const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall, moe_dispatcher_allgather, moe_dispatcher_deepep,
     moe_dispatcher_hybridep;

@@ -380,6 +380,8 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
                       const void *x, int64_t tokens, void *y)
 {
     const struct moe_router_options *o = &l->config.router;
+    moe_plan_reset(
+        &l->plan); /* also when this forward is refused: what is kept for the last one's backward is about to change */
     if (tokens < 0 || tokens > l->config.max_tokens) {
         return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens, made for at most %lld", (long long)tokens,
                           (long long)l->config.max_tokens);
@@ -397,7 +399,6 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     l->step = *step;
     l->x = x;
     l->phase = PHASE_FORWARD;
-    moe_plan_reset(&l->plan);
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
     rc = layer_forward_pass(l, y);
     if (rc != 0) {

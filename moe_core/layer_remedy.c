@@ -73,8 +73,6 @@ void layer_report_cures(moe_layer_t *l)
 void layer_settle(moe_layer_t *l, uint32_t agreed)
 {
     const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
-    uint32_t uneven = MOE_REMEDY_UNEVEN | MOE_REMEDY_BOUND;
-    bool pads = l->config.dispatcher != MOE_DISPATCH_ALLTOALL && l->config.uneven == MOE_UNEVEN_NONE;
     if (l->phase == PHASE_FORWARD) {
         l->agreed = agreed & symmetric;
         l->used = 0;
@@ -82,9 +80,6 @@ void layer_settle(moe_layer_t *l, uint32_t agreed)
     l->rows = plan->exact ? plan->received - plan->padded : -1;
     if (plan->padded > 0) {
         layer_report_remedy(l, MOE_REMEDY_PAD, plan->padded);
-    }
-    if (pads && (l->agreed & uneven) != 0) {
-        layer_report_remedy(l, (l->agreed & MOE_REMEDY_BOUND) != 0 ? MOE_REMEDY_BOUND : MOE_REMEDY_UNEVEN, 0);
     }
     if (l->sum_granted && l->phase == PHASE_FORWARD) {
         layer_report_remedy(l, MOE_REMEDY_ROUTER_SUM, 0);

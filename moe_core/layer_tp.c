@@ -32,6 +32,10 @@ int layer_tp_place(moe_layer_t *l)
     if (c->options.legacy_router_unsummed && c->options.legacy_router_summed_twice) {
         return LAYER_FAIL(l, MOE_E_ARG, "the router's gradient both unsummed and summed twice");
     }
+    if (layer_on_tp(l) && c->router_sum == MOE_ROUTER_SUM_CALLER &&
+        (c->options.legacy_router_unsummed || c->options.legacy_router_summed_twice)) {
+        return LAYER_FAIL(l, MOE_E_ARG, "a legacy sum of the router's gradient in a layer whose caller sums it");
+    }
     l->own_max = split ? c->max_tokens / l->tp_size : c->max_tokens;
     return 0;
 }
