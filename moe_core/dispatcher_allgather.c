@@ -171,6 +171,7 @@ static void derive_plan(moe_dispatcher_t *d)
     plan->empty_experts = 0;
     for (int64_t i = 0; i < d->local; i++) {
         plan->empty_experts += s->host_m[i] == 0;
+        plan->filler += (align - s->host_m[i] % align) % align;
         s->host_m[i] = (s->host_m[i] + align - 1) / align * align;
         plan->received += s->host_m[i];
     }

@@ -231,7 +231,7 @@ static void derive_experts(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     const int64_t *chunk = s->host_sizes + d->config.experts;
     int64_t align = d->config.row_multiple > 1 ? d->config.row_multiple : 1;
-    d->plan.received = d->plan.empty_experts = 0;
+    d->plan.received = d->plan.filler = d->plan.empty_experts = 0;
     for (int64_t i = 0; i < d->local; i++) {
         int64_t rows = 0;
         for (int64_t v = 0; v < s->sources; v++) {
@@ -239,6 +239,7 @@ static void derive_experts(moe_dispatcher_t *d, struct moe_alltoall *s)
         }
         d->plan.empty_experts += rows == 0;
         d->plan.received += (rows + align - 1) / align * align;
+        d->plan.filler += (align - rows % align) % align;
     }
     d->plan.exact = true;
     d->plan.peers = d->ep.size;

@@ -200,6 +200,7 @@ int moe_flex_derive(moe_dispatcher_t *d, struct moe_flex *f, const int64_t *coun
             rows += counts[p * f->numbers + ranks + f->first + i];
         }
         received += (rows + align - 1) / align * align;
+        d->plan.filler += (align - rows % align) % align;
         d->plan.empty_experts += rows == 0;
     }
     d->plan.padded = pad && received == 0 ? align : 0;

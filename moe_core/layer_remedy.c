@@ -77,7 +77,7 @@ void layer_settle(moe_layer_t *l, uint32_t agreed)
         l->agreed = agreed & symmetric;
         l->used = 0;
     }
-    l->rows = plan->exact ? plan->received - plan->padded : -1;
+    l->rows = plan->exact ? plan->received - plan->padded - plan->filler : -1;
     if (plan->padded > 0) {
         layer_report_remedy(l, MOE_REMEDY_PAD, plan->padded);
     }

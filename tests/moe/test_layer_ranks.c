@@ -11,6 +11,7 @@
 #include "moe_core/include/moe/layer.h"
 #include "moe_core/include/moe/observe.h"
 #include "moe_core/ref.h"
+#include "tests/moe/typed.h"
 
 #include <pthread.h>
 
@@ -25,7 +26,12 @@ struct scenario {
     bool backward;
     uint32_t remedies[MOST_RANKS]; /* what each rank is told is on */
     uint32_t granted;              /* local remedies granted when the hazard is met */
+    enum moe_dispatcher_kind kind;
+    int64_t row_multiple, row_budget;
+    bool delay_wgrad;
+    enum moe_dtype weight; /* of the experts; FP8 with a scale of SCALE */
 };
+#define SCALE 0.125
 
 struct result {
     struct moe_event event[EVENTS];
@@ -70,6 +76,13 @@ static double rounded(uint64_t *state, double scale)
     return (double)(float)(scale * support_random(state));
 }
 
+/* A weight as the library's type has it. */
+static double stored(const struct scenario *s, double value)
+{
+    bool fp8 = s->weight == MOE_E4M3 || s->weight == MOE_E5M2;
+    return fp8 ? SCALE * typed_round(s->weight, value / SCALE) : typed_round(s->weight, value);
+}
+
 static void make_data(const struct scenario *s, int rank, struct data *d)
 {
     uint64_t weights = 5, tokens = 100 + (uint64_t)rank;
@@ -86,10 +99,10 @@ static void make_data(const struct scenario *s, int rank, struct data *d)
         d->gate[i] = (double)(float)d->gate[i];
     }
     for (int64_t i = 0; i < experts * 2 * F * H; i++) {
-        d->w1[i] = rounded(&weights, 0.5);
+        d->w1[i] = stored(s, rounded(&weights, 0.5));
     }
     for (int64_t i = 0; i < experts * H * F; i++) {
-        d->w2[i] = rounded(&weights, 0.5);
+        d->w2[i] = stored(s, rounded(&weights, 0.5));
     }
     for (int64_t i = 0; i < T * H; i++) {
         d->x[i] = rounded(&tokens, 0.3);
@@ -117,6 +130,17 @@ static float *narrow(moe_device_t *device, const double *from, int64_t count)
     return to;
 }
 
+/* The weights of experts in the scenario's type. */
+static void *pack(moe_device_t *device, enum moe_dtype type, const double *from, int64_t count)
+{
+    void *to = support_array(device, count, moe_dtype_bytes(type));
+    double scale = type == MOE_E4M3 || type == MOE_E5M2 ? SCALE : 1;
+    for (int64_t i = 0; i < count; i++) {
+        typed_put(type, to, i, from[i] / scale);
+    }
+    return to;
+}
+
 static void run_layer(struct rank *r, ncclComm_t ep, moe_device_t *device)
 {
     const struct scenario *s = r->scenario;
@@ -127,8 +151,10 @@ static void run_layer(struct rank *r, ncclComm_t ep, moe_device_t *device)
     int64_t experts = s->ranks * L, first = r->rank * L;
     float *x = narrow(device, d->x, T * H), *dy = narrow(device, d->dy, T * H),
           *gate = narrow(device, d->gate, experts * H);
-    float *w1 = narrow(device, d->w1 + first * 2 * F * H, L * 2 * F * H),
-          *w2 = narrow(device, d->w2 + first * H * F, L * H * F);
+    double ones[L] = {SCALE, SCALE};
+    void *w1 = pack(device, s->weight, d->w1 + first * 2 * F * H, L * 2 * F * H),
+         *w2 = pack(device, s->weight, d->w2 + first * H * F, L * H * F);
+    float *scale = narrow(device, ones, L);
     float *y = NULL, *dx = NULL, *d_gate = NULL, *d_w1 = NULL, *d_w2 = NULL;
     struct {
         float **at;
@@ -151,13 +177,32 @@ static void run_layer(struct rank *r, ncclComm_t ep, moe_device_t *device)
                                       .topk = s->topk,
                                       .renormalise = s->topk > 1,
                                       .ep = ep,
+                                      .dispatcher = s->kind,
+                                      .row_multiple = s->row_multiple,
+                                      .row_budget = s->row_budget,
+                                      .delay_wgrad = s->delay_wgrad,
+                                      .weight = s->weight,
                                       .options = {.legacy_skip_empty = s->legacy}};
-    struct moe_layer_weights weights = {.gate = gate, .w1 = w1, .w2 = w2, .d_gate = d_gate, .d_w1 = d_w1, .d_w2 = d_w2};
+    struct moe_layer_weights weights = {.gate = gate,
+                                        .w1 = w1,
+                                        .w2 = w2,
+                                        .d_gate = d_gate,
+                                        .d_w1 = d_w1,
+                                        .d_w2 = d_w2,
+                                        .scale1 = scale,
+                                        .scale2 = scale};
     struct moe_step step = {.step = 9, .microbatch = 1};
     out->rc |= moe_layer_new(device, &config, &layer);
     if (out->rc == 0) {
         out->rc = moe_layer_forward(layer, &weights, &step, x, T, y);
         out->rc = out->rc != 0 || !s->backward ? out->rc : moe_layer_backward(layer, dy, dx);
+        if (out->rc == 0 && s->delay_wgrad && s->backward) {
+            out->rc = moe_device_sync(device);
+            for (int64_t i = 0; i < L * H * F && out->rc == 0; i++) {
+                out->rc = d_w2[i] == 0.0f ? 0 : MOE_E_STATE; /* nothing before backward_dw */
+            }
+            out->rc = out->rc != 0 ? out->rc : moe_layer_backward_dw(layer);
+        }
         out->rc = out->rc != 0 ? out->rc : moe_device_sync(device);
         out->rows = moe_layer_rows(layer);
         out->skipped = moe_layer_skipped(layer);
@@ -165,7 +210,7 @@ static void run_layer(struct rank *r, ncclComm_t ep, moe_device_t *device)
     for (size_t i = 0; i < 5 && out->rc == 0; i++) {
         memcpy(outputs[i].copy, *outputs[i].at, (size_t)outputs[i].count * sizeof(float));
     }
-    void *arrays[] = {&x, &dy, &gate, &w1, &w2, &y, &dx, &d_gate, &d_w1, &d_w2};
+    void *arrays[] = {&x, &dy, &gate, &w1, &w2, &y, &dx, &d_gate, &d_w1, &d_w2, &scale};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         moe_device_free(device, arrays[i]);
     }
@@ -303,6 +348,85 @@ static void test_results_equal_the_reference_whichever_rank_is_empty(void **stat
             }
         }
     }
+}
+
+/* What a layer can be made with beside the plain one, at every place of an empty rank. */
+static void test_options_of_the_layer_change_no_result(void **state)
+{
+    (void)state;
+    static struct result results[MOST_RANKS];
+    const struct {
+        enum moe_dispatcher_kind kind;
+        int64_t row_multiple, row_budget;
+        bool delay_wgrad;
+        enum moe_dtype weight;
+    } table[] = {
+        {.delay_wgrad = true},
+        {.row_multiple = 4},
+        {.kind = MOE_DISPATCH_ALLGATHER, .row_multiple = 4},
+        {.kind = MOE_DISPATCH_DEEPEP, .row_multiple = 4, .delay_wgrad = true},
+        {.kind = MOE_DISPATCH_HYBRIDEP, .row_budget = MOST_RANKS * T * 2 + 5},
+        {.kind = MOE_DISPATCH_HYBRIDEP, .row_budget = MOST_RANKS * T * 2, .row_multiple = 4, .delay_wgrad = true},
+        {.weight = MOE_BF16},
+        {.weight = MOE_E4M3, .row_multiple = 16},
+        {.weight = MOE_E5M2, .delay_wgrad = true},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        for (size_t n = 0; n < sizeof empties / sizeof empties[0]; n++) {
+            struct scenario s = {.ranks = 4, .topk = 2, .empty = empties[n], .backward = true};
+            s.kind = table[i].kind;
+            s.row_multiple = table[i].row_multiple;
+            s.row_budget = table[i].row_budget;
+            s.delay_wgrad = table[i].delay_wgrad;
+            s.weight = table[i].weight;
+            run(&s, results);
+            check_against_reference(&s, results);
+            for (int r = 0; r < 4 && s.row_budget == 0; r++) {
+                assert_int_equal(results[r].rows == 0, empties[n] >> r & 1);
+                assert_int_equal(find(&results[r], MOE_EV_COUNTS, FORWARD, 0)->count, results[r].rows);
+            }
+            for (int r = 0; r < 4 && s.kind == MOE_DISPATCH_ALLTOALL; r++) {
+                uint64_t came = 0;
+                for (size_t p = 0; p < 4; p++) {
+                    came += find(&results[r], MOE_EV_SPLIT, FORWARD, p)->count2;
+                }
+                assert_int_equal(came, results[r].rows);
+            }
+        }
+    }
+}
+
+/* A forward that is refused leaves nothing for backward: its sizes would be those of another one. */
+static void test_backward_after_a_refused_forward_is_refused(void **state)
+{
+    (void)state;
+    moe_device_t *device = NULL;
+    moe_layer_t *layer = NULL;
+    struct result result = {.rc = 0};
+    struct scenario s = {.ranks = 1};
+    struct rank r = {.scenario = &s, .result = &result};
+    struct moe_layer_config config = {.max_tokens = T, .hidden = H, .ffn = F, .experts = L, .topk = 1};
+    struct moe_step step = {.step = 0};
+    self = &r;
+    assert_int_equal(moe_device_new_host(&device), 0);
+    assert_int_equal(moe_layer_new(device, &config, &layer), 0);
+    float *x = support_floats(device, T * H), *y = support_floats(device, T * H),
+          *w = support_floats(device, L * 2 * F * H), *d = support_floats(device, L * 2 * F * H);
+    struct moe_layer_weights weights = {.gate = w, .w1 = w, .w2 = w, .d_gate = d, .d_w1 = d, .d_w2 = d};
+    assert_int_equal(moe_layer_backward(layer, y, x), MOE_E_STATE);
+    assert_int_equal(moe_layer_forward(layer, &weights, &step, x, T, y), 0);
+    assert_int_equal(moe_layer_forward(layer, &weights, &step, x, T + 1, y), MOE_E_SHAPE);
+    assert_int_equal(moe_layer_backward(layer, y, x), MOE_E_STATE);
+    assert_int_equal(moe_layer_forward(layer, &weights, &step, x, 0, y), 0);
+    assert_int_equal(moe_layer_backward(layer, y, x), 0);
+    assert_int_equal(moe_layer_backward(layer, y, x), MOE_E_STATE);
+    assert_int_equal(moe_layer_backward_dw(layer), MOE_E_STATE);
+    float *arrays[] = {x, y, w, d};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        moe_device_free(device, &arrays[i]);
+    }
+    moe_layer_destroy(&layer);
+    moe_device_destroy(&device);
 }
 
 static void test_every_rank_reports_the_same_obligations(void **state)
@@ -469,6 +593,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results_equal_the_reference_whichever_rank_is_empty),
+        cmocka_unit_test(test_options_of_the_layer_change_no_result),
+        cmocka_unit_test(test_backward_after_a_refused_forward_is_refused),
         cmocka_unit_test(test_every_rank_reports_the_same_obligations),
         cmocka_unit_test(test_reported_counts_and_splits_fit_together),
         cmocka_unit_test(test_legacy_rank_without_rows_lacks_its_obligations),

@@ -108,14 +108,15 @@ struct moe_routing {
 
 /* What is known on the host after prepare. */
 struct moe_dispatch_plan {
-    int64_t sent;                               /* rows of the source-ordered buffer, padding included */
-    int64_t received;                           /* rows of the experts' buffer: exact, or the budget */
-    bool exact;                                 /* `received` is the number of rows, not only a bound */
-    int64_t padded;                             /* zero rows of remedy PAD among them, on this rank */
-    int64_t empty_experts;                      /* local experts without rows; -1: not known on the host */
-    int64_t slack;                              /* rows beyond those that the routing map fills, legacy static_rows */
-    uint32_t remedied;                          /* local remedies that cured something in this forward: remedy.h */
-    int32_t peers;                              /* members of the all-to-all; 0: no splits (allgather) */
+    int64_t sent;          /* rows of the source-ordered buffer, padding included */
+    int64_t received;      /* rows of the experts' buffer: exact, or the budget */
+    bool exact;            /* `received` is the number of rows, not only a bound */
+    int64_t padded;        /* zero rows of remedy PAD among them, on this rank */
+    int64_t filler;        /* zero rows that row_multiple adds among them; 0 where only the device knows */
+    int64_t empty_experts; /* local experts without rows; -1: not known on the host */
+    int64_t slack;         /* rows beyond those that the routing map fills, legacy static_rows */
+    uint32_t remedied;     /* local remedies that cured something in this forward: remedy.h */
+    int32_t peers;         /* members of the all-to-all; 0: no splits (allgather) */
     const int64_t *split_sent, *split_received; /* [peers] rows; borrowed until the next prepare */
 };
 

@@ -186,7 +186,7 @@ void moe_layer_sizes(size_t *config, size_t *weights);
 int64_t moe_layer_local_experts(const moe_layer_t *layer);
 int64_t moe_layer_local_ffn(const moe_layer_t *layer);
 
-/* Rows received in the last forward (padding not counted; -1 where only the device knows), and whether its experts were skipped. */
+/* Rows received in the last forward (padding of PAD and of row_multiple not counted; -1 where only the device knows), and whether its experts were skipped. */
 int64_t moe_layer_rows(const moe_layer_t *layer);
 bool moe_layer_skipped(const moe_layer_t *layer);
 
