@@ -100,16 +100,21 @@ void moe_host_part(const struct moe_product *p, int64_t i, int64_t parts, int64_
 
 enum { MOST_THREADS = 64 };
 
-/* One list of tasks at a time. `round` tells sleepers that there is a new one; `inside` counts who may still read it. */
+/* The tasks 0 to n - 1. A thread works on a copy of its own, made under the lock: the pool's is cleared while others still run theirs. */
+struct list {
+    int (*task)(void *arg, int64_t i, int worker);
+    void *arg;
+    int64_t n;
+};
+
+/* One list at a time. `round` tells sleepers that there is a new one; `inside` counts who may still take from it. */
 static struct {
     pthread_mutex_t user; /* held by the device whose list it is */
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     uint64_t round;
     int inside;
-    int (*task)(void *arg, int64_t i, int worker);
-    void *arg;
-    int64_t n;
+    struct list list; /* task NULL: there is none */
     _Atomic int64_t next;
     _Atomic int error;
 } pool = {.user = PTHREAD_MUTEX_INITIALIZER,
@@ -121,14 +126,14 @@ static int pool_threads = 1;    /* there are; written once, before anybody reads
 static _Atomic int pool_wanted; /* to be used; 0: all */
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
-static void take_tasks(int worker)
+static void take_tasks(const struct list *list, int worker)
 {
     int wanted = atomic_load(&pool_wanted);
     if (wanted != 0 && worker >= wanted) {
         return;
     }
-    for (int64_t i = atomic_fetch_add(&pool.next, 1); i < pool.n; i = atomic_fetch_add(&pool.next, 1)) {
-        int none = 0, rc = pool.task(pool.arg, i, worker);
+    for (int64_t i = atomic_fetch_add(&pool.next, 1); i < list->n; i = atomic_fetch_add(&pool.next, 1)) {
+        int none = 0, rc = list->task(list->arg, i, worker);
         if (rc != 0) {
             atomic_compare_exchange_strong(&pool.error, &none, rc);
         }
@@ -145,12 +150,13 @@ static void *work_on(void *arg)
             pthread_cond_wait(&pool.work, &pool.lock);
         }
         seen = pool.round;
-        if (pool.task == NULL) {
+        struct list list = pool.list;
+        if (list.task == NULL) {
             continue; /* woken too late: all is done */
         }
         pool.inside++;
         pthread_mutex_unlock(&pool.lock);
-        take_tasks(worker);
+        take_tasks(&list, worker);
         pthread_mutex_lock(&pool.lock);
         pool.inside--;
         pthread_cond_signal(&pool.done);
@@ -201,18 +207,17 @@ int moe_host_parallel(int64_t n, int (*task)(void *arg, int64_t i, int worker), 
         }
         return first;
     }
+    struct list list = {task, arg, n};
     pthread_mutex_lock(&pool.lock);
-    pool.task = task;
-    pool.arg = arg;
-    pool.n = n;
+    pool.list = list;
     atomic_store(&pool.next, 0);
     atomic_store(&pool.error, 0);
     pool.round++;
     pthread_cond_broadcast(&pool.work);
     pthread_mutex_unlock(&pool.lock);
-    take_tasks(0);
+    take_tasks(&list, 0);
     pthread_mutex_lock(&pool.lock);
-    pool.task = NULL; /* who has not come yet need not */
+    pool.list.task = NULL; /* who has not come yet need not */
     while (pool.inside > 0) {
         pthread_cond_wait(&pool.done, &pool.lock);
     }

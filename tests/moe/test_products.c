@@ -273,12 +273,58 @@ static void test_parts_leave_no_column_out(void **state)
     moe_device_destroy(&device);
 }
 
+/* Thousands of lists of a few tiny tasks: one thread is still at work when another has found the list empty. Under ThreadSanitizer this is the pool's own test. */
+static void test_short_lists_one_after_the_other(void **state)
+{
+    (void)state;
+    enum { LISTS = 4000, TASKS = 7, WIDE = 3, DEEP = 5 };
+    moe_device_t *device = NULL;
+    assert_int_equal(moe_device_new_host(&device), 0);
+    int64_t *m = support_array(device, TASKS, sizeof *m);
+    struct moe_linear_group *group = support_array(device, TASKS, sizeof *group);
+    float *x = support_floats(device, TASKS * DEEP), *w = support_floats(device, WIDE * DEEP),
+          *y = support_floats(device, LISTS * TASKS * WIDE);
+    support_poison(y, LISTS * TASKS * WIDE);
+    for (int i = 0; i < TASKS * DEEP; i++) {
+        x[i] = (float)(i / DEEP + 1);
+    }
+    for (int i = 0; i < WIDE * DEEP; i++) {
+        w[i] = 1.0f;
+    }
+    for (int g = 0; g < TASKS; g++) {
+        m[g] = 1;
+        group[g].weight = w;
+    }
+    assert_int_equal(moe_device_host_threads(0), 3);
+    for (int i = 0; i < LISTS; i++) {
+        struct moe_linear_pass pass = {.groups = TASKS,
+                                       .n = WIDE,
+                                       .k = DEEP,
+                                       .rows = TASKS,
+                                       .m = m,
+                                       .group = group,
+                                       .x = x,
+                                       .out = y + (size_t)i * TASKS * WIDE};
+        assert_int_equal(moe_device_ops(device)->linear(device, &pass), 0);
+    }
+    assert_int_equal(moe_device_sync(device), 0);
+    for (int i = 0; i < LISTS * TASKS * WIDE; i++) {
+        assert_true(y[i] == (float)(DEEP * (i / WIDE % TASKS + 1))); /* every task, once, with its own list */
+    }
+    void *arrays[] = {&m, &group, &x, &w, &y};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        moe_device_free(device, arrays[i]);
+    }
+    moe_device_destroy(&device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_few_rows_equal_double_on_every_instruction_set),
         cmocka_unit_test(test_a_pass_equals_double_and_no_bit_depends_on_the_threads),
         cmocka_unit_test(test_parts_leave_no_column_out),
+        cmocka_unit_test(test_short_lists_one_after_the_other),
     };
     setenv("MOE_HOST_THREADS", "3", 1); /* read at the first product */
     return cmocka_run_group_tests(tests, NULL, NULL);
