@@ -205,8 +205,9 @@ int moe_host_map_scatter_backward(const void *args)
         int64_t n = moe_host_map_places(&map, t);
         for (int64_t i = 0; i < n; i++) {
             const struct moe_host_place *p = &map.place[i];
+            const void *next = i + 1 < n ? row_in(&r, a->from, map.place[i + 1].row) : NULL;
             int64_t cell = prob_of(&a->view, a->layout, t, p);
-            a->d_probs[cell] = scale(row_in(&r, a->dy, t), row_in(&r, a->from, p->row), a->probs[cell], a->width,
+            a->d_probs[cell] = scale(row_in(&r, a->dy, t), row_in(&r, a->from, p->row), next, a->probs[cell], a->width,
                                      row_out(&r, a->d_from, p->row), r.stream);
         }
     }

@@ -21,8 +21,9 @@
  * will be summed after these, fetched meanwhile; or NULL. */
 typedef void moe_host_sum_fn(const void *const *from, const float *p, int64_t n, const void *const *next, int64_t width,
                              void *to, bool stream);
-/* to [width] = p * dy, cast once; the dot product of dy and row. */
-typedef float moe_host_scale_fn(const void *dy, const void *row, float p, int64_t width, void *to, bool stream);
+/* to [width] = p * dy, cast once; the dot product of dy and row. next: what `row` will be in the next call, fetched meanwhile; or NULL. */
+typedef float moe_host_scale_fn(const void *dy, const void *row, const void *next, float p, int64_t width, void *to,
+                                bool stream);
 
 struct moe_host_rows {
     const char *name;

@@ -400,7 +400,8 @@ static void test_all_instruction_sets_give_the_same_bits(void **state)
                 assert_int_equal(((unsigned char *)out[tables - 1])[b], CANARY_BYTE);
             }
             for (int i = 0; i < tables; i++) {
-                dot[i] = table[i]->scale[type](from[0], from[1], p[1], width, out[i], stream != 0);
+                dot[i] = table[i]->scale[type](from[0], from[1], round % 4 ? from[2] : NULL, p[1], width, out[i],
+                                               stream != 0);
                 moe_host_rows_done();
             }
             for (int64_t i = 0; tables > 1 && i < width; i++) {
@@ -464,7 +465,7 @@ static void test_a_nan_stays_one(void **state)
             for (int64_t h = 0; h < WIDTH; h++) {
                 assert_true(isnan(typed_get(types[t], out, h)));
             }
-            assert_true(isnan(table[i]->scale[types[t]](in, in, p, WIDTH, out, false)) == 0);
+            assert_true(isnan(table[i]->scale[types[t]](in, in, NULL, p, WIDTH, out, false)) == 0);
             for (int64_t h = 0; h < WIDTH; h++) {
                 assert_true(isnan(typed_get(types[t], out, h)));
             }
