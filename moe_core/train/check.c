@@ -227,7 +227,7 @@ int check_step(struct check *check, struct model *m, const struct corpus *corpus
         rc = MOE_E_NOMEM;
         goto out;
     }
-    double relative = fabs(loss - want_loss) / want_loss;
+    double relative = fabs(loss - want_loss) / fmax(want_loss, 1e-12); /* no rank may have any tokens */
     check->worst_loss = fmax(check->worst_loss, isnan(relative) ? INFINITY : relative);
     if (!(relative <= check->tolerance)) {
         fprintf(stderr, "moe_train: step %u: loss %.9g, the reference has %.9g\n", step, loss, want_loss);
