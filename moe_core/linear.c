@@ -36,6 +36,8 @@ struct moe_linear {
 /* --- placeholders --- */
 
 struct placeholder {
+    const char *backend; /* a host's memory is no gradient for a parameter of a GPU, nor one GPU's for another's */
+    int ordinal;
     int64_t rows, columns;
     enum moe_dtype type;
     void *data;
@@ -45,25 +47,47 @@ struct placeholder {
 static pthread_mutex_t placeholders_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct placeholder *placeholders;
 
-/* The process's placeholder of this shape and type; NULL without memory. Never freed: frameworks keep views of it. */
-static void *placeholder_get(moe_device_t *device, int64_t rows, int64_t columns, enum moe_dtype type)
+static void *placeholder_find(const struct placeholder *like)
 {
-    void *data = NULL;
-    pthread_mutex_lock(&placeholders_lock);
-    for (struct placeholder *p = placeholders; p != NULL && data == NULL; p = p->next) {
-        data = p->rows == rows && p->columns == columns && p->type == type ? p->data : NULL;
+    for (struct placeholder *p = placeholders; p != NULL; p = p->next) {
+        if (p->backend == like->backend && p->ordinal == like->ordinal && p->rows == like->rows &&
+            p->columns == like->columns && p->type == like->type) {
+            return p->data;
+        }
     }
-    struct placeholder *fresh = data == NULL ? calloc(1, sizeof *fresh) : NULL;
-    if (fresh != NULL &&
-        moe_device_alloc(device, (size_t)(rows * columns) * moe_dtype_bytes(type), &fresh->data) == 0) {
-        *fresh = (struct placeholder){rows, columns, type, fresh->data, placeholders};
-        placeholders = fresh;
-        data = fresh->data;
-        fresh = NULL;
+    return NULL;
+}
+
+/* Into *out the process's placeholder of this shape, type and device. Never freed: frameworks keep views of it. */
+static int placeholder_get(moe_device_t *device, int64_t rows, int64_t columns, enum moe_dtype type, void **out)
+{
+    struct placeholder like = {moe_device_name(device), 0, rows, columns, type, NULL, NULL};
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (cudaGetDevice(&like.ordinal) != cudaSuccess ||
+        cudaStreamIsCapturing(moe_device_stream(device), &capture) != cudaSuccess) {
+        return FAIL(MOE_E_DEVICE, "the device of a placeholder gradient");
+    }
+    pthread_mutex_lock(&placeholders_lock);
+    int rc = 0;
+    *out = placeholder_find(&like);
+    if (*out == NULL && capture != cudaStreamCaptureStatusNone) { /* memory cannot be made in a capture */
+        rc = FAIL(MOE_E_STATE, "no placeholder gradient of %lld x %lld yet: one backward must run before the capture",
+                  (long long)rows, (long long)columns);
+    } else if (*out == NULL) {
+        struct placeholder *fresh = malloc(sizeof *fresh);
+        rc = fresh == NULL ? FAIL(MOE_E_NOMEM, "a placeholder gradient")
+                           : moe_device_alloc(device, (size_t)(rows * columns) * moe_dtype_bytes(type), &like.data);
+        if (rc == 0) {
+            like.next = placeholders;
+            *fresh = like;
+            placeholders = fresh;
+            *out = like.data;
+        } else {
+            free(fresh);
+        }
     }
     pthread_mutex_unlock(&placeholders_lock);
-    free(fresh);
-    return data;
+    return rc;
 }
 
 /* --- life --- */
@@ -78,6 +102,14 @@ static int check_config(const struct moe_linear_config *c)
     if (c->groups < 1 || c->out_features < 1 || c->in_features < 1 || c->max_rows < 0) {
         return FAIL(MOE_E_SHAPE, "%lld groups of %lld x %lld, %lld rows", (long long)c->groups,
                     (long long)c->out_features, (long long)c->in_features, (long long)c->max_rows);
+    }
+    int64_t cells = 0, wide = c->out_features > c->in_features ? c->out_features : c->in_features, rows = 0;
+    if (__builtin_mul_overflow(c->out_features, c->in_features, &cells) ||
+        __builtin_mul_overflow(cells, c->groups, &cells) || cells > INT64_MAX / 8 ||
+        __builtin_mul_overflow(c->max_rows, wide, &rows) || rows > INT64_MAX / 8) {
+        return FAIL(MOE_E_SHAPE, "%lld groups of %lld x %lld with %lld rows have more bytes than can be counted",
+                    (long long)c->groups, (long long)c->out_features, (long long)c->in_features,
+                    (long long)c->max_rows);
     }
     if (!is_wide(c->activation) || (unsigned)c->weight >= MOE_DTYPES || (c->has_bias && !is_wide(c->bias))) {
         return FAIL(MOE_E_ARG, "%s activations, %s weights, %s biases", moe_dtype_name(c->activation),
@@ -236,7 +268,10 @@ int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call,
         return FAIL(MOE_E_CAPACITY, "%lld rows for a grouped linear made for %lld", (long long)rows,
                     (long long)c->max_rows);
     }
-    int rc = m == NULL ? FAIL(MOE_E_ARG, "no counts") : check_params(l, call);
+    if (m == NULL || call->weights == NULL || (rows > 0 && (x == NULL || y == NULL))) {
+        return FAIL(MOE_E_ARG, "no counts, no weights, or no place for %lld rows", (long long)rows);
+    }
+    int rc = check_params(l, call);
     if (rc != 0) {
         return rc;
     }
@@ -246,12 +281,13 @@ int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call,
     l->m = m;
     l->bias_probs = call->bias_probs;
     l->own_bias_grads = call->bias_grads == NULL;
-    l->backward_due = true;
     l->dw_due = l->grads_ready = false;
     rc = send_table(l, call);
     struct moe_linear_pass forward = pass(l, MOE_LINEAR_FORWARD);
     forward.out = y;
-    return rc ? rc : moe_device_ops(l->device)->linear(l->device, &forward);
+    rc = rc ? rc : moe_device_ops(l->device)->linear(l->device, &forward);
+    l->backward_due = rc == 0;
+    return rc;
 }
 
 int moe_linear_forward(moe_linear_t *l, struct moe_param *const *weights, const void *const *biases, const void *x,
@@ -267,11 +303,33 @@ int moe_linear_forward_host(moe_linear_t *l, struct moe_param *const *weights, c
     if (host_m == NULL) {
         return FAIL(MOE_E_ARG, "no counts");
     }
+    int64_t sum = 0;
+    for (int64_t i = 0; i < l->config.groups; i++) {
+        if (host_m[i] < 0) {
+            return FAIL(MOE_E_COUNT, "group %lld has %lld rows", (long long)i, (long long)host_m[i]);
+        }
+        if (__builtin_add_overflow(sum, host_m[i], &sum)) {
+            return FAIL(MOE_E_COUNT, "the rows of %lld groups overflow", (long long)i + 1);
+        }
+    }
+    if (sum != rows) {
+        return FAIL(MOE_E_SPLIT, "counts of %lld rows for a buffer of %lld", (long long)sum, (long long)rows);
+    }
+    if (rows > l->config.max_rows) { /* before the counts of an earlier forward are changed */
+        return FAIL(MOE_E_CAPACITY, "%lld rows for a grouped linear made for %lld", (long long)rows,
+                    (long long)l->config.max_rows);
+    }
     int rc = moe_staging_send(l->counts_staging, host_m, l->own_m);
     return rc ? rc : moe_linear_forward(l, weights, biases, x, l->own_m, rows, y);
 }
 
 /* --- backward --- */
+
+/* The type in which a framework sees the weight: that of an FP8 weight is the activation's, not its storage's (#3019: no gradient is FP8). */
+static enum moe_dtype placeholder_type(const struct moe_linear_config *c)
+{
+    return is_fp8(c->weight) ? c->activation : c->weight;
+}
 
 /* What autograd is told of each group, and the flags of its parameter. */
 static int tell(moe_linear_t *l)
@@ -284,12 +342,12 @@ static int tell(moe_linear_t *l)
         if (!c->fuse_wgrad_accumulation) {
             grad = (struct moe_grad){l->group[i].d_weight, c->activation, n, k, false};
         } else if (w->has_added_flag) {
-            grad = (struct moe_grad){placeholder_get(l->device, n, k, c->weight), c->weight, n, k, true};
-            if (grad.data == NULL) {
-                return FAIL(MOE_E_NOMEM, "a placeholder gradient");
+            grad = (struct moe_grad){NULL, placeholder_type(c), n, k, true};
+            size_t bytes = (size_t)(n * k) * moe_dtype_bytes(grad.type);
+            int rc = placeholder_get(l->device, n, k, grad.type, &grad.data);
+            if (rc == 0 && w->zero_out_wgrad) {
+                rc = moe_device_ops(l->device)->zero(l->device, grad.data, bytes);
             }
-            size_t bytes = (size_t)(n * k) * moe_dtype_bytes(c->weight);
-            int rc = w->zero_out_wgrad ? moe_device_ops(l->device)->zero(l->device, grad.data, bytes) : 0;
             if (rc != 0) {
                 return rc;
             }
@@ -320,6 +378,9 @@ int moe_linear_backward_call(moe_linear_t *l, const void *dy, void *dx, float *d
 {
     if (!l->backward_due) {
         return FAIL(MOE_E_STATE, "grouped linear: backward before forward");
+    }
+    if (dy == NULL && l->rows > 0) {
+        return FAIL(MOE_E_ARG, "grouped linear: backward of %lld rows without their gradient", (long long)l->rows);
     }
     bool accumulate =
         l->config.fuse_wgrad_accumulation && microbatch != MOE_MICROBATCH_FIRST && !l->param[0]->overwrite_main_grad;

@@ -116,7 +116,7 @@ static int forward(struct trial *t)
     const void *const *biases = t->config.has_bias ? t->biases : NULL;
     int64_t host[GROUPS];
     memcpy(host, t->pattern, sizeof host);
-    return t->host_counts ? moe_linear_forward_host(t->linear, t->params, biases, t->x, host, t->rows + SLACK, t->y)
+    return t->host_counts ? moe_linear_forward_host(t->linear, t->params, biases, t->x, host, t->rows, t->y)
                           : moe_linear_forward(t->linear, t->params, biases, t->x, t->m, t->rows + SLACK, t->y);
 }
 
@@ -182,7 +182,8 @@ static const void *check_told(const struct trial *t, int g)
         assert_true(weight.type == c->activation && !weight.placeholder);
         return weight.data;
     }
-    assert_true(weight.placeholder && weight.type == c->weight);
+    assert_true(weight.placeholder && weight.type < MOE_E4M3); /* no gradient is FP8, that of nobody included */
+    assert_true(weight.type == (c->weight < MOE_E4M3 ? c->weight : c->activation));
     assert_true(t->param[g].grad_added_to_main_grad);
     for (size_t i = 0; t->param[g].zero_out_wgrad && i < (size_t)(N * K) * moe_dtype_bytes(weight.type); i++) {
         assert_int_equal(((const unsigned char *)weight.data)[i], 0);
@@ -429,15 +430,90 @@ static void test_what_does_not_fit_is_refused(void **state)
     t.m[2] = 1000;
     assert_int_equal(forward(&t), 0);
     assert_int_equal(moe_device_sync(t.device), MOE_E_SPLIT);
+    assert_int_equal(moe_linear_forward(t.linear, t.params, t.biases, NULL, t.m, t.rows, t.y), MOE_E_ARG);
+    assert_int_equal(moe_linear_forward(t.linear, NULL, t.biases, t.x, t.m, t.rows, t.y), MOE_E_ARG);
+    assert_int_equal(moe_linear_backward(t.linear, NULL, t.dx, MOE_MICROBATCH_FIRST), MOE_E_ARG);
+    bad = t.config;
+    bad.in_features = (int64_t)1 << 40;
+    bad.out_features = (int64_t)1 << 30;
+    assert_int_equal(moe_linear_new(t.device, &bad, &linear), MOE_E_SHAPE);
     tear_down(&t);
+}
+
+/* Counts that the host knows are refused by the host, and leave the forward before them as it was. */
+static void test_splits_of_the_host_that_do_not_fit(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t m[GROUPS];
+        int error;
+    } bad[] = {{{3, 1, 4, 3}, MOE_E_SPLIT},
+               {{3, 1, 4, 1}, MOE_E_SPLIT},
+               {{0, 0, 0, 0}, MOE_E_SPLIT},
+               {{3, -1, 6, 2}, MOE_E_COUNT},
+               {{INT64_MAX, INT64_MAX, 12, 0}, MOE_E_COUNT}};
+    struct trial t = {.config = {.activation = MOE_F32, .fuse_wgrad_accumulation = true},
+                      .accumulate = true,
+                      .host_counts = true,
+                      .pattern = empties[0]};
+    set_up(&t);
+    assert_int_equal(forward(&t), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(moe_linear_forward_host(t.linear, t.params, NULL, t.x, bad[i].m, t.rows, t.y), bad[i].error);
+    }
+    assert_int_equal(moe_linear_backward(t.linear, t.dy, t.dx, MOE_MICROBATCH_LATER), 0);
+    assert_int_equal(moe_device_sync(t.device), 0);
+    check_rows(&t);
+    check_gradients(&t);
+    tear_down(&t);
+}
+
+/* A placeholder is memory, and memory cannot be made in a capture: said, instead of a capture that breaks on a GPU. */
+static void test_a_placeholder_is_not_made_in_a_capture(void **state)
+{
+    (void)state;
+    struct moe_linear_config config = {.groups = 1,
+                                       .out_features = 11,
+                                       .in_features = 13, /* no other test's shape */
+                                       .max_rows = 1,
+                                       .fuse_wgrad_accumulation = true};
+    moe_device_t *device = NULL;
+    moe_linear_t *linear = NULL;
+    cudaGraph_t graph = NULL;
+    assert_int_equal(moe_device_new_host(&device), 0);
+    assert_int_equal(moe_linear_new(device, &config, &linear), 0);
+    float *x = support_floats(device, 13), *y = support_floats(device, 13), *w = support_floats(device, 2 * 11 * 13);
+    int64_t *m = support_array(device, 1, sizeof *m);
+    struct moe_param param = {.data = w, .main_grad = w + 11 * 13, .has_added_flag = true}, *params[] = {&param};
+    cudaStream_t stream = moe_device_stream(device);
+    for (int before = 0; before < 2; before++) {
+        assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+        assert_int_equal(moe_linear_forward(linear, params, NULL, x, m, 1, y), 0);
+        assert_int_equal(moe_linear_backward(linear, y, x, MOE_MICROBATCH_LATER), before ? 0 : MOE_E_STATE);
+        assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+        assert_int_equal(cudaGraphDestroy(graph), cudaSuccess);
+        assert_int_equal(moe_linear_forward(linear, params, NULL, x, m, 1, y), 0);
+        assert_int_equal(moe_linear_backward(linear, y, x, MOE_MICROBATCH_LATER), 0);
+        assert_int_equal(moe_device_sync(device), 0);
+    }
+    void *arrays[] = {&x, &y, &w, &m};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        moe_device_free(device, arrays[i]);
+    }
+    moe_linear_destroy(&linear);
+    moe_device_destroy(&device);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_place_type_recipe_and_way), cmocka_unit_test(test_the_contract_of_main_grad),
-        cmocka_unit_test(test_no_decision_on_the_host),         cmocka_unit_test(test_block_scales),
+        cmocka_unit_test(test_every_place_type_recipe_and_way),
+        cmocka_unit_test(test_the_contract_of_main_grad),
+        cmocka_unit_test(test_no_decision_on_the_host),
+        cmocka_unit_test(test_block_scales),
         cmocka_unit_test(test_what_does_not_fit_is_refused),
+        cmocka_unit_test(test_splits_of_the_host_that_do_not_fit),
+        cmocka_unit_test(test_a_placeholder_is_not_made_in_a_capture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

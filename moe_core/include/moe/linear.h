@@ -54,7 +54,7 @@ struct moe_param {
 
 /* What autograd is given for one parameter. data NULL: no gradient (None). */
 struct moe_grad {
-    void *data; /* borrowed: valid until the next backward; a placeholder for the life of the process */
+    void *data; /* borrowed: valid until the next backward; a placeholder: for the life of the process */
     enum moe_dtype type;
     int64_t rows, columns;
     bool placeholder; /* its numbers mean nothing: the gradient is in main_grad */
@@ -69,7 +69,7 @@ void moe_linear_destroy(moe_linear_t **linear);
 
 /*
  * y [rows,N] from x [rows,K]. weights [groups] and biases [groups] (device, [N] each; NULL without bias) are borrowed until backward, x and m too.
- * Errors: CAPACITY (rows > max_rows), ARG (a weight, scale, bias or main_grad is missing); in the stream: COUNT (negative), SPLIT (sum of m > rows).
+ * Errors: CAPACITY (rows > max_rows), ARG (x, y, a weight, scale, bias or main_grad is missing); in the stream: COUNT (negative), SPLIT (sum of m > rows).
  */
 int moe_linear_forward(moe_linear_t *linear, struct moe_param *const *weights, const void *const *biases, const void *x,
                        const int64_t *m, int64_t rows, void *y);
@@ -88,14 +88,15 @@ struct moe_linear_call {
 int moe_linear_forward_call(moe_linear_t *linear, const struct moe_linear_call *call, const void *x, const int64_t *m,
                             int64_t rows, void *y);
 
-/* The same with counts of the host: copied to the device in the stream. host_m is read before the call returns; captured, they are part of the graph. */
+/* The same with counts of the host (TransformerEngine's legacy m_splits): copied to the device in the stream; read before the call returns; captured, they are part
+   of the graph. Here the counts must add up to `rows`, and are checked at once: COUNT, SPLIT. */
 int moe_linear_forward_host(moe_linear_t *linear, struct moe_param *const *weights, const void *const *biases,
                             const void *x, const int64_t *host_m, int64_t rows, void *y);
 
 /*
  * dx [rows,K] (NULL: not wanted) from dy [rows,N] (borrowed until backward_dw where that is delayed), and the gradients of weights and biases.
  * Weight gradients are added to main_grad when fuse_wgrad_accumulation is set and the microbatch is not the first (and overwrite_main_grad is not set), else they
- * overwrite. Errors: STATE before any forward.
+ * overwrite. Errors: STATE before any forward, ARG (no dy).
  */
 int moe_linear_backward(moe_linear_t *linear, const void *dy, void *dx, enum moe_microbatch microbatch);
 
@@ -109,10 +110,11 @@ int moe_linear_backward_dw(moe_linear_t *linear);
 /*
  * What backward gives autograd for the weight of a group:
  *   not fused                      the gradient [N,K] in the activation's type
- *   fused, has_added_flag          a placeholder of main_grad's shape in the weight's type (zero with zero_out_wgrad), and the flag is set
+ *   fused, has_added_flag          a placeholder of main_grad's shape in the weight's type (an FP8 weight's: the activation's; zero with zero_out_wgrad), and the
+ *                                  flag is set. One for the process per shape, type and GPU, made by the first backward: in a capture that is STATE
  *   fused, no flag                 nothing
  * and for its bias: [N] in the type that the weight gradient has (main_grad's or the activation's). With delay_wgrad both come from backward_dw on.
- * The weight gradient never has an FP8 type. Errors: ARG (group), STATE.
+ * No gradient ever has an FP8 type. Errors: ARG (group), STATE.
  */
 int moe_linear_weight_grad(const moe_linear_t *linear, int64_t group, struct moe_grad *out);
 int moe_linear_bias_grad(const moe_linear_t *linear, int64_t group, struct moe_grad *out);
