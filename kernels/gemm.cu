@@ -22,6 +22,8 @@ typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, vo
                               const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
+enum { MOST_GROUPS = 1 << 20 }; /* each block of gemm_plan.cu sums all of them up */
+
 struct moe_kernel_gemm {
     int64_t groups;
     int blocks, major, minor; /* multiprocessors and compute capability */
@@ -42,6 +44,9 @@ static encode_fn find_encoder(void)
 #else
     cudaError_t rc = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &fn, cudaEnableDefault, &found);
 #endif
+    if (rc != cudaSuccess) {
+        cudaGetLastError(); /* it is dealt with; the next launch must not find it */
+    }
     return rc == cudaSuccess && found == cudaDriverEntryPointSuccess ? (encode_fn)fn : NULL;
 }
 
@@ -57,9 +62,9 @@ static int know_device(moe_kernel_gemm_t *g)
     int rc = gemm_mma_prepare();
 #ifdef MOE_KERNELS_SM90A
     if (rc == 0 && g->major == 9 && g->minor == 0) {
-        g->encode = find_encoder();
-        rc = g->encode == NULL ? MOE_E_DEVICE : gemm_hopper_prepare();
-        rc = rc ? rc : gemm_scaled_prepare();
+        g->encode = find_encoder(); /* an old driver has none: gemm_mma.cu then */
+        rc = g->encode == NULL ? 0 : gemm_hopper_prepare();
+        rc = rc || g->encode == NULL ? rc : gemm_scaled_prepare();
     }
 #endif
     return rc;
@@ -68,7 +73,7 @@ static int know_device(moe_kernel_gemm_t *g)
 extern "C" int moe_kernel_gemm_new(int64_t groups, moe_kernel_gemm_t **out)
 {
     *out = NULL;
-    if (groups < 1 || groups > INT32_MAX) {
+    if (groups < 1 || groups > MOST_GROUPS) {
         return MOE_E_ARG;
     }
     moe_kernel_gemm_t *g = static_cast<moe_kernel_gemm_t *>(calloc(1, sizeof *g));
@@ -129,13 +134,14 @@ static bool encode(const moe_kernel_gemm_t *g, const struct map_shape *s, CUtens
 
 /* --- a pass --- */
 
-enum path { SIMT, MMA, HOPPER, SCALED, NATIVE, BIAS };
+enum path { SIMT, MMA, HOPPER, SCALED, NATIVE, BIAS, PROBS };
 
 static const struct {
     int rows, cols;
 } tile_of[] = {
     {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},     {GEMM_MMA_ROWS, GEMM_MMA_COLS},       {GEMM_HOPPER_ROWS, GEMM_HOPPER_COLS},
     {GEMM_SCALED_ROWS, GEMM_SCALED_COLS}, {GEMM_SCALED_ROWS, GEMM_SCALED_COLS}, {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},
+    {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},
 };
 
 static bool is_half(enum moe_dtype type)
@@ -207,6 +213,8 @@ static int launch(moe_kernel_gemm_t *g, struct gemm_args *a, enum path path, con
         return gemm_hopper_launch(a, g->blocks, stream);
     case BIAS:
         return gemm_bias_grad_launch(a, stream);
+    case PROBS:
+        return gemm_probs_grad_launch(a, g->blocks, stream);
     default:
         return gemm_scaled_launch(a, g->blocks, stream);
     }
@@ -226,8 +234,8 @@ static int choose(const moe_kernel_gemm_t *g, enum moe_kernel_backend backend, c
     bool wgrad = p->kind == MOE_LINEAR_WGRAD, fp8 = !wgrad && is_fp8(p->weight);
     bool halves = is_half(p->activation) && (wgrad || fp8 || p->weight == p->activation);
     bool wgmma = halves && wants_wgmma(g, p), mma = halves && g->major >= 8;
-    if (p->kind == MOE_LINEAR_BGRAD) {
-        *path = BIAS;
+    if (p->kind > MOE_LINEAR_WGRAD) {
+        *path = p->kind == MOE_LINEAR_BGRAD ? BIAS : PROBS;
         return 0;
     }
     switch (backend) {
@@ -251,17 +259,17 @@ static int choose(const moe_kernel_gemm_t *g, enum moe_kernel_backend backend, c
 static int check_pass(const moe_kernel_gemm_t *g, const struct moe_linear_pass *p)
 {
     if (p->groups < 0 || p->n < 1 || p->k < 1 || p->rows < 0 || p->rows > INT32_MAX ||
-        (unsigned)p->kind > MOE_LINEAR_BGRAD) {
+        (unsigned)p->kind > MOE_LINEAR_PGRAD) {
         return MOE_E_SHAPE;
     }
     if (p->groups > g->groups) {
         return MOE_E_CAPACITY;
     }
     bool x = p->kind == MOE_LINEAR_FORWARD || p->kind == MOE_LINEAR_WGRAD, dy = p->kind != MOE_LINEAR_FORWARD;
-    bool out = p->kind == MOE_LINEAR_FORWARD || p->kind == MOE_LINEAR_DGRAD;
+    bool grad = p->kind == MOE_LINEAR_WGRAD || p->kind == MOE_LINEAR_BGRAD, out = !grad;
     bool missing = p->rows > 0 && ((x && p->x == NULL) || (dy && p->dy == NULL) || (out && p->out == NULL));
     bool types = (p->activation == MOE_F32 || is_half(p->activation)) && (unsigned)p->weight < MOE_DTYPES &&
-                 (out || p->grad == MOE_F32 || is_half(p->grad));
+                 (!grad || p->grad == MOE_F32 || is_half(p->grad));
     return p->groups > 0 && (missing || !types || p->m == NULL || p->group == NULL) ? MOE_E_ARG : 0;
 }
 
@@ -276,14 +284,13 @@ extern "C" int moe_kernel_linear(moe_kernel_gemm_t *g, enum moe_kernel_backend b
     }
     struct gemm_args a;
     memset(&a, 0, sizeof a);
-    a.kind = pass->kind == MOE_LINEAR_FORWARD ? MOE_GEMM_FORWARD
-             : pass->kind == MOE_LINEAR_DGRAD ? MOE_GEMM_DGRAD
-                                              : MOE_GEMM_WGRAD;
+    bool grad = pass->kind == MOE_LINEAR_WGRAD || pass->kind == MOE_LINEAR_BGRAD;
+    a.kind = pass->kind == MOE_LINEAR_FORWARD ? MOE_GEMM_FORWARD : grad ? MOE_GEMM_WGRAD : MOE_GEMM_DGRAD;
     a.groups = pass->groups;
     a.n = pass->n;
     a.k = pass->k;
     a.group = pass->group;
-    a.in = a.kind == MOE_GEMM_FORWARD ? pass->x : pass->dy;
+    a.in = pass->kind == MOE_LINEAR_FORWARD ? pass->x : pass->dy;
     a.x = pass->x;
     a.out = pass->out;
     a.activation = pass->activation;
@@ -291,7 +298,9 @@ extern "C" int moe_kernel_linear(moe_kernel_gemm_t *g, enum moe_kernel_backend b
     a.bias = pass->bias;
     a.grad = pass->grad;
     a.block_scales = pass->block_scales;
-    a.accumulate = pass->kind == MOE_LINEAR_WGRAD && pass->beta != 0.0f;
+    a.accumulate = grad && pass->beta != 0.0f;
+    a.bias_probs = pass->bias_probs;
+    a.bias_scale = pass->bias_scale == 0.0f ? 1.0f : pass->bias_scale;
     return launch(g, &a, path, pass->m, pass->rows, error, stream);
 }
 

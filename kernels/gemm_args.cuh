@@ -37,6 +37,8 @@ struct gemm_args {
     bool block_scales;
     int accumulate;
     const float *row_scales; /* products of two FP8 operands: [rows, ceil(k / 128)] of x */
+    const float *bias_probs; /* [rows]: what each row's bias is multiplied by, too; or NULL */
+    float bias_scale;        /* what every bias is multiplied by */
 };
 
 struct gemm_plan_args {
@@ -153,10 +155,19 @@ static __device__ __forceinline__ void *gemm_d_weight(const struct gemm_args &a,
     return a.group != nullptr ? a.group[g].d_weight : static_cast<float *>(a.out) + g * a.n * a.k;
 }
 
-/* The bias of a forward product, or NULL. */
+/* The bias of a forward product, or NULL; products of two FP8 operands have none. */
 static __device__ __forceinline__ const void *gemm_bias(const struct gemm_args &a, int64_t g)
 {
-    return a.kind == MOE_GEMM_FORWARD && a.group != nullptr ? a.group[g].bias : nullptr;
+    return a.kind == MOE_GEMM_FORWARD && a.group != nullptr && a.row_scales == nullptr ? a.group[g].bias : nullptr;
+}
+
+/* What the bias is multiplied by in a row of the tile's group; rows beyond the group have nothing to be read. */
+static __device__ __forceinline__ float gemm_bias_factor(const struct gemm_args &a, const struct gemm_work &w,
+                                                         int64_t row)
+{
+    return a.bias_probs == nullptr ? a.bias_scale
+           : row < w.shape.rows    ? a.bias_scale * __ldg(a.bias_probs + w.first_row + row)
+                                   : 0.0f;
 }
 
 /* The scale of an FP8 weight for one block of 128 along the depth and one along the columns of the output. */
@@ -177,6 +188,7 @@ int gemm_scaled_launch(const struct gemm_args *args, int blocks, cudaStream_t st
 int gemm_mma_launch(const struct gemm_args *args, int blocks, cudaStream_t stream);
 int gemm_simt_launch(const struct gemm_args *args, int blocks, cudaStream_t stream);
 int gemm_bias_grad_launch(const struct gemm_args *args, cudaStream_t stream);
+int gemm_probs_grad_launch(const struct gemm_args *args, int blocks, cudaStream_t stream);
 /* Once per process and device: shared memory beyond 48 KiB. 0 or DEVICE. */
 int gemm_hopper_prepare(void);
 int gemm_scaled_prepare(void);

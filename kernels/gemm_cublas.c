@@ -167,7 +167,7 @@ static int check(const struct moe_linear_pass *p, const int64_t *m, const struct
     if (m == NULL || group == NULL) {
         return MOE_E_ARG;
     }
-    if (!half || p->kind == MOE_LINEAR_BGRAD || other != p->activation) {
+    if (!half || p->kind > MOE_LINEAR_WGRAD || other != p->activation) {
         return MOE_E_UNSUPPORTED;
     }
     int64_t sum = 0;

@@ -106,6 +106,7 @@ static __device__ __forceinline__ void sum_up(float (&acc)[COLS / 2], int64_t bl
     for (int i = 0; i < COLS / 2; i++) {
         acc[i] = 0;
     }
+    wgmma_settle(acc);
     for (int64_t block = 0; block < blocks; block++) {
         uint32_t stage = at->stage * STAGE_BYTES;
         barrier_wait(full + at->stage * 8, at->parity);
@@ -118,6 +119,7 @@ static __device__ __forceinline__ void sum_up(float (&acc)[COLS / 2], int64_t bl
         moe_gemm_ring_next(at, STAGES);
     }
     wgmma_wait<0>();
+    wgmma_settle(acc);
     if (blocks > 0) {
         stage_release(empty + last * 8);
     }
@@ -142,8 +144,7 @@ static __device__ __forceinline__ void store(const struct gemm_args &a, const st
         store_grad<COLS>(acc, staging, a.grad, gemm_d_weight(a, w.group), a.accumulate != 0, row, w.shape.rows, col,
                          w.shape.cols);
     } else {
-        T *out = static_cast<T *>(a.out) + w.first_row * w.shape.cols;
-        store_rows<T, COLS>(acc, staging, gemm_bias(a, w.group), a.bias, out, row, w.shape.rows, col, w.shape.cols);
+        store_rows<T, COLS>(acc, staging, a, w, row, col);
     }
 }
 
@@ -216,7 +217,7 @@ int gemm_hopper_prepare(void)
 {
     for (auto &k : kernels) {
         if (cudaFuncSetAttribute(k.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES) != cudaSuccess) {
-            return MOE_E_DEVICE;
+            return moe_launch_result();
         }
     }
     return 0;

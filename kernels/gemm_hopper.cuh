@@ -23,19 +23,27 @@ static __device__ __forceinline__ void stage_release(uint32_t bar)
     }
 }
 
-/* A warp's 16 rows x COLS columns as type T to out [.., cols] at (row, col), within rows and cols; bias may be NULL. */
+/* A warp's 16 rows x COLS columns from (row, col) of the group on, within its rows and columns, with its bias, as type T. */
 template <class T, int COLS>
-static __device__ __forceinline__ void store_rows(const float (&acc)[COLS / 2], uint8_t *staging, const void *bias,
-                                                  enum moe_dtype bias_type, T *out, int64_t row, int64_t rows,
-                                                  int64_t col, int64_t cols)
+static __device__ __forceinline__ void store_rows(const float (&acc)[COLS / 2], uint8_t *staging,
+                                                  const struct gemm_args &a, const struct gemm_work &w, int64_t row,
+                                                  int64_t col)
 {
     int lane = threadIdx.x % 32;
+    int64_t rows = w.shape.rows, cols = w.shape.cols;
+    T *out = static_cast<T *>(a.out) + w.first_row * cols;
+    const void *bias = gemm_bias(a, w.group);
+    float upper = 0, lower = 0; /* what the bias is multiplied by in this thread's two rows */
+    if (bias != nullptr) {
+        upper = gemm_bias_factor(a, w, row + lane / 4);
+        lower = gemm_bias_factor(a, w, row + lane / 4 + 8);
+    }
 #pragma unroll
     for (int chunk = 0; chunk < COLS / 64; chunk++) {
         float2 mine = make_float2(0.0f, 0.0f); /* the bias of columns 2 * lane and its neighbour */
         if (bias != nullptr && col + chunk * 64 + lane * 2 < cols) {
-            mine.x = gemm_load(bias_type, bias, col + chunk * 64 + lane * 2);
-            mine.y = gemm_load(bias_type, bias, col + chunk * 64 + lane * 2 + 1);
+            mine.x = gemm_load(a.bias, bias, col + chunk * 64 + lane * 2);
+            mine.y = gemm_load(a.bias, bias, col + chunk * 64 + lane * 2 + 1);
         }
 #pragma unroll
         for (int j = 0; j < 8; j++) {
@@ -47,9 +55,9 @@ static __device__ __forceinline__ void store_rows(const float (&acc)[COLS / 2], 
             }
             uint32_t at = j * 16 + lane % 4 * 4, r = lane / 4;
             *reinterpret_cast<uint32_t *>(staging + moe_staging_offset(r, at)) =
-                gemm_pack<T>(acc[i] + left, acc[i + 1] + right);
+                gemm_pack<T>(fmaf(upper, left, acc[i]), fmaf(upper, right, acc[i + 1]));
             *reinterpret_cast<uint32_t *>(staging + moe_staging_offset(r + 8, at)) =
-                gemm_pack<T>(acc[i + 2] + left, acc[i + 3] + right);
+                gemm_pack<T>(fmaf(lower, left, acc[i + 2]), fmaf(lower, right, acc[i + 3]));
         }
         __syncwarp();
 #pragma unroll
@@ -166,7 +174,8 @@ static inline int launch_behind_plan(void (*kernel)(const struct gemm_args), con
     config.stream = stream;
     config.attrs = &overlap;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, *args) == cudaSuccess ? moe_launch_result() : MOE_E_DEVICE;
+    (void)cudaLaunchKernelEx(&config, kernel, *args);
+    return moe_launch_result();
 }
 
 #endif

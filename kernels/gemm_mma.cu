@@ -219,7 +219,8 @@ static __device__ __forceinline__ void store(const struct gemm_args &a, const st
             int64_t row = w.tile.row * ROWS + warp_row + i * 16 + r;
             if (row < w.shape.rows && col < cols) {
                 int64_t at = ((grad ? 0 : w.first_row) + row) * cols + col;
-                float v = *reinterpret_cast<float *>(staging + moe_staging_offset(r, lane * 4)) + more;
+                float v = *reinterpret_cast<float *>(staging + moe_staging_offset(r, lane * 4));
+                v = bias != nullptr ? fmaf(gemm_bias_factor(a, w, row), more, v) : v;
                 v = grad && a.accumulate ? v + gemm_load(type, out, at) : v;
                 gemm_store(type, out, at, v);
             }
@@ -291,7 +292,7 @@ int gemm_mma_prepare(void)
 {
     for (auto &k : kernels) {
         if (cudaFuncSetAttribute(k.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES) != cudaSuccess) {
-            return MOE_E_DEVICE;
+            return moe_launch_result();
         }
     }
     return 0;

@@ -203,6 +203,7 @@ static __device__ __forceinline__ void sum_up(float (&sum)[COLS / 2], const stru
                 }
                 multiply<KIND, T>(part, stage + half * MOE_BOX_BYTES, stage + A_BYTES, i == 0);
                 wgmma_wait<0>();
+                wgmma_settle(part);
                 stage_release(bars.empty + at->stage * 8);
                 moe_gemm_ring_next(at, STAGES);
             }
@@ -226,9 +227,7 @@ static __device__ __forceinline__ void consume(const struct gemm_args &a, uint32
     while (gemm_next(a, ROWS, COLS, &place, &w)) {
         float sum[COLS / 2];
         sum_up<KIND, T>(sum, a, w, ring, bars, half, &at);
-        store_rows<OUT, COLS>(sum, staging + warp * STAGING, gemm_bias(a, w.group), a.bias,
-                              static_cast<OUT *>(a.out) + w.first_row * w.shape.cols, w.tile.row * ROWS + warp * 16,
-                              w.shape.rows, w.tile.col * COLS, w.shape.cols);
+        store_rows<OUT, COLS>(sum, staging + warp * STAGING, a, w, w.tile.row * ROWS + warp * 16, w.tile.col * COLS);
     }
 }
 #endif
@@ -287,7 +286,7 @@ int gemm_scaled_prepare(void)
 {
     for (auto &k : kernels) {
         if (cudaFuncSetAttribute(k.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES) != cudaSuccess) {
-            return MOE_E_DEVICE;
+            return moe_launch_result();
         }
     }
     return 0;

@@ -1,5 +1,5 @@
 /*
- * gemm_simt.cu: the grouped products in plain float32 arithmetic, for every type; and the bias gradients.
+ * gemm_simt.cu: the grouped products in plain float32 arithmetic, for every type.
  *
  * This is the path for float32 activations, which must be as exact as on the host (the matrix units would round them to
  * 10 bits), and for pairs of types that no matrix instruction takes. Operands are widened on the way into shared memory,
@@ -140,13 +140,14 @@ static __device__ __forceinline__ void store(const struct gemm_args &a, const st
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         int64_t row = w.tile.row * ROWS + spread(ty, i);
+        float factor = bias != nullptr ? gemm_bias_factor(a, w, row) : 0.0f;
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             int64_t col = w.tile.col * COLS + spread(tx, j);
             if (row < w.shape.rows && col < w.shape.cols) {
                 int64_t at = ((grad ? 0 : w.first_row) + row) * w.shape.cols + col;
                 float v = sum[i][j];
-                v = bias != nullptr ? v + gemm_load(a.bias, bias, col) : v;
+                v = bias != nullptr ? fmaf(factor, gemm_load(a.bias, bias, col), v) : v;
                 v = grad && a.accumulate ? v + gemm_load(type, out, at) : v;
                 gemm_store(type, out, at, v);
             }
@@ -194,41 +195,5 @@ int gemm_simt_launch(const struct gemm_args *args, int blocks, cudaStream_t stre
     default:
         gemm_simt<MOE_GEMM_WGRAD><<<2 * blocks, THREADS, 0, stream>>>(*args);
     }
-    return moe_launch_result();
-}
-
-/* --- bias gradients: 32 columns of a group to a block, 8 threads share a column; always in the same order --- */
-
-enum { BIAS_COLS = 32, BIAS_SHARE = 8, BIAS_GROUPS = 65535 };
-
-static __global__ void __launch_bounds__(BIAS_COLS *BIAS_SHARE) bias_grad(const __grid_constant__ struct gemm_args a)
-{
-    __shared__ float part[BIAS_SHARE][BIAS_COLS];
-    int lane = threadIdx.x % BIAS_COLS, share = threadIdx.x / BIAS_COLS;
-    int64_t col = (int64_t)blockIdx.x * BIAS_COLS + lane;
-    if (a.plan.row[a.groups] < 0) {
-        return;
-    }
-    for (int64_t g = blockIdx.y; g < a.groups; g += gridDim.y) {
-        float sum = 0;
-        for (int64_t row = a.plan.row[g] + share; col < a.n && row < a.plan.row[g + 1]; row += BIAS_SHARE) {
-            sum += gemm_load(a.activation, a.in, row * a.n + col);
-        }
-        part[share][lane] = sum;
-        __syncthreads();
-        if (share == 0 && col < a.n) {
-            for (int s = 1; s < BIAS_SHARE; s++) {
-                sum += part[s][lane];
-            }
-            gemm_store(a.grad, a.group[g].d_bias, col, sum);
-        }
-        __syncthreads();
-    }
-}
-
-int gemm_bias_grad_launch(const struct gemm_args *args, cudaStream_t stream)
-{
-    dim3 grid(moe_blocks(args->n, BIAS_COLS, INT32_MAX), moe_blocks(args->groups, 1, BIAS_GROUPS));
-    bias_grad<<<grid, BIAS_COLS * BIAS_SHARE, 0, stream>>>(*args);
     return moe_launch_result();
 }

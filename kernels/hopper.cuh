@@ -137,6 +137,18 @@ static __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
+/*
+ * The compiler does not know that an instruction goes on writing these registers behind its back: neither their zeros nor
+ * their reading may move across this. Before the first instruction of a sum, and behind the wait for the last.
+ */
+template <int N> static __device__ __forceinline__ void wgmma_settle(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        asm volatile("" : "+f"(d[i])::"memory");
+    }
+}
+
 template <int LEFT> static __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");

@@ -47,7 +47,7 @@ enum moe_kernel_backend {
 typedef struct moe_kernel_gemm moe_kernel_gemm_t;
 
 /*
- * For calls of at most `groups` groups on the current device. *out is owned by the caller. One stream at a time: calls
+ * For calls of at most `groups` (to 2^20) groups on the current device. *out is owned by the caller. One stream at a time: calls
  * share the plan's memory and are ordered by their stream. Errors: ARG, NOMEM, DEVICE.
  */
 int moe_kernel_gemm_new(int64_t groups, moe_kernel_gemm_t **out);

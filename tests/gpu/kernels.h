@@ -84,6 +84,11 @@ void twin_equal(struct check *c, const struct twin *t, const char *what);
 void twin_close(struct check *c, const struct twin *t, enum moe_dtype type, double tolerance, double size,
                 const char *what);
 
+/* |difference| <= relative * |wanted| + absolute for the GPU's numbers against double precision; NaNs of `want` are not looked at. Beside twin_close, which
+ * judges the rest and the zones. */
+void twin_near(struct check *c, const struct twin *t, enum moe_dtype type, const double *want, double relative,
+               double absolute, const char *what);
+
 /* --- running --- */
 
 uint64_t next_random(struct check *c);

@@ -1,31 +1,20 @@
 /*
- * kernels_gemm.c: the grouped products: every kind, type and position of empty groups, host against GPU; graphs replayed with other counts; bad counts; speed.
+ * kernels_gemm.c: the grouped products: every kind, type and position of empty groups, against the host and against double precision; graphs replayed with
+ * other counts; bad counts.
  *
  * Slack rows of the inputs hold NaNs, outputs poison: who reads or writes beyond the sum of the counts is found. The own kernels that the table would not choose
- * here are called by name from libmoe_kernels.so. Timings stand beside cublasGemmGroupedBatchedEx, both in one run.
+ * here are called by name from libmoe_kernels.so. Timings: kernels_gemm_race.c.
  */
-#include "tests/gpu/kernels.h"
-
-#include "kernels/kernels.h"
+#include "tests/gpu/kernels_gemm.h"
 
 #include <dlfcn.h>
 #include <math.h>
 
-enum { GROUPS = 7, SLACK = 3 };
+enum { SLACK = 3 };
 
 /* --- libmoe_kernels.so, as moe_core has loaded it --- */
 
-static struct {
-    int (*gemm_new)(int64_t groups, moe_kernel_gemm_t **out);
-    void (*gemm_destroy)(moe_kernel_gemm_t **gemm);
-    int (*linear)(moe_kernel_gemm_t *gemm, enum moe_kernel_backend backend, const struct moe_linear_pass *pass,
-                  int *error, cudaStream_t stream);
-    int (*linear_host)(moe_kernel_gemm_t *gemm, const struct moe_linear_pass *pass, const int64_t *m,
-                       const struct moe_linear_group *group, cudaStream_t stream);
-    int (*fp8)(moe_kernel_gemm_t *gemm, const struct moe_kernel_fp8 *args, int *error, cudaStream_t stream);
-} api;
-
-static moe_kernel_gemm_t *gemm; /* NULL in a rehearsal */
+static struct gemm_api api;
 
 static void find(void *to, void *library, const char *name)
 {
@@ -52,166 +41,10 @@ static void open_library(struct check *c)
     find(&api.linear, library, "moe_kernel_linear");
     find(&api.linear_host, library, "moe_kernel_linear_host");
     find(&api.fp8, library, "moe_kernel_gemm_fp8");
-    launched(c, api.gemm_new(256, &gemm), "moe_kernel_gemm_new");
+    launched(c, api.gemm_new(256, &api.gemm), "moe_kernel_gemm_new");
 }
 
-/* --- a case --- */
-
-struct kinds {
-    enum moe_dtype activation, weight, bias, grad;
-    bool block_scales;
-};
-
-struct problem {
-    struct kinds t;
-    int64_t n, k, rows;
-    float beta;
-    bool has_bias;
-    struct twin m, x, dy, weight, scale, bias, y, dx, d_weight, d_bias, table;
-};
-
-static const char *const positions[] = {"first", "middle", "last", "all", "none", "ragged", "one"};
-#define POSITIONS (sizeof positions / sizeof positions[0])
-
-static int64_t count_at(size_t position, int64_t group)
-{
-    static const int64_t primes[GROUPS] = {1, 131, 0, 61, 257, 0, 17};
-    switch (position) {
-    case 0:
-        return group == 0 ? 0 : 40 + group;
-    case 1:
-        return group == GROUPS / 2 ? 0 : 65;
-    case 2:
-        return group == GROUPS - 1 ? 0 : 129 - group;
-    case 3:
-        return 0;
-    case 4:
-        return 64;
-    case 5:
-        return primes[group];
-    default:
-        return group == 4 ? 800 : 0;
-    }
-}
-
-static void set_counts(struct check *c, struct problem *p, size_t position)
-{
-    int64_t *m = twin_at(&p->m, HOST);
-    for (int64_t g = 0; g < GROUPS; g++) {
-        m[g] = count_at(position, g);
-    }
-    twin_push(c, &p->m);
-}
-
-static int64_t sum_of(size_t position)
-{
-    int64_t sum = 0;
-    for (int64_t g = 0; g < GROUPS; g++) {
-        sum += count_at(position, g);
-    }
-    return sum;
-}
-
-/* Rows with NaNs behind the first `rows`. */
-static struct twin rows_new(struct check *c, int64_t rows, int64_t slack, int64_t width, enum moe_dtype type)
-{
-    struct twin t = twin_random(c, (rows + slack) * width, type, 1);
-    memset((char *)twin_at(&t, HOST) + (size_t)(rows * width) * t.size, 0xff, (size_t)(slack * width) * t.size);
-    twin_push(c, &t);
-    return t;
-}
-
-static struct twin scales_new(struct check *c, int64_t n)
-{
-    struct twin t = twin_new(c, n, sizeof(float));
-    float *to = twin_at(&t, HOST);
-    for (int64_t i = 0; i < n; i++) {
-        to[i] = 0.25f + (float)random_below(c, 100) / 64.0f;
-    }
-    twin_push(c, &t);
-    return t;
-}
-
-static void *part(const struct twin *t, int side, int64_t element)
-{
-    return (char *)twin_at(t, side) + (size_t)element * t->size;
-}
-
-/* The table of the groups' pointers: another one on each side. */
-static void fill_table(struct check *c, struct problem *p)
-{
-    int64_t cells = p->n * p->k, scales = p->t.block_scales ? (p->n + 127) / 128 * ((p->k + 127) / 128) : 1;
-    bool fp8 = p->t.weight == MOE_E4M3 || p->t.weight == MOE_E5M2;
-    struct moe_linear_group group[SIDES][GROUPS];
-    for (int side = 0; side < SIDES; side++) {
-        for (int64_t g = 0; g < GROUPS; g++) {
-            group[side][g] = (struct moe_linear_group){.weight = part(&p->weight, side, g * cells),
-                                                       .scale = fp8 ? part(&p->scale, side, g * scales) : NULL,
-                                                       .bias = p->has_bias ? part(&p->bias, side, g * p->n) : NULL,
-                                                       .d_weight = part(&p->d_weight, side, g * cells),
-                                                       .d_bias = part(&p->d_bias, side, g * p->n)};
-        }
-        launched(c, moe_device_copy(c->device[side], twin_at(&p->table, side), group[side], sizeof group[side]),
-                 "copy");
-        launched(c, moe_device_sync(c->device[side]), "copy");
-    }
-}
-
-static struct problem problem_new(struct check *c, struct kinds t, int64_t n, int64_t k, size_t position,
-                                  int64_t more_rows, float beta, bool has_bias)
-{
-    int64_t sum = sum_of(position), rows = sum + more_rows, cells = GROUPS * n * k;
-    struct problem p = {.t = t, .n = n, .k = k, .rows = rows, .beta = beta, .has_bias = has_bias};
-    p.m = twin_new(c, GROUPS, sizeof(int64_t));
-    set_counts(c, &p, position);
-    p.x = rows_new(c, sum, more_rows, k, t.activation);
-    p.dy = rows_new(c, sum, more_rows, n, t.activation);
-    p.weight = twin_random(c, cells, t.weight, 1);
-    p.scale = scales_new(c, GROUPS * ((n + 127) / 128) * ((k + 127) / 128));
-    p.bias = twin_random(c, GROUPS * n, t.bias, 1);
-    p.y = twin_new(c, rows * n, moe_dtype_bytes(t.activation));
-    p.dx = twin_new(c, rows * k, moe_dtype_bytes(t.activation));
-    p.d_weight = twin_random(c, cells, t.grad, 1);
-    p.d_bias = twin_new(c, GROUPS * n, moe_dtype_bytes(t.grad));
-    p.table = twin_new(c, GROUPS, sizeof(struct moe_linear_group));
-    twin_poison(c, &p.y);
-    twin_poison(c, &p.dx);
-    twin_poison(c, &p.d_bias);
-    if (beta == 0.0f) {
-        twin_poison(c, &p.d_weight);
-    }
-    fill_table(c, &p);
-    return p;
-}
-
-static void problem_free(struct check *c, struct problem *p)
-{
-    struct twin *all[] = {&p->m, &p->x,  &p->dy,       &p->weight, &p->scale, &p->bias,
-                          &p->y, &p->dx, &p->d_weight, &p->d_bias, &p->table};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        twin_free(c, all[i]);
-    }
-}
-
-static struct moe_linear_pass pass_of(const struct problem *p, enum moe_linear_kind kind, int side)
-{
-    return (struct moe_linear_pass){.kind = kind,
-                                    .groups = GROUPS,
-                                    .n = p->n,
-                                    .k = p->k,
-                                    .rows = p->rows,
-                                    .m = twin_at(&p->m, side),
-                                    .group = twin_at(&p->table, side),
-                                    .activation = p->t.activation,
-                                    .weight = p->t.weight,
-                                    .bias = p->t.bias,
-                                    .grad = p->t.grad,
-                                    .block_scales = p->t.block_scales,
-                                    .x = twin_at(&p->x, side),
-                                    .dy = twin_at(&p->dy, side),
-                                    .out = twin_at(kind == MOE_LINEAR_FORWARD ? &p->y : &p->dx, side),
-                                    .beta = p->beta};
-}
+/* --- passes --- */
 
 /* One pass on both sides; the GPU's by `backend` where that is not the table's choice. False: it cannot. */
 static bool run_pass(struct check *c, const struct problem *p, enum moe_linear_kind kind,
@@ -219,10 +52,10 @@ static bool run_pass(struct check *c, const struct problem *p, enum moe_linear_k
 {
     struct moe_linear_pass host = pass_of(p, kind, HOST), gpu = pass_of(p, kind, GPU);
     int rc = 0;
-    if (backend == MOE_KERNEL_AUTO || gemm == NULL) {
+    if (backend == MOE_KERNEL_AUTO || api.gemm == NULL) {
         rc = moe_device_ops(c->device[GPU])->linear(c->device[GPU], &gpu);
     } else {
-        rc = api.linear(gemm, backend, &gpu, NULL, moe_device_stream(c->device[GPU]));
+        rc = api.linear(api.gemm, backend, &gpu, NULL, moe_device_stream(c->device[GPU]));
         if (rc == MOE_E_UNSUPPORTED) {
             return false;
         }
@@ -237,12 +70,32 @@ static double tolerance(enum moe_dtype type)
     return type == MOE_F32 ? 2e-5 : type == MOE_F16 ? 1e-3 : 8e-3;
 }
 
-static void compare(struct check *c, const struct problem *p, enum moe_linear_kind kind)
+/* Rounding to a type, relative. */
+static double half_unit(enum moe_dtype type)
 {
-    const struct twin *out[] = {&p->y, &p->dx, &p->d_weight, &p->d_bias};
-    enum moe_dtype type = kind <= MOE_LINEAR_DGRAD ? p->t.activation : p->t.grad;
-    int64_t depth = kind == MOE_LINEAR_FORWARD ? p->k : kind == MOE_LINEAR_DGRAD ? p->n : p->rows;
-    twin_close(c, out[kind], type, tolerance(type), sqrt((double)depth), "out");
+    return type == MOE_F32 ? 0x1p-24 : type == MOE_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+/* A pass on both sides: against the host, all of it, and where `exact` against double precision. False: this kernel does not do it. */
+static bool try_pass(struct check *c, const struct problem *p, enum moe_linear_kind kind,
+                     enum moe_kernel_backend backend, bool exact, const char *what)
+{
+    enum moe_dtype type;
+    const struct twin *out = output_of(p, kind, &type);
+    int64_t depth = kind == MOE_LINEAR_FORWARD                             ? p->k
+                    : kind == MOE_LINEAR_DGRAD || kind == MOE_LINEAR_PGRAD ? p->n
+                                                                           : p->rows;
+    double *want = exact ? gemm_expected(c, p, kind, 3) : NULL, size = sqrt((double)(depth + 1));
+    bool ran = run_pass(c, p, kind, backend);
+    if (ran) {
+        both_found(c, 0, what);
+        twin_close(c, out, type, tolerance(type), size, what);
+        if (exact) {
+            twin_near(c, out, type, want, half_unit(type), 2e-5 * size, what);
+        }
+    }
+    free(want);
+    return ran;
 }
 
 /* The table's choice, and every kernel of our own that takes the types. */
@@ -272,13 +125,19 @@ static void products(struct check *c, const char *name, enum moe_kernel_backend 
         for (size_t i = 0; i < POSITIONS; i++) {
             const int64_t *s = shape[(t + i) % 3];
             bool accumulate = (t + i) % 2 == 0;
-            struct problem p =
-                problem_new(c, types[t], s[0], s[1], i, i % 2 == 0 ? SLACK : 0, accumulate ? 1.0f : 0.0f, i % 3 != 0);
-            for (int kind = MOE_LINEAR_FORWARD; kind <= MOE_LINEAR_BGRAD; kind++) {
-                if (run_pass(c, &p, (enum moe_linear_kind)kind, backend)) {
-                    both_found(c, 0, positions[i]);
-                    compare(c, &p, (enum moe_linear_kind)kind);
-                }
+            bool probs = (t + i) % 4 < 2;
+            struct wanted w = {.n = s[0],
+                               .k = s[1],
+                               .position = i,
+                               .more_rows = i % 2 == 0 ? SLACK : 0,
+                               .beta = accumulate ? 1.0f : 0.0f,
+                               .bias_scale = probs ? 0.5f : 0.0f,
+                               .has_bias = i % 3 != 0,
+                               .has_probs = probs};
+            struct problem p = problem_new(c, types[t], w);
+            for (int kind = MOE_LINEAR_FORWARD; kind <= (w.has_bias ? MOE_LINEAR_PGRAD : MOE_LINEAR_BGRAD); kind++) {
+                bool exact = !c->rehearsal || (t + i) % 5 == (size_t)kind; /* a rehearsal is to be short */
+                try_pass(c, &p, (enum moe_linear_kind)kind, backend, exact, gemm_positions[i]);
             }
             problem_free(c, &p);
         }
@@ -300,16 +159,14 @@ static void bad_counts(struct check *c)
     row_begin(c, "linear, bad counts");
     for (size_t t = 0; t < 2; t++) {
         for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-            struct problem p = problem_new(c, types[t], 136, 272, 4, 0, 0.0f, false);
+            struct problem p =
+                problem_new(c, types[t], (struct wanted){.n = 136, .k = 272, .position = 4, .has_bias = true});
             ((int64_t *)twin_at(&p.m, HOST))[bad[i].group] = bad[i].count;
             twin_push(c, &p.m);
-            for (int kind = MOE_LINEAR_FORWARD; kind <= MOE_LINEAR_BGRAD; kind++) {
+            for (int kind = MOE_LINEAR_FORWARD; kind <= MOE_LINEAR_PGRAD; kind++) {
                 run_pass(c, &p, (enum moe_linear_kind)kind, MOE_KERNEL_AUTO);
                 both_found(c, bad[i].error, "bad count");
-            }
-            const struct twin *out[] = {&p.y, &p.dx, &p.d_weight, &p.d_bias};
-            for (size_t o = 0; o < sizeof out / sizeof out[0]; o++) {
-                twin_equal(c, out[o], "untouched");
+                twin_equal(c, output_of(&p, (enum moe_linear_kind)kind, NULL), "untouched");
             }
             problem_free(c, &p);
         }
@@ -339,21 +196,24 @@ static void graphs(struct check *c)
 {
     row_begin(c, "linear, graph");
     for (size_t t = 0; t < 2; t++) {
-        struct problem p = problem_new(c, types[t], 384, 528, 6, 0, 0.0f, true); /* 800 rows: room for each position */
+        struct problem p = problem_new(
+            c, types[t],
+            (struct wanted){
+                .n = 384, .k = 528, .position = 6, .has_bias = true}); /* 800 rows: room for each position */
         cudaGraphExec_t exec[SIDES];
         for (int side = 0; side < SIDES; side++) {
             exec[side] = capture(c, &p, side);
         }
         for (size_t i = 0; i < POSITIONS; i++) {
-            set_counts(c, &p, i);
+            problem_counts(c, &p, i);
             twin_poison(c, &p.y);
             twin_poison(c, &p.d_weight);
             for (int side = 0; side < SIDES; side++) {
                 launched(c, (int)cudaGraphLaunch(exec[side], moe_device_stream(c->device[side])), "replay");
             }
-            both_found(c, 0, positions[i]);
-            compare(c, &p, MOE_LINEAR_FORWARD);
-            compare(c, &p, MOE_LINEAR_WGRAD);
+            both_found(c, 0, gemm_positions[i]);
+            twin_close(c, &p.y, types[t].activation, tolerance(types[t].activation), sqrt((double)p.k), "y");
+            twin_close(c, &p.d_weight, types[t].grad, tolerance(types[t].grad), sqrt((double)p.rows), "d_weight");
         }
         for (int side = 0; side < SIDES; side++) {
             cudaGraphExecDestroy(exec[side]);
@@ -387,12 +247,15 @@ static void plain(struct check *c)
     for (size_t i = 0; i < 3 * POSITIONS; i++) {
         size_t position = i / 3;
         enum moe_grouped_kind kind = (enum moe_grouped_kind)(i % 3);
-        struct problem p = problem_new(c, types[0], 36, 51, position, SLACK, position % 2 == 0 ? 1.0f : 0.0f, false);
+        struct problem p = problem_new(
+            c, types[0],
+            (struct wanted){
+                .n = 36, .k = 51, .position = position, .more_rows = SLACK, .beta = position % 2 == 0 ? 1.0f : 0.0f});
         struct twin *out = kind == MOE_GROUPED_FORWARD ? &p.y : kind == MOE_GROUPED_DGRAD ? &p.dx : &p.d_weight;
         struct twin *in = kind == MOE_GROUPED_FORWARD ? &p.x : &p.dy;
         RUN_BOTH(c, grouped, struct moe_grouped, .kind = kind, .groups = GROUPS, .n = p.n, .k = p.k, .rows = p.rows,
                  .m = ON(p.m), .in = ON(*in), .w = ON(p.weight), .x = ON(p.x), .out = ON(*out), .beta = p.beta);
-        both_found(c, 0, positions[position]);
+        both_found(c, 0, gemm_positions[position]);
         twin_close(c, out, MOE_F32, 2e-5, 10, "out");
         problem_free(c, &p);
     }
@@ -413,12 +276,12 @@ static void scaled_rows(const struct problem *p, const float *scales, struct moe
 static void fp8(struct check *c)
 {
     struct kinds t = {MOE_F32, MOE_E4M3, MOE_F32, MOE_F32, true};
-    if (gemm == NULL) {
+    if (api.gemm == NULL) {
         return;
     }
     row_begin(c, "gemm_fp8");
     for (size_t i = 0; i < POSITIONS; i++) {
-        struct problem p = problem_new(c, t, 136, 272 + 16 * (int64_t)i, i, 0, 0.0f, false);
+        struct problem p = problem_new(c, t, (struct wanted){.n = 136, .k = 272 + 16 * (int64_t)i, .position = i});
         struct twin x = twin_random(c, p.rows * p.k, MOE_E4M3, 1), y = twin_new(c, p.rows * p.n, 2),
                     scales = scales_new(c, p.rows * ((p.k + 127) / 128));
         struct moe_cast widen = {.count = p.rows * p.k,
@@ -439,11 +302,11 @@ static void fp8(struct check *c)
                                       twin_at(&x, GPU),
                                       twin_at(&scales, GPU),
                                       twin_at(&y, GPU)};
-        int rc = api.fp8(gemm, &args, NULL, moe_device_stream(c->device[GPU]));
+        int rc = api.fp8(api.gemm, &args, NULL, moe_device_stream(c->device[GPU]));
         if (rc != MOE_E_UNSUPPORTED) {
             launched(c, rc, "gemm_fp8");
             launched(c, moe_device_ops(c->device[HOST])->linear(c->device[HOST], &host), "linear, host");
-            both_found(c, 0, positions[i]);
+            both_found(c, 0, gemm_positions[i]);
             struct moe_cast narrow = {.count = p.rows * p.n,
                                       .from_type = MOE_F32,
                                       .to_type = MOE_BF16,
@@ -461,174 +324,18 @@ static void fp8(struct check *c)
     row_end(c, "");
 }
 
-/* --- speed --- */
-
-struct race {
-    int64_t groups, m, n, k;
-    bool ragged; /* m is the rows of all */
-};
-
-struct racer {
-    struct moe_linear_pass pass;
-    int64_t *m; /* host */
-    struct moe_linear_group *group;
-    struct moe_kernel_fp8 fp8;
-};
-
-/* Several calls at a time: the device never waits for the host, on either side. */
-enum { CALLS = 8 };
-
-static void own(struct check *c, const void *args)
-{
-    const struct racer *r = args;
-    for (int i = 0; i < CALLS; i++) {
-        launched(c, api.linear(gemm, MOE_KERNEL_AUTO, &r->pass, NULL, moe_device_stream(c->device[GPU])), "own");
-    }
-}
-
-static void own_fp8(struct check *c, const void *args)
-{
-    const struct racer *r = args;
-    for (int i = 0; i < CALLS; i++) {
-        launched(c, api.fp8(gemm, &r->fp8, NULL, moe_device_stream(c->device[GPU])), "own, FP8");
-    }
-}
-
-static void cublas(struct check *c, const void *args)
-{
-    const struct racer *r = args;
-    for (int i = 0; i < CALLS; i++) {
-        launched(c, api.linear_host(gemm, &r->pass, r->m, r->group, moe_device_stream(c->device[GPU])), "cublas");
-    }
-}
-
-/* Device memory full of random bfloat16 numbers in [-1, 1) (or bytes that are small FP8 numbers, too): what the numbers are decides the power. */
-static void *noise(struct check *c, size_t bytes)
-{
-    enum { PIECE = 8 << 20 };
-    static uint16_t *some;
-    char *to = NULL;
-    if (some == NULL) {
-        some = malloc(PIECE);
-        for (size_t i = 0; some != NULL && i < PIECE / 2; i++) {
-            float f = (float)(next_random(c) % 20001) / 10000.0f - 1.0f;
-            uint32_t bits;
-            memcpy(&bits, &f, 4);
-            some[i] = (uint16_t)(bits >> 16);
-        }
-    }
-    launched(c, moe_device_alloc(c->device[GPU], bytes, (void **)&to), "memory");
-    for (size_t at = 0; at < bytes; at += PIECE) {
-        launched(c, moe_device_copy(c->device[GPU], to + at, some, bytes - at < PIECE ? bytes - at : PIECE), "copy");
-    }
-    return to;
-}
-
-static void race(struct check *c, const struct race *s, enum moe_linear_kind kind)
-{
-    static const char *const kinds[] = {"forward", "dgrad", "wgrad"};
-    int64_t rows = s->ragged ? s->m : s->groups * s->m, across = (s->k + 127) / 128, left = rows;
-    size_t cells = (size_t)(s->n * s->k);
-    struct racer r = {.m = calloc((size_t)s->groups, sizeof *r.m), .group = calloc((size_t)s->groups, sizeof *r.group)};
-    void *x = noise(c, (size_t)(rows * s->k) * 2), *y = noise(c, (size_t)(rows * s->n) * 2),
-         *w = noise(c, (size_t)s->groups * cells * 2), *m = NULL, *table = NULL, *scales = NULL, *d_weight = NULL;
-    if (kind == MOE_LINEAR_WGRAD) {
-        launched(c, moe_device_alloc(c->device[GPU], (size_t)s->groups * cells * 2, &d_weight), "memory");
-    }
-    size_t scale_bytes = (size_t)(rows * across + s->groups * ((s->n + 127) / 128) * across) * sizeof(float);
-    launched(c, moe_device_alloc(c->device[GPU], scale_bytes, &scales), "memory");
-    for (int64_t g = 0; g < s->groups; g++) { /* ragged: from nearly nothing to twice the mean */
-        int64_t share = 2 * s->m * (g + 1) / (s->groups * (s->groups + 1));
-        r.m[g] = !s->ragged ? s->m : g + 1 == s->groups ? left : share;
-        left -= r.m[g];
-        r.group[g] = (struct moe_linear_group){.weight = (char *)w + (size_t)g * cells * 2,
-                                               .scale = (float *)scales + rows * across,
-                                               .d_weight = d_weight ? (char *)d_weight + (size_t)g * cells * 2 : NULL};
-    }
-    size_t m_bytes = (size_t)s->groups * sizeof *r.m, table_bytes = (size_t)s->groups * sizeof *r.group;
-    launched(c, moe_device_alloc(c->device[GPU], m_bytes, &m), "memory");
-    launched(c, moe_device_alloc(c->device[GPU], table_bytes, &table), "memory");
-    launched(c, moe_device_copy(c->device[GPU], m, r.m, m_bytes), "copy");
-    launched(c, moe_device_copy(c->device[GPU], table, r.group, table_bytes), "copy");
-    launched(c, moe_device_sync(c->device[GPU]), "copy");
-    r.pass = (struct moe_linear_pass){.kind = kind,
-                                      .groups = s->groups,
-                                      .n = s->n,
-                                      .k = s->k,
-                                      .rows = rows,
-                                      .m = m,
-                                      .group = table,
-                                      .activation = MOE_BF16,
-                                      .weight = MOE_BF16,
-                                      .grad = MOE_BF16,
-                                      .x = kind == MOE_LINEAR_DGRAD ? NULL : x,
-                                      .dy = kind == MOE_LINEAR_FORWARD ? NULL : y,
-                                      .out = kind == MOE_LINEAR_FORWARD ? y : x};
-    r.fp8 = (struct moe_kernel_fp8){s->groups, s->n, s->k, rows, m, table, x, scales, y};
-    double flop = 2.0 * (double)rows * (double)s->n * (double)s->k, own_ms = time_ms(c, own, &r) / CALLS,
-           cublas_ms = time_ms(c, cublas, &r) / CALLS;
-    char name[96], more[256], eight[64] = "";
-    if (kind == MOE_LINEAR_FORWARD) {
-        snprintf(eight, sizeof eight, ", own FP8 by FP8 %.0f", CALLS * flop / time_ms(c, own_fp8, &r) * 1e-9);
-    }
-    snprintf(name, sizeof name, "%s bf16 %lldx%s%lldx%lldx%lld", kinds[kind], (long long)s->groups,
-             s->ragged ? "ragged " : "", (long long)s->m, (long long)s->n, (long long)s->k);
-    snprintf(more, sizeof more, "\"large_shape_ms\":%.4f,\"tflops\":%.0f,\"beside\":\"cuBLAS grouped %.0f%s\"", own_ms,
-             flop / own_ms * 1e-9, flop / cublas_ms * 1e-9, eight);
-    row_begin(c, name);
-    c->shapes = 1;
-    row_end(c, more);
-    void *memory[] = {x, y, w, m, table, scales, d_weight};
-    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
-        moe_device_free(c->device[GPU], &memory[i]);
-    }
-    free(r.m);
-    free(r.group);
-}
-
-/* All groups empty: what the launches alone cost; beta 1, so that nothing is to be stored. */
-static void nothing_to_do(struct check *c)
-{
-    struct problem p = problem_new(c, types[1], 136, 272, 3, 0, 1.0f, false);
-    struct racer r = {.pass = pass_of(&p, MOE_LINEAR_WGRAD, GPU)};
-    char more[64];
-    row_begin(c, "linear, all groups empty");
-    snprintf(more, sizeof more, "\"large_shape_ms\":%.4f", time_ms(c, own, &r) / CALLS);
-    c->shapes = 1;
-    row_end(c, more);
-    problem_free(c, &p);
-}
-
-static void races(struct check *c)
-{
-    static const struct race shape[] = {
-        {8, 4096, 768, 2048, false},    {16, 2048, 768, 2048, false}, {16, 4096, 7168, 2048, false},
-        {16, 4096, 2048, 7168, false},  {16, 8192, 8192, 5120, true}, {128, 16, 2048, 7168, false},
-        {128, 65536, 1536, 2048, true},
-    };
-    if (gemm == NULL) {
-        return;
-    }
-    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++) {
-        for (int kind = MOE_LINEAR_FORWARD; kind <= MOE_LINEAR_WGRAD; kind++) {
-            race(c, &shape[i], (enum moe_linear_kind)kind);
-        }
-    }
-    nothing_to_do(c);
-}
-
 void check_gemm(struct check *c)
 {
     open_library(c);
-    for (size_t i = 0; i < (gemm == NULL ? 1 : sizeof backends / sizeof backends[0]); i++) {
+    for (size_t i = 0; i < (api.gemm == NULL ? 1 : sizeof backends / sizeof backends[0]); i++) {
         products(c, backends[i].name, backends[i].backend);
     }
     bad_counts(c);
     graphs(c);
     plain(c);
     fp8(c);
-    races(c);
-    if (gemm != NULL) {
-        api.gemm_destroy(&gemm);
+    gemm_races(c, &api);
+    if (api.gemm != NULL) {
+        api.gemm_destroy(&api.gemm);
     }
 }

@@ -222,6 +222,24 @@ void twin_close(struct check *c, const struct twin *t, enum moe_dtype type, doub
     free(want);
 }
 
+void twin_near(struct check *c, const struct twin *t, enum moe_dtype type, const double *want, double relative,
+               double absolute, const char *what)
+{
+    void *raw = twin_fetch(c, t);
+    float *got = widened(c, raw, type, t->count);
+    for (int64_t i = 0; i < t->count; i++) {
+        double error = fabs((double)got[i] - want[i]) / (relative * fabs(want[i]) + absolute);
+        if (!isnan(want[i]) && !(error <= 1)) {
+            row_wrong(c, "%s[%lld of %lld]: %.9g, in double precision %.9g", what, (long long)i, (long long)t->count,
+                      (double)got[i], want[i]);
+            break;
+        }
+        c->worst = isnan(want[i]) ? c->worst : fmax(c->worst, error);
+    }
+    free(raw);
+    free(got);
+}
+
 void launched(struct check *c, int rc, const char *what)
 {
     if (rc != 0) {
