@@ -90,6 +90,7 @@ struct moe_layer_config model_layer_config(const struct model *m, int64_t l)
                                       .token_bound = o->token_bound > 0 ? o->token_bound : o->tokens};
     config.options.keep_routing = o->keep_routing;
     config.balance = options_replicate(o) && o->tp_mode == MOE_TP_SPLIT_TOKENS ? m->job->tp : NULL;
+    config.global = config.balance;
     config.groups.tp_ep = o->etp > 1 ? m->job->block : NULL;
     return config;
 }

@@ -144,8 +144,12 @@ static int run_layer(const struct shape *s, const struct ref_how *how, const str
     int64_t *chosen = calloc((size_t)(n * s->experts), sizeof *chosen);
     for (int32_t i = 0; i < n && set != NULL && chosen != NULL; i++) {
         int64_t at = i * part * s->hidden;
-        set[i] = (struct moe_ref_set){
-            .tokens = part, .x = x + at, .y = y + at, .balance = n > 1, .counts = chosen + i * s->experts};
+        set[i] = (struct moe_ref_set){.tokens = part,
+                                      .x = x + at,
+                                      .y = y + at,
+                                      .balance = n > 1,
+                                      .global = n > 1,
+                                      .counts = chosen + i * s->experts};
         if (dy != NULL) {
             set[i].dy = dy + at;
             set[i].dx = dx + at;
