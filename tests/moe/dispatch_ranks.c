@@ -231,6 +231,8 @@ static int64_t tokens_of(const struct dr_case *c, int rank)
         return 3 + rank % 4;
     case DR_ONE_WITHOUT:
         return rank == dr_ranks(c) - 1 ? 0 : 3 + rank % 4;
+    case DR_SINGLE:
+        return rank == 0 ? 1 : rank % 2 == 0 ? 0 : 4;
     default:
         return 4;
     }

@@ -46,7 +46,7 @@ struct dr_record {
     struct dr_unit unit[DR_UNITS];
 };
 
-enum dr_tokens { DR_EQUAL, DR_DIFFERENT, DR_ONE_WITHOUT };
+enum dr_tokens { DR_EQUAL, DR_DIFFERENT, DR_ONE_WITHOUT, DR_SINGLE /* one on rank 0, none on every other */ };
 
 /* A shared expert over all ranks of tp_ep: inside the dispatcher, or run whole by the test after it. */
 enum dr_shared { DR_NO_SHARED, DR_SHARED_INSIDE, DR_SHARED_AFTER };

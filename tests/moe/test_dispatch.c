@@ -135,6 +135,26 @@ static void test_pad_is_not_used_unless_all_propose_it(void **state)
     }
 }
 
+/* Groups that move a single row, or none: the smallest that is something. */
+static void test_single_rows_arrive(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < COUNT(layouts); l++) {
+        for (int travel = 0; travel < 2; travel++) {
+            for (int kind = 0; kind < 2; kind++) {
+                struct dr_case c = {.kind = both[kind],
+                                    .etp = layouts[l].etp,
+                                    .ep = layouts[l].ep,
+                                    .local = layouts[l].ep > 1 ? 1 : 0, /* its choices to as many ranks */
+                                    .tokens = DR_SINGLE,
+                                    .travel = travel != 0,
+                                    .uneven = kind ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE};
+                check_results(&c);
+            }
+        }
+    }
+}
+
 /* Drop-and-pad: no exchange of counts, equal splits, rows without a token are zero. */
 static void test_capacity_exchanges_no_counts(void **state)
 {
@@ -357,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_rows_padded_to_a_multiple_change_no_result),
         cmocka_unit_test(test_pad_leaves_nobody_empty_and_changes_no_result),
         cmocka_unit_test(test_pad_is_not_used_unless_all_propose_it),
+        cmocka_unit_test(test_single_rows_arrive),
         cmocka_unit_test(test_capacity_exchanges_no_counts),
         cmocka_unit_test(test_different_numbers_of_tokens_padded_by_allgather),
         cmocka_unit_test(test_uneven_as_a_remedy_acts_from_the_next_forward),

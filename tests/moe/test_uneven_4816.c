@@ -12,7 +12,7 @@
 static struct flex_result a[FLEX_RANKS], b[FLEX_RANKS];
 
 /* Tokens of rank r in each pattern. */
-enum { PATTERNS = 6 };
+enum { PATTERNS = 7 };
 static int64_t pattern(int which, int r, int ranks)
 {
     switch (which) {
@@ -26,6 +26,8 @@ static int64_t pattern(int which, int r, int ranks)
         return r == ranks - 1 ? 70 : 0;
     case 4: /* one beyond the alignment */
         return r == ranks / 2 ? 65 : 64 - r;
+    case 5: /* a single one on the first */
+        return r == 0 ? 1 : 2;
     default: /* nobody has any */
         return 0;
     }
