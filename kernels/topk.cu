@@ -186,7 +186,7 @@ static __global__ void __launch_bounds__(MOST_WARPS * 32, 2) topk(moe_topk a, in
         }
         for (int64_t e = lane; e < a.experts; e += 32) { /* each lane reads what it has written itself */
             float value = (a.how.after ? logits : scores)[e] + (a.expert_bias != nullptr ? a.expert_bias[e] : 0.0f);
-            numbers = numbers && !isnan(value);
+            numbers = numbers && isfinite(scores[e]) && !isnan(value);
             key[e] = moe_order_key(value);
             probs[e] = 0.0f;
         }

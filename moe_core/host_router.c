@@ -97,13 +97,13 @@ static void limit_groups(const struct moe_topk *a, const struct scratch *s)
     }
 }
 
-/* What the choice is made by: scores, or logits where the softmax comes after; plus the bias. False: one is no number. */
+/* What the choice is made by: scores, or logits where the softmax comes after; plus the bias. False: one is no number, or a score is infinite: weights of it are none. */
 static bool choice_values(const struct moe_topk *a, const float *logits, const float *scores, float *value)
 {
     bool numbers = true;
     for (int64_t e = 0; e < a->experts; e++) {
         value[e] = (a->how.after ? logits : scores)[e] + (a->expert_bias != NULL ? a->expert_bias[e] : 0.0f);
-        numbers = numbers && !isnan(value[e]);
+        numbers = numbers && isfinite(scores[e]) && !isnan(value[e]);
     }
     return numbers;
 }

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,8 +119,10 @@ static void weigh(const struct moe_ref_router *ref, const double *logit, const d
 static int64_t capacity_of(const struct moe_router_config *c, int64_t tokens)
 {
     double choices = (double)(tokens * c->topk);
-    double factor = (double)c->options.capacity_factor;
-    return (int64_t)(factor > 0 ? ceil(choices / (double)c->experts * factor) : choices);
+    char written[32];
+    snprintf(written, sizeof written, "%.7g", (double)c->options.capacity_factor);
+    double factor = strtod(written, NULL);
+    return (int64_t)(factor > 0 ? fmin(ceil(choices / (double)c->experts * factor), choices) : choices);
 }
 
 /* Choices of an expert beyond its capacity: the lightest go, or the last. */

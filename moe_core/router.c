@@ -59,11 +59,12 @@ static int check_config(const struct moe_router_config *c)
     if ((o->after && o->score != MOE_SCORE_SOFTMAX) || (unsigned)o->score > MOE_SCORE_SQRTSOFTPLUS) {
         return FAIL(MOE_E_ARG, "score %d, the softmax after the choice: %d", (int)o->score, o->after);
     }
-    bool numbers = o->capacity_factor >= 0.0f && o->scale >= 0.0f && o->sequences >= 0 && o->groups >= 0;
+    bool numbers = o->capacity_factor >= 0.0f && isfinite(o->capacity_factor) && o->scale >= 0.0f &&
+                   isfinite(o->scale) && o->sequences >= 0 && o->groups >= 0;
     for (int i = 0; i < MOE_LOSSES; i++) {
-        numbers = numbers && o->coeff[i] >= 0.0f;
+        numbers = numbers && o->coeff[i] >= 0.0f && isfinite(o->coeff[i]);
     }
-    return numbers ? 0 : FAIL(MOE_E_ARG, "a factor or coefficient is below zero or no number");
+    return numbers ? 0 : FAIL(MOE_E_ARG, "a factor or coefficient is below zero or no finite number");
 }
 
 static int group_size(ncclComm_t comm, int *ranks)
@@ -149,14 +150,21 @@ void moe_router_destroy(moe_router_t **router)
     *router = NULL;
 }
 
+/* The number of seven digits nearest to one that was a float: 1.2 of 1.2f, which is 1.2000000477. */
+static double as_written(double factor)
+{
+    double digits = pow(10.0, 6.0 - floor(log10(factor)));
+    return isfinite(digits) && digits > 0 ? round(factor * digits) / digits : factor;
+}
+
 int64_t moe_router_capacity(const struct moe_router_config *config, int64_t tokens)
 {
     int64_t choices = tokens * config->topk;
     if (!has_capacity(config)) {
         return choices;
     }
-    double each = ceil((double)choices / (double)config->experts * (double)config->options.capacity_factor);
-    return (int64_t)each;
+    double each = ceil((double)choices / (double)config->experts * as_written((double)config->options.capacity_factor));
+    return each < (double)choices ? (int64_t)each : choices;
 }
 
 static struct moe_scoring scoring(const struct moe_router_config *c)
@@ -439,9 +447,12 @@ static int update_room(moe_router_t *r, int32_t n)
     return rc;
 }
 
-static int check_update(moe_router_t *const *routers, int32_t n)
+static int check_update(moe_router_t *const *routers, float *const *bias, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
+        if (routers[i] == NULL || bias[i] == NULL) {
+            return FAIL(MOE_E_ARG, "router %d of %d, or its bias, is missing", i, n);
+        }
         if (!routers[i]->config.options.expert_bias || routers[i]->config.experts != routers[0]->config.experts ||
             routers[i]->device != routers[0]->device) {
             return FAIL(MOE_E_ARG, "router %d has no expert bias, or other experts or another device than router 0", i);
@@ -452,7 +463,7 @@ static int check_update(moe_router_t *const *routers, int32_t n)
 
 int moe_router_update_bias(moe_router_t *const *routers, float *const *bias, int32_t n, ncclComm_t comm, float rate)
 {
-    int ranks = 1, rc = check_update(routers, n);
+    int ranks = 1, rc = check_update(routers, bias, n);
     rc = rc ? rc : group_size(comm, &ranks);
     rc = rc ? rc : update_room(routers[0], n);
     if (rc != 0) {

@@ -468,7 +468,10 @@ static void test_what_does_not_fit_is_refused(void **state)
         {{.topk = 3, .options = {.groups = 4, .group_topk = 2}}, MOE_E_SHAPE},
         {{.topk = 2, .options = {.score = MOE_SCORE_SIGMOID, .after = true}}, MOE_E_ARG},
         {{.topk = 2, .options = {.capacity_factor = -1.0f}}, MOE_E_ARG},
+        {{.topk = 2, .options = {.capacity_factor = INFINITY}}, MOE_E_ARG},
+        {{.topk = 2, .options = {.scale = INFINITY}}, MOE_E_ARG},
         {{.topk = 2, .options = {.coeff = {[MOE_LOSS_Z] = NAN}}}, MOE_E_ARG},
+        {{.topk = 2, .options = {.coeff = {[MOE_LOSS_SWITCH] = INFINITY}}}, MOE_E_ARG},
         {{.topk = 2, .options = {.sequences = -2}}, MOE_E_ARG},
     };
     moe_device_t *device = NULL;
@@ -502,7 +505,58 @@ static void test_what_does_not_fit_is_refused(void **state)
         assert_in_range(index[1], 0, E - 1);
         assert_int_not_equal(index[0], index[1]);
     }
+    assert_int_equal(moe_router_update_bias(&p.router, &(float *){NULL}, 1, NULL, 0.1f), MOE_E_ARG);
+    assert_int_equal(moe_router_update_bias(&(moe_router_t *){NULL}, &p.expert_bias, 1, NULL, 0.1f), MOE_E_ARG);
     tear_down(&p);
+}
+
+/* Infinite logits: the choice by logits sees numbers, but no weight can be made of them. Each score function, before and after; weights that are numbers are none too many. */
+static void test_infinite_scores_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        struct moe_router_options options;
+        float logit;
+        int error;
+    } cases[] = {
+        {{.score = MOE_SCORE_SOFTMAX}, INFINITY, MOE_E_NAN},
+        {{.score = MOE_SCORE_SOFTMAX, .after = true}, INFINITY, MOE_E_NAN},
+        {{.score = MOE_SCORE_SQRTSOFTPLUS}, INFINITY, MOE_E_NAN},
+        {{.score = MOE_SCORE_SIGMOID}, INFINITY, 0},
+        {{.score = MOE_SCORE_SIGMOID}, -INFINITY, 0},
+        {{.score = MOE_SCORE_SOFTMAX, .after = true}, -INFINITY, 0},
+        {{.score = MOE_SCORE_SOFTMAX, .after = true}, NAN, MOE_E_NAN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static struct problem p;
+        struct moe_router_config config = {.topk = 2, .renormalise = true, .options = cases[i].options};
+        config.options.gate_bias = true;
+        set_up(&p, &config, 2);
+        struct moe_router_weights weights = weights_of(&p);
+        p.gate_bias[3] = cases[i].logit;
+        assert_int_equal(moe_router_forward(p.router, p.x, &weights, T), 0);
+        assert_int_equal(moe_device_sync(p.device), cases[i].error);
+        for (int j = 0; cases[i].error == 0 && j < T * E; j++) {
+            assert_true(isfinite(moe_router_probs(p.router)[j]));
+        }
+        tear_down(&p);
+    }
+}
+
+/* A factor is the decimal number that was written: the float beside 1.2 is a little more, and would give every expert a row more. */
+static void test_capacity_rounds_as_a_framework_does(void **state)
+{
+    (void)state;
+    static const struct {
+        float factor;
+        int64_t tokens, experts, want;
+    } cases[] = {{1.2f, 80, 16, 12}, {1.1f, 80, 16, 11}, {0.7f, 160, 32, 7}, {1.25f, 64, 8, 20}, {1.3f, 1600, 32, 130},
+                 {1e-3f, 5, 10, 1},  {1e30f, 16, 8, 32}, {0.0f, 16, 8, 32},  {2.0f, 0, 8, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct moe_router_config config = {
+            .experts = cases[i].experts, .topk = 2, .options = {.capacity_factor = cases[i].factor}};
+        assert_int_equal(moe_router_capacity(&config, cases[i].tokens), cases[i].want);
+    }
 }
 
 int main(void)
@@ -517,6 +571,8 @@ int main(void)
         cmocka_unit_test(test_dropped_choices_have_no_row),
         cmocka_unit_test(test_presets_are_routers),
         cmocka_unit_test(test_what_does_not_fit_is_refused),
+        cmocka_unit_test(test_infinite_scores_are_told),
+        cmocka_unit_test(test_capacity_rounds_as_a_framework_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

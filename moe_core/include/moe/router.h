@@ -84,14 +84,14 @@ struct moe_router_weights {
 int moe_router_preset(const char *name, struct moe_router_config *config);
 
 /* *out is owned by the caller; borrows device and the groups. Errors: NOMEM, SHAPE (k < 1, k > E, groups that do not divide, too few experts in
- * the groups that stay), ARG (a factor or coefficient below zero, `after` without softmax), COMM. One thread at a time. */
+ * the groups that stay), ARG (a factor or coefficient that is below zero or not finite, `after` without softmax), COMM. One thread at a time. */
 int moe_router_new(moe_device_t *device, const struct moe_router_config *config, moe_router_t **out);
 void moe_router_destroy(moe_router_t **router);
 
 /*
  * Routes x [T,H] (x and weights borrowed until backward). T may be 0. Issues, in this order and only where the coefficient is not zero, AllReduce
  * (sum, int64) of [E] and [sequences, E] on `balance` and of [E] on `global`. Errors: SHAPE (T > max_tokens, T no multiple of sequences), ARG (a
- * bias is missing), COMM; in the stream: NAN (a score is no number; the choice is still k distinct experts).
+ * bias is missing), COMM; in the stream: NAN (a score is no finite number, of which no weight can be made; the choice is still k distinct experts).
  */
 int moe_router_forward(moe_router_t *router, const float *x, const struct moe_router_weights *weights, int64_t tokens);
 
@@ -102,7 +102,8 @@ const float *moe_router_probs(const moe_router_t *router);
 const int64_t *moe_router_counts(const moe_router_t *router);
 const float *moe_router_losses(const moe_router_t *router);
 
-/* Tokens that one expert takes at most for T tokens of this rank; T k when there is no capacity. Pure. */
+/* Tokens that one expert takes at most for T tokens of this rank, at most T k, which is also the answer when there is no capacity. The factor is taken as the decimal
+   number that was written (1.2, not the float beside it): ceil(10 * 1.2) is 12, as in a framework that computes in double. Pure. */
 int64_t moe_router_capacity(const struct moe_router_config *config, int64_t tokens);
 
 /* What the gradients of the auxiliary losses are multiplied by (1): the loss scaler's scale over the number of microbatches. */
