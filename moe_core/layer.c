@@ -342,7 +342,9 @@ static int run_experts(moe_layer_t *l)
     moe_dispatcher_t *d = l->dispatcher;
     const float *probs = l->config.place == MOE_PROB_SOURCE ? NULL : moe_dispatcher_row_probs(d);
     layer_report_gemm(l, l->phase);
-    moe_experts_sanitize(l->experts, (l->local & MOE_REMEDY_SANITIZE) != 0);
+    /* Where the host knows the rows, all of them are somebody's and there is no slack. */
+    bool slack = !moe_dispatcher_plan(d)->exact || l->dummied;
+    moe_experts_sanitize(l->experts, slack && (l->local & MOE_REMEDY_SANITIZE) != 0);
     if (!l->dummied) {
         return moe_experts_forward(l->experts, &weights, moe_dispatcher_rows(d), probs, moe_dispatcher_m(d),
                                    moe_dispatcher_plan(d)->received, moe_dispatcher_expert_out(d));
