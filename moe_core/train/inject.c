@@ -171,6 +171,23 @@ bool inject_skip_backward(const struct inject *inject, int32_t rank, uint32_t st
     return is_due(inject, rank, step, F_BACKWARD) && layer == (inject->layer < 0 ? 0 : inject->layer);
 }
 
+bool inject_reduces(const struct inject *inject)
+{
+    switch (inject->fault->kind) {
+    case F_SKIP:
+    case F_EXTRA:
+    case F_COUNT:
+    case F_ZERO:
+    case F_DTYPE:
+    case F_OP:
+    case F_SWAP:
+    case F_NAN:
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool inject_swap(const struct inject *inject, int32_t rank, uint32_t step)
 {
     return is_due(inject, rank, step, F_SWAP);

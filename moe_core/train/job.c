@@ -46,15 +46,9 @@ static ncclConfig_t named(const char *name)
     return config;
 }
 
-static int place(const struct train_options *o, struct job *job)
+/* The groups of this rank, from rank and world_size. */
+static int lay_out(const struct train_options *o, struct job *job)
 {
-    job->rank = env_number("RANK", 0);
-    job->world_size = env_number("WORLD_SIZE", 1);
-    job->local_rank = env_number("LOCAL_RANK", job->rank);
-    if (job->rank < 0 || job->world_size < 1 || job->local_rank < 0 || job->rank >= job->world_size) {
-        fprintf(stderr, "moe_train: RANK, WORLD_SIZE and LOCAL_RANK do not fit together\n");
-        return -1;
-    }
     job->tp_size = o->tp;
     bool shard = o->tp > 1 && o->tp_mode == MOE_TP_SHARD_EXPERTS;
     job->parts = shard ? o->tp : o->etp;
@@ -79,6 +73,24 @@ static int place(const struct train_options *o, struct job *job)
     job->data_size = options_replicate(o) ? job->world_size / o->tp : job->world_size;
     job->data_rank = options_replicate(o) ? job->rank / o->tp : job->rank;
     return 0;
+}
+
+static int place(const struct train_options *o, struct job *job)
+{
+    job->rank = env_number("RANK", 0);
+    job->world_size = env_number("WORLD_SIZE", 1);
+    job->local_rank = env_number("LOCAL_RANK", job->rank);
+    if (job->rank < 0 || job->world_size < 1 || job->local_rank < 0 || job->rank >= job->world_size) {
+        fprintf(stderr, "moe_train: RANK, WORLD_SIZE and LOCAL_RANK do not fit together\n");
+        return -1;
+    }
+    return lay_out(o, job);
+}
+
+bool job_fits(const struct train_options *o, int32_t ranks)
+{
+    struct job job = {.world_size = ranks};
+    return lay_out(o, &job) == 0;
 }
 
 /* One more communicator: ranks of the same colour. */

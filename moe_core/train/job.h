@@ -24,6 +24,9 @@ struct job {
     moe_device_t *device;
 };
 
+/* Whether the options can be laid out over so many ranks; where not, one line on standard error. Any thread. */
+bool job_fits(const struct train_options *options, int32_t ranks);
+
 /*
  * Reads RANK, WORLD_SIZE, LOCAL_RANK (a job of one where they are absent), meets the other ranks and makes the
  * communicators: ranks that share experts are neighbours, then come the ranks of an ep group, and an edp group holds the ranks with the same part of the same

@@ -262,6 +262,9 @@ int main(int argc, char **argv)
         break;
     }
     if (options.spawn > 0 && getenv("MOE_TRAIN_SPAWNED") == NULL) {
+        if (!job_fits(&options, options.spawn)) {
+            return 2;
+        }
         setenv("MOE_TRAIN_SPAWNED", "1", 1);
         return spawn_ranks(argv, options.spawn, GRACE_S);
     }

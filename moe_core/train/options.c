@@ -5,6 +5,8 @@
  */
 #include "moe_core/train/options.h"
 
+#include "moe_core/train/together.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -235,7 +237,7 @@ static enum options_result check_together(const struct train_options *o)
                 (long long)o->layers);
         return OPTIONS_USAGE;
     }
-    return OPTIONS_RUN;
+    return options_fit_together(o) ? OPTIONS_RUN : OPTIONS_USAGE;
 }
 
 enum options_result options_parse(int argc, char **argv, struct train_options *options)

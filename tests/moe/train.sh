@@ -143,14 +143,52 @@ usage)
     run member 2 --inject kill:when=3
     run text 1 --text /nonexistent/text
     RANK=3 WORLD_SIZE=2 run rank 1
-    run layout 1 --spawn 3 --ep 2
+    run layout 2 --spawn 3 --ep 2
     run choice 2 --dispatcher nothing
     run behaviour 2 --legacy nothing
     run preset 2 --router nothing
     run help 0 --help
-    for name in unknown number range fault member text rank choice behaviour preset; do
+    for name in unknown number range fault member text rank layout choice behaviour preset; do
         [ "$(wc -l <"$dir/$name.err")" = 1 ] || fail "$name: expected one line"
     done
+    # What makes no sense together: one line, and no rank is started.
+    while read -r options; do
+        [ -n "$options" ] || continue
+        n=$((${n:-0} + 1))
+        # shellcheck disable=SC2086
+        run "together-$n" 2 --spawn 2 --steps 1 $options
+        [ "$(wc -l <"$dir/together-$n.err")" = 1 ] || fail "$options: expected one line"
+    done <<'TABLE'
+--tp 3
+--tp 2 --tp-mode split --tokens 3
+--tp 2 --tp-mode shard --etp 2
+--etp 2 --ep 2
+--tp-mode split
+--shared-gate
+--shared-overlap
+--shared 8 --shared-overlap --dispatcher allgather
+--shared 8 --shared-overlap --recompute
+--tp 2 --tp-mode split --shared 8 --shared-overlap
+--keep-routing
+--pad-capacity
+--capacity 1 --pad-capacity --dispatcher deepep
+--capacity 1 --pad-capacity --vary-tokens
+--uneven max
+--token-bound 16
+--dispatcher allgather --uneven bound --token-bound 7
+--legacy recompute-flip
+--legacy router-unsummed
+--tp 2 --legacy router-unsummed
+--tp 2 --legacy router-summed-twice
+--tp 2 --tp-mode split --legacy router-unsummed --legacy router-summed-twice
+--legacy bucket-wait --buckets 100000
+--legacy only-with-grad
+--legacy slack-uninitialised
+--legacy local-capacity
+--overlap --inject skip-collective
+--buckets 100000 --inject swap-comms
+TABLE
+    [ "$n" = 28 ] || fail "$n combinations were tried"
     # Ended from outside: the ranks end too, and the directory in which they met goes.
     "$train" --spawn 4 --steps 100000 >"$dir/ended.log" 2>"$dir/ended.err" &
     launcher=$! got=0
