@@ -177,7 +177,7 @@ __attribute__((visibility("default"))) const struct moe_backend *moe_kernels_bac
 const struct moe_backend *moe_kernels_backend(void)
 {
     static const struct moe_backend backend = {.abi = MOE_BACKEND_ABI,
-                                               .ops_bytes = sizeof(struct moe_device_ops),
+                                               .layout = MOE_BACKEND_LAYOUT,
                                                .name = "cuda",
                                                .ops = ops_cuda,
                                                .open = open_cuda,

@@ -75,9 +75,10 @@ struct Unmapped {
     moe_map_view view;
     const unsigned char *mapped;
     float *row_probs;
+    int *error;
     __device__ bool ready() const
     {
-        return view.map->magic == MOE_MAP_MAGIC && view.map->routed < view.rows;
+        return map_fits(view, error) && view.map->routed < view.rows;
     }
     __device__ Step operator()(int64_t row, int lane) const
     {
@@ -93,7 +94,7 @@ template <typename Unit>
 static void launch(moe_device_t *device, const moe_map_gather &a, int64_t bytes, unsigned char *mapped)
 {
     int64_t units = bytes / (int64_t)sizeof(Unit), threads = (units + 127) / 128 * 32; /* four pieces each */
-    map_gather<Unit><<<moe_blocks(a.view.tokens, 1, MOST_BLOCKS),
+    map_gather<Unit><<<moe_blocks(a.view.tokens > 0 ? a.view.tokens : 1, 1, MOST_BLOCKS),
                        (unsigned)(threads < 32    ? 32
                                   : threads > 256 ? 256
                                                   : threads),
@@ -115,16 +116,16 @@ extern "C" int moe_cuda_map_gather(moe_device_t *device, const struct moe_map_ga
     if (a.view.rows > 0 && cudaMemsetAsync(mapped.data, 0, (size_t)a.view.rows, device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }
-    if (a.view.tokens > 0) {
-        uintptr_t all = (uintptr_t)a.from | (uintptr_t)a.to | (uintptr_t)bytes;
-        if (all % 16 == 0) {
-            launch<uint4>(device, a, bytes, mapped.data);
-        } else if (all % 4 == 0) {
-            launch<unsigned>(device, a, bytes, mapped.data);
-        } else {
-            launch<unsigned short>(device, a, bytes, mapped.data);
-        }
+    uintptr_t all = (uintptr_t)a.from | (uintptr_t)a.to | (uintptr_t)bytes;
+    if (all % 16 == 0) {
+        launch<uint4>(device, a, bytes, mapped.data);
+    } else if (all % 4 == 0) {
+        launch<unsigned>(device, a, bytes, mapped.data);
+    } else {
+        launch<unsigned short>(device, a, bytes, mapped.data);
     }
     int rc = moe_launch_result();
-    return rc ? rc : launch_rows(device, Unmapped{a.view, mapped.data, a.row_probs}, a.view.rows, bytes, nullptr, a.to);
+    return rc ? rc
+              : launch_rows(device, Unmapped{a.view, mapped.data, a.row_probs, moe_state(device)->error}, a.view.rows,
+                            bytes, nullptr, a.to);
 }

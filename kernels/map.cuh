@@ -70,7 +70,8 @@ static __device__ __forceinline__ int load_places(const moe_map_view &v, bool by
         for (int j = threadIdx.x; j < v.k; j += blockDim.x) {
             int32_t higher = 0, row = p->raw[j], expert = __ldg(experts + j * v.tokens + t);
             for (int i = 0; i < v.k; i++) {
-                higher += p->raw[i] > row || (p->raw[i] == row && i < j); /* rows are distinct in a sound map */
+                /* Rows are distinct in a sound map; in any other every place below n must be filled all the same. */
+                higher += p->raw[i] != -1 && (p->raw[i] > row || (p->raw[i] == row && i < j));
             }
             if (row != -1) {
                 keep_place(v, p, higher, row, expert, by_choice ? j : expert, error);

@@ -222,10 +222,7 @@ extern "C" int moe_cuda_map_scatter(moe_device_t *device, const struct moe_map_s
     if (!map_supported(a->view)) {
         return MOE_E_UNSUPPORTED;
     }
-    if (a->view.tokens == 0) {
-        return 0;
-    }
-    unsigned blocks = moe_blocks(a->view.tokens, 1, MOST_BLOCKS);
+    unsigned blocks = moe_blocks(a->view.tokens > 0 ? a->view.tokens : 1, 1, MOST_BLOCKS); /* the map is looked at */
     int *error = moe_state(device)->error;
     return moe_by_type(a->type, [&](auto element) {
         using T = decltype(element);
@@ -245,9 +242,10 @@ extern "C" int moe_cuda_map_scatter(moe_device_t *device, const struct moe_map_s
 struct Untouched {
     moe_map_view view;
     const unsigned char *mapped;
+    int *error;
     __device__ bool ready() const
     {
-        return view.map->magic == MOE_MAP_MAGIC && view.map->routed < view.rows;
+        return map_fits(view, error) && view.map->routed < view.rows;
     }
     __device__ Step operator()(int64_t row, int) const
     {
@@ -267,9 +265,9 @@ extern "C" int moe_cuda_map_scatter_backward(moe_device_t *device, const struct 
     if (a->view.rows > 0 && cudaMemsetAsync(mapped.data, 0, (size_t)a->view.rows, device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }
-    unsigned blocks = moe_blocks(a->view.tokens, 1, MOST_BLOCKS);
+    unsigned blocks = moe_blocks(a->view.tokens > 0 ? a->view.tokens : 1, 1, MOST_BLOCKS);
     int *error = moe_state(device)->error;
-    int rc = a->view.tokens == 0 ? 0 : moe_by_type(a->type, [&](auto element) {
+    int rc = moe_by_type(a->type, [&](auto element) {
         using T = decltype(element);
         constexpr int N = Piece<T>::N;
         if (in_packs<T>(a->width, a->dy, a->from, a->d_from)) {
@@ -284,5 +282,6 @@ extern "C" int moe_cuda_map_scatter_backward(moe_device_t *device, const struct 
         return moe_launch_result();
     });
     int64_t bytes = a->width * (int64_t)moe_bytes_of(a->type);
-    return rc ? rc : launch_rows(device, Untouched{a->view, mapped.data}, a->view.rows, bytes, nullptr, a->d_from);
+    return rc ? rc
+              : launch_rows(device, Untouched{a->view, mapped.data, error}, a->view.rows, bytes, nullptr, a->d_from);
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
 
@@ -42,30 +43,22 @@ static bool beside_us(char *path, size_t room)
 /* Kept open for the life of the process: kernels cannot be unloaded while a context knows them. */
 static const struct moe_backend *cuda_backend(int *rc)
 {
-    char path[4096], why[192] = "";
-    void *library = beside_us(path, sizeof path) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    char path[4096];
+    /* Not by the loader's words: of a library that is there but needs one that is not, it says "No such file" as well. */
+    bool beside = beside_us(path, sizeof path) && access(path, F_OK) == 0;
+    void *library = dlopen(beside ? path : MOE_KERNELS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         const char *said = dlerror();
-        bool there = said != NULL && strstr(said, "No such file") == NULL;
-        snprintf(why, sizeof why, "%s", there ? said : "");
-        library = there ? NULL : dlopen(MOE_KERNELS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-        if (library == NULL && !there) {
-            said = dlerror();
-            snprintf(why, sizeof why, "%s", said != NULL ? said : MOE_KERNELS_LIBRARY);
-        }
-    }
-    if (library == NULL) {
-        *rc = FAIL(MOE_E_UNSUPPORTED, "no CUDA back end: %s", why);
+        *rc = FAIL(MOE_E_UNSUPPORTED, "no CUDA back end: %s", said != NULL ? said : MOE_KERNELS_LIBRARY);
         return NULL;
     }
     moe_kernels_backend_fn *get = NULL;
     *(void **)&get = dlsym(library, MOE_KERNELS_BACKEND);
     const struct moe_backend *backend = get != NULL ? get() : NULL;
-    if (backend == NULL || backend->abi != MOE_BACKEND_ABI || backend->ops_bytes != sizeof(struct moe_device_ops)) {
-        *rc = FAIL(MOE_E_UNSUPPORTED,
-                   "%s is of another version: its interface is %u with %u bytes of functions, not %d with %zu",
-                   MOE_KERNELS_LIBRARY, backend ? backend->abi : 0, backend ? backend->ops_bytes : 0, MOE_BACKEND_ABI,
-                   sizeof(struct moe_device_ops));
+    if (backend == NULL || backend->abi != MOE_BACKEND_ABI || backend->layout != (uint32_t)MOE_BACKEND_LAYOUT) {
+        *rc = FAIL(MOE_E_UNSUPPORTED, "%s is of another version: its interface is %u of layout %08x, not %d of %08x",
+                   MOE_KERNELS_LIBRARY, backend ? backend->abi : 0, backend ? backend->layout : 0, MOE_BACKEND_ABI,
+                   (unsigned)MOE_BACKEND_LAYOUT);
         dlclose(library);
         return NULL;
     }

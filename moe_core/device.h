@@ -3,25 +3,28 @@
  *
  * A back end is one static table. The host's is linked in; CUDA's comes out of libmoe_kernels.so, which knows nothing of
  * libmoe_core.so but this header and ops.h. Both numbers at the head of the table guard that: a library built from
- * other headers is refused, not called.
+ * other headers is refused, not called. The layout is computed from the sizes of all structs and the places of all functions, so that it cannot be forgotten; the
+ * number by hand is for what no size shows.
  */
 #ifndef MOE_CORE_DEVICE_H
 #define MOE_CORE_DEVICE_H
 
 #include "moe_core/include/moe/ops.h"
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Changes when a member of struct moe_backend, of struct moe_device or of a struct of ops.h changes its meaning; a change of the table's
- * length is seen by ops_bytes. */
-#define MOE_BACKEND_ABI 1
+/* Changes when a member of struct moe_backend, of struct moe_device or of a struct of ops.h changes its meaning, or changes places with one of its size: all else
+ * is seen by MOE_BACKEND_LAYOUT. */
+#define MOE_BACKEND_ABI 2
 
 /* All functions but alloc and release are called with the device's stream made; results are codes of err.def. */
 struct moe_backend {
-    uint32_t abi;       /* MOE_BACKEND_ABI */
-    uint32_t ops_bytes; /* sizeof(struct moe_device_ops) */
+    uint32_t abi;    /* MOE_BACKEND_ABI */
+    uint32_t layout; /* MOE_BACKEND_LAYOUT */
     const char *name;
     const struct moe_device_ops *(*ops)(void);
     /* Makes device->state. Where it fails, `why` says why (at most `room` bytes). UNSUPPORTED: there is no such device here. */
@@ -43,7 +46,21 @@ struct moe_device {
     uint32_t first_layer, last_layer; /* UINT32_MAX: none */
 };
 
-/* The one function that libmoe_kernels.so exports. Static storage. */
+/* A hash of what a translation unit takes the interface to be: where each function is in the table, and how long its struct and those inside are. */
+#define MOE_SIZED(type, place)  +((uint32_t)(place) + 1u) * 2654435761u * ((uint32_t)sizeof(struct type) + 7u)
+#define MOE_CUDA_OP(name, type) MOE_SIZED(type, offsetof(struct moe_device_ops, name))
+enum {
+    MOE_BACKEND_LAYOUT = (int)((0u
+#include "kernels/ops.def"
+                                MOE_SIZED(moe_device_ops, 1) MOE_SIZED(moe_backend, 2) MOE_SIZED(moe_device, 3)
+                                    MOE_SIZED(moe_linear_group, 4) MOE_SIZED(moe_map_header, 5)
+                                        MOE_SIZED(moe_map_view, 6) MOE_SIZED(moe_scoring, 7) MOE_SIZED(moe_clamp, 9)) &
+                               0x7fffffffu)
+};
+#undef MOE_CUDA_OP
+#undef MOE_SIZED
+
+/* The function of libmoe_kernels.so that moe_core asks for; its table has static storage. */
 #define MOE_KERNELS_LIBRARY "libmoe_kernels.so"
 #define MOE_KERNELS_BACKEND "moe_kernels_backend"
 typedef const struct moe_backend *moe_kernels_backend_fn(void);

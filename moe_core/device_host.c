@@ -177,7 +177,7 @@ static cudaError_t sync_host(moe_device_t *device, int *error)
 const struct moe_backend *moe_host_backend(void)
 {
     static const struct moe_backend backend = {.abi = MOE_BACKEND_ABI,
-                                               .ops_bytes = sizeof(struct moe_device_ops),
+                                               .layout = MOE_BACKEND_LAYOUT,
                                                .name = "host",
                                                .ops = moe_host_ops,
                                                .open = open_host,

@@ -18,6 +18,9 @@ static const struct {
 } parts[] = {
     {"tensor", check_tensor}, {"gemm", check_gemm}, {"move", check_move},   {"router", check_router},
     {"rows", check_rows},     {"flex", check_flex}, {"layer", check_layer},
+#ifdef GPU_KERNELS_GRAPH /* our own cuda_runtime.h may be older than the graph functions */
+    {"graph", check_graph},
+#endif
 };
 #define PARTS (sizeof parts / sizeof parts[0])
 
@@ -102,9 +105,12 @@ int main(int argc, char **argv)
     int rc = moe_device_new("host", &c.device[HOST]);
     rc = rc ? rc : moe_device_new(c.rehearsal ? "host" : "cuda", &c.device[GPU]);
     if (rc != 0) {
+        /* The vendor's runtime without a GPU refuses the host's device already: it makes no streams there. */
+        int gpus = 0;
+        bool none = cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0;
         fprintf(stderr, "gpu check: %s\n", moe_last_error());
         moe_device_destroy(&c.device[HOST]);
-        return rc == MOE_E_UNSUPPORTED ? 3 : 9;
+        return none || rc == MOE_E_UNSUPPORTED ? 3 : 9;
     }
     for (size_t p = 0; p < PARTS; p++) {
         if (wanted(parts[p].name, argv + i, argc - i)) {

@@ -42,6 +42,7 @@ void check_router(struct check *c);
 void check_rows(struct check *c);
 void check_layer(struct check *c);
 void check_flex(struct check *c);
+void check_graph(struct check *c);
 
 /* --- rows of the result: one line of JSON each --- */
 
@@ -88,6 +89,11 @@ void twin_close(struct check *c, const struct twin *t, enum moe_dtype type, doub
  * judges the rest and the zones. */
 void twin_near(struct check *c, const struct twin *t, enum moe_dtype type, const double *want, double relative,
                double absolute, const char *what);
+/* The host's side in double, to be freed. After both devices are idle. */
+double *twin_wide(struct check *c, const struct twin *t, enum moe_dtype type);
+/* Both sides against numbers in double (exact.h), within the tolerance as above; NaN in `want`: not computed, both sides must hold the same bits there. Frees `want`. */
+void twin_exact(struct check *c, const struct twin *t, enum moe_dtype type, double *want, double tolerance, double size,
+                const char *what);
 
 /* --- running --- */
 

@@ -1,6 +1,7 @@
 /*
  * kernels_move.c: row maps, permute and unpermute and their gradients, host against GPU; rows beyond 2^31 elements; and how much of the copy rate they reach.
  */
+#include "tests/gpu/exact.h"
 #include "tests/gpu/kernels.h"
 
 #include <math.h>
@@ -153,6 +154,39 @@ static void build_refuses(struct check *c)
     row_end(c, "");
 }
 
+/*
+ * The rows of every token by the rule itself, and not by the map that is under test: experts one after the other, each with its tokens in order. row[t, column], column the
+ * expert or the choice: -1 without one.
+ */
+static int64_t *rows_of_tokens(const struct shape *s, const struct mapped *p, bool by_choice, int64_t columns)
+{
+    int64_t *row = malloc((size_t)(s->tokens * columns + 1) * sizeof *row), next = 0;
+    const uint8_t *mask = twin_at(&p->mask, HOST);
+    const int32_t *index = twin_at(&p->index, HOST);
+    if (row == NULL) {
+        perror("gpu check");
+        exit(9);
+    }
+    memset(row, 0xff, (size_t)(s->tokens * columns) * sizeof *row);
+    for (int64_t e = 0; e < s->experts; e++) {
+        int64_t used = 0, align = s->align > 1 ? s->align : 1;
+        for (int64_t t = 0; t < s->tokens; t++) {
+            int64_t column = by_choice && s->mask ? 0 : e;
+            for (int64_t i = 0; by_choice && s->mask && i < e; i++) { /* a mask's choices are numbered by expert */
+                column += mask[t * s->experts + i] != 0;
+            }
+            for (int32_t j = 0; by_choice && !s->mask && j < s->k; j++) {
+                column = index[t * s->k + j] == e ? j : column;
+            }
+            if (mask[t * s->experts + e] != 0) {
+                row[t * columns + column] = next + used++;
+            }
+        }
+        next += (used + align - 1) / align * align;
+    }
+    return row;
+}
+
 /* The three movements over one map, in one type; odd shapes begin at odd addresses. */
 static void move(struct check *c, const struct shape *s, enum moe_dtype type, const char *which)
 {
@@ -164,6 +198,18 @@ static void move(struct check *c, const struct shape *s, enum moe_dtype type, co
                 d_probs = twin_new(c, cells, sizeof(float));
     bool zero_by_prob = s->tokens % 2 == 1;
     twin_poison(c, &d_probs);
+    both_found(c, 0, "row_map_build");
+    struct exact_movement exact = {.tokens = s->tokens,
+                                   .columns = layout == MOE_PROBS_BY_CHOICE ? s->k : s->experts,
+                                   .width = s->width,
+                                   .zero_by_prob = zero_by_prob,
+                                   .add = s->experts % 2 != 0};
+    int64_t *row = rows_of_tokens(s, &p, layout == MOE_PROBS_BY_CHOICE, exact.columns);
+    double *wide[] = {twin_wide(c, &x, type), twin_wide(c, &rows, type), twin_wide(c, &probs, MOE_F32)};
+    exact.row = row;
+    exact.x = wide[0];
+    exact.rows = wide[1];
+    exact.probs = wide[2];
     if (strcmp(which, "map_gather") == 0) {
         twin_poison(c, &rows);
         twin_poison(c, &row_probs);
@@ -178,7 +224,7 @@ static void move(struct check *c, const struct shape *s, enum moe_dtype type, co
                  .layout = layout, .zero_by_prob = zero_by_prob, .probs = ON(probs), .from = ON(rows), .to = ON(x),
                  .beta = s->experts % 2 == 0 ? 0.0f : 1.0f, .d_row_probs = ON(row_probs), .d_probs = ON(d_probs));
         both_found(c, 0, which);
-        twin_close(c, &x, type, s->k > 128 ? 8 * step[type] : step[type], s->k, "x");
+        twin_exact(c, &x, type, exact_scatter(&exact), s->k > 128 ? 8 * step[type] : step[type], s->k, "x");
         twin_equal(c, &d_probs, "d_probs");
     } else {
         struct twin d_rows = twin_new(c, p.rows * s->width, moe_dtype_bytes(type));
@@ -188,8 +234,12 @@ static void move(struct check *c, const struct shape *s, enum moe_dtype type, co
                  .d_from = ON(d_rows), .d_probs = ON(d_probs));
         both_found(c, 0, which);
         twin_equal(c, &d_rows, "d_rows");
-        twin_close(c, &d_probs, MOE_F32, 1e-5, sqrt((double)s->width), "d_probs");
+        twin_exact(c, &d_probs, MOE_F32, exact_dots(&exact), 1e-5, sqrt((double)s->width), "d_probs");
         twin_free(c, &d_rows);
+    }
+    free(row);
+    for (size_t i = 0; i < 3; i++) {
+        free(wide[i]);
     }
     struct twin *all[] = {&x, &rows, &probs, &row_probs, &d_probs};
     for (size_t i = 0; i < 5; i++) {
@@ -318,12 +368,61 @@ static void beyond_int32(struct check *c)
     row_end(c, room ? "" : "\"note\":\"not enough memory: left out\"");
 }
 
+/* A sound map that is of another kind, or of other sizes, than the caller means: told by all, and nothing written; with no tokens and with rows that no token has, too. */
+static void wrong_map(struct check *c)
+{
+    static const struct shape made[] = {{MOE_MAP_INDEX, 9, 4, 2, 8, 8, false, 4},
+                                        {MOE_MAP_MASK, 0, 4, 2, 8, 0, false, 4}};
+    row_begin(c, "movements over another map");
+    for (size_t i = 0; i < 2; i++) {
+        for (int op = 0; op < 3; op++) {
+            struct mapped p = mapped_new(c, &made[i]);
+            int64_t tokens = made[i].tokens, rows = p.rows + 3;
+            struct twin x = twin_random(c, tokens * 8, MOE_F32, 1), y = twin_random(c, rows * 8, MOE_F32, 1);
+            struct twin to = twin_new(c, rows * 8, sizeof(float)), probs = twin_random(c, tokens * 4, MOE_F32, 1);
+            struct twin d_probs = twin_new(c, tokens * 4, sizeof(float));
+            both_found(c, 0, "row_map_build");
+            twin_poison(c, &to);
+            twin_poison(c, &d_probs);
+            for (int side = 0; side < SIDES; side++) {
+                const struct moe_device_ops *ops = moe_device_ops(c->device[side]);
+                struct moe_map_view view = p.view[side];
+                view.rows = rows;
+                struct moe_map_gather gather = {.view = view, .width = 8, .from = ON(x), .to = ON(to)};
+                struct moe_map_scatter scatter = {.view = view, .width = 8, .from = ON(y), .to = ON(to)};
+                struct moe_map_scatter_backward back = {.view = view,
+                                                        .width = 8,
+                                                        .probs = ON(probs),
+                                                        .dy = ON(x),
+                                                        .from = ON(y),
+                                                        .d_from = ON(to),
+                                                        .d_probs = ON(d_probs)};
+                launched(c,
+                         op == 0   ? ops->map_gather(c->device[side], &gather)
+                         : op == 1 ? ops->map_scatter(c->device[side], &scatter)
+                                   : ops->map_scatter_backward(c->device[side], &back),
+                         c->name);
+            }
+            both_found(c, MOE_E_MAP, "another map");
+            twin_equal(c, &to, "untouched");
+            twin_equal(c, &d_probs, "untouched");
+            struct twin *all[] = {&x, &y, &to, &probs, &d_probs};
+            for (size_t j = 0; j < 5; j++) {
+                twin_free(c, all[j]);
+            }
+            mapped_free(c, &p);
+        }
+    }
+    row_end(c, "");
+}
+
 void check_move(struct check *c)
 {
     static const char *const movements[] = {"map_gather", "map_scatter", "map_scatter_backward"};
     char rate[3][128] = {"", "", ""};
     build(c);
     build_refuses(c);
+    wrong_map(c);
     row_begin(c, "speed of movements");
     speed(c, rate[0], rate[1], sizeof rate[0]);
     for (int m = 0; m < 3; m++) {

@@ -3,6 +3,7 @@
  *
  * Logits are multiples of 1/16, so that equal scores really come (the tie order is put to the test) and unequal ones differ by more than a rounding.
  */
+#include "tests/gpu/exact.h"
 #include "tests/gpu/kernels.h"
 
 #include <math.h>
@@ -29,6 +30,16 @@ static struct moe_scoring scoring(int i, int32_t groups, int32_t group_topk)
 }
 enum { SCORINGS = 8 };
 
+static double *doubles(int64_t count)
+{
+    double *d = calloc((size_t)count + 1, sizeof *d);
+    if (d == NULL) {
+        perror("gpu check");
+        exit(9);
+    }
+    return d;
+}
+
 /* A choice, kept for what follows it. */
 struct routed {
     struct twin logits, scores, probs, index, counts;
@@ -42,7 +53,7 @@ static struct routed route(struct check *c, size_t s, int how, bool nan)
                        .probs = twin_new(c, tokens * experts, sizeof(float)),
                        .index = twin_new(c, tokens * shapes[s].k, sizeof(int32_t)),
                        .counts = twin_new(c, experts, sizeof(int64_t))};
-    struct twin gate_bias = twin_grid(c, experts, 8);
+    struct twin gate_bias = twin_grid(c, experts, 8), expert_bias = twin_grid(c, experts, 5);
     struct twin *poisoned[] = {&r.scores, &r.probs, &r.index, &r.counts};
     for (size_t i = 0; i < 4; i++) {
         twin_poison(c, poisoned[i]);
@@ -55,10 +66,12 @@ static struct routed route(struct check *c, size_t s, int how, bool nan)
     }
     RUN_BOTH(c, topk, struct moe_topk, .tokens = tokens, .experts = experts, .k = shapes[s].k,
              .how = scoring(how, shapes[s].groups, shapes[s].group_topk),
-             .gate_bias = how % 3 == 0 ? ON(gate_bias) : NULL, .logits = ON(r.logits), .scores = ON(r.scores),
-             .probs = ON(r.probs), .index = ON(r.index), .counts = ON(r.counts));
+             .gate_bias = how % 3 == 0 ? ON(gate_bias) : NULL,
+             .expert_bias = how / 2 != 0 && how % 2 == 1 ? ON(expert_bias) : NULL, .logits = ON(r.logits),
+             .scores = ON(r.scores), .probs = ON(r.probs), .index = ON(r.index), .counts = ON(r.counts));
     both_found(c, nan && tokens * experts > 2 ? MOE_E_NAN : 0, "topk");
     twin_free(c, &gate_bias);
+    twin_free(c, &expert_bias);
     return r;
 }
 
@@ -79,8 +92,16 @@ static void topk(struct check *c)
             twin_equal(c, &r.logits, "logits");
             twin_equal(c, &r.index, "index");
             twin_equal(c, &r.counts, "counts");
-            twin_close(c, &r.scores, MOE_F32, 4e-6, 1, "scores");
-            twin_close(c, &r.probs, MOE_F32, 4e-6, 1, "probs");
+            double *scores = doubles(r.scores.count), *probs = doubles(r.probs.count);
+            struct moe_topk exact = {.tokens = shapes[s].tokens,
+                                     .experts = shapes[s].experts,
+                                     .k = shapes[s].k,
+                                     .how = scoring(how, shapes[s].groups, shapes[s].group_topk),
+                                     .logits = twin_at(&r.logits, HOST),
+                                     .index = twin_at(&r.index, HOST)};
+            exact_topk(&exact, scores, probs);
+            twin_exact(c, &r.scores, MOE_F32, scores, 4e-6, 1, "scores");
+            twin_exact(c, &r.probs, MOE_F32, probs, 4e-6, 1, "probs");
             routed_free(c, &r);
         }
     }
@@ -116,13 +137,26 @@ static void topk_backward(struct check *c)
             /* Both sides from the host's forward. */
             twin_push(c, &r.scores);
             twin_push(c, &r.probs);
-            RUN_BOTH(c, topk_backward, struct moe_topk_backward, .tokens = shapes[s].tokens,
-                     .experts = shapes[s].experts, .k = shapes[s].k,
-                     .how = scoring(how, shapes[s].groups, shapes[s].group_topk), .logits = ON(r.logits),
-                     .scores = ON(r.scores), .probs = ON(r.probs), .d_probs = ON(d_probs), .index = ON(kept),
-                     .all = ON(r.index), .d_logits = ON(d_logits));
+            double *want = doubles(cells);
+            for (int side = 0; side < SIDES; side++) {
+                struct moe_topk_backward a = {.tokens = shapes[s].tokens,
+                                              .experts = shapes[s].experts,
+                                              .k = shapes[s].k,
+                                              .how = scoring(how, shapes[s].groups, shapes[s].group_topk),
+                                              .logits = ON(r.logits),
+                                              .scores = ON(r.scores),
+                                              .probs = ON(r.probs),
+                                              .d_probs = ON(d_probs),
+                                              .index = ON(kept),
+                                              .all = ON(r.index),
+                                              .d_logits = ON(d_logits)};
+                launched(c, moe_device_ops(c->device[side])->topk_backward(c->device[side], &a), "topk_backward");
+                if (side == HOST) {
+                    exact_topk_backward(&a, want);
+                }
+            }
             both_found(c, 0, "topk_backward");
-            twin_close(c, &d_logits, MOE_F32, 1e-5, 1, "d_logits");
+            twin_exact(c, &d_logits, MOE_F32, want, 1e-5, 1, "d_logits");
             twin_free(c, &d_probs);
             twin_free(c, &d_logits);
             twin_free(c, &kept);
@@ -160,9 +194,9 @@ static void balance(struct check *c)
     for (int backward = 0; backward < 2; backward++) {
         row_begin(c, backward ? "balance_backward" : "balance");
         for (size_t s = 0; s < SHAPES; s++) {
-            for (int i = 0; i < 10; i++) {
+            for (int i = 0; i < 15; i++) { /* five coefficients for each score */
                 int64_t tokens = shapes[s].tokens, experts = shapes[s].experts, sequences = tokens % 3 == 0 ? 3 : 1;
-                struct routed r = route(c, s, 4 + 2 * (i / 5), false);
+                struct routed r = route(c, s, (int[]){4, 6, 0}[i / 5], false);
                 struct twin per_sequence = twin_new(c, sequences * experts, sizeof(int64_t)),
                             losses = twin_new(c, MOE_LOSSES, sizeof(float));
                 struct twin d_logits = twin_random(c, tokens * experts, MOE_F32, 1);
@@ -174,11 +208,12 @@ static void balance(struct check *c)
                 twin_push(c, &r.scores);
                 twin_poison(c, &losses);
                 const float *coeff = coefficients[i % 5];
+                double *want = backward ? twin_wide(c, &d_logits, MOE_F32) : doubles(MOE_LOSSES);
                 for (int side = 0; side < SIDES; side++) {
                     struct moe_balance b = {.tokens = tokens,
                                             .experts = experts,
                                             .k = shapes[s].k,
-                                            .score = i / 5 == 0 ? MOE_SCORE_SIGMOID : MOE_SCORE_SQRTSOFTPLUS,
+                                            .score = scoring((int[]){4, 6, 0}[i / 5], 0, 0).score,
                                             .coeff = {coeff[0], coeff[1], coeff[2], coeff[3]},
                                             .sequences = sequences,
                                             .ranks = 2,
@@ -195,9 +230,14 @@ static void balance(struct check *c)
                     launched(c,
                              backward ? ops->balance_backward(c->device[side], &b) : ops->balance(c->device[side], &b),
                              c->name);
+                    if (side == HOST && backward) {
+                        exact_balance_backward(&b, want);
+                    } else if (side == HOST) {
+                        exact_balance(&b, want);
+                    }
                 }
                 both_found(c, 0, c->name);
-                twin_close(c, backward ? &d_logits : &losses, MOE_F32, 1e-6, 1, "result");
+                twin_exact(c, backward ? &d_logits : &losses, MOE_F32, want, 1e-6, 1, "result");
                 twin_free(c, &per_sequence);
                 twin_free(c, &losses);
                 twin_free(c, &d_logits);

@@ -1,6 +1,7 @@
 /*
  * kernels_rows.c: functions of rows, host against GPU: activations, scaling, gates, padding, slack, dummy rows, chunks; each in every type it takes.
  */
+#include "tests/gpu/exact.h"
 #include "tests/gpu/kernels.h"
 
 #include <math.h>
@@ -53,6 +54,16 @@ static void bad_splits(struct check *c)
     row_end(c, "");
 }
 
+static int64_t live_rows(const struct twin *m, int64_t rows)
+{
+    const int64_t *count = twin_at(m, HOST);
+    int64_t live = m->count > 0 && count != NULL ? 0 : rows;
+    for (int64_t i = 0; i < m->count; i++) {
+        live += count[i];
+    }
+    return live;
+}
+
 static void act(struct check *c, bool backward)
 {
     row_begin(c, backward ? "act_backward" : "act");
@@ -66,6 +77,7 @@ static void act(struct check *c, bool backward)
                 struct twin d_act = twin_random(c, rows * width, types[t], 1),
                             d_h = twin_new(c, rows * 2 * width, moe_dtype_bytes(types[t]));
                 struct twin d_probs = twin_random(c, rows, MOE_F32, 1);
+                double *old = twin_wide(c, &d_probs, MOE_F32);
                 twin_poison(c, &out);
                 twin_poison(c, &d_h);
                 for (int side = 0; side < SIDES; side++) {
@@ -87,8 +99,28 @@ static void act(struct check *c, bool backward)
                              c->name);
                 }
                 both_found(c, 0, c->name);
-                twin_close(c, backward ? &d_h : &out, types[t], step[t], 1, "result");
-                twin_close(c, &d_probs, MOE_F32, 1e-5, 9 * sqrt((double)width), "d_probs");
+                double *inputs[] = {twin_wide(c, &h, types[t]), twin_wide(c, &probs, MOE_F32),
+                                    twin_wide(c, &d_act, types[t])};
+                struct exact_act want = {.live = kind % 2 == 0 ? live_rows(&m, rows) : rows,
+                                         .rows = rows,
+                                         .width = width,
+                                         .h = inputs[0],
+                                         .probs = t == 1 ? NULL : inputs[1],
+                                         .d_act = inputs[2],
+                                         .out = twin_wide(c, &out, types[t]),
+                                         .d_h = twin_wide(c, &d_h, types[t]),
+                                         .d_probs = old};
+                exact_act((enum moe_activation)kind, (struct moe_clamp){1.702f, 7.0f, 1.0f}, &want);
+                twin_exact(c, backward ? &d_h : &out, types[t], backward ? want.d_h : want.out, step[t], 1, "result");
+                free(backward ? want.out : want.d_h);
+                if (backward) {
+                    twin_exact(c, &d_probs, MOE_F32, old, 1e-5, 9 * sqrt((double)width), "d_probs");
+                } else {
+                    free(old);
+                }
+                for (size_t i = 0; i < 3; i++) {
+                    free(inputs[i]);
+                }
                 struct twin *all[] = {&m, &h, &probs, &out, &d_act, &d_h, &d_probs};
                 for (size_t i = 0; i < 7; i++) {
                     twin_free(c, all[i]);
@@ -116,7 +148,18 @@ static void swiglu(struct check *c)
                          c->name);
             }
             both_found(c, 0, c->name);
-            twin_close(c, &out, MOE_F32, step[0], 1, "result");
+            double *want = twin_wide(c, &out, MOE_F32), *in = twin_wide(c, &h, MOE_F32);
+            for (int64_t i = 0; i < cells; i++) {
+                int64_t width = shapes[s].width, gate = i / width * 2 * width + i % width;
+                struct exact_pair p = exact_gated(MOE_SWIGLU, (struct moe_clamp){0}, in[gate], in[gate + width]);
+                double d = (double)((const float *)twin_at(&d_act, HOST))[i];
+                want[backward ? gate : i] = backward ? d * p.by_gate : p.value;
+                if (backward) {
+                    want[gate + width] = d * p.by_linear;
+                }
+            }
+            free(in);
+            twin_exact(c, &out, MOE_F32, want, step[0], 1, "result");
             twin_free(c, &h);
             twin_free(c, &d_act);
             twin_free(c, &out);
@@ -136,6 +179,16 @@ static void row_scale(struct check *c)
                             out = twin_random(c, cells, types[t], 2);
                 struct twin probs = twin_random(c, rows, MOE_F32, 1), x = twin_random(c, cells, types[t], 2),
                             d_probs = twin_random(c, rows, MOE_F32, 1);
+                bool same = s % 2 != 0, add = s % 3 == 0;
+                double *of_in = twin_wide(c, same ? &out : &in, types[t]), *of_x = twin_wide(c, &x, types[t]);
+                double *of_out = twin_wide(c, &out, types[t]), *dots = twin_wide(c, &d_probs, MOE_F32);
+                for (int64_t i = 0, live = live_rows(&m, rows); i < live * shapes[s].width; i++) {
+                    int64_t r = i / shapes[s].width;
+                    of_out[i] = (add ? of_out[i] : 0) + (double)((const float *)twin_at(&probs, HOST))[r] * of_in[i];
+                    dots[r] += backward ? of_in[i] * of_x[i] : 0;
+                }
+                free(of_in);
+                free(of_x);
                 for (int side = 0; side < SIDES; side++) {
                     struct moe_row_scale a = {.groups = shapes[s].groups,
                                               .m = ON(m),
@@ -143,9 +196,9 @@ static void row_scale(struct check *c)
                                               .width = shapes[s].width,
                                               .type = types[t],
                                               .probs = ON(probs),
-                                              .in = s % 2 == 0 ? ON(in) : ON(out),
+                                              .in = same ? ON(out) : ON(in),
                                               .out = ON(out),
-                                              .beta = s % 3 == 0 ? 1.0f : 0.0f,
+                                              .beta = add ? 1.0f : 0.0f,
                                               .x = ON(x),
                                               .d_probs = ON(d_probs)};
                     const struct moe_device_ops *ops = moe_device_ops(c->device[side]);
@@ -155,8 +208,8 @@ static void row_scale(struct check *c)
                              c->name);
                 }
                 both_found(c, 0, c->name);
-                twin_close(c, &out, types[t], step[t], 2, "out");
-                twin_close(c, &d_probs, MOE_F32, 1e-5, 4 * sqrt((double)shapes[s].width), "d_probs");
+                twin_exact(c, &out, types[t], of_out, step[t], 2, "out");
+                twin_exact(c, &d_probs, MOE_F32, dots, 1e-5, 4 * sqrt((double)shapes[s].width), "d_probs");
                 struct twin *all[] = {&m, &in, &out, &probs, &x, &d_probs};
                 for (size_t i = 0; i < 6; i++) {
                     twin_free(c, all[i]);
@@ -179,6 +232,14 @@ static void token_gate(struct check *c)
                 struct twin score = twin_random(c, tokens, MOE_F32, 1), d_score = twin_random(c, tokens, MOE_F32, 1);
                 struct twin dx = twin_random(c, tokens * width, types[t], 1),
                             d_gate = twin_random(c, width, MOE_F32, 1);
+                struct exact_tokens want = {.tokens = tokens, .width = width, .beta = s % 2 == 0 ? 1 : 0};
+                want.x = twin_wide(c, &x, types[t]);
+                want.gate = twin_wide(c, &gate, types[t]);
+                want.score = twin_wide(c, &score, MOE_F32);
+                want.d_score = twin_wide(c, &d_score, MOE_F32);
+                want.dx = twin_wide(c, &dx, types[t]);
+                want.d_gate = twin_wide(c, &d_gate, MOE_F32);
+                exact_token_gate(&want, backward);
                 for (int side = 0; side < SIDES; side++) {
                     struct moe_token_gate a = {.tokens = tokens,
                                                .width = width,
@@ -198,9 +259,12 @@ static void token_gate(struct check *c)
                              c->name);
                 }
                 both_found(c, 0, c->name);
-                twin_close(c, &score, MOE_F32, 1e-5, 1, "score");
-                twin_close(c, &dx, types[t], step[t], 1, "dx");
-                twin_close(c, &d_gate, MOE_F32, 1e-5, sqrt((double)tokens + 1), "d_gate");
+                twin_exact(c, &score, MOE_F32, want.score, 1e-5, 1, "score");
+                twin_exact(c, &dx, types[t], want.dx, step[t], 1, "dx");
+                twin_exact(c, &d_gate, MOE_F32, want.d_gate, 1e-5, sqrt((double)tokens + 1), "d_gate");
+                free(want.x);
+                free(want.gate);
+                free(want.d_score);
                 struct twin *all[] = {&x, &gate, &score, &d_score, &dx, &d_gate};
                 for (size_t i = 0; i < 6; i++) {
                     twin_free(c, all[i]);

@@ -194,31 +194,89 @@ static float *widened(struct check *c, const void *from, enum moe_dtype type, in
     return to;
 }
 
-void twin_close(struct check *c, const struct twin *t, enum moe_dtype type, double tolerance, double size,
-                const char *what)
+/* The worst of one side, in tolerances, kept in the row; `who` computed it. Numbers for which `same` holds are right. */
+struct wanted {
+    const double *want;
+    double tolerance, size;
+    const bool *same;
+};
+
+static void judge(struct check *c, const float *got, int64_t count, const struct wanted *w, const char *who,
+                  const char *what)
 {
-    unsigned char *all = judged(c, t, what), *raw = all + ZONE + t->offset, *wanted = twin_at(t, HOST);
-    float *got = widened(c, raw, type, t->count), *want = widened(c, wanted, type, t->count);
     double worst = 0;
     int64_t where = 0;
-    for (int64_t i = 0; i < t->count; i++) {
-        if (memcmp(raw + (size_t)i * t->size, wanted + (size_t)i * t->size, t->size) == 0) {
+    for (int64_t i = 0; i < count; i++) {
+        if (w->same[i]) {
             continue;
         }
-        double scale = fmax(fmax(1, size), fabs((double)want[i]));
-        double error = fabs((double)got[i] - (double)want[i]) / scale / tolerance;
+        double scale = fmax(fmax(1, w->size), fabs(w->want[i]));
+        double error = fabs((double)got[i] - w->want[i]) / scale / w->tolerance;
         if (!(error <= worst)) {
             worst = isnan(error) ? INFINITY : error;
             where = i;
         }
     }
     if (!(worst <= 1)) {
-        row_wrong(c, "%s[%lld of %lld]: %.9g, not %.9g: %.3g tolerances", what, (long long)where, (long long)t->count,
-                  (double)got[where], (double)want[where], worst);
+        row_wrong(c, "%s[%lld of %lld] of %s: %.9g, not %.9g: %.3g tolerances", what, (long long)where,
+                  (long long)count, who, (double)got[where], w->want[where], worst);
     }
     c->worst = fmax(c->worst, worst);
+}
+
+double *twin_wide(struct check *c, const struct twin *t, enum moe_dtype type)
+{
+    float *narrow = widened(c, twin_at(t, HOST), type, t->count);
+    double *wide = calloc((size_t)t->count + 1, sizeof *wide);
+    if (wide == NULL) {
+        perror("gpu check");
+        exit(9);
+    }
+    for (int64_t i = 0; i < t->count; i++) {
+        wide[i] = (double)narrow[i];
+    }
+    free(narrow);
+    return wide;
+}
+
+/* Both sides against `want`; without it, the GPU's against the host's. */
+static void compare(struct check *c, const struct twin *t, enum moe_dtype type, const double *want, double tolerance,
+                    double size, const char *what)
+{
+    unsigned char *all = judged(c, t, what), *raw = all + ZONE + t->offset, *host = twin_at(t, HOST);
+    float *got = widened(c, raw, type, t->count), *of_host = widened(c, host, type, t->count);
+    double *hosts = want == NULL ? twin_wide(c, t, type) : NULL;
+    bool *same = calloc((size_t)t->count + 1, sizeof *same);
+    if (same == NULL) {
+        perror("gpu check");
+        exit(9);
+    }
+    struct wanted w = {.want = want != NULL ? want : hosts, .tolerance = tolerance, .size = size, .same = same};
+    for (int64_t i = 0; i < t->count; i++) {
+        bool alike = memcmp(raw + (size_t)i * t->size, host + (size_t)i * t->size, t->size) == 0;
+        same[i] = alike && (want == NULL || isnan(want[i]));
+    }
+    judge(c, got, t->count, &w, "the GPU", what);
+    if (want != NULL) {
+        judge(c, of_host, t->count, &w, "the host", what);
+    }
     free(all);
     free(got);
+    free(of_host);
+    free(hosts);
+    free(same);
+}
+
+void twin_close(struct check *c, const struct twin *t, enum moe_dtype type, double tolerance, double size,
+                const char *what)
+{
+    compare(c, t, type, NULL, tolerance, size, what);
+}
+
+void twin_exact(struct check *c, const struct twin *t, enum moe_dtype type, double *want, double tolerance, double size,
+                const char *what)
+{
+    compare(c, t, type, want, tolerance, size, what);
     free(want);
 }
 

@@ -320,7 +320,7 @@ class StandIn(Scratch):
         done = self.check("--only", "e")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         rows = {r["kernel"]: r for r in self.read()[0]["parts"]["kernels"]["rows"]}
-        for name in ("checksum", "topk", "row_map_build", "map_gather", "map_scatter", "act_backward"):
+        for name in ("checksum", "topk", "row_map_build", "map_gather", "map_scatter", "act_backward", "a step, captured and replayed"):
             self.assertGreater(rows[name]["shapes"], 0, name)
             self.assertEqual((rows[name]["ok"], rows[name]["note"]), (True, "host against host"))
 

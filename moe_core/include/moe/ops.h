@@ -138,8 +138,8 @@ struct moe_column_sum {
 };
 
 /*
- * Row maps and chunk maps (permute.h has the layouts). Every body first compares the buffer's header with the view and
- * each row number with `rows`: a mismatch is MOE_E_MAP in the stream and nothing is written. All offsets are 64 bit.
+ * Row maps and chunk maps (permute.h has the layouts). Every body first compares the buffer's header with the view: a mismatch is MOE_E_MAP in the stream and nothing
+ * is written. A row number out of range is MOE_E_MAP too; it is never followed, but the rows of sound ones may have been moved. All offsets are 64 bit.
  */
 struct moe_map_view {
     enum moe_map_kind kind;
