@@ -394,6 +394,11 @@ class RankOnly(Scratch):
         kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "--rehearse", "tensor", "router"], capture_output=True, text=True, timeout=100,
                                  env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl")))
         self.assertEqual((kernels.returncode, kernels.stdout.count('"right":true') > 8), (0, True), kernels.stderr)
+        vendor = place.Vendor()
+        if not place.find_gpu():  # the vendor's runtime refuses the host's streams already
+            kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "tensor"], capture_output=True, text=True, timeout=100,
+                                     env=dict(os.environ, LD_LIBRARY_PATH=vendor.library_path()))
+            self.assertEqual(kernels.returncode, 3, kernels.stderr)
         place.torch_version = lambda: ["2.9", False]
         with self.assertRaisesRegex(RuntimeError, "PyTorch"):
             torch_jobs.main(tree, None, "torch", None, 0)
