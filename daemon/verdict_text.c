@@ -216,6 +216,13 @@ static void __attribute__((format(printf, 2, 3))) add(struct text *text, const c
     text->used += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
 }
 
+/* Whether the verdict is about a call: those about moe_core's reports and about numbers have no place in a communicator's sequence. */
+static bool is_call(const json_t *verdict)
+{
+    const char *family = text_of(verdict, "family");
+    return strcmp(family, "moe") != 0 && strcmp(family, "numbers") != 0;
+}
+
 static void add_comm(struct text *text, const json_t *verdict)
 {
     const json_t *comm = json_object_get(verdict, "comm");
@@ -226,7 +233,7 @@ static void add_comm(struct text *text, const json_t *verdict)
     int64_t seq = 0;
     const char *label = text_of(comm, "label");
     number_of(comm, "size", &size);
-    if (number_of(verdict, "seq", &seq) && strcmp(text_of(verdict, "family"), "moe") != 0) {
+    if (number_of(verdict, "seq", &seq) && is_call(verdict)) {
         add(text, "call #%" PRId64 " on ", seq);
     }
     if (*label != '\0') {
@@ -265,8 +272,28 @@ struct quantity {
 static void add_quantity(struct text *text, const struct quantity *q, int64_t number)
 {
     if (q->before != NULL) {
-        add(text, "%s%" PRId64 " %s", q->before, number, number == 1 ? q->one : q->many);
+        const char *unit = number == 1 ? q->one : q->many;
+        add(text, "%s%" PRId64 "%s%s", q->before, number, *unit != '\0' ? " " : "", unit);
     }
+}
+
+/* A number that all ranks need alike (MOE_UNIFORM), in words: which one it is stands in `peer`. */
+static void add_uniform(struct text *text, int64_t kind, int64_t number)
+{
+    static const struct quantity kinds[] = {{"has ", "token", "tokens"},
+                                            {"has ", "row of capacity", "rows of capacity"},
+                                            {"makes a buffer of ", "byte", "bytes"}};
+    static const struct quantity other = {"says ", "", ""};
+    add_quantity(text, kind >= 0 && (size_t)kind < sizeof(kinds) / sizeof(kinds[0]) ? &kinds[kind] : &other, number);
+}
+
+/* A fact about a tensor (MOE_TENSOR). Its number is a checksum or a sum's bits and tells nobody anything; the verdict's text says it where it does. */
+static void add_tensor(struct text *text, int64_t tensor)
+{
+    static const char *const names[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
+                                        "experts' weights", "dense weights", "gradient norm"};
+    add(text, "reported its %s",
+        tensor >= 0 && (size_t)tensor < sizeof(names) / sizeof(names[0]) ? names[tensor] : "tensor");
 }
 
 /* What moe_core reported, in words. False when it is no report of moe_core. */
@@ -280,6 +307,7 @@ static bool describe_report(const json_t *side, struct text *text)
     } reports[] = {
         {"moe route", {"routed ", "token", "tokens"}, {" over ", "expert", "experts"}, "", NULL},
         {"moe counts", {"received ", "row", "rows"}, {", ", "local expert", "local experts"}, "", NULL},
+        {"moe split", {"sends ", "row", "rows"}, {" to member ", "", ""}, "", NULL},
         {"moe gemm", {"expert GEMM over ", "row", "rows"}, {" in ", "group", "groups"}, "", NULL},
         {"moe skip", {NULL, NULL, NULL}, {"skipped its ", "local expert", "local experts"}, ": no rows", NULL},
         {"moe oblige end",
@@ -297,6 +325,14 @@ static bool describe_report(const json_t *side, struct text *text)
     int64_t peer = 0;
     number_of(side, "count", &count);
     number_of(side, "peer", &peer);
+    if (strcmp(text_of(side, "op"), "moe uniform") == 0) {
+        add_uniform(text, peer, count);
+        return true;
+    }
+    if (strcmp(text_of(side, "op"), "moe tensor") == 0) {
+        add_tensor(text, peer);
+        return true;
+    }
     for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++) {
         if (strcmp(reports[i].op, text_of(side, "op")) != 0) {
             continue;

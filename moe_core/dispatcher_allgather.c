@@ -424,7 +424,7 @@ static int refuse_options(moe_dispatcher_t *d)
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if (refused[i].set) {
-            return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "the AllGather dispatcher has not: %s", refused[i].what);
+            return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "%s (allgather dispatcher)", refused[i].what);
         }
     }
     return 0;

@@ -111,8 +111,9 @@ static int make_shared(moe_layer_t *l)
     bool sequence = c->tp_mode == MOE_TP_SEQUENCE;
     if (c->shared_overlap &&
         (c->dispatcher != MOE_DISPATCH_ALLTOALL || (layer_on_tp(l) && !sequence) || c->recompute)) {
-        return LAYER_FAIL(l, MOE_E_UNSUPPORTED,
-                          "overlap of the shared expert: alltoall, sequence parallel, without recompute");
+        return LAYER_FAIL(
+            l, MOE_E_UNSUPPORTED,
+            "the shared expert overlaps only with the alltoall dispatcher, sequence parallel, without recompute");
     }
     struct moe_shared_config config = {.max_tokens = c->max_tokens,
                                        .hidden = c->hidden,

@@ -99,6 +99,9 @@ static void tell(struct roll_engine *e, struct comm *c, const struct meeting *m,
         words_add(&w, tie ? " No majority says which number is right." : "");
         if (kinds[kind].remedy != 0) {
             words_remedy(&w, e, kinds[kind].remedy, c->key, m->layer);
+            words_add(&w,
+                      " It acts from the exchange after the one in which all ranks have agreed on it, so for this step "
+                      "it is too late: have it on from the start, or let the dispatcher pad by its own option.");
         }
         say_text(e, v, "%s", w.text);
     }

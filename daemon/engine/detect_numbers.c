@@ -29,6 +29,19 @@ enum { AT_PART, AT_SUM, AT_SIZE, HAVE_BOTH = 1 << AT_PART | 1 << AT_SUM };
 static const char *const tensors[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
                                       "experts' weights", "dense weights", "gradient norm"};
 
+enum { TENSOR_NORM = 6 }; /* enum moe_tensor: one number, no elements */
+
+/* What is summed over the ranks, by the same numbers. */
+static const char *const summed[] = {"gradient of the router weight",    "gradient of the router bias",
+                                     "count of tokens per expert",       "gradient of the shared expert",
+                                     "gradient of the experts' weights", "gradient of the dense weights",
+                                     "square of the gradient norm"};
+
+static const char *summed_name(uint32_t tensor)
+{
+    return tensor < sizeof(summed) / sizeof(summed[0]) ? summed[tensor] : "gradient";
+}
+
 static const char *tensor_name(uint32_t tensor)
 {
     return tensor < sizeof(tensors) / sizeof(tensors[0]) ? tensors[tensor] : "tensor";
@@ -181,7 +194,7 @@ static void judge_sums(struct roll_engine *e, struct comm *c, struct meeting *m)
     if (v) {
         struct words w = {.used = 0};
         side_of(e, v, m, &culprits);
-        words_add(&w, "The gradient of the %s of ", tensor_name(m->topic - SUMS));
+        words_add(&w, "The %s of ", summed_name(m->topic - SUMS));
         words_where(&w, m->step, m->microbatch, m->layer);
         words_add(&w, " is partial on each rank of ");
         words_comm(&w, c);
@@ -194,8 +207,8 @@ static void judge_sums(struct roll_engine *e, struct comm *c, struct meeting *m)
         } else if (s.twice == s.wrong) {
             words_add(&w, ", and what is used is %u times the sum of the shares: it was reduced twice.", c->size);
         } else {
-            words_add(&w, ", and what is used is not the sum of the shares: they add up to %.6g, %.6g is used.",
-                      s.total, s.got);
+            words_add(&w, ", and what is used is not the sum of the shares: they add up to %.6g, %.6g is used%s.",
+                      s.total, s.got, m->topic - SUMS == TENSOR_NORM ? "" : " (elements taken with fixed signs)");
         }
         if (v->remedy != 0) {
             words_remedy(&w, e, v->remedy, c->key, m->layer);

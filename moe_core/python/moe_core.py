@@ -302,6 +302,9 @@ class Communicator:
     @classmethod
     def from_environment(cls, device, name="moe_core"):
         """Of all ranks of the job: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and `rollcall run` set them."""
+        missing = [variable for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if variable not in os.environ]
+        if missing:
+            _fail("arg", f"{', '.join(missing)} not set: start the job with torchrun or `rollcall run -n N`, or use Communicator.create; one rank alone needs none (Groups())")
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0)
         comm = cls.create(device, rank, size, store, name)

@@ -46,6 +46,45 @@ static ncclConfig_t named(const char *name)
     return config;
 }
 
+/* What the ranks of a tensor parallel group, or those that share experts, must divide. */
+static bool refused_by_tp(const struct train_options *o, const struct job *job, bool shard)
+{
+    const struct {
+        bool needed;
+        const char *name;
+        int64_t number;
+        int32_t parts;
+    } table[] = {
+        {true, "the number of ranks", job->world_size, o->tp},
+        {true, "--ffn", o->ffn, job->parts},
+        {true, "--shared", o->shared, o->tp},
+        {o->tp > 1 && o->tp_mode == MOE_TP_SPLIT_TOKENS, "--tokens", o->tokens, o->tp},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (table[i].needed && table[i].number % table[i].parts != 0) {
+            fprintf(stderr, "moe_train: %s (%lld) is no multiple of %d (--tp %d, --etp %d)\n", table[i].name,
+                    (long long)table[i].number, table[i].parts, o->tp, o->etp);
+            return true;
+        }
+    }
+    if (shard && o->etp > 1) {
+        fprintf(stderr,
+                "moe_train: --tp-mode shard already shares each expert among the ranks of --tp: leave out --etp\n");
+        return true;
+    }
+    return false;
+}
+
+/* Whether an option names a rank that there is not: its fault would never come. */
+static bool out_of_range(const char *option, bool given, int32_t rank, const struct job *job)
+{
+    if (given && rank >= job->world_size) {
+        fprintf(stderr, "moe_train: %s names rank %d; there are %d ranks\n", option, rank, job->world_size);
+        return true;
+    }
+    return false;
+}
+
 /* The groups of this rank, from rank and world_size. */
 static int lay_out(const struct train_options *o, struct job *job)
 {
@@ -59,10 +98,8 @@ static int lay_out(const struct train_options *o, struct job *job)
                 job->parts > 1 ? " (divided by those that share experts)" : "", (long long)o->experts, job->ep_size);
         return -1;
     }
-    if (job->world_size % o->tp != 0 || o->ffn % job->parts != 0 || o->shared % o->tp != 0 || (shard && o->etp > 1) ||
-        (o->tp > 1 && o->tp_mode == MOE_TP_SPLIT_TOKENS && o->tokens % o->tp != 0)) {
-        fprintf(stderr, "moe_train: %d ranks, --ffn, --shared or --tokens do not fit --tp %d and --etp %d\n",
-                job->world_size, o->tp, o->etp);
+    if (refused_by_tp(o, job, shard) || out_of_range("--inject", o->inject.fault != NULL, o->inject.rank, job) ||
+        out_of_range("--hazard", o->hazard.row != NULL, o->hazard.rank, job)) {
         return -1;
     }
     job->edp_size = job->world_size / (job->ep_size * job->parts);

@@ -17,6 +17,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { PHASE_FORWARD = 1, PHASE_REDUCE = 4, PHASE_OPTIMIZER = 5 }; /* trace/op.h */
@@ -44,10 +45,12 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* moe_last_error says what the code means, too, unless the failure was not the library's. */
 static int fail(const struct train *t, const char *what, int rc)
 {
     if (rc != 0) {
-        fprintf(stderr, "moe_train: rank %d: %s: %s (%s)\n", t->job.rank, what, moe_error_text(rc), moe_last_error());
+        const char *text = moe_error_text(rc), *detail = strstr(moe_last_error(), text) ? moe_last_error() : text;
+        fprintf(stderr, "moe_train: rank %d: %s: %s\n", t->job.rank, what, detail);
     }
     return rc;
 }

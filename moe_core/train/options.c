@@ -73,23 +73,25 @@ static const struct row rows[] = {
      "each has a part of each expert) (sequence)"},
     {"activation", "NAME", V_CHOICE, AT(activation), 0, 0, "swiglu, geglu, geglu-tanh or clamped (swiglu)"},
     {"router", "PRESET", V_STRING, AT(router), 0, 0,
-     "mixtral, deepseek-v3, qwen3-moe or gpt-oss, with --experts and --topk"},
+     "the scores and limits of mixtral, deepseek-v3, qwen3-moe or gpt-oss, with --experts and --topk (plain softmax)"},
     {"probs", "PLACE", V_CHOICE, AT(place), 0, 0,
-     "where the router's weights are applied: source, activation or input"},
+     "where the router's weights are applied: source, activation or input (source)"},
     {"bias", NULL, V_FLAG, AT(bias), 0, 0, "biases in the experts"},
     {"shared", "N", V_I64, AT(shared), 1, 65536, "a shared expert of this width"},
-    {"shared-gate", NULL, V_FLAG, AT(shared_gate), 0, 0, "with a gate per token"},
-    {"shared-overlap", NULL, V_FLAG, AT(shared_overlap), 0, 0, "on a stream of its own, beside the dispatcher"},
+    {"shared-gate", NULL, V_FLAG, AT(shared_gate), 0, 0, "with --shared: a gate per token"},
+    {"shared-overlap", NULL, V_FLAG, AT(shared_overlap), 0, 0,
+     "with --shared: on a stream of its own, beside the dispatcher (alltoall only)"},
     {"capacity", "X", V_DOUBLE, AT(capacity), 0.01, 1000,
      "an expert takes at most X times its even share of a rank's tokens"},
-    {"pad-capacity", NULL, V_FLAG, AT(pad_capacity), 0, 0, "and always as many, filled up with zeros"},
+    {"pad-capacity", NULL, V_FLAG, AT(pad_capacity), 0, 0,
+     "with --capacity: always as many, filled up with zeros (alltoall only)"},
     {"recompute", NULL, V_FLAG, AT(recompute), 0, 0, "backward begins with the layer's forward again"},
-    {"keep-routing", NULL, V_FLAG, AT(keep_routing), 0, 0, "with the first forward's routing"},
+    {"keep-routing", NULL, V_FLAG, AT(keep_routing), 0, 0, "with --recompute: the first forward's routing is kept"},
     {"dtype", "TYPE", V_CHOICE, AT(dtype), 0, 0, "of the layers' rows: f32, bf16 or f16 (f32)"},
     {"vary-tokens", NULL, V_FLAG, AT(vary_tokens), 0, 0, "0 to --tokens tokens, drawn for each rank and microbatch"},
     {"uneven", "HOW", V_CHOICE, AT(uneven), 0, 0,
      "what hybridep and allgather do about it: none, max (padding to the largest) or bound (none)"},
-    {"token-bound", "N", V_I64, AT(token_bound), 1, 65536, "the bound (--tokens)"},
+    {"token-bound", "N", V_I64, AT(token_bound), 1, 65536, "the bound of --uneven bound and of the remedy (--tokens)"},
     {"empty-every", "N", V_U32, AT(empty_every), 1, 1e9,
      "in every Nth microbatch all tokens of all ranks are alike, so that ranks have no tokens for their experts"},
     {"overlap", NULL, V_FLAG, AT(overlap), 0, 0,
@@ -143,7 +145,7 @@ static void print_help(void)
         "\nenvironment: RANK, WORLD_SIZE, LOCAL_RANK; MOE_RENDEZVOUS (directory in which the ranks meet; else "
         "HOSTNCCL_DIR,\n"
         "ROLLCALL_DIR, TMPDIR or /tmp, with MASTER_ADDR, MASTER_PORT and ROLLCALL_JOB in the file's name);\n"
-        "MOE_REMEDIES=fill,pad (remedies without a tool)\n"
+        "MOE_REMEDIES=fill,pad (remedies without a tool; `rollcall remedy list` shows the names)\n"
         "exit status: 0 done, 1 failed or --check found a difference, 2 usage, 3 no progress for --timeout seconds\n");
 }
 
@@ -221,8 +223,38 @@ static int set_row(const struct row *row, const char *text, struct train_options
     }
 }
 
+/* The library takes no offence at a name in MOE_REMEDIES that it does not know: it prints nothing. A program may. */
+static enum options_result check_remedies(const char *at)
+{
+    static const char *const names[] = {
+#define ROLL_REMEDY_ROW(name, bit, label, scope, text) label,
+#include "trace/remedy.def"
+#undef ROLL_REMEDY_ROW
+    };
+    enum { NAMES = sizeof names / sizeof names[0] };
+    while (at != NULL && *at != '\0') {
+        size_t bytes = strcspn(at, ","), i = 0;
+        while (i < NAMES && (strlen(names[i]) != bytes || memcmp(names[i], at, bytes) != 0)) {
+            i++;
+        }
+        if (i == NAMES) {
+            fprintf(stderr, "moe_train: MOE_REMEDIES: '%.*s' is none of", (int)bytes, at);
+            for (i = 0; i < NAMES; i++) {
+                fprintf(stderr, " %s", names[i]);
+            }
+            fprintf(stderr, "\n");
+            return OPTIONS_USAGE;
+        }
+        at += bytes + (at[bytes] == ',');
+    }
+    return OPTIONS_RUN;
+}
+
 static enum options_result check_together(const struct train_options *o)
 {
+    if (check_remedies(getenv("MOE_REMEDIES")) != OPTIONS_RUN) {
+        return OPTIONS_USAGE;
+    }
     if (o->topk > o->experts) {
         fprintf(stderr, "moe_train: --topk %d is more than --experts %lld\n", o->topk, (long long)o->experts);
         return OPTIONS_USAGE;
