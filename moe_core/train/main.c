@@ -194,6 +194,11 @@ static int report_summary(struct train *t, double elapsed)
         printf("moe_train: check: %u steps against the reference: gradients within %.2g, loss within %.2g (relative): "
                "%s\n",
                t->check.steps, t->check.worst, t->check.worst_loss, t->check.failed ? "DIFFERENT" : "equal");
+        if (t->check.failed && t->options->dtype != MOE_F32 && t->options->topk < t->options->experts) {
+            printf("moe_train: check: with rows of 16 bits a token whose best experts nearly tie may go to another one "
+                   "than in "
+                   "the reference, and its gradients with it: repeat with --dtype f32\n");
+        }
     }
     return 0;
 }

@@ -14,6 +14,9 @@ done
 for want in librollcall.so libmoe_core.so libnccl.so.2; do
     [ -n "$(find . -name "$want")" ] || { echo "not installed: $want"; exit 1; }
 done
+for want in include/moe/layer.h include/hostnccl/nccl.h include/hostnccl/cuda_runtime.h; do
+    [ -f "$want" ] || { echo "not installed: $want"; exit 1; }
+done
 [ -n "$(find share/man -name 'rollcall*.1*')" ] || { echo "no manual pages"; exit 1; }
 mv "$prefix/usr" "$prefix/moved"
 out=$("$prefix/moved/bin/rollcall" run -n 2 --hostnccl --fail-on-finding -- "$prefix/moved/bin/moe_train" --steps 5 2>&1)
