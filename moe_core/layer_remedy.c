@@ -20,7 +20,8 @@ static uint32_t hazards(const moe_layer_t *l)
     const struct moe_layer_config *c = &l->config;
     const struct moe_options *o = &c->options;
     uint32_t mask = o->legacy_router_unsummed && layer_on_tp(l) && !l->sum_declared ? MOE_REMEDY_ROUTER_SUM : 0;
-    if (c->dispatcher == MOE_DISPATCH_HYBRIDEP && c->uneven == MOE_UNEVEN_NONE) {
+    bool equal = c->dispatcher == MOE_DISPATCH_HYBRIDEP || c->dispatcher == MOE_DISPATCH_ALLGATHER;
+    if (equal && c->uneven == MOE_UNEVEN_NONE) {
         mask |= c->token_bound > 0 ? MOE_REMEDY_BOUND : MOE_REMEDY_UNEVEN;
     }
     return mask;

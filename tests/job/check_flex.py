@@ -16,16 +16,16 @@ GROUP = 4  # ranks of ep: with 8 ranks there are two such groups, each with a mi
 LIMIT_S = 30  # for the verdicts
 
 
-def under_rollcall(tmp, ranks, train_options):
+def under_rollcall(tmp, ranks, train_options, policy=()):
     out = os.path.join(tmp, "verdicts.json")
     if os.path.exists(out):
         os.remove(out)
-    done = run(command(PROGRAMS, ranks, out, [], train_options))
+    done = run(command(PROGRAMS, ranks, out, policy, train_options))
     return done, read(out)
 
 
-def healthy(tmp, ranks, options):
-    done, verdicts = under_rollcall(tmp, ranks, [*options, "--timeout", "30"])
+def healthy(tmp, ranks, options, policy=()):
+    done, verdicts = under_rollcall(tmp, ranks, [*options, "--timeout", "30"], policy)
     check(done.returncode == 0, f"{options}: status {done.returncode}", done.stderr)
     check(not findings(verdicts), f"{options}: a false alarm", show(findings(verdicts)))
     check(f"rollcall: {ranks} ranks, " in done.stderr, "no summary line: was anything recorded?", done.stderr)
@@ -55,6 +55,12 @@ def uneven(tmp):
         twins = [["hybridep", "--uneven", "max"], ["hybridep", "--uneven", "bound"], ["allgather", "--uneven", "max"]]
         for options in twins[1:] if ranks == 4 else twins[:1]:
             healthy(tmp, ranks, ["--dispatcher", *options, *VARY])
+    # Numbers that are equal at first and then are not: with policy auto the ranks have agreed on UNEVEN by then.
+    later = ["--tokens", "3", "--layers", "2", "--seed", "2", *VARY]
+    for kind in ("hybridep", "allgather"):
+        found = sick(tmp, 2, ["--dispatcher", kind, *later], 1)
+        check(found[0]["step"] > 0, "numbers differ in the first step: the premise failed", show(found))
+        healthy(tmp, 2, ["--dispatcher", kind, *later], ["--policy", "auto"])
     print("uneven tokens: named on 2, 4 and 8 ranks; padded, or with a dispatcher that does not mind: no finding")
 
 
