@@ -2,7 +2,7 @@
  * layer_remedy.c: which remedies a layer asks for, what the group agrees on, and what a rank without rows does.
  *
  * Local remedies act on the answer at once. Symmetric ones are only proposed: they are in force when all ranks proposed them in the same exchange, so a rank
- * that sees a switch late, or never, is no danger to the others (DESIGN 5). A recomputed forward proposes what the first one agreed on, because
+ * that sees a switch late, or never, is no danger to the others (docs/MOE.md, Remedies). A recomputed forward proposes what the first one agreed on, because
  * its obligations were announced with it.
  */
 #include "moe_core/layer_state.h"

@@ -2,7 +2,7 @@
  * control.h: the control page: one page per (job, restart) and node, written by the agent, read by every rank.
  *
  * Ranks read it without a lock, with relaxed loads of single words: each word is meaningful alone, and remedies that need several ranks to
- * agree agree in-band (DESIGN 5), so no consistent snapshot is needed. `generation` grows with each change, for people.
+ * agree agree in-band (docs/MOE.md, Remedies), so no consistent snapshot is needed. `generation` grows with each change, for people.
  * Byte by byte: docs/RING.md.
  */
 #ifndef ROLL_TRACE_CONTROL_H

@@ -1,5 +1,5 @@
 /*
- * ident.h: who is who, the same on every rank without talking (DESIGN 2).
+ * ident.h: who is who, the same on every rank without talking.
  */
 #ifndef ROLL_TRACE_IDENT_H
 #define ROLL_TRACE_IDENT_H

@@ -3,7 +3,7 @@
  *
  * Each step of forward pushes a node; backward runs the nodes in reverse. A node may carry an obligation: a collective
  * that running it issues. The obligations of all ranks of a communicator must be the same list, or backward hangs;
- * moe_plan_report tells the observer the list while forward still runs (DESIGN 4, "graph divergence"). A step that is
+ * moe_plan_report tells the observer the list while forward still runs (docs/MOE.md, Obligations). A step that is
  * detached pushes no node.
  */
 #ifndef MOE_PLAN_H
