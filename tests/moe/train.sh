@@ -146,10 +146,8 @@ usage)
     run layout 2 --spawn 3 --ep 2
     run choice 2 --dispatcher nothing
     run behaviour 2 --legacy nothing
-    run premise 2 --legacy recompute-flip
-    run gate 2 --shared-gate
     MOE_REMEDIES=fill,nothing run remedy 2
-    run far 1 --spawn 2 --inject kill:rank=2
+    run far 2 --spawn 2 --inject kill:rank=2
     run preset 2 --router nothing
     run help 0 --help
     for name in unknown number range fault member text rank layout choice behaviour preset; do
