@@ -120,8 +120,22 @@ static void test_cast(void **state)
     moe_device_destroy(&device);
 }
 
-int main(void)
+/* Beside libmoe_core.so lies stale_kernels.c: CMakeLists.txt. */
+static void test_kernels_of_another_build_are_refused(void **state)
 {
+    (void)state;
+    moe_device_t *device = (moe_device_t *)1;
+    assert_int_equal(moe_device_new("cuda", &device), MOE_E_UNSUPPORTED);
+    assert_null(device);
+    assert_non_null(strstr(moe_last_error(), "is of another version"));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest stale[] = {cmocka_unit_test(test_kernels_of_another_build_are_refused)};
+    if (argc > 1 && strcmp(argv[1], "stale") == 0) {
+        return cmocka_run_group_tests(stale, NULL, NULL);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_unknown_back_end_is_an_argument_error),
         cmocka_unit_test(test_host_by_name),
