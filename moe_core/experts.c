@@ -254,20 +254,25 @@ static void spread(moe_experts_t *e, const struct flat *f, int64_t first)
         e->params[at] = (struct moe_param){
             .data = (const char *)f->weight + cells * (int64_t)moe_dtype_bytes(c->weight),
             .scale = f->scale != NULL ? f->scale + i * blocks : NULL,
-            .main_grad = (char *)f->d_weight + cells * (int64_t)moe_dtype_bytes(c->main_grad),
+            .main_grad =
+                f->d_weight != NULL ? (char *)f->d_weight + cells * (int64_t)moe_dtype_bytes(c->main_grad) : NULL,
             .main_grad_type = c->main_grad,
             .overwrite_main_grad = e->weights.overwrite,
         };
         e->param[at] = &e->params[at];
         if (c->has_bias) {
             e->biases[at] = (const char *)f->bias + i * f->n * (int64_t)moe_dtype_bytes(c->bias);
+        }
+        if (c->has_bias && f->d_bias != NULL) {
             e->bias_grads[at] = (char *)f->d_bias + i * f->n * (int64_t)moe_dtype_bytes(c->main_grad);
         }
     }
 }
 
+/* Gradients: all, or none, and then no backward follows. */
 static int check_weights(const moe_experts_t *e, const struct moe_experts_weights *w)
 {
+    bool grads = w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL;
     bool fp8 = e->config.weight == MOE_E4M3 || e->config.weight == MOE_E5M2;
     const struct {
         const char *name;
@@ -276,12 +281,12 @@ static int check_weights(const moe_experts_t *e, const struct moe_experts_weight
     } table[] = {
         {"w1", w->w1, true},
         {"w2", w->w2, true},
-        {"d_w1", w->d_w1, true},
-        {"d_w2", w->d_w2, true},
+        {"d_w1", w->d_w1, grads},
+        {"d_w2", w->d_w2, grads},
         {"b1", w->b1, e->config.has_bias},
         {"b2", w->b2, e->config.has_bias},
-        {"d_b1", w->d_b1, e->config.has_bias},
-        {"d_b2", w->d_b2, e->config.has_bias},
+        {"d_b1", w->d_b1, grads && e->config.has_bias},
+        {"d_b2", w->d_b2, grads && e->config.has_bias},
         {"scale1", w->scale1, fp8},
         {"scale2", w->scale2, fp8},
     };
@@ -306,7 +311,7 @@ static struct moe_linear_call call_of(moe_experts_t *e, int64_t first, const flo
     bool bias = e->config.has_bias;
     return (struct moe_linear_call){.weights = e->param + first,
                                     .biases = bias ? e->biases + first : NULL,
-                                    .bias_grads = bias ? e->bias_grads + first : NULL,
+                                    .bias_grads = bias && e->weights.d_b1 != NULL ? e->bias_grads + first : NULL,
                                     .bias_probs = bias_probs};
 }
 
@@ -464,7 +469,8 @@ int moe_experts_backward(moe_experts_t *e, const struct moe_experts_weights *wei
     if (d_row_probs != NULL && c->place == MOE_PROB_SOURCE) {
         return FAIL(MOE_E_ARG, "a gradient of probabilities that are applied at the source");
     }
-    int rc = check_same(e, weights);
+    int rc = e->weights.d_w1 != NULL ? check_same(e, weights)
+                                     : FAIL(MOE_E_ARG, "experts backward of a forward without gradients");
     if (rc != 0) {
         return rc;
     }

@@ -44,7 +44,7 @@ struct moe_experts_weights layer_expert_weights(const moe_layer_t *l)
                                       .d_b2 = w->d_b2,
                                       .scale1 = w->scale1,
                                       .scale2 = w->scale2};
-    if (l->held != NULL) {
+    if (l->held != NULL && out.d_w1 != NULL) {
         out.d_w1 = l->held;
         out.d_w2 = l->held + moe_dispatcher_local(l->dispatcher) * 2 * l->config.hidden * moe_layer_local_ffn(l);
     }
@@ -55,7 +55,7 @@ struct moe_experts_weights layer_expert_weights(const moe_layer_t *l)
 struct moe_shared_weights layer_shared_weights(const moe_layer_t *l)
 {
     struct moe_shared_weights w = l->weights.shared;
-    if (layer_tp_sums(l)) {
+    if (layer_tp_sums(l) && w.d_w1 != NULL) {
         w.d_gate = l->summands.shared_gate != NULL ? (void *)l->summands.shared_gate : w.d_gate;
     }
     return w;
@@ -204,6 +204,10 @@ int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
     const struct moe_device_ops *ops = moe_device_ops(l->device);
     if (l->plan.used == 0) {
         return LAYER_FAIL(l, MOE_E_STATE, "backward before forward");
+    }
+    if (l->weights.d_gate == NULL || l->weights.d_w1 == NULL || l->weights.d_w2 == NULL ||
+        (l->shared != NULL && l->weights.shared.d_w1 == NULL)) {
+        return LAYER_FAIL(l, MOE_E_ARG, "backward of a forward without gradients");
     }
     l->dy = dy;
     l->dx = dx;

@@ -207,8 +207,9 @@ static int check_params(const moe_linear_t *l, const struct moe_linear_call *cal
             (c->has_bias && (call->biases == NULL || call->biases[i] == NULL))) {
             return FAIL(MOE_E_ARG, "group %lld lacks its weight, scale or bias", (long long)i);
         }
-        if (c->fuse_wgrad_accumulation &&
-            (w->main_grad == NULL || !is_wide(w->main_grad_type) || w->main_grad_type != weights[0]->main_grad_type)) {
+        bool wanted = weights[0]->main_grad != NULL; /* of all, or of none: then no backward follows */
+        if (c->fuse_wgrad_accumulation && ((w->main_grad != NULL) != wanted || !is_wide(w->main_grad_type) ||
+                                           w->main_grad_type != weights[0]->main_grad_type)) {
             return FAIL(MOE_E_ARG, "group %lld: a main_grad of type %s", (long long)i,
                         w->main_grad == NULL ? "none" : moe_dtype_name(w->main_grad_type));
         }
@@ -381,6 +382,9 @@ int moe_linear_backward_call(moe_linear_t *l, const void *dy, void *dx, float *d
     }
     if (dy == NULL && l->rows > 0) {
         return FAIL(MOE_E_ARG, "grouped linear: backward of %lld rows without their gradient", (long long)l->rows);
+    }
+    if (l->config.fuse_wgrad_accumulation && l->param[0]->main_grad == NULL) {
+        return FAIL(MOE_E_ARG, "grouped linear: backward of a forward without main_grads");
     }
     bool accumulate =
         l->config.fuse_wgrad_accumulation && microbatch != MOE_MICROBATCH_FIRST && !l->param[0]->overwrite_main_grad;

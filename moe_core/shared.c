@@ -330,12 +330,14 @@ static void tell_ready(const moe_shared_t *s, int weight, int bias)
 
 /* --- forward --- */
 
+/* Gradients: all, or none, and then no backward follows. */
 static int check_weights(moe_shared_t *s, const struct moe_shared_weights *w)
 {
     bool bias = s->config.has_bias, gate = s->config.has_gate;
-    if (w->w1 == NULL || w->w2 == NULL || w->d_w1 == NULL || w->d_w2 == NULL ||
-        (bias && (w->b1 == NULL || w->b2 == NULL || w->d_b1 == NULL || w->d_b2 == NULL)) ||
-        (gate && (w->gate == NULL || w->d_gate == NULL))) {
+    bool grads = w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL || w->d_gate != NULL;
+    if (w->w1 == NULL || w->w2 == NULL || (bias && (w->b1 == NULL || w->b2 == NULL)) || (gate && w->gate == NULL) ||
+        (grads && (w->d_w1 == NULL || w->d_w2 == NULL || (bias && (w->d_b1 == NULL || w->d_b2 == NULL)) ||
+                   (gate && w->d_gate == NULL)))) {
         return FAIL(MOE_E_ARG, "the shared expert lacks a weight, a bias, its gate or a gradient");
     }
     return 0;
@@ -352,7 +354,7 @@ static int forward_linear(moe_shared_t *s, moe_linear_t *linear, int which, cons
     const void *bias = which == 0 ? w->b1 : w->b2;
     void *d_bias = which == 0 ? w->d_b1 : w->d_b2;
     struct moe_linear_call call = {
-        .weights = &param, .biases = &bias, .bias_grads = s->config.has_bias ? &d_bias : NULL};
+        .weights = &param, .biases = &bias, .bias_grads = s->config.has_bias && d_bias != NULL ? &d_bias : NULL};
     return moe_linear_forward_call(linear, &call, from, s->m, s->full, to);
 }
 
@@ -449,6 +451,9 @@ static int through_gate(moe_shared_t *s)
 int moe_shared_pre_backward_comm(moe_shared_t *s, const void *dy)
 {
     int rc = enter(s, "pre_backward_comm", OUTPUT, OUTPUT);
+    if (rc == 0 && s->weights.d_w1 == NULL) {
+        rc = FAIL(MOE_E_ARG, "shared expert: backward of a forward without gradients");
+    }
     if (rc != 0) {
         return rc;
     }

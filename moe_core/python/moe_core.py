@@ -681,9 +681,8 @@ class _Apply(torch.autograd.Function):
     def forward(ctx, layer, training, names, x, *values):
         flat = x.detach().reshape(-1, layer.hidden).contiguous()
         lib, lease, y = layer.device.lib, layer._lease(training), torch.empty_like(flat)
-        # C takes the places of gradients with the forward: main_grads, or zeros made here; without a backward nobody reads or writes them.
-        place = _place_of_gradient if training else _no_place
-        gradients = {name: place(layer, name, value) for name, value in zip(names, values)}
+        # C takes the places of gradients with the forward: main_grads, or zeros made here; none where no backward follows.
+        gradients = {name: _place_of_gradient(layer, name, value) for name, value in zip(names, values)} if training else {}
         weights, step = layer._weights(gradients), layer._next_step()
         try:
             with layer.device.order():
@@ -728,10 +727,6 @@ class _Apply(torch.autograd.Function):
                  for name, value, wanted in zip(ctx.names, values, ctx.needs_input_grad[4:])]
         ctx.gradients = ctx.flat = None
         return None, None, None, dx.reshape(ctx.shape), *grads
-
-
-def _no_place(layer, name, value):
-    return torch.empty(value.shape, dtype=torch.float32, device=value.device)
 
 
 def _place_of_gradient(layer, name, value):

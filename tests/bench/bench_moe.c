@@ -19,9 +19,9 @@
 
 enum { TOKENS = 4096, EXPERTS = 64, REPEATS = 9, COPY_BYTES = 256 << 20 };
 
-enum side { COPY, PERMUTE, UNPERMUTE, WEIGHTED, SIDES };
+enum side { COPY, PERMUTE, UNPERMUTE, WEIGHTED, BACKWARD, SIDES };
 
-static const char *const side_names[SIDES] = {"memcpy", "permute", "unpermute", "unpermute with probs"};
+static const char *const side_names[SIDES] = {"memcpy", "permute", "unpermute", "unpermute with probs", "its backward"};
 
 struct problem {
     moe_device_t *device;
@@ -29,8 +29,8 @@ struct problem {
     struct moe_movement move;
     int32_t k;
     int32_t *index;
-    float *probs;
-    void *x, *rows;
+    float *probs, *d_probs;
+    void *x, *rows, *d_rows;
     unsigned char *from, *to; /* memcpy's */
 };
 
@@ -56,7 +56,8 @@ static double median(double *values)
 static double bytes_moved(const struct problem *p, enum side side)
 {
     double row = (double)p->move.hidden * (double)moe_dtype_bytes(p->move.type);
-    return side == COPY ? 2.0 * COPY_BYTES : (double)(p->move.tokens + p->move.rows) * row;
+    int64_t rows = side == BACKWARD ? 2 * p->move.rows : p->move.rows; /* the rows are read, their gradients written */
+    return side == COPY ? 2.0 * COPY_BYTES : (double)(p->move.tokens + rows) * row;
 }
 
 /* Every token to k different experts, at random but the same in every run. */
@@ -83,7 +84,7 @@ static void choose(struct problem *p)
 
 static void tear_down(struct problem *p)
 {
-    void *arrays[] = {&p->index, &p->probs, &p->x, &p->rows, &p->from, &p->to};
+    void *arrays[] = {&p->index, &p->probs, &p->d_probs, &p->x, &p->rows, &p->d_rows, &p->from, &p->to};
     if (p->device != NULL) {
         moe_row_map_destroy(&p->map);
         for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
@@ -104,6 +105,8 @@ static int set_up(struct problem *p, enum moe_dtype type, int64_t hidden, int32_
     rc = rc ? rc : moe_row_map_new(p->device, TOKENS, EXPERTS, &p->map);
     rc = rc ? rc : moe_device_alloc(p->device, TOKENS * (size_t)k * sizeof *p->index, (void **)&p->index);
     rc = rc ? rc : moe_device_alloc(p->device, (size_t)TOKENS * EXPERTS * sizeof *p->probs, (void **)&p->probs);
+    rc = rc ? rc : moe_device_alloc(p->device, (size_t)TOKENS * EXPERTS * sizeof *p->d_probs, (void **)&p->d_probs);
+    rc = rc ? rc : moe_device_alloc(p->device, TOKENS * (size_t)k * row, &p->d_rows);
     rc = rc ? rc : moe_device_alloc(p->device, TOKENS * row, &p->x);
     rc = rc ? rc : moe_device_alloc(p->device, TOKENS * (size_t)k * row, &p->rows);
     rc = rc ? rc : moe_device_alloc(p->device, COPY_BYTES, (void **)&p->from);
@@ -128,6 +131,9 @@ static double run_once(struct problem *p, enum side side)
         return seconds() - begin;
     case PERMUTE:
         rc = moe_map_permute(p->map, &p->move, p->x, NULL, p->rows, NULL);
+        break;
+    case BACKWARD:
+        rc = moe_map_unpermute_backward(p->map, &p->move, p->x, p->rows, p->probs, p->d_rows, p->d_probs);
         break;
     default:
         rc = moe_map_unpermute(p->map, &p->move, p->rows, side == WEIGHTED ? p->probs : NULL, p->x);
@@ -185,7 +191,7 @@ static int bench_permute(json_t *out, FILE *table)
     static const enum moe_dtype types[] = {MOE_F32, MOE_BF16};
     static const int64_t widths[] = {1024, 2048, 4096, 7168};
     static const int32_t topk[] = {2, 8};
-    double least[SIDES] = {0, 1e9, 1e9, 1e9};
+    double least[SIDES] = {0, 1e9, 1e9, 1e9, 1e9};
     json_t *list = json_array();
     int rc = 0;
     fprintf(table, "  permute: %d tokens, %d experts; share of memcpy's bytes read and written per second\n", TOKENS,

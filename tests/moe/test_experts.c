@@ -439,6 +439,33 @@ static void test_bad_input_is_an_error_and_writes_nothing(void **state)
     tear_down(&t);
 }
 
+/* Without any gradient's place: the same y, and no backward. */
+static void test_inference_needs_no_gradients(void **state)
+{
+    (void)state;
+    struct trial t = {.pattern = patterns[0], .config = {.has_bias = true, .place = MOE_PROB_ACTIVATION}};
+    set_up(&t);
+    struct moe_experts_weights alone = t.weights;
+    size_t bytes = (size_t)(t.rows * t.config.hidden) * moe_dtype_bytes(t.config.type);
+    assert_int_equal(moe_experts_forward(t.experts, &t.weights, t.x, t.probs, t.m, t.rows, t.y), 0);
+    assert_int_equal(moe_device_sync(t.device), 0);
+    void *want = malloc(bytes);
+    assert_non_null(want);
+    memcpy(want, t.y, bytes);
+    memset(t.y, 0x77, bytes); /* as set_up did: slack rows stay so */
+    alone.d_w1 = alone.d_w2 = alone.d_b1 = alone.d_b2 = NULL;
+    assert_int_equal(moe_experts_forward(t.experts, &alone, t.x, t.probs, t.m, t.rows, t.y), 0);
+    assert_int_equal(moe_device_sync(t.device), 0);
+    assert_memory_equal(t.y, want, bytes);
+    free(want);
+    assert_int_equal(moe_experts_backward(t.experts, &alone, t.dy, t.dx, t.d_probs), MOE_E_ARG);
+    assert_non_null(strstr(moe_last_error(), "without gradients"));
+    alone.d_w2 = t.weights.d_w2; /* some, not all */
+    assert_int_equal(moe_experts_forward(t.experts, &alone, t.x, t.probs, t.m, t.rows, t.y), MOE_E_ARG);
+    assert_non_null(strstr(moe_last_error(), "d_w1"));
+    tear_down(&t);
+}
+
 static void test_bad_configurations_are_refused(void **state)
 {
     (void)state;
@@ -495,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_slack_rows_are_untouched_or_zero_as_asked),
         cmocka_unit_test(test_each_parameters_readiness_is_told_once_last_first),
         cmocka_unit_test(test_bad_input_is_an_error_and_writes_nothing),
+        cmocka_unit_test(test_inference_needs_no_gradients),
         cmocka_unit_test(test_bad_configurations_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -421,6 +421,11 @@ static void test_backward_after_a_refused_forward_is_refused(void **state)
     assert_int_equal(moe_layer_backward(layer, y, x), 0);
     assert_int_equal(moe_layer_backward(layer, y, x), MOE_E_STATE);
     assert_int_equal(moe_layer_backward_dw(layer), MOE_E_STATE);
+    weights.d_gate = weights.d_w1 = weights.d_w2 = NULL; /* inference: nothing to go back for */
+    assert_int_equal(moe_layer_forward(layer, &weights, &step, x, T, y), 0);
+    assert_int_equal(moe_layer_backward(layer, y, x), MOE_E_ARG);
+    assert_non_null(strstr(moe_last_error(), "without gradients"));
+    assert_int_equal(moe_device_sync(device), 0);
     float *arrays[] = {x, y, w, d};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         moe_device_free(device, &arrays[i]);

@@ -66,7 +66,7 @@ struct moe_experts_config {
 struct moe_experts_weights {
     const void *w1;      /* [L,2F,H]: gate rows, then linear rows */
     const void *w2;      /* [L,H,F] */
-    void *d_w1, *d_w2;   /* in main_grad's type, as are d_b1 and d_b2 */
+    void *d_w1, *d_w2;   /* in main_grad's type, as are d_b1 and d_b2. All NULL: no backward follows (inference) */
     const void *b1;      /* [L,2F] */
     const void *b2;      /* [L,H] */
     void *d_b1, *d_b2;   /* backward must be given the gradients that forward was */

@@ -123,7 +123,7 @@ struct moe_layer_config {
 
 /*
  * Weights and main_grads (float32, accumulated into); device memory that the caller owns, borrowed until the backward of the same microbatch. L = local
- * experts, F' = this rank's part of F. NULL where the configuration has no such parameter.
+ * experts, F' = this rank's part of F. NULL where the configuration has no such parameter. All gradients (d_) NULL: no backward follows (inference).
  */
 struct moe_layer_weights {
     const float *gate; /* [E,H] */
@@ -162,7 +162,7 @@ int moe_layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weight
                       const void *x, int64_t tokens, void *y);
 
 /*
- * dx [T,H] from dy [T,H] (dx is overwritten); adds to the main_grads. Does not wait, unless recompute does. Errors: STATE, COMM, DEVICE; SPLIT when the
+ * dx [T,H] from dy [T,H] (dx is overwritten); adds to the main_grads. Does not wait, unless recompute does. Errors: STATE, ARG (forward was given no gradients), COMM, DEVICE; SPLIT when the
  * recomputed forward brought another number of rows than the forward (hazard H9: this rank stops, its peers wait).
  */
 int moe_layer_backward(moe_layer_t *layer, const void *dy, void *dx);

@@ -44,7 +44,7 @@ struct moe_linear_config {
 struct moe_param {
     const void *data;              /* [N,K] */
     const float *scale;            /* FP8: what a stored number is multiplied by: [1], or [ceil(N/128), ceil(K/128)] */
-    void *main_grad;               /* [N,K], or NULL */
+    void *main_grad;               /* [N,K], or NULL: not fused, or for all groups: no backward follows */
     enum moe_dtype main_grad_type; /* float32, bfloat16 or float16 */
     bool has_added_flag;           /* the framework's hook looks at grad_added_to_main_grad */
     bool grad_added_to_main_grad;  /* out: set by backward */
@@ -69,7 +69,7 @@ void moe_linear_destroy(moe_linear_t **linear);
 
 /*
  * y [rows,N] from x [rows,K]. weights [groups] and biases [groups] (device, [N] each; NULL without bias) are borrowed until backward, x and m too.
- * Errors: CAPACITY (rows > max_rows), ARG (x, y, a weight, scale, bias or main_grad is missing); in the stream: COUNT (negative), SPLIT (sum of m > rows).
+ * Errors: CAPACITY (rows > max_rows), ARG (x, y, a weight, scale, bias or, of some groups only, main_grad is missing); in the stream: COUNT (negative), SPLIT (sum of m > rows).
  */
 int moe_linear_forward(moe_linear_t *linear, struct moe_param *const *weights, const void *const *biases, const void *x,
                        const int64_t *m, int64_t rows, void *y);

@@ -73,13 +73,13 @@ struct moe_shared_config {
 
 /* Device memory that the caller owns. Gradients, in main_grad's type, are added to what is there. */
 struct moe_shared_weights {
-    const void *w1;   /* [2F/P,H] */
-    const void *w2;   /* [H,F/P] */
-    const void *b1;   /* [2F/P], has_bias */
-    const void *b2;   /* [H], has_bias; the same on all ranks */
-    const void *gate; /* [H], has_gate; the same on all ranks */
-    void *d_w1, *d_w2, *d_b1, *d_b2, *d_gate;
-    bool overwrite; /* gradients overwrite instead */
+    const void *w1;                           /* [2F/P,H] */
+    const void *w2;                           /* [H,F/P] */
+    const void *b1;                           /* [2F/P], has_bias */
+    const void *b2;                           /* [H], has_bias; the same on all ranks */
+    const void *gate;                         /* [H], has_gate; the same on all ranks */
+    void *d_w1, *d_w2, *d_b1, *d_b2, *d_gate; /* all NULL: no backward follows (inference) */
+    bool overwrite;                           /* gradients overwrite instead */
 };
 
 /*
