@@ -24,6 +24,7 @@ Several microbatches in flight: a layer keeps the state of a forward until its b
 The library is the file that MOE_CORE_LIBRARY names, else the libmoe_core.so of the installation or build tree that this file belongs to, else what the
 loader finds.
 """
+import copy
 import ctypes
 import os
 import weakref
@@ -249,6 +250,9 @@ class Device:
         if tensor.device != self.torch or tensor.dtype != dtype:
             _fail("arg", f"{what} is {tensor.dtype} on {tensor.device}, wanted {dtype} on {self.torch}")
 
+    def __deepcopy__(self, memo):
+        return self
+
     def order(self):
         """A context: what is enqueued in it comes after torch's work so far and before torch's work from then on."""
         return _Order(self)
@@ -285,6 +289,9 @@ class Communicator:
         lib.check_nccl(lib.ncclCommUserRank(pointer, byref(numbers[1])), "ncclCommUserRank")
         self.size, self.rank = numbers[0].value, numbers[1].value
         self._finalizer = weakref.finalize(self, _destroy_communicator, device, pointer) if owned else None
+
+    def __deepcopy__(self, memo):
+        return self
 
     @classmethod
     def create(cls, device, rank, size, store, name="moe_core"):
@@ -477,10 +484,32 @@ class MoELayer(torch.nn.Module):
         self.router, self.expert, self.dispatch, self.groups = router or Router(), expert or Experts(), dispatch or Dispatch(), groups or Groups()
         self.layer, self.world_rank = layer, world_rank
         self._step, self._counted = None, 0  # set_step's; forwards so far
-        self._slots, self._last, self._delayed = [], None, []
+        self._loss_scale = 1.0
         self._config = self._c_config()
         self._make_parameters()
-        self._slots.append(_Slot(device, self._config, self.groups))
+        self._open()
+
+    def _open(self):
+        self._slots, self._last, self._delayed = [], None, []
+        self._new_slot()
+
+    def _new_slot(self):
+        slot = _Slot(self.device, self._config, self.groups)
+        self.device.lib.moe_router_set_loss_scale(slot.router, self._loss_scale)
+        self._slots.append(slot)
+        return slot
+
+    def __deepcopy__(self, memo):
+        """Parameters of its own and nothing in flight, on the same device and communicators. Where making a layer is a collective call, so is this."""
+        other = memo[id(self)] = self.__class__.__new__(self.__class__)
+        own = {name: value for name, value in self.__dict__.items() if name not in ("_slots", "_last", "_delayed", "_config")}
+        other.__dict__.update(copy.deepcopy(own, memo))
+        other._config = other._c_config()
+        other._open()
+        return other
+
+    def __getstate__(self):
+        _fail("unsupported", "a layer holds communicators and cannot be pickled: save its state_dict()")
 
     @classmethod
     def from_preset(cls, name, hidden, ffn, max_tokens, device, experts=None, topk=None, **more):
@@ -588,8 +617,7 @@ class MoELayer(torch.nn.Module):
             _fail("state", f"rank {self.world_rank}, layer {self.layer}: forward of one more microbatch while {self.in_flight} wait for their "
                            "backward: raise in_flight")
         if slot is None:
-            slot = _Slot(self.device, self._config, self.groups)
-            self._slots.append(slot)
+            slot = self._new_slot()
         self.device.lib.moe_router_set_counting(slot.router, training)
         self._last = slot
         return _Lease(slot)
@@ -606,14 +634,30 @@ class MoELayer(torch.nn.Module):
         return weights
 
     def forward(self, x):
+        self._check_parameters()
+        if not isinstance(x, torch.Tensor):
+            _fail("arg", f"x is a {type(x).__name__}, wanted a tensor")
+        if x.is_floating_point() and (torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()):
+            x = x.to(self.dtype)  # under autocast, what comes in has the type of the operation before
         self.device.check_tensor(x, "x", self.dtype)
-        if x.shape[-1] != self.hidden:
+        if x.dim() == 0 or x.shape[-1] != self.hidden:
             _fail("shape", f"x is {tuple(x.shape)}, its last dimension must be {self.hidden}")
         names, values = zip(*self.named_parameters(recurse=False))
-        for name, value in zip(names, values):
-            self.device.check_tensor(value, name, self._shapes()[name][1])
         training = torch.is_grad_enabled() and any(value.requires_grad for value in (x, *values))
         return _Apply.apply(self, training, names, x, *values)
+
+    def _check_parameters(self):
+        """C takes bare pointers: what was put in a parameter's place, or made of it by .to(), must be what the layer was made with."""
+        want = {name: (shape, dtype) for name, (shape, dtype, wanted) in self._shapes().items() if wanted}
+        if self.router.expert_bias:
+            want["expert_bias"] = ((self.experts,), torch.float32)
+        for name, (shape, dtype) in want.items():
+            value = getattr(self, name)
+            if value is None or value.dtype != dtype or value.device != self.device.torch:
+                what = "missing" if value is None else f"{value.dtype} on {value.device}"
+                _fail("arg", f"layer {self.layer}: {name} is {what}, wanted {dtype} on {self.device.torch}: a layer keeps the types and the device it was made with")
+            if value.shape != shape or not value.is_contiguous():
+                _fail("shape", f"layer {self.layer}: {name} is {tuple(value.shape)}, wanted {shape}, contiguous")
 
     def backward_dw(self):
         """With delay_wgrad: the gradients of the experts of all backwards so far, oldest first, into their main_grads."""
@@ -657,6 +701,7 @@ class MoELayer(torch.nn.Module):
 
     def set_loss_scale(self, scale):
         """What the gradients of the router's losses are multiplied by from the next backward on."""
+        self._loss_scale = scale
         for slot in self._slots:
             self.device.lib.moe_router_set_loss_scale(slot.router, scale)
 
@@ -680,7 +725,8 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def forward(ctx, layer, training, names, x, *values):
         flat = x.detach().reshape(-1, layer.hidden).contiguous()
-        lib, lease, y = layer.device.lib, layer._lease(training), torch.empty_like(flat)
+        lib, lease = layer.device.lib, layer._lease(training)
+        y = torch.empty(x.shape, dtype=x.dtype, device=x.device)  # no view: the caller may write into it
         # C takes the places of gradients with the forward: main_grads, or zeros made here; none where no backward follows.
         gradients = {name: _place_of_gradient(layer, name, value) for name, value in zip(names, values)} if training else {}
         weights, step = layer._weights(gradients), layer._next_step()
@@ -693,10 +739,10 @@ class _Apply(torch.autograd.Function):
             raise
         if not training:
             lease.end()
-            return y.reshape(x.shape)
+            return y
         ctx.layer, ctx.names, ctx.lease, ctx.gradients, ctx.flat, ctx.shape = layer, names, lease, gradients, flat, x.shape
         ctx.save_for_backward(x, *values)
-        return y.reshape(x.shape)
+        return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -4,7 +4,9 @@ holds its own outputs, gradients and losses of the library (float32, bfloat16, f
 
 RANK and WORLD_SIZE as under torchrun; alone without them. JOB_CASES: only these, separated by ';'. JOB_DEVICE=cuda: the CUDA back end.
 """
+import copy
 import ctypes
+import io
 import itertools
 import os
 import random
@@ -269,6 +271,47 @@ def check_errors(device):
         fail("backward with weights that are no longer those of the forward")
 
 
+def check_module(device):
+    """What a torch.nn.Module promises: copies, in-place use of the output, autocast, inputs and parameters of any origin."""
+    make = lambda **more: moe_core.MoELayer(**dict(dict(hidden=8, ffn=6, experts=8, topk=2, max_tokens=4, device=device), **more))
+    layer, x = make(in_flight=2, router=moe_core.Router(score="sigmoid", expert_bias=True, switch_loss=1.0)), torch.randn(4, 8)
+    twin, other = copy.deepcopy(layer), make(router=layer.router)
+    other.load_state_dict(layer.state_dict())
+    want = layer(x)
+    for name, same in (("deepcopy", twin), ("load_state_dict", other)):
+        close(name, same(x), want.detach().double(), 0)
+    want.mul_(2).sum().backward()  # in place
+    (2 * twin(x)).sum().backward()
+    for name, value in twin.named_parameters():
+        close(f"in place: {name}", getattr(layer, name).grad, value.grad.double(), 0)
+    layer.set_loss_scale(3.0)  # of both microbatches, the second of which has no state yet
+    gates = []
+    outputs = [layer(x), layer(x)]
+    for y in outputs:
+        layer.zero_grad()
+        (0 * y).sum().backward()
+        gates.append(layer.gate.grad.clone())
+    close("loss scale of a second microbatch", gates[1], gates[0].double(), 1e-6)
+    wide = torch.randn(8, 4).t().requires_grad_()
+    flat = wide.detach().contiguous().requires_grad_()
+    twin(wide).sum().backward()
+    twin(flat).sum().backward()
+    close("strides of x", wide.grad, flat.grad.double(), 0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        if layer(torch.randn(2, 8, dtype=torch.bfloat16)).dtype != torch.float32:
+            fail("autocast: another type than the layer's")
+    expect("unsupported", "state_dict", lambda: torch.save(layer, io.BytesIO()))
+    expect("arg", "gate is torch.bfloat16", lambda: make().to(torch.bfloat16)(x.bfloat16()))
+    expect("arg", "a list", lambda: layer([1.0]))
+    expect("shape", "last dimension", lambda: layer(torch.tensor(1.0)))
+    for name, value in (("w1", torch.randn(8, 8, 12).transpose(1, 2)), ("w1", torch.randn(8, 2, 8)), ("w2", torch.randn(4, 8, 6))):
+        wrong = make()
+        setattr(wrong, name, torch.nn.Parameter(value))
+        expect("shape", name, lambda: wrong(x))
+    layer.expert_bias = torch.zeros(2)
+    expect("shape", "expert_bias", lambda: layer(x))
+
+
 def check_order(device):
     """The CUDA half's order, with PyTorch's streams played by recorders: torch's work, the call, torch's work."""
     said = []
@@ -391,6 +434,7 @@ def main():
         check_narrow(dtype, tolerance, device, world)
     if SIZE == 1 and device.backend == "host":
         check_errors(device)
+        check_module(device)
         check_presets(device)
         check_version(device)
         check_order(device)
