@@ -8,6 +8,7 @@
 #include "moe_core/include/moe/ep_buffer.h"
 
 #include "moe_core/fail.h"
+#include "moe_core/include/moe/observe.h"
 #include "moe_core/mix.h"
 
 #include <pthread.h>
@@ -89,6 +90,19 @@ static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t 
     return 0;
 }
 
+/* To an observer, before the collective: whose sizes differ will fail. Outside of steps and layers. */
+static void report(const struct moe_ep_buffer *b, size_t bytes)
+{
+    struct moe_event event = {.size = sizeof event,
+                              .kind = MOE_EV_UNIFORM,
+                              .step = UINT32_MAX,
+                              .layer = UINT16_MAX,
+                              .peer = MOE_UNIFORM_BUFFER,
+                              .count = bytes,
+                              .comm = b->comm};
+    moe_observe(&event);
+}
+
 /* The collective. */
 static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes, int32_t *node_ranks)
 {
@@ -125,6 +139,7 @@ static int make(struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes
         (ncclCommCount(b->comm, &b->ranks) != ncclSuccess || ncclCommUserRank(b->comm, &b->rank) != ncclSuccess)) {
         rc = FAIL(MOE_E_COMM, "size and rank of a group");
     } else if (b->ranks > 1) {
+        report(b, receive_bytes + send_bytes);
         rc = exchange(b, receive_bytes, send_bytes, &found);
     }
     if (rc != 0) {

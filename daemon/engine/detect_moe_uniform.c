@@ -91,8 +91,10 @@ static void tell(struct roll_engine *e, struct comm *c, const struct meeting *m,
         v->phase = ROLL_PHASE_FORWARD;
         words_add(&w, certainty == ROLL_PROVEN ? "The predicted mismatch has happened: " : "");
         words_numbers(&w, e, m, &minor, &major, common);
-        words_add(&w, ", in ");
-        words_place(&w, m->step, m->microbatch, m->layer);
+        if (m->step != ROLL_STEP_NONE || m->layer != ROLL_LAYER_NONE) {
+            words_add(&w, ", in ");
+            words_place(&w, m->step, m->microbatch, m->layer);
+        }
         words_add(&w, ", on ");
         words_comm(&w, c);
         words_add(&w, ". %s.", kinds[kind].why);

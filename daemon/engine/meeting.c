@@ -20,6 +20,10 @@ bool meeting_moment(struct source *s, const struct roll_record *rec, struct mome
         (uint32_t)m->rank >= m->comm->size) {
         return false;
     }
+    if (rec->step == ROLL_STEP_NONE) { /* said outside of steps, before the first: a buffer was made */
+        *at = (struct moment){.turn = m->word.turn};
+        return true;
+    }
     m->word.turn += m->spoken && rec->step < m->word.step;
     m->word.step = rec->step;
     m->spoken = true;

@@ -18,7 +18,7 @@ struct word_of {
 struct meeting {
     uint32_t topic; /* the detector's own number, unique among all detectors */
     struct moment at;
-    uint32_t step; /* of `at` */
+    uint32_t step; /* as it was said; may be ROLL_STEP_NONE */
     uint16_t microbatch, layer;
     uint8_t phase;
     uint32_t arrived;   /* members that have said all of `wanted` */

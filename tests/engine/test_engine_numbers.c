@@ -124,6 +124,32 @@ static void test_the_mismatch_that_follows_is_called_by_its_reason(void **state)
     }
 }
 
+/* Before the first step, in no layer; then steps as ever. */
+static void test_a_buffer_made_before_the_first_step_is_compared(void **state)
+{
+    (void)state;
+    for (int sick = 0; sick < 2; sick++) {
+        struct sim *sim = sim_new(4);
+        uint32_t ep = sim_comm(sim, "ep", NULL, 4);
+        for (uint32_t r = 0; r < 4; r++) {
+            uniform(sim, r, ep, MOE_UNIFORM_BUFFER, sick && r == 2 ? 8192 : 4096);
+            sim->rank[r].event[sim->rank[r].events - 1].rec.layer = ROLL_LAYER_NONE;
+        }
+        for (uint32_t step = 0; step < 3; step++) {
+            sim_step(sim, step);
+            for (uint32_t r = 0; r < 4; r++) {
+                uniform(sim, r, ep, MOE_UNIFORM_TOKENS, 24 + step);
+            }
+        }
+        sim->patience_ns = S_ / 10;
+        sim_expect(sim, sick ? "predicted moe-buffer-differs 2" : "");
+        if (sick) {
+            expect_text(sim, "Rank 2 has 8192 bytes of communication buffer, ranks 0-1,3 have 4096, on ");
+        }
+        sim_destroy(&sim);
+    }
+}
+
 /* --- routing that must fit itself --- */
 
 static void splits(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t buffer, uint32_t ranks, uint32_t each,
@@ -536,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_a_number_that_differs_is_predicted_before_the_collective),
         cmocka_unit_test(test_equal_numbers_and_others_in_the_next_step_are_healthy),
         cmocka_unit_test(test_the_mismatch_that_follows_is_called_by_its_reason),
+        cmocka_unit_test(test_a_buffer_made_before_the_first_step_is_compared),
         cmocka_unit_test(test_splits_that_miss_the_buffer_are_proven),
         cmocka_unit_test(test_a_recompute_that_routes_differently_is_proven),
         cmocka_unit_test(test_a_recompute_that_routes_alike_is_healthy),

@@ -82,6 +82,9 @@ static void check_padding(const struct flex_case *c, const struct flex_result *r
         assert_int_equal(flex_count(&results[r], 'R'), max ? forwards : 0);
         assert_int_equal(flex_count(&results[r], '?'), 0);
         assert_int_equal(results[r].uniform[MOE_UNIFORM_TOKENS], 0); /* nothing needs equal ones */
+        assert_int_equal(results[r].uniform[MOE_UNIFORM_BUFFER],
+                         c->kind != MOE_DISPATCH_ALLGATHER); /* when it is made */
+        assert_int_equal(results[r].said[MOE_UNIFORM_BUFFER], results[0].said[MOE_UNIFORM_BUFFER]);
         assert_int_equal(results[r].padded, !hybrid ? c->tokens[r] : moe_uneven_round(max ? most_tokens(c) : c->bound));
     }
 }

@@ -21,7 +21,7 @@ struct moe_event {
     uint16_t kind;
     uint8_t phase;
     uint8_t reserved;
-    uint32_t step;       /* training step, from 0 */
+    uint32_t step;       /* training step, from 0; UINT32_MAX outside of steps */
     uint16_t microbatch; /* in the step, from 0 */
     uint16_t layer;      /* MoE layer, from 0; UINT16_MAX where it means none */
     int32_t peer;        /* see the table */
@@ -49,7 +49,8 @@ struct moe_event {
  * MOE_TENSOR       the   by aux, see below          0                   enum moe_tensor:     enum moe_tensor_fact
  *                  comm                                                 which tensor
  *
- * MOE_UNIFORM is reported before the first collective that needs the number, and only where nothing pads or agrees on it: ranks that differ will hang.
+ * MOE_UNIFORM is reported before the first collective that needs the number, and only where nothing pads or agrees on it: ranks that differ will hang, or
+ * fail (a buffer).
  * MOE_TENSOR, comm being the ranks that hold replicas of the tensor or sum its gradient, once per step (microbatch 0):
  *   REPLICA    count: checksum of its bits (ops.h), to be equal on all members
  *   PART       count: bits of a double, the sum, with fixed signs (moe_sum_abs of ops.h), of the elements of this rank's share of a float32 gradient as it enters its reduction (scaled already);
