@@ -35,6 +35,7 @@ struct moe_kernel_gemm {
 
 /* --- life --- */
 
+#ifdef MOE_KERNELS_SM90A
 static encode_fn find_encoder(void)
 {
     void *fn = NULL;
@@ -49,6 +50,7 @@ static encode_fn find_encoder(void)
     }
     return rc == cudaSuccess && found == cudaDriverEntryPointSuccess ? (encode_fn)fn : NULL;
 }
+#endif
 
 static int know_device(moe_kernel_gemm_t *g)
 {
