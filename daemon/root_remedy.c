@@ -97,14 +97,15 @@ void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct 
     }
 }
 
-static uint32_t mask_on(const struct roll_run *run, uint32_t level, uint32_t layer)
+/* What was switched for the job or for one layer. */
+static struct roll_switch switched(const struct roll_run *run, uint32_t level, uint32_t layer)
 {
     for (size_t i = 0; i < run->switches_used; i++) {
         if (run->switches[i].level == level && (level == LEVEL_JOB || run->switches[i].layer == layer)) {
-            return run->switches[i].on;
+            return run->switches[i];
         }
     }
-    return 0;
+    return (struct roll_switch){.level = level};
 }
 
 void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const json_t *verdict)
@@ -121,7 +122,8 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const json_t *ver
         c.level = LEVEL_LAYER;
         c.layer = (uint32_t)json_integer_value(layer);
     }
-    if ((mask_on(run, LEVEL_JOB, 0) | mask_on(run, c.level, c.layer)) & bit) {
+    struct roll_switch job = switched(run, LEVEL_JOB, 0), here = switched(run, c.level, c.layer);
+    if ((job.on | job.off | here.on | here.off) & bit) { /* on already, or somebody wants it off */
         return;
     }
     if (change_run(root, run, &c) == 0) {
@@ -158,7 +160,7 @@ json_t *roll_remedy_state(const struct roll_run *run)
                                   json_pack("{s:s,s:o,s:o}", "comm", key, "on", names(s->on), "off", names(s->off)));
         }
     }
-    return json_pack("{s:o,s:o,s:o}", "on", names(mask_on(run, LEVEL_JOB, 0)), "layers", layers, "groups", groups);
+    return json_pack("{s:o,s:o,s:o}", "on", names(switched(run, LEVEL_JOB, 0).on), "layers", layers, "groups", groups);
 }
 
 static json_t *error(const char *text)
@@ -234,6 +236,11 @@ json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t 
         run->policy_set = true;
         struct roll_control_change c = {.action = ACTION_POLICY, .mask = policy};
         send_all(root, run, &c);
+        uint32_t off = switched(run, LEVEL_JOB, 0).off;
+        if (off) { /* a policy begins with all that it lets ranks take; what somebody wants off stays off */
+            c = (struct roll_control_change){.action = ACTION_OFF, .mask = off};
+            send_all(root, run, &c);
+        }
         for (size_t i = 0; i < json_array_size(run->verdicts); i++) { /* what was already found counts */
             roll_remedy_auto(root, run, json_array_get(run->verdicts, i));
         }

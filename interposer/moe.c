@@ -82,8 +82,7 @@ uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard)
     struct roll_control *control = roll_active() ? roll_session->control : NULL;
     if (control != NULL) {
         struct roll_comm *entry = comm != NULL ? roll_comm_find((ncclComm_t)comm) : NULL;
-        mask |= roll_control_mask(control, entry != NULL ? entry->def.key : 0, layer);
-        mask |= hazard & atomic_load_explicit(&control->auto_local, memory_order_relaxed);
+        mask |= roll_control_mask(control, entry != NULL ? entry->def.key : 0, layer, hazard);
     }
     return mask;
 }

@@ -45,6 +45,8 @@ int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
     if (!l->config.options.legacy_router_unsummed || !layer_on_tp(l) || l->phase == PHASE_RECOMPUTE) {
         return 0;
     }
+    /* What is switched for a communicator may be switched for this one; the layer's own question named the dispatcher's. */
+    proposed |= l->sum_declared ? 0 : moe_remedies(l->config.groups.tp, l->config.layer, MOE_REMEDY_ROUTER_SUM);
     int32_t mine = (proposed & MOE_REMEDY_ROUTER_SUM) != 0, all = 0;
     int rc = moe_device_copy(l->device, l->vote, &mine, sizeof mine);
     if (rc == 0) {

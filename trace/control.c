@@ -168,11 +168,17 @@ static int change_job(struct roll_control *c, const struct roll_control_change *
             return ROLL_E_ARG;
         }
         set_policy(c, (enum roll_policy)change->mask);
-    } else if (change->action == ACTION_ON) {
+        return ROLL_OK;
+    }
+    uint32_t may = atomic_load_explicit(&c->policy, memory_order_relaxed) == ROLL_POLICY_AUTO ? roll_remedy_all() : 0;
+    uint32_t alone = atomic_load_explicit(&c->auto_local, memory_order_relaxed) & ~change->mask;
+    alone |= change->action == ACTION_OFF ? 0 : may & change->mask;
+    if (change->action == ACTION_ON) {
         atomic_fetch_or_explicit(&c->on, change->mask, memory_order_relaxed);
     } else {
         atomic_fetch_and_explicit(&c->on, ~change->mask, memory_order_relaxed);
     }
+    atomic_store_explicit(&c->auto_local, alone, memory_order_relaxed);
     return ROLL_OK;
 }
 

@@ -59,11 +59,15 @@ void roll_control_close(struct roll_control **control);
 /* Checks bytes that should be a control page; pure. */
 int roll_control_check(const void *data, size_t bytes);
 
-/* The remedies in force for a layer on a communicator (key 0 or layer ROLL_LAYER_NONE: that level is skipped).
- * Inline because moe_core asks through the interposer once per layer and pass. Any thread; wait-free. */
-static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_key, uint32_t layer)
+/*
+ * The remedies in force for a layer on a communicator (key 0 or layer ROLL_LAYER_NONE: that level is skipped) that is about to meet the hazards which the bits of
+ * `hazard` cure: what is on, and of `hazard` what the policy lets a rank take; what is off for the communicator or the layer is off whatever the policy.
+ * Inline because moe_core asks through the interposer once per layer and pass. Any thread; wait-free.
+ */
+static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_key, uint32_t layer, uint32_t hazard)
 {
-    uint32_t mask = atomic_load_explicit(&c->on, memory_order_relaxed);
+    uint32_t mask = atomic_load_explicit(&c->on, memory_order_relaxed) |
+                    (hazard & atomic_load_explicit(&c->auto_local, memory_order_relaxed));
     for (unsigned i = 0; comm_key != 0 && i < ROLL_CONTROL_GROUPS; i++) {
         uint64_t key = atomic_load_explicit(&c->group[i].comm_key, memory_order_relaxed);
         if (key == comm_key) {
@@ -80,7 +84,7 @@ static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_k
 
 /*
  * One change, as sent by the root (frame CONTROL) and applied by the agent. level: 0 job, 1 group (comm_key), 2 layer.
- * action: 0 clear (take back both), 1 on, 2 off, 3 set policy (mask holds the policy).
+ * action: 0 clear (take back both), 1 on, 2 off, 3 set policy (mask holds the policy). What is off for the job is not taken by policy auto either.
  */
 struct roll_control_change {
     uint32_t level;

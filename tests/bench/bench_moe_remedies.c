@@ -47,7 +47,7 @@ uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard)
     if (page == NULL) {
         return 0;
     }
-    return roll_control_mask(page, 1, layer) | (hazard & atomic_load_explicit(&page->auto_local, memory_order_relaxed));
+    return roll_control_mask(page, 1, layer, hazard);
 }
 
 struct rank {

@@ -206,18 +206,18 @@ static void test_remedies_and_policy_reach_the_control_page(void **state)
     roll_client_t *client = sick_job(&daemon, rank, NULL);
     struct roll_control *page = NULL;
     assert_int_equal(roll_control_open(harness_path("d/job.0.ctl"), false, ROLL_POLICY_OBSERVE, &page), 0);
-    assert_int_equal(roll_control_mask(page, 0x1000, 3), 0);
+    assert_int_equal(roll_control_mask(page, 0x1000, 3, 0), 0);
     json_t *reply = harness_ask(client, "{s:s,s:s,s:s,s:s,s:i}", "op", "remedy", "action", "on", "remedy", "fill",
                                 "level", "layer", "layer", 3);
     assert_null(error_of(reply));
     json_decref(reply);
     json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:s}", "op", "remedy", "action", "on", "remedy", "pad", "level",
                             "group", "comm", "0x1000"));
-    for (int i = 0; i < 100 && roll_control_mask(page, 0x1000, 3) != (ROLL_REMEDY_FILL | ROLL_REMEDY_PAD); i++) {
+    for (int i = 0; i < 100 && roll_control_mask(page, 0x1000, 3, 0) != (ROLL_REMEDY_FILL | ROLL_REMEDY_PAD); i++) {
         usleep(10000);
     }
-    assert_int_equal(roll_control_mask(page, 0x1000, 3), ROLL_REMEDY_FILL | ROLL_REMEDY_PAD);
-    assert_int_equal(roll_control_mask(page, 0, 2), 0);
+    assert_int_equal(roll_control_mask(page, 0x1000, 3, 0), ROLL_REMEDY_FILL | ROLL_REMEDY_PAD);
+    assert_int_equal(roll_control_mask(page, 0, 2, 0), 0);
     reply = harness_ask(client, "{s:s,s:s}", "op", "remedy", "action", "list");
     json_t *remedies = json_object_get(reply, "remedies");
     assert_int_equal(json_array_size(json_object_get(remedies, "layers")), 1);
@@ -225,12 +225,15 @@ static void test_remedies_and_policy_reach_the_control_page(void **state)
     json_decref(reply);
     json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:i}", "op", "remedy", "action", "clear", "remedy", "fill",
                             "level", "layer", "layer", 3));
+    json_decref(harness_ask(client, "{s:s,s:s,s:s}", "op", "remedy", "action", "off", "remedy", "dummy"));
     json_decref(harness_ask(client, "{s:s,s:s}", "op", "policy", "policy", "auto"));
-    for (int i = 0; i < 100 && atomic_load(&page->policy) != ROLL_POLICY_AUTO; i++) {
+    for (int i = 0; i < 100 && roll_control_mask(page, 0, 3, ROLL_REMEDY_DUMMY | ROLL_REMEDY_PAD) != ROLL_REMEDY_PAD;
+         i++) {
         usleep(10000);
     }
+    assert_int_equal(roll_control_mask(page, 0, 3, ROLL_REMEDY_DUMMY | ROLL_REMEDY_PAD), ROLL_REMEDY_PAD);
     assert_int_equal(atomic_load(&page->policy), ROLL_POLICY_AUTO);
-    assert_int_equal(roll_control_mask(page, 0, 3), 0);
+    assert_int_equal(roll_control_mask(page, 0, 3, 0), 0);
     roll_control_close(&page);
     end_job(client, daemon, rank);
 }

@@ -18,7 +18,7 @@ static void check_bytes(const uint8_t *data, size_t bytes)
     if (roll_control_check(&page, bytes) == ROLL_OK) {
         PROMISE(bytes == sizeof(page));
         for (uint32_t layer = 0; layer < 300; layer += 7) {
-            roll_control_mask(&page, layer, layer);
+            roll_control_mask(&page, layer, layer, 0);
         }
     }
 }
@@ -45,7 +45,7 @@ static void apply_changes(const uint8_t *data, size_t bytes)
         PROMISE(roll_control_check(&page, sizeof(page)) == ROLL_OK);
         uint32_t layer = change.level == 2 ? change.layer : UINT32_MAX;
         uint64_t key = change.level == 1 ? change.comm_key : 0;
-        uint32_t mask = roll_control_mask(&page, key, layer);
+        uint32_t mask = roll_control_mask(&page, key, layer, 0);
         PROMISE(err != ROLL_OK || change.action != 1 || (mask & change.mask) == change.mask);
         PROMISE(err != ROLL_OK || change.action != 2 || (mask & change.mask) == 0);
     }

@@ -223,9 +223,9 @@ static void the_golden_control_page_says_what_it_said(void **state)
     assert_int_equal(at(2192, 8), 0xbeef);
     assert_int_equal(at(2192 + 12, 4), 2);
     struct roll_control *c = (struct roll_control *)(void *)file;
-    assert_int_equal(roll_control_mask(c, 0xc0ffee, 5), 3);
-    assert_int_equal(roll_control_mask(c, 0xbeef, 1), 0);
-    assert_int_equal(roll_control_mask(c, 0, 6), 0);
+    assert_int_equal(roll_control_mask(c, 0xc0ffee, 5, 0), 3);
+    assert_int_equal(roll_control_mask(c, 0xbeef, 1, 0), 0);
+    assert_int_equal(roll_control_mask(c, 0, 6, 0), 0);
 }
 
 static void the_golden_trace_walks_through_every_type(void **state)

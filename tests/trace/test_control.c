@@ -42,7 +42,7 @@ static void a_new_page_is_private_and_carries_its_policy(void **state)
     assert_int_equal(info.st_size, ROLL_CONTROL_BYTES);
     assert_int_equal(atomic_load(&c->policy), ROLL_POLICY_AUTO);
     assert_int_equal(atomic_load(&c->auto_local), roll_remedy_all());
-    assert_int_equal(roll_control_mask(c, 1, 1), 0);
+    assert_int_equal(roll_control_mask(c, 1, 1, 0), 0);
     roll_control_close(&c);
     assert_null(c);
     roll_control_close(&c);
@@ -106,19 +106,19 @@ static void levels_add_and_take_away(void **state)
     char dir[64];
     struct roll_control *c = make_page(dir, ROLL_POLICY_OBSERVE);
     change(c, 0, 1, FILL, 0, 0);
-    assert_int_equal(roll_control_mask(c, 0, ROLL_LAYER_NONE), FILL);
+    assert_int_equal(roll_control_mask(c, 0, ROLL_LAYER_NONE, 0), FILL);
     change(c, 2, 2, FILL, 0, 3); /* off in layer 3 */
-    assert_int_equal(roll_control_mask(c, 0, 3), 0);
-    assert_int_equal(roll_control_mask(c, 0, 2), FILL);
+    assert_int_equal(roll_control_mask(c, 0, 3, 0), 0);
+    assert_int_equal(roll_control_mask(c, 0, 2, 0), FILL);
     change(c, 1, 1, PAD, 0xabc, 0); /* on for one group */
-    assert_int_equal(roll_control_mask(c, 0xabc, 3), PAD);
-    assert_int_equal(roll_control_mask(c, 0xabd, 3), 0);
+    assert_int_equal(roll_control_mask(c, 0xabc, 3, 0), PAD);
+    assert_int_equal(roll_control_mask(c, 0xabd, 3, 0), 0);
     change(c, 2, 1, FILL, 0, 3);
-    assert_int_equal(roll_control_mask(c, 0xabc, 3), FILL | PAD);
+    assert_int_equal(roll_control_mask(c, 0xabc, 3, 0), FILL | PAD);
     change(c, 2, 0, FILL, 0, 3);
     change(c, 1, 0, PAD, 0xabc, 0);
     change(c, 0, 2, FILL, 0, 0);
-    assert_int_equal(roll_control_mask(c, 0xabc, 3), 0);
+    assert_int_equal(roll_control_mask(c, 0xabc, 3, 0), 0);
     assert_int_equal(atomic_load(&c->group[0].comm_key), 0);
     roll_control_close(&c);
     scratch_remove(dir);
@@ -135,6 +135,32 @@ static void a_policy_change_sets_what_ranks_may_do_alone(void **state)
     change(c, 0, 3, ROLL_POLICY_ADVISE, 0, 0);
     assert_int_equal(atomic_load(&c->auto_local), 0);
     assert_int_equal(atomic_load(&c->policy), ROLL_POLICY_ADVISE);
+    roll_control_close(&c);
+    scratch_remove(dir);
+}
+
+static void what_is_off_is_not_taken_by_policy_auto(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct roll_control *c = make_page(dir, ROLL_POLICY_AUTO);
+    assert_int_equal(roll_control_mask(c, 9, 3, FILL | PAD), FILL | PAD);
+    assert_int_equal(roll_control_mask(c, 9, 3, 0), 0);
+    change(c, 2, 2, FILL, 0, 3); /* off in layer 3 */
+    assert_int_equal(roll_control_mask(c, 9, 3, FILL | PAD), PAD);
+    assert_int_equal(roll_control_mask(c, 9, 4, FILL | PAD), FILL | PAD);
+    change(c, 1, 2, PAD, 9, 0); /* off on communicator 9 */
+    assert_int_equal(roll_control_mask(c, 9, 4, FILL | PAD), FILL);
+    assert_int_equal(roll_control_mask(c, 8, 4, FILL | PAD), FILL | PAD);
+    change(c, 0, 2, FILL, 0, 0); /* off for the job */
+    assert_int_equal(roll_control_mask(c, 8, 4, FILL | PAD), PAD);
+    change(c, 2, 1, FILL, 0, 4); /* on in a layer all the same */
+    assert_int_equal(roll_control_mask(c, 8, 4, 0), FILL);
+    change(c, 0, 0, FILL, 0, 0); /* clear: as the policy says */
+    assert_int_equal(roll_control_mask(c, 8, 5, FILL), FILL);
+    change(c, 0, 3, ROLL_POLICY_ADVISE, 0, 0);
+    change(c, 0, 0, FILL, 0, 0);
+    assert_int_equal(roll_control_mask(c, 8, 5, FILL), 0);
     roll_control_close(&c);
     scratch_remove(dir);
 }
@@ -165,7 +191,7 @@ static void impossible_changes_are_refused_and_change_nothing(void **state)
     assert_int_equal(roll_control_apply(c, &one_more), ROLL_E_LIMIT);
     change(c, 1, 0, FILL, 7, 0);
     assert_int_equal(roll_control_apply(c, &one_more), 0); /* a cleared group makes room */
-    assert_int_equal(roll_control_mask(c, 1000, ROLL_LAYER_NONE), FILL);
+    assert_int_equal(roll_control_mask(c, 1000, ROLL_LAYER_NONE, 0), FILL);
     roll_control_close(&c);
     scratch_remove(dir);
 }
@@ -214,6 +240,7 @@ int main(void)
         cmocka_unit_test(of_many_makers_the_first_wins),
         cmocka_unit_test(levels_add_and_take_away),
         cmocka_unit_test(a_policy_change_sets_what_ranks_may_do_alone),
+        cmocka_unit_test(what_is_off_is_not_taken_by_policy_auto),
         cmocka_unit_test(impossible_changes_are_refused_and_change_nothing),
         cmocka_unit_test(a_page_cut_at_any_length_is_refused),
         cmocka_unit_test(flipped_bits_of_the_head_are_noticed),
