@@ -33,6 +33,7 @@ struct scenario {
     float capacity;     /* of the router; 0: none */
     int64_t row_budget; /* hybridep */
     int steps;          /* 0: STEPS */
+    bool tp_alone;      /* switched for the communicator tp only */
 };
 
 struct result {
@@ -48,6 +49,7 @@ struct rank {
     int rank, step;
     uint64_t random;
     struct result *result;
+    ncclComm_t tp;
 };
 
 static _Thread_local struct rank *self;
@@ -69,10 +71,12 @@ static void delay(void)
 uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard)
 {
     const struct scenario *s = self->scenario;
-    (void)comm;
     (void)layer;
     (void)hazard;
     delay();
+    if (s->tp_alone && comm != self->tp) {
+        return 0;
+    }
     bool off = self->rank == 0 && self->step >= s->until;
     return self->step >= s->from[self->rank] && !off ? s->mask : 0;
 }
@@ -124,7 +128,7 @@ static void run_steps(struct rank *r, ncclComm_t comm, moe_device_t *device)
                                       .ffn = F,
                                       .experts = s->ranks * L,
                                       .topk = 1,
-                                      .groups = {.ep = comm, .tp = s->tp ? comm : NULL},
+                                      .groups = {.ep = comm, .tp = r->tp},
                                       .tp_mode = MOE_TP_SPLIT_TOKENS,
                                       .dispatcher = s->kind,
                                       .uneven = s->uneven,
@@ -170,11 +174,15 @@ static void *run_rank(void *arg)
     r->random = r->scenario->seed * 977 + (uint64_t)r->rank * 13 + 1;
     r->result->rc = cudaSetDevice(r->rank) == cudaSuccess ? 0 : MOE_E_DEVICE;
     r->result->rc |= ncclCommInitRank(&comm, r->scenario->ranks, r->id, r->rank) == ncclSuccess ? 0 : MOE_E_COMM;
+    r->result->rc |= r->scenario->tp && ncclCommSplit(comm, 0, r->rank, &r->tp, NULL) != ncclSuccess ? MOE_E_COMM : 0;
     r->result->rc |= moe_device_new_host(&device);
     if (r->result->rc == 0) {
         run_steps(r, comm, device);
     }
     moe_device_destroy(&device);
+    if (r->tp != NULL) {
+        ncclCommDestroy(r->tp);
+    }
     if (comm != NULL) {
         ncclCommDestroy(comm);
     }
@@ -426,6 +434,7 @@ static void test_the_sum_of_the_router_is_switched_on_all_ranks_at_once(void **s
         uint64_t random = seed * 77;
         struct scenario s = {.ranks = 2 + (int)(seed % 2) * 2, .seed = seed, .tp = true, .mask = MOE_REMEDY_ROUTER_SUM};
         s.options.legacy_router_unsummed = true;
+        s.tp_alone = seed % 5 == 0;
         s.recompute = seed % 3 == 0;
         s.until = seed % 4 == 0 ? 6 : NEVER;
         for (int r = 0; r < s.ranks; r++) {
@@ -489,6 +498,35 @@ static void test_local_remedies_act_on_one_rank_alone(void **state)
     }
 }
 
+static void test_a_legacy_sum_where_the_caller_sums_is_refused(void **state)
+{
+    (void)state;
+    moe_device_t *device = NULL;
+    moe_layer_t *layer = NULL;
+    ncclComm_t pair[2];
+    assert_int_equal(ncclCommInitAll(pair, 2, NULL), ncclSuccess);
+    assert_int_equal(moe_device_new_host(&device), 0);
+    for (int twice = 0; twice < 2; twice++) {
+        struct moe_layer_config config = {.max_tokens = T,
+                                          .hidden = H,
+                                          .ffn = F,
+                                          .experts = L,
+                                          .topk = 1,
+                                          .groups = {.tp = pair[0]},
+                                          .router_sum = MOE_ROUTER_SUM_CALLER};
+        config.options.legacy_router_unsummed = !twice;
+        config.options.legacy_router_summed_twice = twice;
+        assert_int_equal(moe_layer_new(device, &config, &layer), MOE_E_ARG);
+        assert_null(layer);
+        config.router_sum = MOE_ROUTER_SUM_LAYER;
+        assert_int_equal(moe_layer_new(device, &config, &layer), 0);
+        moe_layer_destroy(&layer);
+    }
+    moe_device_destroy(&device);
+    ncclCommDestroy(pair[0]);
+    ncclCommDestroy(pair[1]);
+}
+
 static void test_a_second_sum_of_the_router_is_refused(void **state)
 {
     (void)state;
@@ -519,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_the_sum_of_the_router_is_switched_on_all_ranks_at_once),
         cmocka_unit_test(test_padding_of_uneven_tokens_is_switched_without_a_hang),
         cmocka_unit_test(test_local_remedies_act_on_one_rank_alone),
+        cmocka_unit_test(test_a_legacy_sum_where_the_caller_sums_is_refused),
         cmocka_unit_test(test_a_second_sum_of_the_router_is_refused),
     };
     alarm(ALARM_S); /* a divergence is a hang */

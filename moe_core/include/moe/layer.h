@@ -148,7 +148,7 @@ struct moe_step {
 
 /*
  * *out is owned; borrows device and the groups. Errors: NOMEM, SHAPE (numbers that do not divide), UNSUPPORTED (what the kind of dispatcher does not have),
- * COMM, STATE (router_sum LAYER together with a legacy that sums or leaves out: see the members), and those of router.h, dispatcher.h, experts.h, shared.h.
+ * COMM, ARG (a legacy sum of the router in a layer whose caller sums it, or two of them at once), and those of router.h, dispatcher.h, experts.h, shared.h.
  * One thread at a time.
  */
 int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out);
