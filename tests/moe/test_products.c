@@ -245,7 +245,7 @@ static void test_a_pass_equals_double_and_no_bit_depends_on_the_threads(void **s
     }
 }
 
-/* Six parts of 1537 columns: 256 each, and one is left over. */
+/* Forward: six parts of 1537 columns, 256 each, and one is left over. DGRAD: two of 2309. Every number is written, and as it should be. */
 static void test_parts_leave_no_column_out(void **state)
 {
     (void)state;
@@ -266,7 +266,32 @@ static void test_parts_leave_no_column_out(void **state)
     for (int64_t i = 0; i < ROWS * WIDE; i++) {
         assert_true(y[i] == 0.0f);
     }
-    void *arrays[] = {&m, &group, &x, &w, &y};
+    enum { LONG = 2309 };
+    float *dy = support_floats(device, ROWS * DEEP), *wide = support_floats(device, DEEP * LONG),
+          *dx = support_floats(device, ROWS * LONG);
+    support_poison(dx, ROWS * LONG);
+    for (int i = 0; i < DEEP * LONG; i++) {
+        wide[i] = i / LONG == 0 ? (float)(i % LONG) : 0.0f; /* the first row of weights numbers the columns */
+    }
+    for (int i = 0; i < ROWS * DEEP; i++) {
+        dy[i] = i % DEEP == 0 ? 2.0f : 1.0f;
+    }
+    group->weight = wide;
+    struct moe_linear_pass dgrad = {.kind = MOE_LINEAR_DGRAD,
+                                    .groups = 1,
+                                    .n = DEEP,
+                                    .k = LONG,
+                                    .rows = ROWS,
+                                    .m = m,
+                                    .group = group,
+                                    .dy = dy,
+                                    .out = dx};
+    assert_int_equal(moe_device_ops(device)->linear(device, &dgrad), 0);
+    assert_int_equal(moe_device_sync(device), 0);
+    for (int i = 0; i < ROWS * LONG; i++) {
+        assert_true(dx[i] == 2.0f * (float)(i % LONG));
+    }
+    void *arrays[] = {&m, &group, &x, &w, &y, &dy, &wide, &dx};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         moe_device_free(device, arrays[i]);
     }
