@@ -327,8 +327,8 @@ class StandIn(Scratch):
     def test_the_kernels_check_finds_what_is_wrong(self):
         """One byte spoilt, wherever it is, in what the second side has computed."""
         program, env = os.path.join(BUILD, "tests", "gpu_kernels"), dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl"))
-        for broken in (0, 40, 400):
-            done = subprocess.run([program, "--rehearse", "--seed", "7", "--break", str(broken)], capture_output=True, text=True, env=env, timeout=100)
+        for broken in (0, 40, 400, 760):  # equal bits, and numbers in double
+            done = subprocess.run([program, "--rehearse", "--seed", "7", "--break", str(broken), "tensor", "move", "rows"], capture_output=True, text=True, env=env, timeout=100)
             wrong = [json.loads(line) for line in done.stdout.splitlines() if '"right":false' in line]
             self.assertEqual((done.returncode, len(wrong)), (1, 1), done.stderr)
             self.assertIn(f"gpu check: {wrong[0]['kernel']}: ", done.stderr)
