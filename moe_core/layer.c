@@ -383,8 +383,8 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
                       const void *x, int64_t tokens, void *y)
 {
     const struct moe_router_options *o = &l->config.router;
-    moe_plan_reset(
-        &l->plan); /* also when this forward is refused: what is kept for the last one's backward is about to change */
+    /* Also when this forward is refused: what is kept for the last one's backward is about to change. */
+    moe_plan_reset(&l->plan);
     if (tokens < 0 || tokens > l->config.max_tokens) {
         return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens, made for at most %lld", (long long)tokens,
                           (long long)l->config.max_tokens);
