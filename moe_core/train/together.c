@@ -38,6 +38,9 @@ static bool layer_fits(const struct train_options *o)
         {o->shared_overlap && o->recompute, "--shared-overlap with --recompute: not supported"},
         {o->shared_overlap && options_replicate(o), "--shared-overlap with --tp-mode split or shard: not supported"},
         {o->keep_routing && !o->recompute, "--keep-routing without --recompute: nothing is routed twice"},
+        {o->shared > 0 && o->vary_tokens && o->tp > 1 && o->tp_mode == MOE_TP_SEQUENCE,
+         "--shared with --vary-tokens and --tp: the shared expert gathers the tokens of tp's ranks and needs equal "
+         "numbers"},
         {o->pad_capacity && o->capacity == 0, "--pad-capacity without --capacity"},
         {o->pad_capacity && o->dispatcher != MOE_DISPATCH_ALLTOALL, "--pad-capacity: only with --dispatcher alltoall"},
         {o->pad_capacity && o->vary_tokens && !own_capacity,

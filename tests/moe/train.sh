@@ -170,6 +170,7 @@ usage)
 --shared-overlap
 --shared 8 --shared-overlap --dispatcher allgather
 --shared 8 --shared-overlap --recompute
+--tp 2 --shared 8 --vary-tokens
 --tp 2 --tp-mode split --shared 8 --shared-overlap
 --keep-routing
 --pad-capacity
@@ -190,7 +191,7 @@ usage)
 --overlap --inject skip-collective
 --buckets 100000 --inject swap-comms
 TABLE
-    [ "$n" = 28 ] || fail "$n combinations were tried"
+    [ "$n" = 29 ] || fail "$n combinations were tried"
     # Ended from outside: the ranks end too, and the directory in which they met goes.
     "$train" --spawn 4 --steps 100000 >"$dir/ended.log" 2>"$dir/ended.err" &
     launcher=$! got=0
