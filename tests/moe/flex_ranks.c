@@ -25,10 +25,14 @@ struct rank {
     void *narrow_x, *narrow_y, *narrow_dy, *narrow_dx;
     int32_t *index;
     int64_t *counts;
+    /* A rank that wakes up because its communicators were aborted must not use them again: as in a real job, whoever aborts says so first. */
+    pthread_mutex_t gate;
+    bool ended;
 };
 
 static _Thread_local struct rank *self;
 static _Thread_local int in_group, group_sends, waits;
+static _Thread_local bool passed; /* this thread holds its rank's gate */
 
 /* --- the calls --- */
 
@@ -46,6 +50,35 @@ static void *next(const char *name)
     return fn;
 }
 
+/* Whether this rank may call NCCL; then nobody aborts its communicators before leave(). Groups enter once. */
+static bool enter(void)
+{
+    if (self != NULL && in_group == 0) {
+        pthread_mutex_lock(&self->gate);
+        passed = !self->ended;
+        if (!passed) {
+            pthread_mutex_unlock(&self->gate);
+        }
+    }
+    return self == NULL || passed;
+}
+
+static ncclResult_t leave(ncclResult_t result)
+{
+    if (self != NULL && in_group == 0 && passed) {
+        passed = false;
+        pthread_mutex_unlock(&self->gate);
+    }
+    return result;
+}
+
+static void end_rank(struct rank *r)
+{
+    pthread_mutex_lock(&r->gate);
+    r->ended = true;
+    pthread_mutex_unlock(&r->gate);
+}
+
 static void note(char op, size_t bytes)
 {
     if (self != NULL && self->d != NULL && self->out->calls < FLEX_CALLS) {
@@ -58,36 +91,44 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
                            ncclComm_t comm, cudaStream_t stream)
 {
     note(op == ncclMax && type == ncclInt64 && count == 1 ? 'R' : '?', count);
-    return ((__typeof__(ncclAllReduce) *)next("ncclAllReduce"))(send, recv, count, type, op, comm, stream);
+    return !enter()
+               ? ncclInvalidUsage
+               : leave(((__typeof__(ncclAllReduce) *)next("ncclAllReduce"))(send, recv, count, type, op, comm, stream));
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream)
 {
     note('G', count * (type == ncclInt64 ? 8 : type == ncclFloat32 ? 4 : type == ncclBfloat16 ? 2 : 1));
-    return ((__typeof__(ncclAllGather) *)next("ncclAllGather"))(send, recv, count, type, comm, stream);
+    return !enter()
+               ? ncclInvalidUsage
+               : leave(((__typeof__(ncclAllGather) *)next("ncclAllGather"))(send, recv, count, type, comm, stream));
 }
 
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream)
 {
     note('S', count * (type == ncclFloat32 ? 4 : 2));
-    return ((__typeof__(ncclReduceScatter) *)next("ncclReduceScatter"))(send, recv, count, type, op, comm, stream);
+    return !enter() ? ncclInvalidUsage
+                    : leave(((__typeof__(ncclReduceScatter) *)next("ncclReduceScatter"))(send, recv, count, type, op,
+                                                                                         comm, stream));
 }
 
 ncclResult_t ncclGroupStart(void)
 {
+    bool may = enter();
     in_group++;
     group_sends = 0;
-    return ((__typeof__(ncclGroupStart) *)next("ncclGroupStart"))();
+    return may ? ((__typeof__(ncclGroupStart) *)next("ncclGroupStart"))() : ncclInvalidUsage;
 }
 
 ncclResult_t ncclGroupEnd(void)
 {
+    bool may = self == NULL || passed;
     if (--in_group == 0) {
         note('A', 0);
     }
-    return ((__typeof__(ncclGroupEnd) *)next("ncclGroupEnd"))();
+    return may ? leave(((__typeof__(ncclGroupEnd) *)next("ncclGroupEnd"))()) : ncclInvalidUsage;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -586,10 +627,12 @@ static bool run(const struct flex_case *c, struct flex_result *results, int ms)
         rank[r].id = id;
         rank[r].rank = r;
         rank[r].out = &results[r];
+        pthread_mutex_init(&rank[r].gate, NULL);
         assert_int_equal(pthread_create(&thread[r], NULL, run_rank, &rank[r]), 0);
     }
     bool hung = wait_for(c, results, ms) > 0;
     for (int r = 0; hung && r < c->ranks; r++) {
+        end_rank(&rank[r]);
         ncclComm_t comms[] = {rank[r].ep, rank[r].etp, rank[r].world};
         for (size_t i = 0; i < 3; i++) {
             if (comms[i] != NULL) {
