@@ -533,7 +533,7 @@ bool roll_root_run(roll_root_t *root)
         }
     }
     finish(root);
-    return root->finding;
+    return roll_tally_findings(&root->tally) > 0;
 }
 
 /* ---- life ---- */
@@ -652,6 +652,7 @@ void roll_root_destroy(roll_root_t **pointer)
             zmq_close(root->socket[i]);
         }
     }
+    roll_tally_fini(&root->tally);
     while (root->peers_used > 0) {
         drop_peer(root, root->peers[0]);
     }

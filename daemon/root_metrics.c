@@ -59,6 +59,7 @@ static void add_run(struct roll_metrics_snapshot *s, const struct roll_run *run)
     s->calls += summary.calls;
     s->records += summary.records;
     s->comms += summary.comms;
+    s->findings += summary.findings;
     s->incomplete += summary.incomplete;
     /* A rank whose last operation is incomplete has waited at least since it issued it. */
     uint64_t now = roll_real_ns();

@@ -125,7 +125,7 @@ static void say(roll_root_t *root, struct roll_run *run, const json_t *verdict)
     const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
     const char *code = json_string_value(json_object_get(verdict, "code"));
     const char *text = json_string_value(json_object_get(verdict, "text"));
-    root->finding |= certainty && strcmp(certainty, "note") != 0;
+    roll_tally_add(&root->tally, verdict);
     roll_root_metrics_verdict(root, verdict);
     roll_remedy_auto(root, run, verdict);
     if ((uint64_t)json_integer_value(json_object_get(verdict, "number")) <= run->said) {

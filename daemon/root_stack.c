@@ -99,10 +99,10 @@ static void suspects(const struct roll_run *run, struct roll_rankset *out)
     json_t *verdict;
     json_array_foreach(run->verdicts, i, verdict)
     {
-        const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
         const char *culprits = json_string_value(json_object_get(verdict, "culprits_text"));
         struct roll_rankset set = {0};
-        if (certainty && strcmp(certainty, "note") != 0 && culprits && roll_rankset_parse(culprits, &set) == 0) {
+        bool stands = roll_verdict_is_finding(verdict) && !roll_verdict_retired_by(run->verdicts, verdict);
+        if (stands && culprits && roll_rankset_parse(culprits, &set) == 0) {
             roll_rankset_union(out, &set);
         }
         roll_rankset_fini(&set);

@@ -8,6 +8,7 @@
 #include "daemon/http/metrics.h"
 #include "daemon/root.h"
 #include "daemon/segment.h"
+#include "daemon/verdict_tally.h"
 #include "trace/control.h"
 
 #include <jansson.h>
@@ -107,7 +108,7 @@ struct roll_root {
     uint64_t token, next_run;
     enum roll_policy policy; /* of new runs */
     bool policy_set;
-    bool finding;
+    struct roll_tally tally; /* of the findings of all runs that there were */
     bool json_torn;   /* the last line of the NDJSON file is not whole */
     uint64_t live_ns; /* when there was last a live rank */
     uint64_t bad_frames, refused_frames, bad_said_ns, json_errors;

@@ -54,8 +54,7 @@ const json_t *roll_why_verdict(const struct roll_run *run, const struct roll_vie
     bool waits = v->in_call || v->waits_for > 0;
     for (size_t i = json_array_size(run->verdicts); i-- > 0;) {
         const json_t *verdict = json_array_get(run->verdicts, i);
-        const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
-        if (!certainty || strcmp(certainty, "note") == 0) {
+        if (!roll_verdict_is_finding(verdict) || roll_verdict_retired_by(run->verdicts, verdict)) {
             continue;
         }
         bool culprit = holds(json_object_get(verdict, "culprits"), v->info.world_rank);

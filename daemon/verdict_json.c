@@ -211,14 +211,26 @@ static void add_moment(json_t *out, const struct roll_verdict *v)
                         v->phase != ROLL_PHASE_NONE ? json_string(roll_phase_name(v->phase)) : json_null());
 }
 
+static void add_life(json_t *out, const struct roll_verdict *v)
+{
+    json_t *may_be = json_array();
+    for (uint32_t i = 0; i < v->may_bes && i < ROLL_VERDICT_MAYBE; i++) {
+        json_array_append_new(may_be, json_string(roll_verdict_name(v->may_be[i])));
+    }
+    json_object_set_new(out, "supersedes", number_or_null(v->supersedes != 0, v->supersedes));
+    json_object_set_new(out, "confirms", number_or_null(v->confirms != 0, v->confirms));
+    json_object_set_new(out, "withdraws", number_or_null(v->withdraws != 0, v->withdraws));
+    json_object_set_new(out, "may_be", may_be);
+}
+
 /* Whether every member arrived: a failed allocation on the way shows as a missing one. */
 static bool complete(const json_t *verdict)
 {
     static const char *const members[] = {
-        "schema",        "number",   "code",  "title",    "family",    "certainty", "culprits",
-        "culprits_text", "comm",     "seq",   "time_ns",  "event_ns",  "field",     "step",
-        "microbatch",    "layer",    "phase", "evidence", "callsites", "waiting",   "waiting_text",
-        "remedy",        "remedied", "text",  "job",      "restart",
+        "schema", "number",   "code",       "title",    "family",       "certainty", "culprits",   "culprits_text",
+        "comm",   "seq",      "time_ns",    "event_ns", "field",        "step",      "microbatch", "layer",
+        "phase",  "evidence", "callsites",  "waiting",  "waiting_text", "remedy",    "remedied",   "text",
+        "job",    "restart",  "supersedes", "confirms", "withdraws",    "may_be",
     };
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
         if (json_object_get(verdict, members[i]) == NULL) {
@@ -250,6 +262,7 @@ json_t *roll_verdict_to_json(const struct roll_verdict *v, const roll_engine_t *
     json_object_set_new(out, "text", roll_text_to_json(v->text != NULL ? v->text : ""));
     json_object_set_new(out, "job", roll_text_to_json(job != NULL ? job : ""));
     json_object_set_new(out, "restart", json_integer((json_int_t)restart));
+    add_life(out, v);
     if (!complete(out)) {
         json_decref(out);
         return NULL;

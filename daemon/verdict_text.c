@@ -9,6 +9,8 @@
  *   0-2,4-7   AllReduce  1024 x float32  sum   reduce_gradients  train.c:88
  *   waiting   0-2,4-7 (7 ranks)
  *   why       Rank 3 ...
+ *   or        call-skipped            (what the records do not exclude)
+ *   instead   replaces verdict 3, which counts no more
  *   remedy    fill: ...
  *             $ rollcall remedy on fill
  *
@@ -561,6 +563,34 @@ static void print_waiting(const struct printer *p, const json_t *verdict)
     fprintf(p->out, " (%zu rank%s)\n", n, n == 1 ? "" : "s");
 }
 
+/* What an earlier verdict said counts no more; and what this one does not exclude. */
+static void print_life(const struct printer *p, const json_t *verdict)
+{
+    static const struct {
+        const char *member, *label, *words;
+    } ways[] = {{"supersedes", "instead", "replaces verdict %" PRId64 ", which counts no more"},
+                {"confirms", "confirms", "verdict %" PRId64 ", which was not proven"},
+                {"withdraws", "withdrawn", "verdict %" PRId64 " counts no more"}};
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        int64_t number;
+        if (number_of(verdict, ways[i].member, &number)) {
+            gutter(p, ways[i].label, DIM);
+            fprintf(p->out, ways[i].words, number);
+            fputc('\n', p->out);
+        }
+    }
+    const json_t *codes = json_object_get(verdict, "may_be");
+    struct text text = {.used = 0};
+    for (size_t i = 0; i < json_array_size(codes); i++) {
+        const char *code = json_string_value(json_array_get(codes, i));
+        add(&text, "%s%.40s", i > 0 ? ", " : "", code != NULL ? code : "?");
+    }
+    if (text.used > 0) {
+        gutter(p, "or", DIM);
+        put_wrapped(p, text.bytes);
+    }
+}
+
 static void print_remedy(const struct printer *p, const json_t *verdict)
 {
     const json_t *remedy = json_object_get(verdict, "remedy");
@@ -626,7 +656,34 @@ int roll_verdict_print(FILE *out, const json_t *verdict, bool color)
         gutter(&p, "why", DIM);
         put_wrapped(&p, text_of(verdict, "text"));
     }
+    print_life(&p, verdict);
     print_remedy(&p, verdict);
     fputc('\n', out); /* blocks stand apart */
+    return ferror(out) ? ROLL_E_IO : ROLL_OK;
+}
+
+int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retired_by, bool color)
+{
+    if (retired_by == NULL) {
+        return roll_verdict_print(out, verdict, color);
+    }
+    struct printer p = {out, color};
+    int64_t number = 0, by = 0;
+    number_of(verdict, "number", &number);
+    number_of(retired_by, "number", &by);
+    bool confirmed = json_is_integer(json_object_get(retired_by, "confirms"));
+    bool withdrawn = json_is_integer(json_object_get(retired_by, "withdraws"));
+    gutter(&p, "earlier", DIM);
+    paint(&p, DIM);
+    fprintf(out, "verdict %" PRId64 " (", number);
+    put(&p, text_of(verdict, "certainty"));
+    fputc(' ', out);
+    put(&p, text_of(verdict, "code"));
+    fprintf(out, ") was %s by verdict %" PRId64 "\n\n",
+            confirmed   ? "confirmed"
+            : withdrawn ? "withdrawn"
+                        : "replaced",
+            by);
+    paint(&p, PLAIN);
     return ferror(out) ? ROLL_E_IO : ROLL_OK;
 }

@@ -16,6 +16,11 @@
 int roll_verdict_print(FILE *out, const json_t *verdict, bool color);
 
 /*
+ * The same where a later verdict is known (retired_by, borrowed) that superseded, confirmed or withdrew this one: one line that says so. NULL: none.
+ */
+int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retired_by, bool color);
+
+/*
  * Prints one verdict as one line: certainty, code, and the first sentence of its explanation. For notes beside a running
  * job, of which there may be many. Otherwise as roll_verdict_print.
  */

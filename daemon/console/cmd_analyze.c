@@ -7,6 +7,7 @@
 #include "daemon/console/analyze.h"
 #include "daemon/console/console.h"
 #include "daemon/console/text.h"
+#include "daemon/verdict_tally.h"
 #include "daemon/verdict_text.h"
 #include "trace/err.h"
 
@@ -18,15 +19,22 @@
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv);
 
+/* All of them are known before the first is printed, so that what was taken back later takes one line. Runs come one after another. */
 static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
 {
-    for (json_t *verdict; (verdict = roll_analysis_next(a)) != NULL; json_decref(verdict)) {
+    json_t *list = json_array(), *verdict;
+    for (; (verdict = roll_analysis_next(a)) != NULL; json_array_append_new(list, verdict)) {
+    }
+    size_t i;
+    json_array_foreach(list, i, verdict)
+    {
         if (json) {
             roll_json_line(verdict, stdout);
         } else {
-            roll_verdict_print(stdout, verdict, colour);
+            roll_verdict_print_of(stdout, verdict, roll_verdict_retired_by(list, verdict), colour);
         }
     }
+    json_decref(list);
 }
 
 /* For people: the first few, for the others repeat them. */

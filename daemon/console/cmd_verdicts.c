@@ -1,10 +1,12 @@
 /*
  * cmd_verdicts.c: rollcall verdicts: what has been found so far, and with --follow what is found from now on.
  *
- * Exit code 1 when there was a finding among what was printed, so that it can stand in a script's condition.
+ * Exit code 1 when there is a finding among what was printed that still stands, so that it can stand in a script's condition. What a later verdict
+ * took back or said better takes one line, for people; as JSON every verdict is as it was said.
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
+#include "daemon/verdict_tally.h"
 #include "daemon/verdict_text.h"
 #include "trace/err.h"
 
@@ -22,20 +24,18 @@ static void on_signal(int sig)
     over = 1;
 }
 
-static bool print_one(const json_t *verdict, bool json, bool colour)
+static void print_one(const json_t *verdict, const json_t *list, bool json, bool colour)
 {
     if (json) {
         roll_json_line(verdict, stdout);
     } else {
-        roll_verdict_print(stdout, verdict, colour);
+        roll_verdict_print_of(stdout, verdict, roll_verdict_retired_by(list, verdict), colour);
         fflush(stdout);
     }
-    return strcmp(roll_json_text(verdict, "certainty", "note"), "note") != 0;
 }
 
-static bool follow(roll_client_t *client, bool json, bool colour)
+static void follow(roll_client_t *client, struct roll_tally *tally, bool json, bool colour)
 {
-    bool found = false;
     struct sigaction act = {.sa_handler = on_signal};
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
@@ -43,7 +43,8 @@ static bool follow(roll_client_t *client, bool json, bool colour)
         json_t *verdict = NULL;
         int err = roll_client_next(client, 500, &verdict);
         if (err == 0) {
-            found |= print_one(verdict, json, colour);
+            roll_tally_add(tally, verdict);
+            print_one(verdict, NULL, json, colour);
             json_decref(verdict);
             continue;
         }
@@ -57,13 +58,13 @@ static bool follow(roll_client_t *client, bool json, bool colour)
         }
         json_decref(reply);
     }
-    return found;
 }
 
 int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
 {
     struct roll_link_options link = {0};
-    bool json = false, following = false, found = false;
+    struct roll_tally tally = {.row = NULL};
+    bool json = false, following = false;
     int64_t from = 0;
     const struct roll_option options[] = {
         {"follow", 'f', ROLL_OPT_FLAG, NULL, "go on until the daemon ends, or Ctrl-C", &following},
@@ -91,15 +92,19 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
                          json_pack("{s:s, s:I}", "op", following ? "subscribe" : "verdicts", "from", (json_int_t)from),
                          &reply);
     if (code == 0 && following) {
-        found = follow(client, json, colour);
+        follow(client, &tally, json, colour);
     } else if (code == 0) {
+        const json_t *list = json_object_get(reply, "verdicts");
         size_t i;
-        json_array_foreach(json_object_get(reply, "verdicts"), i, verdict)
+        json_array_foreach(list, i, verdict)
         {
-            found |= print_one(verdict, json, colour);
+            roll_tally_add(&tally, verdict);
+            print_one(verdict, list, json, colour);
         }
     }
     json_decref(reply);
     roll_client_destroy(&client);
+    bool found = roll_tally_findings(&tally) > 0;
+    roll_tally_fini(&tally);
     return code != 0 ? code : found ? ROLL_EXIT_FINDING : ROLL_EXIT_CLEAN;
 }

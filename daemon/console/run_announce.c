@@ -9,6 +9,7 @@
 #include "daemon/console/console.h"
 #include "daemon/console/run.h"
 #include "daemon/console/text.h"
+#include "daemon/verdict_tally.h"
 #include "daemon/verdict_text.h"
 #include "trace/ident.h"
 
@@ -32,15 +33,15 @@ struct roll_announcer {
     atomic_bool finish, give_up; /* set by the main thread, read by this one */
     int done_fd;
     uint64_t seen; /* verdicts printed */
-    uint64_t findings;
+    struct roll_tally tally;
     json_t *summary; /* owned; NULL until the last word */
 };
 
 static void announce(struct roll_announcer *a, const json_t *verdict)
 {
-    bool note = strcmp(roll_json_text(verdict, "certainty", "note"), "note") == 0;
+    bool note = !roll_verdict_is_finding(verdict);
     a->seen++;
-    a->findings += !note;
+    roll_tally_add(&a->tally, verdict);
     if (!a->quiet) {
         (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->colour);
         fflush(stderr);
@@ -170,7 +171,7 @@ const json_t *roll_announcer_summary(const roll_announcer_t *a)
 
 uint64_t roll_announcer_findings(const roll_announcer_t *a)
 {
-    return a->findings;
+    return roll_tally_findings(&a->tally);
 }
 
 void roll_announcer_destroy(roll_announcer_t **announcer)
@@ -184,5 +185,6 @@ void roll_announcer_destroy(roll_announcer_t **announcer)
     pthread_join(a->thread, NULL);
     close(a->done_fd);
     json_decref(a->summary);
+    roll_tally_fini(&a->tally);
     free(a);
 }

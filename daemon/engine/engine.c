@@ -88,6 +88,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     free(e->variant);
     free(e->cause);
     free(e->said_key);
+    free(e->told);
     roll_rankset_fini(&e->view_members);
     roll_rankset_fini(&e->view_behind);
     free(e);
@@ -486,6 +487,7 @@ const struct roll_verdict *roll_engine_next(roll_engine_t *e)
         return NULL;
     }
     e->shown = e->out_first;
+    say_keep(e, &e->shown->verdict);
     e->out_first = e->shown->next;
     if (!e->out_first) {
         e->out_last = NULL;

@@ -48,6 +48,7 @@ struct roll_verdict_side {
     uint32_t source;           /* the source that rec, and its call-site id, belong to */
 };
 #define ROLL_VERDICT_SIDES 4
+#define ROLL_VERDICT_MAYBE 4
 
 /* One verdict. Everything in it is owned by the engine until the next call of roll_engine_next. */
 struct roll_verdict {
@@ -70,6 +71,14 @@ struct roll_verdict {
     uint32_t remedy;  /* remedy bit that would help; 0 = none */
     bool remedied;    /* a remedy has already acted */
     const char *text; /* the explanation, plain words, one paragraph */
+    /*
+     * The life of a verdict. At most one of these three numbers is not 0, and it names an earlier verdict, which counts as a finding no more:
+     * this one says better what was wrong; or the same, which is proven now; or nothing in its place (then this one is a note, and no finding).
+     */
+    uint64_t supersedes, confirms, withdraws;
+    enum roll_verdict_code
+        may_be[ROLL_VERDICT_MAYBE]; /* what the records do not exclude yet besides `code`: the class is open */
+    uint32_t may_bes;
 };
 
 /* Borrows config (copied). NULL when out of memory. */
@@ -110,7 +119,7 @@ struct roll_engine_summary {
     uint64_t calls; /* NCCL calls recorded, MOE and SYNC records not counted */
     uint64_t records;
     uint64_t verdicts; /* all */
-    uint64_t findings; /* suspected, predicted, proven */
+    uint64_t findings; /* suspected, predicted, proven; those that still stand */
     uint64_t lost;     /* records */
     uint32_t sources, comms;
     uint32_t sources_live;

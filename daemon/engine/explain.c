@@ -121,3 +121,15 @@ void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy,
         words_add(w, " Switch it on with: rollcall remedy on %s", roll_remedy_name(remedy));
     }
 }
+
+void words_may_be(struct words *w, const struct roll_verdict *v)
+{
+    for (uint32_t i = 0; i < v->may_bes; i++) {
+        words_add(w, "%s%s",
+                  i == 0                ? " The calls known so far fit "
+                  : i + 1 == v->may_bes ? " and "
+                                        : ", ",
+                  roll_verdict_name(v->may_be[i]));
+    }
+    words_add(w, "%s", v->may_bes > 0 ? " as well." : "");
+}

@@ -294,6 +294,25 @@ struct cause {
     bool skipped; /* the culprit said that it skipped its experts */
 };
 
+/* A finding that has been said, for as long as the run: it may be taken back, or said better. */
+struct told {
+    uint64_t number;
+    enum roll_verdict_code code;
+    enum roll_certainty certainty;
+    bool retired; /* superseded, confirmed or withdrawn */
+    uint64_t comm_key;
+    char comm_label[ROLL_NAME_BYTES];
+    uint32_t comm_size;
+    uint64_t seq;
+};
+
+/* What a key stands for: said (and by which verdict, where that is remembered). */
+struct said_key {
+    uint64_t key;    /* 0 = free */
+    uint64_t number; /* 0 = none */
+    bool forgotten;  /* it may be said again */
+};
+
 struct said { /* one verdict in the queue */
     struct roll_verdict verdict;
     char *text;
@@ -314,8 +333,10 @@ struct roll_engine {
     uint32_t variants, variant_room, variant_free;
     struct cause *cause;
     uint32_t causes, cause_room;
-    uint64_t *said_key; /* keys of what has been said: one verdict per cause */
+    struct said_key *said_key; /* keys of what has been said: one verdict per cause */
     uint32_t said_keys, said_mask;
+    struct told *told; /* the findings so far, by rising number */
+    uint32_t tolds, told_room;
     struct said *out_first, *out_last, *shown;
     uint64_t numbers, findings;
     uint64_t records, calls, lost;
@@ -464,6 +485,30 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
     __attribute__((format(printf, 3, 4)));
 uint32_t source_index(const struct roll_engine *e, const struct source *s);
 
+/*
+ * The life of a verdict. A detector that says something before all is known remembers its number under a key of its own
+ * (say_key with what identifies the case: code or a tag, communicator, place), and later supersedes, confirms or withdraws it.
+ *
+ *     v = say(e, ...);                       say_remember(e, key, v->number);
+ *     v = say(e, ... PROVEN);                say_confirms(e, v, say_recall(e, key));
+ *     say_withdraw(e, say_recall(e, key), "the call came after all");   say_forget(e, key);
+ *
+ * All take 0, a number that is not that of a finding, and one that is retired already, and then do nothing. What is proven is never withdrawn: say_withdraw
+ * refuses. Each finding is retired at most once, by the first that does it.
+ */
+void say_supersedes(struct roll_engine *e, struct roll_verdict *v, uint64_t number); /* v says it better */
+void say_confirms(struct roll_engine *e, struct roll_verdict *v, uint64_t number); /* v says the same, and proves it */
+/* One note: "Verdict 3 (call-skipped) is withdrawn: <why>." True when it was. why: part of a sentence, without its full stop. */
+bool say_withdraw(struct roll_engine *e, uint64_t number, const char *why);
+/* The class of mistake is open: it may be this code as well. The detector's text says so, too: words_may_be. */
+void say_may_be(struct roll_verdict *v, enum roll_verdict_code code);
+bool say_stands(const struct roll_engine *e, uint64_t number);             /* it is a finding and not retired */
+const struct told *say_told(const struct roll_engine *e, uint64_t number); /* NULL: no finding */
+void say_keep(struct roll_engine *e, const struct roll_verdict *v); /* it leaves the queue: what a withdrawal shows */
+void say_remember(struct roll_engine *e, uint64_t key, uint64_t number);
+uint64_t say_recall(const struct roll_engine *e, uint64_t key); /* 0 = nothing */
+void say_forget(struct roll_engine *e, uint64_t key);           /* say_once is true again */
+
 /* --- explain.c: words --- */
 struct words {
     char text[4096];
@@ -476,6 +521,8 @@ void words_wait(struct words *w, const struct roll_rankset *set);  /* \"rank 3 w
 void words_comm(struct words *w, const struct comm *c);            /* "communicator ep (8 ranks)" */
 void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer); /* "MoE layer 3, step 17" */
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
+/* " The calls known so far fit call-skipped and op-mismatch as well." Nothing where the class is certain. */
+void words_may_be(struct words *w, const struct roll_verdict *v);
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer);
 
 /* --- waitgraph.c: why nothing goes on --- */

@@ -3,9 +3,13 @@
  *
  * One cause, one verdict: a detector forms a key of what it is about to say, and say_once answers whether that is new. The keys are hashes in one open
  * table rather than lists at each object: causes span ranks, communicators and steps.
+ *
+ * What was said before all was known may be said better, be proven, or be taken back. The verdict that does so names the earlier one, which stays in
+ * every record of the run and counts as a finding no more. Changing the earlier one in place was rejected: it has been read by then.
  */
 #include "daemon/engine/internal.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,18 +32,18 @@ static bool keys_grow(struct roll_engine *e)
         return true;
     }
     uint32_t room = e->said_key ? (e->said_mask + 1) * 2 : 64;
-    uint64_t *old = e->said_key;
+    struct said_key *old = e->said_key;
     uint32_t old_room = old ? e->said_mask + 1 : 0;
-    uint64_t *table = calloc(room, sizeof(*table));
+    struct said_key *table = calloc(room, sizeof(*table));
     if (!table) {
         return false;
     }
     for (uint32_t i = 0; i < old_room; i++) {
-        uint32_t at = (uint32_t)old[i] & (room - 1);
-        while (old[i] != 0 && table[at] != 0) {
+        uint32_t at = (uint32_t)old[i].key & (room - 1);
+        while (old[i].key != 0 && table[at].key != 0) {
             at = (at + 1) & (room - 1);
         }
-        if (old[i] != 0) {
+        if (old[i].key != 0) {
             table[at] = old[i];
         }
     }
@@ -49,21 +53,163 @@ static bool keys_grow(struct roll_engine *e)
     return true;
 }
 
+/* The row of a key; where there is none, the free row that it would take. There must be room. */
+static struct said_key *key_row(const struct roll_engine *e, uint64_t key)
+{
+    uint32_t at = (uint32_t)key & e->said_mask;
+    while (e->said_key[at].key != 0 && e->said_key[at].key != key) {
+        at = (at + 1) & e->said_mask;
+    }
+    return &e->said_key[at];
+}
+
 bool say_once(struct roll_engine *e, uint64_t key)
 {
     if (!keys_grow(e)) {
         return false;
     }
-    uint32_t at = (uint32_t)key & e->said_mask;
-    while (e->said_key[at] != 0) {
-        if (e->said_key[at] == key) {
-            return false;
-        }
-        at = (at + 1) & e->said_mask;
+    struct said_key *row = key_row(e, key);
+    if (row->key == key && !row->forgotten) {
+        return false;
     }
-    e->said_key[at] = key;
-    e->said_keys++;
+    e->said_keys += row->key == 0;
+    *row = (struct said_key){.key = key};
     return true;
+}
+
+void say_remember(struct roll_engine *e, uint64_t key, uint64_t number)
+{
+    if (keys_grow(e)) {
+        struct said_key *row = key_row(e, key);
+        e->said_keys += row->key == 0;
+        *row = (struct said_key){.key = key, .number = number};
+    }
+}
+
+uint64_t say_recall(const struct roll_engine *e, uint64_t key)
+{
+    return e->said_key ? key_row(e, key)->number : 0;
+}
+
+void say_forget(struct roll_engine *e, uint64_t key)
+{
+    struct said_key *row = e->said_key ? key_row(e, key) : NULL;
+    if (row && row->key == key) {
+        row->forgotten = true;
+        row->number = 0;
+    }
+}
+
+static struct told *told_find(const struct roll_engine *e, uint64_t number)
+{
+    uint32_t low = 0, high = e->tolds;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (e->told[middle].number < number) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < e->tolds && e->told[low].number == number ? &e->told[low] : NULL;
+}
+
+/* Without memory the finding stays what it is for good: it is counted, and never taken back. */
+static void told_add(struct roll_engine *e, const struct roll_verdict *v)
+{
+    if (e->tolds == e->told_room) {
+        uint32_t room = e->told_room ? e->told_room * 2 : 16;
+        struct told *table = realloc(e->told, room * sizeof(*table));
+        if (!table) {
+            return;
+        }
+        e->told = table;
+        e->told_room = room;
+    }
+    e->told[e->tolds++] = (struct told){.number = v->number, .code = v->code, .certainty = v->certainty};
+}
+
+const struct told *say_told(const struct roll_engine *e, uint64_t number)
+{
+    return told_find(e, number);
+}
+
+bool say_stands(const struct roll_engine *e, uint64_t number)
+{
+    const struct told *told = told_find(e, number);
+    return told && !told->retired;
+}
+
+static bool retire(struct roll_engine *e, uint64_t number)
+{
+    struct told *told = told_find(e, number);
+    if (!told || told->retired) {
+        return false;
+    }
+    told->retired = true;
+    e->findings--;
+    return true;
+}
+
+void say_supersedes(struct roll_engine *e, struct roll_verdict *v, uint64_t number)
+{
+    if (v && retire(e, number)) {
+        v->supersedes = number;
+    }
+}
+
+void say_confirms(struct roll_engine *e, struct roll_verdict *v, uint64_t number)
+{
+    if (v && retire(e, number)) {
+        v->confirms = number;
+    }
+}
+
+void say_keep(struct roll_engine *e, const struct roll_verdict *v)
+{
+    struct told *told = told_find(e, v->number);
+    if (told) {
+        told->comm_key = v->comm_key;
+        memcpy(told->comm_label, v->comm_label, sizeof(told->comm_label));
+        told->comm_size = v->comm_size;
+        told->seq = v->seq;
+    }
+}
+
+bool say_withdraw(struct roll_engine *e, uint64_t number, const char *why)
+{
+    for (const struct said *said = e->out_first; said; said = said->next) {
+        if (said->verdict.number == number) {
+            say_keep(e, &said->verdict);
+        }
+    }
+    struct told *told = told_find(e, number);
+    if (!told || told->retired || told->certainty == ROLL_PROVEN) {
+        return false;
+    }
+    struct roll_verdict *v = say(e, told->code, ROLL_NOTE);
+    if (!v) {
+        return false;
+    }
+    v->comm_key = told->comm_key;
+    memcpy(v->comm_label, told->comm_label, sizeof(v->comm_label));
+    v->comm_size = told->comm_size;
+    v->seq = told->seq;
+    v->withdraws = number;
+    (void)retire(e, number);
+    say_text(e, v, "Verdict %" PRIu64 " (%s) is withdrawn: %s.", number, roll_verdict_name(told->code), why);
+    return true;
+}
+
+void say_may_be(struct roll_verdict *v, enum roll_verdict_code code)
+{
+    bool there = !v || v->code == code || v->may_bes == ROLL_VERDICT_MAYBE;
+    for (uint32_t i = 0; !there && i < v->may_bes; i++) {
+        there = v->may_be[i] == code;
+    }
+    if (!there) {
+        v->may_be[v->may_bes++] = code;
+    }
 }
 
 struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enum roll_certainty certainty)
@@ -81,7 +227,10 @@ struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enu
     v->text = "";
     v->step = ROLL_STEP_NONE;
     v->layer = ROLL_LAYER_NONE;
-    e->findings += certainty != ROLL_NOTE;
+    if (certainty != ROLL_NOTE) {
+        e->findings++;
+        told_add(e, v);
+    }
     if (e->out_last) {
         e->out_last->next = said;
     } else {

@@ -108,6 +108,8 @@ static const struct family families[] = {
     {"build_info", "Version of the daemon; always 1.", false, write_build, 0},
     {"start_time_seconds", "Unix time when the daemon started.", false, write_time, MEMBER(start_time_seconds)},
     {"verdicts", "Verdicts given, by code and certainty; all but notes are findings.", true, write_verdicts, 0},
+    {"findings", "Findings of the runs watched now that stand: not withdrawn, and replaced by none.", false,
+     write_count, MEMBER(findings)},
     {"ranks", "Rank processes known now, by state.", false, write_ranks, 0},
     {"runs", "Runs watched now.", false, write_count, MEMBER(runs)},
     {"agents", "Agents connected now.", false, write_count, MEMBER(agents)},

@@ -26,6 +26,7 @@ struct roll_metrics_snapshot {
     uint64_t calls;                     /* NCCL calls recorded */
     uint64_t records;                   /* records received */
     uint64_t lost[ROLL_LOSS_LIMIT];     /* by enum roll_loss */
+    uint64_t findings;                  /* that stand now, of the runs watched now */
     uint64_t runs;                      /* runs watched now */
     uint64_t agents;                    /* agents connected now */
     uint64_t comms;                     /* communicators known now */

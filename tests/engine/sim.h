@@ -2,7 +2,8 @@
  * sim.h: scenarios for the engine in a few lines: what each rank calls, in its own order; then fed in many interleavings.
  *
  * A scenario is a list of events per rank. sim_expect feeds it to fresh engines in several orders (each keeps every rank's own order), lets ten
- * seconds pass, and demands the same findings each time: lines "certainty code culprits", sorted, joined by "; ". "" = no finding.
+ * seconds pass, and demands the same findings each time: lines "certainty code culprits", sorted, joined by "; ". Findings count that stand at the
+ * end; "" = no finding, none that was taken back either.
  */
 #ifndef ROLL_TESTS_ENGINE_SIM_H
 #define ROLL_TESTS_ENGINE_SIM_H
@@ -88,6 +89,8 @@ void sim_moe_forward(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t layer
 
 /* Feeds the scenario once in order number `order`; returns all verdicts' lines, owned. notes: notes too; text: with their texts. */
 char *sim_run(const struct sim *sim, uint32_t order, bool notes, bool text);
+/* Findings that were superseded, confirmed or withdrawn later, too. */
+char *sim_run_all(const struct sim *sim, uint32_t order);
 void sim_expect_at(const struct sim *sim, const char *findings, const char *file, int line);
 #define sim_expect(sim, findings) sim_expect_at(sim, findings, __FILE__, __LINE__)
 #define SIM_ORDERS                9u

@@ -69,7 +69,9 @@ def run_until(argv, out, enough, limit_s, grace_s=0.5):
 
 
 def findings(verdicts):
-    return [v for v in verdicts if v["certainty"] != "note"]
+    """Those that stand: a later verdict may have replaced, confirmed or withdrawn one."""
+    retired = {v[way] for v in verdicts for way in ("supersedes", "confirms", "withdraws")}
+    return [v for v in verdicts if v["certainty"] != "note" and v["number"] not in retired]
 
 
 def losses(text):

@@ -265,6 +265,35 @@ static void a_product_has_groups_and_no_peer(void **state)
     }
 }
 
+static void a_verdict_says_what_it_takes_the_place_of(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"supersedes", "confirms", "withdraws"};
+    for (size_t i = 0; i < 4; i++) {
+        struct roll_verdict v = full_verdict();
+        uint64_t *const numbers[] = {&v.supersedes, &v.confirms, &v.withdraws};
+        if (i < 3) {
+            *numbers[i] = 1;
+        }
+        v.may_be[0] = ROLL_VERDICT_CALL_ADDED;
+        v.may_be[1] = ROLL_VERDICT_OP_MISMATCH;
+        v.may_bes = i == 3 ? 0 : 2;
+        json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j", 0);
+        for (size_t k = 0; k < 3; k++) {
+            const json_t *number = json_object_get(json, ways[k]);
+            assert_true(k == i ? json_integer_value(number) == 1 : json_is_null(number));
+        }
+        const json_t *may_be = json_object_get(json, "may_be");
+        assert_int_equal(json_array_size(may_be), v.may_bes);
+        if (i < 3) {
+            assert_string_equal(json_string_value(json_array_get(may_be, 0)), "call-added");
+            assert_string_equal(json_string_value(json_array_get(may_be, 1)), "op-mismatch");
+        }
+        json_decref(json);
+        release(&v);
+    }
+}
+
 static void text_that_is_no_utf8_does_not_lose_the_verdict(void **state)
 {
     (void)state;
@@ -293,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_launch_names_its_graph_and_not_a_hash),
         cmocka_unit_test(a_peer_is_not_a_root),
         cmocka_unit_test(a_product_has_groups_and_no_peer),
+        cmocka_unit_test(a_verdict_says_what_it_takes_the_place_of),
         cmocka_unit_test(text_that_is_no_utf8_does_not_lose_the_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -245,6 +245,40 @@ static void little_is_enough(void **state)
     json_decref(json);
 }
 
+static void the_life_of_a_verdict_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *way, *line, *earlier;
+    } ways[] = {{"supersedes", "\ninstead   replaces verdict 3, which counts no more\n", "replaced"},
+                {"confirms", "\nconfirms  verdict 3, which was not proven\n", "confirmed"},
+                {"withdraws", "\nwithdrawn verdict 3 counts no more\n", "withdrawn"}};
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        json_t *json = load(), *earlier = load();
+        json_object_set_new(json, ways[i].way, json_integer(3));
+        json_object_set_new(json, "number", json_integer(4));
+        json_object_set_new(json, "may_be", json_pack("[s, s]", "call-added", "op-mismatch"));
+        json_object_set_new(earlier, "number", json_integer(3));
+        char *text = print(json, false, 0);
+        if (strstr(text, ways[i].line) == NULL || strstr(text, "\nor        call-added, op-mismatch\n") == NULL) {
+            fail_msg("%s", text);
+        }
+        free(text);
+        size_t bytes = 0;
+        FILE *out = open_memstream(&text, &bytes);
+        assert_int_equal(roll_verdict_print_of(out, earlier, json, false), 0);
+        assert_int_equal(roll_verdict_print_of(out, json, NULL, false), 0);
+        fclose(out);
+        char want[128];
+        snprintf(want, sizeof(want), "earlier   verdict 3 (proven count-mismatch) was %s by verdict 4\n\nPROVEN",
+                 ways[i].earlier);
+        assert_memory_equal(text, want, strlen(want));
+        free(text);
+        json_decref(json);
+        json_decref(earlier);
+    }
+}
+
 static void what_is_no_verdict_is_refused(void **state)
 {
     (void)state;
@@ -347,6 +381,7 @@ int main(void)
         cmocka_unit_test(a_note_fits_in_one_line),
         cmocka_unit_test(a_call_site_that_both_sides_share_is_printed_once),
         cmocka_unit_test(little_is_enough),
+        cmocka_unit_test(the_life_of_a_verdict_is_told),
         cmocka_unit_test(what_is_no_verdict_is_refused),
         cmocka_unit_test(members_of_a_wrong_type_are_survived),
         cmocka_unit_test(text_of_others_cannot_steer_the_terminal),

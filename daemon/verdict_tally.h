@@ -1,0 +1,35 @@
+/*
+ * verdict_tally.h: which verdicts still stand. A later one may supersede, confirm or withdraw an earlier one of its run, which is a finding no more.
+ */
+#ifndef ROLL_DAEMON_VERDICT_TALLY_H
+#define ROLL_DAEMON_VERDICT_TALLY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Number of the earlier verdict that this one ends, by any of the three ways; 0 = none. Any thread, like all below. */
+uint64_t roll_verdict_retires(const json_t *verdict);
+/* Whether it was a finding when it was said. */
+bool roll_verdict_is_finding(const json_t *verdict);
+/* The verdict of this list (each run in order; holds `verdict` itself) that ends `verdict`; NULL: it stands. Borrowed. */
+const json_t *roll_verdict_retired_by(const json_t *list, const json_t *verdict);
+
+/* Counts findings that stand while verdicts of any number of runs pass by. Zero-initialised is valid. One thread at a time. */
+struct roll_tally {
+    struct roll_tally_row {
+        char *job; /* owned */
+        uint32_t restart;
+        uint64_t number;
+    } * row; /* owned: the findings that stand */
+    size_t used, room;
+    bool full; /* out of memory: a finding could not be noted, and there is one for good */
+};
+/* Takes in one verdict; one that is known already changes nothing. */
+void roll_tally_add(struct roll_tally *tally, const json_t *verdict);
+/* How many findings stand. */
+uint64_t roll_tally_findings(const struct roll_tally *tally);
+void roll_tally_fini(struct roll_tally *tally);
+
+#endif
