@@ -8,6 +8,10 @@
  *
  * Inside a plan collectives come before point-to-point, larger ones first: NCCL sorts them alike, so a program that differs in
  * the order inside one group often runs by luck, here as there.
+ *
+ * The plans of a group are launched in ascending order of their communicators' hashes, which are equal on all members; ranks of
+ * one communicator that share the process stand beside each other. So ranks that name two communicators in opposite orders
+ * inside one group launch alike. Older releases kept the program's order: HOSTNCCL_GROUP_ORDER=program is theirs.
  */
 #include "hostnccl/nccl/profiler.h"
 
@@ -100,25 +104,45 @@ static ncclResult_t no_memory(void)
     return hn_fail(ncclSystemError, "out of memory");
 }
 
+/* Where a new plan of the communicator stands among the batch's: the place before which it is put. */
+static size_t place_of(const struct batch *b, const struct ncclComm *comm)
+{
+    size_t at = 0;
+
+    while (at < b->nplans && b->plans[at]->comm->hash != comm->hash) {
+        at++;
+    }
+    if (at < b->nplans || hn_settings()->program_order) {
+        return at; /* beside a sibling, or behind all */
+    }
+    for (at = 0; at < b->nplans && b->plans[at]->comm->hash < comm->hash; at++) {
+    }
+    return at;
+}
+
 /* The plan of a communicator in this group; a new one when it has none. NULL without memory. */
 static struct hn_plan *plan_of(ncclComm_t comm)
 {
     struct batch *b = &group.batch;
+    size_t at = place_of(b, comm);
 
     for (size_t i = 0; i < b->nplans; i++) {
         if (b->plans[i]->comm == comm) {
             return b->plans[i];
         }
     }
-    struct hn_plan **place = GROW(b->plans, b->nplans, b->plans_cap);
-    struct hn_plan *plan = place ? calloc(1, sizeof *plan) : NULL;
+    struct hn_plan **last = GROW(b->plans, b->nplans, b->plans_cap);
+    struct hn_plan *plan = last ? calloc(1, sizeof *plan) : NULL;
     if (!plan) {
-        b->nplans -= place != NULL;
+        b->nplans -= last != NULL;
         return NULL;
     }
     plan->comm = comm;
     hn_comm_ref(comm);
-    *place = plan;
+    for (struct hn_plan **p = last; p > &b->plans[at]; p--) {
+        *p = p[-1];
+    }
+    b->plans[at] = plan;
     return plan;
 }
 

@@ -87,7 +87,7 @@ struct ncclComm {
     bool blocking;
     ncclConfig_t config;
     char *name;
-    uint64_t hash; /* name of the segment; children derive theirs from it */
+    uint64_t hash; /* equal on all members: name of the segment; children derive theirs from it */
     struct hn_map map;
     struct hn_wait exec_wait; /* the thread that runs a plan; stopped by abort, revoke and shrink-abort */
     struct hn_wait host_wait; /* init, split, windows; stopped by abort */
@@ -133,6 +133,7 @@ enum hn_mismatch { HN_MISMATCH_HANG, HN_MISMATCH_PRINT, HN_MISMATCH_ERROR };
 struct hn_settings {
     bool debug;
     bool peer_death_is_error;
+    bool program_order; /* of the communicators in a group: as the program named them, not by their hashes */
     enum hn_mismatch mismatch;
 };
 const struct hn_settings *hn_settings(void);
