@@ -249,7 +249,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     }
     switch (class) {
     case ROLL_CLASS_GROUP:
-        if (s->threads > 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+        if (s->threads > 1) {
             race_returned(e, s, rec);
         }
         if (refused_is_group_void(rec)) {

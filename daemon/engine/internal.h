@@ -139,6 +139,7 @@ struct member {
     } zero[ZEROS_MAX]; /* newest at (zeros - 1) % ZEROS_MAX */
     uint32_t zeros;
     uint32_t group;             /* of its last collective here; 0 = none */
+    uint16_t thread;            /* of that */
     uint32_t splits;            /* CommSplit calls made with this communicator as parent */
     uint8_t async;              /* ncclResult_t: what ncclCommGetAsyncError said last here */
     uint8_t ended;              /* operation by which this rank aborted or revoked it; 0 = none */
@@ -438,7 +439,7 @@ void refused_free(struct member *m);
 /* --- detect_race.c: calls of several host threads --- */
 void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);
 void race_returned(struct roll_engine *e, struct source *s,
-                   const struct roll_record *rec); /* a call, or a group's end */
+                   const struct roll_record *rec); /* news of a call, or of a group's end */
 void race_forget(struct source *s);
 
 /* --- align.c: a disagreement at one slot --- */

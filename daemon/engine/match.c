@@ -152,10 +152,11 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
         m->unsure = true;
     }
     bool joined = entry->rec.group != 0 && entry->rec.group == m->group;
-    bool follows = seq == m->next && !m->unsure;
+    bool follows = seq == m->next && !m->unsure && m->thread == entry->rec.thread; /* groups are a thread's own */
     m->next = seq + 1;
     m->unsure = false;
     m->group = entry->rec.group;
+    m->thread = entry->rec.thread;
     refused_over(m);
     if (seq < c->base) {
         return 0;

@@ -208,6 +208,49 @@ static void two_threads(struct cat *c)
     cat_sync(c);
 }
 
+/* Two threads, one of which is to move: `plan` has a letter per move, small for the first thread, large for the second. */
+struct hands {
+    struct cat *c;
+    const char *plan;
+    pthread_barrier_t moved;
+};
+
+static void move_in_turn(struct hands *h, bool second)
+{
+    for (const char *move = h->plan; *move; move++) {
+        bool mine = second == (*move < 'a');
+        if (mine && (*move | 32) == 's') {
+            NCCL(ncclGroupStart());
+        } else if (mine && (*move | 32) == 'e') {
+            NCCL(ncclGroupEnd());
+        } else if (mine) {
+            cat_step(h->c, 256);
+            usleep(100); /* the race lasts longer than what could be the clock's error */
+        }
+        pthread_barrier_wait(&h->moved);
+    }
+}
+
+static void *second_hand(void *arg)
+{
+    move_in_turn(arg, true);
+    return NULL;
+}
+
+/* A group of each of two threads, call by call in turn; or one whole group after the other. */
+static void two_groups(struct cat *c)
+{
+    struct hands h = {.c = c, .plan = c->culprit ? "sScCcCeE" : "scceSCCE"};
+    pthread_t thread;
+    if (pthread_barrier_init(&h.moved, NULL, 2) != 0 || pthread_create(&thread, NULL, second_hand, &h) != 0) {
+        cat_cuda(cudaErrorUnknown, "pthread_create");
+    }
+    move_in_turn(&h, false);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&h.moved);
+    cat_sync(c);
+}
+
 static void *own_communicator(void *arg)
 {
     struct pair *p = arg;
@@ -241,6 +284,7 @@ const struct cat_program cat_graphs[] = {
     {"replay-less", replay_less, "call-skipped", "call-skipped|call-added|sequence-tie", "proven", "last", 2, false},
     {"layer-less", layer_less, "call-skipped", "call-skipped|call-added|sequence-tie", "proven", "last", 2, false},
     {"two-threads", two_threads, "thread-race", NULL, "proven", "last!", 2, false},
+    {"thread-groups", two_groups, "thread-race", NULL, "proven", "last!", 2, false},
     {0},
 };
 

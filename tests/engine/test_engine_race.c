@@ -216,6 +216,152 @@ static void test_two_calls_that_never_return_overlap(void **state)
     check(once_in_turn, once_in_turn, false);
 }
 
+/* One call of an open group; and the group's end, [from, to). */
+static void in_group(struct sim *sim, uint32_t rank, uint32_t comm, uint16_t thread, uint32_t id, uint64_t at)
+{
+    call(sim, rank, comm, thread, at, at + 1);
+    struct roll_record *rec = &sim->rank[rank].event[sim->rank[rank].events - 1].rec;
+    rec->group = id;
+    rec->flags |= ROLL_FLAG_IN_GROUP;
+}
+
+static void group_ends(struct sim *sim, uint32_t rank, uint16_t thread, uint32_t id, uint64_t from, uint64_t to,
+                       uint16_t calls)
+{
+    struct roll_record *rec = sim_record(sim, rank, ROLL_OP_GROUP_END, UINT32_MAX);
+    rec->group = id;
+    rec->thread = thread;
+    rec->aux = calls;
+    rec->enter_ns = T0 + from * 1000;
+    rec->call_ns = to > from ? (uint32_t)((to - from) * 1000) : 0;
+    if (to == 0) {
+        rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    }
+}
+
+/* Two threads, a group each, call by call in turn; the first group has ended before the second one's last call. */
+static void interleaved(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    in_group(sim, rank, comm, 1, 1, 0);
+    in_group(sim, rank, comm, 2, 2, 20);
+    in_group(sim, rank, comm, 1, 1, 40);
+    group_ends(sim, rank, 1, 1, 42, 50, 2);
+    in_group(sim, rank, comm, 2, 2, 60);
+    group_ends(sim, rank, 2, 2, 62, 70, 2);
+}
+
+/* Groups that go on long after another thread's whole units: the unit in the middle is not the other's newest any more. */
+static void around_others(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    in_group(sim, rank, comm, 1, 1, 0);
+    in_group(sim, rank, comm, 2, 2, 20);
+    group_ends(sim, rank, 2, 2, 22, 30, 1);
+    in_group(sim, rank, comm, 2, 3, 40);
+    group_ends(sim, rank, 2, 3, 42, 50, 1);
+    in_group(sim, rank, comm, 1, 1, 60);
+    group_ends(sim, rank, 1, 1, 62, 70, 2);
+}
+
+/* A single call of a second thread between the calls of a group. */
+static void call_within_a_group(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    in_group(sim, rank, comm, 1, 1, 0);
+    call(sim, rank, comm, 2, 20, 30);
+    in_group(sim, rank, comm, 1, 1, 40);
+    group_ends(sim, rank, 1, 1, 42, 50, 2);
+}
+
+/* Neither group's end returns: each waits for what the other holds. */
+static void interleaved_for_ever(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    in_group(sim, rank, comm, 1, 1, 0);
+    in_group(sim, rank, comm, 2, 2, 20);
+    in_group(sim, rank, comm, 1, 1, 40);
+    in_group(sim, rank, comm, 2, 2, 60);
+    group_ends(sim, rank, 1, 1, 62, 0, 2);
+    group_ends(sim, rank, 2, 2, 64, 0, 2);
+}
+
+/* A lock around each whole group; and the same calls, handed over from thread to thread. */
+static void whole_groups_in_turn(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    in_group(sim, rank, comm, 1, 1, 0);
+    in_group(sim, rank, comm, 1, 1, 20);
+    group_ends(sim, rank, 1, 1, 22, 30, 2);
+    in_group(sim, rank, comm, 2, 2, 32);
+    in_group(sim, rank, comm, 2, 2, 40);
+    group_ends(sim, rank, 2, 2, 42, 50, 2);
+}
+
+static void call_after_a_group(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    in_group(sim, rank, comm, 1, 1, 0);
+    in_group(sim, rank, comm, 1, 1, 10);
+    group_ends(sim, rank, 1, 1, 12, 15, 2);
+    call(sim, rank, comm, 2, 20, 30);
+}
+
+static void groups_after_a_group(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    in_group(sim, rank, comm, 1, 1, 0);
+    in_group(sim, rank, comm, 1, 1, 10);
+    group_ends(sim, rank, 1, 1, 12, 15, 2);
+    in_group(sim, rank, comm, 2, 2, 20);
+    group_ends(sim, rank, 2, 2, 22, 30, 1);
+    in_group(sim, rank, comm, 2, 3, 40);
+    group_ends(sim, rank, 2, 3, 42, 50, 1);
+}
+
+/* Interleaved in time, but each group on a communicator of its own. */
+static void interleaved_on_two(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    in_group(sim, rank, comm, 1, 1, 0);
+    in_group(sim, rank, other, 2, 2, 20);
+    in_group(sim, rank, comm, 1, 1, 40);
+    group_ends(sim, rank, 1, 1, 42, 50, 2);
+    in_group(sim, rank, other, 2, 2, 60);
+    group_ends(sim, rank, 2, 2, 62, 70, 2);
+}
+
+/* A watchdog's abort while the training thread is inside a call. */
+static void watchdog_aborts(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
+{
+    (void)other;
+    call(sim, rank, comm, 1, 0, 10);
+    call(sim, rank, comm, 2, 20, 30);
+    call(sim, rank, comm, 1, 40, 400);
+    struct roll_record *rec = sim_record(sim, rank, ROLL_OP_COMM_ABORT, comm);
+    rec->thread = 3;
+    rec->enter_ns = T0 + 300 * 1000;
+    rec->call_ns = 90 * 1000;
+}
+
+static void test_groups_that_interleave_are_told(void **state)
+{
+    (void)state;
+    check(interleaved, whole_groups_in_turn, true);
+    check(around_others, groups_after_a_group, true);
+    check(call_within_a_group, call_after_a_group, true);
+    check(interleaved_for_ever, whole_groups_in_turn, true);
+}
+
+static void test_groups_handed_over_are_healthy(void **state)
+{
+    (void)state;
+    check(whole_groups_in_turn, whole_groups_in_turn, false);
+    check(groups_after_a_group, groups_after_a_group, false);
+    check(call_after_a_group, call_after_a_group, false);
+    check(interleaved_on_two, interleaved_on_two, false);
+    check(watchdog_aborts, watchdog_aborts, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +372,8 @@ int main(void)
         cmocka_unit_test(test_groups_in_turn_are_healthy),
         cmocka_unit_test(test_two_calls_that_never_return_overlap),
         cmocka_unit_test(test_the_first_call_of_a_second_thread_counts),
+        cmocka_unit_test(test_groups_that_interleave_are_told),
+        cmocka_unit_test(test_groups_handed_over_are_healthy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
