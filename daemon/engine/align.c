@@ -407,11 +407,16 @@ static void close_case(struct roll_engine *e, struct comm *c)
 /* Disagreements that came up while another one was being judged. */
 static void next_case(struct roll_engine *e, struct comm *c, uint32_t from)
 {
-    for (uint32_t seq = from; seq < c->high && !c->muted && c->held == NO_SEQ; seq++) {
+    for (uint32_t seq = from; seq < c->high && !comm_silent_at(c, seq) && c->held == NO_SEQ; seq++) {
         if (seq >= c->base && comm_slot(c, seq)->variant != 0 && !comm_slot(c, seq)->judged) {
             align_open(e, c, seq);
         }
     }
+}
+
+void align_resume(struct roll_engine *e, struct comm *c)
+{
+    next_case(e, c, c->base);
 }
 
 static bool tells_all(struct judge *j)
@@ -485,7 +490,7 @@ void align_step(struct roll_engine *e, struct comm *c)
         struct block b = {.kind = BLOCK_BLAMED, .comm = c, .hard = true};
         b.rank = e->source[c->member[j.vote.major_rank].source];
         (void)detectors_block(e, &b);
-        c->muted = true;
+        comm_mute(e, c, seq);
     }
     comm_slot(c, seq)->sig = j.vote.major;
     close_case(e, c);

@@ -265,15 +265,6 @@ uint32_t comm_world(const struct roll_engine *e, const struct comm *c, uint32_t 
     return source == NO_SOURCE ? NO_SOURCE : e->source[source]->world;
 }
 
-void comm_explained(struct roll_engine *e, struct comm *c)
-{
-    for (uint32_t r = 0; r < c->size; r++) {
-        if (c->member[r].source != NO_SOURCE) {
-            e->source[c->member[r].source]->explained = true;
-        }
-    }
-}
-
 void comm_free(struct comm *c)
 {
     if (!c) {

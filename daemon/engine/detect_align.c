@@ -84,8 +84,8 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     if (grouped) {
         certainty = ROLL_SUSPECTED;
     }
-    f->comm->muted = f->comm->muted || !grouped;
     if (!grouped) {
+        comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
     }
     if (!say_once(e, say_key(code, f->comm->key, roll_rankset_at(&f->minor, 0), grouped ? 1 : 0))) {

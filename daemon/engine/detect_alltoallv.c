@@ -82,7 +82,6 @@ static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index
         open->odd[open->count].ticket[1] = n->ticket[1];
     }
     open->count++;
-    comm_explained(e, p->comm);
     return true;
 }
 
@@ -131,7 +130,7 @@ static void tell(struct roll_engine *e, struct p2p_case *k)
         p2p_say_bytes(e, k->odd[0].pair, k->odd[0].index, k->odd[0].ticket);
         return;
     }
-    c->muted = true;
+    comm_explained(e, c);
     struct roll_verdict *v = say(e, ROLL_VERDICT_ALLTOALLV_MISMATCH, ROLL_PROVEN);
     if (!v) {
         return;
@@ -216,7 +215,6 @@ static bool alltoallv_block(struct roll_engine *e, const struct block *b)
     struct pair *p = entry->pair;
     struct comm *c = p->comm;
     unsigned side = p2p_side(&entry->rec);
-    c->muted = true;
     comm_explained(e, c);
     uint32_t peer = comm_world(e, c, p->end[!side]);
     if (!say_once(e, say_key(ROLL_VERDICT_ALLTOALLV_MISMATCH, c->key, 1, 0))) {

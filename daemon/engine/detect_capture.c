@@ -127,7 +127,7 @@ static bool capture_disagree(struct roll_engine *e, const struct finding *f)
             return false;
         }
     }
-    f->comm->muted = true;
+    comm_mute(e, f->comm, f->seq);
     comm_explained(e, f->comm);
     uint64_t code = launches ? ROLL_VERDICT_GRAPH_MISMATCH : ROLL_VERDICT_CAPTURE_MISMATCH;
     if (!say_once(e, say_key(code, f->comm->key, roll_rankset_at(&f->minor, 0), roll_rankset_count(&f->minor)))) {

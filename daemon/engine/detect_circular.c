@@ -12,7 +12,7 @@
 
 #define NO_TICKET UINT64_MAX
 
-static bool one_kind(const struct block *b, bool *all_p2p, bool *one_comm, uint64_t *keys)
+static bool one_kind(struct roll_engine *e, const struct block *b, bool *all_p2p, bool *one_comm, uint64_t *keys)
 {
     const struct comm *first = NULL;
     *all_p2p = *one_comm = true;
@@ -27,7 +27,8 @@ static bool one_kind(const struct block *b, bool *all_p2p, bool *one_comm, uint6
         *one_comm = *one_comm && (!first || first == m->comm);
         first = m->comm;
         *keys ^= m->comm->key * 0x9e3779b97f4a7c15u;
-        m->comm->muted = true;
+        comm_mute_at(e, m->comm, b->step[i].rank, &entry->rec);
+        comm_explained(e, m->comm);
     }
     return first != NULL;
 }
@@ -153,13 +154,10 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
 {
     bool all_p2p, one_comm;
     uint64_t keys;
-    if (b->kind != BLOCK_CYCLE || !one_kind(b, &all_p2p, &one_comm, &keys)) {
+    if (b->kind != BLOCK_CYCLE || !one_kind(e, b, &all_p2p, &one_comm, &keys)) {
         return b->kind == BLOCK_CYCLE;
     }
     enum roll_verdict_code code = all_p2p && one_comm ? ROLL_VERDICT_P2P_DEADLOCK : ROLL_VERDICT_CIRCULAR_WAIT;
-    for (uint32_t i = 0; i < b->steps; i++) {
-        b->step[i].rank->explained = true;
-    }
     if (!say_once(e, say_key(code, keys, 0, 0))) {
         return true;
     }

@@ -490,7 +490,6 @@ static bool obligation_block(struct roll_engine *e, const struct block *b)
     if (b->kind != BLOCK_BLAMED || !b->comm || b->comm->blame.cause == 0) {
         return false;
     }
-    b->comm->muted = true;
     comm_explained(e, b->comm);
     came_true(e, &e->cause[b->comm->blame.cause - 1]);
     return true;

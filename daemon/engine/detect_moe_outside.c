@@ -265,8 +265,7 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     }
     const struct entry *waits = source_entry(waiter, waits_in);
     const struct member *on = waits ? source_member(waiter, waits->rec.comm) : NULL;
-    b->comm->muted = true;
-    miss->member->comm->muted = true;
+    comm_mute(e, miss->member->comm, NO_SEQ);
     comm_explained(e, b->comm);
     if (!say_once(e, say_key(ROLL_VERDICT_MOE_GEMM_MISSING, c->key, s->world, 0))) {
         return;

@@ -11,7 +11,9 @@
 static void speak(struct roll_engine *e, const struct block *b)
 {
     const struct entry *waits = source_entry(b->waiter, b->ticket);
-    b->comm->muted = true;
+    if (waits) {
+        comm_mute_at(e, b->comm, b->waiter, &waits->rec);
+    }
     comm_explained(e, b->comm);
     if (!waits || !say_once(e, say_key(ROLL_VERDICT_MOE_OBLIGATION, b->comm->key, b->rank->world, waits->rec.step))) {
         return;

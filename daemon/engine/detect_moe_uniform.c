@@ -176,7 +176,6 @@ static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
                 tell(e, c, m, ROLL_PREDICTED);
             }
             tell(e, c, m, ROLL_PROVEN);
-            c->muted = true;
             comm_explained(e, c);
             return true;
         }

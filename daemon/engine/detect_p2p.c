@@ -32,11 +32,12 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
 {
     struct comm *c = p->comm;
     const struct entry *end[2] = {end_entry(e, p, 0, ticket[0]), end_entry(e, p, 1, ticket[1])};
-    comm_explained(e, c);
-    c->muted = true;
     if (!end[0] || !end[1]) {
+        comm_explained(e, c);
         return;
     }
+    comm_mute_at(e, c, e->source[c->member[p->end[0]].source], &end[0]->rec);
+    comm_explained(e, c);
     struct roll_verdict *v = say(e, ROLL_VERDICT_P2P_BYTES, ROLL_PROVEN);
     if (!v) {
         return;
@@ -85,7 +86,7 @@ static void say_unmatched(struct roll_engine *e, const struct block *b, const st
     struct comm *c = p->comm;
     unsigned side = p2p_side(&entry->rec);
     uint32_t peer = comm_world(e, c, p->end[!side]);
-    c->muted = true;
+    comm_mute_at(e, c, b->waiter, &entry->rec);
     comm_explained(e, c);
     if (p->said || peer == NO_SOURCE) {
         return;

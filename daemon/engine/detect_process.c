@@ -76,7 +76,7 @@ static bool crashed(const struct source *s)
 static bool consequence(const struct source *s)
 {
     const struct entry *entry = s->excuse ? source_entry(s, s->excuse - 1) : NULL;
-    return s->explained || (entry && !entry_complete(s, entry) && !crashed(s));
+    return !crashed(s) && (source_explained(s) || (entry && !entry_complete(s, entry)));
 }
 
 static void speak(struct roll_engine *e, const struct roll_rankset *dead, const struct source *first,

@@ -239,7 +239,7 @@ static void refused_tick(struct roll_engine *e)
             }
             m->refusal->told = true;
             if (!someone_died(e, c)) { /* that would be why it failed: detect_process.c tells it */
-                c->muted = true;
+                comm_mute(e, c, m->next);
                 comm_explained(e, c);
                 if (say_once(e, say_key(ROLL_VERDICT_CALL_SKIPPED, c->key, m->next, 2))) {
                     tell(e, c, m);

@@ -56,8 +56,10 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     if (field.name[0] == '\0') {
         return true; /* nothing that is known differs */
     }
-    f->comm->muted = field.code != ROLL_VERDICT_REDOP_MISMATCH;
-    comm_explained(e, f->comm);
+    if (field.code != ROLL_VERDICT_REDOP_MISMATCH) { /* that one hangs nothing, and explains nothing */
+        comm_mute(e, f->comm, f->seq);
+        comm_explained(e, f->comm);
+    }
     if (!say_once(e, say_key(field.code, f->comm->key, roll_rankset_at(&f->minor, 0), roll_rankset_count(&f->minor)))) {
         return true;
     }

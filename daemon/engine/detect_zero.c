@@ -13,7 +13,7 @@ static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const str
                   const struct roll_record *major_rec, const struct roll_rankset *majors)
 {
     const struct entry *dropped = source_entry(minor, minor_ticket);
-    c->muted = true;
+    comm_mute(e, c, seq);
     comm_explained(e, c);
     if (!say_once(e, say_key(ROLL_VERDICT_ZERO_COUNT, c->key, 0, 0))) {
         return;

@@ -180,6 +180,9 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
         m->gone = true;
         m->comm->gone++;
     }
+    if (m->gone && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0) {
+        silence_gone(e, m);
+    }
 }
 
 static void waited(struct roll_engine *e, struct source *s, const struct roll_record *rec)
@@ -187,6 +190,7 @@ static void waited(struct roll_engine *e, struct source *s, const struct roll_re
     bool stream = rec->op == ROLL_OP_STREAM_SYNC && rec->stream != 0;
     if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
         sweep_waited(e, s, rec);
+        silence_waited(e, s, rec);
     }
 }
 
@@ -197,6 +201,7 @@ static void completed(struct roll_engine *e, struct source *s, const struct roll
     bool work = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_GROUP;
     if (roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE && work && rec->stream != 0) {
         sweep_done(e, s, rec);
+        silence_over(e, s, rec);
     }
 }
 
@@ -331,7 +336,7 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
     } else if (refused_is_group_void(rec)) {
         refused_group(e, s, rec, ticket);
     } else if (class == ROLL_CLASS_COMM || class == ROLL_CLASS_MOE) {
-        if (rec->op == ROLL_OP_COMM_ASYNC) {
+        if (class == ROLL_CLASS_COMM) {
             comm_life(e, s, rec);
         }
         ask_record(e, source, rec, ticket, false);
@@ -398,6 +403,9 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
             source_gap(e, s, ticket);
             count_lost(e, source, count);
         }
+        if (e->mute_fresh) {
+            silence_settle(e);
+        }
         int one = fresh_record(e, source, &recs[i], ticket);
         rc = rc ? rc : one;
     }
@@ -443,6 +451,7 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
 
 static void ask_tick(struct roll_engine *e)
 {
+    silence_settle(e);
     for (uint32_t i = 0; e->held_comms > 0 && i < e->comms; i++) {
         if (e->comm[i]->held != NO_SEQ) {
             align_step(e, e->comm[i]);

@@ -142,6 +142,7 @@ struct member {
     uint16_t thread;            /* of that */
     uint32_t splits;            /* CommSplit calls made with this communicator as parent */
     uint8_t async;              /* ncclResult_t: what ncclCommGetAsyncError said last here */
+    bool passed;                /* its communicator is muted, and it has got past the trouble: silence.c */
     uint8_t ended;              /* operation by which this rank aborted or revoked it; 0 = none */
     uint64_t settled;           /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     struct race *race;          /* what its threads do here, where there are several; owned */
@@ -198,7 +199,6 @@ struct source {
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
     uint64_t init_since; /* patience clock of that */
     uint64_t excuse;     /* ticket + 1 of a call in which it waits for a reason that has been told; 0 = none */
-    bool explained;      /* it takes part in a communicator that is known to be stuck */
 };
 
 /* A call at a slot that differs from the slot's first one. */
@@ -243,7 +243,11 @@ struct comm {
     uint32_t refusals; /* members whose last call here was refused */
     bool open;         /* nothing has told its size: it grows with the members that are seen */
     bool aborted;
-    bool muted; /* a cause was found here: what follows on it is its consequence */
+    bool muted;        /* a cause was found here: what follows on it is its consequence, until silence.c ends it */
+    bool explains;     /* and its members are stuck for that cause */
+    uint32_t mute_seq; /* collective at which the trouble began; NO_SEQ: not a collective */
+    uint64_t mute_ns;  /* wall clock of the call at which it began */
+    uint32_t era;      /* silences that have ended here: part of the keys of what is said once */
     bool overflow;
     bool group_told;  /* group boundaries were seen to differ */
     uint32_t held;    /* sequence number being judged, NO_SEQ = none */
@@ -345,7 +349,8 @@ struct roll_engine {
     uint64_t init_run_ns;  /* the same for creations that do not return */
     uint32_t visit;
     uint32_t held_comms; /* communicators with a held slot */
-    bool finishing, dirty, muted_any, job_over_said;
+    uint32_t muted_comms;
+    bool mute_fresh, finishing, dirty, job_over_said;
     struct p2p_case *p2p_case;
     struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
 };
@@ -377,12 +382,25 @@ int comm_reach(struct roll_engine *e, struct comm *c, uint32_t seq); /* makes ro
 bool comm_complete(const struct comm *c, uint32_t seq);
 bool comm_member_issued(const struct member *m, uint32_t seq);
 void comm_advance(struct roll_engine *e, struct comm *c);
-bool comm_behind(const struct member *m);                   /* it has calls here that are not complete */
-void comm_give_up(struct roll_engine *e, struct comm *c);   /* too much is incomplete: judged no more */
-void comm_explained(struct roll_engine *e, struct comm *c); /* its members are stuck for a reason that has been told */
+bool comm_behind(const struct member *m);                 /* it has calls here that are not complete */
+void comm_give_up(struct roll_engine *e, struct comm *c); /* too much is incomplete: judged no more */
 void comm_free(struct comm *c);
 uint32_t comm_world(const struct roll_engine *e, const struct comm *c,
                     uint32_t rank); /* world rank, NO_SOURCE unknown */
+
+/* --- silence.c: what has been explained, and until when --- */
+/* What follows on c is a consequence of what has been said; seq: the collective at which the trouble began, NO_SEQ: not a
+ * collective, or not known; comm_mute_at: that call itself. comm_explained adds that the members are stuck for it. */
+void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq);
+void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s, const struct roll_record *rec);
+void comm_explained(struct roll_engine *e, struct comm *c);
+bool comm_silent_at(const struct comm *c, uint32_t seq); /* what happens at this collective is a consequence */
+bool source_explained(const struct source *s);           /* it is stuck for a reason that has been told */
+/* Evidence that a rank goes on: a call is over, a wait has returned, the communicator is destroyed in good order. */
+void silence_over(struct roll_engine *e, struct source *s, const struct roll_record *rec);
+void silence_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait);
+void silence_gone(struct roll_engine *e, struct member *m);
+void silence_settle(struct roll_engine *e); /* e->mute_fresh: something was muted since it was called last */
 
 /* --- match.c --- */
 uint64_t match_signature(const struct roll_record *rec);
@@ -444,7 +462,8 @@ void race_forget(struct source *s);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
-void align_step(struct roll_engine *e, struct comm *c);                   /* decides when it can */
+void align_step(struct roll_engine *e, struct comm *c);   /* decides when it can */
+void align_resume(struct roll_engine *e, struct comm *c); /* its silence has ended: what came up meanwhile is judged */
 void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq); /* a call there was taken out */
 
 enum align_kind {

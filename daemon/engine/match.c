@@ -98,7 +98,8 @@ int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, co
 
 void match_open(struct roll_engine *e, struct comm *c, uint32_t seq)
 {
-    if (comm_slot(c, seq)->variant != 0 && !c->muted && !c->overflow && (c->held == NO_SEQ || seq < c->held)) {
+    if (comm_slot(c, seq)->variant != 0 && !comm_silent_at(c, seq) && !c->overflow &&
+        (c->held == NO_SEQ || seq < c->held)) {
         align_open(e, c, seq);
     }
 }

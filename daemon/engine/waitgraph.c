@@ -246,12 +246,12 @@ static void visit_rank(struct run *run, struct member *m, struct comm *c)
     } else if (has_passed(run, t)) {
         leaf(run, BLOCK_PASSED, t, c, source_blocked(t));
     } else if (source_blocked(t)) {
-        if (!visit_inside(run, t) && (t->explained || source_quiet(e, t, e->config.suspect_ns))) {
-            leaf(run, t->explained ? BLOCK_KNOWN : BLOCK_STUCK, t, c, false);
+        if (!visit_inside(run, t) && (source_explained(t) || source_quiet(e, t, e->config.suspect_ns))) {
+            leaf(run, source_explained(t) ? BLOCK_KNOWN : BLOCK_STUCK, t, c, false);
         }
     } else if (source_quiet(e, t, e->config.suspect_ns) && source_alive(t)) {
         if (!visit_quiet(run, t)) {
-            leaf(run, t->explained ? BLOCK_KNOWN : BLOCK_BUSY, t, c, false);
+            leaf(run, source_explained(t) ? BLOCK_KNOWN : BLOCK_BUSY, t, c, false);
         }
     }
 }

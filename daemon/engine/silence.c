@@ -1,0 +1,196 @@
+/*
+ * silence.c: what a verdict has explained is not told again, until the trouble is over.
+ *
+ * A verdict about a communicator explains what follows on it: later disagreements, waits that lead to it, the end of ranks that were stuck in it. That
+ * silence has a place (the call at which the trouble began) and an end: a member has got past the trouble when its host comes back, without an
+ * error, from a wait that covers a call at or behind the place, or when the device says so, or when it has destroyed the communicator; when all
+ * members that can still move have, the silence ends, and what happens then is told afresh. A flag that is set once and for all was rejected: it made
+ * the engine deaf after its first word.
+ */
+#include "daemon/engine/internal.h"
+
+#define WAITS_TRIED 8u /* newest waits of a rank that are looked at: each covers all older ones of its stream */
+
+static void pass(struct roll_engine *e, struct member *m);
+
+/* A call of this member that is over lies at or behind the place of the trouble. */
+static bool is_beyond(const struct member *m, const struct source *s, const struct roll_record *rec)
+{
+    const struct comm *c = m->comm;
+    if (c->mute_seq == NO_SEQ || roll_op_class(rec->op) != ROLL_CLASS_COLL) {
+        return source_wall(s, rec) >= c->mute_ns;
+    }
+    return rec->count != 0 && rec->seq >= c->mute_seq;
+}
+
+static bool is_call(const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    return class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
+}
+
+/* The host came back from this wait, and what it waited for had gone well. */
+static bool is_good_wait(const struct roll_record *rec)
+{
+    bool stream = rec->op == ROLL_OP_STREAM_SYNC && rec->stream != 0;
+    return (stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
+           rec->result == 0;
+}
+
+/* Some call of m at or behind the place, made before `wait` and covered by it. */
+static bool covers(const struct source *s, const struct member *m, const struct roll_record *wait)
+{
+    uint64_t upto = roll_seal_ticket(wait->seal);
+    uint64_t ticket = upto > s->log_mask ? upto - s->log_mask : 0;
+    for (; ticket < upto; ticket++) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (entry && is_call(&entry->rec) && source_member(s, entry->rec.comm) == m &&
+            (wait->op == ROLL_OP_DEVICE_SYNC || entry->rec.stream == wait->stream) && is_beyond(m, s, &entry->rec)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The records that show it may have come before the trouble was known: ranks are fed in any order. */
+static bool has_passed(const struct source *s, const struct member *m)
+{
+    uint64_t ticket = s->next;
+    uint32_t waits = 0;
+    for (uint64_t n = 0; n <= s->log_mask && ticket-- > 0; n++) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (!entry || source_member(s, entry->rec.comm) == m) {
+            bool done = entry && roll_seal_state(entry->rec.seal) == ROLL_STATE_COMPLETE && is_call(&entry->rec);
+            if (done && is_beyond(m, s, &entry->rec)) {
+                return true;
+            }
+            continue;
+        }
+        if (is_good_wait(&entry->rec) && waits++ < WAITS_TRIED && covers(s, m, &entry->rec)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t wall)
+{
+    if (c->muted) {
+        return; /* the first cause stays the cause */
+    }
+    c->muted = true;
+    c->mute_seq = seq;
+    c->mute_ns = wall;
+    e->muted_comms++;
+    e->mute_fresh = true;
+    for (uint32_t r = 0; r < c->room; r++) {
+        struct member *m = &c->member[r];
+        m->passed = m->source != NO_SOURCE && has_passed(e->source[m->source], m);
+    }
+}
+
+void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq)
+{
+    uint64_t newest = 0;
+    for (uint32_t r = 0; r < c->size; r++) {
+        uint64_t at = c->member[r].source == NO_SOURCE ? 0 : e->source[c->member[r].source]->last_ns;
+        newest = at > newest ? at : newest;
+    }
+    mute(e, c, seq, newest + 1);
+}
+
+void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s, const struct roll_record *rec)
+{
+    mute(e, c, roll_op_class(rec->op) == ROLL_CLASS_COLL ? rec->seq : NO_SEQ, source_wall(s, rec));
+}
+
+void comm_explained(struct roll_engine *e, struct comm *c)
+{
+    comm_mute(e, c, NO_SEQ);
+    c->explains = true;
+}
+
+bool comm_silent_at(const struct comm *c, uint32_t seq)
+{
+    return c->muted && (c->mute_seq == NO_SEQ || seq >= c->mute_seq);
+}
+
+bool source_explained(const struct source *s)
+{
+    for (uint32_t i = 0; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (m && m->comm->muted && m->comm->explains && !m->passed) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void unmute(struct roll_engine *e, struct comm *c)
+{
+    c->muted = false;
+    c->explains = false;
+    c->era++;
+    e->muted_comms--;
+    for (uint32_t i = 0; c->pair && i <= c->pair_mask; i++) {
+        if (c->pair[i]) {
+            c->pair[i]->said = false;
+        }
+    }
+    align_resume(e, c);
+}
+
+/* The member has got past the trouble; with the last one that can, the silence ends. */
+static void pass(struct roll_engine *e, struct member *m)
+{
+    struct comm *c = m->comm;
+    m->passed = true;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *o = &c->member[r];
+        bool moves = o->source != NO_SOURCE && source_alive(e->source[o->source]) && !o->gone;
+        if (moves && !o->passed) {
+            return;
+        }
+    }
+    unmute(e, c);
+}
+
+void silence_over(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    struct member *m = e->muted_comms > 0 ? source_member(s, rec->comm) : NULL;
+    if (m && m->comm->muted && !m->passed && is_call(rec) && is_beyond(m, s, rec)) {
+        pass(e, m);
+    }
+}
+
+void silence_gone(struct roll_engine *e, struct member *m)
+{
+    if (m->comm->muted && !m->passed) {
+        pass(e, m);
+    }
+}
+
+void silence_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait)
+{
+    for (uint32_t i = 0; e->muted_comms > 0 && is_good_wait(wait) && i < s->members; i++) {
+        struct member *m = s->member[i];
+        if (m && m->comm->muted && !m->passed && covers(s, m, wait)) {
+            pass(e, m);
+        }
+    }
+}
+
+/* Where all have passed already when the trouble becomes known, the next record or tick ends the silence: the detectors that are being asked now still see it. */
+void silence_settle(struct roll_engine *e)
+{
+    e->mute_fresh = false;
+    for (uint32_t i = 0; e->muted_comms > 0 && i < e->comms; i++) {
+        struct comm *c = e->comm[i];
+        for (uint32_t r = 0; c->muted && r < c->size; r++) {
+            if (c->member[r].passed) {
+                pass(e, &c->member[r]);
+                break;
+            }
+        }
+    }
+}
