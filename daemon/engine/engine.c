@@ -227,6 +227,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         struct thread *t = source_thread(s, rec->thread);
         if (t) {
             t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
+            t->since = e->clock;
             if (class == ROLL_CLASS_EXT) {
                 /* not NCCL's: it may stand inside a group without being part of it */
             } else if (class == ROLL_CLASS_GROUP || rec->group == 0) {
@@ -300,6 +301,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         ask_record(e, source, rec, ticket, true);
         break;
     case ROLL_CLASS_SYNC:
+        if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+            stuck_returned(e, s, rec, NO_CLOCK);
+        }
         waited(e, s, rec);
         break;
     default:
@@ -313,12 +317,15 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
 {
     struct source *s = e->source[source];
     struct entry *entry = source_entry(s, ticket);
+    enum roll_op_class class = roll_op_class(rec->op);
     for (uint32_t i = 0; i < s->threads; i++) {
         if (s->thread[i].inside == ticket + 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
             s->thread[i].inside = 0;
+            if (class == ROLL_CLASS_SYNC) {
+                stuck_returned(e, s, rec, s->thread[i].since);
+            }
         }
     }
-    enum roll_op_class class = roll_op_class(rec->op);
     if (s->threads > 1 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_GROUP)) {
         race_returned(e, s, rec);
     }

@@ -19,6 +19,7 @@
 
 #define NO_SOURCE     UINT32_MAX
 #define NO_SEQ        UINT32_MAX
+#define NO_CLOCK      UINT64_MAX
 #define THREADS_MAX   16u  /* host threads followed per source; with more, the source is never called blocked */
 #define ZEROS_MAX     8u   /* zero-count collectives remembered per member */
 #define OBLIGE_MAX    256u /* obligations of one layer */
@@ -34,6 +35,7 @@ struct meeting;
 struct split_table;
 struct race;
 struct refusal;
+struct waits;
 
 /* How far a collective is; entry.index. */
 enum coll_state {
@@ -66,6 +68,7 @@ struct thread {
     uint32_t group;      /* its open group; 0 = none */
     uint32_t group_seen; /* first call of the open group has set `stream` */
     uint64_t inside;     /* ticket + 1 of the call that it has entered and not left; 0 = none */
+    uint64_t since;      /* patience clock at which it was seen to be inside */
 };
 
 /* One promised collective. */
@@ -184,6 +187,7 @@ struct source {
     struct duty_list *duties;   /* being collected */
     struct layer_note *layer;   /* by layer */
     struct split_table *splits; /* of its MoE layers: detect_moe_route.c; owned */
+    struct waits *waits;        /* what its host's waits have been like: detect_stuck.c; owned */
     uint32_t layers;
     struct captured *captured; /* the newest, in the order of their tickets; a ring of CAPTURED_MAX: see graph.c */
     uint32_t captures;
@@ -347,6 +351,7 @@ struct roll_engine {
     uint64_t records, calls, lost;
     uint64_t stall_run_ns; /* patience clock of the last stall analysis */
     uint64_t init_run_ns;  /* the same for creations that do not return */
+    uint64_t stuck_run_ns; /* the same for calls that have all they need */
     uint32_t visit;
     uint32_t held_comms; /* communicators with a held slot */
     uint32_t muted_comms;
@@ -459,6 +464,10 @@ void race_call(struct roll_engine *e, struct member *m, const struct roll_record
 void race_returned(struct roll_engine *e, struct source *s,
                    const struct roll_record *rec); /* news of a call, or of a group's end */
 void race_forget(struct source *s);
+
+/* --- detect_stuck.c: what host waits have been like --- */
+/* A wait of the host has returned; since: patience clock at which it was seen to be inside, NO_CLOCK: it was not. */
+void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t since);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);

@@ -1,0 +1,457 @@
+/*
+ * test_engine_stuck.c: everyone has arrived and nothing completes; and what looks alike and is healthy: slow calls, long kernels in front and
+ * behind, hosts that run ahead, ranks that have left.
+ */
+#include "tests/engine/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t sizes[] = {2, 3, 4, 8, 64};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+#define AR    ROLL_OP_ALLREDUCE
+#define SICK  "suspected collective-stuck -"
+
+/* All ranks make `n` calls and come back from a wait behind each: the place is known. */
+static void steps(struct sim *sim, uint32_t w, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        sim_all(sim, w, AR, 512);
+        for (uint32_t r = 0; r < sim->ranks; r++) {
+            sim_sync(sim, r);
+        }
+    }
+}
+
+static void all_wait(struct sim *sim, uint32_t w)
+{
+    sim_all(sim, w, AR, 512);
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        sim_stuck(sim, r);
+    }
+}
+
+static void expect_after(struct sim *sim, uint64_t seconds, const char *findings)
+{
+    sim->patience_ns = seconds * S_;
+    sim_expect(sim, findings);
+}
+
+static void test_all_arrived_and_none_left(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t w = sim_world(sim);
+        steps(sim, w, 5);
+        all_wait(sim, w);
+        expect_after(sim, 19, "");
+        expect_after(sim, 40, SICK);
+        char *text = sim_run(sim, 0, false, true);
+        assert_non_null(strstr(text, "AllReduce of 512 float32 (sum), #5"));
+        assert_non_null(strstr(text, "host node0"));
+        free(text);
+        sim_destroy(&sim);
+    }
+}
+
+static void test_the_first_waits_get_more_patience(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    steps(sim, w, 2);
+    all_wait(sim, w);
+    expect_after(sim, 58, "");
+    expect_after(sim, 70, SICK);
+    sim_destroy(&sim);
+}
+
+static void test_long_waits_before_make_patient(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    steps(sim, w, 5);
+    sim_all(sim, w, AR, 512);
+    for (uint32_t r = 0; r < 4; r++) {
+        sim_sync(sim, r)->call_ns = r == 2 ? UINT32_MAX : 100; /* 4.3 s */
+    }
+    all_wait(sim, w);
+    expect_after(sim, 21, "");
+    expect_after(sim, 30, SICK);
+    sim_destroy(&sim);
+}
+
+static void test_who_has_left_makes_it_a_matter_of_kernels(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t w = sim_world(sim);
+        steps(sim, w, 5);
+        all_wait(sim, w);
+        sim_return(sim, sizes[i] - 1);
+        expect_after(sim, 200, "");
+        sim_destroy(&sim);
+    }
+}
+
+static void test_a_rank_that_is_elsewhere_makes_it_silent(void **state)
+{
+    (void)state;
+    for (int stopped = 0; stopped < 3; stopped++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim);
+        steps(sim, w, 5);
+        all_wait(sim, w);
+        if (stopped == 0) {
+            sim_proc(sim, 3, ROLL_PROC_STOPPED, ROLL_EXIT_UNKNOWN);
+        } else if (stopped == 1) {
+            sim_lose(sim, 3, 5);
+        } else {
+            sim_return(sim, 3); /* goes on, and comes back from another wait */
+            sim_sync(sim, 3)->stream = 3;
+        }
+        expect_after(sim, 200, "");
+        sim_destroy(&sim);
+    }
+}
+
+static void test_completion_tells_who_is_left_in_it(void **state)
+{
+    (void)state;
+    for (size_t i = 1; i < SIZES; i++) {
+        for (int known = 0; known < 2; known++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim);
+            steps(sim, w, 5);
+            for (uint32_t r = 0; r < sim->ranks; r++) { /* the device says of the fifth that it is over */
+                struct roll_record *rec = sim_call(sim, r, w, AR, 512);
+                rec->seal = roll_seal(roll_seal_ticket(rec->seal), known ? ROLL_STATE_COMPLETE : ROLL_STATE_RETURNED);
+            }
+            sim_all(sim, w, AR, 512);
+            for (uint32_t r = 0; r < sim->ranks; r++) {
+                if (r == 0) {
+                    sim_sync(sim, r);
+                } else {
+                    sim_stuck(sim, r);
+                }
+            }
+            expect_after(sim, 40, known ? SICK : "");
+            if (known) {
+                char *text = sim_run(sim, 0, false, true);
+                assert_non_null(strstr(text, "Rank 0 has left it"));
+                free(text);
+            }
+            sim_destroy(&sim);
+        }
+    }
+}
+
+static void test_a_root_that_has_left_says_nothing(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    steps(sim, w, 5);
+    for (uint32_t r = 0; r < 4; r++) {
+        struct roll_record *rec = sim_call(sim, r, w, AR, 512);
+        rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_COMPLETE);
+        sim_call(sim, r, w, ROLL_OP_BROADCAST, 512);
+        if (r == 0) {
+            sim_sync(sim, r);
+        } else {
+            sim_stuck(sim, r);
+        }
+    }
+    expect_after(sim, 200, "");
+    sim_destroy(&sim);
+}
+
+static void test_others_who_wait_for_its_ranks_are_one_cause(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(6);
+    uint32_t w = sim_world(sim), pair = sim_comm(sim, "pair", (uint32_t[]){0, 3}, 2);
+    steps(sim, w, 5);
+    sim_all(sim, pair, AR, 64);
+    for (uint32_t r = 0; r < 6; r++) {
+        if (r != 0 && r != 3) {
+            sim_call(sim, r, w, AR, 512);
+        }
+        sim_stuck(sim, r);
+    }
+    expect_after(sim, 15, "");
+    expect_after(sim, 60, SICK);
+    char *text = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(text, "communicator pair"));
+    free(text);
+    sim_destroy(&sim);
+}
+
+static void test_what_is_missing_is_told_as_before(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    steps(sim, w, 5);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_call(sim, r, w, AR, 512);
+        sim_stuck(sim, r);
+    }
+    expect_after(sim, 100, "suspected rank-busy 3");
+    sim_destroy(&sim);
+}
+
+static void test_hosts_inside_the_call_itself(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    for (uint32_t r = 0; r < 4; r++) {
+        struct roll_record *rec = sim_call(sim, r, w, AR, 512);
+        rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    }
+    expect_after(sim, 58, "");
+    expect_after(sim, 100, SICK);
+    sim_destroy(&sim);
+}
+
+static void test_a_message_both_ends_of_which_wait(void **state)
+{
+    (void)state;
+    for (int sick = 0; sick < 2; sick++) {
+        struct sim *sim = sim_new(3);
+        uint32_t w = sim_world(sim);
+        steps(sim, w, 5);
+        sim_send(sim, 0, w, 1, 64);
+        sim_recv(sim, 1, w, 0, 64);
+        if (sick) {
+            sim_stuck(sim, 0);
+        } else {
+            sim_sync(sim, 0);
+        }
+        sim_stuck(sim, 1);
+        expect_after(sim, 100, sick ? SICK : "");
+        sim_destroy(&sim);
+    }
+}
+
+static void test_the_stream_of_the_wait_matters(void **state)
+{
+    (void)state;
+    /* 0: waits for a stream without NCCL calls, which may wait for the others by events. 1: one that has its own. */
+    for (int own = 0; own < 2; own++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim), two = sim_comm(sim, "two", NULL, 4);
+        steps(sim, w, 5);
+        sim_all(sim, w, AR, 512);
+        for (uint32_t r = 0; r < 4; r++) {
+            if (own) { /* over: a wait for this stream has come back */
+                sim_call(sim, r, two, AR, 64)->stream = 3;
+                sim_sync(sim, r)->stream = 3;
+            }
+            sim_stuck(sim, r)->stream = 3;
+        }
+        expect_after(sim, 100, own ? "" : SICK);
+        sim_destroy(&sim);
+    }
+}
+
+static void test_calls_behind_it_are_mentioned(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    steps(sim, w, 5);
+    for (int i = 0; i < 3; i++) {
+        sim_all(sim, w, AR, 512);
+    }
+    all_wait(sim, w);
+    expect_after(sim, 40, SICK);
+    char *text = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(text, ", #5;"));
+    assert_non_null(strstr(text, "one of the 3 calls"));
+    free(text);
+    sim_destroy(&sim);
+}
+
+static void test_creation_in_which_all_are(void **state)
+{
+    (void)state;
+    for (int sick = 0; sick < 2; sick++) {
+        struct sim *sim = sim_new(4);
+        uint32_t w = sim_world(sim);
+        for (uint32_t r = 0; r < 4; r++) {
+            struct roll_record *rec = sim_record(sim, r, ROLL_OP_COMM_INIT, w);
+            rec->count = 4;
+            rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+        }
+        if (!sick) {
+            sim_return(sim, 2);
+        }
+        expect_after(sim, 115, "");
+        expect_after(sim, 130, sick ? SICK : "");
+        sim_destroy(&sim);
+    }
+}
+
+/* --- with time between the calls --- */
+
+struct live {
+    roll_engine_t *e;
+    uint32_t ranks, source[8];
+    uint64_t ticket[8], now;
+    uint32_t seq;
+};
+
+static void live_new(struct live *l, uint32_t ranks)
+{
+    struct roll_engine_config config = {.stall_ns = 0};
+    *l = (struct live){.e = roll_engine_new(&config), .ranks = ranks, .now = 1000 * S_};
+    assert_non_null(l->e);
+    roll_engine_tick(l->e, l->now);
+    for (uint32_t r = 0; r < ranks; r++) {
+        struct roll_source_info info = {.stream = r + 1,
+                                        .world_rank = (int32_t)r,
+                                        .world_size = (int32_t)ranks,
+                                        .pid = 100 + r,
+                                        .host = r < ranks / 2 ? "a" : "b",
+                                        .exe = "x"};
+        assert_int_equal(roll_engine_open(l->e, &info, &l->source[r]), 0);
+        struct roll_def def = {.type = ROLL_DEF_COMM, .id = 1, .comm.label = ""};
+        def.comm.info = (struct roll_def_comm){.key = 77,
+                                               .rank = (int32_t)r,
+                                               .nranks = (int32_t)ranks,
+                                               .color = ROLL_COLOR_NONE,
+                                               .origin = ROLL_COMM_INIT};
+        assert_int_equal(roll_engine_define(l->e, l->source[r], &def), 0);
+    }
+}
+
+static void live_feed(struct live *l, uint32_t r, uint64_t ticket, enum roll_op op, enum roll_state state,
+                      uint64_t took)
+{
+    bool call = op == AR;
+    struct roll_record rec = {.seal = roll_seal(ticket, state),
+                              .enter_ns = l->now,
+                              .count = call ? 64 : 0,
+                              .seq = call ? l->seq : 0,
+                              .peer = ROLL_PEER_NONE,
+                              .call_ns = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took,
+                              .step = ROLL_STEP_NONE,
+                              .comm = call ? 1 : 0,
+                              .stream = 2,
+                              .thread = 1,
+                              .layer = ROLL_LAYER_NONE,
+                              .op = (uint8_t)op,
+                              .dtype = call ? ROLL_DTYPE_FLOAT32 : ROLL_DTYPE_NONE,
+                              .redop = call ? ROLL_RED_SUM : ROLL_RED_NONE};
+    assert_int_equal(roll_engine_feed(l->e, l->source[r], &rec, 1), 0);
+}
+
+static void live_pass(struct live *l, uint64_t ns)
+{
+    for (uint64_t end = l->now + ns; l->now < end;) {
+        l->now += S_ / 50;
+        roll_engine_tick(l->e, l->now);
+    }
+}
+
+/* All make a call and wait behind it for as long. */
+static void live_step(struct live *l, uint64_t ns)
+{
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        live_feed(l, r, l->ticket[r], AR, ROLL_STATE_RETURNED, 100);
+        live_feed(l, r, l->ticket[r] + 1, ROLL_OP_STREAM_SYNC, ROLL_STATE_ENTERED, 0);
+    }
+    live_pass(l, ns);
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        live_feed(l, r, l->ticket[r] + 1, ROLL_OP_STREAM_SYNC, ROLL_STATE_RETURNED, ns);
+        l->ticket[r] += 2;
+    }
+    l->seq++;
+}
+
+static uint32_t live_said(struct live *l)
+{
+    uint32_t n = 0;
+    for (const struct roll_verdict *v; (v = roll_engine_next(l->e));) {
+        n += v->certainty != ROLL_NOTE;
+        assert_true(v->certainty != ROLL_NOTE || v->withdraws != 0);
+        assert_int_equal(v->code, ROLL_VERDICT_COLLECTIVE_STUCK);
+        assert_int_equal(v->culprits.used, 0);
+    }
+    return n;
+}
+
+static void test_slow_steps_are_healthy(void **state)
+{
+    (void)state;
+    for (uint32_t ranks = 2; ranks <= 8; ranks *= 2) {
+        struct live l;
+        live_new(&l, ranks);
+        live_step(&l, 50 * S_); /* the first step: set-up, tuning */
+        for (uint32_t i = 0; i < 5; i++) {
+            live_step(&l, 3 * S_);
+        }
+        live_step(&l, 18 * S_); /* a long kernel in front of it */
+        for (uint32_t i = 0; i < 5; i++) {
+            live_step(&l, S_ / 10);
+        }
+        live_step(&l, 150 * S_); /* three times the longest so far */
+        assert_int_equal(live_said(&l), 0);
+        roll_engine_destroy(&l.e);
+    }
+}
+
+static void test_told_once_and_again_when_it_has_moved(void **state)
+{
+    (void)state;
+    struct live l;
+    live_new(&l, 4);
+    for (uint32_t i = 0; i < 5; i++) {
+        live_step(&l, S_ / 10);
+    }
+    live_step(&l, 300 * S_);
+    assert_int_equal(live_said(&l), 1);
+    live_step(&l, 300 * S_);
+    assert_int_equal(live_said(&l), 0); /* it was slow, not stuck: that is learnt */
+    live_step(&l, 1600 * S_);
+    assert_int_equal(live_said(&l), 1);
+    struct roll_engine_summary summary;
+    roll_engine_summary(l.e, &summary);
+    assert_int_equal(summary.findings, 0); /* both were withdrawn when the hosts came back */
+    roll_engine_destroy(&l.e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_arrived_and_none_left),
+        cmocka_unit_test(test_the_first_waits_get_more_patience),
+        cmocka_unit_test(test_long_waits_before_make_patient),
+        cmocka_unit_test(test_who_has_left_makes_it_a_matter_of_kernels),
+        cmocka_unit_test(test_a_rank_that_is_elsewhere_makes_it_silent),
+        cmocka_unit_test(test_completion_tells_who_is_left_in_it),
+        cmocka_unit_test(test_a_root_that_has_left_says_nothing),
+        cmocka_unit_test(test_others_who_wait_for_its_ranks_are_one_cause),
+        cmocka_unit_test(test_what_is_missing_is_told_as_before),
+        cmocka_unit_test(test_hosts_inside_the_call_itself),
+        cmocka_unit_test(test_a_message_both_ends_of_which_wait),
+        cmocka_unit_test(test_the_stream_of_the_wait_matters),
+        cmocka_unit_test(test_calls_behind_it_are_mentioned),
+        cmocka_unit_test(test_creation_in_which_all_are),
+        cmocka_unit_test(test_slow_steps_are_healthy),
+        cmocka_unit_test(test_told_once_and_again_when_it_has_moved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
