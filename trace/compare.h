@@ -5,7 +5,7 @@
  * comes to a place claims its line with one compare-and-swap that publishes the signature at the same time; the others
  * compare one word. What the publisher called stands behind the word, with a checksum that is written last: it is read
  * only when the words differ. A writer that was killed, or overtaken, leaves a checksum that does not fit: then nothing
- * is known, and nothing is said.
+ * is known, and nothing is said. It guards against accidents, and is no signature: whoever may write the page may publish.
  *
  * Rejected: a claim first and the signature later (a rank that comes in between would have to wait, or to miss the
  * difference); a lock per line (a killed holder would hold it for ever); a line per rank (eight lines to read).

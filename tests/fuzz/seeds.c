@@ -61,9 +61,16 @@ static size_t seed_control(unsigned i, uint8_t *out)
     return i == 1 ? sizeof(changes) : 0;
 }
 
-/* Lines of the place that the target asks for: published by somebody, claimed only, and noise in the place of both. */
+/* Lines of the place that the target asks for: published by somebody, claimed only, and noise in the place of both. Last
+ * what libFuzzer once found: a group of 768 calls, never published, whose checksum fits, and the rest of a second line. */
 static size_t seed_compare(unsigned i, uint8_t *out)
 {
+    static const uint8_t found[] = {0x48, 0xe1, 0x22, 0xd0, 0x85, 0xe9, 0xae, 0x32, 0x5d, 0xea, 0x54, 0xac, 0x01, 0x00,
+                                    0x00, 0x00, 0xed, 0x5e, 0xed, 0x5e, 0xed, 0x5e, 0xed, 0x5e, 0x0a, 0x00, 0x00, 0x00,
+                                    0x00, 0x00, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00,
+                                    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+                                    0x00, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0xfb, 0x00, 0x00, 0x00, 0x00,
+                                    0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0xa5};
     struct roll_compare_cell line[2];
     memset(line, 0, sizeof(line));
     line[0].call =
@@ -72,6 +79,10 @@ static size_t seed_compare(unsigned i, uint8_t *out)
     line[1] = line[0];
     if (i == 2) {
         memset(line, 0xa5, sizeof(line));
+    }
+    if (i == 3) {
+        memcpy(out, found, sizeof(found));
+        return sizeof(found);
     }
     memcpy(out, line, sizeof(line));
     return i == 0 ? sizeof(line[0]) : i < 3 ? sizeof(line) : 0;
