@@ -64,7 +64,8 @@ static const struct row rows[] = {
     {"lr", "X", V_DOUBLE, AT(lr), 0, 10, "learning rate after warm-up (0.004)"},
     {"text", "FILE", V_STRING, AT(text), 0, 0, "what to learn (a licence text of /usr/share/common-licenses)"},
     {"timeout", "S", V_U32, AT(timeout_s), 1, 86400,
-     "the job's own watchdog: end after S seconds without progress, status 3 (20)"},
+     "the job's own watchdog: end after S seconds without progress, longer in the first step and where steps are slow, "
+     "status 3 (20)"},
     {"dispatcher", "KIND", V_CHOICE, AT(dispatcher), 0, 0, "alltoall, allgather, deepep or hybridep (alltoall)"},
     {"etp", "N", V_I32, AT(etp), 1, 512, "ranks that share each expert, neighbours (1)"},
     {"tp", "N", V_I32, AT(tp), 1, 512, "ranks of tensor parallelism, neighbours (1)"},

@@ -1,6 +1,11 @@
 /*
  * watchdog.c: ends the process with status 3 when nothing moved for the timeout.
  *
+ * The timeout counts from the job's own start of work: on a machine that is busy with other things processes take long to
+ * start, and the first step waits for the last of them. Until it is done, the limit is START_S at the least. From then on
+ * the limit follows the pace that was measured: a step that takes PACE times as long as any before it, and twice as long
+ * as the whole start, stands still; one that takes longer than the timeout may merely be slow.
+ *
  * A thread of its own, because the main thread is the one that is stuck (in cudaStreamSynchronize). It says what
  * frameworks say: which step, and how long; not who or why. An alarm signal was rejected: the main thread may be
  * inside a library call that restarts.
@@ -14,6 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { START_S = 120, PACE = 20 };
+enum { FIRST_DONE = 2 }; /* moves: the start, the first step */
+
 static struct {
     pthread_t thread;
     pthread_mutex_t lock;
@@ -21,14 +29,44 @@ static struct {
     int32_t rank;
     uint32_t timeout_s, step;
     const char *what;
-    struct timespec deadline;
+    struct timespec begin, deadline; /* of what is being done */
+    double start_s, longest_s;       /* the start with the first step; the longest step after it */
+    uint32_t limit_s, moves;
     bool stop, running;
 } dog = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+static uint32_t whole(double seconds)
+{
+    return (uint32_t)(seconds < 86400 ? seconds + 1 : 86400);
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Caller holds the lock, once the thread runs. */
 static void set_deadline(void)
 {
-    clock_gettime(CLOCK_MONOTONIC, &dog.deadline);
-    dog.deadline.tv_sec += dog.timeout_s;
+    clock_gettime(CLOCK_MONOTONIC, &dog.begin);
+    uint32_t pace = larger(whole(PACE * dog.longest_s), whole(2 * dog.start_s));
+    dog.limit_s = larger(dog.timeout_s, dog.moves < FIRST_DONE ? START_S : pace);
+    dog.deadline = dog.begin;
+    dog.deadline.tv_sec += dog.limit_s;
+}
+
+/* What was being done until now is done: start-up, the first step, another one. */
+static void measure(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double took = (double)(now.tv_sec - dog.begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - dog.begin.tv_nsec);
+    dog.moves++;
+    if (dog.moves <= FIRST_DONE) {
+        dog.start_s += took;
+    } else if (took > dog.longest_s) {
+        dog.longest_s = took;
+    }
 }
 
 static void *watch(void *unused)
@@ -44,7 +82,7 @@ static void *watch(void *unused)
         if (now.tv_sec > dog.deadline.tv_sec ||
             (now.tv_sec == dog.deadline.tv_sec && now.tv_nsec >= dog.deadline.tv_nsec)) {
             fprintf(stderr, "moe_train: rank %d: watchdog: step %u (%s): no progress for %u s\n", dog.rank, dog.step,
-                    dog.what, dog.timeout_s);
+                    dog.what, dog.limit_s);
             _exit(3);
         }
     }
@@ -72,7 +110,11 @@ void watchdog_progress(const char *what, uint32_t step)
     pthread_mutex_lock(&dog.lock);
     dog.what = what;
     dog.step = step;
+    measure();
     set_deadline();
+    if (dog.moves == FIRST_DONE) {
+        pthread_cond_signal(&dog.moved); /* the only time that a limit becomes shorter than the one it waits for */
+    }
     pthread_mutex_unlock(&dog.lock);
 }
 

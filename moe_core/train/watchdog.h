@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-/* Starts the thread. 0 or -1. Once per process. */
+/* Starts the thread. 0 or -1. Once per process. The timeout counts from the end of the first step; before, and where
+ * steps are slow, the limit is longer: watchdog.c. */
 int watchdog_start(int32_t rank, uint32_t timeout_s);
 
 /* Progress: `what` (static string) and `step` are what is being done from now on. Any thread. */

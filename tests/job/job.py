@@ -7,6 +7,8 @@ import sys
 import tempfile
 import time
 
+LIMIT_S = 500  # the end of whatever should have ended by itself: no test is right or wrong by the machine's pace
+
 
 class Programs:
     """The programs under test, in one directory of binaries."""
@@ -24,7 +26,7 @@ def check(ok, text, *more):
 
 
 def run(argv, **kw):
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, **kw)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, **kw)
 
 
 def command(programs, ranks, out, rollcall_options, train_options):
