@@ -281,6 +281,7 @@ HOSTCUDA_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle)
         if (mark) {
             hostcuda_mark_wait(mark);
             hostcuda_mark_put(mark);
+            error = hostcuda_fault();
         }
     }
     return hostcuda_leave(error);

@@ -66,8 +66,16 @@ struct hostcuda_thread *hostcuda_self(void);
 /* Starts the runtime once. cudaErrorInitializationError in a child forked after the start, cudaErrorNoDevice without devices. */
 cudaError_t hostcuda_enter(void);
 
-/* hostcuda_enter for calls that enqueue, wait or allocate: cudaErrorNotPermitted inside a host function. */
+/* hostcuda_enter for calls that enqueue, wait or allocate: cudaErrorNotPermitted inside a host function, and the fault once there
+ * was one. */
 cudaError_t hostcuda_enter_work(void);
+
+/* Something that runs on a device did what it must not: from now on nothing that is queued runs, and calls return the error, which
+ * only the end of the process cures. True for the first one. Any thread. */
+bool hostcuda_fault_set(cudaError_t error);
+
+/* The error of such a fault; cudaSuccess when there was none. */
+cudaError_t hostcuda_fault(void);
 
 /* Keeps an error as the thread's last error; returns it. Every public call ends with it. */
 cudaError_t hostcuda_leave(cudaError_t error);
@@ -212,7 +220,8 @@ struct hostcuda_work {
     } arg;
 };
 
-/* Does it, in the calling thread. `instance`: what `prepare` gave; NULL for other work. */
+/* Does it, in the calling thread; nothing after a fault, but prepared work, which asks for itself. `instance`: what `prepare` gave;
+ * NULL for other work. */
 void hostcuda_work_run(const struct hostcuda_work *work, void *instance);
 
 /* Makes a copy that owns what it needs. cudaErrorMemoryAllocation. */

@@ -31,7 +31,7 @@ static bool holds(const struct hostcuda_memory_op *op)
 
 static void await(const struct hostcuda_memory_op *op)
 {
-    for (unsigned int tries = 0; !holds(op); tries++) {
+    for (unsigned int tries = 0; !holds(op) && !hostcuda_fault(); tries++) {
         if (tries > SPINS) {
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         }

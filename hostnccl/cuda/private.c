@@ -76,6 +76,8 @@ HOSTCUDA_EXPORT cudaError_t cudaGetExportTable(const void **table, const cudaUUI
                                                 .is_started = is_started,
                                                 .quiet = quiet,
                                                 .error_text = cudaGetErrorString,
+                                                .fault_set = hostcuda_fault_set,
+                                                .fault = hostcuda_fault,
 #define X(name) .name = name,
                                                 HOSTCUDA_PASSED_ON(X)
 #undef X

@@ -8,7 +8,7 @@
 #include "hostnccl/cuda/hostcuda.h"
 
 /* The name of the table: 16 bytes. Changed with the table. */
-#define HOSTCUDA_PRIVATE_ID "hostcuda table 2"
+#define HOSTCUDA_PRIVATE_ID "hostcuda table 3"
 
 /* The vendor's header declares it for his own libraries only. */
 cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
@@ -102,6 +102,10 @@ struct hostcuda_private {
     void (*quiet)(bool is_quiet);
 
     const char *(*error_text)(cudaError_t error);
+
+    /* See hostcuda.h. */
+    bool (*fault_set)(cudaError_t error);
+    cudaError_t (*fault)(void);
 
 #define X(name) __typeof__(&name) name;
     HOSTCUDA_PASSED_ON(X)

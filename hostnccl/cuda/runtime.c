@@ -1,6 +1,7 @@
 /*
  * The runtime as a whole: it starts with the first call that needs it, knows its devices from the environment, refuses to
- * work in a forked child, and keeps what belongs to a thread (current device, last error).
+ * work in a forked child, and keeps what belongs to a thread (current device, last error) and what belongs to all: a fault of the
+ * device, after which nothing runs any more and every call that would need it returns the same error.
  *
  * Nothing here is ever torn down: workers are detached and the state they use is static, so a process may exit with work
  * pending, in whatever order its destructors run. A destructor that joins the workers was rejected: it would hang at exit
@@ -18,6 +19,7 @@
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static atomic_bool is_started;
 static atomic_bool is_forked;
+static _Atomic int fault; /* a cudaError_t that stays; cudaSuccess: none */
 static int device_count;
 static int fill_byte;
 static struct hostcuda_device devices[HOSTCUDA_DEVICES_MAX];
@@ -126,7 +128,19 @@ cudaError_t hostcuda_enter(void)
 
 cudaError_t hostcuda_enter_work(void)
 {
-    return self.is_worker ? cudaErrorNotPermitted : hostcuda_enter();
+    cudaError_t error = self.is_worker ? cudaErrorNotPermitted : hostcuda_enter();
+    return error ? error : hostcuda_fault();
+}
+
+bool hostcuda_fault_set(cudaError_t error)
+{
+    int none = cudaSuccess;
+    return atomic_compare_exchange_strong(&fault, &none, (int)error);
+}
+
+cudaError_t hostcuda_fault(void)
+{
+    return (cudaError_t)atomic_load_explicit(&fault, memory_order_relaxed);
 }
 
 cudaError_t hostcuda_leave(cudaError_t error)
@@ -177,12 +191,12 @@ HOSTCUDA_EXPORT cudaError_t cudaGetLastError(void)
 {
     cudaError_t error = self.last_error;
     self.last_error = cudaSuccess;
-    return error;
+    return hostcuda_fault() ? hostcuda_fault() : error;
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaPeekAtLastError(void)
 {
-    return self.last_error;
+    return hostcuda_fault() ? hostcuda_fault() : self.last_error;
 }
 
 HOSTCUDA_EXPORT cudaError_t cudaRuntimeGetVersion(int *version)

@@ -389,7 +389,7 @@ cudaError_t hostcuda_stream_synchronize(struct hostcuda_stream *stream)
         hostcuda_mark_wait(mark);
     }
     hostcuda_mark_put(mark);
-    return error;
+    return error ? error : hostcuda_fault();
 }
 
 bool hostcuda_stream_is_busy(struct hostcuda_stream *stream)
@@ -432,5 +432,5 @@ cudaError_t hostcuda_device_drain(int device)
         hostcuda_mark_wait(mark);
     }
     hostcuda_mark_put(mark);
-    return error;
+    return error ? error : hostcuda_fault();
 }

@@ -165,7 +165,7 @@ HOSTCUDA_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t
 
 static void run_callback(struct hostcuda_op *op)
 {
-    op->arg.callback.fn(op->arg.callback.stream, cudaSuccess, op->arg.callback.data);
+    op->arg.callback.fn(op->arg.callback.stream, hostcuda_fault(), op->arg.callback.data);
 }
 
 /* Unlike a host function, a callback cannot be captured. */

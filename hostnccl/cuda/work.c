@@ -42,6 +42,9 @@ static void run_fill(const struct hostcuda_fill *f)
 
 void hostcuda_work_run(const struct hostcuda_work *work, void *instance)
 {
+    if (hostcuda_fault() && !(work->type == cudaGraphNodeTypeHost && work->arg.host.how)) {
+        return;
+    }
     switch (work->type) {
     case cudaGraphNodeTypeHost:
         if (work->arg.host.how) {

@@ -17,7 +17,7 @@
 
 #include "hostnccl/cuda/private.h"
 
-static const struct hostcuda_private *private_table(void)
+const struct hostcuda_private *hn_cuda(void)
 {
     static _Atomic(const struct hostcuda_private *) known;
     const struct hostcuda_private *table = atomic_load(&known);
@@ -131,7 +131,7 @@ static void forget(void *pattern)
 cudaError_t hn_capture_plan(struct hn_plan *plan, cudaStream_t stream, cudaGraph_t graph)
 {
     static const struct hostcuda_prepared how = {.prepare = prepare, .run = run};
-    const struct hostcuda_private *table = private_table();
+    const struct hostcuda_private *table = hn_cuda();
     ncclComm_t comm = plan->comm;
     cudaUserObject_t object;
 

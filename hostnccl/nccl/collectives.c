@@ -2,7 +2,7 @@
  * The public collectives and point-to-point calls: check, resolve, append to the group.
  *
  * Checked are the things NCCL checks on the host: communicator, root, peer, type, operation. Counts and buffers are taken as they
- * come. A collective of zero elements is dropped here, on this rank alone. AlltoAll, Gather and Scatter become sends and
+ * come: a null one is the device's fault later (fault.c). A collective of zero elements is dropped here, on this rank alone. AlltoAll, Gather and Scatter become sends and
  * receives, as in NCCL, so they match what the peers send, however they call it.
  */
 #include "hostnccl/nccl/internal.h"
@@ -169,15 +169,16 @@ HN_API(ncclResult_t, ncclReduceScatter, const void *sendbuff, void *recvbuff, si
     return run_coll(&c, HN_REDUCESCATTER);
 }
 
-/* Appends what a lowered collective does with one peer. A NULL buffer means: not in this direction. */
-static void add_pair(struct hn_p2p *ops, size_t *n, int peer, const void *send, void *recv, size_t bytes)
+/* Block `index` of a buffer; no buffer has no blocks. */
+static void *block(const void *buf, int index, size_t bytes)
 {
-    if (send) {
-        ops[(*n)++] = (struct hn_p2p){.is_send = true, .peer = peer, .buf = (void *)(uintptr_t)send, .bytes = bytes};
-    }
-    if (recv) {
-        ops[(*n)++] = (struct hn_p2p){.peer = peer, .buf = recv, .bytes = bytes};
-    }
+    return buf ? (char *)(uintptr_t)buf + (size_t)index * bytes : NULL;
+}
+
+/* Appends one message of a lowered collective. */
+static void add(struct hn_p2p *ops, size_t *n, bool is_send, int peer, void *buf, size_t bytes)
+{
+    ops[(*n)++] = (struct hn_p2p){.is_send = is_send, .peer = peer, .buf = buf, .bytes = bytes};
 }
 
 static size_t lower_alltoall(const struct call *c, struct hn_p2p *ops, size_t bytes)
@@ -185,7 +186,8 @@ static size_t lower_alltoall(const struct call *c, struct hn_p2p *ops, size_t by
     size_t n = 0;
 
     for (int r = 0; r < c->comm->nranks; r++) {
-        add_pair(ops, &n, r, (const char *)c->send + (size_t)r * bytes, (char *)c->recv + (size_t)r * bytes, bytes);
+        add(ops, &n, true, r, block(c->send, r, bytes), bytes);
+        add(ops, &n, false, r, block(c->recv, r, bytes), bytes);
     }
     return n;
 }
@@ -194,9 +196,9 @@ static size_t lower_gather(const struct call *c, struct hn_p2p *ops, size_t byte
 {
     size_t n = 0;
 
-    add_pair(ops, &n, c->root, c->send, NULL, bytes);
+    add(ops, &n, true, c->root, block(c->send, 0, bytes), bytes);
     for (int r = 0; r < c->comm->nranks && c->comm->rank == c->root; r++) {
-        add_pair(ops, &n, r, NULL, (char *)c->recv + (size_t)r * bytes, bytes);
+        add(ops, &n, false, r, block(c->recv, r, bytes), bytes);
     }
     return n;
 }
@@ -206,9 +208,9 @@ static size_t lower_scatter(const struct call *c, struct hn_p2p *ops, size_t byt
     size_t n = 0;
 
     for (int r = 0; r < c->comm->nranks && c->comm->rank == c->root; r++) {
-        add_pair(ops, &n, r, (const char *)c->send + (size_t)r * bytes, NULL, bytes);
+        add(ops, &n, true, r, block(c->send, r, bytes), bytes);
     }
-    add_pair(ops, &n, c->root, NULL, c->recv, bytes);
+    add(ops, &n, false, c->root, block(c->recv, 0, bytes), bytes);
     return n;
 }
 

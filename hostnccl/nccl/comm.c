@@ -29,6 +29,9 @@ ncclResult_t hn_comm_ready(ncclComm_t comm, const char *call)
 {
     ncclResult_t rc = hn_comm_check(comm, call), state = ncclSuccess;
 
+    if (rc == ncclSuccess) {
+        rc = hn_fault_check(call);
+    }
     if (rc != ncclSuccess) {
         return rc;
     }
@@ -63,6 +66,7 @@ static void close_pidfds(ncclComm_t comm)
 
 static void comm_free(ncclComm_t comm)
 {
+    hn_fault_forget(comm);
     comm->magic = 0;
     hn_registrations_free(comm);
     hn_map_close(&comm->map);
@@ -223,7 +227,7 @@ static ncclResult_t destroy_job(struct hn_job *job)
 {
     wait_quiet(job->comm);
     hn_comm_release(job->comm);
-    return ncclSuccess;
+    return hn_fault_check("ncclCommDestroy");
 }
 
 /* One job as a group of its own, or as part of the caller's. */

@@ -86,6 +86,7 @@ ncclResult_t hn_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t hash, c
     if (err != cudaSuccess) {
         rc = hn_fail(ncclUnhandledCudaError, "cudaGetDevice: %s", cudaGetErrorString(err));
     }
+    hn_fault_watch(comm);
     if (rc != ncclSuccess) {
         hn_comm_unref(comm);
         return rc;
@@ -136,7 +137,10 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, int nid
         }
         hash = i || nids > 1 ? hn_hash(hash, &id, sizeof id) : id.name;
     }
-    rc = hn_config_read(&config, given, NULL);
+    rc = hn_fault_check(call);
+    if (rc == ncclSuccess) {
+        rc = hn_config_read(&config, given, NULL);
+    }
     if (rc == ncclSuccess) {
         rc = hn_comm_new(&comm, nranks, rank, hash, &config);
     }

@@ -118,7 +118,8 @@ struct ncclComm {
     int npidfds;
     cudaEvent_t event; /* joins the streams of a group */
 
-    void *profiler; /* what a profiler plugin keeps of it */
+    ncclComm_t next; /* of all communicators of the process: fault.c */
+    void *profiler;  /* what a profiler plugin keeps of it */
     bool profiled;
     uint64_t profiled_colls;
 };
@@ -149,6 +150,15 @@ void hn_comm_ref(ncclComm_t comm);
 void hn_comm_unref(ncclComm_t comm);
 void hn_comm_set_async(ncclComm_t comm, ncclResult_t result);
 
+/* fault.c: the list of communicators that a fault of the device stops. */
+void hn_fault_watch(ncclComm_t comm);
+void hn_fault_forget(ncclComm_t comm);
+/* The device's fault at a null buffer in `what`, on a stream's worker: nothing runs any more in this process. Returns -1. */
+int hn_fault(ncclComm_t comm, const char *what);
+bool hn_faulted(void);
+/* What a call returns after that: ncclUnhandledCudaError. */
+ncclResult_t hn_fault_check(const char *call);
+
 /* run.c: executes a plan on the stream's worker; the argument is a struct hn_plan, taken. */
 void hn_plan_run(void *plan);
 void hn_plan_free(struct hn_plan *plan);
@@ -171,6 +181,10 @@ ncclResult_t hn_admit(struct hn_plan *plan);
 
 /* captured.c: the graph that the stream is captured into, NULL when it is not captured. */
 ncclResult_t hn_capture_of(cudaStream_t stream, cudaGraph_t *graph);
+
+/* captured.c: what hostcuda gives to this library; NULL on another CUDA runtime. */
+struct hostcuda_private;
+const struct hostcuda_private *hn_cuda(void);
 
 /* captured.c: adds a node to the graph that runs the plan at every launch. Takes the plan. Errors of CUDA. */
 cudaError_t hn_capture_plan(struct hn_plan *plan, cudaStream_t stream, cudaGraph_t graph);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hostnccl/cuda/private.h"
+
 #define CUDA_TRY(call)                                                                                                 \
     do {                                                                                                               \
         cudaError_t cuda_error = (call);                                                                               \
@@ -124,9 +126,18 @@ static void dismiss(ncclComm_t comm)
     hn_comm_unref(comm);
 }
 
+static void *itself(void *plan)
+{
+    return plan;
+}
+
+/* Unlike a host function of the program's, a plan runs after a fault of the device too: it has a place to give up. */
+static const struct hostcuda_prepared as_it_is = {.prepare = itself, .run = hn_plan_run};
+
 static ncclResult_t enqueue(struct hn_plan *plan, cudaStream_t *streams, size_t nstreams)
 {
     ncclComm_t comm = plan->comm;
+    const struct hostcuda_private *cuda = hn_cuda();
     cudaEvent_t event = comm->event;
     ncclResult_t rc = ncclSuccess;
     bool launched = false;
@@ -141,6 +152,7 @@ static ncclResult_t enqueue(struct hn_plan *plan, cudaStream_t *streams, size_t 
     }
     launched = plan->graph != NULL; /* a captured plan is taken in any case, and has no place to give up */
     CUDA_TRY(plan->graph ? hn_capture_plan(plan, streams[0], plan->graph)
+             : cuda      ? cuda->launch_prepared(streams[0], &as_it_is, plan)
                          : cudaLaunchHostFunc(streams[0], hn_plan_run, plan));
     launched = true; /* the plan and the communicator may be gone after this */
     if (nstreams > 1) {

@@ -31,7 +31,7 @@ static bool enter(ncclComm_t comm, const struct hn_plan *plan)
     while (!comm->stopped && comm->turn != plan->ticket) {
         pthread_cond_wait(&comm->idle, &comm->lock);
     }
-    run = !comm->stopped;
+    run = !comm->stopped && !hn_faulted();
     comm->running += run;
     pthread_mutex_unlock(&comm->lock);
     return run;

@@ -230,12 +230,25 @@ static void run_alone(const struct hn_coll *coll)
     }
 }
 
+/* Whether this rank's part reads or writes a buffer that is not there. Looked at before anything is said to the peers: what part of
+ * its work NCCL's kernel does before it dies is not promised. */
+static bool lacks_buffer(ncclComm_t comm, const struct hn_coll *coll)
+{
+    bool is_root = comm->rank == coll->root;
+    bool reads = coll->kind != HN_BROADCAST || is_root, writes = coll->kind != HN_REDUCE || is_root;
+
+    return (reads && !coll->send) || (writes && !coll->recv);
+}
+
 int hn_run_coll(ncclComm_t comm, const struct hn_coll *coll)
 {
     const struct hn_head own = {
         .kind = (uint16_t)coll->kind, .captured = coll->captured, .root = coll->root, .bytes = coll->bytes};
     size_t step = comm->map.chunk;
 
+    if (lacks_buffer(comm, coll)) {
+        return hn_fault(comm, KINDS[coll->kind].name);
+    }
     if (comm->nranks == 1) {
         run_alone(coll);
         return 0;

@@ -42,7 +42,7 @@ static bool lengths_clash(struct hn_channel *ch)
     return hn_settings()->mismatch != HN_MISMATCH_HANG && atomic_load(&ch->send_bytes) != atomic_load(&ch->recv_bytes);
 }
 
-/* Moves one send as far as it goes. 1: moved something, 0: not, -1: the communicator was stopped. */
+/* Moves one send as far as it goes. 1: moved something, 0: not, -1: the communicator was stopped, or the device. */
 static int step_send(ncclComm_t comm, struct hn_p2p *op)
 {
     struct hn_channel *ch = hn_map_channel(&comm->map, comm->rank, op->peer);
@@ -103,6 +103,9 @@ static int step_recv(ncclComm_t comm, struct hn_p2p *op)
     }
     size_t there = (size_t)(atomic_load(&ch->written) - op->base) - op->moved, left = op->bytes - op->moved;
     size_t len = there < left ? there : left;
+    if (len && !op->buf) {
+        return hn_fault(comm, "a receive");
+    }
     if (len) {
         copy_out((char *)op->buf + op->moved, ring, comm->map.window, op->moved, len);
         op->moved += len;
@@ -117,8 +120,8 @@ static int step_recv(ncclComm_t comm, struct hn_p2p *op)
     return moved;
 }
 
-/* Sends to oneself meet the receives in order; the launch has seen to it that there are as many. */
-static void run_self(ncclComm_t comm, struct hn_p2p *ops, size_t count)
+/* Sends to oneself meet the receives in order; the launch has seen to it that there are as many. 0, or -1 after a fault. */
+static int run_self(ncclComm_t comm, struct hn_p2p *ops, size_t count)
 {
     size_t r = 0;
 
@@ -130,14 +133,30 @@ static void run_self(ncclComm_t comm, struct hn_p2p *ops, size_t count)
             r++;
         }
         if (r == count) {
-            return;
+            return 0;
         }
-        if (ops[r].buf != ops[s].buf) {
-            memmove(ops[r].buf, ops[s].buf, ops[r].bytes < ops[s].bytes ? ops[r].bytes : ops[s].bytes);
+        size_t bytes = ops[r].bytes < ops[s].bytes ? ops[r].bytes : ops[s].bytes;
+        if (bytes && (!ops[r].buf || !ops[s].buf)) {
+            return hn_fault(comm, "a message to itself");
+        }
+        if (bytes && ops[r].buf != ops[s].buf) {
+            memmove(ops[r].buf, ops[s].buf, bytes);
         }
         ops[s].done = ops[r].done = true;
         r++;
     }
+    return 0;
+}
+
+/* A send reads its buffer at once; a receive writes when something has come. */
+static bool sends_nothing(const struct hn_p2p *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (ops[i].is_send && ops[i].bytes && !ops[i].buf) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* One round over all messages. `busy` has one mark per peer and direction: an earlier message is not done. */
@@ -177,7 +196,7 @@ int hn_run_p2p(ncclComm_t comm, struct hn_p2p *ops, size_t count)
         hn_comm_set_async(comm, hn_fail(ncclSystemError, "out of memory"));
         return -1;
     }
-    run_self(comm, ops, count);
+    rc = sends_nothing(ops, count) ? hn_fault(comm, "a send") : run_self(comm, ops, count);
     while (!all_done && !rc) {
         uint32_t seen = hn_word_get(bell);
         int moved = step_all(comm, ops, count, busy, &all_done);

@@ -311,6 +311,17 @@ static void case_init_one_rank_twice(struct rank *r)
     pthread_join(thread, NULL);
 }
 
+/* The last rank says it is the one before it: that one is there twice, and nobody is the last. */
+static void case_init_last_rank_missing(struct rank *r)
+{
+    ncclComm_t comm = NULL;
+    pthread_t thread;
+
+    CHECK(!pthread_create(&thread, NULL, abort_later, &comm));
+    NCCL_IS(ncclInternalError, ncclCommInitRank(&comm, r->n, r->id, r->rank == r->n - 1 ? r->rank - 1 : r->rank));
+    pthread_join(thread, NULL);
+}
+
 static void case_window_without_all(struct rank *r)
 {
     static _Alignas(4096) char memory[4096];
@@ -447,6 +458,7 @@ static const struct rank_case CASES[] = {
     {"init_sizes_differ", case_init_sizes_differ, true},
     {"split_without_all", case_split_without_all, false},
     {"init_one_rank_twice", case_init_one_rank_twice, true},
+    {"init_last_rank_missing", case_init_last_rank_missing, true},
     {"window_without_all", case_window_without_all, false},
     {"told", case_told, false},
     {"printed", case_printed, false},
@@ -489,6 +501,7 @@ TEST(init_without_all, 2, NULL)
 TEST(init_sizes_differ, 2, NULL)
 TEST(split_without_all, 3, NULL)
 TEST(init_one_rank_twice, 2, NULL)
+TEST(init_last_rank_missing, 4, NULL)
 TEST(window_without_all, 3, NULL)
 TEST(printed, 2, "HOSTNCCL_ON_MISMATCH=print")
 TEST(told, 3, "HOSTNCCL_ON_MISMATCH=error")
@@ -530,6 +543,7 @@ int main(int argc, char **argv)
         ROW("init with different sizes: all wait", init_sizes_differ),
         ROW("split waits for a rank that does not come, an abort frees it", split_without_all),
         ROW("init of one rank twice: all wait", init_one_rank_twice),
+        ROW("init of four in which one rank is there twice: all wait", init_last_rank_missing),
         ROW("a window waits for a rank that does not come, an abort frees it", window_without_all),
         ROW("HOSTNCCL_ON_MISMATCH=print says so and hangs", printed),
         ROW("HOSTNCCL_ON_MISMATCH=error tells instead", told),

@@ -1,0 +1,98 @@
+/*
+ * A fault of the device: a collective or message was given a null buffer. NCCL looks at no pointer before its kernel does; the kernel
+ * then reads or writes address 0, the context dies, and CUDA reports an illegal address at the next call that asks. Neither NCCL's
+ * call nor ncclCommGetAsyncError says a word, and the peers wait for the dead kernel. So here: the runtime is told, every
+ * communicator of the process stops, and what was queued does not run.
+ *
+ * Only address 0 is looked for. A pointer of the host is as good as one of the device here, and which other addresses are mapped only
+ * the kernel of the operating system knows; those end in a SIGSEGV.
+ *
+ * The thread that meets the fault runs a plan itself, and another one may do so at the same time: neither may wait until the other's
+ * communicator has stopped. A thread made for that waits.
+ */
+#include "hostnccl/nccl/internal.h"
+
+#include <stdlib.h>
+
+#include "hostnccl/cuda/private.h"
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before a communicator's */
+static ncclComm_t all;
+
+void hn_fault_watch(ncclComm_t comm)
+{
+    pthread_mutex_lock(&all_lock);
+    comm->next = all;
+    all = comm;
+    pthread_mutex_unlock(&all_lock);
+}
+
+void hn_fault_forget(ncclComm_t comm)
+{
+    pthread_mutex_lock(&all_lock);
+    for (ncclComm_t *at = &all; *at; at = &(*at)->next) {
+        if (*at == comm) {
+            *at = comm->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&all_lock);
+}
+
+/* A communicator that still runs plans, with a reference; NULL when all have stopped. */
+static ncclComm_t next_running(void)
+{
+    ncclComm_t found = NULL;
+
+    pthread_mutex_lock(&all_lock);
+    for (ncclComm_t c = all; c && !found; c = c->next) {
+        pthread_mutex_lock(&c->lock);
+        if (c->refs > 0 && !c->stopped) { /* without references it is about to leave the list */
+            c->refs++;
+            found = c;
+        }
+        pthread_mutex_unlock(&c->lock);
+    }
+    pthread_mutex_unlock(&all_lock);
+    return found;
+}
+
+static void *stop_all(void *none)
+{
+    (void)none;
+    for (ncclComm_t comm = next_running(); comm; comm = next_running()) {
+        hn_comm_stop(comm);
+        hn_comm_unref(comm);
+    }
+    return NULL;
+}
+
+bool hn_faulted(void)
+{
+    const struct hostcuda_private *cuda = hn_cuda();
+
+    return cuda && cuda->fault() != cudaSuccess;
+}
+
+int hn_fault(ncclComm_t comm, const char *what)
+{
+    const struct hostcuda_private *cuda = hn_cuda();
+    pthread_t thread;
+
+    hn_debug("rank %d of %d: %s: a null buffer", comm->rank, comm->nranks, what);
+    if (!cuda) {
+        hn_comm_set_async(comm, hn_fail(ncclUnhandledCudaError, "%s: a null buffer", what));
+        return -1;
+    }
+    if (cuda->fault_set(cudaErrorIllegalAddress) && !pthread_create(&thread, NULL, stop_all, NULL)) {
+        pthread_detach(thread);
+    }
+    return -1;
+}
+
+ncclResult_t hn_fault_check(const char *call)
+{
+    return hn_faulted() ? hn_fail(ncclUnhandledCudaError, "%s: Cuda failure %d '%s'", call, cudaErrorIllegalAddress,
+                                  cudaGetErrorString(cudaErrorIllegalAddress))
+                        : ncclSuccess;
+}
