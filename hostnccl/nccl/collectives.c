@@ -216,7 +216,13 @@ static size_t lower_scatter(const struct call *c, struct hn_p2p *ops, size_t byt
 
 static size_t lower_send(const struct call *c, struct hn_p2p *ops, size_t bytes)
 {
-    ops[0] = (struct hn_p2p){.is_send = true, .peer = c->root, .buf = (void *)(uintptr_t)c->send, .bytes = bytes};
+    size_t limit = hn_settings()->eager_bytes;
+
+    ops[0] = (struct hn_p2p){.is_send = true,
+                             .eager = limit && bytes <= limit && !hn_is_grouped(),
+                             .peer = c->root,
+                             .buf = (void *)(uintptr_t)c->send,
+                             .bytes = bytes};
     return 1;
 }
 

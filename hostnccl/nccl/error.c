@@ -27,10 +27,11 @@ static bool flag(const char *name)
 static void read_settings(void)
 {
     const char *mismatch = getenv("HOSTNCCL_ON_MISMATCH"), *death = getenv("HOSTNCCL_PEER_DEATH");
-    const char *order = getenv("HOSTNCCL_GROUP_ORDER");
+    const char *order = getenv("HOSTNCCL_GROUP_ORDER"), *eager = getenv("HOSTNCCL_EAGER");
 
     settings.debug = flag("HOSTNCCL_DEBUG");
     settings.peer_death_is_error = death && !strcmp(death, "error");
+    settings.eager_bytes = eager ? strtoull(eager, NULL, 10) : 0;
     settings.program_order = order && !strcmp(order, "program");
     settings.mismatch = mismatch && !strcmp(mismatch, "error")   ? HN_MISMATCH_ERROR
                         : mismatch && !strcmp(mismatch, "print") ? HN_MISMATCH_PRINT

@@ -211,6 +211,11 @@ ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t cou
     return rc;
 }
 
+bool hn_is_grouped(void)
+{
+    return group.depth > 1;
+}
+
 ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, ncclComm_t meets, bool blocking, void *args,
                            void (*free_args)(void *))
 {

@@ -48,6 +48,7 @@ struct hn_coll {
 /* One send or receive of a plan. */
 struct hn_p2p {
     bool is_send, started, done;
+    bool eager; /* a send that is done when its bytes are in the ring */
     int peer;
     void *buf;
     size_t bytes, moved;
@@ -134,6 +135,7 @@ enum hn_mismatch { HN_MISMATCH_HANG, HN_MISMATCH_PRINT, HN_MISMATCH_ERROR };
 struct hn_settings {
     bool debug;
     bool peer_death_is_error;
+    size_t eager_bytes; /* longest message that an ungrouped send leaves in the ring; 0: none, as none is promised */
     bool program_order; /* of the communicators in a group: as the program named them, not by their hashes */
     enum hn_mismatch mismatch;
 };
@@ -241,6 +243,8 @@ ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, ncclComm_t meets, bo
                            void (*free_args)(void *));
 ncclResult_t hn_submit_coll(ncclComm_t comm, const struct hn_coll *coll, cudaStream_t stream);
 ncclResult_t hn_submit_p2p(ncclComm_t comm, const struct hn_p2p *ops, size_t count, cudaStream_t stream);
+/* Inside a call: whether the caller has begun a group. */
+bool hn_is_grouped(void);
 /* Notes an error inside a group, so that the group ends with it; returns it. */
 ncclResult_t hn_group_error(ncclResult_t code);
 ncclResult_t hn_group_start(void);

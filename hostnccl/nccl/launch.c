@@ -80,7 +80,8 @@ static ncclResult_t reserve_plan(const struct hn_plan *plan)
     for (size_t i = 0; i < plan->np2ps && rc == ncclSuccess; i++) {
         const struct hn_p2p *op = &plan->p2ps[i];
         if (op->peer != comm->rank && op->is_send && op->bytes) {
-            rc = reserve_ring(comm, op->peer, op->bytes);
+            /* Behind bytes that nobody has taken yet a message may begin anywhere in the ring. */
+            rc = reserve_ring(comm, op->peer, hn_settings()->eager_bytes ? comm->map.window : op->bytes);
         }
     }
     return rc;

@@ -4,7 +4,8 @@
  * Every ordered pair of ranks has a channel: message numbers and byte counters of both sides, and a ring for the data. The
  * n-th send meets the n-th receive; both sides announce their message first, and data moves only when both are at the same
  * one. A send is done when the receiver has taken its last byte: NCCL promises no buffering, so none is given (its own
- * buffers let small unmatched sends pass by luck). Lengths are not compared: a receiver that asked for less stops
+ * buffers let small unmatched sends pass by luck). HOSTNCCL_EAGER plays that luck: a short send outside a group is done when it is
+ * in the ring, behind what is there, as far as the ring has room. Lengths are not compared: a receiver that asked for less stops
  * reading, and the sender waits for ever; one that asked for more waits for bytes that never come.
  *
  * One thread drives all messages: it goes round them and, when none has moved, sleeps on its own bell, which peers ring when
@@ -42,38 +43,47 @@ static bool lengths_clash(struct hn_channel *ch)
     return hn_settings()->mismatch != HN_MISMATCH_HANG && atomic_load(&ch->send_bytes) != atomic_load(&ch->recv_bytes);
 }
 
+/* The first thing of a send: says what it is. Nobody reads an empty ring, so it may begin anew: short messages use little memory. */
+static void start_send(ncclComm_t comm, struct hn_channel *ch, struct hn_p2p *op)
+{
+    op->started = true;
+    op->base = atomic_load(&ch->written);
+    if (atomic_load(&ch->read) == op->base) {
+        atomic_store(&ch->origin, op->base);
+    }
+    atomic_store(&ch->send_bytes, op->bytes);
+    atomic_store(&ch->send_seq, op->seq);
+    ring_bell(comm, op->peer);
+}
+
 /* Moves one send as far as it goes. 1: moved something, 0: not, -1: the communicator was stopped, or the device. */
 static int step_send(ncclComm_t comm, struct hn_p2p *op)
 {
     struct hn_channel *ch = hn_map_channel(&comm->map, comm->rank, op->peer);
     char *ring = hn_map_bytes(&comm->map, hn_map_ring_at(&comm->map, comm->rank, op->peer));
-    int moved = 0;
+    int moved = !op->started;
 
     if (!op->started) {
-        op->started = true;
-        op->base = atomic_load(&ch->written);
-        atomic_store(&ch->send_bytes, op->bytes);
-        atomic_store(&ch->send_seq, op->seq);
-        ring_bell(comm, op->peer);
-        moved = 1;
+        start_send(comm, ch, op);
     }
-    if (!hn_reached(atomic_load(&ch->recv_seq), op->seq)) {
+    if (!op->eager && !hn_reached(atomic_load(&ch->recv_seq), op->seq)) {
         return moved;
     }
     if (op->moved == 0 && atomic_load(&ch->recv_seq) == op->seq && lengths_clash(ch)) {
         return hn_mismatch(comm, "send of %zu bytes to rank %d, which receives %zu", op->bytes, op->peer,
                            (size_t)atomic_load(&ch->recv_bytes));
     }
-    size_t taken = (size_t)(atomic_load(&ch->read) - op->base);
-    size_t room = comm->map.window - (op->moved - taken), left = op->bytes - op->moved, len = room < left ? room : left;
+    uint64_t at = op->base + op->moved, read = atomic_load(&ch->read);
+    size_t room = comm->map.window - (size_t)(at - read), left = op->bytes - op->moved, len = room < left ? room : left;
     if (len) {
-        copy_in(ring, comm->map.window, op->moved, (const char *)op->buf + op->moved, len);
+        copy_in(ring, comm->map.window, at - atomic_load(&ch->origin), (const char *)op->buf + op->moved, len);
         op->moved += len;
-        atomic_store(&ch->written, op->base + op->moved);
+        atomic_store(&ch->written, at + len);
         ring_bell(comm, op->peer);
         moved = 1;
     }
-    if (taken == op->bytes) {
+    /* What an earlier buffered message left in the ring comes first: a receiver that asked for less never gets to the end. */
+    if ((op->eager && op->moved == op->bytes) || read == op->base + op->bytes) {
         op->done = true;
         moved = 1;
     }
@@ -107,7 +117,8 @@ static int step_recv(ncclComm_t comm, struct hn_p2p *op)
         return hn_fault(comm, "a receive");
     }
     if (len) {
-        copy_out((char *)op->buf + op->moved, ring, comm->map.window, op->moved, len);
+        copy_out((char *)op->buf + op->moved, ring, comm->map.window, op->base + op->moved - atomic_load(&ch->origin),
+                 len);
         op->moved += len;
         atomic_store(&ch->read, op->base + op->moved);
         ring_bell(comm, op->peer);

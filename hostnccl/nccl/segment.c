@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 static const uint64_t SEGMENT_MAGIC = 0x314c43434e545348u;
-enum { SEGMENT_VERSION = 1, PAGE = 4096 };
+enum { SEGMENT_VERSION = 2, PAGE = 4096 };
 
 static size_t round_page(size_t n)
 {

@@ -45,7 +45,8 @@ struct hn_rank {
 struct hn_channel {
     _Alignas(64) _Atomic uint64_t send_bytes; /* by the source: length of message number send_seq */
     _Atomic uint64_t written;                 /* bytes put into the ring, over all messages */
-    _Atomic uint32_t send_seq;                /* messages offered */
+    _Atomic uint64_t origin;   /* of these counters at the ring's first byte; moved when the ring is empty */
+    _Atomic uint32_t send_seq; /* messages offered */
     _Alignas(64) _Atomic uint64_t recv_bytes; /* by the destination, likewise */
     _Atomic uint64_t read;
     _Atomic uint32_t recv_seq;
