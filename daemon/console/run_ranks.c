@@ -125,9 +125,11 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
 }
 
 static _Noreturn void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir,
-                            const sigset_t *mask, uint32_t rank, int port, const int out[2], int error_fd)
+                            const sigset_t *mask, uint32_t rank, int port, const int out[2], int error_fd,
+                            struct roll_warden *warden)
 {
     setpgid(0, 0);
+    roll_warden_guard_group(warden, getpid()); /* before anything of the job runs: we may be killed at any moment */
     if (o->ranks > 0) {
         int null = open("/dev/null", O_RDONLY);
         dup2(null, STDIN_FILENO);
@@ -151,7 +153,8 @@ static _Noreturn void child(const struct roll_run_options *o, const struct roll_
 }
 
 static int start_rank(struct roll_run_job *job, uint32_t i, const struct roll_run_options *o,
-                      const struct roll_place *place, const char *dir, const sigset_t *mask, int port)
+                      const struct roll_place *place, const char *dir, const sigset_t *mask, int port,
+                      struct roll_warden *warden)
 {
     struct roll_run_rank *r = &job->rank[i];
     int error_fd[2] = {-1, -1}, pipe_fd[2][2] = {{-1, -1}, {-1, -1}}, code = 0, err = 0;
@@ -175,7 +178,7 @@ static int start_rank(struct roll_run_job *job, uint32_t i, const struct roll_ru
     }
     if (r->pid == 0) {
         int out[2] = {pipe_fd[0][1], pipe_fd[1][1]};
-        child(o, place, dir, mask, i, port, out, error_fd[1]);
+        child(o, place, dir, mask, i, port, out, error_fd[1], warden);
     }
     setpgid(r->pid, r->pid); /* also here: whichever comes first, so that no signal can miss it */
     close(error_fd[1]);
@@ -227,11 +230,10 @@ int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *
     }
     int port = free_port();
     for (uint32_t i = 0; i < job->count; i++) {
-        int err = start_rank(job, i, o, place, dir, mask, port);
+        int err = start_rank(job, i, o, place, dir, mask, port, warden);
         if (err != 0) {
             return err;
         }
-        roll_warden_guard_group(warden, job->rank[i].pid);
     }
     if (o->ranks == 0 && isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
         /* A single command may want to read the terminal (a debugger, a prompt): it gets the foreground, as in a shell. */

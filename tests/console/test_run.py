@@ -155,7 +155,7 @@ class Ends(Case):
         self.assertEqual(r.returncode, 5)  # the sleep is looked for at the end of each test
 
     def test_nothing_is_left_when_run_is_killed(self):
-        p = self.begin("-n", "2")
+        p = self.begin("-n", "16")  # it is still starting the others when the first one runs
         self.assertTrue(os.listdir(self.rings))
         p.kill()
         p.wait()
