@@ -2,6 +2,7 @@
 import ctypes
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -112,6 +113,12 @@ def frames(stack, thread, sample=-1):
 
 def names(stack, thread, sample=-1):
     return [f["fn"] for f in frames(stack, thread, sample) or []]
+
+
+def from_libc(stack, thread, function):
+    """Is it seen to the end: was this function called by libc's own start of a thread? That one has a name only where libc has its debug symbols."""
+    outer = frames(stack, thread)[:names(stack, thread).index(function)]
+    return bool(outer) and all(re.search(r"/libc[.-]", f.get("module", "")) for f in outer)
 
 
 def main_thread(stack):

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from looking import Looking, answers, frames, hold, in_order, main_thread, names, nodes, program, skip_if, status
+from looking import Looking, answers, frames, from_libc, hold, in_order, main_thread, names, nodes, program, skip_if, status
 from support import DAEMON, ROLLCALL, until
 
 
@@ -68,7 +68,8 @@ class Native(Looking):
         p = self.threads_program("stuck", 1, name="stack_tableless")
         stack = answers(self.of_pids(p.pid, options=("-n", "1")))[p.pid]
         self.assertTrue(in_order(["main", "level_one", "level_two", "level_three"], names(stack, main_thread(stack))), names(stack, main_thread(stack)))
-        self.assertTrue(any(in_order(["start_thread", "waiter", "waits_here"], names(stack, t)) for t in stack["threads"]), "libdwfl goes on where libunwind ends")
+        self.assertTrue(any(in_order(["waiter", "waits_here"], names(stack, t)) and from_libc(stack, t, "waiter") for t in stack["threads"]),
+                        "libdwfl goes on where libunwind ends")
         self.assert_goes_on(p.pid)
 
     def test_files_that_became_something_else(self):
@@ -166,7 +167,7 @@ class Native(Looking):
             stack = answers(self.of_pids(p.pid, options=("-n", "16", "--interval", "5")))[p.pid]
             for function, call in calls.items():
                 thread = next(t for t in stack["threads"] if function in names(stack, t))
-                self.assertTrue(in_order(["start_thread", function], names(stack, thread)), names(stack, thread))
+                self.assertTrue(from_libc(stack, thread, function), frames(stack, thread))
                 self.assertIn(call, names(stack, thread)[-1])
         self.assertEqual(p.wait(20), 0, "a call of it ended" if p.returncode == 9 else p.stderr.read())
 
