@@ -1,0 +1,376 @@
+/*
+ * feed.c: see feed.h. Four ways: as a job runs (agents look at their rings again and again, nodes may be late, time passes as in the job); all
+ * records in random chunks; the same with time passing between the chunks; rank after rank. Each keeps every rank's own order, as rings do.
+ */
+#include "tests/simulation/feed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OPEN_MAX 64u
+
+struct reader {
+    uint32_t source, next, def, opens;
+    uint16_t open[OPEN_MAX]; /* records whose later states have not been fed */
+    uint64_t late_ns;
+    bool stopped, ended;
+    uint32_t lost_from, lost;
+};
+
+struct feeder {
+    const struct program *p;
+    const struct story *s;
+    roll_engine_t *e;
+    struct rng rng;
+    struct reader reader[RANKS_MAX];
+    uint64_t now;
+    struct findings *out;
+    bool texts;
+};
+
+static void define(struct feeder *f, uint32_t rank, uint32_t index)
+{
+    int comm = f->s->rank[rank].def[index].comm;
+    const struct comm_info *k = &f->p->comm[comm];
+    struct roll_def def = {.type = ROLL_DEF_COMM, .id = index + 1};
+    def.comm.label = k->label;
+    def.comm.info = (struct roll_def_comm){.key = story_key(f->p, comm),
+                                           .parent_key = k->parent < 0 ? 0 : story_key(f->p, k->parent),
+                                           .rank = (int32_t)comm_rank(f->p, comm, rank),
+                                           .nranks = (int32_t)mask_count(k->members),
+                                           .color = k->parent < 0 ? ROLL_COLOR_NONE : k->color,
+                                           .child = k->child,
+                                           .origin = k->parent < 0 ? ROLL_COMM_INIT : ROLL_COMM_SPLIT,
+                                           .device = 0,
+                                           .flags = k->nonblocking,
+                                           .label_bytes = (uint32_t)strlen(k->label)};
+    (void)roll_engine_define(f->e, f->reader[rank].source, &def);
+}
+
+static enum roll_state state_at(const struct program *p, const struct log *log, uint64_t seen)
+{
+    if (log->back_ns > seen) {
+        return ROLL_STATE_ENTERED;
+    }
+    return p->completion && log->done_ns <= seen ? ROLL_STATE_COMPLETE : ROLL_STATE_RETURNED;
+}
+
+static struct roll_record record_at(const struct feeder *f, const struct reader *d, const struct log *log,
+                                    uint32_t index, enum roll_state state)
+{
+    struct roll_record rec = log->rec;
+    (void)f;
+    (void)d;
+    rec.seal = roll_seal(index, state);
+    if (state == ROLL_STATE_ENTERED) {
+        rec.result = 0;
+        return rec;
+    }
+    uint64_t took = log->back_ns - log->enter_ns;
+    rec.call_ns = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
+    return rec;
+}
+
+static bool will_change(const struct program *p, const struct log *log, enum roll_state state)
+{
+    return (state == ROLL_STATE_ENTERED && log->back_ns != NEVER) ||
+           (state == ROLL_STATE_RETURNED && p->completion && log->done_ns != NEVER);
+}
+
+static bool in_loss(const struct reader *d, uint32_t index)
+{
+    return index - d->lost_from < d->lost;
+}
+
+/* Later states of records that are known already. */
+static void feed_news(struct feeder *f, uint32_t rank, uint64_t seen)
+{
+    struct reader *d = &f->reader[rank];
+    const struct rank_story *s = &f->s->rank[rank];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < d->opens; i++) {
+        const struct log *log = &s->log[d->open[i]];
+        enum roll_state state = state_at(f->p, log, seen);
+        bool news = state > ROLL_STATE_ENTERED;
+        if (news) {
+            struct roll_record rec = record_at(f, d, log, d->open[i], state);
+            (void)roll_engine_feed(f->e, d->source, &rec, 1);
+        }
+        if (!news || will_change(f->p, log, state)) {
+            d->open[kept++] = d->open[i];
+        }
+    }
+    d->opens = kept;
+}
+
+/* Up to `most` records that existed at `seen`; returns how many. */
+static uint32_t feed_new(struct feeder *f, uint32_t rank, uint64_t seen, uint32_t most)
+{
+    struct reader *d = &f->reader[rank];
+    const struct rank_story *s = &f->s->rank[rank];
+    struct roll_record batch[32];
+    uint32_t fed = 0, n = 0;
+    while (fed < most && d->next < s->logs && s->log[d->next].enter_ns <= seen) {
+        const struct log *log = &s->log[d->next];
+        if (n == 32 || (d->def < s->defs && s->def[d->def].before <= d->next)) {
+            (void)roll_engine_feed(f->e, d->source, batch, n);
+            n = 0;
+            for (; d->def < s->defs && s->def[d->def].before <= d->next; d->def++) {
+                define(f, rank, d->def);
+            }
+        }
+        enum roll_state state = state_at(f->p, log, seen);
+        if (!in_loss(d, d->next)) {
+            batch[n++] = record_at(f, d, log, d->next, state);
+            if (will_change(f->p, log, state) && d->opens < OPEN_MAX) {
+                d->open[d->opens++] = (uint16_t)d->next;
+            }
+        } else if (d->next + 1 == d->lost_from + d->lost) {
+            (void)roll_engine_feed(f->e, d->source, batch, n);
+            n = 0;
+            (void)roll_engine_lost(f->e, d->source, d->lost_from, d->lost);
+        }
+        d->next++;
+        fed++;
+    }
+    if (n > 0) {
+        (void)roll_engine_feed(f->e, d->source, batch, n);
+    }
+    if (d->next == s->logs && seen >= f->s->still_ns) {
+        for (; d->def < s->defs; d->def++) {
+            define(f, rank, d->def);
+        }
+    }
+    return fed;
+}
+
+static void feed_process(struct feeder *f, uint32_t rank, uint64_t seen)
+{
+    struct reader *d = &f->reader[rank];
+    const struct rank_story *s = &f->s->rank[rank];
+    if (!d->stopped && s->stop_ns <= seen) {
+        d->stopped = true;
+        (void)roll_engine_process(f->e, d->source, ROLL_PROC_STOPPED, ROLL_EXIT_UNKNOWN, s->stop_ns);
+    }
+    if (!d->ended && s->end_ns <= seen) {
+        d->ended = true;
+        (void)roll_engine_process(f->e, d->source, s->state, s->status, s->end_ns);
+    }
+}
+
+static void collect(struct feeder *f)
+{
+    const struct roll_verdict *v;
+    while ((v = roll_engine_next(f->e)) != NULL) {
+        if (v->certainty == ROLL_NOTE || f->out->founds == FOUND_MAX) {
+            continue;
+        }
+        struct found *found = &f->out->found[f->out->founds++];
+        *found = (struct found){.code = v->code, .certainty = v->certainty, .now_ns = f->now};
+        for (size_t i = 0; i < roll_rankset_count(&v->culprits); i++) {
+            uint32_t rank = roll_rankset_at(&v->culprits, i);
+            found->culprits = (mask_t)(found->culprits | (rank < RANKS_MAX ? BIT(rank) : 0));
+        }
+        if (f->texts) {
+            found->text = strdup(v->text ? v->text : "");
+        }
+    }
+}
+
+static void pass(struct feeder *f, uint64_t ns)
+{
+    f->now += ns;
+    (void)roll_engine_tick(f->e, f->now);
+    collect(f);
+}
+
+/* Nothing more comes: fine steps first, because how soon it is said matters. */
+static void wait_long(struct feeder *f)
+{
+    for (int i = 0; i < 20; i++) {
+        pass(f, 10 * MS_);
+    }
+    for (int i = 0; i < 36; i++) {
+        pass(f, 50 * MS_);
+    }
+    for (int i = 0; i < 24; i++) {
+        pass(f, 500 * MS_);
+    }
+}
+
+static bool all_read(const struct feeder *f)
+{
+    for (uint32_t r = 0; r < f->p->ranks; r++) {
+        if (f->reader[r].next < f->s->rank[r].logs) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* As a job runs: agents look every `period`; a node may see everything later than the others. */
+static void feed_live(struct feeder *f)
+{
+    static const uint64_t periods[] = {10 * MS_, 20 * MS_, 50 * MS_};
+    uint64_t period = periods[rng_below(&f->rng, 3)];
+    uint32_t per_node = 1 + rng_below(&f->rng, 4);
+    uint64_t last = f->s->still_ns;
+    bool early = rng_chance(&f->rng, 50); /* the process is looked at before the ring */
+    f->out->live = true;
+    f->out->style = "live";
+    if (rng_chance(&f->rng, 40)) {
+        uint32_t node = rng_below(&f->rng, (f->p->ranks + per_node - 1) / per_node);
+        uint64_t late = MS_ * (1 + rng_below(&f->rng, rng_chance(&f->rng, 70) ? 300 : 1500));
+        for (uint32_t r = 0; r < f->p->ranks; r++) {
+            f->reader[r].late_ns = r / per_node == node ? late : 0;
+        }
+        last += late;
+        f->out->live = false;
+        f->out->style = "live, a node late";
+    }
+    f->now = START_NS;
+    while (f->now <= last || !all_read(f)) {
+        pass(f, period);
+        uint32_t first = rng_below(&f->rng, f->p->ranks);
+        for (uint32_t i = 0; i < f->p->ranks; i++) {
+            uint32_t r = (first + i) % f->p->ranks;
+            uint64_t seen = f->now - f->reader[r].late_ns - rng_below(&f->rng, (uint32_t)(period / 4));
+            if (early) {
+                feed_process(f, r, seen);
+            }
+            feed_news(f, r, seen);
+            (void)feed_new(f, r, seen, UINT32_MAX);
+            feed_process(f, r, seen);
+        }
+        collect(f);
+    }
+    /* The rest of what can be seen. */
+    for (uint32_t r = 0; r < f->p->ranks; r++) {
+        feed_news(f, r, NEVER - 1);
+        (void)feed_new(f, r, NEVER - 1, UINT32_MAX);
+        feed_process(f, r, NEVER - 1);
+    }
+}
+
+static void feed_chunks(struct feeder *f, uint64_t step_ns)
+{
+    uint64_t seen = NEVER - 1;
+    f->now = START_NS;
+    uint32_t size = 1 + rng_below(&f->rng, 24);
+    bool early = rng_chance(&f->rng, 20);
+    while (!all_read(f)) {
+        uint32_t r = rng_below(&f->rng, f->p->ranks);
+        while (f->reader[r].next == f->s->rank[r].logs) {
+            r = (r + 1) % f->p->ranks;
+        }
+        uint32_t left = f->s->rank[r].logs - f->reader[r].next;
+        if (early && left <= size) {
+            feed_process(f, r, seen);
+        }
+        (void)feed_new(f, r, seen, 1 + rng_below(&f->rng, size));
+        if (f->reader[r].next == f->s->rank[r].logs) {
+            feed_process(f, r, seen);
+        }
+        if (step_ns != 0) {
+            pass(f, 1 + rng_below(&f->rng, (uint32_t)step_ns));
+        }
+        collect(f);
+    }
+}
+
+static void feed_ranks(struct feeder *f)
+{
+    bool back = rng_chance(&f->rng, 50);
+    f->now = START_NS;
+    for (uint32_t i = 0; i < f->p->ranks; i++) {
+        uint32_t r = back ? f->p->ranks - 1 - i : i;
+        (void)feed_new(f, r, NEVER - 1, UINT32_MAX);
+        feed_process(f, r, NEVER - 1);
+        collect(f);
+    }
+}
+
+static void lose(struct feeder *f)
+{
+    uint32_t r = rng_below(&f->rng, f->p->ranks);
+    uint32_t logs = f->s->rank[r].logs;
+    if (logs > 4) {
+        f->reader[r].lost_from = 2 + rng_below(&f->rng, logs - 3);
+        f->reader[r].lost = 1 + rng_below(&f->rng, logs - f->reader[r].lost_from);
+        f->reader[r].lost = f->reader[r].lost > 40 ? 40 : f->reader[r].lost;
+    }
+    f->out->lossy = true;
+}
+
+int feed(const struct program *p, const struct story *s, uint64_t order, bool losses, bool texts, struct findings *out)
+{
+    static struct feeder f;
+    memset(&f, 0, sizeof(f));
+    memset(out, 0, sizeof(*out));
+    f.p = p;
+    f.s = s;
+    f.out = out;
+    f.texts = texts;
+    f.rng.state = order * 0x9e3779b97f4a7c15u + 5;
+    (void)rng_next(&f.rng);
+    struct roll_engine_config config = {0};
+    f.e = roll_engine_new(&config);
+    if (!f.e) {
+        return -1;
+    }
+    (void)roll_engine_tick(f.e, START_NS);
+    uint32_t per_node = 1 + rng_below(&f.rng, 8);
+    for (uint32_t r = 0; r < p->ranks; r++) {
+        char host[16];
+        snprintf(host, sizeof(host), "node%u", r / per_node);
+        struct roll_source_info info = {.stream = r + 1,
+                                        .world_rank = (int32_t)r,
+                                        .world_size = (int32_t)p->ranks,
+                                        .local_rank = (int32_t)(r % per_node),
+                                        .pid = 1000 + r,
+                                        .host = host,
+                                        .exe = "train"};
+        if (roll_engine_open(f.e, &info, &f.reader[r].source) != 0) {
+            roll_engine_destroy(&f.e);
+            return -1;
+        }
+    }
+    if (losses) {
+        lose(&f);
+    }
+    bool finish = false;
+    switch (rng_below(&f.rng, 8)) {
+    case 0:
+        out->style = "chunks";
+        feed_chunks(&f, 0);
+        finish = rng_chance(&f.rng, 50);
+        break;
+    case 1:
+        out->style = "chunks, time passes";
+        feed_chunks(&f, MS_ * (1 + rng_below(&f.rng, 20)));
+        break;
+    case 2:
+        out->style = "rank after rank";
+        feed_ranks(&f);
+        finish = rng_chance(&f.rng, 50);
+        break;
+    default:
+        feed_live(&f);
+        break;
+    }
+    wait_long(&f);
+    if (finish) {
+        (void)roll_engine_finish(f.e);
+        collect(&f);
+    }
+    roll_engine_destroy(&f.e);
+    return 0;
+}
+
+void findings_fini(struct findings *out)
+{
+    for (uint32_t i = 0; i < out->founds; i++) {
+        free(out->found[i].text);
+    }
+    out->founds = 0;
+}

@@ -1,0 +1,32 @@
+/*
+ * feed.h: what a story left, given to an engine in one of many ways, and what the engine says.
+ */
+#ifndef ROLL_TESTS_SIMULATION_FEED_H
+#define ROLL_TESTS_SIMULATION_FEED_H
+
+#include "daemon/engine/engine.h"
+#include "tests/simulation/execute.h"
+
+#define FOUND_MAX 24u
+
+struct found {
+    enum roll_verdict_code code;
+    enum roll_certainty certainty;
+    mask_t culprits;
+    uint64_t now_ns; /* virtual time at which it was said */
+    char *text;      /* owned when asked for, else NULL */
+};
+
+struct findings {
+    struct found found[FOUND_MAX]; /* no notes */
+    uint32_t founds;
+    bool live;  /* fed as a job runs, with no node late: times mean something */
+    bool lossy; /* records were lost on purpose */
+    const char *style;
+};
+
+/* Feeds it once, in the way that `order` chooses. `losses`: also ways that lose records. */
+int feed(const struct program *p, const struct story *s, uint64_t order, bool losses, bool texts, struct findings *out);
+void findings_fini(struct findings *out);
+
+#endif

@@ -1,0 +1,208 @@
+/*
+ * judge.c: see judge.h. The rules stand in accept.def.
+ */
+#include "tests/simulation/judge.h"
+
+const char *const outcome_name[OUTCOMES] = {"right",    "suspected", "wrong-code", "wrong-ranks",
+                                            "innocent", "missed",    "false",      "extra"};
+
+enum certainties { PROVEN, SUSPECTED, ANY, HIDDEN };
+enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART };
+
+/* Codes that engines of other days do not have: by number. */
+#define CODE_ALLTOALLV        ROLL_VERDICT_ALLTOALLV_MISMATCH
+#define CODE_CALL_REFUSED     502
+#define CODE_COLLECTIVE_STUCK 606
+#define CODE_CALL_SKIPPED     ROLL_VERDICT_CALL_SKIPPED
+#define CODE_CALL_ADDED       ROLL_VERDICT_CALL_ADDED
+#define CODE_CALLS_REORDERED  ROLL_VERDICT_CALLS_REORDERED
+#define CODE_SEQUENCE_TIE     ROLL_VERDICT_SEQUENCE_TIE
+#define CODE_CIRCULAR_WAIT    ROLL_VERDICT_CIRCULAR_WAIT
+#define CODE_OP_MISMATCH      ROLL_VERDICT_OP_MISMATCH
+#define CODE_COUNT_MISMATCH   ROLL_VERDICT_COUNT_MISMATCH
+#define CODE_DTYPE_MISMATCH   ROLL_VERDICT_DTYPE_MISMATCH
+#define CODE_REDOP_MISMATCH   ROLL_VERDICT_REDOP_MISMATCH
+#define CODE_ROOT_MISMATCH    ROLL_VERDICT_ROOT_MISMATCH
+#define CODE_ZERO_COUNT       ROLL_VERDICT_ZERO_COUNT
+#define CODE_P2P_BYTES        ROLL_VERDICT_P2P_BYTES
+#define CODE_P2P_UNMATCHED    ROLL_VERDICT_P2P_UNMATCHED
+#define CODE_P2P_DEADLOCK     ROLL_VERDICT_P2P_DEADLOCK
+#define CODE_RANK_FINISHED    ROLL_VERDICT_RANK_FINISHED
+#define CODE_RANK_DEAD        ROLL_VERDICT_RANK_DEAD
+#define CODE_RANK_STOPPED     ROLL_VERDICT_RANK_STOPPED
+#define CODE_RANK_BUSY        ROLL_VERDICT_RANK_BUSY
+#define CODE_INIT_MISSING     ROLL_VERDICT_INIT_MISSING
+
+static const struct rule {
+    enum mutation_kind kind;
+    unsigned code;
+    enum certainties certainties;
+    enum named named;
+} rules[] = {
+#define ACCEPT_ROW(mutation, verdict, certainty, who) {MUTATION_##mutation, CODE_##verdict, certainty, who},
+#include "tests/simulation/accept.def"
+#undef ACCEPT_ROW
+};
+
+/* Does a host wait for ever in a way that leaves no record? */
+static bool waits_hidden(const struct program *p, const struct story *s)
+{
+    for (uint32_t r = 0; r < p->ranks; r++) {
+        for (uint32_t t = 0; t < THREADS_MAX; t++) {
+            uint16_t act = s->rank[r].stuck[t];
+            if (act != NO_ACT && (p->act[act].kind == ACT_POLL || p->act[act].kind == ACT_COPY)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool is_half(const struct program *p, int comm, mask_t who)
+{
+    mask_t members = comm >= 0 ? p->comm[comm].members : 0;
+    return comm >= 0 && mask_count((mask_t)(members & who)) * 2 == mask_count(members);
+}
+
+/* Those who made it are half of the communicator; a mistake between communicators may be in either of them. */
+static bool is_tie(const struct program *p, const struct mutation *k)
+{
+    if (is_half(p, k->comm, k->who)) {
+        return true;
+    }
+    bool several = k->kind == MUTATION_SWAP_COMMS || k->kind == MUTATION_WRONG_COMM;
+    for (uint32_t c = 0; several && c < p->comms; c++) {
+        if ((p->comm[c].members & k->who) != 0 && is_half(p, (int)c, k->who)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool names_well(const struct program *p, const struct mutation *k, const struct story *s, enum named named,
+                       mask_t culprits)
+{
+    bool tie = is_tie(p, k);
+    switch (named) {
+    case EXACT:
+        return culprits == k->who || (culprits == 0 && tie);
+    case NAMED:
+        return culprits == k->who;
+    case OPEN:
+        return culprits == k->who || culprits == 0;
+    case NOBODY:
+        return culprits == 0;
+    case TIE:
+        return culprits == 0 && tie;
+    case PART:
+        return culprits != 0 && (culprits & ~k->who) == 0;
+    case CIRCLE:
+        return (culprits & ~s->waiting) == 0;
+    }
+    return false;
+}
+
+static bool certain_enough(enum certainties wanted, enum roll_certainty had, bool hidden, bool *weak)
+{
+    *weak = false;
+    switch (wanted) {
+    case PROVEN:
+    case HIDDEN:
+        *weak = had != ROLL_PROVEN && !(wanted == HIDDEN && hidden);
+        return true;
+    case SUSPECTED:
+        return had != ROLL_PROVEN;
+    case ANY:
+        return true;
+    }
+    return false;
+}
+
+enum merit { GOOD, WEAK, BAD_CODE, BAD_RANKS };
+
+static enum merit judge_one(const struct program *p, const struct mutation *k, const struct story *s,
+                            const struct found *f, bool hidden)
+{
+    bool weak = false, weak_only = false, ranks = false;
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        const struct rule *r = &rules[i];
+        if (r->kind != k->kind) {
+            continue;
+        }
+        bool named = names_well(p, k, s, r->named, f->culprits);
+        ranks = ranks || named;
+        if (r->code != (unsigned)f->code || !named || !certain_enough(r->certainties, f->certainty, hidden, &weak)) {
+            continue;
+        }
+        if (!weak) {
+            return GOOD;
+        }
+        weak_only = true;
+    }
+    return weak_only ? WEAK : ranks && f->culprits != 0 ? BAD_CODE : ranks ? BAD_CODE : BAD_RANKS;
+}
+
+/* Must it be told? Not when nobody waits in the end and no result is wrong. */
+static bool must_be_told(const struct mutation *k, const struct story *s)
+{
+    switch (k->kind) {
+    case MUTATION_REDOP:
+        return true;
+    case MUTATION_EXIT:
+    case MUTATION_EXIT_CODE:
+    case MUTATION_EXIT_UNDONE:
+    case MUTATION_KILL_HOST:
+    case MUTATION_KILL_WAIT:
+    case MUTATION_STOP:
+    case MUTATION_SPIN:
+        return (s->waiting & ~k->who) != 0;
+    case MUTATION_JAM:
+        return false;
+    default:
+        return s->hangs;
+    }
+}
+
+enum outcome judge(const struct program *p, const struct mutation *k, const struct story *s, const struct findings *f,
+                   uint64_t *latency_ns)
+{
+    uint32_t good = 0, weak = 0, bad_code = 0, bad_ranks = 0, parts = 0;
+    mask_t told = 0;
+    bool hidden = waits_hidden(p, s), innocent = false;
+    *latency_ns = 0;
+    if (k->kind == MUTATION_NONE) {
+        return f->founds == 0 ? OUTCOME_RIGHT : OUTCOME_FALSE;
+    }
+    for (uint32_t i = 0; i < f->founds; i++) {
+        const struct found *one = &f->found[i];
+        enum merit merit = judge_one(p, k, s, one, hidden);
+        good += merit == GOOD;
+        weak += merit == WEAK;
+        bad_code += merit == BAD_CODE;
+        bad_ranks += merit == BAD_RANKS;
+        /* Several ranks that end, each in its own time, may be told one by one. */
+        parts += merit <= WEAK && i > 0 && one->code == f->found[0].code && (told & one->culprits) == 0 && told != 0 &&
+                 one->culprits != 0;
+        told = (mask_t)(told | one->culprits);
+        innocent = innocent || (merit >= BAD_CODE && one->certainty == ROLL_PROVEN && (one->culprits & ~k->who) != 0);
+        if (merit <= WEAK && *latency_ns == 0 && s->event_ns != NEVER && one->now_ns > s->event_ns) {
+            *latency_ns = one->now_ns - s->event_ns;
+        }
+    }
+    if (innocent) {
+        return OUTCOME_INNOCENT;
+    }
+    if (f->lossy) {
+        return OUTCOME_RIGHT; /* after losses only innocents are protected */
+    }
+    if (f->founds == 0) {
+        return must_be_told(k, s) ? OUTCOME_MISSED : OUTCOME_RIGHT;
+    }
+    if (f->founds - parts > 1 && good + weak > 0) {
+        return OUTCOME_EXTRA;
+    }
+    if (good > 0 && weak == 0) {
+        return OUTCOME_RIGHT;
+    }
+    return weak > 0 ? OUTCOME_SUSPECTED : bad_ranks > 0 ? OUTCOME_WRONG_RANKS : OUTCOME_WRONG_CODE;
+}

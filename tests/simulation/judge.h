@@ -1,0 +1,27 @@
+/*
+ * judge.h: what a mistake in a program should have been told as, and how well it was.
+ */
+#ifndef ROLL_TESTS_SIMULATION_JUDGE_H
+#define ROLL_TESTS_SIMULATION_JUDGE_H
+
+#include "tests/simulation/feed.h"
+#include "tests/simulation/mutate.h"
+
+enum outcome {
+    OUTCOME_RIGHT,
+    OUTCOME_SUSPECTED,   /* right, but said with less certainty than documented */
+    OUTCOME_WRONG_CODE,  /* the right ranks under another code */
+    OUTCOME_WRONG_RANKS, /* others than those who made it, or nobody where they can be known */
+    OUTCOME_INNOCENT,    /* a proven verdict names a rank that did nothing wrong */
+    OUTCOME_MISSED,
+    OUTCOME_FALSE, /* a finding about a correct program */
+    OUTCOME_EXTRA, /* told, and something else as well */
+    OUTCOMES,
+};
+extern const char *const outcome_name[OUTCOMES];
+
+/* Judges what was found in a program with this mistake (MUTATION_NONE: a correct one). *latency_ns: of the first right finding, else 0. */
+enum outcome judge(const struct program *p, const struct mutation *k, const struct story *s, const struct findings *f,
+                   uint64_t *latency_ns);
+
+#endif

@@ -1,0 +1,552 @@
+/*
+ * mutate.c: see mutate.h. A mistake is described by unit, communicator and ranks, so that it can be made again in a smaller version of the program.
+ */
+#include "tests/simulation/mutate.h"
+
+#include <string.h>
+
+static const char *const names[MUTATION_KINDS] = {
+#define MUTATION_ROW(name, text) text,
+#include "tests/simulation/mutation.def"
+#undef MUTATION_ROW
+};
+
+const char *mutation_name(enum mutation_kind kind)
+{
+    return kind < MUTATION_KINDS ? names[kind] : "none";
+}
+
+enum mutation_kind mutation_by_name(const char *name)
+{
+    for (unsigned i = 0; i < MUTATION_KINDS; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return (enum mutation_kind)i;
+        }
+    }
+    return MUTATION_NONE;
+}
+
+/* --- places --- */
+
+static bool in_group(const struct program *p, uint32_t at)
+{
+    uint16_t unit = p->act[at].unit;
+    for (uint32_t i = at; i > 0 && p->act[i - 1].unit == unit; i--) {
+        if (p->act[i - 1].kind == ACT_GROUP) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_collective(const struct act *a)
+{
+    return a->kind == ACT_COLL && a->error == 0 && a->count != 0 && mask_count(a->ranks) > 1;
+}
+
+/* Does this act fit a mistake of this kind? */
+static bool fits(const struct program *p, enum mutation_kind kind, uint32_t at)
+{
+    const struct act *a = &p->act[at];
+    bool grouped = in_group(p, at);
+    bool reduces = a->redop != ROLL_RED_NONE;
+    switch (kind) {
+    case MUTATION_SKIP:
+    case MUTATION_COUNT:
+    case MUTATION_DTYPE:
+    case MUTATION_OP:
+    case MUTATION_ZERO:
+        return is_collective(a);
+    case MUTATION_REDOP:
+        return is_collective(a) && reduces;
+    case MUTATION_ROOT:
+        return is_collective(a) && a->peer >= 0;
+    case MUTATION_ADD:
+    case MUTATION_SWAP_SAME:
+    case MUTATION_SWAP_COMMS:
+    case MUTATION_EXIT_UNDONE:
+    case MUTATION_REFUSED_EXIT:
+    case MUTATION_REFUSED_ON:
+    case MUTATION_WRONG_COMM:
+    case MUTATION_SKIP_SPLIT:
+    case MUTATION_LONE:
+        return is_collective(a) && !grouped;
+    case MUTATION_EXTRA_GROUP:
+        return is_collective(a) && grouped;
+    case MUTATION_BYTES:
+        return (a->kind == ACT_SEND || a->kind == ACT_RECV) && a->peer != (int)mask_first(a->ranks);
+    case MUTATION_NO_SEND:
+        return a->kind == ACT_SEND && a->peer != (int)mask_first(a->ranks);
+    case MUTATION_NO_RECV:
+        return a->kind == ACT_RECV && a->peer != (int)mask_first(a->ranks);
+    case MUTATION_NO_EXCHANGE:
+    case MUTATION_NO_EMPTY:
+        return a->kind == ACT_SEND && grouped && a->peer == (int)mask_first(a->ranks); /* an all-to-all-v has these */
+    case MUTATION_HEAD_TO_HEAD:
+        return a->kind == ACT_SEND && !grouped;
+    case MUTATION_EXIT:
+    case MUTATION_EXIT_CODE:
+    case MUTATION_KILL_HOST:
+    case MUTATION_STOP:
+    case MUTATION_SPIN:
+        return act_is_call(a) && a->error == 0 && !grouped;
+    case MUTATION_DESTROY:
+    case MUTATION_ABORT:
+        return is_collective(a) && !grouped;
+    case MUTATION_KILL_WAIT:
+        return a->kind == ACT_STREAM || a->kind == ACT_DEVICE || a->kind == ACT_EVENT || a->kind == ACT_POLL;
+    case MUTATION_JAM:
+        return is_collective(a);
+    case MUTATION_NO_SPLIT:
+        return a->kind == ACT_SPLIT;
+    case MUTATION_KINDS:
+        break;
+    }
+    return false;
+}
+
+static bool find_place(const struct program *p, const struct mutation *k, uint32_t *at)
+{
+    uint32_t nth = 0;
+    for (uint32_t i = 0; i < p->acts; i++) {
+        if (p->act[i].unit == k->unit && p->act[i].comm == k->comm && fits(p, k->kind, i) && nth++ == k->nth) {
+            *at = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* More than one rank is wrong in the same way now and then: a minority, or exactly half. */
+static mask_t choose_who(struct rng *rng, mask_t members)
+{
+    uint32_t n = mask_count(members), wanted = 1;
+    if (n >= 4 && rng_chance(rng, 25)) {
+        wanted = rng_chance(rng, 40) && n % 2 == 0 ? n / 2 : 1 + rng_below(rng, (n - 1) / 2);
+    }
+    mask_t who = 0;
+    while (mask_count(who) < wanted) {
+        who = (mask_t)(who | BIT(mask_at(members, rng_below(rng, n))));
+    }
+    return who;
+}
+
+static bool one_rank_only(enum mutation_kind kind)
+{
+    return kind >= MUTATION_BYTES && kind <= MUTATION_HEAD_TO_HEAD;
+}
+
+bool mutation_choose(const struct program *p, enum mutation_kind kind, struct rng *rng, struct mutation *out)
+{
+    uint32_t places = 0;
+    for (uint32_t i = 0; i < p->acts; i++) {
+        places += fits(p, kind, i);
+    }
+    if (places == 0) {
+        return false;
+    }
+    uint32_t chosen = rng_below(rng, places), at = 0;
+    for (uint32_t i = 0; i < p->acts; i++) {
+        if (fits(p, kind, i) && chosen-- == 0) {
+            at = i;
+            break;
+        }
+    }
+    const struct act *a = &p->act[at];
+    *out = (struct mutation){.kind = kind, .unit = a->unit, .comm = a->comm, .param = rng_next(rng)};
+    for (uint32_t i = 0; i < at; i++) {
+        out->nth = (uint8_t)(out->nth + (p->act[i].unit == a->unit && p->act[i].comm == a->comm && fits(p, kind, i)));
+    }
+    out->who = one_rank_only(kind) ? a->ranks : choose_who(rng, a->ranks);
+    return out->who != 0;
+}
+
+/* --- making it --- */
+
+/* Those of `who` get an act of their own behind act `at`, a copy. Returns its place, or UINT32_MAX. */
+static uint32_t split_off(struct program *p, uint32_t at, mask_t who)
+{
+    struct act own = p->act[at];
+    own.ranks = (mask_t)(own.ranks & who);
+    p->act[at].ranks = (mask_t)(p->act[at].ranks & ~who);
+    if (own.ranks == 0 || !program_insert(p, at + 1, &own)) {
+        return UINT32_MAX;
+    }
+    return at + 1;
+}
+
+static uint32_t unit_begin(const struct program *p, uint32_t at)
+{
+    while (at > 0 && p->act[at - 1].unit == p->act[at].unit) {
+        at--;
+    }
+    return at;
+}
+
+static uint32_t unit_end(const struct program *p, uint32_t at)
+{
+    while (at + 1 < p->acts && p->act[at + 1].unit == p->act[at].unit) {
+        at++;
+    }
+    return at + 1;
+}
+
+static bool same_meaning(const struct act *a, const struct act *b)
+{
+    return a->op == b->op && a->count == b->count && a->dtype == b->dtype && a->redop == b->redop && a->peer == b->peer;
+}
+
+static bool change_argument(struct program *p, struct mutation *k, uint32_t at)
+{
+    at = split_off(p, at, k->who);
+    if (at == UINT32_MAX) {
+        return false;
+    }
+    static const uint8_t other_ops[] = {ROLL_OP_ALLREDUCE, ROLL_OP_REDUCESCATTER, ROLL_OP_ALLGATHER, ROLL_OP_ALLTOALL};
+    static const uint8_t other_types[] = {ROLL_DTYPE_FLOAT32, ROLL_DTYPE_FLOAT64, ROLL_DTYPE_BFLOAT16,
+                                          ROLL_DTYPE_INT32};
+    struct act *a = &p->act[at], before = p->act[at];
+    mask_t members = p->comm[a->comm].members;
+    k->mark = at;
+    switch (k->kind) {
+    case MUTATION_COUNT:
+        a->count = k->param % 3 == 0 ? a->count * 2 : a->count + 1 + k->param % 9;
+        return true;
+    case MUTATION_ZERO:
+        a->count = 0;
+        return true;
+    case MUTATION_DTYPE:
+        for (uint32_t i = 0; i < 4 && a->dtype == before.dtype; i++) {
+            a->dtype = other_types[(k->param + i) % 4];
+        }
+        return true;
+    case MUTATION_REDOP:
+        a->redop = (uint8_t)((a->redop + 1 + k->param % (ROLL_RED_PREMUL - 1)) % ROLL_RED_PREMUL);
+        return !same_meaning(a, &before);
+    case MUTATION_ROOT:
+        a->peer = (int8_t)mask_at(
+            members, (comm_rank(p, a->comm, (uint32_t)a->peer) + 1 + k->param % (mask_count(members) - 1)) %
+                         mask_count(members));
+        return !same_meaning(a, &before);
+    default:
+        for (uint32_t i = 0; i < 4 && a->op == before.op; i++) {
+            a->op = other_ops[(k->param + i) % 4];
+        }
+        a->peer = -1;
+        a->redop = a->op == ROLL_OP_ALLREDUCE || a->op == ROLL_OP_REDUCESCATTER ? ROLL_RED_SUM : ROLL_RED_NONE;
+        return true;
+    }
+}
+
+/* The next plain collective of all of `who` behind `at`: on the same communicator, or on another. */
+static bool next_call(const struct program *p, uint32_t at, mask_t who, bool same, uint32_t *out)
+{
+    const struct act *a = &p->act[at];
+    for (uint32_t i = at + 1; i < p->acts; i++) {
+        const struct act *b = &p->act[i];
+        if ((b->ranks & who) == 0 || b->thread != a->thread) {
+            continue;
+        }
+        if (b->kind == ACT_DESTROY || b->kind == ACT_ABORT || b->kind == ACT_EXIT || b->kind == ACT_SPLIT ||
+            b->kind == ACT_INIT || b->kind == ACT_GROUP || b->kind == ACT_SEND || b->kind == ACT_RECV) {
+            return false;
+        }
+        if (b->kind == ACT_COLL && b->error == 0 && b->unit != a->unit) {
+            if ((b->comm == a->comm) != same || (b->ranks & who) != who) {
+                return false;
+            }
+            *out = i;
+            return !same || !same_meaning(a, b);
+        }
+    }
+    return false;
+}
+
+static bool swap(struct program *p, struct mutation *k, uint32_t at, bool same)
+{
+    uint32_t later;
+    if (!next_call(p, at, k->who, same, &later)) {
+        return false;
+    }
+    uint32_t own = split_off(p, at, k->who);
+    if (own == UINT32_MAX) {
+        return false;
+    }
+    struct act moved = p->act[own];
+    memmove(&p->act[own], &p->act[own + 1],
+            (later - own) * sizeof(moved)); /* later has moved by one: it is later + 1 */
+    p->act[later] = p->act[later + 1];
+    p->act[later + 1] = moved;
+    k->mark = at;
+    return true;
+}
+
+/* `who` makes another call of the kind of act `at` at place `to`. */
+static bool add_call(struct program *p, struct mutation *k, uint32_t at, uint32_t to)
+{
+    struct act extra = p->act[at];
+    extra.ranks = k->who;
+    extra.site = extra.site ? 999 : 0;
+    if (k->param % 3 != 0) {
+        extra.count += 1 + k->param % 50;
+    }
+    if (k->param % 7 == 0 && extra.peer < 0) {
+        extra.op = extra.op == ROLL_OP_ALLREDUCE ? ROLL_OP_ALLGATHER : ROLL_OP_ALLREDUCE;
+        extra.redop = extra.op == ROLL_OP_ALLREDUCE ? ROLL_RED_SUM : ROLL_RED_NONE;
+    }
+    k->mark = to;
+    return program_insert(p, to, &extra);
+}
+
+/* Ranks do not make their acts of this unit, or only those of one communicator. */
+static void leave_out(struct program *p, uint16_t unit, int comm, mask_t who)
+{
+    for (uint32_t i = 0; i < p->acts; i++) {
+        struct act *a = &p->act[i];
+        if (a->unit == unit && (comm < 0 || a->comm == comm)) {
+            a->ranks = (mask_t)(a->ranks & ~who);
+        }
+    }
+}
+
+/* A rank's all-to-all-v, with all of its messages empty where that is asked for. */
+static bool leave_exchange(struct program *p, struct mutation *k)
+{
+    uint32_t rank = mask_first(k->who);
+    uint32_t messages = 0;
+    for (uint32_t i = 0; i < p->acts; i++) {
+        struct act *a = &p->act[i];
+        bool its = (a->kind == ACT_SEND || a->kind == ACT_RECV) && a->unit == k->unit && a->comm == k->comm &&
+                   (a->ranks == k->who || a->peer == (int)rank);
+        if (its && k->kind == MUTATION_NO_EMPTY) {
+            a->count = 0;
+        }
+        if (its && a->ranks == k->who) {
+            a->ranks = 0;
+            k->mark = messages++ == 0 ? i : k->mark;
+        }
+    }
+    return messages > 2;
+}
+
+/* The rank makes no more use of the communicator from act `from` on. */
+static void forget_comm(struct program *p, uint32_t from, int comm, mask_t who)
+{
+    for (uint32_t i = from; i < p->acts; i++) {
+        struct act *a = &p->act[i];
+        if (a->comm == comm) {
+            a->ranks = (mask_t)(a->ranks & ~who);
+        }
+        if (a->kind == ACT_SPLIT && a->comm == comm && a->child >= 0) {
+            forget_comm(p, i + 1, a->child, who);
+        }
+    }
+}
+
+static bool insert_fate(struct program *p, struct mutation *k, uint32_t at, enum kind kind)
+{
+    struct act a = {.ranks = k->who,
+                    .unit = p->act[at].unit,
+                    .kind = (uint8_t)kind,
+                    .thread = p->act[at].thread,
+                    .comm = -1,
+                    .child = -1,
+                    .peer = -1};
+    if (kind == ACT_EXIT) {
+        a.error = 2; /* does not wait for its other threads */
+        a.count = k->kind == MUTATION_EXIT ? 0 : 1 + k->param % 3;
+        if (a.count != 0 && k->param % 2 == 0) {
+            a.error = 1;
+        }
+    } else if (kind == ACT_DOOM) {
+        static const int8_t signals[] = {9, 11, 6, 9, 15};
+        a.peer = signals[k->param % 5];
+        a.count = k->kind == MUTATION_KILL_WAIT ? MS_ * (k->param % 40) : 0;
+    } else if (kind == ACT_DESTROY || kind == ACT_ABORT) {
+        a.comm = k->comm;
+    }
+    k->mark = at;
+    return program_insert(p, at, &a);
+}
+
+/* An exit behind act `own`: act `at` may be the first of another unit, and of another thread. */
+static bool insert_exit(struct program *p, struct mutation *k, uint32_t own)
+{
+    uint8_t thread = p->act[own].thread;
+    bool done = insert_fate(p, k, own + 1, ACT_EXIT);
+    p->act[own + 1].thread = thread;
+    k->mark = own;
+    return done;
+}
+
+/* The place behind everything that a communicator is used for. */
+static uint32_t last_use(const struct program *p, int comm)
+{
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < p->acts; i++) {
+        if (p->act[i].comm == comm && act_is_call(&p->act[i])) {
+            last = i;
+        }
+    }
+    return unit_end(p, last);
+}
+
+static bool before_split(struct program *p, struct mutation *k, uint32_t at)
+{
+    for (uint32_t i = unit_end(p, at); i < p->acts; i++) {
+        const struct act *a = &p->act[i];
+        if (a->kind == ACT_SPLIT && a->comm == k->comm) {
+            return true;
+        }
+        if (a->comm == k->comm && act_is_call(a)) {
+            return false;
+        }
+    }
+    return false;
+}
+
+static bool head_to_head(struct program *p, struct mutation *k, uint32_t at)
+{
+    /* a sends, b receives, b sends, a receives: b sends first, or a receives first. */
+    if (at + 3 >= p->acts || p->act[at + 1].kind != ACT_RECV || p->act[at + 2].kind != ACT_SEND ||
+        p->act[at + 3].kind != ACT_RECV || p->act[at + 2].ranks != p->act[at + 1].ranks) {
+        return false;
+    }
+    uint32_t first = k->param % 2 ? at + 1 : at, second = k->param % 2 ? at + 2 : at + 3;
+    struct act swap_act = p->act[first];
+    p->act[first] = p->act[second];
+    p->act[second] = swap_act;
+    k->who = p->act[first].ranks;
+    k->mark = first;
+    return true;
+}
+
+static bool wrong_comm(struct program *p, struct mutation *k, uint32_t at)
+{
+    k->who = BIT(mask_first(k->who));
+    for (uint32_t c = 1; c < p->comms; c++) {
+        uint32_t other = (c + k->param) % p->comms;
+        if ((int)other == k->comm || (p->comm[other].members & k->who) == 0 ||
+            p->comm[other].members == p->comm[k->comm].members || mask_count(p->comm[other].members) < 2 ||
+            (p->act[at].peer >= 0 && (p->comm[other].members & BIT(p->act[at].peer)) == 0)) {
+            continue;
+        }
+        bool made = false;
+        for (uint32_t i = 0; i < at; i++) {
+            made = made || (p->act[i].kind == ACT_SPLIT && p->act[i].child == (int)other);
+        }
+        if (!made) {
+            continue;
+        }
+        uint32_t own = split_off(p, at, k->who);
+        if (own == UINT32_MAX) {
+            return false;
+        }
+        p->act[own].comm = (int8_t)other;
+        k->mark = own;
+        return true;
+    }
+    return false;
+}
+
+static bool apply_at(struct program *p, struct mutation *k, uint32_t at)
+{
+    uint32_t own;
+    k->mark = at;
+    switch (k->kind) {
+    case MUTATION_SKIP_SPLIT:
+        if (!before_split(p, k, at)) {
+            return false;
+        }
+        p->act[at].ranks = (mask_t)(p->act[at].ranks & ~k->who);
+        return true;
+    case MUTATION_SKIP:
+        p->act[at].ranks = (mask_t)(p->act[at].ranks & ~k->who);
+        return true;
+    case MUTATION_ADD:
+        return add_call(p, k, at, unit_end(p, at));
+    case MUTATION_EXTRA_GROUP:
+        return add_call(p, k, at, at + 1);
+    case MUTATION_LONE:
+        return add_call(p, k, at, last_use(p, k->comm));
+    case MUTATION_SWAP_SAME:
+        return swap(p, k, at, true);
+    case MUTATION_SWAP_COMMS:
+        return swap(p, k, at, false);
+    case MUTATION_COUNT:
+    case MUTATION_DTYPE:
+    case MUTATION_OP:
+    case MUTATION_REDOP:
+    case MUTATION_ROOT:
+    case MUTATION_ZERO:
+        return change_argument(p, k, at);
+    case MUTATION_BYTES:
+        p->act[at].count = k->param % 4 == 0 && p->act[at].count > 0 ? 0 : p->act[at].count + 1 + k->param % 9;
+        return true;
+    case MUTATION_NO_SEND:
+    case MUTATION_NO_RECV:
+        p->act[at].ranks = 0;
+        return true;
+    case MUTATION_NO_EXCHANGE:
+    case MUTATION_NO_EMPTY:
+        return leave_exchange(p, k);
+    case MUTATION_HEAD_TO_HEAD:
+        return head_to_head(p, k, at);
+    case MUTATION_WRONG_COMM:
+        return wrong_comm(p, k, at);
+    case MUTATION_EXIT:
+    case MUTATION_EXIT_CODE:
+        return insert_fate(p, k, unit_begin(p, at), ACT_EXIT);
+    case MUTATION_EXIT_UNDONE:
+        return insert_exit(p, k, at);
+    case MUTATION_KILL_HOST:
+        return insert_fate(p, k, unit_begin(p, at), ACT_DOOM);
+    case MUTATION_KILL_WAIT:
+        return insert_fate(p, k, at, ACT_DOOM);
+    case MUTATION_STOP:
+        return insert_fate(p, k, unit_begin(p, at), ACT_STOP);
+    case MUTATION_SPIN:
+        return insert_fate(p, k, unit_begin(p, at), ACT_SPIN);
+    case MUTATION_DESTROY:
+    case MUTATION_ABORT:
+        at = unit_begin(p, at);
+        forget_comm(p, at, k->comm, k->who);
+        return insert_fate(p, k, at, k->kind == MUTATION_DESTROY ? ACT_DESTROY : ACT_ABORT);
+    case MUTATION_NO_SPLIT:
+        leave_out(p, k->unit, -1, k->who);
+        for (uint32_t i = at; i < p->acts && p->act[i].unit == k->unit; i++) {
+            forget_comm(p, i + 1, p->act[i].child, k->who);
+        }
+        return true;
+    case MUTATION_REFUSED_ON:
+    case MUTATION_REFUSED_EXIT:
+        own = split_off(p, at, k->who);
+        if (own == UINT32_MAX) {
+            return false;
+        }
+        p->act[own].error = 4;
+        k->mark = own;
+        return k->kind == MUTATION_REFUSED_ON || insert_exit(p, k, own);
+    case MUTATION_JAM:
+        return insert_fate(p, k, unit_begin(p, at), ACT_JAM);
+    case MUTATION_KINDS:
+        break;
+    }
+    return false;
+}
+
+bool mutation_apply(struct program *p, struct mutation *mutation)
+{
+    uint32_t at = 0;
+    if (!find_place(p, mutation, &at)) {
+        return false;
+    }
+    mutation->who = (mask_t)(mutation->who & ((1u << p->ranks) - 1));
+    if (!one_rank_only(mutation->kind)) {
+        mutation->who = (mask_t)(mutation->who & p->act[at].ranks);
+    }
+    if (mutation->who == 0) {
+        return false;
+    }
+    return apply_at(p, mutation, at);
+}

@@ -1,0 +1,36 @@
+/*
+ * mutate.h: one mistake put into a correct program, and its truth.
+ */
+#ifndef ROLL_TESTS_SIMULATION_MUTATE_H
+#define ROLL_TESTS_SIMULATION_MUTATE_H
+
+#include "tests/simulation/program.h"
+
+enum mutation_kind {
+#define MUTATION_ROW(name, text) MUTATION_##name,
+#include "tests/simulation/mutation.def"
+#undef MUTATION_ROW
+    MUTATION_KINDS,
+    MUTATION_NONE = MUTATION_KINDS,
+};
+
+struct mutation {
+    enum mutation_kind kind;
+    uint16_t unit; /* that it is made in */
+    uint8_t nth;   /* the n-th call of it that fits */
+    mask_t who;    /* who makes the mistake */
+    int8_t comm;   /* on which communicator; -1 = none */
+    uint32_t param;
+    /* Of the program as it is afterwards: */
+    uint32_t mark; /* first act that is not as it should be */
+};
+
+const char *mutation_name(enum mutation_kind kind);
+enum mutation_kind mutation_by_name(const char *name);
+
+/* Chooses one of this kind; false when the program has no place for it. */
+bool mutation_choose(const struct program *p, enum mutation_kind kind, struct rng *rng, struct mutation *out);
+/* Makes it; false when it cannot be made (a shrunk program may have lost its place) or would change nothing. */
+bool mutation_apply(struct program *p, struct mutation *mutation);
+
+#endif
