@@ -141,8 +141,8 @@ static uint32_t lacks(const struct comm *ep, const struct list *full, const stru
 }
 
 /*
- * A rank that has no tokens and received none has nothing to send and nothing to get in this layer's all-to-alls, whose calls of zero rows are left out: nobody waits
- * for it there, whatever it left out.
+ * A rank that has no tokens and received none has nothing to send and nothing to get in this layer's all-to-alls. Where empty messages are left out (moe_core's
+ * own dispatchers do so, on both sides) nobody waits for it there, whatever it left out. Where they are made, as PyTorch does, its peers do.
  */
 static bool idle(const struct roll_engine *e, const struct cell *cell, const struct list *full, const struct list *list)
 {
@@ -150,7 +150,8 @@ static bool idle(const struct roll_engine *e, const struct cell *cell, const str
     const struct layer_note *note = cell->layer < s->layers ? &s->layer[cell->layer] : NULL;
     bool exchanges = false;
     for (uint32_t i = 0; i < full->used; i++) {
-        exchanges = exchanges || full->duty[i].op != ROLL_OP_ALLTOALL;
+        const struct comm *on = comm_find(e, full->duty[i].comm_key);
+        exchanges = exchanges || full->duty[i].op != ROLL_OP_ALLTOALL || (on && on->empties > 0);
     }
     return note && note->step == cell->step && note->microbatch == cell->microbatch && note->idle && note->zero &&
            !exchanges;

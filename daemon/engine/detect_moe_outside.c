@@ -7,8 +7,9 @@
  * intervals all peers that make such calls on that communicator made one and it did not, though it had made them in the intervals before, then
  * that is told as the cause: skipping the experts is what takes the backward collectives out of its graph.
  *
- * Collectives are numbered by their communicator. Exchanges are not: a rank that has nothing to send and nothing to receive makes an empty group, which
- * leaves no record there. So each member counts its own, and where a send meets a receive the two groups are one exchange: the lower
+ * Collectives are numbered by their communicator. Exchanges are not: where a framework leaves empty messages out, on both sides, a rank that has nothing
+ * to send and nothing to receive makes an empty group, which leaves no record (PyTorch makes empty messages since NCCL 2.14, and its groups all
+ * leave one). So each member counts its own, and where a send meets a receive the two groups are one exchange: the lower
  * number is raised to the higher, and what the member did before is forgotten, for it was numbered otherwise. Counting alone was
  * rejected: one empty group, and every interval after it would be compared with the wrong one.
  *

@@ -134,7 +134,7 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
         return;
     }
     if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
-        p2p_refused(m, entry);
+        p2p_refused(e, m, entry);
         return;
     }
     if (!is_counted(entry) || entry->rec.seq + 1 != m->next) {

@@ -47,6 +47,6 @@ void outside_meet(struct member *m, struct member *other, struct node *n, uint32
 /* Notes that a communicator is judged no more, because too much on it is incomplete. */
 void loss_window(struct roll_engine *e, const struct comm *c);
 /* Says that a send and a receive differ in bytes; ticket: of both calls. */
-void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2]);
+void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven);
 
 #endif

@@ -290,6 +290,8 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             if (rc == 0 && entry->pair) {
                 rc = source_queue_push(e, s, entry, ticket);
             }
+        } else if (m) {
+            p2p_repeat(e, m, rec);
         }
         break;
     case ROLL_CLASS_COMM:

@@ -259,6 +259,7 @@ struct comm {
     uint64_t init_ns; /* patience clock at which its creation was looked into */
     uint32_t visit;
     uint32_t coll, p2p; /* calls seen, for the guess of its role */
+    uint32_t empties;   /* messages of 0 bytes: who makes them does not leave them out */
     uint32_t moe;       /* MoE events that named it as ep */
     struct blame blame;
     struct cell *cell;       /* obligations under comparison, newest first */
@@ -283,11 +284,9 @@ struct pair {
     uint32_t end[2];   /* ranks: source, destination */
     struct node *node; /* by index & mask */
     uint32_t mask, base;
-    uint32_t issued[2];  /* non-empty sends and receives so far */
-    uint32_t calls[2];   /* all of them, as numbered by the records */
-    uint64_t zero[2];    /* ticket + 1 of the last empty send and receive */
-    uint32_t zero_at[2]; /* `issued` at that time */
-    bool unsure;         /* records lost: no longer matched */
+    uint32_t issued[2]; /* sends and receives so far, but for captured ones */
+    uint32_t calls[2];  /* all of them, as numbered by the records */
+    bool unsure;        /* records lost: no longer matched */
     bool said;
 };
 
@@ -420,9 +419,13 @@ void match_release(struct roll_engine *e, struct comm *c, struct slot *s); /* dr
 
 /* --- p2p.c --- */
 int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket);
+uint64_t p2p_bytes(const struct roll_record *rec); /* of one message */
 bool p2p_complete(const struct entry *entry);
 void p2p_ready(struct entry *entry);
-void p2p_refused(struct member *m, struct entry *entry); /* nothing was enqueued: it does not count */
+/* Nothing was enqueued: the call does not count. */
+void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry);
+/* A call that was refused bears the number of earlier ones: they were, too. */
+void p2p_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec);
 struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst);
 struct node *p2p_node(const struct pair *p, uint32_t index);
 static inline unsigned p2p_side(const struct roll_record *rec)

@@ -1,9 +1,13 @@
 /*
  * p2p.c: sends and receives: first in, first out per (communicator, source, destination).
  *
- * The n-th non-empty send meets the n-th non-empty receive. Empty ones are left out of the count, because frameworks leave zero-count calls out on
- * one side or the other; where the last empty call stood is remembered, so that "0 bytes against N" can be said when a
- * partner stays away. Matching by size was rejected: NCCL does not do it, and it would hide the very mistakes looked for.
+ * The n-th send meets the n-th receive, empty ones included: to NCCL a message of 0 bytes is a message, which needs its partner
+ * as any other does. Frameworks that leave empty messages out do so on both sides, and then there is nothing to match. Leaving them
+ * out of the numbering was rejected: a rank that skips an exchange in which all its messages are empty holds its peers up for ever, and it would not be
+ * seen. Matching by size was rejected: NCCL does not do it, and it would hide the very mistakes looked for.
+ *
+ * A call that is refused gives its place back, also when it has met its partner meanwhile: so what two calls differ in is judged only when neither can
+ * be refused any more (detect_p2p.c).
  */
 #include "daemon/engine/detector.h"
 
@@ -78,7 +82,7 @@ struct node *p2p_node(const struct pair *p, uint32_t index)
 static void pair_advance(struct pair *p)
 {
     uint32_t low = p->issued[0] > p->issued[1] ? p->issued[0] : p->issued[1];
-    while (p->base != low && p2p_node(p, p->base)->ready == 3) {
+    while (p->base != low && p2p_node(p, p->base)->ready == 3 && !p->said) {
         *p2p_node(p, p->base) = (struct node){0};
         p->base++;
     }
@@ -111,80 +115,13 @@ static int node_reach(struct roll_engine *e, struct pair *p, uint32_t index)
     return 0;
 }
 
-int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+uint64_t p2p_bytes(const struct roll_record *rec)
 {
-    struct comm *c = m->comm;
-    unsigned side = p2p_side(&entry->rec);
-    uint32_t peer = (uint32_t)entry->rec.peer;
-    if (c->open && peer < c->room && peer >= c->size) {
-        c->size = peer + 1; /* a peer is a member, seen or not */
-    }
-    if (peer >= c->size) {
-        return 0;
-    }
-    uint32_t me = (uint32_t)m->rank;
-    struct pair *p = side == 0 ? pair_get(c, me, peer) : pair_get(c, peer, me);
-    if (!p) {
-        return ROLL_E_NOMEM;
-    }
-    if (entry->rec.seq != p->calls[side]) {
-        p->unsure = true; /* calls before this one are not known: which message meets which is not known either */
-    }
-    p->calls[side] = entry->rec.seq + 1;
-    uint32_t exchange = outside_exchange(e, m, &entry->rec);
-    if (p->unsure) {
-        return 0;
-    }
-    if ((entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
-        return 0; /* it has taken a number, and will move something when its graph is launched */
-    }
-    if (entry->rec.count == 0) {
-        p->zero[side] = ticket + 1;
-        p->zero_at[side] = p->issued[side];
-        return 0;
-    }
-    uint32_t index = p->issued[side];
-    int rc = node_reach(e, p, index);
-    if (rc != 0 || p->unsure) {
-        return rc;
-    }
-    p->issued[side] = index + 1;
-    size_t width = roll_dtype_bytes(entry->rec.dtype);
-    uint64_t bytes = entry->rec.count * (width ? width : 1);
-    struct node *n = p2p_node(p, index);
-    entry->pair = p;
-    entry->index = index;
-    n->ticket[side] = ticket;
-    n->have |= (uint8_t)(1u << side);
-    outside_meet(m, &c->member[peer], n, exchange);
-    if (n->have == 3 && n->bytes != bytes && !c->muted) {
-        (void)detectors_pair(e, p, index);
-    } else {
-        n->bytes = bytes;
-    }
-    return 0;
+    size_t width = roll_dtype_bytes(rec->dtype);
+    return rec->count * (width ? width : 1);
 }
 
-bool p2p_complete(const struct entry *entry)
-{
-    const struct pair *p = entry->pair;
-    if (p && p->said && !p->comm->muted) {
-        return false; /* about to be told: its evidence must stay */
-    }
-    return !p || p->unsure || p->comm->aborted || p->comm->overflow || entry->index - p->base > p->mask ||
-           p2p_node(p, entry->index)->ready == 3;
-}
-
-void p2p_ready(struct entry *entry)
-{
-    struct pair *p = entry->pair;
-    if (p && entry->index - p->base <= p->mask) {
-        p2p_node(p, entry->index)->ready |= (uint8_t)(1u << p2p_side(&entry->rec));
-        pair_advance(p);
-    }
-}
-
-void p2p_refused(struct member *m, struct entry *entry)
+void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry)
 {
     const struct comm *c = m->comm;
     struct pair *p = entry->pair;
@@ -211,8 +148,110 @@ void p2p_refused(struct member *m, struct entry *entry)
     p->issued[side]--;
     n->have &= (uint8_t) ~(1u << side);
     n->ready &= (uint8_t) ~(1u << side);
+    uint32_t other = c->member[p->end[!side]].source;
+    const struct entry *left = n->have && other != NO_SOURCE ? source_entry(e->source[other], n->ticket[!side]) : NULL;
     if (n->have == 0) {
         *n = (struct node){0};
+    } else if (left) {
+        n->bytes = p2p_bytes(&left->rec); /* what a call made again is compared with */
+    } else {
+        p->unsure = true;
+    }
+}
+
+/* A number that comes again: the calls that had it and those after were refused, and the news is on its way. */
+static void take_back(struct roll_engine *e, struct member *m, struct pair *p, const struct roll_record *rec)
+{
+    unsigned side = p2p_side(rec);
+    while (p->calls[side] > rec->seq && p->issued[side] - 1 - p->base <= p->mask) {
+        uint32_t index = p->issued[side] - 1;
+        struct entry *old = source_entry(e->source[m->source], p2p_node(p, index)->ticket[side]);
+        if (!old || old->pair != p || old->index != index || old->rec.seq + 1 != p->calls[side] ||
+            old->rec.thread != rec->thread) {
+            return;
+        }
+        p2p_refused(e, m, old);
+    }
+}
+
+void p2p_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    const struct comm *c = m->comm;
+    uint32_t me = (uint32_t)m->rank, peer = (uint32_t)rec->peer;
+    struct pair *p = peer >= c->size ? NULL : p2p_side(rec) == 0 ? p2p_pair(c, me, peer) : p2p_pair(c, peer, me);
+    if (p && !p->unsure) {
+        take_back(e, m, p, rec);
+    }
+}
+
+int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    unsigned side = p2p_side(&entry->rec);
+    uint32_t peer = (uint32_t)entry->rec.peer;
+    if (c->open && peer < c->room && peer >= c->size) {
+        c->size = peer + 1; /* a peer is a member, seen or not */
+    }
+    if (peer >= c->size) {
+        return 0;
+    }
+    uint32_t me = (uint32_t)m->rank;
+    struct pair *p = side == 0 ? pair_get(c, me, peer) : pair_get(c, peer, me);
+    if (!p) {
+        return ROLL_E_NOMEM;
+    }
+    if (entry->rec.seq < p->calls[side]) {
+        take_back(e, m, p, &entry->rec);
+    }
+    if (entry->rec.seq != p->calls[side]) {
+        p->unsure = true; /* calls before this one are not known: which message meets which is not known either */
+    }
+    p->calls[side] = entry->rec.seq + 1;
+    uint32_t exchange = outside_exchange(e, m, &entry->rec);
+    if (p->unsure) {
+        return 0;
+    }
+    if ((entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
+        return 0; /* it has taken a number, and will move something when its graph is launched */
+    }
+    uint32_t index = p->issued[side];
+    int rc = node_reach(e, p, index);
+    if (rc != 0 || p->unsure) {
+        return rc;
+    }
+    p->issued[side] = index + 1;
+    uint64_t bytes = p2p_bytes(&entry->rec);
+    struct node *n = p2p_node(p, index);
+    entry->pair = p;
+    entry->index = index;
+    n->ticket[side] = ticket;
+    n->have |= (uint8_t)(1u << side);
+    c->empties += bytes == 0;
+    outside_meet(m, &c->member[peer], n, exchange);
+    if (n->have == 3 && n->bytes != bytes && !c->muted) {
+        (void)detectors_pair(e, p, index);
+    } else {
+        n->bytes = bytes;
+    }
+    return 0;
+}
+
+bool p2p_complete(const struct entry *entry)
+{
+    const struct pair *p = entry->pair;
+    if (p && p->said && !p->comm->muted) {
+        return false; /* about to be told: its evidence must stay */
+    }
+    return !p || p->unsure || p->comm->aborted || p->comm->overflow || entry->index - p->base > p->mask ||
+           p2p_node(p, entry->index)->ready == 3;
+}
+
+void p2p_ready(struct entry *entry)
+{
+    struct pair *p = entry->pair;
+    if (p && entry->index - p->base <= p->mask) {
+        p2p_node(p, entry->index)->ready |= (uint8_t)(1u << p2p_side(&entry->rec));
+        pair_advance(p);
     }
 }
 

@@ -45,7 +45,8 @@ struct thread *source_thread(struct source *s, uint16_t id)
 static bool is_evidence(const struct source *s, const struct entry *entry)
 {
     enum roll_op_class class = roll_op_class(entry->rec.op);
-    return (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) && entry->rec.count != 0 && !entry_complete(s, entry);
+    bool counts = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && entry->rec.count != 0);
+    return counts && !entry_complete(s, entry);
 }
 
 static uint64_t oldest_needed(struct source *s, uint64_t upto)

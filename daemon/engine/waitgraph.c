@@ -343,6 +343,8 @@ static void visit_call(struct run *run, struct source *s, struct entry *entry)
         } else {
             visit_collective(run, entry, c);
         }
+    } else if (entry->pair && entry->pair->said) {
+        leaf(run, BLOCK_KNOWN, s, c, true); /* two calls that differ: detect_alltoallv.c is about to judge them */
     } else if (entry->pair) {
         unsigned other = !p2p_side(&entry->rec);
         struct node *n = p2p_node(entry->pair, entry->index);

@@ -247,6 +247,13 @@ void sim_lose(struct sim *sim, uint32_t rank, uint64_t count)
     sim->rank[rank].ticket += count;
 }
 
+void sim_pass(struct sim *sim, uint32_t rank, uint64_t ns)
+{
+    struct sim_event *event = add(sim, rank);
+    event->kind = SIM_PASS;
+    event->first = ns;
+}
+
 void sim_proc(struct sim *sim, uint32_t rank, enum roll_proc_state state, int32_t status)
 {
     struct sim_event *event = add(sim, rank);
@@ -294,7 +301,15 @@ static uint32_t next_random(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
-static void feed_one(roll_engine_t *e, uint32_t source, const struct sim_event *event)
+static void pass(roll_engine_t *e, uint64_t ns, uint64_t *now)
+{
+    for (uint64_t end = *now + ns; *now < end;) {
+        *now += end - *now < S_ / 50 ? end - *now : S_ / 50;
+        roll_engine_tick(e, *now);
+    }
+}
+
+static void feed_one(roll_engine_t *e, uint32_t source, const struct sim_event *event, uint64_t *now)
 {
     switch (event->kind) {
     case SIM_RECORD:
@@ -305,6 +320,9 @@ static void feed_one(roll_engine_t *e, uint32_t source, const struct sim_event *
         break;
     case SIM_PROC:
         assert_int_equal(roll_engine_process(e, source, event->proc, event->status, 0), 0);
+        break;
+    case SIM_PASS:
+        pass(e, event->first, now);
         break;
     case SIM_LOST:
         assert_int_equal(roll_engine_lost(e, source, event->first, event->count), 0);
@@ -354,7 +372,7 @@ static void feed_all(const struct sim *sim, roll_engine_t *e, uint32_t order, ui
         }
         size_t chunk = order == 0 ? 1 : order < 3 ? SIZE_MAX : 1 + next_random(&state) % (order == 4 ? 2 : 9);
         for (; chunk > 0 && at[r] < sim->rank[r].events; chunk--, left--) {
-            feed_one(e, source[r], &sim->rank[r].event[at[r]++]);
+            feed_one(e, source[r], &sim->rank[r].event[at[r]++], now);
         }
         if (order >= 7) {
             *now += 1000;
@@ -430,10 +448,7 @@ static char *run_order(const struct sim *sim, uint32_t order, bool notes, bool t
     uint64_t now = START_NS;
     roll_engine_tick(e, now);
     feed_all(sim, e, order, &now);
-    for (uint64_t end = now + sim->patience_ns; now < end;) {
-        now += S_ / 50;
-        roll_engine_tick(e, now);
-    }
+    pass(e, sim->patience_ns, &now);
     if (sim->finish) {
         roll_engine_finish(e);
     }

@@ -17,12 +17,12 @@
 #define S_        1000000000ull
 
 struct sim_event {
-    enum { SIM_RECORD, SIM_DEFINE, SIM_PROC, SIM_LOST } kind;
+    enum { SIM_RECORD, SIM_DEFINE, SIM_PROC, SIM_LOST, SIM_PASS } kind;
     struct roll_record rec;
     struct roll_def def;
     enum roll_proc_state proc;
     int32_t status;
-    uint64_t first, count;
+    uint64_t first, count; /* SIM_LOST; SIM_PASS: first ns */
 };
 
 struct sim_rank {
@@ -82,6 +82,8 @@ void sim_product(struct sim *sim, uint32_t rank, uint32_t rows, uint16_t groups)
 /* The last record of the rank again, as returned. */
 void sim_return(struct sim *sim, uint32_t rank);
 void sim_lose(struct sim *sim, uint32_t rank, uint64_t count);
+/* What this rank does next is read so much later; for all ranks time passes. */
+void sim_pass(struct sim *sim, uint32_t rank, uint64_t ns);
 void sim_proc(struct sim *sim, uint32_t rank, enum roll_proc_state state, int32_t status);
 void sim_step(struct sim *sim, uint32_t step);
 /* Forward of one MoE layer on `ep`: counts, then (unless skipped) the list of `duties` backward all-to-alls. */
