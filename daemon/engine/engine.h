@@ -11,6 +11,7 @@
 #define ROLL_ENGINE_H
 
 #include "trace/def.h"
+#include "trace/fact.h"
 #include "trace/frame.h"
 #include "trace/op.h"
 #include "trace/rankset.h"
@@ -107,6 +108,23 @@ struct roll_engine_note {
 };
 /* Gives one note (attached-unseen) per process. Errors: ARG, NOMEM. */
 int roll_engine_note(roll_engine_t *e, const struct roll_engine_note *note);
+/* What the agent of one node found when it was asked because of a verdict. Strings are copied. */
+struct roll_engine_fact {
+    enum roll_fact kind;
+    const char *text; /* a part of a sentence: "GPU 3: Xid 79 (...)" */
+};
+struct roll_engine_facts {
+    uint64_t verdict; /* number of the verdict that made somebody ask */
+    const char *host;
+    const struct roll_engine_fact *fact;
+    size_t facts;
+    size_t more; /* that are not among them */
+};
+/*
+ * When all nodes of the ranks in question have answered, or some time after the first, a verdict with what they know takes the earlier one's place. Facts
+ * about a verdict that nobody waits for are ignored. Errors: ARG.
+ */
+int roll_engine_facts(roll_engine_t *e, const struct roll_engine_facts *facts);
 /* Time passes. `now` never goes back (an earlier one is ignored). */
 int roll_engine_tick(roll_engine_t *e, uint64_t now_ns);
 /* The last word: no more input will come; everything that is decidable now is decided (analyze, end of a job). */

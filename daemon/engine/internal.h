@@ -36,6 +36,7 @@ struct split_table;
 struct race;
 struct refusal;
 struct waits;
+struct stuck_case;
 
 /* How far a collective is; entry.index. */
 enum coll_state {
@@ -348,9 +349,10 @@ struct roll_engine {
     struct said *out_first, *out_last, *shown;
     uint64_t numbers, findings;
     uint64_t records, calls, lost;
-    uint64_t stall_run_ns; /* patience clock of the last stall analysis */
-    uint64_t init_run_ns;  /* the same for creations that do not return */
-    uint64_t stuck_run_ns; /* the same for calls that have all they need */
+    uint64_t stall_run_ns;         /* patience clock of the last stall analysis */
+    uint64_t init_run_ns;          /* the same for creations that do not return */
+    uint64_t stuck_run_ns;         /* the same for calls that have all they need */
+    struct stuck_case *stuck_case; /* the one that the nodes are asked about: stuck_facts.c; owned */
     uint32_t visit;
     uint32_t held_comms; /* communicators with a held slot */
     uint32_t muted_comms;

@@ -433,6 +433,116 @@ static void test_told_once_and_again_when_it_has_moved(void **state)
     roll_engine_destroy(&l.e);
 }
 
+/* --- what the nodes know --- */
+
+/* All stand in a call for as long as it takes; returns the number of the verdict. */
+static uint64_t live_stuck(struct live *l)
+{
+    for (uint32_t i = 0; i < 5; i++) {
+        live_step(l, S_ / 10);
+    }
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        live_feed(l, r, l->ticket[r], AR, ROLL_STATE_RETURNED, 100);
+        live_feed(l, r, l->ticket[r] + 1, ROLL_OP_STREAM_SYNC, ROLL_STATE_ENTERED, 0);
+    }
+    live_pass(l, 25 * S_);
+    const struct roll_verdict *v = roll_engine_next(l->e);
+    assert_non_null(v);
+    assert_int_equal(v->code, ROLL_VERDICT_COLLECTIVE_STUCK);
+    uint64_t number = v->number;
+    assert_null(roll_engine_next(l->e));
+    return number;
+}
+
+static void live_facts(struct live *l, uint64_t verdict, const char *host, enum roll_fact kind, const char *text)
+{
+    struct roll_engine_fact fact = {.kind = kind, .text = text};
+    struct roll_engine_facts facts = {.verdict = verdict, .host = host, .fact = &fact, .facts = text ? 1 : 0};
+    assert_int_equal(roll_engine_facts(l->e, &facts), 0);
+}
+
+/* The verdict that took the place of `number`: its culprits as text, and these words are in it. */
+static uint64_t live_superseded(struct live *l, uint64_t number, const char *culprits, const char *words)
+{
+    char ranks[64];
+    const struct roll_verdict *v = roll_engine_next(l->e);
+    assert_non_null(v);
+    assert_int_equal(v->supersedes, number);
+    roll_rankset_format(&v->culprits, ranks, sizeof(ranks));
+    assert_string_equal(ranks, culprits);
+    if (!strstr(v->text, words)) {
+        fail_msg("no '%s' in: %s", words, v->text);
+    }
+    uint64_t next = v->number;
+    assert_null(roll_engine_next(l->e));
+    struct roll_engine_summary summary;
+    roll_engine_summary(l->e, &summary);
+    assert_int_equal(summary.findings, 1);
+    return next;
+}
+
+static void test_the_host_that_alone_has_a_fault_stands_out(void **state)
+{
+    (void)state;
+    struct live l;
+    live_new(&l, 8);
+    uint64_t number = live_stuck(&l);
+    live_facts(&l, number + 1, "b", ROLL_FACT_GPU_XID, "of another question");
+    live_facts(&l, number, "z", ROLL_FACT_GPU_XID, "of another host");
+    live_facts(&l, number, "b", ROLL_FACT_GPU_XID, "GPU 3: Xid 79");
+    live_facts(&l, number, "b", ROLL_FACT_GPU_LOST, "said twice");
+    assert_null(roll_engine_next(l.e));
+    live_facts(&l, number, "a", ROLL_FACT_CPU_PRESSURE, "CPU pressure 60 %");
+    uint64_t next = live_superseded(&l, number, "4-7", "Host b: GPU 3: Xid 79. Host b stands out");
+    for (uint32_t r = 0; r < 8; r++) { /* and then it goes on */
+        live_feed(&l, r, l.ticket[r] + 1, ROLL_OP_STREAM_SYNC, ROLL_STATE_RETURNED, 0);
+    }
+    const struct roll_verdict *v = roll_engine_next(l.e);
+    assert_non_null(v);
+    assert_int_equal(v->withdraws, next);
+    roll_engine_destroy(&l.e);
+}
+
+static void test_faults_on_both_sides_name_nobody(void **state)
+{
+    (void)state;
+    struct live l;
+    live_new(&l, 4);
+    uint64_t number = live_stuck(&l);
+    live_facts(&l, number, "a", ROLL_FACT_KERNEL_OOM, "killed a process");
+    live_facts(&l, number, "b", ROLL_FACT_KERNEL_OOM, "killed a process");
+    live_superseded(&l, number, "", "Host a, b: killed a process.");
+    roll_engine_destroy(&l.e);
+}
+
+static void test_what_is_merely_odd_names_nobody(void **state)
+{
+    (void)state;
+    struct live l;
+    live_new(&l, 4);
+    uint64_t number = live_stuck(&l);
+    live_facts(&l, number, "a", ROLL_FACT_IB_ERRORS, "mlx5_0: symbol_error rose by 3");
+    live_facts(&l, number, "b", ROLL_FACT_NONE, NULL);
+    live_superseded(&l, number, "", "Host b: nothing out of order.");
+    roll_engine_destroy(&l.e);
+}
+
+static void test_a_node_that_does_not_answer_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct live l;
+    live_new(&l, 4);
+    uint64_t number = live_stuck(&l);
+    live_facts(&l, number, "a", ROLL_FACT_GPU_XID, "GPU 0: Xid 48");
+    live_pass(&l, 4 * S_);
+    assert_null(roll_engine_next(l.e));
+    live_pass(&l, 2 * S_);
+    live_superseded(&l, number, "", "Of 1 host nothing was heard."); /* the other may have one, too */
+    live_facts(&l, number, "b", ROLL_FACT_GPU_XID, "too late");
+    assert_null(roll_engine_next(l.e));
+    roll_engine_destroy(&l.e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +562,10 @@ int main(void)
         cmocka_unit_test(test_creation_in_which_all_are),
         cmocka_unit_test(test_slow_steps_are_healthy),
         cmocka_unit_test(test_told_once_and_again_when_it_has_moved),
+        cmocka_unit_test(test_the_host_that_alone_has_a_fault_stands_out),
+        cmocka_unit_test(test_faults_on_both_sides_name_nobody),
+        cmocka_unit_test(test_what_is_merely_odd_names_nobody),
+        cmocka_unit_test(test_a_node_that_does_not_answer_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,66 @@
+/*
+ * stuck.h: calls that have all they need and do not end: what detect_stuck.c (when to speak, and the words), stuck_find.c (who stands where)
+ * and stuck_facts.c (what the nodes know about it) share.
+ */
+#ifndef ROLL_ENGINE_STUCK_H
+#define ROLL_ENGINE_STUCK_H
+
+#include "daemon/engine/detector.h"
+
+#define STUCK_USUAL    4u         /* patience where the place is known, in suspect_ns */
+#define STUCK_UNUSUAL  12u        /* and where it is not: the first step, a new phase */
+#define STUCK_WORK_MAX (1u << 22) /* log entries that one run of the analysis may look at */
+#define STUCK_SITES    64u
+
+/* What the waits of one rank have been like. */
+struct waits {
+    uint64_t longest_ns;
+    uint64_t told;    /* ticket + 1 of the wait of which it has been told */
+    uint64_t verdict; /* number of the verdict that this wait is part of; 0 = none */
+    struct {
+        uint32_t key, count;
+    } site[STUCK_SITES]; /* by call site and operation; a newcomer displaces the old one */
+};
+
+/* The call in which everybody stands, under examination. */
+struct stuck {
+    struct roll_engine *e;
+    uint32_t work; /* entries that may still be looked at */
+    struct comm *comm;
+    struct roll_record rec;
+    const struct source *first;         /* whose record it is */
+    struct roll_rankset in, left, away; /* world ranks */
+    uint64_t since;                     /* patience clock at which the last of them came into it */
+    uint64_t longest_ns;                /* of all waits of those ranks before */
+    bool known;                         /* all those who have not left it learn completion */
+    bool ripe;                          /* every patience has run out */
+};
+
+/* --- detect_stuck.c --- */
+/* How long this wait of s must last before it is spoken of. */
+uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait);
+/* Adds "host a (ranks 0-3), host b (rank 4)" for the ranks of the set. */
+void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set);
+/* Another verdict has taken the place of this one. */
+void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
+
+/* --- stuck_find.c --- */
+/* A call that counts: not captured, not empty. */
+bool stuck_is_call(const struct roll_record *rec);
+/* When `wait` returns, the call with this ticket before it is over. */
+bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
+                  const struct roll_record *call, uint64_t ticket);
+/*
+ * The oldest call before this wait in which all its members stand: what is before it on its stream is over, or is not known not to be. Its ticket is
+ * then in *at, and all else in *k.
+ */
+bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
+void stuck_fini(struct stuck *k);
+
+/* --- stuck_facts.c --- */
+/* This verdict has been said: what the nodes know about it is taken from now on. Copies what it needs. */
+void stuck_case_open(struct stuck *k, uint64_t number, const char *text);
+void stuck_case_tick(struct roll_engine *e);
+void stuck_case_close(struct roll_engine *e, uint64_t number); /* it has been withdrawn; 0: whatever it is */
+
+#endif

@@ -1,0 +1,281 @@
+/*
+ * stuck_find.c: who stands where: is there a call in which all members stand, and none comes back from it?
+ *
+ * Looks at the logs of the members, from a host that waits to the calls before its wait, and from each of them to the same call of the other members. Done
+ * for waits that have lasted for seconds only, and within a bound on the entries looked at: with more it finds nothing.
+ */
+#include "daemon/engine/stuck.h"
+
+#define BACK_MAX 256u /* calls before a wait that are looked at */
+
+enum standing {
+    STAND_ELSEWHERE, /* nothing says that it is in the call */
+    STAND_IN,
+    STAND_LEFT,
+    STAND_AWAY, /* inside no wait, and silent for as long */
+};
+
+/* --- one rank and one call --- */
+
+bool stuck_is_call(const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    return (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) && rec->count != 0 &&
+           (rec->flags & ROLL_FLAG_CAPTURED) == 0;
+}
+
+/* Some NCCL call between the tickets stands on the stream. */
+static bool stream_used(struct stuck *k, const struct source *s, uint64_t from, uint64_t upto, uint16_t stream)
+{
+    for (uint64_t t = from; t < upto && k->work > 0; t++, k->work--) {
+        const struct entry *entry = source_entry(s, t);
+        if (entry && stuck_is_call(&entry->rec) && entry->rec.stream == stream) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* When this record returns, the call with this ticket before it is over. A stream without NCCL calls may wait for others by events. */
+bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
+                  const struct roll_record *call, uint64_t ticket)
+{
+    switch (roll_op_class(wait->op)) {
+    case ROLL_CLASS_SYNC:
+        if (wait->op == ROLL_OP_DEVICE_SYNC || (wait->op == ROLL_OP_EVENT_SYNC && wait->stream == 0)) {
+            return true;
+        }
+        return wait->stream == call->stream || !stream_used(k, s, ticket, wait_ticket, wait->stream);
+    case ROLL_CLASS_GROUP:
+        return call->group != 0 && call->group == wait->group && call->thread == wait->thread;
+    case ROLL_CLASS_COMM:
+        return (wait->op == ROLL_OP_COMM_DESTROY || wait->op == ROLL_OP_COMM_FINALIZE) && wait->comm == call->comm;
+    default:
+        return wait_ticket == ticket;
+    }
+}
+
+/* The host or the device of s has said that the call is over. *perhaps: a wait has returned that may have been for it, or not. */
+static bool has_left(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket,
+                     bool *perhaps)
+{
+    *perhaps = false;
+    for (uint32_t i = 0; s->completes && i < s->queues; i++) {
+        if ((i == call->stream || call->group != 0) && s->queue[i].done > ticket) {
+            return true;
+        }
+    }
+    for (uint64_t t = ticket + 1; t < s->next && k->work > 0; t++, k->work--) {
+        const struct entry *entry = source_entry(s, t);
+        if (!entry || roll_op_class(entry->rec.op) != ROLL_CLASS_SYNC ||
+            roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED) {
+            continue;
+        }
+        bool event = entry->rec.op == ROLL_OP_EVENT_SYNC;
+        if (entry->rec.op == ROLL_OP_DEVICE_SYNC || (!event && entry->rec.stream == call->stream)) {
+            return true;
+        }
+        *perhaps = *perhaps || (!(event && entry->rec.stream == 0) && stuck_covers(k, s, &entry->rec, t, call, ticket));
+    }
+    return false;
+}
+
+/* An incomplete call on a stream that the wait covers explains it: that is waitgraph.c's. */
+static bool is_explained(const struct source *s, const struct roll_record *wait, uint64_t wait_ticket)
+{
+    bool all = wait->op == ROLL_OP_DEVICE_SYNC || wait->stream == 0 || roll_op_class(wait->op) != ROLL_CLASS_SYNC;
+    for (uint32_t i = 0; i < s->queues; i++) {
+        if (s->queue[i].head != 0 && s->queue[i].head <= wait_ticket + 1 && (all || i == wait->stream)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The wait of s that covers the call; NULL: none that nothing explains. */
+static const struct thread *wait_behind(struct stuck *k, const struct source *s, const struct roll_record *call,
+                                        uint64_t ticket)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->inside > ticket ? source_entry(s, t->inside - 1) : NULL;
+        if (in && stuck_covers(k, s, &in->rec, t->inside - 1, call, ticket) &&
+            !is_explained(s, &in->rec, t->inside - 1)) {
+            return t;
+        }
+    }
+    return NULL;
+}
+
+static enum standing stand(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket)
+{
+    struct roll_engine *e = k->e;
+    bool perhaps;
+    if (has_left(k, s, call, ticket, &perhaps)) {
+        return STAND_LEFT;
+    }
+    if (perhaps) {
+        return STAND_ELSEWHERE;
+    }
+    const struct thread *t = wait_behind(k, s, call, ticket);
+    uint64_t since = t ? t->since : s->seen;
+    uint64_t patience =
+        t ? stuck_patience(e, s, &source_entry(s, t->inside - 1)->rec) : STUCK_UNUSUAL * e->config.suspect_ns;
+    if (!t && !source_quiet(e, s, e->config.suspect_ns)) {
+        return STAND_ELSEWHERE;
+    }
+    k->ripe = k->ripe && e->clock >= since && e->clock - since >= patience;
+    k->since = since > k->since ? since : k->since;
+    k->known = k->known && s->completes;
+    if (s->waits && s->waits->longest_ns > k->longest_ns) {
+        k->longest_ns = s->waits->longest_ns;
+    }
+    return t ? STAND_IN : STAND_AWAY;
+}
+
+/* --- all members --- */
+
+/* Ticket + 1 of the member's collective with this number; 0: not in its log any more. */
+static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct member *m, uint32_t seq)
+{
+    for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && k->work > 0; t--, k->work--) {
+        const struct entry *entry = source_entry(s, t - 1);
+        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
+            entry->rec.count != 0 && source_member(s, entry->rec.comm) == m && !refused_call(entry)) {
+            return t;
+        }
+    }
+    return 0;
+}
+
+static uint64_t ticket_of_message(struct stuck *k, const struct source *s, const struct pair *p, uint32_t index,
+                                  unsigned side)
+{
+    for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && k->work > 0; t--, k->work--) {
+        const struct entry *entry = source_entry(s, t - 1);
+        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P && entry->pair == p && entry->index == index &&
+            p2p_side(&entry->rec) == side) {
+            return t;
+        }
+    }
+    return 0;
+}
+
+static bool add_member(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket)
+{
+    switch (stand(k, s, call, ticket)) {
+    case STAND_IN:
+        (void)roll_rankset_add(&k->in, s->world);
+        return true;
+    case STAND_LEFT:
+        (void)roll_rankset_add(&k->left, s->world);
+        return true;
+    case STAND_AWAY:
+        (void)roll_rankset_add(&k->away, s->world);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Its member may be spoken of: alive, seen in full, and in no trouble that is known. */
+static bool is_sound(const struct roll_engine *e, const struct member *m)
+{
+    if (m->source == NO_SOURCE || m->unsure || m->gone || m->ended) {
+        return false;
+    }
+    const struct source *s = e->source[m->source];
+    return s->proc == ROLL_PROC_RUNNING && !source_explained(s) && s->init == 0;
+}
+
+static bool all_stand_in_collective(struct stuck *k, const struct entry *entry)
+{
+    struct comm *c = k->comm;
+    uint32_t seq = entry->rec.seq;
+    if (!comm_complete(c, seq)) {
+        return false;
+    }
+    for (uint32_t r = 0; r < c->size; r++) {
+        struct member *m = &c->member[r];
+        uint64_t ticket = is_sound(k->e, m) && comm_member_issued(m, seq) && seq >= m->from
+                              ? ticket_of(k, k->e->source[m->source], m, seq)
+                              : 0;
+        const struct entry *own = ticket ? source_entry(k->e->source[m->source], ticket - 1) : NULL;
+        if (!own || !add_member(k, k->e->source[m->source], &own->rec, ticket - 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_stand_in_message(struct stuck *k, const struct entry *entry)
+{
+    const struct pair *p = entry->pair;
+    if (!p || p->unsure || !p2p_complete(entry)) {
+        return false;
+    }
+    for (unsigned side = 0; side < 2; side++) {
+        const struct member *m = &k->comm->member[p->end[side]];
+        const struct source *s = is_sound(k->e, m) ? k->e->source[m->source] : NULL;
+        uint64_t ticket = s ? ticket_of_message(k, s, p, entry->index, side) : 0;
+        const struct entry *own = ticket ? source_entry(s, ticket - 1) : NULL;
+        if (!own || !add_member(k, s, &own->rec, ticket - 1)) {
+            return false;
+        }
+    }
+    return p->end[0] != p->end[1];
+}
+
+/* Nobody leaves it before the last has arrived. */
+static bool synchronises(enum roll_op op)
+{
+    return op == ROLL_OP_ALLREDUCE || op == ROLL_OP_ALLGATHER || op == ROLL_OP_REDUCESCATTER || op == ROLL_OP_ALLTOALL;
+}
+
+static bool all_stand_in(struct stuck *k, const struct source *s, const struct entry *entry)
+{
+    const struct member *m = source_member(s, entry->rec.comm);
+    roll_rankset_clear(&k->in);
+    roll_rankset_clear(&k->left);
+    roll_rankset_clear(&k->away);
+    k->since = k->longest_ns = 0;
+    k->known = k->ripe = true;
+    if (!m || m->comm->size < 2 || m->comm->open || m->comm->aborted || m->comm->overflow || m->comm->muted ||
+        m->comm->blame.cause != 0) {
+        return false;
+    }
+    k->comm = m->comm;
+    k->rec = entry->rec;
+    k->first = s;
+    bool collective = roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
+    if (!(collective ? all_stand_in_collective(k, entry) : all_stand_in_message(k, entry)) || k->work == 0) {
+        return false;
+    }
+    bool left = roll_rankset_count(&k->left) > 0;
+    return roll_rankset_count(&k->in) >= 2 && (!left || (k->known && synchronises(entry->rec.op)));
+}
+
+bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
+{
+    uint64_t wait = t->inside - 1, from = wait > BACK_MAX ? wait - BACK_MAX : 0;
+    const struct entry *in = source_entry(s, wait);
+    if (!in || is_explained(s, &in->rec, wait)) {
+        return false;
+    }
+    for (uint64_t ticket = from; ticket <= wait && k->work > 0; ticket++) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (entry && stuck_is_call(&entry->rec) && !refused_call(entry) &&
+            stand(k, s, &entry->rec, ticket) == STAND_IN && all_stand_in(k, s, entry)) {
+            *at = ticket;
+            return true;
+        }
+    }
+    return false;
+}
+
+void stuck_fini(struct stuck *k)
+{
+    roll_rankset_fini(&k->in);
+    roll_rankset_fini(&k->left);
+    roll_rankset_fini(&k->away);
+}
