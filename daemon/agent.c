@@ -8,6 +8,7 @@
 #include "daemon/agent.h"
 
 #include "daemon/agent_control.h"
+#include "daemon/agent_facts.h"
 #include "daemon/agent_ring.h"
 #include "daemon/agent_stack.h"
 #include "daemon/agent_trace.h"
@@ -69,6 +70,7 @@ struct agent {
     size_t bad_used, bad_room;
     struct roll_agent_controls controls;
     roll_agent_stacks_t *stacks;
+    roll_agent_facts_t *facts;
     roll_agent_trace_t *trace; /* NULL = none */
     roll_unseen_t *unseen;     /* NULL without memory */
     uint8_t *buffer;
@@ -115,6 +117,7 @@ static void send_hello(struct agent *a, uint64_t now)
     a->welcomed = false;
     a->hello_ns = now;
     roll_agent_stacks_forget(a->stacks); /* a root that is asked again asks again */
+    roll_agent_facts_forget(a->facts);
     json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
                               (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
     if (!hello) {
@@ -382,6 +385,7 @@ static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now
         break;
     case ROLL_FRAME_ASK:
         roll_agent_stacks_ask(a->stacks, frame, pid_of, a);
+        roll_agent_facts_ask(a->facts, frame);
         break;
     case ROLL_FRAME_ERROR:
         roll_log(ROLL_LOG_WARNING, "agent: the root says: %.*s",
@@ -549,6 +553,7 @@ static void loop(struct agent *a)
         housekeep(a, now);
         int64_t moved = pump(a, now);
         roll_agent_stacks_pump(a->stacks, a->socket, now);
+        roll_agent_facts_pump(a->facts, a->socket, now);
         timeout = moved > 0 ? BUSY_MS : (timeout < IDLE_MS ? timeout + 1 : IDLE_MS);
         if (atomic_load(a->o->stop) && stop_ns == 0) {
             stop_ns = now;
@@ -607,7 +612,8 @@ static int start(struct agent *a, char *why, size_t why_size)
     a->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     a->socket = roll_net_dealer(o->context, roll_net_takes_keys(o->endpoint) ? o->keys : NULL, identity, 500);
     a->stacks = roll_agent_stacks_new(o->dir);
-    if (!a->buffer || !a->socket || !a->stacks) {
+    a->facts = roll_agent_facts_new(a->host, o->dir, o->trace_dir);
+    if (!a->buffer || !a->socket || !a->stacks || !a->facts) {
         snprintf(why, why_size, "no memory or no socket: %s", strerror(errno));
         return ROLL_E_NOMEM;
     }
@@ -658,6 +664,7 @@ out:
         roll_agent_ring_destroy(&a.rings[--a.used]);
     }
     roll_agent_stacks_destroy(&a.stacks);
+    roll_agent_facts_destroy(&a.facts);
     roll_agent_controls_fini(&a.controls);
     roll_unseen_destroy(&a.unseen);
     free(a.rings);

@@ -8,17 +8,17 @@
  */
 #include "daemon/feed.h"
 
+#include "daemon/feed_note.h"
 #include "daemon/verdict_json.h"
 #include "trace/err.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_RANKS    (1 << 24) /* a rank in a note is below this */
-#define MAX_STREAMS   65536u    /* rings of one run: four times the largest run that was simulated */
-#define MAX_OPEN      65536u    /* calls of one ring that are inside NCCL; more than threads could ever hold */
-#define BATCH         512u      /* records given to the engine at once */
-#define CLOCK_STEP_NS 1000000   /* smaller changes of a clock pair are reading noise */
+#define MAX_STREAMS   65536u  /* rings of one run: four times the largest run that was simulated */
+#define MAX_OPEN      65536u  /* calls of one ring that are inside NCCL; more than threads could ever hold */
+#define BATCH         512u    /* records given to the engine at once */
+#define CLOCK_STEP_NS 1000000 /* smaller changes of a clock pair are reading noise */
 #define WINDOW        65536u /* calls that one node may be ahead of another while its link is cut: a default ring's worth */
 
 struct stream {
@@ -461,40 +461,6 @@ int roll_feed_finish(roll_feed_t *feed)
     return err ? err : last;
 }
 
-/* A bounded copy of a text that came from outside, without what a terminal would obey. */
-static const char *clean_text(const json_t *from, const char *key, char *out, size_t size)
-{
-    const char *text = json_string_value(json_object_get(from, key));
-    snprintf(out, size, "%s", text ? text : "?");
-    for (char *p = out; *p; p++) {
-        *p = (unsigned char)*p < ' ' || *p == 127 ? '?' : *p;
-    }
-    return out;
-}
-
-static int feed_note(roll_feed_t *feed, const struct roll_frame *frame)
-{
-    char host[ROLL_NAME_BYTES], exe[128], reason[128];
-    json_t *json = json_loadb((const char *)frame->payload, frame->head.payload, 0, NULL);
-    const char *kind = json_string_value(json_object_get(json, "note"));
-    const json_t *pid = json_object_get(json, "pid"), *rank = json_object_get(json, "rank");
-    int err = json_is_object(json) && kind ? 0 : ROLL_E_CORRUPT;
-    if (!err && strcmp(kind, "attached-unseen") == 0) { /* a newer agent may note more */
-        struct roll_engine_note note = {
-            .pid = (uint32_t)json_integer_value(pid),
-            .world_rank = json_is_integer(rank) ? (int32_t)json_integer_value(rank) : -1,
-            .host = clean_text(json, "host", host, sizeof host),
-            .exe = clean_text(json, "exe", exe, sizeof exe),
-            .reason = clean_text(json, "reason", reason, sizeof reason),
-        };
-        bool fits = json_integer_value(pid) > 0 && json_integer_value(pid) <= INT32_MAX && note.world_rank >= -1 &&
-                    note.world_rank < NOTE_RANKS;
-        err = fits ? roll_engine_note(feed->engine, &note) : ROLL_E_CORRUPT;
-    }
-    json_decref(json);
-    return err;
-}
-
 int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
 {
     int err = 0;
@@ -510,7 +476,7 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
     if (frame->head.type == ROLL_FRAME_RING) {
         err = feed_ring_frame(feed, frame);
     } else if (frame->head.type == ROLL_FRAME_NOTE) {
-        err = feed_note(feed, frame);
+        err = roll_feed_note(feed->engine, frame);
     } else if (frame->head.type >= ROLL_FRAME_DEFS && frame->head.type <= ROLL_FRAME_STATUS) {
         struct stream *s = find(feed, frame->head.stream);
         if (!s) {

@@ -8,6 +8,7 @@
 #include "daemon/curve.h"
 #include "daemon/log.h"
 #include "daemon/net.h"
+#include "daemon/node_facts.h"
 #include "daemon/options.h"
 #include "daemon/place.h"
 #include "daemon/root.h"
@@ -159,6 +160,7 @@ static int make_root(struct daemon *d)
                                   .http = o->http,
                                   .stacks_auto = o->stacks_auto,
                                   .stall_ns = o->stall_ns,
+                                  .suspect_ns = o->suspect_ns,
                                   .linger_s = o->linger_s,
                                   .parent = o->parent,
                                   .stop = &stop};
@@ -314,6 +316,9 @@ int main(int argc, char **argv)
     if (argc == 3 &&
         strcmp(argv[1], "--stack") == 0) { /* not for people: how an agent starts us to look at its ranks */
         return roll_stack_helper(argv[2]);
+    }
+    if (argc == 3 && strcmp(argv[1], "--facts") == 0) { /* nor this: how it asks what its node knows */
+        return roll_facts_helper(argv[2]);
     }
     int code = roll_options_parse(argc, argv, &d.o);
     if (code >= 0) {

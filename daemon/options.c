@@ -39,6 +39,7 @@ enum option_id {
     OPT_OWN_DIR,
     OPT_READY_FD,
     OPT_STALL_MS,
+    OPT_SUSPECT_MS,
     OPT_STACKS,
     OPT_VERSION,
     OPT_HELP,
@@ -72,6 +73,7 @@ static const struct {
     {"ready-fd", "N", OPT_READY_FD, "write one line with the endpoint to descriptor N when ready"},
     {"stacks", "WHEN", OPT_STACKS, "auto: take the stacks of those whom others wait for; default: only when asked"},
     {"stall-ms", "N", OPT_STALL_MS, "look into an incomplete operation after N ms (default 500)"},
+    {"suspect-ms", "N", OPT_SUSPECT_MS, "say what is only suspected after N ms, or some times that (default 5000)"},
     {"version", NULL, OPT_VERSION, "print the version"},
     {"help", NULL, OPT_HELP, "print this"},
 };
@@ -238,6 +240,12 @@ static int set(struct roll_options *o, bool *mode_seen, int id, const char *valu
             return usage("--%s: '%s' is not a number of milliseconds from 1", name, value);
         }
         o->stall_ns = n * 1000000u;
+        return -1;
+    case OPT_SUSPECT_MS:
+        if (!number(value, 86400000, &n) || n == 0) {
+            return usage("--%s: '%s' is not a number of milliseconds from 1", name, value);
+        }
+        o->suspect_ns = n * 1000000u;
         return -1;
     case OPT_STACKS:
         o->stacks_auto = strcmp(value, "auto") == 0;

@@ -23,7 +23,7 @@ struct roll_options {
     pid_t parent; /* 0 = none */
     int ready_fd; /* -1 = none */
     bool stacks_auto;
-    uint64_t stall_ns;
+    uint64_t stall_ns, suspect_ns;
 };
 
 /* Reads the command line. Returns -1 to go on, else the exit code: 0 after --help and --version, 2 after one line on standard error. */

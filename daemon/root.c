@@ -360,6 +360,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     case ROLL_FRAME_ANSWER: /* not in the numbering of the agent's frames: nothing is lost with it but an answer */
         if (find_peer(root, from)) {
             roll_stacks_answer(root, &frame);
+            roll_facts_answer(root, &frame);
         }
         break;
     case ROLL_FRAME_QUERY:
@@ -641,6 +642,7 @@ void roll_root_destroy(roll_root_t **pointer)
     }
     roll_metrics_destroy(&root->metrics);
     roll_stacks_destroy(root);
+    roll_facts_destroy(root);
     for (int i = 0; i < ROLL_ROOT_SOCKETS; i++) {
         if (root->socket[i]) {
             zmq_socket_monitor(root->socket[i], NULL, 0);

@@ -26,7 +26,7 @@ struct roll_root_options {
     uint64_t trace_segment, trace_limit, trace_age_ns; /* of segments (daemon/segment.h); 0 = default, none, never */
     const char *json_path;                             /* NULL = no NDJSON */
     const char *http;                                  /* NULL = no metrics */
-    uint64_t stall_ns;                                 /* 0 = the engine's own */
+    uint64_t stall_ns, suspect_ns;                     /* 0 = the engine's own */
     bool stacks_auto;                                  /* take the stacks of a verdict's culprits */
     unsigned linger_s;                                 /* 0 = for ever */
     pid_t parent;                                      /* while it lives nobody lingers; 0 = none */

@@ -135,6 +135,7 @@ static void say(roll_root_t *root, struct roll_run *run, const json_t *verdict)
         write_json(root, verdict);
     }
     roll_stacks_suspect(root, run, verdict);
+    roll_facts_suspect(root, run, verdict);
     roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, certainty ? certainty : "?", code ? code : "?",
              text ? text : "");
 }
@@ -274,7 +275,8 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     if (!run) {
         return ROLL_E_NOMEM;
     }
-    struct roll_engine_config config = {.stall_ns = root->o.stall_ns, .policy = root->policy};
+    struct roll_engine_config config = {
+        .stall_ns = root->o.stall_ns, .suspect_ns = root->o.suspect_ns, .policy = root->policy};
     run->id = ++root->next_run;
     snprintf(run->job, sizeof run->job, "%s", job);
     run->restart = restart;

@@ -109,8 +109,8 @@ struct roll_root {
     enum roll_policy policy; /* of new runs */
     bool policy_set;
     struct roll_tally tally; /* of the findings of all runs that there were */
-    bool json_torn;   /* the last line of the NDJSON file is not whole */
-    uint64_t live_ns; /* when there was last a live rank */
+    bool json_torn;          /* the last line of the NDJSON file is not whole */
+    uint64_t live_ns;        /* when there was last a live rank */
     uint64_t bad_frames, refused_frames, bad_said_ns, json_errors;
     struct roll_run **runs;
     size_t runs_used, runs_room;
@@ -127,6 +127,7 @@ struct roll_root {
     uint64_t verdict_count[ROLL_METRICS_VERDICTS][4];
     double start_time;
     struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
+    struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
 };
 
 /* Makes room for one more element of an array. */
@@ -171,6 +172,12 @@ void roll_stacks_tick(roll_root_t *root, uint64_t now);
 void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict); /* a verdict was said */
 void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out);
 void roll_stacks_destroy(roll_root_t *root);
+
+/* root_facts.c */
+#define ROLL_ROOT_FACTS_BYTES 16384u /* of one answer; an agent sends at most 16 facts of 160 bytes */
+void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict); /* a verdict was said */
+void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame);               /* of a known agent */
+void roll_facts_destroy(roll_root_t *root);
 
 /* root_metrics.c */
 int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);

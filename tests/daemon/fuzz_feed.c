@@ -47,16 +47,16 @@ static size_t command(roll_feed_t *f, const uint8_t *p, size_t left, uint64_t *t
     unsigned which = p[1] % 4u;
     uint64_t stream = which + 1;
     size_t body = left - 4;
-    if (p[0] % 6 == 0) {
+    if (p[0] % 6 == 0 && p[0] < 250) {
         announce(f, which);
         return 4;
     }
-    if (p[0] % 6 == 1) {
+    if (p[0] % 6 == 1 && p[0] < 250) {
         size_t n = body < (size_t)p[2] * 8 ? body : (size_t)p[2] * 8;
         feed(f, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .stream = stream, .first = p[3]}, p + 4, n);
         return 4 + n;
     }
-    if (p[0] % 6 == 2) {
+    if (p[0] % 6 == 2 && p[0] < 250) {
         struct roll_frame_status status = {0};
         size_t n = body < sizeof status ? body : sizeof status;
         memcpy(&status, p + 4, n);
@@ -64,9 +64,13 @@ static size_t command(roll_feed_t *f, const uint8_t *p, size_t left, uint64_t *t
         feed(f, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = stream}, &status, sizeof status);
         return 4 + n;
     }
-    if (p[0] % 6 == 3) {
+    if (p[0] % 6 == 3 && p[0] < 250) {
         roll_feed_tick(f, (uint64_t)p[2] << 24 | (uint64_t)p[3] << 32);
         return 4;
+    }
+    if (p[0] >= 250) { /* a note: JSON as it stands */
+        feed(f, (struct roll_frame_head){.type = ROLL_FRAME_NOTE}, p + 4, body < 4096 ? body : 4096);
+        return left;
     }
     struct roll_record recs[8];
     size_t n = 0, at = 4;

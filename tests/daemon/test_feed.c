@@ -342,12 +342,20 @@ static void test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused(void **s
         "{\"note\":\"attached-unseen\",\"pid\":-5,\"host\":\"n\"}",
         "{\"note\":\"attached-unseen\",\"pid\":99999999999,\"host\":\"n\"}",
         "{\"note\":\"attached-unseen\",\"pid\":5,\"rank\":99999999}",
+        "{\"note\":\"node-facts\"}",
+        "{\"note\":\"node-facts\",\"verdict\":1,\"facts\":{}}",
+        "{\"note\":\"node-facts\",\"verdict\":-1,\"facts\":[]}",
+        "{\"note\":\"node-facts\",\"verdict\":\"1\",\"facts\":[]}",
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(give_note(f, bad[i]), ROLL_E_CORRUPT);
     }
     assert_int_equal(give_note(f, "{\"note\":\"of a newer agent\",\"pid\":5}"), 0);
+    assert_int_equal(give_note(f,
+                               "{\"note\":\"node-facts\",\"verdict\":1,\"more\":-4,\"facts\":[1,null,{},{\"kind\":7},"
+                               "{\"kind\":\"gpu-xid\"},{\"kind\":\"of a newer agent\",\"text\":\"x\"}]}"),
+                     0);
     assert_null(roll_feed_next(f->feed));
     for (int i = 0; i < 2; i++) {
         assert_int_equal(give_note(f, "{\"note\":\"attached-unseen\",\"pid\":5,\"rank\":1,\"host\":\"n\\u001b[31m\","
