@@ -11,6 +11,7 @@ enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART };
 
 /* Codes that engines of other days do not have: by number. */
 #define CODE_ALLTOALLV        ROLL_VERDICT_ALLTOALLV_MISMATCH
+#define CODE_OPPOSITE_ORDER   402
 #define CODE_CALL_REFUSED     502
 #define CODE_COLLECTIVE_STUCK 606
 #define CODE_CALL_SKIPPED     ROLL_VERDICT_CALL_SKIPPED
@@ -143,9 +144,11 @@ static enum merit judge_one(const struct program *p, const struct mutation *k, c
 }
 
 /* Must it be told? Not when nobody waits in the end and no result is wrong. */
-static bool must_be_told(const struct mutation *k, const struct story *s)
+static bool must_be_told(const struct program *p, const struct mutation *k, const struct story *s)
 {
     switch (k->kind) {
+    case MUTATION_DTYPE: /* of as many bytes: the sums are wrong */
+        return s->hangs || p->act[k->mark].redop != ROLL_RED_NONE;
     case MUTATION_REDOP:
         return true;
     case MUTATION_EXIT:
@@ -196,7 +199,7 @@ enum outcome judge(const struct program *p, const struct mutation *k, const stru
         return OUTCOME_RIGHT; /* after losses only innocents are protected */
     }
     if (f->founds == 0) {
-        return must_be_told(k, s) ? OUTCOME_MISSED : OUTCOME_RIGHT;
+        return must_be_told(p, k, s) ? OUTCOME_MISSED : OUTCOME_RIGHT;
     }
     if (f->founds - parts > 1 && good + weak > 0) {
         return OUTCOME_EXTRA;

@@ -354,7 +354,7 @@ static bool insert_fate(struct program *p, struct mutation *k, uint32_t at, enum
                     .peer = -1};
     if (kind == ACT_EXIT) {
         a.error = 2; /* does not wait for its other threads */
-        a.count = k->kind == MUTATION_EXIT ? 0 : 1 + k->param % 3;
+        a.count = k->kind == MUTATION_EXIT || k->kind == MUTATION_EXIT_UNDONE ? 0 : 1 + k->param % 3;
         if (a.count != 0 && k->param % 2 == 0) {
             a.error = 1;
         }

@@ -1,0 +1,242 @@
+/*
+ * run.c: see run.h.
+ */
+#include "tests/simulation/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct table {
+    uint64_t outcome[MUTATION_KINDS + 1][OUTCOMES];
+    uint64_t programs, runs, refused;
+    uint32_t *latency_us[MUTATION_KINDS]; /* owned */
+    uint32_t latencies[MUTATION_KINDS], room[MUTATION_KINDS];
+} table;
+
+struct program run_base, run_sick;
+struct story run_story;
+
+/* Odd seeds are sick where they can be. */
+bool run_make(uint64_t seed, const struct options *o, struct mutation *k)
+{
+    struct rng rng = {.state = seed ^ 0x5bd1e995};
+    generate(&run_base, seed);
+    *k = (struct mutation){.kind = MUTATION_NONE, .comm = -1};
+    run_sick = run_base;
+    bool wanted = o->only != MUTATION_NONE || o->sick || (!o->healthy && seed % 2 == 1);
+    for (int tries = 0; wanted && tries < 12; tries++) {
+        enum mutation_kind kind =
+            o->only != MUTATION_NONE ? o->only : (enum mutation_kind)rng_below(&rng, MUTATION_KINDS);
+        run_sick = run_base;
+        if (mutation_choose(&run_sick, kind, &rng, k) && mutation_apply(&run_sick, k)) {
+            program_tidy(&run_sick);
+            return true;
+        }
+    }
+    k->kind = MUTATION_NONE;
+    run_sick = run_base;
+    return !wanted;
+}
+
+static void note_latency(const struct mutation *k, uint64_t ns)
+{
+    uint32_t i = k->kind;
+    if (table.latencies[i] == table.room[i]) {
+        uint32_t room = table.room[i] ? table.room[i] * 2 : 256;
+        uint32_t *more = realloc(table.latency_us[i], room * sizeof(*more));
+        if (!more) {
+            return;
+        }
+        table.latency_us[i] = more;
+        table.room[i] = room;
+    }
+    table.latency_us[i][table.latencies[i]++] = (uint32_t)(ns / 1000);
+}
+
+static void show_findings(const struct findings *f)
+{
+    if (f->founds == 0) {
+        printf("    no finding\n");
+    }
+    for (uint32_t i = 0; i < f->founds; i++) {
+        const struct found *one = &f->found[i];
+        printf("    %.3f s: %s %s %s: %s\n", (double)(one->now_ns - START_NS) / 1e9,
+               roll_certainty_name(one->certainty), roll_verdict_name(one->code), mask_text(one->culprits),
+               one->text ? one->text : "");
+    }
+}
+
+void run_show_story(void)
+{
+    printf("  %s; event at %.6f s, still at %.6f s\n", run_story.hangs ? "hangs" : "comes to its end",
+           run_story.event_ns == NEVER ? 0.0 : (double)(run_story.event_ns - START_NS) / 1e9,
+           (double)(run_story.still_ns - START_NS) / 1e9);
+    for (uint32_t r = 0; r < run_sick.ranks; r++) {
+        for (uint32_t t = 0; t < THREADS_MAX; t++) {
+            uint16_t act = run_story.rank[r].stuck[t];
+            if (act != NO_ACT) {
+                printf("    rank %u waits in act %u (unit %u)\n", r, act, run_sick.act[act].unit);
+            }
+        }
+        if (run_story.rank[r].end_ns != NEVER && run_story.hangs) {
+            printf("    rank %u ended at %.6f s, status %d\n", r, (double)(run_story.rank[r].end_ns - START_NS) / 1e9,
+                   run_story.rank[r].status);
+        }
+    }
+}
+
+enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, bool show, struct findings *f)
+{
+    uint64_t latency = 0;
+    bool losses = order > 0 && (seed + order) % 7 == 0;
+    if (feed(&run_sick, &run_story, seed * 1000 + order, losses, show, f) != 0) {
+        exit(2);
+    }
+    enum outcome outcome = judge(&run_sick, k, &run_story, f, &latency);
+    table.runs++;
+    table.outcome[k->kind][outcome]++;
+    if (latency != 0 && f->live) {
+        note_latency(k, latency);
+    }
+    if (show) {
+        printf("  order %u (%s%s): %s\n", order, f->style, f->lossy ? ", losses" : "", outcome_name[outcome]);
+        show_findings(f);
+    }
+    return outcome;
+}
+
+enum outcome run_all(uint64_t seed, const struct options *o, const struct mutation *k, bool show, uint32_t *worst_order)
+{
+    enum outcome worst = OUTCOME_RIGHT;
+    *worst_order = 0;
+    for (uint32_t order = 0; order < o->orders; order++) {
+        struct findings f;
+        enum outcome outcome = run_order(seed, order, k, show, &f);
+        if (outcome != OUTCOME_RIGHT && o->report > 0) {
+            report_add(seed, k, outcome, &f);
+        }
+        if (outcome > worst) {
+            worst = outcome;
+            *worst_order = order;
+        }
+        findings_fini(&f);
+    }
+    return worst;
+}
+
+int run_seed(uint64_t seed, const struct options *o, uint32_t *failures)
+{
+    struct mutation k;
+    uint32_t order;
+    if (!run_make(seed, o, &k)) {
+        return 0;
+    }
+    if (!program_correct(&run_base, seed)) {
+        printf("seed %llu: the correct program hangs\n", (unsigned long long)seed);
+        program_print(&run_base, stdout);
+        run_show_story();
+        return 2;
+    }
+    if (execute(&run_sick, &run_story, k.mark, k.who, seed) != 0) {
+        table.refused++;
+        return 0;
+    }
+    table.programs++;
+    if (o->print) {
+        program_print(&run_sick, stdout);
+        printf("mistake: %s by %s on c%d in unit %u, act %u\n", mutation_name(k.kind), mask_text(k.who), k.comm, k.unit,
+               k.mark);
+        run_show_story();
+    }
+    enum outcome outcome = run_all(seed, o, &k, o->print, &order);
+    if (outcome != OUTCOME_RIGHT && *failures > 0) {
+        --*failures;
+        printf("seed %llu: %s by %s: %s\n", (unsigned long long)seed, mutation_name(k.kind), mask_text(k.who),
+               outcome_name[outcome]);
+    }
+    return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void show_row(const char *name, const uint64_t *outcome, uint32_t kind)
+{
+    uint64_t all = 0;
+    for (unsigned i = 0; i < OUTCOMES; i++) {
+        all += outcome[i];
+    }
+    if (all == 0) {
+        return;
+    }
+    printf("%-15s %7llu %6.2f%%", name, (unsigned long long)all, 100.0 * (double)outcome[OUTCOME_RIGHT] / (double)all);
+    for (unsigned i = 1; i < OUTCOMES; i++) {
+        printf(" %7llu", (unsigned long long)outcome[i]);
+    }
+    if (kind < MUTATION_KINDS && table.latencies[kind] > 0) {
+        uint32_t n = table.latencies[kind];
+        qsort(table.latency_us[kind], n, sizeof(uint32_t), by_number);
+        printf(" %8.0f %8.0f", table.latency_us[kind][n / 2] / 1e3, table.latency_us[kind][n - 1 - n / 100] / 1e3);
+    }
+    printf("\n");
+}
+
+void table_show(double seconds)
+{
+    printf("%-15s %7s %7s", "mistake", "runs", "right");
+    for (unsigned i = 1; i < OUTCOMES; i++) {
+        printf(" %7.7s", outcome_name[i]);
+    }
+    printf(" %8s %8s\n", "p50 ms", "p99 ms");
+    uint64_t all[OUTCOMES] = {0};
+    for (uint32_t k = 0; k < MUTATION_KINDS; k++) {
+        show_row(mutation_name((enum mutation_kind)k), table.outcome[k], k);
+        for (unsigned i = 0; i < OUTCOMES; i++) {
+            all[i] += table.outcome[k][i];
+        }
+    }
+    show_row("all mistakes", all, MUTATION_KINDS);
+    show_row("healthy", table.outcome[MUTATION_NONE], MUTATION_KINDS);
+    printf("%llu programs, %llu runs, %.1f s: %.0f programs/s (%llu did not fit)\n", (unsigned long long)table.programs,
+           (unsigned long long)table.runs, seconds, (double)table.programs / seconds,
+           (unsigned long long)table.refused);
+}
+
+/* A line of the file: a mistake (or "healthy") and how many of its runs may be other than right. Returns 0, or 1 when one has more. */
+int table_check(const char *path)
+{
+    FILE *in = fopen(path, "r");
+    char line[128], name[32];
+    unsigned long long limit;
+    int rc = 0;
+    if (!in) {
+        perror(path);
+        return 2;
+    }
+    while (fgets(line, sizeof(line), in)) {
+        if (line[0] == '#' || sscanf(line, "%31s %llu", name, &limit) != 2) {
+            continue;
+        }
+        unsigned kind = mutation_by_name(name); /* MUTATION_NONE for "healthy" */
+        unsigned long long wrong = 0;
+        for (unsigned i = 1; i < OUTCOMES; i++) {
+            wrong += table.outcome[kind][i];
+        }
+        if (wrong > limit) {
+            printf("%s: %llu runs are not right, %llu are allowed\n", name, wrong, limit);
+            rc = 1;
+        } else if (wrong < limit) {
+            printf("%s: %llu runs are not right; the limit of %llu can be lowered\n", name, wrong, limit);
+        }
+    }
+    fclose(in);
+    return rc;
+}
+
+uint64_t table_programs(void)
+{
+    return table.programs;
+}

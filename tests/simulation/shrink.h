@@ -1,0 +1,28 @@
+/*
+ * shrink.h: the smallest program that still fails in the same way.
+ */
+#ifndef ROLL_TESTS_SIMULATION_SHRINK_H
+#define ROLL_TESTS_SIMULATION_SHRINK_H
+
+#include "tests/simulation/judge.h"
+
+/* A failure: the correct program, the mistake, and how it ends in one of the first `orders` orders of `seed`. */
+struct failure {
+    struct program base;
+    struct mutation mutation;
+    uint64_t seed;
+    uint32_t orders;
+    enum outcome outcome;
+    uint64_t said; /* the verdicts of the first failing order; shrinking keeps them */
+};
+
+/* Makes it as small as it gets. */
+void shrink(struct failure *f);
+/* Is every communicator made before it is used? */
+bool program_valid(const struct program *p);
+/* Does it come to its end on all ranks, by more than luck? */
+bool program_correct(const struct program *p, uint64_t seed);
+/* The mistake made in a copy of the program; false when it cannot be. */
+bool failure_sick(const struct failure *f, struct program *sick, struct mutation *made);
+
+#endif
