@@ -11,9 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct cat_program *const families[] = {cat_sequence, cat_alignment,      cat_p2p,    cat_order,
-                                                     cat_process,  cat_healthy,        cat_graphs, cat_graphs_healthy,
-                                                     cat_refused,  cat_refused_healthy};
+static const struct cat_program *const families[] = {
+    cat_sequence,     cat_alignment,      cat_p2p,     cat_order,           cat_process, cat_healthy,
+    cat_graphs,       cat_graphs_healthy, cat_refused, cat_refused_healthy, cat_absent,  cat_mixed,
+    cat_mixed_healthy};
 #define FAMILIES (sizeof(families) / sizeof(families[0]))
 
 /* Elements of the ordinary step that was the last NCCL call; 0 when the last call was another one. */
@@ -63,7 +64,7 @@ static const char *need(const char *name)
     return value;
 }
 
-static void share_id(struct cat *c, const char *name, ncclUniqueId *id)
+void cat_share(struct cat *c, const char *name, ncclUniqueId *id)
 {
     const char *dir = need("ROLLCALL_DIR");
     char path[512], tmp[520];
@@ -97,7 +98,7 @@ ncclComm_t cat_join(struct cat *c, const char *name)
 {
     ncclUniqueId id;
     ncclComm_t comm;
-    share_id(c, name, &id);
+    cat_share(c, name, &id);
     NCCL(ncclCommInitRank(&comm, c->size, id, c->rank));
     return comm;
 }

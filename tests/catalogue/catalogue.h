@@ -29,10 +29,11 @@ struct cat {
 struct cat_program {
     const char *name;
     void (*run)(struct cat *c);
-    const char *code;     /* the verdict that the sick program must provoke */
+    const char *code;     /* the verdict that the sick program must provoke; a|b: one of them, a+b: both */
     const char *code_two; /* the same at two ranks, where no majority exists; NULL = as `code` */
     const char *certainty;
-    const char *culprits; /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!' */
+    const char *
+        culprits; /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; a+b as the codes */
     int min_ranks;
     bool no_world; /* the program makes its own communicator */
 };
@@ -58,6 +59,8 @@ void cat_check(struct cat *c, size_t count, float value);
 void cat_check_sum(struct cat *c, size_t count);
 /* `count` elements of each rank, in the order of the ranks. */
 void cat_check_gathered(struct cat *c, size_t count);
+/* Gives the unique id that rank 0 makes under `name` in the rendezvous directory to all. */
+void cat_share(struct cat *c, const char *name, ncclUniqueId *id);
 /* Joins a communicator of all ranks, found by `name` in the rendezvous directory. */
 ncclComm_t cat_join(struct cat *c, const char *name);
 
@@ -71,6 +74,9 @@ extern const struct cat_program cat_graphs[];
 extern const struct cat_program cat_graphs_healthy[];
 extern const struct cat_program cat_refused[];
 extern const struct cat_program cat_refused_healthy[];
+extern const struct cat_program cat_absent[];
+extern const struct cat_program cat_mixed[];
+extern const struct cat_program cat_mixed_healthy[];
 extern const struct cat_program cat_healthy[]; /* correct programs that look odd: must raise nothing, sick or not */
 
 #endif

@@ -20,7 +20,7 @@ table, registered = {r[0] for r in rows}, set(names.split(","))
 errors += [f"{n} is in the program but not in CMakeLists.txt" for n in sorted(table - registered)]
 errors += [f"{n} is in CMakeLists.txt but not in the program" for n in sorted(registered - table)]
 known = set(re.findall(r'ROLL_VERDICT_ROW\(\w+,\s*\d+,\s*"([a-z0-9-]+)"', open(verdict_def).read()))
-provoked = {c for r in rows for c in (r[1] + "|" + r[2]).split("|") if c != "-"}
+provoked = {c for r in rows for c in re.split(r"[|+]", r[1] + "|" + r[2]) if c != "-"}
 errors += [f"the catalogue expects {c}, which is no verdict" for c in sorted(provoked - known)]
 errors += [f"no program provokes {c}" for c in sorted(known - provoked - ELSEWHERE)]
 if len(known) < 20:

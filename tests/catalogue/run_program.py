@@ -48,13 +48,30 @@ def expected_culprits(rule, ranks):
     return {"none": [], "first": [0]}.get(rule)
 
 
+def judge(name, fault, rule, certainty, ranks, found, err):
+    """One mistake of a sick program: told, once, as it should be."""
+    right = [v for v in found if v["code"] in fault]
+    if not right:
+        fail(f"no verdict {' or '.join(fault)}", found, err)
+    if len(right) > 2:
+        fail(f"{len(right)} findings for one mistake", right, err)
+    if certainty != "any" and not any(v["certainty"] == certainty for v in right):
+        fail(f"certainty is not {certainty}", right, err)
+    want = expected_culprits(rule, ranks)
+    if want is not None and not any(v["culprits"] == want for v in right):
+        fail(f"culprits are not {want}", right, err)
+    print(f"sick: {name} on {ranks} ranks: {right[0]['certainty']} {right[0]['code']}, culprits {right[0]['culprits_text'] or 'tie'}")
+
+
 def main():
     rollcall, catalogue, name, mode, ranks = sys.argv[1:6]
     ranks = int(ranks)
     table = subprocess.run([catalogue, "--list"], capture_output=True, text=True, check=True).stdout
     rows = {r[0]: r for r in (line.split("\t") for line in table.splitlines())}
     _, code, code_two, certainty, culprits, _ = rows[name]
-    codes = (code_two if ranks == 2 else code).split("|")
+    faults = [f.split("|") for f in (code_two if ranks == 2 else code).split("+")]
+    codes = [c for f in faults for c in f]
+    rules = culprits.split("+") if "+" in culprits else [culprits] * len(faults)
     healthy = mode == "healthy" or code == "-"
 
     with tempfile.TemporaryDirectory() as tmp:
@@ -80,7 +97,7 @@ def main():
             begin, seen_at = time.monotonic(), None
             while True:
                 found = findings(read_verdicts(out))
-                if seen_at is None and any(v["code"] in codes for v in found):
+                if seen_at is None and all(any(v["code"] in f for v in found) for f in faults):
                     seen_at = time.monotonic()
                 if seen_at is not None and time.monotonic() - seen_at > GRACE_S:
                     break
@@ -98,20 +115,11 @@ def main():
                 job.kill()
                 fail("rollcall run did not end after SIGTERM", found)
 
-            right = [v for v in found if v["code"] in codes]
-            if not right:
-                fail(f"no verdict {' or '.join(codes)}", found, err)
             wrong = [v for v in found if v["code"] not in codes]
             if wrong:
                 fail("a finding of another code came with the right one", wrong, err)
-            if len(right) > 2:
-                fail(f"{len(right)} findings for one mistake", right, err)
-            if certainty != "any" and not any(v["certainty"] == certainty for v in right):
-                fail(f"certainty is not {certainty}", right, err)
-            want = expected_culprits(culprits, ranks)
-            if want is not None and not any(v["culprits"] == want for v in right):
-                fail(f"culprits are not {want}", right, err)
-            print(f"sick: {name} on {ranks} ranks: {right[0]['certainty']} {right[0]['code']}, culprits {right[0]['culprits_text'] or 'tie'}")
+            for fault, rule in zip(faults, rules):
+                judge(name, fault, rule, certainty, ranks, found, err)
         finally:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)

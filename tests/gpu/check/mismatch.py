@@ -68,7 +68,7 @@ def programs(tree):
     listed = subprocess.run([tree.program("roll_catalogue"), "--list"], capture_output=True, text=True, check=True,
                             env=dict(os.environ, LD_LIBRARY_PATH=tree.libraries)).stdout
     rows = [line.split("\t") for line in listed.splitlines()]
-    return {r[0]: (r[1].split("|"), r[2].split("|"), int(r[5])) for r in rows}
+    return {r[0]: (re.split(r"[|+]", r[1]), re.split(r"[|+]", r[2]), int(r[5])) for r in rows}
 
 
 def happened(ended):
