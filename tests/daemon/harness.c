@@ -4,6 +4,8 @@
 #include "tests/daemon/harness.h"
 
 #include "tests/daemon/synth.h"
+#include "trace/ident.h"
+#include "trace/ring.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -130,7 +132,7 @@ pid_t harness_daemon(const char *log, char *endpoint, const char *const *argv)
     pid_t pid = harness_spawn(log, args);
     close(ends[1]);
     struct pollfd p = {ends[0], POLLIN, 0};
-    ssize_t got = poll(&p, 1, 10000) > 0 ? read(ends[0], line, sizeof line - 1) : -1;
+    ssize_t got = poll(&p, 1, HARNESS_END_MS) > 0 ? read(ends[0], line, sizeof line - 1) : -1;
     close(ends[0]);
     if (got <= 0) {
         return -1;
@@ -150,7 +152,8 @@ pid_t harness_rank(const char *where, int rank, int size, unsigned rate, unsigne
     snprintf(hz, sizeof hz, "%u", rate);
     snprintf(c, sizeof c, "%u", count);
     snprintf(log, sizeof log, "rank%d.err", rank);
-    return SPAWN(log, "synth_rank", where, "job", r, s, hz, c, "65536", end);
+    /* A ring that holds all its calls: nothing is lost however late the agent is. */
+    return SPAWN(log, "synth_rank", where, "job", r, s, hz, c, count < 65536 ? "65536" : "131072", end);
 }
 
 int harness_end(pid_t pid, int number)
@@ -159,7 +162,7 @@ int harness_end(pid_t pid, int number)
     if (number) {
         kill(pid, number);
     }
-    for (int ms = 0; ms < 20000; ms += 5) {
+    for (int ms = 0; ms < HARNESS_END_MS; ms += 5) {
         if (waitpid(pid, &status, WNOHANG) == pid) {
             for (int i = 0; i < used; i++) {
                 children[i] = children[i] == pid ? 0 : children[i];
@@ -178,7 +181,7 @@ roll_client_t *harness_client(const char *endpoint)
 {
     roll_client_t *client = NULL;
     char why[512] = "";
-    if (roll_client_new(endpoint, NULL, 5000, &client, why, sizeof why) != 0) {
+    if (roll_client_new(endpoint, NULL, HARNESS_END_MS, &client, why, sizeof why) != 0) {
         fail_msg("%s", why);
     }
     return client;
@@ -192,23 +195,32 @@ json_t *harness_ask(roll_client_t *client, const char *format, ...)
     json_t *query = json_vpack_ex(&error, 0, format, args), *reply = NULL;
     va_end(args);
     assert_non_null(query);
-    assert_int_equal(roll_client_query(client, query, 20000, &reply), 0);
+    assert_int_equal(roll_client_query(client, query, HARNESS_END_MS, &reply), 0);
     assert_non_null(reply);
     return reply;
 }
 
 json_int_t harness_drained(roll_client_t *client, const char *member)
 {
-    json_t *reply = harness_ask(client, "{s:s,s:i}", "op", "drain", "timeout_ms", 15000);
+    json_t *reply = harness_ask(client, "{s:s,s:i}", "op", "drain", "timeout_ms", HARNESS_END_MS - 10000);
     assert_true(json_is_true(json_object_get(reply, "drained")));
     json_int_t value = json_integer_value(json_object_get(json_object_get(reply, "summary"), member));
     json_decref(reply);
     return value;
 }
 
-json_t *harness_verdict(roll_client_t *client, const char *code, int ms)
+json_int_t harness_has(roll_client_t *client, const char *job, const char *member)
 {
-    uint64_t end = synth_mono_ns() + (uint64_t)ms * 1000000u;
+    json_t *status = job ? harness_ask(client, "{s:s,s:s}", "op", "status", "job", job)
+                         : harness_ask(client, "{s:s}", "op", "status");
+    json_int_t value = json_integer_value(json_object_get(json_object_get(status, "summary"), member));
+    json_decref(status);
+    return value;
+}
+
+json_t *harness_verdict(roll_client_t *client, const char *code)
+{
+    uint64_t end = synth_mono_ns() + HARNESS_END_MS * UINT64_C(1000000);
     do {
         json_t *reply = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 0), *verdict, *found = NULL;
         size_t i;
@@ -229,11 +241,25 @@ json_t *harness_verdict(roll_client_t *client, const char *code, int ms)
 
 /* ---- files ---- */
 
-bool harness_logged(const char *log, const char *text, int ms)
+uint64_t harness_calls(const char *where, int rank, int size, pid_t pid)
+{
+    char path[512];
+    struct roll_ring ring;
+    struct roll_ident ident = {.rank = rank, .size = size, .local_rank = rank, .job = "job"};
+    assert_int_equal(roll_ring_path(path, sizeof path, where, &ident, (uint32_t)pid), 0);
+    if (roll_ring_open(path, false, &ring) != 0) {
+        return 0;
+    }
+    uint64_t head = atomic_load(&ring.header->head);
+    roll_ring_close(&ring);
+    return head;
+}
+
+bool harness_logged(const char *log, const char *text)
 {
     char *content = malloc(65536);
     bool found = false;
-    for (int waited = 0; !found && waited <= ms; waited += 20) {
+    for (int waited = 0; !found && waited <= HARNESS_END_MS; waited += 20) {
         FILE *f = fopen(harness_path(log), "r");
         size_t n = f ? fread(content, 1, 65535, f) : 0;
         if (f) {

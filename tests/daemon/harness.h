@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -34,7 +35,20 @@ pid_t harness_daemon(const char *log, char *endpoint, const char *const *argv);
 /* A synthetic rank in `dir`. */
 pid_t harness_rank(const char *dir, int rank, int size, unsigned rate, unsigned count, const char *end);
 
-/* Sends a signal and waits; returns the exit status, or 128 + signal. 0 = send none, just wait. Fails the test after 20 s. */
+/* Waits until the condition holds: the end that all waits of these tests have, so late that only a hang reaches it. False
+ * when it was reached. No test may depend on how fast the machine is. */
+#define HARNESS_END_MS 120000
+#define HARNESS_UNTIL(condition)                                                                                       \
+    ({                                                                                                                 \
+        bool holds_ = false;                                                                                           \
+        for (int waited_ = 0; !(holds_ = (condition)) && waited_ < HARNESS_END_MS; waited_ += 20) {                    \
+            usleep(20000);                                                                                             \
+        }                                                                                                              \
+        holds_;                                                                                                        \
+    })
+
+/* Sends a signal and waits; returns the exit status, or 128 + signal. 0 = send none, just wait. Fails the test at the end of
+ * all waits. */
 int harness_end(pid_t pid, int number);
 
 /* Asks the root; fails the test when there is no answer. Returns owned. */
@@ -42,10 +56,14 @@ json_t *harness_ask(roll_client_t *client, const char *format, ...);
 roll_client_t *harness_client(const char *endpoint);
 /* Drains and returns the member of the summary. */
 json_int_t harness_drained(roll_client_t *client, const char *member);
-/* The first verdict with this code among those of the root, waiting up to ms. NULL when there is none. Returns owned. */
-json_t *harness_verdict(roll_client_t *client, const char *code, int ms);
-/* Is this text in the log? Waits up to ms. */
-bool harness_logged(const char *log, const char *text, int ms);
+/* What the root has of a run now, by its member of the summary; 0 before there is a run. job may be NULL. */
+json_int_t harness_has(roll_client_t *client, const char *job, const char *member);
+/* The first verdict with this code among those of the root, waited for. NULL when there is none. Returns owned. */
+json_t *harness_verdict(roll_client_t *client, const char *code);
+/* Does this text come into the log? */
+bool harness_logged(const char *log, const char *text);
+/* How many calls has a rank of harness_rank made? 0 before it has a ring. */
+uint64_t harness_calls(const char *dir, int rank, int size, pid_t pid);
 /* How many directory entries end with this suffix? */
 int harness_count(const char *dir, const char *suffix);
 

@@ -67,6 +67,19 @@ static struct told analyze(const char *const *names, size_t n)
 
 static const char *const both[] = {"t1", "t2"};
 
+/* How many calls the agents have kept by now. */
+static uint64_t kept(const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (harness_count(harness_path(names[i]), ".rtrc") == 0) {
+            return 0;
+        }
+    }
+    struct told told = analyze(names, n);
+    json_decref(told.first);
+    return told.summary.engine.calls;
+}
+
 static void test_a_healthy_job_on_two_nodes_is_healthy_afterwards(void **state)
 {
     (void)state;
@@ -74,7 +87,7 @@ static void test_a_healthy_job_on_two_nodes_is_healthy_afterwards(void **state)
     pid_t rank[2];
     rank[0] = harness_rank(harness_path("d1"), 0, 2, 3000, CALLS, "wait");
     rank[1] = harness_rank(harness_path("d2"), 1, 2, 3000, CALLS, "wait");
-    usleep(1500000);
+    assert_true(HARNESS_UNTIL(kept(both, 2) == 2 * CALLS));
     assert_int_equal(harness_end(rank[0], SIGTERM), 0);
     assert_int_equal(harness_end(rank[1], SIGTERM), 0);
     for (int i = 0; i < 2; i++) {
@@ -97,14 +110,16 @@ static void test_what_two_agents_kept_tells_what_the_root_told(void **state)
     pid_t rank[2];
     rank[0] = harness_rank(harness_path("d1"), 0, 2, 1000, 300, "hang");
     rank[1] = harness_rank(harness_path("d2"), 1, 2, 1000, 300, "wrong");
-    json_t *live = harness_verdict(client, "count-mismatch", 8000);
+    json_t *live = harness_verdict(client, "count-mismatch");
     assert_non_null(live);
     roll_client_destroy(&client);
-    usleep(1200000); /* what is kept is behind by less than a second */
+    struct told told = {0};
+    assert_true(HARNESS_UNTIL(kept(both, 2) > 0 && (told = analyze(both, 2)).first != NULL)); /* it is behind */
+    json_decref(told.first);
     for (int i = 0; i < 2; i++) {
         harness_end(agent[i], SIGKILL); /* the files end where they end */
     }
-    struct told told = analyze(both, 2);
+    told = analyze(both, 2);
     assert_non_null(told.first);
     static const char *const same[] = {"code", "certainty", "culprits", "waiting", "comm", "text"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
@@ -131,12 +146,11 @@ static void test_an_agent_keeps_what_no_root_ever_sees_also_when_it_is_killed(vo
     snprintf(nowhere, sizeof nowhere, "ipc://%s", harness_path("nobody"));
     pid_t agent = start_agent(1, nowhere, "1M");
     pid_t rank = harness_rank(harness_path("d1"), 0, 1, 3000, CALLS, "wait");
-    usleep(500000);
+    assert_true(HARNESS_UNTIL(kept(one, 1) > 0));
     assert_int_equal(harness_end(agent, SIGKILL), 128 + SIGKILL);
     agent = start_agent(1, nowhere, "1M");
-    usleep(900000);
+    assert_true(HARNESS_UNTIL(kept(one, 1) == CALLS));
     assert_int_equal(harness_end(rank, SIGTERM), 0);
-    usleep(200000);
     harness_end(agent, SIGTERM);
     struct told told = analyze(one, 1);
     assert_int_equal(told.summary.engine.calls, CALLS);
@@ -156,10 +170,9 @@ static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
     pid_t rank[2];
     rank[0] = harness_rank(harness_path("d1"), 0, 2, 40000, 100000, "wait");
     rank[1] = harness_rank(harness_path("d2"), 1, 2, 40000, 100000, "wait");
-    usleep(3000000);
+    assert_true(HARNESS_UNTIL(kept(both, 2) == 200000));
     for (int i = 0; i < 2; i++) {
         harness_end(rank[i], SIGTERM);
-        usleep(100000);
         harness_end(agent[i], SIGTERM);
     }
     assert_true(harness_count(harness_path("t1"), ".rtrc") >= 3);
@@ -197,7 +210,8 @@ static void test_the_rings_of_a_killed_job_tell_who_was_waited_for(void **state)
     assert_int_equal(mkdir(harness_path("d1"), 0700), 0);
     rank[0] = harness_rank(harness_path("d1"), 0, 2, 1000, 100, "hang");
     rank[1] = harness_rank(harness_path("d1"), 1, 2, 1000, 100, "wait");
-    usleep(1500000);
+    assert_true(HARNESS_UNTIL(harness_calls(harness_path("d1"), 0, 2, rank[0]) == 101 &&
+                              harness_calls(harness_path("d1"), 1, 2, rank[1]) == 100));
     harness_end(rank[1], SIGKILL);
     harness_end(rank[0], SIGKILL);
     roll_analysis_t *a = roll_analysis_new(&config);

@@ -32,7 +32,7 @@ static roll_client_t *sick_job(pid_t *daemon, pid_t rank[3], const char *const *
     for (int r = 0; r < 3; r++) {
         rank[r] = harness_rank(harness_path("d"), r, 3, 1000, 100, r == 1 ? "wrong" : "hang");
     }
-    json_t *verdict = harness_verdict(client, "count-mismatch", 5000);
+    json_t *verdict = harness_verdict(client, "count-mismatch");
     assert_non_null(verdict);
     assert_string_equal(json_string_value(json_object_get(verdict, "culprits_text")), "1");
     json_decref(verdict);
@@ -77,7 +77,7 @@ static void test_status_why_and_verdicts_are_told(void **state)
     json_t *why = harness_ask(client, "{s:s,s:i}", "op", "why", "rank", 0);
     assert_true(json_string_length(json_object_get(why, "text")) > 20);
     json_t *explains = json_object_get(json_array_get(json_object_get(why, "ranks"), 0), "verdict");
-    json_t *finding = harness_verdict(client, "count-mismatch", 3000);
+    json_t *finding = harness_verdict(client, "count-mismatch");
     assert_non_null(finding);
     assert_true(json_equal(explains, json_object_get(finding, "number")));
     char quote[200];
@@ -150,7 +150,7 @@ static void test_wrong_questions_get_an_error(void **state)
     assert_non_null(error_of(reply));
     json_decref(reply);
     pid_t rank = harness_rank(harness_path("d"), 0, 1, 1000, 10, "wait");
-    usleep(300000);
+    assert_true(HARNESS_UNTIL(harness_has(client, NULL, "records") == 10));
     static const struct {
         const char *key, *value;
     } bad[] = {{"op", "nonsense"}, {"no", "op"}};
@@ -184,7 +184,7 @@ static void test_verdicts_are_pushed_to_subscribers(void **state)
     roll_client_t *client = sick_job(&daemon, rank, NULL);
     json_t *reply = harness_ask(client, "{s:s,s:i}", "op", "subscribe", "from", 0), *verdict = NULL;
     json_decref(reply);
-    assert_int_equal(roll_client_next(client, 3000, &verdict), 0); /* those of the past come first */
+    assert_int_equal(roll_client_next(client, HARNESS_END_MS, &verdict), 0); /* those of the past come first */
     assert_int_equal(json_integer_value(json_object_get(verdict, "number")), 1);
     json_decref(verdict);
     assert_int_equal(harness_end(rank[1], SIGKILL), 128 + SIGKILL);
@@ -195,7 +195,6 @@ static void test_verdicts_are_pushed_to_subscribers(void **state)
         json_decref(verdict);
     }
     rank[1] = harness_rank(harness_path("d"), 1, 3, 0, 0, "wait");
-    usleep(100000);
     end_job(client, daemon, rank);
 }
 
@@ -213,10 +212,7 @@ static void test_remedies_and_policy_reach_the_control_page(void **state)
     json_decref(reply);
     json_decref(harness_ask(client, "{s:s,s:s,s:s,s:s,s:s}", "op", "remedy", "action", "on", "remedy", "pad", "level",
                             "group", "comm", "0x1000"));
-    for (int i = 0; i < 100 && roll_control_mask(page, 0x1000, 3, 0) != (ROLL_REMEDY_FILL | ROLL_REMEDY_PAD); i++) {
-        usleep(10000);
-    }
-    assert_int_equal(roll_control_mask(page, 0x1000, 3, 0), ROLL_REMEDY_FILL | ROLL_REMEDY_PAD);
+    assert_true(HARNESS_UNTIL(roll_control_mask(page, 0x1000, 3, 0) == (ROLL_REMEDY_FILL | ROLL_REMEDY_PAD)));
     assert_int_equal(roll_control_mask(page, 0, 2, 0), 0);
     reply = harness_ask(client, "{s:s,s:s}", "op", "remedy", "action", "list");
     json_t *remedies = json_object_get(reply, "remedies");
@@ -227,12 +223,8 @@ static void test_remedies_and_policy_reach_the_control_page(void **state)
                             "level", "layer", "layer", 3));
     json_decref(harness_ask(client, "{s:s,s:s,s:s}", "op", "remedy", "action", "off", "remedy", "dummy"));
     json_decref(harness_ask(client, "{s:s,s:s}", "op", "policy", "policy", "auto"));
-    for (int i = 0; i < 100 && roll_control_mask(page, 0, 3, ROLL_REMEDY_DUMMY | ROLL_REMEDY_PAD) != ROLL_REMEDY_PAD;
-         i++) {
-        usleep(10000);
-    }
-    assert_int_equal(roll_control_mask(page, 0, 3, ROLL_REMEDY_DUMMY | ROLL_REMEDY_PAD), ROLL_REMEDY_PAD);
-    assert_int_equal(atomic_load(&page->policy), ROLL_POLICY_AUTO);
+    assert_true(HARNESS_UNTIL(roll_control_mask(page, 0, 3, ROLL_REMEDY_DUMMY | ROLL_REMEDY_PAD) == ROLL_REMEDY_PAD));
+    assert_true(HARNESS_UNTIL(atomic_load(&page->policy) == ROLL_POLICY_AUTO));
     assert_int_equal(roll_control_mask(page, 0, 3, 0), 0);
     roll_control_close(&page);
     end_job(client, daemon, rank);
@@ -246,7 +238,7 @@ static void test_a_trace_gives_the_verdicts_of_the_live_run(void **state)
     snprintf(trace, sizeof trace, "%s", harness_path("trace"));
     snprintf(json, sizeof json, "%s", harness_path("v.json"));
     roll_client_t *client = sick_job(&daemon, rank, (const char *const[]){"--trace", trace, "--json", json, NULL});
-    json_decref(harness_ask(client, "{s:s,s:i,s:b}", "op", "drain", "timeout_ms", 5000, "final", 1));
+    json_decref(harness_ask(client, "{s:s,s:i,s:b}", "op", "drain", "timeout_ms", 60000, "final", 1));
     end_job(client, daemon, rank);
 
     roll_trace_reader_t *reader = NULL;
@@ -291,8 +283,8 @@ static void test_two_jobs_on_one_root_are_kept_apart(void **state)
     const char *dir = harness_path("d");
     pid_t one = SPAWN("a.err", "synth_rank", dir, "alpha", "0", "1", "1000", "50", "1024", "wait");
     pid_t two = SPAWN("b.err", "synth_rank", dir, "beta", "0", "1", "1000", "70", "1024", "wait");
-    usleep(400000);
-    harness_drained(client, "records");
+    assert_true(HARNESS_UNTIL(harness_has(client, "alpha", "records") == 50));
+    assert_true(HARNESS_UNTIL(harness_has(client, "beta", "records") == 70));
     json_t *a = harness_ask(client, "{s:s,s:s}", "op", "status", "job", "alpha");
     json_t *b = harness_ask(client, "{s:s,s:s}", "op", "status", "job", "beta");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(a, "summary"), "records")), 50);
