@@ -19,9 +19,12 @@ DAEMON = os.environ["ROLL_DAEMON_BIN"]
 CATALOGUE = os.environ.get("ROLL_CATALOGUE", "")
 
 
-def until(condition, seconds=10.0, step=0.02):
+END_S = 300  # the end of whatever should have ended by itself: so late that only a hang reaches it
+
+
+def until(condition, step=0.02):
     """Waits until condition() is true; returns its last value."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + END_S
     while True:
         value = condition()
         if value or time.monotonic() > end:
@@ -75,7 +78,7 @@ class Case(unittest.TestCase):
                 for stream in (process.stdout, process.stderr):
                     if stream:
                         stream.close()
-            until(lambda: not marked(self.mark), 8)
+            until(lambda: not marked(self.mark))
             left = [f"{p}: {command_of(p)}" for p in marked(self.mark)]
             for line in left:
                 os.kill(int(line.split(":")[0]), signal.SIGKILL)
@@ -88,7 +91,7 @@ class Case(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.tmp, name)
 
-    def rollcall(self, *args, timeout=60, env=None, **kwargs):
+    def rollcall(self, *args, timeout=END_S, env=None, **kwargs):
         """Runs rollcall to its end."""
         return subprocess.run([ROLLCALL, *args], capture_output=True, text=True, timeout=timeout,
                               env={**self.env, **(env or {})}, stdin=kwargs.pop("stdin", subprocess.DEVNULL), **kwargs)

@@ -141,7 +141,7 @@ class Picked(BindCase):
                 os.makedirs(self.path(f"{name}/{part}"))
                 shutil.copy(file, self.path(f"{name}/{part}"))
             r = subprocess.run([self.path(f"{name}/bin/rollcall"), "run", "--", "sh", "-c", "echo out; exit 3"], env=self.env,
-                               capture_output=True, text=True, timeout=30)
+                               capture_output=True, text=True, timeout=300)
             self.assertEqual((r.returncode, r.stdout), (3, "out\n"))
             self.assert_one_line(r.stderr, "the job runs unwatched")
 
@@ -226,7 +226,7 @@ class Doctor(BindCase):
             told, rc = self.doctor(name)
             self.assertEqual((rc, told["command"]["state"]), (1, "FAIL"), told)
             self.assertIn(text, told["command"]["text"])
-        r = self.rollcall("run", "--", self.path("pipe"), timeout=20)
+        r = self.rollcall("run", "--", self.path("pipe"), timeout=300)
         self.assertEqual(r.returncode, 126, r.stderr)
 
     def test_table_is_aligned(self):
@@ -267,17 +267,17 @@ class Unseen(BindCase):
             agent = subprocess.Popen([DAEMON, "--agent", "--dir", rings, "--connect", f"ipc://{self.path('nobody')}", "--trace", self.path("kept")],
                                      env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             self.started.append(agent)
-            results["job"] = subprocess.run([JOB, "quiet", "0", "1", meet], timeout=60,
+            results["job"] = subprocess.run([JOB, "quiet", "0", "1", meet], timeout=300,
                                             env={**env, "LD_PRELOAD": os.path.join(os.path.dirname(ROLLCALL), "../lib/librollcall.so")})
             agent.terminate()
-            results["agent"] = agent.wait(20)
+            results["agent"] = agent.wait(300)
 
         threads = [threading.Thread(target=t) for t in (sick, well, alone)]
         for t in threads:
             t.start()
-        pids = until(lambda: [p for p in marked(self.mark) if self.is_quiet(p)], 5)
+        pids = until(lambda: [p for p in marked(self.mark) if self.is_quiet(p)])
         self.assertTrue(pids)
-        until(lambda: self.at_work(pids[0]), 5)
+        until(lambda: self.at_work(pids[0]))
         told = self.rollcall("doctor", "--json", str(pids[0]))
         for t in threads:
             t.join()

@@ -17,7 +17,10 @@ class Codes(Case):
         self.assert_one_line(r.stderr, "no rank recorded a call of NCCL")
 
     def test_returns_the_code_of_the_rank_that_failed_first(self):
-        r = self.rollcall("run", "-n", "3", "--", "sh", "-c", "test $RANK = 2 && exit 7; sleep 0.6; exit $RANK")
+        # The others end when rank 2 can no longer be signalled: its end has been noted.
+        first = self.path("first")
+        wait = f"until test -s {first}; do sleep 0.02; done; while kill -0 $(cat {first}) 2>/dev/null; do sleep 0.02; done"
+        r = self.rollcall("run", "-n", "3", "--", "sh", "-c", f"test $RANK = 2 && {{ echo $$ >{first}.new; mv {first}.new {first}; exit 7; }}; {wait}; exit $RANK")
         self.assertEqual(r.returncode, 7, r.stderr)
 
     def test_returns_128_plus_the_signal(self):
@@ -94,7 +97,7 @@ class Output(Case):
         time.sleep(0.5)  # the pipe is full by then
         with os.fdopen(read_end) as f:
             self.assertEqual(len(f.read()), 1000001)
-        self.assertEqual(p.wait(10), 0)
+        self.assertEqual(p.wait(300), 0)
 
     def test_quiet_says_nothing(self):
         r = self.rollcall("run", "--quiet", "--", "true")
@@ -119,7 +122,7 @@ class Ends(Case):
     def test_interrupt_reaches_the_ranks(self):
         p = self.begin("-n", "2")
         p.send_signal(signal.SIGINT)
-        self.assertEqual(p.wait(10), 128 + signal.SIGINT)
+        self.assertEqual(p.wait(300), 128 + signal.SIGINT)
 
     def test_a_job_that_ignores_sigterm_is_killed_after_the_grace_time(self):
         ready = self.path("ready")
@@ -127,7 +130,7 @@ class Ends(Case):
         self.assertTrue(until(lambda: os.path.exists(ready)))
         time.sleep(0.2)
         p.send_signal(signal.SIGTERM)
-        self.assertEqual(p.wait(10), 128 + signal.SIGKILL)
+        self.assertEqual(p.wait(300), 128 + signal.SIGKILL)
 
     def test_the_same_signal_again_kills_at_once(self):
         ready = self.path("ready")
@@ -137,18 +140,18 @@ class Ends(Case):
         p.send_signal(signal.SIGINT)
         time.sleep(0.2)
         p.send_signal(signal.SIGINT)
-        self.assertEqual(p.wait(10), 128 + signal.SIGKILL)
+        self.assertEqual(p.wait(300), 128 + signal.SIGKILL)
 
     def test_timeout_ends_a_job_in_which_nothing_moves(self):
         begin = time.monotonic()
         r = self.rollcall("run", "-n", "2", "--timeout", "1", "--", "sleep", "100")
         self.assertEqual(r.returncode, 124)
         self.assertIn("nothing has moved for 1 s", r.stderr)
-        self.assertLess(time.monotonic() - begin, 6)
+        self.assertLess(time.monotonic() - begin, 60)
 
     def test_timeout_spares_a_job_that_prints(self):
-        r = self.rollcall("run", "--timeout", "1", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.4; done")
-        self.assertEqual((r.returncode, r.stdout), (0, "1\n2\n3\n4\n5\n6\n"))
+        r = self.rollcall("run", "--timeout", "3", "--", "sh", "-c", "for i in $(seq 20); do echo $i; sleep 0.2; done")
+        self.assertEqual((r.returncode, r.stdout), (0, "".join(f"{i}\n" for i in range(1, 21))))
 
     def test_orphans_of_ranks_are_ended(self):
         r = self.rollcall("run", "-n", "1", "--", "sh", "-c", "sleep 100 & exit 5")
@@ -159,7 +162,7 @@ class Ends(Case):
         self.assertTrue(os.listdir(self.rings))
         p.kill()
         p.wait()
-        self.assertTrue(until(lambda: not marked(self.mark), 8), [command_of(x) for x in marked(self.mark)])
+        self.assertTrue(until(lambda: not marked(self.mark)), [command_of(x) for x in marked(self.mark)])
         self.assertTrue(until(lambda: not os.listdir(self.rings)))
 
     def test_the_daemon_waits_for_a_job_that_begins_late(self):
@@ -175,24 +178,25 @@ class Ends(Case):
                 self.started.append(daemon)
                 ends[mode, parent == 1] = daemon
         for mode in modes:
-            self.assertTrue(until(lambda: ends[mode, True].poll() is not None, 20), f"{mode}: nobody's daemon stays")
+            self.assertTrue(until(lambda: ends[mode, True].poll() is not None), f"{mode}: nobody's daemon stays")
         time.sleep(1.5)
         for mode in modes:
             self.assertIsNone(ends[mode, False].poll(), f"{mode}: it left although its parent lives")
             ends[mode, False].terminate()
-            self.assertIsNotNone(ends[mode, False].wait(20))
+            self.assertIsNotNone(ends[mode, False].wait(300))
 
     def test_job_runs_on_when_the_daemon_is_killed(self):
-        done, begun = self.path("done"), self.path("begun")
-        p = self.start("run", "--", "sh", "-c", f"touch {begun}; sleep 1.5; touch {done}; exit 6")
+        done, begun, told = self.path("done"), self.path("begun"), self.path("told")
+        p = self.start("run", "--", "sh", "-c", f"touch {begun}; until test -e {told}; do sleep 0.05; done; touch {done}; exit 6")
         self.assertTrue(until(lambda: os.path.exists(begun)))
         daemons = until(lambda: [x for x in marked(self.mark) if command_of(x).startswith(DAEMON)])
         self.assertEqual(len(daemons), 1)
         os.kill(daemons[0], signal.SIGKILL)
-        _, err = p.communicate(timeout=20)
-        self.assertEqual(p.returncode, 6)
+        while "the daemon ended (signal 9); the job runs on unwatched" not in (line := p.stderr.readline()):
+            self.assertTrue(line, "it ended without a word about the daemon")
+        open(told, "w").close()
+        self.assertEqual(p.wait(300), 6)
         self.assertTrue(os.path.exists(done))
-        self.assertIn("the daemon ended (signal 9); the job runs on unwatched", err)
 
 
 class Terminal(Case):

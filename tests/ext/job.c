@@ -43,7 +43,7 @@ static ncclComm_t join(const char *name)
         CHECK(ncclGetUniqueId(&id) == ncclSuccess && (f = fopen(temporary, "wb")) != NULL);
         CHECK(fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
     } else {
-        for (int i = 0; i < 20000 && (f = fopen(path, "rb")) == NULL; i++) {
+        for (int i = 0; i < 500000 && (f = fopen(path, "rb")) == NULL; i++) {
             usleep(1000);
         }
         CHECK(f != NULL && fread(&id, sizeof id, 1, f) == 1);

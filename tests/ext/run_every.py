@@ -32,7 +32,7 @@ def rows():
 
 def run(arguments, tmp):
     env = dict(os.environ, LD_LIBRARY_PATH=STUBS + ":" + os.environ.get("LD_LIBRARY_PATH", ""))
-    return subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=60, cwd=tmp)
+    return subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=280, cwd=tmp)
 
 
 with tempfile.TemporaryDirectory() as tmp:

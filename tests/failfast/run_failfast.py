@@ -18,7 +18,7 @@ import time
 
 PRELOAD, NCCL_DIR, JOB, ODD, CATALOGUE, CASES = sys.argv[1:7]
 RANKS = (2, 3, 4, 8)
-LIMIT_S = 30
+LIMIT_S = 300
 failures = []
 
 

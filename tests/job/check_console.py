@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from job import Programs, check, command, findings, losses, read, run, show
+from job import LIMIT_S, Programs, check, command, findings, losses, read, run, show
 
 PROGRAMS, CASE = Programs(sys.argv[1]), sys.argv[2]
 RANKS = 4
@@ -60,7 +60,7 @@ class Job:
 
     def wait_until_it_trains(self):
         """Until every rank is seen and has begun a step."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + LIMIT_S
         while time.monotonic() < end and self.process.poll() is None:
             done = run([PROGRAMS.rollcall, "top", "--json"], env=self.env)
             ranks = json.loads(done.stdout)["ranks"] if done.returncode == 0 else []
@@ -72,7 +72,7 @@ class Job:
         return None
 
     def wait_for(self, code, certainty):
-        end = time.monotonic() + 60
+        end = time.monotonic() + LIMIT_S
         while time.monotonic() < end and self.process.poll() is None:
             for v in read(self.out):
                 if (v["code"], v["certainty"]) == (code, certainty):
@@ -83,7 +83,7 @@ class Job:
         return None
 
     def end(self):
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, out, err, read(self.out)
 
 

@@ -14,7 +14,7 @@ from job import Programs, command, findings, read, run, run_until, show
 
 PROGRAMS = Programs(sys.argv[1])
 AT_ONCE = 3
-STEPS, WATCHDOG, LIMIT_S = ["--steps", "6"], ["--timeout", "90"], 40
+STEPS, WATCHDOG, LIMIT_S = ["--steps", "6"], ["--timeout", "500"], 300
 
 
 class Case:

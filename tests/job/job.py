@@ -61,7 +61,7 @@ def run_until(argv, out, enough, limit_s, grace_s=0.5):
             status, found = job.poll(), findings(read(out))
             if status is None:
                 job.send_signal(signal.SIGTERM)
-                job.wait(timeout=30)
+                job.wait(timeout=LIMIT_S)
         finally:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)

@@ -23,8 +23,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD, JOB, CASE, RANKS, LAUNCHER = sys.argv[1:4] + [int(sys.argv[4]), sys.argv[5]]
 ROLLCALL, ROLLCALLD = (os.path.join(BUILD, "bin", p) for p in ("rollcall", "rollcalld"))
 PRELOAD, HOSTNCCL = os.path.join(BUILD, "lib", "librollcall.so"), os.path.join(BUILD, "lib", "hostnccl")
-JOB_TIMEOUT_S = 45  # the job's own; the verdict must come long before
-VERDICT_S = 40
+JOB_TIMEOUT_S = 540  # the job's own; the verdict must come before
+VERDICT_S = 500  # so late that only a verdict that never comes reaches it
 GRACE_S = 0.7  # to catch a second, wrong finding after the right one
 
 # A job that waits after every call blocks in an added one before it can show that the rest still fits: then only the counts differ.
@@ -146,7 +146,7 @@ class Job:
 
     def end(self):
         self.signal(signal.SIGTERM)
-        ended = self.wait(15)
+        ended = self.wait(VERDICT_S)
         self.signal(signal.SIGKILL)
         self.wait(5)
         return ended
@@ -196,9 +196,9 @@ class Watched:
         """How many ranks were recorded, as rollcall itself says it."""
         if self.root is None:
             return f"rollcall: {RANKS} ranks, " in self.job.read(1)
-        end = time.monotonic() + 15  # the agent may still be reading the rings of a job that is over
+        end = time.monotonic() + VERDICT_S  # the agent may still be reading the rings of a job that is over
         while True:
-            done = subprocess.run([ROLLCALL, "top", "--json", *self.root_options()], capture_output=True, text=True, timeout=30)
+            done = subprocess.run([ROLLCALL, "top", "--json", *self.root_options()], capture_output=True, text=True, timeout=VERDICT_S)
             ranks = json.loads(done.stdout)["ranks"] if done.returncode == 0 else []
             if len(ranks) == RANKS and all(r["state"] == "finished" for r in ranks) or time.monotonic() > end:
                 return len(ranks) == RANKS
@@ -208,7 +208,7 @@ class Watched:
         ended = self.job.end()
         if self.root is not None:
             self.root.send_signal(signal.SIGTERM)
-            self.root.communicate(timeout=20)
+            self.root.communicate(timeout=VERDICT_S)
             self.end_agent()
         return ended
 
@@ -230,7 +230,7 @@ def findings(verdicts):
 
 def healthy(tmp):
     alone = bare(Place(tmp, "alone"))
-    if not alone.wait(60) or alone.status() != 0:
+    if not alone.wait(VERDICT_S) or alone.status() != 0:
         alone.end()
         fail(f"the job alone ended with status {alone.status()}: its premise failed", (), alone.read(0), alone.read(1))
     want = alone.read(0)
@@ -239,7 +239,7 @@ def healthy(tmp):
     place = Place(tmp, "watched")
     watched = Watched(place)
     try:
-        if not watched.job.wait(90):
+        if not watched.job.wait(VERDICT_S):
             fail("the healthy job hangs under rollcall", place.verdicts(), watched.job.read(1))
         all_seen, err, verdicts = watched.summary(), watched.job.read(1), place.verdicts()
         if watched.job.status() != 0:
@@ -287,7 +287,7 @@ def python_line(watched):
     """Where the culprit's Python stands while the job hangs: a line of the job's own file, whose text is such a call."""
     script = f"job_{JOB}.py"
     done = subprocess.run([ROLLCALL, "stacks", "--python", "--samples", "1", *watched.root_options(), str(RANKS - 1)],
-                          capture_output=True, text=True, timeout=40, env=dict(watched.place.env, ROLLCALL_DIR=watched.rings))
+                          capture_output=True, text=True, timeout=VERDICT_S, env=dict(watched.place.env, ROLLCALL_DIR=watched.rings))
     found = re.findall(rf"(?m)^\s*(\S+)\s+\S*{re.escape(script)}:(\d+)", done.stdout)
     if done.returncode not in (0, 1) or not found:
         fail(f"no Python frame of {script} (status {done.returncode})", (), done.stdout, done.stderr)

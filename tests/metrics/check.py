@@ -12,7 +12,7 @@ METRIC = re.compile(r"\brollcall_[a-z0-9_]+\b")
 
 
 def run(command, **options):
-    result = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False, **options)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, **options)
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)}: {result.returncode}\n{result.stdout}{result.stderr}")
     return result.stdout

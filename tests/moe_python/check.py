@@ -14,7 +14,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD, PYTHON, CASE, RANKS = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 1
 MODULE = os.path.join(BUILD, "lib", "rollcall", "moe")
-TIMEOUT_S = 100
+TIMEOUT_S = 500
 
 
 def fail(text, done=None):

@@ -68,7 +68,7 @@ class Looking(Case):
         self.counter = self.path(f"counter-{len(self.started)}")
         process = self.run_program(program(name), self.counter, mode, str(n))
         if mode != "exit":  # it says that it is ready before its last step
-            self.assertTrue(until(lambda: "futex" in self.wchan(process.pid), 5), self.wchan(process.pid))
+            self.assertTrue(until(lambda: "futex" in self.wchan(process.pid)), self.wchan(process.pid))
         return process
 
     def wchan(self, pid):
@@ -87,9 +87,9 @@ class Looking(Case):
     def assert_goes_on(self, pid, path=None):
         """Not stopped, not traced, and its counting thread counts."""
         before = self.count(path)
-        self.assertTrue(until(lambda: status(pid, "State") in "SR", 5), status(pid, "State"))
+        self.assertTrue(until(lambda: status(pid, "State") in "SR"), status(pid, "State"))
         self.assertEqual(status(pid, "TracerPid"), "0")
-        self.assertTrue(until(lambda: self.count(path) > before + 3, 5), "its counting thread stands still")
+        self.assertTrue(until(lambda: self.count(path) > before + 3), "its counting thread stands still")
 
     def stacks(self, *args, code=0, env=None):
         """rollcall stacks --json, parsed."""

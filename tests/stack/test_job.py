@@ -19,12 +19,12 @@ class Job(Looking):
         self.need_nccl()
         live = self.path("live.json")
         job = self.start("run", "-n", str(n), "--hostnccl", "--timeout", "100", "--json", live, *options, "--", *command)
-        self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0, 60), "no verdict")
+        self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         return job, live
 
     def end_job(self, job):
         job.terminate()
-        self.assertIsNotNone(job.wait(40))
+        self.assertIsNotNone(job.wait(300))
 
     def verdicts(self, live):
         with open(live) as f:
@@ -48,7 +48,7 @@ class Job(Looking):
         self.assertEqual(set(answers(some)), {0, 3})
         self.assertIn("busy_in_host_code", names(answers(some)[3], main_thread(answers(some)[3])))
         # On suspicion: taken by the root when it said rank-busy, of that rank alone; kept with the verdict, told by why.
-        kept = until(lambda: [v for v in self.all_verdicts() if "stacks" in v], 15)
+        kept = until(lambda: [v for v in self.all_verdicts() if "stacks" in v])
         self.assertEqual([s["rank"] for s in kept[0]["stacks"]], [3])
         self.assertTrue(any("busy_in_host_code" in f for f in kept[0]["stacks"][0]["top"]), kept[0]["stacks"])
         why = " ".join(self.rollcall("why", "3").stdout.split())  # where its lines break depends on how long things took
@@ -62,7 +62,7 @@ class Job(Looking):
             self.assertEqual(status(pid, "TracerPid"), "0")
         self.assertEqual([(v["code"], v["culprits"]) for v in self.verdicts(live)], before)
         # A debugger that stays is another matter.
-        hold(self.pids()[3], lambda: self.assertTrue(until(lambda: "rank-stopped" in [v["code"] for v in self.verdicts(live)], 10)))
+        hold(self.pids()[3], lambda: self.assertTrue(until(lambda: "rank-stopped" in [v["code"] for v in self.verdicts(live)])))
         self.end_job(job)
 
     def all_verdicts(self):
@@ -88,7 +88,7 @@ class Job(Looking):
             env = {"LD_PRELOAD": os.path.join(os.environ["ROLL_STACK_TESTS"], "libstack_prctl_log.so"), "PRCTL_LOG": log}
             env.update({"ROLLCALL_PTRACER": setting} if setting else {})
             job = self.start("run", "-n", "2", "--hostnccl", "--timeout", "60", "--", CATALOGUE, "skipped", "sick", env=env)
-            self.assertTrue(until(lambda: self.rollcall("stacks", "-n", "1").returncode == 0, 20))
+            self.assertTrue(until(lambda: self.rollcall("stacks", "-n", "1").returncode == 0))
             agents = json.loads(self.rollcall("top", "--once", "--json").stdout)["agents"]
             named = []
             if os.path.exists(log):
@@ -102,7 +102,7 @@ class Job(Looking):
         job, live = self.start_job(4, CATALOGUE, "skipped", "sick")
         pids = self.pids()
         os.kill(pids[1], signal.SIGKILL)
-        until(lambda: gone(pids[1]), 5)
+        until(lambda: gone(pids[1]))
         time.sleep(0.3)
         r = self.rollcall("stacks", "0-2")
         self.assertEqual(r.returncode, 4, r.stderr)
@@ -117,7 +117,7 @@ class Job(Looking):
         agent = self.start_daemon("--agent", "--connect", f"ipc://{self.tmp}/r", "--dir", self.rings)
         job = self.start("run", "-n", "2", "--hostnccl", "--daemon", f"ipc://{self.tmp}/r", "--timeout", "60", "--", CATALOGUE, "skipped", "sick")
         at = ("--daemon", f"ipc://{self.tmp}/r")
-        self.assertTrue(until(lambda: self.rollcall("stacks", "-n", "1", *at).returncode == 0, 20))
+        self.assertTrue(until(lambda: self.rollcall("stacks", "-n", "1", *at).returncode == 0))
         agents = [p for p in map(int, filter(str.isdigit, os.listdir("/proc"))) if self.is_agent(p)]
         for p in agents:
             os.kill(p, signal.SIGKILL)
@@ -127,10 +127,10 @@ class Job(Looking):
         self.assertEqual(r.returncode, 3, r.stderr)
         self.assert_one_line(r.stderr, "ranks 0-1: no stacks: its agent")
         job.terminate()
-        job.wait(30)
+        job.wait(300)
         for p in (agent, root):
             p.terminate()
-            p.wait(20)
+            p.wait(300)
         for name in os.listdir(self.rings):  # of an agent that was killed, which nothing else cleans up
             if name == "agent.lock" or name.endswith((".ring", ".ctl")):
                 os.unlink(os.path.join(self.rings, name))
