@@ -26,6 +26,7 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
         s->init = ticket + 1;
         s->init_since = e->clock;
+        s->init_calm = e->calm;
     } else if (s->init == ticket + 1) {
         s->init = 0;
     }
@@ -173,7 +174,7 @@ static void init_tick(struct roll_engine *e)
         }
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
-        bool late = e->clock - s->init_since >= e->config.suspect_ns || a.over;
+        bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || a.over;
         if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&
             say_once(
                 e, say_key(ROLL_VERDICT_INIT_MISSING, entry->rec.op, m ? m->comm->key : 0, m ? m->splits : s->inits))) {

@@ -14,6 +14,7 @@
 #define DEFAULT_SUSPECT_NS 5000000000u
 #define DEFAULT_WINDOW     4096u
 #define SOURCES_MAX        (1u << 20)
+#define STARVED_MOST       980u /* permille: suspicion takes at most fifty times as long */
 
 static uint32_t power_of_two(uint32_t n)
 {
@@ -122,7 +123,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     s->proc = ROLL_PROC_RUNNING;
     s->exit_status = ROLL_EXIT_UNKNOWN;
     s->step = ROLL_STEP_NONE;
-    s->seen = e->clock;
+    source_news(e, s);
     e->source[e->sources] = s;
     *source = e->sources++;
     return 0;
@@ -397,7 +398,9 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
     }
     struct source *s = e->source[source];
     int rc = 0;
-    s->seen = n > 0 ? e->clock : s->seen;
+    if (n > 0) {
+        source_news(e, s);
+    }
     for (size_t i = 0; i < n; i++) {
         if (roll_seal_state(recs[i].seal) == ROLL_STATE_EMPTY) {
             continue;
@@ -453,9 +456,44 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
     if (state != s->proc) {
         s->proc = state;
         s->proc_ns = e->clock;
-        s->seen = e->clock;
+        source_news(e, s);
+        e->sight_changed = true;
     }
     return 0;
+}
+
+int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engine_sight *sight)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    struct source *s = e->source[source];
+    if (s->unheard == sight->heard) { /* what it did meanwhile comes now, or will: its silence begins anew */
+        s->unheard = !sight->heard;
+        s->unheard_ns = e->clock;
+        e->silences += s->unheard;
+        source_news(e, s);
+    }
+    s->starved = sight->starved < STARVED_MOST ? sight->starved : STARVED_MOST;
+    e->sight_changed = true;
+    return 0;
+}
+
+/*
+ * How much of the passing time counts as calm: time in which nobody who was ready to run was kept waiting. The most starved rank decides for
+ * all, because whoever looks idle may be waiting, unseen, for that one.
+ */
+static void look_at_sight(struct roll_engine *e)
+{
+    e->sight_changed = false;
+    e->starved = e->unheard = 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (source_alive(s)) {
+            e->unheard += s->unheard;
+            e->starved = !s->unheard && s->starved > e->starved ? s->starved : e->starved;
+        }
+    }
 }
 
 static void ask_tick(struct roll_engine *e)
@@ -482,7 +520,12 @@ int roll_engine_tick(roll_engine_t *e, uint64_t now_ns)
 {
     if (now_ns > e->now) {
         uint64_t passed = e->now ? now_ns - e->now : 0;
-        e->clock += passed < e->config.stall_ns ? passed : e->config.stall_ns;
+        passed = passed < e->config.stall_ns ? passed : e->config.stall_ns;
+        if (e->sight_changed) {
+            look_at_sight(e);
+        }
+        e->clock += passed;
+        e->calm += passed * (1000 - e->starved) / 1000;
         e->now = now_ns;
         ask_tick(e);
     }

@@ -125,6 +125,16 @@ struct roll_engine_facts {
  * about a verdict that nobody waits for are ignored. Errors: ARG.
  */
 int roll_engine_facts(roll_engine_t *e, const struct roll_engine_facts *facts);
+/* How well a source is seen, and how freely it runs. A source begins heard and not starved. */
+struct roll_engine_sight {
+    bool heard;       /* false: its agent is silent, and what its rank has done since its last record is not known */
+    uint32_t starved; /* permille of the last time in which it, or what works for it, wanted a CPU and had none */
+};
+/*
+ * Suspicion rests on time without news, so it needs eyes and a rank that is let run: a rank that is not heard is never suspected, and
+ * the time for suspicion passes as much more slowly as the most starved rank of the run is starved. Errors: ARG.
+ */
+int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engine_sight *sight);
 /* Time passes. `now` never goes back (an earlier one is ignored). */
 int roll_engine_tick(roll_engine_t *e, uint64_t now_ns);
 /* The last word: no more input will come; everything that is decidable now is decided (analyze, end of a job). */
@@ -157,6 +167,7 @@ struct roll_view_source {
     const char *
         state; /* how far `last` has come: "entered", "refused", "captured", "in group", "in progress", "complete", "returned" */
     bool in_call;       /* entered and not returned */
+    bool heard;         /* its agent is; else nothing is known about it since last_ns */
     uint32_t waits_for; /* operations that it has issued and that are incomplete */
     uint32_t step;
 };

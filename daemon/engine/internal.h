@@ -181,6 +181,10 @@ struct source {
     bool many_threads;
     uint64_t records, calls, lost;
     uint64_t last_ns, seen; /* wall clock of its last record; patience clock at which anything came */
+    uint64_t calm;          /* clock of suspicion at that time */
+    uint64_t unheard_ns;    /* patience clock at which its agent fell silent */
+    uint32_t starved;       /* permille: struct roll_engine_sight */
+    bool unheard;
     struct roll_record last;
     uint64_t last_key;
     uint32_t step;
@@ -203,6 +207,7 @@ struct source {
     uint32_t inits;      /* CommInit and CommSplit calls so far */
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
     uint64_t init_since; /* patience clock of that */
+    uint64_t init_calm;  /* and that of suspicion */
     uint64_t excuse;     /* ticket + 1 of a call in which it waits for a reason that has been told; 0 = none */
 };
 
@@ -332,6 +337,10 @@ struct roll_engine {
     struct roll_engine_config config;
     uint64_t now;   /* wall clock of the last tick */
     uint64_t clock; /* patience: see roll_engine_tick; all `since` and `seen` are on it */
+    uint64_t calm;  /* suspicion: the same, but for the time in which ranks could not run; all `calm` are on it */
+    uint32_t starved, unheard; /* permille of the live rank that is starved most; live ranks that are not heard */
+    uint32_t silences;         /* how often ranks have fallen silent */
+    bool sight_changed;        /* `starved` and `unheard` have to be found anew */
     struct source **source;
     uint32_t sources, source_room;
     struct comm **comm;
@@ -371,7 +380,9 @@ uint64_t source_wall(const struct source *s, const struct roll_record *rec);
 /* The next call on the same stream; NULL at the end. *ticket moves along. */
 struct entry *source_chain(const struct source *s, uint64_t *ticket);
 bool source_same_unit(const struct roll_record *a, const struct roll_record *b);
-/* The host cannot go on: every thread that has made calls is inside one. *quiet: nothing has come for suspect_ns. */
+/* Something came from this source: it is not quiet. */
+void source_news(const struct roll_engine *e, struct source *s);
+/* The host cannot go on: every thread that has made calls is inside one. *quiet: it is heard, and for so long of the time of suspicion nothing has come. */
 bool source_blocked(const struct source *s);
 bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns);
 bool source_alive(const struct source *s);
@@ -570,7 +581,8 @@ enum block_kind {
     BLOCK_BUSY,
     BLOCK_KNOWN,
     BLOCK_BLAMED,
-    BLOCK_PASSED
+    BLOCK_PASSED,
+    BLOCK_UNHEARD
 };
 
 #define BLOCK_STEPS 64u

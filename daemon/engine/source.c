@@ -236,9 +236,15 @@ bool source_blocked(const struct source *s)
     return true;
 }
 
+void source_news(const struct roll_engine *e, struct source *s)
+{
+    s->seen = e->clock;
+    s->calm = e->calm;
+}
+
 bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns)
 {
-    return e->clock > s->seen && e->clock - s->seen >= ns;
+    return !s->unheard && e->calm > s->calm && e->calm - s->calm >= ns;
 }
 
 bool source_alive(const struct source *s)

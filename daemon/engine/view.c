@@ -118,6 +118,7 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
                                      .last_comm_key = s->last_key,
                                      .state = state_of(s, &s->last),
                                      .in_call = inside_of(s) != 0,
+                                     .heard = !s->unheard,
                                      .waits_for = pending(s),
                                      .step = s->step};
     out->info.world_rank = (int32_t)s->world;
@@ -220,6 +221,13 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
         words_add(w, ")");
     } else if (s->proc == ROLL_PROC_STOPPED) {
         words_add(w, "'s process is stopped");
+    } else if (s->unheard) {
+        words_add(w, " is not heard: its agent on host %s has been silent for %.1f s", s->info.host,
+                  (double)(e->clock - s->unheard_ns) / 1e9);
+        if (entry) {
+            words_add(w, ". When it was seen last it was inside ");
+            words_call(w, &entry->rec);
+        }
     } else if (entry) {
         words_add(w, " is inside ");
         words_call(w, &entry->rec);

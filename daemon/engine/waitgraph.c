@@ -245,8 +245,14 @@ static void visit_rank(struct run *run, struct member *m, struct comm *c)
         leaf(run, BLOCK_STOPPED, t, c, true);
     } else if (has_passed(run, t)) {
         leaf(run, BLOCK_PASSED, t, c, source_blocked(t));
+    } else if (t->unheard &&
+               source_alive(t)) { /* it still waits if what it waits for has not come; else nobody knows */
+        if (!source_blocked(t) || !visit_inside(run, t)) {
+            leaf(run, BLOCK_UNHEARD, t, c, false);
+        }
     } else if (source_blocked(t)) {
-        if (!visit_inside(run, t) && (source_explained(t) || source_quiet(e, t, e->config.suspect_ns))) {
+        bool quiet = source_alive(t) && e->unheard == 0 && source_quiet(e, t, e->config.suspect_ns);
+        if (!visit_inside(run, t) && (source_explained(t) || quiet)) {
             leaf(run, source_explained(t) ? BLOCK_KNOWN : BLOCK_STUCK, t, c, false);
         }
     } else if (source_quiet(e, t, e->config.suspect_ns) && source_alive(t)) {
