@@ -215,8 +215,8 @@ static void mark_told(struct stuck *k, uint64_t number)
 
 static bool may_be_stuck(const struct roll_engine *e, const struct source *s, const struct thread *t)
 {
-    return t->inside != 0 && !(s->waits && t->inside <= s->waits->told) && e->clock >= t->since &&
-           e->clock - t->since >= e->config.suspect_ns;
+    return t->inside != 0 && !(s->waits && t->inside <= s->waits->told) && e->unheard == 0 &&
+           e->calm - t->calm >= e->config.suspect_ns;
 }
 
 /* --- creations: all members are inside, and none returns --- */
@@ -229,7 +229,7 @@ static bool all_inside(struct stuck *k, const struct source *s)
         const struct source *os = o->source == NO_SOURCE ? NULL : e->source[o->source];
         const struct entry *own = os && os->init ? source_entry(os, os->init - 1) : NULL;
         if (!own || source_member(os, own->rec.comm) != o || os->proc != ROLL_PROC_RUNNING || source_explained(os) ||
-            e->clock - os->init_since < CREATION * e->config.suspect_ns) {
+            os->unheard || e->calm - os->init_calm < CREATION * e->config.suspect_ns) {
             return false;
         }
         (void)roll_rankset_add(&k->in, os->world);
@@ -264,7 +264,7 @@ static void look_at_creation(struct roll_engine *e, struct source *s)
 {
     const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
     const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
-    if (!m || entry->rec.op != ROLL_OP_COMM_INIT || e->clock - s->init_since < CREATION * e->config.suspect_ns ||
+    if (!m || entry->rec.op != ROLL_OP_COMM_INIT || e->calm - s->init_calm < CREATION * e->config.suspect_ns ||
         m->comm->open || m->comm->size < 2) {
         return;
     }

@@ -229,6 +229,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         if (t) {
             t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
             t->since = e->clock;
+            t->calm = e->calm;
             if (class == ROLL_CLASS_EXT) {
                 /* not NCCL's: it may stand inside a group without being part of it */
             } else if (class == ROLL_CLASS_GROUP || rec->group == 0) {
@@ -473,6 +474,10 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
         s->unheard_ns = e->clock;
         e->silences += s->unheard;
         source_news(e, s);
+        s->init_calm = e->calm;
+        for (uint32_t i = 0; i < s->threads; i++) {
+            s->thread[i].calm = e->calm;
+        }
     }
     s->starved = sight->starved < STARVED_MOST ? sight->starved : STARVED_MOST;
     e->sight_changed = true;

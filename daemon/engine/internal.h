@@ -70,6 +70,7 @@ struct thread {
     uint32_t group_seen; /* first call of the open group has set `stream` */
     uint64_t inside;     /* ticket + 1 of the call that it has entered and not left; 0 = none */
     uint64_t since;      /* patience clock at which it was seen to be inside */
+    uint64_t calm;       /* and clock of suspicion; that at which its rank was heard again, if that is later */
 };
 
 /* One promised collective. */

@@ -124,7 +124,7 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
     if (!t && !source_quiet(e, s, e->config.suspect_ns)) {
         return STAND_ELSEWHERE;
     }
-    k->ripe = k->ripe && e->clock >= since && e->clock - since >= patience;
+    k->ripe = k->ripe && e->unheard == 0 && e->calm - (t ? t->calm : s->calm) >= patience;
     k->since = since > k->since ? since : k->since;
     k->known = k->known && s->completes;
     if (s->waits && s->waits->longest_ns > k->longest_ns) {
