@@ -79,7 +79,7 @@ void cat_share(struct cat *c, const char *name, ncclUniqueId *id)
         }
         return;
     }
-    for (int tries = 0; tries < 3000; tries++) { /* 30 s */
+    for (int tries = 0; tries < 30000; tries++) { /* minutes: only a hang reaches it */
         FILE *f = fopen(path, "rb");
         if (f) {
             size_t n = fread(id, sizeof(*id), 1, f);

@@ -56,7 +56,7 @@ static ncclUniqueId share_id(void)
         CHECK(f != NULL && fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
         return id;
     }
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 280000; i++) {
         FILE *f = fopen(path, "rb");
         if (f != NULL) {
             CHECK(fread(&id, sizeof id, 1, f) == 1);

@@ -53,7 +53,7 @@ static ncclUniqueId share_id(const char *name, bool root, const ncclUniqueId *kn
         CHECK(f != NULL && fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
         return id;
     }
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 280000; i++) {
         FILE *f = fopen(path, "rb");
         if (f != NULL) {
             CHECK(fread(&id, sizeof id, 1, f) == 1);

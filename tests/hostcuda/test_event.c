@@ -94,7 +94,7 @@ static void test_elapsed_time_is_that_of_the_work_between(void **state)
     assert_cuda(cudaErrorNotReady, cudaEventElapsedTime(&ms, start, end));
     assert_success(cudaEventSynchronize(end));
     assert_success(cudaEventElapsedTime(&ms, start, end));
-    assert_true(ms >= 40.0f && ms < 5000.0f);
+    assert_true(ms >= 40.0f && ms < 200000.0f);
     float back = 0;
     assert_success(cudaEventElapsedTime(&back, end, start));
     assert_true(back == -ms);

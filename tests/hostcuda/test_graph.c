@@ -440,7 +440,7 @@ static void test_a_cycle_cannot_be_frozen(void **state)
 
 static bool reaches(atomic_int *value, int wanted)
 {
-    for (int i = 0; i < 500 && atomic_load(value) != wanted; i++) {
+    for (int i = 0; i < 100000 && atomic_load(value) != wanted; i++) {
         sleep_ms(2);
     }
     return atomic_load(value) == wanted;

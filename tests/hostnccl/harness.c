@@ -78,6 +78,45 @@ void expect_hang(struct rank *r)
     CUDA(cudaStreamSynchronize(r->stream));
 }
 
+/* ---- between ranks ---- */
+
+static const char *told(const char *dir, int rank, const char *what)
+{
+    static _Thread_local char path[256];
+    snprintf(path, sizeof path, "%s/told-%s-%d", dir, what, rank);
+    return path;
+}
+
+void tell(const struct rank *r, const char *what)
+{
+    int fd = open(told(getenv("HOSTNCCL_DIR"), r->rank, what), O_WRONLY | O_CREAT, 0600);
+    CHECK(fd >= 0);
+    close(fd);
+}
+
+void await(const struct rank *r, int rank, const char *what)
+{
+    (void)r;
+    while (access(told(getenv("HOSTNCCL_DIR"), rank, what), F_OK) != 0) {
+        sleep_ms(2);
+    }
+}
+
+void stay(const struct rank *r)
+{
+    const char *dir = getenv("HOSTNCCL_DIR");
+    int left;
+
+    tell(r, "stay");
+    do {
+        left = 0;
+        for (int i = 0; i < r->n; i++) {
+            left += access(told(dir, i, "stay"), F_OK) != 0 && access(told(dir, i, "done"), F_OK) != 0;
+        }
+        sleep_ms(2);
+    } while (left > 0);
+}
+
 /* Rank 0 makes the id; the others wait for the file to appear under its final name. */
 static void share_id(struct rank *r, const char *path)
 {
@@ -126,6 +165,7 @@ void rank_main(int argc, char **argv, const struct rank_case *cases)
         NCCL(ncclCommInitRank(&r.comm, r.n, r.id, r.rank));
     }
     c->run(&r);
+    tell(&r, "done");
     if (!c->makes_comm && !r.aborted) {
         NCCL(ncclCommDestroy(r.comm));
     }
@@ -176,9 +216,12 @@ void job_kill(struct job *j)
     }
 }
 
+/* How much slower than an idle machine a busy one may be. */
+enum { BUSY = 20 };
+
 int job_wait(struct job *j, int limit_s)
 {
-    int64_t end = now_ms() + limit_s * 1000;
+    int64_t end = now_ms() + (int64_t)limit_s * 1000 * BUSY;
     int bad = 0, left = j->n;
 
     while (left && now_ms() < end) {
@@ -200,10 +243,19 @@ int job_wait(struct job *j, int limit_s)
         }
     }
     if (left) {
-        print_error("%d of %d ranks were still running after %d s\n", left, j->n, limit_s);
+        print_error("%d of %d ranks were still running after %d s\n", left, j->n, limit_s * BUSY);
     }
     job_kill(j);
     return bad + left;
+}
+
+void job_await(const struct job *j, const char *what)
+{
+    for (int r = 0; r < j->n; r++) {
+        while (access(told(j->dir, r, what), F_OK) != 0) {
+            sleep_ms(2);
+        }
+    }
 }
 
 static int each_file(const char *path, bool remove)
@@ -259,6 +311,7 @@ static void *thread_main(void *arg)
     CUDA(cudaSetDevice(t->r.rank));
     CUDA(cudaStreamCreate(&t->r.stream));
     t->c->run(&t->r);
+    tell(&t->r, "done");
     if (!t->r.aborted) {
         NCCL(ncclCommDestroy(t->r.comm));
     }

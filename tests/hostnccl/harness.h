@@ -47,7 +47,8 @@ void check_result(int got, int want, const char *text, const char *file, int lin
 /* From main: runs one rank when the environment says so, else returns. `cases` ends with a NULL name. */
 void rank_main(int argc, char **argv, const struct rank_case *cases);
 
-/* Runs the case on n processes; fails the cmocka test when a rank fails or `limit_s` passes. `env`: "NAME=value" or NULL. */
+/* Runs the case on n processes; fails the cmocka test when a rank fails or does not end. `limit_s`: what it may take on an idle
+ * machine; it gets many times as much. `env`: "NAME=value" or NULL. */
 void ranks_run(const char *name, int n, int limit_s, const char *env);
 /* As ranks_run, with n threads of this process. Cases with makes_comm are not for threads. */
 void threads_run(const struct rank_case *cases, const char *name, int n);
@@ -62,6 +63,8 @@ void job_start(struct job *j, const char *name, int n, const char *env);
 /* Waits for all; returns the number of ranks that did not exit 0. Kills what is left at the limit. */
 int job_wait(struct job *j, int limit_s);
 void job_kill(struct job *j);
+/* Waits until every rank has told this. */
+void job_await(const struct job *j, const char *what);
 /* Number of segments in the job's directory. */
 int job_segments(const struct job *j);
 void job_clean(struct job *j);
@@ -71,6 +74,13 @@ void sleep_ms(int ms);
 bool still_busy(cudaStream_t stream, int ms);
 /* The communicator hangs for 150 ms; an abort frees the stream. */
 void expect_hang(struct rank *r);
+/* What one rank has to know of another before it goes on: never a matter of how long things take. For processes only. */
+void tell(const struct rank *r, const char *what);
+/* Waits until this rank has told that. */
+void await(const struct rank *r, int rank, const char *what);
+/* Waits until all ranks but those that stay as well have ended their cases: for a rank that leaves something out, and must not
+ * be gone before the others have seen that they hang. */
+void stay(const struct rank *r);
 /* Waits for the stream and checks that it ends well. */
 void finish(struct rank *r);
 

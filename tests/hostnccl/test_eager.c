@@ -169,7 +169,7 @@ static void case_lengths_differ(struct rank *r)
         NCCL(ncclSend(x, 4, ncclInt, 1, r->comm, r->stream));
         NCCL(ncclSend(x + 4, 2, ncclInt, 1, r->comm, r->stream));
         finish(r);
-        sleep_ms(300);
+        stay(r);
     } else if (r->rank == 1) {
         NCCL(ncclRecv(y, 2, ncclInt, 0, r->comm, r->stream));
         finish(r);

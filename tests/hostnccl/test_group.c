@@ -219,7 +219,7 @@ static void case_empty_exchange_skipped(struct rank *r)
     empty_exchange(r);
     finish(r);
     if (r->rank == r->n - 1) {
-        sleep_ms(400);
+        stay(r);
         return;
     }
     empty_exchange(r);
@@ -250,7 +250,7 @@ static void one_sided(struct rank *r, bool is_send)
                      : ncclRecv(NULL, 0, ncclInt, 1, r->comm, r->stream));
         expect_hang(r);
     } else {
-        sleep_ms(300);
+        stay(r);
     }
 }
 
@@ -270,12 +270,12 @@ static void case_empty_meets_full(struct rank *r)
     if (r->rank == 0) {
         NCCL(ncclSend(NULL, 0, ncclInt, 1, r->comm, r->stream));
         finish(r);
-        sleep_ms(300);
+        stay(r);
     } else if (r->rank == 1) {
         NCCL(ncclRecv(y, 1, ncclInt, 0, r->comm, r->stream));
         expect_hang(r);
     } else {
-        sleep_ms(300);
+        stay(r);
     }
 }
 

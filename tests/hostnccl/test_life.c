@@ -107,13 +107,14 @@ static void case_nonblocking(struct rank *r)
     config.blocking = 0;
     config.commName = "nonblocking";
     if (r->rank == 1) {
-        sleep_ms(200);
+        await(r, 0, "looked");
     }
     NCCL_IS(ncclInProgress, ncclCommInitRankConfig(&r->comm, r->n, r->id, r->rank, &config));
     if (r->rank == 0) { /* rank 1 is not there yet */
         NCCL(ncclCommGetAsyncError(r->comm, &state));
         NCCL_IS(ncclInProgress, state);
         NCCL_IS(ncclInvalidArgument, ncclAllReduce(&a, &b, 1, ncclInt, ncclSum, r->comm, r->stream));
+        tell(r, "looked");
     }
     NCCL(wait_ready(r->comm));
     expect_place(r->comm, r->rank, r->n, r->rank % 8);
@@ -261,11 +262,13 @@ static void case_destroy_waits(struct rank *r)
     struct timespec before, after;
 
     if (r->rank == 1) {
+        await(r, 0, "destroys");
         sleep_ms(300);
     }
     x[0] = 1;
     NCCL(ncclAllReduce(x, y, 1, ncclInt, ncclSum, r->comm, r->stream));
     clock_gettime(CLOCK_MONOTONIC, &before);
+    tell(r, "destroys");
     NCCL(ncclCommDestroy(r->comm));
     clock_gettime(CLOCK_MONOTONIC, &after);
     r->aborted = true;
@@ -278,7 +281,7 @@ static void case_destroy_waits(struct rank *r)
 static void case_abort_of_a_queue(struct rank *r)
 {
     if (r->rank == 1) {
-        sleep_ms(400);
+        stay(r);
         return;
     }
     for (int i = 0; i < 20; i++) {

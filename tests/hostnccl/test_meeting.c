@@ -95,7 +95,7 @@ static void case_abort_of_a_shrink(struct rank *r)
     int gone[] = {2};
 
     if (r->rank) {
-        sleep_ms(500);
+        stay(r);
         return;
     }
     CHECK(pthread_create(&thread, NULL, abort_soon, r->comm) == 0);

@@ -20,7 +20,7 @@ static void all_reduce(struct rank *r, size_t count)
 static void case_missing_rank(struct rank *r)
 {
     if (r->rank == 1) {
-        sleep_ms(400);
+        stay(r);
         return;
     }
     all_reduce(r, 4);
@@ -30,7 +30,7 @@ static void case_missing_rank(struct rank *r)
 static void case_missing_in_broadcast(struct rank *r)
 {
     if (r->rank == 1) {
-        sleep_ms(400);
+        stay(r);
         return;
     }
     NCCL(ncclBroadcast(x, y, 4, ncclInt, 0, r->comm, r->stream));
@@ -89,7 +89,7 @@ static void case_zero_count(struct rank *r)
     all_reduce(r, r->rank == 1 ? 0 : 4);
     if (r->rank == 1) {
         finish(r);
-        sleep_ms(300);
+        stay(r);
         return;
     }
     expect_hang(r);
@@ -109,7 +109,7 @@ static void case_off_by_one(struct rank *r)
     if (r->rank == 1) {
         finish(r);
         CHECK(y[0] == 100 + r->n - 1);
-        sleep_ms(300);
+        stay(r);
         return;
     }
     expect_hang(r);
@@ -150,7 +150,7 @@ static void case_send_without_recv(struct rank *r)
         NCCL(ncclSend(x, 1, ncclInt, 1, r->comm, r->stream));
         expect_hang(r);
     } else {
-        sleep_ms(300);
+        stay(r);
     }
 }
 
@@ -160,7 +160,7 @@ static void case_recv_without_send(struct rank *r)
         NCCL(ncclRecv(x, 1, ncclInt, 1, r->comm, r->stream));
         expect_hang(r);
     } else {
-        sleep_ms(300);
+        stay(r);
     }
 }
 
@@ -178,7 +178,7 @@ static void case_sends_more(struct rank *r)
         NCCL(ncclRecv(y, 5, ncclInt, 0, r->comm, r->stream));
         finish(r);
         CHECK(y[4] == 5 && y[5] == 0);
-        sleep_ms(300);
+        stay(r);
     }
 }
 
@@ -192,7 +192,7 @@ static void case_sends_less(struct rank *r)
     if (r->rank == 0) {
         NCCL(ncclSend(x, 5, ncclInt, 1, r->comm, r->stream));
         finish(r);
-        sleep_ms(300);
+        stay(r);
     } else {
         NCCL(ncclRecv(y, 8, ncclInt, 0, r->comm, r->stream));
         expect_hang(r);
@@ -233,7 +233,7 @@ static void case_splits_disagree(struct rank *r)
         expect_hang(r);
     } else {
         finish(r);
-        sleep_ms(300);
+        stay(r);
     }
 }
 
@@ -329,7 +329,7 @@ static void case_window_without_all(struct rank *r)
     pthread_t thread;
 
     if (r->rank == 1) {
-        sleep_ms(500);
+        stay(r);
         return;
     }
     CHECK(!pthread_create(&thread, NULL, abort_later, &r->comm));
@@ -345,7 +345,7 @@ static void case_split_without_all(struct rank *r)
     pthread_t thread;
 
     if (r->rank == 1) {
-        sleep_ms(500);
+        stay(r);
         return;
     }
     CHECK(!pthread_create(&thread, NULL, abort_later, &r->comm));

@@ -119,10 +119,13 @@ static void case_asynchronous(struct rank *r)
     int x = 1, y = 0;
 
     if (r->rank == 1) {
-        sleep_ms(200);
+        await(r, 0, "returned");
     }
     NCCL(ncclAllReduce(&x, &y, 1, ncclInt, ncclSum, r->comm, r->stream));
-    CHECK(r->rank != 0 || cudaStreamQuery(r->stream) == cudaErrorNotReady);
+    if (r->rank == 0) {
+        CHECK(cudaStreamQuery(r->stream) == cudaErrorNotReady);
+        tell(r, "returned");
+    }
     finish(r);
     CHECK(y == r->n);
     NCCL(ncclGroupStart());

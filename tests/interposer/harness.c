@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_MS 20000
+#define WAIT_MS 280000
 #define DIRS    16
 
 /* Directories that no job_end has removed: a failed assertion jumps over it. */

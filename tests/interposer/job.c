@@ -249,7 +249,7 @@ static int signals(void)
     in_handler = new_comm(0, 2);
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &every, NULL);
-    for (time_t start = time(NULL); handled < 2000 && time(NULL) - start < 10;) {
+    for (time_t start = time(NULL); handled <= 100 || (handled < 2000 && time(NULL) - start < 10);) {
         CHECK(ncclAllReduce(buffer, buffer, 1, 7, 0, in_handler, NULL) == ncclSuccess);
     }
     setitimer(ITIMER_REAL, &never, NULL);

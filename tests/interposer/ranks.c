@@ -45,7 +45,7 @@ static ncclUniqueId share_id(const char *directory)
         return id;
     }
     int fd = -1;
-    for (int i = 0; i < 10000 && (fd = open(path, O_RDONLY)) < 0; i++) {
+    for (int i = 0; i < 280000 && (fd = open(path, O_RDONLY)) < 0; i++) {
         usleep(1000);
     }
     CHECK(fd >= 0 && read(fd, &id, sizeof id) == (ssize_t)sizeof id);
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     start(argv[4]);
     if (strcmp(argv[1], "skip") == 0) { /* the last rank leaves a call out, and waits */
         if (rank == size - 1) {
-            sleep(60);
+            sleep(600);
         }
         train_step(COUNT);
         CUDA(cudaStreamSynchronize(stream));

@@ -53,7 +53,7 @@ static ncclUniqueId share_id(const char *name)
         return id;
     }
     int fd = -1;
-    for (int i = 0; i < 10000 && (fd = open(path, O_RDONLY)) < 0; i++) {
+    for (int i = 0; i < 280000 && (fd = open(path, O_RDONLY)) < 0; i++) {
         usleep(1000);
     }
     CHECK(fd >= 0 && read(fd, &id, sizeof id) == (ssize_t)sizeof id);
@@ -64,7 +64,7 @@ static ncclUniqueId share_id(const char *name)
 static void settle(ncclComm_t comm)
 {
     ncclResult_t state = ncclInProgress;
-    for (int i = 0; i < 20000 && state == ncclInProgress; i++) {
+    for (int i = 0; i < 560000 && state == ncclInProgress; i++) {
         NCCL(ncclCommGetAsyncError(comm, &state));
         usleep(500);
     }

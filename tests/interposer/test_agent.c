@@ -31,7 +31,7 @@ static void read_log(const struct job *job, char *out, size_t size)
     char path[128];
     const struct timespec pause = {0, 10000000};
     snprintf(path, sizeof path, "%s/agent.log", job->dir);
-    for (int i = 0; i < 300 && access(path, R_OK) != 0; i++) {
+    for (int i = 0; i < 28000 && access(path, R_OK) != 0; i++) {
         nanosleep(&pause, NULL);
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -225,7 +225,7 @@ static void test_a_blocked_host_is_seen_while_it_waits(void **state)
     const struct timespec pause = {0, 10000000};
     bool seen = false;
     start_ranks(job, 2, "skip");
-    for (int i = 0; i < 500 && !seen; i++) {
+    for (int i = 0; i < 28000 && !seen; i++) {
         nanosleep(&pause, NULL);
         if (job_files(&job[0], ".ring") < 2) {
             continue;

@@ -441,7 +441,7 @@ static void check_stuck(const char *mode, enum roll_op op)
     bool seen = false;
     job_begin(&job);
     job_start(&job, argv);
-    for (int i = 0; i < 500 && !seen; i++) {
+    for (int i = 0; i < 28000 && !seen; i++) {
         nanosleep(&pause, NULL);
         if (job_files(&job, ".ring") == 0) {
             continue;

@@ -591,12 +591,12 @@ static void clean(struct rank *r, bool aborted)
     }
 }
 
-/* Until all are done (0), or for `ms` nobody got any further, or 20 s are over: how many are not. */
+/* Until all are done (0), or for `ms` nobody got any further, or minutes are over: how many are not. */
 static int wait_for(const struct flex_case *c, const struct flex_result *results, int ms)
 {
     size_t before = 0;
     int missing = c->ranks, quiet = 0;
-    for (int waited = 0; missing > 0 && quiet < ms && waited < 20000; waited++) {
+    for (int waited = 0; missing > 0 && quiet < ms && waited < 200000; waited++) {
         size_t calls = 0;
         int ready = 0;
         missing = 0;

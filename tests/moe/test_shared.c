@@ -430,7 +430,7 @@ static int pass(const void *args)
 static int wait_for_pass(const void *args)
 {
     (void)args;
-    for (int i = 0; i < 5000 && atomic_load(&passed) == 0; i++) {
+    for (int i = 0; i < 200000 && atomic_load(&passed) == 0; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     return atomic_load(&passed) != 0 ? 0 : MOE_E_STATE;
