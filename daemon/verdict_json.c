@@ -137,6 +137,10 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     bool peered = made && rec->peer != ROLL_PEER_NONE && !outside;
     bool launches = rec->op == ROLL_OP_GRAPH_LAUNCH; /* its count is a hash */
     bool in_graph = launches || (rec->flags & (ROLL_FLAG_CAPTURED | ROLL_FLAG_REPLAYED)) != 0;
+    enum { NCCL_IN_PROGRESS = 7 };
+    bool nccl = made && roll_op_class(rec->op) <= ROLL_CLASS_COMM && roll_op_class(rec->op) != ROLL_CLASS_NONE;
+    bool refused = nccl && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result != 0 &&
+                   rec->result != NCCL_IN_PROGRESS;
     json_t *out = json_object();
     json_object_set_new(out, "ranks", roll_ranks_to_json(&side->ranks));
     json_object_set_new(out, "ranks_text", roll_ranks_text_json(&side->ranks));
@@ -153,6 +157,7 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     json_object_set_new(out, "empty", number_or_null(known, (uint64_t)rec->peer));
     json_object_set_new(out, "bytes", number_or_null(typed && !outside, rec->count * roll_dtype_bytes(rec->dtype)));
     json_object_set_new(out, "state", made ? json_string(state_name(rec->seal)) : json_null());
+    json_object_set_new(out, "error", refused ? json_string(roll_result_name(rec->result)) : json_null());
     json_object_set_new(out, "group", number_or_null(made && rec->group != 0, rec->group));
     json_object_set_new(out, "graph", number_or_null(made && in_graph, rec->aux));
     json_object_set_new(out, "time_ns", number_or_null(made, rec->enter_ns));

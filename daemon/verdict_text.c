@@ -419,6 +419,9 @@ static void describe_call(const json_t *side, const char *field, struct text *te
     if (strcmp(text_of(side, "state"), "entered") == 0) {
         add(text, "  (inside)");
     }
+    if (*text_of(side, "error") != '\0') {
+        add(text, "  returned %.40s", text_of(side, "error"));
+    }
 }
 
 /*

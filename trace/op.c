@@ -82,6 +82,15 @@ const char *roll_redop_name(unsigned redop)
     return redop < ROLL_RED_LIMIT ? redop_labels[redop] : "?";
 }
 
+const char *roll_result_name(unsigned result)
+{
+    static const char *const names[] = {
+        "ncclSuccess",      "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError", "ncclInvalidArgument",
+        "ncclInvalidUsage", "ncclRemoteError",        "ncclInProgress",  "ncclTimeout",
+    };
+    return result < sizeof(names) / sizeof(names[0]) ? names[result] : "?";
+}
+
 const char *roll_phase_name(unsigned phase)
 {
     return phase < sizeof(phase_labels) / sizeof(phase_labels[0]) ? phase_labels[phase] : "?";

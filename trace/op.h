@@ -75,6 +75,7 @@ const char *roll_op_name(unsigned op);
 const char *roll_dtype_name(unsigned dtype);
 const char *roll_redop_name(unsigned redop);
 const char *roll_phase_name(unsigned phase);
+const char *roll_result_name(unsigned result); /* ncclResult_t: "ncclInvalidArgument" */
 
 /* The class of an operation; ROLL_CLASS_NONE for an unknown id. */
 enum roll_op_class roll_op_class(unsigned op);

@@ -123,7 +123,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     /* Of an open one the size is not known: it has the members that have been seen. */
     bool open = (def->flags & ROLL_DEF_COMM_OPEN) != 0;
     if (open != c->open || (open ? (uint32_t)def->rank >= c->room : c->size != (uint32_t)def->nranks)) {
-        return ROLL_E_CORRUPT;
+        return claim_add(e, c, source, def);
     }
     c->size = (uint32_t)def->rank >= c->size ? (uint32_t)def->rank + 1 : c->size;
     struct member *m = &c->member[def->rank];
@@ -131,7 +131,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         m->source = source;
         c->seen++;
     } else if (m->source != source) {
-        return ROLL_E_CORRUPT;
+        return claim_add(e, c, source, def);
     }
     if (label && def->label_bytes > 0 && c->label[0] == '\0') {
         size_t n = def->label_bytes < ROLL_NAME_BYTES - 1 ? def->label_bytes : ROLL_NAME_BYTES - 1;
@@ -282,6 +282,7 @@ void comm_free(struct comm *c)
         refused_free(&c->member[r]);
     }
     free(c->pair);
+    free(c->claim);
     free(c->member);
     free(c->slot);
     free(c);

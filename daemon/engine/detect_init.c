@@ -166,8 +166,10 @@ static void init_tick(struct roll_engine *e)
             continue;
         }
         const struct member *m = source_member(s, entry->rec.comm);
-        if (m && m->comm->init_ns == e->clock) {
-            continue; /* one member speaks for all */
+        const struct comm *claimed = m ? m->comm : NULL;
+        bool known = claimed ? claimed->init_told || claimed->claims > 0 : claim_of(e, s, &claimed) != NULL;
+        if (known || (m && m->comm->init_ns == e->clock)) {
+            continue; /* told elsewhere (detect_claim.c, detect_refused.c); one member speaks for all */
         }
         if (m) {
             m->comm->init_ns = e->clock;

@@ -43,7 +43,8 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
         if (call_failed(&b->rank->last)) { /* the application may have ended for just that */
             words_add(w, ") without making it. Its last call, ");
             words_call(w, &b->rank->last);
-            words_add(w, ", had returned error %u: look at what it said before it ended.", b->rank->last.result);
+            words_add(w, ", had returned %s: look at what it said before it ended.",
+                      roll_result_name(b->rank->last.result));
         } else {
             words_add(w,
                       ") without making it. It made fewer calls than its peers: look for a loop that ends early, or an "

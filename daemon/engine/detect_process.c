@@ -99,12 +99,19 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
     if (first->last.op != ROLL_OP_NONE) {
         words_add(&w, "; its last NCCL call was ");
         words_call(&w, &first->last);
+        if (call_failed(&first->last)) {
+            words_add(&w, ", which returned %s", roll_result_name(first->last.result));
+        }
     }
-    words_add(
-        &w,
-        certainty == ROLL_NOTE
-            ? ". No rank is left running: the job has ended."
-            : ". Whoever calls on a communicator that it shares waits for ever; look at its own output and core dump.");
+    bool dumped = first->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(first->exit_status);
+    words_add(&w, "%s%s",
+              certainty == ROLL_NOTE
+                  ? ". No rank is left running: the job has ended."
+                  : ". Whoever calls on a communicator that it shares waits for ever; look at its own "
+                    "output",
+              certainty == ROLL_NOTE ? ""
+              : dumped               ? " and core dump."
+                                     : ": it ended by itself.");
     if (waiting) {
         (void)roll_rankset_copy(&v->waiting, waiting);
     }
@@ -119,7 +126,7 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
         struct source *s = e->source[i];
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
             s->said_dead = true;
-            if (!consequence(s) && needed(e, s)) {
+            if (!consequence(s) && needed(e, s) && !refused_death(e, s)) {
                 (void)roll_rankset_add(&dead, s->world);
                 first = !first || s->proc_ns < first->proc_ns ? s : first;
             }

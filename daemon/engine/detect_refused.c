@@ -3,20 +3,37 @@
  *
  * Such a call does not count: it gives its place back, and the rank may make the call again, right, with the same number. So it is
  * taken out of what it had been matched with. Counting it as a call of its own was rejected: the ranks then seem to part at the retry,
- * though NCCL sees them in step. What remains is a rank whose peers wait at the place: after a while, when it does not make the call again,
- * that is told. Suspected, because it may still come; proven when it has destroyed the communicator.
+ * though NCCL sees them in step. A retry may be read before the news that the first attempt was refused: a number that comes twice from one
+ * thread says the same.
  *
- * A retry may be read before the news that the first attempt was refused: a number that comes twice from one thread says the same.
+ * What remains is a rank whose peers wait for what it did not enqueue. That is told as call-refused, with the error and the argument that is
+ * wrong where the record shows it, and instead of the words for a rank that is busy, has skipped a call, has ended or is dead:
+ *
+ *     peers wait at the place of a refused collective           suspected after a while: it may still be made again; proven when it cannot be
+ *     peers wait, and the walk of the wait graph ends at it      its messages, and a rank that has ended after an error
+ *     the rank went on with another call at that place           proven by the alignment (disagree)
+ *     peers wait inside the creation of a communicator           proven when its own call of it was refused
+ *
+ * Errors that say that the cause lies elsewhere (a remote error, a timeout) name nobody. An error that comes while another member is dead is
+ * that death's consequence. A refusal for which nobody waits is a note, when the rank ends or goes on without the call.
  */
 #include "daemon/engine/detector.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
-/* The last refused collective of a member, until it has made another one there. */
-struct refusal {
-    struct roll_record rec;
-    uint64_t since; /* patience clock */
+/* A refused call of a member, until it has made another one in its place. */
+struct refusal_of {
+    struct roll_record rec; /* op NONE: there was none */
+    uint64_t since;         /* patience clock */
+    bool open;              /* nothing has come in its place */
+    bool left_out;          /* what came there is another call: it was not made again */
     bool told;
+};
+
+struct refusal {
+    struct refusal_of coll, message; /* the last of each */
 };
 
 bool refused_is_group_void(const struct roll_record *rec)
@@ -101,25 +118,88 @@ void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_r
     }
 }
 
+/* ncclResult_t, as far as it matters who is to blame. */
+enum { NCCL_INVALID_ARGUMENT = 4, NCCL_INVALID_USAGE = 5, NCCL_REMOTE_ERROR = 6, NCCL_TIMEOUT = 8 };
+
+static bool is_wrong(const struct roll_engine *e, const struct member *m, const struct roll_record *rec);
+
+/* Of the calls of one group that which cannot be right is why; among others the one that is told last, which is the oldest. */
+static bool explains_better(const struct roll_engine *e, const struct member *m, const struct roll_record *old,
+                            const struct roll_record *rec)
+{
+    bool same = old->op != ROLL_OP_NONE && source_same_unit(old, rec);
+    const struct member *of = same ? source_member(e->source[m->source], old->comm) : NULL;
+    return !of || !is_wrong(e, of, old) || is_wrong(e, m, rec);
+}
+
 static void remember(struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
     if (!m->refusal && !(m->refusal = calloc(1, sizeof(*m->refusal)))) {
         return;
     }
-    m->comm->refusals += m->refusal->rec.op == ROLL_OP_NONE;
-    *m->refusal = (struct refusal){.rec = *rec, .since = e->clock};
+    bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
+    struct refusal_of *r = message ? &m->refusal->message : &m->refusal->coll;
+    struct source *s = e->source[m->source];
+    if (rec->group != 0 && explains_better(e, m, &s->failed, rec)) {
+        s->failed = *rec; /* of a group its end has told it */
+    }
+    if (message && r->open && !explains_better(e, m, &r->rec, rec)) {
+        return;
+    }
+    e->errors = true;
+    m->comm->refusals += !message && !r->open;
+    *r = (struct refusal_of){.rec = *rec, .since = e->clock, .open = true};
 }
 
-void refused_over(struct member *m)
+void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
-    if (m->refusal && m->refusal->rec.op != ROLL_OP_NONE) {
-        m->refusal->rec.op = ROLL_OP_NONE;
+    bool leaves = rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_FINALIZE;
+    if (leaves) {
+        return; /* cleaning up after an error */
+    }
+    s->failed.op = ROLL_OP_NONE;
+    if (call_failed(rec)) {
+        s->failed = *rec;
+        e->errors = true;
+    }
+}
+
+/* A call made again: what was wrong may be another of its arguments. */
+static bool is_alike(const struct roll_record *a, const struct roll_record *b)
+{
+    return a->op == b->op && a->count == b->count && (a->dtype == b->dtype || a->dtype >= ROLL_DTYPE_LIMIT);
+}
+
+void refused_over(struct member *m, const struct roll_record *rec)
+{
+    struct refusal *r = m->refusal;
+    if (r && roll_op_class(rec->op) == ROLL_CLASS_P2P) {
+        r->message.open = r->message.open && r->message.rec.op != rec->op;
+    } else if (r && r->coll.open) {
+        r->coll.open = false;
+        r->coll.left_out = !is_alike(&r->coll.rec, rec);
         m->comm->refusals--;
+    }
+}
+
+void refused_forget(struct source *s)
+{
+    s->failed.op = ROLL_OP_NONE;
+    for (uint32_t i = 0; i < s->members; i++) {
+        struct member *m = s->member[i];
+        if (m && m->refusal) {
+            m->comm->refusals -= m->refusal->coll.open;
+            *m->refusal = (struct refusal){.coll = {.open = false}};
+        }
     }
 }
 
 void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
 {
+    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        remember(e, m, &entry->rec);
+        return;
+    }
     refused_repeat(e, m, &entry->rec);
     entry->index = COLL_REFUSED;
     if (entry->rec.count != 0 && entry->rec.seq == m->next) {
@@ -135,6 +215,9 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
     }
     if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
         p2p_refused(e, m, entry);
+        if (call_failed(&entry->rec)) {
+            remember(e, m, &entry->rec);
+        }
         return;
     }
     if (!is_counted(entry) || entry->rec.seq + 1 != m->next) {
@@ -158,94 +241,634 @@ void refused_group(struct roll_engine *e, struct source *s, const struct roll_re
         left--;
         refused_late(e, s, entry, ticket);
         struct member *m = source_member(s, entry->rec.comm);
-        bool mine = m && entry->index == COLL_REFUSED && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
-        if (why && mine && entry->rec.count != 0) { /* the oldest of the group is what its peers wait in first */
+        bool message = roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
+        bool mine = m && (message || (entry->index == COLL_REFUSED && entry->rec.count != 0));
+        if (why && mine) { /* the oldest of the group is what its peers wait in first */
             struct roll_record rec = entry->rec;
             rec.result = call_failed(&rec) ? rec.result : why->result;
+            rec.seal = roll_seal(roll_seal_ticket(rec.seal), ROLL_STATE_RETURNED);
             remember(e, m, &rec);
         }
     }
 }
 
+/* --- why it was refused --- */
+
+/* Sends to itself in the group of this call, less receives from itself. */
+static int to_itself(const struct source *s, const struct member *m, const struct roll_record *rec)
+{
+    enum { AROUND = 256 };
+    uint64_t ticket = roll_seal_ticket(rec->seal), low = ticket > AROUND ? ticket - AROUND : 0;
+    int sum = rec->group == 0 ? (rec->op == ROLL_OP_SEND ? 1 : -1) : 0;
+    for (uint64_t t = low; rec->group != 0 && t < ticket + AROUND && t < s->next; t++) {
+        const struct entry *at = source_entry(s, t);
+        bool here = at && source_same_unit(&at->rec, rec) && roll_op_class(at->rec.op) == ROLL_CLASS_P2P &&
+                    at->rec.comm == rec->comm && at->rec.peer == m->rank;
+        sum += !here ? 0 : at->rec.op == ROLL_OP_SEND ? 1 : -1;
+    }
+    return sum;
+}
+
+/* What speaks against it is what another process said: see detect_claim.c. */
+static const char *wrong_claim(const struct roll_engine *e, const struct source *s, const struct member *m,
+                               const struct roll_record *rec, struct words *w)
+{
+    const struct comm *c = m ? m->comm : NULL;
+    const struct claim *claim = m ? NULL : claim_of(e, s, &c);
+    for (uint32_t i = 0; m && !claim && i < c->claims; i++) {
+        bool against = c->claim[i].rank == rec->peer || (uint32_t)c->claim[i].nranks != c->size;
+        claim = against ? &c->claim[i] : NULL;
+    }
+    if (!claim) {
+        return "";
+    }
+    uint32_t size = m ? (uint32_t)claim->nranks : c->size;
+    if ((uint32_t)claim->nranks != c->size) {
+        words_add(w, "another process came with the same unique id for %u ranks", size);
+        return "nranks";
+    }
+    words_add(w, "rank %d of this unique id is taken by rank %u", rec->peer,
+              m ? e->source[claim->source]->world : comm_world(e, c, (uint32_t)claim->rank));
+    return "rank";
+}
+
+/* The argument that NCCL cannot have taken, and why; "" where the record does not show it. */
+static const char *wrong_argument(const struct roll_engine *e, const struct source *s, const struct member *m,
+                                  const struct roll_record *rec, struct words *w)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    uint32_t size = class == ROLL_CLASS_COMM ? (uint32_t)rec->count : m ? m->comm->size : UINT32_MAX;
+    bool rooted = class == ROLL_CLASS_COLL && (rec->op == ROLL_OP_BROADCAST || rec->op == ROLL_OP_REDUCE ||
+                                               rec->op == ROLL_OP_GATHER || rec->op == ROLL_OP_SCATTER);
+    bool known = m && !m->comm->open;
+    if (rec->op == ROLL_OP_COMM_INIT && size == 0) {
+        words_add(w, "the number of ranks is not above 0");
+        return "nranks";
+    }
+    if (rec->op == ROLL_OP_COMM_INIT && (rec->peer < 0 || (uint32_t)rec->peer >= size)) {
+        words_add(w, "rank %d is none of a communicator of %u, whose ranks are 0 to %u", rec->peer, size, size - 1);
+        return "rank";
+    }
+    if (rec->op == ROLL_OP_COMM_INIT) {
+        return wrong_claim(e, s, m, rec, w);
+    }
+    if (known && (rooted || class == ROLL_CLASS_P2P) && (rec->peer < 0 || (uint32_t)rec->peer >= size)) {
+        words_add(w, "%s %d does not exist, the members are 0 to %u", rooted ? "root" : "member", rec->peer, size - 1);
+        return rooted ? "root" : "peer";
+    }
+    if ((class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) && rec->dtype >= ROLL_DTYPE_LIMIT &&
+        rec->dtype != ROLL_DTYPE_NONE) {
+        words_add(w, "%u is no datatype", rec->dtype);
+        return "dtype";
+    }
+    if (known && class == ROLL_CLASS_P2P && rec->peer == m->rank && to_itself(s, m, rec) != 0) {
+        words_add(w,
+                  "member %d is the rank itself, and a message to oneself needs its send and its receive in one group",
+                  rec->peer);
+        return "peer";
+    }
+    return "";
+}
+
+static bool is_wrong(const struct roll_engine *e, const struct member *m, const struct roll_record *rec)
+{
+    struct words none = {.used = 0};
+    return *wrong_argument(e, e->source[m->source], m, rec, &none) != '\0';
+}
+
+/* The error that a rank got last, after which it has made no call that was taken; NULL: none. */
+static const struct roll_record *last_error(const struct source *s)
+{
+    return s->failed.op != ROLL_OP_NONE ? &s->failed : NULL;
+}
+
+/* The error itself says that the cause is not in this call. */
+static bool is_from_elsewhere(const struct roll_record *rec)
+{
+    return rec->result == NCCL_REMOTE_ERROR || rec->result == NCCL_TIMEOUT;
+}
+
+/* Any error but a wrong argument may be the echo of a death, or of an abort of its own. */
+static bool is_echo(const struct roll_engine *e, const struct source *s, const struct member *m,
+                    const struct roll_record *rec)
+{
+    if (rec->result == NCCL_INVALID_ARGUMENT || !m) {
+        return false;
+    }
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        const struct source *other = o->source != NO_SOURCE ? e->source[o->source] : NULL;
+        if (other && other != s && (other->proc == ROLL_PROC_DEAD || o->ended != 0)) {
+            return true;
+        }
+    }
+    return m->ended != 0 || m->comm->aborted;
+}
+
 /* --- what is told --- */
+
+/* How the rank did without the call. */
+enum without { NOT_AGAIN, DESTROYED, ENDED, WENT_ON };
+
+struct telling {
+    struct source *rank; /* one of those that were refused, with its call */
+    const struct member *member;
+    const struct roll_record *rec;
+    struct roll_rankset culprits, waiting; /* world ranks; owned */
+    const struct source *waiter;           /* NULL: nobody waits */
+    const struct roll_record *waits;       /* in this */
+    const struct roll_record *instead;     /* WENT_ON */
+    struct comm *comm;
+    enum without without;
+    enum roll_certainty certainty;
+};
+
+static void telling_fini(struct telling *t)
+{
+    roll_rankset_fini(&t->culprits);
+    roll_rankset_fini(&t->waiting);
+}
+
+static void words_without(struct words *w, const struct telling *t, bool one)
+{
+    words_add(w, "nothing %s was enqueued, and ", t->rec->group != 0 ? "of its whole group" : "of it");
+    switch (t->without) {
+    case DESTROYED:
+        words_add(w, "the communicator has been destroyed without it.");
+        break;
+    case ENDED:
+        words_add(w, one ? "the rank has ended (" : "the ranks have ended (one of them: ");
+        words_exit(w, t->rank->exit_status);
+        words_add(w, ").");
+        break;
+    case WENT_ON:
+        if (!t->instead) {
+            words_add(w, "it was left out.");
+            break;
+        }
+        words_add(w, "in its place came ");
+        words_call(w, t->instead);
+        words_add(w, ".");
+        break;
+    default:
+        words_add(w, "it was not made again.");
+    }
+}
+
+static uint64_t speak(struct roll_engine *e, const struct telling *t, uint64_t before)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_CALL_REFUSED, t->certainty);
+    if (!v) {
+        return 0;
+    }
+    say_supersedes(e, v, before);
+    struct words w = {.used = 0};
+    bool message = roll_op_class(t->rec->op) == ROLL_CLASS_P2P, one = roll_rankset_count(&t->culprits) == 1;
+    bool elsewhere = is_from_elsewhere(t->rec);
+    if (t->comm) {
+        say_comm(v, t->comm, t->waits ? t->waits->seq : t->rec->seq);
+    }
+    if (!elsewhere && t->certainty != ROLL_NOTE) {
+        (void)roll_rankset_copy(&v->culprits, &t->culprits);
+    }
+    (void)roll_rankset_copy(&v->waiting, &t->waiting);
+    say_side(v, t->rank, source_index(e, t->rank), &t->culprits, t->rec);
+    if (t->waiter) {
+        say_side(v, t->waiter, source_index(e, t->waiter), &t->waiting, t->waits);
+    }
+    words_ranks(&w, &t->culprits);
+    words_add(&w, " called ");
+    words_call(&w, t->rec);
+    if (t->comm && roll_op_class(t->rec->op) != ROLL_CLASS_COMM) {
+        words_add(&w, message ? " on " : " as #%u on ", t->rec->seq);
+        words_comm(&w, t->comm);
+    }
+    words_add(&w, ", and NCCL returned %s: ", roll_result_name(t->rec->result));
+    v->field = wrong_argument(e, t->rank, t->member, t->rec, &w);
+    if (*v->field != '\0') {
+        words_add(&w, "; ");
+    }
+    words_without(&w, t, one);
+    if (*v->field == '\0' && !elsewhere) {
+        words_add(&w, " Which argument or state NCCL did not take is not in the record: NCCL_DEBUG=WARN prints it.");
+    }
+    if (t->waiter) {
+        words_add(&w, " ");
+        words_wait(&w, &t->waiting);
+        words_add(&w, " in ");
+        words_call(&w, t->waits);
+        words_add(&w, t->certainty == ROLL_PROVEN ? ", in vain." : ".");
+    }
+    if (elsewhere) {
+        words_add(&w, " The error says that its cause lies with another rank or on the way there: nobody is named.");
+    }
+    if (t->certainty == ROLL_SUSPECTED && !elsewhere) {
+        words_add(&w, " Suspected: it may still be made again.");
+    }
+    say_text(e, v, "%s", w.text);
+    return v->number;
+}
+
+/* World ranks that wait in the call `waits` of this source, or on the same communicator for what was refused. */
+static void add_waiting(const struct roll_engine *e, struct telling *t, const struct source *waiter,
+                        const struct entry *waits)
+{
+    say_beside(e, waiter, waits, &t->waiting);
+    t->waiter = waiter;
+    t->waits = &waits->rec;
+}
+
+static enum without without_of(const struct source *s, const struct member *m)
+{
+    return !source_alive(s) ? ENDED : m && m->gone ? DESTROYED : NOT_AGAIN;
+}
+
+static struct member *member_of(const struct comm *c, const struct roll_engine *e, const struct source *s)
+{
+    uint32_t index = source_index(e, s);
+    for (uint32_t r = 0; c && r < c->size; r++) {
+        if (c->member[r].source == index) {
+            return &c->member[r];
+        }
+    }
+    return NULL;
+}
+
+/* What has been told about the calls refused at one place; of messages that of one call. */
+static uint64_t place_key(const struct telling *t)
+{
+    return roll_op_class(t->rec->op) == ROLL_CLASS_COLL && t->comm
+               ? say_key(ROLL_VERDICT_CALL_REFUSED, t->comm->key, t->rec->seq, 0)
+               : say_key(ROLL_VERDICT_CALL_REFUSED, t->rank->world, roll_seal_ticket(t->rec->seal), 2);
+}
+
+/* One verdict for one refused call, however many wait for it and wherever; said better when more such calls at its place are known. */
+static void tell_once(struct roll_engine *e, struct telling *t)
+{
+    bool fresh = false;
+    if (t->comm) {
+        comm_mute(e, t->comm, t->waits && roll_op_class(t->waits->op) == ROLL_CLASS_COLL ? t->waits->seq : NO_SEQ);
+        comm_explained(e, t->comm);
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        const struct member *m = t->comm ? member_of(t->comm, e, s) : NULL;
+        bool coll = roll_op_class(t->rec->op) == ROLL_CLASS_COLL;
+        const struct roll_record *rec = s == t->rank || !m || !m->refusal ? t->rec
+                                        : coll                            ? &m->refusal->coll.rec
+                                                                          : &m->refusal->message.rec;
+        if (s == t->rank || roll_rankset_has(&t->culprits, s->world)) {
+            s->said_failed = true;
+            uint64_t key = say_key(ROLL_VERDICT_CALL_REFUSED, s->world, roll_seal_ticket(rec->seal), 1);
+            fresh = say_once(e, key) || fresh;
+        }
+    }
+    if (fresh) {
+        uint64_t number = speak(e, t, say_recall(e, place_key(t)));
+        say_remember(e, place_key(t), number);
+    }
+}
+
+/* The refused calls of all members that are missing at this place. */
+static bool waited_for(const struct comm *c, const struct member *m)
+{
+    return m->refusal && m->refusal->coll.open && m->next >= c->base && m->next < c->high &&
+           comm_slot(c, m->next)->ticket != 0;
+}
+
+/* Every other member has come to the place, was refused there too, or has ended: no more culprits are to be expected. */
+static bool is_complete(const struct roll_engine *e, const struct comm *c, uint32_t seq)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        bool refused = waited_for(c, m) && m->next == seq;
+        bool ended = m->source != NO_SOURCE && !source_alive(e->source[m->source]);
+        if (m->next <= seq && !refused && !ended && !m->gone) {
+            return false;
+        }
+    }
+    return true;
+}
 
 static bool is_due(const struct roll_engine *e, const struct member *m)
 {
     const struct source *s = e->source[m->source];
-    uint64_t age = e->clock - m->refusal->since;
-    return e->finishing || m->gone || age >= e->config.suspect_ns || (age >= e->config.stall_ns && source_blocked(s));
+    uint64_t age = e->clock - m->refusal->coll.since, stall = e->config.stall_ns;
+    bool over = m->gone || !source_alive(s), complete = is_complete(e, m->comm, m->next);
+    uint64_t patience = over && complete ? stall / 5 : complete && source_blocked(s) ? stall : stall * 2;
+    return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(s)));
 }
 
-static bool waited_for(const struct comm *c, const struct member *m)
-{
-    return m->refusal && m->refusal->rec.op != ROLL_OP_NONE && m->next >= c->base && m->next < c->high &&
-           comm_slot(c, m->next)->ticket != 0;
-}
-
-static void tell(struct roll_engine *e, struct comm *c, const struct member *m)
+static void tell_place(struct roll_engine *e, struct comm *c, const struct member *m)
 {
     const struct slot *slot = comm_slot(c, m->next);
     const struct source *theirs = e->source[c->member[slot->rank].source];
     const struct entry *other = source_entry(theirs, slot->ticket - 1);
-    struct roll_verdict *v = say(e, ROLL_VERDICT_CALL_SKIPPED, m->gone ? ROLL_PROVEN : ROLL_SUSPECTED);
-    if (!v) {
-        return;
-    }
+    struct source *s = e->source[m->source];
+    struct telling t = {.rank = s, .member = m, .rec = &m->refusal->coll.rec, .comm = c};
+    t.without = without_of(s, m);
+    t.certainty = t.without == NOT_AGAIN || is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
     for (uint32_t r = 0; r < c->size; r++) {
         uint32_t world = comm_world(e, c, r);
         if (world != NO_SOURCE && waited_for(c, &c->member[r]) && c->member[r].next == m->next) {
-            (void)roll_rankset_add(&v->culprits, world);
+            (void)roll_rankset_add(&t.culprits, world);
         } else if (world != NO_SOURCE && c->member[r].next > m->next) {
-            (void)roll_rankset_add(&v->waiting, world);
+            (void)roll_rankset_add(&t.waiting, world);
         }
     }
-    say_comm(v, c, m->next);
-    v->field = "result";
-    say_side(v, e->source[m->source], m->source, &v->culprits, &m->refusal->rec);
-    say_side(v, theirs, source_index(e, theirs), &v->waiting, other ? &other->rec : NULL);
-    struct words w = {.used = 0};
-    words_ranks(&w, &v->culprits);
-    words_add(&w, " called ");
-    words_call(&w, &m->refusal->rec);
-    words_add(&w, " as #%u on ", m->next);
-    words_comm(&w, c);
-    words_add(&w, ", which returned error %u: nothing was enqueued", m->refusal->rec.result);
-    words_add(&w, m->refusal->rec.group != 0 ? " of its whole group, and it was not made again. "
-                                             : ", and it was not made again. ");
-    words_wait(&w, &v->waiting);
-    words_add(&w, m->gone ? " there, in vain: the communicator has been destroyed."
-                          : " there. Suspected: it may still be made again.");
-    say_text(e, v, "%s", w.text);
+    t.waiter = other ? theirs : NULL;
+    t.waits = other ? &other->rec : NULL;
+    tell_once(e, &t);
+    telling_fini(&t);
 }
 
-static bool someone_died(const struct roll_engine *e, const struct comm *c)
+static void places_tick(struct roll_engine *e, struct comm *c)
 {
-    for (uint32_t r = 0; r < c->size; r++) {
-        if (c->member[r].source != NO_SOURCE && !source_alive(e->source[c->member[r].source])) {
+    for (uint32_t r = 0; c->refusals > 0 && !c->aborted && !c->overflow && r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        if (!waited_for(c, m) || m->refusal->coll.told || !is_due(e, m)) {
+            continue;
+        }
+        if (c->muted && say_recall(e, say_key(ROLL_VERDICT_CALL_REFUSED, c->key, m->next, 0)) == 0) {
+            continue; /* for another cause; what was told of this place may be said better */
+        }
+        m->refusal->coll.told = true;
+        if (!is_echo(e, e->source[m->source], m, &m->refusal->coll.rec)) { /* that is told by itself */
+            tell_place(e, c, m);
+        }
+    }
+}
+
+/* The rank waits in a call that it made before this one and after the call that was refused. */
+static bool waits_before(const struct roll_engine *e, const struct member *m, uint64_t ticket)
+{
+    const struct source *s = e->source[m->source];
+    uint64_t refused = roll_seal_ticket(m->refusal->coll.rec.seal);
+    for (uint32_t k = 0; k < s->queues; k++) {
+        uint64_t head = s->queue[k].head;
+        if (head != 0 && head - 1 > refused && head - 1 < ticket) {
             return true;
         }
     }
     return false;
 }
 
+/* Would its refused call have been what `waits` needs of this member? */
+static const struct roll_record *answer(const struct roll_engine *e, const struct member *m,
+                                        const struct member *waiter, const struct roll_record *waits)
+{
+    const struct refusal *r = m->refusal;
+    if (!r) {
+        return NULL;
+    }
+    const struct roll_record *rec = &r->message.rec;
+    bool message = roll_op_class(waits->op) == ROLL_CLASS_P2P;
+    uint32_t size = m->comm->size;
+    if (!message) {
+        uint64_t ticket;
+        bool short_of = r->coll.left_out && r->coll.rec.seq <= waits->seq;
+        bool here = r->coll.rec.op != ROLL_OP_NONE && r->coll.rec.seq == waits->seq;
+        /* Made again, but behind what the rank waits in: too late for those who wait in it. */
+        bool late = here && !r->coll.open && entry_at(e, m, waits->seq, &ticket) != NULL && waits_before(e, m, ticket);
+        return (here && r->coll.open && m->next <= waits->seq) || short_of || late ? &r->coll.rec : NULL;
+    }
+    if (r->coll.open && r->coll.rec.group != 0) {
+        return &r->coll.rec; /* with its whole group */
+    }
+    bool astray = rec->peer == waiter->rank || rec->peer == m->rank || rec->peer < 0 || (uint32_t)rec->peer >= size;
+    return r->message.open && (rec->group != 0 || (rec->op != waits->op && astray)) ? rec : NULL;
+}
+
+/* `s` is what `waits` of `waiter` ends at. True: said, or known. */
+static bool tell_rank(struct roll_engine *e, struct source *s, const struct source *waiter, const struct entry *waits,
+                      enum roll_certainty certainty)
+{
+    const struct member *w = source_member(waiter, waits->rec.comm);
+    const struct member *m = w ? member_of(w->comm, e, s) : NULL;
+    bool killed = s->proc == ROLL_PROC_DEAD && s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) &&
+                  WTERMSIG(s->exit_status) != SIGABRT;
+    const struct roll_record *rec = m ? answer(e, m, w, &waits->rec) : NULL;
+    rec = !rec && !source_alive(s) ? last_error(s) : rec;
+    if (!m || !rec || killed || is_echo(e, s, source_member(s, rec->comm), rec)) {
+        return false;
+    }
+    struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
+    t.comm = t.member ? t.member->comm : NULL;
+    t.without = without_of(s, m);
+    t.certainty = is_from_elsewhere(rec) ? ROLL_SUSPECTED : certainty;
+    (void)roll_rankset_add(&t.culprits, s->world);
+    for (uint32_t r = 0; t.comm && roll_op_class(rec->op) == ROLL_CLASS_COLL && r < t.comm->size; r++) {
+        const struct member *o = &t.comm->member[r];
+        if (o->refusal && o->refusal->coll.open && o->next == rec->seq && o->refusal->coll.rec.seq == rec->seq) {
+            (void)roll_rankset_add(&t.culprits, comm_world(e, t.comm, r));
+        }
+    }
+    add_waiting(e, &t, waiter, waits);
+    s->said_dead = s->said_dead || s->proc == ROLL_PROC_DEAD;
+    comm_mute_at(e, w->comm, waiter, &waits->rec);
+    comm_explained(e, w->comm);
+    tell_once(e, &t);
+    telling_fini(&t);
+    return true;
+}
+
+static bool refused_block(struct roll_engine *e, const struct block *b)
+{
+    const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    switch (b->kind) {
+    case BLOCK_FINISHED:
+    case BLOCK_DEAD:
+    case BLOCK_GONE:
+        return waits && tell_rank(e, b->rank, b->waiter, waits, ROLL_PROVEN);
+    case BLOCK_STUCK:
+    case BLOCK_BUSY:
+        return waits && tell_rank(e, b->rank, b->waiter, waits, ROLL_SUSPECTED);
+    case BLOCK_CYCLE:
+        for (uint32_t i = 0; i < b->steps; i++) {
+            struct source *next = b->step[(i + 1) % b->steps].rank;
+            waits = source_entry(b->step[i].rank, b->step[i].ticket);
+            if (waits && tell_rank(e, next, b->step[i].rank, waits, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED)) {
+                return true;
+            }
+        }
+        return false;
+    default:
+        return false;
+    }
+}
+
+#define SHIFTED_MAX 64u /* calls like the refused one behind which its absence can show first */
+
+/*
+ * Its call at this place was refused, and what it has there now is another one: it was left out. Among calls that are all alike that
+ * shows at the last of them: then it is a skip, of such a call. A call made again with other arguments, after which both sides agree, is not this.
+ */
+static const struct roll_record *left_out(struct roll_engine *e, const struct finding *f, bool skip, uint32_t world,
+                                          const struct roll_record *theirs, const struct member **out)
+{
+    for (uint32_t r = 0; r < f->comm->size; r++) {
+        const struct member *m = &f->comm->member[r];
+        const struct roll_record *rec = m->refusal ? &m->refusal->coll.rec : NULL;
+        uint64_t ticket;
+        if (comm_world(e, f->comm, r) != world || !rec || rec->op != theirs->op || rec->seq > f->seq ||
+            f->seq - rec->seq > SHIFTED_MAX || m->refusal->coll.open) {
+            continue;
+        }
+        const struct entry *now = entry_at(e, m, f->seq, &ticket);
+        bool here = rec->seq == f->seq && now &&
+                    (now->rec.op != theirs->op || skip || (is_alike(rec, theirs) && f->overlap == 0));
+        *out = m;
+        return now && (here || (skip && is_alike(rec, theirs))) ? &now->rec : NULL;
+    }
+    return NULL;
+}
+
+/* All ranks of one side have left out what the other side called, because it was refused. */
+static bool tell_side(struct roll_engine *e, const struct finding *f, bool major)
+{
+    const struct roll_rankset *mine = major ? &f->major : &f->minor, *others = major ? &f->minor : &f->major;
+    const struct source *their_source = major ? f->minor_source : f->major_source;
+    const struct entry *theirs = source_entry(their_source, major ? f->minor_ticket : f->major_ticket);
+    bool skip = f->kind == (major ? ALIGN_ADD : ALIGN_SKIP);
+    const struct member *m = NULL;
+    struct telling t = {.comm = f->comm, .without = WENT_ON, .certainty = ROLL_PROVEN};
+    size_t n = theirs ? roll_rankset_count(mine) : 0;
+    for (size_t i = 0; i < n; i++) {
+        t.instead = left_out(e, f, skip, roll_rankset_at(mine, i), &theirs->rec, &m);
+        n = t.instead ? n : 0;
+    }
+    if (n == 0) {
+        return false;
+    }
+    t.rank = e->source[m->source];
+    t.member = m;
+    t.rec = &m->refusal->coll.rec;
+    t.instead = t.rec->seq == f->seq ? t.instead : NULL; /* else what came in its place looks like it */
+    t.waiter = their_source;
+    t.waits = &theirs->rec;
+    (void)roll_rankset_copy(&t.culprits, mine);
+    (void)roll_rankset_copy(&t.waiting, others);
+    tell_once(e, &t);
+    telling_fini(&t);
+    return true;
+}
+
+static bool refused_disagree(struct roll_engine *e, const struct finding *f)
+{
+    return f->kind != ALIGN_GROUP && (tell_side(e, f, false) || (f->tie && tell_side(e, f, true)));
+}
+
+/* A process that ended by itself after an error has not crashed. `waiting`: those who wait for it, NULL: none yet. */
+bool refused_death(struct roll_engine *e, struct source *s)
+{
+    const struct roll_record *rec = last_error(s);
+    bool killed =
+        s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) != SIGABRT;
+    if (s->said_failed) {
+        return true;
+    }
+    if (!rec || killed || is_from_elsewhere(rec) || is_echo(e, s, source_member(s, rec->comm), rec)) {
+        return false;
+    }
+    struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .without = ENDED};
+    t.comm = t.member ? t.member->comm : NULL;
+    t.certainty = ROLL_PROVEN;
+    (void)roll_rankset_add(&t.culprits, s->world);
+    tell_once(e, &t);
+    telling_fini(&t);
+    return true;
+}
+
+/* --- communicators that are being made --- */
+
+static bool creates(const struct roll_record *rec)
+{
+    return rec->op == ROLL_OP_COMM_INIT || rec->op == ROLL_OP_COMM_SPLIT || rec->op == ROLL_OP_COMM_SHRINK ||
+           rec->op == ROLL_OP_COMM_GROW;
+}
+
+/* The communicator that a call is to make, as far as it has been defined. */
+static struct comm *made_by(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    const struct comm *claimed = NULL;
+    if (!m && rec->op == ROLL_OP_COMM_INIT && claim_of(e, s, &claimed)) {
+        return e->comm[claimed->id];
+    }
+    return m ? m->comm : NULL;
+}
+
+/* Was the refused creation of `s` the one that `rec` of another rank waits in? Without a definition only that of all ranks is known. */
+static bool same_creation(const struct roll_engine *e, const struct source *s, const struct source *waiter,
+                          const struct roll_record *rec, const struct comm *theirs)
+{
+    const struct roll_record *failed = last_error(s);
+    if (!failed || failed->op != rec->op || s == waiter) {
+        return false;
+    }
+    const struct comm *mine = made_by(e, s, failed);
+    uint64_t ranks = waiter->info.world_size > 0 ? (uint64_t)waiter->info.world_size : e->sources;
+    bool whole = rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks && theirs->seen < theirs->size;
+    return mine ? mine == theirs : whole && !member_of(theirs, e, s);
+}
+
+static void creation_tick(struct roll_engine *e, struct source *waiter)
+{
+    const struct entry *inside = waiter->init ? source_entry(waiter, waiter->init - 1) : NULL;
+    struct comm *c = inside ? made_by(e, waiter, &inside->rec) : NULL;
+    if (!c || c->init_told || !creates(&inside->rec) || e->clock - waiter->init_since < e->config.stall_ns / 5) {
+        return;
+    }
+    struct telling t = {.waiter = waiter, .waits = &inside->rec, .comm = c, .certainty = ROLL_PROVEN};
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        const struct entry *at = s->init ? source_entry(s, s->init - 1) : NULL;
+        if (same_creation(e, s, waiter, &inside->rec, c) && !is_echo(e, s, &c->member[0], last_error(s))) {
+            t.rank = s;
+            t.rec = last_error(s);
+            (void)roll_rankset_add(&t.culprits, s->world);
+        } else if (at && made_by(e, s, &at->rec) == c) {
+            (void)roll_rankset_add(&t.waiting, s->world);
+        }
+    }
+    if (t.rank) {
+        t.member = source_member(t.rank, t.rec->comm);
+        t.without = source_alive(t.rank) ? NOT_AGAIN : ENDED;
+        t.certainty = is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
+        c->init_told = true;
+        t.rank->said_failed = true;
+        (void)speak(e, &t, 0);
+    }
+    telling_fini(&t);
+}
+
+/* Nobody waits for it, and it has ended: worth a note, because it says why. */
+static void note_tick(struct roll_engine *e, struct source *s)
+{
+    bool over = !source_alive(s) && s->exit_status != 0 && e->clock - s->proc_ns >= e->config.stall_ns * 2;
+    const struct roll_record *rec = last_error(s);
+    if (s->said_failed || !rec || !(over || (e->finishing && s->exit_status != 0))) {
+        return;
+    }
+    s->said_failed = true;
+    struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .certainty = ROLL_NOTE};
+    t.comm = t.member ? t.member->comm : NULL;
+    t.without = without_of(s, t.member);
+    (void)roll_rankset_add(&t.culprits, s->world);
+    (void)speak(e, &t, 0);
+    telling_fini(&t);
+}
+
 static void refused_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; i < e->comms; i++) {
-        struct comm *c = e->comm[i];
-        for (uint32_t r = 0; c->refusals > 0 && !c->muted && !c->aborted && !c->overflow && r < c->size; r++) {
-            const struct member *m = &c->member[r];
-            if (!waited_for(c, m) || m->refusal->told || !is_due(e, m)) {
-                continue;
-            }
-            m->refusal->told = true;
-            if (!someone_died(e, c)) { /* that would be why it failed: detect_process.c tells it */
-                comm_mute(e, c, m->next);
-                comm_explained(e, c);
-                if (say_once(e, say_key(ROLL_VERDICT_CALL_SKIPPED, c->key, m->next, 2))) {
-                    tell(e, c, m);
-                }
-            }
-        }
+        places_tick(e, e->comm[i]);
+    }
+    for (uint32_t i = 0; e->errors && i < e->sources; i++) {
+        creation_tick(e, e->source[i]);
+    }
+    for (uint32_t i = 0; e->errors && i < e->sources; i++) {
+        note_tick(e, e->source[i]);
     }
 }
 
@@ -255,4 +878,5 @@ void refused_free(struct member *m)
     m->refusal = NULL;
 }
 
-const struct detector detect_refused = {.name = "refused", .tick = refused_tick};
+const struct detector detect_refused = {
+    .name = "refused", .disagree = refused_disagree, .block = refused_block, .tick = refused_tick};

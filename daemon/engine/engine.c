@@ -244,6 +244,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             e->calls++;
             if (class != ROLL_CLASS_GROUP && rec->op != ROLL_OP_COMM_ASYNC) {
                 s->last = *rec;
+                refused_last(e, s, rec);
                 m = source_member(s, rec->comm);
                 s->last_key = m ? m->comm->key : 0;
             }
@@ -294,6 +295,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             }
         } else if (m) {
             p2p_repeat(e, m, rec);
+            refused_fresh(e, m, entry);
         }
         break;
     case ROLL_CLASS_COMM:
@@ -356,6 +358,7 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
     }
     if (s->last.seal >> 8 == rec->seal >> 8) {
         s->last = *rec;
+        refused_last(e, s, rec);
     }
     completed(e, s, rec);
 }
@@ -377,6 +380,7 @@ static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
         s->duties->broken = true;
     }
     race_forget(s);
+    refused_forget(s);
     s->gap = true;
     s->next = upto;
 }

@@ -187,6 +187,7 @@ struct source {
     uint32_t starved;       /* permille: struct roll_engine_sight */
     bool unheard;
     struct roll_record last;
+    struct roll_record failed; /* its last call, if that was refused; op NONE: it was not */
     uint64_t last_key;
     uint32_t step;
     uint8_t phase;              /* in that step, as reported last */
@@ -199,7 +200,7 @@ struct source {
     uint32_t captures;
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
-    bool said_lost, said_dead;
+    bool said_lost, said_dead, said_failed;
     bool gap,
         in_gap; /* records are missing since source_certain was asked last; what it says about gap_step is not whole */
     uint32_t gap_step;
@@ -238,6 +239,12 @@ struct blame {
     uint32_t step;
 };
 
+/* A definition that contradicts another one of the same communicator: see detect_claim.c. */
+struct claim {
+    uint32_t source;
+    int32_t rank, nranks;
+};
+
 struct comm {
     uint64_t key, parent_key;
     char label[ROLL_NAME_BYTES];
@@ -260,10 +267,14 @@ struct comm {
     uint64_t mute_ns;  /* wall clock of the call at which it began */
     uint32_t era;      /* silences that have ended here: part of the keys of what is said once */
     bool overflow;
-    bool group_told;  /* group boundaries were seen to differ */
-    uint32_t held;    /* sequence number being judged, NO_SEQ = none */
-    uint64_t held_ns; /* patience clock at which the judging began */
-    uint64_t init_ns; /* patience clock at which its creation was looked into */
+    bool init_told;      /* why its creation cannot end */
+    struct claim *claim; /* owned */
+    uint32_t claims;
+    uint64_t claim_ns; /* patience clock of the last one */
+    bool group_told;   /* group boundaries were seen to differ */
+    uint32_t held;     /* sequence number being judged, NO_SEQ = none */
+    uint64_t held_ns;  /* patience clock at which the judging began */
+    uint64_t init_ns;  /* patience clock at which its creation was looked into */
     uint32_t visit;
     uint32_t coll, p2p; /* calls seen, for the guess of its role */
     uint32_t empties;   /* messages of 0 bytes: who makes them does not leave them out */
@@ -367,6 +378,7 @@ struct roll_engine {
     uint32_t held_comms; /* communicators with a held slot */
     uint32_t muted_comms;
     bool mute_fresh, finishing, dirty, job_over_said;
+    bool errors; /* some call was refused */
     struct p2p_case *p2p_case;
     struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
 };
@@ -472,9 +484,19 @@ void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
 void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
 void refused_repeat(struct roll_engine *e, struct member *m,
-                    const struct roll_record *rec); /* its number comes again */
-void refused_over(struct member *m);                /* it has made a call here that counts */
+                    const struct roll_record *rec);                 /* its number comes again */
+void refused_over(struct member *m, const struct roll_record *rec); /* it has made a call here that counts */
+/* The newest call of its process, when it comes and when it has returned. */
+void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
+bool refused_death(struct roll_engine *e, struct source *s); /* it ended after an error: told here */
+void refused_forget(struct source *s); /* records are lost: it may have been made again */
 void refused_free(struct member *m);
+
+/* --- detect_claim.c: definitions that contradict each other --- */
+/* Keeps what cannot be a member: 0, CORRUPT where it is no claim of its own, NOMEM. */
+int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const struct roll_def_comm *def);
+const struct claim *claim_of(const struct roll_engine *e, const struct source *s,
+                             const struct comm **out); /* or NULL */
 
 /* --- detect_race.c: calls of several host threads --- */
 void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);

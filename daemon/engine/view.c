@@ -192,7 +192,7 @@ static void words_state(struct words *w, const struct roll_engine *e, const stru
     if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
         words_add(w, " (entered, not returned)");
     } else if (call_failed(rec)) {
-        words_add(w, " (returned error %u: nothing was enqueued)", rec->result);
+        words_add(w, " (returned %s: nothing was enqueued)", roll_result_name(rec->result));
     } else if (in_vain(s, rec)) {
         words_add(w, " (its group returned an error or was only simulated: nothing was enqueued)");
     } else if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
@@ -312,7 +312,7 @@ static void why_comms(struct words *w, const struct source *s)
     for (uint32_t i = 1; i < s->members; i++) {
         const struct member *m = s->member[i];
         if (m && m->async != 0) {
-            words_add(w, " NCCL reports error %u on ", m->async);
+            words_add(w, " NCCL reports %s on ", roll_result_name(m->async));
             words_comm(w, m->comm);
             words_add(w, " (ncclCommGetAsyncError).");
         }

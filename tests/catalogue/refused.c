@@ -149,9 +149,76 @@ static void group_not_again(struct cat *c)
     usleep(c->culprit ? 700 * 1000 : 0);
 }
 
+/* The error is looked at, and the program ends. */
+static void leaves(struct cat *c)
+{
+    steps(c, 4);
+    if (c->culprit) {
+        wrong_broadcast(c);
+        exit(3);
+    }
+    NCCL(ncclBroadcast(c->send, c->recv, 64, ncclFloat32, 0, c->world, c->stream));
+    cat_sync(c);
+}
+
+/* Going on: the next call takes the place of the one that was refused. */
+static void goes_on(struct cat *c)
+{
+    steps(c, 4);
+    if (c->culprit) {
+        wrong_broadcast(c);
+    } else {
+        NCCL(ncclBroadcast(c->send, c->recv, 64, ncclFloat32, 0, c->world, c->stream));
+    }
+    steps(c, 6);
+    cat_sync(c);
+}
+
+/* A message to a rank that does not exist; the one that it was meant for waits. */
+static void to_nobody(struct cat *c)
+{
+    steps(c, 4);
+    if (c->culprit) {
+        refused(ncclSend(c->send, 64, ncclFloat32, c->size, c->world, c->stream), "a send to nobody");
+        exit(3);
+    }
+    if (odd(c)) {
+        NCCL(ncclSend(c->send, 64, ncclFloat32, 0, c->world, c->stream));
+    } else if (c->rank == 0) {
+        NCCL(ncclRecv(c->recv, 64, ncclFloat32, c->size - 1, c->world, c->stream));
+    }
+    steps(c, 2);
+    cat_sync(c);
+}
+
+/* A receive from itself, without the send. */
+static void from_itself(struct cat *c)
+{
+    steps(c, 4);
+    if (odd(c)) {
+        NCCL(ncclGroupStart());
+        if (!c->sick) {
+            NCCL(ncclSend(c->send, 64, ncclFloat32, c->rank, c->world, c->stream));
+        }
+        NCCL(ncclRecv(c->recv, 64, ncclFloat32, c->rank, c->world, c->stream));
+        ncclResult_t result = ncclGroupEnd();
+        if (c->culprit) {
+            refused(result, "a receive from itself");
+            exit(3);
+        }
+        NCCL(result);
+    }
+    steps(c, 2);
+    cat_sync(c);
+}
+
 const struct cat_program cat_refused[] = {
-    {"refused", not_again, "call-skipped", NULL, "proven", "last!", 2, false},
-    {"refused-group", group_not_again, "call-skipped", NULL, "proven", "last!", 2, false},
+    {"refused", not_again, "call-refused", NULL, "proven", "last!", 2, false},
+    {"refused-group", group_not_again, "call-refused", NULL, "proven", "last!", 2, false},
+    {"refused-leaves", leaves, "call-refused", NULL, "proven", "last!", 2, false},
+    {"refused-goes-on", goes_on, "call-refused", NULL, "proven", "last!", 2, false},
+    {"send-to-nobody", to_nobody, "call-refused", NULL, "proven", "last!", 2, false},
+    {"from-itself", from_itself, "call-refused", NULL, "proven", "last!", 2, false},
     {0},
 };
 

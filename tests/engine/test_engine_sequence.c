@@ -350,7 +350,7 @@ static void test_failed_call_counts_as_left_out(void **state)
         rec->result = r == 1 ? 4 : 0;
     }
     sync_all(sim, true);
-    sim_expect(sim, "suspected call-skipped 1");
+    sim_expect(sim, "suspected call-refused 1");
     sim_destroy(&sim);
 }
 

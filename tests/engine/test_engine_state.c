@@ -103,7 +103,7 @@ static void test_calls_in_progress_refused_and_captured(void **state)
     expect(sim, "Its last NCCL call: AllReduce of 16 float32 (sum). It waits");
     sim = two_ranks(&w);
     sim_call(sim, 0, w, AR, 16)->result = 4;
-    expect(sim, "(returned error 4: nothing was enqueued).");
+    expect(sim, "(returned ncclInvalidArgument: nothing was enqueued).");
     assert_string_equal(state_word, "refused");
     sim = two_ranks(&w);
     sim_capture(sim, 0, w, 3, 1, 16);
@@ -117,7 +117,7 @@ static void test_errors_aborts_and_revocations(void **state)
     uint32_t w;
     struct sim *sim = two_ranks(&w);
     sim_record(sim, 0, ROLL_OP_COMM_ASYNC, w)->result = 6;
-    expect(sim, "NCCL reports error 6 on communicator world (2 ranks) (ncclCommGetAsyncError).");
+    expect(sim, "NCCL reports ncclRemoteError on communicator world (2 ranks) (ncclCommGetAsyncError).");
     sim = two_ranks(&w);
     sim_record(sim, 0, ROLL_OP_COMM_ABORT, w);
     expect(sim, "It has aborted communicator world (2 ranks): nothing on it is judged any more.");

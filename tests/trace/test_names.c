@@ -67,6 +67,8 @@ static void datatypes_have_names_and_sizes(void **state)
     assert_string_equal(roll_dtype_name(ROLL_DTYPE_LIMIT), "?");
     assert_string_equal(roll_redop_name(ROLL_RED_PREMUL), "premulsum");
     assert_string_equal(roll_redop_name(99), "?");
+    assert_string_equal(roll_result_name(4), "ncclInvalidArgument");
+    assert_string_equal(roll_result_name(200), "?");
     assert_string_equal(roll_phase_name(ROLL_PHASE_BACKWARD), "backward");
     assert_string_equal(roll_phase_name(99), "?");
 }
