@@ -281,6 +281,7 @@ void comm_free(struct comm *c)
         free(c->member[r].exchange);
         refused_free(&c->member[r]);
     }
+    lag_free(c);
     free(c->pair);
     free(c->claim);
     free(c->member);

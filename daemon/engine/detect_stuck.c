@@ -78,15 +78,29 @@ void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_r
     if (!w) {
         return;
     }
+    w->last = roll_seal_ticket(rec->seal) > w->last ? roll_seal_ticket(rec->seal) : w->last;
     uint32_t key = site_key(rec), at = (key * 0x9e3779b1u) >> 26;
     uint64_t took =
         since != NO_CLOCK && e->clock > since && e->clock - since > rec->call_ns ? e->clock - since : rec->call_ns;
+    if (rec->call_ns == UINT32_MAX && since != NO_CLOCK) {
+        w->long_wait = roll_seal_ticket(rec->seal) + 1;
+        w->long_ns = took;
+    }
     w->longest_ns = took > w->longest_ns ? took : w->longest_ns;
     w->site[at].count = w->site[at].key == key ? w->site[at].count + 1 : 1;
     w->site[at].key = key;
     if (w->verdict != 0 && roll_seal_ticket(rec->seal) + 1 == w->told && rec->result == 0) {
         came_back(e, s, w);
     }
+}
+
+bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns)
+{
+    if (!s->waits || s->waits->long_wait != ticket + 1) {
+        return false;
+    }
+    *ns = s->waits->long_ns;
+    return true;
 }
 
 uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait)

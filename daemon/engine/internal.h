@@ -37,6 +37,7 @@ struct race;
 struct refusal;
 struct waits;
 struct stuck_case;
+struct lag;
 
 /* How far a collective is; entry.index. */
 enum coll_state {
@@ -280,6 +281,7 @@ struct comm {
     uint32_t empties;   /* messages of 0 bytes: who makes them does not leave them out */
     uint32_t moe;       /* MoE events that named it as ep */
     struct blame blame;
+    struct lag *lag;         /* who arrives last, as far as it was looked at: detect_straggler.c; owned */
     struct cell *cell;       /* obligations under comparison, newest first */
     struct meeting *meeting; /* other words of the members under comparison, newest first: meeting.h */
     uint32_t meetings;
@@ -372,6 +374,8 @@ struct roll_engine {
     uint64_t records, calls, lost;
     uint64_t stall_run_ns;         /* patience clock of the last stall analysis */
     uint64_t init_run_ns;          /* the same for creations that do not return */
+    uint64_t lag_run_ns;           /* the same for ranks that arrive last */
+    uint32_t lag_next;             /* communicator that is looked at next for those */
     uint64_t stuck_run_ns;         /* the same for calls that have all they need */
     struct stuck_case *stuck_case; /* the one that the nodes are asked about: stuck_facts.c; owned */
     uint32_t visit;
@@ -507,6 +511,9 @@ void race_forget(struct source *s);
 /* --- detect_stuck.c: what host waits have been like --- */
 /* A wait of the host has returned; since: patience clock at which it was seen to be inside, NO_CLOCK: it was not. */
 void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t since);
+
+/* --- detect_straggler.c --- */
+void lag_free(struct comm *c);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);

@@ -14,9 +14,11 @@
 
 /* What the waits of one rank have been like. */
 struct waits {
+    uint64_t last; /* ticket of its newest wait that has returned */
     uint64_t longest_ns;
-    uint64_t told;    /* ticket + 1 of the wait of which it has been told */
-    uint64_t verdict; /* number of the verdict that this wait is part of; 0 = none */
+    uint64_t long_wait, long_ns; /* ticket + 1 of its last wait that its record cannot measure, and how long it was */
+    uint64_t told;               /* ticket + 1 of the wait of which it has been told */
+    uint64_t verdict;            /* number of the verdict that this wait is part of; 0 = none */
     struct {
         uint32_t key, count;
     } site[STUCK_SITES]; /* by call site and operation; a newcomer displaces the old one */
@@ -41,6 +43,8 @@ struct stuck {
 uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait);
 /* Adds "host a (ranks 0-3), host b (rank 4)" for the ranks of the set. */
 void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set);
+/* How long the rank's last wait beyond the 4.3 s that a record can say has lasted, if it is the one with this ticket. */
+bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns);
 /* Another verdict has taken the place of this one. */
 void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
 

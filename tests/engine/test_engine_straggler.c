@@ -1,0 +1,384 @@
+/*
+ * test_engine_straggler.c: who arrives last, and by how much: with time, clocks that are seconds apart, and everything healthy that looks alike.
+ *
+ * A job in miniature: all ranks leave a collective at one instant; each works as long as the test says, enqueues the next, waits, and is let go when the last has come.
+ * Every host has a clock of its own.
+ */
+#include "daemon/engine/engine.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RANKS_MAX 64u
+#define MS        1000000ull
+#define S_        1000000000ull
+
+static const uint32_t sizes[] = {2, 3, 4, 8, 64};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+struct job {
+    roll_engine_t *e;
+    uint32_t ranks, source[RANKS_MAX], seq, p2p, step;
+    uint64_t ticket[RANKS_MAX], clock[RANKS_MAX]; /* what a rank's clock says at time 0 */
+    uint64_t now, ticked, random;
+    uint64_t free[RANKS_MAX]; /* when its host may go on */
+};
+
+static uint64_t random_below(struct job *j, uint64_t n)
+{
+    j->random = j->random * 6364136223846793005u + 1442695040888963407u;
+    return (j->random >> 33) % n;
+}
+
+static void job_new(struct job *j, uint32_t ranks)
+{
+    struct roll_engine_config config = {.stall_ns = 0};
+    *j = (struct job){.e = roll_engine_new(&config), .ranks = ranks, .now = 1000 * S_, .random = ranks};
+    assert_non_null(j->e);
+    j->ticked = j->now;
+    roll_engine_tick(j->e, j->now);
+    for (uint32_t r = 0; r < ranks; r++) {
+        struct roll_source_info info = {.stream = r + 1,
+                                        .world_rank = (int32_t)r,
+                                        .world_size = (int32_t)ranks,
+                                        .pid = 100 + r,
+                                        .host = r < (ranks + 1) / 2 ? "a" : "b",
+                                        .exe = "x"};
+        j->clock[r] = 7 * S_ * (r % 5) + 3 * r; /* nodes differ by seconds, in both clocks */
+        j->free[r] = j->now;
+        assert_int_equal(roll_engine_open(j->e, &info, &j->source[r]), 0);
+        assert_int_equal(roll_engine_clock(j->e, j->source[r], (int64_t)(13 * S_ * (r % 3))), 0);
+        struct roll_def def = {.type = ROLL_DEF_COMM, .id = 1, .comm.label = "dp"};
+        def.comm.info = (struct roll_def_comm){.key = 77,
+                                               .rank = (int32_t)r,
+                                               .nranks = (int32_t)ranks,
+                                               .color = ROLL_COLOR_NONE,
+                                               .origin = ROLL_COMM_INIT,
+                                               .label_bytes = 2};
+        assert_int_equal(roll_engine_define(j->e, j->source[r], &def), 0);
+        def.id = 2; /* with ranks that are not watched */
+        def.comm.info.key = 1000 + r;
+        def.comm.info.rank = 0;
+        def.comm.info.nranks = 1000;
+        assert_int_equal(roll_engine_define(j->e, j->source[r], &def), 0);
+    }
+}
+
+static void record(struct job *j, uint32_t r, enum roll_op op, uint64_t at, uint64_t took, uint64_t count)
+{
+    bool coll = op == ROLL_OP_ALLREDUCE, other = op == ROLL_OP_ALLGATHER,
+         p2p = op == ROLL_OP_SEND || op == ROLL_OP_RECV;
+    struct roll_record rec = {.seal = roll_seal(j->ticket[r]++, ROLL_STATE_RETURNED),
+                              .enter_ns = at + j->clock[r],
+                              .count = count,
+                              .seq = coll || other ? j->seq
+                                     : p2p         ? j->p2p
+                                                   : 0,
+                              .peer = p2p ? (int32_t)(op == ROLL_OP_SEND ? r + 1 : r - 1) : ROLL_PEER_NONE,
+                              .call_ns = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took,
+                              .step = j->step,
+                              .comm = other         ? 2
+                                      : coll || p2p ? 1
+                                                    : 0,
+                              .stream = op == ROLL_OP_EVENT_SYNC ? 0 : 2,
+                              .callsite = coll ? 9 : 0,
+                              .thread = 1,
+                              .layer = ROLL_LAYER_NONE,
+                              .op = (uint8_t)op,
+                              .dtype = coll || other || p2p ? ROLL_DTYPE_FLOAT32 : ROLL_DTYPE_NONE,
+                              .redop = coll ? ROLL_RED_SUM : ROLL_RED_NONE};
+    assert_int_equal(roll_engine_feed(j->e, j->source[r], &rec, 1), 0);
+}
+
+static void pass(struct job *j, uint64_t until)
+{
+    while (j->ticked + 20 * MS <= until) {
+        j->ticked += 20 * MS;
+        roll_engine_tick(j->e, j->ticked);
+    }
+    j->now = until;
+}
+
+/* All ranks make the call when their work is done, and wait for it unless they run ahead. */
+static void step(struct job *j, const uint64_t *work, bool ahead)
+{
+    uint64_t last = 0;
+    uint64_t arrive[RANKS_MAX];
+    for (uint32_t r = 0; r < j->ranks; r++) {
+        arrive[r] = j->free[r] + work[r];
+        last = arrive[r] > last ? arrive[r] : last;
+    }
+    uint64_t release = last + 2 * MS;
+    for (uint32_t r = 0; r < j->ranks; r++) {
+        record(j, r, ROLL_OP_ALLREDUCE, arrive[r], 5000, 512);
+        uint64_t back = release + random_below(j, 50000); /* hosts wake up within 50 us */
+        if (!ahead) {
+            record(j, r, ROLL_OP_STREAM_SYNC, arrive[r] + 6000, back - arrive[r] - 6000, 0);
+        }
+        j->free[r] = ahead ? arrive[r] + 10000 : back;
+    }
+    j->seq++;
+    j->step++;
+    pass(j, release + MS);
+}
+
+enum shape { EVEN, JITTER, LATE, ROTATING, CHECKPOINT, TWO_LATE, MANY_LATE, SLIGHTLY, SLOWER, ONE_SLOWER };
+
+static void work_of(struct job *j, enum shape shape, uint32_t i, uint64_t *work)
+{
+    for (uint32_t r = 0; r < j->ranks; r++) {
+        bool last = r == j->ranks - 1;
+        work[r] = 100 * MS + random_below(j, MS / 2);
+        work[r] += shape == JITTER ? random_below(j, 40 * MS) : 0;
+        work[r] += shape == LATE && last && i >= 40 ? 40 * MS : 0;
+        work[r] += shape == ROTATING && i % j->ranks == r ? 40 * MS : 0;
+        work[r] += shape == CHECKPOINT && r == 0 && i % 20 == 0 ? 3 * S_ : 0;
+        work[r] += shape == TWO_LATE && r + 2 >= j->ranks ? 40 * MS : 0;
+        work[r] += shape == MANY_LATE && r > 0 ? 40 * MS : 0; /* one early rank is no straggler */
+        work[r] += shape == SLIGHTLY && last ? 3 * MS : 0;
+        work[r] += shape == SLOWER && i >= 60 ? 2 * MS * (i - 60) : 0;
+        work[r] += shape == ONE_SLOWER && last && i >= 60 ? 2 * MS * (i - 60) : 0;
+    }
+}
+
+/* "note 3; suspected 3": everything that was said, in order. The last text stays in `text`. */
+static char text[8192];
+static const char *said(struct job *j)
+{
+    static char out[512];
+    size_t used = 0;
+    out[0] = '\0';
+    for (const struct roll_verdict *v; (v = roll_engine_next(j->e));) {
+        char ranks[64];
+        roll_rankset_format(&v->culprits, ranks, sizeof(ranks));
+        used += (size_t)snprintf(out + used, sizeof(out) - used, "%s%s %s", used ? "; " : "",
+                                 roll_certainty_name(v->certainty), ranks[0] ? ranks : "-");
+        assert_int_equal(v->code, ROLL_VERDICT_STRAGGLER);
+        snprintf(text, sizeof(text), "%s", v->text);
+    }
+    return out;
+}
+
+static void expect(uint32_t ranks, enum shape shape, uint32_t steps, const char *want)
+{
+    struct job j;
+    uint64_t work[RANKS_MAX];
+    job_new(&j, ranks);
+    for (uint32_t i = 0; i < steps; i++) {
+        work_of(&j, shape, i, work);
+        step(&j, work, false);
+    }
+    const char *got = said(&j);
+    if (strcmp(got, want) != 0) {
+        fail_msg("%u ranks, shape %d: wanted '%s', got '%s': %s", ranks, shape, want, got, text);
+    }
+    roll_engine_destroy(&j.e);
+}
+
+static void test_the_rank_that_arrives_last_is_noted_then_suspected(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        char want[64];
+        snprintf(want, sizeof(want), "note %u; suspected %u", sizes[i] - 1, sizes[i] - 1);
+        expect(sizes[i], LATE, 200, want);
+        assert_non_null(strstr(text, "since step 40 (#40)"));
+        assert_non_null(strstr(text, "outside all recorded calls"));
+        assert_non_null(strstr(text, "communicator dp"));
+        snprintf(want, sizeof(want), "note %u", sizes[i] - 1);
+        expect(sizes[i], LATE, 85, want);
+        expect(sizes[i], LATE, 60, "");
+    }
+}
+
+static void test_healthy_jobs_give_nothing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        expect(sizes[i], EVEN, 300, "");
+        expect(sizes[i], JITTER, 400, "");
+        expect(sizes[i], ROTATING, 300, "");
+        expect(sizes[i], CHECKPOINT, 300, "");
+        expect(sizes[i], SLIGHTLY, 300, "");
+    }
+}
+
+static void test_two_that_are_late_together(void **state)
+{
+    (void)state;
+    expect(4, TWO_LATE, 200, "note 2-3; suspected 2-3");
+    expect(8, TWO_LATE, 200, "note 6-7; suspected 6-7");
+    expect(3, MANY_LATE, 200, "");
+    expect(8, MANY_LATE, 200, "");
+}
+
+static void test_steps_that_get_longer_are_noted_with_the_first_slow_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        char want[64];
+        expect(sizes[i], SLOWER, 160, "note -");
+        assert_non_null(strstr(text, "it has been slower since step 6"));
+        snprintf(want, sizeof(want), "note %u", sizes[i] - 1);
+        expect(sizes[i], ONE_SLOWER, 110, want);
+        assert_non_null(strstr(text, "since step 6"));
+    }
+}
+
+/* Its own device keeps it: its host waits for an event before it calls. */
+static void test_in_which_call_the_time_is_spent(void **state)
+{
+    (void)state;
+    struct job j;
+    job_new(&j, 4);
+    for (uint32_t i = 0; i < 100; i++) {
+        uint64_t work[4] = {100 * MS, 100 * MS, 160 * MS, 100 * MS};
+        for (uint32_t r = 0; r < 4; r++) {
+            record(&j, r, ROLL_OP_EVENT_SYNC, j.free[r] + 10 * MS, work[r] - 20 * MS, 0);
+        }
+        step(&j, work, false);
+    }
+    assert_string_equal(said(&j), "note 2; suspected 2");
+    assert_non_null(strstr(text, "inside EventSynchronize"));
+    assert_non_null(strstr(text, "waits for its own device"));
+    roll_engine_destroy(&j.e);
+}
+
+/* Where hosts run ahead, times of enqueueing say nothing. */
+static void test_hosts_that_run_ahead_are_not_judged(void **state)
+{
+    (void)state;
+    struct job j;
+    job_new(&j, 4);
+    for (uint32_t i = 0; i < 300; i++) {
+        uint64_t work[4] = {MS, MS, 20 * MS, MS};
+        step(&j, work, true);
+        for (uint32_t r = 0; r < 4; r++) {
+            j.free[r] = j.now;
+        }
+    }
+    assert_string_equal(said(&j), "");
+    roll_engine_destroy(&j.e);
+}
+
+/* Stages of a pipeline: the last one gets its input last, and so comes last to what all do together. */
+static void test_stages_of_a_pipeline_wait_by_design(void **state)
+{
+    (void)state;
+    struct job j;
+    job_new(&j, 4);
+    for (uint32_t i = 0; i < 200; i++) {
+        uint64_t work[4], from = j.free[0];
+        for (uint32_t r = 0; r < 4; r++) {
+            if (r > 0) {
+                record(&j, r, ROLL_OP_RECV, j.free[r] + MS, 5000, 64);
+                record(&j, r, ROLL_OP_STREAM_SYNC, j.free[r] + 2 * MS, from - j.free[r] + 1, 0);
+            }
+            from += r == 3 ? 70 * MS : 30 * MS; /* and the last one has the loss to compute */
+            if (r < 3) {
+                record(&j, r, ROLL_OP_SEND, from, 5000, 64);
+            }
+            work[r] = from - j.free[r] + MS;
+        }
+        j.p2p++;
+        step(&j, work, false);
+    }
+    assert_string_equal(said(&j), "");
+    roll_engine_destroy(&j.e);
+}
+
+/* What is spent for others is not its own: all make the same exchange in between, and one of them waits longer for it. */
+static void test_waits_behind_other_calls_are_not_its_own(void **state)
+{
+    (void)state;
+    struct job j;
+    job_new(&j, 2);
+    for (uint32_t i = 0; i < 200; i++) {
+        uint64_t work[2] = {100 * MS, 150 * MS};
+        for (uint32_t r = 0; r < 2; r++) {
+            record(&j, r, ROLL_OP_ALLGATHER, j.free[r] + MS, 5000, 64);
+            record(&j, r, ROLL_OP_STREAM_SYNC, j.free[r] + 2 * MS, work[r] - 50 * MS, 0);
+        }
+        step(&j, work, false);
+    }
+    assert_string_equal(said(&j), "");
+    roll_engine_destroy(&j.e);
+}
+
+/* All come at the same time; some write a log before they wait, and so seem to be let go later than they are. */
+static void test_a_wait_that_comes_late_proves_nothing(void **state)
+{
+    (void)state;
+    struct job j;
+    job_new(&j, 4);
+    for (uint32_t i = 0; i < 200; i++) {
+        uint64_t at = j.free[0] + 100 * MS;
+        for (uint32_t r = 0; r < 4; r++) {
+            uint64_t log = r == 0 ? 0 : 40 * MS;
+            record(&j, r, ROLL_OP_ALLREDUCE, at, 5000, 512);
+            record(&j, r, ROLL_OP_STREAM_SYNC, at + 6000 + log, r == 0 ? 2 * MS : 5000, 0);
+            j.free[r] = at + 2 * MS;
+        }
+        j.seq++;
+        pass(&j, at + 50 * MS);
+    }
+    assert_string_equal(said(&j), "");
+    roll_engine_destroy(&j.e);
+}
+
+static void test_where_ranks_are_starved_nobody_is_judged(void **state)
+{
+    (void)state;
+    struct job j;
+    uint64_t work[RANKS_MAX];
+    job_new(&j, 4);
+    struct roll_engine_sight sight = {.heard = true, .starved = 300};
+    roll_engine_sight(j.e, j.source[1], &sight);
+    for (uint32_t i = 0; i < 300; i++) {
+        work_of(&j, LATE, i, work);
+        step(&j, work, false);
+    }
+    assert_string_equal(said(&j), "");
+    roll_engine_destroy(&j.e);
+}
+
+static void test_one_that_recovers_and_another_after_it(void **state)
+{
+    (void)state;
+    struct job j;
+    job_new(&j, 4);
+    for (uint32_t i = 0; i < 300; i++) {
+        uint64_t work[4] = {100 * MS, 100 * MS, 100 * MS, 100 * MS};
+        if (i < 100 || i >= 180) {
+            work[i < 100 ? 1 : 3] += 40 * MS;
+        }
+        step(&j, work, false);
+    }
+    assert_string_equal(said(&j), "note 1; suspected 1; note 3; suspected 3");
+    roll_engine_destroy(&j.e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_rank_that_arrives_last_is_noted_then_suspected),
+        cmocka_unit_test(test_healthy_jobs_give_nothing),
+        cmocka_unit_test(test_two_that_are_late_together),
+        cmocka_unit_test(test_steps_that_get_longer_are_noted_with_the_first_slow_one),
+        cmocka_unit_test(test_in_which_call_the_time_is_spent),
+        cmocka_unit_test(test_hosts_that_run_ahead_are_not_judged),
+        cmocka_unit_test(test_stages_of_a_pipeline_wait_by_design),
+        cmocka_unit_test(test_waits_behind_other_calls_are_not_its_own),
+        cmocka_unit_test(test_a_wait_that_comes_late_proves_nothing),
+        cmocka_unit_test(test_where_ranks_are_starved_nobody_is_judged),
+        cmocka_unit_test(test_one_that_recovers_and_another_after_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
