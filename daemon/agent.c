@@ -10,6 +10,7 @@
 #include "daemon/agent_control.h"
 #include "daemon/agent_facts.h"
 #include "daemon/agent_ring.h"
+#include "daemon/agent_sight.h"
 #include "daemon/agent_stack.h"
 #include "daemon/agent_trace.h"
 #include "daemon/agent_unseen.h"
@@ -26,6 +27,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -73,6 +75,9 @@ struct agent {
     roll_agent_facts_t *facts;
     roll_agent_trace_t *trace; /* NULL = none */
     roll_unseen_t *unseen;     /* NULL without memory */
+    roll_agent_sight_t *sight; /* likewise */
+    struct pollfd *ended;      /* room for a process per ring */
+    size_t ended_room;
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
 };
@@ -415,17 +420,63 @@ static void receive(struct agent *a, uint64_t now)
 
 /* ---- loop ---- */
 
-static int64_t pump(struct agent *a, uint64_t now)
+static void process_ended(struct roll_agent_ring *ring, uint64_t now)
 {
-    struct roll_agent_out out = {send_frame, a, a->buffer};
-    int64_t total = 0;
-    bool drained = true;
+    close(ring->pidfd);
+    ring->pidfd = -1;
+    ring->gone = true;
+    ring->gone_ns = now;
+    ring->gone_head = roll_agent_ring_head(ring);
+}
+
+/* Whose process has ended, asked in one call for all: what its ring says of it is of an earlier moment. */
+static void look_for_ended(struct agent *a, uint64_t now)
+{
+    if (a->ended_room < a->used) {
+        struct pollfd *grown = realloc(a->ended, a->room * sizeof *grown);
+        if (!grown) {
+            return; /* the loop's own poll finds most of them */
+        }
+        a->ended = grown;
+        a->ended_room = a->room;
+    }
+    for (size_t i = 0; i < a->used; i++) {
+        a->ended[i] = (struct pollfd){.fd = a->rings[i]->gone ? -1 : a->rings[i]->pidfd, .events = POLLIN};
+    }
+    if (a->used > 0 && poll(a->ended, (nfds_t)a->used, 0) > 0) {
+        for (size_t i = 0; i < a->used; i++) {
+            if (a->ended[i].revents != 0) {
+                process_ended(a->rings[i], now);
+            }
+        }
+    }
+}
+
+/* One moment for all ranks of the node: first who lives and how far each has come, then it is told. */
+static void look(struct agent *a, uint64_t now)
+{
+    look_for_ended(a, now);
     for (size_t i = 0; i < a->used; i++) {
         struct roll_agent_ring *ring = a->rings[i];
         roll_agent_ring_look(ring, now);
         if (!ring->gone) {
             a->live_ns = now;
         }
+    }
+    roll_agent_sight_look(a->sight, a->rings, a->used, now);
+    for (size_t i = 0; i < a->used; i++) {
+        a->rings[i]->upto = roll_agent_ring_head(a->rings[i]);
+    }
+}
+
+static int64_t pump(struct agent *a, uint64_t now)
+{
+    struct roll_agent_out out = {send_frame, a, a->buffer};
+    int64_t total = 0;
+    bool drained = true;
+    look(a, now);
+    for (size_t i = 0; i < a->used; i++) {
+        struct roll_agent_ring *ring = a->rings[i];
         if (a->welcomed) {
             int64_t n = roll_agent_ring_pump(ring, &out, now);
             total += n > 0 ? n : 0;
@@ -497,6 +548,8 @@ static void housekeep(struct agent *a, uint64_t now)
     clean(a, now, false);
 }
 
+static void process_ended(struct roll_agent_ring *ring, uint64_t now);
+
 /* Sleeps until something comes or the time is over; drains what woke it. */
 static void wait_for_work(struct agent *a, int timeout_ms)
 {
@@ -511,10 +564,13 @@ static void wait_for_work(struct agent *a, int timeout_ms)
             items[n++] = (zmq_pollitem_t){NULL, a->rings[i]->pidfd, ZMQ_POLLIN, 0};
         }
     }
-    if (zmq_poll(items, n, timeout_ms) <= 0) {
+    uint64_t slept = roll_mono_ns();
+    int woken = zmq_poll(items, n, timeout_ms);
+    uint64_t now = roll_mono_ns(), asked = (uint64_t)timeout_ms * ROLL_MS + ROLL_MS;
+    if (woken <= 0) {
+        roll_agent_sight_late(a->sight, now - slept > asked ? now - slept - asked : 0);
         return;
     }
-    uint64_t now = roll_mono_ns();
     if (items[1].revents) {
         char events[4096];
         a->rescan = read(a->inotify, events, sizeof events) > 0;
@@ -525,12 +581,8 @@ static void wait_for_work(struct agent *a, int timeout_ms)
     for (int k = FIXED_POLLED; k < n; k++) {
         for (size_t i = 0; items[k].revents && i < a->used; i++) {
             struct roll_agent_ring *ring = a->rings[i];
-            if (ring->pidfd == items[k].fd) { /* the process has ended */
-                close(ring->pidfd);
-                ring->pidfd = -1;
-                ring->gone = true;
-                ring->gone_ns = now;
-                ring->gone_head = roll_agent_ring_head(ring);
+            if (ring->pidfd == items[k].fd) {
+                process_ended(ring, now);
             }
         }
     }
@@ -630,6 +682,7 @@ static int start(struct agent *a, char *why, size_t why_size)
     }
     a->start_ns = a->live_ns = roll_mono_ns();
     a->unseen = roll_unseen_new(o->dir, a->host);
+    a->sight = roll_agent_sight_new("/proc", "/sys/fs/cgroup");
     return o->trace_dir ? open_trace(a, why, why_size) : 0;
 }
 
@@ -667,6 +720,8 @@ out:
     roll_agent_facts_destroy(&a.facts);
     roll_agent_controls_fini(&a.controls);
     roll_unseen_destroy(&a.unseen);
+    roll_agent_sight_destroy(&a.sight);
+    free(a.ended);
     free(a.rings);
     while (a.bad_used > 0) {
         free(a.bad[--a.bad_used].path);

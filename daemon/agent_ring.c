@@ -30,7 +30,9 @@
 #define TRACED_NS      (1000 * ROLL_MS) /* a debugger holds a process for longer, a look at its stacks does not */
 #define STALE_NS       (600000 * ROLL_MS)
 #define STUCK_NS       (1000 * ROLL_MS) /* a slot that is not sealed for so long, while its process runs, never will be */
-#define SPARE_FDS      16               /* descriptors that pidfds leave: for rings, /proc, connections */
+#define SIGHT_NS       (400 * ROLL_MS) /* between two words about how freely it runs */
+#define SIGHT_STEP     50u             /* permille of change that is worth one */
+#define SPARE_FDS      16              /* descriptors that pidfds leave: for rings, /proc, connections */
 
 /* ---- process ---- */
 
@@ -165,6 +167,7 @@ int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
         return ROLL_E_NOMEM;
     }
     ring->pidfd = -1;
+    ring->upto = UINT64_MAX;
     snprintf(ring->path, sizeof ring->path, "%s", path);
     int err = roll_ring_open(path, true, &ring->map);
     struct stat st;
@@ -208,6 +211,7 @@ void roll_agent_ring_destroy(struct roll_agent_ring **pointer)
     }
     roll_ring_close(&ring->map);
     free(ring->pending);
+    free(ring->sight);
     free(ring);
     *pointer = NULL;
 }
@@ -316,9 +320,10 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
     struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
     int64_t total = 0;
     /* A batch at a time: after a pause the rings catch up side by side, and no rank seems far behind another. */
-    while (ring->sent - ring->acked < ROLL_AGENT_WINDOW && total < ROLL_AGENT_BATCH) {
-        uint64_t next = ring->sent, lost = 0;
-        size_t n = roll_ring_read(&ring->map, ring->sent, recs, ROLL_AGENT_BATCH, &next, &lost);
+    while (ring->sent - ring->acked < ROLL_AGENT_WINDOW && total < ROLL_AGENT_BATCH && ring->sent < ring->upto) {
+        uint64_t next = ring->sent, lost = 0, there = ring->upto - ring->sent;
+        size_t most = there < ROLL_AGENT_BATCH ? (size_t)there : ROLL_AGENT_BATCH;
+        size_t n = roll_ring_read(&ring->map, ring->sent, recs, most, &next, &lost);
         if (n == 0 && next == ring->sent) {
             if (ring->sent >= roll_agent_ring_head(ring) || !given_up(ring, now)) {
                 break;
@@ -489,6 +494,25 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
     return err;
 }
 
+/* How freely it runs: news only when it has changed for good, or is over. */
+static int send_sight(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
+{
+    uint32_t is = ring->starved, was = ring->starved_said;
+    bool news = is == 0 ? was != 0 : is >= was + SIGHT_STEP || was >= is + SIGHT_STEP;
+    uint64_t seq;
+    if (!news || now - ring->starved_ns < SIGHT_NS) {
+        return 0;
+    }
+    struct roll_frame_sight sight = {.heard = 1, .starved = is};
+    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = ring->map.header->epoch},
+                        &sight, sizeof sight, &seq);
+    if (!err) {
+        ring->starved_said = is;
+        ring->starved_ns = now;
+    }
+    return err;
+}
+
 int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {
     if (ring->link == ROLL_LINK_ANNOUNCED && now - ring->announce_ns > REANNOUNCE_NS) {
@@ -500,7 +524,8 @@ int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_age
     if (ring->link != ROLL_LINK_LIVE) {
         return 0;
     }
-    int64_t err = recheck(ring, out);
+    int64_t err = send_sight(ring, out, now); /* first: what follows is to be seen in its light */
+    err = err ? err : recheck(ring, out);
     int64_t records = err ? err : send_records(ring, out, now);
     int64_t updates = records < 0 ? records : send_updates(ring, out);
     int64_t completions = updates < 0 ? updates : send_completions(ring, out);
@@ -530,6 +555,8 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
         memset(ring->done, 0, sizeof ring->done);
         ring->status_ns = 0;
         ring->status.proc_state = 0;
+        ring->starved_said = 0; /* as RING has made it */
+        ring->starved_ns = 0;
     } else if (ring->link == ROLL_LINK_LIVE && frame->head.seq >= ring->announce_seq && ack.next_ticket > ring->acked &&
                ack.next_ticket <= ring->sent) {
         ring->acked = ack.next_ticket;

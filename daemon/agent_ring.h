@@ -15,6 +15,9 @@
 /* A ring is announced (RING), the root says what it has of it already (ACK), then it streams. */
 enum roll_link { ROLL_LINK_NEW, ROLL_LINK_ANNOUNCED, ROLL_LINK_LIVE };
 
+#define ROLL_SIGHT_THREADS 64u /* of one process, whose waiting for a CPU is looked at */
+struct roll_sight_of_ring;     /* agent_sight.c */
+
 #define ROLL_PENDING_MAX 4096u /* calls of one ring inside NCCL that the agent watches: more than it has threads */
 
 struct roll_agent_ring {
@@ -26,6 +29,8 @@ struct roll_agent_ring {
     uint64_t announce_seq; /* number of the RING frame: older ACKs do not answer it */
     uint64_t announce_ns;
 
+    uint64_t
+        upto; /* tickets handed out when all rings of the node were looked at; those above wait for the next look */
     uint64_t sent, acked; /* tickets: next to send; everything below is safe at the root */
     uint64_t defs_sent;
     uint64_t recheck, recheck_end; /* tickets that the root may still hold as entered: looked at once more */
@@ -45,6 +50,10 @@ struct roll_agent_ring {
     uint64_t gone_head;
     uint64_t traced_ns; /* since when a tracer holds its main thread, as far as was seen; 0 = none does */
     uint64_t look_ns;   /* last look into /proc */
+
+    struct roll_sight_of_ring *sight; /* owned; NULL until its process is looked at */
+    uint32_t starved, starved_said;   /* permille: now, and as told */
+    uint64_t starved_ns;              /* when that was */
 
     struct roll_frame_status status; /* last sent */
     uint64_t status_ns, status_seq;

@@ -235,6 +235,7 @@ static int64_t pump_one(struct roll_agent_trace *t, struct kept *k, uint64_t now
     copy->stopped = k->ring->stopped;
     copy->gone_ns = k->ring->gone_ns;
     copy->gone_head = k->ring->gone_head;
+    copy->starved = k->ring->starved;
     int64_t moved = roll_agent_ring_pump(copy, &to, now);
     copy->acked = copy->sent;
     copy->acked_seq = t->seq;

@@ -191,6 +191,34 @@ int roll_feed_run_of(const struct roll_frame *frame, char job[ROLL_NAME_BYTES], 
     return 0;
 }
 
+/* ---- how it is seen ---- */
+
+static int tell_sight(roll_feed_t *feed, struct stream *s, bool heard, uint32_t starved)
+{
+    s->view.heard = heard;
+    s->view.starved = starved;
+    struct roll_engine_sight sight = {.heard = heard, .starved = starved};
+    return roll_engine_sight(feed->engine, s->view.source, &sight);
+}
+
+static int feed_sight(roll_feed_t *feed, struct stream *s, const struct roll_frame *frame)
+{
+    struct roll_frame_sight sight;
+    memcpy(&sight, frame->payload, sizeof sight < frame->head.payload ? sizeof sight : frame->head.payload);
+    if (frame->head.payload < sizeof sight || sight.heard > 1 || sight.starved > 1000) {
+        return ROLL_E_CORRUPT;
+    }
+    return tell_sight(feed, s, sight.heard != 0, sight.heard ? sight.starved : s->view.starved);
+}
+
+/* An agent that says anything about a ring is heard. */
+static int note_heard(roll_feed_t *feed, struct stream *s)
+{
+    return s->view.heard ? 0 : tell_sight(feed, s, true, s->view.starved);
+}
+
+/* ---- rings ---- */
+
 /* A ring is announced; again when its agent or the root came back. */
 static int feed_ring_frame(roll_feed_t *feed, const struct roll_frame *frame)
 {
@@ -208,8 +236,9 @@ static int feed_ring_frame(roll_feed_t *feed, const struct roll_frame *frame)
     if (strcmp(job, feed->job) != 0 || restart != feed->restart) {
         return ROLL_E_ARG;
     }
-    if (find(feed, frame->head.stream)) {
-        return 0;
+    struct stream *known = find(feed, frame->head.stream);
+    if (known) {
+        return known->view.heard && known->view.starved == 0 ? 0 : tell_sight(feed, known, true, 0);
     }
     if (feed->used >= MAX_STREAMS) {
         return ROLL_E_LIMIT;
@@ -231,6 +260,7 @@ static int feed_ring_frame(roll_feed_t *feed, const struct roll_frame *frame)
     memcpy(v->exe, header.exe, sizeof v->exe - 1);
     v->proc = ROLL_PROC_RUNNING;
     v->exit_status = ROLL_EXIT_UNKNOWN;
+    v->heard = true;
     struct roll_source_info info = {.stream = header.epoch,
                                     .world_rank = header.world_rank < 0 ? -1 : header.world_rank,
                                     .world_size = header.world_size < 0 ? -1 : header.world_size,
@@ -477,12 +507,16 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
         err = feed_ring_frame(feed, frame);
     } else if (frame->head.type == ROLL_FRAME_NOTE) {
         err = roll_feed_note(feed->engine, frame);
-    } else if (frame->head.type >= ROLL_FRAME_DEFS && frame->head.type <= ROLL_FRAME_STATUS) {
+    } else if ((frame->head.type >= ROLL_FRAME_DEFS && frame->head.type <= ROLL_FRAME_STATUS) ||
+               frame->head.type == ROLL_FRAME_SIGHT) {
         struct stream *s = find(feed, frame->head.stream);
         if (!s) {
             return ROLL_E_NOTFOUND;
         }
-        switch (frame->head.type) {
+        err = frame->head.type == ROLL_FRAME_SIGHT ? feed_sight(feed, s, frame) : note_heard(feed, s);
+        switch (err ? ROLL_FRAME_SIGHT : frame->head.type) {
+        case ROLL_FRAME_SIGHT:
+            break;
         case ROLL_FRAME_DEFS:
             err = feed_defs(feed, s, frame);
             break;

@@ -38,6 +38,8 @@ struct roll_feed_stream {
     uint64_t losses[ROLL_LOSS_LIMIT]; /* by cause, as the rank and the agent count them */
     enum roll_proc_state proc;
     int32_t exit_status;
+    bool heard;       /* its agent is, as far as frames have said */
+    uint32_t starved; /* permille: struct roll_frame_sight */
 };
 
 /*
@@ -48,7 +50,7 @@ roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *
 void roll_feed_destroy(roll_feed_t **feed);
 
 /*
- * One decoded frame (borrowed): RING, DEFS, RECORDS, UPDATES, STATUS, NOTE and TICK matter, others are ignored.
+ * One decoded frame (borrowed): RING, DEFS, RECORDS, UPDATES, STATUS, SIGHT, NOTE and TICK matter, others are ignored.
  * 0, NOMEM, LIMIT (too many rings), NOTFOUND (a ring that was never announced), ARG (a ring of another run),
  * or what a malformed payload deserves (SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT); the feed stays usable after each.
  */

@@ -98,10 +98,28 @@ static bool holds_live(const struct roll_peer *peer)
     return false;
 }
 
-/* Nothing is heard of this agent any more: its ranks that still ran are shown as not heard, by its name. */
+/* The engine and the trace learn it; that they are heard again, the agent's next frames say. */
+static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
+{
+    struct roll_frame_sight sight = {.heard = 0};
+    uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof sight];
+    for (size_t i = 0; i < peer->used; i++) {
+        struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = peer->streams[i].stream};
+        struct roll_frame frame;
+        int64_t n = peer->streams[i].live ? roll_frame_encode(&head, &sight, sizeof sight, raw, sizeof raw) : 0;
+        if (n > 0 && roll_frame_decode(raw, (size_t)n, &frame, NULL) == 0) {
+            (void)roll_run_frame(root, peer->streams[i].run, &frame, raw, (size_t)n);
+        }
+    }
+}
+
+/* Nothing is heard of this agent any more: its ranks that still ran are not heard, and shown as that by its name. */
 static void lose_peer(roll_root_t *root, struct roll_peer *peer)
 {
     if (holds_live(peer)) {
+        if (!peer->gone) {
+            tell_unheard(root, peer);
+        }
         peer->gone = true;
         peer->synced = false;
     } else {
@@ -352,6 +370,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     case ROLL_FRAME_RECORDS:
     case ROLL_FRAME_UPDATES:
     case ROLL_FRAME_STATUS:
+    case ROLL_FRAME_SIGHT:
     case ROLL_FRAME_HEARTBEAT:
     case ROLL_FRAME_BYE:
     case ROLL_FRAME_NOTE:
@@ -410,9 +429,10 @@ static int receive(roll_root_t *root, void *socket)
 /*
  * A rank whose agent is away looks like a rank that does not arrive. So no time passes for the engine of a run while some live rank of it
  * cannot be seen, or its records are still on their way; what records prove by themselves is said all the same. An agent
- * that stays away is given up after SILENT_NS: its host may have died, and the others have a right to know.
+ * that stays away is given up after SILENT_NS: its host may have died, and the others have a right to know. The same holds while we are behind
+ * ourselves: what waits in our own sockets is news that has come and has not been read.
  */
-static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now)
+static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now, bool behind)
 {
     struct roll_engine_summary summary;
     size_t seen = 0;
@@ -424,7 +444,7 @@ static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now)
             seen += s->run == run && s->live && s->fresh;
         }
     }
-    if (seen >= summary.sources_live) {
+    if (seen >= summary.sources_live && !behind) {
         run->frozen_ns = 0;
         run->frozen = false;
     } else {
@@ -433,11 +453,11 @@ static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now)
     }
 }
 
-static void tick(roll_root_t *root, uint64_t now)
+static void tick(roll_root_t *root, uint64_t now, bool behind)
 {
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
-        freeze(root, run, now);
+        freeze(root, run, now, behind);
         if (run->frozen) {
             run->tick_ns = now;
         }
@@ -507,12 +527,15 @@ bool roll_root_run(roll_root_t *root)
     for (;;) {
         zmq_poll(items, n, POLL_MS);
         int taken = 0;
+        bool behind = false;
         for (int i = 0; i < n; i += 2) {
-            taken += receive(root, items[i].socket);
+            int from = receive(root, items[i].socket);
+            taken += from;
+            behind = behind || from == BATCH;
             roll_net_monitor_read(items[i + 1].socket, "root");
         }
         uint64_t now = roll_mono_ns();
-        tick(root, now);
+        tick(root, now, behind);
         send_acks(root, now);
         roll_serve_drains(root, now);
         roll_push_verdicts(root);

@@ -26,6 +26,7 @@ struct ring {
     bool announced, told;
     uint64_t next_ticket;
     struct roll_frame_status status;
+    struct roll_frame_sight sight; /* repeated where it says more than that all is well */
     uint8_t *defs;
     size_t defs_used, defs_room;
     size_t *end; /* of pieces: each holds whole entries */
@@ -100,6 +101,9 @@ static struct ring *ring_of(struct roll_segment_state *s, uint64_t epoch)
 static int note_ring(struct roll_segment_state *s, const struct roll_frame *frame)
 {
     struct ring *r = ring_of(s, frame->head.stream);
+    if (r) {
+        r->sight = (struct roll_frame_sight){.heard = 1};
+    }
     if (frame->head.payload < ROLL_RING_HEADER_BYTES || (r && r->announced)) {
         return 0;
     }
@@ -107,7 +111,7 @@ static int note_ring(struct roll_segment_state *s, const struct roll_frame *fram
         return ROLL_E_NOMEM;
     }
     r = &s->ring[s->rings++];
-    *r = (struct ring){.epoch = frame->head.stream, .announced = true};
+    *r = (struct ring){.epoch = frame->head.stream, .announced = true, .sight.heard = 1};
     memcpy(r->header, frame->payload, sizeof r->header);
     return 0;
 }
@@ -229,8 +233,15 @@ int roll_segment_state_note(struct roll_segment_state *s, const struct roll_fram
     if (h->type == ROLL_FRAME_RING) {
         return note_ring(s, frame);
     }
-    struct ring *r = h->type >= ROLL_FRAME_DEFS && h->type <= ROLL_FRAME_STATUS ? ring_of(s, h->stream) : NULL;
+    bool sight = h->type == ROLL_FRAME_SIGHT;
+    struct ring *r =
+        sight || (h->type >= ROLL_FRAME_DEFS && h->type <= ROLL_FRAME_STATUS) ? ring_of(s, h->stream) : NULL;
     if (!r) {
+        return 0;
+    }
+    r->sight.heard = 1;
+    if (sight) {
+        memcpy(&r->sight, frame->payload, sizeof r->sight);
         return 0;
     }
     if (h->type == ROLL_FRAME_DEFS) {
@@ -310,6 +321,10 @@ int roll_segment_state_repeat(const struct roll_segment_state *s,
     for (size_t i = 0; i < s->rings && !err; i++) {
         struct roll_frame_head head = {.type = ROLL_FRAME_STATUS, .stream = s->ring[i].epoch};
         err = s->ring[i].told ? give(ctx, &head, &s->ring[i].status, sizeof s->ring[i].status) : 0;
+        head.type = ROLL_FRAME_SIGHT;
+        if (!err && (s->ring[i].sight.starved > 0 || s->ring[i].sight.heard == 0)) {
+            err = give(ctx, &head, &s->ring[i].sight, sizeof s->ring[i].sight);
+        }
     }
     return err;
 }

@@ -93,6 +93,7 @@ static const uint32_t least_payload[] = {
     [ROLL_FRAME_STATUS] = sizeof(struct roll_frame_status),
     [ROLL_FRAME_ACK] = sizeof(struct roll_frame_ack),
     [ROLL_FRAME_CONTROL] = ROLL_NAME_BYTES + sizeof(struct roll_control_change),
+    [ROLL_FRAME_SIGHT] = sizeof(struct roll_frame_sight),
 };
 
 static int check_payload(const struct roll_frame *frame)

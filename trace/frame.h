@@ -40,6 +40,7 @@ enum roll_frame_type {
     ROLL_FRAME_ANSWER = 18, /* agent -> root; JSON; seq = that of the question; first = its part, from 0 */
     ROLL_FRAME_PACK = 19,   /* trace files only: many frames in one, compressed; see docs/FRAME.md */
     ROLL_FRAME_NOTE = 20,   /* agent -> root; JSON: what the agent saw that is in no ring (docs/FRAME.md) */
+    ROLL_FRAME_SIGHT = 21,  /* agent -> root, and root -> trace; payload: struct roll_frame_sight */
 };
 
 struct roll_frame_head {
@@ -79,6 +80,15 @@ struct roll_frame_status {
     uint64_t losses[16]; /* by enum roll_loss */
 };
 _Static_assert(sizeof(struct roll_frame_status) == 48 + 128, "part of the wire format");
+
+/* How well a rank is seen, and how freely it runs, from here on. Heard and not starved until one says otherwise. */
+struct roll_frame_sight {
+    uint32_t
+        heard; /* 1; 0: its agent is silent, as the root noticed. Any other frame about the ring makes it 1 again, RING also `starved` 0 */
+    uint32_t starved; /* permille of the last time in which a thread of the rank wanted a CPU and had none */
+    uint64_t reserved;
+};
+_Static_assert(sizeof(struct roll_frame_sight) == 16, "part of the wire format");
 
 struct roll_frame_ack {
     uint64_t next_ticket; /* everything below has been fed to the engine */

@@ -19,9 +19,9 @@
 
 static const char *frame_name(unsigned type)
 {
-    static const char *const names[] = {"?",      "hello",     "welcome", "ring",    "defs",   "records", "updates",
-                                        "status", "heartbeat", "ack",     "control", "query",  "reply",   "verdict",
-                                        "error",  "tick",      "bye",     "ask",     "answer", "pack",    "note"};
+    static const char *const names[] = {
+        "?",     "hello", "welcome", "ring",  "defs", "records", "updates", "status", "heartbeat", "ack",  "control",
+        "query", "reply", "verdict", "error", "tick", "bye",     "ask",     "answer", "pack",      "note", "sight"};
     return type < COUNT(names) ? names[type] : "?";
 }
 
@@ -50,6 +50,10 @@ static const struct roll_dump_field status_fields[] = {
     FIELD(S, exit_status, ROLL_DUMP_EXIT),   ROLL_DUMP_LOSSES(S),
 };
 #undef S
+#define G struct roll_frame_sight
+static const struct roll_dump_field sight_fields[] = {FIELD(G, heard, ROLL_DUMP_UINT),
+                                                      FIELD(G, starved, ROLL_DUMP_UINT)};
+#undef G
 #define P struct roll_pack_head
 static const struct roll_dump_field pack_fields[] = {FIELD(P, frames, ROLL_DUMP_UINT),
                                                      FIELD(P, columns, ROLL_DUMP_UINT)};
@@ -83,6 +87,13 @@ static void dump_payload(struct roll_dump *d, uint64_t offset, const struct roll
         if (bytes >= sizeof(struct roll_frame_status)) {
             roll_dump_thing(d, "status", "status of a rank's process", offset, frame->payload,
                             sizeof(struct roll_frame_status), status_fields, COUNT(status_fields));
+            return;
+        }
+        break;
+    case ROLL_FRAME_SIGHT:
+        if (bytes >= sizeof(struct roll_frame_sight)) {
+            roll_dump_thing(d, "sight", "how a rank is seen", offset, frame->payload, sizeof(struct roll_frame_sight),
+                            sight_fields, COUNT(sight_fields));
             return;
         }
         break;

@@ -31,6 +31,8 @@ static void open_payload(const struct roll_frame *frame)
         roll_ring_check_header(frame->payload, h->payload);
     } else if (h->type == ROLL_FRAME_STATUS) {
         PROMISE(h->payload >= sizeof(struct roll_frame_status));
+    } else if (h->type == ROLL_FRAME_SIGHT) {
+        PROMISE(h->payload >= sizeof(struct roll_frame_sight));
     } else if (h->type == ROLL_FRAME_ACK) {
         PROMISE(h->payload >= sizeof(struct roll_frame_ack));
     }

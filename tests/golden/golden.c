@@ -237,5 +237,7 @@ size_t golden_trace(uint8_t out[GOLDEN_TRACE_MOST])
     add_json(&s, ROLL_FRAME_ASK, 8, "{\"op\":\"stacks\"}");
     add_json(&s, ROLL_FRAME_ANSWER, 8, "{\"op\":\"stacks\"}");
     add_json(&s, ROLL_FRAME_NOTE, 7, "{\"note\":\"attached-unseen\"}");
+    struct roll_frame_sight sight = {.heard = 1, .starved = 750};
+    add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .seq = 8, .stream = EPOCH}, &sight, sizeof(sight));
     return s.used;
 }

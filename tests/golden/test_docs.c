@@ -196,6 +196,9 @@ static const struct member members[] = {
     M(roll_frame_status, losses),
     M(roll_frame_ack, next_ticket),
     M(roll_frame_ack, defs_offset),
+    M(roll_frame_sight, heard),
+    M(roll_frame_sight, starved),
+    M(roll_frame_sight, reserved),
 };
 #define MEMBERS (sizeof(members) / sizeof(members[0]))
 
@@ -214,7 +217,7 @@ static const struct {
     S(roll_def_graph, "RING"),      S(roll_graph_part, "RING"),   S(roll_control, "RING"),
     S(roll_control_change, "RING"), S(roll_compare, "RING"),      S(roll_compare_cell, "RING"),
     S(roll_compare_call, "RING"),   S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),
-    S(roll_frame_ack, "FRAME"),
+    S(roll_frame_ack, "FRAME"),     S(roll_frame_sight, "FRAME"),
 #undef S
 };
 
@@ -281,6 +284,7 @@ static const struct constant constants[] = {
     C(roll_frame_type, ROLL_FRAME_, ANSWER),
     C(roll_frame_type, ROLL_FRAME_, PACK),
     C(roll_frame_type, ROLL_FRAME_, NOTE),
+    C(roll_frame_type, ROLL_FRAME_, SIGHT),
 };
 #define CONSTANTS (sizeof(constants) / sizeof(constants[0]))
 

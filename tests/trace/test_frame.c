@@ -232,6 +232,7 @@ static void payloads_shorter_than_their_layout_are_refused(void **state)
         {ROLL_FRAME_STATUS, sizeof(struct roll_frame_status)},
         {ROLL_FRAME_ACK, sizeof(struct roll_frame_ack)},
         {ROLL_FRAME_CONTROL, 64 + sizeof(struct roll_control_change)},
+        {ROLL_FRAME_SIGHT, 16},
     };
     static uint8_t payload[5000];
     static uint8_t data[6000];
