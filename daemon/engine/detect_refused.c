@@ -29,6 +29,7 @@ struct refusal_of {
     uint64_t since;         /* patience clock */
     bool open;              /* nothing has come in its place */
     bool left_out;          /* what came there is another call: it was not made again */
+    bool passed_over;       /* it may have been made again, but only after the rank had done something else */
     bool told;
 };
 
@@ -170,7 +171,27 @@ static bool is_alike(const struct roll_record *a, const struct roll_record *b)
     return a->op == b->op && a->count == b->count && (a->dtype == b->dtype || a->dtype >= ROLL_DTYPE_LIMIT);
 }
 
-void refused_over(struct member *m, const struct roll_record *rec)
+/* Its thread has waited, or called something else, between the two: who makes a call again does it at once, as a rule. */
+static bool did_between(const struct roll_engine *e, const struct member *m, const struct roll_record *a,
+                        const struct roll_record *b)
+{
+    enum { LOOKED_AT = 256 };
+    const struct source *s = e->source[m->source];
+    uint64_t first = roll_seal_ticket(a->seal) + 1, last = roll_seal_ticket(b->seal);
+    first = last > LOOKED_AT && last - LOOKED_AT > first ? last - LOOKED_AT : first;
+    for (uint64_t t = first; t < last; t++) {
+        const struct entry *at = source_entry(s, t);
+        enum roll_op_class class = at ? roll_op_class(at->rec.op) : ROLL_CLASS_NONE;
+        bool work = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_SYNC;
+        bool refused = at && (call_failed(&at->rec) || refused_call(at) || source_same_unit(&at->rec, a));
+        if (work && !refused && at->rec.thread == b->thread && !source_same_unit(&at->rec, b)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void refused_over(const struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
     struct refusal *r = m->refusal;
     if (r && roll_op_class(rec->op) == ROLL_CLASS_P2P) {
@@ -178,6 +199,7 @@ void refused_over(struct member *m, const struct roll_record *rec)
     } else if (r && r->coll.open) {
         r->coll.open = false;
         r->coll.left_out = !is_alike(&r->coll.rec, rec);
+        r->coll.passed_over = !r->coll.left_out && did_between(e, m, &r->coll.rec, rec);
         m->comm->refusals--;
     }
 }
@@ -368,7 +390,7 @@ static bool is_echo(const struct roll_engine *e, const struct source *s, const s
 /* --- what is told --- */
 
 /* How the rank did without the call. */
-enum without { NOT_AGAIN, DESTROYED, ENDED, WENT_ON };
+enum without { NOT_AGAIN, DESTROYED, ENDED, WENT_ON, PASSED_OVER };
 
 struct telling {
     struct source *rank; /* one of those that were refused, with its call */
@@ -409,6 +431,9 @@ static void words_without(struct words *w, const struct telling *t, bool one)
         words_add(w, "in its place came ");
         words_call(w, t->instead);
         words_add(w, ".");
+        break;
+    case PASSED_OVER:
+        words_add(w, "the rank went on with something else; it made as many such calls as its peers, less one.");
         break;
     default:
         words_add(w, "it was not made again.");
@@ -462,7 +487,9 @@ static uint64_t speak(struct roll_engine *e, const struct telling *t, uint64_t b
     if (elsewhere) {
         words_add(&w, " The error says that its cause lies with another rank or on the way there: nobody is named.");
     }
-    if (t->certainty == ROLL_SUSPECTED && !elsewhere) {
+    if (t->without == PASSED_OVER) {
+        words_add(&w, " Suspected: it may have made the call again later, and left out another one.");
+    } else if (t->certainty == ROLL_SUSPECTED && !elsewhere) {
         words_add(&w, " Suspected: it may still be made again.");
     }
     say_text(e, v, "%s", w.text);
@@ -626,7 +653,8 @@ static const struct roll_record *answer(const struct roll_engine *e, const struc
     uint32_t size = m->comm->size;
     if (!message) {
         uint64_t ticket;
-        bool short_of = r->coll.left_out && r->coll.rec.seq <= waits->seq;
+        bool fewer = r->coll.passed_over && m->next == waits->seq && is_alike(&r->coll.rec, waits);
+        bool short_of = (r->coll.left_out || fewer) && r->coll.rec.seq <= waits->seq;
         bool here = r->coll.rec.op != ROLL_OP_NONE && r->coll.rec.seq == waits->seq;
         /* Made again, but behind what the rank waits in: too late for those who wait in it. */
         bool late = here && !r->coll.open && entry_at(e, m, waits->seq, &ticket) != NULL && waits_before(e, m, ticket);
@@ -655,7 +683,9 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
     t.comm = t.member ? t.member->comm : NULL;
     t.without = without_of(s, m);
-    t.certainty = is_from_elsewhere(rec) ? ROLL_SUSPECTED : certainty;
+    bool doubtful = m->refusal && rec == &m->refusal->coll.rec && m->refusal->coll.passed_over;
+    t.certainty = is_from_elsewhere(rec) || doubtful ? ROLL_SUSPECTED : certainty;
+    t.without = doubtful ? PASSED_OVER : t.without;
     (void)roll_rankset_add(&t.culprits, s->world);
     for (uint32_t r = 0; t.comm && roll_op_class(rec->op) == ROLL_CLASS_COLL && r < t.comm->size; r++) {
         const struct member *o = &t.comm->member[r];
@@ -715,8 +745,8 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
             continue;
         }
         const struct entry *now = entry_at(e, m, f->seq, &ticket);
-        bool here = rec->seq == f->seq && now &&
-                    (now->rec.op != theirs->op || skip || (is_alike(rec, theirs) && f->overlap == 0));
+        bool again = f->kind == ALIGN_ARGUMENT && now && now->rec.op == rec->op && f->overlap > 0;
+        bool here = rec->seq == f->seq && now && !again && (now->rec.op != theirs->op || skip || is_alike(rec, theirs));
         *out = m;
         return now && (here || (skip && is_alike(rec, theirs))) ? &now->rec : NULL;
     }

@@ -489,7 +489,7 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
 void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
 void refused_repeat(struct roll_engine *e, struct member *m,
                     const struct roll_record *rec);                 /* its number comes again */
-void refused_over(struct member *m, const struct roll_record *rec); /* it has made a call here that counts */
+void refused_over(const struct roll_engine *e, struct member *m, const struct roll_record *rec); /* it has made a call here that counts */
 /* The newest call of its process, when it comes and when it has returned. */
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 bool refused_death(struct roll_engine *e, struct source *s); /* it ended after an error: told here */

@@ -158,7 +158,7 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
     m->unsure = false;
     m->group = entry->rec.group;
     m->thread = entry->rec.thread;
-    refused_over(m, &entry->rec);
+    refused_over(e, m, &entry->rec);
     if (seq < c->base) {
         return 0;
     }

@@ -220,7 +220,7 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
         return rc;
     }
     p->issued[side] = index + 1;
-    refused_over(m, &entry->rec);
+    refused_over(e, m, &entry->rec);
     uint64_t bytes = p2p_bytes(&entry->rec);
     struct node *n = p2p_node(p, index);
     entry->pair = p;

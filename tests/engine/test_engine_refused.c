@@ -469,6 +469,39 @@ static void test_a_refused_creation_is_told(void **state)
     }
 }
 
+/* All calls are alike: that one is missing shows only at the end. Who makes it again at once, or after a word with the others, is not short. */
+static void test_a_refused_call_among_equal_ones(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES * 3; i++) { /* 0 left out, 1 made again at once, 2 after something else */
+        uint32_t n = sizes[i / 3], odd = n - 1;
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim);
+        for (int step = 0; step < 6; step++) {
+            for (uint32_t r = 0; r < n; r++) {
+                if (r == odd && step == 2) {
+                    refused(sim, r, w, 100, AT_ONCE);
+                    if (i % 3 != 1) {
+                        sim_sync(sim, r);
+                    }
+                }
+                if (r != odd || step != 2 || i % 3 != 0) {
+                    sim_call(sim, r, w, AR, 100);
+                }
+                if (i % 3 != 0) {
+                    sim_sync(sim, r);
+                }
+            }
+        }
+        if (i % 3 == 0) {
+            sim_proc(sim, odd, ROLL_PROC_FINISHED, SIM_EXIT(0));
+            all_stuck_but(sim, odd);
+        }
+        tells(sim, i % 3 == 0 ? "suspected call-refused" : NULL, odd, i % 3 == 0 ? "less one" : NULL, NULL);
+        sim_destroy(&sim);
+    }
+}
+
 enum dispute { TWICE, TWICE_SHIFTED, SIZES_DIFFER, REFUSED_TWICE, HEALTHY };
 
 /* The last rank comes as another one's number, or with another size. All have the number of another rank where shifted. */
@@ -585,6 +618,7 @@ int main(void)
         cmocka_unit_test(test_a_refused_creation_is_told),
         cmocka_unit_test(test_a_message_made_again_is_no_fault),
         cmocka_unit_test(test_ranks_that_contradict_each_other_in_init),
+        cmocka_unit_test(test_a_refused_call_among_equal_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
