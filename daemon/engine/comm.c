@@ -280,6 +280,7 @@ void comm_free(struct comm *c)
         free(c->member[r].race);
         free(c->member[r].exchange);
         refused_free(&c->member[r]);
+        lowered_free(&c->member[r]);
     }
     lag_free(c);
     free(c->pair);

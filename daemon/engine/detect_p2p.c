@@ -83,7 +83,7 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
 static bool lacks_partner(const struct entry *entry)
 {
     const struct pair *p = entry->pair;
-    return p && !p->unsure && entry->index >= p->issued[!p2p_side(&entry->rec)];
+    return p && p2p_known(p, !p2p_side(&entry->rec)) && entry->index >= p->issued[!p2p_side(&entry->rec)];
 }
 
 static bool is_gone(const struct block *b)
@@ -351,7 +351,11 @@ static bool lacking_circle(struct roll_engine *e, const struct block *b)
         struct comm *c = at->pair->comm;
         struct exchange_lack lack;
         uint32_t rank = at->pair->end[!p2p_side(&at->rec)];
-        bool alone = exchange_lacks(e, c, rank, &lack) && lack.entry;
+        uint32_t next =
+            (i + 1) % b->steps; /* what the rank itself waits in: it may be held up there by one that has passed it */
+        bool alone = exchange_lacks(e, c, rank, &lack) && lack.entry &&
+                     c->member[rank].source == source_index(e, b->step[next].rank) &&
+                     exchange_against(e, c, &lack, b->step[next].rank, b->step[next].ticket) > 1;
         if (alone) {
             say_lack(e, b, c, &lack);
         }

@@ -91,6 +91,9 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
     struct comm *c = m->comm;
     uint32_t seq = entry->rec.seq;
     bool was_ready = entry->index == COLL_READY;
+    if (lowered_op(entry->rec.op)) {
+        lowered_note(m, &entry->rec, false);
+    }
     entry->index = COLL_REFUSED;
     m->next = seq;
     m->group = 0;

@@ -29,9 +29,9 @@ struct detector {
 
 /* One per file detect_*.c. */
 extern const struct detector detect_null, detect_signature, detect_group, detect_zero, detect_align, detect_missing,
-    detect_p2p, detect_alltoallv, detect_circular, detect_process, detect_moe_zero, detect_moe_obligation,
-    detect_moe_phase, detect_moe_outside, detect_moe_uniform, detect_moe_route, detect_numbers, detect_init,
-    detect_loss, detect_capture, detect_race, detect_refused, detect_stuck, detect_unheard, detect_claim,
+    detect_p2p, detect_alltoallv, detect_lowered, detect_circular, detect_process, detect_moe_zero,
+    detect_moe_obligation, detect_moe_phase, detect_moe_outside, detect_moe_uniform, detect_moe_route, detect_numbers,
+    detect_init, detect_loss, detect_capture, detect_race, detect_refused, detect_stuck, detect_unheard, detect_claim,
     detect_straggler;
 
 extern const struct detector *const detectors[];
@@ -47,6 +47,8 @@ uint32_t outside_exchange(struct roll_engine *e, struct member *m, const struct 
 void outside_meet(struct member *m, struct member *other, struct node *n, uint32_t place);
 /* Notes that a communicator is judged no more, because too much on it is incomplete. */
 void loss_window(struct roll_engine *e, const struct comm *c);
+/* A send and a receive that pair up have different numbers of collectives before them that are made of messages. */
+void lowered_cross(struct roll_engine *e, const struct pair *p, uint32_t index);
 /* Says that a send and a receive differ in bytes; ticket: of both calls. */
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven);
 

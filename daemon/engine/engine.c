@@ -216,6 +216,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     }
     enum roll_op_class class = roll_op_class(rec->op);
     struct member *m;
+    s->late = s->late || (s->records == 0 && ticket > 0);
     s->gap = s->gap || (s->records == 0 && ticket > 0); /* watched from the middle of a step */
     s->records++;
     e->records++;
@@ -274,6 +275,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
                 break;
             }
             rc = match_collective(e, m, entry, ticket);
+            if (lowered_op(rec->op) && rec->count != 0 && entry->index != COLL_REFUSED) {
+                lowered_note(m, rec, true);
+            }
             if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
                 graph_note_call(s, rec, ticket);
             }
@@ -370,6 +374,8 @@ static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
     for (uint32_t i = 0; i < s->members; i++) {
         if (s->member[i]) {
             s->member[i]->unsure = true;
+            s->member[i]->gaps++;
+            lowered_lost(s->member[i]);
         }
     }
     for (uint32_t i = 0; i < s->threads; i++) {

@@ -16,7 +16,11 @@
 /* The member of a pair that has made messages which the other lacks: 0 its source, 1 its destination; -1: neither. */
 static int maker_of(const struct pair *p)
 {
-    return p->unsure || p->issued[0] == p->issued[1] ? -1 : p->issued[0] > p->issued[1] ? 0 : 1;
+    if (p->issued[0] == p->issued[1]) {
+        return -1;
+    }
+    unsigned maker = p->issued[1] > p->issued[0];
+    return p2p_known(p, !maker) ? (int)maker : -1;
 }
 
 /* The pair with number i of the table, if one of its sides lacks something; *maker: the other side. */
@@ -109,8 +113,10 @@ bool exchange_adds(const struct roll_engine *e, const struct comm *c, uint32_t r
     for (uint32_t i = 0; alone && c->pair && i <= c->pair_mask; i++) {
         unsigned maker;
         const struct pair *p = lacking_pair(c, i, &maker);
-        uint32_t other = p && p->end[!maker] != rank ? comm_world(e, c, p->end[!maker]) : NO_SOURCE;
-        alone = !p || p->end[maker] == rank;
+        uint32_t source = p && p->end[!maker] != rank ? c->member[p->end[!maker]].source : NO_SOURCE;
+        uint32_t other = source == NO_SOURCE ? NO_SOURCE : e->source[source]->world;
+        bool left = source != NO_SOURCE && (!source_alive(e->source[source]) || c->member[p->end[!maker]].gone);
+        alone = !p || (p->end[maker] == rank && left);
         if (other != NO_SOURCE) {
             (void)roll_rankset_add(&others, other);
         }
@@ -140,7 +146,7 @@ static bool partner_differs(const struct roll_engine *e, const struct entry *at,
     const struct pair *p = at->pair;
     unsigned far = !p2p_side(&at->rec);
     const struct member *m = &p->comm->member[p->end[far]];
-    if (p->unsure || m->unsure || m->source == NO_SOURCE || m->next <= seq || m->from > seq) {
+    if (!p2p_known(p, far) || m->unsure || m->source == NO_SOURCE || m->next <= seq || m->from > seq) {
         return false;
     }
     uint64_t collective = collective_of(e->source[m->source], m, seq);
@@ -169,6 +175,70 @@ uint32_t exchange_early(const struct roll_engine *e, const struct source *s, uin
         }
     }
     uint32_t count = agree ? 0 : (uint32_t)roll_rankset_count(&others);
+    roll_rankset_fini(&others);
+    return count;
+}
+
+/* Ticket + 1 of the first message of this source with the member that lacks it; 0: none. */
+static uint64_t first_lacking(const struct comm *c, uint32_t source, uint32_t rank)
+{
+    uint64_t first = 0;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct pair *way[2] = {p2p_pair(c, r, rank), p2p_pair(c, rank, r)};
+        for (unsigned side = 0; c->member[r].source == source && side < 2; side++) {
+            const struct pair *p = way[side];
+            if (!p || maker_of(p) != (int)side || p->issued[!side] - p->base > p->mask) {
+                continue;
+            }
+            uint64_t ticket = p2p_node(p, p->issued[!side])->ticket[side] + 1;
+            first = first == 0 || ticket < first ? ticket : first;
+        }
+    }
+    return first;
+}
+
+/* Whether this maker has come to its exchange with the member before it came to call `at`, which the member waits in. */
+static bool goes_another_way(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
+                             const struct member *m, const struct entry *at)
+{
+    if (m->source == NO_SOURCE || m->unsure) {
+        return false;
+    }
+    const struct source *s = e->source[m->source];
+    uint64_t exchange = first_lacking(c, m->source, lack->rank), call;
+    if (at->pair) {
+        unsigned far = !p2p_side(&at->rec);
+        bool made = at->index < at->pair->issued[far] && at->index - at->pair->base <= at->pair->mask;
+        call = made ? p2p_node(at->pair, at->index)->ticket[far] + 1 : 0;
+    } else {
+        call = m->next > at->rec.seq ? collective_of(s, m, at->rec.seq) : 0;
+        if (m->next > at->rec.seq && call == 0) {
+            return false;
+        }
+    }
+    return exchange != 0 && (call == 0 || call > exchange);
+}
+
+uint32_t exchange_against(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
+                          const struct source *s, uint64_t ticket)
+{
+    const struct entry *head = source_entry(s, ticket);
+    struct roll_rankset others = {0};
+    for (const struct entry *at = head; at; at = source_chain(s, &ticket)) {
+        const struct member *me = source_member(s, at->rec.comm);
+        if (!me || (at != head && !source_same_unit(&head->rec, &at->rec))) {
+            break;
+        }
+        uint32_t from = at->pair ? at->pair->end[!p2p_side(&at->rec)] : 0;
+        uint32_t upto = at->pair ? from + 1 : me->comm->size;
+        for (uint32_t r = from; r < upto; r++) {
+            const struct member *m = &me->comm->member[r];
+            if (m != me && goes_another_way(e, c, lack, m, at)) {
+                (void)roll_rankset_add(&others, e->source[m->source]->world);
+            }
+        }
+    }
+    uint32_t count = (uint32_t)roll_rankset_count(&others);
     roll_rankset_fini(&others);
     return count;
 }

@@ -35,6 +35,7 @@ struct meeting;
 struct split_table;
 struct race;
 struct refusal;
+struct lowered;
 struct waits;
 struct stuck_case;
 struct lag;
@@ -138,6 +139,7 @@ struct member {
     uint32_t from;   /* below this its collectives are unknown and count as arrived and ready */
     bool gone;       /* destroyed or finalized the communicator */
     bool unsure;     /* records were lost since its last call here */
+    uint32_t gaps;   /* how often records were lost */
     struct {
         uint64_t sig;
         uint64_t ticket;
@@ -153,6 +155,7 @@ struct member {
     uint64_t settled;           /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     struct race *race;          /* what its threads do here, where there are several; owned */
     struct refusal *refusal;    /* its last refused call here; owned */
+    struct lowered *lowered;    /* its last calls here that NCCL makes of messages: lowered.c; owned */
     struct moment word;         /* step of what it said last here about its MoE layers and tensors: meeting.h */
     bool spoken;                /* `word` is */
     struct intervals ext;       /* between collectives */
@@ -205,6 +208,7 @@ struct source {
     bool gap,
         in_gap; /* records are missing since source_certain was asked last; what it says about gap_step is not whole */
     uint32_t gap_step;
+    bool late;           /* its first records are not known */
     bool products;       /* it has made grouped products, seen from outside */
     bool completes;      /* it learns what is complete on the device */
     uint32_t inits;      /* CommInit and CommSplit calls so far */
@@ -262,6 +266,7 @@ struct comm {
     uint32_t refusals; /* members whose last call here was refused */
     bool open;         /* nothing has told its size: it grows with the members that are seen */
     bool aborted;
+    bool retires;      /* judged no more: detect_lowered.c */
     bool muted;        /* a cause was found here: what follows on it is its consequence, until silence.c ends it */
     bool explains;     /* and its members are stuck for that cause */
     uint32_t mute_seq; /* collective at which the trouble began; NO_SEQ: not a collective */
@@ -296,6 +301,7 @@ struct node {
     uint64_t ticket[2]; /* of the send and of the receive */
     uint64_t bytes;
     uint32_t exchange;   /* of the side that came first: see outside_meet; 0 = none */
+    uint32_t before[2];  /* the last collective that NCCL makes of messages of this pair, on each side: lowered.c */
     uint8_t have, ready; /* bit 0 the send, bit 1 the receive */
 };
 
@@ -306,7 +312,8 @@ struct pair {
     uint32_t mask, base;
     uint32_t issued[2]; /* sends and receives so far, but for captured ones */
     uint32_t calls[2];  /* all of them, as numbered by the records */
-    bool unsure;        /* records lost: no longer matched */
+    uint32_t gaps[2];   /* member.gaps at the last of them: after a loss it is not known whether more were made */
+    bool unsure; /* records lost: no longer matched */
     bool said;
 };
 
@@ -381,9 +388,11 @@ struct roll_engine {
     uint32_t visit;
     uint32_t held_comms; /* communicators with a held slot */
     uint32_t muted_comms;
+    bool retiring; /* some communicator retires */
     bool mute_fresh, finishing, dirty, job_over_said;
     bool errors; /* some call was refused */
     struct p2p_case *p2p_case;
+    struct crossings *crossings;                   /* detect_lowered.c */
     struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
 };
 
@@ -450,6 +459,8 @@ void match_release(struct roll_engine *e, struct comm *c, struct slot *s); /* dr
 /* --- p2p.c --- */
 int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket);
 uint64_t p2p_bytes(const struct roll_record *rec); /* of one message */
+/* It is known how many messages this side of the pair has made. */
+bool p2p_known(const struct pair *p, unsigned side);
 bool p2p_complete(const struct entry *entry);
 void p2p_ready(struct entry *entry);
 /* Nothing was enqueued: the call does not count. */
@@ -464,6 +475,15 @@ static inline unsigned p2p_side(const struct roll_record *rec)
 }
 /* The group of this call touches more than half of the communicator: an all-to-all-v. */
 bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
+
+/* --- lowered.c: AlltoAll, Gather and Scatter are messages --- */
+#define LOWERED_UNKNOWN UINT32_MAX
+bool lowered_op(unsigned op);
+void lowered_note(struct member *m, const struct roll_record *rec, bool made); /* false: it was refused after all */
+void lowered_lost(struct member *m);                                           /* records are */
+/* Number + 1 of the last such collective with a message from src to dst that the member, one of the two, has made; 0: none. */
+uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst);
+void lowered_free(struct member *m);
 
 /* --- sweep.c: what is complete --- */
 void sweep(struct roll_engine *e);

@@ -184,6 +184,12 @@ void p2p_repeat(struct roll_engine *e, struct member *m, const struct roll_recor
     }
 }
 
+/* Each will meet a call of another kind: lowered.c. */
+static bool is_crossed(const struct node *n)
+{
+    return n->before[0] != n->before[1] && n->before[0] != LOWERED_UNKNOWN && n->before[1] != LOWERED_UNKNOWN;
+}
+
 int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
 {
     struct comm *c = m->comm;
@@ -207,6 +213,7 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
         p->unsure = true; /* calls before this one are not known: which message meets which is not known either */
     }
     p->calls[side] = entry->rec.seq + 1;
+    p->gaps[side] = m->gaps;
     uint32_t exchange = outside_exchange(e, m, &entry->rec);
     if (p->unsure) {
         return 0;
@@ -229,12 +236,22 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
     n->have |= (uint8_t)(1u << side);
     c->empties += bytes == 0;
     outside_meet(m, &c->member[peer], n, exchange);
+    bool unknown = e->source[m->source]->late;
+    n->before[side] = peer == me ? 0 : unknown ? LOWERED_UNKNOWN : lowered_before(m, p->end[0], p->end[1]);
+    if (n->have == 3 && is_crossed(n) && !c->muted) {
+        lowered_cross(e, p, index);
+    }
     if (n->have == 3 && n->bytes != bytes && !c->muted) {
         (void)detectors_pair(e, p, index);
     } else {
         n->bytes = bytes;
     }
     return 0;
+}
+
+bool p2p_known(const struct pair *p, unsigned side)
+{
+    return !p->unsure && p->gaps[side] == p->comm->member[p->end[side]].gaps;
 }
 
 bool p2p_complete(const struct entry *entry)

@@ -357,7 +357,7 @@ static void visit_call(struct run *run, struct source *s, struct entry *entry)
         struct member *peer = &c->member[entry->pair->end[other]];
         if (n->have & 1u << other) {
             visit_behind(run, peer, c, 0, n->ticket[other] + 1);
-        } else {
+        } else if (p2p_known(entry->pair, other)) { /* else it may have made it: the record is lost */
             visit_rank(run, peer, c);
         }
     }
@@ -447,7 +447,8 @@ uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, 
     if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
         unsigned other = !p2p_side(&entry->rec);
         if (entry->pair && !(p2p_node(entry->pair, entry->index)->have & 1u << other)) {
-            uint32_t world = comm_world(e, m->comm, entry->pair->end[other]);
+            uint32_t world =
+                p2p_known(entry->pair, other) ? comm_world(e, m->comm, entry->pair->end[other]) : NO_SOURCE;
             unknown += world == NO_SOURCE;
             if (world != NO_SOURCE) {
                 (void)roll_rankset_add(out, world);

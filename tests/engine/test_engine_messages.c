@@ -517,6 +517,97 @@ static void test_a_partner_that_ended_early(void **state)
     }
 }
 
+/* --- collectives that NCCL makes of messages --- */
+
+/* The last rank exchanges before the AlltoAll, the others after it; all hosts come back. */
+static void test_messages_that_meet_an_alltoall(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int way = 0; way < 8; way++) {
+            bool sick = (way & 1) != 0, waits = (way & 2) != 0, all = (way & 4) != 0;
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim), size = sizes[i], odd = size - 1;
+            for (uint32_t r = 0; r < size; r++) {
+                for (uint32_t k = 0; k < 3; k++) {
+                    bool first = sick && k == 1 && r == odd;
+                    for (int part = 0; part < 2; part++) {
+                        if (part == (first ? 1 : 0)) {
+                            sim_call(sim, r, w, ROLL_OP_ALLTOALL, 64);
+                        } else if (all) {
+                            exchange(sim, r, w, NOBODY, NOBODY);
+                        } else if (r == odd) {
+                            sim_recv(sim, r, w, 0, 64);
+                        } else if (r == 0) {
+                            sim_send(sim, r, w, odd, 64);
+                        }
+                        if (waits) {
+                            sim_sync(sim, r);
+                        }
+                    }
+                }
+                sim_sync(sim, r);
+                sim_record(sim, r, ROLL_OP_COMM_DESTROY, w);
+                sim_proc(sim, r, ROLL_PROC_FINISHED, SIM_EXIT(0));
+            }
+            char want[64];
+            snprintf(want, sizeof(want), "proven op-mismatch %u", odd);
+            sim_expect(sim, !sick ? "" : all && size > 2 ? want : "proven op-mismatch -");
+            char *text = sim_run(sim, 0, false, true);
+            assert_true(!sick || strstr(text, "the data goes to the wrong call in silence") != NULL);
+            free(text);
+            sim_destroy(&sim);
+        }
+    }
+}
+
+static void test_a_collective_of_messages_made_by_hand_is_no_fault(void **state)
+{
+    (void)state;
+    const enum roll_op ops[] = {ROLL_OP_ALLTOALL, ROLL_OP_GATHER, ROLL_OP_SCATTER};
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int way = 0; way < 12; way++) {
+            enum roll_op op = ops[way / 4];
+            bool root = (way & 1) != 0, more = (way & 2) != 0; /* more: collectives follow */
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim), size = sizes[i], odd = root ? 0 : size - 1;
+            for (uint32_t r = 0; r < size; r++) {
+                sim_call(sim, r, w, AR, 32);
+                if (r == odd) {
+                    sim_group(sim, r);
+                    for (uint32_t p = 0; p < size; p++) {
+                        if (p != r && (op == ROLL_OP_ALLTOALL || (op == ROLL_OP_GATHER ? p == 0 : root))) {
+                            sim_send(sim, r, w, p, 64);
+                        }
+                        if (p != r && (op == ROLL_OP_ALLTOALL || (op == ROLL_OP_GATHER ? root : p == 0))) {
+                            sim_recv(sim, r, w, p, 64);
+                        }
+                    }
+                    sim_group_end(sim, r);
+                } else {
+                    struct roll_record *rec = sim_call(sim, r, w, op, 64);
+                    rec->peer = op == ROLL_OP_ALLTOALL ? ROLL_PEER_NONE : 0;
+                }
+                sim_sync(sim, r);
+                for (int k = 0; more && k < 5; k++) {
+                    sim_call(sim, r, w, AR, 512);
+                    sim_call(sim, r, w, ROLL_OP_ALLGATHER, 77);
+                }
+                sim_sync(sim, r);
+                sim_record(sim, r, ROLL_OP_COMM_DESTROY, w);
+                sim_proc(sim, r, ROLL_PROC_FINISHED, SIM_EXIT(0));
+            }
+            sim_expect(sim, "");
+            if (more) {
+                char *got = sim_run(sim, 0, true, false);
+                assert_non_null(strstr(got, "note op-mismatch"));
+                free(got);
+            }
+            sim_destroy(&sim);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -533,6 +624,8 @@ int main(void)
         cmocka_unit_test(test_a_collective_before_an_exchange),
         cmocka_unit_test(test_one_message_against_a_collective_names_nobody),
         cmocka_unit_test(test_a_partner_that_ended_early),
+        cmocka_unit_test(test_messages_that_meet_an_alltoall),
+        cmocka_unit_test(test_a_collective_of_messages_made_by_hand_is_no_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,116 @@
+/*
+ * lowered.c: AlltoAll, Gather and Scatter, which NCCL makes of sends and receives.
+ *
+ * Such a call is a message between each pair of members that it concerns, in the order of the rank's calls: it may meet a plain send or receive of the other
+ * side. Then nothing waits for ever; the data goes to the wrong call, in silence. So of a plain message it is remembered which of these collectives was the
+ * last one before it, on either side: where they are not the same it will meet another call (p2p.c notes it, detect_lowered.c speaks).
+ *
+ * Making nodes of each such call was rejected: an AlltoAll of n ranks is n * n messages, and a job that does not mix them with plain ones would pay for
+ * nothing. Calls that are made of window-registered buffers go another way in NCCL and are not known here; a job that mixes those as well is told of a
+ * difference that it has.
+ */
+#include "daemon/engine/internal.h"
+
+#include <stdlib.h>
+
+/* Collectives of one kind: number + 1 of the last and of the one before it; 0 = none. */
+struct latest {
+    uint32_t last, before;
+};
+
+/* Gathers and Scatters of a member with one root. */
+struct rooted {
+    uint32_t root;
+    struct latest gather, scatter;
+};
+
+struct lowered {
+    struct latest alltoall;
+    struct rooted *rooted;
+    uint32_t roots;
+    bool lost; /* what is known here says nothing */
+};
+
+bool lowered_op(unsigned op)
+{
+    return op == ROLL_OP_ALLTOALL || op == ROLL_OP_GATHER || op == ROLL_OP_SCATTER;
+}
+
+static struct rooted *rooted_of(struct lowered *l, uint32_t root)
+{
+    for (uint32_t i = 0; i < l->roots; i++) {
+        if (l->rooted[i].root == root) {
+            return &l->rooted[i];
+        }
+    }
+    struct rooted *table = realloc(l->rooted, (l->roots + 1) * sizeof(*table));
+    if (!table) {
+        return NULL;
+    }
+    l->rooted = table;
+    table[l->roots] = (struct rooted){.root = root};
+    return &table[l->roots++];
+}
+
+/* Of a call that is taken back only the newest is known. */
+static bool note(struct latest *l, uint32_t seq, bool made)
+{
+    if (made) {
+        *l = (struct latest){.last = seq + 1, .before = l->last};
+        return true;
+    }
+    bool newest = l->last == seq + 1;
+    l->last = l->before;
+    return newest;
+}
+
+void lowered_note(struct member *m, const struct roll_record *rec, bool made)
+{
+    if (!m->lowered && !(m->lowered = calloc(1, sizeof(*m->lowered)))) {
+        return;
+    }
+    struct lowered *l = m->lowered;
+    if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
+        l->lost = true; /* it takes its place when its graph is launched */
+    } else if (rec->op == ROLL_OP_ALLTOALL) {
+        l->lost = !note(&l->alltoall, rec->seq, made) || l->lost;
+    } else {
+        struct rooted *r = rooted_of(l, (uint32_t)rec->peer);
+        l->lost = !r || !note(rec->op == ROLL_OP_GATHER ? &r->gather : &r->scatter, rec->seq, made) || l->lost;
+    }
+}
+
+void lowered_lost(struct member *m)
+{
+    if (!m->lowered && !(m->lowered = calloc(1, sizeof(*m->lowered)))) {
+        return;
+    }
+    m->lowered->lost = true;
+}
+
+uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst)
+{
+    const struct lowered *l = m->lowered;
+    if (!l) {
+        return 0;
+    }
+    if (l->lost) {
+        return LOWERED_UNKNOWN;
+    }
+    uint32_t last = l->alltoall.last;
+    for (uint32_t i = 0; i < l->roots; i++) {
+        const struct rooted *r = &l->rooted[i];
+        last = r->root == dst && r->gather.last > last ? r->gather.last : last;
+        last = r->root == src && r->scatter.last > last ? r->scatter.last : last;
+    }
+    return last;
+}
+
+void lowered_free(struct member *m)
+{
+    if (m->lowered) {
+        free(m->lowered->rooted);
+        free(m->lowered);
+        m->lowered = NULL;
+    }
+}
