@@ -49,16 +49,17 @@ struct slot {
     bool bad;
 };
 
-enum block { FREE, ON_STREAMS, ON_CREATION, ON_COMM, ON_ASYNC, ON_JOIN, ON_NOTHING };
+enum block { FREE, ON_STREAMS, ON_CREATION, ON_COMM, ON_CONNECT, ON_MEET, ON_JOIN, ON_NOTHING };
 
 struct host {
     uint64_t clock;
     uint16_t list[ACTS_MAX];
     uint32_t acts, pc;
     enum block block;
-    uint8_t streams; /* waited for */
-    uint32_t upto;   /* launches before this one */
-    int comm;        /* waited for; and of a creation: the parent */
+    uint64_t connects; /* communicators whose connections it waits for */
+    uint8_t streams;   /* waited for */
+    uint32_t upto;     /* launches before this one */
+    int comm;          /* waited for; and of a creation: the parent */
     uint32_t creation;
     uint32_t log; /* the record that is open; UINT32_MAX = none */
     uint16_t act;
@@ -81,6 +82,7 @@ struct process {
     uint32_t groups;
     uint64_t doom, halt; /* when it is killed, stopped */
     int32_t doom_signal;
+    uint32_t met[THREADS_MAX]; /* meetings of the threads that each has come to */
     bool over, stopped, jammed;
 };
 
@@ -96,6 +98,7 @@ static struct machine {
     uint32_t ops;
     struct slot slot[COMMS_MAX][SLOTS_MAX];
     mask_t creation[COMMS_MAX][8]; /* by parent and number of the split; [comm][7] for an init */
+    mask_t connected[COMMS_MAX];   /* have made their first collective */
     struct {
         uint8_t posted[2];
         uint8_t gone[2][MESSAGES_MAX];
@@ -146,6 +149,8 @@ static struct log *write_log(uint32_t rank, uint32_t thread, uint16_t act, enum 
                         .back_ns = m.now + 200,
                         .done_ns = NEVER,
                         .act = act};
+    uint32_t longest = m.p->pace_ns < 20000 ? m.p->pace_ns : 20000;
+    log->back_ns = m.now + 200 + rng_below(&m.rng, longest) + a->slow * 10000u;
     return log;
 }
 
@@ -173,6 +178,13 @@ static void come_back(uint32_t rank, struct host *h, uint64_t at)
     }
     h->block = FREE;
     h->clock = at + rng_below(&m.rng, m.p->pace_ns);
+}
+
+/* A call that returns at once: its host goes on behind it. */
+static void take_time(uint32_t rank, struct host *h)
+{
+    uint64_t back = m.out->rank[rank].log[last_log(rank)].back_ns;
+    h->clock = back > h->clock && back != NEVER ? back : h->clock;
 }
 
 /* --- devices --- */
@@ -555,6 +567,28 @@ static void write_async(uint32_t rank, uint32_t thread, uint16_t act, int comm)
     log->rec.flags = ROLL_FLAG_NONBLOCKING;
 }
 
+/* The first collective of a communicator makes connections: the host is held until all members have come. */
+static void connect(uint32_t rank, struct host *h, int comm, uint32_t log)
+{
+    if (m.p->connects && (m.connected[comm] & BIT(rank)) == 0) {
+        m.connected[comm] = (mask_t)(m.connected[comm] | BIT(rank));
+        h->connects = (h->block == ON_CONNECT ? h->connects : 0) | 1ull << comm;
+        h->block = ON_CONNECT;
+        h->log = log;
+        m.out->rank[rank].log[log].back_ns = NEVER;
+    }
+}
+
+static bool all_connected(const struct host *h)
+{
+    for (uint32_t c = 0; c < m.p->comms; c++) {
+        if ((h->connects & 1ull << c) != 0 && m.connected[c] != m.p->comm[c].members) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void make_call(uint32_t rank, uint32_t thread, uint16_t act)
 {
     const struct act *a = &m.p->act[act];
@@ -582,14 +616,44 @@ static void make_call(uint32_t rank, uint32_t thread, uint16_t act)
         }
         return;
     }
+    take_time(rank, h);
     if (a->error == 0) {
         uint32_t one = act;
         launch(rank, &one, 1, a->comm, last_log(rank));
+        if (a->kind == ACT_COLL && a->count != 0 && !nonblocking(a)) {
+            connect(rank, h, a->comm, last_log(rank));
+        }
         if (nonblocking(a)) {
             log->rec.result = IN_PROGRESS;
             write_async(rank, thread, act, a->comm);
         }
     }
+}
+
+/* Nothing of the group was enqueued: its numbers are given again. */
+static void take_back(struct process *q, struct host *h)
+{
+    for (uint32_t i = 0; i < h->pendings; i++) {
+        const struct act *a = &m.p->act[h->pending[i]];
+        if (a->kind == ACT_COLL) {
+            q->seq[a->comm] -= a->count != 0;
+        } else {
+            q->p2p[a->comm][a->peer][a->kind == ACT_RECV]--;
+        }
+    }
+    h->group = 0;
+    h->pendings = 0;
+}
+
+static bool has_collective(const struct host *h, int comm)
+{
+    for (uint32_t i = 0; i < h->pendings; i++) {
+        const struct act *a = &m.p->act[h->pending[i]];
+        if (a->comm == comm && a->kind == ACT_COLL && a->count != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The end of a group launches one communicator after the other, in ascending order of their hashes. */
@@ -601,10 +665,18 @@ static void end_group(uint32_t rank, uint32_t thread, uint16_t act)
     if (h->group == 0) {
         return; /* empty: no record */
     }
+    uint8_t error = m.p->act[act].error;
     struct log *log = write_log(rank, thread, act, ROLL_OP_GROUP_END);
     uint32_t at = last_log(rank);
     log->rec.group = h->group;
     log->rec.aux = (uint16_t)h->pendings;
+    take_time(rank, h);
+    if (error != 0) {
+        log->rec.result = error == SIMULATED ? 0 : error;
+        log->rec.count = error == SIMULATED;
+        take_back(q, h);
+        return;
+    }
     bool slow = false;
     uint64_t comms = 0;
     for (uint32_t i = 0; i < h->pendings; i++) {
@@ -612,6 +684,11 @@ static void end_group(uint32_t rank, uint32_t thread, uint16_t act)
         log->rec.stream = log->rec.stream ? log->rec.stream : (uint16_t)(a->stream + 2);
         slow = slow || nonblocking(a);
         comms |= 1ull << a->comm;
+    }
+    for (int c = 0; c < (int)m.p->comms && !slow; c++) {
+        if ((comms & 1ull << c) != 0 && has_collective(h, c)) {
+            connect(rank, h, c, at);
+        }
     }
     while (comms != 0) {
         int best = -1;
@@ -640,6 +717,10 @@ static void begin_wait(uint32_t rank, uint32_t thread, uint16_t act)
     h->block = ON_STREAMS;
     h->streams = a->kind == ACT_DEVICE ? 0xff : (uint8_t)(1u << a->stream);
     h->upto = q->launches;
+    const struct fifo *f = &q->stream[a->stream];
+    if (a->kind == ACT_EVENT && a->count > 0) {
+        h->upto = f->tail >= a->count ? f->launch[f->tail - a->count] : 0;
+    }
     if (a->kind == ACT_STREAM || a->kind == ACT_EVENT || a->kind == ACT_DEVICE) {
         struct log *log = write_log(rank, thread, act,
                                     a->kind == ACT_STREAM  ? ROLL_OP_STREAM_SYNC
@@ -729,6 +810,10 @@ static bool wait_over(uint32_t rank, struct host *h)
         return m.creation[h->comm][h->creation % 8] == creation_needs(a);
     case ON_COMM:
         return q->comm[h->comm].head == q->comm[h->comm].tail;
+    case ON_CONNECT:
+        return all_connected(h);
+    case ON_MEET:
+        return q->met[0] == q->met[1];
     case ON_JOIN:
         return others_ended(q, h);
     default:
@@ -742,6 +827,9 @@ static void go_on(uint32_t rank, uint32_t thread)
     const struct act *a = &m.p->act[h->act];
     enum block block = h->block;
     come_back(rank, h, m.now + DEVICE_NS + rng_below(&m.rng, 2000));
+    if (block == ON_MEET) {
+        h->clock = m.now + DEVICE_NS + rng_below(&m.rng, 4000); /* both at once */
+    }
     if (block != ON_CREATION) {
         return;
     }
@@ -766,7 +854,7 @@ static void make_act(uint32_t rank, uint32_t thread, uint16_t act)
     struct process *q = &m.proc[rank];
     struct host *h = &q->host[thread];
     h->act = act;
-    h->clock = m.now + 300 + rng_below(&m.rng, m.p->pace_ns);
+    h->clock = m.now + 300 + rng_below(&m.rng, a->slow ? 2000 : m.p->pace_ns);
     if (act >= m.mark && (m.who & BIT(rank)) != 0 && m.out->event_ns == NEVER) {
         m.out->event_ns = m.now;
     }
@@ -817,6 +905,10 @@ static void make_act(uint32_t rank, uint32_t thread, uint16_t act)
         break;
     case ACT_SPIN:
         h->block = ON_NOTHING;
+        break;
+    case ACT_MEET:
+        q->met[thread]++;
+        h->block = ON_MEET;
         break;
     case ACT_JAM:
         q->jammed = true;
@@ -905,12 +997,13 @@ static void start(const struct program *p, struct story *out, uint64_t seed)
     m.full = false;
     memset(m.slot, 0, sizeof(m.slot[0]) * p->comms);
     memset(m.creation, 0, sizeof(m.creation));
+    memset(m.connected, 0, sizeof(m.connected));
     memset(m.pair_of, 0, sizeof(m.pair_of[0]) * p->comms);
     for (uint32_t r = 0; r < p->ranks; r++) {
         struct process *q = &m.proc[r];
         struct rank_story *s = &out->rank[r];
         q->launches = q->settled = q->ids = 0;
-        q->groups = 0;
+        q->groups = q->met[0] = q->met[1] = 0;
         q->over = q->stopped = q->jammed = false;
         q->doom = q->halt = NEVER;
         memset(q->seq, 0, sizeof(q->seq));

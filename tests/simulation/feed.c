@@ -158,15 +158,41 @@ static void feed_process(struct feeder *f, uint32_t rank, uint64_t seen)
     }
 }
 
+/* A verdict may take an earlier one's place, or take it back. */
+static void note_life(struct feeder *f, const struct roll_verdict *v, struct found *found)
+{
+#ifdef ROLL_SIM_BEFORE /* an engine from before verdicts had a life */
+    (void)f;
+    (void)v;
+    (void)found;
+#else
+    uint64_t earlier = v->supersedes ? v->supersedes : v->confirms ? v->confirms : v->withdraws;
+    for (uint32_t i = 0; earlier != 0 && i < f->out->founds; i++) {
+        if (f->out->found[i].number == earlier) {
+            f->out->found[i].superseded = true;
+            f->out->found[i].withdrawn = v->withdraws != 0;
+        }
+    }
+    if (found) {
+        found->may_bes = v->may_bes < 4 ? v->may_bes : 4;
+        memcpy(found->may_be, v->may_be, found->may_bes * sizeof(found->may_be[0]));
+    }
+#endif
+}
+
 static void collect(struct feeder *f)
 {
     const struct roll_verdict *v;
     while ((v = roll_engine_next(f->e)) != NULL) {
+        if (v->certainty == ROLL_NOTE) {
+            note_life(f, v, NULL);
+        }
         if (v->certainty == ROLL_NOTE || f->out->founds == FOUND_MAX) {
             continue;
         }
         struct found *found = &f->out->found[f->out->founds++];
-        *found = (struct found){.code = v->code, .certainty = v->certainty, .now_ns = f->now};
+        *found = (struct found){.code = v->code, .certainty = v->certainty, .number = v->number, .now_ns = f->now};
+        note_life(f, v, found);
         for (size_t i = 0; i < roll_rankset_count(&v->culprits); i++) {
             uint32_t rank = roll_rankset_at(&v->culprits, i);
             found->culprits = (mask_t)(found->culprits | (rank < RANKS_MAX ? BIT(rank) : 0));

@@ -13,8 +13,12 @@ struct found {
     enum roll_verdict_code code;
     enum roll_certainty certainty;
     mask_t culprits;
-    uint64_t now_ns; /* virtual time at which it was said */
-    char *text;      /* owned when asked for, else NULL */
+    uint64_t number;
+    uint64_t now_ns;                  /* virtual time at which it was said */
+    bool withdrawn, superseded;       /* it does not stand any more: nothing, or a later one, has taken its place */
+    enum roll_verdict_code may_be[4]; /* what it may be besides */
+    uint32_t may_bes;
+    char *text; /* owned when asked for, else NULL */
 };
 
 struct findings {

@@ -81,8 +81,8 @@ static void make_world(struct maker *k, const char *label, bool nonblocking)
     k->class[k->classes++] = (struct class){.first = (uint8_t)comm, .comms = 1};
 }
 
-/* Rank r goes to colour r / block when `rows`, else to r % block. */
-static void make_grid(struct maker *k, const char *label, uint32_t block, bool rows)
+/* Rank r goes to colour r / block when `rows`, else to r % block. Those of `none` take part without a colour. */
+static void make_grid(struct maker *k, const char *label, uint32_t block, bool rows, mask_t none)
 {
     struct program *p = k->p;
     uint32_t colors = rows ? (p->ranks + block - 1) / block : block;
@@ -93,16 +93,27 @@ static void make_grid(struct maker *k, const char *label, uint32_t block, bool r
     for (uint32_t color = 0; color < colors; color++) {
         mask_t members = 0;
         for (uint32_t r = 0; r < p->ranks; r++) {
-            members = (mask_t)(members | ((rows ? r / block : r % block) == color ? BIT(r) : 0));
+            members = (mask_t)(members | ((rows ? r / block : r % block) == color ? BIT(r) & ~none : 0));
+        }
+        if (mask_count(members) == 0) {
+            class.comms--;
+            continue;
         }
         struct act a = plain(k, ACT_SPLIT, members);
         a.comm = 0;
         a.child = (int8_t)new_comm(k, label, members, 0, (int)color);
         add(k, &a);
     }
+    if (none != 0) {
+        struct act a = plain(k, ACT_SPLIT, none);
+        a.comm = 0;
+        add(k, &a);
+    }
     k->splits[0]++;
     p->units++;
-    k->class[k->classes++] = class;
+    if (class.comms > 0) {
+        k->class[k->classes++] = class;
+    }
 }
 
 static void make_comms(struct maker *k)
@@ -123,13 +134,13 @@ static void make_comms(struct maker *k)
     }
     if (blocks > 0) {
         uint32_t tp = block[rng_below(&k->rng, blocks)];
-        make_grid(k, "tp", tp, true);
-        make_grid(k, "dp", tp, false);
+        make_grid(k, "tp", tp, true, 0);
+        make_grid(k, "dp", tp, false, 0);
         if (blocks > 1 && rng_chance(&k->rng, 40)) {
-            make_grid(k, "ep", block[rng_below(&k->rng, blocks)], rng_chance(&k->rng, 50));
+            make_grid(k, "ep", block[rng_below(&k->rng, blocks)], rng_chance(&k->rng, 50), 0);
         }
     } else {
-        make_grid(k, "dp", n, true); /* one colour: the world again */
+        make_grid(k, "dp", n, true, rng_chance(&k->rng, 30) ? 1 : 0); /* one colour: the world, or nearly */
     }
 }
 
@@ -177,12 +188,18 @@ static void make_collective(struct maker *k, struct rng *rng, const struct class
 {
     uint8_t op = ops[rng_below(rng, sizeof(ops))];
     uint8_t dtype = dtypes[rng_below(rng, sizeof(dtypes))];
-    uint8_t redop = (uint8_t)(rng_chance(rng, 70) ? ROLL_RED_SUM : rng_below(rng, ROLL_RED_PREMUL));
+    uint8_t redop = (uint8_t)(rng_chance(rng, 70) ? ROLL_RED_SUM : rng_below(rng, ROLL_RED_LIMIT));
     uint64_t count = draw_count(rng);
     uint32_t root = rng_chance(rng, 60) ? 0 : rng_next(rng);
+    /* Empty on all ranks: dropped everywhere. One sibling alone: another stage of a pipeline. */
+    count = rng_chance(rng, 3) ? 0 : count;
+    uint32_t only = class->comms > 1 && rng_chance(rng, 12) ? rng_below(rng, class->comms) : class->comms;
     for (uint32_t i = 0; i < class->comms; i++) {
         int comm = class->first + (int)i;
         mask_t members = k->p->comm[comm].members;
+        if (only < class->comms && i != only) {
+            continue;
+        }
         struct act a = plain(k, ACT_COLL, members);
         a.thread = class->thread;
         a.stream = class->stream;
@@ -318,6 +335,9 @@ static void make_wait(struct maker *k, struct rng *rng, const struct class *clas
     struct act a = plain(k, draw_wait(k, rng), everybody(k->p));
     a.thread = class->thread;
     a.stream = class->stream;
+    if (a.kind == ACT_EVENT && rng_chance(rng, 40)) {
+        a.count = 1 + rng_below(rng, 3);
+    }
     if (k->varied_waits) {
         a.ranks = (mask_t)(rng_next(rng) & everybody(k->p));
     }
@@ -348,6 +368,25 @@ static void make_item(struct maker *k, uint64_t seed, uint16_t site)
     k->p->units++;
 }
 
+/* A group that NCCL refuses, or that is only simulated; then it is made as it should be. */
+static void refuse_group(struct maker *k, uint32_t first)
+{
+    struct program *p = k->p;
+    uint32_t last = p->acts, at = first;
+    mask_t who = BIT(mask_at(p->act[first].ranks, rng_below(&k->rng, mask_count(p->act[first].ranks))));
+    uint8_t error = rng_chance(&k->rng, 30) ? SIMULATED : 5;
+    for (uint32_t i = first; i < last; i++) {
+        struct act a = p->act[i + at - first];
+        a.ranks = (mask_t)(a.ranks & who);
+        if (a.kind == ACT_END) {
+            a.error = error;
+        }
+        if (a.ranks != 0 && program_insert(p, at, &a)) {
+            at++;
+        }
+    }
+}
+
 /* What differs from step to step: host time, refused calls. */
 static void disturb(struct maker *k, uint32_t first)
 {
@@ -362,7 +401,9 @@ static void disturb(struct maker *k, uint32_t first)
         (void)program_insert(p, first, &a);
         first++;
     }
-    if (k->refusals && rng_chance(&k->rng, 20) && first < p->acts && p->act[first].kind == ACT_COLL) {
+    if (k->refusals && rng_chance(&k->rng, 20) && first < p->acts && p->act[first].kind == ACT_GROUP) {
+        refuse_group(k, first);
+    } else if (k->refusals && rng_chance(&k->rng, 20) && first < p->acts && p->act[first].kind == ACT_COLL) {
         struct act a = p->act[first];
         a.ranks = BIT(mask_at(a.ranks, rng_below(&k->rng, mask_count(a.ranks))));
         a.error = 4;
@@ -383,7 +424,12 @@ static void make_steps(struct maker *k)
     }
     for (uint32_t step = 0; step < steps && p->acts < 2500; step++) {
         if (splits_late && step == late && !p->comm[0].nonblocking) {
-            make_grid(k, "late", p->ranks > 3 ? p->ranks / 2 : p->ranks, true);
+            if (rng_chance(&k->rng, 30) && k->classes < CLASSES_MAX) {
+                make_world(k, "late", false);
+            } else {
+                make_grid(k, "late", p->ranks > 3 ? p->ranks / 2 : p->ranks, true,
+                          rng_chance(&k->rng, 30) ? BIT(rng_below(&k->rng, p->ranks)) : 0);
+            }
         }
         for (uint32_t i = 0; i < k->items && p->acts < 2800; i++) {
             uint32_t first = p->acts;
@@ -440,6 +486,7 @@ void generate(struct program *p, uint64_t seed)
     k.seconds = 2;
     k.sites = rng_chance(&k.rng, 50);
     k.varied_waits = rng_chance(&k.rng, 20);
+    p->connects = rng_chance(&k.rng, 25);
     make_comms(&k);
     place_classes(&k);
     make_steps(&k);

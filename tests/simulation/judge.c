@@ -14,6 +14,7 @@ enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART };
 #define CODE_OPPOSITE_ORDER   402
 #define CODE_CALL_REFUSED     502
 #define CODE_COLLECTIVE_STUCK 606
+#define CODE_THREAD_RACE      ROLL_VERDICT_THREAD_RACE
 #define CODE_CALL_SKIPPED     ROLL_VERDICT_CALL_SKIPPED
 #define CODE_CALL_ADDED       ROLL_VERDICT_CALL_ADDED
 #define CODE_CALLS_REORDERED  ROLL_VERDICT_CALLS_REORDERED
@@ -103,7 +104,21 @@ static bool names_well(const struct program *p, const struct mutation *k, const 
     return false;
 }
 
-static bool certain_enough(enum certainties wanted, enum roll_certainty had, bool hidden, bool *weak)
+/* Does the verdict say itself that it may be what is right? */
+static bool is_open(const struct mutation *k, const struct found *f)
+{
+    for (uint32_t i = 0; i < f->may_bes; i++) {
+        for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
+            if (rules[r].kind == k->kind && rules[r].code == (unsigned)f->may_be[i] &&
+                rules[r].certainties != SUSPECTED) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool certain_enough(enum certainties wanted, enum roll_certainty had, bool hidden, bool open, bool *weak)
 {
     *weak = false;
     switch (wanted) {
@@ -112,7 +127,7 @@ static bool certain_enough(enum certainties wanted, enum roll_certainty had, boo
         *weak = had != ROLL_PROVEN && !(wanted == HIDDEN && hidden);
         return true;
     case SUSPECTED:
-        return had != ROLL_PROVEN;
+        return had != ROLL_PROVEN || open;
     case ANY:
         return true;
     }
@@ -120,6 +135,14 @@ static bool certain_enough(enum certainties wanted, enum roll_certainty had, boo
 }
 
 enum merit { GOOD, WEAK, BAD_CODE, BAD_RANKS };
+
+/* A race leaves the order of the rank's calls to chance; what comes of that may be told besides, about the same rank or nobody. */
+static bool is_consequence(const struct mutation *k, const struct found *f)
+{
+    bool order = roll_verdict_family(f->code) == ROLL_FAMILY_ALIGNMENT ||
+                 roll_verdict_family(f->code) == ROLL_FAMILY_SEQUENCE || f->code == ROLL_VERDICT_CIRCULAR_WAIT;
+    return k->kind == MUTATION_RACE && order && (f->culprits & ~k->who) == 0;
+}
 
 static enum merit judge_one(const struct program *p, const struct mutation *k, const struct story *s,
                             const struct found *f, bool hidden)
@@ -132,7 +155,8 @@ static enum merit judge_one(const struct program *p, const struct mutation *k, c
         }
         bool named = names_well(p, k, s, r->named, f->culprits);
         ranks = ranks || named;
-        if (r->code != (unsigned)f->code || !named || !certain_enough(r->certainties, f->certainty, hidden, &weak)) {
+        if (r->code != (unsigned)f->code || !named ||
+            !certain_enough(r->certainties, f->certainty, hidden, is_open(k, f), &weak)) {
             continue;
         }
         if (!weak) {
@@ -159,37 +183,116 @@ static bool must_be_told(const struct program *p, const struct mutation *k, cons
     case MUTATION_STOP:
     case MUTATION_SPIN:
         return (s->waiting & ~k->who) != 0;
-    case MUTATION_JAM:
-        return false;
+    case MUTATION_RACE:
+        return true;
     default:
         return s->hangs;
     }
 }
 
-enum outcome judge(const struct program *p, const struct mutation *k, const struct story *s, const struct findings *f,
-                   uint64_t *latency_ns)
+/* A verdict that has been taken back, or has been replaced by a better one, is no finding any more; but a proven one is not taken back. */
+static bool stands(const struct found *f)
 {
-    uint32_t good = 0, weak = 0, bad_code = 0, bad_ranks = 0, parts = 0;
+    return !f->superseded || (f->withdrawn && f->certainty == ROLL_PROVEN);
+}
+
+static enum outcome judge_healthy(const struct findings *f)
+{
+    for (uint32_t i = 0; i < f->founds; i++) {
+        if (stands(&f->found[i])) {
+            return OUTCOME_FALSE;
+        }
+    }
+    return OUTCOME_RIGHT;
+}
+
+static void note_latency(struct latency *latency, const struct story *s, const struct found *one)
+{
+    if (!latency->known && s->event_ns != NEVER && one->now_ns > s->event_ns) {
+        latency->known = true;
+        latency->event_ns = one->now_ns - s->event_ns;
+        latency->still_ns = one->now_ns > s->still_ns ? one->now_ns - s->still_ns : 0;
+    }
+}
+
+/* Two mistakes, one after the other: each is told once, the second in any case. */
+static enum outcome judge_double(const struct program *p, const struct mutation *k, const struct story *s,
+                                 const struct findings *f, struct latency *latency)
+{
+    struct mutation first = mutation_first(k), second = mutation_second(k);
+    uint32_t firsts = 0, seconds = 0, bad = 0, bad_ranks = 0;
+    mask_t who = (mask_t)(first.who | second.who);
+    bool hidden = waits_hidden(p, s), innocent = false, weak = false;
+    for (uint32_t i = 0; i < f->founds; i++) {
+        const struct found *one = &f->found[i];
+        enum merit of_first = judge_one(p, &first, s, one, hidden), of_second = judge_one(p, &second, s, one, hidden);
+        bool good = of_first <= WEAK || of_second <= WEAK;
+        innocent = innocent || (!good && one->certainty == ROLL_PROVEN && (one->culprits & ~who) != 0);
+        if (!stands(one)) {
+            continue;
+        }
+        if (of_second <= WEAK) {
+            seconds++;
+            weak = weak || of_second == WEAK;
+            note_latency(latency, s, one);
+        } else if (of_first <= WEAK) {
+            firsts++;
+        } else {
+            bad++;
+            bad_ranks += of_second == BAD_RANKS;
+        }
+    }
+    bool must_first = k->kind == MUTATION_AFTER_REDOP;
+    if (innocent) {
+        return OUTCOME_INNOCENT;
+    }
+    if (f->lossy) {
+        return OUTCOME_RIGHT;
+    }
+    if ((seconds == 0 && bad == 0 && must_be_told(p, &second, s)) || (must_first && firsts == 0)) {
+        return OUTCOME_MISSED;
+    }
+    if (firsts > 1 || seconds > mask_count(second.who) || (bad > 0 && seconds > 0)) {
+        return OUTCOME_EXTRA;
+    }
+    if (bad > 0) {
+        return bad_ranks > 0 ? OUTCOME_WRONG_RANKS : OUTCOME_WRONG_CODE;
+    }
+    return weak ? OUTCOME_SUSPECTED : OUTCOME_RIGHT;
+}
+
+enum outcome judge(const struct program *p, const struct mutation *k, const struct story *s, const struct findings *f,
+                   struct latency *latency)
+{
+    uint32_t good = 0, weak = 0, bad_ranks = 0, standing = 0;
+    unsigned first_code = 0;
     mask_t told = 0;
     bool hidden = waits_hidden(p, s), innocent = false;
-    *latency_ns = 0;
+    *latency = (struct latency){0};
     if (k->kind == MUTATION_NONE) {
-        return f->founds == 0 ? OUTCOME_RIGHT : OUTCOME_FALSE;
+        return judge_healthy(f);
+    }
+    if (mutation_is_double(k)) {
+        return judge_double(p, k, s, f, latency);
     }
     for (uint32_t i = 0; i < f->founds; i++) {
         const struct found *one = &f->found[i];
         enum merit merit = judge_one(p, k, s, one, hidden);
+        innocent = innocent || (merit >= BAD_CODE && one->certainty == ROLL_PROVEN && (one->culprits & ~k->who) != 0);
+        if (!stands(one) || is_consequence(k, one)) {
+            continue;
+        }
         good += merit == GOOD;
         weak += merit == WEAK;
-        bad_code += merit == BAD_CODE;
         bad_ranks += merit == BAD_RANKS;
-        /* Several ranks that end, each in its own time, may be told one by one. */
-        parts += merit <= WEAK && i > 0 && one->code == f->found[0].code && (told & one->culprits) == 0 && told != 0 &&
-                 one->culprits != 0;
+        /* Several ranks that end, each in its own time, may be told one by one: still one finding. */
+        bool part = merit <= WEAK && (unsigned)one->code == first_code && one->culprits != 0 && told != 0 &&
+                    (told & one->culprits) == 0;
+        standing += !part;
+        first_code = first_code ? first_code : (unsigned)one->code;
         told = (mask_t)(told | one->culprits);
-        innocent = innocent || (merit >= BAD_CODE && one->certainty == ROLL_PROVEN && (one->culprits & ~k->who) != 0);
-        if (merit <= WEAK && *latency_ns == 0 && s->event_ns != NEVER && one->now_ns > s->event_ns) {
-            *latency_ns = one->now_ns - s->event_ns;
+        if (merit <= WEAK) {
+            note_latency(latency, s, one);
         }
     }
     if (innocent) {
@@ -198,10 +301,10 @@ enum outcome judge(const struct program *p, const struct mutation *k, const stru
     if (f->lossy) {
         return OUTCOME_RIGHT; /* after losses only innocents are protected */
     }
-    if (f->founds == 0) {
+    if (standing == 0) {
         return must_be_told(p, k, s) ? OUTCOME_MISSED : OUTCOME_RIGHT;
     }
-    if (f->founds - parts > 1 && good + weak > 0) {
+    if (standing > 1 && good + weak > 0) {
         return OUTCOME_EXTRA;
     }
     if (good > 0 && weak == 0) {

@@ -20,8 +20,14 @@ enum outcome {
 };
 extern const char *const outcome_name[OUTCOMES];
 
-/* Judges what was found in a program with this mistake (MUTATION_NONE: a correct one). *latency_ns: of the first right finding, else 0. */
+/* Of the first right finding: since the mistake was made, and since the job stands still (0 when it did not yet). */
+struct latency {
+    uint64_t event_ns, still_ns;
+    bool known;
+};
+
+/* Judges what was found in a program with this mistake (MUTATION_NONE: a correct one). */
 enum outcome judge(const struct program *p, const struct mutation *k, const struct story *s, const struct findings *f,
-                   uint64_t *latency_ns);
+                   struct latency *latency);
 
 #endif

@@ -26,6 +26,40 @@ enum mutation_kind mutation_by_name(const char *name)
     return MUTATION_NONE;
 }
 
+bool mutation_is_double(const struct mutation *k)
+{
+    return k->kind == MUTATION_AFTER_REDOP || k->kind == MUTATION_AFTER_PAUSE;
+}
+
+struct mutation mutation_first(const struct mutation *k)
+{
+    struct mutation one = *k;
+    one.kind = k->kind == MUTATION_AFTER_REDOP ? MUTATION_REDOP : MUTATION_SPIN;
+    return one;
+}
+
+struct mutation mutation_second(const struct mutation *k)
+{
+    return (struct mutation){.kind = k->then.kind,
+                             .unit = k->then.unit,
+                             .nth = k->then.nth,
+                             .who = k->then.who,
+                             .comm = k->then.comm,
+                             .param = k->then.param,
+                             .mark = k->then.mark};
+}
+
+static void set_second(struct mutation *k, const struct mutation *second)
+{
+    k->then.kind = second->kind;
+    k->then.unit = second->unit;
+    k->then.nth = second->nth;
+    k->then.who = second->who;
+    k->then.comm = second->comm;
+    k->then.param = second->param;
+    k->then.mark = second->mark;
+}
+
 /* --- places --- */
 
 static bool in_group(const struct program *p, uint32_t at)
@@ -58,9 +92,13 @@ static bool fits(const struct program *p, enum mutation_kind kind, uint32_t at)
     case MUTATION_ZERO:
         return is_collective(a);
     case MUTATION_REDOP:
+    case MUTATION_AFTER_REDOP:
         return is_collective(a) && reduces;
     case MUTATION_ROOT:
         return is_collective(a) && a->peer >= 0;
+    case MUTATION_RACE:
+        return is_collective(a) && a->thread == 0 && !p->comm[a->comm].nonblocking;
+    case MUTATION_AFTER_PAUSE:
     case MUTATION_ADD:
     case MUTATION_SWAP_SAME:
     case MUTATION_SWAP_COMMS:
@@ -136,18 +174,20 @@ static bool one_rank_only(enum mutation_kind kind)
     return kind >= MUTATION_BYTES && kind <= MUTATION_HEAD_TO_HEAD;
 }
 
-bool mutation_choose(const struct program *p, enum mutation_kind kind, struct rng *rng, struct mutation *out)
+/* A place in unit `from` or later. */
+static bool choose_from(const struct program *p, enum mutation_kind kind, struct rng *rng, uint32_t from,
+                        struct mutation *out)
 {
     uint32_t places = 0;
     for (uint32_t i = 0; i < p->acts; i++) {
-        places += fits(p, kind, i);
+        places += p->act[i].unit >= from && fits(p, kind, i);
     }
     if (places == 0) {
         return false;
     }
     uint32_t chosen = rng_below(rng, places), at = 0;
     for (uint32_t i = 0; i < p->acts; i++) {
-        if (fits(p, kind, i) && chosen-- == 0) {
+        if (p->act[i].unit >= from && fits(p, kind, i) && chosen-- == 0) {
             at = i;
             break;
         }
@@ -159,6 +199,25 @@ bool mutation_choose(const struct program *p, enum mutation_kind kind, struct rn
     }
     out->who = one_rank_only(kind) ? a->ranks : choose_who(rng, a->ranks);
     return out->who != 0;
+}
+
+bool mutation_choose(const struct program *p, enum mutation_kind kind, struct rng *rng, struct mutation *out)
+{
+    static const enum mutation_kind later[] = {MUTATION_SKIP, MUTATION_COUNT, MUTATION_ZERO,      MUTATION_KILL_HOST,
+                                               MUTATION_EXIT, MUTATION_STOP,  MUTATION_KILL_WAIT, MUTATION_SPIN};
+    struct mutation second;
+    if (!choose_from(p, kind, rng, 0, out)) {
+        return false;
+    }
+    if (!mutation_is_double(out)) {
+        return true;
+    }
+    out->who = BIT(mask_first(out->who));
+    if (!choose_from(p, later[rng_below(rng, 8)], rng, out->unit + 2u, &second)) {
+        return false;
+    }
+    set_second(out, &second);
+    return true;
 }
 
 /* --- making it --- */
@@ -221,6 +280,7 @@ static bool change_argument(struct program *p, struct mutation *k, uint32_t at)
         }
         return true;
     case MUTATION_REDOP:
+    case MUTATION_AFTER_REDOP:
         a->redop = (uint8_t)((a->redop + 1 + k->param % (ROLL_RED_PREMUL - 1)) % ROLL_RED_PREMUL);
         return !same_meaning(a, &before);
     case MUTATION_ROOT:
@@ -449,6 +509,71 @@ static bool wrong_comm(struct program *p, struct mutation *k, uint32_t at)
     return false;
 }
 
+static bool insert_meet(struct program *p, uint32_t at, mask_t who, uint8_t thread, uint16_t unit)
+{
+    struct act a = {.ranks = who,
+                    .unit = unit,
+                    .kind = ACT_MEET,
+                    .thread = thread,
+                    .dtype = ROLL_DTYPE_NONE,
+                    .redop = ROLL_RED_NONE,
+                    .comm = -1,
+                    .child = -1,
+                    .peer = -1};
+    return program_insert(p, at, &a);
+}
+
+/* Those of `who` make their acts of a unit apart, slowly, on this thread. Returns the place behind them. */
+static uint32_t split_unit(struct program *p, uint32_t begin, uint32_t end, uint32_t to, mask_t who, uint8_t thread)
+{
+    struct act own[64];
+    uint32_t n = 0;
+    for (uint32_t i = begin; i < end && n < 64; i++) {
+        if ((p->act[i].ranks & who) != 0) {
+            own[n] = p->act[i];
+            own[n].ranks = (mask_t)(own[n].ranks & who);
+            own[n].thread = thread;
+            own[n++].slow = 3;
+            p->act[i].ranks = (mask_t)(p->act[i].ranks & ~who);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        (void)program_insert(p, to++, &own[i]);
+    }
+    return to;
+}
+
+/* The next unit of calls on the same communicator is made by another thread, at the same time as this one. */
+static bool race(struct program *p, struct mutation *k, uint32_t at)
+{
+    k->who = BIT(mask_first(k->who));
+    uint32_t begin = unit_begin(p, at), end = unit_end(p, at), next = end;
+    while (next < p->acts && ((p->act[next].ranks & k->who) == 0 || p->act[next].comm != k->comm)) {
+        if ((p->act[next].ranks & k->who) != 0 && p->act[next].comm >= 0) {
+            return false; /* it would be overtaken */
+        }
+        next++;
+    }
+    if (next == p->acts || !is_collective(&p->act[next]) || p->act[next].thread != 0 || end - begin > 40) {
+        return false;
+    }
+    uint32_t next_begin = unit_begin(p, next), next_end = unit_end(p, next);
+    uint16_t unit = p->act[begin].unit;
+    for (uint32_t i = next_begin; i < next_end; i++) {
+        if (p->act[i].comm >= 0 && p->act[i].comm != k->comm && (p->act[i].ranks & k->who) != 0) {
+            return false; /* only this communicator, or the order of others is changed too */
+        }
+    }
+    uint32_t to = split_unit(p, next_begin, next_end, end, k->who, 1); /* behind the first one */
+    if (!insert_meet(p, end, k->who, 1, unit) || !insert_meet(p, to + 1, k->who, 1, unit) ||
+        !insert_meet(p, to + 1, k->who, 0, unit)) {
+        return false;
+    }
+    (void)split_unit(p, begin, end, end, k->who, 0);
+    k->mark = begin;
+    return insert_meet(p, end, k->who, 0, unit);
+}
+
 static bool apply_at(struct program *p, struct mutation *k, uint32_t at)
 {
     uint32_t own;
@@ -477,6 +602,7 @@ static bool apply_at(struct program *p, struct mutation *k, uint32_t at)
     case MUTATION_DTYPE:
     case MUTATION_OP:
     case MUTATION_REDOP:
+    case MUTATION_AFTER_REDOP:
     case MUTATION_ROOT:
     case MUTATION_ZERO:
         return change_argument(p, k, at);
@@ -527,6 +653,15 @@ static bool apply_at(struct program *p, struct mutation *k, uint32_t at)
         p->act[own].error = 4;
         k->mark = own;
         return k->kind == MUTATION_REFUSED_ON || insert_exit(p, k, own);
+    case MUTATION_RACE:
+        return race(p, k, at);
+    case MUTATION_AFTER_PAUSE:
+        own = unit_begin(p, at);
+        if (!insert_fate(p, k, own, ACT_PAUSE)) {
+            return false;
+        }
+        p->act[own].count = 5500 * MS_ + MS_ * (k->param % 2000);
+        return true;
     case MUTATION_JAM:
         return insert_fate(p, k, unit_begin(p, at), ACT_JAM);
     case MUTATION_KINDS:
@@ -535,7 +670,7 @@ static bool apply_at(struct program *p, struct mutation *k, uint32_t at)
     return false;
 }
 
-bool mutation_apply(struct program *p, struct mutation *mutation)
+static bool apply_one(struct program *p, struct mutation *mutation)
 {
     uint32_t at = 0;
     if (!find_place(p, mutation, &at)) {
@@ -549,4 +684,17 @@ bool mutation_apply(struct program *p, struct mutation *mutation)
         return false;
     }
     return apply_at(p, mutation, at);
+}
+
+bool mutation_apply(struct program *p, struct mutation *mutation)
+{
+    if (!mutation_is_double(mutation)) {
+        return apply_one(p, mutation);
+    }
+    struct mutation second = mutation_second(mutation);
+    if (!apply_one(p, mutation) || !apply_one(p, &second) || second.mark < mutation->mark) {
+        return false;
+    }
+    set_second(mutation, &second);
+    return true;
 }

@@ -23,7 +23,21 @@ struct mutation {
     uint32_t param;
     /* Of the program as it is afterwards: */
     uint32_t mark; /* first act that is not as it should be */
+    /* AFTER_*: the second mistake, later in the program. */
+    struct {
+        enum mutation_kind kind;
+        uint16_t unit;
+        uint8_t nth;
+        mask_t who;
+        int8_t comm;
+        uint32_t param, mark;
+    } then;
 };
+
+/* The two mistakes of one that is AFTER_*, each by itself. */
+bool mutation_is_double(const struct mutation *k);
+struct mutation mutation_first(const struct mutation *k);
+struct mutation mutation_second(const struct mutation *k);
 
 const char *mutation_name(enum mutation_kind kind);
 enum mutation_kind mutation_by_name(const char *name);

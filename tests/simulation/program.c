@@ -160,7 +160,8 @@ uint32_t dtype_width(unsigned dtype)
 
 void program_print(const struct program *p, FILE *out)
 {
-    fprintf(out, "ranks %u\npace %u%s\n", p->ranks, p->pace_ns, p->completion ? " completion" : "");
+    fprintf(out, "ranks %u\npace %u%s%s\n", p->ranks, p->pace_ns, p->completion ? " completion" : "",
+            p->connects ? " connects" : "");
     for (uint32_t c = 0; c < p->comms; c++) {
         const struct comm_info *k = &p->comm[c];
         fprintf(out, "comm c%u %s %s parent %d colour %d child %u%s\n", c, k->label, mask_text(k->members), k->parent,
@@ -192,6 +193,9 @@ void program_print(const struct program *p, FILE *out)
         }
         if (a->error != 0) {
             fprintf(out, " e%u", a->error);
+        }
+        if (a->slow != 0) {
+            fprintf(out, " w%u", a->slow);
         }
         if (a->site != 0) {
             fprintf(out, " @%u", a->site);
@@ -263,6 +267,9 @@ static bool parse_word(struct act *a, const char *word)
     case 'p':
         a->peer = (int8_t)number;
         return number >= 0 && number < 64;
+    case 'w':
+        a->slow = (uint8_t)number;
+        return true;
     case '@':
         a->site = (uint16_t)number;
         return true;
@@ -277,12 +284,12 @@ static bool parse_word(struct act *a, const char *word)
 bool program_parse_line(struct program *p, const char *line)
 {
     char copy[256], *save = NULL;
-    char more[16] = "";
     if (sscanf(line, "ranks %u", &p->ranks) == 1) {
         return p->ranks > 0 && p->ranks <= RANKS_MAX;
     }
-    if (sscanf(line, "pace %u %15s", &p->pace_ns, more) >= 1) {
-        p->completion = strcmp(more, "completion") == 0;
+    if (sscanf(line, "pace %u", &p->pace_ns) == 1) {
+        p->completion = strstr(line, " completion") != NULL;
+        p->connects = strstr(line, " connects") != NULL;
         return p->pace_ns > 0;
     }
     if (strncmp(line, "comm ", 5) == 0) {

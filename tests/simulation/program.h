@@ -29,6 +29,7 @@
 #define S_          1000000000ull
 
 typedef uint16_t mask_t; /* a set of world ranks */
+#define SIMULATED 255u
 #define BIT(rank) ((mask_t)(1u << (rank)))
 
 enum kind {
@@ -49,7 +50,8 @@ struct act {
     int8_t child;   /* of a split: the communicator made; -1 = no colour */
     int8_t peer;    /* root, or peer of a message: a world rank; -1 = none */
     uint16_t site;  /* where in the source the call stands; 0 = not known */
-    uint8_t error;  /* the ncclResult_t with which NCCL refuses it; 0 = taken */
+    uint8_t error;  /* the ncclResult_t with which NCCL refuses it; 0 = taken; of a group's end: SIMULATED too */
+    uint8_t slow;   /* the call takes so many times 10 us on the host */
     uint64_t count; /* elements; nanoseconds of a pause; exit code; signal */
 };
 
@@ -66,6 +68,7 @@ struct program {
     uint32_t ranks, comms, acts, units;
     uint32_t pace_ns; /* a host call takes about this long */
     bool completion;  /* the device's completions are learnt */
+    bool connects;    /* the first collective on a communicator holds the host until all have called theirs */
     struct comm_info comm[COMMS_MAX];
     struct act act[ACTS_MAX];
 };

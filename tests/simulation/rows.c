@@ -9,6 +9,10 @@ static void print_row(const char *name, const struct program *p, const struct mu
 {
     printf("row %s\nmistake %s by %s on c%d act %u seed %llu\n", name, mutation_name(k->kind), mask_text(k->who),
            k->comm, k->mark, (unsigned long long)seed);
+    if (mutation_is_double(k)) {
+        printf("then %s by %s on c%d act %u\n", mutation_name(k->then.kind), mask_text(k->then.who), k->then.comm,
+               k->then.mark);
+    }
     program_print(p, stdout);
 }
 
@@ -17,7 +21,7 @@ int rows_shrink(uint64_t seed, const struct options *o)
     static struct failure f;
     struct mutation k;
     uint32_t order;
-    if (!run_make(seed, o, &k) || execute(&run_sick, &run_story, k.mark, k.who, seed) != 0) {
+    if (!run_make(seed, o, &k) || execute_mutated(&run_sick, &run_story, &k, seed) != 0) {
         return 2;
     }
     f = (struct failure){.mutation = k, .seed = seed, .orders = o->orders};
@@ -29,7 +33,7 @@ int rows_shrink(uint64_t seed, const struct options *o)
     }
     f.orders = f.orders < 8 ? 8 : f.orders;
     shrink(&f);
-    if (!failure_sick(&f, &run_sick, &k) || execute(&run_sick, &run_story, k.mark, k.who, seed) != 0) {
+    if (!failure_sick(&f, &run_sick, &k) || execute_mutated(&run_sick, &run_story, &k, seed) != 0) {
         return 2;
     }
     char name[64];
@@ -66,8 +70,16 @@ int rows_run(const char *path, bool show)
         }
         k.kind = mutation_by_name(kind);
         k.comm = (int8_t)comm;
-        if (mask_parse(who, &k.who) != 0 || !program_parse(&run_sick, in) ||
-            execute(&run_sick, &run_story, k.mark, k.who, seed) != 0 || !program_valid(&run_sick)) {
+        bool bad = mask_parse(who, &k.who) != 0;
+        if (mutation_is_double(&k)) {
+            bad = bad || !fgets(line, sizeof(line), in) ||
+                  sscanf(line, "then %31s by %63s on c%d act %u", kind, who, &comm, &k.then.mark) != 4 ||
+                  mask_parse(who, &k.then.who) != 0;
+            k.then.kind = mutation_by_name(kind);
+            k.then.comm = (int8_t)comm;
+        }
+        if (bad || !program_parse(&run_sick, in) || execute_mutated(&run_sick, &run_story, &k, seed) != 0 ||
+            !program_valid(&run_sick)) {
             printf("%s: row %s is malformed\n", path, name);
             rc = 2;
             break;
@@ -108,6 +120,9 @@ static void say_codes(const struct findings *f, char *out, size_t size)
     out[0] = '\0';
     for (uint32_t i = 0; i < f->founds && i < 3; i++) {
         const struct found *one = &f->found[i];
+        if (one->superseded && !one->withdrawn) {
+            continue;
+        }
         used +=
             (size_t)snprintf(out + used, size - used, "%s%s %s%s", i ? "; " : "", roll_certainty_name(one->certainty),
                              roll_verdict_name(one->code), one->culprits ? "" : " (nobody)");
@@ -158,7 +173,7 @@ static void show_kind(const struct kind_of_failure *kind, const struct options *
     f = (struct failure){.mutation = k, .seed = kind->seed, .orders = 12, .outcome = kind->outcome};
     f.base = run_base;
     shrink(&f);
-    if (!failure_sick(&f, &run_sick, &k) || execute(&run_sick, &run_story, k.mark, k.who, f.seed) != 0) {
+    if (!failure_sick(&f, &run_sick, &k) || execute_mutated(&run_sick, &run_story, &k, f.seed) != 0) {
         return;
     }
     char name[96];

@@ -9,7 +9,7 @@
 static struct table {
     uint64_t outcome[MUTATION_KINDS + 1][OUTCOMES];
     uint64_t programs, runs, refused;
-    uint32_t *latency_us[MUTATION_KINDS]; /* owned */
+    uint32_t *latency_us[MUTATION_KINDS][2]; /* owned; since the mistake, since the job stands still */
     uint32_t latencies[MUTATION_KINDS], room[MUTATION_KINDS];
 } table;
 
@@ -38,19 +38,22 @@ bool run_make(uint64_t seed, const struct options *o, struct mutation *k)
     return !wanted;
 }
 
-static void note_latency(const struct mutation *k, uint64_t ns)
+static void note_latency(const struct mutation *k, const struct latency *latency)
 {
     uint32_t i = k->kind;
     if (table.latencies[i] == table.room[i]) {
         uint32_t room = table.room[i] ? table.room[i] * 2 : 256;
-        uint32_t *more = realloc(table.latency_us[i], room * sizeof(*more));
-        if (!more) {
-            return;
+        for (int n = 0; n < 2; n++) {
+            uint32_t *more = realloc(table.latency_us[i][n], room * sizeof(*more));
+            if (!more) {
+                return;
+            }
+            table.latency_us[i][n] = more;
         }
-        table.latency_us[i] = more;
         table.room[i] = room;
     }
-    table.latency_us[i][table.latencies[i]++] = (uint32_t)(ns / 1000);
+    table.latency_us[i][0][table.latencies[i]] = (uint32_t)(latency->event_ns / 1000);
+    table.latency_us[i][1][table.latencies[i]++] = (uint32_t)(latency->still_ns / 1000);
 }
 
 static void show_findings(const struct findings *f)
@@ -87,7 +90,7 @@ void run_show_story(void)
 
 enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, bool show, struct findings *f)
 {
-    uint64_t latency = 0;
+    struct latency latency;
     bool losses = order > 0 && (seed + order) % 7 == 0;
     if (feed(&run_sick, &run_story, seed * 1000 + order, losses, show, f) != 0) {
         exit(2);
@@ -95,8 +98,8 @@ enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, 
     enum outcome outcome = judge(&run_sick, k, &run_story, f, &latency);
     table.runs++;
     table.outcome[k->kind][outcome]++;
-    if (latency != 0 && f->live) {
-        note_latency(k, latency);
+    if (latency.known && f->live) {
+        note_latency(k, &latency);
     }
     if (show) {
         printf("  order %u (%s%s): %s\n", order, f->style, f->lossy ? ", losses" : "", outcome_name[outcome]);
@@ -131,13 +134,17 @@ int run_seed(uint64_t seed, const struct options *o, uint32_t *failures)
     if (!run_make(seed, o, &k)) {
         return 0;
     }
+    if (execute(&run_base, &run_story, 0, 0, seed) != 0) {
+        table.refused++;
+        return 0;
+    }
     if (!program_correct(&run_base, seed)) {
         printf("seed %llu: the correct program hangs\n", (unsigned long long)seed);
         program_print(&run_base, stdout);
         run_show_story();
         return 2;
     }
-    if (execute(&run_sick, &run_story, k.mark, k.who, seed) != 0) {
+    if (execute_mutated(&run_sick, &run_story, &k, seed) != 0) {
         table.refused++;
         return 0;
     }
@@ -146,6 +153,10 @@ int run_seed(uint64_t seed, const struct options *o, uint32_t *failures)
         program_print(&run_sick, stdout);
         printf("mistake: %s by %s on c%d in unit %u, act %u\n", mutation_name(k.kind), mask_text(k.who), k.comm, k.unit,
                k.mark);
+        if (mutation_is_double(&k)) {
+            printf("then: %s by %s on c%d, act %u\n", mutation_name(k.then.kind), mask_text(k.then.who), k.then.comm,
+                   k.then.mark);
+        }
         run_show_story();
     }
     enum outcome outcome = run_all(seed, o, &k, o->print, &order);
@@ -178,8 +189,11 @@ static void show_row(const char *name, const uint64_t *outcome, uint32_t kind)
     }
     if (kind < MUTATION_KINDS && table.latencies[kind] > 0) {
         uint32_t n = table.latencies[kind];
-        qsort(table.latency_us[kind], n, sizeof(uint32_t), by_number);
-        printf(" %8.0f %8.0f", table.latency_us[kind][n / 2] / 1e3, table.latency_us[kind][n - 1 - n / 100] / 1e3);
+        for (int k = 0; k < 2; k++) {
+            uint32_t *us = table.latency_us[kind][k];
+            qsort(us, n, sizeof(*us), by_number);
+            printf(" %6.0f %6.0f", us[n / 2] / 1e3, us[n - 1 - n / 100] / 1e3);
+        }
     }
     printf("\n");
 }
@@ -190,7 +204,7 @@ void table_show(double seconds)
     for (unsigned i = 1; i < OUTCOMES; i++) {
         printf(" %7.7s", outcome_name[i]);
     }
-    printf(" %8s %8s\n", "p50 ms", "p99 ms");
+    printf(" %13s %13s\n", "ms p50,99", "since still");
     uint64_t all[OUTCOMES] = {0};
     for (uint32_t k = 0; k < MUTATION_KINDS; k++) {
         show_row(mutation_name((enum mutation_kind)k), table.outcome[k], k);

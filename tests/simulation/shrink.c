@@ -12,9 +12,16 @@ static struct story story;
 
 bool program_valid(const struct program *p)
 {
-    mask_t made[COMMS_MAX] = {0};
+    mask_t made[COMMS_MAX] = {0}, grouped = 0;
     for (uint32_t i = 0; i < p->acts; i++) {
         const struct act *a = &p->act[i];
+        grouped = (mask_t)(a->kind == ACT_GROUP ? grouped | a->ranks
+                           : a->kind == ACT_END ? grouped & ~a->ranks
+                                                : grouped);
+        bool message = a->kind == ACT_SEND || a->kind == ACT_RECV;
+        if (message && a->peer == (int)mask_first(a->ranks) && (grouped & a->ranks) == 0) {
+            return false; /* to oneself: refused outside a group */
+        }
         if (a->comm >= 0 && a->kind != ACT_INIT && (a->ranks & ~made[a->comm]) != 0) {
             return false;
         }
@@ -38,6 +45,12 @@ bool failure_sick(const struct failure *f, struct program *out, struct mutation 
     return true;
 }
 
+int execute_mutated(const struct program *p, struct story *out, const struct mutation *k, uint64_t seed)
+{
+    bool twice = mutation_is_double(k);
+    return execute(p, out, twice ? k->then.mark : k->mark, twice ? k->then.who : k->who, seed);
+}
+
 /* Does every rank wait for its own work before it ends, or is it luck that it was done? */
 static bool waits_before_exit(const struct program *p)
 {
@@ -49,7 +62,8 @@ static bool waits_before_exit(const struct program *p)
             for (uint32_t s = 0; s < STREAMS_MAX; s++) {
                 mine[s] |= s == a->stream && act_is_call(a) && a->error == 0 ? bit : 0;
                 mine[s] &= a->kind == ACT_DESTROY ? ~bit : UINT64_MAX;
-                bool waited = a->kind == ACT_DEVICE || (a->kind >= ACT_STREAM && a->kind <= ACT_POLL && s == a->stream);
+                bool waited = a->kind == ACT_DEVICE || (a->kind >= ACT_STREAM && a->kind <= ACT_POLL &&
+                                                        s == a->stream && (a->kind != ACT_EVENT || a->count == 0));
                 mine[s] = waited ? 0 : mine[s];
                 all |= mine[s];
             }
@@ -90,12 +104,12 @@ static bool fails(struct failure *f)
 {
     struct mutation made;
     if (!program_correct(&f->base, f->seed) || !failure_sick(f, &sick, &made) ||
-        execute(&sick, &story, made.mark, made.who, f->seed) != 0) {
+        execute_mutated(&sick, &story, &made, f->seed) != 0) {
         return false;
     }
     for (uint32_t order = 0; order < f->orders; order++) {
         struct findings found;
-        uint64_t latency;
+        struct latency latency;
         bool losses = order > 0 && (f->seed + order) % 7 == 0;
         if (feed(&sick, &story, f->seed * 1000 + order, losses, false, &found) == 0 &&
             judge(&sick, &made, &story, &found, &latency) == f->outcome && (f->said == 0 || f->said == said(&found))) {
@@ -128,7 +142,8 @@ static bool drop_units(struct failure *f)
             tried = f->base;
             for (uint32_t i = 0; i < tried.acts; i++) {
                 struct act *a = &tried.act[i];
-                if (a->unit >= first && a->unit < first + size && a->unit != f->mutation.unit) {
+                if (a->unit >= first && a->unit < first + size && a->unit != f->mutation.unit &&
+                    (!mutation_is_double(&f->mutation) || a->unit != f->mutation.then.unit)) {
                     a->ranks = 0;
                     change = true;
                 }
@@ -150,6 +165,9 @@ static bool drop_acts(struct failure *f)
         struct act *a = &tried.act[i];
         if (a->kind == ACT_SEND || a->kind == ACT_RECV || a->kind == ACT_INIT) {
             continue; /* with their partners, by units and ranks */
+        }
+        if (a->kind == ACT_MEET) {
+            continue;
         }
         if (a->kind == ACT_GROUP) {
             for (uint32_t k = i + 1; k < tried.acts && tried.act[k].unit == a->unit; k++) {
@@ -200,7 +218,7 @@ static mask_t squeeze(mask_t set, uint32_t rank)
 static bool drop_rank(struct failure *f, uint32_t rank)
 {
     struct mutation before = f->mutation;
-    if (f->base.ranks < 2 || (f->mutation.who & BIT(rank)) != 0) {
+    if (f->base.ranks < 2 || ((f->mutation.who | f->mutation.then.who) & BIT(rank)) != 0) {
         return false;
     }
     tried = f->base;
@@ -226,6 +244,7 @@ static bool drop_rank(struct failure *f, uint32_t rank)
         }
     }
     f->mutation.who = squeeze(f->mutation.who, rank);
+    f->mutation.then.who = squeeze(f->mutation.then.who, rank);
     if (keep(f)) {
         return true;
     }
@@ -249,7 +268,8 @@ static void drop_comms(struct failure *f)
         for (uint32_t i = 0; i < f->base.acts; i++) {
             used = used || f->base.act[i].comm == (int)c || f->base.act[i].child == (int)c;
         }
-        if (used || (int)c == f->mutation.comm) {
+        if (used || (int)c == f->mutation.comm ||
+            (mutation_is_double(&f->mutation) && (int)c == f->mutation.then.comm)) {
             continue;
         }
         tried = f->base;
@@ -264,6 +284,7 @@ static void drop_comms(struct failure *f)
             tried.comm[i].parent = (int8_t)(tried.comm[i].parent - (tried.comm[i].parent > (int)c));
         }
         f->mutation.comm = (int8_t)(f->mutation.comm - (f->mutation.comm > (int)c));
+        f->mutation.then.comm = (int8_t)(f->mutation.then.comm - (f->mutation.then.comm > (int)c));
         if (!keep(f)) {
             f->mutation = before;
         }

@@ -18,10 +18,12 @@ struct failure {
 
 /* Makes it as small as it gets. */
 void shrink(struct failure *f);
-/* Is every communicator made before it is used? */
+/* Is every communicator made before it is used, and does no message go to its own sender outside a group? */
 bool program_valid(const struct program *p);
 /* Does it come to its end on all ranks, by more than luck? */
 bool program_correct(const struct program *p, uint64_t seed);
+/* Runs the program with its mistake made; the event is the last one of two. */
+int execute_mutated(const struct program *p, struct story *out, const struct mutation *k, uint64_t seed);
 /* The mistake made in a copy of the program; false when it cannot be. */
 bool failure_sick(const struct failure *f, struct program *sick, struct mutation *made);
 
