@@ -349,7 +349,7 @@ static bool lacking_circle(struct roll_engine *e, const struct block *b)
             continue;
         }
         struct comm *c = at->pair->comm;
-        struct exchange_lack lack;
+        struct exchange_lack lack = {.waiting = {0}};
         uint32_t rank = at->pair->end[!p2p_side(&at->rec)];
         uint32_t next =
             (i + 1) % b->steps; /* what the rank itself waits in: it may be held up there by one that has passed it */
@@ -375,7 +375,7 @@ static bool p2p_block(struct roll_engine *e, const struct block *b)
             return false;
         }
         struct comm *c = entry->pair->comm;
-        struct exchange_lack lack;
+        struct exchange_lack lack = {.waiting = {0}};
         if (lacks_partner(entry) && exchange_lacks(e, c, entry->pair->end[!p2p_side(&entry->rec)], &lack) &&
             lack.entry) {
             say_lack(e, b, c, &lack);
