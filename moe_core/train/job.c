@@ -8,6 +8,7 @@
 
 #include "moe_core/include/moe/error.h"
 #include "moe_core/train/rendezvous.h"
+#include "moe_core/train/watchdog.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -160,7 +161,8 @@ static int communicators(const struct train_options *o, struct job *job)
 {
     char path[4000];
     ncclUniqueId id;
-    if (rendezvous_path(path, sizeof path) != 0 || rendezvous_meet(path, job->rank, o->timeout_s, &id) != 0) {
+    uint32_t limit_s = o->timeout_s > WATCHDOG_START_S ? o->timeout_s : WATCHDOG_START_S;
+    if (rendezvous_path(path, sizeof path) != 0 || rendezvous_meet(path, job->rank, limit_s, &id) != 0) {
         return -1;
     }
     ncclConfig_t world = named("world");

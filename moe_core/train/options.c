@@ -66,6 +66,8 @@ static const struct row rows[] = {
     {"timeout", "S", V_U32, AT(timeout_s), 1, 86400,
      "the job's own watchdog: end after S seconds without progress, longer in the first step and where steps are slow, "
      "status 3 (20)"},
+    {"hold", "FILE", V_STRING, AT(hold), 0, 0,
+     "begin the second step only once FILE exists: time for what has to be done beside the job before it goes on"},
     {"dispatcher", "KIND", V_CHOICE, AT(dispatcher), 0, 0, "alltoall, allgather, deepep or hybridep (alltoall)"},
     {"etp", "N", V_I32, AT(etp), 1, 512, "ranks that share each expert, neighbours (1)"},
     {"tp", "N", V_I32, AT(tp), 1, 512, "ranks of tensor parallelism, neighbours (1)"},

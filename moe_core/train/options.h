@@ -27,6 +27,7 @@ struct train_options {
     int32_t place;      /* enum moe_prob_place */
     int32_t dtype;      /* enum moe_dtype of rows */
     int32_t uneven;     /* enum moe_uneven */
+    const char *hold;   /* a file without which no second step begins, or NULL */
     const char *router; /* a preset of router.h, or NULL */
     bool bias, shared_gate, shared_overlap;
     int64_t shared; /* width of the shared expert, 0: none */

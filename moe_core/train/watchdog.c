@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { START_S = 120, PACE = 20 };
+enum { START_S = WATCHDOG_START_S, PACE = 20 };
 enum { FIRST_DONE = 2 }; /* moves: the start, the first step */
 
 static struct {

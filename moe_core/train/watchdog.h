@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#define WATCHDOG_START_S 120 /* what the start and the first step may take at least */
+
 /* Starts the thread. 0 or -1. Once per process. The timeout counts from the end of the first step; before, and where
  * steps are slow, the limit is longer: watchdog.c. */
 int watchdog_start(int32_t rank, uint32_t timeout_s);

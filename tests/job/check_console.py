@@ -3,8 +3,8 @@
 
 usage: check_console.py BIN_DIR CASE
 
-The model is large enough for its steps to take a while, so that there are seconds between the start and the first rank without
-tokens. Which ranks have none, where and when, is asked of a reference run in which nothing is skipped.
+The job begins its second step only when the console is done with what must come before the first rank without tokens (--hold). Which
+ranks have none, where and when, is asked of a reference run in which nothing is skipped.
 """
 import json
 import os
@@ -18,7 +18,7 @@ from job import LIMIT_S, Programs, check, command, findings, losses, read, run, 
 
 PROGRAMS, CASE = Programs(sys.argv[1]), sys.argv[2]
 RANKS = 4
-MODEL = ["--hidden", "192", "--ffn", "256", "--steps", "36"]
+MODEL = ["--steps", "36"]
 EMPTY = re.compile(r"rank (\d+): step (\d+), layer (\d+): no tokens")
 
 
@@ -30,19 +30,19 @@ class Reference:
         check(done.returncode == 0, "the reference run failed", done.stderr)
         self.losses = losses(done.stdout)
         self.empty = sorted((int(s), int(la), int(r)) for r, s, la in EMPTY.findall(done.stderr))
-        check(self.empty and self.empty[0][0] >= 4, "no rank without tokens, or too early: the premise failed", done.stderr)
+        check(self.empty and self.empty[0][0] >= 1, "no rank without tokens, or too early: the premise failed", done.stderr)
 
 
 class Job:
     """The sick job under `rollcall run --policy observe`, with a ring directory of its own, and a console beside it."""
 
     def __init__(self, tmp, name, *train_options):
-        self.out = os.path.join(tmp, name + ".json")
+        self.out, self.go = os.path.join(tmp, name + ".json"), os.path.join(tmp, name + ".go")
         rings = os.path.join(tmp, name)
         os.mkdir(rings, 0o700)
         self.env = dict(os.environ, ROLLCALL_DIR=rings)
         self.process = subprocess.Popen(command(PROGRAMS, RANKS, self.out, ["--policy", "observe"],
-                                                ["--legacy-skip", "--verbose", "--timeout", "8", *MODEL, *train_options]),
+                                                ["--legacy-skip", "--verbose", "--timeout", "8", "--hold", self.go, *MODEL, *train_options]),
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
 
     def console(self, *args, status=0):
@@ -65,13 +65,13 @@ class Job:
             done = run([PROGRAMS.rollcall, "top", "--json"], env=self.env)
             ranks = json.loads(done.stdout)["ranks"] if done.returncode == 0 else []
             if len(ranks) == RANKS and all(isinstance(r["step"], int) for r in ranks):
-                return max(r["step"] for r in ranks)
+                return
             time.sleep(0.05)
         self.process.kill()
         check(False, "the job never trained", *self.process.communicate())
-        return None
 
     def wait_for(self, code, certainty):
+        self.go_on()
         end = time.monotonic() + LIMIT_S
         while time.monotonic() < end and self.process.poll() is None:
             for v in read(self.out):
@@ -82,7 +82,11 @@ class Job:
         check(False, f"no {certainty} {code}", *self.process.communicate())
         return None
 
+    def go_on(self):
+        open(self.go, "w").close()
+
     def end(self):
+        self.go_on()
         out, err = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, out, err, read(self.out)
 
@@ -91,10 +95,9 @@ def switched(tmp):
     """fill switched on by hand before the first rank is empty: the job ends as if nothing had been skipped; off again: it hangs."""
     reference = Reference()
     job = Job(tmp, "on")
-    step = job.wait_until_it_trains()
+    job.wait_until_it_trains()
     shown = job.console("remedy", "on", "fill")
     check(re.search(r"(?m)^fill +on ", shown), "the answer does not show it on", shown)
-    check(step < reference.empty[0][0], f"switched too late (step {step}): the premise failed")
     check(re.search(r"(?m)^fill +on +local ", job.console("remedy", "list")), "remedy list does not show it")
     check(job.json("rollcall.status/1", "top")["remedies"]["on"] == ["fill"], "top does not show it")
     check("remedies fill" in job.console("top", "--once").splitlines()[0], "top --once does not show it")
