@@ -375,7 +375,7 @@ static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
         if (s->member[i]) {
             s->member[i]->unsure = true;
             s->member[i]->gaps++;
-            lowered_lost(s->member[i]);
+            s->member[i]->lowered_lost = true;
         }
     }
     for (uint32_t i = 0; i < s->threads; i++) {

@@ -126,6 +126,11 @@ struct layer_note {
     bool said_zero, said_skip, said_remedy;
 };
 
+/* Collectives of one kind: number + 1 of the last and of the one before it; 0 = none. */
+struct latest {
+    uint32_t last, before;
+};
+
 /* A step of a job that may go back to an earlier one (from a checkpoint, or because evaluations have numbers of their own). */
 struct moment {
     uint32_t turn, step; /* turn: how often it has gone back */
@@ -133,13 +138,15 @@ struct moment {
 
 struct member {
     struct comm *comm;
-    uint32_t source; /* NO_SOURCE: never seen */
-    int32_t rank;    /* on the communicator */
-    uint32_t next;   /* sequence number after its last collective */
-    uint32_t from;   /* below this its collectives are unknown and count as arrived and ready */
-    bool gone;       /* destroyed or finalized the communicator */
-    bool unsure;     /* records were lost since its last call here */
-    uint32_t gaps;   /* how often records were lost */
+    uint32_t source;        /* NO_SOURCE: never seen */
+    int32_t rank;           /* on the communicator */
+    uint32_t next;          /* sequence number after its last collective */
+    uint32_t from;          /* below this its collectives are unknown and count as arrived and ready */
+    bool gone;              /* destroyed or finalized the communicator */
+    bool unsure;            /* records were lost since its last call here */
+    bool lowered_lost;      /* `alltoall` and `lowered` say nothing */
+    struct latest alltoall; /* see lowered.c */
+    uint32_t gaps;          /* how often records were lost */
     struct {
         uint64_t sig;
         uint64_t ticket;
@@ -155,7 +162,7 @@ struct member {
     uint64_t settled;           /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     struct race *race;          /* what its threads do here, where there are several; owned */
     struct refusal *refusal;    /* its last refused call here; owned */
-    struct lowered *lowered;    /* its last calls here that NCCL makes of messages: lowered.c; owned */
+    struct lowered *lowered;    /* its last Gathers and Scatters here: lowered.c; owned */
     struct moment word;         /* step of what it said last here about its MoE layers and tensors: meeting.h */
     bool spoken;                /* `word` is */
     struct intervals ext;       /* between collectives */
@@ -313,7 +320,7 @@ struct pair {
     uint32_t issued[2]; /* sends and receives so far, but for captured ones */
     uint32_t calls[2];  /* all of them, as numbered by the records */
     uint32_t gaps[2];   /* member.gaps at the last of them: after a loss it is not known whether more were made */
-    bool unsure; /* records lost: no longer matched */
+    bool unsure;        /* records lost: no longer matched */
     bool said;
 };
 
@@ -480,7 +487,6 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 #define LOWERED_UNKNOWN UINT32_MAX
 bool lowered_op(unsigned op);
 void lowered_note(struct member *m, const struct roll_record *rec, bool made); /* false: it was refused after all */
-void lowered_lost(struct member *m);                                           /* records are */
 /* Number + 1 of the last such collective with a message from src to dst that the member, one of the two, has made; 0: none. */
 uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst);
 void lowered_free(struct member *m);
@@ -508,12 +514,13 @@ void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
 void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
 void refused_repeat(struct roll_engine *e, struct member *m,
-                    const struct roll_record *rec);                 /* its number comes again */
-void refused_over(const struct roll_engine *e, struct member *m, const struct roll_record *rec); /* it has made a call here that counts */
+                    const struct roll_record *rec); /* its number comes again */
+void refused_over(const struct roll_engine *e, struct member *m,
+                  const struct roll_record *rec); /* it has made a call here that counts */
 /* The newest call of its process, when it comes and when it has returned. */
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 bool refused_death(struct roll_engine *e, struct source *s); /* it ended after an error: told here */
-void refused_forget(struct source *s); /* records are lost: it may have been made again */
+void refused_forget(struct source *s);                       /* records are lost: it may have been made again */
 void refused_free(struct member *m);
 
 /* --- detect_claim.c: definitions that contradict each other --- */

@@ -13,11 +13,6 @@
 
 #include <stdlib.h>
 
-/* Collectives of one kind: number + 1 of the last and of the one before it; 0 = none. */
-struct latest {
-    uint32_t last, before;
-};
-
 /* Gathers and Scatters of a member with one root. */
 struct rooted {
     uint32_t root;
@@ -25,10 +20,8 @@ struct rooted {
 };
 
 struct lowered {
-    struct latest alltoall;
     struct rooted *rooted;
     uint32_t roots;
-    bool lost; /* what is known here says nothing */
 };
 
 bool lowered_op(unsigned op)
@@ -66,39 +59,27 @@ static bool note(struct latest *l, uint32_t seq, bool made)
 
 void lowered_note(struct member *m, const struct roll_record *rec, bool made)
 {
-    if (!m->lowered && !(m->lowered = calloc(1, sizeof(*m->lowered)))) {
-        return;
-    }
-    struct lowered *l = m->lowered;
     if ((rec->flags & ROLL_FLAG_CAPTURED) != 0) {
-        l->lost = true; /* it takes its place when its graph is launched */
+        m->lowered_lost = true; /* it takes its place when its graph is launched */
     } else if (rec->op == ROLL_OP_ALLTOALL) {
-        l->lost = !note(&l->alltoall, rec->seq, made) || l->lost;
+        m->lowered_lost = !note(&m->alltoall, rec->seq, made) || m->lowered_lost;
+    } else if (m->lowered || (m->lowered = calloc(1, sizeof(*m->lowered)))) {
+        struct rooted *r = rooted_of(m->lowered, (uint32_t)rec->peer);
+        bool noted = r && note(rec->op == ROLL_OP_GATHER ? &r->gather : &r->scatter, rec->seq, made);
+        m->lowered_lost = !noted || m->lowered_lost;
     } else {
-        struct rooted *r = rooted_of(l, (uint32_t)rec->peer);
-        l->lost = !r || !note(rec->op == ROLL_OP_GATHER ? &r->gather : &r->scatter, rec->seq, made) || l->lost;
+        m->lowered_lost = true;
     }
-}
-
-void lowered_lost(struct member *m)
-{
-    if (!m->lowered && !(m->lowered = calloc(1, sizeof(*m->lowered)))) {
-        return;
-    }
-    m->lowered->lost = true;
 }
 
 uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst)
 {
     const struct lowered *l = m->lowered;
-    if (!l) {
-        return 0;
-    }
-    if (l->lost) {
+    if (m->lowered_lost) {
         return LOWERED_UNKNOWN;
     }
-    uint32_t last = l->alltoall.last;
-    for (uint32_t i = 0; i < l->roots; i++) {
+    uint32_t last = m->alltoall.last;
+    for (uint32_t i = 0; l && i < l->roots; i++) {
         const struct rooted *r = &l->rooted[i];
         last = r->root == dst && r->gather.last > last ? r->gather.last : last;
         last = r->root == src && r->scatter.last > last ? r->scatter.last : last;

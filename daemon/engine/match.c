@@ -149,7 +149,7 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
             return 0;
         }
         skip_unknown(m, seq);
-        lowered_lost(m);
+        m->lowered_lost = true;
         m->group = 0;
         m->unsure = true;
     }
