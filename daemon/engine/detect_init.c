@@ -177,6 +177,9 @@ static void init_tick(struct roll_engine *e)
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
         bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || a.over;
+        for (uint32_t k = 0; late && !a.over && k < e->sources; k++) { /* that is told instead */
+            late = !roll_rankset_has(&a.ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
+        }
         if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&
             say_once(
                 e, say_key(ROLL_VERDICT_INIT_MISSING, entry->rec.op, m ? m->comm->key : 0, m ? m->splits : s->inits))) {

@@ -318,17 +318,10 @@ static void stuck_tick(struct roll_engine *e)
     stuck_fini(&k);
 }
 
-/* Others wait for a rank that stands in such a call: when patience runs out, that is told, and not that this one is blocked. */
+/* Others wait for a rank that stands in such a call: when patience runs out, that is told, and not that this one is blocked or busy. */
 static bool stuck_block(struct roll_engine *e, const struct block *b)
 {
-    struct stuck k = {.e = e, .work = STUCK_WORK_MAX};
-    bool found = false;
-    for (uint32_t t = 0; b->kind == BLOCK_STUCK && t < b->rank->threads && !found; t++) {
-        uint64_t ticket;
-        found = b->rank->thread[t].inside != 0 && stuck_find(&k, b->rank, &b->rank->thread[t], &ticket);
-    }
-    stuck_fini(&k);
-    return found;
+    return (b->kind == BLOCK_STUCK || b->kind == BLOCK_BUSY) && stuck_stands(e, b->rank);
 }
 
 static void stuck_end(struct roll_engine *e)

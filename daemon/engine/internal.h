@@ -539,6 +539,9 @@ void race_forget(struct source *s);
 /* A wait of the host has returned; since: patience clock at which it was seen to be inside, NO_CLOCK: it was not. */
 void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t since);
 
+/* stuck_find.c: its host stands in a call in which everybody stands, and that is why it does not come (yet) to where others wait for it. */
+bool stuck_stands(struct roll_engine *e, const struct source *s);
+
 /* --- detect_straggler.c --- */
 void lag_free(struct comm *c);
 

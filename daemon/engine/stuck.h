@@ -34,6 +34,7 @@ struct stuck {
     struct roll_rankset in, left, away; /* world ranks */
     uint64_t since;                     /* patience clock at which the last of them came into it */
     uint64_t longest_ns;                /* of all waits of those ranks before */
+    bool loose;                         /* the one that is asked about stands in a wait of its own: see stuck_find.c */
     bool known;                         /* all those who have not left it learn completion */
     bool ripe;                          /* every patience has run out */
 };
@@ -56,7 +57,7 @@ bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_rec
                   const struct roll_record *call, uint64_t ticket);
 /*
  * The oldest call before this wait in which all its members stand: what is before it on its stream is over, or is not known not to be. Its ticket is
- * then in *at, and all else in *k.
+ * then in *at, and all else in *k. t: the thread that waits; NULL: the host of s is inside no call, and a call that its device is not known to be through with is looked for.
  */
 bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
 void stuck_fini(struct stuck *k);

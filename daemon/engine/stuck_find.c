@@ -92,7 +92,10 @@ static bool is_explained(const struct source *s, const struct roll_record *wait,
     return false;
 }
 
-/* The wait of s that covers the call; NULL: none that nothing explains. */
+/*
+ * The wait of s that covers the call; NULL: none. Where the one that is asked about is inside a wait that nothing explains, the others may be in waits that an
+ * incomplete call explains as well: they have gone on to calls that this one does not come to, and it is not known that they have left the earlier one.
+ */
 static const struct thread *wait_behind(struct stuck *k, const struct source *s, const struct roll_record *call,
                                         uint64_t ticket)
 {
@@ -100,11 +103,22 @@ static const struct thread *wait_behind(struct stuck *k, const struct source *s,
         const struct thread *t = &s->thread[i];
         const struct entry *in = t->inside > ticket ? source_entry(s, t->inside - 1) : NULL;
         if (in && stuck_covers(k, s, &in->rec, t->inside - 1, call, ticket) &&
-            !is_explained(s, &in->rec, t->inside - 1)) {
+            (k->loose || !is_explained(s, &in->rec, t->inside - 1))) {
             return t;
         }
     }
     return NULL;
+}
+
+/* Some thread of s is inside a call, whatever it is. */
+static bool is_inside(const struct source *s)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].inside != 0) {
+            return true;
+        }
+    }
+    return s->many_threads;
 }
 
 static enum standing stand(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket)
@@ -121,7 +135,7 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
     uint64_t since = t ? t->since : s->seen;
     uint64_t patience =
         t ? stuck_patience(e, s, &source_entry(s, t->inside - 1)->rec) : STUCK_UNUSUAL * e->config.suspect_ns;
-    if (!t && !source_quiet(e, s, e->config.suspect_ns)) {
+    if (!t && (is_inside(s) || !source_quiet(e, s, e->config.suspect_ns))) {
         return STAND_ELSEWHERE;
     }
     k->ripe = k->ripe && e->unheard == 0 && e->calm - (t ? t->calm : s->calm) >= patience;
@@ -130,7 +144,7 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
     if (s->waits && s->waits->longest_ns > k->longest_ns) {
         k->longest_ns = s->waits->longest_ns;
     }
-    return t ? STAND_IN : STAND_AWAY;
+    return t || s->completes ? STAND_IN : STAND_AWAY; /* its device would have said that it is through */
 }
 
 /* --- all members --- */
@@ -257,20 +271,35 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
 
 bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
 {
-    uint64_t wait = t->inside - 1, from = wait > BACK_MAX ? wait - BACK_MAX : 0;
-    const struct entry *in = source_entry(s, wait);
-    if (!in || is_explained(s, &in->rec, wait)) {
+    const struct entry *in = t ? source_entry(s, t->inside - 1) : NULL;
+    uint64_t upto = t ? t->inside : s->next, from = upto > BACK_MAX ? upto - BACK_MAX : 0;
+    if (t ? !in || is_explained(s, &in->rec, t->inside - 1) : is_inside(s)) {
         return false;
     }
-    for (uint64_t ticket = from; ticket <= wait && k->work > 0; ticket++) {
+    k->loose = t != NULL;
+    for (uint64_t ticket = from; ticket < upto && k->work > 0; ticket++) {
         const struct entry *entry = source_entry(s, ticket);
-        if (entry && stuck_is_call(&entry->rec) && !refused_call(entry) &&
-            stand(k, s, &entry->rec, ticket) == STAND_IN && all_stand_in(k, s, entry)) {
-            *at = ticket;
-            return true;
+        if (entry && stuck_is_call(&entry->rec) && !refused_call(entry)) {
+            enum standing where = stand(k, s, &entry->rec, ticket);
+            if ((where == STAND_IN || (!t && where == STAND_AWAY)) && all_stand_in(k, s, entry)) {
+                *at = ticket;
+                return true;
+            }
         }
     }
     return false;
+}
+
+bool stuck_stands(struct roll_engine *e, const struct source *s)
+{
+    struct stuck k = {.e = e, .work = STUCK_WORK_MAX};
+    uint64_t ticket;
+    bool found = stuck_find(&k, s, NULL, &ticket);
+    for (uint32_t i = 0; i < s->threads && !found; i++) {
+        found = s->thread[i].inside != 0 && stuck_find(&k, s, &s->thread[i], &ticket);
+    }
+    stuck_fini(&k);
+    return found;
 }
 
 void stuck_fini(struct stuck *k)

@@ -197,6 +197,27 @@ static void test_others_who_wait_for_its_ranks_are_one_cause(void **state)
     sim_destroy(&sim);
 }
 
+/* The others have gone on and wait for the one that waits in it: nobody is known to have left it. */
+static void test_some_have_gone_on_to_the_next_call(void **state)
+{
+    (void)state;
+    for (size_t i = 1; i < SIZES; i++) {
+        struct sim *sim = sim_new(sizes[i]);
+        uint32_t w = sim_world(sim);
+        steps(sim, w, 5);
+        sim_all(sim, w, AR, 512);
+        for (uint32_t r = 0; r < sim->ranks; r++) {
+            if (r > 0) {
+                sim_call(sim, r, w, AR, 512);
+            }
+            sim_stuck(sim, r);
+        }
+        expect_after(sim, 18, "");
+        expect_after(sim, 60, SICK);
+        sim_destroy(&sim);
+    }
+}
+
 static void test_what_is_missing_is_told_as_before(void **state)
 {
     (void)state;
@@ -554,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_completion_tells_who_is_left_in_it),
         cmocka_unit_test(test_a_root_that_has_left_says_nothing),
         cmocka_unit_test(test_others_who_wait_for_its_ranks_are_one_cause),
+        cmocka_unit_test(test_some_have_gone_on_to_the_next_call),
         cmocka_unit_test(test_what_is_missing_is_told_as_before),
         cmocka_unit_test(test_hosts_inside_the_call_itself),
         cmocka_unit_test(test_a_message_both_ends_of_which_wait),
