@@ -317,6 +317,13 @@ static void test_a_pack_that_promises_too_much_is_refused(void **state)
     free(zeros);
 }
 
+/* Each round asks for a new unpacker, megabytes that a sanitizer maps and unmaps: it gets fewer. */
+#ifdef __SANITIZE_ADDRESS__
+#define DAMAGED 600u
+#else
+#define DAMAGED 3000u
+#endif
+
 static void test_damage_is_refused_or_harmless(void **state)
 {
     struct stream *s = *state;
@@ -332,7 +339,7 @@ static void test_damage_is_refused_or_harmless(void **state)
     assert_int_equal(roll_packer_finish(packer, false, &out, &bytes), 0);
     uint8_t *copy = malloc(bytes);
     unsigned refused = 0;
-    for (unsigned i = 0; i < 3000; i++) {
+    for (unsigned i = 0; i < DAMAGED; i++) {
         memcpy(copy, out, bytes);
         for (unsigned k = 0; k <= draw(s) % 3; k++) {
             copy[ROLL_FRAME_HEAD_BYTES + draw(s) % (bytes - ROLL_FRAME_HEAD_BYTES)] ^= (uint8_t)(1 + draw(s) % 255);
@@ -345,7 +352,7 @@ static void test_damage_is_refused_or_harmless(void **state)
         refused += roll_unpacker_take(unpacker, &pack, &again, &n) != 0;
         roll_unpacker_destroy(&unpacker);
     }
-    assert_true(refused > 1000);
+    assert_true(refused > DAMAGED / 3);
     free(copy);
     roll_packer_destroy(&packer);
 }
