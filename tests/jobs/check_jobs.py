@@ -328,6 +328,7 @@ def sick(tmp):
 
 
 def main():
+    program()  # skips before anything is started
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as tmp:
         (healthy if CASE == "healthy" else sick)(tmp)
 
