@@ -15,6 +15,8 @@
 
 static volatile uint64_t *shared; /* [0] counts, [1] is what the child waits for */
 
+#define LATE_MS 200000 /* an end that only a hang reaches */
+
 static void nap(long ms)
 {
     const struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
@@ -31,21 +33,30 @@ static char state_of(pid_t pid)
 
 static void wait_for_state(pid_t pid, char state)
 {
-    for (int i = 0; i < 5000 && state_of(pid) != state; i++) {
+    for (int i = 0; i < LATE_MS && state_of(pid) != state; i++) {
         nap(1);
     }
     assert_int_equal(state_of(pid), state);
 }
 
-/* A child that waits for 300 ms in epoll_wait, and ends with 9 when that ends with EINTR. */
-static pid_t waiting_child(void)
+/* A child that waits in epoll_wait until *gate is closed, and ends with 9 when that ends with EINTR. */
+static pid_t waiting_child(int *gate)
 {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        struct epoll_event event;
-        int rc = epoll_wait(epoll_create1(0), &event, 1, 300);
+        struct epoll_event event = {.events = EPOLLIN};
+        int epoll = epoll_create1(0);
+        close(ends[1]);
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event) != 0) {
+            _exit(3);
+        }
+        int rc = epoll_wait(epoll, &event, 1, -1);
         _exit(rc < 0 && errno == EINTR ? 9 : 0);
     }
+    close(ends[0]);
+    *gate = ends[1];
     wait_for_state(pid, 'S');
     return pid;
 }
@@ -65,12 +76,14 @@ static void a_wait_that_was_stopped_after_all_goes_on(void **test)
     (void)test;
     static struct roll_capture capture;
     struct roll_target *target;
-    int error = 0;
-    pid_t pid = waiting_child();
+    int error = 0, gate;
+    pid_t pid = waiting_child(&gate);
     assert_int_equal(roll_target_open(pid, &target), 0);
-    assert_int_equal(capture_stopped(target, pid, roll_mono_ns() + 1000 * ROLL_MS, &capture, &error), 0);
+    assert_int_equal(capture_stopped(target, pid, roll_mono_ns() + LATE_MS * ROLL_MS, &capture, &error), 0);
     assert_int_equal((long)capture.regs.rax, -EINTR); /* else this kernel spares us, and the test shows nothing */
     roll_target_close(&target);
+    nap(20);
+    close(gate);
     assert_int_equal(end_of(pid), 0);
 }
 
@@ -79,15 +92,17 @@ static void a_wait_is_read_without_a_stop(void **test)
     (void)test;
     static struct roll_capture capture;
     struct roll_target *target;
-    int error = 0;
-    pid_t pid = waiting_child();
+    int error = 0, gate;
+    pid_t pid = waiting_child(&gate);
     struct roll_thread_info info = {.tid = pid, .state = 'S'};
     assert_int_equal(roll_target_open(pid, &target), 0);
-    assert_int_equal(roll_capture_thread(target, &info, 1000 * ROLL_MS, &capture, &error), 0);
+    assert_int_equal(roll_capture_thread(target, &info, LATE_MS * ROLL_MS, &capture, &error), 0);
     assert_true(capture.blind);
     assert_int_equal(capture.stopped_ns, 0);
     assert_true(capture.bytes > 0);
     roll_target_close(&target);
+    nap(20);
+    close(gate);
     assert_int_equal(end_of(pid), 0);
 }
 
@@ -101,12 +116,12 @@ static void a_late_thread_is_let_go_whatever_we_are_at(void **test)
     if (pid == 0) {
         pid_t child = vfork();
         if (child == 0) {
-            for (int i = 0; shared[1] == 0 && i < 5000; i++) {
+            for (int i = 0; shared[1] == 0 && i < LATE_MS; i++) {
                 usleep(1000);
             }
             _exit(0);
         }
-        for (int i = 0; i < 5000; i++) {
+        for (int i = 0; i < LATE_MS; i++) {
             shared[0]++;
             usleep(1000);
         }
@@ -116,7 +131,7 @@ static void a_late_thread_is_let_go_whatever_we_are_at(void **test)
     assert_int_equal(stop(pid, roll_mono_ns() + 5 * ROLL_MS, &signal, &error), ROLL_E_TIMEOUT);
     assert_int_equal(late.used, 1);
     shared[1] = 1;
-    for (int i = 0; i < 5000 && shared[0] < 5; i++) { /* nobody here asks whether it has stopped */
+    for (int i = 0; i < LATE_MS && shared[0] < 5; i++) { /* nobody here asks whether it has stopped */
         nap(1);
     }
     assert_true(shared[0] >= 5);

@@ -94,8 +94,8 @@ static void helper_that_hangs_is_killed(void **state)
     (void)state;
     write_script("echo '{\"begin\":11}'; echo '{\"pid\":11}'; echo '{\"begin\":22}'; exec sleep 100");
     uint64_t begin = roll_mono_ns();
-    assert_string_equal(ask(two, 2, 700), "ok; not finished in time");
-    assert_true(roll_mono_ns() - begin < 5000 * ROLL_MS);
+    assert_string_equal(ask(two, 2, 3000), "ok; not finished in time");
+    assert_true(roll_mono_ns() - begin < 90000 * ROLL_MS);
 }
 
 static void nonsense_is_skipped(void **state)

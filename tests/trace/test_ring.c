@@ -316,7 +316,7 @@ static void kill_and_read(int threads, unsigned ms)
     assert_true(child > 0);
     struct roll_ring ring;
     int err = ROLL_E_NOTFOUND;
-    for (int i = 0; i < 2000 && err == ROLL_E_NOTFOUND; i++) { /* never anything but absent or whole */
+    for (int i = 0; i < 200000 && err == ROLL_E_NOTFOUND; i++) { /* never anything but absent or whole */
         err = roll_ring_open(path, false, &ring);
         usleep(1000);
     }
