@@ -25,7 +25,12 @@ struct feeder {
     struct reader reader[RANKS_MAX];
     uint64_t now;
     struct findings *out;
-    bool texts;
+    struct feed_options options;
+    struct {
+        uint64_t from, to; /* nothing is heard of a node */
+        uint32_t first, last;
+        bool said;
+    } silence;
 };
 
 static void define(struct feeder *f, uint32_t rank, uint32_t index)
@@ -197,7 +202,7 @@ static void collect(struct feeder *f)
             uint32_t rank = roll_rankset_at(&v->culprits, i);
             found->culprits = (mask_t)(found->culprits | (rank < RANKS_MAX ? BIT(rank) : 0));
         }
-        if (f->texts) {
+        if (f->options.texts) {
             found->text = strdup(v->text ? v->text : "");
         }
     }
@@ -219,7 +224,7 @@ static void wait_long(struct feeder *f)
     for (int i = 0; i < 36; i++) {
         pass(f, 50 * MS_);
     }
-    for (int i = 0; i < 24; i++) {
+    for (uint32_t i = 0; i < 24 || i < f->options.patience_s * 2; i++) {
         pass(f, 500 * MS_);
     }
 }
@@ -232,6 +237,58 @@ static bool all_read(const struct feeder *f)
         }
     }
     return true;
+}
+
+#define FREEZE_NS (250 * MS_) /* of silence: then the root lets no time pass ... */
+#define GIVE_UP_NS                                                                                                     \
+    (10 * S_) /* ... until it gives the agent up and says that its ranks are not heard (docs/DAEMON.md) */
+
+/* One node's agent says nothing for a while. Returns when all has been seen. */
+static uint64_t choose_silence(struct feeder *f, uint32_t per_node)
+{
+    uint32_t node = rng_below(&f->rng, (f->p->ranks + per_node - 1) / per_node);
+    uint64_t length = f->s->still_ns - START_NS;
+    f->silence.first = node * per_node;
+    f->silence.last = f->silence.first + per_node - 1;
+    f->silence.from = START_NS + rng_below(&f->rng, (uint32_t)(length / MS_) + 1) * MS_;
+    f->silence.to = f->silence.from + 300 * MS_ + rng_below(&f->rng, 20000) * MS_;
+    f->out->live = false;
+    f->out->style = "live, a node silent";
+    return (f->silence.to > f->s->still_ns ? f->silence.to : f->s->still_ns) + 2 * S_;
+}
+
+static bool is_silent(const struct feeder *f, uint32_t rank)
+{
+    return f->silence.to != 0 && rank >= f->silence.first && rank <= f->silence.last && f->now >= f->silence.from &&
+           f->now < f->silence.to;
+}
+
+static bool is_frozen(const struct feeder *f)
+{
+    return f->silence.to != 0 && f->now >= f->silence.from + FREEZE_NS && f->now < f->silence.from + GIVE_UP_NS &&
+           f->now < f->silence.to;
+}
+
+static void tell_sight(struct feeder *f, uint32_t rank, bool heard)
+{
+#ifndef ROLL_SIM_BEFORE
+    struct roll_engine_sight sight = {.heard = heard, .starved = f->p->starved};
+    (void)roll_engine_sight(f->e, f->reader[rank].source, &sight);
+#else
+    (void)f;
+    (void)rank;
+    (void)heard;
+#endif
+}
+
+static void tell_silence(struct feeder *f, uint64_t before)
+{
+    uint64_t give_up = f->silence.from + GIVE_UP_NS;
+    bool lost = f->silence.to > give_up && before < give_up && f->now >= give_up;
+    bool back = f->silence.to > give_up && before < f->silence.to && f->now >= f->silence.to;
+    for (uint32_t r = f->silence.first; (lost || back) && r <= f->silence.last && r < f->p->ranks; r++) {
+        tell_sight(f, r, back);
+    }
 }
 
 /* As a job runs: agents look every `period`; a node may see everything later than the others. */
@@ -255,11 +312,23 @@ static void feed_live(struct feeder *f)
         f->out->style = "live, a node late";
     }
     f->now = START_NS;
+    if (rng_chance(&f->rng, 8)) {
+        last = choose_silence(f, per_node);
+    }
     while (f->now <= last || !all_read(f)) {
-        pass(f, period);
+        uint64_t before = f->now;
+        if (is_frozen(f)) {
+            f->now += period;
+        } else {
+            pass(f, period);
+        }
+        tell_silence(f, before);
         uint32_t first = rng_below(&f->rng, f->p->ranks);
         for (uint32_t i = 0; i < f->p->ranks; i++) {
             uint32_t r = (first + i) % f->p->ranks;
+            if (is_silent(f, r)) {
+                continue;
+            }
             uint64_t seen = f->now - f->reader[r].late_ns - rng_below(&f->rng, (uint32_t)(period / 4));
             if (early) {
                 feed_process(f, r, seen);
@@ -328,7 +397,8 @@ static void lose(struct feeder *f)
     f->out->lossy = true;
 }
 
-int feed(const struct program *p, const struct story *s, uint64_t order, bool losses, bool texts, struct findings *out)
+int feed(const struct program *p, const struct story *s, uint64_t order, const struct feed_options *o,
+         struct findings *out)
 {
     static struct feeder f;
     memset(&f, 0, sizeof(f));
@@ -336,7 +406,7 @@ int feed(const struct program *p, const struct story *s, uint64_t order, bool lo
     f.p = p;
     f.s = s;
     f.out = out;
-    f.texts = texts;
+    f.options = *o;
     f.rng.state = order * 0x9e3779b97f4a7c15u + 5;
     (void)rng_next(&f.rng);
     struct roll_engine_config config = {0};
@@ -361,7 +431,10 @@ int feed(const struct program *p, const struct story *s, uint64_t order, bool lo
             return -1;
         }
     }
-    if (losses) {
+    for (uint32_t r = 0; p->starved != 0 && r < p->ranks; r++) {
+        tell_sight(&f, r, true);
+    }
+    if (o->losses) {
         lose(&f);
     }
     bool finish = false;

@@ -29,8 +29,14 @@ struct findings {
     const char *style;
 };
 
-/* Feeds it once, in the way that `order` chooses. `losses`: also ways that lose records. */
-int feed(const struct program *p, const struct story *s, uint64_t order, bool losses, bool texts, struct findings *out);
+/* Feeds it once, in the way that `order` chooses. */
+struct feed_options {
+    bool losses;         /* records are lost */
+    bool texts;          /* the texts of verdicts are wanted */
+    uint32_t patience_s; /* time that passes after the last record; at least 14 */
+};
+int feed(const struct program *p, const struct story *s, uint64_t order, const struct feed_options *o,
+         struct findings *out);
 void findings_fini(struct findings *out);
 
 #endif

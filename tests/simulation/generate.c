@@ -396,6 +396,7 @@ static void disturb(struct maker *k, uint32_t first)
         a.count = MS_ * (1 + rng_below(&k->rng, 200));
         if (k->seconds > 0 && rng_chance(&k->rng, 10)) {
             a.count = S_ / 2 + MS_ * rng_below(&k->rng, 2000);
+            a.count = a.count * 1000 / (1000 - p->starved);
             k->seconds--;
         }
         (void)program_insert(p, first, &a);
@@ -487,6 +488,7 @@ void generate(struct program *p, uint64_t seed)
     k.sites = rng_chance(&k.rng, 50);
     k.varied_waits = rng_chance(&k.rng, 20);
     p->connects = rng_chance(&k.rng, 25);
+    p->starved = k.skews && rng_chance(&k.rng, 10) ? 500 + rng_below(&k.rng, 400) : 0;
     make_comms(&k);
     place_classes(&k);
     make_steps(&k);

@@ -67,7 +67,7 @@ static bool is_half(const struct program *p, int comm, mask_t who)
 }
 
 /* Those who made it are half of the communicator; a mistake between communicators may be in either of them. */
-static bool is_tie(const struct program *p, const struct mutation *k)
+bool mutation_is_tie(const struct program *p, const struct mutation *k)
 {
     if (is_half(p, k->comm, k->who)) {
         return true;
@@ -84,7 +84,7 @@ static bool is_tie(const struct program *p, const struct mutation *k)
 static bool names_well(const struct program *p, const struct mutation *k, const struct story *s, enum named named,
                        mask_t culprits)
 {
-    bool tie = is_tie(p, k);
+    bool tie = mutation_is_tie(p, k);
     switch (named) {
     case EXACT:
         return culprits == k->who || (culprits == 0 && tie);
@@ -118,17 +118,33 @@ static bool is_open(const struct mutation *k, const struct found *f)
     return false;
 }
 
-static bool certain_enough(enum certainties wanted, enum roll_certainty had, bool hidden, bool open, bool *weak)
+/* What the records say, as far as the rules ask. */
+struct sight {
+    bool hidden;  /* a host waits in a way that leaves no record */
+    bool certain; /* the class of the mistake is beyond doubt */
+};
+
+static struct sight look(const struct program *p, const struct mutation *k, const struct story *s)
 {
+    return (struct sight){.hidden = waits_hidden(p, s), .certain = !mutation_is_tie(p, k) && class_is_certain(p, k, s)};
+}
+
+static bool certain_enough(const struct rule *r, const struct found *f, const struct sight *sight, bool open,
+                           bool *weak)
+{
+    bool proven = f->certainty == ROLL_PROVEN;
     *weak = false;
-    switch (wanted) {
+    switch (r->certainties) {
     case PROVEN:
+        *weak = !proven;
+        return true;
     case HIDDEN:
-        *weak = had != ROLL_PROVEN && !(wanted == HIDDEN && hidden);
+        *weak = !proven && !sight->hidden;
         return true;
     case SUSPECTED:
-        return had != ROLL_PROVEN || open;
+        return (!proven || open) && !sight->certain;
     case ANY:
+        *weak = !proven && sight->certain;
         return true;
     }
     return false;
@@ -145,7 +161,7 @@ static bool is_consequence(const struct mutation *k, const struct found *f)
 }
 
 static enum merit judge_one(const struct program *p, const struct mutation *k, const struct story *s,
-                            const struct found *f, bool hidden)
+                            const struct found *f, const struct sight *sight)
 {
     bool weak = false, weak_only = false, ranks = false;
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
@@ -155,8 +171,7 @@ static enum merit judge_one(const struct program *p, const struct mutation *k, c
         }
         bool named = names_well(p, k, s, r->named, f->culprits);
         ranks = ranks || named;
-        if (r->code != (unsigned)f->code || !named ||
-            !certain_enough(r->certainties, f->certainty, hidden, is_open(k, f), &weak)) {
+        if (r->code != (unsigned)f->code || !named || !certain_enough(r, f, sight, is_open(k, f), &weak)) {
             continue;
         }
         if (!weak) {
@@ -222,10 +237,11 @@ static enum outcome judge_double(const struct program *p, const struct mutation 
     struct mutation first = mutation_first(k), second = mutation_second(k);
     uint32_t firsts = 0, seconds = 0, bad = 0, bad_ranks = 0;
     mask_t who = (mask_t)(first.who | second.who);
-    bool hidden = waits_hidden(p, s), innocent = false, weak = false;
+    struct sight sight = look(p, k, s), sight2 = look(p, &second, s);
+    bool innocent = false, weak = false;
     for (uint32_t i = 0; i < f->founds; i++) {
         const struct found *one = &f->found[i];
-        enum merit of_first = judge_one(p, &first, s, one, hidden), of_second = judge_one(p, &second, s, one, hidden);
+        enum merit of_first = judge_one(p, &first, s, one, &sight), of_second = judge_one(p, &second, s, one, &sight2);
         bool good = of_first <= WEAK || of_second <= WEAK;
         innocent = innocent || (!good && one->certainty == ROLL_PROVEN && (one->culprits & ~who) != 0);
         if (!stands(one)) {
@@ -267,7 +283,8 @@ enum outcome judge(const struct program *p, const struct mutation *k, const stru
     uint32_t good = 0, weak = 0, bad_ranks = 0, standing = 0;
     unsigned first_code = 0;
     mask_t told = 0;
-    bool hidden = waits_hidden(p, s), innocent = false;
+    struct sight sight = look(p, k, s);
+    bool innocent = false;
     *latency = (struct latency){0};
     if (k->kind == MUTATION_NONE) {
         return judge_healthy(f);
@@ -277,7 +294,7 @@ enum outcome judge(const struct program *p, const struct mutation *k, const stru
     }
     for (uint32_t i = 0; i < f->founds; i++) {
         const struct found *one = &f->found[i];
-        enum merit merit = judge_one(p, k, s, one, hidden);
+        enum merit merit = judge_one(p, k, s, one, &sight);
         innocent = innocent || (merit >= BAD_CODE && one->certainty == ROLL_PROVEN && (one->culprits & ~k->who) != 0);
         if (!stands(one) || is_consequence(k, one)) {
             continue;

@@ -30,4 +30,9 @@ struct latency {
 enum outcome judge(const struct program *p, const struct mutation *k, const struct story *s, const struct findings *f,
                    struct latency *latency);
 
+/* Those who made the mistake are exactly half: nobody can be known to be wrong. */
+bool mutation_is_tie(const struct program *p, const struct mutation *k);
+/* Do the records leave one explanation only? certain.c */
+bool class_is_certain(const struct program *p, const struct mutation *k, const struct story *s);
+
 #endif

@@ -174,6 +174,17 @@ static bool one_rank_only(enum mutation_kind kind)
     return kind >= MUTATION_BYTES && kind <= MUTATION_HEAD_TO_HEAD;
 }
 
+/* NCCL refuses a call of this unit, and it is made again: that would be a mistake of its own beside the one that is made here. */
+static bool unit_refused(const struct program *p, uint16_t unit)
+{
+    for (uint32_t i = 0; i < p->acts; i++) {
+        if (p->act[i].unit == unit && p->act[i].error != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A place in unit `from` or later. */
 static bool choose_from(const struct program *p, enum mutation_kind kind, struct rng *rng, uint32_t from,
                         struct mutation *out)
@@ -193,6 +204,9 @@ static bool choose_from(const struct program *p, enum mutation_kind kind, struct
         }
     }
     const struct act *a = &p->act[at];
+    if (unit_refused(p, a->unit)) {
+        return false;
+    }
     *out = (struct mutation){.kind = kind, .unit = a->unit, .comm = a->comm, .param = rng_next(rng)};
     for (uint32_t i = 0; i < at; i++) {
         out->nth = (uint8_t)(out->nth + (p->act[i].unit == a->unit && p->act[i].comm == a->comm && fits(p, kind, i)));
@@ -316,7 +330,7 @@ static bool next_call(const struct program *p, uint32_t at, mask_t who, bool sam
                 return false;
             }
             *out = i;
-            return !same || !same_meaning(a, b);
+            return (!same || !same_meaning(a, b)) && !unit_refused(p, b->unit);
         }
     }
     return false;

@@ -162,6 +162,9 @@ void program_print(const struct program *p, FILE *out)
 {
     fprintf(out, "ranks %u\npace %u%s%s\n", p->ranks, p->pace_ns, p->completion ? " completion" : "",
             p->connects ? " connects" : "");
+    if (p->starved != 0) {
+        fprintf(out, "starved %u\n", p->starved);
+    }
     for (uint32_t c = 0; c < p->comms; c++) {
         const struct comm_info *k = &p->comm[c];
         fprintf(out, "comm c%u %s %s parent %d colour %d child %u%s\n", c, k->label, mask_text(k->members), k->parent,
@@ -292,6 +295,9 @@ bool program_parse_line(struct program *p, const char *line)
         p->connects = strstr(line, " connects") != NULL;
         return p->pace_ns > 0;
     }
+    if (sscanf(line, "starved %u", &p->starved) == 1) {
+        return p->starved < 1000;
+    }
     if (strncmp(line, "comm ", 5) == 0) {
         return parse_comm(p, line);
     }
@@ -317,7 +323,7 @@ bool program_parse_line(struct program *p, const char *line)
 bool program_parse(struct program *p, FILE *in)
 {
     char line[256];
-    p->ranks = p->comms = p->acts = p->units = 0;
+    p->ranks = p->comms = p->acts = p->units = p->starved = 0;
     while (fgets(line, sizeof(line), in)) {
         if (strcmp(line, "end\n") == 0) {
             return true;

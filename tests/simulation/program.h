@@ -67,6 +67,7 @@ struct comm_info {
 struct program {
     uint32_t ranks, comms, acts, units;
     uint32_t pace_ns; /* a host call takes about this long */
+    uint32_t starved; /* thousandths of the time in which ranks want a CPU and have none */
     bool completion;  /* the device's completions are learnt */
     bool connects;    /* the first collective on a communicator holds the host until all have called theirs */
     struct comm_info comm[COMMS_MAX];

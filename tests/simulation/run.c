@@ -91,8 +91,9 @@ void run_show_story(void)
 enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, bool show, struct findings *f)
 {
     struct latency latency;
-    bool losses = order > 0 && (seed + order) % 7 == 0;
-    if (feed(&run_sick, &run_story, seed * 1000 + order, losses, show, f) != 0) {
+    struct feed_options how = feed_how(seed, order, k);
+    how.texts = show;
+    if (feed(&run_sick, &run_story, seed * 1000 + order, &how, f) != 0) {
         exit(2);
     }
     enum outcome outcome = judge(&run_sick, k, &run_story, f, &latency);

@@ -100,6 +100,16 @@ static uint64_t said(const struct findings *found)
     return sum;
 }
 
+struct feed_options feed_how(uint64_t seed, uint32_t order, const struct mutation *k)
+{
+    /* A stuck collective is told after a minute (docs/VERDICTS.md), of a creation after two; now and then all others are waited for as long. */
+    bool jam = k->kind == MUTATION_JAM;
+    return (struct feed_options){.losses = order > 0 && (seed + order) % 7 == 0,
+                                 .patience_s = jam                        ? 150
+                                               : (seed + order) % 11 == 0 ? 70
+                                                                          : 14};
+}
+
 static bool fails(struct failure *f)
 {
     struct mutation made;
@@ -107,11 +117,18 @@ static bool fails(struct failure *f)
         execute_mutated(&sick, &story, &made, f->seed) != 0) {
         return false;
     }
+    /* The vote must stay what it was: a minority a minority, a tie a tie. */
+    mask_t members = made.comm >= 0 ? sick.comm[made.comm].members : 0;
+    bool tie = mutation_is_tie(&sick, &made);
+    if (mask_count((mask_t)(members & made.who)) * 2 > mask_count(members) || (f->said != 0 && tie != f->tie)) {
+        return false;
+    }
+    f->tie = tie;
     for (uint32_t order = 0; order < f->orders; order++) {
         struct findings found;
         struct latency latency;
-        bool losses = order > 0 && (f->seed + order) % 7 == 0;
-        if (feed(&sick, &story, f->seed * 1000 + order, losses, false, &found) == 0 &&
+        struct feed_options how = feed_how(f->seed, order, &made);
+        if (feed(&sick, &story, f->seed * 1000 + order, &how, &found) == 0 &&
             judge(&sick, &made, &story, &found, &latency) == f->outcome && (f->said == 0 || f->said == said(&found))) {
             f->said = said(&found);
             return true;

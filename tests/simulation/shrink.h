@@ -13,11 +13,14 @@ struct failure {
     uint64_t seed;
     uint32_t orders;
     enum outcome outcome;
+    bool tie;
     uint64_t said; /* the verdicts of the first failing order; shrinking keeps them */
 };
 
 /* Makes it as small as it gets. */
 void shrink(struct failure *f);
+/* How one order of a seed is fed. */
+struct feed_options feed_how(uint64_t seed, uint32_t order, const struct mutation *k);
 /* Is every communicator made before it is used, and does no message go to its own sender outside a group? */
 bool program_valid(const struct program *p);
 /* Does it come to its end on all ranks, by more than luck? */
