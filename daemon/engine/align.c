@@ -1,39 +1,102 @@
 /*
  * align.c: ranks disagree at one place of a communicator: who is right, and what did the others do instead?
  *
- * Right is what most members called (a tie is said to be one). Then the calls of a rank that differs are laid against the majority's calls
- * from that place on: shifted by nothing (one argument, or one operation, is wrong), by k (it skipped k calls), by -k (it added k), or k calls
- * permuted. The shift after which all known calls agree wins. Where the majority's own later calls are not known yet, the period of
- * the communicator's history continues them.
+ * Right is what most members called. A vote counts when no member that has not come could turn it: when more than half of all members made the same call, or
+ * when everybody has come who ever will. Until then nobody is named, and what is said is suspected. A tie is said to be one. What the others did instead
+ * is found by laying their calls against the majority's (align_lines.c); where the majority's own later calls are not known yet, the period of the
+ * communicator's history continues them.
  *
- * When to speak: a wrong argument at once if the odd call looks like nothing that this communicator does nearby (then it
- * cannot be a call from another place); everything else when two later calls confirm one shift and no other, or after stall/5. A fixed
- * "wait for the stall" was rejected: most mistakes can be known within microseconds of the call.
- * After a verdict the communicator is muted (unless the mistake was an argument that NCCL does not stumble over): what follows is consequence.
+ * A disagreement is a dispute from the moment it is seen until nothing can be learnt about it any more. It speaks as soon as one mistake alone is left;
+ * else when its ranks are stuck, or after stall/5, and then names the mistakes that are open. Later calls and later ranks decide: what was said
+ * is superseded or confirmed by a better verdict. A fixed "wait for the stall" was rejected: most mistakes can be known within microseconds of the call.
+ * After a verdict the communicator is silent (unless the mistake may be one that NCCL does not stumble over): what follows is consequence.
  */
+#include "daemon/engine/align.h"
 #include "daemon/engine/detector.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define CALLS      24u /* calls compared from the place on */
-#define SHIFT_MAX  8u  /* largest number of calls skipped, added or permuted that is recognised */
-#define NEARBY     64u /* calls of history among which an odd call may be at home */
-#define PERIOD_MAX 512u
+#define PERIOD_MAX    512u
+#define DISPUTE_SIDES 8u
 
-/* What one rank, or the template, calls from a place on. */
-struct line {
-    uint64_t sig[CALLS];
-    uint64_t ticket[CALLS];
-    uint32_t known;
+/* What one member called at the place. Kept here, because the slot is used again when a mistake hangs nothing. */
+struct ballot {
+    uint64_t sig;
+    bool in;
+};
+
+/* What has been said about some of the ranks. */
+struct told_side {
+    uint64_t number, sig, said_ns;
+    enum align_kind kind;
+    uint32_t length, minors;
+    enum roll_certainty certainty;
+    struct roll_rankset minor;
+    bool used; /* in this round */
+};
+
+struct dispute {
+    struct ballot *ballot; /* by rank; owned */
+    uint64_t state;        /* of what is known, when it was judged last */
+    bool spoken;
+    struct told_side side[DISPUTE_SIDES];
+    uint32_t sides;
 };
 
 struct vote {
     uint64_t major; /* signature */
-    uint32_t majors, arrived;
+    uint32_t majors, second;
+    bool named;   /* no one who has not come could turn it */
+    bool decided; /* named, or a tie that stays one */
     bool tie;
     uint32_t major_rank; /* the majority member that has gone furthest */
+    struct camps camps;
 };
+
+struct judge {
+    struct roll_engine *e;
+    struct comm *c;
+    struct dispute *d;
+    uint32_t seq;
+    struct vote vote;
+    struct line major;
+    bool tmpl, tmpl_major; /* the history has a period; it continues with the majority's call */
+    uint64_t age;
+};
+
+/* --- votes --- */
+
+static bool voted(const struct comm *c, uint32_t rank, uint32_t seq)
+{
+    const struct member *m = &c->member[rank];
+    return m->next > seq && m->from <= seq && m->source != NO_SOURCE;
+}
+
+/* What it left has been read by now: its records may come a moment after its end is known. */
+static bool is_over(const struct roll_engine *e, const struct source *s)
+{
+    bool ended = s->proc == ROLL_PROC_FINISHED || s->proc == ROLL_PROC_DEAD;
+    return ended && (e->finishing || e->clock - s->proc_ns >= e->config.stall_ns / 5);
+}
+
+void vote_absent(const struct roll_engine *e, const struct comm *c, uint32_t seq, struct camps *out)
+{
+    *out = (struct camps){.made = 0};
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        if (voted(c, r, seq)) {
+            out->made++;
+        } else if (!s || m->next > seq) {
+            out->unseen++;
+        } else if (m->gone || m->ended || is_over(e, s)) {
+            out->never++;
+        } else {
+            out->may++;
+        }
+    }
+}
 
 static uint64_t sig_of_rank(const struct roll_engine *e, const struct slot *s, uint32_t rank)
 {
@@ -45,67 +108,87 @@ static uint64_t sig_of_rank(const struct roll_engine *e, const struct slot *s, u
     return s->sig;
 }
 
-static bool voted(const struct comm *c, uint32_t rank, uint32_t seq)
+/* All have come before a slot is complete, so the ballots are whole before it is used again. */
+static void take_ballots(const struct roll_engine *e, const struct comm *c, struct dispute *d)
 {
-    const struct member *m = &c->member[rank];
-    return m->next > seq && m->from <= seq;
+    for (uint32_t r = 0; c->held >= c->base && r < c->size; r++) {
+        if (voted(c, r, c->held)) {
+            d->ballot[r] = (struct ballot){.sig = sig_of_rank(e, comm_slot(c, c->held), r), .in = true};
+        } else {
+            d->ballot[r].in = false;
+        }
+    }
 }
 
-static uint32_t votes_for(const struct roll_engine *e, const struct comm *c, const struct slot *s, uint32_t seq,
-                          uint64_t sig)
+static uint32_t votes_for(const struct comm *c, const struct dispute *d, uint64_t sig)
 {
-    uint32_t variants = 0, same = 0, known = 0;
+    uint32_t n = 0;
     for (uint32_t r = 0; r < c->size; r++) {
-        known += voted(c, r, seq);
+        n += d->ballot[r].in && d->ballot[r].sig == sig;
     }
-    for (uint32_t v = s->variant; v != 0; v = e->variant[v - 1].next) {
-        variants++;
-        same += e->variant[v - 1].sig == sig;
-    }
-    return sig == s->sig ? known - variants : same;
+    return n;
 }
 
-static void take_vote(const struct roll_engine *e, const struct comm *c, uint32_t seq, struct vote *out)
+/* Only few different calls meet: each is counted when it is met first. */
+static void count_votes(const struct judge *j, struct vote *out)
 {
-    const struct slot *s = comm_slot(c, seq);
-    *out = (struct vote){.major = s->sig, .majors = votes_for(e, c, s, seq, s->sig), .major_rank = NO_SEQ};
-    for (uint32_t v = s->variant; v != 0; v = e->variant[v - 1].next) {
-        uint64_t sig = e->variant[v - 1].sig;
-        uint32_t n = sig == out->major ? 0 : votes_for(e, c, s, seq, sig);
+    const struct dispute *d = j->d;
+    uint64_t last = 0;
+    for (uint32_t r = 0; r < j->c->size; r++) {
+        bool met = !d->ballot[r].in || (out->majors > 0 && d->ballot[r].sig == out->major) || d->ballot[r].sig == last;
+        last = d->ballot[r].in ? d->ballot[r].sig : last;
+        uint32_t n = met ? 0 : votes_for(j->c, d, d->ballot[r].sig);
         if (n > out->majors) {
-            out->major = sig;
+            out->second = out->majors;
             out->majors = n;
-            out->tie = false;
-        } else if (n == out->majors && sig != out->major) {
-            out->tie = true;
-        }
-    }
-    uint32_t best = 0;
-    for (uint32_t r = 0; r < c->size; r++) {
-        out->arrived += voted(c, r, seq);
-        if (voted(c, r, seq) && c->member[r].next > best && sig_of_rank(e, s, r) == out->major) {
-            best = c->member[r].next;
-            out->major_rank = r;
+            out->major = d->ballot[r].sig;
+        } else if (n > out->second) {
+            out->second = n;
         }
     }
 }
 
-static void read_line(const struct roll_engine *e, const struct comm *c, uint32_t rank, uint32_t seq, struct line *out)
+static void find_furthest(const struct judge *j, struct vote *v)
 {
-    const struct member *m = &c->member[rank];
-    const struct source *s = e->source[m->source];
-    uint64_t ticket = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
-    memset(out, 0, sizeof(*out));
-    for (; ticket < s->next && out->known < CALLS; ticket++) {
-        const struct entry *entry = source_entry(s, ticket);
-        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 &&
-            entry->index != COLL_REFUSED && entry->rec.seq == seq + out->known &&
-            source_member(s, entry->rec.comm) == m) {
-            out->sig[out->known] = match_signature(&entry->rec);
-            out->ticket[out->known++] = ticket;
+    uint32_t best = 0;
+    v->major_rank = NO_SEQ;
+    for (uint32_t r = 0; r < j->c->size; r++) {
+        const struct member *m = &j->c->member[r];
+        if (j->d->ballot[r].in && j->d->ballot[r].sig == v->major && m->next > best) {
+            best = m->next;
+            v->major_rank = r;
         }
     }
 }
+
+static void take_vote(struct judge *j)
+{
+    struct vote *v = &j->vote;
+    vote_absent(j->e, j->c, j->seq, &v->camps);
+    count_votes(j, v);
+    /* Whoever stays away for good has not made the majority's call either. */
+    uint32_t second = v->camps.never > v->second ? v->camps.never : v->second;
+    uint32_t open = v->camps.may + v->camps.unseen;
+    v->named = v->majors > second + open;
+    v->decided = v->named || open == 0;
+    v->tie = v->majors <= second;
+    find_furthest(j, v);
+}
+
+/* The ranks that have not come are stuck elsewhere: they will not come by themselves. */
+static bool rest_is_stuck(const struct judge *j)
+{
+    for (uint32_t r = 0; r < j->c->size; r++) {
+        const struct member *m = &j->c->member[r];
+        bool away = !voted(j->c, r, j->seq);
+        if (away && (m->source == NO_SOURCE || m->next > j->seq || !source_blocked(j->e->source[m->source]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- the history --- */
 
 /* The smallest period with which the history before seq repeats at least twice; 0 = none. */
 static uint32_t find_period(const struct comm *c, uint32_t seq)
@@ -114,7 +197,7 @@ static uint32_t find_period(const struct comm *c, uint32_t seq)
     while (low < seq && comm_slot(c, low)->ticket == 0) {
         low++;
     }
-    uint32_t length = seq - low;
+    uint32_t length = seq > low ? seq - low : 0;
     for (uint32_t p = 1; p <= PERIOD_MAX && p * 2 <= length; p++) {
         uint32_t need = p * 2 > length - p ? length - p : p * 2, same = 0;
         while (same < need && comm_slot(c, seq - 1 - same)->sig == comm_slot(c, seq - 1 - same - p)->sig) {
@@ -127,88 +210,34 @@ static uint32_t find_period(const struct comm *c, uint32_t seq)
     return 0;
 }
 
-static bool in_history(const struct comm *c, uint32_t seq, uint64_t sig)
+static const struct line_call *called_at(const struct line *line, uint32_t seq)
 {
-    uint32_t low = c->high > c->slot_mask + 1 ? c->high - c->slot_mask - 1 : 0;
-    for (uint32_t i = 1; i <= NEARBY && seq >= low + i; i++) {
-        if (comm_slot(c, seq - i)->sig == sig) {
-            return true;
+    for (uint32_t i = 0; i < line->befores; i++) {
+        if (line->before[i].seq == seq) {
+            return &line->before[i];
         }
     }
-    return false;
+    return NULL;
 }
 
-static bool same_run(const uint64_t *a, const uint64_t *b, uint32_t n)
+/* Behind what the majority has called: what it would call next if it went on as it always did. */
+static void continue_line(const struct comm *c, uint32_t seq, uint32_t period, struct line *line)
 {
-    return memcmp(a, b, n * sizeof(*a)) == 0;
-}
-
-static bool permuted(const uint64_t *a, const uint64_t *b, uint32_t n)
-{
-    bool used[SHIFT_MAX] = {false};
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = 0;
-        while (k < n && (used[k] || b[k] != a[i])) {
-            k++;
+    for (uint32_t i = 0; i < line->real; i++) {
+        if (line->call[i].sig != comm_slot(c, seq - period + i % period)->sig) {
+            return; /* it does not go on as it did */
         }
-        if (k == n) {
-            return false;
-        }
-        used[k] = true;
     }
-    return true;
-}
-
-struct guess {
-    enum align_kind kind;
-    uint32_t length, overlap;
-    bool rival; /* another explanation holds as well */
-};
-
-/* The shortest shift wins: in periodic traffic every skip of k calls is also an addition of (period - k). */
-static void consider(struct guess *best, enum align_kind kind, uint32_t length, uint32_t overlap)
-{
-    if (best->kind == ALIGN_UNKNOWN || length < best->length) {
-        *best = (struct guess){.kind = kind, .length = length, .overlap = overlap};
-    } else if (length == best->length) {
-        best->rival = true;
+    for (uint32_t i = line->real; i < ALIGN_CALLS && i < line->real + period; i++) {
+        uint32_t at = seq - period + i % period;
+        const struct line_call *made = called_at(line, at);
+        line->call[i] = made ? *made : (struct line_call){.seq = at};
+        line->call[i].sig = comm_slot(c, at)->sig;
+        line->known = i + 1;
     }
 }
 
-/* a: the majority's line (known calls, then what the template says); b: the other rank's. */
-static struct guess compare_lines(const struct line *a, const struct line *b)
-{
-    struct guess best = {.kind = ALIGN_UNKNOWN};
-    uint32_t reordered = 0;
-    for (uint32_t k = 2; k <= SHIFT_MAX && k <= a->known && k <= b->known; k++) {
-        uint32_t rest = (a->known < b->known ? a->known : b->known) - k;
-        if (permuted(a->sig, b->sig, k) && same_run(a->sig + k, b->sig + k, rest)) {
-            consider(&best, ALIGN_REORDER, 1, k + rest); /* one mistake, like one call skipped */
-            reordered = k;
-            break;
-        }
-    }
-    uint32_t both = a->known < b->known ? a->known : b->known;
-    if (both >= 2 && same_run(a->sig + 1, b->sig + 1, both - 1)) {
-        consider(&best, ALIGN_ARGUMENT, 1, both - 1);
-    }
-    for (uint32_t k = 1; k <= SHIFT_MAX && k < a->known; k++) {
-        uint32_t n = a->known - k < b->known ? a->known - k : b->known;
-        if (n > 0 && same_run(a->sig + k, b->sig, n)) {
-            consider(&best, ALIGN_SKIP, k, n);
-            break;
-        }
-    }
-    for (uint32_t k = 1; k <= SHIFT_MAX && k < b->known; k++) {
-        uint32_t n = b->known - k < a->known ? b->known - k : a->known;
-        if (n > 0 && same_run(a->sig, b->sig + k, n)) {
-            consider(&best, ALIGN_ADD, k, n);
-            break;
-        }
-    }
-    best.length = best.kind == ALIGN_REORDER ? reordered : best.length;
-    return best;
-}
+/* --- the judge --- */
 
 /* The last dropped (zero-count) call of this rank at this place that stands for the majority's call; 0 or ticket + 1. */
 static uint64_t dropped_call(const struct member *m, uint32_t seq, const struct roll_record *major)
@@ -226,36 +255,18 @@ static uint64_t dropped_call(const struct member *m, uint32_t seq, const struct 
     return 0;
 }
 
-struct judge {
-    struct roll_engine *e;
-    struct comm *c;
-    uint32_t seq;
-    struct vote vote;
-    struct line major;
-    uint32_t real;         /* of major.known: calls that were really made */
-    bool tmpl, tmpl_major; /* the history has a period; it continues with the majority's call */
-    uint64_t age;
-};
-
-static const struct roll_record *record_of(const struct roll_engine *e, const struct comm *c, uint32_t rank,
-                                           uint64_t ticket)
+/*
+ * Of equal camps the one that does what the communicator always did comes first; else that of the lowest rank, so that
+ * the order of arrival does not matter. It stays a tie.
+ */
+static void break_tie(struct judge *j, uint64_t expected)
 {
-    const struct entry *entry = source_entry(e->source[c->member[rank].source], ticket);
-    return entry ? &entry->rec : NULL;
-}
-
-/* Of equal camps the one that does what the communicator always did comes first; else that of the lowest rank, so that
- * the order of arrival does not matter. It stays a tie. */
-static void break_tie(const struct roll_engine *e, const struct comm *c, struct judge *j, uint64_t expected)
-{
-    const struct slot *s = comm_slot(c, j->seq);
     for (unsigned pass = j->tmpl ? 0 : 1; pass < 2; pass++) {
-        for (uint32_t r = 0; r < c->size; r++) {
-            uint64_t sig = voted(c, r, j->seq) ? sig_of_rank(e, s, r) : 0;
-            if (voted(c, r, j->seq) && votes_for(e, c, s, j->seq, sig) == j->vote.majors &&
-                (pass == 1 || sig == expected)) {
-                j->vote.major = sig;
-                j->vote.major_rank = r;
+        for (uint32_t r = 0; r < j->c->size; r++) {
+            const struct ballot *b = &j->d->ballot[r];
+            if (b->in && votes_for(j->c, j->d, b->sig) == j->vote.majors && (pass == 1 || b->sig == expected)) {
+                j->vote.major = b->sig;
+                find_furthest(j, &j->vote);
                 return;
             }
         }
@@ -263,21 +274,20 @@ static void break_tie(const struct roll_engine *e, const struct comm *c, struct 
 }
 
 /* A rank whose zero-count call was dropped here is not right even when most ranks did the same: their calls are one place ahead. */
-static void prefer_undropped(const struct roll_engine *e, const struct comm *c, struct judge *j)
+static void prefer_undropped(struct judge *j, struct line *line)
 {
-    const struct slot *s = comm_slot(c, j->seq);
-    const struct member *major = &c->member[j->vote.major_rank];
-    struct line line;
-    for (uint32_t r = 0; r < c->size && major->zeros > 0; r++) {
-        if (!voted(c, r, j->seq) || sig_of_rank(e, s, r) == j->vote.major) {
+    const struct member *major = &j->c->member[j->vote.major_rank];
+    for (uint32_t r = 0; r < j->c->size && major->zeros > 0; r++) {
+        if (!j->d->ballot[r].in || j->d->ballot[r].sig == j->vote.major) {
             continue;
         }
-        read_line(e, c, r, j->seq, &line);
-        const struct roll_record *rec = line.known ? record_of(e, c, r, line.ticket[0]) : NULL;
-        if (rec && dropped_call(major, j->seq, rec) != 0 && dropped_call(&c->member[r], j->seq, rec) == 0) {
-            j->vote.major = sig_of_rank(e, s, r);
+        line_read(j->e, j->c, r, j->seq, line);
+        const struct roll_record *rec = line->real ? line->call[0].rec : NULL;
+        if (rec && dropped_call(major, j->seq, rec) != 0 && dropped_call(&j->c->member[r], j->seq, rec) == 0) {
+            j->vote.major = j->d->ballot[r].sig;
             j->vote.major_rank = r;
             j->vote.tie = false;
+            j->vote.named = j->vote.decided = true;
             return;
         }
     }
@@ -285,121 +295,275 @@ static void prefer_undropped(const struct roll_engine *e, const struct comm *c, 
 
 static bool prepare(struct roll_engine *e, struct comm *c, struct judge *j)
 {
-    *j = (struct judge){.e = e, .c = c, .seq = c->held, .age = e->clock - c->held_ns};
-    take_vote(e, c, j->seq, &j->vote);
+    *j = (struct judge){.e = e, .c = c, .d = c->dispute, .seq = c->held, .age = e->clock - c->held_ns};
+    take_vote(j);
     if (j->vote.major_rank == NO_SEQ) {
         return false;
     }
-    uint32_t period = find_period(c, j->seq);
+    uint32_t period = j->seq >= c->base || c->high - j->seq < c->slot_mask ? find_period(c, j->seq) : 0;
     uint64_t expected = period ? comm_slot(c, j->seq - period)->sig : 0;
     j->tmpl = period != 0;
-    if (j->vote.tie) {
-        break_tie(e, c, j, expected);
+    if (j->vote.majors == j->vote.second) {
+        break_tie(j, expected);
     }
-    prefer_undropped(e, c, j);
+    prefer_undropped(j, &j->major);
     j->tmpl_major = period != 0 && expected == j->vote.major;
-    read_line(e, c, j->vote.major_rank, j->seq, &j->major);
-    j->real = j->major.known;
-    for (uint32_t i = j->real; j->tmpl_major && i < CALLS && i < j->real + period; i++) {
-        j->major.sig[i] = comm_slot(c, j->seq - period + i % period)->sig;
-        j->major.known = i + 1;
+    line_read(e, c, j->vote.major_rank, j->seq, &j->major);
+    if (j->tmpl_major) {
+        continue_line(c, j->seq, period, &j->major);
     }
-    return j->real > 0;
+    return j->major.real > 0;
 }
 
 /* Where captures disagree, the launches behind them do too, as a consequence: they count as alike. */
-static void blur_launches(const struct roll_engine *e, const struct comm *c, uint32_t rank, struct line *line,
-                          uint32_t real)
+static void blur_launches(struct line *line)
 {
-    for (uint32_t i = 0; i < real; i++) {
-        const struct roll_record *rec = record_of(e, c, rank, line->ticket[i]);
-        if (rec && rec->op == ROLL_OP_GRAPH_LAUNCH) {
-            line->sig[i] = ROLL_OP_GRAPH_LAUNCH;
+    for (uint32_t i = 0; i < line->real; i++) {
+        if (line->call[i].rec->op == ROLL_OP_GRAPH_LAUNCH) {
+            line->call[i].sig = ROLL_OP_GRAPH_LAUNCH;
         }
     }
 }
 
+/* The same call, but for that: no call from another place looks so. */
+static bool is_captured_by_one(const struct roll_record *mine, const struct roll_record *theirs)
+{
+    struct roll_record as_theirs = *mine;
+    as_theirs.flags ^= ROLL_FLAG_CAPTURED;
+    return ((mine->flags ^ theirs->flags) & ROLL_FLAG_CAPTURED) != 0 &&
+           match_signature(&as_theirs) == match_signature(theirs);
+}
+
+/* Its host can make no call more before this is over. */
+static bool is_stuck(const struct judge *j, uint32_t rank)
+{
+    return source_blocked(j->e->source[j->c->member[rank].source]);
+}
+
 /* What `rank` did instead of the majority's call; UNKNOWN = cannot be told yet. */
-static struct guess judge_rank(const struct judge *j, uint32_t rank, struct line *line)
+static struct align_guess judge_rank(struct judge *j, uint32_t rank, struct line *line)
 {
     const struct roll_engine *e = j->e;
     uint64_t stall = e->config.stall_ns;
-    bool due = e->finishing || j->age >= stall / 5;
-    struct guess none = {.kind = ALIGN_UNKNOWN};
-    read_line(e, j->c, rank, j->seq, line);
-    const struct roll_record *mine = line->known ? record_of(e, j->c, rank, line->ticket[0]) : NULL;
-    const struct roll_record *theirs = record_of(e, j->c, j->vote.major_rank, j->major.ticket[0]);
+    bool due = e->finishing || j->d->spoken || j->age >= stall / 5;
+    struct align_guess guess = {.kind = ALIGN_UNKNOWN};
+    line_read(e, j->c, rank, j->seq, line);
+    const struct roll_record *mine = line->real ? line->call[0].rec : NULL, *theirs = j->major.call[0].rec;
     if (!mine || !theirs || call_failed(mine) || call_failed(theirs)) {
-        return none; /* a call that failed has spoilt its group, whose end is on its way */
+        return guess; /* a call that failed has spoilt its group, whose end is on its way */
     }
     /* A call that is refused returns at once: one that has not returned yet may still be. */
     bool entered =
         roll_seal_state(mine->seal) == ROLL_STATE_ENTERED || roll_seal_state(theirs->seal) == ROLL_STATE_ENTERED;
     if (!due && entered && j->age < stall / 100) {
-        return none;
+        return guess;
     }
-    if (!due && (source_group_open(e->source[j->c->member[rank].source], mine) ||
-                 source_group_open(e->source[j->c->member[j->vote.major_rank].source], theirs))) {
-        return none; /* nothing is enqueued yet: the group may be refused, or only be simulated */
+    if (!due && (source_group_open(line->source, mine) || source_group_open(j->major.source, theirs))) {
+        return guess; /* nothing is enqueued yet: the group may be refused, or only be simulated */
     }
     if (dropped_call(&j->c->member[rank], j->seq, theirs) != 0 &&
         dropped_call(&j->c->member[j->vote.major_rank], j->seq, theirs) == 0) {
-        return (struct guess){.kind = ALIGN_ZERO, .length = 1};
+        return (struct align_guess){.kind = ALIGN_ZERO, .length = 1};
     }
     enum align_kind plain = mine->op == theirs->op ? ALIGN_ARGUMENT : ALIGN_OTHER_OP;
     bool captured = (mine->flags & theirs->flags & ROLL_FLAG_CAPTURED) != 0;
-    struct line major = j->major;
+    if (is_captured_by_one(mine, theirs)) {
+        return (struct align_guess){.kind = ALIGN_ARGUMENT, .length = 1};
+    }
     if (captured) {
-        blur_launches(e, j->c, j->vote.major_rank, &major, j->real);
-        blur_launches(e, j->c, rank, line, line->known);
+        blur_launches(&j->major);
+        blur_launches(line);
     }
-    struct guess best = compare_lines(&major, line);
-    best.kind = best.kind == ALIGN_ARGUMENT ? plain : best.kind;
-    bool foreign = !in_history(j->c, j->seq, line->sig[0]);
-    for (uint32_t i = 1; foreign && i < j->major.known; i++) {
-        foreign = j->major.sig[i] != line->sig[0];
-    }
+    lines_compare(&j->major, line, plain, &guess);
     /* Captured calls hold nobody up: a host that is blocked is so for another reason, and the other ranks' next calls are on their way. */
-    bool last_word =
-        due || (!captured && (j->age >= stall / 100 || source_blocked(e->source[j->c->member[rank].source])));
-    if (plain == ALIGN_ARGUMENT && foreign && best.kind != ALIGN_ADD && (best.kind == ALIGN_ARGUMENT || last_word)) {
-        return (struct guess){.kind = ALIGN_ARGUMENT, .length = 1, .overlap = best.overlap};
+    bool stuck = !captured && j->age >= stall / 100 && is_stuck(j, rank) && is_stuck(j, j->vote.major_rank);
+    if (guess.open != 0 && !due && !stuck) {
+        guess.kind = ALIGN_UNKNOWN;
     }
-    if (best.kind != ALIGN_UNKNOWN && best.overlap >= 3 && !best.rival) {
-        return best;
-    }
-    if (!due) {
-        return none;
-    }
-    return best.kind != ALIGN_UNKNOWN ? best : (struct guess){.kind = plain, .length = 1};
+    return guess;
 }
 
-static void fill(const struct judge *j, struct finding *f, uint32_t rank, const struct guess *g,
+/* --- what is said --- */
+
+/* It may be another reduction: that hangs nothing. */
+static bool may_be_harmless(const struct align_guess *g, const struct roll_record *mine,
+                            const struct roll_record *theirs)
+{
+    const char *field;
+    uint32_t kinds = ALIGN_BIT(g->kind) | g->open;
+    return (kinds & ALIGN_BIT(ALIGN_ARGUMENT)) != 0 &&
+           signature_code(ALIGN_ARGUMENT, mine, theirs, &field) == ROLL_VERDICT_REDOP_MISMATCH;
+}
+
+static void fill(const struct judge *j, struct finding *f, uint32_t rank, const struct align_guess *g,
                  const struct line *line)
 {
-    const struct roll_engine *e = j->e;
-    const struct comm *c = j->c;
-    f->kind = g->kind;
-    f->length = g->length;
-    f->overlap = g->overlap;
-    f->minor_source = e->source[c->member[rank].source];
-    f->minor_ticket = line->ticket[0];
-    f->after_ticket = 0;
-    if (g->kind == ALIGN_ADD && g->length < line->known) {
-        f->after_ticket = line->ticket[g->length] + 1;
+    const struct vote *v = &j->vote;
+    bool plurality = v->majors > v->second && v->camps.unseen == 0 && rest_is_stuck(j);
+    *f = (struct finding){.comm = j->c,
+                          .seq = j->seq,
+                          .kind = g->kind,
+                          .length = g->length,
+                          .overlap = g->overlap,
+                          .open = g->open,
+                          .template_major = j->tmpl_major,
+                          .come = v->camps.made,
+                          .wait = v->named ? 0 : v->camps.may + v->camps.unseen,
+                          .minor_source = line->source,
+                          .minor_ticket = line->call[0].ticket,
+                          .major_source = j->major.source,
+                          .major_ticket = j->major.call[0].ticket};
+    f->tie = !v->named && !(plurality && !v->tie);
+    f->certainty = g->open == 0 && v->decided ? ROLL_PROVEN : ROLL_SUSPECTED;
+    f->harmless = may_be_harmless(g, line->call[0].rec, j->major.call[0].rec);
+    if (g->kind == ALIGN_ADD && g->length < line->real) {
+        f->after_ticket = line->call[g->length].ticket + 1;
     }
-    if (g->kind == ALIGN_ZERO) {
+    if (g->kind == ALIGN_ZERO) { /* whose call was dropped is no question of votes */
+        f->tie = false;
+        f->wait = 0;
+        f->certainty = ROLL_PROVEN;
         f->after_ticket = f->minor_ticket + 1;
-        f->minor_ticket =
-            dropped_call(&c->member[rank], j->seq, record_of(e, c, j->vote.major_rank, j->major.ticket[0])) - 1;
+        f->minor_ticket = dropped_call(&j->c->member[rank], j->seq, j->major.call[0].rec) - 1;
     }
 }
 
-static void close_case(struct roll_engine *e, struct comm *c)
+static bool sets_meet(const struct roll_rankset *a, const struct roll_rankset *b)
 {
-    struct slot *s = comm_slot(c, c->held);
-    s->held = false;
-    s->judged = true;
+    for (size_t i = 0; i < a->used; i++) {
+        for (size_t k = 0; k < b->used; k++) {
+            if (a->range[i].first <= b->range[k].last && b->range[k].first <= a->range[i].last) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* What was said about these ranks before; else, where the sides have changed, what was said about those that are right now. */
+static struct told_side *said_before(struct dispute *d, const struct finding *f)
+{
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < d->sides; i++) {
+            if (!d->side[i].used && sets_meet(&d->side[i].minor, pass == 0 ? &f->minor : &f->major)) {
+                return &d->side[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* What is known now is worth a verdict of its own. */
+static bool is_better(const struct judge *j, const struct told_side *t, const struct finding *f)
+{
+    bool same = t->kind == f->kind && t->length == f->length;
+    uint32_t minors = (uint32_t)roll_rankset_count(&f->minor);
+    if (t->certainty == ROLL_PROVEN) { /* it stands; more ranks may have made the same mistake */
+        bool pause = j->vote.camps.may > 0 && j->e->clock - t->said_ns < j->e->config.stall_ns / 5;
+        return same && f->certainty == ROLL_PROVEN && minors > t->minors && !pause;
+    }
+    return !same || minors != t->minors || f->certainty != t->certainty;
+}
+
+static void speak(struct judge *j, struct finding *f, uint64_t sig)
+{
+    struct dispute *d = j->d;
+    struct told_side *t = said_before(d, f);
+    uint64_t number = 0;
+    if (t) {
+        t->used = true;
+        if (!is_better(j, t, f)) {
+            return;
+        }
+        f->earlier = t->number;
+    }
+    f->number = &number;
+    (void)detectors_disagree(j->e, f);
+    if (number == 0 || (!t && d->sides == DISPUTE_SIDES)) {
+        return;
+    }
+    t = t ? t : &d->side[d->sides++];
+    roll_rankset_fini(&t->minor);
+    *t = (struct told_side){.number = number,
+                            .sig = sig,
+                            .said_ns = j->e->clock,
+                            .kind = f->kind,
+                            .length = f->length,
+                            .minors = (uint32_t)roll_rankset_count(&f->minor),
+                            .certainty = f->certainty,
+                            .used = true};
+    (void)roll_rankset_copy(&t->minor, &f->minor);
+}
+
+/* What was said about ranks that turn out to be no minority, and about which there is nothing else to say. */
+static void take_back(struct judge *j)
+{
+    for (uint32_t i = 0; i < j->d->sides; i++) {
+        if (!j->d->side[i].used && j->vote.decided) {
+            (void)say_withdraw(j->e, j->d->side[i].number, "the calls of the ranks that came later decide otherwise");
+        }
+    }
+}
+
+/* One finding for all ranks that made the same call and the same mistake. */
+static void tell(struct judge *j, struct align_guess *guess, struct line *line)
+{
+    struct comm *c = j->c;
+    for (uint32_t i = 0; i < j->d->sides; i++) {
+        j->d->side[i].used = false;
+    }
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (guess[r].kind == ALIGN_UNKNOWN) {
+            continue;
+        }
+        struct finding f;
+        struct align_guess g = guess[r];
+        uint64_t sig = j->d->ballot[r].sig;
+        line_read(j->e, c, r, j->seq, line);
+        if (line->real == 0) {
+            continue;
+        }
+        fill(j, &f, r, &g, line);
+        for (uint32_t k = 0; k < c->size; k++) {
+            uint32_t world = comm_world(j->e, c, k);
+            if (!j->d->ballot[k].in || world == NO_SOURCE) {
+                continue;
+            }
+            if (j->d->ballot[k].sig == j->vote.major) {
+                (void)roll_rankset_add(&f.major, world);
+            } else if (guess[k].kind == g.kind && guess[k].length == g.length &&
+                       (g.kind == ALIGN_ZERO || j->d->ballot[k].sig == sig)) {
+                (void)roll_rankset_add(&f.minor, world);
+                guess[k].kind = ALIGN_UNKNOWN;
+            }
+        }
+        speak(j, &f, sig);
+        for (uint32_t i = 1; f.kind == ALIGN_REORDER && i < f.length && j->seq + i < c->high; i++) {
+            comm_slot(c, j->seq + i)->judged = true;
+        }
+        roll_rankset_fini(&f.minor);
+        roll_rankset_fini(&f.major);
+    }
+    take_back(j);
+}
+
+/* --- the life of a dispute --- */
+
+void align_drop(struct roll_engine *e, struct comm *c)
+{
+    struct dispute *d = c->dispute;
+    if (!d) {
+        return;
+    }
+    if (c->held >= c->base && c->held < c->high) {
+        comm_slot(c, c->held)->held = false;
+    }
+    for (uint32_t i = 0; i < d->sides; i++) {
+        roll_rankset_fini(&d->side[i].minor);
+    }
+    free(d->ballot);
+    free(d);
+    c->dispute = NULL;
     c->held = NO_SEQ;
     e->held_comms--;
 }
@@ -407,7 +571,7 @@ static void close_case(struct roll_engine *e, struct comm *c)
 /* Disagreements that came up while another one was being judged. */
 static void next_case(struct roll_engine *e, struct comm *c, uint32_t from)
 {
-    for (uint32_t seq = from; seq < c->high && !comm_silent_at(c, seq) && c->held == NO_SEQ; seq++) {
+    for (uint32_t seq = from; seq < c->high && !comm_silent_at(c, seq) && c->held == NO_SEQ && !c->retires; seq++) {
         if (seq >= c->base && comm_slot(c, seq)->variant != 0 && !comm_slot(c, seq)->judged) {
             align_open(e, c, seq);
         }
@@ -416,96 +580,158 @@ static void next_case(struct roll_engine *e, struct comm *c, uint32_t from)
 
 void align_resume(struct roll_engine *e, struct comm *c)
 {
-    next_case(e, c, c->base);
+    next_case(e, c, c->base); /* what is still being judged goes on, and the others follow it */
 }
 
-static bool tells_all(struct judge *j)
+static void close_dispute(struct roll_engine *e, struct comm *c, uint64_t right)
 {
-    struct roll_engine *e = j->e;
-    struct comm *c = j->c;
-    const struct slot *s = comm_slot(c, j->seq);
-    struct guess *guess = calloc(c->size, sizeof(*guess));
-    struct line *line = malloc(sizeof(*line));
-    bool ready = guess && line;
-    for (uint32_t r = 0; ready && r < c->size; r++) {
-        if (voted(c, r, j->seq) && sig_of_rank(e, s, r) != j->vote.major) {
+    uint32_t seq = c->held;
+    if (seq >= c->base && seq < c->high) {
+        comm_slot(c, seq)->judged = true;
+        comm_slot(c, seq)->sig = right; /* as part of the history */
+    }
+    align_drop(e, c);
+    comm_advance(e, c);
+    next_case(e, c, seq + 1);
+}
+
+/* A number of all that a judgement depends on: nothing is judged again while it stays. */
+static uint64_t state_of(const struct roll_engine *e, const struct comm *c)
+{
+    uint64_t stall = e->config.stall_ns, age = e->clock - c->held_ns, h = say_key(c->held, e->finishing, c->gone, 0);
+    uint64_t stage = age >= stall ? 200 : age >= stall / 5 ? 100 : age >= stall / 100 ? 50 : 0;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        uint64_t inside = s && source_blocked(s), open = s && s->threads > 0 ? s->thread[s->thread_last].group : 0;
+        h = say_key(h, m->next < c->held + ALIGN_CALLS ? m->next : NO_SEQ, s && is_over(e, s), inside | open << 1);
+    }
+    return say_key(h, stage, age / (stall / 5 + 1), 0);
+}
+
+/* Nothing that may still come changes what has been said. */
+static bool is_settled(const struct judge *j, const struct align_guess *guess)
+{
+    bool open = false, full = j->major.real == ALIGN_CALLS;
+    for (uint32_t r = 0; r < j->c->size; r++) {
+        bool odd = j->d->ballot[r].in && j->d->ballot[r].sig != j->vote.major;
+        open = open || (odd && (guess[r].kind == ALIGN_UNKNOWN || guess[r].open != 0));
+        full = full && (!odd || j->c->member[r].next >= j->seq + ALIGN_CALLS);
+    }
+    return j->e->finishing || (j->vote.camps.may + j->vote.camps.unseen == 0 && (!open || full));
+}
+
+/* The calls of a prediction about this communicator: this is it. */
+static void come_true(struct judge *j)
+{
+    struct block b = {.kind = BLOCK_BLAMED, .comm = j->c, .hard = true};
+    b.rank = j->e->source[j->c->member[j->vote.major_rank].source];
+    (void)detectors_block(j->e, &b);
+    comm_mute(j->e, j->c, j->seq);
+    close_dispute(j->e, j->c, j->vote.major);
+}
+
+/* The vote, and what each rank that differs did instead. True when enough is known to speak. */
+static bool is_ripe(struct judge *j, struct align_guess *guess, struct line *line)
+{
+    bool patience = j->e->finishing || j->d->spoken || j->age >= j->e->config.stall_ns;
+    bool ready = j->vote.decided || patience;
+    for (uint32_t r = 0; ready && r < j->c->size; r++) {
+        if (j->d->ballot[r].in && j->d->ballot[r].sig != j->vote.major) {
             guess[r] = judge_rank(j, r, line);
-            ready = guess[r].kind != ALIGN_UNKNOWN || e->finishing || j->age >= e->config.stall_ns;
+            ready = guess[r].kind != ALIGN_UNKNOWN || patience;
         }
     }
-    for (uint32_t r = 0; ready && r < c->size; r++) {
-        if (guess[r].kind == ALIGN_UNKNOWN) {
-            continue;
-        }
-        /* One finding for all ranks that made the same call and the same mistake. */
-        struct finding f = {.comm = c, .seq = j->seq, .tie = j->vote.tie, .template_major = j->tmpl_major};
-        struct guess g = guess[r];
-        uint64_t sig = sig_of_rank(e, s, r);
-        read_line(e, c, r, j->seq, line);
-        fill(j, &f, r, &g, line);
-        f.major_source = e->source[c->member[j->vote.major_rank].source];
-        f.major_ticket = j->major.ticket[0];
-        for (uint32_t k = 0; k < c->size; k++) {
-            uint32_t world = comm_world(e, c, k);
-            if (!voted(c, k, j->seq) || world == NO_SOURCE) {
-                continue;
-            }
-            if (sig_of_rank(e, s, k) == j->vote.major) {
-                (void)roll_rankset_add(&f.major, world);
-            } else if (guess[k].kind == g.kind && guess[k].length == g.length &&
-                       (g.kind == ALIGN_ZERO || sig_of_rank(e, s, k) == sig)) {
-                (void)roll_rankset_add(&f.minor, world);
-                guess[k].kind = ALIGN_UNKNOWN;
-            }
-        }
-        (void)detectors_disagree(e, &f);
-        for (uint32_t i = 1; f.kind == ALIGN_REORDER && i < f.length && j->seq + i < c->high; i++) {
-            comm_slot(c, j->seq + i)->judged = true;
-        }
-        roll_rankset_fini(&f.minor);
-        roll_rankset_fini(&f.major);
-    }
-    free(guess);
-    free(line);
     return ready;
 }
 
 void align_step(struct roll_engine *e, struct comm *c)
 {
+    struct dispute *d = c->dispute;
+    if (!d) {
+        return;
+    }
+    take_ballots(e, c, d);
+    uint64_t state = state_of(e, c);
+    if (state == d->state) {
+        return;
+    }
+    d->state = state;
     struct judge j;
     if (!prepare(e, c, &j)) {
+        if (d->spoken) {
+            align_drop(e, c); /* its calls are forgotten: what was said stands */
+        }
         return;
     }
-    bool due = e->finishing || j.age >= e->config.stall_ns / 5;
-    bool majority = j.vote.majors * 2 > c->size;
-    bool all = j.vote.arrived == c->size;
-    if (!(majority || all || (due && !j.vote.tie) || e->finishing || j.age >= e->config.stall_ns)) {
+    if (c->blame.cause != 0 && (j.vote.decided || j.age >= e->config.stall_ns || e->finishing)) {
+        come_true(&j);
         return;
     }
-    if (c->blame.cause == 0 && !tells_all(&j)) {
-        return;
+    struct align_guess *guess = calloc(c->size, sizeof(*guess)), *copy = calloc(c->size, sizeof(*copy));
+    struct line *line = malloc(sizeof(*line));
+    if (guess && copy && line && c->blame.cause == 0 && is_ripe(&j, guess, line)) {
+        memcpy(copy, guess, c->size * sizeof(*copy));
+        tell(&j, copy, line);
+        d->spoken = true;
+        if (c->held >= c->base) {
+            comm_slot(c, c->held)->held = false; /* a mistake that hangs nothing holds nothing up */
+        }
+        if (is_settled(&j, guess)) {
+            close_dispute(e, c, j.vote.major);
+        } else {
+            comm_advance(e, c);
+        }
     }
-    uint32_t seq = c->held;
-    if (c->blame.cause != 0) { /* predicted before: this is it */
-        struct block b = {.kind = BLOCK_BLAMED, .comm = c, .hard = true};
-        b.rank = e->source[c->member[j.vote.major_rank].source];
-        (void)detectors_block(e, &b);
-        comm_mute(e, c, seq);
+    free(guess);
+    free(copy);
+    free(line);
+}
+
+/* An earlier disagreement comes up: what is proven about the later one stands, the rest was its consequence. */
+static void forget_proven(struct comm *c)
+{
+    struct dispute *d = c->dispute;
+    if (c->held >= c->base && c->held < c->high) {
+        comm_slot(c, c->held)->judged = true;
     }
-    comm_slot(c, seq)->sig = j.vote.major;
-    close_case(e, c);
-    comm_advance(e, c);
-    next_case(e, c, seq + 1);
+    for (uint32_t i = 0; i < d->sides;) {
+        if (d->side[i].certainty == ROLL_PROVEN) {
+            roll_rankset_fini(&d->side[i].minor);
+            d->side[i] = d->side[--d->sides];
+        } else {
+            i++;
+        }
+    }
 }
 
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
 {
     struct slot *s = comm_slot(c, seq);
-    if (s->judged) {
+    if (s->judged || c->retires) {
         return;
     }
-    /* The first disagreement comes first: a later one that was being judged stays held, and is taken up again afterwards. */
-    e->held_comms += c->held == NO_SEQ;
+    /*
+     * The first disagreement comes first: a later one that was being judged stays held, and is taken up again afterwards, unless it has been spoken
+     * about; then it was the consequence of this one, and this one's verdict takes its place.
+     */
+    if (!c->dispute) {
+        struct dispute *d = calloc(1, sizeof(*d));
+        struct ballot *ballot = calloc(c->room, sizeof(*ballot));
+        if (!d || !ballot) {
+            free(d);
+            free(ballot);
+            return;
+        }
+        d->ballot = ballot;
+        c->dispute = d;
+        e->held_comms++;
+    } else if (c->dispute->spoken) {
+        forget_proven(c);
+    }
+    memset(c->dispute->ballot, 0, c->room * sizeof(*c->dispute->ballot));
+    c->dispute->state = 0;
+    c->dispute->spoken = false;
     s->held = true;
     c->held = seq;
     c->held_ns = e->clock;
@@ -515,14 +741,101 @@ void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
 void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq)
 {
     struct slot *s = comm_slot(c, seq);
-    if (s->variant != 0 || !s->held) {
+    if (c->held != seq) {
+        s->held = s->held && s->variant != 0;
         return;
     }
-    s->held = false;
-    if (c->held == seq) {
-        c->held = NO_SEQ;
-        e->held_comms--;
-        comm_advance(e, c);
-        next_case(e, c, seq + 1);
+    if (s->variant != 0) {
+        c->dispute->state = 0;
+        return;
+    }
+    for (uint32_t i = 0; i < c->dispute->sides; i++) {
+        (void)say_withdraw(e, c->dispute->side[i].number, "one of the calls was refused, and no other disagrees");
+    }
+    align_drop(e, c);
+    comm_advance(e, c);
+    next_case(e, c, seq + 1);
+}
+
+/* --- for the detectors --- */
+
+static uint64_t finding_key(const struct finding *f, enum roll_verdict_code code)
+{
+    return say_key((uint64_t)f->comm->era << 32 | code, f->comm->key, roll_rankset_at(&f->minor, 0),
+                   roll_rankset_count(&f->minor));
+}
+
+bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_verdict_code code)
+{
+    return f->earlier != 0 || say_recall(e, finding_key(f, code)) == 0;
+}
+
+static enum roll_verdict_code code_of(const struct finding *f, enum align_kind kind)
+{
+    const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);
+    const struct entry *major = source_entry(f->major_source, f->major_ticket);
+    const char *field;
+    switch (kind) {
+    case ALIGN_ARGUMENT:
+        if (minor && major && minor->rec.op == ROLL_OP_GRAPH_LAUNCH) {
+            return ROLL_VERDICT_GRAPH_MISMATCH;
+        }
+        if (minor && major && ((minor->rec.flags ^ major->rec.flags) & ROLL_FLAG_CAPTURED) != 0) {
+            return ROLL_VERDICT_CAPTURE_MISMATCH;
+        }
+        __attribute__((fallthrough));
+    case ALIGN_OTHER_OP:
+        return minor && major ? signature_code(kind, &minor->rec, &major->rec, &field) : ROLL_VERDICT_NONE;
+    case ALIGN_SKIP:
+        return ROLL_VERDICT_CALL_SKIPPED;
+    case ALIGN_ADD:
+        return ROLL_VERDICT_CALL_ADDED;
+    case ALIGN_REORDER:
+        return ROLL_VERDICT_CALLS_REORDERED;
+    default:
+        return ROLL_VERDICT_NONE;
+    }
+}
+
+static void name_sides(struct roll_verdict *v, const struct finding *f, struct words *w)
+{
+    if (!f->tie) {
+        (void)roll_rankset_copy(&v->culprits, &f->minor);
+        (void)roll_rankset_copy(&v->waiting, &f->major);
+    } else if (f->wait > 0) {
+        words_add(w, " %u of %u members have come to this place: who is right is not known before the others come.",
+                  f->come, f->comm->size);
+    } else if (f->template_major && f->kind != ALIGN_ARGUMENT && f->kind != ALIGN_OTHER_OP) {
+        words_add(w, " The vote is a tie; it is the earlier steps of this communicator that speak for this reading.");
+    } else {
+        words_add(w, " The vote is a tie: the calls alone do not say which side is wrong.");
+    }
+    if (!f->tie && f->wait > 0) {
+        words_add(w, " %u of %u members have come to this place; the others wait elsewhere.", f->come, f->comm->size);
+    }
+}
+
+void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct finding *f, struct words *w)
+{
+    name_sides(v, f, w);
+    for (unsigned kind = ALIGN_ARGUMENT; kind <= ALIGN_REORDER; kind++) {
+        enum roll_verdict_code code = (f->open & ALIGN_BIT(kind)) != 0 ? code_of(f, kind) : ROLL_VERDICT_NONE;
+        if (code != ROLL_VERDICT_NONE) {
+            say_may_be(v, code);
+        }
+    }
+    if (v->may_bes > 0) {
+        words_add(w, " That these calls meet and differ is certain; which mistake led there is not.");
+        words_may_be(w, v);
+    }
+    const struct told *earlier = say_told(e, f->earlier);
+    if (earlier && earlier->code == v->code && v->certainty == ROLL_PROVEN && earlier->certainty != ROLL_PROVEN) {
+        say_confirms(e, v, f->earlier);
+    } else {
+        say_supersedes(e, v, f->earlier);
+    }
+    say_remember(e, finding_key(f, v->code), v->number);
+    if (f->number) {
+        *f->number = v->number;
     }
 }

@@ -189,11 +189,7 @@ void comm_advance(struct roll_engine *e, struct comm *c)
 /* Judges this communicator no more; what is pending on it counts as complete. */
 void comm_give_up(struct roll_engine *e, struct comm *c)
 {
-    if (c->held != NO_SEQ) {
-        comm_slot(c, c->held)->held = false;
-        c->held = NO_SEQ;
-        e->held_comms--;
-    }
+    align_drop(e, c);
     for (uint32_t seq = c->base; seq < c->high; seq++) {
         match_release(e, c, comm_slot(c, seq));
     }

@@ -1,8 +1,8 @@
 /*
  * detect_align.c: a rank left out a call, made one too many, or made the same calls in another order.
  *
- * Proven when the calls of both sides are there and fit together again after the shift (align.c); the first call that differs is named,
- * with the call that was left out or added. Without a majority the finding is the same but nobody is accused. Inside one group NCCL sorts the calls
+ * Proven when no other mistake fits the calls of both sides (align_lines.c) and the vote is decided (align.c); the first call that differs is named,
+ * with the call that was left out or added. Until then suspected, with the mistakes that are open. Without a majority the finding is the same but nobody is accused. Inside one group NCCL sorts the calls
  * itself, so another order there is only suspected.
  */
 #include "daemon/engine/detector.h"
@@ -77,21 +77,14 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     }
     bool nameless = f->tie && !f->template_major;
     enum roll_verdict_code code = nameless && f->kind != ALIGN_REORDER ? ROLL_VERDICT_SEQUENCE_TIE : code_of(f->kind);
-    enum roll_certainty certainty = ROLL_PROVEN;
     bool grouped = f->kind == ALIGN_REORDER &&
                    all_in_one_group(f->minor_source, f->minor_ticket, f->length, minor->rec.comm) &&
                    all_in_one_group(f->major_source, f->major_ticket, f->length, major->rec.comm);
-    if (grouped) {
-        certainty = ROLL_SUSPECTED;
-    }
-    if (!grouped) {
+    if (!grouped && !f->harmless) {
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
     }
-    if (!say_once(e, say_key(code, f->comm->key, roll_rankset_at(&f->minor, 0), grouped ? 1 : 0))) {
-        return true;
-    }
-    struct roll_verdict *v = say(e, code, certainty);
+    struct roll_verdict *v = finding_is_new(e, f, code) ? say(e, code, grouped ? ROLL_SUSPECTED : f->certainty) : NULL;
     if (!v) {
         return true;
     }
@@ -122,15 +115,7 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     } else {
         words_add(&w, " From there on calls meet that do not belong together: NCCL hangs or corrupts data.");
     }
-    if (f->tie) {
-        words_add(&w,
-                  f->template_major
-                      ? " The vote is a tie; it is the earlier steps of this communicator that speak for this reading."
-                      : " The vote is a tie: the calls alone do not say which side is wrong.");
-    } else {
-        (void)roll_rankset_copy(&v->culprits, &f->minor);
-        (void)roll_rankset_copy(&v->waiting, &f->major);
-    }
+    finding_life(e, v, f, &w);
     say_text(e, v, "%s", w.text);
     return true;
 }

@@ -14,21 +14,11 @@ static bool captured(const struct roll_record *rec)
     return (rec->flags & ROLL_FLAG_CAPTURED) != 0;
 }
 
-static void name_culprits(struct words *w, struct roll_verdict *v, const struct finding *f)
-{
-    if (f->tie) {
-        words_add(w, " The vote is a tie: the calls alone do not say which side is wrong.");
-        return;
-    }
-    (void)roll_rankset_copy(&v->culprits, &f->minor);
-    (void)roll_rankset_copy(&v->waiting, &f->major);
-}
-
 static bool tell_capture(struct roll_engine *e, const struct finding *f, const struct roll_record *minor,
                          const struct roll_record *major)
 {
     struct words w = {.used = 0};
-    struct roll_verdict *v = say(e, ROLL_VERDICT_CAPTURE_MISMATCH, ROLL_PROVEN);
+    struct roll_verdict *v = say(e, ROLL_VERDICT_CAPTURE_MISMATCH, f->certainty);
     if (!v) {
         return true;
     }
@@ -48,7 +38,7 @@ static bool tell_capture(struct roll_engine *e, const struct finding *f, const s
     words_ranks(&w, &f->major);
     words_add(&w, captured(major) ? " captured it, where nothing runs yet." : " issued it.");
     words_add(&w, " Whoever issued it waits on the device for ranks that only wrote the call down.");
-    name_culprits(&w, v, f);
+    finding_life(e, v, f, &w);
     say_text(e, v, "%s", w.text);
     return true;
 }
@@ -89,7 +79,7 @@ static bool tell_graph(struct roll_engine *e, const struct finding *f, const str
                        const struct roll_record *major)
 {
     struct words w = {.used = 0};
-    struct roll_verdict *v = say(e, ROLL_VERDICT_GRAPH_MISMATCH, ROLL_PROVEN);
+    struct roll_verdict *v = say(e, ROLL_VERDICT_GRAPH_MISMATCH, f->certainty);
     if (!v) {
         return true;
     }
@@ -106,7 +96,7 @@ static bool tell_graph(struct roll_engine *e, const struct finding *f, const str
     if (!first_difference(f, minor, major, &w)) {
         words_add(&w, " Which captured call differs is not known any more: only the hashes of both lists are.");
     }
-    name_culprits(&w, v, f);
+    finding_life(e, v, f, &w);
     say_text(e, v, "%s", w.text);
     return true;
 }
@@ -129,8 +119,8 @@ static bool capture_disagree(struct roll_engine *e, const struct finding *f)
     }
     comm_mute(e, f->comm, f->seq);
     comm_explained(e, f->comm);
-    uint64_t code = launches ? ROLL_VERDICT_GRAPH_MISMATCH : ROLL_VERDICT_CAPTURE_MISMATCH;
-    if (!say_once(e, say_key(code, f->comm->key, roll_rankset_at(&f->minor, 0), roll_rankset_count(&f->minor)))) {
+    enum roll_verdict_code code = launches ? ROLL_VERDICT_GRAPH_MISMATCH : ROLL_VERDICT_CAPTURE_MISMATCH;
+    if (!finding_is_new(e, f, code)) {
         return true;
     }
     return launches ? tell_graph(e, f, &minor->rec, &major->rec) : tell_capture(e, f, &minor->rec, &major->rec);

@@ -1,39 +1,39 @@
 /*
  * detect_signature.c: ranks make the same call with different arguments, or different calls at the same place.
  *
- * Proven: both records are there. align.c has made sure that the calls really stand at the same place (no call skipped or added). What NCCL does
- * not compare is not compared: bytes for AllGather, Broadcast, AlltoAll, Gather and Scatter; the operator's handle of PreMulSum.
+ * Proven when the records show that the calls really stand at the same place: no call skipped or added (align_lines.c), and nobody may still come who would
+ * turn the vote. What NCCL does not compare is not compared: bytes for AllGather, Broadcast, AlltoAll, Gather and Scatter; the operator's handle of
+ * PreMulSum. Other bytes because of another datatype are told as the datatype; as many bytes of another datatype are a note (detect_dtype.c).
  * A different reduction does not hang, so the communicator goes on being judged after it; all others mute it.
  */
 #include "daemon/engine/detector.h"
 
-struct field {
-    enum roll_verdict_code code;
-    const char *name;
-};
-
-static struct field differing_field(const struct finding *f, const struct roll_record *a, const struct roll_record *b)
+enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
+                                      const char **field)
 {
     bool reduction = a->op == ROLL_OP_ALLREDUCE || a->op == ROLL_OP_REDUCE || a->op == ROLL_OP_REDUCESCATTER;
     uint64_t bytes_a = a->count * roll_dtype_bytes(a->dtype), bytes_b = b->count * roll_dtype_bytes(b->dtype);
-    if (f->kind == ALIGN_OTHER_OP) {
-        return (struct field){ROLL_VERDICT_OP_MISMATCH, "op"};
+    *field = "op";
+    if (kind == ALIGN_OTHER_OP) {
+        return ROLL_VERDICT_OP_MISMATCH;
     }
-    if (reduction && a->dtype != b->dtype) {
-        return (struct field){ROLL_VERDICT_DTYPE_MISMATCH, "dtype"};
+    bool amounts_differ = reduction ? a->count != b->count : bytes_a != bytes_b;
+    *field = "dtype";
+    if (a->dtype != b->dtype && (reduction || amounts_differ)) {
+        return ROLL_VERDICT_DTYPE_MISMATCH; /* a wrong type makes wrong bytes */
     }
-    if (reduction ? a->count != b->count : bytes_a != bytes_b) {
-        return (struct field){ROLL_VERDICT_COUNT_MISMATCH, "count"};
+    *field = "count";
+    if (amounts_differ) {
+        return ROLL_VERDICT_COUNT_MISMATCH;
     }
     /* What the profiler plugin tells has no reduction: unknown is not different. */
     bool known = a->redop != ROLL_RED_NONE && b->redop != ROLL_RED_NONE;
+    *field = "redop";
     if (reduction && known && a->redop != b->redop) {
-        return (struct field){ROLL_VERDICT_REDOP_MISMATCH, "redop"};
+        return ROLL_VERDICT_REDOP_MISMATCH;
     }
-    if (reduction && !known && a->peer == b->peer) {
-        return (struct field){.name = ""};
-    }
-    return (struct field){ROLL_VERDICT_ROOT_MISMATCH, "root"};
+    *field = "root";
+    return reduction && !known && a->peer == b->peer ? ROLL_VERDICT_NONE : ROLL_VERDICT_ROOT_MISMATCH;
 }
 
 static const char *consequence(enum roll_verdict_code code)
@@ -52,23 +52,21 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     if (!minor || !major) {
         return true;
     }
-    struct field field = differing_field(f, &minor->rec, &major->rec);
-    if (field.name[0] == '\0') {
+    const char *field;
+    enum roll_verdict_code code = signature_code(f->kind, &minor->rec, &major->rec, &field);
+    if (code == ROLL_VERDICT_NONE) {
         return true; /* nothing that is known differs */
     }
-    if (field.code != ROLL_VERDICT_REDOP_MISMATCH) { /* that one hangs nothing, and explains nothing */
+    if (code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) { /* that one hangs nothing, and explains nothing */
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
     }
-    if (!say_once(e, say_key(field.code, f->comm->key, roll_rankset_at(&f->minor, 0), roll_rankset_count(&f->minor)))) {
-        return true;
-    }
-    struct roll_verdict *v = say(e, field.code, ROLL_PROVEN);
+    struct roll_verdict *v = finding_is_new(e, f, code) ? say(e, code, f->certainty) : NULL;
     if (!v) {
         return true;
     }
     say_comm(v, f->comm, f->seq);
-    v->field = field.name;
+    v->field = field;
     say_side(v, f->minor_source, source_index(e, f->minor_source), &f->minor, &minor->rec);
     say_side(v, f->major_source, source_index(e, f->major_source), &f->major, &major->rec);
     struct words w = {.used = 0};
@@ -81,14 +79,9 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     words_ranks(&w, &f->major);
     words_add(&w, " called ");
     words_call(&w, &major->rec);
-    words_add(&w, " there: the %s differs. %s", field.code == ROLL_VERDICT_OP_MISMATCH ? "operation" : field.name,
-              consequence(field.code));
-    if (f->tie) {
-        words_add(&w, " The vote is a tie: the calls alone do not say which side is wrong.");
-    } else {
-        (void)roll_rankset_copy(&v->culprits, &f->minor);
-        (void)roll_rankset_copy(&v->waiting, &f->major);
-    }
+    words_add(&w, " there: the %s differs. %s", code == ROLL_VERDICT_OP_MISMATCH ? "operation" : field,
+              consequence(code));
+    finding_life(e, v, f, &w);
     say_text(e, v, "%s", w.text);
     return true;
 }

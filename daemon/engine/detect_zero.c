@@ -8,14 +8,16 @@
  */
 #include "daemon/engine/detector.h"
 
+/* f: NULL where somebody waits. */
 static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const struct source *minor,
                   uint64_t minor_ticket, const struct roll_rankset *minors, const struct source *major,
-                  const struct roll_record *major_rec, const struct roll_rankset *majors)
+                  const struct roll_record *major_rec, const struct roll_rankset *majors, const struct finding *f)
 {
     const struct entry *dropped = source_entry(minor, minor_ticket);
     comm_mute(e, c, seq);
     comm_explained(e, c);
-    if (!say_once(e, say_key(ROLL_VERDICT_ZERO_COUNT, c->key, 0, 0))) {
+    bool fresh = say_once(e, say_key(ROLL_VERDICT_ZERO_COUNT, c->key, c->era, 0));
+    if (!fresh && (!f || f->earlier == 0)) {
         return;
     }
     struct roll_verdict *v = say(e, ROLL_VERDICT_ZERO_COUNT, ROLL_PROVEN);
@@ -26,8 +28,6 @@ static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const str
     v->field = "count";
     say_side(v, minor, source_index(e, minor), minors, dropped ? &dropped->rec : NULL);
     say_side(v, major, source_index(e, major), majors, major_rec);
-    (void)roll_rankset_copy(&v->culprits, minors);
-    (void)roll_rankset_copy(&v->waiting, majors);
     struct words w = {.used = 0};
     words_ranks(&w, minors);
     words_add(&w, " called %s with zero elements on ", roll_op_name(major_rec->op));
@@ -38,6 +38,12 @@ static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const str
     words_call(&w, major_rec);
     words_add(&w, " as #%u and %s for it. Call it with the same count on every rank, or on none.", seq,
               roll_rankset_count(majors) == 1 ? "waits" : "wait");
+    if (f) {
+        finding_life(e, v, f, &w);
+    } else {
+        (void)roll_rankset_copy(&v->culprits, minors);
+        (void)roll_rankset_copy(&v->waiting, majors);
+    }
     say_text(e, v, "%s", w.text);
 }
 
@@ -47,7 +53,7 @@ static bool zero_disagree(struct roll_engine *e, const struct finding *f)
     if (f->kind != ALIGN_ZERO || !major) {
         return f->kind == ALIGN_ZERO;
     }
-    speak(e, f->comm, f->seq, f->minor_source, f->minor_ticket, &f->minor, f->major_source, &major->rec, &f->major);
+    speak(e, f->comm, f->seq, f->minor_source, f->minor_ticket, &f->minor, f->major_source, &major->rec, &f->major, f);
     return true;
 }
 
@@ -94,7 +100,7 @@ static bool zero_block(struct roll_engine *e, const struct block *b)
                 (void)roll_rankset_add(&majors, world);
             }
         }
-        speak(e, c, waits->rec.seq, e->source[minor->source], ticket, &minors, b->waiter, &waits->rec, &majors);
+        speak(e, c, waits->rec.seq, e->source[minor->source], ticket, &minors, b->waiter, &waits->rec, &majors, NULL);
         roll_rankset_fini(&majors);
     }
     roll_rankset_fini(&minors);

@@ -45,6 +45,8 @@ bool detectors_block(struct roll_engine *e, const struct block *b);
 uint32_t outside_exchange(struct roll_engine *e, struct member *m, const struct roll_record *rec);
 /* A send and a receive that meet belong to one exchange: numbers are made equal. `place` is that of the call of `m`, 0 = none. */
 void outside_meet(struct member *m, struct member *other, struct node *n, uint32_t place);
+/* Notes that members moved as many bytes in this collective, but not of one datatype; once per place. detect_dtype.c */
+void dtype_note(struct roll_engine *e, struct comm *c, uint32_t seq);
 /* Notes that a communicator is judged no more, because too much on it is incomplete. */
 void loss_window(struct roll_engine *e, const struct comm *c);
 /* A send and a receive that pair up have different numbers of collectives before them that are made of messages. */

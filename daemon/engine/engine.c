@@ -71,6 +71,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     }
     said_free(&e->shown);
     for (uint32_t i = 0; i < e->comms; i++) {
+        align_drop(e, e->comm[i]);
         comm_free(e->comm[i]);
     }
     for (uint32_t i = 0; i < e->sources; i++) {
@@ -81,6 +82,7 @@ void roll_engine_destroy(roll_engine_t **engine)
         free(s->duties);
         free(s->layer);
         graph_forget(s);
+        site_forget(s);
         free(s);
     }
     free(e->source);
@@ -146,6 +148,9 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
     if (def->type == ROLL_DEF_GRAPH) {
         graph_define(e->source[source], def);
         return 0;
+    }
+    if (def->type == ROLL_DEF_CALLSITE || def->type == ROLL_DEF_MODULE) {
+        return site_define(e->source[source], def);
     }
     return def->type == ROLL_DEF_COMM ? comm_define(e, source, def->id, &def->comm.info, def->comm.label) : 0;
 }

@@ -34,8 +34,11 @@ struct graph_span;
 struct meeting;
 struct split_table;
 struct race;
+struct site_table;
+struct dispute;
 struct refusal;
 struct lowered;
+struct words;
 struct waits;
 struct stuck_case;
 struct lag;
@@ -209,6 +212,7 @@ struct source {
     uint32_t layers;
     struct captured *captured; /* the newest, in the order of their tickets; a ring of CAPTURED_MAX: see graph.c */
     uint32_t captures;
+    struct site_table *sites; /* its call sites: site.c; owned */
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
     bool said_lost, said_dead, said_failed;
@@ -239,10 +243,12 @@ struct slot {
     uint32_t arrived, ready;
     uint32_t variant; /* 0 = all agree */
     uint32_t visit;   /* stall analysis, as in struct queue */
-    bool held;        /* a disagreement that is still being judged: not complete */
-    bool judged;      /* its disagreement has been judged */
-    bool joined;      /* the first call is in one group with its rank's call before it on this communicator */
-    bool known;       /* `joined` is: that call before was seen */
+    uint8_t dtype;    /* of the call that came first */
+    bool held : 1;    /* a disagreement that is still being judged: not complete */
+    bool judged : 1;  /* its disagreement has been judged */
+    bool joined : 1;  /* the first call is in one group with its rank's call before it on this communicator */
+    bool known : 1;   /* `joined` is: that call before was seen */
+    bool mixed : 1;   /* as many bytes, and another datatype */
 };
 
 /* A prediction about a communicator: see detect_moe_obligation.c. */
@@ -283,11 +289,12 @@ struct comm {
     bool init_told;      /* why its creation cannot end */
     struct claim *claim; /* owned */
     uint32_t claims;
-    uint64_t claim_ns; /* patience clock of the last one */
-    bool group_told;   /* group boundaries were seen to differ */
-    uint32_t held;     /* sequence number being judged, NO_SEQ = none */
-    uint64_t held_ns;  /* patience clock at which the judging began */
-    uint64_t init_ns;  /* patience clock at which its creation was looked into */
+    uint64_t claim_ns;       /* patience clock of the last one */
+    bool group_told;         /* group boundaries were seen to differ */
+    uint32_t held;           /* sequence number being judged, NO_SEQ = none */
+    uint64_t held_ns;        /* patience clock at which the judging began */
+    struct dispute *dispute; /* that judging: align.c; owned; NULL = none */
+    uint64_t init_ns;        /* patience clock at which its creation was looked into */
     uint32_t visit;
     uint32_t coll, p2p; /* calls seen, for the guess of its role */
     uint32_t empties;   /* messages of 0 bytes: who makes them does not leave them out */
@@ -507,6 +514,19 @@ void graph_forget(struct source *s);
 bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
                       uint32_t *total);
 
+/* --- site.c: call sites that can be compared between ranks --- */
+int site_define(struct source *s, const struct roll_def *def);           /* a call site or a module. 0 or NOMEM */
+uint64_t site_of(const struct source *s, const struct roll_record *rec); /* 0 = not known */
+enum site_relation {
+    SITE_UNKNOWN = 0,
+    SITE_SAME, /* the whole stack */
+    SITE_OTHER /* surely another place */
+};
+enum site_relation site_compare(const struct source *a, const struct roll_record *of_a, const struct source *b,
+                                const struct roll_record *of_b);
+bool site_is_known(const struct source *s, uint64_t site); /* this rank has called from there */
+void site_forget(struct source *s);
+
 /* --- detect_refused.c: calls of which nothing was enqueued --- */
 bool refused_call(const struct entry *entry);              /* it is such a call, as far as is known */
 bool refused_is_group_void(const struct roll_record *rec); /* this GROUP_END ends a group in vain */
@@ -548,6 +568,7 @@ void lag_free(struct comm *c);
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
 void align_step(struct roll_engine *e, struct comm *c);   /* decides when it can */
+void align_drop(struct roll_engine *e, struct comm *c);   /* forgets what is being judged */
 void align_resume(struct roll_engine *e, struct comm *c); /* its silence has ended: what came up meanwhile is judged */
 void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq); /* a call there was taken out */
 
@@ -562,20 +583,44 @@ enum align_kind {
     ALIGN_ZERO
 };
 
+/* How the members of a communicator stand at a collective. */
+struct camps {
+    uint32_t made;   /* have made some call there */
+    uint32_t never;  /* never will: ended, dead, or they have destroyed the communicator */
+    uint32_t unseen; /* nothing is known: never seen, or the record is lost */
+    uint32_t may;    /* still may */
+};
+void vote_absent(const struct roll_engine *e, const struct comm *c, uint32_t seq, struct camps *out);
+
 /* What has been found out about the ranks that do not follow the majority. */
 struct finding {
     struct comm *comm;
     uint32_t seq;
     enum align_kind kind;
-    uint32_t length;                  /* calls skipped, added or reordered */
-    uint32_t overlap;                 /* calls that agree afterwards */
-    bool tie;                         /* no majority: culprits only say which side is which */
-    bool template_major;              /* the communicator's own history speaks for the side called majority */
+    uint32_t length;               /* calls skipped, added or reordered */
+    uint32_t overlap;              /* calls that agree afterwards */
+    bool tie;                      /* no majority: culprits only say which side is which */
+    bool harmless;                 /* it may be a mistake that hangs nothing: nothing is silenced for it */
+    enum roll_certainty certainty; /* PROVEN: the vote is decided and so is the kind; else SUSPECTED */
+    uint32_t open;                 /* bits (1 << kind) of mistakes that are not excluded besides `kind` */
+    uint32_t come, wait;           /* members that have called there, and those that have not and still may */
+    uint64_t earlier;    /* the verdict about these ranks and this place that this one takes the place of; 0 = none */
+    uint64_t *number;    /* receives that of the verdict; NULL: nobody asks */
+    bool template_major; /* the communicator's own history speaks for the side called majority */
     struct roll_rankset minor, major; /* world ranks */
     const struct source *minor_source, *major_source;
     uint64_t minor_ticket, major_ticket; /* their calls at seq; ALIGN_ZERO: minor's is the dropped call */
     uint64_t after_ticket;               /* minor: the first call that agrees again; 0 unknown; ticket + 1 */
 };
+
+/* --- align.c: the life of a finding, for the detectors that say it --- */
+/* False when this cause has been told already. Sets nothing. */
+bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_verdict_code code);
+/* Culprits or a tie, what is open, and which verdict this one takes the place of: into v and the words. Last before say_text. */
+void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct finding *f, struct words *w);
+/* The code of a wrong argument or operation, and the argument's name; NONE: nothing that is known differs. detect_signature.c */
+enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
+                                      const char **field);
 
 /* --- say.c: building verdicts --- */
 struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enum roll_certainty certainty);

@@ -82,9 +82,11 @@ int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, co
         s->sig = sig;
         s->ticket = ticket + 1;
         s->rank = (uint32_t)m->rank;
+        s->dtype = entry->rec.dtype;
         return 0;
     }
     if (s->sig == sig) {
+        s->mixed = s->mixed || s->dtype != entry->rec.dtype;
         return 0;
     }
     uint32_t at = variant_new(e);
@@ -182,7 +184,11 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
     } else if (s->joined != joined && s->known && follows && s->variant == 0 && !c->group_told && !c->muted) {
         group_differs(e, m, s, seq, ticket);
     }
-    if (c->held != NO_SEQ && rc == 0 && comm_slot(c, c->held)->arrived * 2 > c->size) {
+    if (s->mixed && s->arrived == c->size) {
+        dtype_note(e, c, seq);
+    }
+    if (c->held != NO_SEQ && rc == 0 && c->held >= c->base && comm_slot(c, c->held)->held &&
+        comm_slot(c, c->held)->arrived * 2 > c->size) {
         align_step(e, c); /* with fewer there is no majority yet; ticks look after those that stay so */
     }
     return rc;

@@ -96,9 +96,44 @@ uint32_t sim_world(struct sim *sim)
     return sim_comm(sim, "world", NULL, sim->ranks);
 }
 
+/* The same program at another address in each process. */
+static void define_site(struct sim *sim, uint32_t rank)
+{
+    struct sim_rank *r = &sim->rank[rank];
+    uint64_t bias = 0x10000000ull * (rank + 1);
+    assert_true(sim->site < SIM_SITES);
+    if (!r->site[0]) {
+        struct sim_event *event = add(sim, rank);
+        event->kind = SIM_DEFINE;
+        event->def.type = ROLL_DEF_MODULE;
+        event->def.id = 1;
+        event->def.module.path = "/opt/train";
+        event->def.module.info =
+            (struct roll_def_module){.start = bias, .end = bias + 0x100000, .bias = bias, .path_bytes = 10};
+        r->site[0] = true;
+    }
+    if (!r->site[sim->site]) {
+        struct sim_event *event = add(sim, rank);
+        uint32_t depth = 0;
+        event->kind = SIM_DEFINE;
+        event->def.type = ROLL_DEF_CALLSITE;
+        event->def.id = sim->site;
+        if (sim->helper != 0) {
+            event->def.callsite.pc[depth++] = bias + 0x20000 + sim->helper * 16ull;
+        }
+        event->def.callsite.pc[depth++] = bias + 0x1000 + sim->site * 16ull;
+        event->def.callsite.pc[depth++] = bias + 0x100;
+        event->def.callsite.depth = depth;
+        r->site[sim->site] = true;
+    }
+}
+
 struct roll_record *sim_record(struct sim *sim, uint32_t rank, enum roll_op op, uint32_t comm)
 {
     struct sim_rank *r = &sim->rank[rank];
+    if (sim->site != 0) {
+        define_site(sim, rank);
+    }
     struct sim_event *event = add(sim, rank);
     event->kind = SIM_RECORD;
     event->rec = (struct roll_record){.seal = roll_seal(r->ticket, ROLL_STATE_RETURNED),
@@ -109,6 +144,7 @@ struct roll_record *sim_record(struct sim *sim, uint32_t rank, enum roll_op op, 
                                       .step = r->step,
                                       .comm = comm == UINT32_MAX ? 0 : r->comm_id[comm],
                                       .stream = 2,
+                                      .callsite = sim->site,
                                       .thread = 1,
                                       .layer = ROLL_LAYER_NONE,
                                       .op = (uint8_t)op,

@@ -249,11 +249,13 @@ static void test_abort_and_a_new_communicator_is_an_elastic_restart(void **state
         sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
     }
     uint32_t again = sim_comm(sim, "again", rest, 2);
+    sim->site = 1;
     for (uint32_t i = 0; i < 20; i++) {
         sim_all(sim, again, AR, 512);
     }
     sim->patience_ns = 4 * S_;
     sim_expect(sim, "");
+    sim->site = 2;
     sim_call(sim, 0, again, AR, 5);
     sim_call(sim, 1, again, AR, 6);
     sim_expect(sim, "proven count-mismatch -");

@@ -410,6 +410,7 @@ static void test_prediction_that_did_not_come_true_is_forgotten(void **state)
     (void)state;
     struct sim *sim = sim_new(3);
     uint32_t ep = sim_comm(sim, "ep", NULL, 3);
+    sim->site = 1;
     sim_step(sim, 0);
     forward(sim, ep, 0, 1, true); /* an evaluation: no backward */
     for (uint32_t step = 1; step < 4; step++) {
@@ -417,6 +418,7 @@ static void test_prediction_that_did_not_come_true_is_forgotten(void **state)
         forward(sim, ep, 0, 0, true);
         backward(sim, ep, 0, true);
     }
+    sim->site = 2;
     for (uint32_t r = 0; r < 3; r++) {
         sim_call(sim, r, ep, A2A, r == 0 ? 77 : 78);
         sim_stuck(sim, r);

@@ -21,6 +21,7 @@
 
 static void steps(struct sim *sim, uint32_t w, uint32_t n)
 {
+    sim->site = 1;
     for (uint32_t i = 0; i < n; i++) {
         sim_all(sim, w, AR, 512);
         for (uint32_t r = 0; r < sim->ranks; r++) {
@@ -32,6 +33,7 @@ static void steps(struct sim *sim, uint32_t w, uint32_t n)
 /* One call in which the last rank errs; it comes to its end all the same, as wrong calls often do. */
 static void odd_call(struct sim *sim, uint32_t w, int kind)
 {
+    sim->site = 2;
     for (uint32_t r = 0; r < sim->ranks; r++) {
         bool odd = r == sim->ranks - 1;
         struct roll_record *rec = sim_call(sim, r, w, AR, 512);
@@ -51,6 +53,7 @@ static const char *const second_said[SECONDS] = {"proven rank-dead",    "proven 
 
 static void second_fault(struct sim *sim, uint32_t w, enum second kind)
 {
+    sim->site = 3;
     for (uint32_t r = 0; r < sim->ranks; r++) {
         bool odd = r == 0;
         if (kind == OTHER_ROOT) {
@@ -123,6 +126,7 @@ static void test_consequences_stay_silent_while_the_trouble_lasts(void **state)
     struct sim *sim = sim_new(4);
     uint32_t w = sim_world(sim);
     steps(sim, w, 4);
+    sim->site = 2;
     for (uint32_t r = 0; r < 4; r++) {
         sim_call(sim, r, w, AR, r == 3 ? 500 : 512);
         sim_stuck(sim, r);

@@ -279,9 +279,11 @@ static void test_a_thousand_ranks(void **state)
     (void)state;
     struct sim *sim = sim_new(1024);
     uint32_t w = sim_world(sim);
+    sim->site = 1;
     for (uint32_t i = 0; i < 10; i++) {
         sim_all(sim, w, AR, 64 * (i % 3 + 1));
     }
+    sim->site = 2;
     for (uint32_t r = 0; r < 1024; r++) {
         sim_call(sim, r, w, AR, r == 700 ? 99 : 100);
         sim_stuck(sim, r);

@@ -549,10 +549,13 @@ static void test_rank_that_gives_up_after_a_mismatch_is_not_accused(void **state
     (void)state;
     struct sim *sim = sim_new(3);
     uint32_t w = sim_world(sim);
+    sim->site = 1;
     steps(sim, w, 3);
+    sim->site = 2;
     for (uint32_t r = 0; r < 3; r++) {
         sim_call(sim, r, w, AR, r == 2 ? 100 : 200);
     }
+    sim->site = 3;
     others_wait(sim, w);
     sim_proc(sim, 2, ROLL_PROC_FINISHED, SIM_EXIT(9));
     sim_expect(sim, "proven count-mismatch 2");

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_MAX 64u
+#define OPEN_MAX  64u
+#define SITES_MAX 2048u
 
 struct reader {
     uint32_t source, next, def, opens;
@@ -15,6 +16,7 @@ struct reader {
     uint64_t late_ns;
     bool stopped, ended;
     uint32_t lost_from, lost;
+    bool site[SITES_MAX]; /* it is defined; [0]: the module is */
 };
 
 struct feeder {
@@ -50,6 +52,27 @@ static void define(struct feeder *f, uint32_t rank, uint32_t index)
                                            .flags = k->nonblocking,
                                            .label_bytes = (uint32_t)strlen(k->label)};
     (void)roll_engine_define(f->e, f->reader[rank].source, &def);
+}
+
+/* The same program at another address in each process. */
+static void define_site(struct feeder *f, uint32_t rank, uint16_t site)
+{
+    struct reader *d = &f->reader[rank];
+    uint64_t bias = 0x10000000ull * (rank + 1);
+    if (site >= SITES_MAX || d->site[site]) {
+        return;
+    }
+    struct roll_def def = {.type = ROLL_DEF_MODULE, .id = 1};
+    def.module.path = "/opt/train";
+    def.module.info = (struct roll_def_module){.start = bias, .end = bias + 0x100000, .bias = bias, .path_bytes = 10};
+    if (!d->site[0]) {
+        (void)roll_engine_define(f->e, d->source, &def);
+    }
+    def = (struct roll_def){.type = ROLL_DEF_CALLSITE, .id = site, .callsite.depth = 2};
+    def.callsite.pc[0] = bias + 0x1000 + site * 16ull;
+    def.callsite.pc[1] = bias + 0x100;
+    (void)roll_engine_define(f->e, d->source, &def);
+    d->site[0] = d->site[site] = true;
 }
 
 static enum roll_state state_at(const struct program *p, const struct log *log, uint64_t seen)
@@ -125,6 +148,9 @@ static uint32_t feed_new(struct feeder *f, uint32_t rank, uint64_t seen, uint32_
             }
         }
         enum roll_state state = state_at(f->p, log, seen);
+        if (log->rec.callsite != 0) {
+            define_site(f, rank, log->rec.callsite);
+        }
         if (!in_loss(d, d->next)) {
             batch[n++] = record_at(f, d, log, d->next, state);
             if (will_change(f->p, log, state) && d->opens < OPEN_MAX) {
