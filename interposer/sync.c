@@ -53,6 +53,12 @@ static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op
     roll_enter_end(t);
 }
 
+/* A wait that ended in an error says nothing of the work that it was for: the device may have faulted in the midst of it. */
+static int wait_result(cudaError_t error)
+{
+    return error == 0 ? 0 : 1; /* ncclUnhandledCudaError */
+}
+
 typedef cudaError_t (*stream_wait_t)(cudaStream_t);
 
 static cudaError_t wait_stream(enum wait_function which, cudaStream_t stream, bool per_thread, uintptr_t pc,
@@ -70,7 +76,7 @@ static cudaError_t wait_stream(enum wait_function which, cudaStream_t stream, bo
     roll_enter_begin(t);
     enter_wait(t, &call, ROLL_OP_STREAM_SYNC, roll_stream_id(t, stream, per_thread), pc, frame);
     cudaError_t result = real(stream);
-    roll_leave(t, &call, 0);
+    roll_leave(t, &call, wait_result(result));
     return result;
 }
 
@@ -105,7 +111,7 @@ ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event)
     roll_enter_begin(t);
     enter_wait(t, &call, ROLL_OP_EVENT_SYNC, roll_event_stream(event), ROLL_PC, ROLL_FRAME);
     cudaError_t result = real(event);
-    roll_leave(t, &call, 0);
+    roll_leave(t, &call, wait_result(result));
     return result;
 }
 
@@ -126,7 +132,7 @@ ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void)
     roll_enter_begin(t);
     enter_wait(t, &call, ROLL_OP_DEVICE_SYNC, 0, ROLL_PC, ROLL_FRAME);
     cudaError_t result = real();
-    roll_leave(t, &call, 0);
+    roll_leave(t, &call, wait_result(result));
     return result;
 }
 

@@ -194,7 +194,8 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
 static void waited(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
     bool stream = rec->op == ROLL_OP_STREAM_SYNC && rec->stream != 0;
-    if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+    if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
+        rec->result == 0) { /* after an error nothing is known to be over */
         sweep_waited(e, s, rec);
         silence_waited(e, s, rec);
     }

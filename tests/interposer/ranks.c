@@ -157,6 +157,19 @@ static void graphs(void)
     NCCL(ncclCommDestroy(world));
 }
 
+/* A good wait, and three that end in an error: there is no buffer to send, so the device faults. */
+static void fault(void)
+{
+    cudaEvent_t event;
+    CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    train_step(COUNT);
+    CUDA(cudaStreamSynchronize(stream));
+    NCCL(ncclAllReduce(NULL, recv, COUNT, ncclFloat32, ncclSum, world, stream));
+    CHECK(cudaStreamSynchronize(stream) == cudaErrorIllegalAddress);
+    CHECK(cudaEventSynchronize(event) == cudaErrorIllegalAddress);
+    CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 5) {
@@ -175,6 +188,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "graphs") == 0) {
         graphs();
+        return 0;
+    }
+    if (strcmp(argv[1], "fault") == 0) {
+        fault();
         return 0;
     }
     collectives();

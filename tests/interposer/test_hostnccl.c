@@ -249,6 +249,28 @@ static void test_a_blocked_host_is_seen_while_it_waits(void **state)
     end_ranks(job, 2);
 }
 
+/* What a wait that ended in an error was for is not known to be over. Tickets: 0 CommInit, 1 call, 2 wait, 3 call, 4-6 waits. */
+static void test_a_wait_that_failed_says_so(void **state)
+{
+    (void)state;
+    struct job job[1];
+    struct dump dump;
+    start_ranks(job, 1, "fault");
+    job_wait(&job[0]);
+    JOB_SUCCEEDED(&job[0]);
+    dump_open(&job[0], &dump);
+    static const uint8_t ops[] = {ROLL_OP_COMM_INIT,   ROLL_OP_ALLREDUCE,  ROLL_OP_STREAM_SYNC, ROLL_OP_ALLREDUCE,
+                                  ROLL_OP_STREAM_SYNC, ROLL_OP_EVENT_SYNC, ROLL_OP_DEVICE_SYNC};
+    assert_int_equal(dump.count, sizeof ops);
+    for (size_t i = 0; i < sizeof ops; i++) {
+        assert_int_equal(dump.records[i].op, ops[i]);
+        assert_int_equal(roll_seal_state(dump.records[i].seal), ROLL_STATE_RETURNED);
+        assert_int_equal(dump.records[i].result, i < 4 ? 0 : 1);
+    }
+    dump_close(&dump);
+    end_ranks(job, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +278,7 @@ int main(void)
         cmocka_unit_test(test_four_ranks_are_recorded_alike),
         cmocka_unit_test(test_completion_of_calls_and_launches_is_learnt),
         cmocka_unit_test(test_a_blocked_host_is_seen_while_it_waits),
+        cmocka_unit_test(test_a_wait_that_failed_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
