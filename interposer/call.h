@@ -15,6 +15,7 @@
 #include "interposer/completion.h"
 #include "interposer/failfast.h"
 #include "interposer/graphs.h"
+#include "interposer/poll.h"
 #include "interposer/refused.h"
 #include "interposer/session.h"
 #include "interposer/streams.h"
@@ -137,6 +138,7 @@ static inline void roll_record_write(struct roll_thread *t, struct roll_call *ca
                                      uint16_t site, enum roll_state state)
 {
     struct roll_ring *ring = &roll_session->ring;
+    roll_poll_over(t);
     uint64_t now = roll_clock_now(t);
     struct roll_record *rec = roll_ring_reserve(ring, &call->ticket);
     rec->enter_ns = now;

@@ -192,6 +192,7 @@ static bool dense_wanted(struct roll_thread *t)
     uint64_t head = atomic_load_explicit(&roll_session->ring.header->head, memory_order_relaxed);
     if (head == t->dense_head) {
         t->dense_skipped++;
+        roll_poll_over(t); /* it computes: no mere waiting */
         return false;
     }
     return true;

@@ -518,6 +518,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
         errno = saved;
     }
     if (result == ncclSuccess && roll_wanted(t)) {
+        roll_polled(t, ROLL_OP_COMM_QUERY, (uintptr_t)comm, false, *asyncError == ncclInProgress,
+                    *asyncError == ncclSuccess, ROLL_PC, ROLL_FRAME);
         note_async(t, comm, *asyncError, ROLL_PC, ROLL_FRAME);
     }
     return result;

@@ -25,6 +25,8 @@ static uint32_t known;
 static _Atomic bool full; /* the table, or the room for definitions: not tried again at each call */
 
 static _Atomic uint64_t events[EVENTS];
+static _Atomic uint64_t
+    places[EVENTS]; /* 48 bits of place, 16 of address: those of another event are not taken for it */
 
 static uint64_t hash_of(uint64_t key)
 {
@@ -84,15 +86,26 @@ static unsigned event_slot(uint64_t event)
     return (unsigned)((event * UINT64_C(0x9e3779b97f4a7c15)) >> 44) & (EVENTS - 1);
 }
 
-void roll_event_note(cudaEvent_t event, uint16_t stream)
+static uint64_t tag_of(uint64_t event)
 {
-    uint64_t key = (uint64_t)(uintptr_t)event;
-    atomic_store_explicit(&events[event_slot(key)], key << 16 | stream, memory_order_relaxed);
+    return (event >> 4 ^ event >> 20) & 0xffff;
 }
 
-uint16_t roll_event_stream(cudaEvent_t event)
+void roll_event_note(cudaEvent_t event, uint16_t stream, uint64_t place)
 {
     uint64_t key = (uint64_t)(uintptr_t)event;
-    uint64_t seen = atomic_load_explicit(&events[event_slot(key)], memory_order_relaxed);
-    return seen >> 16 == (key << 16) >> 16 ? (uint16_t)seen : 0;
+    unsigned at = event_slot(key);
+    atomic_store_explicit(&places[at], place << 16 | tag_of(key), memory_order_relaxed);
+    atomic_store_explicit(&events[at], key << 16 | stream, memory_order_relaxed);
+}
+
+uint16_t roll_event_stream(cudaEvent_t event, uint64_t *place)
+{
+    uint64_t key = (uint64_t)(uintptr_t)event;
+    unsigned at = event_slot(key);
+    uint64_t seen = atomic_load_explicit(&events[at], memory_order_relaxed);
+    uint64_t where = atomic_load_explicit(&places[at], memory_order_relaxed);
+    bool same = seen >> 16 == (key << 16) >> 16;
+    *place = same && (where & 0xffff) == tag_of(key) ? where >> 16 : 0;
+    return same ? (uint16_t)seen : 0;
 }

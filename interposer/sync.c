@@ -1,6 +1,8 @@
 /*
  * sync.c: the CUDA runtime's host waits: where a rank's host is blocked, and on which stream.
  *
+ * A host that polls waits as well: what loops over queries say stands in poll.h.
+ *
  * Recorded only while there is a session, that is, in processes that use NCCL. Event records are watched for one thing:
  * to say which stream an event wait is about. An application that has the CUDA runtime linked in statically does not
  * come by here; its waits are then simply not seen.
@@ -19,6 +21,9 @@ enum wait_function {
     EVENT_RECORD_PTSZ,
     EVENT_RECORD_FLAGS,
     EVENT_RECORD_FLAGS_PTSZ,
+    STREAM_QUERY,
+    STREAM_QUERY_PTSZ,
+    EVENT_QUERY,
     WAIT_FUNCTIONS,
 };
 
@@ -31,6 +36,9 @@ static const char *const names[WAIT_FUNCTIONS] = {
     [EVENT_RECORD_PTSZ] = "cudaEventRecord_ptsz",
     [EVENT_RECORD_FLAGS] = "cudaEventRecordWithFlags",
     [EVENT_RECORD_FLAGS_PTSZ] = "cudaEventRecordWithFlags_ptsz",
+    [STREAM_QUERY] = "cudaStreamQuery",
+    [STREAM_QUERY_PTSZ] = "cudaStreamQuery_ptsz",
+    [EVENT_QUERY] = "cudaEventQuery",
 };
 static roll_function_t reals[WAIT_FUNCTIONS];
 
@@ -44,11 +52,16 @@ static roll_function_t real_of(enum wait_function which)
     return real;
 }
 
-static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op, uint16_t stream, uintptr_t pc,
-                       const uintptr_t *frame)
+/* place: of the event that is waited for, 0 where there is none or it is not known. */
+static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op, uint16_t stream, uint64_t place,
+                       uintptr_t pc, const uintptr_t *frame)
 {
-    struct roll_fill fill = {
-        .peer = ROLL_PEER_NONE, .stream = stream, .op = op, .dtype = ROLL_DTYPE_NONE, .redop = ROLL_RED_NONE};
+    struct roll_fill fill = {.count = place,
+                             .peer = ROLL_PEER_NONE,
+                             .stream = stream,
+                             .op = op,
+                             .dtype = ROLL_DTYPE_NONE,
+                             .redop = ROLL_RED_NONE};
     roll_enter_fill(t, call, &fill, pc, frame);
     roll_enter_end(t);
 }
@@ -74,7 +87,7 @@ static cudaError_t wait_stream(enum wait_function which, cudaStream_t stream, bo
         return real(stream);
     }
     roll_enter_begin(t);
-    enter_wait(t, &call, ROLL_OP_STREAM_SYNC, roll_stream_id(t, stream, per_thread), pc, frame);
+    enter_wait(t, &call, ROLL_OP_STREAM_SYNC, roll_stream_id(t, stream, per_thread), 0, pc, frame);
     cudaError_t result = real(stream);
     roll_leave(t, &call, wait_result(result));
     return result;
@@ -109,7 +122,9 @@ ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event)
         return real(event);
     }
     roll_enter_begin(t);
-    enter_wait(t, &call, ROLL_OP_EVENT_SYNC, roll_event_stream(event), ROLL_PC, ROLL_FRAME);
+    uint64_t place;
+    uint16_t stream = roll_event_stream(event, &place);
+    enter_wait(t, &call, ROLL_OP_EVENT_SYNC, stream, place, ROLL_PC, ROLL_FRAME);
     cudaError_t result = real(event);
     roll_leave(t, &call, wait_result(result));
     return result;
@@ -130,7 +145,7 @@ ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void)
         return real();
     }
     roll_enter_begin(t);
-    enter_wait(t, &call, ROLL_OP_DEVICE_SYNC, 0, ROLL_PC, ROLL_FRAME);
+    enter_wait(t, &call, ROLL_OP_DEVICE_SYNC, 0, 0, ROLL_PC, ROLL_FRAME);
     cudaError_t result = real();
     roll_leave(t, &call, wait_result(result));
     return result;
@@ -142,7 +157,10 @@ static void note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread)
     struct roll_thread *t = &roll_thread_self;
     if (roll_wanted(t)) {
         roll_enter_begin(t);
-        roll_event_note(event, roll_stream_id(t, stream, per_thread));
+        roll_poll_over(t); /* work has been given to a stream: that was no mere waiting */
+        uint64_t head = atomic_load_explicit(&roll_session->ring.header->head, memory_order_relaxed);
+        /* What an open group holds is enqueued behind it, whatever its tickets. */
+        roll_event_note(event, roll_stream_id(t, stream, per_thread), t->group_depth == 0 ? head + 1 : 0);
         roll_enter_end(t);
         t->depth = 0;
     }
@@ -173,3 +191,47 @@ EVENT_RECORD_WRAPPER(cudaEventRecord_ptsz, EVENT_RECORD_PTSZ, true)
     }
 EVENT_RECORD_FLAGS_WRAPPER(cudaEventRecordWithFlags, EVENT_RECORD_FLAGS, false)
 EVENT_RECORD_FLAGS_WRAPPER(cudaEventRecordWithFlags_ptsz, EVENT_RECORD_FLAGS_PTSZ, true)
+
+#define NOT_READY 600
+
+static cudaError_t poll_stream(enum wait_function which, cudaStream_t stream, bool per_thread, uintptr_t pc,
+                               const uintptr_t *frame)
+{
+    struct roll_thread *t = &roll_thread_self;
+    stream_wait_t real = (stream_wait_t)real_of(which);
+    cudaError_t result = real != NULL ? real(stream) : NO_RUNTIME;
+    if (roll_wanted(t)) {
+        roll_polled(t, ROLL_OP_STREAM_QUERY, (uintptr_t)stream, per_thread, result == NOT_READY, result == 0, pc,
+                    frame);
+    }
+    return result;
+}
+
+ROLL_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream);
+ROLL_OWN(cudaStreamQuery)
+ROLL_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    return poll_stream(STREAM_QUERY, stream, false, ROLL_PC, ROLL_FRAME);
+}
+
+ROLL_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream);
+ROLL_OWN(cudaStreamQuery_ptsz)
+ROLL_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream)
+{
+    return poll_stream(STREAM_QUERY_PTSZ, stream, true, ROLL_PC, ROLL_FRAME);
+}
+
+ROLL_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event);
+ROLL_OWN(cudaEventQuery)
+ROLL_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    typedef cudaError_t (*real_t)(cudaEvent_t);
+    struct roll_thread *t = &roll_thread_self;
+    real_t real = (real_t)real_of(EVENT_QUERY);
+    cudaError_t result = real != NULL ? real(event) : NO_RUNTIME;
+    if (roll_wanted(t)) {
+        roll_polled(t, ROLL_OP_EVENT_QUERY, (uintptr_t)event, false, result == NOT_READY, result == 0, ROLL_PC,
+                    ROLL_FRAME);
+    }
+    return result;
+}

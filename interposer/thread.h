@@ -12,6 +12,7 @@
 
 struct roll_comm;
 struct roll_group_list;
+struct roll_record;
 
 /* Where in the training step a call is made, as moe_core last said. */
 struct roll_moe_context {
@@ -29,6 +30,15 @@ struct roll_captured_call {
     int32_t peer;
     uint8_t op, dtype, redop, flags;
     bool pending;
+};
+
+/* The loop of polls that this thread is in: see poll.h. */
+struct roll_poll {
+    uintptr_t key; /* what it polls, and how; 0 = no loop */
+    uint64_t since_ns, next_ns;
+    struct roll_record *rec; /* that says so; NULL: none yet */
+    uint64_t ticket, said_ns;
+    uint32_t polls;
 };
 
 struct roll_thread {
@@ -64,6 +74,8 @@ struct roll_thread {
 
     uintptr_t comm_handle;
     struct roll_comm *comm;
+
+    struct roll_poll poll;
 
     struct roll_moe_context moe;
 

@@ -28,6 +28,7 @@ enum roll_op_class {
     ROLL_CLASS_SYNC,
     ROLL_CLASS_MOE,
     ROLL_CLASS_EXT,
+    ROLL_CLASS_POLL,
 };
 
 /* NCCL's ncclDataType_t; ROLL_DTYPE_NONE where a call has none. */

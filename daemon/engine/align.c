@@ -181,7 +181,7 @@ static bool rest_is_stuck(const struct judge *j)
     for (uint32_t r = 0; r < j->c->size; r++) {
         const struct member *m = &j->c->member[r];
         bool away = !voted(j->c, r, j->seq);
-        if (away && (m->source == NO_SOURCE || m->next > j->seq || !source_blocked(j->e->source[m->source]))) {
+        if (away && (m->source == NO_SOURCE || m->next > j->seq || !source_blocked(j->e, j->e->source[m->source]))) {
             return false;
         }
     }
@@ -337,7 +337,7 @@ static bool is_captured_by_one(const struct roll_record *mine, const struct roll
 /* Its host can make no call more before this is over. */
 static bool is_stuck(const struct judge *j, uint32_t rank)
 {
-    return source_blocked(j->e->source[j->c->member[rank].source]);
+    return source_blocked(j->e, j->e->source[j->c->member[rank].source]);
 }
 
 /* What `rank` did instead of the majority's call; UNKNOWN = cannot be told yet. */
@@ -603,7 +603,7 @@ static uint64_t state_of(const struct roll_engine *e, const struct comm *c)
     for (uint32_t r = 0; r < c->size; r++) {
         const struct member *m = &c->member[r];
         const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
-        uint64_t inside = s && source_blocked(s), open = s && s->threads > 0 ? s->thread[s->thread_last].group : 0;
+        uint64_t inside = s && source_blocked(e, s), open = s && s->threads > 0 ? s->thread[s->thread_last].group : 0;
         h = say_key(h, m->next < c->held + ALIGN_CALLS ? m->next : NO_SEQ, s && is_over(e, s), inside | open << 1);
     }
     return say_key(h, stage, age / (stall / 5 + 1), 0);

@@ -196,7 +196,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     words_cause(&w, e, b, v);
     if (!b->hard) {
-        words_add(&w, " Suspected: at least one of them has only been silent, and was not seen to wait.");
+        words_soft(&w, e, b);
     }
     say_text(e, v, "%s", w.text);
     return true;

@@ -585,8 +585,8 @@ static bool is_due(const struct roll_engine *e, const struct member *m)
     const struct source *s = e->source[m->source];
     uint64_t age = e->clock - m->refusal->coll.since, stall = e->config.stall_ns;
     bool over = m->gone || !source_alive(s), complete = is_complete(e, m->comm, m->next);
-    uint64_t patience = over && complete ? stall / 5 : complete && source_blocked(s) ? stall : stall * 2;
-    return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(s)));
+    uint64_t patience = over && complete ? stall / 5 : complete && source_blocked(e, s) ? stall : stall * 2;
+    return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(e, s)));
 }
 
 static void tell_place(struct roll_engine *e, struct comm *c, const struct member *m)

@@ -193,9 +193,9 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
 
 static void waited(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
-    bool stream = rec->op == ROLL_OP_STREAM_SYNC && rec->stream != 0;
+    bool stream = (rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_STREAM_QUERY) && rec->stream != 0;
     if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
-        rec->result == 0) { /* after an error nothing is known to be over */
+        rec->result == 0) { /* after an error, or a poll that was given up, nothing is known to be over */
         sweep_waited(e, s, rec);
         silence_waited(e, s, rec);
     }
@@ -234,10 +234,16 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     if (class != ROLL_CLASS_MOE) {
         struct thread *t = source_thread(s, rec->thread);
         if (t) {
+            bool poll = class == ROLL_CLASS_POLL;
+            if (!(poll && t->polls && t->inside != 0)) { /* else its loop goes on */
+                t->since = e->clock;
+                t->calm = e->calm;
+            }
             t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
-            t->since = e->clock;
-            t->calm = e->calm;
-            if (class == ROLL_CLASS_EXT) {
+            t->renewed = e->clock;
+            t->polls = poll;
+            t->acts = t->acts || (!poll && rec->op != ROLL_OP_COMM_ASYNC);
+            if (class == ROLL_CLASS_EXT || poll) {
                 /* not NCCL's: it may stand inside a group without being part of it */
             } else if (class == ROLL_CLASS_GROUP || rec->group == 0) {
                 t->group = 0;
@@ -246,7 +252,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
                 t->group_seen = 0;
             }
         }
-        if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT) {
+        if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT && class != ROLL_CLASS_POLL) {
             s->calls++;
             e->calls++;
             if (class != ROLL_CLASS_GROUP && rec->op != ROLL_OP_COMM_ASYNC) {
@@ -322,6 +328,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         }
         waited(e, s, rec);
         break;
+    case ROLL_CLASS_POLL:
+        waited(e, s, rec);
+        break;
     default:
         break;
     }
@@ -363,7 +372,7 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
             comm_life(e, s, rec);
         }
         ask_record(e, source, rec, ticket, false);
-    } else if (class == ROLL_CLASS_SYNC) {
+    } else if (class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) {
         waited(e, s, rec);
     }
     if (s->last.seal >> 8 == rec->seal >> 8) {
@@ -415,10 +424,13 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
     }
     struct source *s = e->source[source];
     int rc = 0;
-    if (n > 0) {
-        source_news(e, s);
-    }
+    bool news = false;
     for (size_t i = 0; i < n; i++) {
+        if (!news &&
+            roll_op_class(recs[i].op) != ROLL_CLASS_POLL) { /* a watchdog that polls says nothing about its rank */
+            news = true;
+            source_news(e, s);
+        }
         if (roll_seal_state(recs[i].seal) == ROLL_STATE_EMPTY) {
             continue;
         }

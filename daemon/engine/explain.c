@@ -27,6 +27,12 @@ void words_add(struct words *w, const char *format, ...)
 void words_call(struct words *w, const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
+    if (class == ROLL_CLASS_POLL) {
+        words_add(w, "a loop of %s (%u%s polls in %.1f s)",
+                  rec->op == ROLL_OP_COMM_QUERY ? "CommGetAsyncError" : roll_op_name(rec->op), rec->aux,
+                  rec->aux == UINT16_MAX ? " or more" : "", rec->seq / 1e3);
+        return;
+    }
     words_add(w, "%s", roll_op_name(rec->op));
     if (class != ROLL_CLASS_COLL && class != ROLL_CLASS_P2P) {
         return;
@@ -103,6 +109,23 @@ void words_exit(struct words *w, int32_t status)
     } else {
         words_add(w, "exit code %d", WEXITSTATUS(status));
     }
+}
+
+void words_soft(struct words *w, const struct roll_engine *e, const struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct source *s = b->step[i].rank;
+        for (uint32_t t = 0; t < s->threads; t++) {
+            const struct entry *in = s->thread[t].inside ? source_entry(s, s->thread[t].inside - 1) : NULL;
+            if (s->thread[t].acts && in && source_wait(e, s, &s->thread[t], &in->rec).waits && s->thread[t].polls) {
+                words_add(w, " Suspected: proven is what they have called; that rank %u does not leave ", s->world);
+                words_call(w, &in->rec);
+                words_add(w, " by itself is not: it made no other recorded call in between.");
+                return;
+            }
+        }
+    }
+    words_add(w, " Suspected: at least one of them has only been silent, and was not seen to wait.");
 }
 
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer)

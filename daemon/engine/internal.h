@@ -76,6 +76,9 @@ struct thread {
     uint64_t inside;     /* ticket + 1 of the call that it has entered and not left; 0 = none */
     uint64_t since;      /* patience clock at which it was seen to be inside */
     uint64_t calm;       /* and clock of suspicion; that at which its rank was heard again, if that is later */
+    uint64_t renewed;    /* patience clock of the newest word that it still polls */
+    bool acts;           /* it has made calls other than polls */
+    bool polls;          /* what it is inside is a loop of polls */
 };
 
 /* One promised collective. */
@@ -423,7 +426,19 @@ bool source_same_unit(const struct roll_record *a, const struct roll_record *b);
 /* Something came from this source: it is not quiet. */
 void source_news(const struct roll_engine *e, struct source *s);
 /* The host cannot go on: every thread that has made calls is inside one. *quiet: it is heard, and for so long of the time of suspicion nothing has come. */
-bool source_blocked(const struct source *s);
+bool source_blocked(const struct roll_engine *e, const struct source *s);
+/* What a host that is inside this call waits for on a stream: all calls before `upto`. */
+struct host_wait {
+    uint64_t upto;
+    bool waits; /* it does, as far as is known: a loop of polls that goes on */
+    bool soft;  /* it could go on all the same: a host that polls may leave its loop */
+    bool vague; /* which calls those are is not known: an event */
+};
+struct host_wait source_wait(const struct roll_engine *e, const struct source *s, const struct thread *t,
+                             const struct roll_record *in);
+bool source_polls(const struct source *s); /* some thread that acts is in a loop of polls */
+/* Every loop of polls that holds it up was still going on after this moment of the patience clock; true without such a loop. */
+bool source_polls_after(const struct roll_engine *e, const struct source *s, uint64_t clock);
 bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns);
 bool source_alive(const struct source *s);
 /* False where what it says about this step may be a part of what it has said: records are missing. Asked for all records of class MOE that are compared. */
@@ -660,6 +675,7 @@ uint64_t say_recall(const struct roll_engine *e, uint64_t key); /* 0 = nothing *
 void say_forget(struct roll_engine *e, uint64_t key);           /* say_once is true again */
 
 /* --- explain.c: words --- */
+struct block;
 struct words {
     char text[4096];
     size_t used;
@@ -673,6 +689,8 @@ void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t l
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
 /* " The calls known so far fit call-skipped and op-mismatch as well." Nothing where the class is certain. */
 void words_may_be(struct words *w, const struct roll_verdict *v);
+void words_soft(struct words *w, const struct roll_engine *e,
+                const struct block *b); /* why a circle is only suspected */
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer);
 
 /* --- waitgraph.c: why nothing goes on --- */

@@ -32,7 +32,7 @@ static bool is_call(const struct roll_record *rec)
 /* The host came back from this wait, and what it waited for had gone well. */
 static bool is_good_wait(const struct roll_record *rec)
 {
-    bool stream = rec->op == ROLL_OP_STREAM_SYNC && rec->stream != 0;
+    bool stream = (rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_STREAM_QUERY) && rec->stream != 0;
     return (stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
            rec->result == 0;
 }

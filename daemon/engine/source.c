@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define POLLS_MIN     4u         /* in a loop */
+#define POLL_GAP_MS   125u       /* on average; a host that asks less often has time for other things */
+#define POLL_FRESH_NS 600000000u /* three times what passes between two words of a loop (interposer/poll.c) */
+
 struct entry *source_entry(const struct source *s, uint64_t ticket)
 {
     if (!s->log || ticket >= s->next) {
@@ -223,17 +227,60 @@ bool source_same_unit(const struct roll_record *a, const struct roll_record *b)
     return a->group != 0 && a->group == b->group && a->thread == b->thread;
 }
 
-bool source_blocked(const struct source *s)
+static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t)
 {
-    if (s->threads == 0 || s->many_threads) {
-        return false;
+    uint64_t fresh = e->config.stall_ns + e->config.stall_ns / 5;
+    return e->clock - t->renewed <= (fresh > POLL_FRESH_NS ? fresh : POLL_FRESH_NS);
+}
+
+/*
+ * A loop of polls is a wait once it has lasted for a stall by the rank's own clock, and while words come that it goes on: a thread that polled once and
+ * went to do something else that nobody records sends none. A poll is not proof that the host does nothing else, so it makes soft links only.
+ */
+static bool poll_waits(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
+{
+    bool often = in->aux == UINT16_MAX || (uint64_t)in->aux * POLL_GAP_MS >= in->seq;
+    return often && in->aux >= POLLS_MIN && (uint64_t)in->seq * 1000000 >= e->config.stall_ns && poll_is_fresh(e, t);
+}
+
+struct host_wait source_wait(const struct roll_engine *e, const struct source *s, const struct thread *t,
+                             const struct roll_record *in)
+{
+    bool poll = roll_op_class(in->op) == ROLL_CLASS_POLL;
+    bool event = in->op == ROLL_OP_EVENT_SYNC || in->op == ROLL_OP_EVENT_QUERY;
+    struct host_wait w = {.upto = t->inside, .waits = !poll || poll_waits(e, t, in), .soft = poll};
+    if (event) {
+        /* Behind the calls that had been made when the event was recorded; of several threads, or in the background, they may have come later. */
+        w.vague = in->count == 0 || in->count > t->inside || s->threads > 1;
+        w.upto = w.vague ? w.upto : in->count - 1;
+        w.soft = w.soft || w.vague;
     }
+    return w;
+}
+
+/* A thread that has only ever polled (a watchdog) neither holds its rank up nor sets it free. */
+bool source_blocked(const struct roll_engine *e, const struct source *s)
+{
+    bool any = false;
     for (uint32_t i = 0; i < s->threads; i++) {
-        if (s->thread[i].inside == 0) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->acts && t->polls ? source_entry(s, t->inside - 1) : NULL;
+        if (t->acts && (t->inside == 0 || (t->polls && !(in && poll_waits(e, t, &in->rec))))) {
             return false;
         }
+        any = any || t->acts;
     }
-    return true;
+    return any && !s->many_threads;
+}
+
+bool source_polls(const struct source *s)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].acts && s->thread[i].polls && s->thread[i].inside != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void source_news(const struct roll_engine *e, struct source *s)
@@ -245,6 +292,17 @@ void source_news(const struct roll_engine *e, struct source *s)
 bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns)
 {
     return !s->unheard && e->calm > s->calm && e->calm - s->calm >= ns;
+}
+
+bool source_polls_after(const struct roll_engine *e, const struct source *s, uint64_t clock)
+{
+    bool after = true;
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        bool polls = t->acts && t->polls && t->inside != 0 && poll_is_fresh(e, t);
+        after = after && (!polls || t->renewed > clock);
+    }
+    return after;
 }
 
 bool source_alive(const struct source *s)

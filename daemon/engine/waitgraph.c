@@ -83,6 +83,21 @@ static void leaf(struct run *run, enum block_kind kind, struct source *rank, str
     report(run, &b);
 }
 
+/* Those in the circle that poll were still at it when the last of them all had come to its wait: one that had left its loop before that closes none. */
+static bool still_polls(const struct run *run, uint32_t from)
+{
+    uint64_t last = 0;
+    bool still = true;
+    for (uint32_t i = from; i < run->depth; i++) {
+        const struct queue *q = run->path[i].queue;
+        last = q && q->since > last ? q->since : last;
+    }
+    for (uint32_t i = from; i < run->depth; i++) {
+        still = still && source_polls_after(run->e, run->path[i].source, last);
+    }
+    return still;
+}
+
 /* The path from `from` on is a circle; the soft mark of its first step is that of the link that closes it. */
 static void circle(struct run *run, uint32_t from, struct comm *comm)
 {
@@ -94,7 +109,9 @@ static void circle(struct run *run, uint32_t from, struct comm *comm)
     }
     b.waiter = run->path[run->depth - 1].source;
     b.ticket = run->path[run->depth - 1].ticket;
-    report(run, &b);
+    if (still_polls(run, from)) {
+        report(run, &b);
+    }
 }
 
 static void circle_closed(struct run *run, const struct source *s, const struct queue *q, bool soft, struct comm *comm)
@@ -178,17 +195,22 @@ static bool visit_inside(struct run *run, struct source *t)
             continue;
         }
         enum roll_op_class class = roll_op_class(in->rec.op);
-        bool event = in->rec.op == ROLL_OP_EVENT_SYNC;
+        struct host_wait wait = source_wait(run->e, t, &t->thread[i], &in->rec);
         uint32_t stream = class == ROLL_CLASS_GROUP ? t->thread[i].stream : in->rec.stream;
         for (uint32_t k = 0; k < t->queues; k++) {
             struct queue *q = &t->queue[k];
-            bool here = k == stream && !(event && stream == 0);
-            if (q->head == 0 || q->head > t->thread[i].inside || !(here || in->rec.op == ROLL_OP_DEVICE_SYNC)) {
+            bool here = (k == stream && !(wait.vague && stream == 0)) || in->rec.op == ROLL_OP_DEVICE_SYNC;
+            if (in->rec.op == ROLL_OP_COMM_QUERY) {
+                const struct entry *head = q->head ? source_entry(t, q->head - 1) : NULL;
+                here = head && head->rec.comm == in->rec.comm;
+            }
+            if (q->head == 0 || q->head > wait.upto || !here || !wait.waits) {
                 continue;
             }
-            if (class == ROLL_CLASS_SYNC && (!event || source_quiet(run->e, t, run->e->config.suspect_ns))) {
-                any = true; /* an event may stand before the head of its stream: soft */
-                visit_head(run, t, q, event);
+            if ((class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) &&
+                (!wait.vague || source_quiet(run->e, t, run->e->config.suspect_ns))) {
+                any = true; /* an event of which no more is known may stand before the head of its stream: soft */
+                visit_head(run, t, q, wait.soft);
             } else if (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) {
                 any = visit_issue(run, t, t->thread[i].inside - 1, q) || any;
             } else if (class == ROLL_CLASS_GROUP) {
@@ -244,13 +266,13 @@ static void visit_rank(struct run *run, struct member *m, struct comm *c)
     } else if (t->proc == ROLL_PROC_STOPPED) {
         leaf(run, BLOCK_STOPPED, t, c, true);
     } else if (has_passed(run, t)) {
-        leaf(run, BLOCK_PASSED, t, c, source_blocked(t));
+        leaf(run, BLOCK_PASSED, t, c, source_blocked(e, t) && !source_polls(t));
     } else if (t->unheard &&
                source_alive(t)) { /* it still waits if what it waits for has not come; else nobody knows */
-        if (!source_blocked(t) || !visit_inside(run, t)) {
+        if (!source_blocked(e, t) || !visit_inside(run, t)) {
             leaf(run, BLOCK_UNHEARD, t, c, false);
         }
-    } else if (source_blocked(t)) {
+    } else if (source_blocked(e, t)) {
         bool quiet = source_alive(t) && e->unheard == 0 && source_quiet(e, t, e->config.suspect_ns);
         if (!visit_inside(run, t) && (source_explained(t) || quiet)) {
             leaf(run, source_explained(t) ? BLOCK_KNOWN : BLOCK_STUCK, t, c, false);

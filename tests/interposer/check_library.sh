@@ -20,7 +20,7 @@ highest=$(printf '%s\nGLIBC_2.28\n' "$newest" | sort -V | tail -n 1)
 [ "$highest" = GLIBC_2.28 ] || fail "needs $newest: $(objdump -T "$library" | grep "$newest" | awk '{print $NF}' | tr '\n' ' ')"
 
 exported=$(nm -D --defined-only "$library" | awk '{print $NF}' | sort)
-others=$(echo "$exported" | grep -v -E '^(nccl[A-Z][A-Za-z0-9]*|cuda(Stream|Event|Device)Synchronize(_ptsz)?|cudaEventRecord(WithFlags)?(_ptsz)?|cu(da)?(StreamBeginCapture|StreamEndCapture|Graph|Get(DriverEntryPoint|ProcAddress))[A-Za-z0-9_]*|dlsym|roll_(front_function|audit_answer)|moe_(observe|remedies)|ncclProfiler_v[1-7]|nvte_[A-Za-z0-9_]+|_Z[0-9]+nvte_[A-Za-z0-9_]+|cublas(Lt)?[A-Za-z0-9_]+)$')
+others=$(echo "$exported" | grep -v -E '^(nccl[A-Z][A-Za-z0-9]*|cuda(Stream|Event|Device)(Synchronize|Query)(_ptsz)?|cudaEventRecord(WithFlags)?(_ptsz)?|cu(da)?(StreamBeginCapture|StreamEndCapture|Graph|Get(DriverEntryPoint|ProcAddress))[A-Za-z0-9_]*|dlsym|roll_(front_function|audit_answer)|moe_(observe|remedies)|ncclProfiler_v[1-7]|nvte_[A-Za-z0-9_]+|_Z[0-9]+nvte_[A-Za-z0-9_]+|cublas(Lt)?[A-Za-z0-9_]+)$')
 [ -z "$others" ] || fail "exports more than it should: $others"
 for name in "$@"; do
     echo "$exported" | grep -q -x "$name" || fail "does not export $name"

@@ -331,6 +331,53 @@ static int waits(void)
     return 0;
 }
 
+static uint64_t now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* Loops of polls: one that ends well, one that is left for another call, one over two things by turns, and one too short to tell. */
+static int polls(void)
+{
+    typedef int (*poll_t)(void *);
+    typedef int (*record_t)(void *, void *);
+    poll_t stream = (poll_t)dlsym(RTLD_DEFAULT, "cudaStreamQuery");
+    poll_t event = (poll_t)dlsym(RTLD_DEFAULT, "cudaEventQuery");
+    record_t record = (record_t)dlsym(RTLD_DEFAULT, "cudaEventRecord");
+    void (*set_ready)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "fake_set_ready");
+    CHECK(stream != NULL && event != NULL && record != NULL && set_ready != NULL);
+    ncclComm_t comm = new_comm(0, 2);
+    CHECK(comm != NULL);
+    uint64_t begin = now_ms();
+    while (now_ms() < begin + 700) {
+        CHECK(stream(STREAM(1)) == 600);
+    }
+    set_ready(1);
+    CHECK(stream(STREAM(1)) == 0);
+    set_ready(0);
+    CHECK(ncclAllReduce(buffer, buffer, 4, 7, 0, comm, STREAM(1)) == ncclSuccess);
+    CHECK(record(buffer, STREAM(1)) == 35);
+    begin = now_ms();
+    while (now_ms() < begin + 300) {
+        CHECK(event(buffer) == 600);
+        set_ready(1);
+        CHECK(stream(STREAM(1)) == 0); /* another thing that is ready does not end it */
+        set_ready(0);
+    }
+    CHECK(ncclAllReduce(buffer, buffer, 4, 7, 0, comm, STREAM(1)) == ncclSuccess);
+    begin = now_ms();
+    while (now_ms() < begin + 300) {
+        CHECK(stream(STREAM(1)) == 600);
+        CHECK(stream(STREAM(2)) == 600);
+    }
+    CHECK(event(buffer) == 600);
+    set_ready(1);
+    CHECK(event(buffer) == 0);
+    return 0;
+}
+
 static int moe(void)
 {
     typedef void (*observe_t)(const struct moe_event *);
@@ -534,6 +581,7 @@ static const struct {
     {"callsites", callsites},
     {"odd", odd_functions},
     {"waits", waits},
+    {"polls", polls},
     {"moe", moe},
     {"agent", starts_agent},
     {"wild-frames", wild_frames},

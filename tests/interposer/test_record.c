@@ -290,9 +290,54 @@ static void test_waits_are_recorded_with_their_stream(void **state)
         uint64_t stream = rec->stream <= 1 ? rec->stream : dump_def(&dump, ROLL_DEF_STREAM, rec->stream)->stream.handle;
         assert_int_equal(stream, want[i - 1].stream);
         assert_int_equal(rec->comm, 0);
+        assert_int_equal(rec->count, i == 5 ? 5 + 1 : 0); /* where the event stands: behind the five before it */
         assert_int_equal(roll_seal_state(rec->seal), ROLL_STATE_RETURNED);
     }
     assert_int_equal(dump_def(&dump, ROLL_DEF_COMM, 1)->comm.info.device, 3);
+    dump_close(&dump);
+    job_end(&job);
+}
+
+/* The records of one loop, from dump.records[*at] on: how it ended. */
+static void expect_loop(const struct dump *dump, size_t *at, uint8_t op, uint64_t place, uint8_t result)
+{
+    uint32_t seq = 0, polls = 0;
+    size_t first = *at;
+    while (*at < dump->count && dump->records[*at].op == op) {
+        const struct roll_record *rec = &dump->records[*at];
+        bool last = *at + 1 == dump->count || dump->records[*at + 1].op != op;
+        assert_int_equal(roll_seal_state(rec->seal), ROLL_STATE_RETURNED);
+        assert_int_equal(rec->result, last ? result : 2);
+        assert_int_equal(rec->count, place);
+        assert_int_equal(dump_def(dump, ROLL_DEF_STREAM, rec->stream)->stream.handle, 0x7010);
+        assert_true(rec->seq >= 100 && rec->seq >= seq + (seq ? 200 : 0));
+        assert_true(rec->aux >= 2 && rec->aux >= polls);
+        assert_true(rec->callsite != 0);
+        seq = rec->seq;
+        polls = rec->aux;
+        ++*at;
+    }
+    assert_in_range(*at - first, 1, 4); /* one in 100 ms, and then in 200: fewer where the machine was away */
+}
+
+static void test_loops_of_polls_are_told_by_a_record_now_and_then(void **state)
+{
+    (void)state;
+    struct job job;
+    struct dump dump;
+    job_begin(&job);
+    job_run(&job, "ROLL_TEST_JOB", "polls", NULL);
+    JOB_SUCCEEDED(&job);
+    dump_open(&job, &dump);
+    size_t at = 1;
+    expect_loop(&dump, &at, ROLL_OP_STREAM_QUERY, 0, 0);
+    assert_int_equal(dump.records[at++].op, ROLL_OP_ALLREDUCE);
+    expect_loop(&dump, &at, ROLL_OP_EVENT_QUERY, at + 1, 1); /* behind every call up to then */
+    assert_int_equal(dump.records[at++].op, ROLL_OP_ALLREDUCE);
+    assert_int_equal(at, dump.count);
+    for (size_t i = 0; i < 16; i++) {
+        assert_int_equal(atomic_load(&dump.ring.header->losses[i]), 0);
+    }
     dump_close(&dump);
     job_end(&job);
 }
@@ -332,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_groups_are_numbered_and_closed_by_one_record),
         cmocka_unit_test(test_children_get_the_key_that_every_member_computes),
         cmocka_unit_test(test_waits_are_recorded_with_their_stream),
+        cmocka_unit_test(test_loops_of_polls_are_told_by_a_record_now_and_then),
         cmocka_unit_test(test_call_sites_lead_to_the_calling_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

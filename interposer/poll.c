@@ -1,0 +1,82 @@
+/*
+ * poll.c: see poll.h. What happens at the ends of a loop of polls, and five times a second within it.
+ *
+ * The new record is written before the old one returns: whoever reads the ring in between sees a thread that polls, never one that does nothing.
+ * A record for each poll, and a counter that lives in the record, were rejected: the one floods the ring, the other is not seen by an agent that
+ * takes a record when it is entered and when it has returned.
+ */
+#include "interposer/poll.h"
+
+#include "interposer/call.h"
+
+#include <errno.h>
+
+#define FIRST_NS UINT64_C(100000000) /* shorter loops are no news */
+#define AGAIN_NS UINT64_C(200000000)
+
+void roll_poll_begin(struct roll_thread *t, uintptr_t key)
+{
+    roll_poll_over(t);
+    uint64_t now = roll_clock_now(t);
+    t->poll = (struct roll_poll){.key = key, .since_ns = now, .next_ns = now + FIRST_NS, .polls = 1};
+}
+
+/* As roll_ring_return; where the ring has gone round meanwhile, nothing is lost that anybody needs. */
+static void give_back(const struct roll_poll *poll, enum roll_poll_end how, uint64_t now)
+{
+    uint64_t seal = roll_seal(poll->ticket, ROLL_STATE_ENTERED);
+    struct roll_record *rec = poll->rec;
+    if (rec == NULL || !roll_active() || __atomic_load_n(&rec->seal, __ATOMIC_RELAXED) != seal) {
+        return;
+    }
+    uint64_t took = now - poll->said_ns;
+    __atomic_store_n(&rec->call_ns, took < UINT32_MAX ? (uint32_t)took : UINT32_MAX, __ATOMIC_RELAXED);
+    __atomic_store_n(&rec->result, (uint8_t)how, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&rec->seal, &seal, roll_seal(poll->ticket, ROLL_STATE_RETURNED), false,
+                                __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+void roll_poll_end(struct roll_thread *t, enum roll_poll_end how)
+{
+    struct roll_poll poll = t->poll;
+    t->poll.key = 0;
+    t->poll.rec = NULL;
+    if (poll.rec != NULL) {
+        give_back(&poll, how, roll_clock_now(t));
+    }
+}
+
+void roll_poll_say(struct roll_thread *t, uint8_t op, uintptr_t what, bool per_thread, uintptr_t pc,
+                   const uintptr_t *frame)
+{
+    int saved = errno;
+    roll_enter_begin(t);
+    struct roll_poll poll = t->poll;
+    t->poll.key = 0; /* writing a record ends the loop that it is not about */
+    uint64_t lasts_ms = (roll_clock_now(t) - poll.since_ns) / 1000000;
+    struct roll_fill fill = {.seq = lasts_ms < UINT32_MAX ? (uint32_t)lasts_ms : UINT32_MAX,
+                             .peer = ROLL_PEER_NONE,
+                             .aux = (uint16_t)(poll.polls < UINT16_MAX ? poll.polls : UINT16_MAX),
+                             .op = op,
+                             .dtype = ROLL_DTYPE_NONE,
+                             .redop = ROLL_RED_NONE};
+    struct roll_comm *comm = op == ROLL_OP_COMM_QUERY ? roll_comm_find((ncclComm_t)what) : NULL;
+    if (op == ROLL_OP_STREAM_QUERY) {
+        fill.stream = roll_stream_id(t, (cudaStream_t)what, per_thread);
+    } else if (op == ROLL_OP_EVENT_QUERY) {
+        fill.stream = roll_event_stream((cudaEvent_t)what, &fill.count);
+    } else if (comm != NULL) {
+        fill.comm = (uint16_t)roll_comm_define(comm);
+    }
+    struct roll_call call;
+    roll_record_write(t, &call, &fill, roll_callsite(t, pc, frame), ROLL_STATE_ENTERED);
+    give_back(&poll, ROLL_POLL_GOES_ON, call.enter_ns);
+    poll.rec = call.rec;
+    poll.ticket = call.ticket;
+    poll.said_ns = call.enter_ns;
+    poll.next_ns = call.enter_ns + AGAIN_NS;
+    t->poll = poll;
+    roll_enter_end(t);
+    t->depth = 0;
+    errno = saved;
+}
