@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 static const struct cat_program *const families[] = {
-    cat_sequence,     cat_alignment,      cat_p2p,     cat_order,           cat_process, cat_healthy,
-    cat_graphs,       cat_graphs_healthy, cat_refused, cat_refused_healthy, cat_absent,  cat_mixed,
-    cat_mixed_healthy};
+    cat_sequence,      cat_alignment,      cat_p2p,          cat_order,           cat_process, cat_healthy,
+    cat_graphs,        cat_graphs_healthy, cat_refused,      cat_refused_healthy, cat_absent,  cat_mixed,
+    cat_mixed_healthy, cat_polls,          cat_polls_healthy};
 #define FAMILIES (sizeof(families) / sizeof(families[0]))
 
 /* Elements of the ordinary step that was the last NCCL call; 0 when the last call was another one. */

@@ -77,6 +77,8 @@ extern const struct cat_program cat_refused_healthy[];
 extern const struct cat_program cat_absent[];
 extern const struct cat_program cat_mixed[];
 extern const struct cat_program cat_mixed_healthy[];
+extern const struct cat_program cat_polls[];
+extern const struct cat_program cat_polls_healthy[];
 extern const struct cat_program cat_healthy[]; /* correct programs that look odd: must raise nothing, sick or not */
 
 #endif

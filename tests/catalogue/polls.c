@@ -1,0 +1,131 @@
+/*
+ * polls.c: hosts that do not wait in the CUDA runtime but ask again and again: for a stream, for an event, and with a watchdog thread beside.
+ *
+ * The mistakes are old ones. What is new is that nobody stands in a call: a rank that polls looks, call by call, like one that goes on.
+ */
+#include "tests/catalogue/catalogue.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static cudaEvent_t event_of(void)
+{
+    cudaEvent_t event;
+    CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+}
+
+static void ask(cudaError_t answer)
+{
+    if (answer != cudaSuccess && answer != cudaErrorNotReady) {
+        CUDA(answer);
+    }
+}
+
+/* Even ranks poll the stream without a pause, odd ones an event behind their work, as often as the scheduler lets them. */
+static void wait_by_polls(struct cat *c, cudaEvent_t event)
+{
+    cudaError_t answer = cudaErrorNotReady;
+    CUDA(cudaEventRecord(event, c->stream));
+    while (answer == cudaErrorNotReady) {
+        answer = c->rank % 2 == 0 ? cudaStreamQuery(c->stream) : cudaEventQuery(event);
+        ask(answer);
+        sched_yield();
+    }
+}
+
+static void reduce(struct cat *c, ncclComm_t comm, size_t count)
+{
+    NCCL(ncclAllReduce(c->send, c->recv, count, ncclFloat32, ncclSum, comm, c->stream));
+}
+
+/* Two communicators, entered by the last rank in the other order. */
+static void poll_opposite(struct cat *c)
+{
+    ncclComm_t two;
+    cudaEvent_t event = event_of();
+    NCCL(ncclCommSplit(c->world, 0, c->rank, &two, NULL));
+    for (int i = 0; i < 4; i++) {
+        bool swapped = c->culprit && i == 2;
+        reduce(c, swapped ? two : c->world, 512);
+        wait_by_polls(c, event);
+        reduce(c, swapped ? c->world : two, 512);
+        wait_by_polls(c, event);
+    }
+    NCCL(ncclCommDestroy(two));
+    CUDA(cudaEventDestroy(event));
+}
+
+/* One call of a step, left out by the last rank. */
+static void poll_skipped(struct cat *c)
+{
+    cudaEvent_t event = event_of();
+    for (int i = 0; i < 6; i++) {
+        for (size_t k = 0; k < 4; k++) {
+            if (!(c->culprit && i == 3 && k == 1)) {
+                reduce(c, c->world, 64 + 64 * k);
+            }
+            if (k % 2 == 1) {
+                wait_by_polls(c, event);
+            }
+        }
+    }
+    wait_by_polls(c, event);
+    CUDA(cudaEventDestroy(event));
+}
+
+struct watchdog {
+    cudaEvent_t event;
+    atomic_bool over;
+};
+
+/* As a process group's: looks at what is in flight, and sleeps. */
+static void *watch(void *argument)
+{
+    struct watchdog *w = argument;
+    while (!atomic_load(&w->over)) {
+        for (int i = 0; i < 3; i++) {
+            ask(cudaEventQuery(w->event));
+        }
+        usleep(50000);
+    }
+    return NULL;
+}
+
+/* Every rank is late once, by more than a stall, and all others poll meanwhile: longer than any loop of a healthy step would. */
+static void poll_late(struct cat *c)
+{
+    struct watchdog w = {.event = event_of()};
+    cudaEvent_t event = event_of();
+    pthread_t thread;
+    CUDA(cudaEventRecord(w.event, c->stream));
+    if (pthread_create(&thread, NULL, watch, &w) != 0) {
+        exit(9);
+    }
+    for (int i = 0; i < 4; i++) {
+        if (c->rank == (i * 3) % c->size) {
+            usleep(1500000);
+        }
+        CUDA(cudaEventRecord(w.event, c->stream));
+        reduce(c, c->world, 512);
+        wait_by_polls(c, event);
+    }
+    atomic_store(&w.over, true);
+    pthread_join(thread, NULL);
+    CUDA(cudaEventDestroy(event));
+    CUDA(cudaEventDestroy(w.event));
+}
+
+const struct cat_program cat_polls[] = {
+    {"poll-opposite", poll_opposite, "circular-wait", NULL, "suspected", "any", 2, false},
+    {"poll-skipped", poll_skipped, "call-skipped", "call-skipped|sequence-tie", "any", "last", 2, false},
+    {0},
+};
+
+const struct cat_program cat_polls_healthy[] = {
+    {"poll-late", poll_late, "-", NULL, "-", "-", 2, false},
+    {0},
+};
