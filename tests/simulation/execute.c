@@ -83,6 +83,7 @@ struct process {
     uint64_t doom, halt; /* when it is killed, stopped */
     int32_t doom_signal;
     uint32_t met[THREADS_MAX]; /* meetings of the threads that each has come to */
+    uint64_t made;             /* communicators that are there */
     bool over, stopped, jammed;
 };
 
@@ -833,8 +834,10 @@ static void go_on(uint32_t rank, uint32_t thread)
     if (block != ON_CREATION) {
         return;
     }
-    if (a->kind == ACT_SPLIT && a->child >= 0) {
-        define(rank, a->child);
+    int made = a->kind == ACT_SPLIT ? a->child : a->comm;
+    if (made >= 0) {
+        define(rank, made);
+        m.proc[rank].made |= 1ull << made;
     }
     if (nonblocking(a)) {
         write_async(rank, thread, h->act, a->comm);
@@ -946,6 +949,16 @@ static uint64_t next_fate(uint32_t *rank)
     return at;
 }
 
+/* A second thread begins with a communicator when the first one has made it. */
+static bool is_ready(const struct process *q, const struct host *h)
+{
+    if (h->block != FREE || h->pc == h->acts) {
+        return false;
+    }
+    const struct act *a = &m.p->act[h->list[h->pc]];
+    return a->comm < 0 || a->kind == ACT_INIT || (q->made & 1ull << a->comm) != 0;
+}
+
 static bool step(void)
 {
     uint32_t rank = 0, thread = 0, fated = 0;
@@ -954,7 +967,7 @@ static bool step(void)
         const struct process *q = &m.proc[r];
         for (uint32_t t = 0; !q->over && !q->stopped && t < THREADS_MAX; t++) {
             const struct host *h = &q->host[t];
-            if (h->block == FREE && h->pc < h->acts && h->clock < at) {
+            if (is_ready(q, h) && h->clock < at) {
                 at = h->clock;
                 rank = r;
                 thread = t;
@@ -1002,6 +1015,7 @@ static void start(const struct program *p, struct story *out, uint64_t seed)
     for (uint32_t r = 0; r < p->ranks; r++) {
         struct process *q = &m.proc[r];
         struct rank_story *s = &out->rank[r];
+        q->made = 0;
         q->launches = q->settled = q->ids = 0;
         q->groups = q->met[0] = q->met[1] = 0;
         q->over = q->stopped = q->jammed = false;

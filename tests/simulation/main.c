@@ -7,6 +7,7 @@
  *   roll_sim --shrink SEED     the same, after making it as small as it gets while it fails in the same way
  *   roll_sim --seeds A-B --report N   also the N most frequent kinds of failure, each with its smallest program
  *   roll_sim --rows FILE       programs of a file (regressions.txt): those that are closed have to be told right, always
+ *   roll_sim --sample N --into FOLDER   N programs that roll_sim_job can run for real, with what is said about them here
  */
 #include "tests/simulation/run.h"
 
@@ -19,7 +20,8 @@ static int usage(void)
     fprintf(stderr, "usage: roll_sim --seeds A-B [--orders N] [--healthy|--sick] [--only MUTATION] [--failures N] "
                     "[--limits FILE] [--report N]\n"
                     "       roll_sim --print SEED | --shrink SEED [--healthy|--sick|--only MUTATION]\n"
-                    "       roll_sim --rows FILE\n");
+                    "       roll_sim --rows FILE\n"
+                    "       roll_sim --sample N --into FOLDER [--seeds A-B]\n");
     return 2;
 }
 
@@ -29,7 +31,8 @@ int main(int argc, char **argv)
     static const struct option names[] = {{"seeds", 1, NULL, 's'}, {"orders", 1, NULL, 'o'}, {"healthy", 0, NULL, 'h'},
                                           {"sick", 0, NULL, 'i'},  {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'},
                                           {"print", 1, NULL, 'p'}, {"limits", 1, NULL, 'l'}, {"shrink", 1, NULL, 'k'},
-                                          {"rows", 1, NULL, 'r'},  {"report", 1, NULL, 't'}, {NULL, 0, NULL, 0}};
+                                          {"rows", 1, NULL, 'r'},  {"report", 1, NULL, 't'}, {"sample", 1, NULL, 'a'},
+                                          {"into", 1, NULL, 'n'},  {NULL, 0, NULL, 0}};
     unsigned long long a = 1, b = 1000;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -62,6 +65,12 @@ int main(int argc, char **argv)
             break;
         case 'r':
             return rows_run(optarg, false);
+        case 'a':
+            o.samples = (uint32_t)atoi(optarg);
+            break;
+        case 'n':
+            o.sample = optarg;
+            break;
         case 't':
             o.report = (uint32_t)atoi(optarg);
             break;
@@ -79,6 +88,9 @@ int main(int argc, char **argv)
     }
     o.first = a;
     o.last = b;
+    if (o.sample) {
+        return sample_write(o.sample, o.samples, &o);
+    }
     if (o.shrink) {
         return rows_shrink(a, &o);
     }

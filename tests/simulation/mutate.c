@@ -106,7 +106,6 @@ static bool fits(const struct program *p, enum mutation_kind kind, uint32_t at)
     case MUTATION_REFUSED_EXIT:
     case MUTATION_REFUSED_ON:
     case MUTATION_WRONG_COMM:
-    case MUTATION_SKIP_SPLIT:
     case MUTATION_LONE:
         return is_collective(a) && !grouped;
     case MUTATION_EXTRA_GROUP:
@@ -136,6 +135,7 @@ static bool fits(const struct program *p, enum mutation_kind kind, uint32_t at)
     case MUTATION_JAM:
         return is_collective(a);
     case MUTATION_NO_SPLIT:
+    case MUTATION_SKIP_SPLIT:
         return a->kind == ACT_SPLIT;
     case MUTATION_KINDS:
         break;
@@ -465,18 +465,31 @@ static uint32_t last_use(const struct program *p, int comm)
     return unit_end(p, last);
 }
 
-static bool before_split(struct program *p, struct mutation *k, uint32_t at)
+/* All others make one more call on the parent before the split. */
+static bool skip_before_split(struct program *p, struct mutation *k, uint32_t at)
 {
-    for (uint32_t i = unit_end(p, at); i < p->acts; i++) {
-        const struct act *a = &p->act[i];
-        if (a->kind == ACT_SPLIT && a->comm == k->comm) {
-            return true;
-        }
-        if (a->comm == k->comm && act_is_call(a)) {
-            return false;
-        }
-    }
-    return false;
+    struct act call = {.ranks = (mask_t)(p->comm[k->comm].members & ~k->who),
+                       .unit = (uint16_t)(p->units++),
+                       .kind = ACT_COLL,
+                       .thread = p->act[at].thread,
+                       .stream = 0,
+                       .op = k->param % 2 ? ROLL_OP_ALLREDUCE : ROLL_OP_ALLGATHER,
+                       .dtype = ROLL_DTYPE_FLOAT32,
+                       .redop = k->param % 2 ? ROLL_RED_SUM : ROLL_RED_NONE,
+                       .comm = k->comm,
+                       .child = -1,
+                       .peer = -1,
+                       .count = 77 + k->param % 100};
+    struct act wait = call;
+    wait.kind = ACT_STREAM;
+    wait.comm = -1;
+    wait.count = 0;
+    wait.redop = ROLL_RED_NONE;
+    wait.dtype = ROLL_DTYPE_NONE;
+    wait.ranks = p->comm[k->comm].members;
+    at = unit_begin(p, at);
+    k->mark = at;
+    return call.ranks != 0 && (k->param % 3 != 0 || program_insert(p, at, &wait)) && program_insert(p, at, &call);
 }
 
 static bool head_to_head(struct program *p, struct mutation *k, uint32_t at)
@@ -594,11 +607,7 @@ static bool apply_at(struct program *p, struct mutation *k, uint32_t at)
     k->mark = at;
     switch (k->kind) {
     case MUTATION_SKIP_SPLIT:
-        if (!before_split(p, k, at)) {
-            return false;
-        }
-        p->act[at].ranks = (mask_t)(p->act[at].ranks & ~k->who);
-        return true;
+        return skip_before_split(p, k, at);
     case MUTATION_SKIP:
         p->act[at].ranks = (mask_t)(p->act[at].ranks & ~k->who);
         return true;

@@ -323,7 +323,7 @@ bool program_parse_line(struct program *p, const char *line)
 bool program_parse(struct program *p, FILE *in)
 {
     char line[256];
-    p->ranks = p->comms = p->acts = p->units = p->starved = 0;
+    p->comms = p->acts = p->units = p->starved = 0;
     while (fgets(line, sizeof(line), in)) {
         if (strcmp(line, "end\n") == 0) {
             return true;

@@ -11,7 +11,8 @@ struct options {
     uint64_t first, last;
     uint32_t orders, failures, report;
     bool healthy, sick, print, shrink;
-    const char *limits;
+    const char *limits, *sample;
+    uint32_t samples;
     enum mutation_kind only;
 };
 
@@ -35,6 +36,8 @@ void table_show(double seconds);
 int table_check(const char *path);
 uint64_t table_programs(void);
 
+/* sample.c: programs that can be run for real, as files. 0, or 2. */
+int sample_write(const char *folder, uint32_t wanted, const struct options *o);
 /* rows.c */
 int rows_run(const char *path, bool show);
 int rows_shrink(uint64_t seed, const struct options *o);
