@@ -120,6 +120,14 @@ static void take_ballots(const struct roll_engine *e, const struct comm *c, stru
     }
 }
 
+void align_ballot(const struct member *m, const struct entry *entry)
+{
+    struct dispute *d = m->comm->dispute;
+    if (d) {
+        d->ballot[m->rank] = (struct ballot){.sig = match_signature(&entry->rec), .in = true};
+    }
+}
+
 static uint32_t votes_for(const struct comm *c, const struct dispute *d, uint64_t sig)
 {
     uint32_t n = 0;

@@ -298,6 +298,9 @@ static bool lowered_disagree(struct roll_engine *e, const struct finding *f)
     if (!minor || !major || f->kind == ALIGN_ZERO || f->kind == ALIGN_GROUP) {
         return false;
     }
+    if (f->kind == ALIGN_ARGUMENT && f->certainty == ROLL_PROVEN) {
+        return false; /* they made this very call themselves: their messages are others */
+    }
     if (all_by_hand(e, f->comm, &f->minor, &major->rec)) {
         note_by_hand(e, f->comm, &f->minor, f->major_source, &major->rec, &f->major);
         return true;

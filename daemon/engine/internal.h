@@ -582,6 +582,7 @@ void lag_free(struct comm *c);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
+void align_ballot(const struct member *m, const struct entry *entry); /* it has come to the place that is judged */
 void align_step(struct roll_engine *e, struct comm *c);   /* decides when it can */
 void align_drop(struct roll_engine *e, struct comm *c);   /* forgets what is being judged */
 void align_resume(struct roll_engine *e, struct comm *c); /* its silence has ended: what came up meanwhile is judged */

@@ -187,6 +187,9 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
     if (s->mixed && s->arrived == c->size) {
         dtype_note(e, c, seq);
     }
+    if (c->held == seq) {
+        align_ballot(m, entry);
+    }
     if (c->held != NO_SEQ && rc == 0 && c->held >= c->base && comm_slot(c, c->held)->held &&
         comm_slot(c, c->held)->arrived * 2 > c->size) {
         align_step(e, c); /* with fewer there is no majority yet; ticks look after those that stay so */
