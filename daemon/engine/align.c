@@ -33,7 +33,8 @@ struct told_side {
     uint32_t length, minors;
     enum roll_certainty certainty;
     struct roll_rankset minor;
-    bool used; /* in this round */
+    bool named; /* as culprits */
+    bool used;  /* in this round */
 };
 
 struct dispute {
@@ -407,7 +408,9 @@ static void fill(const struct judge *j, struct finding *f, uint32_t rank, const 
                  const struct line *line)
 {
     const struct vote *v = &j->vote;
-    bool plurality = v->majors > v->second && v->camps.unseen == 0 && rest_is_stuck(j);
+    bool stuck = !v->decided && v->camps.unseen == 0 && rest_is_stuck(j);
+    bool plurality = stuck && v->majors > v->second && !v->tie;
+    bool history = stuck && v->majors == v->second && j->tmpl_major;
     *f = (struct finding){.comm = j->c,
                           .seq = j->seq,
                           .kind = g->kind,
@@ -421,7 +424,8 @@ static void fill(const struct judge *j, struct finding *f, uint32_t rank, const 
                           .minor_ticket = line->call[0].ticket,
                           .major_source = j->major.source,
                           .major_ticket = j->major.call[0].ticket};
-    f->tie = !v->named && !(plurality && !v->tie);
+    f->tie = !v->named && !plurality && !history;
+    f->by_history = history;
     f->certainty = g->open == 0 && v->decided ? ROLL_PROVEN : ROLL_SUSPECTED;
     f->harmless = may_be_harmless(g, line->call[0].rec, j->major.call[0].rec);
     if (g->kind == ALIGN_ADD && g->length < line->real) {
@@ -470,7 +474,7 @@ static bool is_better(const struct judge *j, const struct told_side *t, const st
         bool pause = j->vote.camps.may > 0 && j->e->clock - t->said_ns < j->e->config.stall_ns / 5;
         return same && f->certainty == ROLL_PROVEN && minors > t->minors && !pause;
     }
-    return !same || minors != t->minors || f->certainty != t->certainty;
+    return !same || minors != t->minors || f->certainty != t->certainty || t->named == f->tie;
 }
 
 static void speak(struct judge *j, struct finding *f, uint64_t sig)
@@ -499,6 +503,7 @@ static void speak(struct judge *j, struct finding *f, uint64_t sig)
                             .length = f->length,
                             .minors = (uint32_t)roll_rankset_count(&f->minor),
                             .certainty = f->certainty,
+                            .named = !f->tie,
                             .used = true};
     (void)roll_rankset_copy(&t->minor, &f->minor);
 }
@@ -509,6 +514,21 @@ static void take_back(struct judge *j)
     for (uint32_t i = 0; i < j->d->sides; i++) {
         if (!j->d->side[i].used && j->vote.decided) {
             (void)say_withdraw(j->e, j->d->side[i].number, "the calls of the ranks that came later decide otherwise");
+        }
+    }
+}
+
+/* Ranks that made the same call made the same mistake: the one of which most is known says which. */
+static void agree_on_guesses(const struct judge *j, struct align_guess *guess)
+{
+    for (uint32_t r = 0; r < j->c->size; r++) {
+        struct align_guess *g = &guess[r];
+        for (uint32_t k = 0; g->kind != ALIGN_UNKNOWN && g->kind != ALIGN_ZERO && k < j->c->size; k++) {
+            const struct align_guess *o = &guess[k];
+            bool alike = k != r && o->kind != ALIGN_UNKNOWN && o->kind != ALIGN_ZERO &&
+                         j->d->ballot[k].sig == j->d->ballot[r].sig;
+            bool more = (o->open == 0) != (g->open == 0) ? o->open == 0 : o->overlap > g->overlap;
+            *g = alike && more ? *o : *g;
         }
     }
 }
@@ -679,6 +699,7 @@ void align_step(struct roll_engine *e, struct comm *c)
     struct align_guess *guess = calloc(c->size, sizeof(*guess)), *copy = calloc(c->size, sizeof(*copy));
     struct line *line = malloc(sizeof(*line));
     if (guess && copy && line && c->blame.cause == 0 && is_ripe(&j, guess, line)) {
+        agree_on_guesses(&j, guess);
         memcpy(copy, guess, c->size * sizeof(*copy));
         tell(&j, copy, line);
         d->spoken = true;
@@ -819,7 +840,8 @@ static void name_sides(struct roll_verdict *v, const struct finding *f, struct w
         words_add(w, " The vote is a tie: the calls alone do not say which side is wrong.");
     }
     if (!f->tie && f->wait > 0) {
-        words_add(w, " %u of %u members have come to this place; the others wait elsewhere.", f->come, f->comm->size);
+        words_add(w, " %u of %u members have come to this place; the others wait elsewhere.%s", f->come, f->comm->size,
+                  f->by_history ? " It is the earlier steps of this communicator that say who is right." : "");
     }
 }
 

@@ -319,7 +319,8 @@ static enum align_kind likeliest(const struct line *a, const struct line *b, enu
     const enum align_kind order[4] = {plain, ALIGN_SKIP, ALIGN_REORDER, ALIGN_ADD};
     enum align_kind best = ALIGN_UNKNOWN;
     for (unsigned i = 0; i < 4; i++) {
-        bool in = (set & ALIGN_BIT(order[i])) != 0 && f->of[order[i]].matched > 0;
+        /* One call that agrees by chance is no sign of a block. */
+        bool in = (set & ALIGN_BIT(order[i])) != 0 && f->of[order[i]].matched > (f->of[order[i]].cost > 1);
         if (in && (best == ALIGN_UNKNOWN || is_better(&f->of[order[i]], &f->of[best]))) {
             best = order[i];
         }

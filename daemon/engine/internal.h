@@ -583,8 +583,8 @@ void lag_free(struct comm *c);
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
 void align_ballot(const struct member *m, const struct entry *entry); /* it has come to the place that is judged */
-void align_step(struct roll_engine *e, struct comm *c);   /* decides when it can */
-void align_drop(struct roll_engine *e, struct comm *c);   /* forgets what is being judged */
+void align_step(struct roll_engine *e, struct comm *c);               /* decides when it can */
+void align_drop(struct roll_engine *e, struct comm *c);               /* forgets what is being judged */
 void align_resume(struct roll_engine *e, struct comm *c); /* its silence has ended: what came up meanwhile is judged */
 void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq); /* a call there was taken out */
 
@@ -616,6 +616,7 @@ struct finding {
     uint32_t length;               /* calls skipped, added or reordered */
     uint32_t overlap;              /* calls that agree afterwards */
     bool tie;                      /* no majority: culprits only say which side is which */
+    bool by_history;               /* it alone says who is right; the others are stuck elsewhere */
     bool harmless;                 /* it may be a mistake that hangs nothing: nothing is silenced for it */
     enum roll_certainty certainty; /* PROVEN: the vote is decided and so is the kind; else SUSPECTED */
     uint32_t open;                 /* bits (1 << kind) of mistakes that are not excluded besides `kind` */
