@@ -474,7 +474,8 @@ static bool is_better(const struct judge *j, const struct told_side *t, const st
         bool pause = j->vote.camps.may > 0 && j->e->clock - t->said_ns < j->e->config.stall_ns / 5;
         return same && f->certainty == ROLL_PROVEN && minors > t->minors && !pause;
     }
-    return !same || minors != t->minors || f->certainty != t->certainty || t->named == f->tie;
+    bool nameless = f->tie && !t->named;
+    return !same || (minors != t->minors && !nameless) || f->certainty != t->certainty || t->named == f->tie;
 }
 
 static void speak(struct judge *j, struct finding *f, uint64_t sig)
