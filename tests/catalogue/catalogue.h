@@ -31,9 +31,11 @@ struct cat_program {
     void (*run)(struct cat *c);
     const char *code;     /* the verdict that the sick program must provoke; a|b: one of them, a+b: both */
     const char *code_two; /* the same at two ranks, where no majority exists; NULL = as `code` */
+    /* Or "any". "note": nothing hangs, the job ends well, and the note is made once. "proven@7": a second, wrong finding may come
+     * so many seconds after the right one. */
     const char *certainty;
-    const char *
-        culprits; /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; a+b as the codes */
+    /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; a+b as the codes. */
+    const char *culprits;
     int min_ranks;
     bool no_world; /* the program makes its own communicator */
 };

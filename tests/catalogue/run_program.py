@@ -4,7 +4,7 @@
 usage: run_program.py ROLLCALL CATALOGUE NAME sick|healthy RANKS
 
 Sick: the expected verdict must come, with the expected certainty and culprits, before the limit; no finding of another code may
-come with it. Then the job is ended, and nothing may be left behind. Healthy: the job ends by itself with status 0 and there is no finding.
+come with it. Where a note is expected the job ends by itself. Then the job is ended, and nothing may be left behind. Healthy: the job ends by itself with status 0 and there is no finding.
 """
 import json
 import os
@@ -69,10 +69,13 @@ def main():
     table = subprocess.run([catalogue, "--list"], capture_output=True, text=True, check=True).stdout
     rows = {r[0]: r for r in (line.split("\t") for line in table.splitlines())}
     _, code, code_two, certainty, culprits, _ = rows[name]
+    certainty, _, late_s = certainty.partition("@")
     faults = [f.split("|") for f in (code_two if ranks == 2 else code).split("+")]
     codes = [c for f in faults for c in f]
     rules = culprits.split("+") if "+" in culprits else [culprits] * len(faults)
-    healthy = mode == "healthy" or code == "-"
+    harmless = mode == "sick" and certainty == "note"
+    healthy = mode == "healthy" or code == "-" or harmless
+    grace_s = max(GRACE_S, float(late_s or 0))
 
     with tempfile.TemporaryDirectory() as tmp:
         out = os.path.join(tmp, "verdicts.json")
@@ -89,6 +92,13 @@ def main():
                 said = [v for v in verdicts if v["certainty"] != "note"] # one that was taken back later has alarmed people, too
                 if said:
                     fail("false alarm on the healthy twin", said, err)
+                notes = [v for v in verdicts if v["code"] in codes]
+                if not harmless and notes:
+                    fail("a note on the healthy twin", notes, err)
+                if harmless:
+                    judge(name, faults[0], rules[0], certainty, ranks, notes, err)
+                if harmless and len(notes) > 1:
+                    fail("the note came more than once", notes, err)
                 if f"rollcall: {ranks} ranks, " not in err:
                     fail("no summary line about all ranks: was anything recorded?", verdicts, err)
                 print(f"healthy: {name} on {ranks} ranks: no finding")
@@ -99,7 +109,7 @@ def main():
                 found = findings(read_verdicts(out))
                 if seen_at is None and all(any(v["code"] in f for v in found) for f in faults):
                     seen_at = time.monotonic()
-                if seen_at is not None and time.monotonic() - seen_at > GRACE_S:
+                if seen_at is not None and time.monotonic() - seen_at > grace_s:
                     break
                 if job.poll() is not None and time.monotonic() - begin > 1:
                     found = findings(read_verdicts(out))

@@ -68,6 +68,8 @@ def programs(tree):
     listed = subprocess.run([tree.program("roll_catalogue"), "--list"], capture_output=True, text=True, check=True,
                             env=dict(os.environ, LD_LIBRARY_PATH=tree.libraries)).stdout
     rows = [line.split("\t") for line in listed.splitlines()]
+    for r in rows:
+        r[1:3] = ("-", "-") if r[3] == "note" else r[1:3]  # nothing hangs, and a note is no finding
     return {r[0]: (re.split(r"[|+]", r[1]), re.split(r"[|+]", r[2]), int(r[5])) for r in rows}
 
 
