@@ -51,6 +51,34 @@ ROW = {
     "busy": ("a rank does not come", "hang"),
     "blocked": ("send without receive, receive without send", "hang"),
     "never-joined": ("init, split or window registration without a rank", "hang"),
+    "empty-forward": ("send without receive, receive without send", "hang"),
+    "empty-backward": ("send without receive, receive without send", "hang"),
+    "empty-alone": ("send without receive, receive without send", "hang"),
+    "lone-caller": ("a rank does not come", "hang"),
+    "lone-behind": ("a rank does not come", "hang"),
+    "wrong-comm": ("a rank does not come", "hang"),
+    "abort-left": ("a rank does not come", "hang"),
+    "abort-stays": ("a rank does not come", "hang"),
+    "abort-beside": ("a rank does not come", "hang"),
+    "left-behind": ("a peer dies", "hang"),
+    "skip-then-split": ("a rank does not come", "hang"),
+    "split-skipped": ("init, split or window registration without a rank", "hang"),
+    "sizes-differ": ("init with different sizes, or one rank twice", "hang"),
+    "rank-twice": ("init with different sizes, or one rank twice", "hang"),
+    "skip-then-messages": ("a rank does not come", "hang"),
+    "zero-then-messages": ("zero count on one rank", "hang"),
+    "added-in-group": ("different bytes in a reduction, all-gather, broadcast, reduce-scatter", "hang"),
+    "then-killed": ("a peer dies", "hang"),
+    "then-skipped": ("different bytes in a reduction, all-gather, broadcast, reduce-scatter", "hang"),
+    "group-opposite-old": ("the same inside one group, with `HOSTNCCL_GROUP_ORDER=program`", "hang"),
+    "second-stream": ("send without receive, receive without send", "hang"),
+    "order-across-streams": ("send without receive, receive without send", "hang"),
+    "send-first": ("two ranks that both send first, without a group", "hang"),
+    "null-buffer": ("a null buffer of more than zero elements", "hang"),
+    "other-type-gather": ("different type, equal bytes, in all-gather, broadcast, point-to-point", "fine"),
+    "other-type-broadcast": ("different type, equal bytes, in all-gather, broadcast, point-to-point", "fine"),
+    "poll-opposite": ("different order of two communicators on one stream", "hang"),
+    "poll-skipped": ("a rank does not come", "hang"),
     "same-bytes": ("different type, equal bytes, in all-gather, broadcast, point-to-point", "fine"),
 }
 
@@ -61,6 +89,13 @@ def documented():
         text = f.read()
     table = text[text.index("## What a disagreement does"):]
     return {case.strip(): (here.strip(), nccl.strip()) for case, here, nccl in re.findall(r"(?m)^\| ([^|]+)\|([^|]+)\|([^|]+)\|$", table)}
+
+
+def waiting():
+    """Sick programs that the engine does not tell yet, or not as it should: tests/catalogue/CMakeLists.txt."""
+    with open(os.path.join(place.ROOT, "tests", "catalogue", "CMakeLists.txt")) as f:
+        found = re.search(r"(?s)set\(roll_catalogue_waiting ([^)]*)\)", f.read())
+    return set(found.group(1).split()) if found else set()
 
 
 def programs(tree):
@@ -105,7 +140,8 @@ class Check:
         """Programs with the modes to run, the healthy twin first."""
         for name, (codes, _, least) in self.table.items():
             if least <= self.size and (names is None or name in names):
-                yield name, ("healthy", "sick") if name in ROW or codes != ["-"] else ("healthy",)
+                told = name not in waiting() and (name in ROW or codes != ["-"])
+                yield name, ("healthy", "sick") if told else ("healthy",)
 
     def judge(self, name, mode, what):
         """What is documented to happen, whether that did, and whether it has to."""
