@@ -3,7 +3,8 @@
  *
  * Where one rank sends before such a call and the other receives after it, each of the two meets the other's: nothing waits for ever, and the data goes
  * to the wrong call. It is seen when a send and a receive pair up whose last such collective before them is not the same (lowered.c), and told when the
- * rank whose message came first has made that one as well: then it is the order. One that never makes it has left it out, which shows elsewhere. No rank is said to
+ * rank whose message came first has made that one as well, and both have come to a later collective with as many messages between them: then it is the
+ * order. One that never makes it has left it out, and where the messages are not as many one of those is missing, which shows elsewhere. No rank is said to
  * wait. The one rank that takes part in all of several such pairs is named.
  *
  * A rank may as well make by hand, of sends and receives of the same sizes, what its peers call AlltoAll: PyTorch does so where one rank gives its splits and
@@ -77,8 +78,51 @@ static bool still_there(const struct roll_engine *e, const struct crossing *at)
     return true;
 }
 
+/* Ticket of the collective of this member with this number; UINT64_MAX: not in the log any more. */
+static uint64_t ticket_of(const struct source *s, const struct member *m, uint32_t seq)
+{
+    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    for (uint64_t t = s->next; t-- > low;) {
+        const struct entry *at = source_entry(s, t);
+        if (at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 && at->rec.seq == seq &&
+            !refused_call(at) && source_member(s, at->rec.comm) == m) {
+            return t;
+        }
+    }
+    return UINT64_MAX;
+}
+
+/* Messages that this side of the pair has made before collective #seq; false where that is not known. */
+static bool made_before(const struct roll_engine *e, const struct pair *p, unsigned side, uint32_t seq, uint32_t *made)
+{
+    const struct member *m = &p->comm->member[p->end[side]];
+    const struct source *s = e->source[m->source];
+    uint64_t ticket = ticket_of(s, m, seq);
+    *made = p->issued[side];
+    for (uint64_t t = ticket; ticket != UINT64_MAX && t < s->next; t++) {
+        const struct entry *at = source_entry(s, t);
+        *made -= at && at->pair == p && p2p_side(&at->rec) == side;
+    }
+    return ticket != UINT64_MAX;
+}
+
+/* Both have gone on to a later collective with as many messages between them, or have left with as many: only their order differs. */
+static bool same_sum(const struct roll_engine *e, const struct pair *p, uint32_t seq)
+{
+    const struct member *m[2] = {&p->comm->member[p->end[0]], &p->comm->member[p->end[1]]};
+    uint32_t last = (m[0]->next < m[1]->next ? m[0]->next : m[1]->next) - 1, made[2];
+    if (!p2p_known(p, 0) || !p2p_known(p, 1)) {
+        return false;
+    }
+    if (m[0]->gone && m[1]->gone) {
+        return p->issued[0] == p->issued[1];
+    }
+    return last > seq && made_before(e, p, 0, last, &made[0]) && made_before(e, p, 1, last, &made[1]) &&
+           made[0] == made[1];
+}
+
 /* The rank whose message came before the collective has made that one as well now, and all who have agree about it. */
-static bool caught_up(const struct crossing *at)
+static bool caught_up(const struct roll_engine *e, const struct crossing *at)
 {
     const struct comm *c = at->pair->comm;
     unsigned behind = at->before[1] < at->before[0];
@@ -88,7 +132,7 @@ static bool caught_up(const struct crossing *at)
         return false; /* not made, or not known; or too long ago */
     }
     const struct slot *slot = comm_slot(c, seq);
-    return slot->variant == 0 && !slot->held && !slot->judged;
+    return slot->variant == 0 && !slot->held && !slot->judged && same_sum(e, at->pair, seq);
 }
 
 static bool in_all(const struct crossings *k, uint32_t rank)
@@ -171,7 +215,7 @@ static uint32_t settle(const struct roll_engine *e, struct crossings *k)
     uint32_t left = 0, due = 0;
     for (uint32_t i = 0; i < k->count; i++) {
         if (still_there(e, &k->at[i])) {
-            due += caught_up(&k->at[i]);
+            due += caught_up(e, &k->at[i]);
             k->at[left++] = k->at[i];
         }
     }
@@ -179,11 +223,11 @@ static uint32_t settle(const struct roll_engine *e, struct crossings *k)
     return due;
 }
 
-static void keep_due(struct crossings *k)
+static void keep_due(const struct roll_engine *e, struct crossings *k)
 {
     uint32_t left = 0;
     for (uint32_t i = 0; i < k->count; i++) {
-        if (caught_up(&k->at[i])) {
+        if (caught_up(e, &k->at[i])) {
             k->at[left++] = k->at[i];
         }
     }
@@ -209,7 +253,7 @@ static void lowered_tick(struct roll_engine *e)
             continue;
         }
         if (speaks) {
-            keep_due(k);
+            keep_due(e, k);
             tell(e, k);
         }
         *at = k->next;
