@@ -201,7 +201,8 @@ static void say_unmatched(struct roll_engine *e, const struct block *b, const st
     end[side] = entry;
     two_sides(e, v, p, end, set);
     (void)roll_rankset_copy(&v->waiting, b->waiting);
-    bool adds = exchange_adds(e, c, p->end[side]);
+    bool itself = p->end[0] == p->end[1];
+    bool adds = !itself && exchange_adds(e, c, p->end[side]);
     struct words w = {.used = 0};
     if (code == ROLL_VERDICT_ALLTOALLV_MISMATCH) {
         words_add(&w, "In an all-to-all-v ");
@@ -216,7 +217,10 @@ static void say_unmatched(struct roll_engine *e, const struct block *b, const st
     words_add(&w, " has not %s: ", side == 0 ? "received it" : "sent it");
     words_instead(&w, e, b, other);
     words_add(&w, ", %u such calls made against %u here.", p->issued[!side], p->issued[side]);
-    if (adds) {
+    if (itself) {
+        (void)roll_rankset_copy(&v->culprits, &set[side]);
+        words_add(&w, " A message to oneself needs both its send and its receive, in one group.");
+    } else if (adds) {
         (void)roll_rankset_copy(&v->culprits, &set[side]);
         words_add(&w, " All messages without partner are rank %u's: it makes calls that none of its partners makes.",
                   s->world);
@@ -340,6 +344,19 @@ static bool mixed_circle(struct roll_engine *e, const struct block *b, const str
     return true;
 }
 
+/* What stands still on the other communicators of the circle does so for the same reason. */
+static void explain_circle(struct roll_engine *e, const struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+        const struct member *m = at ? source_member(b->step[i].rank, at->rec.comm) : NULL;
+        if (m) {
+            comm_mute_at(e, m->comm, b->step[i].rank, &at->rec);
+            comm_explained(e, m->comm);
+        }
+    }
+}
+
 /* One rank of the circle lacks an exchange that its peers wait in: that comes before the circle, also over several communicators. */
 static bool lacking_circle(struct roll_engine *e, const struct block *b)
 {
@@ -358,6 +375,7 @@ static bool lacking_circle(struct roll_engine *e, const struct block *b)
                      exchange_against(e, c, &lack, b->step[next].rank, b->step[next].ticket) > 1;
         if (alone) {
             say_lack(e, b, c, &lack);
+            explain_circle(e, b);
         }
         exchange_fini(&lack);
         if (alone) {
@@ -398,12 +416,16 @@ static bool p2p_block(struct roll_engine *e, const struct block *b)
     if (mix.collective != 0) {
         return mixed_circle(e, b, &mix);
     }
-    /* Messages alone: a deadlock, unless one of an all-to-all-v has no partner. */
-    const struct block *at = mix.without ? b : NULL;
-    if (!at || !p2p_is_alltoallv(b->step[mix.without - 1].rank, b->step[mix.without - 1].ticket)) {
+    if (mix.without == 0) {
         return false;
     }
-    say_unmatched(e, b, b->step[mix.without - 1].rank, b->step[mix.without - 1].ticket);
+    /* Messages alone: a deadlock, unless one of an all-to-all-v has no partner, or one to oneself. */
+    struct source *s = b->step[mix.without - 1].rank;
+    uint64_t ticket = b->step[mix.without - 1].ticket;
+    if (b->steps > 1 && !p2p_is_alltoallv(s, ticket)) {
+        return false;
+    }
+    say_unmatched(e, b, s, ticket);
     return true;
 }
 
