@@ -258,14 +258,21 @@ struct host_wait source_wait(const struct roll_engine *e, const struct source *s
     return w;
 }
 
+/* A call in a group is only written down: it waits for nobody, and the end of its group is on its way. */
+static bool only_noted(const struct entry *in)
+{
+    enum roll_op_class class = in ? roll_op_class(in->rec.op) : ROLL_CLASS_SYNC;
+    return in && in->rec.group != 0 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P);
+}
+
 /* A thread that has only ever polled (a watchdog) neither holds its rank up nor sets it free. */
 bool source_blocked(const struct roll_engine *e, const struct source *s)
 {
     bool any = false;
     for (uint32_t i = 0; i < s->threads; i++) {
         const struct thread *t = &s->thread[i];
-        const struct entry *in = t->acts && t->polls ? source_entry(s, t->inside - 1) : NULL;
-        if (t->acts && (t->inside == 0 || (t->polls && !(in && poll_waits(e, t, &in->rec))))) {
+        const struct entry *in = t->acts && t->inside ? source_entry(s, t->inside - 1) : NULL;
+        if (t->acts && (t->inside == 0 || (t->polls && !(in && poll_waits(e, t, &in->rec))) || only_noted(in))) {
             return false;
         }
         any = any || t->acts;
