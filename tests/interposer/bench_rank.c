@@ -143,6 +143,23 @@ MEASURE(tracepoint, TRACEPOINT)
 MEASURE_GROUP(bare, p)
 MEASURE_GROUP(preloaded, )
 
+/* ---- a host that polls: one poll of a loop ---- */
+
+int cudaStreamQuery(cudaStream_t stream);
+int bare_cudaStreamQuery(cudaStream_t stream);
+#define MEASURE_POLL(name, prefix)                                                                                     \
+    static __attribute__((noinline)) double name##_poll(void)                                                          \
+    {                                                                                                                  \
+        double start = now_ns();                                                                                       \
+        for (int i = 0; i < BATCH; i++) {                                                                              \
+            prefix##cudaStreamQuery(NULL);                                                                             \
+        }                                                                                                              \
+        return (now_ns() - start) / BATCH;                                                                             \
+    }
+MEASURE_POLL(bare, bare_)
+MEASURE_POLL(preloaded, )
+
+static double per_poll[2][BATCHES];
 static double per_message[2][GROUPS];
 
 static bool with_lttng;
@@ -160,6 +177,10 @@ static void measure(void)
         if (with_lttng) {
             tracepoint_singles(&singles[TRACEPOINT][at], 1000);
         }
+    }
+    for (int b = 0; b < BATCHES; b++) {
+        per_poll[BARE][b] = bare_poll();
+        per_poll[PRELOADED][b] = preloaded_poll();
     }
     for (int g = 0; g < GROUPS; g++) {
         per_message[BARE][g] = bare_group();
@@ -219,6 +240,17 @@ static void print_group(void)
     }
 }
 
+static void print_poll(void)
+{
+    printf("\"poll\":{");
+    for (int v = BARE; v <= PRELOADED; v++) {
+        const char *name = v == BARE ? "bare" : "preloaded";
+        qsort(per_poll[v], BATCHES, sizeof(double), by_double);
+        printf("\"%s_p50\":%.2f,\"%s_p99\":%.2f%s", name, per_poll[v][BATCHES / 2], name,
+               per_poll[v][BATCHES * 99 / 100], v == BARE ? "," : "},");
+    }
+}
+
 static bool tracing(void)
 {
 #ifdef ROLL_HAVE_LTTNG
@@ -251,6 +283,7 @@ int main(int argc, char **argv)
         print_variant("tracepoint", TRACEPOINT, scale);
     }
     print_group();
+    print_poll();
     print_products();
     printf("\"ns_per_tick\":%.4f,\"lttng\":%s}\n", scale, with_lttng ? "true" : "false");
     return 0;
