@@ -35,7 +35,8 @@ struct launch {
     uint8_t streams; /* mask */
     uint8_t comm, state;
     bool on_slot;
-    uint32_t log; /* the record by which its completion is told */
+    uint32_t log;   /* the record by which its completion is told */
+    uint32_t first; /* the record of its first call */
 };
 
 struct fifo {
@@ -57,14 +58,16 @@ struct host {
     uint32_t acts, pc;
     enum block block;
     uint64_t connects; /* communicators whose connections it waits for */
-    uint8_t streams;   /* waited for */
-    uint32_t upto;     /* launches before this one */
-    int comm;          /* waited for; and of a creation: the parent */
+    struct poll poll;
+    uint8_t streams; /* waited for */
+    uint32_t upto;   /* launches before this one */
+    int comm;        /* waited for; and of a creation: the parent */
     uint32_t creation;
     uint32_t log; /* the record that is open; UINT32_MAX = none */
     uint16_t act;
     bool in_group;
-    uint32_t group; /* 0: not given out yet */
+    uint32_t group;     /* 0: not given out yet */
+    uint32_t group_log; /* its first record */
     uint32_t pending[256];
     uint32_t pendings;
     bool ended;
@@ -274,7 +277,7 @@ static bool goes_first(const struct act *a, const struct act *b)
 }
 
 /* What one group, or one call, does on one communicator. */
-static void launch(uint32_t rank, const uint32_t *act, uint32_t acts, int comm, uint32_t log)
+static void launch(uint32_t rank, const uint32_t *act, uint32_t acts, int comm, uint32_t first, uint32_t log)
 {
     struct process *q = &m.proc[rank];
     if (q->launches == LAUNCHES_MAX) {
@@ -282,7 +285,7 @@ static void launch(uint32_t rank, const uint32_t *act, uint32_t acts, int comm, 
         return;
     }
     struct launch *l = &q->launch[q->launches];
-    *l = (struct launch){.first_op = m.ops, .comm = (uint8_t)comm, .log = log};
+    *l = (struct launch){.first_op = m.ops, .comm = (uint8_t)comm, .log = log, .first = first};
     for (uint32_t i = 0; i < acts; i++) {
         const struct act *a = &m.p->act[act[i]];
         if (a->comm != comm) {
@@ -609,6 +612,7 @@ static void make_call(uint32_t rank, uint32_t thread, uint16_t act)
     log->rec.flags = nonblocking(a) ? ROLL_FLAG_NONBLOCKING : 0;
     number_call(rank, log, a);
     if (h->in_group) {
+        h->group_log = h->group ? h->group_log : last_log(rank);
         h->group = h->group ? h->group : ++q->groups;
         log->rec.group = h->group;
         log->rec.flags |= ROLL_FLAG_IN_GROUP;
@@ -620,7 +624,7 @@ static void make_call(uint32_t rank, uint32_t thread, uint16_t act)
     take_time(rank, h);
     if (a->error == 0) {
         uint32_t one = act;
-        launch(rank, &one, 1, a->comm, last_log(rank));
+        launch(rank, &one, 1, a->comm, last_log(rank), last_log(rank));
         if (a->kind == ACT_COLL && a->count != 0 && !nonblocking(a)) {
             connect(rank, h, a->comm, last_log(rank));
         }
@@ -699,7 +703,7 @@ static void end_group(uint32_t rank, uint32_t thread, uint16_t act)
             }
         }
         comms &= ~(1ull << best);
-        launch(rank, h->pending, h->pendings, best, at);
+        launch(rank, h->pending, h->pendings, best, h->group_log, at);
         if (slow) {
             log->rec.result = IN_PROGRESS;
             write_async(rank, thread, act, best);
@@ -708,6 +712,71 @@ static void end_group(uint32_t rank, uint32_t thread, uint16_t act)
     }
     h->group = 0;
     h->pendings = 0;
+}
+
+/* A loop of polls: said by a record after 100 ms, and by another one each 200 ms (interposer/poll.h). */
+static void begin_polls(uint32_t rank, struct host *h, enum roll_op op, uint16_t stream, uint16_t comm, uint64_t place)
+{
+    (void)rank;
+    h->poll = (struct poll){.since_ns = m.now,
+                            .next_ns = m.now + POLL_FIRST_NS,
+                            .log = UINT32_MAX,
+                            .op = (uint8_t)op,
+                            .stream = stream,
+                            .comm = comm,
+                            .place = place,
+                            .on = true};
+}
+
+static void end_polls(uint32_t rank, struct host *h, uint64_t at)
+{
+    if (h->poll.on && h->poll.log != UINT32_MAX) {
+        struct log *log = &m.out->rank[rank].log[h->poll.log];
+        log->back_ns = at;
+        log->rec.result = 0;
+    }
+    h->poll.on = false;
+}
+
+void story_poll(struct log *out, const struct poll *poll, uint32_t thread)
+{
+    *out = (struct log){.rec = {.enter_ns = poll->next_ns,
+                                .count = poll->place,
+                                .seq = (uint32_t)((poll->next_ns - poll->since_ns) / MS_),
+                                .peer = ROLL_PEER_NONE,
+                                .step = ROLL_STEP_NONE,
+                                .comm = poll->comm,
+                                .stream = poll->stream,
+                                .thread = (uint16_t)(thread + 1),
+                                .layer = ROLL_LAYER_NONE,
+                                .op = poll->op,
+                                .dtype = ROLL_DTYPE_NONE,
+                                .redop = ROLL_RED_NONE,
+                                .aux = (uint16_t)((poll->next_ns - poll->since_ns) / MS_)},
+                        .enter_ns = poll->next_ns,
+                        .back_ns = NEVER,
+                        .done_ns = NEVER};
+}
+
+static void write_poll(uint32_t rank, uint32_t thread)
+{
+    struct host *h = &m.proc[rank].host[thread];
+    struct log *log = write_log(rank, thread, h->act, (enum roll_op)h->poll.op);
+    uint32_t before = h->poll.log;
+    story_poll(log, &h->poll, thread);
+    log->act = h->act;
+    h->poll.log = last_log(rank);
+    if (before != UINT32_MAX) {
+        m.out->rank[rank].log[before].back_ns = h->poll.next_ns;
+        m.out->rank[rank].log[before].rec.result = POLL_GOES_ON;
+    }
+    h->poll.next_ns += POLL_AGAIN_NS;
+}
+
+/* Tickets count from 0; a record's place is that number plus 1. Where an event was recorded: behind it comes this launch. */
+static uint64_t event_place(uint32_t rank, const struct process *q, uint32_t upto)
+{
+    return upto < q->launches ? q->launch[upto].first + 1u : m.out->rank[rank].logs + 1u;
 }
 
 static void begin_wait(uint32_t rank, uint32_t thread, uint16_t act)
@@ -722,14 +791,20 @@ static void begin_wait(uint32_t rank, uint32_t thread, uint16_t act)
     if (a->kind == ACT_EVENT && a->count > 0) {
         h->upto = f->tail >= a->count ? f->launch[f->tail - a->count] : 0;
     }
+    uint64_t place = event_place(rank, q, h->upto);
     if (a->kind == ACT_STREAM || a->kind == ACT_EVENT || a->kind == ACT_DEVICE) {
         struct log *log = write_log(rank, thread, act,
                                     a->kind == ACT_STREAM  ? ROLL_OP_STREAM_SYNC
                                     : a->kind == ACT_EVENT ? ROLL_OP_EVENT_SYNC
                                                            : ROLL_OP_DEVICE_SYNC);
         log->rec.stream = a->kind == ACT_DEVICE ? 0 : (uint16_t)(a->stream + 2);
+        log->rec.count = a->kind == ACT_EVENT ? place : 0;
         log->back_ns = NEVER;
         h->log = last_log(rank);
+    } else if (a->kind == ACT_POLL) {
+        bool event = a->count != 0;
+        begin_polls(rank, h, event ? ROLL_OP_EVENT_QUERY : ROLL_OP_STREAM_QUERY, (uint16_t)(a->stream + 2), 0,
+                    event ? place : 0);
     }
 }
 
@@ -754,6 +829,7 @@ static void begin_creation(uint32_t rank, uint32_t thread, uint16_t act)
     if (nonblocking(a)) {
         log->rec.result = IN_PROGRESS;
         log->rec.flags = ROLL_FLAG_NONBLOCKING;
+        begin_polls(rank, h, ROLL_OP_COMM_QUERY, 0, q->id[a->comm], 0);
     } else {
         log->back_ns = NEVER;
         h->log = last_log(rank);
@@ -827,6 +903,7 @@ static void go_on(uint32_t rank, uint32_t thread)
     struct host *h = &m.proc[rank].host[thread];
     const struct act *a = &m.p->act[h->act];
     enum block block = h->block;
+    end_polls(rank, h, m.now + DEVICE_NS);
     come_back(rank, h, m.now + DEVICE_NS + rng_below(&m.rng, 2000));
     if (block == ON_MEET) {
         h->clock = m.now + DEVICE_NS + rng_below(&m.rng, 4000); /* both at once */
@@ -959,6 +1036,24 @@ static bool is_ready(const struct process *q, const struct host *h)
     return a->comm < 0 || a->kind == ACT_INIT || (q->made & 1ull << a->comm) != 0;
 }
 
+/* Of the hosts that poll: who says next that it still does. */
+static uint64_t next_poll(uint32_t *rank, uint32_t *thread)
+{
+    uint64_t at = NEVER;
+    for (uint32_t r = 0; r < m.p->ranks; r++) {
+        const struct process *q = &m.proc[r];
+        for (uint32_t t = 0; !q->over && !q->stopped && t < THREADS_MAX; t++) {
+            const struct host *h = &q->host[t];
+            if (h->poll.on && h->poll.next_ns < at) {
+                at = h->poll.next_ns;
+                *rank = r;
+                *thread = t;
+            }
+        }
+    }
+    return at;
+}
+
 static bool step(void)
 {
     uint32_t rank = 0, thread = 0, fated = 0;
@@ -977,6 +1072,13 @@ static bool step(void)
     uint64_t fate = next_fate(&fated);
     if (at == NEVER && fate == NEVER) {
         return false;
+    }
+    uint32_t poller = 0, polling = 0;
+    uint64_t poll = next_poll(&poller, &polling);
+    if (poll <= at && poll <= fate) {
+        m.now = poll > m.now ? poll : m.now;
+        write_poll(poller, polling);
+        return !m.full;
     }
     if (fate <= at) {
         struct process *q = &m.proc[fated];
@@ -1041,7 +1143,7 @@ static void start(const struct program *p, struct story *out, uint64_t seed)
             h->acts = h->pc = h->group = h->pendings = 0;
             h->block = FREE;
             h->log = UINT32_MAX;
-            h->in_group = h->ended = false;
+            h->in_group = h->ended = h->poll.on = false;
             s->stuck[t] = NO_ACT;
         }
     }
@@ -1070,6 +1172,10 @@ int execute(const struct program *p, struct story *out, uint32_t mark, mask_t wh
     out->still_ns = m.now;
     for (uint32_t r = 0; r < p->ranks; r++) {
         struct process *q = &m.proc[r];
+        for (uint32_t t = 0; t < THREADS_MAX; t++) {
+            out->rank[r].poll[t] = q->host[t].poll;
+            out->rank[r].poll[t].on = q->host[t].poll.on && !q->over && !q->stopped;
+        }
         for (uint32_t t = 0; t < THREADS_MAX && !q->over; t++) {
             if (q->host[t].block != FREE && q->host[t].block != ON_NOTHING) {
                 out->hangs = true;

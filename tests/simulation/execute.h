@@ -25,6 +25,24 @@ struct log {
     uint16_t act;
 };
 
+/* A loop of polls of one thread (interposer/poll.h). */
+struct poll {
+    uint64_t since_ns, next_ns; /* when the next record about it is written */
+    uint32_t log;               /* the newest one; UINT32_MAX = none yet */
+    uint64_t place;             /* of an event */
+    uint16_t stream, comm;
+    uint8_t op;
+    bool on;
+};
+#define POLL_FIRST_NS (100 * MS_)
+#define POLL_AGAIN_NS (200 * MS_)
+#define POLL_GOES_ON  2u
+#ifdef ROLL_SIM_BEFORE /* an engine from before polls were recorded: they are of no class that it knows */
+#define ROLL_OP_STREAM_QUERY 52
+#define ROLL_OP_EVENT_QUERY  53
+#define ROLL_OP_COMM_QUERY   54
+#endif
+
 /* What one rank's process leaves. */
 struct rank_story {
     uint32_t logs;
@@ -34,11 +52,12 @@ struct rank_story {
         int comm;
     } def[COMMS_MAX];
     uint32_t defs;
-    uint64_t stop_ns;            /* stopped by a signal; NEVER */
-    uint64_t end_ns;             /* of the process; NEVER */
-    enum roll_proc_state state;  /* at its end */
-    int32_t status;              /* likewise */
-    uint16_t stuck[THREADS_MAX]; /* the act in which each thread waits for ever; NO_ACT */
+    uint64_t stop_ns;              /* stopped by a signal; NEVER */
+    uint64_t end_ns;               /* of the process; NEVER */
+    enum roll_proc_state state;    /* at its end */
+    int32_t status;                /* likewise */
+    struct poll poll[THREADS_MAX]; /* loops that still go on when nothing else moves */
+    uint16_t stuck[THREADS_MAX];   /* the act in which each thread waits for ever; NO_ACT */
 };
 
 struct story {
@@ -53,6 +72,8 @@ struct story {
 /* Runs it. `mark` and `who`: where the mistake is, for event_ns. Returns 0, or -1 when a bound was too small. */
 int execute(const struct program *p, struct story *out, uint32_t mark, mask_t who, uint64_t seed);
 
+/* The record that a loop of polls writes next. */
+void story_poll(struct log *out, const struct poll *poll, uint32_t thread);
 /* Key and definition of a communicator as seen by one rank. */
 uint64_t story_key(const struct program *p, int comm);
 

@@ -16,6 +16,9 @@ struct reader {
     uint64_t late_ns;
     bool stopped, ended;
     uint32_t lost_from, lost;
+    struct poll poll[THREADS_MAX]; /* loops that go on after the last record */
+    struct log said[THREADS_MAX];  /* the newest record of each */
+    uint32_t tickets;
     bool site[SITES_MAX]; /* it is defined; [0]: the module is */
 };
 
@@ -27,6 +30,7 @@ struct feeder {
     struct reader reader[RANKS_MAX];
     uint64_t now;
     struct findings *out;
+    uint64_t waiting; /* since when all records of the story are known; 0 = not yet */
     struct feed_options options;
     struct {
         uint64_t from, to; /* nothing is heard of a node */
@@ -234,9 +238,41 @@ static void collect(struct feeder *f)
     }
 }
 
+/* Hosts that still poll say so, five times a second by their own clock. */
+static void feed_polls(struct feeder *f)
+{
+#ifndef ROLL_SIM_BEFORE
+    for (uint32_t r = 0; f->waiting && r < f->p->ranks; r++) {
+        struct reader *d = &f->reader[r];
+        for (uint32_t t = 0; t < THREADS_MAX; t++) {
+            struct poll *poll = &d->poll[t];
+            while (poll->on && poll->next_ns <= f->s->still_ns + (f->now - f->waiting)) {
+                struct log log;
+                story_poll(&log, poll, t);
+                struct roll_record rec = record_at(f, d, &log, d->tickets, ROLL_STATE_ENTERED);
+                (void)roll_engine_feed(f->e, d->source, &rec, 1);
+                if (poll->log != UINT32_MAX) {
+                    struct log before = poll->log < f->s->rank[r].logs ? f->s->rank[r].log[poll->log] : d->said[t];
+                    before.back_ns = log.enter_ns;
+                    before.rec.result = POLL_GOES_ON;
+                    rec = record_at(f, d, &before, poll->log, ROLL_STATE_RETURNED);
+                    (void)roll_engine_feed(f->e, d->source, &rec, 1);
+                }
+                d->said[t] = log;
+                poll->log = d->tickets++;
+                poll->next_ns += POLL_AGAIN_NS;
+            }
+        }
+    }
+#else
+    (void)f;
+#endif
+}
+
 static void pass(struct feeder *f, uint64_t ns)
 {
     f->now += ns;
+    feed_polls(f);
     (void)roll_engine_tick(f->e, f->now);
     collect(f);
 }
@@ -244,6 +280,11 @@ static void pass(struct feeder *f, uint64_t ns)
 /* Nothing more comes: fine steps first, because how soon it is said matters. */
 static void wait_long(struct feeder *f)
 {
+    f->waiting = f->now;
+    for (uint32_t r = 0; r < f->p->ranks; r++) {
+        memcpy(f->reader[r].poll, f->s->rank[r].poll, sizeof(f->reader[r].poll));
+        f->reader[r].tickets = f->s->rank[r].logs;
+    }
     for (int i = 0; i < 20; i++) {
         pass(f, 10 * MS_);
     }

@@ -335,6 +335,9 @@ static void make_wait(struct maker *k, struct rng *rng, const struct class *clas
     struct act a = plain(k, draw_wait(k, rng), everybody(k->p));
     a.thread = class->thread;
     a.stream = class->stream;
+    if (a.kind == ACT_POLL && rng_chance(rng, 50)) {
+        a.count = 1; /* an event, not the stream */
+    }
     if (a.kind == ACT_EVENT && rng_chance(rng, 40)) {
         a.count = 1 + rng_below(rng, 3);
     }

@@ -156,6 +156,19 @@ static void wait_event(const struct act *a)
          "an event failed");
 }
 
+static void poll(const struct act *a)
+{
+    cudaEvent_t event = NULL;
+    if (a->count != 0) {
+        need(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess &&
+                 cudaEventRecord(event, stream[a->stream]) == cudaSuccess,
+             "an event failed");
+    }
+    while ((event ? cudaEventQuery(event) : cudaStreamQuery(stream[a->stream])) == cudaErrorNotReady) {
+        wait_ns(MS_);
+    }
+}
+
 struct fate {
     uint64_t after_ns;
     int signal;
@@ -221,9 +234,7 @@ static bool make_act(const struct act *a, bool *grouped)
         (void)cudaDeviceSynchronize();
         break;
     case ACT_POLL:
-        while (cudaStreamQuery(stream[a->stream]) == cudaErrorNotReady) {
-            wait_ns(MS_);
-        }
+        poll(a);
         break;
     case ACT_PAUSE:
         wait_ns(a->count);

@@ -3,6 +3,7 @@
  *
  *   roll_sim --seeds A-B [--orders N] [--healthy | --sick] [--only MUTATION] [--failures N] [--limits FILE]
  *              a table of outcomes by mistake; --limits fails when a row has more that is not right than the file allows
+ *   roll_sim --long N          N seeds behind those that the tests run, healthy and sick by turns
  *   roll_sim --print SEED      the program of a seed, its mistake, and what the engine says in each order
  *   roll_sim --shrink SEED     the same, after making it as small as it gets while it fails in the same way
  *   roll_sim --seeds A-B --report N   also the N most frequent kinds of failure, each with its smallest program
@@ -20,7 +21,7 @@ static int usage(void)
     fprintf(stderr, "usage: roll_sim --seeds A-B [--orders N] [--healthy|--sick] [--only MUTATION] [--failures N] "
                     "[--limits FILE] [--report N]\n"
                     "       roll_sim --print SEED | --shrink SEED [--healthy|--sick|--only MUTATION]\n"
-                    "       roll_sim --rows FILE\n"
+                    "       roll_sim --long N | --rows FILE\n"
                     "       roll_sim --sample N --into FOLDER [--seeds A-B]\n");
     return 2;
 }
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
                                           {"sick", 0, NULL, 'i'},  {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'},
                                           {"print", 1, NULL, 'p'}, {"limits", 1, NULL, 'l'}, {"shrink", 1, NULL, 'k'},
                                           {"rows", 1, NULL, 'r'},  {"report", 1, NULL, 't'}, {"sample", 1, NULL, 'a'},
-                                          {"into", 1, NULL, 'n'},  {NULL, 0, NULL, 0}};
+                                          {"long", 1, NULL, 'g'},  {"into", 1, NULL, 'n'},   {NULL, 0, NULL, 0}};
     unsigned long long a = 1, b = 1000;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -65,6 +66,10 @@ int main(int argc, char **argv)
             break;
         case 'r':
             return rows_run(optarg, false);
+        case 'g': /* behind the seeds that the tests run */
+            a = 20001;
+            b = 20000 + strtoull(optarg, NULL, 10);
+            break;
         case 'a':
             o.samples = (uint32_t)atoi(optarg);
             break;

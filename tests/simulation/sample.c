@@ -18,7 +18,7 @@ static bool is_real(const struct program *p, const struct mutation *k)
         const struct act *a = &p->act[i];
         bool refused = a->error != 0 && a->kind != ACT_EXIT;
         bool past_event = a->kind == ACT_EVENT && a->count != 0;
-        bool created = a->redop == ROLL_RED_PREMUL; /* needs an operator of its own on each communicator */
+        bool created = a->redop == ROLL_RED_PREMUL;        /* needs an operator of its own on each communicator */
         bool later = a->kind == ACT_DOOM && a->count != 0; /* when the job is elsewhere, here or there */
         if (later || refused || past_event || created || a->kind == ACT_COPY) {
             return false;
