@@ -134,6 +134,20 @@ static enum roll_verdict_code code_of(const struct roll_engine *e, const struct 
     return p2p_is_alltoallv(s, ticket) ? ROLL_VERDICT_ALLTOALLV_MISMATCH : ROLL_VERDICT_P2P_UNMATCHED;
 }
 
+/* The rank waits itself: in a call that its peers do not make, or make later. */
+static void may_be(struct roll_verdict *v, const struct block *b, const struct comm *c, const struct source *s)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct entry *at = b->step[i].rank == s ? source_entry(s, b->step[i].ticket) : NULL;
+        const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
+        if (m) {
+            say_may_be(v, ROLL_VERDICT_CALL_ADDED);
+            say_may_be(v, m->comm == c ? ROLL_VERDICT_CALLS_REORDERED : ROLL_VERDICT_CIRCULAR_WAIT);
+            return;
+        }
+    }
+}
+
 /* All messages without partner are with one rank: it has left out the exchange, or some messages of it. */
 static void say_lack(struct roll_engine *e, const struct block *b, struct comm *c, const struct exchange_lack *lack)
 {
@@ -172,6 +186,10 @@ static void say_lack(struct roll_engine *e, const struct block *b, struct comm *
         words_empty(&w);
     } else if (!lack->whole) {
         words_add(&w, " Its other messages of that exchange are there: look at its split table.");
+    }
+    if (lack->whole && b->kind == BLOCK_CYCLE) {
+        may_be(v, b, c, s);
+        words_may_be(&w, v);
     }
     say_text(e, v, "%s", w.text);
 }
@@ -283,7 +301,7 @@ static void say_early(struct roll_engine *e, const struct block *b, const struct
     if (!say_once(e, say_key(code, c->key, mix->seq, 3 + (uint64_t)c->era * 8))) {
         return;
     }
-    struct roll_verdict *v = say(e, code, ROLL_PROVEN);
+    struct roll_verdict *v = say(e, code, later ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return;
     }
@@ -306,7 +324,13 @@ static void say_early(struct roll_engine *e, const struct block *b, const struct
     words_call(&w, &mine->rec);
     words_add(&w, ", with partners that wait in that %s or have made it first. ", roll_op_name(theirs->rec.op));
     words_add(&w, later ? "Make the same calls in the same order on every rank."
-                        : "It left that call out, makes it later than its peers, or makes messages that they do not.");
+                        : "It left that call out, makes it later than its peers, or makes messages that they do not: "
+                          "suspected, because the calls do not say which.");
+    if (!later) {
+        say_may_be(v, ROLL_VERDICT_CALLS_REORDERED);
+        say_may_be(v, code_of(e, c, (uint32_t)m->rank, b->step[step].ticket));
+        words_may_be(&w, v);
+    }
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&waiter);
 }

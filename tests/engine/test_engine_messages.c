@@ -431,7 +431,7 @@ static void before_exchange(uint32_t size, enum fault fault, bool all, bool ahea
     if (fault == ZERO) {
         snprintf(want, sizeof(want), "proven zero-count %u", odd);
     } else if (fault != HEALTHY && size > 2) {
-        snprintf(want, sizeof(want), "proven %s %u", fault == SKIPS ? "call-skipped" : "calls-reordered", odd);
+        snprintf(want, sizeof(want), fault == SKIPS ? "suspected call-skipped %u" : "proven calls-reordered %u", odd);
     }
     if (size == 2 && (fault == SKIPS || fault == SWAPS)) { /* one against one: nobody is named by the votes */
         for (uint32_t order = 0; order < SIM_ORDERS; order++) {
