@@ -20,9 +20,9 @@ static void add_unheard(const struct roll_engine *e, const struct source *first,
     say_side(v, first, source_index(e, first), &ranks, first->last.op ? &first->last : NULL);
     words_ranks(w, &ranks);
     words_add(w,
-              roll_rankset_count(&ranks) == 1 ? " is not heard: the agent on host %s has been silent for %.1f s, and "
-                                              : " are not heard: the agent on host %s has been silent for %.1f s, and ",
-              first->info.host, (double)(e->clock - first->unheard_ns) / 1e9);
+              roll_rankset_count(&ranks) == 1 ? " is not heard: the agent on host %s is silent, and "
+                                              : " are not heard: the agent on host %s is silent, and ",
+              first->info.host);
     roll_rankset_fini(&ranks);
 }
 

@@ -499,7 +499,6 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
     struct source *s = e->source[source];
     if (s->unheard == sight->heard) { /* what it did meanwhile comes now, or will: its silence begins anew */
         s->unheard = !sight->heard;
-        s->unheard_ns = e->clock;
         e->silences += s->unheard;
         source_news(e, s);
         s->init_calm = e->calm;

@@ -200,7 +200,6 @@ struct source {
     uint64_t records, calls, lost;
     uint64_t last_ns, seen; /* wall clock of its last record; patience clock at which anything came */
     uint64_t calm;          /* clock of suspicion at that time */
-    uint64_t unheard_ns;    /* patience clock at which its agent fell silent */
     uint32_t starved;       /* permille: struct roll_engine_sight */
     bool unheard;
     struct roll_record last;

@@ -222,8 +222,7 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
     } else if (s->proc == ROLL_PROC_STOPPED) {
         words_add(w, "'s process is stopped");
     } else if (s->unheard) {
-        words_add(w, " is not heard: its agent on host %s has been silent for %.1f s", s->info.host,
-                  (double)(e->clock - s->unheard_ns) / 1e9);
+        words_add(w, " is not heard: its agent on host %s is silent", s->info.host);
         if (entry) {
             words_add(w, ". When it was seen last it was inside ");
             words_call(w, &entry->rec);
