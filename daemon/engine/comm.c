@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A definition that comes so few calls after a gap may be older than the gap, which then may hold calls on it. */
+#define LATE_DEFINITION 4096u
+
 static uint32_t hash_place(const struct roll_engine *e, uint64_t key)
 {
     uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) & e->comm_hash_mask;
@@ -68,6 +71,8 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     }
     c->key = def->key;
     c->parent_key = def->parent_key;
+    c->child = def->child;
+    c->color = def->color;
     c->room = (uint32_t)def->nranks;
     c->open = (def->flags & ROLL_DEF_COMM_OPEN) != 0;
     c->size = c->open ? (uint32_t)def->rank + 1 : c->room;
@@ -129,6 +134,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     struct member *m = &c->member[def->rank];
     if (m->source == NO_SOURCE) {
         m->source = source;
+        m->unsure = s->gap_ticket != 0 && s->next - s->gap_ticket < LATE_DEFINITION;
         c->seen++;
     } else if (m->source != source) {
         return claim_add(e, c, source, def);
@@ -198,6 +204,38 @@ void comm_give_up(struct roll_engine *e, struct comm *c)
         loss_window(e, c);
     }
     c->overflow = true;
+}
+
+/*
+ * One member has aborted (or revoked) the communicator. That is its own event: what it had not done stays undone for its peers. When the last member that
+ * could still call has left, the job has taken the communicator down, and nothing more is judged on it; a disagreement that is still
+ * being looked at is decided with what is known.
+ */
+void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
+{
+    struct comm *c = m->comm;
+    if (m->ended == 0) {
+        m->ended_calm = e->calm;
+        e->aborts++;
+    }
+    m->ended = (uint8_t)op;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *o = &c->member[r];
+        if (o->source == NO_SOURCE && !c->open) {
+            return; /* it may have been heard late */
+        }
+        if (o->source != NO_SOURCE && o->ended == 0 && !o->gone && source_alive(e->source[o->source])) {
+            return;
+        }
+    }
+    if (c->held != NO_SEQ) {
+        bool finishing = e->finishing;
+        e->finishing = true;
+        align_step(e, c);
+        e->finishing = finishing;
+    }
+    c->aborted = true;
+    comm_give_up(e, c);
 }
 
 static int window_grow(struct comm *c)

@@ -1,16 +1,16 @@
 /*
- * detect_circular.c: ranks wait for each other in a circle: over several communicators, or with sends and receives alone.
+ * detect_circular.c: ranks wait for each other in a circle: over several communicators, on one, or with sends and receives alone.
  *
  * Proven when every link is: NCCL has no wildcards, so each rank of the circle needs the next one, and none can go on. When the only evidence for a link is that
- * a rank has made no call for suspect_ns, it is suspected. Who entered in the wrong order is decided by majority: each rank
- * votes for the call that it made first itself; equal camps are a tie and all of the circle is named. Only ranks that could have chosen otherwise have
- * a vote: members of all communicators of the circle, or of a sibling (same label and size, as the ep groups of a job are).
+ * a rank has made no call for suspect_ns, it is suspected. Who is wrong those say who belong to two neighbouring calls of the circle
+ * (order_vote.c); where they do not, nobody is named. A circle says that somebody lacks the call that another waits in. Only where that call was
+ * made as well, behind the other, is it proven to be the order; else it may as well have been left out, or the other one added.
  */
 #include "daemon/engine/detector.h"
 
 #include <string.h>
 
-#define NO_TICKET UINT64_MAX
+#define STEPS_TOLD 6u
 
 static bool one_kind(struct roll_engine *e, const struct block *b, bool *all_p2p, bool *one_comm, uint64_t *keys)
 {
@@ -33,88 +33,6 @@ static bool one_kind(struct roll_engine *e, const struct block *b, bool *all_p2p
     return first != NULL;
 }
 
-static const struct member *member_of(const struct comm *c, uint32_t source)
-{
-    for (uint32_t r = 0; r < c->size; r++) {
-        if (c->member[r].source == source) {
-            return &c->member[r];
-        }
-    }
-    return NULL;
-}
-
-/* Where this source stands for communicator c: as its member, or as that of a sibling. */
-static const struct member *stand_in(const struct roll_engine *e, uint32_t source, const struct comm *c)
-{
-    const struct source *s = e->source[source];
-    const struct member *found = member_of(c, source);
-    for (uint32_t i = 0; i < s->members && !found && c->label[0] != '\0'; i++) {
-        const struct member *m = s->member[i];
-        found = m && m->comm->size == c->size && strcmp(m->comm->label, c->label) == 0 ? m : NULL;
-    }
-    return found;
-}
-
-/* Ticket of the collective with this number; NO_TICKET when it is not in the log. */
-static uint64_t ticket_of(const struct source *s, const struct member *m, uint32_t seq)
-{
-    uint64_t ticket = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
-    for (; ticket < s->next; ticket++) {
-        const struct entry *entry = source_entry(s, ticket);
-        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
-            entry->rec.count != 0 && source_member(s, entry->rec.comm) == m) {
-            return ticket;
-        }
-    }
-    return NO_TICKET;
-}
-
-/* One vote for the call of the circle that this rank made first. Of messages nobody but their own two ranks can say when they were due. */
-static void cast_vote(const struct roll_engine *e, const struct block *b, uint32_t source, struct roll_rankset *vote,
-                      uint32_t n)
-{
-    uint64_t ticket[ROLL_VERDICT_SIDES], first = NO_TICKET;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
-        const struct comm *c = source_member(b->step[i].rank, at->rec.comm)->comm;
-        const struct member *m = stand_in(e, source, c);
-        if (!m || (at->pair && e->source[source] != b->step[i].rank)) {
-            return;
-        }
-        ticket[i] = at->pair ? b->step[i].ticket : ticket_of(e->source[source], m, at->rec.seq);
-        first = ticket[i] < first ? ticket[i] : first;
-    }
-    for (uint32_t i = 0; i < n && first != NO_TICKET; i++) {
-        if (ticket[i] == first) {
-            (void)roll_rankset_add(&vote[i], e->source[source]->world);
-        }
-    }
-}
-
-static void name_culprits(const struct roll_engine *e, const struct block *b, struct roll_verdict *v, uint32_t n)
-{
-    struct roll_rankset vote[ROLL_VERDICT_SIDES] = {{0}};
-    size_t least = SIZE_MAX, most = 0;
-    for (uint32_t s = 0; s < e->sources; s++) {
-        cast_vote(e, b, s, vote, n);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        (void)roll_rankset_add(&vote[i], b->step[i].rank->world);
-        size_t count = roll_rankset_count(&vote[i]);
-        least = count < least ? count : least;
-        most = count > most ? count : most;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (roll_rankset_count(&vote[i]) == least) {
-            (void)roll_rankset_union(&v->culprits, &vote[i]);
-        }
-        roll_rankset_fini(&vote[i]);
-    }
-    for (uint32_t i = 0; i < b->steps && least == most; i++) {
-        (void)roll_rankset_add(&v->culprits, b->step[i].rank->world);
-    }
-}
-
 /* Whether each rank of the circle has made the call that the one before it waits in, and only has it standing behind its own. */
 static bool all_have_called(const struct roll_engine *e, const struct block *b)
 {
@@ -122,17 +40,45 @@ static bool all_have_called(const struct roll_engine *e, const struct block *b)
         const struct source *next = b->step[(i + 1) % b->steps].rank;
         const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
         const struct comm *c = source_member(b->step[i].rank, at->rec.comm)->comm;
-        const struct member *m = member_of(c, source_index(e, next));
-        if (!m || at->pair || ticket_of(next, m, at->rec.seq) == NO_TICKET) {
+        const struct member *m = comm_member_of(c, source_index(e, next));
+        if (!m || roll_op_class(at->rec.op) != ROLL_CLASS_COLL ||
+            source_ticket_of(next, m, at->rec.seq) == UINT64_MAX) {
             return false;
         }
     }
     return true;
 }
 
-/* What to look for. A call that is to come and one that was left out look alike as long as the rank waits: only a call that was made proves the order. */
-static void words_cause(struct words *w, const struct roll_engine *e, const struct block *b,
-                        const struct roll_verdict *v)
+static void words_at(struct words *w, const struct source *s, const struct entry *entry)
+{
+    words_call(w, &entry->rec);
+    if (roll_op_class(entry->rec.op) != ROLL_CLASS_COMM) {
+        words_add(w, ", #%u", entry->rec.seq);
+    }
+    words_add(w, " on ");
+    words_comm(w, source_member(s, entry->rec.comm)->comm);
+}
+
+/* Who lacks what, first of all. */
+static void words_odd(struct words *w, const struct roll_engine *e, const struct block *b)
+{
+    const struct source *waits = b->step[b->odd_at].rank, *other = b->step[(b->odd_at + 1) % b->steps].rank;
+    const struct entry *lacked = source_entry(waits, b->step[b->odd_at].ticket);
+    const struct entry *in = source_entry(other, b->step[(b->odd_at + 1) % b->steps].ticket);
+    struct roll_rankset in_it = {0};
+    say_beside(e, waits, lacked, &in_it);
+    words_ranks(w, &b->odd);
+    words_add(w, roll_rankset_count(&b->odd) == 1 ? " has not made " : " have not made ");
+    words_at(w, waits, lacked);
+    words_add(w, ", in which ");
+    words_wait(w, &in_it);
+    words_add(w, ": instead %s in ", roll_rankset_count(&b->odd) == 1 ? "it is" : "they are");
+    words_at(w, other, in);
+    words_add(w, ". ");
+    roll_rankset_fini(&in_it);
+}
+
+static void words_cause(struct words *w, const struct roll_engine *e, const struct block *b, struct roll_verdict *v)
 {
     if (v->code == ROLL_VERDICT_P2P_DEADLOCK) {
         words_add(w, " Put the sends and receives that belong together into one group.");
@@ -140,13 +86,19 @@ static void words_cause(struct words *w, const struct roll_engine *e, const stru
         words_add(w, " They entered the communicators in opposite order: use the same order on every rank.");
     } else {
         words_add(w, " Either ");
-        if (roll_rankset_count(&v->culprits) == 1) {
-            words_ranks(w, &v->culprits);
+        if (b->decided) {
+            words_ranks(w, &b->odd);
         } else {
             words_add(w, "one of them");
         }
-        words_add(w, " left out the call that another waits in, or it enters the communicators in another order: make "
-                     "the same calls in the same order on every rank.");
+        words_add(w,
+                  " left out the call that another waits in, or made one that the others do not make, or makes them in "
+                  "another order: make the same calls in the same order on every rank.");
+        say_may_be(v, ROLL_VERDICT_CALL_SKIPPED);
+        say_may_be(v, ROLL_VERDICT_CALL_ADDED);
+    }
+    if (!b->decided) {
+        words_add(w, " Who of them is wrong the calls do not say.");
     }
 }
 
@@ -157,42 +109,53 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     if (b->kind != BLOCK_CYCLE || !one_kind(e, b, &all_p2p, &one_comm, &keys)) {
         return b->kind == BLOCK_CYCLE;
     }
-    enum roll_verdict_code code = all_p2p && one_comm ? ROLL_VERDICT_P2P_DEADLOCK : ROLL_VERDICT_CIRCULAR_WAIT;
-    if (!say_once(e, say_key(code, keys, 0, 0))) {
-        return true;
+    enum roll_verdict_code code = !one_comm ? ROLL_VERDICT_CIRCULAR_WAIT
+                                  : all_p2p ? ROLL_VERDICT_P2P_DEADLOCK
+                                            : ROLL_VERDICT_CROSSED_WAIT;
+    const struct entry *lacked = b->decided ? source_entry(b->step[b->odd_at].rank, b->step[b->odd_at].ticket) : NULL;
+    if (lacked && roll_op_class(lacked->rec.op) == ROLL_CLASS_COMM) {
+        code = ROLL_VERDICT_INIT_MISSING;
     }
     struct roll_verdict *v = say(e, code, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return true;
     }
+    if (!b->hard) {
+        doubt_add(e, v->number, b);
+    }
     struct words w = {.used = 0};
-    struct roll_rankset set[ROLL_VERDICT_SIDES] = {{0}};
-    uint32_t told = b->steps < ROLL_VERDICT_SIDES ? b->steps : ROLL_VERDICT_SIDES;
-    words_add(&w, "A circle of %u ranks in which each waits for the next: ", b->steps);
-    for (uint32_t i = 0; i < b->steps; i++) {
+    uint32_t from = b->decided ? (b->odd_at + 1) % b->steps : 0; /* the odd one first */
+    if (b->decided) {
+        (void)roll_rankset_copy(&v->culprits, &b->odd);
+        words_odd(&w, e, b);
+    }
+    words_add(&w, "A circle of %u %s in which each waits for the next: ", b->steps,
+              all_p2p && b->steps == 1 ? "rank" : "ranks");
+    for (uint32_t n = 0; n < b->steps; n++) {
+        uint32_t i = (from + n) % b->steps;
         const struct source *s = b->step[i].rank;
         const struct entry *entry = source_entry(s, b->step[i].ticket);
-        struct member *m = source_member(s, entry->rec.comm);
-        if (i < told) {
-            say_beside(e, s, entry, &set[i]);
+        if (n == 0) {
+            uint32_t at = b->decided ? b->odd_at : 0;
+            const struct entry *first = source_entry(b->step[at].rank, b->step[at].ticket);
+            say_comm(v, source_member(b->step[at].rank, first->rec.comm)->comm, first->rec.seq);
         }
-        words_add(&w, "%srank %u", i ? "; " : "", s->world);
-        words_add(&w, " in ");
-        words_call(&w, &entry->rec);
-        words_add(&w, ", #%u on ", entry->rec.seq);
-        words_comm(&w, m->comm);
-        words_add(&w, ", needs rank %u", b->step[(i + 1) % b->steps].rank->world);
-        if (i == 0) {
-            say_comm(v, m->comm, entry->rec.seq);
+        if (n < ROLL_VERDICT_SIDES) {
+            struct roll_rankset beside = {0};
+            say_beside(e, s, entry, &beside);
+            say_side(v, s, source_index(e, s), &beside, &entry->rec);
+            roll_rankset_fini(&beside);
         }
+        if (n < STEPS_TOLD) {
+            words_add(&w, "%srank %u in ", n ? "; " : "", s->world);
+            words_at(&w, s, entry);
+            words_add(&w, ", needs rank %u", b->step[(i + 1) % b->steps].rank->world);
+        }
+    }
+    if (b->steps > STEPS_TOLD) {
+        words_add(&w, "; and %u more", b->steps - STEPS_TOLD);
     }
     words_add(&w, ". None of them can go on.");
-    name_culprits(e, b, v, told);
-    for (uint32_t i = 0; i < told; i++) {
-        const struct source *s = b->step[i].rank;
-        say_side(v, s, source_index(e, s), &set[i], &source_entry(s, b->step[i].ticket)->rec);
-        roll_rankset_fini(&set[i]);
-    }
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     words_cause(&w, e, b, v);
     if (!b->hard) {

@@ -39,7 +39,7 @@ struct absent {
 };
 
 /* The communicator holds every rank of the job. */
-static bool is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
+bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
 {
     uint64_t ranks = s->info.world_size > 0 ? (uint64_t)s->info.world_size : e->sources;
     return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
@@ -99,7 +99,7 @@ static void count_absent(const struct roll_engine *e, const struct source *s, co
     } else if (rec->op == ROLL_OP_COMM_INIT) {
         count_calls(e, s, rec, a);
     }
-    for (uint32_t i = 0; a->unseen > 0 && is_whole(e, s, rec) && i < e->sources; i++) {
+    for (uint32_t i = 0; a->unseen > 0 && creation_is_whole(e, s, rec) && i < e->sources; i++) {
         const struct source *o = e->source[i];
         if (!roll_rankset_has(&a->inside, o->world) && !roll_rankset_has(&a->ranks, o->world)) {
             add_absent(e, s, o, a);
@@ -118,7 +118,7 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     uint32_t size = rec->op == ROLL_OP_COMM_SPLIT && m ? m->comm->size : (uint32_t)rec->count;
     struct roll_rankset culprits = {0};
     (void)roll_rankset_copy(&culprits, &a->ranks);
-    bool whole = is_whole(e, s, rec) && s->info.world_size > 0;
+    bool whole = creation_is_whole(e, s, rec) && s->info.world_size > 0;
     for (uint32_t r = 0; a->unseen > 0 && whole && r < (uint32_t)rec->count; r++) {
         if (!roll_rankset_has(&a->ranks, r) && !roll_rankset_has(&a->inside, r)) {
             (void)roll_rankset_add(&culprits, r);
@@ -162,7 +162,7 @@ static void init_tick(struct roll_engine *e)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
-        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s)) {
+        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s) || s->init_known == s->init) {
             continue;
         }
         const struct member *m = source_member(s, entry->rec.comm);

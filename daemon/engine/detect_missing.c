@@ -1,21 +1,25 @@
 /*
- * detect_missing.c: a rank does not come to a call that its peers wait in.
+ * detect_missing.c: a call that some of its members never make, or have left behind.
  *
- * Proven when it cannot come any more: its process has ended in good order, or it has destroyed the communicator. Suspected, after suspect_ns and only when
- * nothing harder explains the wait: it is inside a recorded host call for which no incomplete NCCL call can be found (blocked), or it has made no
- * call at all (busy). A rank that still makes calls elsewhere is slow, not stuck: nothing is said about it.
+ * Proven when those who are absent cannot come any more: their process has ended in good order, or they have destroyed or aborted the communicator. Who is
+ * wrong the vote says, in which absence counts like any call (wait_judge.c): the few who left, or the few who call; between equal camps nobody.
+ * Suspected, after suspect_ns and only when nothing harder explains the wait: a rank is inside a recorded host call for which no
+ * incomplete NCCL call can be found (blocked), or it has made no call at all (busy). A rank that still makes calls elsewhere is slow, not stuck:
+ * nothing is said about it. One verdict per call and kind of absence; the communicator is then silent until the call is over (silence.c).
  */
 #include "daemon/engine/detector.h"
 
-static struct {
+static const struct row {
     enum block_kind kind;
-    enum roll_verdict_code code;
+    enum roll_verdict_code code, tie; /* tie: when no vote says who is wrong */
     enum roll_certainty certainty;
-} const rows[] = {
-    {BLOCK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_PROVEN},
-    {BLOCK_GONE, ROLL_VERDICT_CALL_SKIPPED, ROLL_PROVEN},
-    {BLOCK_STUCK, ROLL_VERDICT_RANK_BLOCKED, ROLL_SUSPECTED},
-    {BLOCK_BUSY, ROLL_VERDICT_RANK_BUSY, ROLL_SUSPECTED},
+} rows[] = {
+    {BLOCK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_PROVEN},
+    {BLOCK_LEFT, ROLL_VERDICT_RANK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_PROVEN},
+    {BLOCK_GONE, ROLL_VERDICT_CALL_SKIPPED, ROLL_VERDICT_SEQUENCE_TIE, ROLL_PROVEN},
+    {BLOCK_ABORTED, ROLL_VERDICT_CALL_SKIPPED, ROLL_VERDICT_SEQUENCE_TIE, ROLL_PROVEN},
+    {BLOCK_STUCK, ROLL_VERDICT_RANK_BLOCKED, ROLL_VERDICT_RANK_BLOCKED, ROLL_SUSPECTED},
+    {BLOCK_BUSY, ROLL_VERDICT_RANK_BUSY, ROLL_VERDICT_RANK_BUSY, ROLL_SUSPECTED},
 };
 
 static void words_inside(struct words *w, const struct source *s)
@@ -33,81 +37,146 @@ static void words_inside(struct words *w, const struct source *s)
     }
 }
 
+static bool many(const struct roll_rankset *set)
+{
+    return roll_rankset_count(set) > 1;
+}
+
+static void tell_ended(struct words *w, const struct block *b)
+{
+    const struct roll_record *last = &b->rank->last;
+    words_ranks(w, &b->absent);
+    words_add(w, many(&b->absent) ? " have ended (rank %u: " : " has ended (", b->rank->world);
+    words_exit(w, b->rank->exit_status);
+    if (b->kind == BLOCK_LEFT) {
+        words_add(w,
+                  ") with the call enqueued, without waiting for it: what was not over by then ended with the process. "
+                  "Synchronise (cudaStreamSynchronize, ncclCommFinalize) before a rank ends.");
+    } else if (call_failed(last)) { /* the application may have ended for just that */
+        words_add(w, ") without making it. Its last call, ");
+        words_call(w, last);
+        words_add(w, ", had returned %s: look at what it said before it ended.", roll_result_name(last->result));
+    } else if (b->camp == CAMP_MADE) {
+        words_add(w, ") without making it: fewer calls than the others. Look for a loop that ends early, or an exit on "
+                     "some ranks only.");
+    } else {
+        words_add(w, ") without making it.");
+    }
+}
+
 static void tell(struct words *w, const struct roll_engine *e, const struct block *b)
 {
     double quiet = e->clock > b->rank->seen ? (double)(e->clock - b->rank->seen) / 1e9 : 0;
     switch (b->kind) {
     case BLOCK_FINISHED:
-        words_add(w, "rank %u has ended (", b->rank->world);
-        words_exit(w, b->rank->exit_status);
-        if (call_failed(&b->rank->last)) { /* the application may have ended for just that */
-            words_add(w, ") without making it. Its last call, ");
-            words_call(w, &b->rank->last);
-            words_add(w, ", had returned %s: look at what it said before it ended.",
-                      roll_result_name(b->rank->last.result));
-        } else {
-            words_add(w,
-                      ") without making it. It made fewer calls than its peers: look for a loop that ends early, or an "
-                      "exit on one rank only.");
-        }
+    case BLOCK_LEFT:
+        tell_ended(w, b);
         break;
     case BLOCK_GONE:
-        words_add(w, "rank %u has destroyed the communicator without making it.", b->rank->world);
+        words_ranks(w, &b->absent);
+        words_add(w, "%s destroyed the communicator without making it.", many(&b->absent) ? " have" : " has");
+        break;
+    case BLOCK_ABORTED:
+        words_ranks(w, &b->absent);
+        words_add(w, "%s aborted the communicator; the others have not, and what was not over stays undone.",
+                  many(&b->absent) ? " have" : " has");
         break;
     case BLOCK_STUCK:
         words_add(w, "rank %u is", b->rank->world);
         words_inside(w, b->rank);
         words_add(w,
                   " since at least %.1f s, for a reason that is not among the recorded NCCL calls (a kernel that does "
-                  "not end, another "
-                  "library's communication). Suspected: a rule of thumb.",
+                  "not end, another library's communication). Suspected: a rule of thumb.",
                   quiet);
         break;
     default:
+        words_ranks(w, &b->absent);
         words_add(w,
-                  "rank %u has made no call for %.1f s and is not inside one: it is busy or stuck in host code (data "
+                  " %s made no call for %.1f s and %s not inside one: busy or stuck in host code (data "
                   "loading, a checkpoint, a lock, a loop). While it runs, `rollcall stacks %u` shows where. "
                   "Suspected: it may only be slow.",
-                  b->rank->world, quiet, b->rank->world);
+                  many(&b->absent) ? "have" : "has", quiet, many(&b->absent) ? "are" : "is", b->rank->world);
         break;
     }
 }
 
+/* A rank that was slow here before is given twice the time it took then. */
+static bool has_patience(const struct roll_engine *e, const struct block *b)
+{
+    const struct member *m = comm_member_of(b->comm, source_index(e, b->rank));
+    return m && e->clock - b->rank->seen < m->late_ns * 2;
+}
+
+static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits)
+{
+    bool tie = b->camp == CAMP_TIE && row->certainty == ROLL_PROVEN, lone = b->camp == CAMP_NEVER;
+    bool open = b->camp == CAMP_OPEN && row->certainty == ROLL_PROVEN;
+    enum roll_verdict_code code = lone ? ROLL_VERDICT_CALL_ADDED : tie ? row->tie : row->code;
+    struct roll_verdict *v = say(e, code, open ? ROLL_SUSPECTED : row->certainty);
+    if (!v) {
+        return;
+    }
+    say_comm(v, b->comm, waits->rec.seq);
+    (void)roll_rankset_copy(&v->waiting, b->waiting);
+    if (!tie) {
+        (void)roll_rankset_copy(&v->culprits, lone ? b->waiting : &b->absent);
+    }
+    const struct roll_record *last = b->rank->last.op ? &b->rank->last : NULL;
+    if (lone) {
+        say_side(v, b->waiter, source_index(e, b->waiter), b->waiting, &waits->rec);
+        say_side(v, b->rank, source_index(e, b->rank), &b->absent, last);
+    } else {
+        say_side(v, b->rank, source_index(e, b->rank), &b->absent, last);
+        say_side(v, b->waiter, source_index(e, b->waiter), b->waiting, &waits->rec);
+    }
+    if (v->certainty == ROLL_SUSPECTED) {
+        doubt_add(e, v->number, b);
+    }
+    struct words w = {.used = 0};
+    words_wait(&w, b->waiting);
+    words_add(&w, ", in ");
+    words_call(&w, &waits->rec);
+    words_add(&w, ", #%u on ", waits->rec.seq);
+    words_comm(&w, b->comm);
+    words_add(&w, "; ");
+    tell(&w, e, b);
+    if (lone) {
+        words_add(&w, " Most members never make this call: ");
+        words_ranks(&w, b->waiting);
+        words_add(&w, " made one too many.");
+    } else if (tie) {
+        words_add(&w, " As many made the call as did not: the calls alone do not say which side is wrong.");
+    } else if (open) {
+        words_add(&w, " Suspected: others have neither made the call nor left, and they decide who is wrong.");
+    }
+    say_text(e, v, "%s", w.text);
+}
+
 static bool missing_block(struct roll_engine *e, const struct block *b)
 {
+    const struct row *row = NULL;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (rows[i].kind != b->kind) {
-            continue;
-        }
-        const struct entry *waits = source_entry(b->waiter, b->ticket);
-        uint64_t again = rows[i].certainty == ROLL_SUSPECTED && b->comm ? b->comm->key : 0;
-        if (!waits || !b->comm || !say_once(e, say_key(rows[i].code, b->rank->world, again, 0))) {
-            return true;
-        }
-        struct roll_verdict *v = say(e, rows[i].code, rows[i].certainty);
-        if (!v) {
-            return true;
-        }
-        struct roll_rankset waiter = {0};
-        say_comm(v, b->comm, waits->rec.seq);
-        (void)roll_rankset_add(&v->culprits, b->rank->world);
-        say_beside(e, b->waiter, waits, &waiter);
-        say_side(v, b->rank, source_index(e, b->rank), &v->culprits, b->rank->last.op ? &b->rank->last : NULL);
-        say_side(v, b->waiter, source_index(e, b->waiter), &waiter, &waits->rec);
-        (void)roll_rankset_copy(&v->waiting, b->waiting);
-        struct words w = {.used = 0};
-        words_wait(&w, b->waiting);
-        words_add(&w, ", in ");
-        words_call(&w, &waits->rec);
-        words_add(&w, ", #%u on ", waits->rec.seq);
-        words_comm(&w, b->comm);
-        words_add(&w, "; ");
-        tell(&w, e, b);
-        say_text(e, v, "%s", w.text);
-        roll_rankset_fini(&waiter);
+        row = rows[i].kind == b->kind ? &rows[i] : row;
+    }
+    if (!row) {
+        return false;
+    }
+    const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    if (!waits || !b->comm) {
         return true;
     }
-    return false;
+    if (row->certainty == ROLL_PROVEN) {
+        comm_mute_at(e, b->comm, b->waiter, &waits->rec);
+        comm_explained(e, b->comm);
+        bool process = b->kind == BLOCK_FINISHED || b->kind == BLOCK_LEFT;
+        if (process && b->camp != CAMP_NEVER && !say_once(e, say_key(row->code, b->rank->world, b->rank->proc_ns, 0))) {
+            return true; /* one end, however many communicators miss it */
+        }
+    } else if (has_patience(e, b) || !say_once(e, say_key(row->code, b->rank->world, b->rank->next, 0))) {
+        return true;
+    }
+    speak(e, b, row, waits);
+    return true;
 }
 
 const struct detector detect_missing = {.name = "missing", .block = missing_block};

@@ -88,7 +88,7 @@ static bool lacks_partner(const struct entry *entry)
 
 static bool is_gone(const struct block *b)
 {
-    return b->kind == BLOCK_FINISHED || b->kind == BLOCK_GONE;
+    return b->kind == BLOCK_FINISHED || b->kind == BLOCK_GONE || b->kind == BLOCK_ABORTED;
 }
 
 /* What the rank that lacks the call does instead. */
@@ -102,6 +102,10 @@ static void words_instead(struct words *w, const struct roll_engine *e, const st
     }
     if (b->kind == BLOCK_GONE) {
         words_add(w, "it has destroyed the communicator");
+        return;
+    }
+    if (b->kind == BLOCK_ABORTED) {
+        words_add(w, "it has aborted the communicator");
         return;
     }
     for (uint32_t i = 0; i < b->steps; i++) {

@@ -14,12 +14,12 @@ static bool needed(const struct roll_engine *e, const struct source *s)
 {
     for (uint32_t i = 0; i < s->members; i++) {
         const struct member *m = s->member[i];
-        if (!m || m->gone || m->comm->aborted) {
+        if (!m || m->gone || m->ended != 0 || m->comm->aborted) {
             continue;
         }
         for (uint32_t r = 0; r < m->comm->size; r++) {
             const struct member *o = &m->comm->member[r];
-            if (o != m && o->source != NO_SOURCE && !o->gone && source_alive(e->source[o->source])) {
+            if (o != m && o->source != NO_SOURCE && !o->gone && o->ended == 0 && source_alive(e->source[o->source])) {
                 return true;
             }
         }
@@ -76,7 +76,7 @@ static bool crashed(const struct source *s)
 static bool consequence(const struct source *s)
 {
     const struct entry *entry = s->excuse ? source_entry(s, s->excuse - 1) : NULL;
-    return !crashed(s) && (source_explained(s) || (entry && !entry_complete(s, entry)));
+    return !crashed(s) && (source_explained(s) || (entry && !entry_answered(s, entry)));
 }
 
 static void speak(struct roll_engine *e, const struct roll_rankset *dead, const struct source *first,

@@ -85,6 +85,7 @@ void roll_engine_destroy(roll_engine_t **engine)
         site_forget(s);
         free(s);
     }
+    doubts_free(e);
     free(e->source);
     free(e->comm);
     free(e->comm_hash);
@@ -179,9 +180,7 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
         return;
     }
     if (rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_REVOKE) {
-        m->ended = rec->op;
-        m->comm->aborted = true; /* the job has taken this communicator down itself: nothing on it is judged any more */
-        comm_give_up(e, m->comm);
+        comm_ended(e, m, rec->op);
     } else if ((rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_FINALIZE) && !m->gone) {
         m->gone = true;
         m->comm->gone++;
@@ -249,7 +248,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
                 t->group = 0;
             } else if (rec->group != t->group) {
                 t->group = rec->group;
-                t->group_seen = 0;
+                t->joins = 0;
             }
         }
         if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT && class != ROLL_CLASS_POLL) {
@@ -403,6 +402,7 @@ static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
     race_forget(s);
     refused_forget(s);
     s->gap = true;
+    s->gap_ticket = upto;
     s->next = upto;
 }
 
@@ -483,6 +483,7 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
         state = ROLL_PROC_FINISHED;
     }
     if (state != s->proc) {
+        e->ended += source_alive(s) && (state == ROLL_PROC_DEAD || state == ROLL_PROC_FINISHED);
         s->proc = state;
         s->proc_ns = e->clock;
         source_news(e, s);

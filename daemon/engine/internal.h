@@ -21,6 +21,7 @@
 #define NO_SEQ        UINT32_MAX
 #define NO_CLOCK      UINT64_MAX
 #define THREADS_MAX   16u  /* host threads followed per source; with more, the source is never called blocked */
+#define GROUP_COMMS   16u  /* communicators of one group whose streams are joined */
 #define ZEROS_MAX     8u   /* zero-count collectives remembered per member */
 #define OBLIGE_MAX    256u /* obligations of one layer */
 #define EXT_TICKETS   16u  /* expert products remembered per member */
@@ -42,6 +43,7 @@ struct words;
 struct waits;
 struct stuck_case;
 struct lag;
+struct doubt;
 
 /* How far a collective is; entry.index. */
 enum coll_state {
@@ -70,15 +72,18 @@ struct queue {
 
 struct thread {
     uint16_t id;
-    uint32_t stream;     /* queue of the first call in its open group */
-    uint32_t group;      /* its open group; 0 = none */
-    uint32_t group_seen; /* first call of the open group has set `stream` */
-    uint64_t inside;     /* ticket + 1 of the call that it has entered and not left; 0 = none */
-    uint64_t since;      /* patience clock at which it was seen to be inside */
-    uint64_t calm;       /* and clock of suspicion; that at which its rank was heard again, if that is later */
-    uint64_t renewed;    /* patience clock of the newest word that it still polls */
-    bool acts;           /* it has made calls other than polls */
-    bool polls;          /* what it is inside is a loop of polls */
+    struct {
+        uint16_t comm;
+        uint32_t stream;
+    } joined[GROUP_COMMS]; /* communicators of its open group, each with the queue of its first call there */
+    uint32_t group;        /* its open group; 0 = none */
+    uint32_t joins;
+    uint64_t inside;  /* ticket + 1 of the call that it has entered and not left; 0 = none */
+    uint64_t since;   /* patience clock at which it was seen to be inside */
+    uint64_t calm;    /* and clock of suspicion; that at which its rank was heard again, if that is later */
+    uint64_t renewed; /* patience clock of the newest word that it still polls */
+    bool acts;        /* it has made calls other than polls */
+    bool polls;       /* what it is inside is a loop of polls */
 };
 
 /* One promised collective. */
@@ -164,6 +169,10 @@ struct member {
     uint32_t splits;            /* CommSplit calls made with this communicator as parent */
     uint8_t async;              /* ncclResult_t: what ncclCommGetAsyncError said last here */
     bool passed;                /* its communicator is muted, and it has got past the trouble: silence.c */
+    uint64_t late_ns;           /* by how much it came late here, at most, when that was told: doubt.c */
+    uint64_t ended_calm;        /* clock of suspicion at which it aborted */
+    uint32_t queue;             /* queue of its last call here, + 1 */
+    bool many_queues;           /* its calls here stand in several */
     uint8_t ended;              /* operation by which this rank aborted or revoked it; 0 = none */
     uint64_t settled;           /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
     struct race *race;          /* what its threads do here, where there are several; owned */
@@ -220,6 +229,7 @@ struct source {
     bool said_lost, said_dead, said_failed;
     bool gap,
         in_gap; /* records are missing since source_certain was asked last; what it says about gap_step is not whole */
+    uint64_t gap_ticket; /* first ticket after the newest gap; 0 = none */
     uint32_t gap_step;
     bool late;           /* its first records are not known */
     bool products;       /* it has made grouped products, seen from outside */
@@ -228,6 +238,8 @@ struct source {
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
     uint64_t init_since; /* patience clock of that */
     uint64_t init_calm;  /* and that of suspicion */
+    uint64_t init_known; /* the same as init: why it waits there has been told, or is known */
+    uint32_t visit;      /* stall analysis: number of the run that looked at the creation that it is inside */
     uint64_t excuse;     /* ticket + 1 of a call in which it waits for a reason that has been told; 0 = none */
 };
 
@@ -269,6 +281,8 @@ struct comm {
     uint64_t key, parent_key;
     char label[ROLL_NAME_BYTES];
     uint32_t id, size, seen, gone;
+    uint32_t child; /* which split of the parent it comes from, and its colour there */
+    int32_t color;
     uint32_t room;         /* members that there is room for: more than size where the size is not known (open) */
     struct member *member; /* by rank */
     struct slot *slot;     /* by sequence number & slot_mask */
@@ -404,9 +418,11 @@ struct roll_engine {
     uint32_t visit;
     uint32_t held_comms; /* communicators with a held slot */
     uint32_t muted_comms;
-    bool retiring; /* some communicator retires */
+    bool retiring;          /* some communicator retires */
+    uint32_t ended, aborts; /* processes that have ended, one way or another; members that have aborted */
     bool mute_fresh, finishing, dirty, job_over_said;
-    bool errors; /* some call was refused */
+    bool errors;         /* some call was refused */
+    struct doubt *doubt; /* suspicions that may still come to nothing, oldest first */
     struct p2p_case *p2p_case;
     struct crossings *crossings;                   /* detect_lowered.c */
     struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
@@ -453,8 +469,9 @@ int comm_reach(struct roll_engine *e, struct comm *c, uint32_t seq); /* makes ro
 bool comm_complete(const struct comm *c, uint32_t seq);
 bool comm_member_issued(const struct member *m, uint32_t seq);
 void comm_advance(struct roll_engine *e, struct comm *c);
-bool comm_behind(const struct member *m);                 /* it has calls here that are not complete */
-void comm_give_up(struct roll_engine *e, struct comm *c); /* too much is incomplete: judged no more */
+bool comm_behind(const struct member *m);                                  /* it has calls here that are not complete */
+void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op); /* m has aborted it */
+void comm_give_up(struct roll_engine *e, struct comm *c);                  /* too much is incomplete: judged no more */
 void comm_free(struct comm *c);
 uint32_t comm_world(const struct roll_engine *e, const struct comm *c,
                     uint32_t rank); /* world rank, NO_SOURCE unknown */
@@ -514,8 +531,12 @@ void lowered_free(struct member *m);
 
 /* --- sweep.c: what is complete --- */
 void sweep(struct roll_engine *e);
+/* NCCL keeps the calls of one communicator in order, whatever their streams: the queue whose head this call waits for; NULL: it has its turn. */
+struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t ticket);
 void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait); /* the host came back */
 void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec);    /* the device says so */
+bool entry_answered(const struct source *s, const struct entry *entry);                     /* all sides are ready */
+/* Or nobody here waits for it any more: the process has ended, or it has aborted the communicator. */
 bool entry_complete(const struct source *s, const struct entry *entry);
 
 /* --- graph.c: what was captured into which graph --- */
@@ -706,7 +727,18 @@ enum block_kind {
     BLOCK_KNOWN,
     BLOCK_BLAMED,
     BLOCK_PASSED,
-    BLOCK_UNHEARD
+    BLOCK_UNHEARD,
+    BLOCK_ABORTED, /* it has aborted or revoked the communicator */
+    BLOCK_LEFT,    /* it has made the call and ended without waiting for it */
+    BLOCK_KINDS
+};
+
+/* How the members of a communicator stand to one call: absence is a vote as well. */
+enum quorum {
+    CAMP_MADE = 0, /* most have made it */
+    CAMP_NEVER,    /* most have ended or left the communicator without it */
+    CAMP_TIE,
+    CAMP_OPEN, /* those who may still come decide */
 };
 
 #define BLOCK_STEPS 64u
@@ -723,11 +755,41 @@ struct block {
         uint64_t ticket; /* what it waits in */
     } step[BLOCK_STEPS]; /* CYCLE: the circle; others: the chain from a waiter to the rank */
     uint32_t steps;
-    const struct roll_rankset *waiting; /* all ranks that wait for anything now */
+    const struct roll_rankset *waiting; /* those who wait in this call; CYCLE: in the calls of the circle */
+    struct roll_rankset absent;         /* world ranks of this kind that do not come, `rank` among them */
+    enum quorum camp;                   /* FINISHED, GONE, ABORTED, LEFT */
+    bool decided;                       /* CYCLE: `odd` go another way than all others who can tell ... */
+    struct roll_rankset odd;
+    uint32_t odd_at; /* ... they lack the call of this step, and are in that of the next one */
 };
 void waitgraph_run(struct roll_engine *e);
+bool waitgraph_old(const struct roll_engine *e, const struct queue *q); /* its head has waited for stall_ns */
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
                            struct roll_rankset *out); /* world ranks that have not issued their side */
+
+/* --- wait_judge.c: which of the reasons found is the cause --- */
+void waits_judge(struct roll_engine *e, struct block *found, uint32_t n);
+enum quorum slot_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq);
+
+/* --- doubt.c: suspicions that come to nothing --- */
+void doubt_add(struct roll_engine *e, uint64_t number,
+               const struct block *b); /* verdict `number` rests on the call of b */
+void doubts_look(struct roll_engine *e);
+void doubts_free(struct roll_engine *e);
+
+/* --- order_vote.c: who of a circle goes another way than the others --- */
+/* True: *odd (added to it; world ranks) lack the call of step *at of the circle and are in the call of the next step instead,
+ * against most of those who belong to both. */
+bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at);
+const struct member *comm_member_of(const struct comm *c, uint32_t source); /* NULL: none */
+bool comm_is_sibling(const struct comm *a, const struct comm *b);           /* the same place of the program */
+bool comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq);
+/* Ticket of the collective with this number; UINT64_MAX when it is not in the log. */
+uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
+
+/* --- detect_init.c --- */
+/* The communicator under creation holds every rank of the job. */
+bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
 
 /* --- detector.h has the table --- */
 #endif

@@ -167,14 +167,19 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
         stream = QUEUE_OF_COMM + entry->rec.comm;
     }
     if (entry->rec.group != 0) {
-        /* NCCL joins all streams of a group around one launch on the first one. */
+        /* Per communicator NCCL joins all streams of a group around one launch on the first of them. */
         struct thread *t = source_thread(s, entry->rec.thread);
         if (t && t->group == entry->rec.group) {
-            if (t->group_seen == 0) {
-                t->stream = stream;
-                t->group_seen = 1;
+            uint32_t i = 0;
+            while (i < t->joins && t->joined[i].comm != entry->rec.comm) {
+                i++;
             }
-            stream = t->stream;
+            if (i == t->joins && i < GROUP_COMMS) {
+                t->joined[i].comm = entry->rec.comm;
+                t->joined[i].stream = stream;
+                t->joins++;
+            }
+            stream = i < t->joins ? t->joined[i].stream : stream;
         }
     }
     int rc = queue_room(s, stream);
@@ -182,6 +187,11 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
         return rc;
     }
     struct queue *q = &s->queue[stream];
+    struct member *m = source_member(s, entry->rec.comm);
+    if (m) {
+        m->many_queues = m->many_queues || (m->queue != 0 && m->queue != stream + 1);
+        m->queue = stream + 1;
+    }
     struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
     if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {
         tail->next = (uint32_t)(ticket - (q->tail - 1));

@@ -6,17 +6,45 @@
  * round moves every rank by at least one call while anything moves, so the cost is constant per record. Done lazily (when a log is
  * full, and before a stall is judged): the fast path only appends. Device time is not modelled: a call that could run has run. The reverse is
  * seen: when the host comes back from waiting for a stream, everything before on it is over, whatever the other ranks have called (a small
- * message may be buffered, a root may not wait for its receivers, a wait may end with an error).
+ * message may be buffered, a root may not wait for its receivers, a wait may end with an error). A process that has ended, or has aborted a
+ * communicator, waits for nothing any more; whether what it had enqueued was done by then is asked only when a peer's host waits for it
+ * (waitgraph.c: visit_left), because its peers' records may merely be late.
  */
 #include "daemon/engine/internal.h"
 
-bool entry_complete(const struct source *s, const struct entry *entry)
+#define TURN_LOOK 64u /* calls of another stream looked at for one of the same communicator */
+
+struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t ticket)
+{
+    const struct member *m = source_member(s, entry->rec.comm);
+    for (uint32_t k = 0; m && m->many_queues && k < s->queues; k++) {
+        struct queue *q = &s->queue[k];
+        uint64_t at = q->head - 1;
+        struct entry *other = q->head ? source_entry(s, at) : NULL;
+        for (uint32_t n = 0; other && other != entry && at < ticket && n < TURN_LOOK; n++) {
+            if (other->rec.comm == entry->rec.comm && !source_same_unit(&other->rec, &entry->rec) &&
+                !entry_complete(s, other)) {
+                return q;
+            }
+            other = source_chain(s, &at);
+        }
+    }
+    return NULL;
+}
+
+bool entry_answered(const struct source *s, const struct entry *entry)
 {
     if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
         return p2p_complete(entry);
     }
     struct member *m = source_member(s, entry->rec.comm);
     return !m || entry->index == COLL_REFUSED || comm_complete(m->comm, entry->rec.seq);
+}
+
+bool entry_complete(const struct source *s, const struct entry *entry)
+{
+    const struct member *m = source_member(s, entry->rec.comm);
+    return !source_alive(s) || (m && m->ended != 0) || entry_answered(s, entry);
 }
 
 static void entry_ready(struct roll_engine *e, const struct source *s, struct entry *entry)
@@ -66,6 +94,9 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
             break;
         }
         if (source_group_open(s, &head->rec)) {
+            break;
+        }
+        if (q->head - 1 >= over && !q->marked && sweep_turn(s, head, q->head - 1)) {
             break;
         }
         bool fresh = !q->marked;

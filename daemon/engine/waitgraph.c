@@ -11,14 +11,15 @@
  */
 #include "daemon/engine/detector.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PATH_MAX_STEPS 256u
-#define SOFT_MAX       8u
+#define FOUND_MAX      1024u /* reasons kept in one run; more than that many causes at once nobody reads */
 
 struct step {
     struct source *source;
-    struct queue *queue;
+    struct queue *queue; /* NULL: the host is inside the call, which stands in no queue */
     uint64_t ticket;
     bool soft; /* the link into this step */
 };
@@ -27,60 +28,68 @@ struct run {
     struct roll_engine *e;
     struct step path[PATH_MAX_STEPS];
     uint32_t depth;
-    bool alive;     /* some process of the job still runs */
-    bool explained; /* a hard reason, or one that is known already */
-    struct block soft[SOFT_MAX];
-    uint32_t softs;
-    struct roll_rankset waiting;
+    bool alive; /* some process of the job still runs */
+    struct block *found;
+    uint32_t founds, room;
 };
 
 static void visit_head(struct run *run, struct source *s, struct queue *q, bool soft);
 static void visit_call(struct run *run, struct source *s, struct entry *entry);
+static bool visit_creation(struct run *run, struct source *t, uint64_t ticket);
+static bool visit_left(struct run *run, struct source *t, const struct roll_record *wait, uint64_t upto);
 
-static bool is_old(const struct roll_engine *e, const struct queue *q)
+bool waitgraph_old(const struct roll_engine *e, const struct queue *q)
 {
     return q->head != 0 && (e->finishing || (e->clock > q->since && e->clock - q->since > e->config.stall_ns));
 }
 
-/* Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). */
-static void excuse_waiters(struct roll_engine *e)
+/* Room for one more reason; NULL when there is none. */
+static struct block *find(struct run *run, enum block_kind kind)
 {
-    for (uint32_t i = 0; i < e->sources; i++) {
-        struct source *s = e->source[i];
-        for (uint32_t k = 0; k < s->queues; k++) {
-            s->excuse = is_old(e, &s->queue[k]) ? s->queue[k].head : s->excuse;
+    if (run->founds == run->room) {
+        uint32_t room = run->room ? run->room * 2 : 16;
+        struct block *found = room <= FOUND_MAX ? realloc(run->found, room * sizeof(*found)) : NULL;
+        if (!found) {
+            return NULL;
         }
+        run->found = found;
+        run->room = room;
     }
+    struct block *b = &run->found[run->founds++];
+    *b = (struct block){.kind = kind};
+    return b;
 }
 
-static void report(struct run *run, struct block *b)
+/* The end of the path is a reason: `absent`, of which `rank` is one, hold up who waits in the last step. Takes absent. */
+static void leaf(struct run *run, enum block_kind kind, struct source *rank, struct comm *comm, bool hard,
+                 struct roll_rankset *absent)
 {
-    b->waiting = &run->waiting;
-    for (uint32_t i = 0; b->steps == 0 && i < run->depth && i < BLOCK_STEPS; i++) {
-        b->step[i].rank = run->path[i].source;
-        b->step[i].ticket = run->path[i].ticket;
-        b->steps = i + 1 == run->depth || i + 1 == BLOCK_STEPS ? i + 1 : b->steps;
-    }
-    if (b->kind == BLOCK_BUSY || b->kind == BLOCK_STUCK || (b->kind == BLOCK_CYCLE && !b->hard)) {
-        if (run->softs < SOFT_MAX) {
-            run->soft[run->softs++] = *b;
-        }
+    struct block *b = find(run, kind);
+    if (!b) {
+        roll_rankset_fini(absent);
         return;
     }
-    run->explained = true;
-    if (b->kind != BLOCK_KNOWN && detectors_block(run->e, b)) {
-        excuse_waiters(run->e);
+    b->rank = rank;
+    b->comm = comm;
+    b->hard = hard;
+    b->absent = *absent;
+    *absent = (struct roll_rankset){0};
+    uint32_t skip = run->depth > BLOCK_STEPS ? run->depth - BLOCK_STEPS : 0;
+    for (uint32_t i = skip; i < run->depth; i++) {
+        b->step[b->steps].rank = run->path[i].source;
+        b->step[b->steps++].ticket = run->path[i].ticket;
+    }
+    if (run->depth > 0) {
+        b->waiter = run->path[run->depth - 1].source;
+        b->ticket = run->path[run->depth - 1].ticket;
     }
 }
 
-static void leaf(struct run *run, enum block_kind kind, struct source *rank, struct comm *comm, bool hard)
+static void leaf_one(struct run *run, enum block_kind kind, struct source *rank, struct comm *comm, bool hard)
 {
-    struct block b = {.kind = kind, .rank = rank, .comm = comm, .hard = hard};
-    if (run->depth > 0) {
-        b.waiter = run->path[run->depth - 1].source;
-        b.ticket = run->path[run->depth - 1].ticket;
-    }
-    report(run, &b);
+    struct roll_rankset one = {0};
+    (void)roll_rankset_add(&one, rank->world);
+    leaf(run, kind, rank, comm, hard, &one);
 }
 
 /* Those in the circle that poll were still at it when the last of them all had come to its wait: one that had left its loop before that closes none. */
@@ -101,30 +110,40 @@ static bool still_polls(const struct run *run, uint32_t from)
 /* The path from `from` on is a circle; the soft mark of its first step is that of the link that closes it. */
 static void circle(struct run *run, uint32_t from, struct comm *comm)
 {
-    struct block b = {.kind = BLOCK_CYCLE, .rank = run->path[from].source, .comm = comm, .hard = true};
-    for (uint32_t i = from; i < run->depth && b.steps < BLOCK_STEPS; i++) {
-        b.step[b.steps].rank = run->path[i].source;
-        b.step[b.steps++].ticket = run->path[i].ticket;
-        b.hard = b.hard && !run->path[i].soft;
+    struct block *b = find(run, BLOCK_CYCLE);
+    if (!b) {
+        return;
     }
-    b.waiter = run->path[run->depth - 1].source;
-    b.ticket = run->path[run->depth - 1].ticket;
-    if (still_polls(run, from)) {
-        report(run, &b);
+    if (!still_polls(run, from)) {
+        run->founds--;
+        return;
     }
+    b->rank = run->path[from].source;
+    b->comm = comm;
+    b->hard = true;
+    for (uint32_t i = from; i < run->depth && b->steps < BLOCK_STEPS; i++) {
+        b->step[b->steps].rank = run->path[i].source;
+        b->step[b->steps++].ticket = run->path[i].ticket;
+        b->hard = b->hard && !run->path[i].soft;
+    }
+    b->waiter = run->path[run->depth - 1].source;
+    b->ticket = run->path[run->depth - 1].ticket;
 }
 
-static void circle_closed(struct run *run, const struct source *s, const struct queue *q, bool soft, struct comm *comm)
+/* True when the path comes back to this queue of s, or, without a queue, to this call that its host is inside. */
+static bool circle_closed(struct run *run, const struct source *s, const struct queue *q, uint64_t ticket, bool soft,
+                          struct comm *comm)
 {
     for (uint32_t i = 0; i < run->depth; i++) {
-        if (run->path[i].source == s && run->path[i].queue == q) {
+        if (run->path[i].source == s && run->path[i].queue == q && (q || run->path[i].ticket == ticket)) {
             bool was = run->path[i].soft;
             run->path[i].soft = soft;
             circle(run, i, comm);
             run->path[i].soft = was;
-            return;
+            return true;
         }
     }
+    return false;
 }
 
 static bool anyone_alive(const struct roll_engine *e)
@@ -145,9 +164,10 @@ static bool visit_issue(struct run *run, struct source *t, uint64_t ticket, stru
 {
     struct entry *first = source_entry(t, ticket);
     bool any = false;
+    struct member *m = first ? source_member(t, first->rec.comm) : NULL;
     for (uint32_t i = 0; i < run->depth; i++) {
         if (run->path[i].source == t && run->path[i].ticket == ticket) {
-            circle(run, i, NULL);
+            circle(run, i, m ? m->comm : NULL);
             return true;
         }
     }
@@ -185,6 +205,20 @@ static uint64_t group_start(struct source *t, const struct queue *q, const struc
     return 0;
 }
 
+/* A call of this stream stands in the queue of another: the streams of its group were joined there. */
+static bool holds_stream(const struct source *t, const struct queue *q, uint32_t stream, uint64_t upto)
+{
+    uint64_t ticket = q->head - 1;
+    const struct entry *entry = q->head ? source_entry(t, ticket) : NULL;
+    for (uint32_t n = 0; entry && ticket < upto && n < 64; n++) {
+        if (entry->rec.stream == stream) {
+            return true;
+        }
+        entry = source_chain(t, &ticket);
+    }
+    return false;
+}
+
 /* Follows what the host of `t` is waiting in; false when no incomplete call explains it. */
 static bool visit_inside(struct run *run, struct source *t)
 {
@@ -195,11 +229,18 @@ static bool visit_inside(struct run *run, struct source *t)
             continue;
         }
         enum roll_op_class class = roll_op_class(in->rec.op);
+        if (class == ROLL_CLASS_COMM && in->rec.op != ROLL_OP_COMM_QUERY) {
+            any = visit_creation(run, t, t->thread[i].inside - 1) || any;
+            continue;
+        }
+        bool covered = false;
         struct host_wait wait = source_wait(run->e, t, &t->thread[i], &in->rec);
-        uint32_t stream = class == ROLL_CLASS_GROUP ? t->thread[i].stream : in->rec.stream;
+        uint32_t stream = in->rec.stream;
         for (uint32_t k = 0; k < t->queues; k++) {
             struct queue *q = &t->queue[k];
-            bool here = (k == stream && !(wait.vague && stream == 0)) || in->rec.op == ROLL_OP_DEVICE_SYNC;
+            bool here = class == ROLL_CLASS_GROUP || (k == stream && !(wait.vague && stream == 0));
+            here = here || in->rec.op == ROLL_OP_DEVICE_SYNC;
+            here = here || (in->rec.op == ROLL_OP_STREAM_SYNC && holds_stream(t, q, stream, t->thread[i].inside));
             if (in->rec.op == ROLL_OP_COMM_QUERY) {
                 const struct entry *head = q->head ? source_entry(t, q->head - 1) : NULL;
                 here = head && head->rec.comm == in->rec.comm;
@@ -207,6 +248,7 @@ static bool visit_inside(struct run *run, struct source *t)
             if (q->head == 0 || q->head > wait.upto || !here || !wait.waits) {
                 continue;
             }
+            covered = true;
             if ((class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) &&
                 (!wait.vague || source_quiet(run->e, t, run->e->config.suspect_ns))) {
                 any = true; /* an event of which no more is known may stand before the head of its stream: soft */
@@ -217,6 +259,9 @@ static bool visit_inside(struct run *run, struct source *t)
                 uint64_t start = group_start(t, q, &in->rec);
                 any = (start != 0 && visit_issue(run, t, start - 1, q)) || any;
             }
+        }
+        if (class == ROLL_CLASS_SYNC && !covered) {
+            any = visit_left(run, t, &in->rec, t->thread[i].inside - 1) || any;
         }
     }
     return any;
@@ -248,40 +293,228 @@ static bool has_passed(const struct run *run, const struct source *t)
     return t->step > entry->rec.step || (t->step == entry->rec.step && after);
 }
 
-static void visit_rank(struct run *run, struct member *m, struct comm *c)
+/*
+ * Why this member has not made the call. A reason that ends the walk is returned, *hard with it; 0: it was walked through, or nothing is known.
+ * Creations of communicators (creation) ask about the process only: what its past calls were does not matter there.
+ */
+static enum block_kind absence(struct run *run, const struct member *m, struct source *t, bool creation, bool *hard)
 {
     const struct roll_engine *e = run->e;
-    if (m->source == NO_SOURCE) {
-        return; /* nothing is known about it: nothing is said */
-    }
-    struct source *t = e->source[m->source];
+    *hard = true;
     if (t->proc == ROLL_PROC_DEAD && run->alive) {
-        leaf(run, BLOCK_DEAD, t, c, true);
-    } else if (m->unsure) {
-        return; /* it may have made the call: the record is lost */
-    } else if (m->gone) {
-        leaf(run, BLOCK_GONE, t, c, true);
-    } else if (t->proc == ROLL_PROC_FINISHED) {
-        leaf(run, BLOCK_FINISHED, t, c, true);
-    } else if (t->proc == ROLL_PROC_STOPPED) {
-        leaf(run, BLOCK_STOPPED, t, c, true);
-    } else if (has_passed(run, t)) {
-        leaf(run, BLOCK_PASSED, t, c, source_blocked(e, t) && !source_polls(t));
-    } else if (t->unheard &&
-               source_alive(t)) { /* it still waits if what it waits for has not come; else nobody knows */
-        if (!source_blocked(e, t) || !visit_inside(run, t)) {
-            leaf(run, BLOCK_UNHEARD, t, c, false);
-        }
-    } else if (source_blocked(e, t)) {
+        return BLOCK_DEAD;
+    }
+    if (m && m->unsure) {
+        return 0; /* it may have made the call: the record is lost */
+    }
+    if (m && m->ended != 0) {
+        /* Watchdogs abort rank after rank: who has, is asked about only when the others have not followed. */
+        bool due =
+            e->finishing || !source_alive(t) || (e->unheard == 0 && e->calm - m->ended_calm >= e->config.suspect_ns);
+        return due ? BLOCK_ABORTED : 0;
+    }
+    if (m && m->gone) {
+        return BLOCK_GONE;
+    }
+    if (t->proc == ROLL_PROC_FINISHED) {
+        return BLOCK_FINISHED;
+    }
+    if (t->proc == ROLL_PROC_STOPPED) {
+        return BLOCK_STOPPED;
+    }
+    if (!creation && has_passed(run, t)) {
+        *hard = source_blocked(run->e, t);
+        return BLOCK_PASSED;
+    }
+    *hard = false;
+    if (t->unheard && source_alive(t)) { /* it still waits if what it waits for has not come; else nobody knows */
+        return source_blocked(run->e, t) && visit_inside(run, t) ? 0 : BLOCK_UNHEARD;
+    }
+    enum block_kind known = source_explained(t) ? BLOCK_KNOWN : 0;
+    if (creation && !source_blocked(run->e, t)) {
+        return known; /* who is only late, detect_init.c waits for */
+    }
+    if (source_blocked(run->e, t)) {
         bool quiet = source_alive(t) && e->unheard == 0 && source_quiet(e, t, e->config.suspect_ns);
-        if (!visit_inside(run, t) && (source_explained(t) || quiet)) {
-            leaf(run, source_explained(t) ? BLOCK_KNOWN : BLOCK_STUCK, t, c, false);
-        }
-    } else if (source_quiet(e, t, e->config.suspect_ns) && source_alive(t)) {
-        if (!visit_quiet(run, t)) {
-            leaf(run, source_explained(t) ? BLOCK_KNOWN : BLOCK_BUSY, t, c, false);
+        return visit_inside(run, t) ? 0 : known ? known : quiet && !creation ? BLOCK_STUCK : 0;
+    }
+    if (source_quiet(e, t, e->config.suspect_ns) && source_alive(t)) {
+        return visit_quiet(run, t) ? 0 : known ? known : BLOCK_BUSY;
+    }
+    return 0;
+}
+
+/* Those who are absent for one kind of reason are told together. */
+struct absences {
+    struct {
+        struct roll_rankset ranks;
+        struct source *first;
+        bool hard;
+    } of[BLOCK_KINDS];
+};
+
+static void absent(struct run *run, struct absences *a, const struct member *m, struct source *t, bool creation)
+{
+    bool hard;
+    enum block_kind kind = absence(run, m, t, creation, &hard);
+    if (kind != 0) {
+        (void)roll_rankset_add(&a->of[kind].ranks, t->world);
+        a->of[kind].first = a->of[kind].first ? a->of[kind].first : t;
+        a->of[kind].hard = hard;
+    }
+}
+
+static void absences_told(struct run *run, struct absences *a, struct comm *c)
+{
+    for (unsigned kind = 0; kind < BLOCK_KINDS; kind++) {
+        if (a->of[kind].first) {
+            leaf(run, kind, a->of[kind].first, c, a->of[kind].hard, &a->of[kind].ranks);
         }
     }
+}
+
+static void visit_rank(struct run *run, const struct member *m, struct comm *c)
+{
+    struct absences a = {0};
+    if (m->source != NO_SOURCE) { /* nothing is known about others: nothing is said */
+        absent(run, &a, m, run->e->source[m->source], false);
+        absences_told(run, &a, c);
+    }
+}
+
+/*
+ * The host is inside the creation of a communicator, which needs all members of the parent (or of the communicator itself). Dead and ended ones are told by
+ * detect_init.c, which also knows those of whom nothing has been seen. False when nothing is known that it could wait for.
+ */
+static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
+{
+    struct entry *entry = source_entry(t, ticket);
+    struct member *m = entry ? source_member(t, entry->rec.comm) : NULL;
+    bool init = entry && entry->rec.op == ROLL_OP_COMM_INIT;
+    if (!m || (!init && entry->rec.op != ROLL_OP_COMM_SPLIT)) {
+        return false;
+    }
+    if (circle_closed(run, t, NULL, ticket, false, m->comm) || run->depth == PATH_MAX_STEPS) {
+        return true;
+    }
+    if (t->visit == run->e->visit) {
+        return true;
+    }
+    t->visit = run->e->visit;
+    bool any = false;
+    struct absences a = {0};
+    run->path[run->depth++] = (struct step){.source = t, .ticket = ticket};
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        struct source *other = o->source == NO_SOURCE ? NULL : run->e->source[o->source];
+        if (other && !init && o->splits < m->splits && other->proc != ROLL_PROC_FINISHED && !o->gone) {
+            any = true;
+            absent(run, &a, o, other, true);
+        }
+    }
+    for (uint32_t i = 0; init && i < run->e->sources && creation_is_whole(run->e, t, &entry->rec); i++) {
+        struct source *other = run->e->source[i];
+        if (source_alive(other) && !comm_member_of(m->comm, i)) {
+            any = true;
+            absent(run, &a, NULL, other, true);
+        }
+    }
+    absences_told(run, &a, m->comm);
+    run->depth--;
+    return any;
+}
+
+/* Its own host has seen that its call with this ticket is over: it came back from a wait that covers it, or the device has said so. */
+static bool seen_over(const struct source *s, uint64_t ticket)
+{
+    const struct entry *call = source_entry(s, ticket);
+    if (!call || roll_seal_state(call->rec.seal) == ROLL_STATE_COMPLETE) {
+        return true; /* or so long ago that its record is gone */
+    }
+    for (uint64_t t = ticket + 1; t < s->next; t++) {
+        const struct entry *entry = source_entry(s, t);
+        bool wait =
+            entry &&
+            (entry->rec.op == ROLL_OP_DEVICE_SYNC ||
+             (entry->rec.op == ROLL_OP_STREAM_SYNC && entry->rec.stream == call->rec.stream && call->rec.stream != 0));
+        if (wait && roll_seal_state(entry->rec.seal) >= ROLL_STATE_RETURNED && entry->rec.result == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Ticket of the other side's call that answers this one of t, or of its last one to t where that is not known; UINT64_MAX: none. */
+static uint64_t other_side(const struct source *o, const struct member *om, const struct member *tm,
+                           const struct roll_record *rec)
+{
+    if (roll_op_class(rec->op) == ROLL_CLASS_COLL) {
+        return comm_member_issued(om, rec->seq) ? source_ticket_of(o, om, rec->seq) : UINT64_MAX;
+    }
+    for (uint64_t n = 0, t = o->next; n <= o->log_mask && t-- > 0; n++) {
+        const struct entry *entry = source_entry(o, t);
+        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P && entry->rec.op != rec->op &&
+            source_member(o, entry->rec.comm) == om && entry->rec.peer == tm->rank && entry->rec.seq >= rec->seq) {
+            return t;
+        }
+    }
+    return UINT64_MAX;
+}
+
+/*
+ * All that the host waits for has been called by everybody. But a process that has ended takes along what it had only enqueued: the calls that
+ * t waits for are looked at backwards, up to the last wait that came back, for one whose other side has left it behind.
+ */
+static bool visit_left(struct run *run, struct source *t, const struct roll_record *wait, uint64_t upto)
+{
+    bool any = false;
+    uint64_t floor = upto > t->log_mask ? upto - t->log_mask : 0;
+    for (uint64_t ticket = upto; run->e->ended + run->e->aborts > 0 && !any && ticket-- > floor;) {
+        const struct entry *entry = source_entry(t, ticket);
+        if (!entry || entry->rec.thread != wait->thread) {
+            continue;
+        }
+        bool here = wait->op == ROLL_OP_DEVICE_SYNC || entry->rec.stream == wait->stream;
+        enum roll_op_class class = roll_op_class(entry->rec.op);
+        if (class == ROLL_CLASS_SYNC && here && entry->rec.result == 0) {
+            break;
+        }
+        bool call = (class == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED) ||
+                    (class == ROLL_CLASS_P2P && entry->pair);
+        struct member *m =
+            call && here && (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 ? source_member(t, entry->rec.comm) : NULL;
+        if (!m || m->comm->muted || run->depth == PATH_MAX_STEPS) {
+            continue;
+        }
+        struct absences a = {0};
+        for (uint32_t r = 0; r < m->comm->size; r++) {
+            const struct member *o = &m->comm->member[r];
+            struct source *other = o->source == NO_SOURCE ? NULL : run->e->source[o->source];
+            if (!other || other == t || (class == ROLL_CLASS_P2P && entry->rec.peer != (int32_t)r) ||
+                (source_alive(other) && o->ended == 0) || o->unsure || (other->proc == ROLL_PROC_DEAD && !run->alive)) {
+                continue;
+            }
+            uint64_t answer = other_side(other, o, m, &entry->rec);
+            if (answer == UINT64_MAX || seen_over(other, answer)) {
+                continue;
+            }
+            bool hard;
+            enum block_kind kind = other->proc == ROLL_PROC_DEAD ? BLOCK_DEAD
+                                   : o->ended != 0               ? absence(run, o, other, false, &hard)
+                                                                 : BLOCK_LEFT;
+            if (kind == 0) {
+                continue;
+            }
+            (void)roll_rankset_add(&a.of[kind].ranks, other->world);
+            a.of[kind].first = other;
+            a.of[kind].hard = true;
+            any = true;
+        }
+        run->path[run->depth++] = (struct step){.source = t, .ticket = ticket};
+        absences_told(run, &a, m->comm);
+        run->depth--;
+    }
+    return any;
 }
 
 /* The queue of t that holds this call behind its head; NULL when it is at the head, or not found. */
@@ -298,7 +531,7 @@ static struct queue *held_behind(struct source *t, uint32_t comm_id, uint32_t se
                                    : entry->rec.comm == comm_id && entry->rec.seq == seq &&
                                          roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
             if (here) {
-                return in_head && !source_group_open(t, &entry->rec) ? NULL : q;
+                return !in_head || source_group_open(t, &entry->rec) ? q : sweep_turn(t, entry, ticket);
             }
         }
     }
@@ -342,12 +575,17 @@ static void visit_collective(struct run *run, const struct entry *entry, struct 
     }
     slot->visit = mark + 1;
     bool missing = false;
+    struct absences a = {0};
     for (uint32_t r = 0; r < c->size; r++) {
-        if (!comm_member_issued(&c->member[r], seq)) {
+        const struct member *m = &c->member[r];
+        if (!comm_member_issued(m, seq)) {
             missing = true;
-            visit_rank(run, &c->member[r], c);
+            if (m->source != NO_SOURCE) { /* nothing is known about others: nothing is said */
+                absent(run, &a, m, run->e->source[m->source], false);
+            }
         }
     }
+    absences_told(run, &a, c);
     for (uint32_t r = 0; !missing && r < c->size; r++) {
         visit_behind(run, &c->member[r], c, seq, 0);
     }
@@ -362,17 +600,17 @@ static void visit_call(struct run *run, struct source *s, struct entry *entry)
     }
     struct comm *c = m->comm;
     if (c->blame.cause != 0) {
-        leaf(run, BLOCK_BLAMED, s, c, true);
+        leaf_one(run, BLOCK_BLAMED, s, c, true);
     } else if (c->muted) {
-        leaf(run, BLOCK_KNOWN, s, c, true);
+        leaf_one(run, BLOCK_KNOWN, s, c, true);
     } else if (roll_op_class(entry->rec.op) == ROLL_CLASS_COLL) {
         if (comm_slot(c, entry->rec.seq)->held) {
-            leaf(run, BLOCK_KNOWN, s, c, true); /* a disagreement that align.c is about to judge */
+            leaf_one(run, BLOCK_KNOWN, s, c, true); /* a disagreement that align.c is about to judge */
         } else {
             visit_collective(run, entry, c);
         }
     } else if (entry->pair && entry->pair->said) {
-        leaf(run, BLOCK_KNOWN, s, c, true); /* two calls that differ: detect_alltoallv.c is about to judge them */
+        leaf_one(run, BLOCK_KNOWN, s, c, true); /* two calls that differ: detect_alltoallv.c is about to judge them */
     } else if (entry->pair) {
         unsigned other = !p2p_side(&entry->rec);
         struct node *n = p2p_node(entry->pair, entry->index);
@@ -395,7 +633,7 @@ static void visit_head(struct run *run, struct source *s, struct queue *q, bool 
     }
     struct member *m = source_member(s, head->rec.comm);
     if (q->visit == mark + 1) {
-        circle_closed(run, s, q, soft, m ? m->comm : NULL);
+        (void)circle_closed(run, s, q, ticket, soft, m ? m->comm : NULL);
         return;
     }
     q->visit = mark + 1;
@@ -411,19 +649,38 @@ static void visit_head(struct run *run, struct source *s, struct queue *q, bool 
     q->visit = mark;
 }
 
-static bool anything_old(struct run *run)
+/* Calls before this wait are not complete: the queues tell why. */
+static bool waits_for_queue(const struct source *s, const struct roll_record *wait, uint64_t inside)
 {
-    struct roll_engine *e = run->e;
-    bool any = false;
-    for (uint32_t i = 0; i < e->sources; i++) {
-        struct source *s = e->source[i];
-        bool waits = false;
-        for (uint32_t k = 0; k < s->queues && !waits; k++) {
-            waits = is_old(e, &s->queue[k]);
+    for (uint32_t k = 0; k < s->queues; k++) {
+        const struct queue *q = &s->queue[k];
+        bool here = wait->op == ROLL_OP_DEVICE_SYNC || k == wait->stream || holds_stream(s, q, wait->stream, inside);
+        if (q->head != 0 && q->head <= inside && here) {
+            return true;
         }
-        if (waits) {
-            any = true;
-            (void)roll_rankset_add(&run->waiting, s->world);
+    }
+    return false;
+}
+
+/* The host of s has been inside a creation, or a wait that no incomplete call explains, for long enough to be asked why. */
+static bool visit_host(struct run *run, struct source *s)
+{
+    const struct roll_engine *e = run->e;
+    bool any = false;
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->inside ? source_entry(s, t->inside - 1) : NULL;
+        enum roll_op_class class = in ? roll_op_class(in->rec.op) : ROLL_CLASS_SYNC;
+        /* What was left behind is asked about last: a call that has a partner missing says more. */
+        uint64_t patience =
+            e->config.stall_ns * (class == ROLL_CLASS_COMM ? 1 : 3) / (class == ROLL_CLASS_COMM ? 1 : 2);
+        if (!in || (!e->finishing && (e->clock <= t->since || e->clock - t->since <= patience))) {
+            continue;
+        }
+        if (class == ROLL_CLASS_COMM) {
+            any = visit_creation(run, s, t->inside - 1) || any;
+        } else if (class == ROLL_CLASS_SYNC && !waits_for_queue(s, &in->rec, t->inside)) {
+            any = visit_left(run, s, &in->rec, t->inside - 1) || any;
         }
     }
     return any;
@@ -434,28 +691,31 @@ void waitgraph_run(struct roll_engine *e)
     if (e->dirty) {
         sweep(e);
     }
+    doubts_look(e);
     if (!e->finishing && e->clock - e->stall_run_ns < e->config.stall_ns / 8) {
         return;
     }
     struct run run = {.e = e, .alive = anyone_alive(e)};
-    if (anything_old(&run)) {
-        e->stall_run_ns = e->clock;
-        e->visit++;
-        for (uint32_t i = 0; i < e->sources; i++) {
-            struct source *s = e->source[i];
-            for (uint32_t k = 0; k < s->queues; k++) {
-                if (is_old(e, &s->queue[k])) {
-                    visit_head(&run, s, &s->queue[k], false);
-                }
+    bool any = false;
+    e->visit++;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        for (uint32_t k = 0; k < s->queues && (source_alive(s) || !run.alive); k++) {
+            if (waitgraph_old(e, &s->queue[k])) {
+                any = true;
+                visit_head(&run, s, &s->queue[k], false);
             }
         }
-        for (uint32_t i = 0; i < run.softs && !run.explained && !e->finishing; i++) {
-            if (detectors_block(e, &run.soft[i])) {
-                excuse_waiters(e);
-            }
-        }
+        any = (source_alive(s) && visit_host(&run, s)) || any;
     }
-    roll_rankset_fini(&run.waiting);
+    if (any) {
+        e->stall_run_ns = e->clock;
+        waits_judge(e, run.found, run.founds);
+    }
+    for (uint32_t i = 0; i < run.founds; i++) {
+        roll_rankset_fini(&run.found[i].absent);
+    }
+    free(run.found);
 }
 
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,

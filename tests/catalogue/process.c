@@ -89,7 +89,7 @@ static void never_joined(struct cat *c)
 const struct cat_program cat_process[] = {
     {"killed", killed, "rank-dead", NULL, "proven", "last!", 2, false},
     {"crashed", crashed, "rank-dead", NULL, "proven", "last!", 2, false},
-    {"finished", finished, "rank-finished", NULL, "proven", "last!", 2, false},
+    {"finished", finished, "rank-finished", NULL, "proven", "last", 2, false},
     {"stopped", stopped, "rank-stopped", NULL, "proven", "last!", 2, false},
     {"busy", busy, "rank-busy", NULL, "suspected", "last!", 2, false},
     {"blocked", blocked, "rank-blocked|circular-wait|p2p-unmatched|p2p-deadlock", NULL, "any", "any", 2, false},

@@ -785,7 +785,7 @@ static void begin_wait(uint32_t rank, uint32_t thread, uint16_t act)
     struct process *q = &m.proc[rank];
     struct host *h = &q->host[thread];
     h->block = ON_STREAMS;
-    h->streams = a->kind == ACT_DEVICE ? 0xff : (uint8_t)(1u << a->stream);
+    h->streams = (uint8_t)(a->kind == ACT_DEVICE ? 0xffu : 1u << a->stream);
     h->upto = q->launches;
     const struct fifo *f = &q->stream[a->stream];
     if (a->kind == ACT_EVENT && a->count > 0) {

@@ -12,6 +12,7 @@ enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART };
 /* Codes that engines of other days do not have: by number. */
 #define CODE_ALLTOALLV        ROLL_VERDICT_ALLTOALLV_MISMATCH
 #define CODE_OPPOSITE_ORDER   402
+#define CODE_CROSSED_WAIT     404
 #define CODE_CALL_REFUSED     502
 #define CODE_COLLECTIVE_STUCK 606
 #define CODE_THREAD_RACE      ROLL_VERDICT_THREAD_RACE

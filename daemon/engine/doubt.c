@@ -1,0 +1,85 @@
+/*
+ * doubt.c: what was only suspected, and then turned out otherwise, is withdrawn.
+ *
+ * A rank that peers waited for has come after all, a circle has come undone: the call that the suspicion rested on is complete. The withdrawal says so, and
+ * the rank is given twice that time before it is suspected again at the same communicator. The list is short: a job with more open suspicions
+ * at once has other trouble, and the oldest simply stays as it was said.
+ */
+#include "daemon/engine/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DOUBTS_MAX 64u
+
+struct doubt {
+    uint64_t number; /* of the verdict */
+    const struct source *waiter;
+    uint64_t ticket; /* the call that it waits in */
+    uint64_t since;  /* patience clock at which the ranks had been heard last */
+    struct comm *comm;
+    struct roll_rankset absent;
+    struct doubt *next;
+};
+
+void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
+{
+    uint32_t n = 0;
+    struct doubt **at = &e->doubt;
+    while (*at && n < DOUBTS_MAX) {
+        at = &(*at)->next;
+        n++;
+    }
+    struct doubt *d = n < DOUBTS_MAX ? calloc(1, sizeof(*d)) : NULL;
+    if (!d) {
+        return;
+    }
+    *d = (struct doubt){
+        .number = number, .waiter = b->waiter, .ticket = b->ticket, .since = b->rank->seen, .comm = b->comm};
+    (void)roll_rankset_copy(&d->absent, &b->absent);
+    *at = d;
+}
+
+/* How late they came is remembered: who always takes so long is not suspected for it again. */
+static void learn(struct roll_engine *e, const struct doubt *d)
+{
+    uint64_t late = e->clock - d->since;
+    for (uint32_t r = 0; r < d->comm->size; r++) {
+        struct member *m = &d->comm->member[r];
+        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        if (s && roll_rankset_has(&d->absent, s->world) && late > m->late_ns) {
+            m->late_ns = late;
+        }
+    }
+}
+
+void doubts_look(struct roll_engine *e)
+{
+    for (struct doubt **at = &e->doubt; *at;) {
+        struct doubt *d = *at;
+        const struct entry *entry = source_entry(d->waiter, d->ticket);
+        if (entry && !entry_complete(d->waiter, entry)) {
+            at = &d->next;
+            continue;
+        }
+        char why[96];
+        snprintf(why, sizeof(why), "the call was completed after all, %.1f s later",
+                 (double)(e->clock - d->since) / 1e9);
+        if (source_alive(d->waiter) && say_withdraw(e, d->number, why)) {
+            learn(e, d);
+        }
+        *at = d->next;
+        roll_rankset_fini(&d->absent);
+        free(d);
+    }
+}
+
+void doubts_free(struct roll_engine *e)
+{
+    while (e->doubt) {
+        struct doubt *next = e->doubt->next;
+        roll_rankset_fini(&e->doubt->absent);
+        free(e->doubt);
+        e->doubt = next;
+    }
+}

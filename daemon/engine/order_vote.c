@@ -1,0 +1,214 @@
+/*
+ * order_vote.c: in a circle of ranks that wait for each other, who goes another way than all others who can tell?
+ *
+ * Each rank of the circle waits in a call that the next one lacks, because that one waits in another call first. So each pair of neighbouring calls is a
+ * claim of one rank: "this one comes before that one". Whoever belongs to both calls can tell: it has made both, in an order that its tickets show, or one
+ * and not the other. A claim that most of them contradict is the mistake. Siblings, the communicators of one split (or of equal label and size), are the same
+ * place of the program: their members have a vote as well. The vote of a whole communicator was rejected: most of its members know nothing of the
+ * smaller one inside it, and outvoted the rank that was right.
+ */
+#include "daemon/engine/internal.h"
+
+#include <string.h>
+
+#define NO_TICKET UINT64_MAX
+
+enum stand { STAND_UNKNOWN = 0, STAND_NOT, STAND_MADE };
+
+/* A call of the circle as a place of the program at which others may have been, too. */
+struct place {
+    enum { PLACE_COLL, PLACE_MESSAGE, PLACE_CREATE } kind;
+    struct comm *comm;
+    uint32_t
+        seq; /* COLL: its number; MESSAGE: collectives that its rank had made here before; CREATE: splits of the parent, with it */
+    uint32_t messages; /* MESSAGE: sends and receives of its rank here since that collective, up to its own unit */
+    uint64_t sig;      /* COLL */
+};
+
+const struct member *comm_member_of(const struct comm *c, uint32_t source)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (c->member[r].source == source) {
+            return &c->member[r];
+        }
+    }
+    return NULL;
+}
+
+bool comm_is_sibling(const struct comm *a, const struct comm *b)
+{
+    bool one_split =
+        a->parent_key != 0 && a->parent_key == b->parent_key && a->child == b->child && a->color != b->color;
+    bool one_label = a->label[0] != '\0' && a->size == b->size && strcmp(a->label, b->label) == 0;
+    return a != b && (one_split || one_label);
+}
+
+/* Siblings stand for each other while they have done the same so far: the last calls before the place are alike. */
+bool comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq)
+{
+    for (uint32_t i = 1; i <= 8 && i <= seq; i++) {
+        uint32_t at = seq - i;
+        bool kept = a->high > at && b->high > at && a->high - at <= a->slot_mask && b->high - at <= b->slot_mask;
+        if (kept && comm_slot(a, at)->ticket != 0 && comm_slot(b, at)->ticket != 0 &&
+            comm_slot(a, at)->sig != comm_slot(b, at)->sig) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where this source stands for communicator c: as its member, or as that of a sibling. */
+static const struct member *stand_in(const struct roll_engine *e, uint32_t source, const struct place *p)
+{
+    const struct source *s = e->source[source];
+    const struct member *found = comm_member_of(p->comm, source);
+    for (uint32_t i = 0; i < s->members && !found; i++) {
+        const struct member *m = s->member[i];
+        bool sibling = m && p->kind == PLACE_COLL && comm_is_sibling(m->comm, p->comm);
+        found = sibling && comm_same_past(m->comm, p->comm, p->seq) ? m : NULL;
+    }
+    return found;
+}
+
+uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq)
+{
+    uint64_t ticket = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    for (; ticket < s->next; ticket++) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
+            entry->rec.count != 0 && entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m) {
+            return ticket;
+        }
+    }
+    return NO_TICKET;
+}
+
+/* The sends and receives that a member has made between its collectives seq - 1 and seq; *ticket: of the first. */
+static uint32_t messages_before(const struct source *s, const struct member *m, uint32_t seq, uint64_t upto,
+                                uint64_t *ticket)
+{
+    uint64_t t = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint32_t colls = NO_SEQ, count = 0;
+    for (; t < s->next && t <= upto; t++) {
+        const struct entry *entry = source_entry(s, t);
+        if (!entry || source_member(s, entry->rec.comm) != m) {
+            continue;
+        }
+        if (roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0) {
+            colls = entry->rec.seq + 1;
+        } else if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P && (colls == seq || (colls == NO_SEQ && seq == 0))) {
+            *ticket = count++ == 0 ? t : *ticket;
+        }
+    }
+    return count;
+}
+
+/* What this source has done about the place; *ticket: when, in its own order. */
+static enum stand stand_of(const struct roll_engine *e, uint32_t source, const struct place *p, uint64_t *ticket)
+{
+    const struct source *s = e->source[source];
+    const struct member *m = stand_in(e, source, p);
+    if (!m || m->unsure) {
+        return STAND_UNKNOWN;
+    }
+    if (p->kind == PLACE_CREATE) {
+        *ticket = s->init != 0 ? s->init - 1 : NO_TICKET;
+        return m->splits >= p->seq ? STAND_MADE : STAND_NOT;
+    }
+    if (p->kind == PLACE_MESSAGE) {
+        uint32_t made = messages_before(s, m, p->seq, UINT64_MAX, ticket);
+        return made >= p->messages && made > 0 ? STAND_MADE : STAND_NOT;
+    }
+    *ticket = comm_member_issued(m, p->seq) ? source_ticket_of(s, m, p->seq) : NO_TICKET;
+    if (*ticket == NO_TICKET) {
+        return comm_member_issued(m, p->seq) ? STAND_UNKNOWN : STAND_NOT;
+    }
+    bool alike = m->comm == p->comm || match_signature(&source_entry(s, *ticket)->rec) == p->sig;
+    return alike ? STAND_MADE : STAND_UNKNOWN;
+}
+
+static bool place_of(const struct block *b, uint32_t step, struct place *out)
+{
+    const struct source *s = b->step[step].rank;
+    const struct entry *entry = source_entry(s, b->step[step].ticket);
+    struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
+    if (!m) {
+        return false;
+    }
+    *out = (struct place){.comm = m->comm, .kind = PLACE_COLL, .seq = entry->rec.seq};
+    enum roll_op_class class = roll_op_class(entry->rec.op);
+    if (class == ROLL_CLASS_COMM) {
+        out->kind = PLACE_CREATE;
+        out->seq = m->splits;
+    } else if (class == ROLL_CLASS_P2P) {
+        uint64_t first, ticket = b->step[step].ticket, upto = ticket;
+        for (const struct entry *at = entry; at && (at == entry || source_same_unit(&entry->rec, &at->rec));) {
+            upto = ticket;
+            at = source_chain(s, &ticket);
+        }
+        out->kind = PLACE_MESSAGE;
+        out->seq = m->next;
+        out->messages = messages_before(s, m, m->next, upto, &first);
+    } else {
+        out->sig = match_signature(&entry->rec);
+    }
+    return true;
+}
+
+struct tally {
+    uint32_t agree, all;
+    struct roll_rankset agreeing;
+};
+
+/* Votes on "b comes before a, or instead of it". */
+static void count_votes(const struct roll_engine *e, const struct place *a, const struct place *b, struct tally *out)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        uint64_t at = NO_TICKET, bt = NO_TICKET;
+        enum stand sa = stand_of(e, i, a, &at);
+        enum stand sb = sa ? stand_of(e, i, b, &bt) : STAND_UNKNOWN;
+        bool both = sa == STAND_MADE && sb == STAND_MADE;
+        if (!sa || !sb || (sa == STAND_NOT && sb == STAND_NOT) || (both && at == bt)) {
+            continue;
+        }
+        bool agrees = both ? bt < at : sb == STAND_MADE;
+        out->all++;
+        out->agree += agrees;
+        if (agrees && (comm_member_of(a->comm, i) || comm_member_of(b->comm, i))) {
+            (void)roll_rankset_add(&out->agreeing, e->source[i]->world);
+        }
+    }
+}
+
+bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at)
+{
+    uint32_t best_agree = 1, best_all = 2; /* less than half */
+    bool tie = false, found = false;
+    for (uint32_t i = 0; i < b->steps && b->steps < BLOCK_STEPS; i++) {
+        struct place one, two;
+        struct tally t = {.agree = 0};
+        if (!place_of(b, i, &one) || !place_of(b, (i + 1) % b->steps, &two) ||
+            (one.kind == PLACE_MESSAGE && two.kind == PLACE_MESSAGE)) {
+            continue;
+        }
+        count_votes(e, &one, &two, &t);
+        uint64_t mine = (uint64_t)t.agree * best_all, best = (uint64_t)best_agree * t.all;
+        if (t.all > 0 && mine < best) {
+            roll_rankset_fini(odd);
+            *odd = t.agreeing;
+            *at = i;
+            best_agree = t.agree;
+            best_all = t.all;
+            found = true;
+            tie = false;
+            continue;
+        }
+        tie = tie || (found && t.all > 0 && mine == best && !roll_rankset_equal(odd, &t.agreeing));
+        roll_rankset_fini(&t.agreeing);
+    }
+    if (!found || tie || roll_rankset_count(odd) == 0) {
+        roll_rankset_fini(odd);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,348 @@
+/*
+ * wait_judge.c: the reasons that one walk of the wait graph has found are judged together: which is the cause, which its echo, and who is wrong.
+ *
+ * One mistake shows at many places: every rank that waits leads to it by a path of its own, over other communicators too. So nothing is told while
+ * walking. What is certain by itself comes first (a prediction come true, a stopped or dead process), then calls whose members can never
+ * all come, then circles, those first in which somebody goes another way than all who can tell (order_vote.c), then, only when nothing harder was
+ * found, what is merely quiet. What a verdict has explained (silence.c) is its consequence and stays untold.
+ *
+ * Absence takes part in the vote on a call like any other call: where most members have made it, those who never will are wrong; where most never
+ * will, those who have made it are (call-added); between equal camps nobody is named.
+ */
+#include "daemon/engine/detector.h"
+
+#define CYCLES_MAX                                                                                                     \
+    32u /* circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs */
+
+static bool is_slot(const struct block *b, struct comm **c, uint32_t *seq)
+{
+    const struct entry *entry = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    struct member *m = entry ? source_member(b->waiter, entry->rec.comm) : NULL;
+    if (!m || m->comm != b->comm || roll_op_class(entry->rec.op) != ROLL_CLASS_COLL) {
+        return false;
+    }
+    *c = m->comm;
+    *seq = entry->rec.seq;
+    return true;
+}
+
+/* Ranks that are in the call in which `s` waits: those who wait for what is missing there, and nobody else. */
+static void add_waiting(const struct roll_engine *e, const struct source *s, uint64_t ticket, struct roll_rankset *out)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
+    (void)roll_rankset_add(out, s->world);
+    if (!m || roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        return;
+    }
+    bool creation = roll_op_class(entry->rec.op) == ROLL_CLASS_COMM;
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        const struct source *other = o->source == NO_SOURCE ? NULL : e->source[o->source];
+        bool in =
+            other && (creation ? other->init != 0 && o->splits >= m->splits : comm_member_issued(o, entry->rec.seq));
+        if (in && source_alive(other) && o->ended == 0) {
+            (void)roll_rankset_add(out, other->world);
+        }
+    }
+}
+
+struct tally {
+    uint32_t made, never, open;
+};
+
+static void count_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq, bool sibling,
+                        struct tally *out)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        if (!s || m->unsure) {
+            out->open += !sibling;
+        } else if (comm_member_issued(m, seq)) {
+            out->made++;
+        } else if (s->proc == ROLL_PROC_DEAD) {
+            continue; /* it was ended, and did not choose */
+        } else if (m->gone || m->ended != 0 || s->proc == ROLL_PROC_FINISHED) {
+            out->never += !sibling || m->next == seq;
+        } else {
+            out->open += !sibling;
+        }
+    }
+}
+
+enum quorum slot_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq)
+{
+    struct tally t = {.made = 0};
+    count_camps(e, c, seq, false, &t);
+    for (uint32_t i = 0; i < e->comms; i++) {
+        if (comm_is_sibling(e->comm[i], c) && comm_same_past(e->comm[i], c, seq)) {
+            count_camps(e, e->comm[i], seq, true, &t);
+        }
+    }
+    uint32_t all = t.made + t.never + t.open;
+    if (t.made * 2 > all) {
+        return CAMP_MADE;
+    }
+    if (t.never * 2 > all) {
+        return CAMP_NEVER;
+    }
+    return t.open == 0 ? CAMP_TIE : CAMP_OPEN;
+}
+
+/* Waited long enough for those who may still come and decide the vote. */
+static bool is_overdue(const struct roll_engine *e, const struct block *b)
+{
+    uint64_t since = e->clock;
+    for (uint32_t k = 0; k < b->waiter->queues; k++) {
+        const struct queue *q = &b->waiter->queue[k];
+        since = q->head != 0 && q->since < since ? q->since : since;
+    }
+    return e->finishing || (e->unheard == 0 && e->clock - since >= e->config.suspect_ns);
+}
+
+static bool is_known(const struct block *b)
+{
+    return b->comm && b->comm->muted && b->kind != BLOCK_BLAMED;
+}
+
+/* A rank of the circle is stuck already for a reason that has been told, or has to do with one. */
+static bool is_echo(const struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct entry *entry = source_entry(b->step[i].rank, b->step[i].ticket);
+        const struct member *m = entry ? source_member(b->step[i].rank, entry->rec.comm) : NULL;
+        if (!m || m->comm->muted || source_explained(b->step[i].rank)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_all_waiting(const struct roll_engine *e, const struct block *b, struct roll_rankset *out)
+{
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && i < b->steps; i++) {
+        add_waiting(e, b->step[i].rank, b->step[i].ticket, out);
+    }
+    if (b->kind != BLOCK_CYCLE && b->waiter) {
+        add_waiting(e, b->waiter, b->ticket, out);
+    }
+}
+
+/* Asks the detectors about one reason. Takes waiting: who waits for it elsewhere as well. */
+static bool ask_for(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
+{
+    add_all_waiting(e, b, waiting);
+    b->waiting = waiting;
+    bool told = detectors_block(e, b);
+    b->waiting = NULL;
+    roll_rankset_fini(waiting);
+    return told;
+}
+
+static bool ask(struct roll_engine *e, struct block *b)
+{
+    struct roll_rankset waiting = {0};
+    return ask_for(e, b, &waiting);
+}
+
+/* Who waits for this rank at all the places where it is absent for the same reason. */
+static void add_waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, const struct block *b,
+                            struct roll_rankset *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (found[i].kind == b->kind && roll_rankset_has(&found[i].absent, b->rank->world)) {
+            add_all_waiting(e, &found[i], out);
+        }
+    }
+}
+
+/* All who wait for dead processes are named with them: one cause, however many communicators. */
+static bool judge_dead(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    struct block *first = NULL;
+    struct roll_rankset waiting = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (found[i].kind == BLOCK_DEAD && found[i].waiter) {
+            first = first ? first : &found[i];
+            add_waiting(e, found[i].waiter, found[i].ticket, &waiting);
+        }
+    }
+    if (first) {
+        first->waiting = &waiting;
+        (void)detectors_block(e, first);
+        first->waiting = NULL;
+    }
+    roll_rankset_fini(&waiting);
+    return first != NULL;
+}
+
+static bool is_absence(enum block_kind kind)
+{
+    return kind == BLOCK_FINISHED || kind == BLOCK_GONE || kind == BLOCK_ABORTED;
+}
+
+/*
+ * Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong. But where several wait for the same one at several
+ * places, each of those ties says the same: that rank has ended too early. One cause, told as such.
+ */
+static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &found[i];
+        if (b->kind != BLOCK_FINISHED || b->camp != CAMP_TIE || is_known(b) || source_explained(b->waiter)) {
+            continue;
+        }
+        struct roll_rankset waiting = {0};
+        bool several = false; /* on one communicator messages say more by themselves: detect_p2p.c */
+        for (uint32_t k = 0; k < n; k++) {
+            several = several || (found[k].kind == BLOCK_FINISHED && found[k].comm != b->comm &&
+                                  roll_rankset_has(&found[k].absent, b->rank->world));
+        }
+        add_waiting_for(e, found, n, b, &waiting);
+        if (!several || roll_rankset_count(&waiting) < 2) {
+            roll_rankset_fini(&waiting);
+            continue;
+        }
+        b->camp = CAMP_MADE;
+        b->waiting = &waiting;
+        any = detect_missing.block(e, b) || any;
+        b->waiting = NULL;
+        for (uint32_t k = 0; k < n; k++) { /* at the other places it is the same */
+            if (found[k].kind == BLOCK_FINISHED && found[k].camp == CAMP_TIE && found[k].rank == b->rank &&
+                found[k].comm) {
+                comm_explained(e, found[k].comm);
+            }
+        }
+        roll_rankset_fini(&waiting);
+    }
+    return any;
+}
+
+/* Calls that some members never will make: first those where most have made them, then the lone callers, then the ties. */
+static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    static const enum quorum order[] = {CAMP_MADE, CAMP_NEVER, CAMP_TIE, CAMP_OPEN};
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct comm *c;
+        uint32_t seq;
+        if (is_absence(found[i].kind)) {
+            bool slot = is_slot(&found[i], &c, &seq);
+            found[i].camp = slot ? slot_camps(e, c, seq) : CAMP_TIE;
+        }
+    }
+    for (size_t pass = 0; pass < sizeof(order) / sizeof(order[0]); pass++) {
+        any = (order[pass] == CAMP_TIE && judge_ended(e, found, n)) || any;
+        for (uint32_t i = 0; i < n; i++) {
+            struct block *b = &found[i];
+            if (!is_absence(b->kind) || b->camp != order[pass]) {
+                continue;
+            }
+            any = any || b->camp != CAMP_OPEN;
+            if (!is_known(b) && !source_explained(b->waiter) && (b->camp != CAMP_OPEN || is_overdue(e, b))) {
+                any = ask(e, b) || any;
+            }
+        }
+    }
+    return any;
+}
+
+static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    uint32_t votes = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &found[i];
+        if (b->kind == BLOCK_CYCLE && b->hard && !is_echo(b) && votes++ < CYCLES_MAX) {
+            b->decided = order_vote(e, b, &b->odd, &b->odd_at);
+        }
+    }
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < n; i++) {
+            struct block *b = &found[i];
+            if (b->kind == BLOCK_CYCLE && b->hard && b->decided == (pass == 0)) {
+                any = true;
+                if (!is_echo(b)) {
+                    (void)ask(e, b);
+                }
+            }
+        }
+    }
+    return any;
+}
+
+static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, enum block_kind kind, bool hard)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &found[i];
+        if (b->kind != kind || b->hard < hard) {
+            continue;
+        }
+        any = true;
+        bool echo = kind == BLOCK_CYCLE ? is_echo(b) : is_known(b);
+        if (!echo) {
+            struct roll_rankset waiting = {0};
+            if (kind == BLOCK_BUSY || kind == BLOCK_STUCK || kind == BLOCK_STOPPED) {
+                add_waiting_for(e, found, n, b, &waiting);
+            }
+            (void)ask_for(e, b, &waiting);
+        }
+    }
+    return any;
+}
+
+/* The creations that these ranks are inside wait for a reason that is known: detect_init.c need not look for one. */
+static void mark_known(struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        b->step[i].rank->init_known = b->step[i].rank->init;
+    }
+    b->rank->init_known = b->rank->init;
+}
+
+/* Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). */
+static void excuse_waiters(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        for (uint32_t k = 0; k < s->queues; k++) {
+            s->excuse = waitgraph_old(e, &s->queue[k]) ? s->queue[k].head : s->excuse;
+        }
+    }
+}
+
+void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    uint64_t said = e->numbers;
+    bool explained = judge_kind(e, found, n, BLOCK_BLAMED, false);
+    for (uint32_t i = 0; i < n; i++) {
+        explained = explained || found[i].kind == BLOCK_KNOWN;
+    }
+    explained = judge_kind(e, found, n, BLOCK_STOPPED, false) || explained;
+    explained = judge_dead(e, found, n) || explained;
+    explained = judge_kind(e, found, n, BLOCK_PASSED, false) || explained;
+    explained = judge_absences(e, found, n) || explained;
+    explained = judge_cycles(e, found, n) || explained;
+    if (!explained) { /* the weakest of what is proven: a wait that only looks like it may have another reason */
+        explained = judge_kind(e, found, n, BLOCK_LEFT, false);
+    }
+    explained = judge_kind(e, found, n, BLOCK_UNHEARD, false) || explained;
+    if (!explained && !e->finishing) {
+        (void)judge_kind(e, found, n, BLOCK_CYCLE, false);
+        (void)judge_kind(e, found, n, BLOCK_STUCK, false);
+        (void)judge_kind(e, found, n, BLOCK_BUSY, false);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bool soft = found[i].kind == BLOCK_STUCK || found[i].kind == BLOCK_BUSY;
+        if (!soft && (found[i].kind != BLOCK_CYCLE || found[i].hard)) {
+            mark_known(&found[i]);
+        }
+        roll_rankset_fini(&found[i].odd);
+    }
+    if (explained || e->numbers != said) {
+        excuse_waiters(e);
+    }
+}
