@@ -172,7 +172,8 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
         if (process && b->camp != CAMP_NEVER && !say_once(e, say_key(row->code, b->rank->world, b->rank->proc_ns, 0))) {
             return true; /* one end, however many communicators miss it */
         }
-    } else if (has_patience(e, b) || !say_once(e, say_key(row->code, b->rank->world, b->rank->next, 0))) {
+    } else if (has_patience(e, b) || !say_once(e, say_key(row->code, b->rank->world,
+                                                          roll_seal_ticket(b->rank->last.seal), b->rank->last.op))) {
         return true;
     }
     speak(e, b, row, waits);

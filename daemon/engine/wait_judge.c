@@ -249,20 +249,20 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
     return any;
 }
 
-static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n)
+static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n, bool hard)
 {
     uint32_t votes = 0;
     bool any = false;
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = &found[i];
-        if (b->kind == BLOCK_CYCLE && b->hard && !is_echo(b) && votes++ < CYCLES_MAX) {
+        if (b->kind == BLOCK_CYCLE && b->hard == hard && !is_echo(b) && votes++ < CYCLES_MAX) {
             b->decided = order_vote(e, b, &b->odd, &b->odd_at);
         }
     }
     for (unsigned pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < n; i++) {
             struct block *b = &found[i];
-            if (b->kind == BLOCK_CYCLE && b->hard && b->decided == (pass == 0)) {
+            if (b->kind == BLOCK_CYCLE && b->hard == hard && b->decided == (pass == 0)) {
                 any = true;
                 if (!is_echo(b)) {
                     (void)ask(e, b);
@@ -273,17 +273,16 @@ static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n)
     return any;
 }
 
-static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, enum block_kind kind, bool hard)
+static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, enum block_kind kind)
 {
     bool any = false;
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = &found[i];
-        if (b->kind != kind || b->hard < hard) {
+        if (b->kind != kind) {
             continue;
         }
         any = true;
-        bool echo = kind == BLOCK_CYCLE ? is_echo(b) : is_known(b);
-        if (!echo) {
+        if (!is_known(b)) {
             struct roll_rankset waiting = {0};
             if (kind == BLOCK_BUSY || kind == BLOCK_STUCK || kind == BLOCK_STOPPED) {
                 add_waiting_for(e, found, n, b, &waiting);
@@ -317,23 +316,23 @@ static void excuse_waiters(struct roll_engine *e)
 void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
 {
     uint64_t said = e->numbers;
-    bool explained = judge_kind(e, found, n, BLOCK_BLAMED, false);
+    bool explained = judge_kind(e, found, n, BLOCK_BLAMED);
     for (uint32_t i = 0; i < n; i++) {
         explained = explained || found[i].kind == BLOCK_KNOWN;
     }
-    explained = judge_kind(e, found, n, BLOCK_STOPPED, false) || explained;
+    explained = judge_kind(e, found, n, BLOCK_STOPPED) || explained;
     explained = judge_dead(e, found, n) || explained;
-    explained = judge_kind(e, found, n, BLOCK_PASSED, false) || explained;
+    explained = judge_kind(e, found, n, BLOCK_PASSED) || explained;
     explained = judge_absences(e, found, n) || explained;
-    explained = judge_cycles(e, found, n) || explained;
+    explained = judge_cycles(e, found, n, true) || explained;
     if (!explained) { /* the weakest of what is proven: a wait that only looks like it may have another reason */
-        explained = judge_kind(e, found, n, BLOCK_LEFT, false);
+        explained = judge_kind(e, found, n, BLOCK_LEFT);
     }
-    explained = judge_kind(e, found, n, BLOCK_UNHEARD, false) || explained;
+    explained = judge_kind(e, found, n, BLOCK_UNHEARD) || explained;
     if (!explained && !e->finishing) {
-        (void)judge_kind(e, found, n, BLOCK_CYCLE, false);
-        (void)judge_kind(e, found, n, BLOCK_STUCK, false);
-        (void)judge_kind(e, found, n, BLOCK_BUSY, false);
+        (void)judge_cycles(e, found, n, false);
+        (void)judge_kind(e, found, n, BLOCK_STUCK);
+        (void)judge_kind(e, found, n, BLOCK_BUSY);
     }
     for (uint32_t i = 0; i < n; i++) {
         bool soft = found[i].kind == BLOCK_STUCK || found[i].kind == BLOCK_BUSY;

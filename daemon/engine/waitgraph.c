@@ -323,7 +323,7 @@ static enum block_kind absence(struct run *run, const struct member *m, struct s
         return BLOCK_STOPPED;
     }
     if (!creation && has_passed(run, t)) {
-        *hard = source_blocked(run->e, t);
+        *hard = source_blocked(run->e, t) && !source_polls(t);
         return BLOCK_PASSED;
     }
     *hard = false;

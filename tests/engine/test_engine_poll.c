@@ -201,7 +201,7 @@ static void test_circle_of_polling_hosts_is_told_within_a_second(void **state)
                 pass(&p, 600 * MS);
                 char want[64];
                 snprintf(want, sizeof(want), "suspected circular-wait %u", n - 1);
-                expect_words(&p, n == 2 ? "suspected circular-wait 0-1" : want,
+                expect_words(&p, n == 2 ? "suspected circular-wait -" : want,
                              polls[k] == ROLL_OP_EVENT_QUERY ? "loop of EventQuery" : "loop of StreamQuery");
                 pass(&p, 20 * S_);
                 expect(&p, "");
@@ -315,7 +315,7 @@ static void test_event_behind_the_call_is_as_good_as_a_stream(void **state)
         pass(&p, S_);
         char want[64];
         snprintf(want, sizeof(want), "proven circular-wait %u", n - 1);
-        expect(&p, n == 2 ? "proven circular-wait 0-1" : want);
+        expect(&p, n == 2 ? "proven circular-wait -" : want);
         play_end(&p);
     }
 }
@@ -344,7 +344,7 @@ static void test_host_that_has_stopped_polling_may_come(void **state)
             char want[64];
             snprintf(want, sizeof(want), "suspected circular-wait %u", n - 1);
             pass(&p, 3 * S_);
-            expect_words(&p, n == 2 ? "suspected circular-wait 0-1" : want, "has only been silent");
+            expect_words(&p, n == 2 ? "suspected circular-wait -" : want, "has only been silent");
             play_end(&p);
             continue;
         }
@@ -403,7 +403,7 @@ static void test_watchdog_that_polls_changes_nothing(void **state)
                 char want[64];
                 snprintf(want, sizeof(want), "%s %u", circle ? "proven circular-wait" : "suspected rank-busy", n - 1);
                 pass(&p, circle ? S_ : 4 * S_);
-                expect(&p, !circle ? "" : n == 2 ? "proven circular-wait 0-1" : want);
+                expect(&p, !circle ? "" : n == 2 ? "proven circular-wait -" : want);
                 pass(&p, 4 * S_);
                 expect(&p, circle ? "" : want);
                 play_end(&p);
@@ -431,7 +431,7 @@ static void test_host_that_polls_a_communicator_waits_there(void **state)
         pass(&p, S_);
         char want[64];
         snprintf(want, sizeof(want), "suspected circular-wait %u", n - 1);
-        expect_words(&p, n == 2 ? "suspected circular-wait 0-1" : want, "loop of CommGetAsyncError");
+        expect_words(&p, n == 2 ? "suspected circular-wait -" : want, "loop of CommGetAsyncError");
         play_end(&p);
     }
 }
