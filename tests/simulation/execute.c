@@ -97,6 +97,8 @@ static struct machine {
     uint64_t now;
     uint32_t mark;
     mask_t who;
+    uint32_t threads; /* that the program's ranks have */
+    bool polls;       /* some host does, or has */
     struct process proc[RANKS_MAX];
     struct op op[OPS_MAX];
     uint32_t ops;
@@ -715,9 +717,9 @@ static void end_group(uint32_t rank, uint32_t thread, uint16_t act)
 }
 
 /* A loop of polls: said by a record after 100 ms, and by another one each 200 ms (interposer/poll.h). */
-static void begin_polls(uint32_t rank, struct host *h, enum roll_op op, uint16_t stream, uint16_t comm, uint64_t place)
+static void begin_polls(struct host *h, enum roll_op op, uint16_t stream, uint16_t comm, uint64_t place)
 {
-    (void)rank;
+    m.polls = true;
     h->poll = (struct poll){.since_ns = m.now,
                             .next_ns = m.now + POLL_FIRST_NS,
                             .log = UINT32_MAX,
@@ -803,7 +805,7 @@ static void begin_wait(uint32_t rank, uint32_t thread, uint16_t act)
         h->log = last_log(rank);
     } else if (a->kind == ACT_POLL) {
         bool event = a->count != 0;
-        begin_polls(rank, h, event ? ROLL_OP_EVENT_QUERY : ROLL_OP_STREAM_QUERY, (uint16_t)(a->stream + 2), 0,
+        begin_polls(h, event ? ROLL_OP_EVENT_QUERY : ROLL_OP_STREAM_QUERY, (uint16_t)(a->stream + 2), 0,
                     event ? place : 0);
     }
 }
@@ -829,7 +831,7 @@ static void begin_creation(uint32_t rank, uint32_t thread, uint16_t act)
     if (nonblocking(a)) {
         log->rec.result = IN_PROGRESS;
         log->rec.flags = ROLL_FLAG_NONBLOCKING;
-        begin_polls(rank, h, ROLL_OP_COMM_QUERY, 0, q->id[a->comm], 0);
+        begin_polls(h, ROLL_OP_COMM_QUERY, 0, q->id[a->comm], 0);
     } else {
         log->back_ns = NEVER;
         h->log = last_log(rank);
@@ -1002,7 +1004,7 @@ static void wake(void)
 {
     for (uint32_t r = 0; r < m.p->ranks; r++) {
         struct process *q = &m.proc[r];
-        for (uint32_t t = THREADS_MAX; t-- > 0;) { /* the first thread waits for the others, and is asked last */
+        for (uint32_t t = m.threads; t-- > 0;) { /* the first thread waits for the others, and is asked last */
             struct host *h = &q->host[t];
             if (!q->over && !q->stopped && h->block != FREE && wait_over(r, h)) {
                 go_on(r, t);
@@ -1042,7 +1044,7 @@ static uint64_t next_poll(uint32_t *rank, uint32_t *thread)
     uint64_t at = NEVER;
     for (uint32_t r = 0; r < m.p->ranks; r++) {
         const struct process *q = &m.proc[r];
-        for (uint32_t t = 0; !q->over && !q->stopped && t < THREADS_MAX; t++) {
+        for (uint32_t t = 0; m.polls && !q->over && !q->stopped && t < m.threads; t++) {
             const struct host *h = &q->host[t];
             if (h->poll.on && h->poll.next_ns < at) {
                 at = h->poll.next_ns;
@@ -1060,7 +1062,7 @@ static bool step(void)
     uint64_t at = NEVER;
     for (uint32_t r = 0; r < m.p->ranks; r++) {
         const struct process *q = &m.proc[r];
-        for (uint32_t t = 0; !q->over && !q->stopped && t < THREADS_MAX; t++) {
+        for (uint32_t t = 0; !q->over && !q->stopped && t < m.threads; t++) {
             const struct host *h = &q->host[t];
             if (is_ready(q, h) && h->clock < at) {
                 at = h->clock;
@@ -1109,6 +1111,8 @@ static void start(const struct program *p, struct story *out, uint64_t seed)
     m.rng.state = seed;
     m.now = START_NS;
     m.ops = m.pairs = m.runnings = 0;
+    m.threads = 1;
+    m.polls = false;
     m.full = false;
     memset(m.slot, 0, sizeof(m.slot[0]) * p->comms);
     memset(m.creation, 0, sizeof(m.creation));
@@ -1149,6 +1153,7 @@ static void start(const struct program *p, struct story *out, uint64_t seed)
     }
     for (uint32_t i = 0; i < p->acts; i++) {
         const struct act *a = &p->act[i];
+        m.threads = a->thread != 0 ? THREADS_MAX : m.threads;
         for (mask_t left = a->ranks; left != 0; left = (mask_t)(left & (left - 1))) {
             struct host *h = &m.proc[mask_first(left)].host[a->thread];
             h->list[h->acts++] = (uint16_t)i;

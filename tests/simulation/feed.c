@@ -30,7 +30,8 @@ struct feeder {
     struct reader reader[RANKS_MAX];
     uint64_t now;
     struct findings *out;
-    uint64_t waiting; /* since when all records of the story are known; 0 = not yet */
+    uint64_t waiting;  /* since when all records of the story are known; 0 = not yet */
+    bool knows_status; /* of processes that end */
     struct feed_options options;
     struct {
         uint64_t from, to; /* nothing is heard of a node */
@@ -189,7 +190,8 @@ static void feed_process(struct feeder *f, uint32_t rank, uint64_t seen)
     }
     if (!d->ended && s->end_ns <= seen) {
         d->ended = true;
-        (void)roll_engine_process(f->e, d->source, s->state, s->status, s->end_ns);
+        bool known = f->knows_status || s->status == 0; /* another launcher than `rollcall run` */
+        (void)roll_engine_process(f->e, d->source, s->state, known ? s->status : ROLL_EXIT_UNKNOWN, s->end_ns);
     }
 }
 
@@ -219,7 +221,7 @@ static void collect(struct feeder *f)
 {
     const struct roll_verdict *v;
     while ((v = roll_engine_next(f->e)) != NULL) {
-        if (v->certainty == ROLL_NOTE) {
+        if (v->certainty == ROLL_NOTE || f->out->founds == FOUND_MAX) {
             note_life(f, v, NULL);
         }
         if (v->certainty == ROLL_NOTE || f->out->founds == FOUND_MAX) {
@@ -504,6 +506,7 @@ int feed(const struct program *p, const struct story *s, uint64_t order, const s
     if (o->losses) {
         lose(&f);
     }
+    f.knows_status = !rng_chance(&f.rng, 15);
     bool finish = false;
     switch (rng_below(&f.rng, 8)) {
     case 0:

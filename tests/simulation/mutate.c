@@ -134,6 +134,12 @@ static bool fits(const struct program *p, enum mutation_kind kind, uint32_t at)
         return a->kind == ACT_STREAM || a->kind == ACT_DEVICE || a->kind == ACT_EVENT || a->kind == ACT_POLL;
     case MUTATION_JAM:
         return is_collective(a);
+    case MUTATION_UNGROUPED:
+        return a->kind == ACT_SEND && grouped && at > 0 && p->act[at - 1].kind == ACT_GROUP;
+    case MUTATION_REFUSED_P2P:
+        return (a->kind == ACT_SEND || a->kind == ACT_RECV) && !grouped;
+    case MUTATION_NO_INIT:
+        return a->kind == ACT_INIT && a->comm > 0;
     case MUTATION_NO_SPLIT:
     case MUTATION_SKIP_SPLIT:
         return a->kind == ACT_SPLIT;
@@ -171,7 +177,7 @@ static mask_t choose_who(struct rng *rng, mask_t members)
 
 static bool one_rank_only(enum mutation_kind kind)
 {
-    return kind >= MUTATION_BYTES && kind <= MUTATION_HEAD_TO_HEAD;
+    return (kind >= MUTATION_BYTES && kind <= MUTATION_UNGROUPED) || kind == MUTATION_REFUSED_P2P;
 }
 
 /* NCCL refuses a call of this unit, and it is made again: that would be a mistake of its own beside the one that is made here. */
@@ -508,6 +514,27 @@ static bool head_to_head(struct program *p, struct mutation *k, uint32_t at)
     return true;
 }
 
+/* Without the group, and each rank its send before its receive. The first send of the unit stands at `at`; an all-to-all-v is left alone. */
+static bool ungroup(struct program *p, struct mutation *k, uint32_t at)
+{
+    uint32_t begin = unit_begin(p, at), end = unit_end(p, at);
+    mask_t seen = 0;
+    for (uint32_t i = begin; i < end; i++) {
+        struct act *a = &p->act[i];
+        if (a->kind == ACT_SEND) {
+            if ((seen & a->ranks) != 0 || a->peer == (int)mask_first(a->ranks)) {
+                return false;
+            }
+            seen = (mask_t)(seen | a->ranks);
+        } else if (a->kind == ACT_GROUP || a->kind == ACT_END) {
+            a->ranks = 0;
+        }
+    }
+    k->who = seen;
+    k->mark = begin;
+    return true;
+}
+
 static bool wrong_comm(struct program *p, struct mutation *k, uint32_t at)
 {
     k->who = BIT(mask_first(k->who));
@@ -643,6 +670,15 @@ static bool apply_at(struct program *p, struct mutation *k, uint32_t at)
         return head_to_head(p, k, at);
     case MUTATION_WRONG_COMM:
         return wrong_comm(p, k, at);
+    case MUTATION_UNGROUPED:
+        return ungroup(p, k, at);
+    case MUTATION_REFUSED_P2P:
+        p->act[at].error = 4;
+        return true;
+    case MUTATION_NO_INIT:
+        p->act[at].ranks = (mask_t)(p->act[at].ranks & ~k->who);
+        forget_comm(p, at + 1, k->comm, k->who);
+        return true;
     case MUTATION_EXIT:
     case MUTATION_EXIT_CODE:
         return insert_fate(p, k, unit_begin(p, at), ACT_EXIT);

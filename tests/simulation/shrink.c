@@ -76,18 +76,20 @@ static bool waits_before_exit(const struct program *p)
 }
 
 /* A correct program comes to its end on all ranks, and leaves nothing undone behind. */
-bool program_correct(const struct program *p, uint64_t seed)
+int program_correct(const struct program *p, struct story *out, uint64_t seed)
 {
-    if (!program_valid(p) || !waits_before_exit(p) || execute(p, &story, 0, 0, seed) != 0 || story.hangs ||
-        story.stale) {
-        return false;
+    if (execute(p, out, 0, 0, seed) != 0) {
+        return -1;
+    }
+    if (!program_valid(p) || !waits_before_exit(p) || out->hangs || out->stale) {
+        return 0;
     }
     for (uint32_t r = 0; r < p->ranks; r++) {
-        if (story.rank[r].end_ns == NEVER) {
-            return false;
+        if (out->rank[r].end_ns == NEVER) {
+            return 0;
         }
     }
-    return true;
+    return 1;
 }
 
 /* What is said about it in the order in which it fails: the codes of all findings, whatever their order. */
@@ -113,7 +115,7 @@ struct feed_options feed_how(uint64_t seed, uint32_t order, const struct mutatio
 static bool fails(struct failure *f)
 {
     struct mutation made;
-    if (!program_correct(&f->base, f->seed) || !failure_sick(f, &sick, &made) ||
+    if (program_correct(&f->base, &story, f->seed) != 1 || !failure_sick(f, &sick, &made) ||
         execute_mutated(&sick, &story, &made, f->seed) != 0) {
         return false;
     }
