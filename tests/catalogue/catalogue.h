@@ -34,7 +34,7 @@ struct cat_program {
     /* Or "any". "note": nothing hangs, the job ends well, and the note is made once. "proven@7": a second, wrong finding may come
      * so many seconds after the right one. */
     const char *certainty;
-    /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; a+b as the codes. */
+    /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; with '?' it or nobody; a+b as the codes. */
     const char *culprits;
     int min_ranks;
     bool no_world; /* the program makes its own communicator */

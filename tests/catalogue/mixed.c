@@ -188,7 +188,7 @@ static void order_across_streams(struct cat *c)
         }
         reduce(c, c->world, c->stream);
         reduce(c, c->world, c->other);
-        if (c->sick && i == 1) {
+        if (c->culprit && i == 1) { /* it waits before it has sent what the first rank waits for */
             CUDA(cudaStreamSynchronize(c->other));
         }
         if (c->rank == c->size - 1) {
@@ -278,8 +278,8 @@ const struct cat_program cat_mixed[] = {
     {"then-skipped", then_skipped, "redop-mismatch+call-skipped", "redop-mismatch+call-skipped|call-added|sequence-tie",
      "proven", "last", 2, false},
     {"group-opposite-old", group_opposite_old, "circular-wait|collective-stuck", NULL, "any", "any", 2, true},
-    {"second-stream", second_stream, CIRCLE, NULL, "any", "any", 2, false},
-    {"order-across-streams", order_across_streams, CIRCLE, NULL, "any", "any", 2, false},
+    {"second-stream", second_stream, CIRCLE, NULL, "proven", "first?", 2, false},
+    {"order-across-streams", order_across_streams, CIRCLE, NULL, "proven", "last?", 2, false},
     {"send-first", send_first, "p2p-deadlock", NULL, "any", "any", 2, false},
     {"other-type-gather", other_type_gather, "dtype-mismatch", NULL, "note", "any", 2, false},
     {"other-type-broadcast", other_type_broadcast, "dtype-mismatch", NULL, "note", "any", 2, false},
