@@ -13,6 +13,7 @@ enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART };
 #define CODE_ALLTOALLV        ROLL_VERDICT_ALLTOALLV_MISMATCH
 #define CODE_OPPOSITE_ORDER   402
 #define CODE_CROSSED_WAIT     404
+#define CODE_CROSSED_WAIT     404
 #define CODE_CALL_REFUSED     502
 #define CODE_COLLECTIVE_STUCK 606
 #define CODE_THREAD_RACE      ROLL_VERDICT_THREAD_RACE
@@ -157,7 +158,8 @@ enum merit { GOOD, WEAK, BAD_CODE, BAD_RANKS };
 static bool is_consequence(const struct mutation *k, const struct found *f)
 {
     bool order = roll_verdict_family(f->code) == ROLL_FAMILY_ALIGNMENT ||
-                 roll_verdict_family(f->code) == ROLL_FAMILY_SEQUENCE || f->code == ROLL_VERDICT_CIRCULAR_WAIT;
+                 roll_verdict_family(f->code) == ROLL_FAMILY_SEQUENCE || f->code == ROLL_VERDICT_CIRCULAR_WAIT ||
+                 (unsigned)f->code == CODE_CROSSED_WAIT;
     return k->kind == MUTATION_RACE && order && (f->culprits & ~k->who) == 0;
 }
 
