@@ -148,7 +148,8 @@ static void paint(struct screen *s)
     uint64_t now = roll_now_real_ns();
     uint64_t silent = s->heard_ns != 0 && now > s->heard_ns ? now - s->heard_ns : 0;
     if (s->why[0] != '\0') {
-        snprintf(line, sizeof(line), "%s; last heard %s ago", s->why, roll_span_text(silent, span, sizeof(span)));
+        /* The age first: a reason with a path in it is cut at the edge of a narrow window. */
+        snprintf(line, sizeof(line), "last heard %s ago: %s", roll_span_text(silent, span, sizeof(span)), s->why);
         put_line(LINES - 2, s->heard_ns == 0 ? s->why : line, COLOR_PAIR(PAIR_BAD));
     } else if (s->frozen) {
         snprintf(line, sizeof(line), "frozen %s ago", roll_span_text(silent, span, sizeof(span)));

@@ -32,6 +32,9 @@ static void start_ranks(pid_t pid[RANKS], const char *end)
 
 static void end_ranks(pid_t pid[RANKS])
 {
+    for (int r = 0; r < RANKS; r++) { /* a signal that comes before they have begun would kill them */
+        assert_true(HARNESS_UNTIL(harness_calls(harness_path("d"), r, RANKS, pid[r]) > 0));
+    }
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(harness_end(pid[r], SIGTERM), 0);
     }
