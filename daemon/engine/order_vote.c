@@ -160,15 +160,21 @@ struct tally {
     struct roll_rankset agreeing;
 };
 
-/* Votes on "b comes before a, or instead of it". */
-static void count_votes(const struct roll_engine *e, const struct place *a, const struct place *b, struct tally *out)
+/*
+ * Votes on "b comes before a, or instead of it"; `holder` says so. Where it has made a, too, and b is a message, the two are only in one order: who has
+ * no such message has no order to compare it with.
+ */
+static void count_votes(const struct roll_engine *e, const struct place *a, const struct place *b,
+                        const struct source *holder, struct tally *out)
 {
+    uint64_t made;
+    bool order = b->kind == PLACE_MESSAGE && stand_of(e, source_index(e, holder), a, &made) == STAND_MADE;
     for (uint32_t i = 0; i < e->sources; i++) {
         uint64_t at = NO_TICKET, bt = NO_TICKET;
         enum stand sa = stand_of(e, i, a, &at);
         enum stand sb = sa ? stand_of(e, i, b, &bt) : STAND_UNKNOWN;
         bool both = sa == STAND_MADE && sb == STAND_MADE;
-        if (!sa || !sb || (sa == STAND_NOT && sb == STAND_NOT) || (both && at == bt)) {
+        if (!sa || !sb || (sa == STAND_NOT && sb == STAND_NOT) || (both && at == bt) || (order && !both)) {
             continue;
         }
         bool agrees = both ? bt < at : sb == STAND_MADE;
@@ -191,7 +197,7 @@ bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_
             (one.kind == PLACE_MESSAGE && two.kind == PLACE_MESSAGE)) {
             continue;
         }
-        count_votes(e, &one, &two, &t);
+        count_votes(e, &one, &two, b->step[(i + 1) % b->steps].rank, &t);
         uint64_t mine = (uint64_t)t.agree * best_all, best = (uint64_t)best_agree * t.all;
         if (t.all > 0 && mine < best) {
             roll_rankset_fini(odd);

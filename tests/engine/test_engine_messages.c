@@ -483,6 +483,36 @@ static void test_one_message_against_a_collective_names_nobody(void **state)
     }
 }
 
+/*
+ * A message stands on its stream before a collective that everybody has made, and its partner waits in that collective before it sends. Of the others
+ * nobody has such a message, so nobody can say which comes first. Healthy: the partner has sent before it waits.
+ */
+static void test_a_message_before_a_collective_that_all_have_made_names_nobody(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int sick = 0; sick < 2; sick++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim), talk = sim_comm(sim, "talk", NULL, sizes[i]), last = sizes[i] - 1;
+            sim_all(sim, w, AR, 64);
+            sim_recv(sim, 0, talk, last, 64);
+            for (uint32_t r = 0; r < sizes[i]; r++) {
+                if (r == last && !sick) {
+                    sim_send(sim, r, talk, 0, 64);
+                }
+                sim_call(sim, r, w, AR, 128);
+                if (sick) {
+                    sim_stuck(sim, r);
+                } else {
+                    sim_sync(sim, r);
+                }
+            }
+            sim_expect(sim, sick ? "proven circular-wait -" : "");
+            sim_destroy(&sim);
+        }
+    }
+}
+
 /* The partner has ended, and others wait for it too: it is named. With nobody else to say so it is a tie. */
 static void test_a_partner_that_ended_early(void **state)
 {
@@ -623,6 +653,7 @@ int main(void)
         cmocka_unit_test(test_a_difference_in_a_call_that_does_not_return_is_suspected),
         cmocka_unit_test(test_a_collective_before_an_exchange),
         cmocka_unit_test(test_one_message_against_a_collective_names_nobody),
+        cmocka_unit_test(test_a_message_before_a_collective_that_all_have_made_names_nobody),
         cmocka_unit_test(test_a_partner_that_ended_early),
         cmocka_unit_test(test_messages_that_meet_an_alltoall),
         cmocka_unit_test(test_a_collective_of_messages_made_by_hand_is_no_fault),
