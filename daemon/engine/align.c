@@ -121,14 +121,6 @@ static void take_ballots(const struct roll_engine *e, const struct comm *c, stru
     }
 }
 
-void align_ballot(const struct member *m, const struct entry *entry)
-{
-    struct dispute *d = m->comm->dispute;
-    if (d) {
-        d->ballot[m->rank] = (struct ballot){.sig = match_signature(&entry->rec), .in = true};
-    }
-}
-
 static uint32_t votes_for(const struct comm *c, const struct dispute *d, uint64_t sig)
 {
     uint32_t n = 0;
@@ -716,6 +708,19 @@ void align_step(struct roll_engine *e, struct comm *c)
     free(guess);
     free(copy);
     free(line);
+}
+
+void align_arrived(struct roll_engine *e, const struct member *m, const struct entry *entry)
+{
+    struct comm *c = m->comm;
+    if (c->dispute && entry->rec.seq == c->held) {
+        c->dispute->ballot[m->rank] = (struct ballot){.sig = match_signature(&entry->rec), .in = true};
+    }
+    /* With fewer there is no majority yet; ticks look after those that stay so, and after what has been spoken about. */
+    bool open = c->held >= c->base && comm_slot(c, c->held)->held;
+    if (open && comm_slot(c, c->held)->arrived * 2 > c->size) {
+        align_step(e, c);
+    }
 }
 
 /* An earlier disagreement comes up: what is proven about the later one stands, the rest was its consequence. */

@@ -148,16 +148,6 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     return 0;
 }
 
-struct member *source_member(const struct source *s, uint32_t id)
-{
-    return id < s->members ? s->member[id] : NULL;
-}
-
-struct slot *comm_slot(const struct comm *c, uint32_t seq)
-{
-    return &c->slot[seq & c->slot_mask];
-}
-
 bool comm_member_issued(const struct member *m, uint32_t seq)
 {
     return m->next > seq;
@@ -166,18 +156,6 @@ bool comm_member_issued(const struct member *m, uint32_t seq)
 bool comm_behind(const struct member *m)
 {
     return m->next > m->comm->base;
-}
-
-bool comm_complete(const struct comm *c, uint32_t seq)
-{
-    if (seq < c->base || c->aborted || c->overflow) {
-        return true;
-    }
-    if (seq >= c->high) {
-        return false;
-    }
-    const struct slot *s = comm_slot(c, seq);
-    return s->ready >= c->size && !s->held;
 }
 
 void comm_advance(struct roll_engine *e, struct comm *c)

@@ -258,10 +258,10 @@ struct slot {
     uint32_t variant; /* 0 = all agree */
     uint32_t visit;   /* stall analysis, as in struct queue */
     uint8_t dtype;    /* of the call that came first */
+    bool joined;      /* the first call is in one group with its rank's call before it on this communicator */
+    bool known;       /* `joined` is: that call before was seen */
     bool held : 1;    /* a disagreement that is still being judged: not complete */
     bool judged : 1;  /* its disagreement has been judged */
-    bool joined : 1;  /* the first call is in one group with its rank's call before it on this communicator */
-    bool known : 1;   /* `joined` is: that call before was seen */
     bool mixed : 1;   /* as many bytes, and another datatype */
 };
 
@@ -428,16 +428,63 @@ struct roll_engine {
     struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
 };
 
+/* --- on the path of every record, and therefore here --- */
+/* The record of a ticket; NULL when it is not there any more. */
+static inline struct entry *source_entry(const struct source *s, uint64_t ticket)
+{
+    if (!s->log || ticket >= s->next) {
+        return NULL;
+    }
+    struct entry *entry = &s->log[ticket & s->log_mask];
+    bool same = roll_seal_state(entry->rec.seal) != ROLL_STATE_EMPTY && roll_seal_ticket(entry->rec.seal) == ticket;
+    return same ? entry : NULL;
+}
+
+/* A communicator of this source by its small id; NULL: not defined. */
+static inline struct member *source_member(const struct source *s, uint32_t id)
+{
+    return id < s->members ? s->member[id] : NULL;
+}
+
+static inline struct slot *comm_slot(const struct comm *c, uint32_t seq)
+{
+    return &c->slot[seq & c->slot_mask];
+}
+
+/* The next call on the same stream; NULL at the end. *ticket moves along. */
+static inline struct entry *source_chain(const struct source *s, uint64_t *ticket)
+{
+    struct entry *entry = source_entry(s, *ticket);
+    if (!entry || entry->next == 0) {
+        return NULL;
+    }
+    *ticket += entry->next;
+    return source_entry(s, *ticket);
+}
+
+static inline bool source_same_unit(const struct roll_record *a, const struct roll_record *b)
+{
+    return a->group != 0 && a->group == b->group && a->thread == b->thread;
+}
+
+static inline bool comm_complete(const struct comm *c, uint32_t seq)
+{
+    if (seq < c->base || c->aborted || c->overflow) {
+        return true;
+    }
+    if (seq >= c->high) {
+        return false;
+    }
+    const struct slot *s = comm_slot(c, seq);
+    return s->ready >= c->size && !s->held;
+}
+
 /* --- source.c: the log of a source, its threads, its streams --- */
 int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out);
-struct entry *source_entry(const struct source *s, uint64_t ticket); /* NULL when it is not there any more */
 struct thread *source_thread(struct source *s, uint16_t id);
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
 bool source_group_open(const struct source *s, const struct roll_record *rec);
 uint64_t source_wall(const struct source *s, const struct roll_record *rec);
-/* The next call on the same stream; NULL at the end. *ticket moves along. */
-struct entry *source_chain(const struct source *s, uint64_t *ticket);
-bool source_same_unit(const struct roll_record *a, const struct roll_record *b);
 /* Something came from this source: it is not quiet. */
 void source_news(const struct roll_engine *e, struct source *s);
 /* The host cannot go on: every thread that has made calls is inside one. *quiet: it is heard, and for so long of the time of suspicion nothing has come. */
@@ -463,10 +510,7 @@ bool source_certain(struct source *s, const struct roll_record *rec);
 struct comm *comm_find(const struct roll_engine *e, uint64_t key);
 int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def,
                 const char *label);
-struct member *source_member(const struct source *s, uint32_t id);
-struct slot *comm_slot(const struct comm *c, uint32_t seq);
 int comm_reach(struct roll_engine *e, struct comm *c, uint32_t seq); /* makes room for seq; 0 or NOMEM */
-bool comm_complete(const struct comm *c, uint32_t seq);
 bool comm_member_issued(const struct member *m, uint32_t seq);
 void comm_advance(struct roll_engine *e, struct comm *c);
 bool comm_behind(const struct member *m);                                  /* it has calls here that are not complete */
@@ -602,9 +646,10 @@ void lag_free(struct comm *c);
 
 /* --- align.c: a disagreement at one slot --- */
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
-void align_ballot(const struct member *m, const struct entry *entry); /* it has come to the place that is judged */
-void align_step(struct roll_engine *e, struct comm *c);               /* decides when it can */
-void align_drop(struct roll_engine *e, struct comm *c);               /* forgets what is being judged */
+/* A member has made a call while a disagreement is being judged. */
+void align_arrived(struct roll_engine *e, const struct member *m, const struct entry *entry);
+void align_step(struct roll_engine *e, struct comm *c);   /* decides when it can */
+void align_drop(struct roll_engine *e, struct comm *c);   /* forgets what is being judged */
 void align_resume(struct roll_engine *e, struct comm *c); /* its silence has ended: what came up meanwhile is judged */
 void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq); /* a call there was taken out */
 

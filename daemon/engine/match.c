@@ -86,7 +86,9 @@ int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, co
         return 0;
     }
     if (s->sig == sig) {
-        s->mixed = s->mixed || s->dtype != entry->rec.dtype;
+        if (s->dtype != entry->rec.dtype) {
+            s->mixed = true;
+        }
         return 0;
     }
     uint32_t at = variant_new(e);
@@ -187,12 +189,8 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
     if (s->mixed && s->arrived == c->size) {
         dtype_note(e, c, seq);
     }
-    if (c->held == seq) {
-        align_ballot(m, entry);
-    }
-    if (c->held != NO_SEQ && rc == 0 && c->held >= c->base && comm_slot(c, c->held)->held &&
-        comm_slot(c, c->held)->arrived * 2 > c->size) {
-        align_step(e, c); /* with fewer there is no majority yet; ticks look after those that stay so */
+    if (c->held != NO_SEQ && rc == 0) {
+        align_arrived(e, m, entry);
     }
     return rc;
 }

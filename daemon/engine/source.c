@@ -15,16 +15,6 @@
 #define POLL_GAP_MS   125u       /* on average; a host that asks less often has time for other things */
 #define POLL_FRESH_NS 600000000u /* three times what passes between two words of a loop (interposer/poll.c) */
 
-struct entry *source_entry(const struct source *s, uint64_t ticket)
-{
-    if (!s->log || ticket >= s->next) {
-        return NULL;
-    }
-    struct entry *entry = &s->log[ticket & s->log_mask];
-    bool same = roll_seal_state(entry->rec.seal) != ROLL_STATE_EMPTY && roll_seal_ticket(entry->rec.seal) == ticket;
-    return same ? entry : NULL;
-}
-
 struct thread *source_thread(struct source *s, uint16_t id)
 {
     if (s->threads > 0 && s->thread[s->thread_last].id == id) {
@@ -220,21 +210,6 @@ bool source_group_open(const struct source *s, const struct roll_record *rec)
 uint64_t source_wall(const struct source *s, const struct roll_record *rec)
 {
     return rec->enter_ns + (uint64_t)s->offset;
-}
-
-struct entry *source_chain(const struct source *s, uint64_t *ticket)
-{
-    struct entry *entry = source_entry(s, *ticket);
-    if (!entry || entry->next == 0) {
-        return NULL;
-    }
-    *ticket += entry->next;
-    return source_entry(s, *ticket);
-}
-
-bool source_same_unit(const struct roll_record *a, const struct roll_record *b)
-{
-    return a->group != 0 && a->group == b->group && a->thread == b->thread;
 }
 
 static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t)
