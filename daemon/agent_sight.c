@@ -4,8 +4,9 @@
  * A rank that makes no call may be stuck, or may be ready to run and not be let: from its ring both look alike. The kernel counts for each thread how long
  * it has stood ready without a CPU (/proc/PID/task/TID/schedstat, second number); the thread that stood longest speaks for its rank. Reading
  * that of every thread is not free, so it is done only while somebody on the node, or in our own group of processes, is kept waiting at all (PSI:
- * /proc/pressure/cpu, cpu.pressure of the cgroup); where the kernel tells neither, by what our own sleeps were longer than asked for. The load
- * average was rejected: it counts who waits for a disk, is a minute late, and knows no limits of a container.
+ * /proc/pressure/cpu, cpu.pressure of the cgroup). What has no ring yet, or works for a rank from another process, is not among these threads; for it
+ * speak how much longer our own sleeps were than asked for, and how many threads of the node are ready for each of its CPUs. The load
+ * average itself was rejected: it counts who waits for a disk, and is a minute late.
  */
 #include "daemon/agent_sight.h"
 
@@ -15,8 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PERIOD_NS    (500 * ROLL_MS)
+#define SAMPLE_NS    (20 * ROLL_MS)
 #define CALM_PERMILL 50u /* less is what every busy node has */
 #define MOST_PERMILL 1000u
 #define PRESSURES    2
@@ -37,6 +40,10 @@ struct roll_agent_sight {
     char pressure[PRESSURES][512]; /* files; "" = none */
     uint64_t some_us[PRESSURES];
     uint64_t last_ns, late_ns;
+    bool calm; /* nobody was kept waiting in the last period */
+    long cpus;
+    uint64_t sampled_ns, samples,
+        ready; /* looks at how many threads of the node were ready to run or ran, and their sum */
 };
 
 /* "some avg10=... total=N": microseconds in which somebody waited. False when there is no such file. */
@@ -65,6 +72,7 @@ roll_agent_sight_t *roll_agent_sight_new(const char *proc, const char *cgroup)
         return NULL;
     }
     sight->proc = proc;
+    sight->cpus = sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(sight->pressure[0], sizeof sight->pressure[0], "%s/pressure/cpu", proc);
     snprintf(path, sizeof path, "%s/self/cgroup", proc);
     FILE *f = fopen(path, "re");
@@ -107,6 +115,30 @@ static int pressure(roll_agent_sight_t *sight, uint64_t passed_ns)
         }
     }
     return most;
+}
+
+/* "0.52 0.58 0.59 3/1245 31337": of so many threads so many are ready or run, this one among them. */
+static void sample_ready(struct roll_agent_sight *sight)
+{
+    char path[300];
+    unsigned long ready;
+    snprintf(path, sizeof path, "%s/loadavg", sight->proc);
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%*s %*s %*s %lu", &ready) == 1 && ready > 0) {
+        sight->ready += ready - 1;
+        sight->samples++;
+    }
+    if (f) {
+        fclose(f);
+    }
+}
+
+/* Permille of the time in which one more thread of this node would stand ready without a CPU: what ranks have that are not here yet, and helpers of all kinds. */
+static int starved_by_node(struct roll_agent_sight *sight)
+{
+    uint64_t ready = sight->ready, cpus = sight->cpus > 0 ? (uint64_t)sight->cpus * sight->samples : 0;
+    sight->ready = sight->samples = 0;
+    return cpus > 0 && ready > cpus ? (int)(MOST_PERMILL - MOST_PERMILL * cpus / ready) : 0;
 }
 
 static bool read_wait(const char *proc, uint32_t pid, const char *tid, uint64_t *wait_ns)
@@ -168,15 +200,21 @@ static int look_at_process(const roll_agent_sight_t *sight, struct roll_agent_ri
 
 void roll_agent_sight_look(roll_agent_sight_t *sight, struct roll_agent_ring **rings, size_t n, uint64_t now)
 {
+    if (sight && !sight->calm && now - sight->sampled_ns >= SAMPLE_NS) {
+        sight->sampled_ns = now;
+        sample_ready(sight);
+    }
     if (!sight || now - sight->last_ns < PERIOD_NS) {
         return;
     }
     uint64_t passed = sight->last_ns ? now - sight->last_ns : PERIOD_NS;
     int own = (int)(sight->late_ns < passed ? sight->late_ns * MOST_PERMILL / passed : MOST_PERMILL);
-    int all = pressure(sight, passed);
+    int all = pressure(sight, passed), node = starved_by_node(sight);
+    own = own > node ? own : node;
     sight->last_ns = now;
     sight->late_ns = 0;
     bool calm = all >= 0 && all < (int)CALM_PERMILL && own < (int)CALM_PERMILL;
+    sight->calm = calm;
     for (size_t i = 0; i < n; i++) {
         struct roll_agent_ring *ring = rings[i];
         if (ring->gone || ring->foreign || calm) {

@@ -76,10 +76,12 @@ int main(int argc, char **argv)
     ncclComm_t comm;
     cudaStream_t stream;
     float *give, *sum, stop = 0;
+    int devices = 1;
     char hold[32];
     snprintf(hold, sizeof(hold), "hold.%d", rank);
     share(&id);
-    NEED(cudaSetDevice(rank) == cudaSuccess && cudaStreamCreate(&stream) == cudaSuccess);
+    NEED(cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0);
+    NEED(cudaSetDevice(rank % devices) == cudaSuccess && cudaStreamCreate(&stream) == cudaSuccess);
     NEED(cudaMalloc((void **)&give, sizeof(float)) == cudaSuccess);
     NEED(cudaMalloc((void **)&sum, sizeof(float)) == cudaSuccess);
     NEED(ncclCommInitRank(&comm, size, id, rank) == ncclSuccess);

@@ -220,6 +220,39 @@ static void test_what_a_dead_process_never_sent_is_lost(void **state)
     assert_int_equal(view(f, 0).exit_status, 9);
 }
 
+static void test_a_rank_is_heard_as_soon_as_its_agent_says_anything(void **state)
+{
+    struct fixture *f = *state;
+    calls(f, 0, 8);
+    assert_int_equal(give_ring(f, 0), 0);
+    struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = f->rank[0].ring.header->epoch};
+    struct roll_frame_sight sight = {.heard = 1, .starved = 700};
+    assert_true(view(f, 0).heard);
+    assert_int_equal(view(f, 0).starved, 0);
+    assert_int_equal(give(f->feed, head, &sight, sizeof sight), 0);
+    assert_int_equal(view(f, 0).starved, 700);
+    sight = (struct roll_frame_sight){.heard = 0};
+    assert_int_equal(give(f->feed, head, &sight, sizeof sight), 0);
+    assert_false(view(f, 0).heard);
+    assert_int_equal(view(f, 0).starved, 700);
+    assert_int_equal(give_records(f, 0, 0, 6, ROLL_FRAME_RECORDS), 0);
+    assert_true(view(f, 0).heard);
+    assert_int_equal(view(f, 0).starved, 700);
+    assert_int_equal(give(f->feed, head, &sight, sizeof sight), 0);
+    assert_int_equal(give_ring(f, 0),
+                     0); /* its agent begins anew, and says how freely it runs if there is anything to say */
+    assert_true(view(f, 0).heard);
+    assert_int_equal(view(f, 0).starved, 0);
+    sight = (struct roll_frame_sight){.heard = 1, .starved = 1001};
+    assert_int_equal(give(f->feed, head, &sight, sizeof sight), ROLL_E_CORRUPT);
+    sight = (struct roll_frame_sight){.heard = 2};
+    assert_int_equal(give(f->feed, head, &sight, sizeof sight), ROLL_E_CORRUPT);
+    head.stream++;
+    sight.heard = 1;
+    assert_int_equal(give(f->feed, head, &sight, sizeof sight), ROLL_E_NOTFOUND);
+    assert_true(view(f, 0).heard);
+}
+
 /* The verdict of two ranks that differ in a count; as text. */
 static char *verdict_of(struct fixture *f, roll_feed_t *feed)
 {
@@ -387,6 +420,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_node_whose_clock_is_ahead_raises_no_alarm, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_node_whose_clock_is_behind_raises_no_alarm, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_verdict_shows_the_stamp_and_a_tick_frame_carries_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_rank_is_heard_as_soon_as_its_agent_says_anything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_whole_ring_feeds_like_its_frames, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused, set_up, tear_down),
     };
