@@ -742,9 +742,10 @@ static void end_polls(uint32_t rank, struct host *h, uint64_t at)
 
 void story_poll(struct log *out, const struct poll *poll, uint32_t thread)
 {
+    uint64_t lasts_ms = (poll->next_ns - poll->since_ns) / MS_;
     *out = (struct log){.rec = {.enter_ns = poll->next_ns,
                                 .count = poll->place,
-                                .seq = (uint32_t)((poll->next_ns - poll->since_ns) / MS_),
+                                .seq = (uint32_t)lasts_ms,
                                 .peer = ROLL_PEER_NONE,
                                 .step = ROLL_STEP_NONE,
                                 .comm = poll->comm,
@@ -754,7 +755,7 @@ void story_poll(struct log *out, const struct poll *poll, uint32_t thread)
                                 .op = poll->op,
                                 .dtype = ROLL_DTYPE_NONE,
                                 .redop = ROLL_RED_NONE,
-                                .aux = (uint16_t)((poll->next_ns - poll->since_ns) / MS_)},
+                                .aux = (uint16_t)(lasts_ms < UINT16_MAX ? lasts_ms : UINT16_MAX)},
                         .enter_ns = poll->next_ns,
                         .back_ns = NEVER,
                         .done_ns = NEVER};

@@ -293,7 +293,8 @@ static void wait_long(struct feeder *f)
     for (int i = 0; i < 36; i++) {
         pass(f, 50 * MS_);
     }
-    for (uint32_t i = 0; i < 24 || i < f->options.patience_s * 2; i++) {
+    uint32_t steps = f->options.patience_s * 2 * 1000 / (1000 - f->p->starved); /* suspicion is as much slower */
+    for (uint32_t i = 0; i < 24 || i < steps; i++) {
         pass(f, 500 * MS_);
     }
 }

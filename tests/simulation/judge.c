@@ -7,12 +7,11 @@ const char *const outcome_name[OUTCOMES] = {"right",    "suspected", "wrong-code
                                             "innocent", "missed",    "false",      "extra"};
 
 enum certainties { PROVEN, SUSPECTED, ANY, HIDDEN };
-enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART };
+enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART, UNSEEN };
 
 /* Codes that engines of other days do not have: by number. */
 #define CODE_ALLTOALLV        ROLL_VERDICT_ALLTOALLV_MISMATCH
 #define CODE_OPPOSITE_ORDER   402
-#define CODE_CROSSED_WAIT     404
 #define CODE_CROSSED_WAIT     404
 #define CODE_CALL_REFUSED     502
 #define CODE_COLLECTIVE_STUCK 606
@@ -48,18 +47,24 @@ static const struct rule {
 #undef ACCEPT_ROW
 };
 
-/* Does a host wait for ever in a way that leaves no record? */
-static bool waits_hidden(const struct program *p, const struct story *s)
+/* Ranks that wait for ever in a way that proves nothing: a blocking copy leaves no record, a loop of polls may end by itself, and a second
+ * thread that has made calls and is in none may still make the one that is missing. */
+static mask_t waits_hidden(const struct program *p, const struct story *s)
 {
+    mask_t hidden = 0, threads[THREADS_MAX] = {0};
+    for (uint32_t i = 0; i < p->acts; i++) {
+        threads[p->act[i].thread] = (mask_t)(threads[p->act[i].thread] | p->act[i].ranks);
+    }
     for (uint32_t r = 0; r < p->ranks; r++) {
         for (uint32_t t = 0; t < THREADS_MAX; t++) {
             uint16_t act = s->rank[r].stuck[t];
-            if (act != NO_ACT && (p->act[act].kind == ACT_POLL || p->act[act].kind == ACT_COPY)) {
-                return true;
-            }
+            bool unseen = act != NO_ACT && (p->act[act].kind == ACT_POLL || p->act[act].kind == ACT_COPY ||
+                                            p->act[act].kind == ACT_EXIT);
+            bool idle = act == NO_ACT && (threads[t] & threads[1] & BIT(r)) != 0;
+            hidden = (mask_t)(hidden | ((unseen || idle) && (s->waiting & BIT(r)) != 0 ? BIT(r) : 0));
         }
     }
-    return false;
+    return hidden;
 }
 
 static bool is_half(const struct program *p, int comm, mask_t who)
@@ -100,6 +105,8 @@ static bool names_well(const struct program *p, const struct mutation *k, const 
         return culprits == 0 && tie;
     case PART:
         return culprits != 0 && (culprits & ~k->who) == 0;
+    case UNSEEN:
+        return culprits != 0 && (culprits & ~waits_hidden(p, s)) == 0;
     case CIRCLE:
         return (culprits & ~s->waiting) == 0;
     }
@@ -122,8 +129,8 @@ static bool is_open(const struct mutation *k, const struct found *f)
 
 /* What the records say, as far as the rules ask. */
 struct sight {
-    bool hidden;  /* a host waits in a way that leaves no record */
-    bool certain; /* the class of the mistake is beyond doubt */
+    mask_t hidden; /* ranks that wait in a way that proves nothing */
+    bool certain;  /* the class of the mistake is beyond doubt */
 };
 
 static struct sight look(const struct program *p, const struct mutation *k, const struct story *s)
@@ -141,7 +148,7 @@ static bool certain_enough(const struct rule *r, const struct found *f, const st
         *weak = !proven;
         return true;
     case HIDDEN:
-        *weak = !proven && !sight->hidden;
+        *weak = !proven && sight->hidden == 0;
         return true;
     case SUSPECTED:
         return (!proven || open) && !sight->certain;

@@ -135,7 +135,7 @@ static bool fits(const struct program *p, enum mutation_kind kind, uint32_t at)
     case MUTATION_JAM:
         return is_collective(a);
     case MUTATION_UNGROUPED:
-        return a->kind == ACT_SEND && grouped && at > 0 && p->act[at - 1].kind == ACT_GROUP;
+        return a->kind == ACT_SEND && grouped && a->ranks == BIT(mask_first(p->comm[a->comm].members));
     case MUTATION_REFUSED_P2P:
         return (a->kind == ACT_SEND || a->kind == ACT_RECV) && !grouped;
     case MUTATION_NO_INIT:
@@ -514,25 +514,25 @@ static bool head_to_head(struct program *p, struct mutation *k, uint32_t at)
     return true;
 }
 
-/* Without the group, and each rank its send before its receive. The first send of the unit stands at `at`; an all-to-all-v is left alone. */
+/* On one communicator without the group: each rank sends before it receives. An all-to-all-v is left alone. */
 static bool ungroup(struct program *p, struct mutation *k, uint32_t at)
 {
     uint32_t begin = unit_begin(p, at), end = unit_end(p, at);
-    mask_t seen = 0;
+    mask_t seen = 0, members = p->comm[k->comm].members;
     for (uint32_t i = begin; i < end; i++) {
         struct act *a = &p->act[i];
-        if (a->kind == ACT_SEND) {
+        if (a->kind == ACT_SEND && a->comm == k->comm) {
             if ((seen & a->ranks) != 0 || a->peer == (int)mask_first(a->ranks)) {
                 return false;
             }
             seen = (mask_t)(seen | a->ranks);
         } else if (a->kind == ACT_GROUP || a->kind == ACT_END) {
-            a->ranks = 0;
+            a->ranks = (mask_t)(a->ranks & ~members);
         }
     }
     k->who = seen;
     k->mark = begin;
-    return true;
+    return seen == members;
 }
 
 static bool wrong_comm(struct program *p, struct mutation *k, uint32_t at)
