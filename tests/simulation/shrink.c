@@ -173,6 +173,16 @@ static bool drop_units(struct failure *f)
     return any;
 }
 
+static bool is_retried(const struct program *p, uint16_t unit)
+{
+    for (uint32_t i = 0; i < p->acts; i++) {
+        if (p->act[i].unit == unit && p->act[i].error != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool drop_acts(struct failure *f)
 {
     bool any = false;
@@ -185,8 +195,8 @@ static bool drop_acts(struct failure *f)
         if (a->kind == ACT_SEND || a->kind == ACT_RECV || a->kind == ACT_INIT) {
             continue; /* with their partners, by units and ranks */
         }
-        if (a->kind == ACT_MEET) {
-            continue;
+        if (a->kind == ACT_MEET || (a->error == 0 && is_retried(&tried, a->unit))) {
+            continue; /* a refused call without the one that follows it would be another mistake */
         }
         if (a->kind == ACT_GROUP) {
             for (uint32_t k = i + 1; k < tried.acts && tried.act[k].unit == a->unit; k++) {
