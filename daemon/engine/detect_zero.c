@@ -3,7 +3,7 @@
  *
  * Source: NCCL's enqueue discards empty collectives locally. Proven in two ways: the rank's next call disagrees with its peers'
  * while the dropped one would have agreed; or peers wait for this rank at the very place of its dropped call (or at a later one,
- * when all calls look alike: then the rank is behind by as many calls as were dropped). All ranks empty, or an extra empty
+ * when all calls look alike: then the rank is behind by as many calls as were dropped), also where that wait is one of a circle. All ranks empty, or an extra empty
  * call whose successor agrees, is healthy and stays silent.
  */
 #include "daemon/engine/detector.h"
@@ -57,54 +57,87 @@ static bool zero_disagree(struct roll_engine *e, const struct finding *f)
     return true;
 }
 
-static bool zero_block(struct roll_engine *e, const struct block *b)
+/* The waiter has dropped such a call there as well: that is healthy. */
+static bool dropped_both(const struct member *waiter, uint64_t sig, uint32_t seq)
 {
-    if (!b->waiter || !b->comm || b->kind == BLOCK_BLAMED) {
+    for (uint32_t i = 0; i < ZEROS_MAX && i < waiter->zeros; i++) {
+        uint32_t at = (waiter->zeros - 1 - i) % ZEROS_MAX;
+        if (waiter->zero[at].sig == sig && waiter->zero[at].seq == seq) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The dropped call because of which m is behind in the call that the waiter waits in; 0 or ticket + 1. stuck: it will not come any more. Without that
+ * only a call dropped at its last place counts: it may have gone on since, and be late. A member that has the next call of its kind at this very
+ * place is behind all the same, when its call of this place was dropped.
+ */
+static uint64_t dropped_of(const struct roll_engine *e, const struct member *m, const struct member *waiter,
+                           const struct roll_record *waits, bool stuck)
+{
+    bool issued = comm_member_issued(m, waits->seq);
+    for (uint32_t i = 0; i < ZEROS_MAX && i < m->zeros && m->zeros > waiter->zeros; i++) {
+        uint32_t at = (m->zeros - 1 - i) % ZEROS_MAX;
+        const struct entry *dropped = source_entry(e->source[m->source], m->zero[at].ticket);
+        bool here = issued ? stuck && m->zero[at].seq == waits->seq : stuck || m->zero[at].seq == m->next;
+        if (here && dropped && dropped->rec.op == waits->op &&
+            !dropped_both(waiter, m->zero[at].sig, m->zero[at].seq)) {
+            return m->zero[at].ticket + 1;
+        }
+    }
+    return 0;
+}
+
+/* Somebody waits in a collective: is a rank that has not made it behind because its calls were dropped? */
+static bool is_behind(struct roll_engine *e, const struct block *b, const struct source *waits_in, uint64_t at_ticket)
+{
+    const struct entry *waits = source_entry(waits_in, at_ticket);
+    const struct member *waiter = waits ? source_member(waits_in, waits->rec.comm) : NULL;
+    if (!waiter || roll_op_class(waits->rec.op) != ROLL_CLASS_COLL || b->kind == BLOCK_DEAD ||
+        b->kind == BLOCK_STOPPED) {
         return false;
     }
-    /* Somebody waits for the rank in a collective: is the rank behind because its calls were dropped? */
-    const struct entry *waits = source_entry(b->waiter, b->ticket);
-    struct comm *c = b->comm;
-    if (!waits || roll_op_class(waits->rec.op) != ROLL_CLASS_COLL) {
-        return false;
-    }
-    struct member *waiter = source_member(b->waiter, waits->rec.comm);
-    if (!waiter || waiter->comm != c) {
-        return false;
-    }
-    struct roll_rankset minors = {0};
+    struct comm *c = waiter->comm;
+    struct roll_rankset minors = {0}, majors = {0};
     const struct member *minor = NULL;
     uint64_t ticket = 0;
+    bool stuck = b->kind == BLOCK_FINISHED || b->kind == BLOCK_GONE || b->kind == BLOCK_ABORTED ||
+                 (b->kind == BLOCK_CYCLE && b->hard);
     for (uint32_t r = 0; r < c->size; r++) {
-        struct member *m = &c->member[r];
-        if (m->source == NO_SOURCE || comm_member_issued(m, waits->rec.seq) || m->zeros <= waiter->zeros) {
-            continue;
-        }
-        uint32_t at = (m->zeros - 1) % ZEROS_MAX;
-        bool done = b->kind == BLOCK_FINISHED || b->kind == BLOCK_GONE || (b->kind == BLOCK_CYCLE && b->hard);
-        if (!done && (m->zero[at].seq != m->next || b->kind == BLOCK_DEAD || b->kind == BLOCK_STOPPED)) {
-            continue; /* it has gone on since, and may only be late */
-        }
-        const struct entry *dropped = source_entry(e->source[m->source], m->zero[at].ticket);
-        if (dropped && dropped->rec.op == waits->rec.op) {
+        const struct member *m = &c->member[r];
+        uint32_t world = comm_world(e, c, r);
+        uint64_t dropped = world == NO_SOURCE ? 0 : dropped_of(e, m, waiter, &waits->rec, stuck);
+        if (dropped != 0) {
             minor = m;
-            ticket = m->zero[at].ticket;
-            (void)roll_rankset_add(&minors, e->source[m->source]->world);
+            ticket = dropped - 1;
+            (void)roll_rankset_add(&minors, world);
+        } else if (world != NO_SOURCE && comm_member_issued(m, waits->rec.seq)) {
+            (void)roll_rankset_add(&majors, world);
         }
     }
     if (minor) {
-        struct roll_rankset majors = {0};
-        for (uint32_t r = 0; r < c->size; r++) {
-            uint32_t world = comm_world(e, c, r);
-            if (world != NO_SOURCE && comm_member_issued(&c->member[r], waits->rec.seq)) {
-                (void)roll_rankset_add(&majors, world);
-            }
-        }
-        speak(e, c, waits->rec.seq, e->source[minor->source], ticket, &minors, b->waiter, &waits->rec, &majors, NULL);
-        roll_rankset_fini(&majors);
+        speak(e, c, waits->rec.seq, e->source[minor->source], ticket, &minors, waits_in, &waits->rec, &majors, NULL);
     }
+    roll_rankset_fini(&majors);
     roll_rankset_fini(&minors);
     return minor != NULL;
+}
+
+/* A circle may close at any of its calls: that of the dropped one is among them. */
+static bool zero_block(struct roll_engine *e, const struct block *b)
+{
+    bool found = false;
+    if (b->kind == BLOCK_BLAMED) {
+        return false;
+    }
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && !found && i < b->steps; i++) {
+        found = is_behind(e, b, b->step[i].rank, b->step[i].ticket);
+    }
+    const struct entry *waits = !found && b->waiter && b->comm ? source_entry(b->waiter, b->ticket) : NULL;
+    const struct member *waiter = waits ? source_member(b->waiter, waits->rec.comm) : NULL;
+    return found || (waiter && waiter->comm == b->comm && is_behind(e, b, b->waiter, b->ticket));
 }
 
 const struct detector detect_zero = {.name = "zero", .disagree = zero_disagree, .block = zero_block};

@@ -351,6 +351,45 @@ static void test_zero_count_on_one_rank_is_named_even_at_two(void **state)
     }
 }
 
+/* It goes on with a call of another communicator, in which its peers do not come: a circle, whose cause is the dropped call. */
+static void test_zero_count_behind_a_circle_is_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (uint32_t sick = 0; sick < 2; sick++) {
+            for (uint32_t odd = 0; odd < 2; odd++) {
+                struct sim *sim = sim_new(sizes[i]);
+                uint32_t w = sim_world(sim), dp = sim_comm(sim, "dp", NULL, sizes[i]), who = odd ? 0 : sizes[i] - 1;
+                for (uint32_t r = 0; r < sizes[i]; r++) {
+                    bool stuck = false;
+                    for (uint32_t k = 0; k < 6 && !stuck; k++) {
+                        bool dropped = sick && k >= 3 && r == who;
+                        sim_call(sim, r, w, AR, 256);
+                        stuck = dropped && k == 4;
+                        if (!stuck) {
+                            sim_sync(sim, r);
+                            sim_call(sim, r, dp, ROLL_OP_REDUCESCATTER, 0); /* on all ranks: healthy */
+                            sim_call(sim, r, dp, ROLL_OP_ALLGATHER, dropped ? 0 : 64);
+                            stuck = sick && k == 3 && r != who;
+                        }
+                        if (stuck) {
+                            sim_stuck(sim, r);
+                        } else {
+                            sim_sync(sim, r);
+                        }
+                    }
+                }
+                char want[64] = "";
+                if (sick) {
+                    snprintf(want, sizeof(want), "proven zero-count %u", who);
+                }
+                sim_expect(sim, want);
+                sim_destroy(&sim);
+            }
+        }
+    }
+}
+
 static void test_zero_count_on_most_ranks_blames_those(void **state)
 {
     (void)state;
@@ -464,6 +503,7 @@ int main(void)
         cmocka_unit_test(test_group_boundaries_that_differ_are_suspected),
         cmocka_unit_test(test_half_against_half_is_a_tie),
         cmocka_unit_test(test_zero_count_on_one_rank_is_named_even_at_two),
+        cmocka_unit_test(test_zero_count_behind_a_circle_is_named),
         cmocka_unit_test(test_zero_count_on_most_ranks_blames_those),
         cmocka_unit_test(test_zero_count_among_equal_calls_is_found_at_the_end),
         cmocka_unit_test(test_zero_counts_everywhere_or_extra_are_healthy),
