@@ -353,14 +353,10 @@ static struct align_guess judge_rank(struct judge *j, uint32_t rank, struct line
     if (!mine || !theirs || call_failed(mine) || call_failed(theirs)) {
         return guess; /* a call that failed has spoilt its group, whose end is on its way */
     }
-    /* A call that is refused returns at once: one that has not returned yet may still be. */
-    bool entered =
-        roll_seal_state(mine->seal) == ROLL_STATE_ENTERED || roll_seal_state(theirs->seal) == ROLL_STATE_ENTERED;
-    if (!due && entered && j->age < stall / 100) {
+    /* What may still be refused, because the news of it comes late, is judged when it has stayed so for a stall. */
+    bool open = source_unsettled(line->source, mine) || source_unsettled(j->major.source, theirs);
+    if (open && !e->finishing && j->age < stall) {
         return guess;
-    }
-    if (!due && (source_group_open(line->source, mine) || source_group_open(j->major.source, theirs))) {
-        return guess; /* nothing is enqueued yet: the group may be refused, or only be simulated */
     }
     if (dropped_call(&j->c->member[rank], j->seq, theirs) != 0 &&
         dropped_call(&j->c->member[j->vote.major_rank], j->seq, theirs) == 0) {

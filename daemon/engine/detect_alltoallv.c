@@ -47,22 +47,6 @@ static const struct entry *end_entry(const struct roll_engine *e, const struct o
     return entry && entry->pair == odd->pair && entry->index == odd->index ? entry : NULL;
 }
 
-/* Whether this call may still turn out to be refused. */
-static bool is_open(const struct source *s, const struct entry *entry)
-{
-    const struct roll_record *rec = &entry->rec;
-    if (roll_seal_state(rec->seal) < ROLL_STATE_RETURNED || call_failed(rec) || source_group_open(s, rec)) {
-        return true;
-    }
-    for (uint32_t i = 0; rec->group != 0 && i < s->threads; i++) {
-        const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
-        if (in && in->rec.op == ROLL_OP_GROUP_END && source_same_unit(&in->rec, rec)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static enum standing stands(const struct roll_engine *e, const struct odd *odd)
 {
     enum standing found = SURE;
@@ -71,7 +55,7 @@ static enum standing stands(const struct roll_engine *e, const struct odd *odd)
         if (!entry) {
             return TAKEN_OUT;
         }
-        found = is_open(end_source(e, odd->pair, side), entry) ? OPEN : found;
+        found = source_unsettled(end_source(e, odd->pair, side), &entry->rec) ? OPEN : found;
     }
     return found;
 }

@@ -484,6 +484,8 @@ int source_log_add(struct roll_engine *e, struct source *s, const struct roll_re
 struct thread *source_thread(struct source *s, uint16_t id);
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
 bool source_group_open(const struct source *s, const struct roll_record *rec);
+/* This call may still turn out to be refused: it has not returned, or its group has not been ended. */
+bool source_unsettled(const struct source *s, const struct roll_record *rec);
 uint64_t source_wall(const struct source *s, const struct roll_record *rec);
 /* Something came from this source: it is not quiet. */
 void source_news(const struct roll_engine *e, struct source *s);

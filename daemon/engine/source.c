@@ -207,6 +207,20 @@ bool source_group_open(const struct source *s, const struct roll_record *rec)
     return false;
 }
 
+bool source_unsettled(const struct source *s, const struct roll_record *rec)
+{
+    if (roll_seal_state(rec->seal) < ROLL_STATE_RETURNED || call_failed(rec) || source_group_open(s, rec)) {
+        return true;
+    }
+    for (uint32_t i = 0; rec->group != 0 && i < s->threads; i++) {
+        const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
+        if (in && in->rec.op == ROLL_OP_GROUP_END && source_same_unit(&in->rec, rec)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 uint64_t source_wall(const struct source *s, const struct roll_record *rec)
 {
     return rec->enter_ns + (uint64_t)s->offset;

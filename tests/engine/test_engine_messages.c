@@ -322,6 +322,39 @@ static void test_news_that_come_after_the_retry(void **state)
     }
 }
 
+/* The same of collectives: the news of the refusal is late by as much. */
+static void test_a_refused_collective_whose_news_is_late(void **state)
+{
+    (void)state;
+    const uint64_t pause[] = {0, S_ / 1000, S_ / 50, S_ / 5, S_ * 2 / 5};
+    for (size_t i = 0; i < SIZES; i++) {
+        for (size_t k = 0; k < 5; k++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim), size = sizes[i];
+            for (uint32_t r = 0; r < size; r++) {
+                sim_call(sim, r, w, AR, 64);
+                if (r == size - 1) {
+                    struct roll_record *rec = sim_call(sim, r, w, AR, 100);
+                    sim->rank[r].seq[w]--;
+                    rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+                    struct roll_record again = *rec;
+                    sim_pass(sim, r, pause[k]);
+                    struct roll_record *end = sim_record(sim, r, AR, w);
+                    sim->rank[r].ticket--;
+                    *end = again;
+                    end->seal = roll_seal(roll_seal_ticket(again.seal), ROLL_STATE_RETURNED);
+                    end->result = BAD;
+                }
+                sim_call(sim, r, w, AR, 200);
+                sim_call(sim, r, w, AR, 300);
+                sim_sync(sim, r);
+            }
+            sim_expect(sim, "");
+            sim_destroy(&sim);
+        }
+    }
+}
+
 /* A group that ends in vain after a while, and is made again. */
 static void test_a_group_of_messages_that_is_refused(void **state)
 {
@@ -649,6 +682,7 @@ int main(void)
         cmocka_unit_test(test_nothing_against_something_differs_in_bytes),
         cmocka_unit_test(test_a_refused_message_that_is_made_again_is_no_fault),
         cmocka_unit_test(test_news_that_come_after_the_retry),
+        cmocka_unit_test(test_a_refused_collective_whose_news_is_late),
         cmocka_unit_test(test_a_group_of_messages_that_is_refused),
         cmocka_unit_test(test_a_difference_in_a_call_that_does_not_return_is_suspected),
         cmocka_unit_test(test_a_collective_before_an_exchange),
