@@ -348,6 +348,21 @@ static bool dropped(struct roll_engine *e, const struct block *b, const struct m
     return detect_zero.block(e, &at);
 }
 
+/* NCCL refused a call of this rank with that number: what it made later is not the same call moved. */
+static bool was_refused(const struct source *s, const struct comm *c, uint32_t seq)
+{
+    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    for (uint64_t t = s->next; t-- > low;) {
+        const struct entry *at = source_entry(s, t);
+        const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
+        if (m && m->comm == c && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.seq == seq &&
+            refused_call(at)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool mixed_circle(struct roll_engine *e, const struct block *b, const struct mix *mix)
 {
     const struct comm *c = mix->comm;
@@ -360,7 +375,8 @@ static bool mixed_circle(struct roll_engine *e, const struct block *b, const str
     }
     for (uint32_t i = 0; made * 2 > c->size && i < b->steps; i++) {
         const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
-        if (at->pair && exchange_early(e, b->step[i].rank, b->step[i].ticket, mix->seq) > 1) {
+        if (at->pair && exchange_early(e, b->step[i].rank, b->step[i].ticket, mix->seq) > 1 &&
+            !was_refused(b->step[i].rank, c, mix->seq)) {
             say_early(e, b, mix, i);
             return true;
         }
