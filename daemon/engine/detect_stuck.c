@@ -179,6 +179,29 @@ static void words_who(struct stuck *k, struct words *w)
     }
 }
 
+/*
+ * Some of its members have made more calls than others, here or on other communicators. They may have gone on while others waited; or one of them has left
+ * something out that later calls took the place of.
+ */
+static void open_class(struct roll_verdict *v, const struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->comms; i++) {
+        const struct comm *c = e->comm[i];
+        for (uint32_t r = 1; r < c->size; r++) {
+            if (!c->member[r].gone && !c->member[0].gone && c->member[r].next != c->member[0].next) {
+                say_may_be(v, ROLL_VERDICT_CALL_SKIPPED);
+                say_may_be(v, ROLL_VERDICT_RANK_BLOCKED);
+            }
+        }
+        for (uint32_t p = 0; c->pair && p <= c->pair_mask; p++) {
+            if (c->pair[p] && c->pair[p]->issued[0] != c->pair[p]->issued[1]) {
+                say_may_be(v, ROLL_VERDICT_P2P_UNMATCHED);
+                say_may_be(v, ROLL_VERDICT_RANK_BLOCKED);
+            }
+        }
+    }
+}
+
 static uint64_t speak(struct stuck *k, uint32_t behind)
 {
     struct roll_engine *e = k->e;
@@ -204,7 +227,11 @@ static uint64_t speak(struct stuck *k, uint32_t behind)
     if (behind > 0 && !k->known) {
         words_add(&w, " It may also be one of the %u calls that were enqueued behind it.", behind);
     }
-    words_add(&w, " The records show no mistake of the program: look at the devices (Xid), the network and the hosts%s",
+    open_class(v, e);
+    words_may_be(&w, v);
+    words_add(&w,
+              " No mistake of the program was found in the records: look at the devices (Xid), the network and the "
+              "hosts%s",
               k->known && left
                   ? ". Suspected: it may only be slow."
                   : ". Suspected: a kernel in front of it, or behind it, that takes so long looks the same.");
@@ -289,6 +316,59 @@ static void look_at_creation(struct roll_engine *e, struct source *s)
     stuck_fini(&k);
 }
 
+/* Some host has waited for long: only then is anything else looked at. */
+static bool anyone_is_patient(const struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (s->init != 0) {
+            return true;
+        }
+        for (uint32_t t = 0; t < s->threads; t++) {
+            if (may_be_stuck(e, s, &s->thread[t])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Somebody has aborted it, and others have not: what they wait for there, nobody knows. */
+static bool is_half_aborted(const struct comm *c)
+{
+    bool ended = false, left = false;
+    for (uint32_t r = 0; r < c->size; r++) {
+        ended = ended || c->member[r].ended != 0;
+        left = left || (c->member[r].source != NO_SOURCE && c->member[r].ended == 0 && !c->member[r].gone);
+    }
+    return (ended || c->aborted) && left;
+}
+
+/*
+ * Something is wrong in this job that the records know of: a rank that has died or is stopped, lost records, a communicator whose trouble has been told or is being judged, or that
+ * is judged no more. What waits then, waits for that as far as anybody knows, over whatever communicators.
+ */
+static bool is_troubled(const struct roll_engine *e)
+{
+    bool troubled = e->muted_comms > 0 || e->held_comms > 0 || e->unheard > 0;
+    for (uint32_t i = 0; i < e->sources && !troubled; i++) {
+        enum roll_proc_state proc = e->source[i]->proc;
+        troubled = e->source[i]->lost > 0 || proc == ROLL_PROC_DEAD || proc == ROLL_PROC_STOPPED;
+    }
+    for (uint32_t i = 0; i < e->comms && !troubled; i++) {
+        const struct comm *c = e->comm[i];
+        troubled = (c->overflow && !c->aborted) || c->blame.cause != 0 || c->refusals > 0 || is_half_aborted(c);
+    }
+    return troubled;
+}
+
+/* Something was found while they waited, or shortly before: that is why. */
+static bool is_explained_by_another(const struct stuck *k)
+{
+    const struct roll_engine *e = k->e;
+    return e->found && e->found_ns + e->config.suspect_ns >= k->first_since;
+}
+
 static void stuck_tick(struct roll_engine *e)
 {
     stuck_case_tick(e);
@@ -296,6 +376,9 @@ static void stuck_tick(struct roll_engine *e)
         return;
     }
     e->stuck_run_ns = e->clock;
+    if (!anyone_is_patient(e) || is_troubled(e)) {
+        return;
+    }
     struct stuck k = {.e = e, .work = STUCK_WORK_MAX};
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
@@ -310,7 +393,7 @@ static void stuck_tick(struct roll_engine *e)
             if (e->dirty) {
                 sweep(e);
             }
-            if (stuck_find(&k, s, &s->thread[t], &ticket) && k.ripe) {
+            if (stuck_find(&k, s, &s->thread[t], &ticket) && k.ripe && !is_explained_by_another(&k)) {
                 mark_told(&k, speak(&k, calls_behind(&k, s, &s->thread[t], ticket)));
             }
         }

@@ -10,7 +10,7 @@ const struct detector *const detectors[] = {
     &detect_signature, &detect_group,          &detect_align,     &detect_alltoallv,
     &detect_p2p,       &detect_circular,       &detect_process,   &detect_stuck,
     &detect_missing,   &detect_claim,          &detect_init,      &detect_loss,
-    &detect_race,      &detect_unheard,        &detect_straggler,
+    &detect_race,      &detect_unheard,        &detect_straggler, &detect_order,
 };
 const size_t detector_count = sizeof(detectors) / sizeof(detectors[0]);
 

@@ -316,6 +316,7 @@ struct comm {
     uint32_t empties;   /* messages of 0 bytes: who makes them does not leave them out */
     uint32_t moe;       /* MoE events that named it as ep */
     struct blame blame;
+    uint32_t order_seq;      /* below this its calls have been looked at by detect_order.c */
     struct lag *lag;         /* who arrives last, as far as it was looked at: detect_straggler.c; owned */
     struct cell *cell;       /* obligations under comparison, newest first */
     struct meeting *meeting; /* other words of the members under comparison, newest first: meeting.h */
@@ -412,6 +413,10 @@ struct roll_engine {
     uint64_t stall_run_ns;         /* patience clock of the last stall analysis */
     uint64_t init_run_ns;          /* the same for creations that do not return */
     uint64_t lag_run_ns;           /* the same for ranks that arrive last */
+    uint64_t found_ns;             /* patience clock of the newest finding that somebody may wait for */
+    bool found;                    /* there is one */
+    uint64_t order_run_ns;         /* the same for opposite orders */
+    uint32_t order_next;           /* communicator that is looked at next for those */
     uint32_t lag_next;             /* communicator that is looked at next for those */
     uint64_t stuck_run_ns;         /* the same for calls that have all they need */
     struct stuck_case *stuck_case; /* the one that the nodes are asked about: stuck_facts.c; owned */

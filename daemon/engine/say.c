@@ -227,6 +227,10 @@ struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enu
     v->text = "";
     v->step = ROLL_STEP_NONE;
     v->layer = ROLL_LAYER_NONE;
+    if (certainty != ROLL_NOTE && code != ROLL_VERDICT_COLLECTIVE_STUCK && code != ROLL_VERDICT_STRAGGLER) {
+        e->found = true;
+        e->found_ns = e->clock;
+    }
     if (certainty != ROLL_NOTE) {
         e->findings++;
         told_add(e, v);

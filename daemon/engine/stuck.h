@@ -32,6 +32,7 @@ struct stuck {
     struct roll_record rec;
     const struct source *first;         /* whose record it is */
     struct roll_rankset in, left, away; /* world ranks */
+    uint64_t first_since;               /* that at which the first of them did */
     uint64_t since;                     /* patience clock at which the last of them came into it */
     uint64_t longest_ns;                /* of all waits of those ranks before */
     bool loose;                         /* the one that is asked about stands in a wait of its own: see stuck_find.c */

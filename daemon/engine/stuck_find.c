@@ -140,6 +140,7 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
     }
     k->ripe = k->ripe && e->unheard == 0 && e->calm - (t ? t->calm : s->calm) >= patience;
     k->since = since > k->since ? since : k->since;
+    k->first_since = since < k->first_since ? since : k->first_since;
     k->known = k->known && s->completes;
     if (s->waits && s->waits->longest_ns > k->longest_ns) {
         k->longest_ns = s->waits->longest_ns;
@@ -253,6 +254,7 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
     roll_rankset_clear(&k->left);
     roll_rankset_clear(&k->away);
     k->since = k->longest_ns = 0;
+    k->first_since = UINT64_MAX;
     k->known = k->ripe = true;
     if (!m || m->comm->size < 2 || m->comm->open || m->comm->aborted || m->comm->overflow || m->comm->muted ||
         m->comm->blame.cause != 0) {
