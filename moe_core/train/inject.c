@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 enum fault_kind {
+    F_NONE,
     F_SKIP,
     F_EXTRA,
     F_COUNT,
@@ -200,19 +201,40 @@ static int poison(const void *args)
     return 0;
 }
 
-static int reduce_as(moe_device_t *device, const struct moe_bucket *bucket, size_t count, ncclDataType_t type,
-                     ncclRedOp_t op)
+/* The gradient's AllReduce with an argument that may be wrong. Every rank makes it here, in every step: a wrong argument is
+ * one at the same place in the program. (Another place would be another mistake: a call that the others do not make.) */
+static int reduce_as(moe_device_t *device, const struct moe_bucket *bucket, enum fault_kind wrong)
 {
+    int ranks = 1;
+    struct moe_bucket alone = *bucket;
+    alone.comm = NULL; /* scales, and sums over nobody */
+    int rc = moe_reduce(device, &alone);
+    if (rc != 0 || bucket->comm == NULL || ncclCommCount(bucket->comm, &ranks) != ncclSuccess || ranks == 1) {
+        return rc;
+    }
+    size_t count = wrong == F_ZERO ? 0 : wrong == F_COUNT ? bucket->count - 1 : bucket->count;
+    ncclDataType_t type = wrong == F_DTYPE ? ncclInt32 : ncclFloat32;
+    ncclRedOp_t op = wrong == F_OP ? ncclMax : ncclSum;
     ncclResult_t nc =
         ncclAllReduce(bucket->grad, bucket->grad, count, type, op, bucket->comm, moe_device_stream(device));
     return nc == ncclSuccess ? 0 : MOE_E_COMM;
+}
+
+static bool wrongs_an_argument(const struct inject *inject)
+{
+    enum fault_kind kind = inject->fault != NULL ? inject->fault->kind : F_NONE;
+    return kind == F_COUNT || kind == F_ZERO || kind == F_DTYPE || kind == F_OP;
 }
 
 int inject_reduce(const struct inject *inject, int32_t rank, uint32_t step, moe_device_t *device,
                   const struct moe_bucket *bucket)
 {
     uint32_t wanted = inject->layer < 0 ? UINT32_MAX : (uint32_t)inject->layer;
-    if (!inject_due(inject, rank, step) || bucket->layer != wanted) {
+    bool due = inject_due(inject, rank, step) && bucket->layer == wanted;
+    if (wrongs_an_argument(inject)) {
+        return reduce_as(device, bucket, due ? inject->fault->kind : F_NONE);
+    }
+    if (!due) {
         return moe_reduce(device, bucket);
     }
     int rc = 0;
@@ -222,14 +244,6 @@ int inject_reduce(const struct inject *inject, int32_t rank, uint32_t step, moe_
     case F_EXTRA:
         rc = moe_reduce(device, bucket);
         return rc ? rc : moe_reduce(device, bucket);
-    case F_COUNT:
-        return reduce_as(device, bucket, bucket->count - 1, ncclFloat32, ncclSum);
-    case F_ZERO:
-        return reduce_as(device, bucket, 0, ncclFloat32, ncclSum);
-    case F_DTYPE:
-        return reduce_as(device, bucket, bucket->count, ncclInt32, ncclSum);
-    case F_OP:
-        return reduce_as(device, bucket, bucket->count, ncclFloat32, ncclMax);
     case F_NAN:
         rc = moe_device_call(device, poison, &bucket->grad, sizeof bucket->grad);
         return rc ? rc : moe_reduce(device, bucket);
