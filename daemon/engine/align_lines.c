@@ -246,6 +246,7 @@ static struct fit try_reorder(const struct trial *t)
 struct fits {
     struct fit of[ALIGN_REORDER + 1]; /* by kind */
     uint32_t set;                     /* bits of those that fit */
+    bool displaced;                   /* the odd call stands at the place of another one */
 };
 
 /* b stands where a comes later, and has not just been there: it has gone on, and made no call more. */
@@ -265,7 +266,8 @@ static struct fits try_all(const struct line *a, uint32_t n, const struct line *
     bool pinned = first == SITE_SAME && is_foreign(a, b) && is_telling(a, b);
     f.of[plain] = try_plain(&t);
     if (first == SITE_OTHER && (plain == ALIGN_ARGUMENT || site_is_known(a->source, b->call[0].site))) {
-        f.of[plain].fits = false; /* it stands at the place of another call */
+        f.of[plain].fits = false;
+        f.displaced = true;
     }
     if (!pinned) {
         f.of[ALIGN_SKIP] = try_shift(&t, true);
@@ -374,8 +376,12 @@ void lines_compare(const struct line *a, const struct line *b, enum align_kind p
     out->overlap = f->of[out->kind].matched;
     out->open = rivals(f, set, out->kind);
     uint32_t strict = rivals(&real, real.set, out->kind);
-    /* Of a block left out or added nothing was seen: the others have been excluded, but it has not been shown. */
-    if (out->overlap == 0 && out->kind != plain) {
+    /*
+     * Nothing that follows has shown it: the others are excluded, but a branch that makes its call in place of the peers' is not, unless the odd call
+     * stands where the peers make theirs as well.
+     */
+    bool at_home = f->displaced && site_is_known(a->source, b->call[0].site);
+    if (out->overlap == 0 && out->kind != plain && !at_home) {
         out->open |= ALIGN_BIT(plain);
     }
     if (out->kind == ALIGN_REORDER && (out->length > a->real || out->length > b->real)) {

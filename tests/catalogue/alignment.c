@@ -1,5 +1,5 @@
 /*
- * alignment.c: the last rank leaves out a call, adds one, or swaps two; all its other calls are right.
+ * alignment.c: the last rank leaves out a call, adds one (also where nobody calls anything any more), or swaps two; all its other calls are right.
  *
  * Counts differ from call to call, as a model's layers do, so that what is missing can be told from what is wrong.
  */
@@ -56,6 +56,24 @@ static void reordered(struct cat *c)
     cat_sync(c);
 }
 
+/*
+ * A barrier in a branch that one rank takes (to NCCL a small all-reduce) meets the peers' all-reduce, and everybody is stuck there: by its place in the program
+ * it is another call and no wrong count. That it was added, and stands for none that is missing, nothing can prove any more.
+ */
+static void barrier_branch(struct cat *c)
+{
+    for (int step = 0; step < 3; step++) {
+        model_step(c, -1, -1);
+        cat_sync(c);
+    }
+    if (c->culprit) {
+        NCCL(ncclAllReduce(c->send, c->recv, 1, ncclFloat32, ncclSum, c->world, c->stream));
+        cat_sync(c);
+    }
+    model_step(c, -1, -1);
+    cat_sync(c);
+}
+
 /* Half of the ranks take one branch, half the other: nobody can say who is right. */
 static void branches(struct cat *c)
 {
@@ -76,6 +94,7 @@ const struct cat_program cat_alignment[] = {
     {"skipped", skipped, "call-skipped", "call-skipped|call-added|sequence-tie", "proven", "last", 2, false},
     {"added", added, "call-added", "call-added|call-skipped|sequence-tie", "proven", "last", 2, false},
     {"reordered", reordered, "calls-reordered", "calls-reordered|sequence-tie", "proven", "last", 2, false},
+    {"barrier-branch", barrier_branch, "call-added", "call-added|sequence-tie", "suspected", "last", 2, false},
     {"branches", branches, "sequence-tie|op-mismatch", NULL, "proven", "none", 4, false},
     {0},
 };
