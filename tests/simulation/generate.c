@@ -5,6 +5,8 @@
  */
 #include "tests/simulation/generate.h"
 
+#include "tests/simulation/shrink.h"
+
 #include <string.h>
 
 #define CLASSES_MAX 8u
@@ -193,6 +195,8 @@ static void make_collective(struct maker *k, struct rng *rng, const struct class
     uint32_t root = rng_chance(rng, 60) ? 0 : rng_next(rng);
     /* Empty on all ranks: dropped everywhere. One sibling alone: another stage of a pipeline. */
     count = rng_chance(rng, 3) ? 0 : count;
+    /* Now and then on another stream: NCCL keeps the order of a communicator's calls across streams. */
+    uint8_t stream = rng_chance(rng, 10) && !k->threads ? (uint8_t)rng_below(rng, 3) : class->stream;
     uint32_t only = class->comms > 1 && rng_chance(rng, 12) ? rng_below(rng, class->comms) : class->comms;
     for (uint32_t i = 0; i < class->comms; i++) {
         int comm = class->first + (int)i;
@@ -202,7 +206,7 @@ static void make_collective(struct maker *k, struct rng *rng, const struct class
         }
         struct act a = plain(k, ACT_COLL, members);
         a.thread = class->thread;
-        a.stream = class->stream;
+        a.stream = stream;
         a.site = site;
         a.comm = (int8_t)comm;
         a.op = op;
@@ -473,6 +477,37 @@ static void make_end(struct maker *k)
     p->units++;
 }
 
+/* One rank makes two calls of different communicators, on different streams, the other way round: that is legal where nothing waits for it. */
+static void disorder(struct maker *k)
+{
+    static struct program before;
+    static struct story story;
+    struct program *p = k->p;
+    uint32_t i = rng_below(&k->rng, p->acts), j = i + 1;
+    const struct act *a = &p->act[i];
+    mask_t rank = BIT(mask_at(a->ranks, rng_below(&k->rng, mask_count(a->ranks))));
+    while (j < p->acts && (p->act[j].ranks & rank) == 0) {
+        j++;
+    }
+    const struct act *b = &p->act[j];
+    if (j == p->acts || a->kind != ACT_COLL || b->kind != ACT_COLL || a->unit == b->unit || a->comm == b->comm ||
+        a->stream == b->stream || a->error != 0 || b->error != 0 || a->ranks == rank || b->ranks == rank) {
+        return;
+    }
+    for (uint32_t g = 0; g < p->acts; g++) {
+        if (p->act[g].kind == ACT_GROUP && (p->act[g].unit == a->unit || p->act[g].unit == b->unit)) {
+            return;
+        }
+    }
+    before = *p;
+    struct act moved = *b;
+    moved.ranks = rank;
+    p->act[j].ranks = (mask_t)(p->act[j].ranks & ~rank);
+    if (!program_insert(p, i, &moved) || program_correct(p, &story, 1) != 1) {
+        *p = before;
+    }
+}
+
 void generate(struct program *p, uint64_t seed)
 {
     static const uint8_t sizes[] = {2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5, 5, 6, 8, 8, 8, 12, 16};
@@ -496,4 +531,7 @@ void generate(struct program *p, uint64_t seed)
     place_classes(&k);
     make_steps(&k);
     make_end(&k);
+    for (int i = rng_chance(&k.rng, 15) && p->acts < 2000 ? 20 : 0; i > 0; i--) {
+        disorder(&k);
+    }
 }
