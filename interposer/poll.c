@@ -12,7 +12,9 @@
 #include <errno.h>
 
 #define FIRST_NS UINT64_C(100000000) /* shorter loops are no news */
-#define AGAIN_NS UINT64_C(200000000)
+#define AGAIN_NS                                                                                                       \
+    UINT64_C(200000000) /* between two words of a loop; a fifth of its age when it is old, to at most a second */
+#define MOST_NS UINT64_C(1000000000)
 
 void roll_poll_begin(struct roll_thread *t, uintptr_t key)
 {
@@ -74,7 +76,8 @@ void roll_poll_say(struct roll_thread *t, uint8_t op, uintptr_t what, bool per_t
     poll.rec = call.rec;
     poll.ticket = call.ticket;
     poll.said_ns = call.enter_ns;
-    poll.next_ns = call.enter_ns + AGAIN_NS;
+    uint64_t again = (call.enter_ns - poll.since_ns) / 5;
+    poll.next_ns = call.enter_ns + (again < AGAIN_NS ? AGAIN_NS : again < MOST_NS ? again : MOST_NS);
     t->poll = poll;
     roll_enter_end(t);
     t->depth = 0;

@@ -3,8 +3,8 @@
  * no other recorded call in between.
  *
  * A poll is cheap and may come by the million, so it writes no record: the first one of a loop notes what is polled, the next ones count and look
- * at the clock. A loop that has lasted for 100 ms is said by one record, which stays entered; every 200 ms a new one takes its place, so that who
- * reads the ring knows that the loop goes on. It returns when what was polled is ready, or when the thread makes another recorded call.
+ * at the clock. A loop that has lasted for 100 ms is said by one record, which stays entered; every 200 ms a new one takes its place (every second when the
+ * loop is old), so that who reads the ring knows that the loop goes on. It returns when what was polled is ready, or when the thread makes another recorded call.
  * Loops that are shorter, and threads that poll many things by turns (a watchdog), write nothing at all.
  */
 #ifndef ROLL_INTERPOSER_POLL_H

@@ -94,6 +94,13 @@ void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_r
     }
 }
 
+void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside)
+{
+    if (s->waits && s->waits->told == inside) {
+        s->waits->told = now_inside;
+    }
+}
+
 bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns)
 {
     if (!s->waits || s->waits->long_wait != ticket + 1) {

@@ -234,7 +234,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         struct thread *t = source_thread(s, rec->thread);
         if (t) {
             bool poll = class == ROLL_CLASS_POLL;
-            if (!(poll && t->polls && t->inside != 0)) { /* else its loop goes on */
+            if (poll && t->polls && t->inside != 0) { /* its loop goes on */
+                stuck_goes_on(s, t->inside, ticket + 1);
+            } else {
                 t->since = e->clock;
                 t->calm = e->calm;
             }
@@ -345,7 +347,7 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
     for (uint32_t i = 0; i < s->threads; i++) {
         if (s->thread[i].inside == ticket + 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
             s->thread[i].inside = 0;
-            if (class == ROLL_CLASS_SYNC) {
+            if (class == ROLL_CLASS_SYNC || (class == ROLL_CLASS_POLL && rec->result == 0)) {
                 stuck_returned(e, s, rec, s->thread[i].since);
             }
         }

@@ -642,6 +642,8 @@ void race_returned(struct roll_engine *e, struct source *s,
 void race_forget(struct source *s);
 
 /* --- detect_stuck.c: what host waits have been like --- */
+/* A loop of polls (ticket + 1 of its record) is now told by another record. */
+void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside);
 /* A wait of the host has returned; since: patience clock at which it was seen to be inside, NO_CLOCK: it was not. */
 void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t since);
 

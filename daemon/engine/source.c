@@ -226,10 +226,12 @@ uint64_t source_wall(const struct source *s, const struct roll_record *rec)
     return rec->enter_ns + (uint64_t)s->offset;
 }
 
-static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t)
+/* Words come five times a second, from an old loop once: what was said is believed for three times as long. */
+static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
 {
-    uint64_t fresh = e->config.stall_ns + e->config.stall_ns / 5;
-    return e->clock - t->renewed <= (fresh > POLL_FRESH_NS ? fresh : POLL_FRESH_NS);
+    uint64_t fresh = (uint64_t)in->seq * 600000;
+    fresh = fresh < POLL_FRESH_NS ? POLL_FRESH_NS : fresh < 5 * POLL_FRESH_NS ? fresh : 5 * POLL_FRESH_NS;
+    return e->clock - t->renewed <= fresh;
 }
 
 /*
@@ -239,7 +241,8 @@ static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t)
 static bool poll_waits(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
 {
     bool often = in->aux == UINT16_MAX || (uint64_t)in->aux * POLL_GAP_MS >= in->seq;
-    return often && in->aux >= POLLS_MIN && (uint64_t)in->seq * 1000000 >= e->config.stall_ns && poll_is_fresh(e, t);
+    return often && in->aux >= POLLS_MIN && (uint64_t)in->seq * 1000000 >= e->config.stall_ns &&
+           poll_is_fresh(e, t, in);
 }
 
 struct host_wait source_wait(const struct roll_engine *e, const struct source *s, const struct thread *t,
@@ -305,7 +308,8 @@ bool source_polls_after(const struct roll_engine *e, const struct source *s, uin
     bool after = true;
     for (uint32_t i = 0; i < s->threads; i++) {
         const struct thread *t = &s->thread[i];
-        bool polls = t->acts && t->polls && t->inside != 0 && poll_is_fresh(e, t);
+        const struct entry *in = t->acts && t->polls && t->inside ? source_entry(s, t->inside - 1) : NULL;
+        bool polls = in && poll_is_fresh(e, t, &in->rec);
         after = after && (!polls || t->renewed > clock);
     }
     return after;

@@ -36,13 +36,28 @@ static bool stream_used(struct stuck *k, const struct source *s, uint64_t from, 
     return false;
 }
 
+static bool is_wait(const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    return class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL;
+}
+
 /* When this record returns, the call with this ticket before it is over. A stream without NCCL calls may wait for others by events. */
 bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
                   const struct roll_record *call, uint64_t ticket)
 {
     switch (roll_op_class(wait->op)) {
+    case ROLL_CLASS_POLL:
+        if (wait->op == ROLL_OP_COMM_QUERY) {
+            return wait->comm == call->comm;
+        } /* else as for a wait: */
+        __attribute__((fallthrough));
     case ROLL_CLASS_SYNC:
-        if (wait->op == ROLL_OP_DEVICE_SYNC || (wait->op == ROLL_OP_EVENT_SYNC && wait->stream == 0)) {
+        if ((wait->op == ROLL_OP_EVENT_SYNC || wait->op == ROLL_OP_EVENT_QUERY) && wait->count != 0 &&
+            ticket + 1 >= wait->count) {
+            return false; /* the event stands before it */
+        }
+        if (wait->op == ROLL_OP_DEVICE_SYNC || (wait->op != ROLL_OP_STREAM_SYNC && wait->stream == 0)) {
             return true;
         }
         return wait->stream == call->stream || !stream_used(k, s, ticket, wait_ticket, wait->stream);
@@ -67,11 +82,11 @@ static bool has_left(struct stuck *k, const struct source *s, const struct roll_
     }
     for (uint64_t t = ticket + 1; t < s->next && k->work > 0; t++, k->work--) {
         const struct entry *entry = source_entry(s, t);
-        if (!entry || roll_op_class(entry->rec.op) != ROLL_CLASS_SYNC ||
-            roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED) {
+        if (!entry || !is_wait(&entry->rec) || roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED ||
+            (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) { /* a loop that was left */
             continue;
         }
-        bool event = entry->rec.op == ROLL_OP_EVENT_SYNC;
+        bool event = entry->rec.op != ROLL_OP_STREAM_SYNC && entry->rec.op != ROLL_OP_STREAM_QUERY;
         if (entry->rec.op == ROLL_OP_DEVICE_SYNC || (!event && entry->rec.stream == call->stream)) {
             return true;
         }
@@ -83,7 +98,7 @@ static bool has_left(struct stuck *k, const struct source *s, const struct roll_
 /* An incomplete call on a stream that the wait covers explains it: that is waitgraph.c's. */
 static bool is_explained(const struct source *s, const struct roll_record *wait, uint64_t wait_ticket)
 {
-    bool all = wait->op == ROLL_OP_DEVICE_SYNC || wait->stream == 0 || roll_op_class(wait->op) != ROLL_CLASS_SYNC;
+    bool all = wait->op == ROLL_OP_DEVICE_SYNC || wait->stream == 0 || !is_wait(wait);
     for (uint32_t i = 0; i < s->queues; i++) {
         if (s->queue[i].head != 0 && s->queue[i].head <= wait_ticket + 1 && (all || i == wait->stream)) {
             return true;
@@ -102,7 +117,8 @@ static const struct thread *wait_behind(struct stuck *k, const struct source *s,
     for (uint32_t i = 0; i < s->threads; i++) {
         const struct thread *t = &s->thread[i];
         const struct entry *in = t->inside > ticket ? source_entry(s, t->inside - 1) : NULL;
-        if (in && stuck_covers(k, s, &in->rec, t->inside - 1, call, ticket) &&
+        if (in && source_wait(k->e, s, t, &in->rec).waits &&
+            stuck_covers(k, s, &in->rec, t->inside - 1, call, ticket) &&
             (k->loose || !is_explained(s, &in->rec, t->inside - 1))) {
             return t;
         }

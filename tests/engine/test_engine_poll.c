@@ -1,6 +1,6 @@
 /*
  * test_engine_poll.c: hosts that poll instead of waiting: loops over cudaStreamQuery, cudaEventQuery and ncclCommGetAsyncError, as the interposer tells them
- * (interposer/poll.h): one record after 100 ms, another every 200 ms for as long as the loop goes on. And events whose place among the calls is known.
+ * (interposer/poll.h): one record after 100 ms, another every 200 ms, and every second from an old loop. And events whose place among the calls is known.
  */
 #include "tests/engine/sim.h"
 
@@ -32,7 +32,7 @@ struct playing {
     uint64_t now;
     struct loop {
         struct roll_record rec; /* the newest; seal 0: no loop */
-        uint64_t since;
+        uint64_t since, next;
         uint32_t every_ms; /* between two polls */
     } loop[RANKS][2];
 };
@@ -85,7 +85,7 @@ static void poll_begin(struct playing *p, uint32_t rank, unsigned thread, enum r
                        uint32_t every_ms)
 {
     struct loop *loop = &p->loop[rank][thread - 1];
-    *loop = (struct loop){.since = p->now, .every_ms = every_ms};
+    *loop = (struct loop){.since = p->now, .next = p->now + FIRST_MS * MS, .every_ms = every_ms};
     loop->rec = (struct roll_record){.count = place,
                                      .peer = ROLL_PEER_NONE,
                                      .step = ROLL_STEP_NONE,
@@ -120,10 +120,11 @@ static void pass(struct playing *p, uint64_t ns)
         for (uint32_t r = 0; r < p->sim->ranks; r++) {
             for (unsigned t = 0; t < 2; t++) {
                 struct loop *loop = &p->loop[r][t];
-                uint64_t lasts = (p->now - loop->since) / MS;
-                uint32_t period = loop->every_ms > POLL_MS ? loop->every_ms : POLL_MS;
-                if (loop->every_ms != 0 && lasts >= FIRST_MS && (lasts - FIRST_MS) % period == 0) {
+                if (loop->every_ms != 0 && p->now >= loop->next) {
                     poll_say(p, r, loop);
+                    uint64_t again = (p->now - loop->since) / 5;
+                    again = again < POLL_MS * MS ? POLL_MS * MS : again < S_ ? again : S_;
+                    loop->next = p->now + (again > loop->every_ms * MS ? again : loop->every_ms * MS);
                 }
             }
         }
@@ -436,6 +437,39 @@ static void test_host_that_polls_a_communicator_waits_there(void **state)
     }
 }
 
+/* Everyone has called and polls, and nothing completes: no circle, and after a minute a call that is stuck. */
+static void test_polling_hosts_whose_call_is_stuck(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (size_t k = 0; k < 2; k++) {
+            uint32_t n = sizes[i], a, b;
+            struct playing p;
+            play_begin(&p, job(n, &a, &b));
+            for (uint32_t r = 0; r < n; r++) {
+                sim_call(p.sim, r, a, AR, 128);
+                uint64_t place = polls[k] == ROLL_OP_EVENT_QUERY ? p.sim->rank[r].ticket + 1 : 0;
+                poll_begin(&p, r, 1, polls[k], place, 1);
+            }
+            give(&p);
+            pass(&p, 15 * S_);
+            expect(&p, "");
+            pass(&p, 60 * S_);
+            expect(&p, "suspected collective-stuck -");
+            for (uint32_t r = 0; r < n; r++) {
+                poll_end(&p, r, 1, 0);
+            }
+            sim_all(p.sim, b, AR, 64);
+            give(&p);
+            pass(&p, S_);
+            struct roll_engine_summary summary;
+            roll_engine_summary(p.e, &summary);
+            assert_int_equal(summary.findings, 0); /* they came back: it was slow, and is taken back */
+            play_end(&p);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +481,7 @@ int main(void)
         cmocka_unit_test(test_host_that_polls_now_and_then_is_not_waiting),
         cmocka_unit_test(test_watchdog_that_polls_changes_nothing),
         cmocka_unit_test(test_host_that_polls_a_communicator_waits_there),
+        cmocka_unit_test(test_polling_hosts_whose_call_is_stuck),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
