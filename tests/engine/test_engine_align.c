@@ -406,6 +406,39 @@ static void test_a_barrier_in_a_branch_is_an_added_call(void **state)
     }
 }
 
+/* Both arms of a branch make one call, with other arguments: a wrong argument as soon as the calls behind it agree, and until then it may be one. */
+static void test_the_other_arm_of_a_branch_is_a_wrong_argument(void **state)
+{
+    (void)state;
+    for (size_t i = 1; i < SIZES; i++) {
+        for (uint32_t behind = 0; behind < 2; behind++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim), last = sizes[i] - 1;
+            for (uint32_t r = 0; r < sizes[i]; r++) {
+                sim->site = 1;
+                for (int k = 0; k < 5; k++) {
+                    sim_call(sim, r, w, AR, 512);
+                }
+                sim->site = r == last ? 2 : 3;
+                sim_call(sim, r, w, AR, r == last ? 99 : 100);
+                for (uint32_t k = 0; k < behind * 4; k++) {
+                    sim->site = (uint16_t)(4 + k);
+                    sim_call(sim, r, w, AR, 600 + k);
+                }
+                sim->site = 50;
+                sim_stuck(sim, r);
+            }
+            char want[64];
+            snprintf(want, sizeof(want), behind ? "proven count-mismatch %u" : "suspected call-added %u", last);
+            sim_expect(sim, want);
+            char *text = sim_run(sim, 0, false, true);
+            assert_true(behind || strstr(text, "count-mismatch") != NULL);
+            free(text);
+            sim_destroy(&sim);
+        }
+    }
+}
+
 /* Two places that make the same call on different ranks, as in `if (rank == 0)`, are healthy, and no evidence later. */
 static void test_branches_that_always_met_are_one_place(void **state)
 {
@@ -548,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_call_sites_say_which_call_it_is),
         cmocka_unit_test(test_one_place_for_all_calls_says_nothing),
         cmocka_unit_test(test_a_barrier_in_a_branch_is_an_added_call),
+        cmocka_unit_test(test_the_other_arm_of_a_branch_is_a_wrong_argument),
         cmocka_unit_test(test_branches_that_always_met_are_one_place),
         cmocka_unit_test(test_later_calls_confirm_or_replace_the_class),
         cmocka_unit_test(test_a_wrong_reduction_among_equal_calls_is_never_a_proven_addition),
