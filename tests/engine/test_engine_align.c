@@ -353,21 +353,21 @@ static void test_call_sites_say_which_call_it_is(void **state)
 static void test_one_place_for_all_calls_says_nothing(void **state)
 {
     (void)state;
-    for (int callers = 0; callers < 2; callers++) {
+    for (int callers = 0; callers < 3; callers++) { /* 2: none, and all calls are alike */
         for (size_t i = 1; i < SIZES; i++) {
             struct sim *sim = sim_new(sizes[i]);
             uint32_t w = sim_world(sim), last = sizes[i] - 1;
             sim->helper = 9;
             for (uint32_t r = 0; r < sizes[i]; r++) {
                 for (uint16_t k = 0; k < 6; k++) {
-                    sim->site = callers ? k + 1 : 1;
-                    sim_call(sim, r, w, AR, 100u * (k + 1u) + (r == last && k == 5));
+                    sim->site = callers == 1 ? k + 1 : 1;
+                    sim_call(sim, r, w, AR, (callers == 2 ? 100u : 100u * (k + 1u)) + (r == last && k == 5));
                 }
                 sim->site = 50;
                 sim_stuck(sim, r);
             }
             char want[64];
-            snprintf(want, sizeof(want), "%s count-mismatch %u", callers ? "proven" : "suspected", last);
+            snprintf(want, sizeof(want), "%s count-mismatch %u", callers == 1 ? "proven" : "suspected", last);
             sim_expect(sim, want);
             sim_destroy(&sim);
         }
@@ -444,26 +444,35 @@ static void test_branches_that_always_met_are_one_place(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SIZES; i++) {
-        for (int sick = 0; sick < 2; sick++) {
+        for (int sick = 0; sick < 3; sick++) {
             struct sim *sim = sim_new(sizes[i]);
             uint32_t w = sim_world(sim), last = sizes[i] - 1;
             for (uint32_t r = 0; r < sizes[i]; r++) {
                 for (int k = 0; k < 8; k++) {
+                    bool stuck = sick == 2 && k == 7; /* in a wrong argument of the branch itself */
                     sim->site = r == last ? 2 : 1;
-                    sim_call(sim, r, w, AR, 512);
+                    sim_call(sim, r, w, AR, stuck && r == last ? 99 : 512);
+                    if (stuck) {
+                        sim_stuck(sim, r);
+                        break;
+                    }
                     sim->site = 3;
                     struct roll_record *rec = sim_call(sim, r, w, AR, 64);
-                    if (sick && k == 5 && r == last) {
+                    if (sick == 1 && k == 5 && r == last) {
                         rec->redop = ROLL_RED_MAX;
                     }
                 }
                 sim->site = 0;
-                sim_sync(sim, r);
+                if (sick != 2) {
+                    sim_sync(sim, r);
+                }
             }
-            char want[64] = "";
+            char want[64] = "", who[16] = "-";
+            if (sizes[i] > 2) {
+                snprintf(who, sizeof(who), "%u", last);
+            }
             if (sick) {
-                snprintf(want, sizeof(want), sizes[i] == 2 ? "proven redop-mismatch -" : "proven redop-mismatch %u",
-                         last);
+                snprintf(want, sizeof(want), "proven %s %s", sick == 1 ? "redop-mismatch" : "count-mismatch", who);
             }
             sim_expect(sim, want);
             sim_destroy(&sim);
