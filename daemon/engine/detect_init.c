@@ -5,7 +5,8 @@
  * so the absent members are those that no rank has defined; when the definition is lost, the numbers of CommInit calls are compared. For CommSplit
  * the parent's members are known, and those that have made fewer such calls are absent. Joining late is ordinary (imports, data), so it is
  * suspected after suspect_ns; proven when an absent rank's process is dead or has ended, and has not been started anew. Who the absent members of
- * a communicator smaller than the job are cannot be known: only their number is said.
+ * a communicator smaller than the job are cannot be known: only their number is said. A nonblocking creation goes on after its call has returned, until
+ * ncclCommGetAsyncError says that it has ended, or the rank makes its next call (creation_over).
  */
 #include "daemon/engine/detector.h"
 
@@ -23,13 +24,24 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
             parent->splits++;
         }
     }
-    if (roll_seal_state(rec->seal) == ROLL_STATE_ENTERED) {
+    enum { NCCL_IN_PROGRESS = 7 };
+    bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
+    bool goes_on = roll_seal_state(rec->seal) == ROLL_STATE_RETURNED && rec->result == NCCL_IN_PROGRESS;
+    if ((inside || goes_on) && s->init != ticket + 1) {
         s->init = ticket + 1;
         s->init_since = e->clock;
         s->init_calm = e->calm;
-    } else if (s->init == ticket + 1) {
+    } else if (!inside && !goes_on && s->init == ticket + 1) {
         s->init = 0;
     }
+    if (s->init == ticket + 1) {
+        s->init_polled = goes_on;
+    }
+}
+
+void creation_over(struct source *s)
+{
+    s->init = s->init_polled ? 0 : s->init;
 }
 
 struct absent {
@@ -153,6 +165,48 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     roll_rankset_fini(&culprits);
 }
 
+/* One of the absent waits in a call itself, or is stopped: that is the reason, and the wait graph looks for it. */
+static bool waits_elsewhere(const struct roll_engine *e, const struct roll_rankset *absent)
+{
+    for (uint32_t i = 0; !e->finishing && i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (!roll_rankset_has(absent, s->world) || !source_alive(s)) {
+            continue;
+        }
+        bool pending = s->proc == ROLL_PROC_STOPPED;
+        for (uint32_t k = 0; k < s->queues; k++) {
+            pending = pending || s->queue[k].head != 0;
+        }
+        if (pending && (s->proc == ROLL_PROC_STOPPED || source_blocked(e, s))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* They are dead, and that has been told. */
+static bool is_dead(const struct roll_engine *e, const struct absent *a)
+{
+    bool all = a->over && a->unseen == 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        bool dead = s->proc == ROLL_PROC_DEAD && s->told_dead;
+        all = all && (!roll_rankset_has(&a->ranks, s->world) || source_alive(s) || dead);
+    }
+    return all;
+}
+
+/* That these ranks do not come has been told already, by those who wait for them in another call. */
+static bool is_told(const struct roll_engine *e, const struct absent *a)
+{
+    bool all = a->unseen == 0 && roll_rankset_count(&a->ranks) > 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        all = all && (!roll_rankset_has(&a->ranks, s->world) || s->busy_told == roll_seal_ticket(s->last.seal) + 2);
+    }
+    return all;
+}
+
 static void init_tick(struct roll_engine *e)
 {
     if (e->clock - e->init_run_ns < e->config.stall_ns / 8) {
@@ -171,12 +225,24 @@ static void init_tick(struct roll_engine *e)
         if (known || (m && m->comm->init_ns == e->clock)) {
             continue; /* told elsewhere (detect_claim.c, detect_refused.c); one member speaks for all */
         }
+        if (m && m->comm->muted && m->comm->explains) {
+            continue; /* its parent is stuck for a reason that has been told */
+        }
         if (m) {
             m->comm->init_ns = e->clock;
         }
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
-        bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || a.over;
+        bool soon =
+            e->calm - s->init_calm < e->config.suspect_ns * 2; /* the wait graph knows no reason: then this is one */
+        if ((!a.over && ((soon && waits_elsewhere(e, &a.ranks)) || is_told(e, &a))) || is_dead(e, &a)) {
+            roll_rankset_fini(&a.ranks);
+            roll_rankset_fini(&a.inside);
+            continue;
+        }
+        /* Those who wait for an ended rank in a call come first. */
+        bool over = a.over && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
+        bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
         for (uint32_t k = 0; late && !a.over && k < e->sources; k++) { /* that is told instead */
             late = !roll_rankset_has(&a.ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
         }
@@ -184,6 +250,11 @@ static void init_tick(struct roll_engine *e)
             say_once(
                 e, say_key(ROLL_VERDICT_INIT_MISSING, entry->rec.op, m ? m->comm->key : 0, m ? m->splits : s->inits))) {
             speak(e, s, &entry->rec, &a);
+            for (uint32_t k = 0; k < e->sources; k++) {
+                if (roll_rankset_has(&a.ranks, e->source[k]->world)) {
+                    e->source[k]->busy_told = roll_seal_ticket(e->source[k]->last.seal) + 2;
+                }
+            }
         }
         roll_rankset_fini(&a.ranks);
         roll_rankset_fini(&a.inside);

@@ -152,6 +152,20 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     say_text(e, v, "%s", w.text);
 }
 
+/* Of some of them it has not been told yet that they have ended too early. */
+static bool end_is_news(struct roll_engine *e, const struct block *b)
+{
+    bool news = false;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (roll_rankset_has(&b->absent, s->world) && !source_alive(s)) {
+            news = news || !s->said_ended;
+            s->said_ended = true;
+        }
+    }
+    return news;
+}
+
 static bool missing_block(struct roll_engine *e, const struct block *b)
 {
     const struct row *row = NULL;
@@ -169,12 +183,16 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
         comm_explained(e, b->comm);
         bool process = b->kind == BLOCK_FINISHED || b->kind == BLOCK_LEFT;
-        if (process && b->camp != CAMP_NEVER && !say_once(e, say_key(row->code, b->rank->world, b->rank->proc_ns, 0))) {
+        if (process && b->camp != CAMP_NEVER && !end_is_news(e, b)) {
             return true; /* one end, however many communicators miss it */
         }
-    } else if (has_patience(e, b) || !say_once(e, say_key(row->code, b->rank->world,
-                                                          roll_seal_ticket(b->rank->last.seal), b->rank->last.op))) {
+    } else if (has_patience(e, b) || b->rank->busy_told == roll_seal_ticket(b->rank->last.seal) + 2) {
         return true;
+    }
+    for (uint32_t i = 0; row->certainty == ROLL_SUSPECTED && i < e->sources; i++) {
+        if (roll_rankset_has(&b->absent, e->source[i]->world)) {
+            e->source[i]->busy_told = roll_seal_ticket(e->source[i]->last.seal) + 2;
+        }
     }
     speak(e, b, row, waits);
     return true;

@@ -127,6 +127,7 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
             s->said_dead = true;
             if (!consequence(s) && needed(e, s) && !refused_death(e, s)) {
+                s->told_dead = true;
                 (void)roll_rankset_add(&dead, s->world);
                 first = !first || s->proc_ns < first->proc_ns ? s : first;
             }

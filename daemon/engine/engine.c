@@ -175,6 +175,9 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
     if (rec->op == ROLL_OP_COMM_ASYNC) {
         if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
             m->async = rec->result;
+            if (rec->result == 0) {
+                creation_over(s);
+            }
             m->settled = rec->result == 0 ? roll_seal_ticket(rec->seal) + 1 : m->settled;
         }
         return;
@@ -257,6 +260,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             s->calls++;
             e->calls++;
             if (class != ROLL_CLASS_GROUP && rec->op != ROLL_OP_COMM_ASYNC) {
+                creation_over(s);
                 s->last = *rec;
                 refused_last(e, s, rec);
                 m = source_member(s, rec->comm);
@@ -316,6 +320,11 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         }
         break;
     case ROLL_CLASS_COMM:
+        m = source_member(s, rec->comm);
+        if (m && (rec->op == ROLL_OP_COMM_INIT || rec->op == ROLL_OP_COMM_SPLIT)) {
+            m->many_callers = m->many_callers || (m->caller != 0 && m->caller != rec->thread);
+            m->caller = rec->thread;
+        }
         comm_life(e, s, rec);
         ask_record(e, source, rec, ticket, true);
         break;

@@ -171,6 +171,8 @@ struct member {
     bool passed;                /* its communicator is muted, and it has got past the trouble: silence.c */
     uint64_t late_ns;           /* by how much it came late here, at most, when that was told: doubt.c */
     uint64_t ended_calm;        /* clock of suspicion at which it aborted */
+    uint16_t caller;            /* host thread of its last call here */
+    bool many_callers;          /* several threads have made calls here */
     uint32_t queue;             /* queue of its last call here, + 1 */
     bool many_queues;           /* its calls here stand in several */
     uint8_t ended;              /* operation by which this rank aborted or revoked it; 0 = none */
@@ -226,7 +228,7 @@ struct source {
     struct site_table *sites; /* its call sites: site.c; owned */
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
-    bool said_lost, said_dead, said_failed;
+    bool said_ended, told_dead, said_lost, said_dead, said_failed;
     bool gap,
         in_gap; /* records are missing since source_certain was asked last; what it says about gap_step is not whole */
     uint64_t gap_ticket; /* first ticket after the newest gap; 0 = none */
@@ -238,6 +240,9 @@ struct source {
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
     uint64_t init_since; /* patience clock of that */
     uint64_t init_calm;  /* and that of suspicion */
+    bool init_polled;    /* its call has returned: it is nonblocking, and goes on */
+    uint64_t
+        busy_told; /* ticket + 2 of its last call (1: it has made none) when it was told that it does not come; 0 = never */
     uint64_t init_known; /* the same as init: why it waits there has been told, or is known */
     uint32_t visit;      /* stall analysis: number of the run that looked at the creation that it is inside */
     uint64_t excuse;     /* ticket + 1 of a call in which it waits for a reason that has been told; 0 = none */
@@ -843,6 +848,8 @@ uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32
 
 /* --- detect_init.c --- */
 /* The communicator under creation holds every rank of the job. */
+/* A nonblocking creation of this source is over: it goes on with other calls, or has asked and been told so. */
+void creation_over(struct source *s);
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
 
 /* --- detector.h has the table --- */

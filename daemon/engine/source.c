@@ -181,6 +181,8 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
     if (m) {
         m->many_queues = m->many_queues || (m->queue != 0 && m->queue != stream + 1);
         m->queue = stream + 1;
+        m->many_callers = m->many_callers || (m->caller != 0 && m->caller != entry->rec.thread);
+        m->caller = entry->rec.thread;
     }
     struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
     if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {

@@ -129,12 +129,23 @@ static void add_all_waiting(const struct roll_engine *e, const struct block *b, 
     }
 }
 
+/* A circle in which somebody waits in the creation of a communicator: not a matter of messages, whatever the others wait in. */
+static bool has_creation(const struct block *b)
+{
+    bool any = false;
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && i < b->steps; i++) {
+        const struct entry *entry = source_entry(b->step[i].rank, b->step[i].ticket);
+        any = any || (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COMM);
+    }
+    return any;
+}
+
 /* Asks the detectors about one reason. Takes waiting: who waits for it elsewhere as well. */
 static bool ask_for(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
 {
     add_all_waiting(e, b, waiting);
     b->waiting = waiting;
-    bool told = detectors_block(e, b);
+    bool told = has_creation(b) ? detect_zero.block(e, b) || detect_circular.block(e, b) : detectors_block(e, b);
     b->waiting = NULL;
     roll_rankset_fini(waiting);
     return told;
@@ -172,6 +183,13 @@ static bool judge_dead(struct roll_engine *e, struct block *found, uint32_t n)
         first->waiting = &waiting;
         (void)detectors_block(e, first);
         first->waiting = NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) { /* who is stuck for it is not asked about again */
+        const struct entry *waits = found[i].waiter ? source_entry(found[i].waiter, found[i].ticket) : NULL;
+        if (found[i].kind == BLOCK_DEAD && found[i].rank->said_dead && waits && found[i].comm) {
+            comm_mute_at(e, found[i].comm, found[i].waiter, &waits->rec);
+            comm_explained(e, found[i].comm);
+        }
     }
     roll_rankset_fini(&waiting);
     return first != NULL;
@@ -239,6 +257,14 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
             struct block *b = &found[i];
             if (!is_absence(b->kind) || b->camp != order[pass]) {
                 continue;
+            }
+            for (uint32_t k = i + 1; k < n; k++) { /* those of whom most are absent first: the others are among them */
+                if (found[k].kind == b->kind && found[k].camp == b->camp &&
+                    roll_rankset_count(&found[k].absent) > roll_rankset_count(&b->absent)) {
+                    struct block larger = found[k];
+                    found[k] = *b;
+                    *b = larger;
+                }
             }
             any = any || b->camp != CAMP_OPEN;
             if (!is_known(b) && !source_explained(b->waiter) && (b->camp != CAMP_OPEN || is_overdue(e, b))) {
@@ -336,7 +362,7 @@ void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
     }
     for (uint32_t i = 0; i < n; i++) {
         bool soft = found[i].kind == BLOCK_STUCK || found[i].kind == BLOCK_BUSY;
-        if (!soft && (found[i].kind != BLOCK_CYCLE || found[i].hard)) {
+        if (!soft && (found[i].kind != BLOCK_CYCLE || found[i].hard || !explained)) {
             mark_known(&found[i]);
         }
         roll_rankset_fini(&found[i].odd);

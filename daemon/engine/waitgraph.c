@@ -31,6 +31,7 @@ struct run {
     bool alive; /* some process of the job still runs */
     struct block *found;
     uint32_t founds, room;
+    uint32_t soft; /* all links are soft while this is not 0 */
 };
 
 static void visit_head(struct run *run, struct source *s, struct queue *q, bool soft);
@@ -229,8 +230,12 @@ static bool visit_inside(struct run *run, struct source *t)
             continue;
         }
         enum roll_op_class class = roll_op_class(in->rec.op);
-        if (class == ROLL_CLASS_COMM && in->rec.op != ROLL_OP_COMM_QUERY) {
+        if (class == ROLL_CLASS_COMM) {
             any = visit_creation(run, t, t->thread[i].inside - 1) || any;
+            continue;
+        }
+        if (in->rec.op == ROLL_OP_COMM_QUERY && t->init != 0 && t->init_polled) {
+            any = visit_creation(run, t, t->init - 1) || any;
             continue;
         }
         bool covered = false;
@@ -294,6 +299,23 @@ static bool has_passed(const struct run *run, const struct source *t)
 }
 
 /*
+ * Other threads of the rank could go on, but the one that has made all its calls here is inside another call, and nothing has come from the rank for a
+ * while: probably that is why. Which thread would have made the call is not known, so such a link is soft.
+ */
+static bool thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t)
+{
+    if (!m || m->caller == 0 || m->many_callers || source_blocked(e, t) || !source_quiet(e, t, e->config.stall_ns)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < t->threads; i++) {
+        if (t->thread[i].id == m->caller) {
+            return t->thread[i].inside != 0 && !t->thread[i].polls;
+        }
+    }
+    return false;
+}
+
+/*
  * Why this member has not made the call. A reason that ends the walk is returned, *hard with it; 0: it was walked through, or nothing is known.
  * Creations of communicators (creation) ask about the process only: what its past calls were does not matter there.
  */
@@ -331,7 +353,13 @@ static enum block_kind absence(struct run *run, const struct member *m, struct s
         return source_blocked(run->e, t) && visit_inside(run, t) ? 0 : BLOCK_UNHEARD;
     }
     enum block_kind known = source_explained(t) ? BLOCK_KNOWN : 0;
-    if (creation && !source_blocked(run->e, t)) {
+    if (thread_blocked(e, m, t)) {
+        run->soft++;
+        bool any = visit_inside(run, t);
+        run->soft--;
+        return any ? 0 : known;
+    }
+    if (creation && !source_blocked(e, t)) {
         return known; /* who is only late, detect_init.c waits for */
     }
     if (source_blocked(run->e, t)) {
@@ -394,7 +422,7 @@ static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
     if (!m || (!init && entry->rec.op != ROLL_OP_COMM_SPLIT)) {
         return false;
     }
-    if (circle_closed(run, t, NULL, ticket, false, m->comm) || run->depth == PATH_MAX_STEPS) {
+    if (circle_closed(run, t, NULL, ticket, run->soft > 0, m->comm) || run->depth == PATH_MAX_STEPS) {
         return true;
     }
     if (t->visit == run->e->visit) {
@@ -403,7 +431,7 @@ static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
     t->visit = run->e->visit;
     bool any = false;
     struct absences a = {0};
-    run->path[run->depth++] = (struct step){.source = t, .ticket = ticket};
+    run->path[run->depth++] = (struct step){.source = t, .ticket = ticket, .soft = run->soft > 0};
     for (uint32_t r = 0; r < m->comm->size; r++) {
         const struct member *o = &m->comm->member[r];
         struct source *other = o->source == NO_SOURCE ? NULL : run->e->source[o->source];
@@ -625,6 +653,7 @@ static void visit_call(struct run *run, struct source *s, struct entry *entry)
 
 static void visit_head(struct run *run, struct source *s, struct queue *q, bool soft)
 {
+    soft = soft || run->soft > 0;
     uint32_t mark = run->e->visit * 2;
     uint64_t ticket = q->head - 1;
     struct entry *head = source_entry(s, ticket);
