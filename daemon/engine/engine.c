@@ -244,9 +244,12 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
                 t->calm = e->calm;
             }
             t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
-            t->renewed = e->clock;
             t->polls = poll;
-            t->acts = t->acts || (!poll && rec->op != ROLL_OP_COMM_ASYNC);
+            if (poll) {
+                t->renewed = e->clock;
+            } else if (!t->acts) {
+                t->acts = rec->op != ROLL_OP_COMM_ASYNC;
+            }
             if (class == ROLL_CLASS_EXT || poll) {
                 /* not NCCL's: it may stand inside a group without being part of it */
             } else if (class == ROLL_CLASS_GROUP || rec->group == 0) {
