@@ -62,7 +62,7 @@ static bool is_ordered(struct look *k, const struct source *s, uint64_t first, u
     if (a->stream == b->stream) {
         return true;
     }
-    for (uint64_t t = first + 1; t < second && k->work > 0; t++, k->work--) {
+    for (uint64_t t = first + 1; t < second && spend(&k->work); t++) {
         const struct entry *wait = source_entry(s, t);
         bool returned = wait && roll_op_class(wait->rec.op) == ROLL_CLASS_SYNC && wait->rec.thread == b->thread &&
                         roll_seal_state(wait->rec.seal) >= ROLL_STATE_RETURNED;
@@ -143,13 +143,13 @@ static void note(struct look *k, const struct source *s, uint64_t own, uint64_t 
 static void look_at_member(struct look *k, const struct member *m)
 {
     const struct source *s = k->e->source[m->source];
-    for (uint64_t t = s->next, n = 0; t > 0 && n < BACK_MAX && k->work > 0; t--, n++, k->work--) {
+    for (uint64_t t = s->next, n = 0; t > 0 && n < BACK_MAX && spend(&k->work); t--, n++) {
         const struct entry *entry = source_entry(s, t - 1);
         if (!counts(entry) || entry->rec.seq != k->seq || source_member(s, entry->rec.comm) != m) {
             continue;
         }
         uint64_t own = t - 1, from = own > NEAR ? own - NEAR : 0;
-        for (uint64_t at = from; at <= own + NEAR && at < s->next && k->work > 0; at++, k->work--) {
+        for (uint64_t at = from; at <= own + NEAR && at < s->next && spend(&k->work); at++) {
             if (at != own) {
                 note(k, s, own, at);
             }
@@ -297,7 +297,7 @@ static void order_tick(struct roll_engine *e)
         if (!is_even(c)) {
             continue;
         }
-        for (uint32_t seq = from; seq < c->base && c->size >= 2 && k.work > 0; seq++, k.work--) {
+        for (uint32_t seq = from; seq < c->base && c->size >= 2 && spend(&k.work); seq++) {
             c->order_seq = seq + 1;
             if (is_settled(c, seq) && worth_a_look(e, c, seq, mixed)) {
                 k.comm = c;

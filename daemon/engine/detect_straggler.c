@@ -182,7 +182,7 @@ static bool find_stretch(const struct source *s, const struct member *m, uint32_
                          uint32_t *work)
 {
     uint64_t later = 0; /* ticket + 1 of the call after the one that is looked at */
-    for (uint64_t t = s->next, n = 0; t > 0 && n<BACK_MAX && * work> 0; t--, n++, --*work) {
+    for (uint64_t t = s->next, n = 0; t > 0 && n < BACK_MAX && spend(work); t--, n++) {
         const struct entry *entry = source_entry(s, t - 1);
         if (!is_here(s, entry, m)) {
             continue;

@@ -155,7 +155,7 @@ static uint32_t calls_behind(struct stuck *k, const struct source *s, const stru
 {
     const struct entry *in = source_entry(s, t->inside - 1);
     uint32_t n = 0;
-    for (uint64_t at = ticket + 1; in && at < t->inside - 1 && k->work > 0; at++, k->work--) {
+    for (uint64_t at = ticket + 1; in && at < t->inside - 1 && spend(&k->work); at++) {
         const struct entry *entry = source_entry(s, at);
         n += entry && stuck_is_call(&entry->rec) && stuck_covers(k, s, &in->rec, t->inside - 1, &entry->rec, at);
     }

@@ -489,6 +489,16 @@ static inline bool comm_complete(const struct comm *c, uint32_t seq)
     return s->ready >= c->size && !s->held;
 }
 
+/* One unit of a bounded search; false when nothing is left. Asked in the conditions of nested loops, so it never goes below 0. */
+static inline bool spend(uint32_t *work)
+{
+    if (*work == 0) {
+        return false;
+    }
+    --*work;
+    return true;
+}
+
 /* --- source.c: the log of a source, its threads, its streams --- */
 int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out);
 struct thread *source_thread(struct source *s, uint16_t id);

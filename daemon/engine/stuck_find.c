@@ -27,7 +27,7 @@ bool stuck_is_call(const struct roll_record *rec)
 /* Some NCCL call between the tickets stands on the stream. */
 static bool stream_used(struct stuck *k, const struct source *s, uint64_t from, uint64_t upto, uint16_t stream)
 {
-    for (uint64_t t = from; t < upto && k->work > 0; t++, k->work--) {
+    for (uint64_t t = from; t < upto && spend(&k->work); t++) {
         const struct entry *entry = source_entry(s, t);
         if (entry && stuck_is_call(&entry->rec) && entry->rec.stream == stream) {
             return true;
@@ -80,7 +80,7 @@ static bool has_left(struct stuck *k, const struct source *s, const struct roll_
             return true;
         }
     }
-    for (uint64_t t = ticket + 1; t < s->next && k->work > 0; t++, k->work--) {
+    for (uint64_t t = ticket + 1; t < s->next && spend(&k->work); t++) {
         const struct entry *entry = source_entry(s, t);
         if (!entry || !is_wait(&entry->rec) || roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED ||
             (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) { /* a loop that was left */
@@ -169,7 +169,7 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
 /* Ticket + 1 of the member's collective with this number; 0: not in its log any more. */
 static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct member *m, uint32_t seq)
 {
-    for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && k->work > 0; t--, k->work--) {
+    for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && spend(&k->work); t--) {
         const struct entry *entry = source_entry(s, t - 1);
         if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
             entry->rec.count != 0 && source_member(s, entry->rec.comm) == m && !refused_call(entry)) {
@@ -182,7 +182,7 @@ static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct 
 static uint64_t ticket_of_message(struct stuck *k, const struct source *s, const struct pair *p, uint32_t index,
                                   unsigned side)
 {
-    for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && k->work > 0; t--, k->work--) {
+    for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && spend(&k->work); t--) {
         const struct entry *entry = source_entry(s, t - 1);
         if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P && entry->pair == p && entry->index == index &&
             p2p_side(&entry->rec) == side) {
