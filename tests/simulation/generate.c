@@ -436,7 +436,7 @@ static void make_steps(struct maker *k)
                 make_world(k, "late", false);
             } else {
                 make_grid(k, "late", p->ranks > 3 ? p->ranks / 2 : p->ranks, true,
-                          rng_chance(&k->rng, 30) ? BIT(rng_below(&k->rng, p->ranks)) : 0);
+                          (mask_t)(rng_chance(&k->rng, 30) ? BIT(rng_below(&k->rng, p->ranks)) : 0));
             }
         }
         for (uint32_t i = 0; i < k->items && p->acts < 2800; i++) {
