@@ -719,7 +719,9 @@ static void end_group(uint32_t rank, uint32_t thread, uint16_t act)
 /* A loop of polls: said by a record after 100 ms, and by another one each 200 ms (interposer/poll.h). */
 static void begin_polls(struct host *h, enum roll_op op, uint16_t stream, uint16_t comm, uint64_t place)
 {
+#ifndef ROLL_SIM_BEFORE /* it recorded no polls */
     m.polls = true;
+#endif
     h->poll = (struct poll){.since_ns = m.now,
                             .next_ns = m.now + POLL_FIRST_NS,
                             .log = UINT32_MAX,

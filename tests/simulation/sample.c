@@ -73,6 +73,27 @@ static void write_findings(FILE *out, uint64_t seed, const struct mutation *k)
     }
 }
 
+/* What the rules take for right, whatever the simulated engine says: the pace of real processes shows other records first. */
+static void write_rules(FILE *out, const struct mutation *k)
+{
+    const mask_t sets[] = {0, k->who, run_story.waiting};
+    for (unsigned code = 1; code < 1000 && k->kind != MUTATION_NONE; code++) {
+        for (int i = 0; i < 3 && roll_verdict_name(code)[0] != '?'; i++) {
+            struct findings one = {.founds = 1};
+            struct latency latency;
+            one.found[0] = (struct found){.code = (enum roll_verdict_code)code, .culprits = sets[i]};
+            for (int certainty = ROLL_SUSPECTED; certainty <= ROLL_PROVEN; certainty++) {
+                one.found[0].certainty = (enum roll_certainty)certainty;
+                enum outcome outcome = judge(&run_sick, k, &run_story, &one, &latency);
+                if (outcome == OUTCOME_RIGHT || outcome == OUTCOME_SUSPECTED) {
+                    fprintf(out, "right %s %s %s\n", roll_certainty_name((unsigned)certainty), roll_verdict_name(code),
+                            mask_text(sets[i]));
+                }
+            }
+        }
+    }
+}
+
 static bool write_sample(const char *folder, uint64_t seed, const struct mutation *k)
 {
     char path[512];
@@ -85,6 +106,7 @@ static bool write_sample(const char *folder, uint64_t seed, const struct mutatio
     fprintf(out, "mistake %s by %s\nsize %u\nends %d\n", mutation_name(k->kind), mask_text(k->who), run_sick.ranks,
             ends());
     write_findings(out, seed, k);
+    write_rules(out, k);
     program_print(&run_sick, out);
     return fclose(out) == 0;
 }
