@@ -103,6 +103,7 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
     struct slot *s = comm_slot(c, seq);
     s->arrived -= s->arrived > 0;
     s->ready -= was_ready && s->ready > 0;
+    s->root_ready = s->root_ready && !lowered_root(m, &entry->rec);
     bool first = s->ticket == ticket + 1 && s->rank == (uint32_t)m->rank;
     if (first || s->variant != 0) {
         rebuild(e, c, seq, m);

@@ -260,14 +260,15 @@ struct slot {
     uint64_t ticket; /* of that call */
     uint32_t rank;   /* its rank on the communicator */
     uint32_t arrived, ready;
-    uint32_t variant; /* 0 = all agree */
-    uint32_t visit;   /* stall analysis, as in struct queue */
-    uint8_t dtype;    /* of the call that came first */
-    bool joined;      /* the first call is in one group with its rank's call before it on this communicator */
-    bool known;       /* `joined` is: that call before was seen */
-    bool held : 1;    /* a disagreement that is still being judged: not complete */
-    bool judged : 1;  /* its disagreement has been judged */
-    bool mixed : 1;   /* as many bytes, and another datatype */
+    uint32_t variant;    /* 0 = all agree */
+    uint32_t visit;      /* stall analysis, as in struct queue */
+    uint8_t dtype;       /* of the call that came first */
+    bool joined;         /* the first call is in one group with its rank's call before it on this communicator */
+    bool known;          /* `joined` is: that call before was seen */
+    bool held : 1;       /* a disagreement that is still being judged: not complete */
+    bool judged : 1;     /* its disagreement has been judged */
+    bool mixed : 1;      /* as many bytes, and another datatype */
+    bool root_ready : 1; /* the root of a Gather or Scatter is: lowered.c */
 };
 
 /* A prediction about a communicator: see detect_moe_obligation.c. */
@@ -590,6 +591,9 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 /* --- lowered.c: AlltoAll, Gather and Scatter are messages --- */
 #define LOWERED_UNKNOWN UINT32_MAX
 bool lowered_op(unsigned op);
+/* A Gather or Scatter, of its root; of another member, which waits for the root alone. */
+bool lowered_root(const struct member *m, const struct roll_record *rec);
+bool lowered_leaf(const struct member *m, const struct roll_record *rec);
 void lowered_note(struct member *m, const struct roll_record *rec, bool made); /* false: it was refused after all */
 /* Number + 1 of the last such collective with a message from src to dst that the member, one of the two, has made; 0: none. */
 uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst);
@@ -604,6 +608,8 @@ void sweep_done(struct roll_engine *e, struct source *s, const struct roll_recor
 bool entry_answered(const struct source *s, const struct entry *entry);                     /* all sides are ready */
 /* Or nobody here waits for it any more: the process has ended, or it has aborted the communicator. */
 bool entry_complete(const struct source *s, const struct entry *entry);
+bool entry_over(const struct source *s,
+                const struct entry *entry); /* on its own rank: it may be complete nowhere else */
 
 /* --- graph.c: what was captured into which graph --- */
 #define CAPTURED_MAX 8192u /* captured calls remembered per source */

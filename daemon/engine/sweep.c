@@ -47,6 +47,16 @@ bool entry_complete(const struct source *s, const struct entry *entry)
     return !source_alive(s) || (m && m->ended != 0) || entry_answered(s, entry);
 }
 
+bool entry_over(const struct source *s, const struct entry *entry)
+{
+    const struct member *m = source_member(s, entry->rec.comm);
+    if (entry_complete(s, entry)) {
+        return true;
+    }
+    const struct slot *slot = m && lowered_leaf(m, &entry->rec) ? comm_slot(m->comm, entry->rec.seq) : NULL;
+    return slot && slot->root_ready && !slot->held;
+}
+
 static void entry_ready(struct roll_engine *e, const struct source *s, struct entry *entry)
 {
     if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
@@ -57,6 +67,9 @@ static void entry_ready(struct roll_engine *e, const struct source *s, struct en
     if (m && entry->index == COLL_ISSUED) {
         match_ready(m, entry->rec.seq);
         entry->index = COLL_READY;
+        if (lowered_root(m, &entry->rec) && entry->rec.seq >= m->comm->base && entry->rec.seq < m->comm->high) {
+            comm_slot(m->comm, entry->rec.seq)->root_ready = true;
+        }
         if (entry->rec.seq == m->comm->base) {
             comm_advance(e, m->comm);
         }
@@ -77,7 +90,7 @@ static bool unit_done(struct roll_engine *e, const struct source *s, struct queu
         if (!q->marked) {
             entry_ready(e, s, entry);
         }
-        done = done && entry_complete(s, entry);
+        done = done && entry_over(s, entry);
     }
     q->marked = true;
     return done;

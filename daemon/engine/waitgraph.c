@@ -620,10 +620,21 @@ static void visit_collective(struct run *run, const struct entry *entry, struct 
     slot->visit = mark;
 }
 
+/* A Gather or Scatter of a member that is not its root waits for the root alone; where that one does not come, all who do not are meant. */
+static void visit_leaf(struct run *run, const struct entry *entry, struct comm *c)
+{
+    uint32_t root = (uint32_t)entry->rec.peer;
+    if (root < c->size && comm_member_issued(&c->member[root], entry->rec.seq)) {
+        visit_behind(run, &c->member[root], c, entry->rec.seq, 0);
+    } else {
+        visit_collective(run, entry, c);
+    }
+}
+
 static void visit_call(struct run *run, struct source *s, struct entry *entry)
 {
     struct member *m = source_member(s, entry->rec.comm);
-    if (!m || entry_complete(s, entry)) {
+    if (!m || entry_over(s, entry)) {
         return;
     }
     struct comm *c = m->comm;
@@ -634,6 +645,8 @@ static void visit_call(struct run *run, struct source *s, struct entry *entry)
     } else if (roll_op_class(entry->rec.op) == ROLL_CLASS_COLL) {
         if (comm_slot(c, entry->rec.seq)->held) {
             leaf_one(run, BLOCK_KNOWN, s, c, true); /* a disagreement that align.c is about to judge */
+        } else if (lowered_leaf(m, &entry->rec)) {
+            visit_leaf(run, entry, c);
         } else {
             visit_collective(run, entry, c);
         }

@@ -671,6 +671,34 @@ static void test_a_collective_of_messages_made_by_hand_is_no_fault(void **state)
     }
 }
 
+/* A member waits for the root of its Gather alone, which takes what others have to send as it comes: no circle. */
+static void test_a_member_of_a_gather_waits_for_its_root_alone(void **state)
+{
+    (void)state;
+    for (size_t i = 1; i < SIZES; i++) {
+        for (int sick = 0; sick < 2; sick++) {
+            struct sim *sim = sim_new(sizes[i]);
+            uint32_t w = sim_world(sim), size = sizes[i];
+            for (uint32_t r = 0; r < size; r++) {
+                if (r == 1) {
+                    sim_send(sim, r, w, 2, 64);
+                }
+                if (r != 0 || !sick) {
+                    sim_call(sim, r, w, ROLL_OP_GATHER, 64)->peer = 0;
+                }
+                if (r == 2) {
+                    sim_recv(sim, r, w, 1, 64);
+                }
+            }
+            if (sick) {
+                sim_proc(sim, 0, ROLL_PROC_FINISHED, SIM_EXIT(0));
+            }
+            sim_expect(sim, sick ? "proven rank-finished 0" : "");
+            sim_destroy(&sim);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -691,6 +719,7 @@ int main(void)
         cmocka_unit_test(test_a_partner_that_ended_early),
         cmocka_unit_test(test_messages_that_meet_an_alltoall),
         cmocka_unit_test(test_a_collective_of_messages_made_by_hand_is_no_fault),
+        cmocka_unit_test(test_a_member_of_a_gather_waits_for_its_root_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
