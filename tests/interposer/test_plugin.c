@@ -264,8 +264,13 @@ static void check_not_twice(const char *program, const char *mode, const char *b
         start_ranks(job, program, 2, mode, NEWEST, with ? job_path("ROLL_TEST_PRELOAD") : NULL, extra);
         wait_ranks(job, 2);
         dump_open(&job[0], &dump);
-        plain = with ? plain : dump.count;
-        assert_int_equal(dump.count, plain);
+        size_t calls = 0; /* how often a state is asked for before it changes is the machine's affair */
+        for (size_t i = 0; i < dump.count; i++) {
+            uint8_t op = dump.records[i].op;
+            calls += roll_op_class(op) != ROLL_CLASS_POLL && op != ROLL_OP_COMM_ASYNC;
+        }
+        plain = with ? plain : calls;
+        assert_int_equal(calls, plain);
         for (size_t i = 0; i < dump.count; i++) {
             assert_int_equal(dump.records[i].flags & ROLL_FLAG_PLUGIN, 0);
         }
