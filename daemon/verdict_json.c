@@ -160,6 +160,8 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     json_object_set_new(out, "error", refused ? json_string(roll_result_name(rec->result)) : json_null());
     json_object_set_new(out, "group", number_or_null(made && rec->group != 0, rec->group));
     json_object_set_new(out, "graph", number_or_null(made && in_graph, rec->aux));
+    json_object_set_new(out, "phase",
+                        made && rec->phase != ROLL_PHASE_NONE ? json_string(roll_phase_name(rec->phase)) : json_null());
     json_object_set_new(out, "time_ns", number_or_null(made, rec->enter_ns));
     json_object_set_new(out, "callsite", number_or_null(callsite >= 0, callsite >= 0 ? (uint64_t)callsite : 0));
     return out;
@@ -212,6 +214,8 @@ static void add_moment(json_t *out, const struct roll_verdict *v)
     json_object_set_new(out, "step", number_or_null(stepped, v->step));
     json_object_set_new(out, "microbatch", number_or_null(stepped, v->microbatch));
     json_object_set_new(out, "layer", number_or_null(v->layer < ROLL_LAYER_NONE, v->layer));
+    json_object_set_new(out, "layers", roll_ranks_to_json(&v->layers));
+    json_object_set_new(out, "layers_text", roll_ranks_text_json(&v->layers));
     json_object_set_new(out, "phase",
                         v->phase != ROLL_PHASE_NONE ? json_string(roll_phase_name(v->phase)) : json_null());
 }
@@ -235,7 +239,7 @@ static bool complete(const json_t *verdict)
         "schema", "number",   "code",       "title",    "family",       "certainty", "culprits",   "culprits_text",
         "comm",   "seq",      "time_ns",    "event_ns", "field",        "step",      "microbatch", "layer",
         "phase",  "evidence", "callsites",  "waiting",  "waiting_text", "remedy",    "remedied",   "text",
-        "job",    "restart",  "supersedes", "confirms", "withdraws",    "may_be",
+        "job",    "restart",  "supersedes", "confirms", "withdraws",    "may_be",    "layers",     "layers_text",
     };
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
         if (json_object_get(verdict, members[i]) == NULL) {

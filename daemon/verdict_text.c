@@ -252,7 +252,9 @@ static void print_where(const struct printer *p, const json_t *verdict)
     add_comm(&text, verdict);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         int64_t number;
-        if (number_of(verdict, places[i], &number)) {
+        if (i == 2 && json_array_size(json_object_get(verdict, "layers")) > 1) {
+            add(&text, "layers %.80s, ", text_of(verdict, "layers_text"));
+        } else if (number_of(verdict, places[i], &number)) {
             add(&text, "%s %" PRId64 ", ", places[i], number);
         }
     }
@@ -433,6 +435,9 @@ static void describe_side(const json_t *verdict, size_t index, const char *field
     const json_t *side = json_array_get(json_object_get(verdict, "evidence"), index);
     if (index == 0 && strcmp(text_of(verdict, "family"), "process") == 0 && *text_of(side, "op") != '\0') {
         add(text, "last: ");
+    }
+    if (strcmp(text_of(verdict, "code"), "moe-recompute-differs") == 0 && *text_of(side, "phase") != '\0') {
+        add(text, strcmp(text_of(side, "phase"), "recompute") == 0 ? "recomputed: " : "first: ");
     }
     describe_call(side, field, text, mark);
 }

@@ -26,7 +26,12 @@ static bool one_kind(struct roll_engine *e, const struct block *b, bool *all_p2p
         *all_p2p = *all_p2p && entry->pair;
         *one_comm = *one_comm && (!first || first == m->comm);
         first = m->comm;
-        *keys ^= m->comm->key * 0x9e3779b97f4a7c15u;
+        bool again = false; /* a larger circle over the same communicators is the same trouble */
+        for (uint32_t k = 0; k < i && !again; k++) {
+            const struct entry *at = source_entry(b->step[k].rank, b->step[k].ticket);
+            again = source_member(b->step[k].rank, at->rec.comm)->comm == m->comm;
+        }
+        *keys ^= again ? 0 : m->comm->key * 0x9e3779b97f4a7c15u;
         comm_mute_at(e, m->comm, b->step[i].rank, &entry->rec);
         comm_explained(e, m->comm);
     }
@@ -158,8 +163,15 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     words_add(&w, ". None of them can go on.");
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     words_cause(&w, e, b, v);
+    for (uint32_t i = 0; i < b->steps && v->remedy == 0; i++) {
+        uint32_t step = source_entry(b->step[i].rank, b->step[i].ticket)->rec.step;
+        v->remedy = words_left_out_experts(&w, b->step[i].rank, step);
+    }
     if (!b->hard) {
         words_soft(&w, e, b);
+    }
+    if (v->remedy != 0) {
+        words_remedy(&w, e, v->remedy, 0, ROLL_LAYER_NONE);
     }
     say_text(e, v, "%s", w.text);
     return true;

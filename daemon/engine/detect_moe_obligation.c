@@ -11,6 +11,7 @@
  * other detectors stay silent about them. The memory ends when the members have got through to a later step.
  */
 #include "daemon/engine/detector.h"
+#include "daemon/engine/gather.h"
 #include "daemon/engine/meeting.h"
 
 #include <stdlib.h>
@@ -222,24 +223,52 @@ static const char *deed(const struct cause *cause, bool zero)
                           : ": it will not issue ";
 }
 
+static uint64_t prediction_key(const struct cause *cause)
+{
+    uint64_t ranks = 0;
+    size_t n = roll_rankset_count(&cause->culprits);
+    for (size_t i = 0; i < n; i++) {
+        ranks = say_key(ranks, roll_rankset_at(&cause->culprits, i), 0, 0);
+    }
+    return say_key(ROLL_VERDICT_MOE_OBLIGATION, cause->key, ranks, cause->skipped);
+}
+
+static void words_prediction(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    const struct cause *cause = &e->cause[g->number_of[0]];
+    bool zero = g->kind != 0;
+    words_ranks(w, &g->culprits);
+    words_add(w, zero ? " received no tokens in " : " left its experts out in ");
+    gather_place(g, w);
+    words_add(w, "%s", deed(cause, zero));
+    words_missing(w, e, cause);
+    words_add(w, roll_rankset_count(&g->layers) > 1 ? " of each. " : ". ");
+    words_ranks(w, &g->waiting);
+    words_add(w, " will wait for it in backward, for ever.");
+}
+
+/* The same ranks leave out several layers: one finding. */
 static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
 {
-    struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PREDICTED);
-    if (!v) {
+    bool fresh;
+    struct gathered *g = gather_open(e, prediction_key(cause), ROLL_VERDICT_MOE_OBLIGATION, ROLL_PREDICTED, &fresh);
+    if (!g) {
         return;
     }
-    fill_verdict(e, v, cause);
-    struct words w = {.used = 0};
-    words_ranks(&w, &cause->culprits);
-    words_add(&w, zero ? " received no tokens in " : " left its experts out in ");
-    words_place(&w, cause->step, cause->microbatch, cause->layer);
-    words_add(&w, "%s", deed(cause, zero));
-    words_missing(&w, e, cause);
-    words_add(&w, ". ");
-    words_ranks(&w, &cause->waiting);
-    words_add(&w, " will wait for it in backward, for ever.");
-    words_remedy(&w, e, ROLL_REMEDY_FILL, cause->key, cause->layer);
-    say_text(e, v, "%s", w.text);
+    if (fresh) {
+        const struct entry *mine = source_entry(e->source[cause->source], cause->ticket);
+        const struct entry *theirs = source_entry(e->source[cause->peer_source], cause->peer_ticket);
+        gather_side(g, e->source[cause->source], cause->source, &cause->culprits, mine ? &mine->rec : NULL);
+        gather_side(g, e->source[cause->peer_source], cause->peer_source, &cause->waiting,
+                    theirs ? &theirs->rec : NULL);
+        g->number_of[0] = (uint32_t)(cause - e->cause);
+        g->kind = zero;
+        g->phase = ROLL_PHASE_FORWARD;
+        g->remedy = ROLL_REMEDY_FILL;
+        g->words = words_prediction;
+    }
+    gather_add(e, g, comm_find(e, cause->key), cause->step, cause->microbatch, cause->layer, &cause->culprits,
+               &cause->waiting);
 }
 
 /* Backward goes through the layers from the last to the first: of several predictions for one step the last layer's comes true first. */
@@ -271,10 +300,13 @@ static void came_true(struct roll_engine *e, struct cause *cause)
     }
     cause = first_in_backward(e, cause);
     cause->proven = true;
+    struct gathered *g = gather_find(e, prediction_key(cause));
+    uint64_t predicted = g ? gather_flush(e, g) : 0;
     struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PROVEN);
     if (!v) {
         return;
     }
+    say_confirms(e, v, predicted);
     fill_verdict(e, v, cause);
     bool early = in_forward(e, cause);
     v->phase = early ? ROLL_PHASE_FORWARD : ROLL_PHASE_BACKWARD;

@@ -7,6 +7,30 @@
  * it has made its calls.
  */
 #include "daemon/engine/detector.h"
+#include "daemon/engine/gather.h"
+
+static void words_phase(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    const struct source *first = e->source[g->side[0].source];
+    bool one = roll_rankset_count(&g->culprits) == 1;
+    words_wait(w, &g->side[1].ranks);
+    words_add(w, " in ");
+    words_call(w, &g->side[1].rec);
+    words_add(w, " on ");
+    gather_comm(g, w);
+    words_add(w, ", in the backward of ");
+    gather_place(g, w);
+    words_add(w, ". ");
+    words_ranks(w, &g->culprits);
+    words_add(w,
+              one ? " has left that backward without its side of it: it is in %s of step %u."
+                  : " have left that backward without their side of it: they are in %s of step %u.",
+              roll_phase_name(g->kind), g->number_of[0]);
+    (void)words_left_out_experts(w, first, g->step);
+    if (g->certainty == ROLL_SUSPECTED) {
+        words_add(w, " Suspected: that is what the job says of itself; such a rank was not seen to wait.");
+    }
+}
 
 static void speak(struct roll_engine *e, const struct block *b)
 {
@@ -15,38 +39,32 @@ static void speak(struct roll_engine *e, const struct block *b)
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
     }
     comm_explained(e, b->comm);
-    if (!waits || !say_once(e, say_key(ROLL_VERDICT_MOE_OBLIGATION, b->comm->key, b->rank->world, waits->rec.step))) {
+    if (!waits) {
         return;
     }
-    struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
-    if (!v) {
+    bool fresh;
+    enum roll_certainty certainty = b->hard ? ROLL_PROVEN : ROLL_SUSPECTED;
+    uint64_t key =
+        say_key(ROLL_VERDICT_MOE_OBLIGATION, gather_family(b->comm), waits->rec.step, (uint64_t)certainty + 16);
+    struct gathered *g = gather_open(e, key, ROLL_VERDICT_MOE_OBLIGATION, certainty, &fresh);
+    if (!g) {
         return;
     }
-    struct roll_rankset waiter = {0};
-    say_comm(v, b->comm, waits->rec.seq);
-    (void)roll_rankset_add(&v->culprits, b->rank->world);
-    (void)roll_rankset_add(&waiter, b->waiter->world);
-    say_side(v, b->rank, source_index(e, b->rank), &v->culprits, b->rank->last.op ? &b->rank->last : NULL);
-    say_side(v, b->waiter, source_index(e, b->waiter), &waiter, &waits->rec);
-    (void)roll_rankset_copy(&v->waiting, b->waiting);
-    v->step = waits->rec.step;
-    v->microbatch = waits->rec.microbatch;
-    v->layer = waits->rec.layer;
-    v->phase = ROLL_PHASE_BACKWARD;
-    struct words w = {.used = 0};
-    words_ranks(&w, &waiter);
-    words_add(&w, " waits in ");
-    words_call(&w, &waits->rec);
-    words_add(&w, " on ");
-    words_comm(&w, b->comm);
-    words_add(&w, ", in the backward of ");
-    words_place(&w, waits->rec.step, waits->rec.microbatch, waits->rec.layer);
-    words_add(&w, ". Rank %u has left that backward without its side of it: it is in %s of step %u.", b->rank->world,
-              roll_phase_name(b->rank->phase), b->rank->step);
-    if (!b->hard) {
-        words_add(&w, " Suspected: it reported so, but was not seen to wait itself.");
+    struct roll_rankset left = {0}, waiter = {0};
+    (void)roll_rankset_add(&left, b->rank->world);
+    say_beside(e, b->waiter, waits, &waiter);
+    if (fresh) {
+        struct words none = {.used = 0};
+        gather_side(g, b->rank, source_index(e, b->rank), &left, b->rank->last.op ? &b->rank->last : NULL);
+        gather_side(g, b->waiter, source_index(e, b->waiter), &waiter, &waits->rec);
+        g->phase = ROLL_PHASE_BACKWARD;
+        g->kind = b->rank->phase;
+        g->number_of[0] = b->rank->step;
+        g->remedy = words_left_out_experts(&none, b->rank, waits->rec.step);
+        g->words = words_phase;
     }
-    say_text(e, v, "%s", w.text);
+    gather_add(e, g, b->comm, waits->rec.step, waits->rec.microbatch, waits->rec.layer, &left, b->waiting);
+    roll_rankset_fini(&left);
     roll_rankset_fini(&waiter);
 }
 

@@ -9,7 +9,9 @@
  * step, microbatch and layer can be meant: where several wait for theirs (layers or microbatches without numbers), nobody can say which.
  */
 #include "daemon/engine/detector.h"
+#include "daemon/engine/gather.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,47 +59,93 @@ static struct split_note *note_of(struct source *s, const struct roll_record *re
     return t ? &t->note[(size_t)rec->layer * BATCHES + rec->microbatch % BATCHES] : NULL;
 }
 
+/* The record of one split of a list whose last one has this ticket; NULL when it is not in the log any more. */
+static const struct entry *split_to(const struct source *s, uint64_t ticket, uint32_t peer, uint32_t members)
+{
+    const struct entry *last = source_entry(s, ticket);
+    uint64_t low = ticket > members * 4u + 64u ? ticket - members * 4u - 64u : 0;
+    for (uint64_t t = ticket + 1; last && t-- > low;) {
+        const struct entry *at = source_entry(s, t);
+        if (at && at->rec.op == ROLL_OP_MOE_SPLIT && at->rec.layer == last->rec.layer &&
+            at->rec.phase == last->rec.phase && at->rec.comm == last->rec.comm && at->rec.peer == (int32_t)peer) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static void words_recompute(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    bool one = roll_rankset_count(&g->culprits) == 1;
+    (void)e;
+    words_ranks(w, &g->culprits);
+    words_add(w, one ? " ran the forward of " : " ran the forward of ");
+    gather_place(g, w);
+    words_add(w, " again in backward (recomputation), and routed %s tokens otherwise than the first time",
+              one ? "its" : "their");
+    if (g->sides == 2 && g->side[0].rec.op != ROLL_OP_NONE && g->side[1].rec.op != ROLL_OP_NONE) {
+        words_add(w,
+                  ": rank %u, MoE layer %u, sends %" PRIu64
+                  " rows to member %d in the recomputed forward and sent %" PRIu64 " in the first",
+                  roll_rankset_at(&g->side[0].ranks, 0), g->layer, g->side[0].rec.count, g->side[0].rec.peer,
+                  g->side[1].rec.count);
+    }
+    words_add(w, ". Whoever exchanges tokens with such a rank expects the numbers of the first forward, unless its own "
+                 "changed in the same way: the exchange waits for ever, or rows go to the wrong tokens. Top-k choices "
+                 "between equal scores do this when ties are not broken in a fixed order.");
+}
+
+static void words_split_sum(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    bool one = roll_rankset_count(&g->culprits) == 1, fewer = g->number_of[0] < g->number_of[1];
+    (void)e;
+    words_ranks(w, &g->culprits);
+    words_add(w, one ? " sends" : " send");
+    words_add(w, " %s rows than the buffer of the all-to-all has, in ", fewer ? "fewer" : "more");
+    gather_place(g, w);
+    words_add(w,
+              ": %u of %u%s. The routing map has %s entries than tokens times top-k, which the buffer was sized for. ",
+              g->number_of[0], g->number_of[1], one ? "" : " on the first of them", fewer ? "fewer" : "more");
+    words_add(w, fewer ? "The all-to-all is refused, or sends rows that nobody wrote."
+                       : "The all-to-all is refused, or reads beyond the buffer.");
+}
+
 static void speak(struct roll_engine *e, uint32_t source, const struct roll_record *rec, enum roll_verdict_code code,
                   const struct split_note *n)
 {
     const struct source *s = e->source[source];
-    const struct member *m = source_member(s, rec->comm);
-    struct roll_verdict *v = say_once(e, say_key(code, s->world, rec->layer, 0)) ? say(e, code, ROLL_PROVEN) : NULL;
-    if (!v) {
+    struct member *m = source_member(s, rec->comm);
+    bool fresh, recompute = code == ROLL_VERDICT_MOE_RECOMPUTE;
+    struct gathered *g = gather_open(e, say_key(code, gather_family(m->comm), 0, 0), code, ROLL_PROVEN, &fresh);
+    if (!g) {
         return;
     }
-    struct words w = {.used = 0};
-    const struct entry *before = source_entry(s, n->ticket);
-    (void)roll_rankset_add(&v->culprits, s->world);
-    say_side(v, s, source, &v->culprits, rec);
-    if (code == ROLL_VERDICT_MOE_RECOMPUTE) {
-        say_side(v, s, source, &v->culprits, before ? &before->rec : NULL);
+    struct roll_rankset rank = {0};
+    (void)roll_rankset_add(&rank, s->world);
+    if (fresh) {
+        uint64_t ticket = roll_seal_ticket(rec->seal);
+        const struct entry *before = NULL, *now = NULL;
+        for (uint32_t peer = 0; recompute && peer < m->comm->size; peer++) {
+            now = split_to(s, ticket, peer, m->comm->size);
+            before = split_to(s, n->ticket, peer, m->comm->size);
+            if (now && before && now->rec.count != before->rec.count) {
+                break;
+            }
+        }
+        gather_side(g, s, source, &rank, now ? &now->rec : rec);
+        if (recompute) {
+            gather_side(g, s, source, &rank, before ? &before->rec : NULL);
+        }
+        g->phase = rec->phase;
+        g->remedy = recompute ? ROLL_REMEDY_ROUTING : ROLL_REMEDY_SPLITS;
+        g->words = recompute ? words_recompute : words_split_sum;
+        g->number_of[0] = (uint32_t)n->sum;
+        g->number_of[1] = (uint32_t)n->buffer;
     }
-    if (m) {
-        say_comm(v, m->comm, 0);
-    }
-    v->step = rec->step;
-    v->microbatch = rec->microbatch;
-    v->layer = rec->layer;
-    v->phase = rec->phase;
-    v->remedy = code == ROLL_VERDICT_MOE_RECOMPUTE ? ROLL_REMEDY_ROUTING : ROLL_REMEDY_SPLITS;
-    words_add(&w, "Rank %u", s->world);
-    if (code == ROLL_VERDICT_MOE_RECOMPUTE) {
-        words_add(&w, " recomputed the forward of ");
-        words_place(&w, rec->step, rec->microbatch, rec->layer);
-        words_add(&w, " and routed its tokens differently: it sends and expects other numbers of rows than in the "
-                      "first forward, which its peers "
-                      "have kept or recomputed rightly. Top-k ties that are not broken in a fixed order do this.");
-    } else {
-        words_add(&w, " sends %llu rows in ", (unsigned long long)n->sum);
-        words_place(&w, rec->step, rec->microbatch, rec->layer);
-        words_add(&w, " from a buffer of %llu: its routing map has %s entries than tokens times top-k. %s.",
-                  (unsigned long long)n->buffer, n->sum < n->buffer ? "fewer" : "more",
-                  n->sum < n->buffer ? "Rows that nobody wrote may be sent, or the all-to-all refused"
-                                     : "The all-to-all reads beyond the buffer, or is refused");
-    }
-    words_remedy(&w, e, v->remedy, m ? m->comm->key : 0, rec->layer);
-    say_text(e, v, "%s", w.text);
+    gather_add(e, g, m->comm, rec->step, rec->microbatch, rec->layer, &rank, NULL);
+    comm_mute_at(e, m->comm, s, rec); /* what follows in this exchange is its consequence */
+    comm_explained(e, m->comm);
+    roll_rankset_fini(&rank);
 }
 
 static void list_whole(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,

@@ -10,6 +10,7 @@
  * Waiting for the mismatch of the collective itself was rejected: it names bytes, not the reason.
  */
 #include "daemon/engine/detector.h"
+#include "daemon/engine/gather.h"
 #include "daemon/engine/meeting.h"
 
 #define TOPIC      0x100u
@@ -41,71 +42,88 @@ static const struct word_of *word_in(const struct roll_engine *e, const struct m
     return NULL;
 }
 
-static void side(struct roll_engine *e, struct roll_verdict *v, const struct word_of *word,
+static void side(struct roll_engine *e, struct gathered *g, const struct word_of *word,
                  const struct roll_rankset *ranks)
 {
     const struct source *s = e->source[word->source];
     const struct entry *entry = source_entry(s, word->ticket);
-    say_side(v, s, word->source, ranks, entry ? &entry->rec : NULL);
+    gather_side(g, s, word->source, ranks, entry ? &entry->rec : NULL);
 }
 
-static void words_numbers(struct words *w, const struct roll_engine *e, const struct meeting *m,
-                          const struct roll_rankset *minor, const struct roll_rankset *major, uint64_t common)
+static void words_uniform(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
-    const struct word_of *odd = word_in(e, m, minor);
-    bool several = false;
-    for (uint32_t r = 0; r < m->members; r++) {
-        several = several || (m->by[r].have != 0 && m->by[r].value[0] != common && m->by[r].value[0] != odd->value[0]);
+    (void)e;
+    words_add(w, g->certainty == ROLL_PROVEN ? "The predicted mismatch has happened: " : "");
+    words_ranks(w, &g->side[0].ranks);
+    words_add(w, roll_rankset_count(&g->side[0].ranks) == 1 ? " has %u%s %s, " : " have %u%s %s, ", g->number_of[0],
+              g->several ? " and other numbers of" : "", kinds[g->kind].what);
+    words_ranks(w, &g->side[1].ranks);
+    words_add(w, roll_rankset_count(&g->side[1].ranks) == 1 ? " has %u" : " have %u", g->number_of[1]);
+    if (g->step != ROLL_STEP_NONE || g->layer != ROLL_LAYER_NONE) {
+        words_add(w, ", in ");
+        gather_place(g, w);
     }
-    words_ranks(w, minor);
-    words_add(w, roll_rankset_count(minor) == 1 ? " has " : " have ");
-    words_add(w, several ? "%llu and other numbers of %s" : "%llu %s", (unsigned long long)odd->value[0],
-              kinds[m->topic & TOPIC_MASK].what);
-    words_add(w, ", ");
-    words_ranks(w, major);
-    words_add(w, roll_rankset_count(major) == 1 ? " has %llu" : " have %llu", (unsigned long long)common);
+    words_add(w, ", on ");
+    gather_comm(g, w);
+    words_add(w, roll_rankset_count(&g->comms) > 1 ? " (the numbers are those of one of them)" : "");
+    words_add(w, ". %s.", kinds[g->kind].why);
+    words_add(w, g->unnamed ? " No majority says which number is right." : "");
+    if (kinds[g->kind].remedy != 0) {
+        words_add(
+            w, " Let the dispatcher pad by its own option (moe_train: --uneven max, or bound): that holds from the "
+               "first batch on. The remedy is agreed on in one exchange and acts from the next one on: it helps where "
+               "the first batch is even, and comes too late for this one.");
+    }
 }
 
+static uint64_t key_of(const struct comm *c, uint32_t kind, enum roll_certainty certainty)
+{
+    return say_key(kinds[kind].code, gather_family(c), certainty, 0);
+}
+
+/* More than two numbers were said. */
+static bool are_several(const struct meeting *m, uint64_t common, uint64_t odd)
+{
+    for (uint32_t r = 0; r < m->members; r++) {
+        if (m->by[r].have != 0 && m->by[r].value[0] != common && m->by[r].value[0] != odd) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Adds what one meeting shows to what is told of this kind. */
 static void tell(struct roll_engine *e, struct comm *c, const struct meeting *m, enum roll_certainty certainty)
 {
     struct roll_rankset minor = {0}, major = {0};
     uint64_t common = 0;
-    bool tie;
+    bool tie, fresh = false;
     uint32_t kind = m->topic & TOPIC_MASK;
-    struct roll_verdict *v = NULL;
-    if (meeting_vote(e, m, 0, &common, &minor, &major, &tie) &&
-        say_once(e, say_key(kinds[kind].code, c->key, m->layer, certainty))) {
-        v = say(e, kinds[kind].code, certainty);
+    bool over = certainty == ROLL_PREDICTED && gather_find(e, key_of(c, kind, ROLL_PROVEN)) != NULL;
+    struct gathered *g = NULL;
+    if (!over && meeting_vote(e, m, 0, &common, &minor, &major, &tie)) {
+        g = gather_open(e, key_of(c, kind, certainty), kinds[kind].code, certainty, &fresh);
     }
-    if (v) {
-        struct words w = {.used = 0};
-        say_comm(v, c, 0);
-        side(e, v, word_in(e, m, &minor), &minor);
-        side(e, v, word_in(e, m, &major), &major);
-        (void)roll_rankset_copy(&v->culprits, &minor);
-        (void)roll_rankset_copy(&v->waiting, &major);
-        v->step = m->step;
-        v->microbatch = m->microbatch;
-        v->layer = m->layer;
-        v->remedy = kinds[kind].remedy;
-        v->phase = ROLL_PHASE_FORWARD;
-        words_add(&w, certainty == ROLL_PROVEN ? "The predicted mismatch has happened: " : "");
-        words_numbers(&w, e, m, &minor, &major, common);
-        if (m->step != ROLL_STEP_NONE || m->layer != ROLL_LAYER_NONE) {
-            words_add(&w, ", in ");
-            words_place(&w, m->step, m->microbatch, m->layer);
-        }
-        words_add(&w, ", on ");
-        words_comm(&w, c);
-        words_add(&w, ". %s.", kinds[kind].why);
-        words_add(&w, tie ? " No majority says which number is right." : "");
-        if (kinds[kind].remedy != 0) {
-            words_remedy(&w, e, kinds[kind].remedy, c->key, m->layer);
-            words_add(&w,
-                      " It acts from the exchange after the one in which all ranks have agreed on it, so for this step "
-                      "it is too late: have it on from the start, or let the dispatcher pad by its own option.");
-        }
-        say_text(e, v, "%s", w.text);
+    if (g && fresh) {
+        const struct word_of *odd = word_in(e, m, &minor);
+        struct gathered *before = certainty == ROLL_PROVEN ? gather_find(e, key_of(c, kind, ROLL_PREDICTED)) : NULL;
+        side(e, g, odd, &minor);
+        side(e, g, word_in(e, m, &major), &major);
+        g->kind = kind;
+        g->number_of[0] = (uint32_t)odd->value[0];
+        g->number_of[1] = (uint32_t)common;
+        g->several = are_several(m, common, odd->value[0]);
+        g->remedy = kinds[kind].remedy;
+        g->phase = ROLL_PHASE_FORWARD;
+        g->words = words_uniform;
+        g->confirms = before ? gather_flush(e, before) : 0;
+    }
+    if (g) {
+        bool named = !tie && roll_rankset_count(&major) * 2 > c->size; /* of all, not of those that have come */
+        bool known = g->unnamed && named && g->comm == c && m->step == g->step;
+        g->unnamed = fresh ? !named : g->unnamed && !known;
+        g->pending = g->pending || known;
+        gather_add(e, g, c, m->step, m->microbatch, m->layer, &minor, &major);
     }
     roll_rankset_fini(&minor);
     roll_rankset_fini(&major);
@@ -127,8 +145,10 @@ static bool differs(const struct meeting *m)
 
 static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
 {
-    if (m->differ && !m->told && meeting_due(e, c, m)) {
+    bool whole = meeting_whole(c, m);
+    if (m->differ && ((!m->told && meeting_due(e, c, m)) || (whole && !m->told_whole))) {
         m->told = true;
+        m->told_whole = whole;
         tell(e, c, m, ROLL_PREDICTED);
     }
     if (!m->differ && meeting_whole(c, m)) {

@@ -37,6 +37,22 @@ static struct layer_note *moe_layer(struct source *s, const struct roll_record *
     return note;
 }
 
+uint32_t words_left_out_experts(struct words *w, const struct source *s, uint32_t step)
+{
+    for (uint32_t layer = 0; layer < s->layers && step != ROLL_STEP_NONE; layer++) {
+        const struct layer_note *note = &s->layer[layer];
+        if (note->step == step && note->skipped && !note->remedied) {
+            words_add(
+                w,
+                " In that step rank %u received no tokens in MoE layer %u and skipped its experts: their gradients "
+                "never come, and what the others reduce with them it leaves out.",
+                s->world, layer);
+            return ROLL_REMEDY_FILL;
+        }
+    }
+    return 0;
+}
+
 static void speak(struct roll_engine *e, uint32_t source, const struct roll_record *rec, enum roll_verdict_code code)
 {
     const struct source *s = e->source[source];

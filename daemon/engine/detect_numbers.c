@@ -3,15 +3,18 @@
  *
  * Nothing hangs when a router's gradient is partial on each tensor-parallel rank and is used as if it were whole: the replicas drift apart and the run is lost
  * (torchtitan #2416, hazard H15). Ranks report facts about such tensors once per step (moe_core/include/moe/observe.h, MOE_TENSOR), and here they meet:
- *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest; with two, both;
+ *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest; nobody where no number is.
+ *     Where the gradient of the same tensor was not summed, that is the cause, and the replicas are a note;
  *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear): proven when it differs by more than
  *     rounding can. Rounding is bounded by the sum of the shares' absolute values: in float32 each of the additions that reduce n shares loses at most
  *     2^-24 of what it adds up, whatever cancels, so n x 2^-24 of it; 1e-4 of it is for the sums themselves and for a scaling. Never summed, and summed
  *     twice, are told apart;
  *   - elements that are not finite: proven by the report. Where they lie in experts without rows, memory was never written (pytorch #154557, H14).
+ * The same in several layers, on several ranks and on communicators of one kind is one finding (gather.h).
  * Comparing a checksum with the step before was rejected: every healthy step changes it.
  */
 #include "daemon/engine/detector.h"
+#include "daemon/engine/gather.h"
 #include "daemon/engine/meeting.h"
 
 #include <math.h>
@@ -62,80 +65,106 @@ static double magnitude(uint64_t bits)
     return (double)value;
 }
 
-static void words_where(struct words *w, uint32_t step, uint16_t microbatch, uint16_t layer)
-{
-    if (layer == ROLL_LAYER_NONE) {
-        words_add(w, "step %u", step);
-    } else {
-        words_place(w, step, microbatch, layer);
-    }
-}
-
-static void side_of(struct roll_engine *e, struct roll_verdict *v, const struct meeting *m,
+/* Shows one of these ranks: the record of one that has just spoken is still in its log. */
+static void side_of(struct roll_engine *e, struct gathered *g, const struct meeting *m,
                     const struct roll_rankset *ranks)
 {
-    for (uint32_t r = 0; r < m->members; r++) {
+    const struct word_of *shown = NULL;
+    const struct entry *entry = NULL;
+    for (uint32_t r = 0; r < m->members && !entry; r++) {
         const struct word_of *word = &m->by[r];
         if (word->have != 0 && roll_rankset_has(ranks, e->source[word->source]->world)) {
-            const struct entry *entry = source_entry(e->source[word->source], word->ticket);
-            say_side(v, e->source[word->source], word->source, ranks, entry ? &entry->rec : NULL);
-            return;
+            shown = shown ? shown : word;
+            entry = source_entry(e->source[word->source], word->ticket);
+            shown = entry ? word : shown;
         }
+    }
+    if (shown) {
+        gather_side(g, e->source[shown->source], shown->source, ranks, entry ? &entry->rec : NULL);
     }
 }
 
-static struct roll_verdict *speak(struct roll_engine *e, const struct comm *c, const struct meeting *m,
-                                  enum roll_verdict_code code, const struct roll_rankset *culprits)
+static uint64_t key_of(const struct comm *c, enum roll_verdict_code code, uint32_t topic)
 {
-    struct roll_verdict *v = say_once(e, say_key(code, c->key, m->layer, m->topic)) ? say(e, code, ROLL_PROVEN) : NULL;
-    if (v) {
-        say_comm(v, c, 0);
-        (void)roll_rankset_copy(&v->culprits, culprits);
-        v->step = m->step;
-        v->microbatch = m->microbatch;
-        v->layer = m->layer;
-        v->phase = ROLL_PHASE_REDUCE;
+    return say_key(code, gather_family(c), topic, 0);
+}
+
+static struct gathered *open_finding(struct roll_engine *e, const struct comm *c, const struct meeting *m,
+                                     enum roll_verdict_code code, enum roll_certainty certainty, bool *fresh)
+{
+    struct gathered *g = gather_open(e, key_of(c, code, m->topic), code, certainty, fresh);
+    if (g && *fresh) {
+        g->phase = ROLL_PHASE_REDUCE;
+        g->kind = m->topic & 0xffu;
     }
-    return v;
+    return g;
+}
+
+/* "MoE layers 0-3, step 2", or only the step for what belongs to no layer. */
+static void words_of_place(const struct gathered *g, struct words *w)
+{
+    if (g->layer == ROLL_LAYER_NONE) {
+        words_add(w, "step %u%s", g->step, g->many_steps ? " and later" : "");
+    } else {
+        gather_place(g, w);
+    }
 }
 
 /* --- replicas --- */
+
+static void words_replica(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    const struct gathered *sums = gather_find(e, key_of(g->comm, ROLL_VERDICT_GRADIENT_NOT_SUMMED, SUMS | g->kind));
+    words_add(w, "The %s of ", tensor_name(g->kind));
+    words_of_place(g, w);
+    words_add(w, " should be the same on all ranks of ");
+    gather_comm(g, w);
+    words_add(w, ": ");
+    words_ranks(w, &g->culprits);
+    if (g->unnamed) {
+        words_add(w, " differ among each other, and no majority says who is right.");
+    } else {
+        words_add(w, roll_rankset_count(&g->culprits) == 1 ? " has other bits than " : " have other bits than ");
+        words_ranks(w, &g->waiting);
+        words_add(w, ".");
+    }
+    if (g->certainty == ROLL_NOTE && sums) {
+        words_add(w, " A consequence of the %s, which is not the sum of the shares%s.", summed_name(g->kind),
+                  sums->number ? " (told before)" : "");
+    } else {
+        words_add(w,
+                  " A gradient that was not reduced over this communicator does this, one that was reduced in another "
+                  "order, or another seed.");
+    }
+}
 
 static void judge_replicas(struct roll_engine *e, struct comm *c, struct meeting *m)
 {
     struct roll_rankset minor = {0}, major = {0};
     uint64_t common = 0;
-    bool tie;
-    struct roll_verdict *v = NULL;
+    bool tie, fresh;
     bool differ = meeting_vote(e, m, 0, &common, &minor, &major, &tie);
+    /* Replicas whose gradient was not summed drift apart: that is the cause, and told. */
+    const struct gathered *sums =
+        gather_find(e, key_of(c, ROLL_VERDICT_GRADIENT_NOT_SUMMED, SUMS | (m->topic & 0xffu)));
+    struct gathered *g =
+        differ ? open_finding(e, c, m, ROLL_VERDICT_REPLICA_MISMATCH, sums ? ROLL_NOTE : ROLL_PROVEN, &fresh) : NULL;
     m->told = differ;
     if (differ && tie) {
         (void)roll_rankset_union(&minor, &major); /* nobody can say who is right */
     }
-    v = differ ? speak(e, c, m, ROLL_VERDICT_REPLICA_MISMATCH, &minor) : NULL;
-    if (v) {
-        struct words w = {.used = 0};
-        side_of(e, v, m, &minor);
+    if (g && fresh) {
+        side_of(e, g, m, &minor);
         if (!tie) {
-            side_of(e, v, m, &major);
+            side_of(e, g, m, &major);
         }
-        words_add(&w, "The %s of ", tensor_name(m->topic - REPLICAS));
-        words_where(&w, m->step, m->microbatch, m->layer);
-        words_add(&w, " should be the same on all ranks of ");
-        words_comm(&w, c);
-        words_add(&w, " and is not: ");
-        words_ranks(&w, &minor);
-        words_add(&w, tie                               ? " differ, and no majority says who is right."
-                      : roll_rankset_count(&minor) == 1 ? " differs from "
-                                                        : " differ from ");
-        if (!tie) {
-            words_ranks(&w, &major);
-            words_add(&w, ".");
-        }
-        words_add(&w, " A gradient that was not reduced over this communicator does this, one that was reduced in "
-                      "another order, or another seed.");
-        v->remedy = m->topic - REPLICAS == 0 ? ROLL_REMEDY_ROUTER_SUM : 0;
-        say_text(e, v, "%s", w.text);
+        g->words = words_replica;
+        g->unnamed = tie;
+        g->remedy = g->kind == 0 && !sums ? ROLL_REMEDY_ROUTER_SUM : 0;
+    }
+    if (g) {
+        g->unnamed = g->unnamed || tie;
+        gather_add(e, g, c, m->step, m->microbatch, m->layer, &minor, tie ? NULL : &major);
     }
     roll_rankset_fini(&minor);
     roll_rankset_fini(&major);
@@ -177,9 +206,79 @@ static struct sums add_up(const struct comm *c, const struct meeting *m)
     return s;
 }
 
+/* What goes wrong when such a number is summed: for whom knows the training and not this tool. */
+static const char *hint(uint32_t tensor, bool more)
+{
+    switch (tensor) {
+    case 2: /* counts of tokens */
+        return "Counts reduced in bfloat16 (which holds 8 bits of them), over another group than all that share the "
+               "experts' bias, or once too often do this. The bias is then moved by the wrong load.";
+    case TENSOR_NORM:
+        return more ? "A parameter that several ranks hold a copy of was counted more than once: experts are copied "
+                      "over "
+                      "the expert-data-parallel ranks, not over all data-parallel ones. All gradients are then clipped "
+                      "too much."
+                    : "A parameter that lies on one rank only was left out. Gradients are then clipped too little.";
+    default:
+        return "A reduction over another group, in another datatype, or with another scaling does this.";
+    }
+}
+
+enum { NEVER, TWICE, OTHERWISE }; /* number_of[0] of sums */
+
+static void words_sums(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    double total = g->amount[0], got = g->amount[1];
+    bool one = roll_rankset_count(&g->culprits) == 1;
+    (void)e;
+    if (g->kind == TENSOR_NORM) {
+        words_add(w, "The gradient norm of ");
+        words_of_place(g, w);
+        words_add(w, " is not that of the gradients: their squares on all ranks of ");
+        gather_comm(g, w);
+        words_add(w, " add up to %.5g, ", total);
+        words_ranks(w, &g->culprits);
+        words_add(w, one ? " works with %.5g" : " work with %.5g", got);
+        if (total > 0) {
+            words_add(w, " (%.2g %% %s)", fabs(got - total) / total * 100, got > total ? "more" : "less");
+        }
+        words_add(w, ". %s", hint(g->kind, got > total));
+        return;
+    }
+    words_add(w, "Each rank of ");
+    gather_comm(g, w);
+    words_add(w, " has only its share of the %s of ", summed_name(g->kind));
+    words_of_place(g, w);
+    if (g->number_of[0] == NEVER) {
+        words_add(w, ", and ");
+        words_ranks(w, &g->culprits);
+        words_add(w, one ? " uses its own share without the others': it was never summed."
+                         : " use their own shares without the others': they were never summed.");
+    } else if (g->number_of[0] == TWICE) {
+        words_add(w, ", and what is used is %u times their sum: it was reduced once more than it should be.",
+                  g->comm->size);
+    } else if (total != 0 && fabs(got / total - 2) < ROUNDING) {
+        words_add(w, ", and what is used is twice their sum: something was added a second time. %s",
+                  hint(g->kind, true));
+    } else {
+        words_add(w, ", and what ");
+        words_ranks(w, &g->culprits);
+        words_add(w, one ? " uses is not their sum" : " use is not their sum");
+        if (total != 0) {
+            double off = fabs(got - total) / fabs(total) * 100;
+            words_add(w,
+                      off < 1 ? " (a checksum of it is off by %.2f %%: more than rounding explains)"
+                              : " (a checksum of it is off by %.0f %%)",
+                      off);
+        }
+        words_add(w, ". %s", hint(g->kind, false));
+    }
+}
+
 static void judge_sums(struct roll_engine *e, struct comm *c, struct meeting *m)
 {
     struct sums s = add_up(c, m);
+    bool fresh;
     m->told = s.wrong > 0;
     if (s.wrong == 0 || c->size < 2) {
         return;
@@ -190,69 +289,67 @@ static void judge_sums(struct roll_engine *e, struct comm *c, struct meeting *m)
             (void)roll_rankset_add(&culprits, e->source[m->by[r].source]->world);
         }
     }
-    struct roll_verdict *v = speak(e, c, m, ROLL_VERDICT_GRADIENT_NOT_SUMMED, &culprits);
-    if (v) {
-        struct words w = {.used = 0};
-        side_of(e, v, m, &culprits);
-        words_add(&w, "The %s of ", summed_name(m->topic - SUMS));
-        words_where(&w, m->step, m->microbatch, m->layer);
-        words_add(&w, " is partial on each rank of ");
-        words_comm(&w, c);
-        if (s.own == s.wrong && s.twice < s.wrong) {
-            words_add(&w, ", and ");
-            words_ranks(&w, &culprits);
-            words_add(&w, roll_rankset_count(&culprits) == 1 ? " uses its own share" : " use their own shares");
-            words_add(&w, " without the others': it was never summed.");
-            v->remedy = m->topic - SUMS == 0 ? ROLL_REMEDY_ROUTER_SUM : 0;
-        } else if (s.twice == s.wrong) {
-            words_add(&w, ", and what is used is %u times the sum of the shares: it was reduced twice.", c->size);
-        } else {
-            words_add(&w, ", and what is used is not the sum of the shares: they add up to %.6g, %.6g is used%s.",
-                      s.total, s.got, m->topic - SUMS == TENSOR_NORM ? "" : " (elements taken with fixed signs)");
-        }
-        if (v->remedy != 0) {
-            words_remedy(&w, e, v->remedy, c->key, m->layer);
-        }
-        say_text(e, v, "%s", w.text);
+    struct gathered *g = open_finding(e, c, m, ROLL_VERDICT_GRADIENT_NOT_SUMMED, ROLL_PROVEN, &fresh);
+    if (g && fresh) {
+        side_of(e, g, m, &culprits);
+        g->words = words_sums;
+        g->number_of[0] = s.own == s.wrong && s.twice < s.wrong ? NEVER : s.twice == s.wrong ? TWICE : OTHERWISE;
+        g->remedy = g->number_of[0] == NEVER && g->kind == 0 ? ROLL_REMEDY_ROUTER_SUM : 0;
+        g->amount[0] = s.total;
+        g->amount[1] = s.got;
+    }
+    if (g) {
+        gather_add(e, g, c, m->step, m->microbatch, m->layer, &culprits, NULL);
     }
     roll_rankset_fini(&culprits);
 }
 
 /* --- not finite --- */
 
+static void words_not_finite(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    bool one = roll_rankset_count(&g->culprits) == 1;
+    (void)e;
+    words_add(w, "On ");
+    words_ranks(w, &g->culprits);
+    words_add(w, " the gradient of the %s of ", tensor_name(g->kind));
+    words_of_place(g, w);
+    words_add(w, " holds elements that are no finite number (NaN or infinity), before it was reduced: %u%s.",
+              g->number_of[0], one && roll_rankset_count(&g->layers) < 2 ? "" : " in the first case");
+    if (g->number_of[1] > 0) {
+        words_add(w,
+                  " %s belong to experts that received no rows in this step: nobody wrote their gradient, and what lay "
+                  "in that memory was taken for it.",
+                  g->number_of[1] >= g->number_of[0] ? "They all" : "Some of them");
+    } else {
+        words_add(w, " The first rank, layer and step that report it are where it began: look there for an overflow, a "
+                     "division by zero, or memory that nobody wrote.");
+    }
+}
+
 static void tell_not_finite(struct roll_engine *e, uint32_t source, const struct roll_record *rec)
 {
     const struct source *s = e->source[source];
-    const struct member *m = source_member(s, rec->comm);
-    struct roll_verdict *v =
-        say_once(e, say_key(ROLL_VERDICT_GRADIENT_NOT_FINITE, s->world, rec->layer, (uint64_t)rec->peer))
-            ? say(e, ROLL_VERDICT_GRADIENT_NOT_FINITE, ROLL_PROVEN)
-            : NULL;
-    if (!v) {
+    struct member *m = source_member(s, rec->comm);
+    bool fresh, unwritten = rec->group > 0;
+    uint64_t key = say_key(ROLL_VERDICT_GRADIENT_NOT_FINITE, (uint64_t)rec->peer, unwritten, 0);
+    struct gathered *g = gather_open(e, key, ROLL_VERDICT_GRADIENT_NOT_FINITE, ROLL_PROVEN, &fresh);
+    if (!g) {
         return;
     }
-    struct words w = {.used = 0};
-    (void)roll_rankset_add(&v->culprits, s->world);
-    say_side(v, s, source, &v->culprits, rec);
-    if (m) {
-        say_comm(v, m->comm, 0);
+    struct roll_rankset rank = {0};
+    (void)roll_rankset_add(&rank, s->world);
+    if (fresh) {
+        gather_side(g, s, source, &rank, rec);
+        g->phase = rec->phase;
+        g->kind = (uint32_t)rec->peer;
+        g->number_of[0] = (uint32_t)rec->count;
+        g->number_of[1] = rec->group;
+        g->remedy = unwritten ? ROLL_REMEDY_ZERO_WGRAD : 0;
+        g->words = words_not_finite;
     }
-    v->step = rec->step;
-    v->microbatch = rec->microbatch;
-    v->layer = rec->layer;
-    v->phase = rec->phase;
-    words_add(&w, "Rank %u: %llu elements of the gradient of the %s are no finite number, in ", s->world,
-              (unsigned long long)rec->count, tensor_name((uint32_t)rec->peer));
-    words_where(&w, rec->step, rec->microbatch, rec->layer);
-    if (rec->group > 0) {
-        v->remedy = ROLL_REMEDY_ZERO_WGRAD;
-        words_add(&w, ". %u of them belong to experts that received no rows: their gradient was never written.",
-                  rec->group);
-        words_remedy(&w, e, v->remedy, m ? m->comm->key : 0, rec->layer);
-    } else {
-        words_add(&w, ", before it was reduced: the first rank, layer and step that report it are where it began.");
-    }
-    say_text(e, v, "%s", w.text);
+    gather_add(e, g, m ? m->comm : NULL, rec->step, rec->microbatch, rec->layer, &rank, NULL);
+    roll_rankset_fini(&rank);
 }
 
 /* --- the detector --- */

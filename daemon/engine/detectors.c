@@ -11,6 +11,7 @@ const struct detector *const detectors[] = {
     &detect_p2p,       &detect_circular,       &detect_process,   &detect_stuck,
     &detect_missing,   &detect_claim,          &detect_init,      &detect_loss,
     &detect_race,      &detect_unheard,        &detect_straggler, &detect_order,
+    &detect_gather, /* last: what the others have gathered in this tick is said */
 };
 const size_t detector_count = sizeof(detectors) / sizeof(detectors[0]);
 

@@ -44,6 +44,7 @@ static void said_free(struct said **said)
         struct roll_verdict *v = &(*said)->verdict;
         roll_rankset_fini(&v->culprits);
         roll_rankset_fini(&v->waiting);
+        roll_rankset_fini(&v->layers);
         for (uint32_t i = 0; i < ROLL_VERDICT_SIDES; i++) {
             roll_rankset_fini(&v->side[i].ranks);
         }

@@ -68,6 +68,8 @@ struct roll_verdict {
     uint32_t sides;
     struct roll_rankset waiting;      /* who waits for the culprits */
     uint32_t step, microbatch, layer; /* ROLL_STEP_NONE, 0, ROLL_LAYER_NONE when unknown */
+    struct roll_rankset
+        layers; /* all MoE layers concerned, where it is about some; `layer` is the first that showed it */
     enum roll_phase phase;
     uint32_t remedy;  /* remedy bit that would help; 0 = none */
     bool remedied;    /* a remedy has already acted */

@@ -32,6 +32,7 @@
 struct comm;
 struct pair;
 struct graph_span;
+struct gathered;
 struct meeting;
 struct split_table;
 struct race;
@@ -435,6 +436,7 @@ struct roll_engine {
     bool errors;         /* some call was refused */
     struct doubt *doubt; /* suspicions that may still come to nothing, oldest first */
     struct p2p_case *p2p_case;
+    struct gathered *gathered;                     /* findings that show in several places: gather.h */
     struct crossings *crossings;                   /* detect_lowered.c */
     struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
 };
@@ -789,6 +791,10 @@ void words_may_be(struct words *w, const struct roll_verdict *v);
 void words_soft(struct words *w, const struct roll_engine *e,
                 const struct block *b); /* why a circle is only suspected */
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer);
+
+/* --- detect_moe_zero.c --- */
+/* Says that this rank left out the experts of some MoE layer of this step because it had no tokens for them; the remedy for that, 0: it did not. */
+uint32_t words_left_out_experts(struct words *w, const struct source *s, uint32_t step);
 
 /* --- waitgraph.c: why nothing goes on --- */
 enum block_kind {

@@ -23,6 +23,7 @@ struct meeting {
     uint8_t phase;
     uint32_t arrived;   /* members that have said all of `wanted` */
     bool differ, told;  /* the detector's */
+    bool told_whole;    /* when all had come */
     uint64_t since;     /* patience clock at which it was seen to differ */
     uint32_t members;   /* size of `by` */
     struct word_of *by; /* by rank */

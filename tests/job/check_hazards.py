@@ -59,7 +59,7 @@ CASES = [
     Case("H15 router-summed-twice", "--ep 2 --tp 2 --tp-mode split --facts --legacy router-summed-twice", "--ep 2 --tp 2 --tp-mode split --facts",
          {("gradient-not-summed", "proven"): None}),
     program("bias-bf16", {("gradient-not-summed", "proven"): ALL}),
-    program("bias-group", {("gradient-not-summed", "proven"): ALL, ("replica-mismatch", "proven"): ALL}),
+    program("bias-group", {("gradient-not-summed", "proven"): ALL}),
     program("bias-twice", {("gradient-not-summed", "proven"): ALL}),
     program("grad-norm", {("gradient-not-summed", "proven"): ALL}),
     program("found-inf", {("rank-finished", "proven"): [1]}),
