@@ -37,55 +37,129 @@ static json_t *error(const char *text)
 
 /* ---- why, verdicts ---- */
 
-static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
+/* Ranks that stand alike, and for which the same verdict is the reason: one paragraph. */
+struct why_group {
+    uint64_t key;
+    const json_t *verdict;
+    struct roll_rankset ranks;
+};
+
+struct why_answer {
+    struct why_group *group;
+    size_t groups, room;
+};
+
+static bool why_wanted(const struct roll_run *run, const json_t *rank, const struct roll_view_source *v)
+{
+    if (v->info.world_rank < 0) {
+        return false;
+    }
+    if (json_is_integer(rank)) {
+        return json_integer_value(rank) == v->info.world_rank;
+    }
+    return v->waits_for > 0 || v->in_call || roll_rankset_has(&run->looked_at, (uint32_t)v->info.world_rank);
+}
+
+static void why_sort(struct why_answer *w, const struct roll_run *run, const json_t *rank)
 {
     roll_engine_t *engine = roll_feed_engine(run->feed);
-    const json_t *rank = json_object_get(query, "rank");
-    char *text = malloc(WHY_BYTES);
-    json_t *all = json_array();
-    char *joined = NULL;
-    size_t room = 0;
-    FILE *parts = open_memstream(&joined, &room);
     struct roll_view_source v;
-    for (uint32_t i = 0; text && parts && roll_engine_source(engine, i, &v); i++) {
-        bool wanted = json_is_integer(rank) ? json_integer_value(rank) == v.info.world_rank
-                                            : v.waits_for > 0 || v.in_call ||
-                                                  (v.info.world_rank >= 0 &&
-                                                   roll_rankset_has(&run->looked_at, (uint32_t)v.info.world_rank));
-        if (!wanted || v.info.world_rank < 0 ||
-            roll_engine_why(engine, (uint32_t)v.info.world_rank, text, WHY_BYTES) < 0) {
+    for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
+        uint64_t key = why_wanted(run, rank, &v) ? roll_engine_why_key(engine, (uint32_t)v.info.world_rank) : 0;
+        const json_t *verdict = key ? roll_why_verdict(run, &v) : NULL;
+        size_t at = 0;
+        while (key && at < w->groups && (w->group[at].key != key || w->group[at].verdict != verdict)) {
+            at++;
+        }
+        if (key == 0 || (at == w->groups && roll_room(&w->group, &w->room, w->groups, sizeof *w->group) != 0)) {
             continue;
         }
-        size_t used = strlen(text);
-        FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
-        const json_t *verdict = roll_why_verdict(run, &v);
-        if (tail && verdict) {
-            roll_why_quote(verdict, tail);
+        if (at == w->groups) {
+            w->group[w->groups++] = (struct why_group){.key = key, .verdict = verdict};
         }
-        if (tail) {
-            roll_stacks_why(root, run, (uint32_t)v.info.world_rank, tail);
-            fclose(tail);
-        }
-        fprintf(parts, "%s%s", json_array_size(all) ? "\n\n" : "", text);
-        json_t *one = json_pack("{s:i,s:o}", "rank", (int)v.info.world_rank, "text", roll_text_to_json(text));
-        if (one && verdict) {
-            json_object_set(one, "verdict", json_object_get(verdict, "number"));
+        (void)roll_rankset_add(&w->group[at].ranks, (uint32_t)v.info.world_rank);
+    }
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct why_group *one = a, *two = b;
+    uint32_t x = roll_rankset_at(&one->ranks, 0), y = roll_rankset_at(&two->ranks, 0);
+    return x < y ? -1 : x > y;
+}
+
+/* The paragraph of one group into text; -1 when there is none. */
+static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, char *text)
+{
+    if (roll_engine_why_alike(roll_feed_engine(run->feed), &g->ranks, text, WHY_BYTES) < 0) {
+        return -1;
+    }
+    size_t used = strlen(text), n = roll_rankset_count(&g->ranks);
+    FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
+    if (tail && g->verdict) {
+        roll_why_quote(g->verdict, tail);
+    }
+    for (size_t i = 0; tail && i < n; i++) {
+        roll_stacks_why(root, run, roll_rankset_at(&g->ranks, i), tail);
+    }
+    if (tail) {
+        fclose(tail);
+    }
+    return 0;
+}
+
+static void why_add(json_t *all, json_t *groups, const struct why_group *g, const char *text)
+{
+    size_t n = roll_rankset_count(&g->ranks);
+    json_t *said = roll_text_to_json(text);
+    for (size_t i = 0; i < n; i++) {
+        json_t *one = json_pack("{s:i,s:O}", "rank", (int)roll_rankset_at(&g->ranks, i), "text", said);
+        if (one && g->verdict) {
+            json_object_set(one, "verdict", json_object_get(g->verdict, "number"));
         }
         json_array_append_new(all, one);
     }
+    char folded[256] = "";
+    (void)roll_rankset_format(&g->ranks, folded, sizeof(folded));
+    json_array_append_new(groups, json_pack("{s:s,s:i,s:o}", "ranks_text", folded, "rank",
+                                            n > 0 ? (int)roll_rankset_at(&g->ranks, 0) : -1, "text", said));
+}
+
+static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    const json_t *rank = json_object_get(query, "rank");
+    struct why_answer w = {.groups = 0};
+    char *text = malloc(WHY_BYTES);
+    json_t *all = json_array(), *groups = json_array();
+    char *joined = NULL;
+    size_t room = 0;
+    FILE *parts = open_memstream(&joined, &room);
+    why_sort(&w, run, rank);
+    if (w.groups > 1) {
+        qsort(w.group, w.groups, sizeof *w.group, by_first);
+    }
+    for (size_t i = 0; i < w.groups; i++) {
+        if (text && parts && why_text(root, run, &w.group[i], text) == 0) {
+            fprintf(parts, "%s%s", i ? "\n\n" : "", text);
+            why_add(all, groups, &w.group[i], text);
+        }
+        roll_rankset_fini(&w.group[i].ranks);
+    }
+    free(w.group);
     free(text);
     if (parts) {
         fclose(parts);
     }
     json_t *answer;
     if (json_array_size(all) > 0 && joined) {
-        answer = json_pack("{s:o,s:O}", "text", roll_text_to_json(joined), "ranks", all);
+        answer = json_pack("{s:o,s:O,s:O}", "text", roll_text_to_json(joined), "ranks", all, "groups", groups);
     } else if (json_is_integer(rank)) {
         answer = error("no such rank in this run");
     } else {
-        answer = json_pack("{s:s,s:[]}", "text", "No rank waits.", "ranks");
+        answer = json_pack("{s:s,s:[],s:[]}", "text", "No rank waits.", "ranks", "groups");
     }
     json_decref(all);
+    json_decref(groups);
     free(joined);
     return answer;
 }

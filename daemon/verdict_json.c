@@ -177,6 +177,12 @@ static void add_evidence(json_t *out, const struct roll_verdict *v, const roll_e
         json_array_append_new(evidence, side_to_json(&v->side[i], callsite));
     }
     json_object_set_new(out, "evidence", evidence);
+    struct roll_verdict_side made = {.source = v->comm_made_source,
+                                     .rec = {.op = ROLL_OP_COMM_INIT, .callsite = v->comm_made_callsite}};
+    int callsite = v->comm_key != 0 ? side_callsite(&made, engine, symbols, sites) : -1;
+    if (callsite >= 0) { /* beside how it was made: where */
+        json_object_set_new(json_object_get(out, "comm"), "callsite", json_integer(callsite));
+    }
     json_object_set_new(out, "callsites", sites);
 }
 
@@ -189,8 +195,8 @@ static json_t *comm_to_json(const struct roll_verdict *v)
     }
     char key[24];
     snprintf(key, sizeof(key), "0x%016" PRIx64, v->comm_key);
-    return json_pack("{s:s, s:o, s:I}", "key", key, "label", text_or_null(v->comm_label), "size",
-                     (json_int_t)v->comm_size);
+    return json_pack("{s:s, s:o, s:I, s:o, s:o}", "key", key, "label", text_or_null(v->comm_label), "size",
+                     (json_int_t)v->comm_size, "name", text_or_null(v->comm_name), "made", text_or_null(v->comm_made));
 }
 
 static json_t *remedy_to_json(const struct roll_verdict *v)

@@ -238,7 +238,11 @@ static void add_comm(struct text *text, const json_t *verdict)
     if (number_of(verdict, "seq", &seq) && is_call(verdict)) {
         add(text, "call #%" PRId64 " on ", seq);
     }
-    if (*label != '\0') {
+    if (*label == '\0' && *text_of(comm, "name") != '\0') {
+        add(text, "%.120s, ", text_of(comm, "name"));
+    } else if (strstr(text_of(comm, "name"), " of ") != NULL) { /* others have the label, too */
+        add(text, "communicator \"%.64s\"%.100s, ", label, strstr(text_of(comm, "name"), " of "));
+    } else if (*label != '\0') {
         add(text, "communicator \"%.64s\" (%" PRId64 " ranks), ", label, size);
     } else {
         add(text, "communicator %.20s (%" PRId64 " ranks), ", text_of(comm, "key"), size);
@@ -266,6 +270,30 @@ static void print_where(const struct printer *p, const json_t *verdict)
         gutter(p, "where", DIM);
         put_wrapped(p, text.bytes);
     }
+}
+
+/* How a communicator that has no label came to be, and where: its members alone may not tell a reader which one it is. */
+static void print_made(const struct printer *p, const json_t *verdict)
+{
+    const json_t *comm = json_object_get(verdict, "comm");
+    struct text text = {.used = 0};
+    int64_t site = -1, line = 0;
+    if (*text_of(comm, "made") == '\0' || *text_of(comm, "label") != '\0') {
+        return;
+    }
+    add(&text, "communicator %.150s", text_of(comm, "made"));
+    if (number_of(comm, "callsite", &site)) {
+        const json_t *frames =
+            json_object_get(json_array_get(json_object_get(verdict, "callsites"), (size_t)site), "frames");
+        const json_t *frame = json_array_get(frames, 0);
+        add(&text, *text_of(frame, "function") ? ", in %.80s" : "%.0s", text_of(frame, "function"));
+        if (number_of(frame, "line", &line) && *text_of(frame, "file") != '\0') {
+            const char *slash = strrchr(text_of(frame, "file"), '/');
+            add(&text, " %.80s:%" PRId64, slash ? slash + 1 : text_of(frame, "file"), line);
+        }
+    }
+    gutter(p, "", "");
+    put_wrapped(p, text.bytes);
 }
 
 /* A number of a report in words: "received 1 row", "received 2 rows". before NULL: the number says nothing. */
@@ -658,6 +686,7 @@ int roll_verdict_print(FILE *out, const json_t *verdict, bool color)
     }
     print_header(&p, verdict);
     print_where(&p, verdict);
+    print_made(&p, verdict);
     print_evidence(&p, verdict);
     print_waiting(&p, verdict);
     if (*text_of(verdict, "text") != '\0') {

@@ -2,13 +2,15 @@
  * cmd_verdicts.c: rollcall verdicts: what has been found so far, and with --follow what is found from now on.
  *
  * Exit code 1 when there is a finding among what was printed that still stands, so that it can stand in a script's condition. What a later verdict
- * took back or said better takes one line, for people; as JSON every verdict is as it was said.
+ * took back or said better takes one line, for people, and so do notes that say the same of other ranks, layers and steps; as JSON every verdict is as
+ * it was said.
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
 #include "daemon/verdict_tally.h"
 #include "daemon/verdict_text.h"
 #include "trace/err.h"
+#include "trace/rankset.h"
 
 #include <signal.h>
 #include <string.h>
@@ -32,6 +34,63 @@ static void print_one(const json_t *verdict, const json_t *list, bool json, bool
         roll_verdict_print_of(stdout, verdict, roll_verdict_retired_by(list, verdict), colour);
         fflush(stdout);
     }
+}
+
+static bool is_note_like(const json_t *verdict, const json_t *first)
+{
+    return strcmp(roll_json_text(verdict, "certainty", ""), "note") == 0 &&
+           strcmp(roll_json_text(first, "certainty", ""), "note") == 0 &&
+           strcmp(roll_json_text(verdict, "code", ""), roll_json_text(first, "code", "")) == 0;
+}
+
+static void add_numbers(struct roll_rankset *set, const json_t *numbers)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(numbers, i, one)
+    {
+        (void)roll_rankset_add(set, (uint32_t)json_integer_value(one));
+    }
+}
+
+/* Notes with the code of this one, which is the first of them: how many more there are, and about whom. */
+static void print_more(const json_t *list, size_t at)
+{
+    const json_t *first = json_array_get(list, at);
+    struct roll_rankset ranks = {0}, layers = {0};
+    char rank_text[128] = "", layer_text[128] = "";
+    size_t more = 0;
+    for (size_t i = at; i < json_array_size(list); i++) {
+        const json_t *verdict = json_array_get(list, i);
+        const json_t *layer = json_object_get(verdict, "layer");
+        if (!is_note_like(verdict, first)) {
+            continue;
+        }
+        more += i > at;
+        add_numbers(&ranks, json_object_get(verdict, "culprits"));
+        if (json_is_integer(layer)) {
+            (void)roll_rankset_add(&layers, (uint32_t)json_integer_value(layer));
+        }
+    }
+    (void)roll_rankset_format(&ranks, rank_text, sizeof(rank_text));
+    (void)roll_rankset_format(&layers, layer_text, sizeof(layer_text));
+    if (more > 0) {
+        printf("          and %zu more like it%s%s%s%s (--json has them all)\n\n", more, *rank_text ? ": ranks " : "",
+               rank_text, *layer_text ? ", layers " : "", layer_text);
+    }
+    roll_rankset_fini(&ranks);
+    roll_rankset_fini(&layers);
+}
+
+/* An earlier note has its code: it is counted there. */
+static bool is_folded(const json_t *list, size_t at)
+{
+    for (size_t i = 0; i < at; i++) {
+        if (is_note_like(json_array_get(list, at), json_array_get(list, i))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void follow(roll_client_t *client, struct roll_tally *tally, bool json, bool colour)
@@ -99,7 +158,12 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
         json_array_foreach(list, i, verdict)
         {
             roll_tally_add(&tally, verdict);
-            print_one(verdict, list, json, colour);
+            if (json || !is_folded(list, i)) {
+                print_one(verdict, list, json, colour);
+            }
+            if (!json && !is_folded(list, i)) {
+                print_more(list, i);
+            }
         }
     }
     json_decref(reply);

@@ -9,13 +9,14 @@
 
 int cmd_why(const struct roll_command *self, int argc, char **argv);
 
-/* A paragraph for each rank, in their order. */
+/* A paragraph for ranks that stand alike, in the order of their first. */
 static void print_ranks(json_t *reply)
 {
     size_t i;
     json_t *rank;
     roll_top_sort(reply);
-    json_array_foreach(json_object_get(reply, "ranks"), i, rank)
+    const json_t *groups = json_object_get(reply, "groups");
+    json_array_foreach(groups ? groups : json_object_get(reply, "ranks"), i, rank)
     {
         fputs(i > 0 ? "\n" : "", stdout);
         roll_text_wrap(roll_json_text(rank, "text", "?"), COLUMNS, stdout);

@@ -69,8 +69,10 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     if (!c) {
         return NULL;
     }
+    c->engine = e;
     c->key = def->key;
     c->parent_key = def->parent_key;
+    c->origin = def->origin;
     c->child = def->child;
     c->color = def->color;
     c->room = (uint32_t)def->nranks;
@@ -112,6 +114,30 @@ static int member_table(struct source *s, uint32_t id)
     return 0;
 }
 
+/* The call that made it, for the faces: a child's is the newest one on its parent; of one made from a unique id it is still to come (comm_made). */
+static void note_made(struct comm *c, uint32_t source, const struct source *s, const struct roll_def_comm *def)
+{
+    enum { LOOKED_AT = 256 };
+    uint64_t low = s->next > LOOKED_AT ? s->next - LOOKED_AT : 0;
+    for (uint64_t t = s->next; c->made_callsite == 0 && def->origin != ROLL_COMM_INIT && t-- > low;) {
+        const struct entry *at = source_entry(s, t);
+        const struct member *parent = at ? source_member(s, at->rec.comm) : NULL;
+        if (parent && parent->comm->key == def->parent_key && at->rec.op == ROLL_OP_COMM_SPLIT &&
+            at->rec.aux == def->child) {
+            c->made_source = source;
+            c->made_callsite = at->rec.callsite;
+        }
+    }
+}
+
+void comm_made(struct comm *c, uint32_t source, const struct roll_record *rec)
+{
+    if (c->made_callsite == 0) {
+        c->made_source = source;
+        c->made_callsite = rec->callsite;
+    }
+}
+
 int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def, const char *label)
 {
     struct source *s = e->source[source];
@@ -145,6 +171,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         c->label[n] = '\0';
     }
     s->member[id] = m;
+    note_made(c, source, s, def);
     return 0;
 }
 

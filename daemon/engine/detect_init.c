@@ -24,6 +24,10 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
             parent->splits++;
         }
     }
+    struct member *made = rec->op == ROLL_OP_COMM_INIT ? source_member(s, rec->comm) : NULL;
+    if (made && first) {
+        comm_made(made->comm, source, rec);
+    }
     enum { NCCL_IN_PROGRESS = 7 };
     bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
     bool goes_on = roll_seal_state(rec->seal) == ROLL_STATE_RETURNED && rec->result == NCCL_IN_PROGRESS;

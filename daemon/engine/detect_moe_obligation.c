@@ -407,9 +407,25 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
     roll_rankset_fini(&waiting);
 }
 
+/* What was predicted of these causes is taken back, told or about to be. */
+static void withdraw(struct roll_engine *e, const struct cause *cause)
+{
+    struct gathered *g = gather_find(e, prediction_key(cause));
+    if (g && g->pending && g->told == 0) {
+        g->pending = false;
+    } else if (g && g->number != 0) {
+        (void)say_withdraw(e, g->number, "all ranks have got to a later step without that wait");
+    }
+}
+
 /* All members have got to a later step: what was predicted for an earlier one did not happen. */
 static void forgive(struct roll_engine *e, struct comm *ep, uint32_t step)
 {
+    for (uint32_t i = 0; ep->blame.cause != 0 && i < e->causes; i++) {
+        if (e->cause[i].key == ep->key && e->cause[i].step < step && !e->cause[i].proven) {
+            withdraw(e, &e->cause[i]);
+        }
+    }
     for (uint32_t i = 0; ep->blame.cause != 0 && i < e->comms; i++) {
         struct blame *b = &e->comm[i]->blame;
         if (b->cause != 0 && e->cause[b->cause - 1].key == ep->key && b->step < step &&

@@ -206,7 +206,9 @@ static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
 static bool uniform_disagree(struct roll_engine *e, const struct finding *f)
 {
     const struct entry *entry = f->minor_source ? source_entry(f->minor_source, f->minor_ticket) : NULL;
-    return entry && f->kind == ALIGN_ARGUMENT && came_true(e, f->comm, entry->rec.step);
+    const struct entry *other = f->major_source ? source_entry(f->major_source, f->major_ticket) : NULL;
+    bool sizes = entry && other && entry->rec.op == other->rec.op && entry->rec.count != other->rec.count;
+    return sizes && f->kind != ALIGN_GROUP && came_true(e, f->comm, entry->rec.step);
 }
 
 static bool uniform_pair(struct roll_engine *e, struct pair *p, uint32_t index)

@@ -61,6 +61,10 @@ struct roll_verdict {
     struct roll_rankset culprits; /* world ranks; empty when nobody can be named (a tie says so) */
     uint64_t comm_key;            /* 0 = no communicator */
     char comm_label[ROLL_NAME_BYTES];
+    char comm_name[128];         /* for people: words_comm without the word; "" none */
+    char comm_made[160];         /* how it was made; "" not known */
+    uint32_t comm_made_source;   /* and where: */
+    uint16_t comm_made_callsite; /* id of the source; 0 = not known */
     uint32_t comm_size;
     uint64_t seq;                                      /* on the communicator */
     const char *field;                                 /* the argument that differs: "count", "op", ...; "" when none */
@@ -192,5 +196,8 @@ bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm 
  * whom, and what those are doing. Returns the length wanted, or ROLL_E_NOTFOUND.
  */
 int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size);
+/* Ranks that stand alike have the same key (0: no such rank): one paragraph says it of all of them, with the numbers of the first where they differ. */
+uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank);
+int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size);
 
 #endif

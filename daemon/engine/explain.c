@@ -77,12 +77,107 @@ void words_wait(struct words *w, const struct roll_rankset *set)
     words_add(w, roll_rankset_count(set) == 1 ? " waits" : " wait");
 }
 
+/* World ranks of all members; false while some have not been seen. */
+static bool members_of(const struct comm *c, struct roll_rankset *out)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        uint32_t world = comm_world(c->engine, c, r);
+        if (world == NO_SOURCE) {
+            return false;
+        }
+        (void)roll_rankset_add(out, world);
+    }
+    return !c->open && c->size > 0;
+}
+
+/* "ranks 0-3"; "every 8th rank from 3" where they stand that far apart. */
+static void words_members(struct words *w, const struct roll_rankset *set)
+{
+    size_t n = roll_rankset_count(set);
+    uint32_t first = roll_rankset_at(set, 0), step = n > 2 ? roll_rankset_at(set, 1) - first : 1;
+    for (size_t i = 1; i < n && step > 1; i++) {
+        step = roll_rankset_at(set, i) - roll_rankset_at(set, i - 1) == step ? step : 1;
+    }
+    if (step > 1) {
+        const char *th = step % 100 / 10 == 1 ? "th" : step % 10 == 2 ? "nd" : step % 10 == 3 ? "rd" : "th";
+        words_add(w, step == 2 ? "every other rank from %u" : "every %u%s rank from %u", step == 2 ? first : step, th,
+                  first);
+    } else {
+        words_ranks(w, set);
+    }
+}
+
+/* Which of those with the same members (and without a label) it is, from 1. */
+static uint32_t place_among_twins(const struct comm *c)
+{
+    uint32_t nth = 1;
+    for (uint32_t i = 0; i < c->id; i++) {
+        const struct comm *other = c->engine->comm[i];
+        bool same = other->size == c->size && other->label[0] == '\0';
+        for (uint32_t r = 0; same && r < c->size; r++) {
+            same = other->member[r].source == c->member[r].source;
+        }
+        nth += same;
+    }
+    return nth;
+}
+
+/* Others have its label: the groups of one split, as a rule. */
+static bool has_namesake(const struct comm *c)
+{
+    for (uint32_t i = 0; i < c->engine->comms; i++) {
+        const struct comm *other = c->engine->comm[i];
+        if (other != c && strcmp(other->label, c->label) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void words_comm(struct words *w, const struct comm *c)
 {
-    if (c->label[0] != '\0') {
-        words_add(w, "communicator %s (%u ranks)", c->label, c->size);
+    struct roll_rankset members = {0};
+    bool whole = members_of(c, &members);
+    bool described = c->label[0] == '\0' && whole;
+    uint32_t nth = described ? place_among_twins(c) : 1;
+    words_add(w, described ? "the " : "");
+    if (nth > 1) {
+        bool teen = nth % 100 / 10 == 1;
+        words_add(w, "%u%s ", nth,
+                  !teen && nth % 10 == 1   ? "st"
+                  : !teen && nth % 10 == 2 ? "nd"
+                  : !teen && nth % 10 == 3 ? "rd"
+                                           : "th");
+    }
+    words_add(w, "communicator ");
+    if (c->label[0] == '\0' && !whole) {
+        words_add(w, "0x%016" PRIx64, c->key);
     } else {
-        words_add(w, "communicator 0x%016" PRIx64 " (%u ranks)", c->key, c->size);
+        words_add(w, "%s", c->label);
+    }
+    if (whole && (c->label[0] == '\0' || has_namesake(c))) {
+        words_add(w, c->label[0] == '\0' ? "of " : " of ");
+        words_members(w, &members);
+    }
+    words_add(w, " (%u ranks)", c->size);
+    roll_rankset_fini(&members);
+}
+
+void words_comm_made(struct words *w, const struct comm *c)
+{
+    static const enum roll_op by[] = {ROLL_OP_NONE, ROLL_OP_COMM_INIT, ROLL_OP_COMM_SPLIT, ROLL_OP_COMM_SHRINK,
+                                      ROLL_OP_COMM_GROW};
+    const struct comm *parent = comm_find(c->engine, c->parent_key);
+    if (c->origin == 0 || c->origin >= sizeof(by) / sizeof(by[0])) {
+        return;
+    }
+    words_add(w, "made by %s", roll_op_name(by[c->origin]));
+    if (parent) {
+        words_add(w, " of ");
+        words_comm(w, parent);
+    }
+    if (c->origin == ROLL_COMM_SPLIT && c->color != ROLL_COLOR_NONE) {
+        words_add(w, ", color %d", c->color);
     }
 }
 

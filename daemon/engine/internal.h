@@ -285,7 +285,11 @@ struct claim {
 };
 
 struct comm {
+    const struct roll_engine *engine;
     uint64_t key, parent_key;
+    uint32_t origin;      /* enum roll_comm_origin */
+    uint32_t made_source; /* who showed the call that made it, and where in the program; 0 = not known */
+    uint16_t made_callsite;
     char label[ROLL_NAME_BYTES];
     uint32_t id, size, seen, gone;
     uint32_t child; /* which split of the parent it comes from, and its colour there */
@@ -535,7 +539,8 @@ bool source_certain(struct source *s, const struct roll_record *rec);
 struct comm *comm_find(const struct roll_engine *e, uint64_t key);
 int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def,
                 const char *label);
-int comm_reach(struct roll_engine *e, struct comm *c, uint32_t seq); /* makes room for seq; 0 or NOMEM */
+void comm_made(struct comm *c, uint32_t source, const struct roll_record *rec); /* the call that makes it */
+int comm_reach(struct roll_engine *e, struct comm *c, uint32_t seq);            /* makes room for seq; 0 or NOMEM */
 bool comm_member_issued(const struct member *m, uint32_t seq);
 void comm_advance(struct roll_engine *e, struct comm *c);
 bool comm_behind(const struct member *m);                                  /* it has calls here that are not complete */
@@ -783,7 +788,11 @@ void words_add(struct words *w, const char *format, ...) __attribute__((format(p
 void words_call(struct words *w, const struct roll_record *rec);   /* "AllReduce of 1024 float32 (sum)" */
 void words_ranks(struct words *w, const struct roll_rankset *set); /* "rank 3", "ranks 0-2,5" */
 void words_wait(struct words *w, const struct roll_rankset *set);  /* \"rank 3 waits\", \"ranks 0-2 wait\" */
-void words_comm(struct words *w, const struct comm *c);            /* "communicator ep (8 ranks)" */
+/* The one name of a communicator: "communicator ep (8 ranks)"; "communicator ep of ranks 0-7 (8 ranks)" where others have that label; without a label
+ * "communicator of every 8th rank from 3 (4 ranks)", "the 2nd communicator of ranks 0-7 (8 ranks)". */
+void words_comm(struct words *w, const struct comm *c);
+void words_comm_made(struct words *w,
+                     const struct comm *c); /* "made by CommSplit of communicator world (16 ranks), color 1" */
 void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer); /* "MoE layer 3, step 17" */
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
 /* " The calls known so far fit call-skipped and op-mismatch as well." Nothing where the class is certain. */

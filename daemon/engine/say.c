@@ -250,6 +250,14 @@ void say_comm(struct roll_verdict *v, const struct comm *c, uint64_t seq)
     memcpy(v->comm_label, c->label, sizeof(v->comm_label));
     v->comm_size = c->size;
     v->seq = seq;
+    struct words w = {.used = 0};
+    words_comm(&w, c);
+    snprintf(v->comm_name, sizeof(v->comm_name), "%.127s", w.text);
+    w = (struct words){.used = 0};
+    words_comm_made(&w, c);
+    snprintf(v->comm_made, sizeof(v->comm_made), "%.159s", w.text);
+    v->comm_made_source = c->made_source;
+    v->comm_made_callsite = c->made_callsite;
 }
 
 void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, const struct roll_rankset *ranks,

@@ -210,30 +210,51 @@ static void words_state(struct words *w, const struct roll_engine *e, const stru
     }
 }
 
-static void why_state(struct words *w, const struct roll_engine *e, const struct source *s)
+/* Who an explanation is about: one rank, or several that stand alike, of which `s` is the first. */
+struct subject {
+    const struct source *s;
+    const struct roll_rankset *ranks;
+    bool many;
+};
+
+static void why_state(struct words *w, const struct roll_engine *e, const struct subject *who)
 {
+    const struct source *s = who->s;
     uint64_t inside = inside_of(s);
     const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
-    words_add(w, "rank %u", s->world);
+    words_ranks(w, who->ranks);
     if (s->proc == ROLL_PROC_DEAD || s->proc == ROLL_PROC_FINISHED) {
-        words_add(w, s->proc == ROLL_PROC_DEAD ? " is dead (" : " has ended (");
+        words_add(w, s->proc == ROLL_PROC_DEAD ? (who->many ? " are dead (" : " is dead (")
+                                               : (who->many ? " have ended (" : " has ended ("));
         words_exit(w, s->exit_status);
         words_add(w, ")");
     } else if (s->proc == ROLL_PROC_STOPPED) {
-        words_add(w, "'s process is stopped");
+        words_add(w, who->many ? ": their processes are stopped" : "'s process is stopped");
     } else if (s->unheard) {
-        words_add(w, " is not heard: its agent on host %s is silent", s->info.host);
+        words_add(w,
+                  who->many ? " are not heard: the agent on host %s is silent"
+                            : " is not heard: its agent on host %s is silent",
+                  s->info.host);
         if (entry) {
-            words_add(w, ". When it was seen last it was inside ");
+            words_add(w, who->many ? ". When they were seen last they were inside "
+                                   : ". When it was seen last it was inside ");
             words_call(w, &entry->rec);
         }
     } else if (entry) {
-        words_add(w, " is inside ");
+        words_add(w, who->many ? " are inside " : " is inside ");
+        if (who->many && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+            words_add(w, "messages like rank %u's: ", s->world);
+        }
         words_call(w, &entry->rec);
     } else {
-        words_add(w, " is not inside any call");
+        words_add(w, who->many ? " are not inside any call" : " is not inside any call");
         if (e->clock > s->seen) {
-            words_add(w, "; its last call was noted %.1f s ago", (double)(e->clock - s->seen) / 1e9);
+            double ago = (double)(e->clock - s->seen) / 1e9;
+            if (who->many) {
+                words_add(w, "; rank %u's last call was noted %.1f s ago", s->world, ago);
+            } else {
+                words_add(w, "; its last call was noted %.1f s ago", ago);
+            }
         }
     }
 }
@@ -261,8 +282,78 @@ static struct entry *call_in_the_way(const struct roll_engine *e, const struct s
     return first;
 }
 
-static void why_waits(struct words *w, struct roll_engine *e, const struct source *s)
+/* What two ranks would be told alike about a call; of messages each rank has its own peers and sizes. */
+static uint64_t call_key(const struct source *s, const struct roll_record *rec)
 {
+    const struct member *m = source_member(s, rec->comm);
+    bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
+    uint64_t size = message ? 0 : say_key(rec->count, rec->dtype, rec->redop, (uint64_t)(uint32_t)rec->peer);
+    return say_key(rec->op, m ? m->comm->key : 0, message ? 0 : rec->seq, size);
+}
+
+static uint64_t state_key(const struct source *s)
+{
+    uint64_t inside = inside_of(s);
+    const struct entry *entry = inside ? source_entry(s, inside - 1) : NULL;
+    return say_key(s->proc, s->proc == ROLL_PROC_RUNNING ? s->unheard : (uint64_t)(uint32_t)s->exit_status,
+                   entry ? call_key(s, &entry->rec) : 0, 1);
+}
+
+static uint64_t set_key(const struct roll_rankset *set)
+{
+    uint64_t key = 0;
+    size_t n = roll_rankset_count(set);
+    for (size_t i = 0; i < n; i++) {
+        key = say_key(key, roll_rankset_at(set, i), 0, 0);
+    }
+    return key;
+}
+
+static struct source *newest_of(const struct roll_engine *e, uint32_t world)
+{
+    for (uint32_t i = e->sources; i-- > 0;) {
+        if (e->source[i]->world == world) {
+            return e->source[i];
+        }
+    }
+    return NULL;
+}
+
+#define KINDS_SHOWN 3u /* kinds of ranks that are waited for: what each kind is doing */
+
+/* What those are doing that a call waits for: those that stand alike together. */
+static void why_missing(struct words *w, const struct roll_engine *e, const struct roll_rankset *missing)
+{
+    uint64_t shown[KINDS_SHOWN];
+    size_t n = roll_rankset_count(missing), kinds = 0;
+    for (size_t i = 0; i < n && kinds < KINDS_SHOWN; i++) {
+        const struct source *s = newest_of(e, roll_rankset_at(missing, i));
+        uint64_t key = s ? state_key(s) : 0;
+        bool known = !s;
+        for (size_t k = 0; k < kinds; k++) {
+            known = known || shown[k] == key;
+        }
+        if (known) {
+            continue;
+        }
+        struct roll_rankset alike = {0};
+        for (size_t k = i; k < n; k++) {
+            const struct source *other = newest_of(e, roll_rankset_at(missing, k));
+            if (other && state_key(other) == key) {
+                (void)roll_rankset_add(&alike, other->world);
+            }
+        }
+        struct subject who = {.s = s, .ranks = &alike, .many = roll_rankset_count(&alike) > 1};
+        words_add(w, kinds ? "; " : "");
+        why_state(w, e, &who);
+        shown[kinds++] = key;
+        roll_rankset_fini(&alike);
+    }
+}
+
+static void why_waits(struct words *w, struct roll_engine *e, const struct subject *who)
+{
+    const struct source *s = who->s;
     bool any = false;
     for (uint32_t i = 0; i < s->queues; i++) {
         struct roll_rankset missing = {0};
@@ -272,8 +363,12 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct sourc
             continue;
         }
         const struct member *m = source_member(s, entry->rec.comm);
+        bool messages = who->many && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
         any = true;
-        words_add(w, " It waits in ");
+        words_add(w, who->many ? " They wait in " : " It waits in ");
+        if (messages) {
+            words_add(w, "messages, each for its own peers; rank %u in ", s->world);
+        }
         words_call(w, &entry->rec);
         words_add(w, ", #%u on ", entry->rec.seq);
         words_comm(w, m->comm);
@@ -281,16 +376,7 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct sourc
             words_add(w, ", for ");
             words_ranks(w, &missing);
             words_add(w, ": ");
-            size_t n = roll_rankset_count(&missing);
-            for (size_t k = 0; k < n && k < 3; k++) {
-                uint32_t world = roll_rankset_at(&missing, k);
-                for (uint32_t j = 0; j < e->sources; j++) {
-                    if (e->source[j]->world == world) {
-                        words_add(w, k ? "; " : "");
-                        why_state(w, e, e->source[j]);
-                    }
-                }
-            }
+            why_missing(w, e, &missing);
         } else if (unknown > 0) {
             words_add(w, ", for %u members that have never been seen", unknown);
         } else {
@@ -301,52 +387,96 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct sourc
         roll_rankset_fini(&missing);
     }
     if (!any) {
-        words_add(w, " Everything that it has issued could be matched.");
+        words_add(w, who->many ? " Everything that they have issued could be matched."
+                               : " Everything that it has issued could be matched.");
     }
 }
 
 /* What has become of the communicators of this rank, where it is not ordinary. */
-static void why_comms(struct words *w, const struct source *s)
+static void why_comms(struct words *w, const struct subject *who)
 {
-    for (uint32_t i = 1; i < s->members; i++) {
-        const struct member *m = s->member[i];
+    for (uint32_t i = 1; i < who->s->members; i++) {
+        const struct member *m = who->s->member[i];
         if (m && m->async != 0) {
             words_add(w, " NCCL reports %s on ", roll_result_name(m->async));
             words_comm(w, m->comm);
             words_add(w, " (ncclCommGetAsyncError).");
         }
         if (m && m->ended != 0) {
-            words_add(w, " It has %s ", m->ended == ROLL_OP_COMM_ABORT ? "aborted" : "revoked");
+            words_add(w, who->many ? " They have %s " : " It has %s ",
+                      m->ended == ROLL_OP_COMM_ABORT ? "aborted" : "revoked");
             words_comm(w, m->comm);
             words_add(w, ": nothing on it is judged any more.");
         }
     }
 }
 
-int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size)
+uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank)
+{
+    const struct source *s = newest_of(e, world_rank);
+    if (!s) {
+        return 0;
+    }
+    sweep(e);
+    uint64_t key = say_key(state_key(s), s->last.op ? call_key(s, &s->last) : 0, inside_of(s) != 0, 2);
+    for (const char *at = state_of(s, &s->last); *at; at++) {
+        key = say_key(key, (uint64_t)(unsigned char)*at, 0, 0);
+    }
+    for (uint32_t i = 0; i < s->queues; i++) {
+        struct roll_rankset missing = {0};
+        uint32_t unknown;
+        const struct entry *entry = call_in_the_way(e, s, &s->queue[i], &missing, &unknown);
+        bool message = entry && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
+        if (entry) {
+            key = say_key(key, call_key(s, &entry->rec), message ? 0 : set_key(&missing), unknown);
+        }
+        roll_rankset_fini(&missing);
+    }
+    for (uint32_t i = 1; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (m && (m->async != 0 || m->ended != 0)) {
+            key = say_key(key, m->comm->key, m->async, m->ended);
+        }
+    }
+    return key;
+}
+
+int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size)
 {
     sweep(e);
-    for (uint32_t i = e->sources; i-- > 0;) { /* the newest process of this rank */
-        const struct source *s = e->source[i];
-        if (s->world != world_rank) {
-            continue;
-        }
-        struct words w = {.used = 0};
-        why_state(&w, e, s);
-        if (w.used > 0) {
-            w.text[0] = 'R';
-        }
-        words_add(&w, ".");
-        if (s->last.op != ROLL_OP_NONE) {
-            words_add(&w, " Its last NCCL call: ");
-            words_call(&w, &s->last);
-            words_state(&w, e, s, &s->last);
-            words_add(&w, ".");
-        }
-        why_comms(&w, s);
-        why_waits(&w, e, s);
-        snprintf(out, size, "%s", w.text);
-        return (int)w.used;
+    struct subject who = {.ranks = ranks, .many = roll_rankset_count(ranks) > 1};
+    who.s = roll_rankset_count(ranks) > 0 ? newest_of(e, roll_rankset_at(ranks, 0)) : NULL;
+    if (!who.s) {
+        return ROLL_E_NOTFOUND;
     }
-    return ROLL_E_NOTFOUND;
+    struct words w = {.used = 0};
+    const struct roll_record *last = &who.s->last;
+    why_state(&w, e, &who);
+    if (w.used > 0) {
+        w.text[0] = 'R';
+    }
+    words_add(&w, ".");
+    if (last->op != ROLL_OP_NONE) {
+        bool messages = who.many && roll_op_class(last->op) == ROLL_CLASS_P2P;
+        words_add(&w, who.many ? " Their last NCCL call: " : " Its last NCCL call: ");
+        if (messages) {
+            words_add(&w, "a message, rank %u's ", who.s->world);
+        }
+        words_call(&w, last);
+        words_state(&w, e, who.s, last);
+        words_add(&w, ".");
+    }
+    why_comms(&w, &who);
+    why_waits(&w, e, &who);
+    snprintf(out, size, "%s", w.text);
+    return (int)w.used;
+}
+
+int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size)
+{
+    struct roll_rankset one = {0};
+    (void)roll_rankset_add(&one, world_rank);
+    int n = roll_engine_why_alike(e, &one, out, size);
+    roll_rankset_fini(&one);
+    return n;
 }

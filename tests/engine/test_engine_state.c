@@ -175,6 +175,89 @@ static void test_a_group_completes_as_a_whole(void **state)
            "AllReduce of 24 float32 (sum) (complete on the device). Everything that it has issued could be matched.");
 }
 
+/* A communicator is named by its label, by its members where others have the label, and by its members alone where there is none. */
+static void test_communicators_are_told_apart_by_who_is_in_them(void **state)
+{
+    (void)state;
+    static const uint32_t low[] = {0, 1, 2, 3}, high[] = {4, 5, 6, 7}, apart[] = {0, 4, 8, 12}, odd[] = {0, 3, 5};
+    static const struct {
+        const char *label;
+        const uint32_t *ranks;
+        uint32_t size, before; /* communicators with the same members before it */
+        bool namesake;
+        const char *name;
+    } rows[] = {
+        {"ep", low, 4, 0, false, "on communicator ep (4 ranks)"},
+        {"ep", low, 4, 0, true, "on communicator ep of ranks 0-3 (4 ranks)"},
+        {"", low, 4, 0, false, "on the communicator of ranks 0-3 (4 ranks)"},
+        {"", low, 4, 1, false, "on the 2nd communicator of ranks 0-3 (4 ranks)"},
+        {"", low, 4, 2, false, "on the 3rd communicator of ranks 0-3 (4 ranks)"},
+        {"", apart, 4, 0, false, "on the communicator of every 4th rank from 0 (4 ranks)"},
+        {"", odd, 3, 0, false, "on the communicator of ranks 0,3,5 (3 ranks)"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sim *sim = sim_new(16);
+        for (uint32_t k = 0; k < rows[i].before; k++) {
+            (void)sim_comm(sim, "", rows[i].ranks, rows[i].size);
+        }
+        uint32_t c = sim_comm(sim, rows[i].label, rows[i].ranks, rows[i].size);
+        if (rows[i].namesake) {
+            (void)sim_comm(sim, rows[i].label, high, 4);
+        }
+        sim_call(sim, 0, c, AR, 16);
+        sim_stuck(sim, 0);
+        expect(sim, rows[i].name);
+    }
+}
+
+/* What one paragraph says of many ranks: those that wait in one call are alike, who has not come is not. */
+static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
+{
+    (void)state;
+    enum { RANKS = 300, LATE = 7 };
+    struct sim *sim = sim_new(RANKS);
+    uint32_t w = sim_world(sim);
+    sim_all(sim, w, AR, 8);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (r != LATE) {
+            sim_call(sim, r, w, AR, 16);
+            sim_stuck(sim, r);
+        }
+    }
+    roll_engine_t *e = roll_engine_new(&sim->config);
+    assert_non_null(e);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        struct roll_source_info info = {.stream = r + 1, .world_rank = (int32_t)r, .world_size = RANKS};
+        uint32_t source;
+        assert_int_equal(roll_engine_open(e, &info, &source), 0);
+        for (size_t i = 0; i < sim->rank[r].events; i++) {
+            const struct sim_event *event = &sim->rank[r].event[i];
+            assert_int_equal(event->kind == SIM_DEFINE ? roll_engine_define(e, source, &event->def)
+                                                       : roll_engine_feed(e, source, &event->rec, 1),
+                             0);
+        }
+    }
+    struct roll_rankset alike = {0};
+    uint64_t key = roll_engine_why_key(e, 0);
+    assert_true(key != 0);
+    assert_true(roll_engine_why_key(e, RANKS) == 0);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        assert_int_equal(roll_engine_why_key(e, r) == key, r != LATE);
+        if (r != LATE) {
+            (void)roll_rankset_add(&alike, r);
+        }
+    }
+    char text[4096];
+    assert_true(roll_engine_why_alike(e, &alike, text, sizeof(text)) > 0);
+    assert_non_null(strstr(text, "Ranks 0-6,8-299 are inside StreamSynchronize."));
+    assert_non_null(
+        strstr(text, " They wait in AllReduce of 16 float32 (sum), #1 on communicator world (300 ranks), for rank 7: "
+                     "rank 7 is not inside any call"));
+    roll_rankset_fini(&alike);
+    roll_engine_destroy(&e);
+    sim_destroy(&sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +268,8 @@ int main(void)
         cmocka_unit_test(test_what_is_complete_on_the_device),
         cmocka_unit_test(test_completion_takes_what_is_before_it_along),
         cmocka_unit_test(test_a_group_completes_as_a_whole),
+        cmocka_unit_test(test_communicators_are_told_apart_by_who_is_in_them),
+        cmocka_unit_test(test_ranks_that_stand_alike_are_one_paragraph),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
