@@ -300,6 +300,7 @@ static void came_true(struct roll_engine *e, struct cause *cause)
     }
     cause = first_in_backward(e, cause);
     cause->proven = true;
+    gather_flush_code(e, ROLL_VERDICT_MOE_OBLIGATION);
     struct gathered *g = gather_find(e, prediction_key(cause));
     uint64_t predicted = g ? gather_flush(e, g) : 0;
     struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PROVEN);

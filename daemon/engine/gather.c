@@ -145,6 +145,21 @@ uint64_t gather_flush(struct roll_engine *e, struct gathered *g)
     return g->number;
 }
 
+void gather_flush_code(struct roll_engine *e, enum roll_verdict_code code)
+{
+    struct gathered *oldest;
+    do {
+        oldest = NULL;
+        for (struct gathered *g = e->gathered; g; g = g->next) { /* newest first */
+            bool wanted = g->pending && g->told == 0 && g->code == code;
+            oldest = wanted && (!oldest || g->since <= oldest->since) ? g : oldest;
+        }
+        if (oldest) {
+            (void)gather_flush(e, oldest);
+        }
+    } while (oldest);
+}
+
 void gather_place(const struct gathered *g, struct words *w)
 {
     char folded[128];

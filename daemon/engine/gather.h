@@ -51,6 +51,8 @@ void gather_add(struct roll_engine *e, struct gathered *g, struct comm *c, uint3
                 uint32_t layer, const struct roll_rankset *culprits, const struct roll_rankset *waiting);
 /* Says now what is still to be said; its number, 0 when there is none. */
 uint64_t gather_flush(struct roll_engine *e, struct gathered *g);
+/* All that is still to be said with this code, oldest first: before something is said that comes of it. */
+void gather_flush_code(struct roll_engine *e, enum roll_verdict_code code);
 struct gathered *gather_find(const struct roll_engine *e, uint64_t key); /* NULL: nothing of the kind */
 
 /* "MoE layers 0-3, step 17"; "on communicator tp (2 ranks)", "on each of 4 communicators tp (2 ranks)". */

@@ -161,8 +161,10 @@ def hung(tmp):
         why = job.console("why", str(waiting[0]))
     check(answer(text) == answer(why), "why --json says something else", text, why)
     everyone = job.console("why")
-    told = [int(r) for r in re.findall(r"(?m)^Rank (\d+) ", everyone)]
-    check(told == sorted(told) and set(waiting) <= set(told), "why without a rank leaves out some that wait, or is out of order", everyone)
+    sets = re.findall(r"(?m)^Ranks? (\d[\d,-]*) ", everyone)  # those that stand alike in one paragraph
+    told = {r for text in sets for part in text.split(",") for r in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)}
+    first = [int(re.match(r"\d+", text).group()) for text in sets]
+    check(first == sorted(first) and set(waiting) <= told, "why without a rank leaves out some that wait, or is out of order", everyone)
     job.json("rollcall.why/1", "why")
     job.json("rollcall.remedy/1", "remedy", "list")
     status = job.json("rollcall.status/1", "top")
