@@ -32,7 +32,7 @@ struct cat_program {
     const char *code;     /* the verdict that the sick program must provoke; a|b: one of them, a+b: both */
     const char *code_two; /* the same at two ranks, where no majority exists; NULL = as `code` */
     /* Or "any". "note": nothing hangs, the job ends well, and the note is made once. "proven@7": a second, wrong finding may come
-     * so many seconds after the right one. */
+     * so many seconds after the right one. a+b as the codes. */
     const char *certainty;
     /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; with '?' it or nobody; a+b as the codes. */
     const char *culprits;

@@ -71,9 +71,11 @@ def main():
     rows = {r[0]: r for r in (line.split("\t") for line in table.splitlines())}
     _, code, code_two, certainty, culprits, _ = rows[name]
     certainty, _, late_s = certainty.partition("@")
+    certainties = certainty.split("+")
     faults = [f.split("|") for f in (code_two if ranks == 2 else code).split("+")]
     codes = [c for f in faults for c in f]
     rules = culprits.split("+") if "+" in culprits else [culprits] * len(faults)
+    certainties = certainties if len(certainties) > 1 else certainties * len(faults)
     harmless = mode == "sick" and certainty == "note"
     healthy = mode == "healthy" or code == "-" or harmless
     grace_s = max(GRACE_S, float(late_s or 0))
@@ -129,8 +131,8 @@ def main():
             wrong = [v for v in found if v["code"] not in codes]
             if wrong:
                 fail("a finding of another code came with the right one", wrong, err)
-            for fault, rule in zip(faults, rules):
-                judge(name, fault, rule, certainty, ranks, found, err)
+            for fault, rule, one in zip(faults, rules, certainties):
+                judge(name, fault, rule, one, ranks, found, err)
         finally:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)

@@ -99,7 +99,7 @@ class Job(Case):
         r = self.rollcall("run", "-n", "3", "--hostnccl", "--timeout", "4", "--", CATALOGUE, "busy", "sick")  # the patience is 5 s
         self.assertEqual(r.returncode, 124, r.stderr)
         self.assertNotIn("rank-busy", r.stderr)
-        self.assertRegex(r.stderr, r"(?m)^rollcall: Rank [01] .* It waits in .*, for rank 2: rank 2 is not inside any call")
+        self.assertRegex(r.stderr, r"(?m)^rollcall: Ranks 0-1 are inside .* They wait in .*, for rank 2: rank 2 is not inside any call")
 
     def test_one_side_of_a_verdict_is_all_who_wait_in_the_call(self):
         r = self.run_sick("--json", "-", program="finished", enough=lambda said: "rank-finished" in said)

@@ -311,8 +311,10 @@ def sick(tmp):
         if len(right) < len(found):
             fail("a finding of another code came with the right one", found)
         first = right[0]
-        if first["certainty"] != "proven":
-            fail("not proven", found)
+        # All calls of a job come from one line and the job hangs at once: which mistake it was may stay open, that there is one may not.
+        open_class = first["certainty"] == "suspected" and first["may_be"] and "is certain" in first["text"]
+        if first["certainty"] != "proven" and not open_class:
+            fail("not proven, and not for want of the calls that would follow", found)
         want = [] if RANKS == 2 else [RANKS - 1]
         if first["culprits"] != want:
             fail(f"culprits are not {want}", found)

@@ -37,6 +37,7 @@ ROW = {
     "added": ("different bytes in a reduction, all-gather, broadcast, reduce-scatter", "hang"),
     "reordered": ("different order on one communicator", "hang"),
     "branches": ("different function", "hang"),
+    "barrier-branch": ("different bytes in a reduction, all-gather, broadcast, reduce-scatter", "hang"),
     "bytes-differ": ("less sent than received", "hang"),
     "unmatched": ("send without receive, receive without send", "hang"),
     "head-to-head": ("two ranks that both send first, without a group", "hang"),
