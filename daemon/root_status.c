@@ -48,13 +48,14 @@ static json_t *exit_json(const struct roll_view_source *v)
 static json_t *rank_json(const struct roll_view_source *v)
 {
     unsigned proc = v->proc <= ROLL_PROC_DEAD ? v->proc : 0;
-    return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b}", "rank", (int)v->info.world_rank,
-                     "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid", (json_int_t)v->info.pid,
-                     "local_rank", (int)v->info.local_rank, "exe", roll_text_to_json(v->info.exe ? v->info.exe : ""),
-                     "state", proc_name[proc], "exit", exit_json(v), "calls", (json_int_t)v->calls, "records",
-                     (json_int_t)v->records, "lost", (json_int_t)v->lost, "last_ns", (json_int_t)v->last_ns, "last",
-                     last_json(v), "in_call", (int)v->in_call, "waits_for", (json_int_t)v->waits_for, "step",
-                     v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step), "heard", (int)v->heard);
+    return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b}", "rank",
+                     (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",
+                     (json_int_t)v->info.pid, "local_rank", (int)v->info.local_rank, "exe",
+                     roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", proc_name[proc], "exit", exit_json(v),
+                     "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost", (json_int_t)v->lost,
+                     "last_ns", (json_int_t)v->last_ns, "last", last_json(v), "in_call", (int)v->in_call, "waits_for",
+                     (json_int_t)v->waits_for, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
+                     "heard", (int)v->heard);
 }
 
 static json_t *comm_json(const struct roll_view_comm *v)

@@ -351,39 +351,66 @@ static void why_missing(struct words *w, const struct roll_engine *e, const stru
     }
 }
 
+static void why_wait(struct words *w, struct roll_engine *e, const struct subject *who, const struct entry *entry,
+                     const struct roll_rankset *missing, uint32_t unknown)
+{
+    const struct source *s = who->s;
+    const char *tense = source_alive(s) ? (who->many ? "wait" : "waits") : "waited";
+    words_add(w, who->many ? " They %s in " : " It %s in ", tense);
+    if (who->many && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        words_add(w, "messages, each for its own peers; rank %u in ", s->world);
+    }
+    words_call(w, &entry->rec);
+    words_add(w, ", #%u on ", entry->rec.seq);
+    words_comm(w, source_member(s, entry->rec.comm)->comm);
+    if (roll_rankset_count(missing) > 0) {
+        words_add(w, ", for ");
+        words_ranks(w, missing);
+        words_add(w, ": ");
+        why_missing(w, e, missing);
+    } else if (unknown > 0) {
+        words_add(w, ", for %u members that have never been seen", unknown);
+    } else {
+        words_add(w, "; every member has made this call, but some of them have earlier ones on the same stream to "
+                     "finish first");
+    }
+    words_add(w, ".");
+}
+
+/* A process that has ended waits for nothing, and its queues are empty: its oldest call that nobody has answered, of those still in its log. */
+static struct entry *call_left_behind(const struct roll_engine *e, const struct source *s, struct roll_rankset *missing,
+                                      uint32_t *unknown)
+{
+    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    for (uint64_t ticket = low; ticket < s->next; ticket++) {
+        struct entry *entry = source_entry(s, ticket);
+        enum roll_op_class class = entry ? roll_op_class(entry->rec.op) : ROLL_CLASS_NONE;
+        bool waits = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && entry->rec.count != 0);
+        if (!waits || !source_member(s, entry->rec.comm) || entry_answered(s, entry)) {
+            continue;
+        }
+        *unknown = waitgraph_missing(e, s, entry, missing);
+        if (*unknown + roll_rankset_count(missing) > 0) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
 static void why_waits(struct words *w, struct roll_engine *e, const struct subject *who)
 {
     const struct source *s = who->s;
+    uint32_t places = source_alive(s) ? s->queues : 1;
     bool any = false;
-    for (uint32_t i = 0; i < s->queues; i++) {
+    for (uint32_t i = 0; i < places; i++) {
         struct roll_rankset missing = {0};
-        uint32_t unknown;
-        const struct entry *entry = call_in_the_way(e, s, &s->queue[i], &missing, &unknown);
-        if (!entry) {
-            continue;
+        uint32_t unknown = 0;
+        const struct entry *entry = source_alive(s) ? call_in_the_way(e, s, &s->queue[i], &missing, &unknown)
+                                                    : call_left_behind(e, s, &missing, &unknown);
+        if (entry) {
+            why_wait(w, e, who, entry, &missing, unknown);
         }
-        const struct member *m = source_member(s, entry->rec.comm);
-        bool messages = who->many && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
-        any = true;
-        words_add(w, who->many ? " They wait in " : " It waits in ");
-        if (messages) {
-            words_add(w, "messages, each for its own peers; rank %u in ", s->world);
-        }
-        words_call(w, &entry->rec);
-        words_add(w, ", #%u on ", entry->rec.seq);
-        words_comm(w, m->comm);
-        if (roll_rankset_count(&missing) > 0) {
-            words_add(w, ", for ");
-            words_ranks(w, &missing);
-            words_add(w, ": ");
-            why_missing(w, e, &missing);
-        } else if (unknown > 0) {
-            words_add(w, ", for %u members that have never been seen", unknown);
-        } else {
-            words_add(w, "; every member has made this call, but some of them have earlier ones on the same stream to "
-                         "finish first");
-        }
-        words_add(w, ".");
+        any = any || entry;
         roll_rankset_fini(&missing);
     }
     if (!any) {
