@@ -324,7 +324,7 @@ static void add_tensor(struct text *text, int64_t tensor)
 {
     static const char *const names[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
                                         "experts' weights", "dense weights", "gradient norm"};
-    add(text, "reported its %s",
+    add(text, "report about the %s",
         tensor >= 0 && (size_t)tensor < sizeof(names) / sizeof(names[0]) ? names[tensor] : "tensor");
 }
 

@@ -57,9 +57,9 @@ static void tell_ended(struct words *w, const struct block *b)
         words_call(w, last);
         words_add(w, ", had returned %s: look at what it said before it ended.", roll_result_name(last->result));
     } else if (b->rank->exit_status != ROLL_EXIT_UNKNOWN && b->rank->exit_status != 0) {
-        words_add(
-            w, ") without making it. That code is no good end: look at what was printed last. What one rank ends for "
-               "alone (a bad loss, an exception), all have to learn and agree on before one of them leaves.");
+        words_add(w,
+                  ") without making it. It has failed: look at what it printed last. What one rank ends for alone (a "
+                  "bad loss, an exception), all have to learn and agree on before one of them leaves.");
     } else if (b->camp == CAMP_MADE) {
         words_add(w, ") without making it: fewer calls than the others. Look for a loop that ends early, or an exit on "
                      "some ranks only.");

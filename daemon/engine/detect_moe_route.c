@@ -12,6 +12,7 @@
 #include "daemon/engine/gather.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,18 +78,20 @@ static const struct entry *split_to(const struct source *s, uint64_t ticket, uin
 static void words_recompute(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
     bool one = roll_rankset_count(&g->culprits) == 1;
-    (void)e;
     words_ranks(w, &g->culprits);
-    words_add(w, one ? " ran the forward of " : " ran the forward of ");
+    words_add(w, " ran the forward of ");
     gather_place(g, w);
-    words_add(w, " again in backward (recomputation), and routed %s tokens otherwise than the first time",
+    words_add(w, " again in backward (recomputation), and routed %s tokens differently from the first time",
               one ? "its" : "their");
     if (g->sides == 2 && g->side[0].rec.op != ROLL_OP_NONE && g->side[1].rec.op != ROLL_OP_NONE) {
+        uint32_t from = roll_rankset_at(&g->side[0].ranks, 0), member = (uint32_t)g->side[0].rec.peer;
+        uint32_t to = g->comm && member < g->comm->size ? comm_world(e, g->comm, member) : NO_SOURCE;
+        char peer[32];
+        (void)snprintf(peer, sizeof(peer), to == NO_SOURCE ? "member %u" : "rank %u", to == NO_SOURCE ? member : to);
         words_add(w,
-                  ": rank %u, MoE layer %u, sends %" PRIu64
-                  " rows to member %d in the recomputed forward and sent %" PRIu64 " in the first",
-                  roll_rankset_at(&g->side[0].ranks, 0), g->layer, g->side[0].rec.count, g->side[0].rec.peer,
-                  g->side[1].rec.count);
+                  ": in MoE layer %u rank %u sends %" PRIu64 " rows to %s in the recomputed forward, %" PRIu64
+                  " in the first one",
+                  g->layer, from, g->side[0].rec.count, from == to ? "itself" : peer, g->side[1].rec.count);
     }
     words_add(w, ". Whoever exchanges tokens with such a rank expects the numbers of the first forward, unless its own "
                  "changed in the same way: the exchange waits for ever, or rows go to the wrong tokens. Top-k choices "

@@ -65,7 +65,7 @@ static void words_uniform(const struct roll_engine *e, const struct gathered *g,
     }
     words_add(w, ", on ");
     gather_comm(g, w);
-    words_add(w, roll_rankset_count(&g->comms) > 1 ? " (the numbers are those of one of them)" : "");
+    words_add(w, roll_rankset_count(&g->comms) > 1 ? " (the numbers are those of the first)" : "");
     words_add(w, ". %s.", kinds[g->kind].why);
     words_add(w, g->unnamed ? " No majority says which number is right." : "");
     if (kinds[g->kind].remedy != 0) {

@@ -39,18 +39,24 @@ static struct layer_note *moe_layer(struct source *s, const struct roll_record *
 
 uint32_t words_left_out_experts(struct words *w, const struct source *s, uint32_t step)
 {
+    struct roll_rankset layers = {0};
+    char folded[128];
     for (uint32_t layer = 0; layer < s->layers && step != ROLL_STEP_NONE; layer++) {
         const struct layer_note *note = &s->layer[layer];
         if (note->step == step && note->skipped && !note->remedied) {
-            words_add(
-                w,
-                " In that step rank %u received no tokens in MoE layer %u and skipped its experts: their gradients "
-                "never come, and what the others reduce with them it leaves out.",
-                s->world, layer);
-            return ROLL_REMEDY_FILL;
+            (void)roll_rankset_add(&layers, layer);
         }
     }
-    return 0;
+    size_t count = roll_rankset_count(&layers);
+    if (count > 0) {
+        (void)roll_rankset_format(&layers, folded, sizeof(folded));
+        words_add(w,
+                  " In step %u rank %u received no tokens in MoE %s %s and skipped its experts: their gradients never "
+                  "come, and what the others reduce with them it leaves out.",
+                  step, s->world, count == 1 ? "layer" : "layers", folded);
+    }
+    roll_rankset_fini(&layers);
+    return count > 0 ? ROLL_REMEDY_FILL : 0;
 }
 
 static void speak(struct roll_engine *e, uint32_t source, const struct roll_record *rec, enum roll_verdict_code code)

@@ -4,7 +4,8 @@
  * Nothing hangs when a router's gradient is partial on each tensor-parallel rank and is used as if it were whole: the replicas drift apart and the run is lost
  * (torchtitan #2416, hazard H15). Ranks report facts about such tensors once per step (moe_core/include/moe/observe.h, MOE_TENSOR), and here they meet:
  *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest; nobody where no number is.
- *     Where the gradient of the same tensor was not summed, that is the cause, and the replicas are a note;
+ *     Where the gradient of the same tensor was not summed, that is the cause, and the replicas are a note. So are replicas of other tensors that drift
+ *     apart in a later step on the same ranks: all that is trained together with such a tensor drifts with it;
  *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear): proven when it differs by more than
  *     rounding can. Rounding is bounded by the sum of the shares' absolute values: in float32 each of the additions that reduce n shares loses at most
  *     2^-24 of what it adds up, whatever cancels, so n x 2^-24 of it; 1e-4 of it is for the sums themselves and for a scaling. Never summed, and summed
@@ -32,7 +33,7 @@ enum { AT_PART, AT_SUM, AT_SIZE, HAVE_BOTH = 1 << AT_PART | 1 << AT_SUM };
 static const char *const tensors[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
                                       "experts' weights", "dense weights", "gradient norm"};
 
-enum { TENSOR_NORM = 6 }; /* enum moe_tensor: one number, no elements */
+enum { TENSOR_COUNTS = 2, TENSOR_NORM = 6 }; /* enum moe_tensor: of the expert bias; one number, no elements */
 
 /* What is summed over the ranks, by the same numbers. */
 static const char *const summed[] = {"gradient of the router weight",    "gradient of the router bias",
@@ -112,9 +113,24 @@ static void words_of_place(const struct gathered *g, struct words *w)
 
 /* --- replicas --- */
 
+/* The finding that replicas of this tensor, first seen to differ in that step, are a consequence of: its own gradient's or, of an earlier step, another's. */
+static const struct gathered *reason_to_drift(const struct roll_engine *e, const struct comm *c, uint32_t tensor,
+                                              uint32_t step, const struct roll_rankset *ranks)
+{
+    const struct gathered *own = gather_find(e, key_of(c, ROLL_VERDICT_GRADIENT_NOT_SUMMED, SUMS | tensor));
+    for (const struct gathered *g = e->gathered; !own && g; g = g->next) {
+        bool earlier = g->code == ROLL_VERDICT_GRADIENT_NOT_SUMMED && g->kind != TENSOR_NORM && g->step < step;
+        for (size_t i = 0; earlier && !own && i < roll_rankset_count(ranks); i++) {
+            own = roll_rankset_has(&g->culprits, roll_rankset_at(ranks, i)) ? g : NULL;
+        }
+    }
+    return own;
+}
+
 static void words_replica(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
-    const struct gathered *sums = gather_find(e, key_of(g->comm, ROLL_VERDICT_GRADIENT_NOT_SUMMED, SUMS | g->kind));
+    const struct gathered *sums =
+        g->certainty == ROLL_NOTE ? reason_to_drift(e, g->comm, g->kind, g->step, &g->culprits) : NULL;
     words_add(w, "The %s of ", tensor_name(g->kind));
     words_of_place(g, w);
     words_add(w, " should be the same on all ranks of ");
@@ -128,9 +144,14 @@ static void words_replica(const struct roll_engine *e, const struct gathered *g,
         words_ranks(w, &g->waiting);
         words_add(w, ".");
     }
-    if (g->certainty == ROLL_NOTE && sums) {
+    if (sums && sums->kind == g->kind) {
         words_add(w, " A consequence of the %s, which is not the sum of the shares%s.", summed_name(g->kind),
                   sums->number ? " (told before)" : "");
+    } else if (sums) {
+        words_add(w,
+                  " As far as is known a consequence of the %s, which has not been the sum of the shares since step "
+                  "%u%s: what is trained together with it drifts with it.",
+                  summed_name(sums->kind), sums->step, sums->number ? " (told before)" : "");
     } else {
         words_add(w,
                   " A gradient that was not reduced over this communicator does this, one that was reduced in another "
@@ -144,14 +165,16 @@ static void judge_replicas(struct roll_engine *e, struct comm *c, struct meeting
     uint64_t common = 0;
     bool tie, fresh;
     bool differ = meeting_vote(e, m, 0, &common, &minor, &major, &tie);
+    if (differ && tie) {
+        (void)roll_rankset_union(&minor, &major); /* nobody can say who is right */
+    }
     /* Replicas whose gradient was not summed drift apart: that is the cause, and told. */
-    const struct gathered *sums =
-        gather_find(e, key_of(c, ROLL_VERDICT_GRADIENT_NOT_SUMMED, SUMS | (m->topic & 0xffu)));
+    const struct gathered *sums = differ ? reason_to_drift(e, c, m->topic & 0xffu, m->step, &minor) : NULL;
     struct gathered *g =
         differ ? open_finding(e, c, m, ROLL_VERDICT_REPLICA_MISMATCH, sums ? ROLL_NOTE : ROLL_PROVEN, &fresh) : NULL;
     m->told = differ;
-    if (differ && tie) {
-        (void)roll_rankset_union(&minor, &major); /* nobody can say who is right */
+    if (g && fresh && sums) {
+        gather_flush_code(e, ROLL_VERDICT_GRADIENT_NOT_SUMMED); /* the reason comes first */
     }
     if (g && fresh) {
         side_of(e, g, m, &minor);
@@ -207,12 +230,16 @@ static struct sums add_up(const struct comm *c, const struct meeting *m)
 }
 
 /* What goes wrong when such a number is summed: for whom knows the training and not this tool. */
-static const char *hint(uint32_t tensor, bool more)
+static const char *hint(uint32_t tensor, bool more, bool rounded)
 {
     switch (tensor) {
-    case 2: /* counts of tokens */
-        return "Counts reduced in bfloat16 (which holds 8 bits of them), over another group than all that share the "
-               "experts' bias, or once too often do this. The bias is then moved by the wrong load.";
+    case TENSOR_COUNTS:
+        return more ? "Counts that are taken again in recomputation do this, or that are reduced once too often. The "
+                      "bias is then moved by the wrong load."
+               : rounded ? "Counts reduced in bfloat16 (which holds 8 bits of them) do this. The bias is then moved by "
+                           "the wrong load."
+                         : "Counts reduced over another group than all ranks that share the experts' bias do this, or "
+                           "in bfloat16 (which holds 8 bits of them). The bias is then moved by the wrong load.";
     case TENSOR_NORM:
         return more ? "A parameter that several ranks hold a copy of was counted more than once: experts are copied "
                       "over "
@@ -242,7 +269,7 @@ static void words_sums(const struct roll_engine *e, const struct gathered *g, st
         if (total > 0) {
             words_add(w, " (%.2g %% %s)", fabs(got - total) / total * 100, got > total ? "more" : "less");
         }
-        words_add(w, ". %s", hint(g->kind, got > total));
+        words_add(w, ". %s", hint(g->kind, got > total, false));
         return;
     }
     words_add(w, "Each rank of ");
@@ -259,19 +286,19 @@ static void words_sums(const struct roll_engine *e, const struct gathered *g, st
                   g->comm->size);
     } else if (total != 0 && fabs(got / total - 2) < ROUNDING) {
         words_add(w, ", and what is used is twice their sum: something was added a second time. %s",
-                  hint(g->kind, true));
+                  hint(g->kind, true, false));
     } else {
         words_add(w, ", and what ");
         words_ranks(w, &g->culprits);
         words_add(w, one ? " uses is not their sum" : " use is not their sum");
+        double off = total != 0 ? fabs(got - total) / fabs(total) * 100 : 100;
         if (total != 0) {
-            double off = fabs(got - total) / fabs(total) * 100;
             words_add(w,
                       off < 1 ? " (a checksum of it is off by %.2f %%: more than rounding explains)"
                               : " (a checksum of it is off by %.0f %%)",
                       off);
         }
-        words_add(w, ". %s", hint(g->kind, false));
+        words_add(w, ". %s", hint(g->kind, false, off < 1));
     }
 }
 

@@ -178,10 +178,12 @@ void gather_place(const struct gathered *g, struct words *w)
 
 void gather_comm(const struct gathered *g, struct words *w)
 {
-    if (roll_rankset_count(&g->comms) > 1) {
-        words_add(w, "each of %zu communicators like ", roll_rankset_count(&g->comms));
+    if (roll_rankset_count(&g->comms) > 1) { /* of one kind: by label and size, gather_family */
+        words_add(w, "each of %zu communicators %s (%u ranks each)", roll_rankset_count(&g->comms), g->comm->label,
+                  g->comm->size);
+    } else {
+        words_comm(w, g->comm);
     }
-    words_comm(w, g->comm);
 }
 
 static void gather_tick(struct roll_engine *e)

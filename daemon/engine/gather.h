@@ -55,7 +55,7 @@ uint64_t gather_flush(struct roll_engine *e, struct gathered *g);
 void gather_flush_code(struct roll_engine *e, enum roll_verdict_code code);
 struct gathered *gather_find(const struct roll_engine *e, uint64_t key); /* NULL: nothing of the kind */
 
-/* "MoE layers 0-3, step 17"; "on communicator tp (2 ranks)", "on each of 4 communicators tp (2 ranks)". */
+/* "MoE layers 0-3, step 17"; "on communicator tp (2 ranks)", "on each of 4 communicators tp (2 ranks each)". */
 void gather_place(const struct gathered *g, struct words *w);
 void gather_comm(const struct gathered *g, struct words *w);
 

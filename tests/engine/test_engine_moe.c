@@ -426,6 +426,33 @@ static void test_prediction_that_did_not_come_true_is_forgotten(void **state)
     sim_destroy(&sim);
 }
 
+/* A bucket that holds only what has a gradient is empty on the rank that skipped its experts: the verdict says why, and what cures it. */
+static void test_zero_elements_for_want_of_gradients_name_the_remedy(void **state)
+{
+    (void)state;
+    for (uint32_t skips = 0; skips < 2; skips++) {
+        struct sim *sim = sim_new(4);
+        uint32_t edp = sim_comm(sim, "edp", NULL, 4);
+        sim_step(sim, 1);
+        for (uint32_t r = 0; r < 4; r++) {
+            uint32_t ep = sim_comm(sim, "ep", &r, 1);
+            for (uint32_t layer = 0; layer < 2; layer++) {
+                sim_moe_forward(sim, r, ep, layer, r == 3 && skips ? 0 : 5, r == 3 && skips ? 0 : 1);
+            }
+            sim_call(sim, r, edp, ROLL_OP_ALLREDUCE, r == 3 ? 0 : 64);
+            sim_stuck(sim, r);
+        }
+        sim_expect(sim, "proven zero-count 3");
+        char *text = sim_run(sim, 0, false, true);
+        bool why =
+            strstr(text, "In step 1 rank 3 received no tokens in MoE layers 0-1 and skipped its experts") != NULL;
+        assert_int_equal(why, skips == 1);
+        assert_int_equal(strstr(text, "Remedy 'fill'") != NULL, skips == 1);
+        free(text);
+        sim_destroy(&sim);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_rank_that_leaves_a_promised_backward_out_is_named),
         cmocka_unit_test(test_prediction_that_did_not_come_true_is_forgotten),
         cmocka_unit_test(test_prediction_for_one_layer_of_many_steps_is_told_once),
+        cmocka_unit_test(test_zero_elements_for_want_of_gradients_name_the_remedy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
