@@ -7,13 +7,14 @@
 
 #include <string.h>
 
-struct op_row {
-    const char *label;
-    enum roll_op_class class;
+static const char *const op_labels[ROLL_OP_LIMIT] = {
+#define ROLL_OP_ROW(name, id, label, class) [id] = (label),
+#include "trace/op.def"
+#undef ROLL_OP_ROW
 };
 
-static const struct op_row op_rows[ROLL_OP_LIMIT] = {
-#define ROLL_OP_ROW(name, id, label, class) [id] = {label, ROLL_CLASS_##class},
+const uint8_t roll_op_classes[ROLL_OP_LIMIT] = {
+#define ROLL_OP_ROW(name, id, label, class) [id] = ROLL_CLASS_##class,
 #include "trace/op.def"
 #undef ROLL_OP_ROW
 };
@@ -43,18 +44,13 @@ static const char *const phase_labels[] = {"none", "forward", "backward", "recom
 
 const char *roll_op_name(unsigned op)
 {
-    return op < ROLL_OP_LIMIT && op_rows[op].label != NULL ? op_rows[op].label : "?";
-}
-
-enum roll_op_class roll_op_class(unsigned op)
-{
-    return op < ROLL_OP_LIMIT ? op_rows[op].class : ROLL_CLASS_NONE;
+    return op < ROLL_OP_LIMIT && op_labels[op] != NULL ? op_labels[op] : "?";
 }
 
 enum roll_op roll_op_by_name(const char *label)
 {
     for (unsigned op = 1; op < ROLL_OP_LIMIT; op++) {
-        if (op_rows[op].label != NULL && strcmp(op_rows[op].label, label) == 0) {
+        if (op_labels[op] != NULL && strcmp(op_labels[op], label) == 0) {
             return (enum roll_op)op;
         }
     }

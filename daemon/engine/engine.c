@@ -266,7 +266,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             if (class != ROLL_CLASS_GROUP && rec->op != ROLL_OP_COMM_ASYNC) {
                 creation_over(s);
                 s->last = *rec;
-                refused_last(e, s, rec);
+                if (call_failed(rec) || s->failed.op != ROLL_OP_NONE) {
+                    refused_last(e, s, rec);
+                }
                 m = source_member(s, rec->comm);
                 s->last_key = m ? m->comm->key : 0;
             }

@@ -531,7 +531,10 @@ bool source_polls(const struct source *s); /* some thread that acts is in a loop
 /* Every loop of polls that holds it up was still going on after this moment of the patience clock; true without such a loop. */
 bool source_polls_after(const struct roll_engine *e, const struct source *s, uint64_t clock);
 bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns);
-bool source_alive(const struct source *s);
+static inline bool source_alive(const struct source *s)
+{
+    return s->proc == ROLL_PROC_RUNNING || s->proc == ROLL_PROC_STOPPED;
+}
 /* False where what it says about this step may be a part of what it has said: records are missing. Asked for all records of class MOE that are compared. */
 bool source_certain(struct source *s, const struct roll_record *rec);
 
@@ -571,7 +574,12 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
 int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, const struct entry *entry,
                uint64_t ticket);
 void match_open(struct roll_engine *e, struct comm *c, uint32_t seq);
-bool call_failed(const struct roll_record *rec); /* it returned an error: nothing was enqueued */
+/* It returned an error: nothing was enqueued. */
+static inline bool call_failed(const struct roll_record *rec)
+{
+    enum { NCCL_IN_PROGRESS = 7 };
+    return rec->result != 0 && rec->result != NCCL_IN_PROGRESS && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
+}
 void match_ready(struct member *m, uint32_t seq);
 void match_release(struct roll_engine *e, struct comm *c, struct slot *s); /* drops the variants */
 
@@ -597,10 +605,19 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 
 /* --- lowered.c: AlltoAll, Gather and Scatter are messages --- */
 #define LOWERED_UNKNOWN UINT32_MAX
-bool lowered_op(unsigned op);
+static inline bool lowered_op(unsigned op)
+{
+    return op == ROLL_OP_ALLTOALL || op == ROLL_OP_GATHER || op == ROLL_OP_SCATTER;
+}
 /* A Gather or Scatter, of its root; of another member, which waits for the root alone. */
-bool lowered_root(const struct member *m, const struct roll_record *rec);
-bool lowered_leaf(const struct member *m, const struct roll_record *rec);
+static inline bool lowered_root(const struct member *m, const struct roll_record *rec)
+{
+    return (rec->op == ROLL_OP_GATHER || rec->op == ROLL_OP_SCATTER) && rec->peer == m->rank;
+}
+static inline bool lowered_leaf(const struct member *m, const struct roll_record *rec)
+{
+    return (rec->op == ROLL_OP_GATHER || rec->op == ROLL_OP_SCATTER) && rec->peer != m->rank;
+}
 void lowered_note(struct member *m, const struct roll_record *rec, bool made); /* false: it was refused after all */
 /* Number + 1 of the last such collective with a message from src to dst that the member, one of the two, has made; 0: none. */
 uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst);
@@ -612,11 +629,23 @@ void sweep(struct roll_engine *e);
 struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t ticket);
 void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait); /* the host came back */
 void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec);    /* the device says so */
-bool entry_answered(const struct source *s, const struct entry *entry);                     /* all sides are ready */
+/* All sides are ready. */
+static inline bool entry_answered(const struct source *s, const struct entry *entry)
+{
+    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        return p2p_complete(entry);
+    }
+    const struct member *m = source_member(s, entry->rec.comm);
+    return !m || entry->index == COLL_REFUSED || comm_complete(m->comm, entry->rec.seq);
+}
 /* Or nobody here waits for it any more: the process has ended, or it has aborted the communicator. */
-bool entry_complete(const struct source *s, const struct entry *entry);
-bool entry_over(const struct source *s,
-                const struct entry *entry); /* on its own rank: it may be complete nowhere else */
+static inline bool entry_complete(const struct source *s, const struct entry *entry)
+{
+    const struct member *m = source_member(s, entry->rec.comm);
+    return !source_alive(s) || (m && m->ended != 0) || entry_answered(s, entry);
+}
+/* On its own rank: it may be complete nowhere else. */
+bool entry_over(const struct source *s, const struct entry *entry);
 
 /* --- graph.c: what was captured into which graph --- */
 #define CAPTURED_MAX 8192u /* captured calls remembered per source */

@@ -24,21 +24,6 @@ struct lowered {
     uint32_t roots;
 };
 
-bool lowered_op(unsigned op)
-{
-    return op == ROLL_OP_ALLTOALL || op == ROLL_OP_GATHER || op == ROLL_OP_SCATTER;
-}
-
-bool lowered_root(const struct member *m, const struct roll_record *rec)
-{
-    return (rec->op == ROLL_OP_GATHER || rec->op == ROLL_OP_SCATTER) && rec->peer == m->rank;
-}
-
-bool lowered_leaf(const struct member *m, const struct roll_record *rec)
-{
-    return (rec->op == ROLL_OP_GATHER || rec->op == ROLL_OP_SCATTER) && rec->peer != m->rank;
-}
-
 static struct rooted *rooted_of(struct lowered *l, uint32_t root)
 {
     for (uint32_t i = 0; i < l->roots; i++) {

@@ -12,12 +12,6 @@
 /* No communicator lives so long; a number beyond comes from a damaged record. */
 #define SEQ_MAX (UINT32_MAX - (1u << 24))
 
-bool call_failed(const struct roll_record *rec)
-{
-    enum { NCCL_IN_PROGRESS = 7 };
-    return roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result != 0 && rec->result != NCCL_IN_PROGRESS;
-}
-
 uint64_t match_signature(const struct roll_record *rec)
 {
     struct roll_signed_call call = {.count = rec->count,
@@ -163,7 +157,9 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
     m->unsure = false;
     m->group = entry->rec.group;
     m->thread = entry->rec.thread;
-    refused_over(e, m, &entry->rec);
+    if (m->refusal) {
+        refused_over(e, m, &entry->rec);
+    }
     if (seq < c->base) {
         return 0;
     }

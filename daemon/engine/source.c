@@ -149,6 +149,14 @@ static int queue_room(struct source *s, uint32_t stream)
     return 0;
 }
 
+static void member_called_from(struct member *m, uint32_t stream, uint16_t thread)
+{
+    m->many_queues = m->many_queues || (m->queue != 0 && m->queue != stream + 1);
+    m->queue = stream + 1;
+    m->many_callers = m->many_callers || (m->caller != 0 && m->caller != thread);
+    m->caller = thread;
+}
+
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
 {
     uint32_t stream = entry->rec.stream;
@@ -178,11 +186,8 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
     }
     struct queue *q = &s->queue[stream];
     struct member *m = source_member(s, entry->rec.comm);
-    if (m) {
-        m->many_queues = m->many_queues || (m->queue != 0 && m->queue != stream + 1);
-        m->queue = stream + 1;
-        m->many_callers = m->many_callers || (m->caller != 0 && m->caller != entry->rec.thread);
-        m->caller = entry->rec.thread;
+    if (m && (m->queue != stream + 1 || m->caller != entry->rec.thread)) {
+        member_called_from(m, stream, entry->rec.thread);
     }
     struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
     if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {
@@ -315,11 +320,6 @@ bool source_polls_after(const struct roll_engine *e, const struct source *s, uin
         after = after && (!polls || t->renewed > clock);
     }
     return after;
-}
-
-bool source_alive(const struct source *s)
-{
-    return s->proc == ROLL_PROC_RUNNING || s->proc == ROLL_PROC_STOPPED;
 }
 
 bool source_certain(struct source *s, const struct roll_record *rec)

@@ -32,21 +32,6 @@ struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t t
     return NULL;
 }
 
-bool entry_answered(const struct source *s, const struct entry *entry)
-{
-    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
-        return p2p_complete(entry);
-    }
-    struct member *m = source_member(s, entry->rec.comm);
-    return !m || entry->index == COLL_REFUSED || comm_complete(m->comm, entry->rec.seq);
-}
-
-bool entry_complete(const struct source *s, const struct entry *entry)
-{
-    const struct member *m = source_member(s, entry->rec.comm);
-    return !source_alive(s) || (m && m->ended != 0) || entry_answered(s, entry);
-}
-
 bool entry_over(const struct source *s, const struct entry *entry)
 {
     const struct member *m = source_member(s, entry->rec.comm);
@@ -109,7 +94,7 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
         if (source_group_open(s, &head->rec)) {
             break;
         }
-        if (q->head - 1 >= over && !q->marked && sweep_turn(s, head, q->head - 1)) {
+        if (s->queues > 1 && q->head - 1 >= over && !q->marked && sweep_turn(s, head, q->head - 1)) {
             break;
         }
         bool fresh = !q->marked;
