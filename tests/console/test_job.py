@@ -113,7 +113,7 @@ class Job(Case):
 
     def test_consoles_beside_a_hung_job(self):
         live = self.path("live.json")
-        job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "90", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped", "sick")
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         top = self.rollcall("top", "--once")
         self.assertEqual(top.returncode, 0, top.stderr)
@@ -140,7 +140,7 @@ class Job(Case):
 
     def test_nothing_is_left_when_run_is_killed_in_a_hung_job(self):
         live = self.path("live.json")
-        job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "90", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped", "sick")
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         job.kill()
         job.wait()

@@ -6,7 +6,7 @@ import sys
 import time
 import unittest
 
-from support import Case, DAEMON, ROLLCALL, marked, command_of, until
+from support import Case, DAEMON, END_S, ROLLCALL, marked, command_of, until
 
 
 class Codes(Case):
@@ -90,7 +90,7 @@ class Output(Case):
     def test_nothing_is_lost_when_our_standard_output_does_not_block(self):
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
-        p = subprocess.Popen([ROLLCALL, "run", "--timeout", "30", "--", sys.executable, "-c", "print('x' * 1000000)"],
+        p = subprocess.Popen([ROLLCALL, "run", "--timeout", "300", "--", sys.executable, "-c", "print('x' * 1000000)"],
                              stdout=write_end, stderr=subprocess.PIPE, env=self.env)
         self.started.append(p)
         os.close(write_end)
@@ -212,7 +212,7 @@ class Terminal(Case):
         seen = b""
         time.sleep(0.5)
         os.write(fd, b"hello\n")
-        end = time.monotonic() + 10
+        end = time.monotonic() + END_S
         while b"got:hello" not in seen and time.monotonic() < end:
             seen += os.read(fd, 1000)
         self.assertIn(b"got:hello", seen)

@@ -13,7 +13,7 @@ class Top(Case):
         self.need_nccl()
         self.assertTrue(shutil.which("tmux"), "tmux is needed")
         live = self.path("live.json")
-        self.job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "90", "--json", live, "--", CATALOGUE, "skipped", "sick")
+        self.job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped", "sick")
         self.addCleanup(self.end)
         self.assertTrue(until(lambda: os.path.exists(live) and os.path.getsize(live) > 0), "no verdict")
         self.socket = self.path("tmux")
