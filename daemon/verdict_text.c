@@ -218,11 +218,12 @@ static void __attribute__((format(printf, 2, 3))) add(struct text *text, const c
     text->used += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
 }
 
-/* Whether the verdict is about a call: those about moe_core's reports and about numbers have no place in a communicator's sequence. */
+/* Whether the verdict is about a call in a communicator's sequence: moe_core's reports, numbers and the creation itself have no place in it. */
 static bool is_call(const json_t *verdict)
 {
     const char *family = text_of(verdict, "family");
-    return strcmp(family, "moe") != 0 && strcmp(family, "numbers") != 0;
+    bool creates = strcmp(text_of(verdict, "code"), "init-missing") == 0;
+    return strcmp(family, "moe") != 0 && strcmp(family, "numbers") != 0 && !creates;
 }
 
 static void add_comm(struct text *text, const json_t *verdict)
@@ -403,6 +404,34 @@ static bool describe_outside(const json_t *side, struct text *text)
     return true;
 }
 
+/* A call that makes a communicator, in the words of its arguments. False when it is none. */
+static bool describe_creation(const json_t *side, struct text *text)
+{
+    static const struct {
+        const char *op;
+        struct quantity count, peer;
+    } creations[] = {
+        {"CommInit", {" of ", "rank", "ranks"}, {" as rank ", "", ""}},
+        {"CommSplit", {NULL, NULL, NULL}, {", color ", "", ""}},
+        {"CommShrink", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+        {"CommGrow", {" to ", "rank", "ranks"}, {NULL, NULL, NULL}},
+    };
+    int64_t number = 0;
+    for (size_t i = 0; i < sizeof(creations) / sizeof(creations[0]); i++) {
+        if (strcmp(creations[i].op, text_of(side, "op")) == 0) {
+            add(text, "%s", creations[i].op);
+            if (number_of(side, "count", &number)) {
+                add_quantity(text, &creations[i].count, number);
+            }
+            if (number_of(side, "peer", &number)) {
+                add_quantity(text, &creations[i].peer, number);
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What one side called. `mark` receives where the differing field lies in the text. */
 static void describe_call(const json_t *side, const char *field, struct text *text, size_t mark[2])
 {
@@ -429,7 +458,8 @@ static void describe_call(const json_t *side, const char *field, struct text *te
         mark[1] = text->used;
         return;
     }
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+    bool creation = describe_creation(side, text);
+    for (size_t i = 0; !creation && i < sizeof(parts) / sizeof(parts[0]); i++) {
         const json_t *value = json_object_get(side, parts[i].member);
         if (json_is_null(value) || value == NULL) {
             continue;

@@ -79,7 +79,7 @@ static void words_odd(struct words *w, const struct roll_engine *e, const struct
     words_wait(w, &in_it);
     words_add(w, ": instead %s in ", roll_rankset_count(&b->odd) == 1 ? "it is" : "they are");
     words_at(w, other, in);
-    words_add(w, ". ");
+    words_add(w, b->steps == 2 ? ", which needs rank %u" : ". ", waits->world);
     roll_rankset_fini(&in_it);
 }
 
@@ -134,8 +134,11 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
         (void)roll_rankset_copy(&v->culprits, &b->odd);
         words_odd(&w, e, b);
     }
-    words_add(&w, "A circle of %u %s in which each waits for the next: ", b->steps,
-              all_p2p && b->steps == 1 ? "rank" : "ranks");
+    uint32_t listed = b->decided && b->steps == 2 ? 0 : STEPS_TOLD; /* of two, words_odd has told both */
+    if (listed > 0) {
+        words_add(&w, "A circle of %u %s in which each waits for the next: ", b->steps,
+                  all_p2p && b->steps == 1 ? "rank" : "ranks");
+    }
     for (uint32_t n = 0; n < b->steps; n++) {
         uint32_t i = (from + n) % b->steps;
         const struct source *s = b->step[i].rank;
@@ -151,14 +154,14 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
             say_side(v, s, source_index(e, s), &beside, &entry->rec);
             roll_rankset_fini(&beside);
         }
-        if (n < STEPS_TOLD) {
+        if (n < listed) {
             words_add(&w, "%srank %u in ", n ? "; " : "", s->world);
             words_at(&w, s, entry);
             words_add(&w, ", needs rank %u", b->step[(i + 1) % b->steps].rank->world);
         }
     }
-    if (b->steps > STEPS_TOLD) {
-        words_add(&w, "; and %u more", b->steps - STEPS_TOLD);
+    if (listed > 0 && b->steps > listed) {
+        words_add(&w, "; and %u more", b->steps - listed);
     }
     words_add(&w, ". None of them can go on.");
     (void)roll_rankset_copy(&v->waiting, b->waiting);

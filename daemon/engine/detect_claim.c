@@ -158,7 +158,7 @@ static void words_empty(struct words *w, const struct comm *c)
     }
     if (roll_rankset_count(&empty) > 0) {
         (void)roll_rankset_format(&empty, folded, sizeof(folded));
-        words_add(w, " Nobody has come as %s.", folded);
+        words_add(w, " Nobody has come as %s %s.", roll_rankset_count(&empty) == 1 ? "rank" : "ranks", folded);
     }
     roll_rankset_fini(&empty);
 }

@@ -362,6 +362,23 @@ static bool is_wrong(const struct roll_engine *e, const struct member *m, const 
     return *wrong_argument(e, e->source[m->source], m, rec, &none) != '\0';
 }
 
+/* Another call of the refused group, one whose argument NCCL cannot have taken: the one that voids them all. NULL: none is known. */
+static const struct roll_record *wrong_in_group(const struct roll_engine *e, const struct source *s,
+                                                const struct roll_record *rec)
+{
+    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    for (uint64_t t = s->next; rec->group != 0 && t-- > low;) {
+        const struct entry *entry = source_entry(s, t);
+        const struct roll_record *other = entry ? &entry->rec : NULL;
+        const struct member *m = other ? source_member(s, other->comm) : NULL;
+        if (m && other->group == rec->group && other->thread == rec->thread && call_failed(other) &&
+            is_wrong(e, m, other)) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
 /* The error that a rank got last, after which it has made no call that was taken; NULL: none. */
 static const struct roll_record *last_error(const struct source *s)
 {
@@ -478,7 +495,14 @@ static uint64_t speak(struct roll_engine *e, const struct telling *t, uint64_t b
         words_add(&w, "; ");
     }
     words_without(&w, t, one);
-    if (*v->field == '\0' && !elsewhere) {
+    const struct roll_record *voids = *v->field == '\0' && !elsewhere ? wrong_in_group(e, t->rank, t->rec) : NULL;
+    if (voids) {
+        words_add(&w, " What NCCL did not take is ");
+        words_call(&w, voids);
+        words_add(&w, " in the same group: ");
+        (void)wrong_argument(e, t->rank, source_member(t->rank, voids->comm), voids, &w);
+        words_add(&w, ".");
+    } else if (*v->field == '\0' && !elsewhere) {
         words_add(&w, " Which argument or state NCCL did not take is not in the record: NCCL_DEBUG=WARN prints it.");
     }
     if (t->waiter) {

@@ -107,19 +107,20 @@ static void words_members(struct words *w, const struct roll_rankset *set)
     }
 }
 
-/* Which of those with the same members (and without a label) it is, from 1. */
+/* Which of those with the same members (and without a label) it is, from 1; 0: there is no other. */
 static uint32_t place_among_twins(const struct comm *c)
 {
-    uint32_t nth = 1;
-    for (uint32_t i = 0; i < c->id; i++) {
+    uint32_t nth = 1, twins = 0;
+    for (uint32_t i = 0; i < c->engine->comms; i++) {
         const struct comm *other = c->engine->comm[i];
-        bool same = other->size == c->size && other->label[0] == '\0';
+        bool same = other != c && other->size == c->size && other->label[0] == '\0';
         for (uint32_t r = 0; same && r < c->size; r++) {
             same = other->member[r].source == c->member[r].source;
         }
-        nth += same;
+        twins += same;
+        nth += same && i < c->id;
     }
-    return nth;
+    return twins > 0 ? nth : 0;
 }
 
 /* Others have its label: the groups of one split, as a rule. */
@@ -139,9 +140,9 @@ void words_comm(struct words *w, const struct comm *c)
     struct roll_rankset members = {0};
     bool whole = members_of(c, &members);
     bool described = c->label[0] == '\0' && whole;
-    uint32_t nth = described ? place_among_twins(c) : 1;
+    uint32_t nth = described ? place_among_twins(c) : 0;
     words_add(w, described ? "the " : "");
-    if (nth > 1) {
+    if (nth > 0) {
         bool teen = nth % 100 / 10 == 1;
         words_add(w, "%u%s ", nth,
                   !teen && nth % 10 == 1   ? "st"
@@ -213,9 +214,9 @@ void words_soft(struct words *w, const struct roll_engine *e, const struct block
         for (uint32_t t = 0; t < s->threads; t++) {
             const struct entry *in = s->thread[t].inside ? source_entry(s, s->thread[t].inside - 1) : NULL;
             if (s->thread[t].acts && in && source_wait(e, s, &s->thread[t], &in->rec).waits && s->thread[t].polls) {
-                words_add(w, " Suspected: proven is what they have called; that rank %u does not leave ", s->world);
+                words_add(w, " Suspected: what they have called is proven, but not that rank %u stays in ", s->world);
                 words_call(w, &in->rec);
-                words_add(w, " by itself is not: it made no other recorded call in between.");
+                words_add(w, ", in which it made no other recorded call.");
                 return;
             }
         }

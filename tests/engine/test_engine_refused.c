@@ -597,6 +597,36 @@ static void test_a_retry_that_is_wrong_is_still_found(void **state)
     }
 }
 
+/* The peers wait in the group's right call; the wrong one beside it is what NCCL did not take. */
+static void test_what_voided_the_group_is_said(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t w = sim_world(sim);
+    sim_all(sim, w, AR, 64);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_group(sim, r);
+        sim_call(sim, r, w, AR, 100);
+        if (r == 2) {
+            struct roll_record *rec = sim_call(sim, r, w, ROLL_OP_BROADCAST, 64);
+            rec->peer = 3;
+            rec->result = BAD;
+        }
+        sim_group_end(sim, r);
+        sim->rank[r].event[sim->rank[r].events - 1].rec.result = r == 2 ? BAD : 0;
+        if (r < 2) {
+            sim_stuck(sim, r);
+        }
+    }
+    sim_proc(sim, 2, ROLL_PROC_FINISHED, SIM_EXIT(1));
+    sim_expect(sim, "proven call-refused 2");
+    char *got = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(got, "What NCCL did not take is Broadcast of 64 "));
+    assert_non_null(strstr(got, "in the same group: root 3 does not exist, the members are 0 to 2."));
+    free(got);
+    sim_destroy(&sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -611,6 +641,7 @@ int main(void)
         cmocka_unit_test(test_a_refused_message_is_told),
         cmocka_unit_test(test_a_message_from_itself_is_told),
         cmocka_unit_test(test_the_wrong_call_of_a_group_is_shown),
+        cmocka_unit_test(test_what_voided_the_group_is_said),
         cmocka_unit_test(test_who_goes_on_without_it_is_told),
         cmocka_unit_test(test_all_refused_and_ended_is_a_note),
         cmocka_unit_test(test_errors_after_a_death_are_its_echo),

@@ -184,12 +184,13 @@ static void test_communicators_are_told_apart_by_who_is_in_them(void **state)
         const char *label;
         const uint32_t *ranks;
         uint32_t size, before; /* communicators with the same members before it */
-        bool namesake;
+        bool namesake;         /* another one has the label; without a label: the members */
         const char *name;
     } rows[] = {
         {"ep", low, 4, 0, false, "on communicator ep (4 ranks)"},
         {"ep", low, 4, 0, true, "on communicator ep of ranks 0-3 (4 ranks)"},
         {"", low, 4, 0, false, "on the communicator of ranks 0-3 (4 ranks)"},
+        {"", low, 4, 0, true, "on the 1st communicator of ranks 0-3 (4 ranks)"},
         {"", low, 4, 1, false, "on the 2nd communicator of ranks 0-3 (4 ranks)"},
         {"", low, 4, 2, false, "on the 3rd communicator of ranks 0-3 (4 ranks)"},
         {"", apart, 4, 0, false, "on the communicator of every 4th rank from 0 (4 ranks)"},
@@ -202,7 +203,7 @@ static void test_communicators_are_told_apart_by_who_is_in_them(void **state)
         }
         uint32_t c = sim_comm(sim, rows[i].label, rows[i].ranks, rows[i].size);
         if (rows[i].namesake) {
-            (void)sim_comm(sim, rows[i].label, high, 4);
+            (void)sim_comm(sim, rows[i].label, rows[i].label[0] ? high : rows[i].ranks, 4);
         }
         sim_call(sim, 0, c, AR, 16);
         sim_stuck(sim, 0);

@@ -107,6 +107,29 @@ static void a_rank_that_made_no_call_is_said_so(void **state)
     json_decref(json);
 }
 
+static void calls_that_make_communicators_are_put_in_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op;
+        int count, peer;
+        const char *text;
+    } rows[] = {{"CommInit", 4, 2, "\nrank 3    CommInit of 4 ranks as rank 2 "},
+                {"CommSplit", 0, 1, "\nrank 3    CommSplit, color 1 "},
+                {"CommGrow", 6, 0, "\nrank 3    CommGrow to 6 ranks "}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_t *json = load();
+        json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
+        json_object_set_new(side, "op", json_string(rows[i].op));
+        json_object_set_new(side, "count", json_integer(rows[i].count));
+        json_object_set_new(side, "peer", json_integer(rows[i].peer));
+        char *text = print(json, false, 0);
+        assert_non_null(strstr(text, rows[i].text));
+        free(text);
+        json_decref(json);
+    }
+}
+
 static void a_call_that_was_the_last_is_said_to_be(void **state)
 {
     (void)state;
@@ -375,6 +398,7 @@ int main(void)
         cmocka_unit_test(the_block_is_short_and_aligned),
         cmocka_unit_test(colour_changes_nothing_but_colour),
         cmocka_unit_test(a_rank_that_made_no_call_is_said_so),
+        cmocka_unit_test(calls_that_make_communicators_are_put_in_words),
         cmocka_unit_test(a_call_that_was_the_last_is_said_to_be),
         cmocka_unit_test(reports_of_moe_core_are_put_in_words),
         cmocka_unit_test(products_seen_from_outside_are_put_in_words),
