@@ -36,10 +36,16 @@ static void print_one(const json_t *verdict, const json_t *list, bool json, bool
     }
 }
 
-static bool is_note_like(const json_t *verdict, const json_t *first)
+/* What takes an earlier verdict back is about that one alone. */
+static bool may_be_folded(const json_t *verdict)
 {
     return strcmp(roll_json_text(verdict, "certainty", ""), "note") == 0 &&
-           strcmp(roll_json_text(first, "certainty", ""), "note") == 0 &&
+           !json_is_integer(json_object_get(verdict, "withdraws"));
+}
+
+static bool is_note_like(const json_t *verdict, const json_t *first)
+{
+    return may_be_folded(verdict) && may_be_folded(first) &&
            strcmp(roll_json_text(verdict, "code", ""), roll_json_text(first, "code", "")) == 0;
 }
 
@@ -82,15 +88,16 @@ static void print_more(const json_t *list, size_t at)
     roll_rankset_fini(&layers);
 }
 
-/* An earlier note has its code: it is counted there. */
-static bool is_folded(const json_t *list, size_t at)
+/* An earlier note has its code: it is counted there. `seen` holds the codes of all before it. */
+static bool is_folded(json_t *seen, const json_t *verdict)
 {
-    for (size_t i = 0; i < at; i++) {
-        if (is_note_like(json_array_get(list, at), json_array_get(list, i))) {
-            return true;
-        }
+    const char *code = roll_json_text(verdict, "code", "");
+    bool note = may_be_folded(verdict);
+    bool folded = note && json_object_get(seen, code) != NULL;
+    if (note) {
+        json_object_set_new(seen, code, json_true());
     }
-    return false;
+    return folded;
 }
 
 static void follow(roll_client_t *client, struct roll_tally *tally, bool json, bool colour)
@@ -154,17 +161,20 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
         follow(client, &tally, json, colour);
     } else if (code == 0) {
         const json_t *list = json_object_get(reply, "verdicts");
+        json_t *seen = json_object();
         size_t i;
         json_array_foreach(list, i, verdict)
         {
+            bool folded = !json && is_folded(seen, verdict);
             roll_tally_add(&tally, verdict);
-            if (json || !is_folded(list, i)) {
+            if (!folded) {
                 print_one(verdict, list, json, colour);
             }
-            if (!json && !is_folded(list, i)) {
+            if (!json && !folded) {
                 print_more(list, i);
             }
         }
+        json_decref(seen);
     }
     json_decref(reply);
     roll_client_destroy(&client);

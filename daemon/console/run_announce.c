@@ -21,9 +21,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define DRAIN_MS 10000
-#define LATE_MS  1000 /* verdicts that the root still owes after its answer */
-#define LOOK_MS  50   /* how soon the end of the job is noticed; a verdict wakes the thread at once */
+#define NOTES_SHOWN 8 /* of a code: on a large job there is one for each rank and layer */
+#define DRAIN_MS    10000
+#define LATE_MS     1000 /* verdicts that the root still owes after its answer */
+#define LOOK_MS     50   /* how soon the end of the job is noticed; a verdict wakes the thread at once */
 
 struct roll_announcer {
     pthread_t thread;
@@ -34,15 +35,32 @@ struct roll_announcer {
     int done_fd;
     uint64_t seen; /* verdicts printed */
     struct roll_tally tally;
+    json_t *notes;   /* owned; how many of each code */
     json_t *summary; /* owned; NULL until the last word */
 };
+
+/* A note like many before it. The first that is left out says so; what takes something back is always shown. */
+static bool is_folded(struct roll_announcer *a, const json_t *verdict)
+{
+    const char *code = roll_json_text(verdict, "code", "");
+    if (roll_verdict_is_finding(verdict) || json_is_integer(json_object_get(verdict, "withdraws"))) {
+        return false;
+    }
+    a->notes = a->notes ? a->notes : json_object();
+    int64_t before = roll_json_int(a->notes, code, 0);
+    json_object_set_new(a->notes, code, json_integer(before + 1));
+    if (before == NOTES_SHOWN) {
+        roll_say("further notes '%s' are not printed: `rollcall verdicts` and the file of --json have them", code);
+    }
+    return before >= NOTES_SHOWN;
+}
 
 static void announce(struct roll_announcer *a, const json_t *verdict)
 {
     bool note = !roll_verdict_is_finding(verdict);
     a->seen++;
     roll_tally_add(&a->tally, verdict);
-    if (!a->quiet) {
+    if (!a->quiet && !is_folded(a, verdict)) {
         (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->colour);
         fflush(stderr);
     }
@@ -186,5 +204,6 @@ void roll_announcer_destroy(roll_announcer_t **announcer)
     close(a->done_fd);
     json_decref(a->summary);
     roll_tally_fini(&a->tally);
+    json_decref(a->notes);
     free(a);
 }

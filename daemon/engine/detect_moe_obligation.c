@@ -216,11 +216,14 @@ static void fill_verdict(struct roll_engine *e, struct roll_verdict *v, const st
 }
 
 /* What the culprit did in forward, as far as it said so. */
-static const char *deed(const struct cause *cause, bool zero)
+static void words_deed(struct words *w, const struct cause *cause, bool zero, bool one)
 {
-    return cause->skipped ? " and skipped its experts: it will not issue "
-           : zero         ? " and left that layer's exchange or cut its backward: it will not issue "
-                          : ": it will not issue ";
+    if (cause->skipped) {
+        words_add(w, " and skipped %s experts", one ? "its" : "their");
+    } else if (zero) {
+        words_add(w, " and left that layer's exchange or cut its backward");
+    }
+    words_add(w, one ? ": it will not issue " : ": they will not issue ");
 }
 
 static uint64_t prediction_key(const struct cause *cause)
@@ -236,15 +239,15 @@ static uint64_t prediction_key(const struct cause *cause)
 static void words_prediction(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
     const struct cause *cause = &e->cause[g->number_of[0]];
-    bool zero = g->kind != 0;
+    bool zero = g->kind != 0, one = roll_rankset_count(&g->culprits) == 1;
     words_ranks(w, &g->culprits);
-    words_add(w, zero ? " received no tokens in " : " left its experts out in ");
+    words_add(w, zero ? " received no tokens in " : one ? " left its experts out in " : " left their experts out in ");
     gather_place(g, w);
-    words_add(w, "%s", deed(cause, zero));
+    words_deed(w, cause, zero, one);
     words_missing(w, e, cause);
     words_add(w, roll_rankset_count(&g->layers) > 1 ? " of each. " : ". ");
     words_ranks(w, &g->waiting);
-    words_add(w, " will wait for it in backward, for ever.");
+    words_add(w, " will wait for %s in backward, for ever.", one ? "it" : "them");
 }
 
 /* The same ranks leave out several layers: one finding. */
@@ -318,7 +321,9 @@ static void came_true(struct roll_engine *e, struct cause *cause)
     words_ranks(&w, &cause->culprits);
     words_add(&w, early ? ", which left the exchange and would leave out " : ", which left out ");
     words_missing(&w, e, cause);
-    words_add(&w, cause->skipped ? " because it skipped its experts in " : " of ");
+    words_add(&w, !cause->skipped                             ? " of "
+                  : roll_rankset_count(&cause->culprits) == 1 ? " because it skipped its experts in "
+                                                              : " because they skipped their experts in ");
     words_place(&w, cause->step, cause->microbatch, cause->layer);
     words_add(&w,
               ". For this step it is too late: remedy '%s' acts where %s. Start the job again "
