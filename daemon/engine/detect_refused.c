@@ -611,6 +611,9 @@ static bool is_due(const struct roll_engine *e, const struct member *m)
     uint64_t age = e->clock - m->refusal->coll.since, stall = e->config.stall_ns;
     bool over = m->gone || !source_alive(s), complete = is_complete(e, m->comm, m->next);
     uint64_t patience = over && complete ? stall / 5 : complete && source_blocked(e, s) ? stall : stall * 2;
+    if (s->unheard && !over) {
+        return e->finishing; /* it may have made it again, and nobody has heard */
+    }
     return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(e, s)));
 }
 
@@ -668,6 +671,15 @@ static bool waits_before(const struct roll_engine *e, const struct member *m, ui
     return false;
 }
 
+/* What the member has called at the place of its refused call is what the waiter has called there: made again, with the right arguments. */
+static bool was_mended(const struct roll_engine *e, const struct member *m, const struct member *waiter)
+{
+    uint64_t ticket;
+    uint32_t seq = m->refusal->coll.rec.seq;
+    const struct entry *own = entry_at(e, m, seq, &ticket), *theirs = entry_at(e, waiter, seq, &ticket);
+    return own && theirs && is_alike(&own->rec, &theirs->rec);
+}
+
 /* Would its refused call have been what `waits` needs of this member? */
 static const struct roll_record *answer(const struct roll_engine *e, const struct member *m,
                                         const struct member *waiter, const struct roll_record *waits)
@@ -682,7 +694,8 @@ static const struct roll_record *answer(const struct roll_engine *e, const struc
     if (!message) {
         uint64_t ticket;
         bool fewer = r->coll.passed_over && m->next == waits->seq && is_alike(&r->coll.rec, waits);
-        bool short_of = (r->coll.left_out || fewer) && r->coll.rec.seq <= waits->seq;
+        bool left_out = r->coll.left_out && !was_mended(e, m, waiter);
+        bool short_of = (left_out || fewer) && r->coll.rec.seq <= waits->seq;
         bool here = r->coll.rec.op != ROLL_OP_NONE && r->coll.rec.seq == waits->seq;
         /* Made again, but behind what the rank waits in: too late for those who wait in it. */
         bool late = here && !r->coll.open && entry_at(e, m, waits->seq, &ticket) != NULL && waits_before(e, m, ticket);
