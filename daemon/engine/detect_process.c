@@ -10,6 +10,21 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+/* Its host has been inside the destruction of this communicator for a stall: it waits there for calls that are not over. */
+static bool leaves_in_vain(const struct roll_engine *e, const struct member *m)
+{
+    const struct source *s = e->source[m->source];
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->inside ? source_entry(s, t->inside - 1) : NULL;
+        if (in && (in->rec.op == ROLL_OP_COMM_DESTROY || in->rec.op == ROLL_OP_COMM_FINALIZE) &&
+            source_member(s, in->rec.comm) == m) {
+            return e->clock - t->since >= e->config.stall_ns;
+        }
+    }
+    return false;
+}
+
 static bool needed(const struct roll_engine *e, const struct source *s)
 {
     for (uint32_t i = 0; i < s->members; i++) {
@@ -19,7 +34,8 @@ static bool needed(const struct roll_engine *e, const struct source *s)
         }
         for (uint32_t r = 0; r < m->comm->size; r++) {
             const struct member *o = &m->comm->member[r];
-            if (o != m && o->source != NO_SOURCE && !o->gone && o->ended == 0 && source_alive(e->source[o->source])) {
+            if (o != m && o->source != NO_SOURCE && o->ended == 0 && source_alive(e->source[o->source]) &&
+                (!o->gone || leaves_in_vain(e, o))) {
                 return true;
             }
         }
@@ -125,8 +141,12 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
+            if (!needed(e, s)) {
+                s->due_ns = e->clock; /* as far as is known: its peers may be heard late. Asked again in a moment */
+                continue;
+            }
             s->said_dead = true;
-            if (!consequence(s) && needed(e, s) && !refused_death(e, s)) {
+            if (!consequence(s) && !refused_death(e, s)) {
                 s->told_dead = true;
                 (void)roll_rankset_add(&dead, s->world);
                 first = !first || s->proc_ns < first->proc_ns ? s : first;

@@ -328,12 +328,15 @@ static void mark_known(struct block *b)
     b->rank->init_known = b->rank->init;
 }
 
-/* Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). */
-static void excuse_waiters(struct roll_engine *e)
+/*
+ * Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). Where all that is known is that some have died,
+ * that excuses those who wait for them, and not the dead.
+ */
+static void excuse_waiters(struct roll_engine *e, bool deaths_only)
 {
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
-        for (uint32_t k = 0; k < s->queues; k++) {
+        for (uint32_t k = 0; k < s->queues && !(deaths_only && s->proc == ROLL_PROC_DEAD); k++) {
             s->excuse = waitgraph_old(e, &s->queue[k]) ? s->queue[k].head : s->excuse;
         }
     }
@@ -347,12 +350,17 @@ void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
         explained = explained || found[i].kind == BLOCK_KNOWN;
     }
     explained = judge_kind(e, found, n, BLOCK_STOPPED) || explained;
-    explained = judge_dead(e, found, n) || explained;
+    bool other = explained || e->numbers != said;
+    bool deaths = judge_dead(e, found, n);
+    said = e->numbers;
+    explained = false; /* by anything but deaths */
     explained = judge_kind(e, found, n, BLOCK_PASSED) || explained;
     explained = judge_absences(e, found, n) || explained;
     explained = judge_cycles(e, found, n, true) || explained;
+    other = explained || other;
+    explained = other || deaths;
     if (!explained) { /* the weakest of what is proven: a wait that only looks like it may have another reason */
-        explained = judge_kind(e, found, n, BLOCK_LEFT);
+        other = explained = judge_kind(e, found, n, BLOCK_LEFT);
     }
     explained = judge_kind(e, found, n, BLOCK_UNHEARD) || explained;
     if (!explained && !e->finishing) {
@@ -368,6 +376,6 @@ void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
         roll_rankset_fini(&found[i].odd);
     }
     if (explained || e->numbers != said) {
-        excuse_waiters(e);
+        excuse_waiters(e, deaths && !other && e->numbers == said);
     }
 }
