@@ -234,6 +234,11 @@ static uint64_t speak(struct stuck *k, uint32_t behind)
     if (behind > 0 && !k->known) {
         words_add(&w, " It may also be one of the %u calls that were enqueued behind it.", behind);
     }
+    if (k->lax) {
+        words_add(&w,
+                  " Whether an earlier wait of these hosts was for it as well is not known; if it was, they wait for "
+                  "kernels behind it.");
+    }
     open_class(v, e);
     words_may_be(&w, v);
     words_add(&w,
@@ -400,7 +405,8 @@ static void stuck_tick(struct roll_engine *e)
             if (e->dirty) {
                 sweep(e);
             }
-            if (stuck_find(&k, s, &s->thread[t], &ticket) && k.ripe && !is_explained_by_another(&k)) {
+            bool found = stuck_find(&k, s, &s->thread[t], &ticket) || stuck_find_last(&k, s, &s->thread[t], &ticket);
+            if (found && k.ripe && !is_explained_by_another(&k)) {
                 mark_told(&k, speak(&k, calls_behind(&k, s, &s->thread[t], ticket)));
             }
         }

@@ -36,6 +36,7 @@ struct stuck {
     uint64_t since;                     /* patience clock at which the last of them came into it */
     uint64_t longest_ns;                /* of all waits of those ranks before */
     bool loose;                         /* the one that is asked about stands in a wait of its own: see stuck_find.c */
+    bool lax;                           /* a wait that has come back may have been for it: see stuck_find_last */
     bool known;                         /* all those who have not left it learn completion */
     bool ripe;                          /* every patience has run out */
 };
@@ -61,6 +62,11 @@ bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_rec
  * then in *at, and all else in *k. t: the thread that waits; NULL: the host of s is inside no call, and a call that its device is not known to be through with is looked for.
  */
 bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
+/*
+ * The newest such call, where each member may have left it by a wait of a stream without NCCL calls of its own, and yet stands in a later wait that
+ * surely covers it. Asked about last: what was not over when that wait came back is one of these calls, or a kernel.
+ */
+bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
 void stuck_fini(struct stuck *k);
 
 /* --- stuck_facts.c --- */

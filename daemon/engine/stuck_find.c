@@ -126,6 +126,14 @@ static const struct thread *wait_behind(struct stuck *k, const struct source *s,
     return NULL;
 }
 
+/* This wait cannot come back before the call is over: no matter of events that other streams may wait for. */
+static bool surely_covers(const struct source *s, const struct thread *t, const struct roll_record *call)
+{
+    const struct entry *in = source_entry(s, t->inside - 1);
+    return in && (in->rec.op == ROLL_OP_DEVICE_SYNC ||
+                  (in->rec.op == ROLL_OP_STREAM_SYNC && in->rec.stream == call->stream));
+}
+
 /* Some thread of s is inside a call, whatever it is. */
 static bool is_inside(const struct source *s)
 {
@@ -144,13 +152,14 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
     if (has_left(k, s, call, ticket, &perhaps)) {
         return STAND_LEFT;
     }
-    if (perhaps) {
+    const struct thread *t = wait_behind(k, s, call, ticket);
+    if (perhaps && !(k->lax && t && surely_covers(s, t, call))) {
         return STAND_ELSEWHERE;
     }
-    const struct thread *t = wait_behind(k, s, call, ticket);
     uint64_t since = t ? t->since : s->seen;
     uint64_t patience =
         t ? stuck_patience(e, s, &source_entry(s, t->inside - 1)->rec) : STUCK_UNUSUAL * e->config.suspect_ns;
+    patience *= perhaps ? 2 : 1;
     if (!t && (is_inside(s) || !source_quiet(e, s, e->config.suspect_ns))) {
         return STAND_ELSEWHERE;
     }
@@ -306,6 +315,22 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
         }
     }
     return false;
+}
+
+bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
+{
+    const struct entry *in = source_entry(s, t->inside - 1);
+    uint64_t from = t->inside > BACK_MAX ? t->inside - BACK_MAX : 0;
+    bool found = false;
+    k->lax = true;
+    for (uint64_t ticket = t->inside; in && !is_explained(s, &in->rec, t->inside - 1) && !found && ticket > from;) {
+        const struct entry *entry = source_entry(s, --ticket);
+        found = entry && stuck_is_call(&entry->rec) && !refused_call(entry) &&
+                stand(k, s, &entry->rec, ticket) == STAND_IN && all_stand_in(k, s, entry);
+        *at = ticket;
+    }
+    k->lax = found;
+    return found;
 }
 
 bool stuck_stands(struct roll_engine *e, const struct source *s)
