@@ -404,27 +404,31 @@ static bool describe_outside(const json_t *side, struct text *text)
     return true;
 }
 
-/* A call that makes a communicator, in the words of its arguments. False when it is none. */
-static bool describe_creation(const json_t *side, struct text *text)
+/* A call about a communicator itself, in the words of its arguments. False when it is none. */
+static bool describe_life(const json_t *side, struct text *text)
 {
     static const struct {
         const char *op;
         struct quantity count, peer;
-    } creations[] = {
+    } calls[] = {
         {"CommInit", {" of ", "rank", "ranks"}, {" as rank ", "", ""}},
         {"CommSplit", {NULL, NULL, NULL}, {", color ", "", ""}},
         {"CommShrink", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
         {"CommGrow", {" to ", "rank", "ranks"}, {NULL, NULL, NULL}},
+        {"CommFinalize", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+        {"CommDestroy", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+        {"CommAbort", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+        {"CommRevoke", {NULL, NULL, NULL}, {NULL, NULL, NULL}},
     };
     int64_t number = 0;
-    for (size_t i = 0; i < sizeof(creations) / sizeof(creations[0]); i++) {
-        if (strcmp(creations[i].op, text_of(side, "op")) == 0) {
-            add(text, "%s", creations[i].op);
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        if (strcmp(calls[i].op, text_of(side, "op")) == 0) {
+            add(text, "%s", calls[i].op);
             if (number_of(side, "count", &number)) {
-                add_quantity(text, &creations[i].count, number);
+                add_quantity(text, &calls[i].count, number);
             }
             if (number_of(side, "peer", &number)) {
-                add_quantity(text, &creations[i].peer, number);
+                add_quantity(text, &calls[i].peer, number);
             }
             return true;
         }
@@ -458,8 +462,8 @@ static void describe_call(const json_t *side, const char *field, struct text *te
         mark[1] = text->used;
         return;
     }
-    bool creation = describe_creation(side, text);
-    for (size_t i = 0; !creation && i < sizeof(parts) / sizeof(parts[0]); i++) {
+    bool life = describe_life(side, text);
+    for (size_t i = 0; !life && i < sizeof(parts) / sizeof(parts[0]); i++) {
         const json_t *value = json_object_get(side, parts[i].member);
         if (json_is_null(value) || value == NULL) {
             continue;

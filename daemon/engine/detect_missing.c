@@ -48,7 +48,12 @@ static void tell_ended(struct words *w, const struct block *b)
     words_ranks(w, &b->absent);
     words_add(w, many(&b->absent) ? " have ended (rank %u: " : " has ended (", b->rank->world);
     words_exit(w, b->rank->exit_status);
-    if (b->kind == BLOCK_LEFT) {
+    bool failed = b->rank->exit_status != ROLL_EXIT_UNKNOWN && b->rank->exit_status != 0;
+    if (b->kind == BLOCK_LEFT && failed) {
+        words_add(w,
+                  ") with the call enqueued; what was not over by then ended with the process. It has failed: look at "
+                  "what it printed last.");
+    } else if (b->kind == BLOCK_LEFT) {
         words_add(w,
                   ") with the call enqueued, without waiting for it: what was not over by then ended with the process. "
                   "Synchronise (cudaStreamSynchronize, ncclCommFinalize) before a rank ends.");
@@ -56,7 +61,7 @@ static void tell_ended(struct words *w, const struct block *b)
         words_add(w, ") without making it. Its last call, ");
         words_call(w, last);
         words_add(w, ", had returned %s: look at what it said before it ended.", roll_result_name(last->result));
-    } else if (b->rank->exit_status != ROLL_EXIT_UNKNOWN && b->rank->exit_status != 0) {
+    } else if (failed) {
         words_add(w,
                   ") without making it. It has failed: look at what it printed last. What one rank ends for alone (a "
                   "bad loss, an exception), all have to learn and agree on before one of them leaves.");

@@ -226,35 +226,35 @@ static void words_deed(struct words *w, const struct cause *cause, bool zero, bo
     words_add(w, one ? ": it will not issue " : ": they will not issue ");
 }
 
-static uint64_t prediction_key(const struct cause *cause)
-{
-    uint64_t ranks = 0;
-    size_t n = roll_rankset_count(&cause->culprits);
-    for (size_t i = 0; i < n; i++) {
-        ranks = say_key(ranks, roll_rankset_at(&cause->culprits, i), 0, 0);
-    }
-    return say_key(ROLL_VERDICT_MOE_OBLIGATION, cause->key, ranks, cause->skipped);
-}
-
 static void words_prediction(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
     const struct cause *cause = &e->cause[g->number_of[0]];
     bool zero = g->kind != 0, one = roll_rankset_count(&g->culprits) == 1;
     words_ranks(w, &g->culprits);
     words_add(w, zero ? " received no tokens in " : one ? " left its experts out in " : " left their experts out in ");
+    words_add(w, g->several ? "some of " : "");
     gather_place(g, w);
     words_deed(w, cause, zero, one);
     words_missing(w, e, cause);
     words_add(w, roll_rankset_count(&g->layers) > 1 ? " of each. " : ". ");
+    if (g->several) {
+        words_add(w, "In each of them the other ranks will wait for them in backward, for ever.");
+        return;
+    }
     words_ranks(w, &g->waiting);
     words_add(w, " will wait for %s in backward, for ever.", one ? "it" : "them");
 }
 
-/* The same ranks leave out several layers: one finding. */
+/* Ranks leave out several layers: one finding. What comes after the wait has come true is its consequence. */
 static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
 {
     bool fresh;
-    struct gathered *g = gather_open(e, prediction_key(cause), ROLL_VERDICT_MOE_OBLIGATION, ROLL_PREDICTED, &fresh);
+    for (uint32_t i = 0; i < e->causes; i++) {
+        if (e->cause[i].key == cause->key && e->cause[i].proven) {
+            return;
+        }
+    }
+    struct gathered *g = gather_open(e, cause->prediction, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PREDICTED, &fresh);
     if (!g) {
         return;
     }
@@ -270,6 +270,7 @@ static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
         g->remedy = ROLL_REMEDY_FILL;
         g->words = words_prediction;
     }
+    g->several = g->several || (!fresh && !roll_rankset_equal(&g->culprits, &cause->culprits));
     gather_add(e, g, comm_find(e, cause->key), cause->step, cause->microbatch, cause->layer, &cause->culprits,
                &cause->waiting);
 }
@@ -304,7 +305,7 @@ static void came_true(struct roll_engine *e, struct cause *cause)
     cause = first_in_backward(e, cause);
     cause->proven = true;
     gather_flush_code(e, ROLL_VERDICT_MOE_OBLIGATION);
-    struct gathered *g = gather_find(e, prediction_key(cause));
+    struct gathered *g = gather_find(e, cause->prediction);
     uint64_t predicted = g ? gather_flush(e, g) : 0;
     struct roll_verdict *v = say(e, ROLL_VERDICT_MOE_OBLIGATION, ROLL_PROVEN);
     if (!v) {
@@ -406,6 +407,8 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         blame(e, (uint32_t)(cause - e->cause), ep);
         if (!cause->told) {
             cause->told = true;
+            /* What is left out on one communicator in one step is one finding, whichever ranks are without tokens in its layers. */
+            cause->prediction = say_key(ROLL_VERDICT_MOE_OBLIGATION, cause->key, cause->step, cause->skipped);
             predict(e, cause, zero);
         }
     }
@@ -416,7 +419,7 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
 /* What was predicted of these causes is taken back, told or about to be. */
 static void withdraw(struct roll_engine *e, const struct cause *cause)
 {
-    struct gathered *g = gather_find(e, prediction_key(cause));
+    struct gathered *g = gather_find(e, cause->prediction);
     if (g && g->pending && g->told == 0) {
         g->pending = false;
     } else if (g && g->number != 0) {

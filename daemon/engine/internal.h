@@ -368,7 +368,8 @@ struct cause {
     uint32_t missing;
     struct duty duty; /* the first one missing */
     bool told, proven;
-    bool skipped; /* the culprit said that it skipped its experts */
+    bool skipped;        /* the culprit said that it skipped its experts */
+    uint64_t prediction; /* key of the gathering in which it is told (gather.h) */
 };
 
 /* A finding that has been said, for as long as the run: it may be taken back, or said better. */

@@ -77,6 +77,33 @@ static void test_several_ranks_that_skip_are_named_together(void **state)
     sim_destroy(&sim);
 }
 
+/* Other ranks are without tokens in each layer: one mistake of the program, one finding, whether it comes true or not. */
+static void test_layers_with_other_empty_ranks_are_one_finding(void **state)
+{
+    (void)state;
+    for (uint32_t hangs = 0; hangs < 2; hangs++) {
+        struct sim *sim = sim_new(4);
+        uint32_t ep = sim_comm(sim, "ep", NULL, 4);
+        sim_step(sim, 1);
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            forward(sim, ep, layer, 3 - layer, true);
+        }
+        if (hangs) {
+            backward(sim, ep, 1, true); /* of the last layer */
+            for (uint32_t r = 0; r < 4; r++) {
+                sim_stuck(sim, r);
+            }
+        }
+        sim_expect(sim, hangs ? "proven moe-obligation-missing 3" : "predicted moe-obligation-missing 1-3");
+        char *text = sim_run(sim, 0, true, true);
+        assert_true(hangs ||
+                    strstr(text, "Ranks 1-3 received no tokens in some of MoE layers 0-2, step 1 and skipped their "
+                                 "experts: they will not issue 2 backward collectives"));
+        free(text);
+        sim_destroy(&sim);
+    }
+}
+
 static void test_empty_rank_that_keeps_its_obligations_is_healthy(void **state)
 {
     (void)state;
@@ -458,6 +485,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_obligation_is_predicted_in_forward),
         cmocka_unit_test(test_several_ranks_that_skip_are_named_together),
+        cmocka_unit_test(test_layers_with_other_empty_ranks_are_one_finding),
         cmocka_unit_test(test_empty_rank_that_keeps_its_obligations_is_healthy),
         cmocka_unit_test(test_layers_of_one_number_are_compared_in_their_order),
         cmocka_unit_test(test_lists_that_cannot_be_compared_say_nothing),

@@ -116,7 +116,8 @@ static void calls_that_make_communicators_are_put_in_words(void **state)
         const char *text;
     } rows[] = {{"CommInit", 4, 2, "\nrank 3    CommInit of 4 ranks as rank 2 "},
                 {"CommSplit", 0, 1, "\nrank 3    CommSplit, color 1 "},
-                {"CommGrow", 6, 0, "\nrank 3    CommGrow to 6 ranks "}};
+                {"CommGrow", 6, 0, "\nrank 3    CommGrow to 6 ranks "},
+                {"CommDestroy", 0, 0, "\nrank 3    CommDestroy "}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         json_t *json = load();
         json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
