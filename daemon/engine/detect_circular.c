@@ -107,6 +107,19 @@ static void words_cause(struct words *w, const struct roll_engine *e, const stru
     }
 }
 
+/* What was suspected about a creation that one of them is inside. */
+static uint64_t suspected_creation(const struct roll_engine *e, const struct block *b)
+{
+    uint64_t number = 0;
+    for (uint32_t i = 0; i < b->steps && number == 0; i++) {
+        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+        bool creation = roll_op_class(at->rec.op) == ROLL_CLASS_COMM;
+        number = creation ? say_recall(e, creation_key(b->step[i].rank, &at->rec)) : 0;
+        number = say_stands(e, number) ? number : 0;
+    }
+    return number;
+}
+
 static bool circular_block(struct roll_engine *e, const struct block *b)
 {
     bool all_p2p, one_comm;
@@ -121,10 +134,15 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     if (lacked && roll_op_class(lacked->rec.op) == ROLL_CLASS_COMM) {
         code = ROLL_VERDICT_INIT_MISSING;
     }
+    uint64_t before = suspected_creation(e, b);
+    if (before != 0 && !b->hard && (code == ROLL_VERDICT_INIT_MISSING || !b->decided)) {
+        return true; /* it says no more than that */
+    }
     struct roll_verdict *v = say(e, code, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return true;
     }
+    say_supersedes(e, v, before);
     if (!b->hard) {
         doubt_add(e, v->number, b);
     }

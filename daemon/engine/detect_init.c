@@ -50,9 +50,21 @@ void creation_over(struct source *s)
 
 struct absent {
     struct roll_rankset ranks, inside; /* world ranks */
-    uint32_t unseen;                   /* absent members of which no process is known */
-    bool over;                         /* one of them is dead or has ended */
+    struct roll_rankset never; /* of `ranks`: dead, ended, or they have left the parent: they cannot come any more */
+    uint32_t unseen;           /* absent members of which no process is known */
 };
+
+static void absent_fini(struct absent *a)
+{
+    roll_rankset_fini(&a->ranks);
+    roll_rankset_fini(&a->inside);
+    roll_rankset_fini(&a->never);
+}
+
+static bool is_over(const struct absent *a)
+{
+    return roll_rankset_count(&a->never) > 0;
+}
 
 /* The communicator holds every rank of the job. */
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
@@ -71,10 +83,16 @@ static uint32_t generation(const struct roll_engine *e, const struct source *s)
     return n;
 }
 
-static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o, struct absent *a)
+/* m: as a member of the parent; NULL where there is none. An abort is followed by others, as a rule: it counts after a while. */
+static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,
+                       const struct member *m, struct absent *a)
 {
+    bool aborted =
+        m && m->ended != 0 && (e->finishing || (e->unheard == 0 && e->calm - m->ended_calm >= e->config.suspect_ns));
     (void)roll_rankset_add(&a->ranks, o->world);
-    a->over = a->over || (!source_alive(o) && generation(e, o) >= generation(e, s));
+    if ((!source_alive(o) && generation(e, o) >= generation(e, s)) || (m && m->gone && m->ended == 0) || aborted) {
+        (void)roll_rankset_add(&a->never, o->world);
+    }
 }
 
 /* By the members of the communicator, or of the parent. */
@@ -88,7 +106,7 @@ static void count_members(const struct roll_engine *e, const struct source *s, c
         } else if (rec->op == ROLL_OP_COMM_INIT || o->splits >= m->splits) {
             (void)roll_rankset_add(&a->inside, e->source[o->source]->world);
         } else {
-            add_absent(e, s, e->source[o->source], a);
+            add_absent(e, s, e->source[o->source], o, a);
         }
     }
 }
@@ -118,24 +136,62 @@ static void count_absent(const struct roll_engine *e, const struct source *s, co
     for (uint32_t i = 0; a->unseen > 0 && creation_is_whole(e, s, rec) && i < e->sources; i++) {
         const struct source *o = e->source[i];
         if (!roll_rankset_has(&a->inside, o->world) && !roll_rankset_has(&a->ranks, o->world)) {
-            add_absent(e, s, o, a);
+            add_absent(e, s, o, NULL, a);
             a->unseen--;
         }
     }
 }
 
+/* Why they never will, and that others are not there yet. */
+static void words_never(struct words *w, const struct roll_engine *e, const struct absent *a)
+{
+    bool ended = true, one = roll_rankset_count(&a->never) == 1;
+    struct roll_rankset late = {0};
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (!source_alive(s)) {
+            continue;
+        }
+        ended = ended && !roll_rankset_has(&a->never, s->world);
+        if (roll_rankset_has(&a->ranks, s->world) && !roll_rankset_has(&a->never, s->world)) {
+            (void)roll_rankset_add(&late, s->world);
+        }
+    }
+    if (ended) {
+        words_add(w,
+                  one ? " Its process has ended, so it never will." : " Their processes have ended: they never will.");
+    } else {
+        words_add(w,
+                  one ? " It has left the parent, so it never will." : " They have left the parent: they never will.");
+    }
+    if (roll_rankset_count(&late) > 0) {
+        words_add(w, " Nor have ");
+        words_ranks(w, &late);
+        words_add(w, ", who still may.");
+    }
+    roll_rankset_fini(&late);
+}
+
+/* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c. */
+uint64_t creation_key(const struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    return say_key(ROLL_VERDICT_INIT_MISSING, rec->op, m ? m->comm->key : 0, (m ? m->splits : s->inits) + (1ull << 32));
+}
+
 static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
 {
-    struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, a->over ? ROLL_PROVEN : ROLL_SUSPECTED);
+    bool over = is_over(a); /* those who can still come are not to blame then: why they have not is another matter */
+    struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, over ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return;
     }
     const struct member *m = source_member(s, rec->comm);
     uint32_t size = rec->op == ROLL_OP_COMM_SPLIT && m ? m->comm->size : (uint32_t)rec->count;
     struct roll_rankset culprits = {0};
-    (void)roll_rankset_copy(&culprits, &a->ranks);
+    (void)roll_rankset_copy(&culprits, over ? &a->never : &a->ranks);
     bool whole = creation_is_whole(e, s, rec) && s->info.world_size > 0;
-    for (uint32_t r = 0; a->unseen > 0 && whole && r < (uint32_t)rec->count; r++) {
+    for (uint32_t r = 0; !over && a->unseen > 0 && whole && r < (uint32_t)rec->count; r++) {
         if (!roll_rankset_has(&a->ranks, r) && !roll_rankset_has(&a->inside, r)) {
             (void)roll_rankset_add(&culprits, r);
         }
@@ -155,8 +211,8 @@ static void speak(struct roll_engine *e, struct source *s, const struct roll_rec
     } else {
         words_add(&w, "%u of its %u members did not join; which ranks they are is not known.", a->unseen, size);
     }
-    if (a->over) {
-        words_add(&w, " A process among them has ended, so it never will.");
+    if (over) {
+        words_never(&w, e, a);
     } else if (a->unseen > 0 && whole) {
         words_add(&w,
                   " Of %u of them nothing has been seen at all: not started, or not preloaded. Suspected: they may "
@@ -177,7 +233,7 @@ static bool waits_elsewhere(const struct roll_engine *e, const struct roll_ranks
         if (!roll_rankset_has(absent, s->world) || !source_alive(s)) {
             continue;
         }
-        bool pending = s->proc == ROLL_PROC_STOPPED;
+        bool pending = s->proc == ROLL_PROC_STOPPED || s->init != 0;
         for (uint32_t k = 0; k < s->queues; k++) {
             pending = pending || s->queue[k].head != 0;
         }
@@ -191,24 +247,75 @@ static bool waits_elsewhere(const struct roll_engine *e, const struct roll_ranks
 /* They are dead, and that has been told. */
 static bool is_dead(const struct roll_engine *e, const struct absent *a)
 {
-    bool all = a->over && a->unseen == 0;
+    bool all = is_over(a) && a->unseen == 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
         bool dead = s->proc == ROLL_PROC_DEAD && s->told_dead;
-        all = all && (!roll_rankset_has(&a->ranks, s->world) || source_alive(s) || dead);
+        all = all && (!roll_rankset_has(&a->never, s->world) || dead);
     }
     return all;
 }
 
-/* That these ranks do not come has been told already, by those who wait for them in another call. */
-static bool is_told(const struct roll_engine *e, const struct absent *a)
+/* It waits in a call that is not over, or in the creation of another communicator. */
+static bool waits_in_call(const struct roll_engine *e, const struct source *s)
 {
-    bool all = a->unseen == 0 && roll_rankset_count(&a->ranks) > 0;
+    bool pending = false;
+    for (uint32_t k = 0; k < s->queues; k++) {
+        pending = pending || s->queue[k].head != 0;
+    }
+    return s->init != 0 || (pending && source_blocked(e, s));
+}
+
+/* They are inside another creation, and more than those who wait for them here: from there it is told, of these. */
+static bool are_more(const struct roll_engine *e, const struct absent *a)
+{
+    size_t away = 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        away += e->source[i]->init != 0 && roll_rankset_has(&a->ranks, e->source[i]->world);
+    }
+    return away > roll_rankset_count(&a->inside);
+}
+
+/*
+ * Why these ranks do not come has been told already, by those who wait for them in another call, or by what stands on a communicator on which
+ * they wait; one that waits in a call for another of them, or for the one that waits here, comes when that one does.
+ */
+static bool is_told(const struct roll_engine *e, const struct source *waiter, const struct absent *a)
+{
+    bool all = a->unseen == 0, any = waiter->busy_told == roll_seal_ticket(waiter->last.seal) + 2;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
-        all = all && (!roll_rankset_has(&a->ranks, s->world) || s->busy_told == roll_seal_ticket(s->last.seal) + 2);
+        if (!roll_rankset_has(&a->ranks, s->world)) {
+            continue;
+        }
+        bool told = s->busy_told == roll_seal_ticket(s->last.seal) + 2 || (waits_in_call(e, s) && source_explained(s));
+        any = any || told;
+        all = all && (told || waits_in_call(e, s));
+    }
+    return all && any;
+}
+
+/* All who never will come have ended, and have been named for it. */
+static bool is_end_named(const struct roll_engine *e, const struct absent *a)
+{
+    bool all = is_over(a);
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        all = all && (!roll_rankset_has(&a->never, s->world) || (!source_alive(s) && s->end_named));
     }
     return all;
+}
+
+/* One of those who are inside the same creation: why it does not end is known. */
+static bool is_known(const struct roll_engine *e, const struct source *s, const struct member *m)
+{
+    bool known = s->init_known == s->init;
+    for (uint32_t r = 0; m && !known && r < m->comm->size; r++) {
+        const struct source *o = m->comm->member[r].source == NO_SOURCE ? NULL : e->source[m->comm->member[r].source];
+        const struct entry *at = o && o->init ? source_entry(o, o->init - 1) : NULL;
+        known = at && o->init_known == o->init && source_member(o, at->rec.comm) == &m->comm->member[r];
+    }
+    return known;
 }
 
 static void init_tick(struct roll_engine *e)
@@ -220,10 +327,13 @@ static void init_tick(struct roll_engine *e)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
-        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s) || s->init_known == s->init) {
+        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s)) {
             continue;
         }
         const struct member *m = source_member(s, entry->rec.comm);
+        if (is_known(e, s, m)) {
+            continue;
+        }
         const struct comm *claimed = m ? m->comm : NULL;
         bool known = claimed ? claimed->init_told || claimed->claims > 0 : claim_of(e, s, &claimed) != NULL;
         if (known || (m && m->comm->init_ns == e->clock)) {
@@ -239,29 +349,33 @@ static void init_tick(struct roll_engine *e)
         count_absent(e, s, &entry->rec, &a);
         bool soon =
             e->calm - s->init_calm < e->config.suspect_ns * 2; /* the wait graph knows no reason: then this is one */
-        if ((!a.over && ((soon && waits_elsewhere(e, &a.ranks)) || is_told(e, &a))) || is_dead(e, &a)) {
-            roll_rankset_fini(&a.ranks);
-            roll_rankset_fini(&a.inside);
+        if ((!is_over(&a) && ((soon && waits_elsewhere(e, &a.ranks)) || is_told(e, s, &a) || are_more(e, &a))) ||
+            is_dead(e, &a) || is_end_named(e, &a)) {
+            absent_fini(&a);
             continue;
         }
         /* Those who wait for an ended rank in a call come first. */
-        bool over = a.over && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
+        bool over = is_over(&a) && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
         bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
-        for (uint32_t k = 0; late && !a.over && k < e->sources; k++) { /* that is told instead */
+        for (uint32_t k = 0; late && !is_over(&a) && k < e->sources; k++) { /* that is told instead */
             late = !roll_rankset_has(&a.ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
         }
         if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&
-            say_once(
-                e, say_key(ROLL_VERDICT_INIT_MISSING, entry->rec.op, m ? m->comm->key : 0, m ? m->splits : s->inits))) {
+            say_once(e, say_key(creation_key(s, &entry->rec), 1, roll_rankset_count(&a.never), 0))) {
+            uint64_t said = e->numbers, before = say_recall(e, creation_key(s, &entry->rec));
             speak(e, s, &entry->rec, &a);
+            if (e->numbers != said) {
+                say_supersedes(e, &e->out_last->verdict, before);
+                say_remember(e, creation_key(s, &entry->rec), e->numbers);
+            }
+            ended_say(e, &a.never, source_index(e, s));
             for (uint32_t k = 0; k < e->sources; k++) {
                 if (roll_rankset_has(&a.ranks, e->source[k]->world)) {
                     e->source[k]->busy_told = roll_seal_ticket(e->source[k]->last.seal) + 2;
                 }
             }
         }
-        roll_rankset_fini(&a.ranks);
-        roll_rankset_fini(&a.inside);
+        absent_fini(&a);
     }
 }
 

@@ -161,20 +161,6 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     say_text(e, v, "%s", w.text);
 }
 
-/* Of some of them it has not been told yet that they have ended too early. */
-static bool end_is_news(struct roll_engine *e, const struct block *b)
-{
-    bool news = false;
-    for (uint32_t i = 0; i < e->sources; i++) {
-        struct source *s = e->source[i];
-        if (roll_rankset_has(&b->absent, s->world) && !source_alive(s)) {
-            news = news || !s->said_ended;
-            s->said_ended = true;
-        }
-    }
-    return news;
-}
-
 static bool missing_block(struct roll_engine *e, const struct block *b)
 {
     const struct row *row = NULL;
@@ -191,10 +177,6 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
     if (row->certainty == ROLL_PROVEN) {
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
         comm_explained(e, b->comm);
-        bool process = b->kind == BLOCK_FINISHED || b->kind == BLOCK_LEFT;
-        if (process && b->camp != CAMP_NEVER && !end_is_news(e, b)) {
-            return true; /* one end, however many communicators miss it */
-        }
     } else if (has_patience(e, b) || b->rank->busy_told == roll_seal_ticket(b->rank->last.seal) + 2) {
         return true;
     }

@@ -229,7 +229,10 @@ struct source {
     struct site_table *sites; /* its call sites: site.c; owned */
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
-    bool said_ended, told_dead, said_lost, said_dead, said_failed;
+    bool told_dead, said_lost, said_dead, said_failed;
+    uint64_t end_number; /* of the verdict that says that it has ended before its peers; 0 = none */
+    uint32_t end_waiter; /* a source that waits for it there */
+    bool end_named;      /* and it is named there: more need not be said */
     bool gap,
         in_gap; /* records are missing since source_certain was asked last; what it says about gap_step is not whole */
     uint64_t gap_ticket; /* first ticket after the newest gap; 0 = none */
@@ -890,6 +893,8 @@ uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, 
 /* --- wait_judge.c: which of the reasons found is the cause --- */
 void waits_judge(struct roll_engine *e, struct block *found, uint32_t n);
 enum quorum slot_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq);
+/* The newest verdict says that these have ended (world ranks) and that this source waits for it: what was said of it before, naming nobody, is replaced. */
+void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter);
 
 /* --- doubt.c: suspicions that come to nothing --- */
 void doubt_add(struct roll_engine *e, uint64_t number,
@@ -911,6 +916,7 @@ uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32
 /* The communicator under creation holds every rank of the job. */
 /* A nonblocking creation of this source is over: it goes on with other calls, or has asked and been told so. */
 void creation_over(struct source *s);
+uint64_t creation_key(const struct source *s, const struct roll_record *rec); /* of the verdict about it */
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
 
 /* --- detector.h has the table --- */

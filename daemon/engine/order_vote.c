@@ -22,6 +22,7 @@ struct place {
     uint32_t
         seq; /* COLL: its number; MESSAGE: collectives that its rank had made here before; CREATE: splits of the parent, with it */
     uint32_t messages; /* MESSAGE: sends and receives of its rank here since that collective, up to its own unit */
+    bool whole;        /* CREATE: from an id, of every rank of the job: who is no member has not come */
     uint64_t sig;      /* COLL */
 };
 
@@ -103,11 +104,25 @@ static uint32_t messages_before(const struct source *s, const struct member *m, 
     return count;
 }
 
+/* A process that should be in a creation of all ranks and is not: no other process of its rank has come for it. */
+static bool stays_away(const struct roll_engine *e, uint32_t source, const struct comm *c)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (c->member[r].source != NO_SOURCE && e->source[c->member[r].source]->world == e->source[source]->world) {
+            return false;
+        }
+    }
+    return source_alive(e->source[source]);
+}
+
 /* What this source has done about the place; *ticket: when, in its own order. */
 static enum stand stand_of(const struct roll_engine *e, uint32_t source, const struct place *p, uint64_t *ticket)
 {
     const struct source *s = e->source[source];
     const struct member *m = stand_in(e, source, p);
+    if (!m && p->whole && stays_away(e, source, p->comm)) {
+        return STAND_NOT;
+    }
     if (!m || m->unsure) {
         return STAND_UNKNOWN;
     }
@@ -127,7 +142,19 @@ static enum stand stand_of(const struct roll_engine *e, uint32_t source, const s
     return alike ? STAND_MADE : STAND_UNKNOWN;
 }
 
-static bool place_of(const struct block *b, uint32_t step, struct place *out)
+/* How many collectives it had made here before that call. */
+static uint32_t colls_before(const struct source *s, const struct member *m, uint64_t ticket)
+{
+    uint32_t after = 0;
+    for (uint64_t t = ticket + 1; t < s->next; t++) {
+        const struct entry *at = source_entry(s, t);
+        after += at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 &&
+                 at->index != COLL_REFUSED && source_member(s, at->rec.comm) == m;
+    }
+    return m->next - after;
+}
+
+static bool place_of(const struct roll_engine *e, const struct block *b, uint32_t step, struct place *out)
 {
     const struct source *s = b->step[step].rank;
     const struct entry *entry = source_entry(s, b->step[step].ticket);
@@ -139,7 +166,8 @@ static bool place_of(const struct block *b, uint32_t step, struct place *out)
     enum roll_op_class class = roll_op_class(entry->rec.op);
     if (class == ROLL_CLASS_COMM) {
         out->kind = PLACE_CREATE;
-        out->seq = m->splits;
+        out->seq = entry->rec.op == ROLL_OP_COMM_INIT ? 0 : m->splits;
+        out->whole = creation_is_whole(e, s, &entry->rec);
     } else if (class == ROLL_CLASS_P2P) {
         uint64_t first, ticket = b->step[step].ticket, upto = ticket;
         for (const struct entry *at = entry; at && (at == entry || source_same_unit(&entry->rec, &at->rec));) {
@@ -147,8 +175,8 @@ static bool place_of(const struct block *b, uint32_t step, struct place *out)
             at = source_chain(s, &ticket);
         }
         out->kind = PLACE_MESSAGE;
-        out->seq = m->next;
-        out->messages = messages_before(s, m, m->next, upto, &first);
+        out->seq = colls_before(s, m, b->step[step].ticket);
+        out->messages = messages_before(s, m, out->seq, upto, &first);
     } else {
         out->sig = match_signature(&entry->rec);
     }
@@ -157,8 +185,15 @@ static bool place_of(const struct block *b, uint32_t step, struct place *out)
 
 struct tally {
     uint32_t agree, all;
+    uint32_t unsure; /* members of whom records are lost */
     struct roll_rankset agreeing;
 };
+
+static bool is_unsure(uint32_t source, const struct place *p)
+{
+    const struct member *m = comm_member_of(p->comm, source);
+    return m && m->unsure;
+}
 
 /*
  * Votes on "b comes before a, or instead of it"; `holder` says so. Where it has made a, too, and b is a message, the two are only in one order: who has
@@ -174,6 +209,7 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
         enum stand sa = stand_of(e, i, a, &at);
         enum stand sb = sa ? stand_of(e, i, b, &bt) : STAND_UNKNOWN;
         bool both = sa == STAND_MADE && sb == STAND_MADE;
+        out->unsure += (!sa && is_unsure(i, a)) || (sa && !sb && is_unsure(i, b));
         if (!sa || !sb || (sa == STAND_NOT && sb == STAND_NOT) || (both && at == bt) || (order && !both)) {
             continue;
         }
@@ -186,6 +222,28 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
     }
 }
 
+static bool stands_still(const struct roll_engine *e, const struct source *s)
+{
+    bool pending = source_blocked(e, s);
+    for (uint32_t k = 0; k < s->queues; k++) {
+        pending = pending || s->queue[k].head != 0;
+    }
+    return pending;
+}
+
+/* A message says nothing about a collective before which as many members stand still as have made it: they may be right. */
+static bool is_called_for(const struct roll_engine *e, const struct place *a, const struct place *b)
+{
+    uint32_t made = 0, still = 0;
+    for (uint32_t r = 0; a->kind == PLACE_COLL && b->kind == PLACE_MESSAGE && r < a->comm->size; r++) {
+        const struct member *m = &a->comm->member[r];
+        bool issued = comm_member_issued(m, a->seq);
+        made += issued;
+        still += !issued && m->source != NO_SOURCE && stands_still(e, e->source[m->source]);
+    }
+    return still == 0 || made > still;
+}
+
 bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at)
 {
     uint32_t best_agree = 1, best_all = 2; /* less than half */
@@ -193,11 +251,20 @@ bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_
     for (uint32_t i = 0; i < b->steps && b->steps < BLOCK_STEPS; i++) {
         struct place one, two;
         struct tally t = {.agree = 0};
-        if (!place_of(b, i, &one) || !place_of(b, (i + 1) % b->steps, &two) ||
-            (one.kind == PLACE_MESSAGE && two.kind == PLACE_MESSAGE)) {
+        const struct source *holder = b->step[(i + 1) % b->steps].rank;
+        if (!place_of(e, b, i, &one) || !place_of(e, b, (i + 1) % b->steps, &two) ||
+            (one.kind == PLACE_MESSAGE && two.kind == PLACE_MESSAGE) || !is_called_for(e, &one, &two)) {
             continue;
         }
-        count_votes(e, &one, &two, b->step[(i + 1) % b->steps].rank, &t);
+        count_votes(e, &one, &two, holder, &t);
+        /* What others say is not what this one claims; and a message has one partner, so no more than one can lack it. */
+        bool alone = one.kind != PLACE_MESSAGE || roll_rankset_count(&t.agreeing) == 1;
+        if (!roll_rankset_has(&t.agreeing, holder->world) || !alone) {
+            roll_rankset_fini(&t.agreeing);
+            continue;
+        }
+        t.agree += t.unsure; /* they might have said so, too */
+        t.all += t.unsure;
         uint64_t mine = (uint64_t)t.agree * best_all, best = (uint64_t)best_agree * t.all;
         if (t.all > 0 && mine < best) {
             roll_rankset_fini(odd);

@@ -140,9 +140,75 @@ static bool has_creation(const struct block *b)
     return any;
 }
 
+/* --- one end of a process, one verdict --- */
+
+void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter)
+{
+    struct roll_verdict *v = e->out_last ? &e->out_last->verdict : NULL;
+    for (uint32_t i = 0; v && i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (roll_rankset_has(ended, s->world) && !source_alive(s)) {
+            say_supersedes(e, v, v->supersedes == 0 && !s->end_named ? s->end_number : 0);
+            s->end_named = s->end_named || roll_rankset_has(&v->culprits, s->world);
+            s->end_number = v->number;
+            s->end_waiter = waiter;
+        }
+    }
+}
+
+enum end_news { END_NEW, END_TOLD, END_AGAIN };
+
+/* Has the end of those who are absent been told? AGAIN: nobody was named for it, and now somebody else waits as well. */
+static enum end_news end_news(const struct roll_engine *e, const struct block *b)
+{
+    enum end_news news = END_TOLD;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (!roll_rankset_has(&b->absent, s->world) || source_alive(s)) {
+            continue;
+        }
+        if (s->end_number == 0) {
+            return END_NEW;
+        }
+        news = !s->end_named && s->end_waiter != source_index(e, b->waiter) ? END_AGAIN : news;
+    }
+    return news;
+}
+
+/*
+ * One end, however many communicators miss it. Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong; when
+ * another one waits for it elsewhere they do, and that takes the first verdict's place.
+ */
+static bool ask_ended(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
+{
+    const struct entry *waits = source_entry(b->waiter, b->ticket);
+    enum end_news news = end_news(e, b);
+    if (news == END_TOLD && waits && b->comm) {
+        comm_mute_at(e, b->comm, b->waiter, &waits->rec);
+        comm_explained(e, b->comm);
+        roll_rankset_fini(waiting);
+        return true;
+    }
+    uint64_t said = e->numbers;
+    add_all_waiting(e, b, waiting);
+    b->waiting = waiting;
+    b->camp = news == END_AGAIN && b->camp == CAMP_TIE ? CAMP_MADE : b->camp;
+    bool told = news == END_AGAIN ? detect_missing.block(e, b) : detectors_block(e, b);
+    if (e->numbers != said) {
+        ended_say(e, &b->absent, source_index(e, b->waiter));
+    }
+    b->waiting = NULL;
+    roll_rankset_fini(waiting);
+    return told;
+}
+
 /* Asks the detectors about one reason. Takes waiting: who waits for it elsewhere as well. */
 static bool ask_for(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
 {
+    bool ended = (b->kind == BLOCK_FINISHED || b->kind == BLOCK_LEFT) && b->camp != CAMP_NEVER && b->waiter;
+    if (ended) {
+        return ask_ended(e, b, waiting);
+    }
     add_all_waiting(e, b, waiting);
     b->waiting = waiting;
     bool told = has_creation(b) ? detect_zero.block(e, b) || detect_circular.block(e, b) : detectors_block(e, b);
@@ -209,7 +275,8 @@ static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
     bool any = false;
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = &found[i];
-        if (b->kind != BLOCK_FINISHED || b->camp != CAMP_TIE || is_known(b) || source_explained(b->waiter)) {
+        if (b->kind != BLOCK_FINISHED || b->camp != CAMP_TIE || is_known(b) || source_explained(b->waiter) ||
+            end_news(e, b) == END_TOLD) {
             continue;
         }
         struct roll_rankset waiting = {0};
@@ -225,7 +292,11 @@ static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
         }
         b->camp = CAMP_MADE;
         b->waiting = &waiting;
+        uint64_t said = e->numbers;
         any = detect_missing.block(e, b) || any;
+        if (e->numbers != said) {
+            ended_say(e, &b->absent, source_index(e, b->waiter));
+        }
         b->waiting = NULL;
         for (uint32_t k = 0; k < n; k++) { /* at the other places it is the same */
             if (found[k].kind == BLOCK_FINISHED && found[k].camp == CAMP_TIE && found[k].rank == b->rank &&

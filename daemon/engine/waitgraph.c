@@ -359,15 +359,21 @@ static enum block_kind absence(struct run *run, const struct member *m, struct s
         run->soft--;
         return any ? 0 : known;
     }
+    if (t->init != 0 && !source_blocked(e, t) && source_quiet(e, t, e->config.suspect_ns)) {
+        run->soft++; /* another of its threads may still come */
+        bool any = visit_creation(run, t, t->init - 1);
+        run->soft--;
+        return any ? 0 : known;
+    }
     if (creation && !source_blocked(e, t)) {
         return known; /* who is only late, detect_init.c waits for */
     }
     if (source_blocked(run->e, t)) {
         bool quiet = source_alive(t) && e->unheard == 0 && source_quiet(e, t, e->config.suspect_ns);
-        return visit_inside(run, t) ? 0 : known ? known : quiet && !creation ? BLOCK_STUCK : 0;
+        return visit_inside(run, t) ? 0 : known ? known : quiet && !creation && t->init == 0 ? BLOCK_STUCK : 0;
     }
     if (source_quiet(e, t, e->config.suspect_ns) && source_alive(t)) {
-        return visit_quiet(run, t) ? 0 : known ? known : BLOCK_BUSY;
+        return visit_quiet(run, t) ? 0 : known ? known : t->init == 0 ? BLOCK_BUSY : 0;
     }
     return 0;
 }
@@ -435,7 +441,7 @@ static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
     for (uint32_t r = 0; r < m->comm->size; r++) {
         const struct member *o = &m->comm->member[r];
         struct source *other = o->source == NO_SOURCE ? NULL : run->e->source[o->source];
-        if (other && !init && o->splits < m->splits && other->proc != ROLL_PROC_FINISHED && !o->gone) {
+        if (other && !init && o->splits < m->splits && other->proc != ROLL_PROC_FINISHED && !o->gone && o->ended == 0) {
             any = true;
             absent(run, &a, o, other, true);
         }

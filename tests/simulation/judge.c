@@ -73,13 +73,14 @@ static bool is_half(const struct program *p, int comm, mask_t who)
     return comm >= 0 && mask_count((mask_t)(members & who)) * 2 == mask_count(members);
 }
 
-/* Those who made it are half of the communicator; a mistake between communicators may be in either of them. */
+/* Those who made it are half of the communicator; a mistake between communicators may be in either of them, and a process that ends leaves all of its. */
 bool mutation_is_tie(const struct program *p, const struct mutation *k)
 {
     if (is_half(p, k->comm, k->who)) {
         return true;
     }
-    bool several = k->kind == MUTATION_SWAP_COMMS || k->kind == MUTATION_WRONG_COMM;
+    bool ends = k->kind == MUTATION_EXIT || k->kind == MUTATION_EXIT_CODE || k->kind == MUTATION_EXIT_UNDONE;
+    bool several = k->kind == MUTATION_SWAP_COMMS || k->kind == MUTATION_WRONG_COMM || ends;
     for (uint32_t c = 0; several && c < p->comms; c++) {
         if ((p->comm[c].members & k->who) != 0 && is_half(p, (int)c, k->who)) {
             return true;

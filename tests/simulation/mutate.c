@@ -700,7 +700,10 @@ static bool apply_at(struct program *p, struct mutation *k, uint32_t at)
     case MUTATION_NO_SPLIT:
         leave_out(p, k->unit, -1, k->who);
         for (uint32_t i = at; i < p->acts && p->act[i].unit == k->unit; i++) {
-            forget_comm(p, i + 1, p->act[i].child, k->who);
+            if (p->act[i].child >=
+                0) { /* a colour of nobody makes none, and -1 stands for acts without a communicator */
+                forget_comm(p, i + 1, p->act[i].child, k->who);
+            }
         }
         return true;
     case MUTATION_REFUSED_ON:
