@@ -27,6 +27,18 @@ def start(*command, **env):
     return p
 
 
+def serve(*arguments):
+    """A rollcalld that is ready: a rank that finds no agent yet starts one of its own, and ours would leave."""
+    ready, write = os.pipe()
+    p = subprocess.Popen([rollcalld, *arguments, "--ready-fd", str(write)], pass_fds=[write], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    processes.append(p)
+    os.close(write)
+    if not os.read(ready, 1):
+        sys.exit(f"FAILED: {' '.join(arguments)} never was ready: {p.stderr.read()}")
+    os.close(ready)
+    return p
+
+
 def wait_for(what, condition):
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
@@ -80,8 +92,8 @@ def touch(name):
 
 
 def play():
-    start(rollcalld, "--root", "--dir", tmp, "--listen", endpoint, "--json", told, "--trace", trace)
-    agents = [start(rollcalld, "--agent", "--dir", node, "--connect", endpoint) for node in nodes]
+    serve("--root", "--dir", tmp, "--listen", endpoint, "--json", told, "--trace", trace)
+    agents = [serve("--agent", "--dir", node, "--connect", endpoint) for node in nodes]
     ranks = [start(program, meet, RANK=str(r), WORLD_SIZE="4", LOCAL_RANK=str(r), LD_PRELOAD=library, ROLLCALL_DIR=nodes[r // 2],
                    ROLLCALL_JOB="silent", ROLLCALL_DAEMON=endpoint) for r in range(4)]
     wait_for("four ranks", lambda: heard() == [0, 1, 2, 3])
