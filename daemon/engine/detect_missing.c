@@ -18,6 +18,7 @@ static const struct row {
     {BLOCK_LEFT, ROLL_VERDICT_RANK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_PROVEN},
     {BLOCK_GONE, ROLL_VERDICT_CALL_SKIPPED, ROLL_VERDICT_SEQUENCE_TIE, ROLL_PROVEN},
     {BLOCK_ABORTED, ROLL_VERDICT_CALL_SKIPPED, ROLL_VERDICT_SEQUENCE_TIE, ROLL_PROVEN},
+    {BLOCK_SHORT, ROLL_VERDICT_CALL_SKIPPED, ROLL_VERDICT_SEQUENCE_TIE, ROLL_SUSPECTED},
     {BLOCK_STUCK, ROLL_VERDICT_RANK_BLOCKED, ROLL_VERDICT_RANK_BLOCKED, ROLL_SUSPECTED},
     {BLOCK_BUSY, ROLL_VERDICT_RANK_BUSY, ROLL_VERDICT_RANK_BUSY, ROLL_SUSPECTED},
 };
@@ -90,6 +91,16 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
         words_add(w, "%s aborted the communicator; the others have not, and what was not over stays undone.",
                   many(&b->absent) ? " have" : " has");
         break;
+    case BLOCK_SHORT:
+        words_add(w, "the group of ");
+        words_ranks(w, &b->absent);
+        words_add(
+            w,
+            " there has ended without it, and %s behind that. NCCL sorts what a group holds: where ranks "
+            "differ in it, other calls meet, and nobody gets done. Suspected: the call may still come outside of the "
+            "group.",
+            many(&b->absent) ? "they wait" : "it waits");
+        break;
     case BLOCK_STUCK:
         words_add(w, "rank %u is", b->rank->world);
         words_inside(w, b->rank);
@@ -118,7 +129,8 @@ static bool has_patience(const struct roll_engine *e, const struct block *b)
 
 static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits)
 {
-    bool tie = b->camp == CAMP_TIE && row->certainty == ROLL_PROVEN, lone = b->camp == CAMP_NEVER;
+    bool vote = row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT;
+    bool tie = b->camp == CAMP_TIE && vote, lone = b->camp == CAMP_NEVER;
     bool open = b->camp == CAMP_OPEN && row->certainty == ROLL_PROVEN;
     enum roll_verdict_code code = lone ? ROLL_VERDICT_CALL_ADDED : tie ? row->tie : row->code;
     struct roll_verdict *v = say(e, code, open ? ROLL_SUSPECTED : row->certainty);
@@ -174,7 +186,7 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
     if (!waits || !b->comm) {
         return true;
     }
-    if (row->certainty == ROLL_PROVEN) {
+    if (row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT) {
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
         comm_explained(e, b->comm);
     } else if (has_patience(e, b) || b->rank->busy_told == roll_seal_ticket(b->rank->last.seal) + 2) {

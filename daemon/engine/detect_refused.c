@@ -787,6 +787,7 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
         }
         const struct entry *now = entry_at(e, m, f->seq, &ticket);
         bool again = f->kind == ALIGN_ARGUMENT && now && now->rec.op == rec->op && f->overlap > 0;
+        again = again || (now && is_alike(rec, &now->rec) && !is_alike(rec, theirs));
         bool here = rec->seq == f->seq && now && !again && (now->rec.op != theirs->op || skip || is_alike(rec, theirs));
         *out = m;
         return now && (here || (skip && is_alike(rec, theirs))) ? &now->rec : NULL;

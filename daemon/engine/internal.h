@@ -853,6 +853,7 @@ enum block_kind {
     BLOCK_UNHEARD,
     BLOCK_ABORTED, /* it has aborted or revoked the communicator */
     BLOCK_LEFT,    /* it has made the call and ended without waiting for it */
+    BLOCK_SHORT,   /* its group held fewer calls than that of the waiter, and its host waits behind it */
     BLOCK_KINDS
 };
 
@@ -880,7 +881,7 @@ struct block {
     uint32_t steps;
     const struct roll_rankset *waiting; /* those who wait in this call; CYCLE: in the calls of the circle */
     struct roll_rankset absent;         /* world ranks of this kind that do not come, `rank` among them */
-    enum quorum camp;                   /* FINISHED, GONE, ABORTED, LEFT */
+    enum quorum camp;                   /* FINISHED, GONE, ABORTED, LEFT, SHORT */
     bool decided;                       /* CYCLE: `odd` go another way than all others who can tell ... */
     struct roll_rankset odd;
     uint32_t odd_at; /* ... they lack the call of this step, and are in that of the next one */

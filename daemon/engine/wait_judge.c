@@ -346,6 +346,30 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
     return any;
 }
 
+/* Groups of which some hold fewer calls: those who made the call against those whose group has ended without it. */
+static bool judge_short(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &found[i];
+        struct comm *c;
+        uint32_t seq, made = 0;
+        if (b->kind != BLOCK_SHORT || is_known(b) || !is_slot(b, &c, &seq)) {
+            continue;
+        }
+        for (uint32_t r = 0; r < c->size; r++) {
+            made += comm_member_issued(&c->member[r], seq);
+        }
+        uint32_t absent = (uint32_t)roll_rankset_count(&b->absent);
+        b->camp = made * 2 > c->size         ? CAMP_MADE
+                  : absent * 2 > c->size     ? CAMP_NEVER
+                  : made + absent == c->size ? CAMP_TIE
+                                             : CAMP_OPEN;
+        any = (b->camp != CAMP_OPEN && ask(e, b)) || any;
+    }
+    return any;
+}
+
 static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n, bool hard)
 {
     uint32_t votes = 0;
@@ -427,6 +451,7 @@ void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
     explained = false; /* by anything but deaths */
     explained = judge_kind(e, found, n, BLOCK_PASSED) || explained;
     explained = judge_absences(e, found, n) || explained;
+    explained = judge_short(e, found, n) || explained;
     explained = judge_cycles(e, found, n, true) || explained;
     other = explained || other;
     explained = other || deaths;

@@ -315,6 +315,49 @@ static bool thread_blocked(const struct roll_engine *e, const struct member *m, 
     return false;
 }
 
+/* Its own host has seen that its call with this ticket is over: it came back from a wait that covers it, or the device has said so. */
+static bool seen_over(const struct source *s, uint64_t ticket)
+{
+    const struct entry *call = source_entry(s, ticket);
+    if (!call || roll_seal_state(call->rec.seal) == ROLL_STATE_COMPLETE) {
+        return true; /* or so long ago that its record is gone */
+    }
+    bool issued =
+        call->rec.group == 0; /* what a group holds, its end enqueues: a wait of another thread may be older */
+    for (uint64_t t = ticket + 1; t < s->next; t++) {
+        const struct entry *entry = source_entry(s, t);
+        issued = issued || (entry && entry->rec.op == ROLL_OP_GROUP_END && source_same_unit(&entry->rec, &call->rec));
+        bool wait =
+            entry && (issued || entry->rec.thread == call->rec.thread) &&
+            (entry->rec.op == ROLL_OP_DEVICE_SYNC ||
+             (entry->rec.op == ROLL_OP_STREAM_SYNC && entry->rec.stream == call->rec.stream && call->rec.stream != 0));
+        if (wait && roll_seal_state(entry->rec.seal) >= ROLL_STATE_RETURNED && entry->rec.result == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The waiter has made this call in one group with the one before it, which t has made as the last of a group that has ended, and its host waits behind it. NCCL
+ * sorts what a group holds: where one side has more of it, other calls meet, and neither group gets done.
+ */
+static bool is_short(const struct run *run, const struct member *m, const struct source *t)
+{
+    const struct step *at = run->depth ? &run->path[run->depth - 1] : NULL;
+    const struct entry *waits = at ? source_entry(at->source, at->ticket) : NULL;
+    const struct member *w = waits ? source_member(at->source, waits->rec.comm) : NULL;
+    if (!w || !m || w->comm != m->comm || roll_op_class(waits->rec.op) != ROLL_CLASS_COLL || waits->rec.group == 0 ||
+        m->group == 0 || m->next == 0 || m->next > waits->rec.seq) {
+        return false;
+    }
+    uint64_t before = source_ticket_of(at->source, w, m->next - 1), own = source_ticket_of(t, m, m->next - 1);
+    const struct entry *theirs = before == UINT64_MAX ? NULL : source_entry(at->source, before);
+    const struct entry *mine = own == UINT64_MAX ? NULL : source_entry(t, own);
+    return theirs && mine && source_same_unit(&theirs->rec, &waits->rec) && mine->rec.group != 0 &&
+           !source_group_open(t, &mine->rec) && !seen_over(t, own) && source_quiet(run->e, t, run->e->config.stall_ns);
+}
+
 /*
  * Why this member has not made the call. A reason that ends the walk is returned, *hard with it; 0: it was walked through, or nothing is known.
  * Creations of communicators (creation) ask about the process only: what its past calls were does not matter there.
@@ -357,7 +400,7 @@ static enum block_kind absence(struct run *run, const struct member *m, struct s
         run->soft++;
         bool any = visit_inside(run, t);
         run->soft--;
-        return any ? 0 : known;
+        return any ? 0 : known ? known : is_short(run, m, t) ? BLOCK_SHORT : 0;
     }
     if (t->init != 0 && !source_blocked(e, t) && source_quiet(e, t, e->config.suspect_ns)) {
         run->soft++; /* another of its threads may still come */
@@ -370,7 +413,14 @@ static enum block_kind absence(struct run *run, const struct member *m, struct s
     }
     if (source_blocked(run->e, t)) {
         bool quiet = source_alive(t) && e->unheard == 0 && source_quiet(e, t, e->config.suspect_ns);
-        return visit_inside(run, t) ? 0 : known ? known : quiet && !creation && t->init == 0 ? BLOCK_STUCK : 0;
+        if (visit_inside(run, t)) {
+            return 0;
+        }
+        return known                      ? known
+               : creation || t->init != 0 ? 0
+               : is_short(run, m, t)      ? BLOCK_SHORT
+               : quiet                    ? BLOCK_STUCK
+                                          : 0;
     }
     if (source_quiet(e, t, e->config.suspect_ns) && source_alive(t)) {
         return visit_quiet(run, t) ? 0 : known ? known : t->init == 0 ? BLOCK_BUSY : 0;
@@ -456,26 +506,6 @@ static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
     absences_told(run, &a, m->comm);
     run->depth--;
     return any;
-}
-
-/* Its own host has seen that its call with this ticket is over: it came back from a wait that covers it, or the device has said so. */
-static bool seen_over(const struct source *s, uint64_t ticket)
-{
-    const struct entry *call = source_entry(s, ticket);
-    if (!call || roll_seal_state(call->rec.seal) == ROLL_STATE_COMPLETE) {
-        return true; /* or so long ago that its record is gone */
-    }
-    for (uint64_t t = ticket + 1; t < s->next; t++) {
-        const struct entry *entry = source_entry(s, t);
-        bool wait =
-            entry &&
-            (entry->rec.op == ROLL_OP_DEVICE_SYNC ||
-             (entry->rec.op == ROLL_OP_STREAM_SYNC && entry->rec.stream == call->rec.stream && call->rec.stream != 0));
-        if (wait && roll_seal_state(entry->rec.seal) >= ROLL_STATE_RETURNED && entry->rec.result == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Ticket of the other side's call that answers this one of t, or of its last one to t where that is not known; UINT64_MAX: none. */
