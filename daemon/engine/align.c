@@ -700,6 +700,7 @@ void align_step(struct roll_engine *e, struct comm *c)
         } else {
             comm_advance(e, c);
         }
+        e->dirty = true; /* what stood behind it goes on, though no record may come any more */
     }
     free(guess);
     free(copy);

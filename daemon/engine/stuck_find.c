@@ -130,8 +130,8 @@ static const struct thread *wait_behind(struct stuck *k, const struct source *s,
 static bool surely_covers(const struct source *s, const struct thread *t, const struct roll_record *call)
 {
     const struct entry *in = source_entry(s, t->inside - 1);
-    return in && (in->rec.op == ROLL_OP_DEVICE_SYNC ||
-                  (in->rec.op == ROLL_OP_STREAM_SYNC && in->rec.stream == call->stream));
+    return in &&
+           (in->rec.op == ROLL_OP_DEVICE_SYNC || (in->rec.op == ROLL_OP_STREAM_SYNC && in->rec.stream == call->stream));
 }
 
 /* Some thread of s is inside a call, whatever it is. */
