@@ -33,6 +33,7 @@ int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const stru
         return ROLL_E_NOMEM;
     }
     c->claim = claim;
+    e->claims++;
     c->claim[c->claims++] = (struct claim){.source = source, .rank = def->rank, .nranks = def->nranks};
     c->claim_ns = e->clock;
     return 0;
@@ -41,7 +42,7 @@ int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const stru
 const struct claim *claim_of(const struct roll_engine *e, const struct source *s, const struct comm **out)
 {
     uint32_t index = source_index(e, s);
-    for (uint32_t i = 0; i < e->comms; i++) {
+    for (uint32_t i = 0; e->claims > 0 && i < e->comms; i++) {
         for (uint32_t k = 0; k < e->comm[i]->claims; k++) {
             if (e->comm[i]->claim[k].source == index) {
                 *out = e->comm[i];

@@ -73,16 +73,6 @@ bool creation_is_whole(const struct roll_engine *e, const struct source *s, cons
     return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
 }
 
-/* How many processes of the same rank came before this one. */
-static uint32_t generation(const struct roll_engine *e, const struct source *s)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->sources && e->source[i] != s; i++) {
-        n += e->source[i]->world == s->world;
-    }
-    return n;
-}
-
 /* m: as a member of the parent; NULL where there is none. An abort is followed by others, as a rule: it counts after a while. */
 static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,
                        const struct member *m, struct absent *a)
@@ -90,7 +80,7 @@ static void add_absent(const struct roll_engine *e, const struct source *s, cons
     bool aborted =
         m && m->ended != 0 && (e->finishing || (e->unheard == 0 && e->calm - m->ended_calm >= e->config.suspect_ns));
     (void)roll_rankset_add(&a->ranks, o->world);
-    if ((!source_alive(o) && generation(e, o) >= generation(e, s)) || (m && m->gone && m->ended == 0) || aborted) {
+    if ((!source_alive(o) && o->generation >= s->generation) || (m && m->gone && m->ended == 0) || aborted) {
         (void)roll_rankset_add(&a->never, o->world);
     }
 }
@@ -344,6 +334,11 @@ static void init_tick(struct roll_engine *e)
         }
         if (m) {
             m->comm->init_ns = e->clock;
+        } else if (e->inits_ns == e->clock && e->inits_looked == s->inits) {
+            continue; /* the same: one speaks for all that are inside their n-th creation */
+        } else {
+            e->inits_ns = e->clock;
+            e->inits_looked = s->inits;
         }
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);

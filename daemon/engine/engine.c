@@ -88,6 +88,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     }
     doubts_free(e);
     free(e->source);
+    free(e->newest);
     free(e->comm);
     free(e->comm_hash);
     free(e->variant);
@@ -128,6 +129,11 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     s->exit_status = ROLL_EXIT_UNKNOWN;
     s->step = ROLL_STEP_NONE;
     source_news(e, s);
+    int rc = source_enlist(e, s, e->sources);
+    if (rc != 0) {
+        free(s);
+        return rc;
+    }
     e->source[e->sources] = s;
     *source = e->sources++;
     return 0;

@@ -249,6 +249,8 @@ struct source {
         busy_told; /* ticket + 2 of its last call (1: it has made none) when it was told that it does not come; 0 = never */
     uint64_t init_known; /* the same as init: why it waits there has been told, or is known */
     uint32_t visit;      /* stall analysis: number of the run that looked at the creation that it is inside */
+    uint32_t defined;    /* and of the run that last found it among the members of one */
+    uint32_t generation; /* how many processes of the same rank came before this one */
     uint64_t excuse;     /* ticket + 1 of a call in which it waits for a reason that has been told; 0 = none */
 };
 
@@ -325,10 +327,11 @@ struct comm {
     uint64_t held_ns;        /* patience clock at which the judging began */
     struct dispute *dispute; /* that judging: align.c; owned; NULL = none */
     uint64_t init_ns;        /* patience clock at which its creation was looked into */
-    uint32_t visit;
-    uint32_t coll, p2p; /* calls seen, for the guess of its role */
-    uint32_t empties;   /* messages of 0 bytes: who makes them does not leave them out */
-    uint32_t moe;       /* MoE events that named it as ep */
+    uint32_t visit;          /* stall analysis: number of the run that looked into a creation on it */
+    uint32_t creation;       /* and where in its table */
+    uint32_t coll, p2p;      /* calls seen, for the guess of its role */
+    uint32_t empties;        /* messages of 0 bytes: who makes them does not leave them out */
+    uint32_t moe;            /* MoE events that named it as ep */
     struct blame blame;
     uint32_t order_seq;      /* below this its calls have been looked at by detect_order.c */
     struct lag *lag;         /* who arrives last, as far as it was looked at: detect_straggler.c; owned */
@@ -410,6 +413,11 @@ struct roll_engine {
     bool sight_changed;        /* `starved` and `unheard` have to be found anew */
     struct source **source;
     uint32_t sources, source_room;
+    uint32_t *newest; /* by world rank: index + 1 of its newest process */
+    uint32_t newest_room;
+    uint32_t claims;       /* of all communicators */
+    uint64_t inits_ns;     /* patience clock at which a creation without definition was looked into */
+    uint32_t inits_looked; /* and its number among those of its rank */
     struct comm **comm;
     uint32_t comms, comm_room;
     uint32_t *comm_hash; /* index + 1 by key */
@@ -511,6 +519,8 @@ static inline bool spend(uint32_t *work)
 }
 
 /* --- source.c: the log of a source, its threads, its streams --- */
+int source_enlist(struct roll_engine *e, struct source *s, uint32_t index); /* as the newest process of its rank */
+struct source *source_newest(const struct roll_engine *e, uint32_t world);  /* NULL: none has come */
 int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out);
 struct thread *source_thread(struct source *s, uint16_t id);
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);

@@ -149,6 +149,38 @@ static int queue_room(struct source *s, uint32_t stream)
     return 0;
 }
 
+#define WORLDS_MAX (1u << 22) /* a rank beyond comes from a damaged frame: it is kept, but never asked for */
+
+int source_enlist(struct roll_engine *e, struct source *s, uint32_t index)
+{
+    if (s->world >= WORLDS_MAX) {
+        return 0;
+    }
+    if (s->world >= e->newest_room) {
+        uint32_t room = e->newest_room ? e->newest_room : 64;
+        while (room <= s->world) {
+            room *= 2;
+        }
+        uint32_t *table = realloc(e->newest, room * sizeof(*table));
+        if (!table) {
+            return ROLL_E_NOMEM;
+        }
+        memset(table + e->newest_room, 0, (room - e->newest_room) * sizeof(*table));
+        e->newest = table;
+        e->newest_room = room;
+    }
+    const struct source *before = source_newest(e, s->world);
+    s->generation = before ? before->generation + 1 : 0;
+    e->newest[s->world] = index + 1;
+    return 0;
+}
+
+struct source *source_newest(const struct roll_engine *e, uint32_t world)
+{
+    uint32_t index = world < e->newest_room ? e->newest[world] : 0;
+    return index ? e->source[index - 1] : NULL;
+}
+
 static void member_called_from(struct member *m, uint32_t stream, uint16_t thread)
 {
     m->many_queues = m->many_queues || (m->queue != 0 && m->queue != stream + 1);

@@ -309,16 +309,6 @@ static uint64_t set_key(const struct roll_rankset *set)
     return key;
 }
 
-static struct source *newest_of(const struct roll_engine *e, uint32_t world)
-{
-    for (uint32_t i = e->sources; i-- > 0;) {
-        if (e->source[i]->world == world) {
-            return e->source[i];
-        }
-    }
-    return NULL;
-}
-
 #define KINDS_SHOWN 3u /* kinds of ranks that are waited for: what each kind is doing */
 
 /* What those are doing that a call waits for: those that stand alike together. */
@@ -327,7 +317,7 @@ static void why_missing(struct words *w, const struct roll_engine *e, const stru
     uint64_t shown[KINDS_SHOWN];
     size_t n = roll_rankset_count(missing), kinds = 0;
     for (size_t i = 0; i < n && kinds < KINDS_SHOWN; i++) {
-        const struct source *s = newest_of(e, roll_rankset_at(missing, i));
+        const struct source *s = source_newest(e, roll_rankset_at(missing, i));
         uint64_t key = s ? state_key(s) : 0;
         bool known = !s;
         for (size_t k = 0; k < kinds; k++) {
@@ -338,7 +328,7 @@ static void why_missing(struct words *w, const struct roll_engine *e, const stru
         }
         struct roll_rankset alike = {0};
         for (size_t k = i; k < n; k++) {
-            const struct source *other = newest_of(e, roll_rankset_at(missing, k));
+            const struct source *other = source_newest(e, roll_rankset_at(missing, k));
             if (other && state_key(other) == key) {
                 (void)roll_rankset_add(&alike, other->world);
             }
@@ -440,7 +430,7 @@ static void why_comms(struct words *w, const struct subject *who)
 
 uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank)
 {
-    const struct source *s = newest_of(e, world_rank);
+    const struct source *s = source_newest(e, world_rank);
     if (!s) {
         return 0;
     }
@@ -472,7 +462,7 @@ int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, ch
 {
     sweep(e);
     struct subject who = {.ranks = ranks, .many = roll_rankset_count(ranks) > 1};
-    who.s = roll_rankset_count(ranks) > 0 ? newest_of(e, roll_rankset_at(ranks, 0)) : NULL;
+    who.s = roll_rankset_count(ranks) > 0 ? source_newest(e, roll_rankset_at(ranks, 0)) : NULL;
     if (!who.s) {
         return ROLL_E_NOTFOUND;
     }

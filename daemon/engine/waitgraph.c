@@ -24,8 +24,21 @@ struct step {
     bool soft; /* the link into this step */
 };
 
+/* The creation of a communicator, and who keeps it from ending: one list for all that wait in it, who may be ten thousand. */
+struct creation {
+    uint32_t splits; /* number of the split on its parent */
+    bool done, any;  /* it has been looked into; somebody is absent */
+    struct absentee {
+        const struct member *member; /* of the parent; NULL: of a communicator that the rank has not defined */
+        struct source *source;
+    } * absentee;
+    uint32_t absentees;
+};
+
 struct run {
     struct roll_engine *e;
+    struct creation *creation;
+    uint32_t creations, creation_room;
     struct step path[PATH_MAX_STEPS];
     uint32_t depth;
     bool alive; /* some process of the job still runs */
@@ -466,6 +479,69 @@ static void visit_rank(struct run *run, const struct member *m, struct comm *c)
     }
 }
 
+static bool absentee_add(struct creation *c, uint32_t *room, const struct member *m, struct source *s)
+{
+    if (c->absentees == *room) {
+        uint32_t more = *room ? *room * 2 : 16;
+        struct absentee *list = realloc(c->absentee, more * sizeof(*list));
+        if (!list) {
+            return false;
+        }
+        c->absentee = list;
+        *room = more;
+    }
+    c->absentee[c->absentees++] = (struct absentee){.member = m, .source = s};
+    return true;
+}
+
+/* Members of the parent that have made fewer splits; of a communicator of the whole job, whoever has not defined it. */
+static void absentees_find(struct run *run, struct creation *c, const struct source *t, const struct member *m,
+                           const struct roll_record *rec)
+{
+    const struct roll_engine *e = run->e;
+    bool init = rec->op == ROLL_OP_COMM_INIT, fits = true;
+    uint32_t room = 0;
+    for (uint32_t r = 0; r < m->comm->size && fits; r++) {
+        const struct member *o = &m->comm->member[r];
+        struct source *other = o->source == NO_SOURCE ? NULL : e->source[o->source];
+        if (other && init) {
+            other->defined = e->visit;
+        } else if (other && o->splits < m->splits && other->proc != ROLL_PROC_FINISHED && !o->gone && o->ended == 0) {
+            fits = absentee_add(c, &room, o, other);
+        }
+    }
+    for (uint32_t i = 0; init && fits && i < e->sources && creation_is_whole(e, t, rec); i++) {
+        struct source *other = e->source[i];
+        if (source_alive(other) && other->defined != e->visit) {
+            fits = absentee_add(c, &room, NULL, other);
+        }
+    }
+}
+
+/* Index of the creation that t waits in; UINT32_MAX: no memory. */
+static uint32_t creation_find(struct run *run, const struct source *t, const struct member *m,
+                              const struct roll_record *rec)
+{
+    struct comm *c = m->comm;
+    if (c->visit == run->e->visit && run->creation[c->creation].splits == m->splits) {
+        return c->creation;
+    }
+    if (run->creations == run->creation_room) {
+        uint32_t room = run->creation_room ? run->creation_room * 2 : 16;
+        struct creation *table = realloc(run->creation, room * sizeof(*table));
+        if (!table) {
+            return UINT32_MAX;
+        }
+        run->creation = table;
+        run->creation_room = room;
+    }
+    c->visit = run->e->visit;
+    c->creation = run->creations++;
+    run->creation[c->creation] = (struct creation){.splits = m->splits};
+    absentees_find(run, &run->creation[c->creation], t, m, rec);
+    return c->creation;
+}
+
 /*
  * The host is inside the creation of a communicator, which needs all members of the parent (or of the communicator itself). Dead and ended ones are told by
  * detect_init.c, which also knows those of whom nothing has been seen. False when nothing is known that it could wait for.
@@ -474,8 +550,7 @@ static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
 {
     struct entry *entry = source_entry(t, ticket);
     struct member *m = entry ? source_member(t, entry->rec.comm) : NULL;
-    bool init = entry && entry->rec.op == ROLL_OP_COMM_INIT;
-    if (!m || (!init && entry->rec.op != ROLL_OP_COMM_SPLIT)) {
+    if (!m || (entry->rec.op != ROLL_OP_COMM_INIT && entry->rec.op != ROLL_OP_COMM_SPLIT)) {
         return false;
     }
     if (circle_closed(run, t, NULL, ticket, run->soft > 0, m->comm) || run->depth == PATH_MAX_STEPS) {
@@ -485,27 +560,24 @@ static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
         return true;
     }
     t->visit = run->e->visit;
-    bool any = false;
+    uint32_t at = creation_find(run, t, m, &entry->rec);
+    if (at == UINT32_MAX) {
+        return false;
+    }
+    if (run->creation[at].done) {
+        return run->creation[at].any;
+    }
     struct absences a = {0};
     run->path[run->depth++] = (struct step){.source = t, .ticket = ticket, .soft = run->soft > 0};
-    for (uint32_t r = 0; r < m->comm->size; r++) {
-        const struct member *o = &m->comm->member[r];
-        struct source *other = o->source == NO_SOURCE ? NULL : run->e->source[o->source];
-        if (other && !init && o->splits < m->splits && other->proc != ROLL_PROC_FINISHED && !o->gone && o->ended == 0) {
-            any = true;
-            absent(run, &a, o, other, true);
-        }
-    }
-    for (uint32_t i = 0; init && i < run->e->sources && creation_is_whole(run->e, t, &entry->rec); i++) {
-        struct source *other = run->e->source[i];
-        if (source_alive(other) && !comm_member_of(m->comm, i)) {
-            any = true;
-            absent(run, &a, NULL, other, true);
-        }
+    for (uint32_t i = 0; i < run->creation[at].absentees; i++) {
+        struct absentee one = run->creation[at].absentee[i]; /* a copy: the table may grow while the walk goes on */
+        absent(run, &a, one.member, one.source, true);
     }
     absences_told(run, &a, m->comm);
     run->depth--;
-    return any;
+    run->creation[at].done = true;
+    run->creation[at].any = run->creation[at].absentees > 0;
+    return run->creation[at].any;
 }
 
 /* Ticket of the other side's call that answers this one of t, or of its last one to t where that is not known; UINT64_MAX: none. */
@@ -794,6 +866,10 @@ void waitgraph_run(struct roll_engine *e)
         roll_rankset_fini(&run.found[i].absent);
     }
     free(run.found);
+    for (uint32_t i = 0; i < run.creations; i++) {
+        free(run.creation[i].absentee);
+    }
+    free(run.creation);
 }
 
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
