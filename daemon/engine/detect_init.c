@@ -321,9 +321,6 @@ static void init_tick(struct roll_engine *e)
             continue;
         }
         const struct member *m = source_member(s, entry->rec.comm);
-        if (is_known(e, s, m)) {
-            continue;
-        }
         const struct comm *claimed = m ? m->comm : NULL;
         bool known = claimed ? claimed->init_told || claimed->claims > 0 : claim_of(e, s, &claimed) != NULL;
         if (known || (m && m->comm->init_ns == e->clock)) {
@@ -339,6 +336,9 @@ static void init_tick(struct roll_engine *e)
         } else {
             e->inits_ns = e->clock;
             e->inits_looked = s->inits;
+        }
+        if (is_known(e, s, m)) {
+            continue;
         }
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
