@@ -233,13 +233,13 @@ static bool holds_stream(const struct source *t, const struct queue *q, uint32_t
     return false;
 }
 
-/* Follows what the host of `t` is waiting in; false when no incomplete call explains it. */
-static bool visit_inside(struct run *run, struct source *t)
+/* Follows what these threads of `t` wait in (0: all of them); false when no incomplete call explains it. */
+static bool visit_threads(struct run *run, struct source *t, uint16_t caller)
 {
     bool any = false;
     for (uint32_t i = 0; i < t->threads; i++) {
         const struct entry *in = t->thread[i].inside ? source_entry(t, t->thread[i].inside - 1) : NULL;
-        if (!in) {
+        if (!in || (caller != 0 && t->thread[i].id != caller)) {
             continue;
         }
         enum roll_op_class class = roll_op_class(in->rec.op);
@@ -281,6 +281,22 @@ static bool visit_inside(struct run *run, struct source *t)
         if (class == ROLL_CLASS_SYNC && !covered) {
             any = visit_left(run, t, &in->rec, t->thread[i].inside - 1) || any;
         }
+    }
+    return any;
+}
+
+/*
+ * Follows what the host of `t` is waiting in. m: the communicator that misses a call of it, where that is why it is asked; then the thread counts that makes
+ * all its calls there. What other threads wait in need not keep that one from going on: such links are soft.
+ */
+static bool visit_inside(struct run *run, struct source *t, const struct member *m)
+{
+    uint16_t caller = m && !m->many_callers && t->threads > 1 ? m->caller : 0;
+    bool any = visit_threads(run, t, caller);
+    if (!any && caller != 0) {
+        run->soft++;
+        any = visit_threads(run, t, 0);
+        run->soft--;
     }
     return any;
 }
@@ -406,12 +422,12 @@ static enum block_kind absence(struct run *run, const struct member *m, struct s
     }
     *hard = false;
     if (t->unheard && source_alive(t)) { /* it still waits if what it waits for has not come; else nobody knows */
-        return source_blocked(run->e, t) && visit_inside(run, t) ? 0 : BLOCK_UNHEARD;
+        return source_blocked(run->e, t) && visit_inside(run, t, m) ? 0 : BLOCK_UNHEARD;
     }
     enum block_kind known = source_explained(t) ? BLOCK_KNOWN : 0;
     if (thread_blocked(e, m, t)) {
         run->soft++;
-        bool any = visit_inside(run, t);
+        bool any = visit_inside(run, t, m);
         run->soft--;
         return any ? 0 : known ? known : is_short(run, m, t) ? BLOCK_SHORT : 0;
     }
@@ -426,7 +442,7 @@ static enum block_kind absence(struct run *run, const struct member *m, struct s
     }
     if (source_blocked(run->e, t)) {
         bool quiet = source_alive(t) && e->unheard == 0 && source_quiet(e, t, e->config.suspect_ns);
-        if (visit_inside(run, t)) {
+        if (visit_inside(run, t, m)) {
             return 0;
         }
         return known                      ? known
