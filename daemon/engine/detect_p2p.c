@@ -198,8 +198,9 @@ static void say_lack(struct roll_engine *e, const struct block *b, struct comm *
     say_text(e, v, "%s", w.text);
 }
 
-/* One rank lacks what its partner has made, or the partner has made one too many: a tie. */
-static void say_unmatched(struct roll_engine *e, const struct block *b, const struct source *s, uint64_t ticket)
+/* One rank lacks what its partner has made, or the partner has made one too many: a tie. mixed: in a circle with a collective. */
+static void say_unmatched(struct roll_engine *e, const struct block *b, const struct source *s, uint64_t ticket,
+                          bool mixed)
 {
     const struct entry *entry = source_entry(s, ticket);
     struct pair *p = entry->pair;
@@ -253,6 +254,11 @@ static void say_unmatched(struct roll_engine *e, const struct block *b, const st
     if (p2p_bytes(&entry->rec) == 0) {
         words_empty(&w);
     }
+    if (mixed) { /* the one waits in a collective, the other in a message: either may be what the other left out, or made alone */
+        say_may_be(v, ROLL_VERDICT_CALL_SKIPPED);
+        say_may_be(v, ROLL_VERDICT_CALL_ADDED);
+        words_may_be(&w, v);
+    }
     say_text(e, v, "%s", w.text);
     roll_rankset_fini(&set[0]);
     roll_rankset_fini(&set[1]);
@@ -290,6 +296,14 @@ static bool read_mix(const struct block *b, struct mix *out)
     return out->comm != NULL;
 }
 
+/* It has made this collective, but so far one less of them than its peers, and they are all alike: it may be the next one, and this one left out. */
+static bool is_short(const struct comm *c, const struct member *m, uint32_t seq)
+{
+    bool more = m->next == seq + 1 && c->high > m->next && c->high - seq <= c->slot_mask;
+    const struct slot *slot = comm_slot(c, seq), *next = comm_slot(c, seq + 1);
+    return more && next->ticket != 0 && next->sig == slot->sig;
+}
+
 /* The rank waits in messages before a collective that its partners and the majority have made before theirs. */
 static void say_early(struct roll_engine *e, const struct block *b, const struct mix *mix, uint32_t step)
 {
@@ -298,7 +312,7 @@ static void say_early(struct roll_engine *e, const struct block *b, const struct
     const struct entry *mine = source_entry(s, b->step[step].ticket);
     const struct entry *theirs = source_entry(peer, b->step[mix->collective - 1].ticket);
     const struct member *m = source_member(s, mine->rec.comm);
-    bool later = comm_member_issued(m, mix->seq);
+    bool fewer = is_short(c, m, mix->seq), later = comm_member_issued(m, mix->seq) && !fewer;
     enum roll_verdict_code code = later ? ROLL_VERDICT_CALLS_REORDERED : ROLL_VERDICT_CALL_SKIPPED;
     comm_mute_at(e, c, s, &mine->rec);
     comm_explained(e, c);
@@ -324,7 +338,9 @@ static void say_early(struct roll_engine *e, const struct block *b, const struct
     words_add(&w, ", #%u on ", mix->seq);
     words_comm(&w, c);
     words_add(&w, ", for rank %u, which has %s: it waits in ", s->world,
-              later ? "made it only behind its messages" : "not made it");
+              later   ? "made it only behind its messages"
+              : fewer ? "made one such call less than its peers, and that behind its messages"
+                      : "not made it");
     words_call(&w, &mine->rec);
     words_add(&w, ", with partners that wait in that %s or have made it first. ", roll_op_name(theirs->rec.op));
     words_add(&w, later ? "Make the same calls in the same order on every rank."
@@ -384,7 +400,7 @@ static bool mixed_circle(struct roll_engine *e, const struct block *b, const str
     if (mix->without == 0) {
         return false;
     }
-    say_unmatched(e, b, b->step[mix->without - 1].rank, b->step[mix->without - 1].ticket);
+    say_unmatched(e, b, b->step[mix->without - 1].rank, b->step[mix->without - 1].ticket, true);
     return true;
 }
 
@@ -442,7 +458,7 @@ static bool p2p_block(struct roll_engine *e, const struct block *b)
             lack.entry) {
             say_lack(e, b, c, &lack);
         } else {
-            say_unmatched(e, b, b->waiter, b->ticket);
+            say_unmatched(e, b, b->waiter, b->ticket, false);
         }
         exchange_fini(&lack);
         return true;
@@ -469,7 +485,7 @@ static bool p2p_block(struct roll_engine *e, const struct block *b)
     if (b->steps > 1 && !p2p_is_alltoallv(s, ticket)) {
         return false;
     }
-    say_unmatched(e, b, s, ticket);
+    say_unmatched(e, b, s, ticket, false);
     return true;
 }
 

@@ -220,6 +220,16 @@ void refused_forget(struct source *s)
     }
 }
 
+void refused_renew(const struct roll_engine *e, struct source *s)
+{
+    for (uint32_t i = 0; i < s->members; i++) {
+        struct refusal *r = s->member[i] ? s->member[i]->refusal : NULL;
+        if (r) {
+            r->coll.since = e->clock;
+        }
+    }
+}
+
 void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
 {
     if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
@@ -671,13 +681,11 @@ static bool waits_before(const struct roll_engine *e, const struct member *m, ui
     return false;
 }
 
-/* What the member has called at the place of its refused call is what the waiter has called there: made again, with the right arguments. */
-static bool was_mended(const struct roll_engine *e, const struct member *m, const struct member *waiter)
+/* What the member made at this place, where a call of another kind or size had been refused, is what all others have made there: the call again, put right. */
+static bool is_put_right(const struct member *m, uint32_t seq)
 {
-    uint64_t ticket;
-    uint32_t seq = m->refusal->coll.rec.seq;
-    const struct entry *own = entry_at(e, m, seq, &ticket), *theirs = entry_at(e, waiter, seq, &ticket);
-    return own && theirs && is_alike(&own->rec, &theirs->rec);
+    const struct comm *c = m->comm;
+    return seq < c->base || (seq < c->high && comm_slot(c, seq)->arrived > 1 && comm_slot(c, seq)->variant == 0);
 }
 
 /* Would its refused call have been what `waits` needs of this member? */
@@ -694,7 +702,7 @@ static const struct roll_record *answer(const struct roll_engine *e, const struc
     if (!message) {
         uint64_t ticket;
         bool fewer = r->coll.passed_over && m->next == waits->seq && is_alike(&r->coll.rec, waits);
-        bool left_out = r->coll.left_out && !was_mended(e, m, waiter);
+        bool left_out = r->coll.left_out && !is_put_right(m, r->coll.rec.seq);
         bool short_of = (left_out || fewer) && r->coll.rec.seq <= waits->seq;
         bool here = r->coll.rec.op != ROLL_OP_NONE && r->coll.rec.seq == waits->seq;
         /* Made again, but behind what the rank waits in: too late for those who wait in it. */
@@ -730,7 +738,10 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     (void)roll_rankset_add(&t.culprits, s->world);
     for (uint32_t r = 0; t.comm && roll_op_class(rec->op) == ROLL_CLASS_COLL && r < t.comm->size; r++) {
         const struct member *o = &t.comm->member[r];
-        if (o->refusal && o->refusal->coll.open && o->next == rec->seq && o->refusal->coll.rec.seq == rec->seq) {
+        bool open = o->refusal && o->refusal->coll.open && o->next == rec->seq && o->refusal->coll.rec.seq == rec->seq;
+        bool fewer = doubtful && o->refusal && o->refusal->coll.passed_over && o->next == m->next &&
+                     o->refusal->coll.rec.seq == rec->seq && is_alike(&o->refusal->coll.rec, rec);
+        if (open || fewer) {
             (void)roll_rankset_add(&t.culprits, comm_world(e, t.comm, r));
         }
     }

@@ -208,6 +208,9 @@ static bool goes_another_way(const struct roll_engine *e, const struct comm *c, 
     uint64_t exchange = first_lacking(c, m->source, lack->rank), call;
     if (at->pair) {
         unsigned far = !p2p_side(&at->rec);
+        if (at->index < at->pair->base) {
+            return false; /* both have made it, long ago */
+        }
         bool made = at->index < at->pair->issued[far] && at->index - at->pair->base <= at->pair->mask;
         call = made ? p2p_node(at->pair, at->index)->ticket[far] + 1 : 0;
     } else {

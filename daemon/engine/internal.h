@@ -698,6 +698,8 @@ void refused_over(const struct roll_engine *e, struct member *m,
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 bool refused_death(struct roll_engine *e, struct source *s); /* it ended after an error: told here */
 void refused_forget(struct source *s);                       /* records are lost: it may have been made again */
+void refused_renew(const struct roll_engine *e,
+                   struct source *s); /* it is heard again: time to make them again begins anew */
 void refused_free(struct member *m);
 
 /* --- detect_claim.c: definitions that contradict each other --- */

@@ -24,6 +24,8 @@ struct place {
     uint32_t messages; /* MESSAGE: sends and receives of its rank here since that collective, up to its own unit */
     bool whole;        /* CREATE: from an id, of every rank of the job: who is no member has not come */
     uint64_t sig;      /* COLL */
+    const struct source *by; /* who waits in it, with that call */
+    uint64_t ticket;
 };
 
 const struct member *comm_member_of(const struct comm *c, uint32_t source)
@@ -115,6 +117,20 @@ static bool stays_away(const struct roll_engine *e, uint32_t source, const struc
     return source_alive(e->source[source]);
 }
 
+/* The member's split with this number, of which it has made at least as many; NO_TICKET where it is not in the log. */
+static uint64_t split_ticket(const struct source *s, const struct member *m, uint32_t number)
+{
+    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    for (uint64_t t = s->next; t-- > low;) {
+        const struct entry *entry = source_entry(s, t);
+        bool split = entry && entry->rec.op == ROLL_OP_COMM_SPLIT && source_member(s, entry->rec.comm) == m;
+        if (split && entry->rec.aux == number - 1) {
+            return t;
+        }
+    }
+    return NO_TICKET;
+}
+
 /* What this source has done about the place; *ticket: when, in its own order. */
 static enum stand stand_of(const struct roll_engine *e, uint32_t source, const struct place *p, uint64_t *ticket)
 {
@@ -126,13 +142,20 @@ static enum stand stand_of(const struct roll_engine *e, uint32_t source, const s
     if (!m || m->unsure) {
         return STAND_UNKNOWN;
     }
-    if (p->kind == PLACE_CREATE) {
+    if (p->kind == PLACE_CREATE && p->seq == 0) { /* from an id */
         *ticket = s->init != 0 ? s->init - 1 : NO_TICKET;
-        return m->splits >= p->seq ? STAND_MADE : STAND_NOT;
+        return STAND_MADE;
+    }
+    if (p->kind == PLACE_CREATE) {
+        *ticket = m->splits >= p->seq ? split_ticket(s, m, p->seq) : NO_TICKET;
+        return m->splits < p->seq ? STAND_NOT : *ticket == NO_TICKET ? STAND_UNKNOWN : STAND_MADE;
     }
     if (p->kind == PLACE_MESSAGE) {
         uint32_t made = messages_before(s, m, p->seq, UINT64_MAX, ticket);
         return made >= p->messages && made > 0 ? STAND_MADE : STAND_NOT;
+    }
+    if (m->comm != p->comm && !comm_member_issued(m, p->seq) && (p->seq == 0 || m->next != p->seq)) {
+        return STAND_UNKNOWN; /* a sibling that has not come so far has shown nothing that it has in common */
     }
     *ticket = comm_member_issued(m, p->seq) ? source_ticket_of(s, m, p->seq) : NO_TICKET;
     if (*ticket == NO_TICKET) {
@@ -162,7 +185,8 @@ static bool place_of(const struct roll_engine *e, const struct block *b, uint32_
     if (!m) {
         return false;
     }
-    *out = (struct place){.comm = m->comm, .kind = PLACE_COLL, .seq = entry->rec.seq};
+    *out = (struct place){
+        .comm = m->comm, .kind = PLACE_COLL, .seq = entry->rec.seq, .by = s, .ticket = b->step[step].ticket};
     enum roll_op_class class = roll_op_class(entry->rec.op);
     if (class == ROLL_CLASS_COMM) {
         out->kind = PLACE_CREATE;
@@ -195,6 +219,32 @@ static bool is_unsure(uint32_t source, const struct place *p)
     return m && m->unsure;
 }
 
+/* A member that has ended, or has left the communicator, without the call: it says for good that there is none. */
+static bool never_makes(const struct roll_engine *e, uint32_t source, const struct place *p)
+{
+    const struct member *m = p->kind == PLACE_COLL ? comm_member_of(p->comm, source) : NULL;
+    return m && !m->unsure && !comm_member_issued(m, p->seq) &&
+           (m->gone || e->source[source]->proc == ROLL_PROC_FINISHED);
+}
+
+/* This source has no part in the messages of this place: it knows nothing of it. */
+static bool is_bystander(const struct roll_engine *e, uint32_t source, const struct place *p)
+{
+    uint64_t ticket = p->ticket;
+    const struct entry *head = p->kind == PLACE_MESSAGE ? source_entry(p->by, ticket) : NULL;
+    for (const struct entry *at = head; at; at = source_chain(p->by, &ticket)) {
+        if (at != head && !source_same_unit(&head->rec, &at->rec)) {
+            break;
+        }
+        for (unsigned side = 0; at->pair && side < 2; side++) {
+            if (at->pair->comm->member[at->pair->end[side]].source == source) {
+                return false;
+            }
+        }
+    }
+    return head && e->source[source] != p->by;
+}
+
 /*
  * Votes on "b comes before a, or instead of it"; `holder` says so. Where it has made a, too, and b is a message, the two are only in one order: who has
  * no such message has no order to compare it with.
@@ -203,20 +253,28 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
                         const struct source *holder, struct tally *out)
 {
     uint64_t made;
+    /* All of the parent come to a split, all ranks to a communicator made from an id, whatever messages they make. */
+    bool split = a->kind == PLACE_CREATE, from_id = b->kind == PLACE_CREATE && b->seq == 0;
     bool order = b->kind == PLACE_MESSAGE && stand_of(e, source_index(e, holder), a, &made) == STAND_MADE;
     for (uint32_t i = 0; i < e->sources; i++) {
         uint64_t at = NO_TICKET, bt = NO_TICKET;
         enum stand sa = stand_of(e, i, a, &at);
+        if (!sa && never_makes(e, i, b)) {
+            out->all++;
+            continue;
+        }
         enum stand sb = sa ? stand_of(e, i, b, &bt) : STAND_UNKNOWN;
         bool both = sa == STAND_MADE && sb == STAND_MADE;
         out->unsure += (!sa && is_unsure(i, a)) || (sa && !sb && is_unsure(i, b));
-        if (!sa || !sb || (sa == STAND_NOT && sb == STAND_NOT) || (both && at == bt) || (order && !both)) {
+        if (!sa || !sb || (sa == STAND_NOT && sb == STAND_NOT) || (both && at == bt) || (order && !both) ||
+            (!from_id && is_bystander(e, i, a)) || (!split && is_bystander(e, i, b))) {
             continue;
         }
         bool agrees = both ? bt < at : sb == STAND_MADE;
         out->all++;
         out->agree += agrees;
-        if (agrees && (comm_member_of(a->comm, i) || comm_member_of(b->comm, i))) {
+        bool end = a->kind != PLACE_MESSAGE || e->source[i] == holder; /* a message is lacked by its partner alone */
+        if (agrees && end && (comm_member_of(a->comm, i) || comm_member_of(b->comm, i))) {
             (void)roll_rankset_add(&out->agreeing, e->source[i]->world);
         }
     }
@@ -244,6 +302,28 @@ static bool is_called_for(const struct roll_engine *e, const struct place *a, co
     return still == 0 || made > still;
 }
 
+/*
+ * The call that the next step waits in stands on a communicator that a split of `a`'s has made: then it comes after that split, of which all members of the parent know.
+ * False where it does not, or that says nothing against the rank.
+ */
+static bool count_creation(const struct roll_engine *e, const struct place *a, const struct place *b,
+                           const struct source *holder, struct tally *out)
+{
+    const struct comm *made = b->comm;
+    if (a->kind != PLACE_COLL || b->kind == PLACE_CREATE || made->parent_key != a->comm->key ||
+        made->origin != ROLL_COMM_SPLIT) {
+        return false;
+    }
+    struct place split = {.comm = a->comm, .kind = PLACE_CREATE, .seq = made->child + 1};
+    count_votes(e, a, &split, holder, out);
+    if (out->all > 0 && out->agree * 2 < out->all) {
+        return true;
+    }
+    roll_rankset_fini(&out->agreeing);
+    *out = (struct tally){.agree = 0};
+    return false;
+}
+
 bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at)
 {
     uint32_t best_agree = 1, best_all = 2; /* less than half */
@@ -256,7 +336,9 @@ bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_
             (one.kind == PLACE_MESSAGE && two.kind == PLACE_MESSAGE) || !is_called_for(e, &one, &two)) {
             continue;
         }
-        count_votes(e, &one, &two, holder, &t);
+        if (!count_creation(e, &one, &two, holder, &t)) {
+            count_votes(e, &one, &two, holder, &t);
+        }
         /* What others say is not what this one claims; and a message has one partner, so no more than one can lack it. */
         bool alone = one.kind != PLACE_MESSAGE || roll_rankset_count(&t.agreeing) == 1;
         if (!roll_rankset_has(&t.agreeing, holder->world) || !alone) {

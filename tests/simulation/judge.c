@@ -7,7 +7,7 @@ const char *const outcome_name[OUTCOMES] = {"right",    "suspected", "wrong-code
                                             "innocent", "missed",    "false",      "extra"};
 
 enum certainties { PROVEN, SUSPECTED, ANY, HIDDEN };
-enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART, UNSEEN };
+enum named { EXACT, OPEN, NOBODY, TIE, CIRCLE, NAMED, PART, UNSEEN, SHIFTED, SHARED };
 
 /* Codes that engines of other days do not have: by number. */
 #define CODE_ALLTOALLV        ROLL_VERDICT_ALLTOALLV_MISMATCH
@@ -89,6 +89,55 @@ bool mutation_is_tie(const struct program *p, const struct mutation *k)
     return false;
 }
 
+/* What the rank made next, before anything else, is the very call that was refused: in the records the same as making it again. */
+static bool next_is_alike(const struct program *p, const struct mutation *k)
+{
+    const struct act *a = &p->act[k->mark];
+    for (uint32_t i = k->mark + 1; i < p->acts; i++) {
+        const struct act *b = &p->act[i];
+        if ((b->ranks & k->who) != 0 && b->thread == a->thread && b->kind != ACT_PAUSE) {
+            return b->kind == ACT_COLL && b->comm == a->comm && b->op == a->op && b->count == a->count &&
+                   b->dtype == a->dtype && b->redop == a->redop && b->peer == a->peer;
+        }
+    }
+    return false;
+}
+
+/* The first call of this rank that is never done: what it waits in. */
+static const struct log *waits_in(const struct story *s, uint32_t rank)
+{
+    const struct rank_story *story = &s->rank[rank];
+    for (uint32_t i = 0; i < story->logs; i++) {
+        enum roll_op_class class = roll_op_class(story->log[i].rec.op);
+        bool call = (class == ROLL_CLASS_COLL && story->log[i].rec.count != 0) || class == ROLL_CLASS_P2P;
+        if (call && story->log[i].rec.result == 0 && story->log[i].done_ns == NEVER) {
+            return &story->log[i];
+        }
+    }
+    return NULL;
+}
+
+/*
+ * What a rank that did wrong waits in is shared with no more others than did wrong: with the partner of a message, or on a communicator of two. Its order
+ * against another call only those know, and each of them may be the one who has it wrong.
+ */
+static bool is_shared_by_half(const struct program *p, const struct mutation *k, const struct story *s)
+{
+    const struct log *log = k->who != 0 ? waits_in(s, mask_first(k->who)) : NULL;
+    if (!log) {
+        return false;
+    }
+    const struct act *a = &p->act[log->act];
+    mask_t others = a->kind == ACT_COLL ? p->comm[a->comm].members : 0;
+    for (uint32_t i = 0; i < p->acts && a->kind != ACT_COLL; i++) {
+        const struct act *b = &p->act[i];
+        bool message = (b->kind == ACT_SEND || b->kind == ACT_RECV) && b->unit == a->unit && (b->ranks & k->who) != 0;
+        bool same = log->rec.group != 0 || b == a;
+        others = (mask_t)(others | (message && same ? BIT(b->peer) : 0));
+    }
+    return mask_count((mask_t)(others & ~k->who)) <= mask_count(k->who);
+}
+
 static bool names_well(const struct program *p, const struct mutation *k, const struct story *s, enum named named,
                        mask_t culprits)
 {
@@ -98,6 +147,10 @@ static bool names_well(const struct program *p, const struct mutation *k, const 
         return culprits == k->who || (culprits == 0 && tie);
     case NAMED:
         return culprits == k->who;
+    case SHARED:
+        return culprits == k->who || (culprits == 0 && (tie || is_shared_by_half(p, k, s)));
+    case SHIFTED:
+        return (culprits == k->who || (culprits == 0 && tie)) && next_is_alike(p, k);
     case OPEN:
         return culprits == k->who || culprits == 0;
     case NOBODY:
