@@ -33,6 +33,14 @@ static struct waits *waits_of(struct source *s)
     return s->waits;
 }
 
+void stuck_polled(struct source *s, uint64_t ticket)
+{
+    struct waits *w = waits_of(s);
+    if (w && ticket > w->last) {
+        w->last = ticket;
+    }
+}
+
 static uint32_t site_key(const struct roll_record *rec)
 {
     return (uint32_t)rec->callsite << 8 | rec->op;
@@ -46,16 +54,18 @@ static void came_back(struct roll_engine *e, const struct source *s, struct wait
 {
     uint64_t number = w->verdict;
     w->verdict = 0;
-    for (uint32_t i = 0; i < s->members; i++) {
+    for (uint32_t i = 0; i < e->sources; i++) { /* the one that was found last time waits still, most of the time */
+        uint32_t at = (e->stuck_waiter + i) % e->sources;
+        if (e->source[at]->waits && e->source[at]->waits->verdict == number) {
+            e->stuck_waiter = at;
+            return;
+        }
+    }
+    for (uint32_t i = 0; e->aborts > 0 && i < s->members; i++) {
         for (uint32_t r = 0; s->member[i] && r < s->member[i]->comm->size; r++) {
             if (s->member[i]->comm->member[r].ended != 0) {
                 return;
             }
-        }
-    }
-    for (uint32_t i = 0; i < e->sources; i++) {
-        if (e->source[i]->waits && e->source[i]->waits->verdict == number) {
-            return;
         }
     }
     stuck_case_close(e, number);
@@ -124,30 +134,22 @@ uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, con
 /* "host a (ranks 0-3), host b (rank 4)" */
 void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set)
 {
-    uint32_t hosts = 0;
-    for (uint32_t i = 0; i < e->sources; i++) {
-        const struct source *s = e->source[i];
+    struct stuck_hosts at;
+    stuck_hosts_of(&at, e, set);
+    for (uint32_t i = 0; i < at.hosts && i < HOSTS_SHOWN; i++) {
         struct roll_rankset here = {0};
-        bool again = !roll_rankset_has(set, s->world);
-        for (uint32_t k = 0; k < i && !again; k++) {
-            again = roll_rankset_has(set, e->source[k]->world) && strcmp(e->source[k]->host, s->host) == 0;
+        for (uint32_t k = 0; k < at.host[i].count; k++) {
+            (void)roll_rankset_add(&here, e->source[at.source[at.host[i].first + k]]->world);
         }
-        if (again || hosts++ >= HOSTS_SHOWN) {
-            continue;
-        }
-        for (uint32_t k = i; k < e->sources; k++) {
-            if (roll_rankset_has(set, e->source[k]->world) && strcmp(e->source[k]->host, s->host) == 0) {
-                (void)roll_rankset_add(&here, e->source[k]->world);
-            }
-        }
-        words_add(w, "%shost %s (", hosts > 1 ? ", " : "", s->host);
+        words_add(w, "%shost %s (", i > 0 ? ", " : "", e->source[at.source[at.host[i].first]]->host);
         words_ranks(w, &here);
         words_add(w, ")");
         roll_rankset_fini(&here);
     }
-    if (hosts > HOSTS_SHOWN) {
-        words_add(w, " and %u more hosts", hosts - HOSTS_SHOWN);
+    if (at.hosts > HOSTS_SHOWN) {
+        words_add(w, " and %u more hosts", at.hosts - HOSTS_SHOWN);
     }
+    stuck_hosts_fini(&at);
 }
 
 /* Calls of s between this one and its wait of which nobody knows either that they are over. */
@@ -281,14 +283,15 @@ static bool all_inside(struct stuck *k, const struct source *s)
         const struct member *o = &k->comm->member[r];
         const struct source *os = o->source == NO_SOURCE ? NULL : e->source[o->source];
         const struct entry *own = os && os->init ? source_entry(os, os->init - 1) : NULL;
-        if (!own || source_member(os, own->rec.comm) != o || os->proc != ROLL_PROC_RUNNING || source_explained(os) ||
-            os->unheard || e->calm - os->init_calm < CREATION * e->config.suspect_ns) {
+        if (!own || source_member(os, own->rec.comm) != o || os->proc != ROLL_PROC_RUNNING || os->unheard ||
+            e->calm - os->init_calm < CREATION * e->config.suspect_ns) {
             return false;
         }
         (void)roll_rankset_add(&k->in, os->world);
         k->since = os->init_since > k->since ? os->init_since : k->since;
     }
     k->first = s;
+    k->first_since = s->init_since;
     return true;
 }
 
@@ -313,18 +316,22 @@ static void speak_creation(struct stuck *k)
     stuck_case_open(k, v->number, v->text);
 }
 
-static void look_at_creation(struct roll_engine *e, struct source *s)
+static void look_at_creation(struct stuck *run, struct source *s)
 {
+    struct roll_engine *e = run->e;
     const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
     const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
     if (!m || entry->rec.op != ROLL_OP_COMM_INIT || e->calm - s->init_calm < CREATION * e->config.suspect_ns ||
-        m->comm->open || m->comm->size < 2) {
+        m->comm->open || m->comm->size < 2 || m->comm->init_stuck_ns == e->clock + 1) {
         return;
     }
-    struct stuck k = {.e = e, .comm = m->comm, .rec = entry->rec};
-    if (all_inside(&k, s) && say_once(e, say_key(ROLL_VERDICT_COLLECTIVE_STUCK, m->comm->key, ROLL_OP_COMM_INIT, 0))) {
+    m->comm->init_stuck_ns = e->clock + 1; /* one member asks for all */
+    uint64_t key = say_key(ROLL_VERDICT_COLLECTIVE_STUCK, m->comm->key, ROLL_OP_COMM_INIT, 0);
+    struct stuck k = {.e = e, .comm = m->comm, .rec = entry->rec, .work = run->work};
+    if (!say_is_said(e, key) && all_inside(&k, s) && !stuck_is_troubled(&k) && say_once(e, key)) {
         speak_creation(&k);
     }
+    run->work = k.work;
     stuck_fini(&k);
 }
 
@@ -345,40 +352,22 @@ static bool anyone_is_patient(const struct roll_engine *e)
     return false;
 }
 
-/* Somebody has aborted it, and others have not: what they wait for there, nobody knows. */
-static bool is_half_aborted(const struct comm *c)
+/* The call in which this host stands is told, when all do, their patience has run out, and nothing else may be the reason. */
+static void look_at_wait(struct stuck *k, struct source *s, const struct thread *t)
 {
-    bool ended = false, left = false;
-    for (uint32_t r = 0; r < c->size; r++) {
-        ended = ended || c->member[r].ended != 0;
-        left = left || (c->member[r].source != NO_SOURCE && c->member[r].ended == 0 && !c->member[r].gone);
+    struct roll_engine *e = k->e;
+    uint64_t ticket;
+    if (!may_be_stuck(e, s, t)) {
+        return;
     }
-    return (ended || c->aborted) && left;
-}
-
-/*
- * Something is wrong in this job that the records know of: a rank that has died or is stopped, lost records, a communicator whose trouble has been told or is being judged, or that
- * is judged no more. What waits then, waits for that as far as anybody knows, over whatever communicators.
- */
-static bool is_troubled(const struct roll_engine *e)
-{
-    bool troubled = e->muted_comms > 0 || e->held_comms > 0 || e->unheard > 0;
-    for (uint32_t i = 0; i < e->sources && !troubled; i++) {
-        enum roll_proc_state proc = e->source[i]->proc;
-        troubled = e->source[i]->lost > 0 || proc == ROLL_PROC_DEAD || proc == ROLL_PROC_STOPPED;
+    if (e->dirty) {
+        sweep(e);
     }
-    for (uint32_t i = 0; i < e->comms && !troubled; i++) {
-        const struct comm *c = e->comm[i];
-        troubled = (c->overflow && !c->aborted) || c->blame.cause != 0 || c->refusals > 0 || is_half_aborted(c);
+    bool found = stuck_find(k, s, t, &ticket) || stuck_find_last(k, s, t, &ticket);
+    if (found && k->ripe && !stuck_is_troubled(k)) {
+        mark_told(k, speak(k, calls_behind(k, s, t, ticket)));
     }
-    return troubled;
-}
-
-/* Something was found while they waited, or shortly before: that is why. */
-static bool is_explained_by_another(const struct stuck *k)
-{
-    const struct roll_engine *e = k->e;
-    return e->found && e->found_ns + e->config.suspect_ns >= k->first_since;
+    k->lax = false;
 }
 
 static void stuck_tick(struct roll_engine *e)
@@ -388,29 +377,22 @@ static void stuck_tick(struct roll_engine *e)
         return;
     }
     e->stuck_run_ns = e->clock;
-    if (!anyone_is_patient(e) || is_troubled(e)) {
+    if (!anyone_is_patient(e)) {
         return;
     }
-    struct stuck k = {.e = e, .work = STUCK_WORK_MAX};
-    for (uint32_t i = 0; i < e->sources; i++) {
-        struct source *s = e->source[i];
+    struct stuck k = {.e = e, .work = stuck_work(e)};
+    uint32_t from = e->stuck_next % e->sources, n = 0;
+    while (n < e->sources && k.work > 0) { /* where the bound is met, the next run goes on */
+        struct source *s = e->source[(from + n++) % e->sources];
         if (s->init != 0) {
-            look_at_creation(e, s);
+            look_at_creation(&k, s);
         }
         for (uint32_t t = 0; t < s->threads; t++) {
-            uint64_t ticket;
-            if (!may_be_stuck(e, s, &s->thread[t])) {
-                continue;
-            }
-            if (e->dirty) {
-                sweep(e);
-            }
-            bool found = stuck_find(&k, s, &s->thread[t], &ticket) || stuck_find_last(&k, s, &s->thread[t], &ticket);
-            if (found && k.ripe && !is_explained_by_another(&k)) {
-                mark_told(&k, speak(&k, calls_behind(&k, s, &s->thread[t], ticket)));
-            }
+            look_at_wait(&k, s, &s->thread[t]);
         }
     }
+    e->stuck_next = n < e->sources ? from + n : 0;
+    e->stuck_work = k.work;
     stuck_fini(&k);
 }
 

@@ -86,6 +86,9 @@ void roll_engine_destroy(roll_engine_t **engine)
         site_forget(s);
         free(s);
     }
+    for (uint32_t i = 0; i < FOUND_KEPT; i++) {
+        roll_rankset_fini(&e->found[i].ranks);
+    }
     doubts_free(e);
     free(e->source);
     free(e->newest);
@@ -351,6 +354,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         waited(e, s, rec);
         break;
     case ROLL_CLASS_POLL:
+        if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0) {
+            stuck_polled(s, ticket);
+        }
         waited(e, s, rec);
         break;
     default:

@@ -327,6 +327,7 @@ struct comm {
     uint64_t held_ns;        /* patience clock at which the judging began */
     struct dispute *dispute; /* that judging: align.c; owned; NULL = none */
     uint64_t init_ns;        /* patience clock at which its creation was looked into */
+    uint64_t init_stuck_ns;  /* the same, plus one, by detect_stuck.c */
     uint32_t visit;          /* stall analysis: number of the run that looked into a creation on it */
     uint32_t creation;       /* and where in its table */
     uint32_t coll, p2p;      /* calls seen, for the guess of its role */
@@ -397,6 +398,15 @@ struct said_key {
     bool forgotten;  /* it may be said again */
 };
 
+/* A finding that somebody may wait for: where, and who. */
+#define FOUND_KEPT 32u
+struct found {
+    uint64_t number;
+    uint64_t clock;                            /* patience */
+    uint64_t comm_key[ROLL_VERDICT_SIDES + 1]; /* 0 = none */
+    struct roll_rankset ranks;                 /* those it names; only where it has no communicator */
+};
+
 struct said { /* one verdict in the queue */
     struct roll_verdict verdict;
     char *text;
@@ -433,15 +443,19 @@ struct roll_engine {
     struct said *out_first, *out_last, *shown;
     uint64_t numbers, findings;
     uint64_t records, calls, lost;
-    uint64_t stall_run_ns;         /* patience clock of the last stall analysis */
-    uint64_t init_run_ns;          /* the same for creations that do not return */
-    uint64_t lag_run_ns;           /* the same for ranks that arrive last */
-    uint64_t found_ns;             /* patience clock of the newest finding that somebody may wait for */
-    bool found;                    /* there is one */
+    uint64_t stall_run_ns;          /* patience clock of the last stall analysis */
+    uint64_t init_run_ns;           /* the same for creations that do not return */
+    uint64_t lag_run_ns;            /* the same for ranks that arrive last */
+    struct found found[FOUND_KEPT]; /* the newest findings that somebody may wait for; a ring */
+    uint32_t founds;
     uint64_t order_run_ns;         /* the same for opposite orders */
     uint32_t order_next;           /* communicator that is looked at next for those */
     uint32_t lag_next;             /* communicator that is looked at next for those */
     uint64_t stuck_run_ns;         /* the same for calls that have all they need */
+    uint64_t stuck_work_ns;        /* patience clock of the tick that `stuck_work` belongs to */
+    uint32_t stuck_work;           /* what is left of its bound: stuck_find.c */
+    uint32_t stuck_next;           /* source that is looked at first in the next run */
+    uint32_t stuck_waiter;         /* a source that was last seen to wait still: detect_stuck.c */
     struct stuck_case *stuck_case; /* the one that the nodes are asked about: stuck_facts.c; owned */
     uint32_t visit;
     uint32_t held_comms; /* communicators with a held slot */
@@ -720,6 +734,8 @@ void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside);
 /* A wait of the host has returned; since: patience clock at which it was seen to be inside, NO_CLOCK: it was not. */
 void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t since);
 
+void stuck_polled(struct source *s, uint64_t ticket); /* polls that were over before they were seen */
+
 /* stuck_find.c: its host stands in a call in which everybody stands, and that is why it does not come (yet) to where others wait for it. */
 bool stuck_stands(struct roll_engine *e, const struct source *s);
 
@@ -789,6 +805,7 @@ enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_re
 /* --- say.c: building verdicts --- */
 struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enum roll_certainty certainty);
 bool say_once(struct roll_engine *e, uint64_t key); /* true the first time */
+bool say_is_said(const struct roll_engine *e, uint64_t key);
 uint64_t say_key(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 void say_comm(struct roll_verdict *v, const struct comm *c, uint64_t seq);
 void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, const struct roll_rankset *ranks,

@@ -77,6 +77,12 @@ bool say_once(struct roll_engine *e, uint64_t key)
     return true;
 }
 
+bool say_is_said(const struct roll_engine *e, uint64_t key)
+{
+    const struct said_key *row = e->said_key ? key_row(e, key) : NULL;
+    return row && row->key == key && !row->forgotten;
+}
+
 void say_remember(struct roll_engine *e, uint64_t key, uint64_t number)
 {
     if (keys_grow(e)) {
@@ -227,10 +233,6 @@ struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enu
     v->text = "";
     v->step = ROLL_STEP_NONE;
     v->layer = ROLL_LAYER_NONE;
-    if (certainty != ROLL_NOTE && code != ROLL_VERDICT_COLLECTIVE_STUCK && code != ROLL_VERDICT_STRAGGLER) {
-        e->found = true;
-        e->found_ns = e->clock;
-    }
     if (certainty != ROLL_NOTE) {
         e->findings++;
         told_add(e, v);
@@ -313,6 +315,33 @@ static void capitals(char *text)
     }
 }
 
+/* Nobody waits for what hangs nothing. */
+static bool may_hang(const struct roll_verdict *v)
+{
+    return v->certainty != ROLL_NOTE && v->code != ROLL_VERDICT_COLLECTIVE_STUCK && v->code != ROLL_VERDICT_STRAGGLER &&
+           v->code != ROLL_VERDICT_REDOP_MISMATCH;
+}
+
+static void found_add(struct roll_engine *e, const struct roll_verdict *v)
+{
+    struct found *f = &e->found[e->founds++ % FOUND_KEPT];
+    roll_rankset_fini(&f->ranks);
+    *f = (struct found){.number = v->number, .clock = e->clock, .comm_key = {v->comm_key}};
+    bool any = v->comm_key != 0;
+    for (uint32_t i = 0; i < v->sides; i++) {
+        const struct source *s = v->side[i].source < e->sources ? e->source[v->side[i].source] : NULL;
+        const struct member *m = s ? source_member(s, v->side[i].rec.comm) : NULL;
+        f->comm_key[i + 1] = m ? m->comm->key : 0;
+        any = any || m;
+        (void)roll_rankset_union(&f->ranks, &v->side[i].ranks);
+    }
+    (void)roll_rankset_union(&f->ranks, &v->culprits);
+    (void)roll_rankset_union(&f->ranks, &v->waiting);
+    if (any) {
+        roll_rankset_fini(&f->ranks);
+    }
+}
+
 void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)
 {
     struct said *said = e->out_last;
@@ -321,6 +350,9 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
     char *text = NULL;
     if (said && &said->verdict == v && vasprintf(&text, format, args) >= 0) {
         capitals(text);
+        if (!said->text && may_hang(v)) {
+            found_add(e, v);
+        }
         free(said->text);
         said->text = text;
         v->text = text;

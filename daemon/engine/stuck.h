@@ -1,6 +1,6 @@
 /*
- * stuck.h: calls that have all they need and do not end: what detect_stuck.c (when to speak, and the words), stuck_find.c (who stands where)
- * and stuck_facts.c (what the nodes know about it) share.
+ * stuck.h: calls that have all they need and do not end: what detect_stuck.c (when to speak, and the words), stuck_find.c (who stands where),
+ * stuck_trouble.c (whether other trouble may be the reason) and stuck_facts.c (what the nodes know about it) share.
  */
 #ifndef ROLL_ENGINE_STUCK_H
 #define ROLL_ENGINE_STUCK_H
@@ -9,7 +9,7 @@
 
 #define STUCK_USUAL    4u         /* patience where the place is known, in suspect_ns */
 #define STUCK_UNUSUAL  12u        /* and where it is not: the first step, a new phase */
-#define STUCK_WORK_MAX (1u << 22) /* log entries that one run of the analysis may look at */
+#define STUCK_WORK_MAX (1u << 20) /* log entries that the analysis may look at in one tick, whoever asks */
 #define STUCK_SITES    64u
 
 /* What the waits of one rank have been like. */
@@ -19,6 +19,9 @@ struct waits {
     uint64_t long_wait, long_ns; /* ticket + 1 of its last wait that its record cannot measure, and how long it was */
     uint64_t told;               /* ticket + 1 of the wait of which it has been told */
     uint64_t verdict;            /* number of the verdict that this wait is part of; 0 = none */
+    uint64_t clear;    /* its host has left all calls before this ticket, as far as they have been looked at */
+    uint64_t asked_ns; /* patience clock at which stuck_stands was answered last, plus one */
+    bool stands;       /* that answer */
     struct {
         uint32_t key, count;
     } site[STUCK_SITES]; /* by call site and operation; a newcomer displaces the old one */
@@ -28,6 +31,10 @@ struct waits {
 struct stuck {
     struct roll_engine *e;
     uint32_t work; /* entries that may still be looked at */
+    uint64_t
+        *seen; /* the calls that have been looked at in this tick: nothing is to be said of them; owned, a hash table */
+    uint32_t seens;
+    uint64_t hint, hint_back; /* ticket of the last member's call, and how far from its newest */
     struct comm *comm;
     struct roll_record rec;
     const struct source *first;         /* whose record it is */
@@ -39,11 +46,23 @@ struct stuck {
     bool lax;                           /* a wait that has come back may have been for it: see stuck_find_last */
     bool known;                         /* all those who have not left it learn completion */
     bool ripe;                          /* every patience has run out */
+    bool asked;                         /* for stuck_stands: whoever is stuck for a told reason stands nowhere else */
 };
 
 /* --- detect_stuck.c --- */
 /* How long this wait of s must last before it is spoken of. */
 uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait);
+/* Groups the sources of these ranks by host, in the order in which the hosts appear. Owned by the caller; NULL: no memory. */
+struct stuck_host {
+    uint32_t first, count; /* of its sources, in `source` */
+};
+struct stuck_hosts {
+    uint32_t *source;        /* indices, host by host; owned */
+    struct stuck_host *host; /* owned */
+    uint32_t hosts;
+};
+void stuck_hosts_of(struct stuck_hosts *out, const struct roll_engine *e, const struct roll_rankset *set);
+void stuck_hosts_fini(struct stuck_hosts *hosts);
 /* Adds "host a (ranks 0-3), host b (rank 4)" for the ranks of the set. */
 void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set);
 /* How long the rank's last wait beyond the 4.3 s that a record can say has lasted, if it is the one with this ticket. */
@@ -68,6 +87,11 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
  */
 bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
 void stuck_fini(struct stuck *k);
+uint32_t stuck_work(struct roll_engine *e); /* what is left of this tick's bound; kept in e->stuck_work */
+
+/* --- stuck_trouble.c --- */
+/* Something else that the records know of is wrong with what these ranks depend on: they may wait for that. */
+bool stuck_is_troubled(struct stuck *k);
 
 /* --- stuck_facts.c --- */
 /* This verdict has been said: what the nodes know about it is taken from now on. Copies what it needs. */

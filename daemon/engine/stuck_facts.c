@@ -43,6 +43,72 @@ struct stuck_case {
     struct host_facts host[HOSTS_MAX];
 };
 
+/* --- which hosts --- */
+
+struct placed {
+    const char *host;
+    uint32_t index; /* of the source */
+};
+
+static int by_host(const void *a, const void *b)
+{
+    const struct placed *x = a, *y = b;
+    int order = strcmp(x->host, y->host);
+    return order != 0 ? order : x->index < y->index ? -1 : 1;
+}
+
+/* By their first sources. */
+static int by_appearance(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+void stuck_hosts_of(struct stuck_hosts *out, const struct roll_engine *e, const struct roll_rankset *set)
+{
+    *out = (struct stuck_hosts){.hosts = 0};
+    struct placed *all = calloc(e->sources + 1, sizeof(*all));
+    uint64_t *order = calloc(e->sources + 1, sizeof(*order)); /* first source, and where its host begins in `all` */
+    out->source = calloc(e->sources + 1, sizeof(*out->source));
+    out->host = calloc(e->sources + 1, sizeof(*out->host));
+    uint32_t n = 0, used = 0;
+    for (uint32_t i = 0; all && order && out->source && out->host && i < e->sources; i++) {
+        if (roll_rankset_has(set, e->source[i]->world)) {
+            all[n++] = (struct placed){.host = e->source[i]->host, .index = i};
+        }
+    }
+    if (n > 0) {
+        qsort(all, n, sizeof(*all), by_host);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (i == 0 || strcmp(all[i].host, all[i - 1].host) != 0) {
+            order[out->hosts++] = (uint64_t)all[i].index << 32 | i;
+        }
+    }
+    if (out->hosts > 1) {
+        qsort(order, out->hosts, sizeof(*order), by_appearance);
+    }
+    for (uint32_t h = 0; h < out->hosts; h++) {
+        uint32_t from = (uint32_t)order[h];
+        out->host[h].first = used;
+        for (uint32_t i = from; i < n && strcmp(all[i].host, all[from].host) == 0; i++) {
+            out->source[used++] = all[i].index;
+        }
+        out->host[h].count = used - out->host[h].first;
+    }
+    free(all);
+    free(order);
+}
+
+void stuck_hosts_fini(struct stuck_hosts *hosts)
+{
+    free(hosts->source);
+    free(hosts->host);
+    *hosts = (struct stuck_hosts){.hosts = 0};
+}
+
+/* --- the case --- */
+
 static struct host_facts *host_of(struct stuck_case *c, const char *name)
 {
     for (uint32_t i = 0; i < c->hosts; i++) {
@@ -80,14 +146,17 @@ void stuck_case_open(struct stuck *k, uint64_t number, const char *text)
     c->text = strdup(text);
     (void)roll_rankset_copy(&c->in, &k->in);
     (void)roll_rankset_copy(&c->left, &k->left);
-    for (uint32_t i = 0; i < e->sources && c->hosts < HOSTS_MAX; i++) {
-        const struct source *s = e->source[i];
-        bool member = roll_rankset_has(&k->in, s->world) || roll_rankset_has(&k->left, s->world) ||
-                      roll_rankset_has(&k->away, s->world);
-        if (member && !host_of(c, s->host)) {
-            memcpy(c->host[c->hosts++].name, s->host, sizeof(s->host));
-        }
+    struct roll_rankset all = {0};
+    struct stuck_hosts at;
+    (void)roll_rankset_copy(&all, &k->in);
+    (void)roll_rankset_union(&all, &k->left);
+    (void)roll_rankset_union(&all, &k->away);
+    stuck_hosts_of(&at, e, &all);
+    for (; c->hosts < at.hosts && c->hosts < HOSTS_MAX; c->hosts++) {
+        memcpy(c->host[c->hosts].name, e->source[at.source[at.host[c->hosts].first]]->host, ROLL_NAME_BYTES);
     }
+    stuck_hosts_fini(&at);
+    roll_rankset_fini(&all);
     e->stuck_case = c;
     if (!c->text) {
         stuck_case_close(e, 0);

@@ -6,7 +6,10 @@
  */
 #include "daemon/engine/stuck.h"
 
-#define BACK_MAX 256u /* calls before a wait that are looked at */
+#include <stdlib.h>
+
+#define BACK_MAX  256u   /* calls before a wait that are looked at */
+#define SEEN_ROOM 16384u /* calls that one tick may look at with all their members, times two */
 
 enum standing {
     STAND_ELSEWHERE, /* nothing says that it is in the call */
@@ -75,6 +78,9 @@ static bool has_left(struct stuck *k, const struct source *s, const struct roll_
                      bool *perhaps)
 {
     *perhaps = false;
+    if (!s->completes && (!s->waits || s->waits->last <= ticket)) {
+        return false; /* no wait behind it has come back */
+    }
     for (uint32_t i = 0; s->completes && i < s->queues; i++) {
         if ((i == call->stream || call->group != 0) && s->queue[i].done > ticket) {
             return true;
@@ -175,13 +181,29 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
 
 /* --- all members --- */
 
-/* Ticket + 1 of the member's collective with this number; 0: not in its log any more. */
+static bool is_collective(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    return entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq && entry->rec.count != 0 &&
+           source_member(s, entry->rec.comm) == m && !refused_call(entry);
+}
+
+/*
+ * Ticket + 1 of the member's collective with this number; 0: not in its log any more. Ranks run one program: where the last one had its call, the next one
+ * usually has it, too.
+ */
 static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct member *m, uint32_t seq)
 {
+    if (k->hint != 0 && is_collective(s, k->hint - 1, m, seq)) {
+        return k->hint;
+    }
+    if (k->hint_back != 0 && s->next >= k->hint_back && is_collective(s, s->next - k->hint_back, m, seq)) {
+        return s->next - k->hint_back + 1;
+    }
     for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && spend(&k->work); t--) {
-        const struct entry *entry = source_entry(s, t - 1);
-        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
-            entry->rec.count != 0 && source_member(s, entry->rec.comm) == m && !refused_call(entry)) {
+        if (is_collective(s, t - 1, m, seq)) {
+            k->hint = t;
+            k->hint_back = s->next - t + 1;
             return t;
         }
     }
@@ -218,14 +240,14 @@ static bool add_member(struct stuck *k, const struct source *s, const struct rol
     }
 }
 
-/* Its member may be spoken of: alive, seen in full, and in no trouble that is known. */
-static bool is_sound(const struct roll_engine *e, const struct member *m)
+/* Its member may be spoken of: alive, and seen in full. Other trouble is looked for once a call is found: stuck_trouble.c. */
+static bool is_sound(const struct stuck *k, const struct member *m)
 {
     if (m->source == NO_SOURCE || m->unsure || m->gone || m->ended) {
         return false;
     }
-    const struct source *s = e->source[m->source];
-    return s->proc == ROLL_PROC_RUNNING && !source_explained(s) && s->init == 0;
+    const struct source *s = k->e->source[m->source];
+    return s->proc == ROLL_PROC_RUNNING && !(k->asked && source_explained(s)) && s->init == 0;
 }
 
 static bool all_stand_in_collective(struct stuck *k, const struct entry *entry)
@@ -237,7 +259,7 @@ static bool all_stand_in_collective(struct stuck *k, const struct entry *entry)
     }
     for (uint32_t r = 0; r < c->size; r++) {
         struct member *m = &c->member[r];
-        uint64_t ticket = is_sound(k->e, m) && comm_member_issued(m, seq) && seq >= m->from
+        uint64_t ticket = is_sound(k, m) && comm_member_issued(m, seq) && seq >= m->from
                               ? ticket_of(k, k->e->source[m->source], m, seq)
                               : 0;
         const struct entry *own = ticket ? source_entry(k->e->source[m->source], ticket - 1) : NULL;
@@ -256,7 +278,7 @@ static bool all_stand_in_message(struct stuck *k, const struct entry *entry)
     }
     for (unsigned side = 0; side < 2; side++) {
         const struct member *m = &k->comm->member[p->end[side]];
-        const struct source *s = is_sound(k->e, m) ? k->e->source[m->source] : NULL;
+        const struct source *s = is_sound(k, m) ? k->e->source[m->source] : NULL;
         uint64_t ticket = s ? ticket_of_message(k, s, p, entry->index, side) : 0;
         const struct entry *own = ticket ? source_entry(s, ticket - 1) : NULL;
         if (!own || !add_member(k, s, &own->rec, ticket - 1)) {
@@ -272,6 +294,28 @@ static bool synchronises(enum roll_op op)
     return op == ROLL_OP_ALLREDUCE || op == ROLL_OP_ALLGATHER || op == ROLL_OP_REDUCESCATTER || op == ROLL_OP_ALLTOALL;
 }
 
+/* The first time in this tick that somebody asks about this call: the answer is the same for all its members. */
+static bool is_fresh(struct stuck *k, const struct comm *c, const struct entry *entry)
+{
+    uint64_t place = roll_op_class(entry->rec.op) == ROLL_CLASS_COLL
+                         ? entry->rec.seq
+                         : say_key((uint64_t)(uintptr_t)entry->pair, entry->index, 0, 0);
+    uint64_t key = say_key(c->key, place, k->loose, k->lax);
+    if (!k->seen && !(k->seen = calloc(SEEN_ROOM, sizeof(*k->seen)))) {
+        return false;
+    }
+    uint32_t at = (uint32_t)key & (SEEN_ROOM - 1);
+    while (k->seen[at] != 0 && k->seen[at] != key) {
+        at = (at + 1) & (SEEN_ROOM - 1);
+    }
+    if (k->seen[at] == key || k->seens == SEEN_ROOM / 2) {
+        return false;
+    }
+    k->seen[at] = key;
+    k->seens++;
+    return true;
+}
+
 static bool all_stand_in(struct stuck *k, const struct source *s, const struct entry *entry)
 {
     const struct member *m = source_member(s, entry->rec.comm);
@@ -282,9 +326,10 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
     k->first_since = UINT64_MAX;
     k->known = k->ripe = true;
     if (!m || m->comm->size < 2 || m->comm->open || m->comm->aborted || m->comm->overflow || m->comm->muted ||
-        m->comm->blame.cause != 0) {
+        m->comm->blame.cause != 0 || !is_fresh(k, m->comm, entry)) {
         return false;
     }
+    k->hint = k->hint_back = 0;
     k->comm = m->comm;
     k->rec = entry->rec;
     k->first = s;
@@ -296,6 +341,12 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
     return roll_rankset_count(&k->in) >= 2 && (!left || (k->known && synchronises(entry->rec.op)));
 }
 
+/* What its host is known to have left is not looked at again. */
+static uint64_t first_open(const struct source *s, uint64_t from)
+{
+    return s->waits && s->waits->clear > from ? s->waits->clear : from;
+}
+
 bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
 {
     const struct entry *in = t ? source_entry(s, t->inside - 1) : NULL;
@@ -304,14 +355,19 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
         return false;
     }
     k->loose = t != NULL;
-    for (uint64_t ticket = from; ticket < upto && k->work > 0; ticket++) {
+    bool clear = s->waits != NULL; /* all before have been left */
+    for (uint64_t ticket = first_open(s, from); ticket < upto && spend(&k->work); ticket++) {
         const struct entry *entry = source_entry(s, ticket);
+        enum standing where = STAND_LEFT;
         if (entry && stuck_is_call(&entry->rec) && !refused_call(entry)) {
-            enum standing where = stand(k, s, &entry->rec, ticket);
-            if ((where == STAND_IN || (!t && where == STAND_AWAY)) && all_stand_in(k, s, entry)) {
-                *at = ticket;
-                return true;
-            }
+            where = stand(k, s, &entry->rec, ticket);
+        }
+        clear = clear && where == STAND_LEFT && k->work > 0;
+        if (clear) {
+            s->waits->clear = ticket + 1;
+        } else if ((where == STAND_IN || (!t && where == STAND_AWAY)) && all_stand_in(k, s, entry)) {
+            *at = ticket;
+            return true;
         }
     }
     return false;
@@ -320,10 +376,11 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
 bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
 {
     const struct entry *in = source_entry(s, t->inside - 1);
-    uint64_t from = t->inside > BACK_MAX ? t->inside - BACK_MAX : 0;
+    uint64_t from = first_open(s, t->inside > BACK_MAX ? t->inside - BACK_MAX : 0);
     bool found = false;
     k->lax = true;
-    for (uint64_t ticket = t->inside; in && !is_explained(s, &in->rec, t->inside - 1) && !found && ticket > from;) {
+    for (uint64_t ticket = t->inside;
+         in && !is_explained(s, &in->rec, t->inside - 1) && !found && ticket > from && spend(&k->work);) {
         const struct entry *entry = source_entry(s, --ticket);
         found = entry && stuck_is_call(&entry->rec) && !refused_call(entry) &&
                 stand(k, s, &entry->rec, ticket) == STAND_IN && all_stand_in(k, s, entry);
@@ -333,16 +390,41 @@ bool stuck_find_last(struct stuck *k, const struct source *s, const struct threa
     return found;
 }
 
+/*
+ * Everybody who asks in one tick shares its bound. Who comes when nothing is left is told yes: that only puts off what the asker would say, and the answers
+ * of the others are kept for a moment, so that the next tick has room for it. One rank for which a whole tick is not enough stands nowhere.
+ */
 bool stuck_stands(struct roll_engine *e, const struct source *s)
 {
-    struct stuck k = {.e = e, .work = STUCK_WORK_MAX};
+    struct waits *w = s->waits;
+    uint32_t room = stuck_work(e);
+    bool short_of = room < STUCK_WORK_MAX; /* others have asked in this tick */
+    if (w && w->asked_ns != 0 && short_of && e->clock - (w->asked_ns - 1) <= e->config.stall_ns) {
+        return w->stands;
+    }
+    struct stuck k = {.e = e, .work = room, .asked = true};
     uint64_t ticket;
     bool found = stuck_find(&k, s, NULL, &ticket);
     for (uint32_t i = 0; i < s->threads && !found; i++) {
         found = s->thread[i].inside != 0 && stuck_find(&k, s, &s->thread[i], &ticket);
     }
+    e->stuck_work = k.work;
+    found = found || (k.work == 0 && short_of);
+    if (w && (k.work > 0 || !short_of)) {
+        w->asked_ns = e->clock + 1;
+        w->stands = found;
+    }
     stuck_fini(&k);
     return found;
+}
+
+uint32_t stuck_work(struct roll_engine *e)
+{
+    if (e->stuck_work_ns != e->clock) {
+        e->stuck_work_ns = e->clock;
+        e->stuck_work = STUCK_WORK_MAX;
+    }
+    return e->stuck_work;
 }
 
 void stuck_fini(struct stuck *k)
@@ -350,4 +432,5 @@ void stuck_fini(struct stuck *k)
     roll_rankset_fini(&k->in);
     roll_rankset_fini(&k->left);
     roll_rankset_fini(&k->away);
+    free(k->seen);
 }
