@@ -16,11 +16,45 @@
     UINT64_C(200000000) /* between two words of a loop; a fifth of its age when it is old, to at most a second */
 #define MOST_NS UINT64_C(1000000000)
 
-void roll_poll_begin(struct roll_thread *t, uintptr_t key)
+unsigned roll_poll_find(const struct roll_poll *poll, uintptr_t key)
 {
+    for (unsigned i = 0; i < poll->things; i++) {
+        if (poll->key[i] == key) {
+            return i;
+        }
+    }
+    return ROLL_POLL_THINGS;
+}
+
+void roll_poll_join(struct roll_thread *t, uintptr_t key)
+{
+    struct roll_poll old = t->poll;
     roll_poll_over(t);
     uint64_t now = roll_clock_now(t);
-    t->poll = (struct roll_poll){.key = key, .since_ns = now, .next_ns = now + FIRST_NS, .polls = 1};
+    t->poll = (struct roll_poll){.since_ns = now, .next_ns = now + FIRST_NS, .polls = 1};
+    for (unsigned i = 0; i < old.things && old.key[0] != 0 && old.things < ROLL_POLL_THINGS; i++) {
+        t->poll.key[t->poll.things++] = old.key[i];
+    }
+    t->poll.asked = (uint8_t)(1u << t->poll.things);
+    t->poll.key[t->poll.things++] = key;
+}
+
+/* Things that nobody has asked about since the last word leave the loop. Returns the new place of `thing`, which stays. */
+static unsigned drop_left(struct roll_poll *poll, unsigned thing)
+{
+    unsigned kept = 0, place = 0;
+    for (unsigned i = 0; i < poll->things; i++) {
+        if ((poll->asked & 1u << i) != 0) {
+            place = i == thing ? kept : place;
+            poll->key[kept++] = poll->key[i];
+        }
+    }
+    if (kept < poll->things) {
+        poll->things = (uint8_t)kept;
+        poll->asked = (uint8_t)((1u << kept) - 1);
+        poll->told = 0;
+    }
+    return place;
 }
 
 /* As roll_ring_return; where the ring has gone round meanwhile, nothing is lost that anybody needs. */
@@ -41,24 +75,30 @@ static void give_back(const struct roll_poll *poll, enum roll_poll_end how, uint
 void roll_poll_end(struct roll_thread *t, enum roll_poll_end how)
 {
     struct roll_poll poll = t->poll;
-    t->poll.key = 0;
+    t->poll.key[0] = 0;
+    t->poll.things = 0;
     t->poll.rec = NULL;
     if (poll.rec != NULL) {
         give_back(&poll, how, roll_clock_now(t));
     }
 }
 
-void roll_poll_say(struct roll_thread *t, uint8_t op, uintptr_t what, bool per_thread, uintptr_t pc,
+void roll_poll_say(struct roll_thread *t, unsigned thing, uint8_t op, uintptr_t what, bool per_thread, uintptr_t pc,
                    const uintptr_t *frame)
 {
     int saved = errno;
+    thing = drop_left(&t->poll, thing);
+    if ((t->poll.told & 1u << thing) != 0) {
+        return; /* it is another one's turn, whose poll comes next */
+    }
     roll_enter_begin(t);
     struct roll_poll poll = t->poll;
-    t->poll.key = 0; /* writing a record ends the loop that it is not about */
+    t->poll.key[0] = 0; /* writing a record ends the loop that it is not about */
     uint64_t lasts_ms = (roll_clock_now(t) - poll.since_ns) / 1000000;
+    uint32_t rounds = poll.polls / poll.things;
     struct roll_fill fill = {.seq = lasts_ms < UINT32_MAX ? (uint32_t)lasts_ms : UINT32_MAX,
-                             .peer = ROLL_PEER_NONE,
-                             .aux = (uint16_t)(poll.polls < UINT16_MAX ? poll.polls : UINT16_MAX),
+                             .peer = poll.things > 1 ? poll.things : ROLL_PEER_NONE,
+                             .aux = (uint16_t)(rounds < UINT16_MAX ? rounds : UINT16_MAX),
                              .op = op,
                              .dtype = ROLL_DTYPE_NONE,
                              .redop = ROLL_RED_NONE};
@@ -76,6 +116,10 @@ void roll_poll_say(struct roll_thread *t, uint8_t op, uintptr_t what, bool per_t
     poll.rec = call.rec;
     poll.ticket = call.ticket;
     poll.said_ns = call.enter_ns;
+    poll.said = (uint8_t)thing;
+    poll.told |= (uint8_t)(1u << thing);
+    poll.told = poll.told + 1u == 1u << poll.things ? 0 : poll.told;
+    poll.asked = 0;
     uint64_t again = (call.enter_ns - poll.since_ns) / 5;
     poll.next_ns = call.enter_ns + (again < AGAIN_NS ? AGAIN_NS : again < MOST_NS ? again : MOST_NS);
     t->poll = poll;

@@ -32,13 +32,17 @@ struct roll_captured_call {
     bool pending;
 };
 
-/* The loop of polls that this thread is in: see poll.h. */
+#define ROLL_POLL_THINGS 4u
+
+/* The loop of polls that this thread is in: see poll.h. The bits of `asked` and `told` are those of its things. */
 struct roll_poll {
-    uintptr_t key; /* what it polls, and how; 0 = no loop */
+    uintptr_t key[ROLL_POLL_THINGS]; /* what it polls, and how; key[0] 0: no loop */
     uint64_t since_ns, next_ns;
     struct roll_record *rec; /* that says so; NULL: none yet */
     uint64_t ticket, said_ns;
     uint32_t polls;
+    uint8_t things, said; /* how many; which of them rec is about */
+    uint8_t asked, told;  /* since the last word; in this turn of words */
 };
 
 struct roll_thread {

@@ -246,8 +246,11 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     if (class != ROLL_CLASS_MOE) {
         struct thread *t = source_thread(s, rec->thread);
         if (t) {
-            bool poll = class == ROLL_CLASS_POLL;
-            if (poll && t->polls && t->inside != 0) { /* its loop goes on */
+            bool poll = class == ROLL_CLASS_POLL, goes_on = poll && t->polls && t->inside != 0;
+            if (poll) {
+                source_polled(t, rec, goes_on);
+            }
+            if (goes_on) { /* its loop */
                 stuck_goes_on(s, t->inside, ticket + 1);
             } else {
                 t->since = e->clock;

@@ -28,7 +28,12 @@ void words_call(struct words *w, const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
     if (class == ROLL_CLASS_POLL) {
-        words_add(w, "a loop of %s (%u%s polls in %.1f s)",
+        if (rec->peer > 1) {
+            words_add(w, "a loop of polls of %d things by turns, among them ", rec->peer);
+        } else {
+            words_add(w, "a loop of ");
+        }
+        words_add(w, "%s (%u%s polls in %.1f s)",
                   rec->op == ROLL_OP_COMM_QUERY ? "CommGetAsyncError" : roll_op_name(rec->op), rec->aux,
                   rec->aux == UINT16_MAX ? " or more" : "", rec->seq / 1e3);
         return;

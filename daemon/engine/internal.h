@@ -21,6 +21,7 @@
 #define NO_SEQ        UINT32_MAX
 #define NO_CLOCK      UINT64_MAX
 #define THREADS_MAX   16u  /* host threads followed per source; with more, the source is never called blocked */
+#define POLLED_MAX    4u   /* things that one loop of polls is about: interposer/thread.h has no more */
 #define GROUP_COMMS   16u  /* communicators of one group whose streams are joined */
 #define ZEROS_MAX     8u   /* zero-count collectives remembered per member */
 #define OBLIGE_MAX    256u /* obligations of one layer */
@@ -85,6 +86,13 @@ struct thread {
     uint64_t renewed; /* patience clock of the newest word that it still polls */
     bool acts;        /* it has made calls other than polls */
     bool polls;       /* what it is inside is a loop of polls */
+    uint8_t turns;    /* how many things that loop is about, and how many of them its words have named */
+    uint8_t named;
+    struct polled {
+        uint64_t count;
+        uint16_t stream, comm;
+        uint8_t op;
+    } thing[POLLED_MAX];
 };
 
 /* One promised collective. */
@@ -555,6 +563,8 @@ struct host_wait {
 };
 struct host_wait source_wait(const struct roll_engine *e, const struct source *s, const struct thread *t,
                              const struct roll_record *in);
+/* A word of a loop of polls over several things names one of them: it is remembered while the loop goes on. */
+void source_polled(struct thread *t, const struct roll_record *rec, bool goes_on);
 bool source_polls(const struct source *s); /* some thread that acts is in a loop of polls */
 /* Every loop of polls that holds it up was still going on after this moment of the patience clock; true without such a loop. */
 bool source_polls_after(const struct roll_engine *e, const struct source *s, uint64_t clock);

@@ -299,6 +299,23 @@ struct host_wait source_wait(const struct roll_engine *e, const struct source *s
     return w;
 }
 
+void source_polled(struct thread *t, const struct roll_record *rec, bool goes_on)
+{
+    struct polled now = {.count = rec->count, .stream = rec->stream, .comm = rec->comm, .op = rec->op};
+    uint8_t turns = rec->peer > 1 ? (uint8_t)rec->peer : 1, i = 0;
+    if (!goes_on || turns != t->turns) {
+        t->turns = turns;
+        t->named = 0;
+    }
+    while (i < t->named && (t->thing[i].op != now.op || t->thing[i].stream != now.stream ||
+                            t->thing[i].comm != now.comm || t->thing[i].count != now.count)) {
+        i++;
+    }
+    if (i == t->named && i < POLLED_MAX) {
+        t->thing[t->named++] = now;
+    }
+}
+
 /* A call in a group is only written down: it waits for nobody, and the end of its group is on its way. */
 static bool only_noted(const struct entry *in)
 {

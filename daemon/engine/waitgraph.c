@@ -233,6 +233,53 @@ static bool holds_stream(const struct source *t, const struct queue *q, uint32_t
     return false;
 }
 
+/* The head of a queue cannot be over soon: somebody lacks it who is inside a call or has ended, or has it standing behind another one. */
+static bool is_held_up(const struct run *run, const struct source *s, const struct queue *q)
+{
+    const struct entry *head = source_entry(s, q->head - 1);
+    const struct member *m = head ? source_member(s, head->rec.comm) : NULL;
+    struct roll_rankset missing = {0};
+    bool held = false;
+    if (!m || waitgraph_missing(run->e, s, head, &missing) > 0) {
+        roll_rankset_fini(&missing);
+        return false;
+    }
+    for (uint32_t r = 0; !held && r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        const struct source *other = o->source != NO_SOURCE ? run->e->source[o->source] : NULL;
+        if (!other || other == s) {
+            continue;
+        }
+        uint64_t ticket = head->pair ? UINT64_MAX : source_ticket_of(other, o, head->rec.seq);
+        const struct entry *theirs = ticket != UINT64_MAX ? source_entry(other, ticket) : NULL;
+        held = roll_rankset_has(&missing, other->world) ? !source_alive(other) || source_blocked(run->e, other)
+                                                        : theirs && theirs->index != COLL_READY;
+    }
+    roll_rankset_fini(&missing);
+    return held;
+}
+
+/*
+ * A host that polls several things by turns may need one of them or all: it stays only where none of them can become ready. Each is a stream or a communicator
+ * with an incomplete call that is held up; all of them must have been named by the words of the loop.
+ */
+static bool polls_in_vain(const struct run *run, const struct source *s, const struct thread *t)
+{
+    bool all = t->named == t->turns;
+    for (uint32_t i = 0; all && i < t->named; i++) {
+        const struct polled *p = &t->thing[i];
+        bool event = p->op == ROLL_OP_EVENT_QUERY, vague = event && (p->count == 0 || s->threads > 1);
+        all = false;
+        for (uint32_t k = 0; !all && !vague && k < s->queues; k++) {
+            const struct queue *q = &s->queue[k];
+            const struct entry *head = q->head ? source_entry(s, q->head - 1) : NULL;
+            bool here = p->op == ROLL_OP_COMM_QUERY ? head && head->rec.comm == p->comm : k == p->stream;
+            all = head && here && !(event && q->head >= p->count) && is_held_up(run, s, q);
+        }
+    }
+    return all;
+}
+
 /* Follows what these threads of `t` wait in (0: all of them); false when no incomplete call explains it. */
 static bool visit_threads(struct run *run, struct source *t, uint16_t caller)
 {
@@ -253,6 +300,8 @@ static bool visit_threads(struct run *run, struct source *t, uint16_t caller)
         }
         bool covered = false;
         struct host_wait wait = source_wait(run->e, t, &t->thread[i], &in->rec);
+        bool several = class == ROLL_CLASS_POLL && t->thread[i].turns > 1;
+        bool sure = !wait.vague && (!several || polls_in_vain(run, t, &t->thread[i]));
         uint32_t stream = in->rec.stream;
         for (uint32_t k = 0; k < t->queues; k++) {
             struct queue *q = &t->queue[k];
@@ -268,7 +317,7 @@ static bool visit_threads(struct run *run, struct source *t, uint16_t caller)
             }
             covered = true;
             if ((class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) &&
-                (!wait.vague || source_quiet(run->e, t, run->e->config.suspect_ns))) {
+                (sure || source_quiet(run->e, t, run->e->config.suspect_ns))) {
                 any = true; /* an event of which no more is known may stand before the head of its stream: soft */
                 visit_head(run, t, q, wait.soft);
             } else if (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) {

@@ -77,6 +77,74 @@ static void poll_skipped(struct cat *c)
     CUDA(cudaEventDestroy(event));
 }
 
+/* Asks for an event behind its work and for its stream, one after the other, until both are ready. */
+static void wait_by_turns(struct cat *c, cudaEvent_t event)
+{
+    cudaError_t first = cudaErrorNotReady, second = cudaErrorNotReady;
+    CUDA(cudaEventRecord(event, c->stream));
+    while (first == cudaErrorNotReady || second == cudaErrorNotReady) {
+        ask(first = cudaEventQuery(event));
+        ask(second = cudaStreamQuery(c->stream));
+        sched_yield();
+    }
+}
+
+/* As poll-opposite; each host polls two things by turns. */
+static void poll_turns(struct cat *c)
+{
+    ncclComm_t two;
+    cudaEvent_t event = event_of();
+    NCCL(ncclCommSplit(c->world, 0, c->rank, &two, NULL));
+    for (int i = 0; i < 4; i++) {
+        bool swapped = c->culprit && i == 2;
+        reduce(c, swapped ? two : c->world, 512);
+        wait_by_turns(c, event);
+        reduce(c, swapped ? c->world : two, 512);
+        wait_by_turns(c, event);
+    }
+    NCCL(ncclCommDestroy(two));
+    CUDA(cudaEventDestroy(event));
+}
+
+/*
+ * Its healthy twin: the hosts poll two streams for whichever is ready first. The last rank waits in what they call after that, and they have called what it calls
+ * after that; rank 0, late and inside no call, is who sets them free.
+ */
+static void poll_either(struct cat *c)
+{
+    ncclComm_t two, three;
+    cudaStream_t beside;
+    bool last = c->rank == c->size - 1;
+    cudaError_t first = cudaErrorNotReady, second = cudaErrorNotReady;
+    NCCL(ncclCommSplit(c->world, 0, c->rank, &two, NULL));
+    NCCL(ncclCommSplit(c->world, 0, c->rank, &three, NULL));
+    CUDA(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
+    reduce(c, c->world, 64);
+    cat_sync(c);
+    if (!last) {
+        reduce(c, c->world, 512);
+    }
+    if (c->rank == 0) {
+        usleep(2500000);
+    }
+    NCCL(ncclAllReduce(c->send, c->recv, 256, ncclFloat32, ncclSum, two, beside));
+    while (c->rank != 0 && !last && first == cudaErrorNotReady && second == cudaErrorNotReady) {
+        ask(first = cudaStreamQuery(c->stream));
+        ask(second = cudaStreamQuery(beside));
+        sched_yield();
+    }
+    NCCL(ncclAllReduce(c->send, c->recv, 128, ncclFloat32, ncclSum, three, beside));
+    if (last) {
+        CUDA(cudaStreamSynchronize(beside));
+        reduce(c, c->world, 512);
+    }
+    cat_sync(c);
+    CUDA(cudaStreamSynchronize(beside));
+    CUDA(cudaStreamDestroy(beside));
+    NCCL(ncclCommDestroy(three));
+    NCCL(ncclCommDestroy(two));
+}
+
 struct watchdog {
     cudaEvent_t event;
     atomic_bool over;
@@ -121,11 +189,13 @@ static void poll_late(struct cat *c)
 
 const struct cat_program cat_polls[] = {
     {"poll-opposite", poll_opposite, "circular-wait", NULL, "suspected", "any", 2, false},
+    {"poll-turns", poll_turns, "circular-wait", NULL, "suspected", "any", 2, false},
     {"poll-skipped", poll_skipped, "call-skipped", "call-skipped|sequence-tie", "any", "last", 2, false},
     {0},
 };
 
 const struct cat_program cat_polls_healthy[] = {
     {"poll-late", poll_late, "-", NULL, "-", "-", 2, false},
+    {"poll-either", poll_either, "-", NULL, "-", "-", 2, false},
     {0},
 };

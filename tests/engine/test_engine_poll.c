@@ -33,7 +33,8 @@ struct playing {
     struct loop {
         struct roll_record rec; /* the newest; seal 0: no loop */
         uint64_t since, next;
-        uint32_t every_ms; /* between two polls */
+        uint32_t every_ms;       /* between two polls */
+        struct roll_record also; /* the other thing that is polled by turns; op 0: there is none */
     } loop[RANKS][2];
 };
 
@@ -98,9 +99,25 @@ static void poll_begin(struct playing *p, uint32_t rank, unsigned thread, enum r
                                      .redop = ROLL_RED_NONE};
 }
 
+/* The loop asks for another thing as well: the words name one after the other. */
+static void poll_also(struct playing *p, uint32_t rank, enum roll_op op, uint16_t stream, uint16_t comm)
+{
+    struct loop *loop = &p->loop[rank][0];
+    loop->rec.peer = 2;
+    loop->also = loop->rec;
+    loop->also.op = (uint8_t)op;
+    loop->also.stream = stream;
+    loop->also.comm = comm;
+    loop->also.count = 0;
+}
+
 static void poll_say(struct playing *p, uint32_t rank, struct loop *loop)
 {
     struct roll_record before = loop->rec;
+    if (loop->also.op != 0 && before.seal != 0) {
+        loop->rec = loop->also;
+        loop->also = before;
+    }
     uint64_t lasts = (p->now - loop->since) / MS;
     loop->rec.seal = roll_seal(p->sim->rank[rank].ticket++, ROLL_STATE_ENTERED);
     loop->rec.enter_ns = p->now;
@@ -208,6 +225,41 @@ static void test_circle_of_polling_hosts_is_told_within_a_second(void **state)
                 expect(&p, "");
                 play_end(&p);
             }
+        }
+    }
+}
+
+/* Each polls two things by turns: told as well where both are held up, and not where one may become ready any time. */
+static void test_host_that_polls_several_things_needs_one_of_them(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        for (int free = 0; free < 2; free++) {
+            uint32_t n = sizes[i], a, b;
+            struct playing p;
+            play_begin(&p, job(n, &a, &b));
+            for (uint32_t r = 0; r < n; r++) {
+                uint16_t comm = sim_call(p.sim, r, r + 1 < n ? a : b, AR, 128)->comm;
+                poll_begin(&p, r, 1, ROLL_OP_STREAM_QUERY, 0, 1);
+                poll_also(&p, r, free ? ROLL_OP_STREAM_QUERY : ROLL_OP_COMM_QUERY, free ? 7 : 0, free ? 0 : comm);
+            }
+            give(&p);
+            pass(&p, 400 * MS);
+            expect(&p, "");
+            pass(&p, 600 * MS);
+            char want[64];
+            snprintf(want, sizeof(want), "suspected circular-wait %u", n - 1);
+            expect_words(&p, free ? "" : n == 2 ? "suspected circular-wait -" : want, "loop of polls of 2 things");
+            pass(&p, 3 * S_);
+            expect(&p, "");
+            for (uint32_t r = 0; free && r < n; r++) {
+                poll_end(&p, r, 1, 1);
+                sim_call(p.sim, r, r + 1 < n ? b : a, AR, 128)->stream = 7;
+            }
+            give(&p);
+            pass(&p, 2 * S_);
+            expect(&p, "");
+            play_end(&p);
         }
     }
 }
@@ -474,6 +526,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_circle_of_polling_hosts_is_told_within_a_second),
+        cmocka_unit_test(test_host_that_polls_several_things_needs_one_of_them),
         cmocka_unit_test(test_polling_hosts_that_go_on_are_healthy),
         cmocka_unit_test(test_event_before_the_call_is_no_wait_for_it),
         cmocka_unit_test(test_event_behind_the_call_is_as_good_as_a_stream),

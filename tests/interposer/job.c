@@ -338,7 +338,8 @@ static uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Loops of polls: one that ends well, one that is left for another call, one over two things by turns, and one too short to tell. */
+/* Loops of polls: one that ends well, one that is left for another call, one over two things by turns, one over more of them than are told, and one
+ * too short to tell. */
 static int polls(void)
 {
     typedef int (*poll_t)(void *);
@@ -371,6 +372,13 @@ static int polls(void)
     while (now_ms() < begin + 300) {
         CHECK(stream(STREAM(1)) == 600);
         CHECK(stream(STREAM(2)) == 600);
+    }
+    CHECK(ncclAllReduce(buffer, buffer, 4, 7, 0, comm, STREAM(1)) == ncclSuccess);
+    begin = now_ms();
+    while (now_ms() < begin + 300) {
+        for (int i = 1; i <= 5; i++) {
+            CHECK(stream(STREAM(i)) == 600);
+        }
     }
     CHECK(event(buffer) == 600);
     set_ready(1);

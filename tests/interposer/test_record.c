@@ -320,6 +320,21 @@ static void expect_loop(const struct dump *dump, size_t *at, uint8_t op, uint64_
     assert_in_range(*at - first, 1, 4); /* one in 100 ms, and then in 200: fewer where the machine was away */
 }
 
+/* A loop over two streams: each word says so, and names the other one than the word before it. */
+static void expect_turns(const struct dump *dump, size_t *at)
+{
+    size_t first = *at;
+    for (; *at < dump->count && dump->records[*at].op == ROLL_OP_STREAM_QUERY; ++*at) {
+        const struct roll_record *rec = &dump->records[*at];
+        uint64_t handle = dump_def(dump, ROLL_DEF_STREAM, rec->stream)->stream.handle;
+        assert_int_equal(rec->peer, 2);
+        assert_true(rec->seq >= 100 && rec->aux >= 2);
+        assert_true(*at == first || dump_def(dump, ROLL_DEF_STREAM, rec[-1].stream)->stream.handle != handle);
+        assert_int_equal(rec->result, dump->records[*at + 1].op == ROLL_OP_STREAM_QUERY ? 2 : 1);
+    }
+    assert_in_range(*at - first, 1, 2);
+}
+
 static void test_loops_of_polls_are_told_by_a_record_now_and_then(void **state)
 {
     (void)state;
@@ -333,6 +348,8 @@ static void test_loops_of_polls_are_told_by_a_record_now_and_then(void **state)
     expect_loop(&dump, &at, ROLL_OP_STREAM_QUERY, 0, 0);
     assert_int_equal(dump.records[at++].op, ROLL_OP_ALLREDUCE);
     expect_loop(&dump, &at, ROLL_OP_EVENT_QUERY, at + 1, 1); /* behind every call up to then */
+    assert_int_equal(dump.records[at++].op, ROLL_OP_ALLREDUCE);
+    expect_turns(&dump, &at);
     assert_int_equal(dump.records[at++].op, ROLL_OP_ALLREDUCE);
     assert_int_equal(at, dump.count);
     for (size_t i = 0; i < 16; i++) {
