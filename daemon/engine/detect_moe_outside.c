@@ -275,6 +275,7 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     if (!v) {
         return;
     }
+    doubt_add(e, v->number, b);
     struct roll_rankset peers = {0};
     say_comm(v, c, miss->seq);
     (void)roll_rankset_add(&v->culprits, s->world);

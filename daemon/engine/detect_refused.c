@@ -204,6 +204,8 @@ void refused_over(const struct roll_engine *e, struct member *m, const struct ro
         r->coll.open = false;
         r->coll.left_out = !is_alike(&r->coll.rec, rec);
         r->coll.passed_over = !r->coll.left_out && did_between(e, m, &r->coll.rec, rec);
+        bool again = !r->coll.left_out && !r->coll.passed_over;
+        e->source[m->source]->said_failed = e->source[m->source]->said_failed && !again; /* it goes on */
         m->comm->refusals--;
     }
 }

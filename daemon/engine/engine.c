@@ -208,6 +208,8 @@ static void waited(struct roll_engine *e, struct source *s, const struct roll_re
     bool stream = (rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_STREAM_QUERY) && rec->stream != 0;
     if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
         rec->result == 0) { /* after an error, or a poll that was given up, nothing is known to be over */
+        s->back_ns = e->clock;
+        s->back_wall = source_wall(s, rec);
         sweep_waited(e, s, rec);
         silence_waited(e, s, rec);
     }

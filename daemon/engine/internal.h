@@ -220,6 +220,8 @@ struct source {
     uint64_t records, calls, lost;
     uint64_t last_ns, seen; /* wall clock of its last record; patience clock at which anything came */
     uint64_t calm;          /* clock of suspicion at that time */
+    uint64_t back_ns;       /* patience clock at which its host came back from a wait, without an error, last */
+    uint64_t back_wall;     /* and its wall clock when that wait began */
     uint32_t starved;       /* permille: struct roll_engine_sight */
     bool unheard;
     struct roll_record last;
@@ -319,12 +321,13 @@ struct comm {
     uint32_t refusals; /* members whose last call here was refused */
     bool open;         /* nothing has told its size: it grows with the members that are seen */
     bool aborted;
-    bool retires;      /* judged no more: detect_lowered.c */
-    bool muted;        /* a cause was found here: what follows on it is its consequence, until silence.c ends it */
-    bool explains;     /* and its members are stuck for that cause */
-    uint32_t mute_seq; /* collective at which the trouble began; NO_SEQ: not a collective */
-    uint64_t mute_ns;  /* wall clock of the call at which it began */
-    uint32_t era;      /* silences that have ended here: part of the keys of what is said once */
+    bool retires;       /* judged no more: detect_lowered.c */
+    bool muted;         /* a cause was found here: what follows on it is its consequence, until silence.c ends it */
+    bool explains;      /* and its members are stuck for that cause */
+    uint32_t mute_seq;  /* collective at which the trouble began; NO_SEQ: not a collective */
+    uint64_t mute_ns;   /* wall clock of the call at which it began */
+    uint64_t mute_wall; /* wall clock at which that became known */
+    uint32_t era;       /* silences that have ended here: part of the keys of what is said once */
     bool overflow;
     bool init_told;      /* why its creation cannot end */
     struct claim *claim; /* owned */
@@ -456,6 +459,8 @@ struct roll_engine {
     uint64_t lag_run_ns;            /* the same for ranks that arrive last */
     struct found found[FOUND_KEPT]; /* the newest findings that somebody may wait for; a ring */
     uint32_t founds;
+    uint64_t trouble_ns;           /* patience clock at which the newest trouble that ranks are stuck in became known */
+    uint64_t trouble_wall;         /* and wall clock */
     uint64_t order_run_ns;         /* the same for opposite orders */
     uint32_t order_next;           /* communicator that is looked at next for those */
     uint32_t lag_next;             /* communicator that is looked at next for those */
@@ -599,11 +604,17 @@ void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s,
 void comm_explained(struct roll_engine *e, struct comm *c);
 bool comm_silent_at(const struct comm *c, uint32_t seq); /* what happens at this collective is a consequence */
 bool source_explained(const struct source *s);           /* it is stuck for a reason that has been told */
+/* Long after the trouble of this communicator was known its host has come back from a wait, and it is in none for it: it goes
+ * on beside the trouble, and its calls there are not what holds it up. */
+bool source_beside(const struct source *s, const struct member *m);
+/* As far as is known its host does not go on because the calls of this queue do not. */
+bool source_held_by(const struct roll_engine *e, const struct source *s, const struct queue *q);
 /* Evidence that a rank goes on: a call is over, a wait has returned, the communicator is destroyed in good order. */
 void silence_over(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 void silence_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait);
 void silence_gone(struct roll_engine *e, struct member *m);
-void silence_settle(struct roll_engine *e); /* e->mute_fresh: something was muted since it was called last */
+void silence_trouble(struct roll_engine *e); /* it is known from now on that ranks are stuck, and why */
+void silence_settle(struct roll_engine *e);  /* e->mute_fresh: something was muted since it was called last */
 
 /* --- match.c --- */
 uint64_t match_signature(const struct roll_record *rec);

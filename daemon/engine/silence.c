@@ -5,7 +5,8 @@
  * silence has a place (the call at which the trouble began) and an end: a member has got past the trouble when its host comes back, without an
  * error, from a wait that covers a call at or behind the place, or when the device says so, or when it has destroyed the communicator; when all
  * members that can still move have, the silence ends, and what happens then is told afresh. A flag that is set once and for all was rejected: it made
- * the engine deaf after its first word.
+ * the engine deaf after its first word. A rank that has gone on for long without getting past the trouble goes on beside it (on other streams and
+ * communicators, where nobody waits for the calls that are stuck): it is not explained by it any more.
  */
 #include "daemon/engine/internal.h"
 
@@ -73,6 +74,15 @@ static bool has_passed(const struct source *s, const struct member *m)
     return false;
 }
 
+void silence_trouble(struct roll_engine *e)
+{
+    e->trouble_ns = e->clock;
+    e->trouble_wall = e->now;
+    for (uint32_t i = 0; i < e->sources; i++) { /* where all is read at once, time is that of the records */
+        e->trouble_wall = e->source[i]->last_ns > e->trouble_wall ? e->source[i]->last_ns : e->trouble_wall;
+    }
+}
+
 static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t wall)
 {
     if (c->muted) {
@@ -81,6 +91,8 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     c->muted = true;
     c->mute_seq = seq;
     c->mute_ns = wall;
+    silence_trouble(e);
+    c->mute_wall = e->trouble_wall;
     e->muted_comms++;
     e->mute_fresh = true;
     for (uint32_t r = 0; r < c->room; r++) {
@@ -115,11 +127,46 @@ bool comm_silent_at(const struct comm *c, uint32_t seq)
     return c->muted && (c->mute_seq == NO_SEQ || seq >= c->mute_seq);
 }
 
+/* Its host is inside a call on this communicator, or in a wait for one at or behind the place of the trouble. */
+static bool stands_in(const struct source *s, const struct member *m)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
+        if (in && (is_call(&in->rec) ? source_member(s, in->rec.comm) == m : covers(s, m, &in->rec))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool source_beside(const struct source *s, const struct member *m)
+{
+    uint64_t long_after = m->comm->mute_wall + m->comm->engine->config.suspect_ns;
+    return m->comm->muted && s->back_wall >= long_after && !stands_in(s, m);
+}
+
 bool source_explained(const struct source *s)
 {
     for (uint32_t i = 0; i < s->members; i++) {
         const struct member *m = s->member[i];
-        if (m && m->comm->muted && m->comm->explains && !m->passed) {
+        if (m && m->comm->muted && m->comm->explains && !m->passed && !source_beside(s, m)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool source_held_by(const struct roll_engine *e, const struct source *s, const struct queue *q)
+{
+    if (s->back_ns <= q->since + e->config.stall_ns) {
+        return true;
+    }
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
+        bool wait = in && roll_op_class(in->rec.op) == ROLL_CLASS_SYNC;
+        bool other = wait && in->rec.op != ROLL_OP_DEVICE_SYNC && in->rec.stream < s->queues &&
+                     &s->queue[in->rec.stream] != q && s->queue[in->rec.stream].head != 0;
+        if (in && !other) {
             return true;
         }
     }

@@ -370,6 +370,58 @@ static bool judge_short(struct roll_engine *e, struct block *found, uint32_t n)
     return any;
 }
 
+static bool is_soft(const struct block *b)
+{
+    return b->kind == BLOCK_STUCK || b->kind == BLOCK_BUSY || (b->kind == BLOCK_CYCLE && !b->hard);
+}
+
+/* Something that the records prove holds ranks up and has not been told, or what it is cannot be known. */
+static bool is_open(const struct block *b)
+{
+    bool told = b->kind == BLOCK_STOPPED || (b->comm && b->comm->muted) || (b->rank && source_explained(b->rank)) ||
+                (b->kind == BLOCK_CYCLE && is_echo(b));
+    return !is_soft(b) && !told;
+}
+
+/* It went on for long after all that has been told, by its own clock too (its records may come late), and has nothing to do with it. */
+static bool went_on(const struct roll_engine *e, const struct source *s)
+{
+    uint64_t long_after = e->config.suspect_ns;
+    return s->seen >= e->trouble_ns + long_after && s->last_ns >= e->trouble_wall + long_after && !source_explained(s);
+}
+
+/*
+ * Where somebody is stuck for a reason that is known, who is merely quiet may be quiet for that. Not so when all concerned went on after it had become
+ * known.
+ */
+static bool is_apart(const struct roll_engine *e, const struct block *b)
+{
+    bool apart = went_on(e, b->rank) && (!b->waiter || went_on(e, b->waiter));
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && i < b->steps; i++) {
+        apart = apart && went_on(e, b->step[i].rank);
+    }
+    for (uint32_t i = 0; i < e->sources && apart; i++) {
+        apart = !roll_rankset_has(&b->absent, e->source[i]->world) || !source_alive(e->source[i]) ||
+                went_on(e, e->source[i]);
+    }
+    return apart;
+}
+
+/* What is only quiet, and may be told: taken out of the others. Returns how many; they stand at the end. */
+static uint32_t keep_apart(const struct roll_engine *e, struct block *found, uint32_t n)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = n; i-- > 0;) {
+        if (is_soft(&found[i]) && is_apart(e, &found[i])) {
+            struct block b = found[i];
+            kept++;
+            found[i] = found[n - kept];
+            found[n - kept] = b;
+        }
+    }
+    return kept;
+}
+
 static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n, bool hard)
 {
     uint32_t votes = 0;
@@ -432,14 +484,19 @@ static void excuse_waiters(struct roll_engine *e, bool deaths_only)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         for (uint32_t k = 0; k < s->queues && !(deaths_only && s->proc == ROLL_PROC_DEAD); k++) {
-            s->excuse = waitgraph_old(e, &s->queue[k]) ? s->queue[k].head : s->excuse;
+            const struct queue *q = &s->queue[k];
+            bool held = source_held_by(e, s, q);
+            if (q->head != 0 && q->head == s->excuse && !held) {
+                s->excuse = 0; /* it has gone on beside it */
+            }
+            s->excuse = held && waitgraph_old(e, q) ? q->head : s->excuse;
         }
     }
 }
 
 void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
 {
-    uint64_t said = e->numbers;
+    uint64_t before = e->numbers, said = before;
     bool explained = judge_kind(e, found, n, BLOCK_BLAMED);
     for (uint32_t i = 0; i < n; i++) {
         explained = explained || found[i].kind == BLOCK_KNOWN;
@@ -459,10 +516,18 @@ void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
         other = explained = judge_kind(e, found, n, BLOCK_LEFT);
     }
     explained = judge_kind(e, found, n, BLOCK_UNHEARD) || explained;
-    if (!explained && !e->finishing) {
-        (void)judge_cycles(e, found, n, false);
-        (void)judge_kind(e, found, n, BLOCK_STUCK);
-        (void)judge_kind(e, found, n, BLOCK_BUSY);
+    bool open = false;
+    for (uint32_t i = 0; i < n; i++) {
+        open = open || is_open(&found[i]);
+    }
+    if (open || e->numbers != before) {
+        silence_trouble(e);
+    }
+    uint32_t quiet = explained ? keep_apart(e, found, n) : n;
+    if (!e->finishing) {
+        (void)judge_cycles(e, found + n - quiet, quiet, false);
+        (void)judge_kind(e, found + n - quiet, quiet, BLOCK_STUCK);
+        (void)judge_kind(e, found + n - quiet, quiet, BLOCK_BUSY);
     }
     for (uint32_t i = 0; i < n; i++) {
         bool soft = found[i].kind == BLOCK_STUCK || found[i].kind == BLOCK_BUSY;

@@ -355,7 +355,9 @@ static bool visit_quiet(struct run *run, struct source *t)
 {
     bool any = false;
     for (uint32_t k = 0; k < t->queues; k++) {
-        if (t->queue[k].head != 0) {
+        const struct entry *head = t->queue[k].head ? source_entry(t, t->queue[k].head - 1) : NULL;
+        const struct member *m = head ? source_member(t, head->rec.comm) : NULL;
+        if (t->queue[k].head != 0 && !(m && source_beside(t, m))) {
             any = true;
             visit_head(run, t, &t->queue[k], true);
         }

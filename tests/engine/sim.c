@@ -337,7 +337,7 @@ static uint32_t next_random(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
-static void pass(roll_engine_t *e, uint64_t ns, uint64_t *now)
+void sim_wait(roll_engine_t *e, uint64_t ns, uint64_t *now)
 {
     for (uint64_t end = *now + ns; *now < end;) {
         *now += end - *now < S_ / 50 ? end - *now : S_ / 50;
@@ -345,7 +345,7 @@ static void pass(roll_engine_t *e, uint64_t ns, uint64_t *now)
     }
 }
 
-static void feed_one(roll_engine_t *e, uint32_t source, const struct sim_event *event, uint64_t *now)
+void sim_feed(roll_engine_t *e, uint32_t source, const struct sim_event *event, uint64_t *now)
 {
     switch (event->kind) {
     case SIM_RECORD:
@@ -358,7 +358,7 @@ static void feed_one(roll_engine_t *e, uint32_t source, const struct sim_event *
         assert_int_equal(roll_engine_process(e, source, event->proc, event->status, 0), 0);
         break;
     case SIM_PASS:
-        pass(e, event->first, now);
+        sim_wait(e, event->first, now);
         break;
     case SIM_LOST:
         assert_int_equal(roll_engine_lost(e, source, event->first, event->count), 0);
@@ -381,6 +381,20 @@ static uint32_t pick(uint32_t order, uint32_t ranks, uint64_t *state, uint32_t t
     }
 }
 
+uint32_t sim_open(const struct sim *sim, roll_engine_t *e, uint32_t rank)
+{
+    uint32_t source;
+    struct roll_source_info info = {.stream = rank + 1,
+                                    .world_rank = (int32_t)rank,
+                                    .world_size = (int32_t)sim->ranks,
+                                    .local_rank = (int32_t)rank,
+                                    .pid = 1000 + rank,
+                                    .host = "node0",
+                                    .exe = "train"};
+    assert_int_equal(roll_engine_open(e, &info, &source), 0);
+    return source;
+}
+
 static void feed_all(const struct sim *sim, roll_engine_t *e, uint32_t order, uint64_t *now)
 {
     size_t *at = calloc(sim->ranks, sizeof(*at));
@@ -391,14 +405,7 @@ static void feed_all(const struct sim *sim, roll_engine_t *e, uint32_t order, ui
     uint64_t state = order * 7919 + 1;
     size_t left = 0;
     for (uint32_t r = 0; r < sources; r++) {
-        struct roll_source_info info = {.stream = r + 1,
-                                        .world_rank = (int32_t)r,
-                                        .world_size = (int32_t)sim->ranks,
-                                        .local_rank = (int32_t)r,
-                                        .pid = 1000 + r,
-                                        .host = "node0",
-                                        .exe = "train"};
-        assert_int_equal(roll_engine_open(e, &info, &source[r]), 0);
+        source[r] = sim_open(sim, e, r);
         left += sim->rank[r].events;
     }
     for (uint32_t turn = 0; left > 0; turn++) {
@@ -408,7 +415,7 @@ static void feed_all(const struct sim *sim, roll_engine_t *e, uint32_t order, ui
         }
         size_t chunk = order == 0 ? 1 : order < 3 ? SIZE_MAX : 1 + next_random(&state) % (order == 4 ? 2 : 9);
         for (; chunk > 0 && at[r] < sim->rank[r].events; chunk--, left--) {
-            feed_one(e, source[r], &sim->rank[r].event[at[r]++], now);
+            sim_feed(e, source[r], &sim->rank[r].event[at[r]++], now);
         }
         if (order >= 7) {
             *now += 1000;
@@ -484,7 +491,7 @@ static char *run_order(const struct sim *sim, uint32_t order, bool notes, bool t
     uint64_t now = START_NS;
     roll_engine_tick(e, now);
     feed_all(sim, e, order, &now);
-    pass(e, sim->patience_ns, &now);
+    sim_wait(e, sim->patience_ns, &now);
     if (sim->finish) {
         roll_engine_finish(e);
     }

@@ -2,7 +2,7 @@
  * test_engine_causes.c: who is named, and that one cause gives one finding: consequences of a told cause, ends of a job, votes in a circle,
  * communicators taken down, returned waits.
  */
-#include "tests/engine/sim.h"
+#include "tests/engine/scenes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -301,15 +301,7 @@ static struct sim *creation(uint32_t world, uint32_t joined)
 {
     static const uint32_t ranks[4] = {0, 1, 2, 3};
     struct sim *sim = sim_new(world);
-    uint32_t c = sim_comm(sim, "part", ranks, joined);
-    for (uint32_t r = 0; r < joined; r++) {
-        struct sim_event *event = &sim->rank[r].event[sim->rank[r].events - 1];
-        event->def.comm.info.nranks = 4;
-        struct roll_record *rec = sim_record(sim, r, ROLL_OP_COMM_INIT, c);
-        rec->count = 4;
-        rec->peer = (int32_t)r;
-        rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
-    }
+    scene_creation(sim, ranks, joined, 4);
     return sim;
 }
 

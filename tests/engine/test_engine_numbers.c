@@ -1,8 +1,7 @@
 /*
  * test_engine_numbers.c: numbers that ranks must have alike, routing that must fit itself, tensors that must agree; each with its healthy twin.
  */
-#include "moe_core/include/moe/observe.h"
-#include "tests/engine/sim.h"
+#include "tests/engine/scenes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,15 +16,6 @@
 
 static const uint32_t sizes[] = {2, 3, 4, 8};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
-
-static struct roll_record *moe(struct sim *sim, uint32_t rank, uint32_t comm, enum roll_op op, uint16_t layer,
-                               uint8_t phase)
-{
-    struct roll_record *rec = sim_record(sim, rank, op, comm);
-    rec->layer = layer;
-    rec->phase = phase;
-    return rec;
-}
 
 static void expect_text(struct sim *sim, const char *part)
 {
@@ -43,13 +33,6 @@ static void last_rank(char *out, size_t size, const char *what, uint32_t ranks)
 }
 
 /* --- numbers that must be alike --- */
-
-static void uniform(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_uniform what, uint64_t count)
-{
-    struct roll_record *rec = moe(sim, rank, comm, ROLL_OP_MOE_UNIFORM, 2, ROLL_PHASE_FORWARD);
-    rec->peer = (int32_t)what;
-    rec->count = count;
-}
 
 static const struct {
     enum moe_uniform what;
@@ -69,7 +52,7 @@ static void test_a_number_that_differs_is_predicted_before_the_collective(void *
             uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]);
             sim_step(sim, 5);
             for (uint32_t r = 0; r < sizes[i]; r++) {
-                uniform(sim, r, ep, uniforms[k].what, r == sizes[i] - 1 ? 17 : 24);
+                scene_uniform(sim, r, ep, uniforms[k].what, r == sizes[i] - 1 ? 17 : 24);
             }
             char what[64], want[96];
             snprintf(what, sizeof(what), "predicted %s", uniforms[k].code);
@@ -93,8 +76,8 @@ static void test_equal_numbers_and_others_in_the_next_step_are_healthy(void **st
         for (uint32_t step = 0; step < 600; step++) {
             sim_step(sim, step);
             for (uint32_t r = 0; r < sizes[i]; r++) {
-                uniform(sim, r, ep, MOE_UNIFORM_TOKENS, 24 + step);
-                uniform(sim, r, ep, MOE_UNIFORM_CAPACITY, 8 + step);
+                scene_uniform(sim, r, ep, MOE_UNIFORM_TOKENS, 24 + step);
+                scene_uniform(sim, r, ep, MOE_UNIFORM_CAPACITY, 8 + step);
             }
         }
         sim_expect(sim, "");
@@ -111,7 +94,7 @@ static void test_the_mismatch_that_follows_is_called_by_its_reason(void **state)
         uint32_t ep = sim_comm(sim, "ep", NULL, sizes[i]), last = sizes[i] - 1;
         sim_step(sim, 5);
         for (uint32_t r = 0; r < sizes[i]; r++) {
-            uniform(sim, r, ep, MOE_UNIFORM_TOKENS, r == last ? 17 : 24);
+            scene_uniform(sim, r, ep, MOE_UNIFORM_TOKENS, r == last ? 17 : 24);
             struct roll_record *rec = sim_call(sim, r, ep, ROLL_OP_ALLGATHER, r == last ? 17 : 24);
             rec->layer = 2;
             sim_stuck(sim, r);
@@ -132,13 +115,13 @@ static void test_a_buffer_made_before_the_first_step_is_compared(void **state)
         struct sim *sim = sim_new(4);
         uint32_t ep = sim_comm(sim, "ep", NULL, 4);
         for (uint32_t r = 0; r < 4; r++) {
-            uniform(sim, r, ep, MOE_UNIFORM_BUFFER, sick && r == 2 ? 8192 : 4096);
+            scene_uniform(sim, r, ep, MOE_UNIFORM_BUFFER, sick && r == 2 ? 8192 : 4096);
             sim->rank[r].event[sim->rank[r].events - 1].rec.layer = ROLL_LAYER_NONE;
         }
         for (uint32_t step = 0; step < 3; step++) {
             sim_step(sim, step);
             for (uint32_t r = 0; r < 4; r++) {
-                uniform(sim, r, ep, MOE_UNIFORM_TOKENS, 24 + step);
+                scene_uniform(sim, r, ep, MOE_UNIFORM_TOKENS, 24 + step);
             }
         }
         sim->patience_ns = S_ / 10;
@@ -152,22 +135,6 @@ static void test_a_buffer_made_before_the_first_step_is_compared(void **state)
 
 /* --- routing that must fit itself --- */
 
-static void splits(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t buffer, uint32_t ranks, uint32_t each,
-                   uint8_t phase, uint16_t microbatch)
-{
-    struct roll_record *rec = moe(sim, rank, ep, ROLL_OP_MOE_COUNTS, 1, phase);
-    rec->count = 10;
-    rec->group = buffer;
-    rec->microbatch = microbatch;
-    for (uint32_t p = 0; p < ranks; p++) {
-        rec = moe(sim, rank, ep, ROLL_OP_MOE_SPLIT, 1, phase);
-        rec->count = each + (p == 0 && phase == ROLL_PHASE_RECOMPUTE ? rank % 2 : 0);
-        rec->group = 7;
-        rec->peer = (int32_t)p;
-        rec->microbatch = microbatch;
-    }
-}
-
 static void test_splits_that_miss_the_buffer_are_proven(void **state)
 {
     (void)state;
@@ -179,7 +146,7 @@ static void test_splits_that_miss_the_buffer_are_proven(void **state)
                 sim_step(sim, step);
                 for (uint32_t r = 0; r < n; r++) {
                     bool wrong = sick && r == 0 && step >= 2;
-                    splits(sim, r, ep, 4 * n + (wrong ? 3 : 0), n, 4, ROLL_PHASE_FORWARD, 0);
+                    scene_splits(sim, r, ep, 4 * n + (wrong ? 3 : 0), n, 4, ROLL_PHASE_FORWARD, 0);
                 }
             }
             sim_expect(sim, sick ? "proven moe-split-sum 0" : "");
@@ -201,10 +168,10 @@ static void test_a_recompute_that_routes_differently_is_proven(void **state)
         sim_step(sim, 9);
         for (uint32_t r = 0; r < n; r++) {
             for (uint16_t mb = 0; mb < 3; mb++) { /* pipelining: three forwards before the first recompute */
-                splits(sim, r, ep, 0, n, 4 + mb, ROLL_PHASE_FORWARD, mb);
+                scene_splits(sim, r, ep, 0, n, 4 + mb, ROLL_PHASE_FORWARD, mb);
             }
             for (uint16_t mb = 0; mb < 3; mb++) {
-                splits(sim, r, ep, 0, n, 4 + mb, ROLL_PHASE_RECOMPUTE, mb);
+                scene_splits(sim, r, ep, 0, n, 4 + mb, ROLL_PHASE_RECOMPUTE, mb);
             }
         }
         /* ranks with an odd number send one row more to rank 0 */
@@ -227,8 +194,8 @@ static void test_a_recompute_that_routes_alike_is_healthy(void **state)
     for (uint32_t step = 0; step < 5; step++) {
         sim_step(sim, step);
         for (uint16_t mb = 0; mb < 70; mb++) {
-            splits(sim, 0, ep, 2u * (4u + mb + step), 2, 4u + mb + step, ROLL_PHASE_FORWARD, mb);
-            splits(sim, 0, ep, 0, 2, 4u + mb + step, ROLL_PHASE_RECOMPUTE, mb); /* rank 0: even */
+            scene_splits(sim, 0, ep, 2u * (4u + mb + step), 2, 4u + mb + step, ROLL_PHASE_FORWARD, mb);
+            scene_splits(sim, 0, ep, 0, 2, 4u + mb + step, ROLL_PHASE_RECOMPUTE, mb); /* rank 0: even */
         }
     }
     sim_expect(sim, "");
@@ -236,23 +203,6 @@ static void test_a_recompute_that_routes_alike_is_healthy(void **state)
 }
 
 /* --- tensors --- */
-
-static uint64_t bits(double value)
-{
-    uint64_t out;
-    memcpy(&out, &value, sizeof(out));
-    return out;
-}
-
-static void tensor(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_tensor what, enum moe_tensor_fact fact,
-                   uint64_t count, uint32_t count2)
-{
-    struct roll_record *rec = moe(sim, rank, comm, ROLL_OP_MOE_TENSOR, 3, ROLL_PHASE_REDUCE);
-    rec->peer = (int32_t)what;
-    rec->aux = (uint16_t)fact;
-    rec->count = count;
-    rec->group = count2;
-}
 
 static void test_replicas_that_differ_are_proven_and_equal_ones_are_healthy(void **state)
 {
@@ -266,7 +216,7 @@ static void test_replicas_that_differ_are_proven_and_equal_ones_are_healthy(void
                 sim_step(sim, step);
                 for (uint32_t r = 0; r < n; r++) {
                     bool wrong = sick && step >= 1 && r == n - 1;
-                    tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_REPLICA, 1000 + step + (wrong ? 1 : 0), 0);
+                    scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_REPLICA, 1000 + step + (wrong ? 1 : 0), 0);
                 }
             }
             char want[64];
@@ -304,8 +254,8 @@ static void test_gradients_that_are_no_sum_are_proven(void **state)
                 sim_step(sim, step);
                 for (uint32_t r = 0; r < n; r++) {
                     double got[] = {total * (1 + 1e-6), 3.0 + r, n * total, total + 5};
-                    tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, bits(3.0 + r), size_bits);
-                    tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, bits(got[how]), 0);
+                    scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(3.0 + r), size_bits);
+                    scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, scene_bits(got[how]), 0);
                 }
             }
             char want[64];
@@ -335,11 +285,12 @@ static void test_one_cause_in_several_layers_is_one_finding(void **state)
             for (uint32_t r = 0; r < 4; r++) {
                 for (uint16_t layer = 0; layer < 4; layer++) {
                     enum moe_tensor drifts = other ? MOE_TENSOR_SHARED : MOE_TENSOR_ROUTER;
-                    tensor(sim, r, tp[r / 2], MOE_TENSOR_ROUTER, MOE_TENSOR_PART, bits(3.0 + r), size_bits);
+                    scene_tensor(sim, r, tp[r / 2], MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(3.0 + r), size_bits);
                     sim->rank[r].event[sim->rank[r].events - 1].rec.layer = layer;
-                    tensor(sim, r, tp[r / 2], MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, bits(3.0 + r), 0);
+                    scene_tensor(sim, r, tp[r / 2], MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, scene_bits(3.0 + r), 0);
                     sim->rank[r].event[sim->rank[r].events - 1].rec.layer = layer;
-                    tensor(sim, r, tp[r / 2], drifts, MOE_TENSOR_REPLICA, other == 2 && step == 0 ? 1000 : 1000 + r, 0);
+                    scene_tensor(sim, r, tp[r / 2], drifts, MOE_TENSOR_REPLICA,
+                                 other == 2 && step == 0 ? 1000 : 1000 + r, 0);
                     sim->rank[r].event[sim->rank[r].events - 1].rec.layer = layer;
                 }
             }
@@ -366,7 +317,7 @@ static void test_elements_that_are_no_number_are_told_once(void **state)
             uint32_t edp = sim_comm(sim, "edp", NULL, sizes[i]);
             for (uint32_t step = 1; step < 4; step++) {
                 sim_step(sim, step);
-                tensor(sim, 1, edp, MOE_TENSOR_EXPERTS, MOE_TENSOR_NOTFINITE, 512, empty * 512);
+                scene_tensor(sim, 1, edp, MOE_TENSOR_EXPERTS, MOE_TENSOR_NOTFINITE, 512, empty * 512);
             }
             sim_expect(sim, "proven gradient-not-finite 1");
             expect_text(sim, empty ? "nobody wrote their gradient" : "before it was reduced");
@@ -387,14 +338,15 @@ static void say(struct sim *sim, uint32_t rank, uint32_t comm, enum saying what,
     memcpy(&size_bits, &size, sizeof(size_bits));
     switch (what) {
     case SAY_TOKENS:
-        uniform(sim, rank, comm, MOE_UNIFORM_TOKENS, value);
+        scene_uniform(sim, rank, comm, MOE_UNIFORM_TOKENS, value);
         break;
     case SAY_REPLICA:
-        tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_REPLICA, value, 0);
+        scene_tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_REPLICA, value, 0);
         break;
     default:
-        tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, bits(value), size_bits);
-        tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, bits((double)value * sim->comm[comm].size), 0);
+        scene_tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(value), size_bits);
+        scene_tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM,
+                     scene_bits((double)value * sim->comm[comm].size), 0);
         break;
     }
 }
@@ -538,14 +490,14 @@ static void test_recomputes_of_layers_of_one_number_are_healthy(void **state)
         uint32_t ep = sim_comm(sim, "ep", NULL, 2);
         for (uint32_t step = 0; step < 3; step++) {
             sim_step(sim, step);
-            splits(sim, 0, ep, 0, 2, 4, ROLL_PHASE_FORWARD, 0);
+            scene_splits(sim, 0, ep, 0, 2, 4, ROLL_PHASE_FORWARD, 0);
             if (missing && step == 1) {
                 sim_lose(sim, 0, 3);
             } else {
-                splits(sim, 0, ep, 0, 2, 9, ROLL_PHASE_FORWARD, 0);
+                scene_splits(sim, 0, ep, 0, 2, 9, ROLL_PHASE_FORWARD, 0);
             }
-            splits(sim, 0, ep, 0, 2, 9, ROLL_PHASE_RECOMPUTE, 0);
-            splits(sim, 0, ep, 0, 2, 4, ROLL_PHASE_RECOMPUTE, 0);
+            scene_splits(sim, 0, ep, 0, 2, 9, ROLL_PHASE_RECOMPUTE, 0);
+            scene_splits(sim, 0, ep, 0, 2, 4, ROLL_PHASE_RECOMPUTE, 0);
         }
         sim_expect(sim, "");
         sim_destroy(&sim);
@@ -561,10 +513,10 @@ static void test_an_evaluation_hides_its_own_step_only(void **state)
     for (uint32_t step = 0; step < 3; step++) {
         sim_step(sim, step);
         if (step < 2) {
-            splits(sim, 1, ep, 0, 2, 5, ROLL_PHASE_FORWARD, 0);
+            scene_splits(sim, 1, ep, 0, 2, 5, ROLL_PHASE_FORWARD, 0);
         }
-        splits(sim, 1, ep, 0, 2, 4, ROLL_PHASE_FORWARD, 0);
-        splits(sim, 1, ep, 0, 2, step == 2 ? 4 : 3, ROLL_PHASE_RECOMPUTE, 0);
+        scene_splits(sim, 1, ep, 0, 2, 4, ROLL_PHASE_FORWARD, 0);
+        scene_splits(sim, 1, ep, 0, 2, step == 2 ? 4 : 3, ROLL_PHASE_RECOMPUTE, 0);
     }
     sim_expect(sim, "proven moe-recompute-differs 1"); /* rank 1 sends one row more: splits */
     expect_text(sim, "step 2");
@@ -587,8 +539,9 @@ static void test_rounding_is_no_fault(void **state)
         memcpy(&size_bits, &size, sizeof(size_bits));
         sim_step(sim, 1);
         for (uint32_t r = 0; r < n; r++) {
-            tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, bits(trials[i].part), size_bits);
-            tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, bits(n * trials[i].part + trials[i].got), 0);
+            scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(trials[i].part), size_bits);
+            scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, scene_bits(n * trials[i].part + trials[i].got),
+                         0);
         }
         sim_expect(sim, "");
         sim_destroy(&sim);

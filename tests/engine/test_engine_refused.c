@@ -1,7 +1,7 @@
 /*
  * test_engine_refused.c: calls of which nothing was enqueued: made again they are no fault; not made again they are told.
  */
-#include "tests/engine/sim.h"
+#include "tests/engine/scenes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,29 +16,12 @@
 static const uint32_t sizes[] = {2, 3, 4, 8};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 #define AR    ROLL_OP_ALLREDUCE
-#define BAD   4 /* ncclInvalidArgument */
+#define BAD   SCENE_BAD
 
 static void sync_all(struct sim *sim)
 {
     for (uint32_t r = 0; r < sim->ranks; r++) {
         sim_sync(sim, r);
-    }
-}
-
-/* How the engine hears of it: refused when first read; as entered, then refused. */
-enum news { AT_ONCE, LATER, NEWS };
-
-/* A refused call gives its number back. */
-static void refused(struct sim *sim, uint32_t rank, uint32_t comm, uint64_t count, enum news news)
-{
-    struct roll_record *rec = sim_call(sim, rank, comm, AR, count);
-    rec->result = BAD;
-    sim->rank[rank].seq[comm]--;
-    if (news == LATER) {
-        rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
-        rec->result = 0;
-        sim_return(sim, rank);
-        sim->rank[rank].event[sim->rank[rank].events - 1].rec.result = BAD;
     }
 }
 
@@ -51,8 +34,8 @@ static void test_a_refused_call_that_is_made_again_is_no_fault(void **state)
             uint32_t w = sim_world(sim);
             for (int step = 0; step < 6; step++) {
                 sim_all(sim, w, AR, 64);
-                refused(sim, sizes[i] - 1, w, 100, news);
-                refused(sim, sizes[i] - 1, w, 200, news);
+                scene_refused(sim, sizes[i] - 1, w, 100, news);
+                scene_refused(sim, sizes[i] - 1, w, 200, news);
                 sim_all(sim, w, AR, 100);
                 sim_all(sim, w, AR, 300);
             }
@@ -104,7 +87,7 @@ static void test_a_refused_call_that_is_not_made_again_is_told(void **state)
                 for (uint32_t r = 0; r < odd; r++) {
                     sim_call(sim, r, w, AR, 100);
                 }
-                refused(sim, odd, w, count, news);
+                scene_refused(sim, odd, w, count, news);
                 for (uint32_t r = 0; r < odd; r++) {
                     sim_stuck(sim, r);
                 }
@@ -252,7 +235,7 @@ static void test_who_is_killed_after_a_retry_is_dead(void **state)
         struct sim *sim = sim_new(sizes[i]);
         uint32_t w = sim_world(sim), odd = sizes[i] - 1;
         sim_all(sim, w, AR, 64);
-        refused(sim, odd, w, 100, AT_ONCE);
+        scene_refused(sim, odd, w, 100, AT_ONCE);
         sim_all(sim, w, AR, 100);
         for (uint32_t r = 0; r < odd; r++) {
             sim_call(sim, r, w, AR, 64);
@@ -383,7 +366,7 @@ static void test_all_refused_and_ended_is_a_note(void **state)
         uint32_t w = sim_world(sim);
         sim_all(sim, w, AR, 64);
         for (uint32_t r = 0; r < sizes[i]; r++) {
-            refused(sim, r, w, 100, AT_ONCE);
+            scene_refused(sim, r, w, 100, AT_ONCE);
         }
         for (uint32_t r = 0; r < sizes[i]; r++) {
             sim_proc(sim, r, ROLL_PROC_FINISHED, SIM_EXIT(1));
@@ -480,7 +463,7 @@ static void test_a_refused_call_among_equal_ones(void **state)
         for (int step = 0; step < 6; step++) {
             for (uint32_t r = 0; r < n; r++) {
                 if (r == odd && step == 2) {
-                    refused(sim, r, w, 100, AT_ONCE);
+                    scene_refused(sim, r, w, 100, AT_ONCE);
                     if (i % 3 != 1) {
                         sim_sync(sim, r);
                     }
@@ -584,7 +567,7 @@ static void test_a_retry_that_is_wrong_is_still_found(void **state)
         char expected[64] = "proven count-mismatch 1";
         expected[22] = (char)('0' + odd);
         sim_all(sim, w, AR, 64);
-        refused(sim, odd, w, 100, AT_ONCE);
+        scene_refused(sim, odd, w, 100, AT_ONCE);
         for (uint32_t r = 0; r <= odd; r++) {
             sim_call(sim, r, w, AR, r == odd ? 200 : 100);
         }
