@@ -228,7 +228,8 @@ static void group_mark(struct maker *k, enum kind kind, mask_t ranks, uint8_t th
 static void make_group(struct maker *k, struct rng *rng, const struct class *class, uint16_t site)
 {
     const struct class *other = &k->class[rng_below(rng, k->classes)];
-    bool mixed = rng_chance(rng, 30) && other->thread == class->thread;
+    bool alike = k->p->comm[other->first].nonblocking == k->p->comm[class->first].nonblocking; /* NCCL refuses others */
+    bool mixed = rng_chance(rng, 30) && other->thread == class->thread && alike;
     uint32_t calls = 2 + rng_below(rng, 3);
     group_mark(k, ACT_GROUP, everybody(k->p), class->thread);
     for (uint32_t i = 0; i < calls; i++) {

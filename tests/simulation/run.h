@@ -27,14 +27,16 @@ enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, 
 /* All orders, counted. Returns the worst outcome; *worst_order: where. */
 enum outcome run_all(uint64_t seed, const struct options *o, const struct mutation *k, bool show,
                      uint32_t *worst_order);
-/* Makes, checks that the correct program is correct, runs, counts. 0, or 2 when the correct program hangs. */
-int run_seed(uint64_t seed, const struct options *o, uint32_t *failures);
+/* Makes, checks that the correct program is correct, runs, counts. */
+void run_seed(uint64_t seed, const struct options *o, uint32_t *failures);
 void run_show_story(void);
 
 void table_show(double seconds);
 /* 0; 1 when a row has more that is not right than the file allows; 2. */
 int table_check(const char *path);
 uint64_t table_programs(void);
+/* Programs that hang without a mistake. */
+uint64_t table_hung(void);
 
 /* sample.c: programs that can be run for real, as files. 0, or 2. */
 int sample_write(const char *folder, uint32_t wanted, const struct options *o);
