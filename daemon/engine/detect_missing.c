@@ -162,11 +162,18 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     words_add(&w, "; ");
     tell(&w, e, b);
     if (lone) {
-        words_add(&w, " Most members never make this call: ");
+        words_add(&w, b->beside
+                          ? " Most members of this communicator and of those that were made beside it, and that have "
+                            "made the same calls so far, never make this one: "
+                          : " Most members never make this call: ");
         words_ranks(&w, b->waiting);
         words_add(&w, " made one too many.");
     } else if (tie) {
         words_add(&w, " As many made the call as did not: the calls alone do not say which side is wrong.");
+    } else if (b->beside && b->camp == CAMP_MADE) {
+        words_add(&w,
+                  " As many made the call as did not; the communicators that were made beside this one, by the same "
+                  "split or for the same use, have made it after the same calls.");
     } else if (open) {
         words_add(&w, " Suspected: others have neither made the call nor left, and they decide who is wrong.");
     }

@@ -932,6 +932,7 @@ struct block {
     const struct roll_rankset *waiting; /* those who wait in this call; CYCLE: in the calls of the circle */
     struct roll_rankset absent;         /* world ranks of this kind that do not come, `rank` among them */
     enum quorum camp;                   /* FINISHED, GONE, ABORTED, LEFT, SHORT */
+    bool beside;                        /* ... the members of siblings decide it, not those of `comm` alone */
     bool decided;                       /* CYCLE: `odd` go another way than all others who can tell ... */
     struct roll_rankset odd;
     uint32_t odd_at; /* ... they lack the call of this step, and are in that of the next one */
@@ -943,7 +944,6 @@ uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, 
 
 /* --- wait_judge.c: which of the reasons found is the cause --- */
 void waits_judge(struct roll_engine *e, struct block *found, uint32_t n);
-enum quorum slot_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq);
 /* The newest verdict says that these have ended (world ranks) and that this source waits for it: what was said of it before, naming nobody, is replaced. */
 void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter);
 
@@ -959,7 +959,8 @@ void doubts_free(struct roll_engine *e);
 bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at);
 const struct member *comm_member_of(const struct comm *c, uint32_t source); /* NULL: none */
 bool comm_is_sibling(const struct comm *a, const struct comm *b);           /* the same place of the program */
-bool comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq);
+/* How many of the last calls before seq are alike; -1: one is not. */
+int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq);
 /* Ticket of the collective with this number; UINT64_MAX when it is not in the log. */
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
 

@@ -46,18 +46,22 @@ bool comm_is_sibling(const struct comm *a, const struct comm *b)
     return a != b && (one_split || one_label);
 }
 
-/* Siblings stand for each other while they have done the same so far: the last calls before the place are alike. */
-bool comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq)
+/* Siblings stand for each other while they have done the same so far: how many of the last calls before the place are alike; -1 when one is not. */
+int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq)
 {
+    int alike = 0;
     for (uint32_t i = 1; i <= 8 && i <= seq; i++) {
         uint32_t at = seq - i;
         bool kept = a->high > at && b->high > at && a->high - at <= a->slot_mask && b->high - at <= b->slot_mask;
-        if (kept && comm_slot(a, at)->ticket != 0 && comm_slot(b, at)->ticket != 0 &&
-            comm_slot(a, at)->sig != comm_slot(b, at)->sig) {
-            return false;
+        if (!kept || comm_slot(a, at)->ticket == 0 || comm_slot(b, at)->ticket == 0) {
+            continue;
         }
+        if (comm_slot(a, at)->sig != comm_slot(b, at)->sig) {
+            return -1;
+        }
+        alike++;
     }
-    return true;
+    return alike;
 }
 
 /* Where this source stands for communicator c: as its member, or as that of a sibling. */
@@ -68,7 +72,7 @@ static const struct member *stand_in(const struct roll_engine *e, uint32_t sourc
     for (uint32_t i = 0; i < s->members && !found; i++) {
         const struct member *m = s->member[i];
         bool sibling = m && p->kind == PLACE_COLL && comm_is_sibling(m->comm, p->comm);
-        found = sibling && comm_same_past(m->comm, p->comm, p->seq) ? m : NULL;
+        found = sibling && comm_same_past(m->comm, p->comm, p->seq) >= 0 ? m : NULL;
     }
     return found;
 }

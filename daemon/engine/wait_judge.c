@@ -47,47 +47,70 @@ static void add_waiting(const struct roll_engine *e, const struct source *s, uin
     }
 }
 
-struct tally {
-    uint32_t made, never, open;
-};
+enum fate { FATE_OPEN, FATE_MADE, FATE_NEVER, FATE_DEAD, FATES };
 
-static void count_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq, bool sibling,
-                        struct tally *out)
+/* What a member has to do with call `seq`. */
+static enum fate fate_of(const struct roll_engine *e, const struct member *m, uint32_t seq)
 {
-    for (uint32_t r = 0; r < c->size; r++) {
-        const struct member *m = &c->member[r];
-        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
-        if (!s || m->unsure) {
-            out->open += !sibling;
-        } else if (comm_member_issued(m, seq)) {
-            out->made++;
-        } else if (s->proc == ROLL_PROC_DEAD) {
-            continue; /* it was ended, and did not choose */
-        } else if (m->gone || m->ended != 0 || s->proc == ROLL_PROC_FINISHED) {
-            out->never += !sibling || m->next == seq;
-        } else {
-            out->open += !sibling;
-        }
+    const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+    if (!s || m->unsure) {
+        return FATE_OPEN;
+    }
+    if (comm_member_issued(m, seq)) {
+        return FATE_MADE;
+    }
+    if (s->proc == ROLL_PROC_DEAD) {
+        return FATE_DEAD; /* it was ended, and did not choose */
+    }
+    return m->gone || m->ended != 0 || s->proc == ROLL_PROC_FINISHED ? FATE_NEVER : FATE_OPEN;
+}
+
+/*
+ * A sibling has a vote where it has done the same: made, where that was this very call; never, where its members have left right after calls that were the
+ * same. But absence elsewhere does not outvote half of a communicator: another stage of a pipeline may have had less to do. And a sibling that was
+ * never called says nothing.
+ */
+static void count_sibling(const struct roll_engine *e, const struct comm *sibling, const struct comm *c, uint32_t seq,
+                          bool half, uint32_t count[FATES])
+{
+    int past = comm_same_past(sibling, c, seq);
+    bool made = past >= 0 && comm_same_past(sibling, c, seq + 1) > past;
+    for (uint32_t r = 0; r < sibling->size; r++) {
+        enum fate fate = fate_of(e, &sibling->member[r], seq);
+        count[FATE_MADE] += fate == FATE_MADE && made;
+        count[FATE_NEVER] += fate == FATE_NEVER && past > 0 && !half && sibling->member[r].next == seq;
     }
 }
 
-enum quorum slot_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq)
+static enum quorum camp_of(const uint32_t count[FATES])
 {
-    struct tally t = {.made = 0};
-    count_camps(e, c, seq, false, &t);
-    for (uint32_t i = 0; i < e->comms; i++) {
-        if (comm_is_sibling(e->comm[i], c) && comm_same_past(e->comm[i], c, seq)) {
-            count_camps(e, e->comm[i], seq, true, &t);
-        }
-    }
-    uint32_t all = t.made + t.never + t.open;
-    if (t.made * 2 > all) {
+    uint32_t all = count[FATE_MADE] + count[FATE_NEVER] + count[FATE_OPEN];
+    if (count[FATE_MADE] * 2 > all) {
         return CAMP_MADE;
     }
-    if (t.never * 2 > all) {
+    if (count[FATE_NEVER] * 2 > all) {
         return CAMP_NEVER;
     }
-    return t.open == 0 ? CAMP_TIE : CAMP_OPEN;
+    return count[FATE_OPEN] == 0 ? CAMP_TIE : CAMP_OPEN;
+}
+
+/* *beside: its own members do not decide, those of its siblings do. */
+static enum quorum slot_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq, bool *beside)
+{
+    uint32_t count[FATES] = {0};
+    for (uint32_t r = 0; r < c->size; r++) {
+        count[fate_of(e, &c->member[r], seq)]++;
+    }
+    enum quorum own = camp_of(count);
+    bool half = count[FATE_MADE] * 2 >= c->size;
+    for (uint32_t i = 0; i < e->comms; i++) {
+        if (comm_is_sibling(e->comm[i], c)) {
+            count_sibling(e, e->comm[i], c, seq, half, count);
+        }
+    }
+    enum quorum camp = camp_of(count);
+    *beside = camp != own;
+    return camp;
 }
 
 /* Waited long enough for those who may still come and decide the vote. */
@@ -319,7 +342,7 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
         uint32_t seq;
         if (is_absence(found[i].kind)) {
             bool slot = is_slot(&found[i], &c, &seq);
-            found[i].camp = slot ? slot_camps(e, c, seq) : CAMP_TIE;
+            found[i].camp = slot ? slot_camps(e, c, seq, &found[i].beside) : CAMP_TIE;
         }
     }
     for (size_t pass = 0; pass < sizeof(order) / sizeof(order[0]); pass++) {
