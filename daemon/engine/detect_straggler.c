@@ -11,7 +11,12 @@
  * pipeline differ by design. A rank counts as late by more than 1 ms and 5 % of the interval over the median, if the others' waits behind the call show it. One late
  * step is nothing; late in 30 of 32 looks is a note; in 60 of 64, by a tenth of the interval and 5 ms, suspected. With jitter alone, two ranks come to the latter once in 10^14 looks.
  *
- * Nothing is done on the path of records: at ticks, a few times a second, the logs of some communicators' members are looked at, within a bound. A counter per record, or
+ * Of a step with many calls and one wait, the first call on the communicator behind the wait is looked at. A wait for an event counts where its place among the rank's
+ * calls is known. With an event at an unknown place, or a wait for a stream without NCCL calls of its own, the host may be let go before the call is over, at
+ * a time of its own; steps repeat, so nothing in the times tells that from coming back together. These give no sample.
+ *
+ * Nothing is done on the path of records: at ticks, a few times a second, the logs of some communicators' members are looked at, within a bound. Where it is met in the
+ * middle of a large communicator, the next run goes on with the next member. A log that is too short for a step is made longer, within a bound. A counter per record, or
  * arrival times in the slots, were rejected: both are written for every call and read for one in a thousand.
  */
 #include "daemon/engine/stuck.h"
@@ -19,9 +24,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK_MAX      16384u /* log entries that one run may look at */
-#define BACK_MAX      512u   /* of one member */
-#define PLACES        4u     /* of the program, per communicator */
+#define WORK_MAX      32768u     /* log entries that one run may look at */
+#define BACK_MAX      2048u      /* of one member */
+#define LOGS_MAX      (1u << 19) /* entries by which logs may be made longer, all together: 40 MB */
+#define TRIES         20u        /* runs in which the same look waits for members that are fed late */
+#define PLACES        4u         /* of the program, per communicator */
 #define LATE_NS       1000000u
 #define LATE_SHARE    20u /* a 20th of the interval */
 #define NOTE_LOOKS    32u
@@ -58,7 +65,14 @@ struct place {
     uint32_t slow_step, slow_seq;
 };
 
+struct stretch;
+
 struct lag {
+    struct stretch *x;  /* of the members that have been looked at; owned; NULL: no look is under way */
+    uint32_t at;        /* the next one */
+    uint32_t wanted;    /* the call that is looked at */
+    uint32_t tries;     /* how often it was waited for a member */
+    uint32_t members;   /* room in x */
     uint32_t high;      /* of the communicator when it was looked at last */
     uint32_t seq;       /* newest call that was looked at, plus one */
     uint32_t strangers; /* looks at other places than those below, since one of them made room */
@@ -87,11 +101,13 @@ static bool is_nccl(const struct roll_record *rec)
     return class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
 }
 
+/* The host, in whichever of its threads, has come back from a wait behind the call. */
 static bool is_wait_for(const struct roll_record *wait, const struct roll_record *call)
 {
     bool returned = roll_op_class(wait->op) == ROLL_CLASS_SYNC && roll_seal_state(wait->seal) >= ROLL_STATE_RETURNED;
-    return returned && wait->thread == call->thread && wait->result == 0 && wait->op != ROLL_OP_EVENT_SYNC &&
-           (wait->op == ROLL_OP_DEVICE_SYNC || wait->stream == call->stream);
+    bool behind = wait->op != ROLL_OP_EVENT_SYNC || roll_seal_ticket(call->seal) + 1 < wait->count;
+    return returned && behind && wait->result == 0 &&
+           (wait->op == ROLL_OP_DEVICE_SYNC || (wait->stream != 0 && wait->stream == call->stream));
 }
 
 /* How long a call took; false where the record does not say. */
@@ -102,12 +118,12 @@ static bool lasted(const struct source *s, const struct roll_record *rec, uint64
 }
 
 /* The first wait for the call with this ticket, before `upto`. */
-static const struct roll_record *wait_behind(const struct source *s, uint64_t ticket, uint64_t upto)
+static const struct roll_record *wait_behind(const struct source *s, uint64_t ticket, uint64_t upto, uint32_t *work)
 {
     const struct entry *call = source_entry(s, ticket);
-    for (uint64_t t = ticket + 1; call && t < upto; t++) {
+    for (uint64_t t = ticket + 1; call && t < upto && spend(work); t++) {
         const struct entry *entry = source_entry(s, t);
-        if (!entry || (is_nccl(&entry->rec) && entry->rec.comm == call->rec.comm)) {
+        if (!entry) {
             return NULL;
         }
         if (is_wait_for(&entry->rec, &call->rec)) {
@@ -118,11 +134,12 @@ static const struct roll_record *wait_behind(const struct source *s, uint64_t ti
 }
 
 /* What passed between the host's return and its call: its own time, that for others, and inside which calls. */
-static bool sum_up(const struct source *s, struct stretch *x, uint64_t from, const struct roll_record *call)
+static bool sum_up(const struct source *s, struct stretch *x, const struct roll_record *first,
+                   const struct roll_record *call, uint32_t *work)
 {
     uint64_t others = 0, inside[256] = {0};
     bool busy = false; /* NCCL calls since the last wait */
-    for (uint64_t t = from; t < x->call; t++) {
+    for (uint64_t t = roll_seal_ticket(first->seal) + 1; t < x->call && spend(work); t++) {
         const struct entry *entry = source_entry(s, t);
         uint64_t ns;
         if (!entry || !lasted(s, &entry->rec, &ns)) {
@@ -133,10 +150,11 @@ static bool sum_up(const struct source *s, struct stretch *x, uint64_t from, con
             busy = true;
             x->mix = say_key(x->mix, entry->rec.op, entry->rec.count, entry->rec.dtype);
         }
-        if (class == ROLL_CLASS_SYNC && busy && entry->rec.thread == call->thread) {
+        bool own = entry->rec.thread == call->thread || entry->rec.thread == first->thread;
+        if (class == ROLL_CLASS_SYNC && busy && own) {
             others += ns;
             busy = false;
-        } else if (class != ROLL_CLASS_MOE && entry->rec.thread == call->thread) {
+        } else if (class != ROLL_CLASS_MOE && own) {
             inside[entry->rec.op] += ns;
         }
     }
@@ -153,11 +171,11 @@ static bool sum_up(const struct source *s, struct stretch *x, uint64_t from, con
     return true;
 }
 
-static bool measure(const struct source *s, struct stretch *x)
+static bool measure(const struct source *s, struct stretch *x, uint32_t *work)
 {
     const struct entry *call = source_entry(s, x->call);
-    const struct roll_record *first = wait_behind(s, x->before, x->call);
-    const struct roll_record *last = first ? wait_behind(s, x->call, s->next) : NULL;
+    const struct roll_record *first = wait_behind(s, x->before, x->call, work);
+    const struct roll_record *last = first ? wait_behind(s, x->call, s->next, work) : NULL;
     uint64_t first_ns, last_ns;
     if (!call || !last || !lasted(s, first, &first_ns) || !lasted(s, last, &last_ns)) {
         return false;
@@ -165,7 +183,7 @@ static bool measure(const struct source *s, struct stretch *x)
     x->release = first->enter_ns + first_ns;
     x->back = last->enter_ns + last_ns;
     x->wait_ns = last_ns;
-    return x->back > x->release && sum_up(s, x, roll_seal_ticket(first->seal) + 1, &call->rec);
+    return x->back > x->release && sum_up(s, x, first, &call->rec, work) && *work > 0;
 }
 
 static bool is_here(const struct source *s, const struct entry *entry, const struct member *m)
@@ -174,26 +192,30 @@ static bool is_here(const struct source *s, const struct entry *entry, const str
            source_member(s, entry->rec.comm) == m;
 }
 
-/*
- * The newest two neighbouring calls of the member between and behind which its host waited. seq: number of the second; NO_SEQ: any. Walks back over what the log still
- * holds, within the bound.
- */
-static bool find_stretch(const struct source *s, const struct member *m, uint32_t *seq, struct stretch *x,
-                         uint32_t *work)
+/* The two are neighbours of one kind that can be compared. */
+static bool is_plain(const struct entry *a, const struct entry *b)
 {
-    uint64_t later = 0; /* ticket + 1 of the call after the one that is looked at */
-    for (uint64_t t = s->next, n = 0; t > 0 && n < BACK_MAX && spend(work); t--, n++) {
+    return b->rec.seq == a->rec.seq + 1 && b->rec.thread == a->rec.thread && a->rec.group == 0 && b->rec.group == 0 &&
+           synchronises(a->rec.op) && ((a->rec.flags | b->rec.flags) & ROLL_FLAG_CAPTURED) == 0;
+}
+
+/*
+ * The newest two neighbouring calls of the member between and behind which its host waited. seq: number of the second; NO_SEQ: any. Walks back from `from` over
+ * what the log still holds, within the bound. *end: its log holds no more.
+ */
+static bool find_stretch(const struct source *s, const struct member *m, uint64_t from, uint32_t *seq,
+                         struct stretch *x, uint32_t *work, bool *end)
+{
+    uint64_t later = 0, n = 0; /* ticket + 1 of the call after the one that is looked at */
+    uint64_t t = from;
+    for (; t > 0 && n < BACK_MAX && s->next - t <= s->log_mask && spend(work); t--, n++) {
         const struct entry *entry = source_entry(s, t - 1);
         if (!is_here(s, entry, m)) {
             continue;
         }
         const struct entry *second = later ? source_entry(s, later - 1) : NULL;
-        bool wanted = second && second->rec.seq == entry->rec.seq + 1 && second->rec.thread == entry->rec.thread &&
-                      (*seq == NO_SEQ || second->rec.seq == *seq);
-        bool plain = wanted && entry->rec.group == 0 && second->rec.group == 0 && synchronises(entry->rec.op) &&
-                     ((entry->rec.flags | second->rec.flags) & ROLL_FLAG_CAPTURED) == 0;
         *x = (struct stretch){.before = t - 1, .call = later ? later - 1 : 0};
-        if (plain && measure(s, x)) {
+        if (second && is_plain(entry, second) && (*seq == NO_SEQ || second->rec.seq == *seq) && measure(s, x, work)) {
             *seq = second->rec.seq;
             return true;
         }
@@ -202,7 +224,17 @@ static bool find_stretch(const struct source *s, const struct member *m, uint32_
         }
         later = t;
     }
+    *end = t > 0 && s->next - t > s->log_mask;
     return false;
+}
+
+/* The same for a further member: ranks run one program, so the call usually stands where the first one has it. */
+static bool find_same(const struct source *s, const struct member *m, uint64_t ticket, uint32_t *seq, struct stretch *x,
+                      uint32_t *work, bool *end)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    bool here = is_here(s, entry, m) && entry->rec.seq == *seq;
+    return find_stretch(s, m, here ? ticket + 1 : s->next, seq, x, work, end);
 }
 
 /* --- one look at a communicator --- */
@@ -220,23 +252,53 @@ static uint64_t median(uint64_t *value, uint32_t n)
     return value[(n - 1) / 2];
 }
 
-/* True when all members have a stretch that ends with the same call, and may be compared. */
-static bool measure_all(const struct roll_engine *e, const struct comm *c, uint32_t *seq, struct stretch *x,
-                        uint32_t *work)
+/* A step that its log does not hold: it is given more room, where that is not too much for all together. */
+static void want_longer_log(struct roll_engine *e, struct source *s)
 {
-    for (uint32_t r = 0; r < c->size; r++) {
-        const struct member *m = &c->member[r];
-        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+    uint64_t room = s->log ? s->log_mask + 1 : 0;
+    if (room != 0 && room < BACK_MAX && room <= LOGS_MAX - e->lag_logs && source_log_grow(s) == 0) {
+        e->lag_logs += (uint32_t)room;
+    }
+}
+
+enum measured {
+    MEASURE_NONE, /* some member has no such stretch, or they may not be compared */
+    MEASURE_ALL,
+    MEASURE_MORE,  /* the bound was met */
+    MEASURE_LATER, /* the next member has not come to it, or back from it; or its news have not come yet */
+};
+
+/* Whether all members have a stretch that ends with the same call, and may be compared. Goes on where it ended. */
+static enum measured measure_all(struct roll_engine *e, const struct comm *c, uint32_t *work)
+{
+    struct lag *lag = c->lag;
+    for (; lag->at < c->size; lag->at++) {
+        const struct member *m = &c->member[lag->at];
+        struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        struct stretch *x = &lag->x[lag->at];
+        bool whole = *work == WORK_MAX, end = false;
+        if (*work == 0) {
+            return MEASURE_MORE;
+        }
         /* Hosts that do not wait, or have not for long, run ahead. */
         if (!s || !s->waits || s->next - s->waits->last > BACK_MAX || m->unsure || m->gone ||
-            s->proc != ROLL_PROC_RUNNING || !find_stretch(s, m, seq, &x[r], work)) {
-            return false;
+            s->proc != ROLL_PROC_RUNNING) {
+            return MEASURE_NONE;
         }
-        if (x[r].mix != x[0].mix) {
-            return false;
+        bool found = lag->at == 0 ? find_stretch(s, m, s->next, &lag->wanted, x, work, &end)
+                                  : find_same(s, m, lag->x[0].call, &lag->wanted, x, work, &end);
+        if (!found) {
+            if (end) {
+                want_longer_log(e, s);
+            }
+            bool later = lag->at > 0 && *work > 0 && !end && lag->tries++ < TRIES;
+            return *work == 0 && !whole ? MEASURE_MORE : later ? MEASURE_LATER : MEASURE_NONE;
+        }
+        if (x->mix != lag->x[0].mix || lag->wanted < lag->seq) {
+            return MEASURE_NONE;
         }
     }
-    return true;
+    return MEASURE_ALL;
 }
 
 static struct place *place_of(struct comm *c, uint64_t key)
@@ -477,15 +539,16 @@ static void forget_recovered(const struct comm *c, struct place *p)
     }
 }
 
-static void look(struct roll_engine *e, struct comm *c, struct stretch *x, uint64_t *scratch, uint32_t *work)
+/* All members have been measured. */
+static void take_look(struct roll_engine *e, struct comm *c, struct stretch *x, uint64_t *scratch)
 {
-    uint32_t seq = NO_SEQ;
+    uint32_t seq = c->lag->wanted;
+    const struct entry *call = source_entry(e->source[c->member[0].source], x[0].call);
     uint64_t interval;
-    if (!measure_all(e, c, &seq, x, work) || seq < c->lag->seq || !judge(c, x, scratch, &interval)) {
+    if (!call || !judge(c, x, scratch, &interval)) {
         return;
     }
     c->lag->seq = seq + 1;
-    const struct entry *call = source_entry(e->source[c->member[0].source], x[0].call);
     struct place *p = place_of(c, say_key(call->rec.op, call->rec.count, call->rec.callsite, 1));
     if (!p) {
         return;
@@ -506,10 +569,36 @@ static void look(struct roll_engine *e, struct comm *c, struct stretch *x, uint6
     follow_trend(e, c, p, x, interval, &call->rec);
 }
 
+/* Begins to look at a communicator, or goes on. False: the bound was met, and the next run goes on here. */
+static bool look(struct roll_engine *e, struct comm *c, uint32_t *work)
+{
+    struct lag *lag = c->lag;
+    if (!lag->x) {
+        lag->x = malloc(c->size * sizeof(*lag->x));
+        lag->at = lag->tries = 0;
+        lag->members = c->size;
+        lag->wanted = NO_SEQ;
+        lag->high = c->high;
+    }
+    bool same = lag->x && lag->members == c->size;
+    enum measured done = same ? measure_all(e, c, work) : MEASURE_NONE;
+    if (done == MEASURE_MORE || done == MEASURE_LATER) {
+        return done == MEASURE_LATER;
+    }
+    uint64_t *scratch = done == MEASURE_ALL ? malloc(c->size * sizeof(*scratch)) : NULL;
+    if (scratch) {
+        take_look(e, c, lag->x, scratch);
+    }
+    free(scratch);
+    free(lag->x);
+    lag->x = NULL;
+    return true;
+}
+
 static bool worth_a_look(const struct comm *c)
 {
     return c->size >= 2 && c->seen == c->size && !c->open && !c->muted && !c->aborted && !c->overflow &&
-           (!c->lag || c->high > c->lag->high);
+           (!c->lag || c->lag->x || c->high > c->lag->high);
 }
 
 static void straggler_tick(struct roll_engine *e)
@@ -520,35 +609,23 @@ static void straggler_tick(struct roll_engine *e)
         return;
     }
     e->lag_run_ns = e->clock;
-    uint32_t work = WORK_MAX, room = 0;
-    struct stretch *x = NULL;
-    uint64_t *scratch = NULL;
+    uint32_t work = WORK_MAX;
     for (uint32_t i = 0; i < e->comms && work > 0; i++) {
-        struct comm *c = e->comm[e->lag_next++ % e->comms];
-        if (!worth_a_look(c) || (!c->lag && !(c->lag = calloc(1, sizeof(*c->lag))))) {
-            continue;
+        struct comm *c = e->comm[e->lag_next % e->comms];
+        if (worth_a_look(c) && (c->lag || (c->lag = calloc(1, sizeof(*c->lag)))) && !look(e, c, &work)) {
+            break;
         }
-        c->lag->high = c->high;
-        if (c->size > room) {
-            room = c->size;
-            free(x);
-            free(scratch);
-            x = malloc(room * sizeof(*x));
-            scratch = malloc(room * sizeof(*scratch));
-            if (!x || !scratch) {
-                break;
-            }
-        }
-        look(e, c, x, scratch, &work);
+        e->lag_next++;
     }
-    free(x);
-    free(scratch);
 }
 
 void lag_free(struct comm *c)
 {
     for (uint32_t i = 0; c->lag && i < PLACES; i++) {
         free(c->lag->place[i].member);
+    }
+    if (c->lag) {
+        free(c->lag->x);
     }
     free(c->lag);
     c->lag = NULL;

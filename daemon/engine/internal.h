@@ -463,6 +463,7 @@ struct roll_engine {
     uint64_t trouble_wall;         /* and wall clock */
     uint64_t order_run_ns;         /* the same for opposite orders */
     uint32_t order_next;           /* communicator that is looked at next for those */
+    uint32_t lag_logs;             /* entries by which it has made logs longer */
     uint32_t lag_next;             /* communicator that is looked at next for those */
     uint64_t stuck_run_ns;         /* the same for calls that have all they need */
     uint64_t stuck_work_ns;        /* patience clock of the tick that `stuck_work` belongs to */
@@ -549,6 +550,7 @@ static inline bool spend(uint32_t *work)
 int source_enlist(struct roll_engine *e, struct source *s, uint32_t index); /* as the newest process of its rank */
 struct source *source_newest(const struct roll_engine *e, uint32_t world);  /* NULL: none has come */
 int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out);
+int source_log_grow(struct source *s); /* to twice its length. 0 or NOMEM */
 struct thread *source_thread(struct source *s, uint16_t id);
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
 bool source_group_open(const struct source *s, const struct roll_record *rec);

@@ -58,7 +58,7 @@ static uint64_t oldest_needed(struct source *s, uint64_t upto)
     return oldest;
 }
 
-static int log_grow(struct source *s)
+int source_log_grow(struct source *s)
 {
     uint64_t room = (s->log_mask + 1) * 2;
     struct entry *log = calloc(room, sizeof(*log));
@@ -113,7 +113,7 @@ int source_log_add(struct roll_engine *e, struct source *s, const struct roll_re
                 log_overflow(e, s);
                 s->safe = ticket;
             } else {
-                rc = log_grow(s);
+                rc = source_log_grow(s);
             }
         }
     }

@@ -365,6 +365,150 @@ static void test_one_that_recovers_and_another_after_it(void **state)
     roll_engine_destroy(&j.e);
 }
 
+/* --- steps of many calls, waits for events, and large communicators --- */
+
+struct form {
+    uint32_t calls;    /* on the communicator, in a step */
+    uint32_t others;   /* on another one, before them */
+    bool event, known; /* the host waits for an event, whose place is known */
+    uint64_t late, jitter;
+};
+
+struct form_job {
+    roll_engine_t *e;
+    uint64_t *ticket;
+};
+
+static void form_record(struct form_job *f, uint32_t r, enum roll_op op, uint32_t comm, uint32_t seq, uint64_t at,
+                        uint64_t took, uint64_t count)
+{
+    bool call = op == ROLL_OP_ALLREDUCE;
+    struct roll_record rec = {.seal = roll_seal(f->ticket[r]++, ROLL_STATE_RETURNED),
+                              .enter_ns = at,
+                              .count = count,
+                              .seq = seq,
+                              .peer = ROLL_PEER_NONE,
+                              .call_ns = (uint32_t)took,
+                              .step = ROLL_STEP_NONE,
+                              .comm = (uint16_t)comm,
+                              .stream = 2,
+                              .callsite = call ? 9 : 0,
+                              .thread = call ? 2 : 1, /* backward has a thread of its own */
+                              .layer = ROLL_LAYER_NONE,
+                              .op = (uint8_t)op,
+                              .dtype = call ? ROLL_DTYPE_FLOAT32 : ROLL_DTYPE_NONE,
+                              .redop = call ? ROLL_RED_SUM : ROLL_RED_NONE};
+    assert_int_equal(roll_engine_feed(f->e, r, &rec, 1), 0);
+}
+
+static void form_open(struct form_job *f, uint32_t ranks)
+{
+    struct roll_engine_config config = {.stall_ns = 0};
+    f->e = roll_engine_new(&config);
+    f->ticket = calloc(ranks, sizeof(*f->ticket));
+    assert_non_null(f->e);
+    assert_non_null(f->ticket);
+    for (uint32_t r = 0; r < ranks; r++) {
+        uint32_t source;
+        struct roll_source_info info = {.stream = r + 1,
+                                        .world_rank = (int32_t)r,
+                                        .world_size = (int32_t)ranks,
+                                        .pid = 100 + r,
+                                        .host = "a",
+                                        .exe = "x"};
+        assert_int_equal(roll_engine_open(f->e, &info, &source), 0);
+        for (uint32_t id = 1; id <= 2; id++) {
+            struct roll_def def = {.type = ROLL_DEF_COMM, .id = id, .comm.label = id == 1 ? "dp" : "tp"};
+            def.comm.info = (struct roll_def_comm){.key = id == 1 ? 77 : 900 + r / 2,
+                                                   .rank = (int32_t)(id == 1 ? r : r % 2),
+                                                   .nranks = (int32_t)(id == 1 ? ranks : 2),
+                                                   .color = ROLL_COLOR_NONE,
+                                                   .origin = ROLL_COMM_INIT,
+                                                   .label_bytes = 2};
+            assert_int_equal(roll_engine_define(f->e, source, &def), 0);
+        }
+    }
+}
+
+/* What is said of `steps` steps of which the last rank comes late, as "note 3; suspected 3". */
+static void form_expect(uint32_t ranks, const struct form *form, uint32_t steps, const char *want)
+{
+    struct form_job f;
+    struct job j = {.random = ranks + form->calls};
+    form_open(&f, ranks);
+    uint64_t now = 1000 * S_, back = now;
+    roll_engine_tick(f.e, now);
+    for (uint32_t i = 0; i < steps; i++) {
+        uint64_t release = back + 150 * MS + form->late + form->jitter;
+        for (uint32_t r = 0; r < ranks; r++) {
+            uint64_t at = back + 100 * MS + (r == ranks - 1 ? form->late : 0);
+            at += form->jitter ? random_below(&j, form->jitter) : 0;
+            for (uint32_t k = 0; k < form->others; k++) {
+                form_record(&f, r, ROLL_OP_ALLREDUCE, 2, i * form->others + k, back + MS + k * 1000, 900, 64);
+            }
+            for (uint32_t k = 0; k < form->calls; k++) {
+                form_record(&f, r, ROLL_OP_ALLREDUCE, 1, i * form->calls + k, at + k * 20000, 5000, 512 + k);
+            }
+            at += form->calls * 20000;
+            enum roll_op op = form->event ? ROLL_OP_EVENT_SYNC : ROLL_OP_STREAM_SYNC;
+            form_record(&f, r, op, 0, 0, at, release + random_below(&j, 50000) - at,
+                        form->event && form->known ? f.ticket[r] + 1 : 0);
+        }
+        back = release + 50000;
+        while (now + 50 * MS <= back) {
+            now += 50 * MS;
+            roll_engine_tick(f.e, now);
+        }
+    }
+    j.e = f.e;
+    const char *got = said(&j);
+    if (strcmp(got, want) != 0) {
+        fail_msg("%u ranks, %u calls and %u others a step: wanted '%s', got '%s': %s", ranks, form->calls, form->others,
+                 want, got, text);
+    }
+    roll_engine_destroy(&f.e);
+    free(f.ticket);
+}
+
+static void test_steps_of_many_calls_with_one_wait(void **state)
+{
+    (void)state;
+    static const struct form form[] = {{.calls = 2},
+                                       {.calls = 8},
+                                       {.calls = 1, .event = true, .known = true},
+                                       {.calls = 8, .event = true, .known = true},
+                                       {.calls = 2, .others = 300},
+                                       {.calls = 8, .others = 8, .event = true, .known = true}};
+    for (size_t i = 0; i < sizeof(form) / sizeof(form[0]); i++) {
+        struct form late = form[i], healthy = form[i];
+        late.late = 50 * MS;
+        healthy.jitter = 30 * MS;
+        form_expect(4, &late, 150, "note 3; suspected 3");
+        form_expect(8, &late, 150, "note 7; suspected 7");
+        form_expect(4, &healthy, 300, "");
+        form_expect(8, &healthy, 300, "");
+    }
+}
+
+/* Where the event stands is not known: each host may come back when its own device gets there. */
+static void test_an_event_at_an_unknown_place_says_nothing(void **state)
+{
+    (void)state;
+    form_expect(4, &(struct form){.calls = 2, .event = true, .late = 50 * MS}, 200, "");
+}
+
+/* What one run has no room for, the next one goes on with. */
+static void test_large_communicators(void **state)
+{
+    (void)state;
+    for (uint32_t ranks = 512; ranks <= 4096; ranks *= 8) {
+        char want[64];
+        snprintf(want, sizeof(want), "note %u; suspected %u", ranks - 1, ranks - 1);
+        form_expect(ranks, &(struct form){.calls = 2, .late = 50 * MS}, ranks == 512 ? 150 : 250, want);
+    }
+    form_expect(2048, &(struct form){.calls = 2, .jitter = 30 * MS}, 150, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +523,9 @@ int main(void)
         cmocka_unit_test(test_a_wait_that_comes_late_proves_nothing),
         cmocka_unit_test(test_where_ranks_are_starved_nobody_is_judged),
         cmocka_unit_test(test_one_that_recovers_and_another_after_it),
+        cmocka_unit_test(test_steps_of_many_calls_with_one_wait),
+        cmocka_unit_test(test_an_event_at_an_unknown_place_says_nothing),
+        cmocka_unit_test(test_large_communicators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
