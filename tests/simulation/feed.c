@@ -428,11 +428,11 @@ static void feed_chunks(struct feeder *f, uint64_t step_ns)
         while (f->reader[r].next == f->s->rank[r].logs) {
             r = (r + 1) % f->p->ranks;
         }
-        uint32_t left = f->s->rank[r].logs - f->reader[r].next;
-        if (early && left <= size) {
+        uint32_t left = f->s->rank[r].logs - f->reader[r].next, most = 1 + rng_below(&f->rng, size);
+        if (early && left <= most) { /* no time passes in between: an agent sends the end behind the last record */
             feed_process(f, r, seen);
         }
-        (void)feed_new(f, r, seen, 1 + rng_below(&f->rng, size));
+        (void)feed_new(f, r, seen, most);
         if (f->reader[r].next == f->s->rank[r].logs) {
             feed_process(f, r, seen);
         }
