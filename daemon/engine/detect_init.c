@@ -21,7 +21,9 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     if (first) {
         s->inits += rec->op == ROLL_OP_COMM_INIT; /* used where the definition is lost */
         if (parent) {
-            parent->splits++;
+            bool lost = parent->gaps != parent->split_gaps && rec->aux >= parent->splits; /* others may be lost */
+            parent->splits = lost ? rec->aux + 1u : parent->splits + 1;
+            parent->split_gaps = parent->gaps;
         }
     }
     struct member *made = rec->op == ROLL_OP_COMM_INIT ? source_member(s, rec->comm) : NULL;
@@ -95,6 +97,8 @@ static void count_members(const struct roll_engine *e, const struct source *s, c
             a->unseen++;
         } else if (rec->op == ROLL_OP_COMM_INIT || o->splits >= m->splits) {
             (void)roll_rankset_add(&a->inside, e->source[o->source]->world);
+        } else if (rec->op == ROLL_OP_COMM_SPLIT && o->gaps != o->split_gaps) {
+            continue; /* its record of this split may be among those that are lost */
         } else {
             add_absent(e, s, e->source[o->source], o, a);
         }

@@ -97,6 +97,7 @@ static void take_out(struct roll_engine *e, struct member *m, struct entry *entr
     entry->index = COLL_REFUSED;
     m->next = seq;
     m->group = 0;
+    m->thread = NO_THREAD; /* whether the call before was in one group with what comes next is not known */
     if (seq < c->base || seq >= c->high) {
         return;
     }

@@ -156,6 +156,7 @@ struct moment {
     uint32_t turn, step; /* turn: how often it has gone back */
 };
 
+#define NO_THREAD UINT16_MAX
 struct member {
     struct comm *comm;
     uint32_t source;        /* NO_SOURCE: never seen */
@@ -174,8 +175,9 @@ struct member {
     } zero[ZEROS_MAX]; /* newest at (zeros - 1) % ZEROS_MAX */
     uint32_t zeros;
     uint32_t group;             /* of its last collective here; 0 = none */
-    uint16_t thread;            /* of that */
+    uint16_t thread;            /* of that; NO_THREAD: not known */
     uint32_t splits;            /* CommSplit calls made with this communicator as parent */
+    uint32_t split_gaps;        /* `gaps` when the last of them came */
     uint8_t async;              /* ncclResult_t: what ncclCommGetAsyncError said last here */
     bool passed;                /* its communicator is muted, and it has got past the trouble: silence.c */
     uint64_t late_ns;           /* by how much it came late here, at most, when that was told: doubt.c */

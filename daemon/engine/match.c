@@ -144,6 +144,8 @@ int match_collective(struct roll_engine *e, struct member *m, struct entry *entr
     if (seq != m->next) {
         if (seq < m->next || seq > SEQ_MAX) {
             entry->index = COLL_REFUSED; /* a number that was taken already: nothing can be said about this call */
+            m->group = entry->rec.group; /* but the next one may be in one group with it */
+            m->thread = entry->rec.thread;
             return 0;
         }
         skip_unknown(m, seq);
