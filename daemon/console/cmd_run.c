@@ -71,6 +71,9 @@ static void end_job(struct run *r, int sig)
     if (r->asked > 1) {
         sig = SIGKILL;
     }
+    if (r->announcer != NULL) {
+        roll_announcer_ended(r->announcer);
+    }
     roll_run_job_signal(&r->job, sig);
     r->kill_at = now_ms() + (uint64_t)(r->o.grace_s * 1000);
 }

@@ -125,6 +125,8 @@ typedef struct roll_announcer roll_announcer_t;
 roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet);
 /* The job is over: asks for the last word. The descriptor becomes readable when it has come or cannot. */
 int roll_announcer_finish(roll_announcer_t *announcer);
+/* We have ended the job ourselves and said so: that its ranks are dead is no news. */
+void roll_announcer_ended(roll_announcer_t *announcer);
 /* The daemon is gone: stop asking. */
 void roll_announcer_give_up(roll_announcer_t *announcer);
 /* After the descriptor was readable: the root's summary (borrowed), or NULL when it never came. */

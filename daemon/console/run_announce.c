@@ -32,6 +32,7 @@ struct roll_announcer {
     FILE *json; /* borrowed */
     bool quiet, colour;
     atomic_bool finish, give_up; /* set by the main thread, read by this one */
+    atomic_bool ended;           /* likewise: the job did not end by itself, we have ended it */
     int done_fd;
     uint64_t seen; /* verdicts printed */
     struct roll_tally tally;
@@ -45,6 +46,9 @@ static bool is_folded(struct roll_announcer *a, const json_t *verdict)
     const char *code = roll_json_text(verdict, "code", "");
     if (roll_verdict_is_finding(verdict) || json_is_integer(json_object_get(verdict, "withdraws"))) {
         return false;
+    }
+    if (atomic_load(&a->ended) && strcmp(code, "rank-dead") == 0) {
+        return true;
     }
     a->notes = a->notes ? a->notes : json_object();
     int64_t before = roll_json_int(a->notes, code, 0);
@@ -175,6 +179,11 @@ int roll_announcer_finish(roll_announcer_t *a)
 {
     atomic_store(&a->finish, true);
     return a->done_fd;
+}
+
+void roll_announcer_ended(roll_announcer_t *announcer)
+{
+    atomic_store(&announcer->ended, true);
 }
 
 void roll_announcer_give_up(roll_announcer_t *a)
