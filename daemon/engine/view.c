@@ -387,6 +387,18 @@ static struct entry *call_left_behind(const struct roll_engine *e, const struct 
     return NULL;
 }
 
+/* A communicator of this rank on which something has been found, and which it has not got past. */
+static const struct comm *trouble_of(const struct source *s)
+{
+    for (uint32_t i = 1; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (m && m->comm->muted && !m->passed && !m->gone) {
+            return m->comm;
+        }
+    }
+    return NULL;
+}
+
 static void why_waits(struct words *w, struct roll_engine *e, const struct subject *who)
 {
     const struct source *s = who->s;
@@ -403,7 +415,13 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct subje
         any = any || entry;
         roll_rankset_fini(&missing);
     }
-    if (!any) {
+    const struct comm *trouble = any ? NULL : trouble_of(s);
+    if (trouble) {
+        words_add(w, " Every peer has come to the calls that %s issued; why it goes no further on ",
+                  who->many ? "they have" : "it has");
+        words_comm(w, trouble);
+        words_add(w, " is what the finding about it says.");
+    } else if (!any) {
         words_add(w, who->many ? " Everything that they have issued could be matched."
                                : " Everything that it has issued could be matched.");
     }
@@ -423,7 +441,8 @@ static void why_comms(struct words *w, const struct subject *who)
             words_add(w, who->many ? " They have %s " : " It has %s ",
                       m->ended == ROLL_OP_COMM_ABORT ? "aborted" : "revoked");
             words_comm(w, m->comm);
-            words_add(w, ": nothing on it is judged any more.");
+            words_add(w, m->comm->aborted ? ": nothing on it is judged any more."
+                                          : ": what was not done there stays undone, and its peers are judged on.");
         }
     }
 }

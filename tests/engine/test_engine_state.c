@@ -120,6 +120,10 @@ static void test_errors_aborts_and_revocations(void **state)
     expect(sim, "NCCL reports ncclRemoteError on communicator world (2 ranks) (ncclCommGetAsyncError).");
     sim = two_ranks(&w);
     sim_record(sim, 0, ROLL_OP_COMM_ABORT, w);
+    expect(sim, "It has aborted communicator world (2 ranks): what was not done there stays undone, and its peers are");
+    sim = two_ranks(&w); /* the last one takes it down */
+    sim_record(sim, 0, ROLL_OP_COMM_ABORT, w);
+    sim_record(sim, 1, ROLL_OP_COMM_ABORT, w);
     expect(sim, "It has aborted communicator world (2 ranks): nothing on it is judged any more.");
     sim = two_ranks(&w);
     sim_record(sim, 0, ROLL_OP_COMM_REVOKE, w);
