@@ -173,10 +173,11 @@ static void say_lack(struct roll_engine *e, const struct block *b, struct comm *
     say_side(v, peer, maker, &lack->waiting, &lack->entry->rec);
     (void)roll_rankset_copy(&v->waiting, b->waiting);
     struct words w = {.used = 0};
-    words_add(&w, "Rank %u %s on ", s->world,
-              !lack->grouped ? "left out sends or receives"
-              : lack->whole  ? "left out an exchange (a group of sends and receives)"
-                             : "left out messages of an exchange (a group of sends and receives)");
+    bool open = lack->whole && b->kind == BLOCK_CYCLE; /* it may come to them too late, too */
+    words_add(&w, "Rank %u %s %s on ", s->world, open ? "has not made" : "left out",
+              !lack->grouped ? "sends or receives"
+              : lack->whole  ? "an exchange (a group of sends and receives)"
+                             : "messages of an exchange (a group of sends and receives)");
     words_comm(&w, c);
     words_add(&w, ": ");
     words_wait(&w, &lack->waiting);
@@ -191,7 +192,8 @@ static void say_lack(struct roll_engine *e, const struct block *b, struct comm *
     } else if (!lack->whole) {
         words_add(&w, " Its other messages of that exchange are there: look at its split table.");
     }
-    if (lack->whole && b->kind == BLOCK_CYCLE) {
+    if (open) {
+        words_add(&w, " That it lacks them while they wait is certain; whether it left them out is not.");
         may_be(v, b, c, s);
         words_may_be(&w, v);
     }

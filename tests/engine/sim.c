@@ -441,6 +441,21 @@ static int by_line(const void *a, const void *b)
     return by_text(&((const struct line *)a)->text, &((const struct line *)b)->text);
 }
 
+/* What is proven is that ranks wait for each other, and for what: which mistake led there may be open (docs/VERDICTS.md). */
+static bool is_of_a_wait(enum roll_verdict_code code)
+{
+    static const enum roll_verdict_code waits[] = {
+        ROLL_VERDICT_CIRCULAR_WAIT, ROLL_VERDICT_CROSSED_WAIT,       ROLL_VERDICT_INIT_MISSING,
+        ROLL_VERDICT_P2P_UNMATCHED, ROLL_VERDICT_ALLTOALLV_MISMATCH,
+    };
+    for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
+        if (waits[i] == code) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What a later verdict has superseded, confirmed or withdrawn is left out; with `all` nothing is. */
 static char *collect(roll_engine_t *e, bool notes, bool text, bool all)
 {
@@ -453,6 +468,7 @@ static char *collect(roll_engine_t *e, bool notes, bool text, bool all)
         assert_true((v->supersedes != 0) + (v->confirms != 0) + (v->withdraws != 0) <= 1);
         assert_true(retires < v->number);
         assert_true(v->withdraws == 0 || v->certainty == ROLL_NOTE);
+        assert_true(v->certainty != ROLL_PROVEN || v->may_bes == 0 || is_of_a_wait(v->code));
         for (size_t i = 0; i < lines && !all && retires != 0; i++) {
             if (line[i].number == retires) {
                 free(line[i].text);
