@@ -848,6 +848,13 @@ static void name_sides(struct roll_verdict *v, const struct finding *f, struct w
     }
 }
 
+static bool stand_apart(const struct finding *f)
+{
+    const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);
+    const struct entry *major = source_entry(f->major_source, f->major_ticket);
+    return minor && major && site_compare(f->minor_source, &minor->rec, f->major_source, &major->rec) == SITE_OTHER;
+}
+
 void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct finding *f, struct words *w)
 {
     name_sides(v, f, w);
@@ -860,6 +867,10 @@ void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct fi
     if (v->may_bes > 0) {
         words_add(w, " That these calls meet and differ is certain; which mistake led there is not.");
         words_may_be(w, v);
+        if ((f->open & ALIGN_BIT(ALIGN_ARGUMENT)) != 0 && stand_apart(f)) {
+            words_add(w, " They stand at different places of the program: it is a wrong argument only if these are "
+                         "two arms of one branch.");
+        }
     }
     const struct told *earlier = say_told(e, f->earlier);
     if (earlier && earlier->code == v->code && v->certainty == ROLL_PROVEN && earlier->certainty != ROLL_PROVEN) {
