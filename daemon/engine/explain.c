@@ -82,17 +82,18 @@ void words_wait(struct words *w, const struct roll_rankset *set)
     words_add(w, roll_rankset_count(set) == 1 ? " waits" : " wait");
 }
 
-/* World ranks of all members; false while some have not been seen. */
+/* World ranks of the members that have been seen; true when those are all. */
 static bool members_of(const struct comm *c, struct roll_rankset *out)
 {
+    bool all = !c->open && c->size > 0;
     for (uint32_t r = 0; r < c->size; r++) {
         uint32_t world = comm_world(c->engine, c, r);
-        if (world == NO_SOURCE) {
-            return false;
+        all = all && world != NO_SOURCE;
+        if (world != NO_SOURCE) {
+            (void)roll_rankset_add(out, world);
         }
-        (void)roll_rankset_add(out, world);
     }
-    return !c->open && c->size > 0;
+    return all;
 }
 
 /* "ranks 0-3"; "every 8th rank from 3" where they stand that far apart. */
@@ -144,8 +145,8 @@ void words_comm(struct words *w, const struct comm *c)
 {
     struct roll_rankset members = {0};
     bool whole = members_of(c, &members);
-    bool described = c->label[0] == '\0' && whole;
-    uint32_t nth = described ? place_among_twins(c) : 0;
+    bool described = c->label[0] == '\0' && roll_rankset_count(&members) > 0;
+    uint32_t nth = described && whole ? place_among_twins(c) : 0;
     words_add(w, described ? "the " : "");
     if (nth > 0) {
         bool teen = nth % 100 / 10 == 1;
@@ -156,14 +157,19 @@ void words_comm(struct words *w, const struct comm *c)
                                            : "th");
     }
     words_add(w, "communicator ");
-    if (c->label[0] == '\0' && !whole) {
+    if (c->label[0] == '\0' && !described) {
         words_add(w, "0x%016" PRIx64, c->key);
     } else {
         words_add(w, "%s", c->label);
     }
-    if (whole && (c->label[0] == '\0' || has_namesake(c))) {
-        words_add(w, c->label[0] == '\0' ? "of " : " of ");
-        words_members(w, &members);
+    if (described || (whole && has_namesake(c))) {
+        words_add(w, described ? "of " : " of ");
+        if (whole) {
+            words_members(w, &members);
+        } else {
+            words_ranks(w, &members);
+            words_add(w, " and others");
+        }
     }
     words_add(w, " (%u ranks)", c->size);
     roll_rankset_fini(&members);
