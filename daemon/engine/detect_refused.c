@@ -431,6 +431,7 @@ struct telling {
     const struct member *member;
     const struct roll_record *rec;
     struct roll_rankset culprits, waiting; /* world ranks; owned */
+    struct roll_rankset behind;            /* who waits in other calls for the same; owned */
     const struct source *waiter;           /* NULL: nobody waits */
     const struct roll_record *waits;       /* in this */
     const struct roll_record *instead;     /* WENT_ON */
@@ -443,6 +444,7 @@ static void telling_fini(struct telling *t)
 {
     roll_rankset_fini(&t->culprits);
     roll_rankset_fini(&t->waiting);
+    roll_rankset_fini(&t->behind);
 }
 
 static void words_without(struct words *w, const struct telling *t, bool one)
@@ -524,6 +526,14 @@ static uint64_t speak(struct roll_engine *e, const struct telling *t, uint64_t b
         words_add(&w, " in ");
         words_call(&w, t->waits);
         words_add(&w, t->certainty == ROLL_PROVEN ? ", in vain." : ".");
+        for (size_t i = 0; i < roll_rankset_count(&t->behind); i++) {
+            (void)roll_rankset_add(&v->waiting, roll_rankset_at(&t->behind, i));
+        }
+        if (roll_rankset_count(&t->behind) > 0) {
+            words_add(&w, " ");
+            words_wait(&w, &t->behind);
+            words_add(&w, " for the same in other calls.");
+        }
     }
     if (elsewhere) {
         words_add(&w, " The error says that its cause lies with another rank or on the way there: nobody is named.");
@@ -537,13 +547,42 @@ static uint64_t speak(struct roll_engine *e, const struct telling *t, uint64_t b
     return v->number;
 }
 
-/* World ranks that wait in the call `waits` of this source, or on the same communicator for what was refused. */
+/* The oldest call of `s` is a message for this member that the member has not made. */
+static const struct entry *lacks_message(const struct source *s, const struct member *of)
+{
+    for (uint32_t k = 0; k < s->queues; k++) {
+        const struct entry *head = s->queue[k].head ? source_entry(s, s->queue[k].head - 1) : NULL;
+        if (head && head->pair && head->pair->comm == of->comm && head->rec.peer == of->rank &&
+            !(p2p_node(head->pair, head->index)->have & 1u << !p2p_side(&head->rec))) {
+            return head;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * World ranks that wait in the call `waits` of this source for what was refused. Of a refused message the one that it was meant for is not in the record
+ * where the peer was wrong: who waits for a message of that rank is nearer to it than who waits for the rank elsewhere.
+ */
 static void add_waiting(const struct roll_engine *e, struct telling *t, const struct source *waiter,
                         const struct entry *waits)
 {
-    say_beside(e, waiter, waits, &t->waiting);
+    struct roll_rankset *out = &t->waiting;
     t->waiter = waiter;
     t->waits = &waits->rec;
+    for (uint32_t i = 0; t->member && roll_op_class(t->rec->op) == ROLL_CLASS_P2P && i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        const struct entry *lacks = s != t->rank && source_alive(s) ? lacks_message(s, t->member) : NULL;
+        if (lacks && out == &t->waiting && !waits->pair) {
+            t->waiter = s;
+            t->waits = &lacks->rec;
+            out = &t->behind;
+        }
+        if (lacks && (t->waits == &lacks->rec || s != waiter)) {
+            (void)roll_rankset_add(t->waits == &lacks->rec ? &t->waiting : &t->behind, s->world);
+        }
+    }
+    say_beside(e, waiter, waits, out);
 }
 
 static enum without without_of(const struct source *s, const struct member *m)

@@ -290,9 +290,15 @@ void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, co
 void say_beside(const struct roll_engine *e, const struct source *s, const struct entry *at, struct roll_rankset *out)
 {
     struct member *m = source_member(s, at->rec.comm);
+    bool creation = roll_op_class(at->rec.op) == ROLL_CLASS_COMM;
     (void)roll_rankset_add(out, s->world);
     for (uint32_t i = 0; m && !at->pair && i < e->sources; i++) {
         const struct source *other = e->source[i];
+        const struct entry *makes = creation && other->init != 0 ? source_entry(other, other->init - 1) : NULL;
+        const struct member *too = makes && makes->rec.op == at->rec.op ? source_member(other, makes->rec.comm) : NULL;
+        if (too && too->comm == m->comm && too->splits == m->splits) {
+            (void)roll_rankset_add(out, other->world);
+        }
         for (uint32_t k = 0; k < other->queues; k++) {
             const struct queue *q = &other->queue[k];
             const struct entry *head = q->head ? source_entry(other, q->head - 1) : NULL;

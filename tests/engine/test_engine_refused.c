@@ -280,6 +280,29 @@ static void test_a_refused_message_is_told(void **state)
     }
 }
 
+/* Who waits for a message of that rank is told first, whoever else waits for the rank in another call. */
+static void test_who_waits_for_a_refused_message_comes_first(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(3);
+    uint32_t w = sim_world(sim);
+    sim_all(sim, w, AR, 64);
+    struct roll_record *rec = sim_send(sim, 2, w, 1, 32);
+    sim->rank[2].p2p[w][2]--;
+    rec->result = BAD;
+    rec->peer = 3;
+    sim_proc(sim, 2, ROLL_PROC_FINISHED, SIM_EXIT(3));
+    sim_recv(sim, 1, w, 2, 32);
+    sim_call(sim, 0, w, AR, 64);
+    sim_stuck(sim, 0);
+    sim_stuck(sim, 1);
+    sim_expect(sim, "proven call-refused 2");
+    char *got = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(got, "Rank 1 waits in Recv of 32 float32 from member 2, in vain."));
+    free(got);
+    sim_destroy(&sim);
+}
+
 static void test_a_message_from_itself_is_told(void **state)
 {
     (void)state;
@@ -622,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_a_retry_that_is_wrong_is_still_found),
         cmocka_unit_test(test_who_is_killed_after_a_retry_is_dead),
         cmocka_unit_test(test_a_refused_message_is_told),
+        cmocka_unit_test(test_who_waits_for_a_refused_message_comes_first),
         cmocka_unit_test(test_a_message_from_itself_is_told),
         cmocka_unit_test(test_the_wrong_call_of_a_group_is_shown),
         cmocka_unit_test(test_what_voided_the_group_is_said),
