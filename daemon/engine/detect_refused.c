@@ -200,7 +200,12 @@ void refused_over(const struct roll_engine *e, struct member *m, const struct ro
 {
     struct refusal *r = m->refusal;
     if (r && roll_op_class(rec->op) == ROLL_CLASS_P2P) {
-        r->message.open = r->message.open && r->message.rec.op != rec->op;
+        /* Another message to another peer is not the refused one, made again. */
+        bool again =
+            r->message.rec.op == rec->op && (is_alike(&r->message.rec, rec) || r->message.rec.peer == rec->peer);
+        bool next = r->message.open && again;
+        r->message.open = r->message.open && !next;
+        r->message.passed_over = next ? did_between(e, m, &r->message.rec, rec) : r->message.passed_over;
     } else if (r && r->coll.open) {
         r->coll.open = false;
         r->coll.left_out = !is_alike(&r->coll.rec, rec);
@@ -754,6 +759,13 @@ static const struct roll_record *answer(const struct roll_engine *e, const struc
     if (r->coll.open && r->coll.rec.group != 0) {
         return &r->coll.rec; /* with its whole group */
     }
+    enum { SHIFT_MAX = 8 }; /* so many messages later it is something else */
+    bool fewer = r->message.passed_over && rec->op != waits->op && rec->peer == waiter->rank &&
+                 waits->seq >= rec->seq && waits->seq - rec->seq < SHIFT_MAX && rec->count == waits->count &&
+                 rec->dtype == waits->dtype;
+    if (fewer) {
+        return rec;
+    }
     bool astray = rec->peer == waiter->rank || rec->peer == m->rank || rec->peer < 0 || (uint32_t)rec->peer >= size;
     return r->message.open && (rec->group != 0 || (rec->op != waits->op && astray)) ? rec : NULL;
 }
@@ -774,7 +786,8 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
     t.comm = t.member ? t.member->comm : NULL;
     t.without = without_of(s, m);
-    bool doubtful = m->refusal && rec == &m->refusal->coll.rec && m->refusal->coll.passed_over;
+    bool doubtful = m->refusal && ((rec == &m->refusal->coll.rec && m->refusal->coll.passed_over) ||
+                                   (rec == &m->refusal->message.rec && m->refusal->message.passed_over));
     t.certainty = is_from_elsewhere(rec) || doubtful ? ROLL_SUSPECTED : certainty;
     t.without = doubtful ? PASSED_OVER : t.without;
     (void)roll_rankset_add(&t.culprits, s->world);
