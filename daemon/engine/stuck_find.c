@@ -250,6 +250,19 @@ static bool is_sound(const struct stuck *k, const struct member *m)
     return s->proc == ROLL_PROC_RUNNING && !(k->asked && source_explained(s)) && s->init == 0;
 }
 
+/* It has gone, and had left the call before: the host had come back from a wait for it. */
+static bool left_and_gone(struct stuck *k, const struct member *m, uint32_t seq)
+{
+    const struct source *s = m->source == NO_SOURCE || m->unsure ? NULL : k->e->source[m->source];
+    if (!s || (s->proc != ROLL_PROC_FINISHED && !m->gone) || !comm_member_issued(m, seq) || seq < m->from) {
+        return false;
+    }
+    bool perhaps;
+    uint64_t ticket = ticket_of(k, s, m, seq);
+    const struct entry *own = ticket ? source_entry(s, ticket - 1) : NULL;
+    return own && has_left(k, s, &own->rec, ticket - 1, &perhaps);
+}
+
 static bool all_stand_in_collective(struct stuck *k, const struct entry *entry)
 {
     struct comm *c = k->comm;
@@ -259,6 +272,10 @@ static bool all_stand_in_collective(struct stuck *k, const struct entry *entry)
     }
     for (uint32_t r = 0; r < c->size; r++) {
         struct member *m = &c->member[r];
+        if (left_and_gone(k, m, seq)) {
+            (void)roll_rankset_add(&k->left, k->e->source[m->source]->world);
+            continue;
+        }
         uint64_t ticket = is_sound(k, m) && comm_member_issued(m, seq) && seq >= m->from
                               ? ticket_of(k, k->e->source[m->source], m, seq)
                               : 0;
@@ -292,6 +309,15 @@ static bool all_stand_in_message(struct stuck *k, const struct entry *entry)
 static bool synchronises(enum roll_op op)
 {
     return op == ROLL_OP_ALLREDUCE || op == ROLL_OP_ALLGATHER || op == ROLL_OP_REDUCESCATTER || op == ROLL_OP_ALLTOALL;
+}
+
+/* Others may leave before all have arrived, and have; its root is still in it, so it has not ended. */
+static bool root_is_in(const struct stuck *k, const struct entry *entry)
+{
+    bool rooted = roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && !synchronises(entry->rec.op) &&
+                  entry->rec.peer >= 0 && (uint32_t)entry->rec.peer < k->comm->size;
+    uint32_t world = rooted ? comm_world(k->e, k->comm, (uint32_t)entry->rec.peer) : NO_SOURCE;
+    return world != NO_SOURCE && roll_rankset_has(&k->in, world);
 }
 
 /* The first time in this tick that somebody asks about this call: the answer is the same for all its members. */
@@ -338,7 +364,8 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
         return false;
     }
     bool left = roll_rankset_count(&k->left) > 0;
-    return roll_rankset_count(&k->in) >= 2 && (!left || (k->known && synchronises(entry->rec.op)));
+    return roll_rankset_count(&k->in) >= 2 &&
+           (!left || (k->known && synchronises(entry->rec.op)) || root_is_in(k, entry));
 }
 
 /* What its host is known to have left is not looked at again. */
