@@ -4,8 +4,9 @@
  * usage: stack_threads COUNTER MODE [N]. COUNTER is a file of 8 bytes, mapped: a thread of its own counts in it for as long as the process
  * lives, so whoever looks can tell that it goes on. MODE: stuck (main thread three frames deep in a wait, N threads in another),
  * moving (a thread that alternates between two functions), exit (ends after N milliseconds), deep (recursion N deep), calls (system calls
- * that a stop would end with EINTR or cut short: it exits after N milliseconds, with 9 when one of them has returned).
+ * that a stop would end with EINTR or cut short: it exits when its standard input ends, with 9 when one of them has returned).
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -214,7 +215,9 @@ int main(int argc, char **argv)
         return recurse(n);
     }
     if (strcmp(argv[2], "calls") == 0) {
-        nap(n);
+        char byte;
+        while (read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
+        }
         return atomic_load(&returned) ? 9 : 0;
     }
     return level_one(one);

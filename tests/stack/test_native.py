@@ -153,7 +153,7 @@ class Native(Looking):
             self.assert_goes_on(p.pid)
 
     def test_no_system_call_is_cut_short(self):
-        p = self.run_program(program("stack_threads"), self.path("counter"), "calls", "1800")
+        p = self.run_program(program("stack_threads"), self.path("counter"), "calls", stdin=subprocess.PIPE)
         calls = {"in_epoll": "epoll_wait", "in_recv": "recv", "in_read": "read", "in_recv_all": "recv", "in_write": "write"}
         task = f"/proc/{p.pid}/task"
         self.assertTrue(until(lambda: len(os.listdir(task)) == 2 + len(calls) and all(status(t, "State") == "S" for t in os.listdir(task))))
@@ -163,6 +163,7 @@ class Native(Looking):
                 thread = next(t for t in stack["threads"] if function in names(stack, t))
                 self.assertTrue(from_libc(stack, thread, function), frames(stack, thread))
                 self.assertIn(call, names(stack, thread)[-1])
+        p.stdin.close()
         self.assertEqual(p.wait(300), 0, "a call of it ended" if p.returncode == 9 else p.stderr.read())
 
     def test_a_traced_process(self):
