@@ -68,6 +68,16 @@ static void tell_story(struct words *w, const struct finding *f, const struct ro
     }
 }
 
+/* Missing on one communicator and too many on another: one mistake. */
+static void words_astray(struct words *w, const struct astray *a)
+{
+    words_add(w, " Rank %u has called on ", a->rank->world);
+    words_comm(w, a->wrong);
+    words_add(w, " what the others call as #%u on ", a->right_seq);
+    words_comm(w, a->right);
+    words_add(w, ": one mistake, and two communicators on which it is seen.");
+}
+
 static bool align_disagree(struct roll_engine *e, const struct finding *f)
 {
     const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);
@@ -83,6 +93,12 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     if (!grouped && !f->harmless) {
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
+    }
+    struct astray astray;
+    bool two = astray_find(e, f, &astray);
+    if (two && astray.told->half.named && astray.told->half.number != f->earlier &&
+        (f->tie || (astray.told->half.proven && f->certainty != ROLL_PROVEN))) {
+        return true; /* a consequence of what was told, which says more */
     }
     struct roll_verdict *v = finding_is_new(e, f, code) ? say(e, code, grouped ? ROLL_SUSPECTED : f->certainty) : NULL;
     if (!v) {
@@ -115,7 +131,14 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     } else {
         words_add(&w, " From there on calls meet that do not belong together: NCCL hangs or corrupts data.");
     }
+    if (two) {
+        words_astray(&w, &astray);
+    }
     finding_life(e, v, f, &w);
+    if (two && v->supersedes == 0 && v->confirms == 0) { /* the other half is told with it */
+        say_supersedes(e, v, astray.told->half.number);
+    }
+    astray_keep(f, v, two ? &astray : NULL);
     say_text(e, v, "%s", w.text);
     return true;
 }

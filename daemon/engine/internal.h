@@ -156,6 +156,16 @@ struct moment {
     uint32_t turn, step; /* turn: how often it has gone back */
 };
 
+/* What was told last of one call that is missing or too many on a communicator: astray.c. */
+struct half {
+    uint64_t number; /* the verdict; 0 = none */
+    uint32_t seq;
+    const struct source *lacks, *has; /* who may be wrong: lacks it, or made it; NULL: not this side */
+    uint64_t gap, made;               /* tickets: of the call behind the gap, of the call */
+    struct roll_record call;
+    bool named, proven; /* the vote says who is wrong; the verdict is proven */
+};
+
 #define NO_THREAD UINT16_MAX
 struct member {
     struct comm *comm;
@@ -336,6 +346,7 @@ struct comm {
     uint32_t claims;
     uint64_t claim_ns;       /* patience clock of the last one */
     bool group_told;         /* group boundaries were seen to differ */
+    struct half half;        /* a call that may have been made on another communicator: astray.c */
     uint32_t held;           /* sequence number being judged, NO_SEQ = none */
     uint64_t held_ns;        /* patience clock at which the judging began */
     struct dispute *dispute; /* that judging: align.c; owned; NULL = none */
@@ -823,6 +834,17 @@ struct finding {
 bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_verdict_code code);
 /* Culprits or a tie, what is open, and which verdict this one takes the place of: into v and the words. Last before say_text. */
 void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct finding *f, struct words *w);
+/* --- astray.c: a call made on another communicator than its peers --- */
+struct astray {
+    const struct source *rank; /* that made it */
+    struct comm *told;         /* the other communicator, of which something was told */
+    struct comm *right, *wrong;
+    uint32_t right_seq;
+};
+/* Is what was told about another communicator the other half of this finding? */
+bool astray_find(const struct roll_engine *e, const struct finding *f, struct astray *out);
+/* with: NULL where there is no other half yet. */
+void astray_keep(const struct finding *f, const struct roll_verdict *v, const struct astray *with);
 /* The code of a wrong argument or operation, and the argument's name; NONE: nothing that is known differs. detect_signature.c */
 enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
                                       const char **field);
