@@ -220,7 +220,7 @@ void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
 {
     struct comm *c = m->comm;
     if (m->ended == 0) {
-        m->ended_calm = e->calm;
+        m->ended_calm = m->comm->ended_calm = e->calm;
         e->aborts++;
     }
     m->ended = (uint8_t)op;

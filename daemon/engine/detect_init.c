@@ -79,8 +79,8 @@ bool creation_is_whole(const struct roll_engine *e, const struct source *s, cons
 static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,
                        const struct member *m, struct absent *a)
 {
-    bool aborted =
-        m && m->ended != 0 && (e->finishing || (e->unheard == 0 && e->calm - m->ended_calm >= e->config.suspect_ns));
+    bool aborted = m && m->ended != 0 && !source_explained(o) &&
+                   (e->finishing || (e->unheard == 0 && e->calm - m->ended_calm >= e->config.suspect_ns));
     (void)roll_rankset_add(&a->ranks, o->world);
     if ((!source_alive(o) && o->generation >= s->generation) || (m && m->gone && m->ended == 0) || aborted) {
         (void)roll_rankset_add(&a->never, o->world);
@@ -321,7 +321,7 @@ static void init_tick(struct roll_engine *e)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
-        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s)) {
+        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s) || s->init_known == s->init) {
             continue;
         }
         const struct member *m = source_member(s, entry->rec.comm);
@@ -366,8 +366,8 @@ static void init_tick(struct roll_engine *e)
             if (e->numbers != said) {
                 say_supersedes(e, &e->out_last->verdict, before);
                 say_remember(e, creation_key(s, &entry->rec), e->numbers);
+                ended_say(e, &a.never, source_index(e, s));
             }
-            ended_say(e, &a.never, source_index(e, s));
             for (uint32_t k = 0; k < e->sources; k++) {
                 if (roll_rankset_has(&a.ranks, e->source[k]->world)) {
                     e->source[k]->busy_told = roll_seal_ticket(e->source[k]->last.seal) + 2;

@@ -363,7 +363,7 @@ static void look_at_wait(struct stuck *k, struct source *s, const struct thread 
     if (e->dirty) {
         sweep(e);
     }
-    bool found = stuck_find(k, s, t, &ticket) || stuck_find_last(k, s, t, &ticket);
+    bool found = stuck_find(k, s, t, &ticket) || (!k->stands && stuck_find_last(k, s, t, &ticket));
     if (found && k->ripe && !stuck_is_troubled(k)) {
         mark_told(k, speak(k, calls_behind(k, s, t, ticket)));
     }

@@ -351,6 +351,7 @@ struct comm {
     uint64_t held_ns;        /* patience clock at which the judging began */
     struct dispute *dispute; /* that judging: align.c; owned; NULL = none */
     uint64_t init_ns;        /* patience clock at which its creation was looked into */
+    uint64_t ended_calm;     /* clock of suspicion at which the last of its members aborted it */
     uint64_t init_stuck_ns;  /* the same, plus one, by detect_stuck.c */
     uint32_t visit;          /* stall analysis: number of the run that looked into a creation on it */
     uint32_t creation;       /* and where in its table */
@@ -987,6 +988,8 @@ const struct member *comm_member_of(const struct comm *c, uint32_t source); /* N
 bool comm_is_sibling(const struct comm *a, const struct comm *b);           /* the same place of the program */
 /* How many of the last calls before seq are alike; -1: one is not. */
 int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq);
+bool comm_same_call(const struct comm *a, const struct comm *b,
+                    uint32_t seq); /* both still know it, and it was alike */
 /* Ticket of the collective with this number; UINT64_MAX when it is not in the log. */
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
 

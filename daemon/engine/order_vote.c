@@ -46,6 +46,13 @@ bool comm_is_sibling(const struct comm *a, const struct comm *b)
     return a != b && (one_split || one_label);
 }
 
+bool comm_same_call(const struct comm *a, const struct comm *b, uint32_t seq)
+{
+    bool kept = a->high > seq && b->high > seq && a->high - seq <= a->slot_mask && b->high - seq <= b->slot_mask;
+    const struct slot *of_a = comm_slot(a, seq), *of_b = comm_slot(b, seq);
+    return kept && of_a->ticket != 0 && of_b->ticket != 0 && of_a->sig == of_b->sig;
+}
+
 /* Siblings stand for each other while they have done the same so far: how many of the last calls before the place are alike; -1 when one is not. */
 int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq)
 {

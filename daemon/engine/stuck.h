@@ -31,9 +31,10 @@ struct waits {
 struct stuck {
     struct roll_engine *e;
     uint32_t work; /* entries that may still be looked at */
-    uint64_t
-        *seen; /* the calls that have been looked at in this tick: nothing is to be said of them; owned, a hash table */
-    uint32_t seens;
+    /* The calls that have been looked at, and whether all stand in them: the answer is the same for all members. Owned, a hash table. */
+    uint64_t *seen;
+    uint32_t seens, seen_at;  /* how many; where the one stands that is looked at */
+    bool stands;              /* the call that was looked at last had been found to be one in which all stand */
     uint64_t hint, hint_back; /* ticket of the last member's call, and how far from its newest */
     struct comm *comm;
     struct roll_record rec;

@@ -8,8 +8,9 @@
 
 #include <stdlib.h>
 
-#define BACK_MAX  256u   /* calls before a wait that are looked at */
-#define SEEN_ROOM 16384u /* calls that one tick may look at with all their members, times two */
+#define BACK_MAX   256u   /* calls before a wait that are looked at */
+#define SEEN_STAND 1u     /* bit of a call seen: all its members stand in it */
+#define SEEN_ROOM  16384u /* calls that one tick may look at with all their members, times two */
 
 enum standing {
     STAND_ELSEWHERE, /* nothing says that it is in the call */
@@ -330,15 +331,18 @@ static bool is_fresh(struct stuck *k, const struct comm *c, const struct entry *
     if (!k->seen && !(k->seen = calloc(SEEN_ROOM, sizeof(*k->seen)))) {
         return false;
     }
-    uint32_t at = (uint32_t)key & (SEEN_ROOM - 1);
-    while (k->seen[at] != 0 && k->seen[at] != key) {
+    key = (key | SEEN_STAND) ^ SEEN_STAND;
+    uint32_t at = (uint32_t)(key >> 1) & (SEEN_ROOM - 1);
+    while (k->seen[at] != 0 && ((k->seen[at] | SEEN_STAND) ^ SEEN_STAND) != key) {
         at = (at + 1) & (SEEN_ROOM - 1);
     }
-    if (k->seen[at] == key || k->seens == SEEN_ROOM / 2) {
+    k->stands = (k->seen[at] & SEEN_STAND) != 0;
+    if (k->seen[at] != 0 || k->seens == SEEN_ROOM / 2) {
         return false;
     }
     k->seen[at] = key;
     k->seens++;
+    k->seen_at = at;
     return true;
 }
 
@@ -348,6 +352,7 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
     roll_rankset_clear(&k->in);
     roll_rankset_clear(&k->left);
     roll_rankset_clear(&k->away);
+    k->stands = false;
     k->since = k->longest_ns = 0;
     k->first_since = UINT64_MAX;
     k->known = k->ripe = true;
@@ -364,8 +369,10 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
         return false;
     }
     bool left = roll_rankset_count(&k->left) > 0;
-    return roll_rankset_count(&k->in) >= 2 &&
-           (!left || (k->known && synchronises(entry->rec.op)) || root_is_in(k, entry));
+    bool stands =
+        roll_rankset_count(&k->in) >= 2 && (!left || (k->known && synchronises(entry->rec.op)) || root_is_in(k, entry));
+    k->seen[k->seen_at] |= stands ? SEEN_STAND : 0;
+    return stands;
 }
 
 /* What its host is known to have left is not looked at again. */
@@ -382,7 +389,7 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
         return false;
     }
     k->loose = t != NULL;
-    bool clear = s->waits != NULL; /* all before have been left */
+    bool clear = s->waits && first_open(s, from) == s->waits->clear; /* all before have been left */
     for (uint64_t ticket = first_open(s, from); ticket < upto && spend(&k->work); ticket++) {
         const struct entry *entry = source_entry(s, ticket);
         enum standing where = STAND_LEFT;
@@ -395,6 +402,8 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
         } else if ((where == STAND_IN || (!t && where == STAND_AWAY)) && all_stand_in(k, s, entry)) {
             *at = ticket;
             return true;
+        } else if (k->stands) {
+            return false; /* another member has found that all stand here: nothing is to be said of what comes behind it */
         }
     }
     return false;
@@ -436,7 +445,7 @@ bool stuck_stands(struct roll_engine *e, const struct source *s)
         found = s->thread[i].inside != 0 && stuck_find(&k, s, &s->thread[i], &ticket);
     }
     e->stuck_work = k.work;
-    found = found || (k.work == 0 && short_of);
+    found = found || k.stands || (k.work == 0 && short_of);
     if (w && (k.work > 0 || !short_of)) {
         w->asked_ns = e->clock + 1;
         w->stands = found;

@@ -74,7 +74,7 @@ static void count_sibling(const struct roll_engine *e, const struct comm *siblin
                           bool half, uint32_t count[FATES])
 {
     int past = comm_same_past(sibling, c, seq);
-    bool made = past >= 0 && comm_same_past(sibling, c, seq + 1) > past;
+    bool made = past >= 0 && comm_same_call(sibling, c, seq);
     for (uint32_t r = 0; r < sibling->size; r++) {
         enum fate fate = fate_of(e, &sibling->member[r], seq);
         count[FATE_MADE] += fate == FATE_MADE && made;

@@ -453,9 +453,9 @@ static enum block_kind absence(struct run *run, const struct member *m, struct s
         return 0; /* it may have made the call: the record is lost */
     }
     if (m && m->ended != 0) {
-        /* Watchdogs abort rank after rank: who has, is asked about only when the others have not followed. */
-        bool due =
-            e->finishing || !source_alive(t) || (e->unheard == 0 && e->calm - m->ended_calm >= e->config.suspect_ns);
+        /* Watchdogs abort rank after rank: who has, is asked about only when no other has followed for a while. */
+        bool due = e->finishing || !source_alive(t) ||
+                   (e->unheard == 0 && e->calm - m->comm->ended_calm >= e->config.suspect_ns);
         return due ? BLOCK_ABORTED : 0;
     }
     if (m && m->gone) {

@@ -78,6 +78,7 @@ ROW = {
     "null-buffer": ("a null buffer of more than zero elements", "hang"),
     "other-type-gather": ("different type, equal bytes, in all-gather, broadcast, point-to-point", "fine"),
     "other-type-broadcast": ("different type, equal bytes, in all-gather, broadcast, point-to-point", "fine"),
+    "poll-turns": ("different order of two communicators on one stream", "hang"),
     "poll-opposite": ("different order of two communicators on one stream", "hang"),
     "poll-skipped": ("a rank does not come", "hang"),
     "same-bytes": ("different type, equal bytes, in all-gather, broadcast, point-to-point", "fine"),
