@@ -226,6 +226,39 @@ static void test_bystanders_do_not_outvote_a_victim(void **state)
     sim_destroy(&sim);
 }
 
+/*
+ * Three siblings with a long common past. In the first, one rank makes one more call, one has ended before it, two are under way; all of the second make it
+ * and go on, all of the third have ended before it: five against five, and two that may still come. Whoever made the call is not named.
+ */
+static void test_siblings_vote_after_a_long_past_as_well(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(12);
+    uint32_t dp[3];
+    for (uint32_t g = 0; g < 3; g++) {
+        uint32_t ranks[4] = {4 * g, 4 * g + 1, 4 * g + 2, 4 * g + 3};
+        dp[g] = sim_comm(sim, "dp", ranks, 4);
+    }
+    for (uint32_t i = 0; i < 12; i++) {
+        for (uint32_t r = 0; r < 12; r++) {
+            sim_call(sim, r, dp[r / 4], AR, 512);
+        }
+    }
+    for (uint32_t r = 4; r < 8; r++) {
+        sim_call(sim, r, dp[1], AR, 512);
+        sim_sync(sim, r);
+    }
+    for (uint32_t r = 8; r < 12; r++) {
+        sim_proc(sim, r, ROLL_PROC_FINISHED, 0);
+    }
+    sim_proc(sim, 1, ROLL_PROC_FINISHED, 0);
+    sim_call(sim, 0, dp[0], AR, 512);
+    sim_stuck(sim, 0);
+    sim->patience_ns = 8 * S_;
+    sim_expect(sim, "suspected rank-finished 1");
+    sim_destroy(&sim);
+}
+
 static void test_abort_takes_the_communicator_out_of_judgement(void **state)
 {
     (void)state;
@@ -445,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_ranks_told_to_go_may_take_their_time),
         cmocka_unit_test(test_circle_of_halves_is_judged_by_sibling_communicators),
         cmocka_unit_test(test_bystanders_do_not_outvote_a_victim),
+        cmocka_unit_test(test_siblings_vote_after_a_long_past_as_well),
         cmocka_unit_test(test_abort_takes_the_communicator_out_of_judgement),
         cmocka_unit_test(test_abort_and_a_new_communicator_is_an_elastic_restart),
         cmocka_unit_test(test_sequence_that_jumps_far_is_given_up_with_a_note),
