@@ -139,19 +139,25 @@ static void count_absent(const struct roll_engine *e, const struct source *s, co
 /* Why they never will, and that others are not there yet. */
 static void words_never(struct words *w, const struct roll_engine *e, const struct absent *a)
 {
-    bool ended = true, one = roll_rankset_count(&a->never) == 1;
+    size_t never = roll_rankset_count(&a->never), left = 0;
+    bool one = never == 1;
     struct roll_rankset late = {0};
+    for (size_t i = 0; i < never; i++) {
+        const struct source *s = source_newest(e, roll_rankset_at(&a->never, i));
+        left += s && source_alive(s);
+    }
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
         if (!source_alive(s)) {
             continue;
         }
-        ended = ended && !roll_rankset_has(&a->never, s->world);
         if (roll_rankset_has(&a->ranks, s->world) && !roll_rankset_has(&a->never, s->world)) {
             (void)roll_rankset_add(&late, s->world);
         }
     }
-    if (ended) {
+    if (left > 0 && left < never) {
+        words_add(w, " Their processes have ended, or they have left the parent: they never will.");
+    } else if (left == 0) {
         words_add(w,
                   one ? " Its process has ended, so it never will." : " Their processes have ended: they never will.");
     } else {
