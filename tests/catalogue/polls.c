@@ -42,8 +42,8 @@ static void reduce(struct cat *c, ncclComm_t comm, size_t count)
     NCCL(ncclAllReduce(c->send, c->recv, count, ncclFloat32, ncclSum, comm, c->stream));
 }
 
-/* Two communicators, entered by the last rank in the other order. */
-static void poll_opposite(struct cat *c)
+/* Two communicators, entered by the last rank in the other order; the host waits for each call in the given way. */
+static void opposite(struct cat *c, void (*wait)(struct cat *c, cudaEvent_t event))
 {
     ncclComm_t two;
     cudaEvent_t event = event_of();
@@ -51,12 +51,17 @@ static void poll_opposite(struct cat *c)
     for (int i = 0; i < 4; i++) {
         bool swapped = c->culprit && i == 2;
         reduce(c, swapped ? two : c->world, 512);
-        wait_by_polls(c, event);
+        wait(c, event);
         reduce(c, swapped ? c->world : two, 512);
-        wait_by_polls(c, event);
+        wait(c, event);
     }
     NCCL(ncclCommDestroy(two));
     CUDA(cudaEventDestroy(event));
+}
+
+static void poll_opposite(struct cat *c)
+{
+    opposite(c, wait_by_polls);
 }
 
 /* One call of a step, left out by the last rank. */
@@ -92,18 +97,7 @@ static void wait_by_turns(struct cat *c, cudaEvent_t event)
 /* As poll-opposite; each host polls two things by turns. */
 static void poll_turns(struct cat *c)
 {
-    ncclComm_t two;
-    cudaEvent_t event = event_of();
-    NCCL(ncclCommSplit(c->world, 0, c->rank, &two, NULL));
-    for (int i = 0; i < 4; i++) {
-        bool swapped = c->culprit && i == 2;
-        reduce(c, swapped ? two : c->world, 512);
-        wait_by_turns(c, event);
-        reduce(c, swapped ? c->world : two, 512);
-        wait_by_turns(c, event);
-    }
-    NCCL(ncclCommDestroy(two));
-    CUDA(cudaEventDestroy(event));
+    opposite(c, wait_by_turns);
 }
 
 /*
