@@ -290,6 +290,7 @@ struct slot {
     uint32_t arrived, ready;
     uint32_t variant;    /* 0 = all agree */
     uint32_t visit;      /* stall analysis, as in struct queue */
+    uint32_t asked;      /* stall analysis: number of the run that found `holders` */
     uint8_t dtype;       /* of the call that came first */
     bool joined;         /* the first call is in one group with its rank's call before it on this communicator */
     bool known;          /* `joined` is: that call before was seen */
@@ -297,6 +298,7 @@ struct slot {
     bool judged : 1;     /* its disagreement has been judged */
     bool mixed : 1;      /* as many bytes, and another datatype */
     bool root_ready : 1; /* the root of a Gather or Scatter is: lowered.c */
+    uint8_t holders : 2; /* how many members hold it up; 2: or more */
 };
 
 /* A prediction about a communicator: see detect_moe_obligation.c. */
@@ -486,6 +488,7 @@ struct roll_engine {
     uint32_t stuck_waiter;         /* a source that was last seen to wait still: detect_stuck.c */
     struct stuck_case *stuck_case; /* the one that the nodes are asked about: stuck_facts.c; owned */
     uint32_t visit;
+    uint64_t effort;     /* members and log entries that analyses have looked at so far: tests of their bounds count it */
     uint32_t held_comms; /* communicators with a held slot */
     uint32_t muted_comms;
     bool retiring;          /* some communicator retires */

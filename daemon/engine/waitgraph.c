@@ -233,30 +233,62 @@ static bool holds_stream(const struct source *t, const struct queue *q, uint32_t
     return false;
 }
 
-/* The head of a queue cannot be over soon: somebody lacks it who is inside a call or has ended, or has it standing behind another one. */
+/* It does not come to what it lacks: its host is inside a call, or its process has ended. */
+static bool is_kept_away(const struct run *run, const struct source *s)
+{
+    return !source_alive(s) || source_blocked(run->e, s);
+}
+
+/* How many members hold a collective up, as far as that matters: 0, 1, 2 for more; 0 where a member that lacks it is not known. */
+static uint32_t holders_of(const struct run *run, const struct comm *c, uint32_t seq)
+{
+    uint32_t holders = 0;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *o = &c->member[r];
+        const struct source *other = o->source != NO_SOURCE ? run->e->source[o->source] : NULL;
+        bool issued = comm_member_issued(o, seq);
+        run->e->effort++;
+        if (!other && !issued) {
+            return 0;
+        }
+        if (!other || holders == 2) {
+            continue;
+        }
+        run->e->effort += issued ? other->log_mask + 1 : 0;
+        uint64_t ticket = issued ? source_ticket_of(other, o, seq) : UINT64_MAX;
+        const struct entry *theirs = ticket != UINT64_MAX ? source_entry(other, ticket) : NULL;
+        holders += issued ? theirs && theirs->index != COLL_READY : is_kept_away(run, other);
+    }
+    return holders;
+}
+
+/*
+ * The head of a queue cannot be over soon: somebody lacks it who is inside a call or has ended, or has it standing behind another one. All members that poll for
+ * one collective, who may be ten thousand, ask the same: it is looked at once in a run, and the answer stays in the slot.
+ */
 static bool is_held_up(const struct run *run, const struct source *s, const struct queue *q)
 {
     const struct entry *head = source_entry(s, q->head - 1);
     const struct member *m = head ? source_member(s, head->rec.comm) : NULL;
-    struct roll_rankset missing = {0};
-    bool held = false;
-    if (!m || waitgraph_missing(run->e, s, head, &missing) > 0) {
-        roll_rankset_fini(&missing);
+    if (!m) {
         return false;
     }
-    for (uint32_t r = 0; !held && r < m->comm->size; r++) {
-        const struct member *o = &m->comm->member[r];
-        const struct source *other = o->source != NO_SOURCE ? run->e->source[o->source] : NULL;
-        if (!other || other == s) {
-            continue;
-        }
-        uint64_t ticket = head->pair ? UINT64_MAX : source_ticket_of(other, o, head->rec.seq);
-        const struct entry *theirs = ticket != UINT64_MAX ? source_entry(other, ticket) : NULL;
-        held = roll_rankset_has(&missing, other->world) ? !source_alive(other) || source_blocked(run->e, other)
-                                                        : theirs && theirs->index != COLL_READY;
+    if (head->pair) {
+        unsigned other = !p2p_side(&head->rec);
+        uint32_t source = m->comm->member[head->pair->end[other]].source;
+        bool lacks = !(p2p_node(head->pair, head->index)->have & 1u << other) && p2p_known(head->pair, other);
+        const struct source *o = lacks && source != NO_SOURCE ? run->e->source[source] : NULL;
+        return o && o != s && is_kept_away(run, o);
     }
-    roll_rankset_fini(&missing);
-    return held;
+    if (roll_op_class(head->rec.op) != ROLL_CLASS_COLL) {
+        return false;
+    }
+    struct slot *slot = comm_slot(m->comm, head->rec.seq);
+    if (slot->asked != run->e->visit) {
+        slot->asked = run->e->visit;
+        slot->holders = holders_of(run, m->comm, head->rec.seq) & 3u;
+    }
+    return slot->holders > (head->index != COLL_READY); /* its own call is not what it waits for */
 }
 
 /*

@@ -1,0 +1,140 @@
+/*
+ * test_engine_bounds.c: what the analyses of waits cost, counted and not timed: the members and log entries that they look at grow with the ranks of a job,
+ * not with their square. A job of eight times as many ranks may cost twelve times as much; what is quadratic costs 64 times as much.
+ */
+#include "daemon/engine/internal.h"
+#include "tests/engine/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AR   ROLL_OP_ALLREDUCE
+#define FEW  64u
+#define MANY 512u
+
+/* A job under an engine: what its ranks do is written down, and read at once. */
+struct crowd {
+    struct sim *sim;
+    roll_engine_t *e;
+    uint32_t *source;
+    size_t *fed;
+    uint64_t now;
+};
+
+static void crowd_open(struct crowd *c, uint32_t ranks)
+{
+    *c = (struct crowd){.sim = sim_new(ranks), .now = 1000 * S_};
+    c->e = roll_engine_new(&c->sim->config);
+    c->source = calloc(ranks, sizeof(*c->source));
+    c->fed = calloc(ranks, sizeof(*c->fed));
+    assert_true(c->e && c->source && c->fed);
+    assert_int_equal(roll_engine_tick(c->e, c->now), 0);
+    for (uint32_t r = 0; r < ranks; r++) {
+        c->source[r] = sim_open(c->sim, c->e, r);
+    }
+}
+
+static void crowd_close(struct crowd *c)
+{
+    roll_engine_destroy(&c->e);
+    sim_destroy(&c->sim);
+    free(c->source);
+    free(c->fed);
+}
+
+static void crowd_feed(struct crowd *c)
+{
+    for (uint32_t r = 0; r < c->sim->ranks; r++) {
+        while (c->fed[r] < c->sim->rank[r].events) {
+            sim_feed(c->e, c->source[r], &c->sim->rank[r].event[c->fed[r]++], &c->now);
+        }
+    }
+}
+
+static void crowd_pass(struct crowd *c, uint64_t ns)
+{
+    crowd_feed(c);
+    sim_wait(c->e, ns, &c->now);
+}
+
+/* Findings of this code since it was asked last. */
+static uint32_t crowd_said(struct crowd *c, enum roll_verdict_code code)
+{
+    uint32_t n = 0;
+    const struct roll_verdict *v;
+    while ((v = roll_engine_next(c->e)) != NULL) {
+        n += v->code == code && v->certainty != ROLL_NOTE;
+    }
+    return n;
+}
+
+static void expect_linear(uint64_t (*cost)(uint32_t ranks))
+{
+    uint64_t few = cost(FEW), many = cost(MANY);
+    if (few == 0 || many > few * (MANY / FEW) * 3 / 2) {
+        fail_msg("%u ranks cost %llu, %u ranks cost %llu", FEW, (unsigned long long)few, MANY,
+                 (unsigned long long)many);
+    }
+}
+
+/* A word of a loop of polls over two things that has gone on for this long. */
+static void say_poll(struct crowd *c, uint32_t rank, enum roll_op op, uint16_t comm, uint32_t ms)
+{
+    struct roll_record *rec = sim_record(c->sim, rank, op, 0);
+    rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    rec->comm = comm;
+    rec->stream = comm == 0 ? 2 : 0;
+    rec->peer = 2;
+    rec->seq = ms;
+    rec->aux = (uint16_t)ms;
+    rec->thread = 1;
+    rec->count = 0;
+}
+
+/* All but the last rank are in a call on one communicator, that one on another; each polls its stream and its communicator by turns. */
+static uint64_t cost_of_polling(uint32_t ranks)
+{
+    struct crowd c;
+    crowd_open(&c, ranks);
+    uint32_t a = sim_comm(c.sim, "a", NULL, ranks), b = sim_comm(c.sim, "b", NULL, ranks);
+    sim_all(c.sim, a, AR, 64);
+    sim_all(c.sim, b, AR, 64);
+    for (uint32_t r = 0; r < ranks; r++) {
+        sim_sync(c.sim, r);
+        sim_call(c.sim, r, r + 1 < ranks ? a : b, AR, 128);
+    }
+    crowd_pass(&c, S_ / 10);
+    uint64_t before = c.e->effort;
+    for (uint32_t ms = 100; ms <= 1300; ms += 200) {
+        for (uint32_t r = 0; r < ranks; r++) {
+            uint16_t comm = c.sim->rank[r].comm_id[r + 1 < ranks ? a : b];
+            say_poll(&c, r, ROLL_OP_STREAM_QUERY, 0, ms);
+            say_poll(&c, r, ROLL_OP_COMM_QUERY, comm, ms);
+        }
+        crowd_pass(&c, S_ / 5);
+    }
+    assert_int_equal(crowd_said(&c, ROLL_VERDICT_CIRCULAR_WAIT), 1);
+    uint64_t cost = c.e->effort - before;
+    crowd_close(&c);
+    return cost;
+}
+
+static void test_ranks_that_poll_one_collective_ask_once_what_holds_it_up(void **state)
+{
+    (void)state;
+    expect_linear(cost_of_polling);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_that_poll_one_collective_ask_once_what_holds_it_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
