@@ -162,6 +162,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         m->source = source;
         m->unsure = s->gap_ticket != 0 && s->next - s->gap_ticket < LATE_DEFINITION;
         c->seen++;
+        e->enrolled++;
     } else if (m->source != source) {
         return claim_add(e, c, source, def);
     }

@@ -10,8 +10,14 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Its host has been inside the destruction of this communicator for a stall: it waits there for calls that are not over. */
-static bool leaves_in_vain(const struct roll_engine *e, const struct member *m)
+enum need {
+    NEED_NONE,  /* and nobody comes to need it but one that is heard for the first time */
+    NEED_LATER, /* somebody may come to */
+    NEED_NOW
+};
+
+/* Its host is inside the destruction of this communicator: after a stall it waits there for calls that are not over. */
+static enum need leaves_in_vain(const struct roll_engine *e, const struct member *m)
 {
     const struct source *s = e->source[m->source];
     for (uint32_t i = 0; i < s->threads; i++) {
@@ -19,28 +25,36 @@ static bool leaves_in_vain(const struct roll_engine *e, const struct member *m)
         const struct entry *in = t->inside ? source_entry(s, t->inside - 1) : NULL;
         if (in && (in->rec.op == ROLL_OP_COMM_DESTROY || in->rec.op == ROLL_OP_COMM_FINALIZE) &&
             source_member(s, in->rec.comm) == m) {
-            return e->clock - t->since >= e->config.stall_ns;
+            return e->clock - t->since >= e->config.stall_ns ? NEED_NOW : NEED_LATER;
         }
     }
-    return false;
+    return NEED_NONE;
 }
 
-static bool needed(const struct roll_engine *e, const struct source *s)
+static enum need need_of(struct roll_engine *e, const struct source *s)
 {
+    enum need need = NEED_NONE;
     for (uint32_t i = 0; i < s->members; i++) {
         const struct member *m = s->member[i];
         if (!m || m->gone || m->ended != 0 || m->comm->aborted) {
             continue;
         }
-        for (uint32_t r = 0; r < m->comm->size; r++) {
+        for (uint32_t r = 0; r < m->comm->size && need != NEED_NOW; r++) {
             const struct member *o = &m->comm->member[r];
-            if (o != m && o->source != NO_SOURCE && o->ended == 0 && source_alive(e->source[o->source]) &&
-                (!o->gone || leaves_in_vain(e, o))) {
-                return true;
+            e->effort++;
+            if (o != m && o->source != NO_SOURCE && o->ended == 0 && source_alive(e->source[o->source])) {
+                enum need by = o->gone ? leaves_in_vain(e, o) : NEED_NOW;
+                need = by > need ? by : need;
             }
         }
     }
-    return false;
+    return need;
+}
+
+/* Nobody needs it, and no member of any communicator has been heard for the first time since that was found. */
+static bool is_unneeded(const struct roll_engine *e, const struct source *s)
+{
+    return s->unneeded == e->enrolled + 1;
 }
 
 static bool told_to_go(const struct source *s)
@@ -146,8 +160,10 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
-            if (!needed(e, s)) {
-                s->due_ns = e->clock; /* as far as is known: its peers may be heard late. Asked again in a moment */
+            enum need need = is_unneeded(e, s) ? NEED_NONE : need_of(e, s);
+            if (need != NEED_NOW) {
+                s->due_ns = e->clock; /* one that may come to need it is asked again in a moment */
+                s->unneeded = need == NEED_NONE ? e->enrolled + 1 : 0;
                 continue;
             }
             s->said_dead = true;
@@ -185,17 +201,19 @@ static void note_job_over(struct roll_engine *e)
 
 static void process_tick(struct roll_engine *e)
 {
-    bool due = false;
+    bool due = false, any = false; /* any: that nobody needs, too */
     uint32_t alive = 0, fresh = 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         alive += source_alive(s);
         if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
             fresh++;
-            due = is_overdue(e, s) || due;
+            bool over = is_overdue(e, s);
+            any = any || over;
+            due = due || (over && !is_unneeded(e, s));
         }
     }
-    if (fresh == 0 || !due) {
+    if (fresh == 0 || !(alive == 0 ? any : due)) {
         return;
     }
     if (alive == 0) {

@@ -518,6 +518,7 @@ int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state 
     }
     if (state != s->proc) {
         e->ended += source_alive(s) && (state == ROLL_PROC_DEAD || state == ROLL_PROC_FINISHED);
+        e->enrolled += !source_alive(s); /* one that was given up by mistake may need others */
         s->proc = state;
         s->proc_ns = e->clock;
         source_news(e, s);

@@ -216,6 +216,7 @@ struct source {
     int32_t exit_status;
     uint64_t proc_ns;  /* patience clock at which its end was known */
     uint64_t due_ns;   /* and at which its death could be told first; 0 = not yet */
+    uint64_t unneeded; /* `enrolled`, plus one, when nobody was found that needs it: detect_process.c */
     struct entry *log; /* by ticket & log_mask */
     uint64_t log_mask;
     uint64_t next;          /* ticket after the last one */
@@ -477,6 +478,10 @@ struct roll_engine {
     uint32_t founds;
     uint64_t trouble_ns;           /* patience clock at which the newest trouble that ranks are stuck in became known */
     uint64_t trouble_wall;         /* and wall clock */
+    uint64_t enrolled;             /* members that have been heard for the first time, of all communicators */
+    uint64_t wall;                 /* time of the job by its records, as found at `wall_clock`: silence.c */
+    uint64_t wall_clock;           /* patience clock of that, plus one */
+    uint64_t wall_records;         /* and how many records had come */
     uint64_t order_run_ns;         /* the same for opposite orders */
     uint32_t order_next;           /* communicator that is looked at next for those */
     uint32_t lag_logs;             /* entries by which it has made logs longer */
@@ -488,7 +493,7 @@ struct roll_engine {
     uint32_t stuck_waiter;         /* a source that was last seen to wait still: detect_stuck.c */
     struct stuck_case *stuck_case; /* the one that the nodes are asked about: stuck_facts.c; owned */
     uint32_t visit;
-    uint64_t effort;     /* members and log entries that analyses have looked at so far: tests of their bounds count it */
+    uint64_t effort; /* members and log entries that analyses have looked at so far: tests of their bounds count it */
     uint32_t held_comms; /* communicators with a held slot */
     uint32_t muted_comms;
     bool retiring;          /* some communicator retires */

@@ -74,13 +74,31 @@ static bool has_passed(const struct source *s, const struct member *m)
     return false;
 }
 
+/*
+ * The time of the job. Where all is read at once, it is that of the records, and then that of the second newest rank: one damaged time must not put the end of
+ * a silence out of reach. The ranks are gone through once for as many new records as there are ranks, or in a tick, however many communicators fall silent.
+ */
+static uint64_t job_wall(struct roll_engine *e)
+{
+    if (e->wall_clock != e->clock + 1 || e->records - e->wall_records >= e->sources) {
+        uint64_t first = 0, second = 0;
+        for (uint32_t i = 0; i < e->sources; i++) {
+            uint64_t last = e->source[i]->last_ns;
+            second = last > first ? first : last > second ? last : second;
+            first = last > first ? last : first;
+        }
+        e->effort += e->sources;
+        e->wall_clock = e->clock + 1;
+        e->wall_records = e->records;
+        e->wall = second;
+    }
+    return e->wall > e->now ? e->wall : e->now;
+}
+
 void silence_trouble(struct roll_engine *e)
 {
     e->trouble_ns = e->clock;
-    e->trouble_wall = e->now;
-    for (uint32_t i = 0; i < e->sources; i++) { /* where all is read at once, time is that of the records */
-        e->trouble_wall = e->source[i]->last_ns > e->trouble_wall ? e->source[i]->last_ns : e->trouble_wall;
-    }
+    e->trouble_wall = job_wall(e);
 }
 
 static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t wall)
@@ -88,10 +106,11 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     if (c->muted) {
         return; /* the first cause stays the cause */
     }
+    silence_trouble(e);
     c->muted = true;
     c->mute_seq = seq;
-    c->mute_ns = wall;
-    silence_trouble(e);
+    c->mute_ns =
+        wall <= e->trouble_wall ? wall : e->trouble_wall + 1; /* the call is known by now: a later time is damaged */
     c->mute_wall = e->trouble_wall;
     e->muted_comms++;
     e->mute_fresh = true;

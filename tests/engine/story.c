@@ -75,7 +75,7 @@ static void feed_next(struct story *t, uint32_t r)
 {
     struct sim_event event = t->sim->rank[r].event[t->fed[r]];
     if (event.kind == SIM_RECORD) {
-        event.rec.enter_ns = stamp(t, r, &event.rec, t->now + t->fed[r] * 10);
+        event.rec.enter_ns = stamp(t, r, &event.rec, t->now + t->fed[r] * 10) + t->ahead_ns[r];
     }
     sim_feed(t->e, t->source[r], &event, &t->now);
     t->fed[r]++;

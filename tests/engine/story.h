@@ -26,6 +26,7 @@ struct story {
     uint32_t world;          /* a communicator of all */
     uint32_t source[STORY_RANKS];
     size_t fed[STORY_RANKS];
+    uint64_t ahead_ns[STORY_RANKS]; /* times of what is fed now are damaged: by so much */
     struct {
         uint64_t *enter_ns; /* by ticket */
         size_t room;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 /* cmocka.h needs the four above first. */
 #include <cmocka.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,10 +132,55 @@ static void test_ranks_that_poll_one_collective_ask_once_what_holds_it_up(void *
     expect_linear(cost_of_polling);
 }
 
+/* All have left the communicator, and one has died there: it is not asked about for ever, and is when somebody is heard that has not left. */
+static void test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct crowd c;
+        crowd_open(&c, FEW);
+        uint32_t few[FEW];
+        for (uint32_t r = 0; r < FEW; r++) {
+            few[r] = r;
+        }
+        uint32_t half = sim_comm(c.sim, "half", few, FEW / 2), part = sim_comm(c.sim, "part", few, FEW / 2 - 1);
+        struct roll_def heard = c.sim->rank[0].event[0].def;
+        sim_all(c.sim, half, AR, 64);
+        sim_all(c.sim, part, AR, 64);
+        for (uint32_t r = 1; r < FEW / 2; r++) {
+            sim_sync(c.sim, r);
+            sim_record(c.sim, r, ROLL_OP_COMM_DESTROY, half);
+        }
+        sim_sync(c.sim, 0);
+        sim_record(c.sim, 0, ROLL_OP_COMM_DESTROY, part);
+        sim_proc(c.sim, 0, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
+        for (uint32_t r = 1; r < FEW / 2 - 1; r++) {
+            sim_record(c.sim, r, ROLL_OP_COMM_DESTROY, part);
+        }
+        crowd_pass(&c, 5 * S_);
+        uint64_t before = c.e->effort;
+        crowd_pass(&c, 20 * S_);
+        assert_true(c.e->effort == before);
+        if (late) { /* a communicator with it that another rank tells of only now */
+            heard.comm.info.key = 4711;
+            heard.comm.info.nranks = 2;
+            heard.comm.info.rank = 0;
+            heard.id = 9;
+            assert_int_equal(roll_engine_define(c.e, c.source[0], &heard), 0);
+            heard.comm.info.rank = 1;
+            assert_int_equal(roll_engine_define(c.e, c.source[FEW - 1], &heard), 0);
+            crowd_pass(&c, 5 * S_);
+        }
+        assert_int_equal(crowd_said(&c, ROLL_VERDICT_RANK_DEAD), late);
+        crowd_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_that_poll_one_collective_ask_once_what_holds_it_up),
+        cmocka_unit_test(test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,6 +248,43 @@ static void test_consequences_stay_silent_while_the_trouble_lasts(void **state)
     sim_destroy(&sim);
 }
 
+/*
+ * The times of one rank are damaged, a year ahead, while the first fault happens and is told: the silence ends all the same, and the second fault is told. Times
+ * are what a race and who arrives last are found by: those rows say something else then, or nothing.
+ */
+static void test_damaged_times_do_not_make_a_silence_endless(void **state)
+{
+    (void)state;
+    failures = 0;
+    for (size_t k = 0; k < first_count; k++) {
+        const struct first *f = &firsts[k];
+        for (uint32_t way = 0; way < 4 && f->where != ENDS && is_wanted("FIRST", roll_verdict_name(f->code)); way++) {
+            struct story t;
+            char when[256], drained[STORY_SAID];
+            open_for(&t, f->where, 4, 0);
+            uint32_t damaged = way % 2 == 0 ? t.right.first : crew_last(&t.left);
+            t.ahead_ns[damaged] = 365 * 24 * 3600 * S_;
+            f->happens(&t, f->kind);
+            story_feed(&t);
+            t.ahead_ns[damaged] = 0;
+            if (f->over) {
+                f->over(&t, f->kind);
+                story_feed(&t);
+            }
+            job_steps(&t, &t.right, GOES_ON);
+            story_said(&t, 0, drained);
+            const struct second *s = &seconds[way < 2 ? 5 : 9];
+            s->happens(&t, crew_last(&t.right));
+            story_pass(&t, 25 * S_);
+            snprintf(when, sizeof(when), "%s (%s) with damaged times of rank %u, then %s", roll_verdict_name(f->code),
+                     f->what, damaged, s->what);
+            expect(&t, 0, s->said, crew_last(&t.right), when);
+            story_close(&t);
+        }
+    }
+    assert_int_equal(failures, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_the_second_faults_alone),
         cmocka_unit_test(test_a_second_fault_is_told_after_every_first_one),
         cmocka_unit_test(test_a_job_that_goes_on_gives_nothing_more),
+        cmocka_unit_test(test_damaged_times_do_not_make_a_silence_endless),
         cmocka_unit_test(test_consequences_stay_silent_while_the_trouble_lasts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
