@@ -399,6 +399,24 @@ static const struct comm *trouble_of(const struct source *s)
     return NULL;
 }
 
+/*
+ * The number of the finding for which a communicator is silent: the newest that stands and names it, for hardly any is told there while the silence
+ * lasts. 0 when it is too long ago to be remembered.
+ */
+static uint64_t finding_on(const struct roll_engine *e, const struct comm *c)
+{
+    uint64_t number = 0;
+    for (uint32_t i = 0; i < FOUND_KEPT; i++) {
+        const struct found *f = &e->found[i];
+        for (uint32_t k = 0; f->number > number && k < sizeof(f->comm_key) / sizeof(f->comm_key[0]); k++) {
+            if (f->comm_key[k] == c->key && say_stands(e, f->number)) {
+                number = f->number;
+            }
+        }
+    }
+    return number;
+}
+
 static void why_waits(struct words *w, struct roll_engine *e, const struct subject *who)
 {
     const struct source *s = who->s;
@@ -420,7 +438,12 @@ static void why_waits(struct words *w, struct roll_engine *e, const struct subje
         words_add(w, " Every peer has come to the calls that %s issued; why it goes no further on ",
                   who->many ? "they have" : "it has");
         words_comm(w, trouble);
-        words_add(w, " is what the finding about it says.");
+        uint64_t number = finding_on(e, trouble);
+        if (number != 0) {
+            words_add(w, " is what verdict %" PRIu64 " says.", number);
+        } else {
+            words_add(w, " is what the finding about it says: `rollcall verdicts` lists it.");
+        }
     } else if (!any) {
         words_add(w, who->many ? " Everything that they have issued could be matched."
                                : " Everything that it has issued could be matched.");

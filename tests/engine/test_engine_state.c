@@ -263,6 +263,35 @@ static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
     sim_destroy(&sim);
 }
 
+/* Both have made the call, and neither goes on: what is the matter stands in a verdict, which is named by its number. */
+static void test_why_names_the_finding_on_its_communicator(void **state)
+{
+    (void)state;
+    uint32_t w, source[2];
+    struct sim *sim = two_ranks(&w);
+    sim_call(sim, 0, w, AR, 16);
+    sim_call(sim, 1, w, AR, 32);
+    sim_stuck(sim, 0);
+    sim_stuck(sim, 1);
+    roll_engine_t *e = roll_engine_new(&sim->config);
+    assert_non_null(e);
+    uint64_t now = 0;
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        source[r] = sim_open(sim, e, r);
+        for (size_t i = 0; i < sim->rank[r].events; i++) {
+            sim_feed(e, source[r], &sim->rank[r].event[i], &now);
+        }
+    }
+    sim_wait(e, UINT64_C(2000000000), &now);
+    char text[4096];
+    assert_true(roll_engine_why(e, 1, text, sizeof(text)) > 0);
+    if (strstr(text, "why it goes no further on communicator world (2 ranks) is what verdict 1 says.") == NULL) {
+        fail_msg("no number in: %s", text);
+    }
+    roll_engine_destroy(&e);
+    sim_destroy(&sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_a_group_completes_as_a_whole),
         cmocka_unit_test(test_communicators_are_told_apart_by_who_is_in_them),
         cmocka_unit_test(test_ranks_that_stand_alike_are_one_paragraph),
+        cmocka_unit_test(test_why_names_the_finding_on_its_communicator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,50 +1,92 @@
 /*
- * main.c: roll_sim: programs from seeds, through the engine, against their truth.
- *
- *   roll_sim --seeds A-B [--orders N] [--healthy | --sick] [--only MUTATION] [--failures N] [--limits FILE]
- *              a table of outcomes by mistake; --limits fails when a row has more that is not right than the file allows
- *   roll_sim --long N          N seeds behind those that the tests run, healthy and sick by turns
- *   roll_sim --print SEED      the program of a seed, its mistake, and what the engine says in each order
- *   roll_sim --shrink SEED     the same, after making it as small as it gets while it fails in the same way
- *   roll_sim --seeds A-B --report N   also the N most frequent kinds of failure, each with its smallest program
- *   roll_sim --rows FILE       programs of a file (regressions.txt): those that are closed have to be told right, always
- *   roll_sim --sample N --into FOLDER   N programs that roll_sim_job can run for real, with what is said about them here
+ * main.c: roll_sim: programs from seeds, through the engine, against their truth. docs/SIMULATION.md; `roll_sim --help` lists the options.
  */
 #include "tests/simulation/run.h"
 
 #include <getopt.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-static int usage(void)
+static const char help[] =
+    "usage: roll_sim [--seeds A-B] [OPTION...]   random programs with a known truth, judged: a table by mistake\n"
+    "       roll_sim --print SEED                the program of a seed, who waits where, and the verdicts in each "
+    "order\n"
+    "       roll_sim --shrink SEED               the same, as small as it gets while it fails in the same way\n"
+    "       roll_sim --rows FILE                 programs of a file (regressions.txt): closed rows have to be told "
+    "right\n"
+    "       roll_sim --sample N --into FOLDER    N programs that roll_sim_job can run for real\n"
+    "\n"
+    "which programs:\n"
+    "  --seeds A-B      these seeds; 1-1000 when not given\n"
+    "  --long N         N seeds behind those that the tests run\n"
+    "  --healthy        correct programs only\n"
+    "  --sick           programs with a mistake only\n"
+    "  --only MUTATION  programs with this mistake only (tests/simulation/mutation.def)\n"
+    "  --orders N       each of them in N orders of arrival; 3 when not given\n"
+    "\n"
+    "what is said of them:\n"
+    "  --failures N     at most N failures as they come; 20 when not given\n"
+    "  --report N       the N most frequent kinds of failure, each with its smallest program\n"
+    "  --limits FILE    exit code 1 when a mistake fails in more runs than the file allows\n"
+    "\n"
+    "  --help           this text\n"
+    "\n"
+    "Exit codes: 0 as it should be; 1 beyond --limits, or a row that is not told right; 2 usage, or a correct program\n"
+    "that hangs in the simulator itself.\n";
+
+/* One line: getopt has said what is wrong with an option, we what is wrong with its value. */
+static int refuse(const char *what, const char *value)
 {
-    fprintf(stderr, "usage: roll_sim --seeds A-B [--orders N] [--healthy|--sick] [--only MUTATION] [--failures N] "
-                    "[--limits FILE] [--report N]\n"
-                    "       roll_sim --print SEED | --shrink SEED [--healthy|--sick|--only MUTATION]\n"
-                    "       roll_sim --long N | --rows FILE\n"
-                    "       roll_sim --sample N --into FOLDER [--seeds A-B]\n");
+    if (what) {
+        fprintf(stderr, "roll_sim: '%s' is no %s\n", value, what);
+    }
+    fprintf(stderr, "roll_sim: `roll_sim --help` lists the options\n");
     return 2;
+}
+
+/* A whole number and nothing behind it. */
+static bool number(const char *text, uint64_t *out)
+{
+    char *end = NULL;
+    *out = strtoull(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0';
+}
+
+/* A-B, both whole numbers, A not behind B. */
+static bool range(const char *text, uint64_t *first, uint64_t *last)
+{
+    char a[24] = "";
+    size_t n = strcspn(text, "-");
+    if (text[n] != '-' || n >= sizeof(a)) {
+        return false;
+    }
+    memcpy(a, text, n);
+    return number(a, first) && number(text + n + 1, last) && *first <= *last;
 }
 
 int main(int argc, char **argv)
 {
     struct options o = {.orders = 3, .failures = 20, .only = MUTATION_NONE, .first = 1, .last = 1000};
-    static const struct option names[] = {{"seeds", 1, NULL, 's'}, {"orders", 1, NULL, 'o'}, {"healthy", 0, NULL, 'h'},
-                                          {"sick", 0, NULL, 'i'},  {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'},
-                                          {"print", 1, NULL, 'p'}, {"limits", 1, NULL, 'l'}, {"shrink", 1, NULL, 'k'},
-                                          {"rows", 1, NULL, 'r'},  {"report", 1, NULL, 't'}, {"sample", 1, NULL, 'a'},
-                                          {"long", 1, NULL, 'g'},  {"into", 1, NULL, 'n'},   {NULL, 0, NULL, 0}};
-    unsigned long long a = 1, b = 1000;
+    static const struct option names[] = {
+        {"seeds", 1, NULL, 's'},  {"orders", 1, NULL, 'o'},   {"healthy", 0, NULL, 'h'},    {"sick", 0, NULL, 'i'},
+        {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'}, {"print", 1, NULL, 'p'},      {"limits", 1, NULL, 'l'},
+        {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},     {"sample", 1, NULL, 'a'},
+        {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'}, {NULL, 0, NULL, 0}};
+    uint64_t n = 0;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        if (strchr("oftagkp", c) && (!number(optarg, &n) || (n > UINT32_MAX && strchr("ofta", c)))) {
+            return refuse("number", optarg);
+        }
         switch (c) {
         case 's':
-            if (sscanf(optarg, "%llu-%llu", &a, &b) != 2) {
-                return usage();
+            if (!range(optarg, &o.first, &o.last)) {
+                return refuse("range of seeds, like 1-20000", optarg);
             }
             break;
         case 'o':
-            o.orders = (uint32_t)atoi(optarg);
+            o.orders = (uint32_t)n;
             break;
         case 'h':
             o.healthy = true;
@@ -55,11 +97,11 @@ int main(int argc, char **argv)
         case 'm':
             o.only = mutation_by_name(optarg);
             if (o.only == MUTATION_NONE) {
-                return usage();
+                return refuse("mistake (tests/simulation/mutation.def lists them)", optarg);
             }
             break;
         case 'f':
-            o.failures = (uint32_t)atoi(optarg);
+            o.failures = (uint32_t)n;
             break;
         case 'l':
             o.limits = optarg;
@@ -67,37 +109,45 @@ int main(int argc, char **argv)
         case 'r':
             return rows_run(optarg, false);
         case 'g': /* behind the seeds that the tests run */
-            a = 20001;
-            b = 20000 + strtoull(optarg, NULL, 10);
+            o.first = 20001;
+            o.last = 20000 + n;
             break;
         case 'a':
-            o.samples = (uint32_t)atoi(optarg);
+            o.samples = (uint32_t)n;
             break;
         case 'n':
             o.sample = optarg;
             break;
         case 't':
-            o.report = (uint32_t)atoi(optarg);
+            o.report = (uint32_t)n;
             break;
         case 'k':
             o.shrink = true;
-            a = b = strtoull(optarg, NULL, 10);
+            o.first = o.last = n;
             break;
         case 'p':
             o.print = true;
-            a = b = strtoull(optarg, NULL, 10);
+            o.first = o.last = n;
             break;
+        case 'H':
+            fputs(help, stdout);
+            return 0;
         default:
-            return usage();
+            return refuse(NULL, NULL);
         }
     }
-    o.first = a;
-    o.last = b;
+    if (optind < argc) {
+        return refuse("option", argv[optind]);
+    }
+    if ((o.samples > 0) != (o.sample != NULL)) {
+        fprintf(stderr, "roll_sim: --sample N and --into FOLDER belong together\n");
+        return refuse(NULL, NULL);
+    }
     if (o.sample) {
         return sample_write(o.sample, o.samples, &o);
     }
     if (o.shrink) {
-        return rows_shrink(a, &o);
+        return rows_shrink(o.first, &o);
     }
     clock_t begin = clock();
     uint32_t failures = o.failures;
