@@ -60,7 +60,7 @@ static void print_standing(const json_t *standing)
 /* standing: borrowed; a member of the JSON when there is something to tell. */
 static void print_summary(const struct roll_analysis_summary *s, json_t *standing, bool json)
 {
-    char ranks[48], calls[48], comms[48], findings[48], lost[48];
+    char text[256];
     if (json) {
         json_t *line =
             json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "schema", "rollcall.summary/1", "runs",
@@ -77,13 +77,13 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
         json_decref(line);
         return;
     }
-    printf("%s, %s on %s: %s, %s%s\n", roll_plural(s->engine.sources, "rank", "ranks", ranks, sizeof(ranks)),
-           roll_plural(s->engine.calls, "call", "calls", calls, sizeof(calls)),
-           roll_plural(s->engine.comms, "communicator", "communicators", comms, sizeof(comms)),
-           roll_plural(s->engine.findings, "finding", "findings", findings, sizeof(findings)),
-           s->engine.lost == 0 ? "nothing lost"
-                               : roll_plural(s->engine.lost, "record lost", "records lost", lost, sizeof(lost)),
-           s->cut ? ", a trace was cut short" : "");
+    const struct roll_summary summary = {.ranks = s->engine.sources,
+                                         .calls = s->engine.calls,
+                                         .comms = s->engine.comms,
+                                         .findings = s->engine.findings,
+                                         .lost = s->engine.lost,
+                                         .incomplete = s->engine.incomplete};
+    printf("%s%s\n", roll_summary_text(&summary, text, sizeof(text)), s->cut ? ", a trace was cut short" : "");
 }
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv)

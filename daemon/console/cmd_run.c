@@ -258,7 +258,7 @@ static void wait_for_job(struct run *r)
 static void print_summary(struct run *r)
 {
     const json_t *s = r->announcer != NULL ? roll_announcer_summary(r->announcer) : NULL;
-    char ranks[48], calls[48], comms[48], findings[48], lost[48], open[48], tail[64] = "", of[16] = "";
+    char text[256];
     if (r->o.quiet) {
         return;
     }
@@ -268,34 +268,25 @@ static void print_summary(struct run *r)
         }
         return;
     }
-    uint64_t incomplete = (uint64_t)roll_json_int(s, "incomplete", 0), losses = (uint64_t)roll_json_int(s, "lost", 0);
-    uint64_t seen = (uint64_t)roll_json_int(s, "ranks", 0);
-    if (seen == 0) {
+    struct roll_summary summary = {
+        .ranks = (uint64_t)roll_json_int(s, "ranks", 0),
+        .of_ranks = r->o.ranks,
+        .calls = (uint64_t)roll_json_int(s, "calls", 0),
+        .comms = (uint64_t)roll_json_int(s, "comms", 0),
+        .findings = (uint64_t)roll_json_int(s, "findings", 0),
+        .lost = (uint64_t)roll_json_int(s, "lost", 0),
+        .incomplete = (uint64_t)roll_json_int(s, "incomplete", 0),
+    };
+    if (summary.ranks == 0) {
         roll_say(
             "no rank recorded a call of NCCL, so there was nothing to judge: a job on gloo or MPI makes none; one that "
             "does can be asked with `rollcall doctor -- COMMAND`, or `rollcall doctor PID` while it runs");
         return;
     }
-    if (seen < r->o.ranks) { /* what the others did is in no record: that is a loss too */
-        snprintf(of, sizeof(of), "%" PRIu64 " of ", seen);
-        seen = r->o.ranks;
-    }
     if (json_is_true(json_object_get(s, "undrained"))) {
         roll_say("the daemon did not read everything in time: the verdicts may be incomplete");
     }
-    if (incomplete > 0) {
-        snprintf(
-            tail, sizeof(tail), ", %s",
-            roll_plural(incomplete, "operation never completed", "operations never completed", open, sizeof(open)));
-    }
-    roll_say("%s%s, %s on %s: %s, %s%s", of, roll_plural(seen, "rank", "ranks", ranks, sizeof(ranks)),
-             roll_plural((uint64_t)roll_json_int(s, "calls", 0), "call", "calls", calls, sizeof(calls)),
-             roll_plural((uint64_t)roll_json_int(s, "comms", 0), "communicator", "communicators", comms, sizeof(comms)),
-             roll_plural((uint64_t)roll_json_int(s, "findings", 0), "finding", "findings", findings, sizeof(findings)),
-             losses == 0 && of[0] ? "the other ranks were not recorded"
-             : losses == 0        ? "nothing lost"
-                                  : roll_plural(losses, "record lost", "records lost", lost, sizeof(lost)),
-             tail);
+    roll_say("%s", roll_summary_text(&summary, text, sizeof(text)));
 }
 
 /* What the daemon would refuse is said before a job starts that it would not watch. */

@@ -234,6 +234,28 @@ const char *roll_plural(uint64_t n, const char *one, const char *many, char *out
     return out;
 }
 
+const char *roll_summary_text(const struct roll_summary *s, char *out, size_t size)
+{
+    char ranks[48], calls[48], comms[48], findings[48], lost[48], open[64], of[32] = "";
+    bool partly = s->of_ranks > s->ranks; /* what the others did is in no record: that is a loss too */
+    if (partly) {
+        snprintf(of, sizeof(of), "%llu of ", (unsigned long long)s->ranks);
+    }
+    snprintf(out, size, "%s%s, %s on %s: %s, %s%s%s", of,
+             roll_plural(partly ? s->of_ranks : s->ranks, "rank", "ranks", ranks, sizeof(ranks)),
+             roll_plural(s->calls, "call", "calls", calls, sizeof(calls)),
+             roll_plural(s->comms, "communicator", "communicators", comms, sizeof(comms)),
+             roll_plural(s->findings, "finding", "findings", findings, sizeof(findings)),
+             s->lost > 0 ? roll_plural(s->lost, "record lost", "records lost", lost, sizeof(lost))
+             : partly    ? "the other ranks were not recorded"
+                         : "nothing lost",
+             s->incomplete > 0 ? ", " : "",
+             s->incomplete > 0 ? roll_plural(s->incomplete, "operation never completed", "operations never completed",
+                                             open, sizeof(open))
+                               : "");
+    return out;
+}
+
 uint64_t roll_now_real_ns(void)
 {
     struct timespec ts;

@@ -45,6 +45,15 @@ const char *roll_span_text(uint64_t ns, char *out, size_t size);
 const char *roll_count_text(uint64_t n, char *out, size_t size);
 /* "1 finding", "2 findings". Returns out. */
 const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size);
+
+/* What a job comes to, in the words of `run` and `analyze`: "4 ranks, 123 calls on 1 communicator: 1 finding, nothing lost". */
+struct roll_summary {
+    uint64_t ranks,
+        of_ranks; /* of_ranks: how many there are, when that is known and some of them recorded nothing; else 0 */
+    uint64_t calls, comms, findings, lost, incomplete;
+};
+/* The sentence, without a full stop and a new line. Returns out. */
+const char *roll_summary_text(const struct roll_summary *summary, char *out, size_t size);
 uint64_t roll_now_real_ns(void);
 
 /* One JSON object as one line. 0 or ROLL_E_IO. Borrows object. */

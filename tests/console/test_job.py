@@ -77,6 +77,25 @@ class Job(Case):
         self.assertIn(findings[0]["code"], a.stdout)
         self.assertRegex(a.stdout.splitlines()[-1], r"^4 ranks, .* finding")
 
+    def test_a_job_ended_from_outside_is_told_alike_live_and_from_its_trace(self):
+        live, trace = self.path("live.json"), self.path("trace")
+        r = self.run_sick("--json", live, "--trace", trace)
+        self.assertEqual(r.returncode, TERMINATED, r.stderr)
+        a = self.rollcall("analyze", "--json", trace)
+        said = read(live)
+        self.assertEqual(list(map(json.loads, a.stdout.splitlines()))[:-1], said)
+        # That it was ended is a verdict like any other; `run`, which has ended it, does not print it.
+        ended = [v for v in said if v["code"] == "rank-dead"]
+        self.assertEqual([v["certainty"] for v in ended], ["note"], r.stderr)
+        self.assertIn("were ended from outside", ended[0]["text"])
+        self.assertNotIn("were ended from outside", r.stderr)
+        a = self.rollcall("analyze", trace)
+        self.assertIn("were ended from outside", " ".join(a.stdout.split()))
+        # One summary, word by word, what never completed included.
+        summary = r.stderr.splitlines()[-1]
+        self.assertRegex(summary, r"^rollcall: 4 ranks, .*, \d+ operations? never completed$")
+        self.assertEqual("rollcall: " + a.stdout.splitlines()[-1], summary)
+
     def test_fail_on_finding(self):
         # The rank that ended early leaves the others waiting only in the sick program; here they do not, and the job ends with 0.
         r = self.rollcall("run", "-n", "2", "--hostnccl", "--fail-on-finding", "--", CATALOGUE, "straggler", "healthy")

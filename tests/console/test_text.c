@@ -90,6 +90,23 @@ static void test_numbers_for_people(void **state)
     assert_string_equal(roll_time_text(1700000000000000042u, time), "2023-11-14T22:13:20.000000042Z");
 }
 
+static void test_a_summary_says_what_is_missing(void **state)
+{
+    (void)state;
+    char out[256];
+    struct roll_summary s = {.ranks = 4, .of_ranks = 4, .calls = 1234, .comms = 1, .findings = 0};
+    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
+                        "4 ranks, 1,234 calls on 1 communicator: 0 findings, nothing lost");
+    s.of_ranks = 8;
+    s.incomplete = 2;
+    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
+                        "4 of 8 ranks, 1,234 calls on 1 communicator: 0 findings, the other ranks were not recorded, 2 "
+                        "operations never completed");
+    s = (struct roll_summary){.ranks = 1, .calls = 1, .comms = 2, .findings = 1, .lost = 3, .incomplete = 1};
+    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
+                        "1 rank, 1 call on 2 communicators: 1 finding, 3 records lost, 1 operation never completed");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -99,6 +116,7 @@ int main(void)
         cmocka_unit_test(test_fit_cuts_at_characters),
         cmocka_unit_test(test_wrap_breaks_between_words),
         cmocka_unit_test(test_numbers_for_people),
+        cmocka_unit_test(test_a_summary_says_what_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
