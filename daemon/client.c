@@ -32,10 +32,11 @@ struct roll_client {
 
 /* ---- discovery ---- */
 
+#define LIVE_MAX 32 /* of one user on one host; beyond, they are only counted */
+
 struct found {
-    int count;
-    char endpoint[256]; /* the first */
-    char list[700];     /* all, for the message */
+    size_t count;
+    char endpoint[LIVE_MAX][ROLL_CLIENT_ENDPOINT_BYTES];
 };
 
 static bool root_alive(const char *dir)
@@ -65,11 +66,57 @@ static void look_in(const char *dir, struct found *found)
     if (!read || !roll_net_endpoint_ok(line) || !root_alive(dir)) {
         return;
     }
-    if (found->count++ == 0) {
-        memcpy(found->endpoint, line, sizeof found->endpoint);
+    if (found->count < LIVE_MAX) {
+        memcpy(found->endpoint[found->count], line, sizeof line);
     }
-    size_t used = strlen(found->list);
-    snprintf(found->list + used, sizeof found->list - used, "%s%s", used ? ", " : "", line);
+    found->count++;
+}
+
+/* ROLLCALL_DIR, else the default; "" when there is none. */
+static void base_dir(char *base, size_t size)
+{
+    const char *dir = getenv("ROLLCALL_DIR");
+    if (dir && dir[0]) {
+        snprintf(base, size, "%s", dir);
+    } else if (roll_default_dir(base, size) != 0) {
+        base[0] = '\0';
+    }
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static void find_live(const char *base, struct found *found)
+{
+    char sub[PATH_MAX];
+    look_in(base, found);
+    DIR *d = opendir(base);
+    struct dirent *entry;
+    while (d && (entry = readdir(d)) != NULL) {
+        if (strncmp(entry->d_name, "run-", 4) == 0) {
+            snprintf(sub, sizeof sub, "%s/%s", base, entry->d_name);
+            look_in(sub, found);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+    size_t known = found->count < LIVE_MAX ? found->count : LIVE_MAX;
+    qsort(found->endpoint, known, sizeof found->endpoint[0], by_text);
+}
+
+size_t roll_client_live(char (*out)[ROLL_CLIENT_ENDPOINT_BYTES], size_t room)
+{
+    char base[PATH_MAX / 2];
+    struct found found = {.count = 0};
+    base_dir(base, sizeof base);
+    find_live(base, &found);
+    for (size_t i = 0; i < found.count && i < LIVE_MAX && i < room; i++) {
+        memcpy(out[i], found.endpoint[i], sizeof out[i]);
+    }
+    return found.count;
 }
 
 int roll_client_discover(char *endpoint, size_t endpoint_size, char *why, size_t why_size)
@@ -79,26 +126,10 @@ int roll_client_discover(char *endpoint, size_t endpoint_size, char *why, size_t
         snprintf(endpoint, endpoint_size, "%s", given);
         return 0;
     }
-    char base[PATH_MAX / 2], sub[PATH_MAX];
-    const char *dir = getenv("ROLLCALL_DIR");
-    if (dir && dir[0]) {
-        snprintf(base, sizeof base, "%s", dir);
-    } else if (roll_default_dir(base, sizeof base) != 0) {
-        base[0] = '\0';
-    }
-    struct found found = {0};
-    look_in(base, &found);
-    DIR *d = opendir(base);
-    struct dirent *entry;
-    while (d && (entry = readdir(d)) != NULL) {
-        if (strncmp(entry->d_name, "run-", 4) == 0) {
-            snprintf(sub, sizeof sub, "%s/%s", base, entry->d_name);
-            look_in(sub, &found);
-        }
-    }
-    if (d) {
-        closedir(d);
-    }
+    char base[PATH_MAX / 2];
+    struct found found = {.count = 0};
+    base_dir(base, sizeof base);
+    find_live(base, &found);
     if (found.count == 0) {
         snprintf(why, why_size,
                  "no rollcalld is running under %s; start a job with `rollcall run -- CMD`, or name a daemon: "
@@ -107,11 +138,14 @@ int roll_client_discover(char *endpoint, size_t endpoint_size, char *why, size_t
         return ROLL_E_UNREACHABLE;
     }
     if (found.count > 1) {
-        snprintf(why, why_size, "%d daemons are running; choose one with ROLLCALL_DAEMON=ENDPOINT: %s", found.count,
-                 found.list);
+        int n =
+            snprintf(why, why_size, "%zu daemons are running; choose one with ROLLCALL_DAEMON=ENDPOINT", found.count);
+        for (size_t i = 0; i < found.count && i < LIVE_MAX && n > 0 && (size_t)n < why_size; i++) {
+            n += snprintf(why + n, why_size - (size_t)n, "%s %s", i ? "," : ":", found.endpoint[i]);
+        }
         return ROLL_E_LIMIT;
     }
-    snprintf(endpoint, endpoint_size, "%s", found.endpoint);
+    snprintf(endpoint, endpoint_size, "%s", found.endpoint[0]);
     return 0;
 }
 

@@ -13,6 +13,14 @@ typedef struct roll_client roll_client_t;
 
 #define ROLL_CLIENT_TIMEOUT_MS 3000 /* what a query takes at most on a loaded head node, with room */
 
+#define ROLL_CLIENT_ENDPOINT_BYTES 256
+
+/*
+ * The endpoints of the live roots that this user runs here, by name: see roll_client_discover for where they are looked for. Returns how many there
+ * are; the first `room` of them are in out.
+ */
+size_t roll_client_live(char (*out)[ROLL_CLIENT_ENDPOINT_BYTES], size_t room);
+
 /*
  * The endpoint to use: ROLLCALL_DAEMON, else the one live root among the `endpoint` files of DIR and DIR/run-<name>/, DIR being ROLLCALL_DIR
  * or roll_default_dir(). 0; UNREACHABLE when there is none; LIMIT when there are several. On error `why` holds one clear line

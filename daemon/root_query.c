@@ -184,6 +184,34 @@ static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *q
     return json_pack("{s:o}", "verdicts", list);
 }
 
+/* All runs that are watched, or those of one job, the newest last: it is the one that answers when no job is named. */
+static json_t *runs(const roll_root_t *root, const char *job)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < root->runs_used; i++) {
+        if (!job || !job[0] || strcmp(job, root->runs[i]->job) == 0) {
+            json_array_append_new(list, roll_about_json(root->runs[i]));
+        }
+    }
+    return list;
+}
+
+/* An answer says whose it is, and, where nobody has named the job, who else could have been meant. */
+static json_t *signed_by(const roll_root_t *root, const struct roll_run *run, const json_t *query, json_t *answer)
+{
+    if (answer && !json_object_get(answer, "error")) {
+        json_t *others = json_array();
+        for (size_t i = 0; !json_object_get(query, "job") && i < root->runs_used; i++) {
+            if (strcmp(root->runs[i]->job, run->job) != 0) {
+                json_array_append_new(others, json_string(root->runs[i]->job));
+            }
+        }
+        json_object_set_new(answer, "run", roll_about_json(run));
+        json_object_set_new(answer, "other_jobs", others);
+    }
+    return answer;
+}
+
 static json_t *status(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
     (void)query;
@@ -201,14 +229,15 @@ static json_t *subscribe(roll_root_t *root, const struct roll_address *from, con
     for (size_t i = 0; i < root->subscribers_used; i++) {
         const struct roll_address *at = &root->subscribers[i].at;
         if (at->socket == from->socket && at->bytes == from->bytes && memcmp(at->id, from->id, at->bytes) == 0) {
-            return json_pack("{s:b}", "subscribed", 1);
+            return json_pack("{s:b,s:o}", "subscribed", 1, "runs",
+                             runs(root, json_string_value(json_object_get(query, "job"))));
         }
     }
     struct roll_subscriber *s = &root->subscribers[root->subscribers_used++];
     *s = (struct roll_subscriber){.at = *from, .from = (uint64_t)json_integer_value(json_object_get(query, "from"))};
     const char *job = json_string_value(json_object_get(query, "job"));
     strncpy(s->job, job ? job : "", sizeof s->job - 1);
-    return json_pack("{s:b}", "subscribed", 1);
+    return json_pack("{s:b,s:o}", "subscribed", 1, "runs", runs(root, s->job));
 }
 
 static struct roll_cursor *cursor_of(struct roll_subscriber *s, uint64_t run)
@@ -341,13 +370,14 @@ void roll_serve_drains(roll_root_t *root, uint64_t now)
 static const struct {
     const char *op;
     json_t *(*answer)(roll_root_t *root, struct roll_run *run, const json_t *query);
+    bool is_signed;
 } table[] = {
-    {"status", status},
-    {"why", why},
-    {"verdicts", verdicts},
-    {"remedy", roll_remedy_query},
-    {"policy", roll_policy_query},
-    {"stacks", roll_stacks_query},
+    {"status", status, false},
+    {"why", why, true},
+    {"verdicts", verdicts, true},
+    {"remedy", roll_remedy_query, false},
+    {"policy", roll_policy_query, false},
+    {"stacks", roll_stacks_query, false},
 };
 
 void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
@@ -360,6 +390,8 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
         answer = error("a query is a JSON object with the member op");
     } else if (strcmp(op, "subscribe") == 0) {
         answer = subscribe(root, from, query);
+    } else if (strcmp(op, "runs") == 0) {
+        answer = json_pack("{s:o}", "runs", runs(root, json_string_value(json_object_get(query, "job"))));
     } else if (strcmp(op, "drain") == 0) {
         answer = begin_drain(root, from, frame->head.seq, query);
         later = answer == NULL;
@@ -370,6 +402,7 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
                 answer = run ? table[i].answer(root, run, query)
                              : error(json_object_get(query, "job") ? "no such job here"
                                                                    : "no run yet: no rank has been seen");
+                answer = run && table[i].is_signed ? signed_by(root, run, query, answer) : answer;
             }
         }
         if (!answer) {

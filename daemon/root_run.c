@@ -177,7 +177,10 @@ static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path
         roll_segments_note(run->trace, &frame);
         roll_feed_frame(run->feed, &frame);
         take_verdicts(root, run);
-        run->clock_ns = frame.head.type == ROLL_FRAME_TICK ? frame.head.seq : run->clock_ns;
+        if (frame.head.type == ROLL_FRAME_TICK) {
+            run->clock_ns = frame.head.seq;
+            run->since_ns = frame.head.seq < run->since_ns ? frame.head.seq : run->since_ns;
+        }
         frames++;
     }
     roll_trace_reader_destroy(&reader);
@@ -290,6 +293,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     }
     roll_symbols_warm(roll_feed_symbols(run->feed));
     run->tick_ns = run->input_ns = roll_mono_ns();
+    run->since_ns = roll_real_ns();
     run->frozen = true; /* until its first rank has been seen whole */
     root->runs[root->runs_used++] = run;
     roll_log(ROLL_LOG_INFO, "root: watching %s.%u", run->job, run->restart);

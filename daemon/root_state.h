@@ -52,6 +52,7 @@ struct roll_run {
     uint64_t clock_ns;             /* the time that the engine was given last */
     struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
     uint64_t stamp_ns;             /* the wall clock that the feed was given last */
+    uint64_t since_ns; /* wall clock at which its first ring was announced; by its trace, where a root goes on */
 };
 
 struct roll_peer_stream {
@@ -157,6 +158,8 @@ void roll_why_quote(const json_t *verdict, FILE *out);
 /* root_status.c */
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run);
 json_t *roll_summary_json(struct roll_run *run);
+/* Which run it is: job, restart, ranks, hosts, since when; so that who asks can see who answers. Returned owned. */
+json_t *roll_about_json(const struct roll_run *run);
 
 /* root_remedy.c */
 void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const json_t *verdict);

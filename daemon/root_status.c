@@ -8,6 +8,8 @@
 #include "trace/op.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char *const proc_name[] = {"unknown", "running", "stopped", "finished", "dead"};
 
@@ -26,6 +28,60 @@ json_t *roll_summary_json(struct roll_run *run)
                      (json_int_t)s.sources_live, "calls", (json_int_t)s.calls, "records", (json_int_t)s.records,
                      "comms", (json_int_t)s.comms, "findings", (json_int_t)s.findings, "verdicts",
                      (json_int_t)s.verdicts, "lost", (json_int_t)s.lost, "incomplete", (json_int_t)s.incomplete);
+}
+
+#define HOSTS_NAMED 8u
+
+static int by_name(const void *a, const void *b)
+{
+    const char *const *one = a, *const *two = b;
+    return strcmp(*one, *two);
+}
+
+/* Sorted, each once; the first few by name. Sorting keeps it cheap where there are thousands of ranks. */
+static json_t *hosts_json(const char **host, size_t n, size_t *hosts)
+{
+    json_t *list = json_array();
+    *hosts = 0;
+    if (n > 1) {
+        qsort(host, n, sizeof *host, by_name);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && strcmp(host[i], host[i - 1]) == 0) {
+            continue;
+        }
+        if ((*hosts)++ < HOSTS_NAMED) {
+            json_array_append_new(list, roll_text_to_json(host[i]));
+        }
+    }
+    return list;
+}
+
+json_t *roll_about_json(const struct roll_run *run)
+{
+    roll_engine_t *engine = roll_feed_engine(run->feed);
+    struct roll_engine_summary s;
+    struct roll_view_source v;
+    struct roll_rankset ranks = {0};
+    char folded[256] = "";
+    size_t n = 0, hosts;
+    roll_engine_summary(engine, &s);
+    const char **host = calloc((size_t)s.sources + 1, sizeof *host);
+    for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
+        if (v.info.world_rank >= 0) {
+            (void)roll_rankset_add(&ranks, (uint32_t)v.info.world_rank);
+        }
+        if (host && n < s.sources && v.info.host) {
+            host[n++] = v.info.host;
+        }
+    }
+    (void)roll_rankset_format(&ranks, folded, sizeof folded);
+    roll_rankset_fini(&ranks);
+    json_t *named = hosts_json(host, n, &hosts);
+    free(host);
+    return json_pack("{s:s,s:i,s:I,s:I,s:s,s:I,s:o,s:I}", "job", run->job, "restart", (int)run->restart, "ranks",
+                     (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live, "ranks_text", folded, "hosts",
+                     (json_int_t)hosts, "hosts_named", named, "since_ns", (json_int_t)run->since_ns);
 }
 
 static json_t *last_json(const struct roll_view_source *v)

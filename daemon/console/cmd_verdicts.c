@@ -100,6 +100,22 @@ static bool is_folded(json_t *seen, const json_t *verdict)
     return folded;
 }
 
+/* Whose verdicts will come: all jobs of the root, or the one that was named. */
+static void print_followed(const json_t *reply, bool json)
+{
+    char text[512];
+    size_t i;
+    json_t *run;
+    json_array_foreach(json_object_get(reply, "runs"), i, run)
+    {
+        if (!json) {
+            printf("%s\n", roll_link_about(run, text, sizeof(text)));
+        }
+    }
+    fputs(!json && json_array_size(json_object_get(reply, "runs")) > 0 ? "\n" : "", stdout);
+    fflush(stdout);
+}
+
 static void follow(roll_client_t *client, struct roll_tally *tally, bool json, bool colour)
 {
     struct sigaction act = {.sa_handler = on_signal};
@@ -158,11 +174,16 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
                          json_pack("{s:s, s:I}", "op", following ? "subscribe" : "verdicts", "from", (json_int_t)from),
                          &reply);
     if (code == 0 && following) {
+        print_followed(reply, json);
         follow(client, &tally, json, colour);
     } else if (code == 0) {
         const json_t *list = json_object_get(reply, "verdicts");
         json_t *seen = json_object();
         size_t i;
+        if (!json) {
+            roll_link_print_about(reply);
+            fputs(json_array_size(list) > 0 ? "" : "Nothing has been found.\n", stdout);
+        }
         json_array_foreach(list, i, verdict)
         {
             bool folded = !json && is_folded(seen, verdict);

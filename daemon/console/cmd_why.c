@@ -65,6 +65,7 @@ int cmd_why(const struct roll_command *self, int argc, char **argv)
         json_object_set_new(reply, "schema", json_string("rollcall.why/1"));
         roll_json_line(reply, stdout);
     } else if (code == 0) {
+        roll_link_print_about(reply);
         print_ranks(reply);
     }
     json_decref(reply);

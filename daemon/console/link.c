@@ -4,12 +4,131 @@
 #include "daemon/console/text.h"
 #include "trace/err.h"
 
+#include <string.h>
+
+#define ROOTS_NAMED  16
+#define ROOT_WAIT_MS 1000 /* for one of several roots to say what it watches */
+
+static void say_hosts(const json_t *run, FILE *out)
+{
+    const json_t *named = json_object_get(run, "hosts_named");
+    uint64_t hosts = (uint64_t)roll_json_int(run, "hosts", 0);
+    size_t shown = json_array_size(named) < 3 ? json_array_size(named) : 3;
+    fprintf(out,
+            hosts == 1       ? " on host "
+            : hosts <= shown ? " on hosts "
+                             : " on %llu hosts (",
+            (unsigned long long)hosts);
+    for (size_t i = 0; i < shown; i++) {
+        const char *name = json_string_value(json_array_get(named, i));
+        fprintf(out, "%s%s", i ? ", " : "", name ? name : "?");
+    }
+    fputs(hosts > shown ? ", \xe2\x80\xa6)" : "", out);
+}
+
+const char *roll_link_about(const json_t *run, char *out, size_t size)
+{
+    char many[48], time[ROLL_TIME_BYTES], age[32];
+    uint64_t ranks = (uint64_t)roll_json_int(run, "ranks", 0), live = (uint64_t)roll_json_int(run, "ranks_live", 0);
+    uint64_t since = (uint64_t)roll_json_int(run, "since_ns", 0), now = roll_now_real_ns();
+    int64_t restart = roll_json_int(run, "restart", 0);
+    FILE *text = fmemopen(out, size, "w");
+    out[0] = '\0';
+    if (text == NULL) {
+        return out;
+    }
+    fprintf(text, "job %s", roll_json_text(run, "job", "?"));
+    if (restart > 0) {
+        fprintf(text, ", restart %lld", (long long)restart);
+    }
+    if (ranks == 0) {
+        fputs(": no rank seen yet", text);
+    } else {
+        fprintf(text, ": rank%s %s", ranks == 1 ? "" : "s", roll_json_text(run, "ranks_text", "?"));
+        if (ranks > 1) {
+            fprintf(text, " (%s)", roll_plural(ranks, "rank", "ranks", many, sizeof(many)));
+        }
+        say_hosts(run, text);
+    }
+    if (live < ranks) {
+        fprintf(text, live == 0 ? ", none running" : ", %s running", roll_count_text(live, many, sizeof(many)));
+    }
+    roll_time_text(since, time);
+    time[sizeof("2026-11-20T13:01:02") - 1] = '\0'; /* nobody counts nanoseconds here */
+    fprintf(text, ", watched since %sZ (%s)", time, roll_span_text(now > since ? now - since : 0, age, sizeof(age)));
+    fclose(text);
+    out[size - 1] = '\0';
+    return out;
+}
+
+void roll_link_print_about(const json_t *reply)
+{
+    const json_t *run = json_object_get(reply, "run"), *others = json_object_get(reply, "other_jobs");
+    char text[512];
+    size_t i;
+    json_t *job;
+    if (run == NULL) {
+        return;
+    }
+    printf("%s\n", roll_link_about(run, text, sizeof(text)));
+    json_array_foreach(others, i, job)
+    {
+        printf("%s--job %s", i == 0 ? "the newest of this daemon; others: " : ", ", json_string_value(job));
+    }
+    fputs(json_array_size(others) > 0 ? "\n\n" : "\n", stdout);
+}
+
+/* What one of several roots watches, behind the option that picks it. */
+static void name_root(const struct roll_link_options *o, const char *endpoint, int width)
+{
+    roll_client_t *client = NULL;
+    json_t *reply = NULL, *run;
+    char why[512] = "", text[512];
+    size_t i;
+    int err = roll_client_new(endpoint, o->curve, ROOT_WAIT_MS, &client, why, sizeof(why));
+    if (err == 0) {
+        err = roll_client_query(client, json_pack("{s:s}", "op", "runs"), ROOT_WAIT_MS, &reply);
+    }
+    const json_t *runs = json_object_get(reply, "runs");
+    json_array_foreach(runs, i, run)
+    {
+        roll_say("--daemon %-*s  %s", width, endpoint, roll_link_about(run, text, sizeof(text)));
+    }
+    if (err != 0 || json_array_size(runs) == 0) {
+        roll_say("--daemon %-*s  %s", width, endpoint, err != 0 ? "does not answer" : "no job: no rank has been seen");
+    }
+    json_decref(reply);
+    roll_client_destroy(&client);
+}
+
+/* Several roots: each with its jobs, for nobody knows them by their endpoints. */
+static void name_roots(const struct roll_link_options *o)
+{
+    static char endpoint[ROOTS_NAMED][ROLL_CLIENT_ENDPOINT_BYTES];
+    size_t n = roll_client_live(endpoint, ROOTS_NAMED), named = n < ROOTS_NAMED ? n : ROOTS_NAMED, width = 0;
+    for (size_t i = 0; i < named; i++) {
+        size_t bytes = strlen(endpoint[i]);
+        width = bytes > width ? bytes : width;
+    }
+    roll_say("%zu daemons of yours are running here; pick one (or set ROLLCALL_DAEMON):", n);
+    for (size_t i = 0; i < named; i++) {
+        name_root(o, endpoint[i], (int)width);
+    }
+    if (n > named) {
+        roll_say("and %zu more", n - named);
+    }
+}
+
 int roll_link_open(const struct roll_link_options *o, roll_client_t **client)
 {
     char why[512] = "";
     int err = roll_client_new(o->daemon, o->curve, ROLL_CLIENT_TIMEOUT_MS, client, why, sizeof(why));
     if (err == 0) {
         return 0;
+    }
+    if (err == ROLL_E_LIMIT) {
+        name_roots(o);
+        return ROLL_EXIT_UNREACHABLE;
     }
     roll_say("%s", why[0] != '\0' ? why : roll_strerror(err));
     return err == ROLL_E_ARG ? ROLL_EXIT_USAGE : ROLL_EXIT_UNREACHABLE;

@@ -157,6 +157,48 @@ class Job(Case):
         job.terminate()
         self.assertEqual(job.wait(300), 128 + 15)
 
+    def test_who_asks_is_told_which_job_answers(self):
+        """One daemon, several, and one that was killed and has left its socket: the job, and the option that picks it."""
+        who = r"job %s: ranks 0-3 \(4 ranks\) on host \S+, watched since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(.* m?s\)\n\n"
+        start = lambda name: self.start("run", "-n", "4", "--hostnccl", "--json", self.path(name), "--", CATALOGUE, "skipped", "sick", env={"ROLLCALL_JOB": name})
+        hung = lambda name: until(lambda: os.path.exists(self.path(name)) and os.path.getsize(self.path(name)) > 0)
+        one = start("one")
+        self.assertTrue(hung("one"))
+        for command in ("why", "verdicts"):
+            self.assertRegex(self.rollcall(command).stdout, "^" + who % "one")
+        run = json.loads(self.rollcall("why", "--json").stdout)["run"]
+        self.assertEqual((run["job"], run["ranks"], run["ranks_text"], run["hosts"]), ("one", 4, "0-3", 1))
+        two = start("two")
+        self.assertTrue(hung("two"))
+        r = self.rollcall("why")
+        self.assertEqual((r.returncode, r.stdout), (3, ""))
+        lines = r.stderr.splitlines()
+        self.assertEqual(len(lines), 3, r.stderr)
+        self.assertIn("2 daemons", lines[0])
+        for job in ("one", "two"):
+            said = [line for line in lines if f"  job {job}: ranks 0-3 (4 ranks) on host " in line]
+            self.assertEqual(len(said), 1, r.stderr)
+            option = said[0].removeprefix("rollcall: ").split()[:2]
+            self.assertEqual(option[0], "--daemon")
+            self.assertRegex(self.rollcall("why", *option).stdout, "^" + who % job)
+        # Killed: what it leaves behind is nobody who could be asked.
+        left = [p for p in marked(self.mark) if os.path.basename(DAEMON) in command_of(p) and self.env_of(p, "ROLLCALL_JOB") == "two"]
+        self.assertTrue(left)
+        for process in left:
+            os.kill(process, 9)
+        self.assertTrue(until(lambda: self.rollcall("why").returncode == 0))
+        self.assertRegex(self.rollcall("verdicts").stdout, "^" + who % "one")
+        for job in (one, two):
+            job.terminate()
+            job.wait(END_S)
+        r = self.rollcall("why")
+        self.assertEqual((r.returncode, r.stdout), (3, ""))
+        self.assert_one_line(r.stderr, "no rollcalld is running")
+
+    def env_of(self, pid, name):
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            return dict(v.split("=", 1) for v in f.read().decode(errors="replace").split("\0") if "=" in v).get(name)
+
     def test_nothing_is_left_when_run_is_killed_in_a_hung_job(self):
         live = self.path("live.json")
         job = self.start("run", "-n", "4", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE, "skipped", "sick")
@@ -184,6 +226,7 @@ class Job(Case):
         self.assertIn("call-skipped", a.stdout)
         # The root is not ours: it is still there and knows the run.
         self.assertIsNone(root.poll())
+        self.assertIn(", none running, watched since ", self.rollcall("why", "--daemon", endpoint).stdout)
         verdicts = self.rollcall("verdicts", "--daemon", endpoint)
         self.assertEqual(verdicts.returncode, 1, verdicts.stderr)
         self.assertIn("call-skipped", verdicts.stdout)
@@ -208,6 +251,14 @@ class Job(Case):
         self.assertEqual(well.returncode, 0, well.stderr)
         self.assertNotIn("call-skipped", well.stderr)
         self.assertEqual(summary_of(well.stderr)["ranks"], 2, well.stderr)
+        newest = self.rollcall("verdicts", "--daemon", endpoint)
+        self.assertEqual(newest.returncode, 0, newest.stdout)
+        lines = newest.stdout.splitlines()
+        self.assertRegex(lines[0], r"^job \S+: ranks 0-1 \(2 ranks\) ")
+        self.assertEqual(lines[2:], ["", "Nothing has been found."])
+        other = lines[1].removeprefix("the newest of this daemon; others: ").split()
+        self.assertEqual(other[0], "--job", newest.stdout)
+        self.assertIn("call-skipped", self.rollcall("verdicts", "--daemon", endpoint, *other).stdout)
         root.terminate()
         root.wait(300)
 

@@ -69,10 +69,10 @@ int main(int argc, char **argv)
 {
     struct options o = {.orders = 3, .failures = 20, .only = MUTATION_NONE, .first = 1, .last = 1000};
     static const struct option names[] = {
-        {"seeds", 1, NULL, 's'},  {"orders", 1, NULL, 'o'},   {"healthy", 0, NULL, 'h'},    {"sick", 0, NULL, 'i'},
-        {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'}, {"print", 1, NULL, 'p'},      {"limits", 1, NULL, 'l'},
-        {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},     {"sample", 1, NULL, 'a'},
-        {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'}, {NULL, 0, NULL, 0}};
+        {"seeds", 1, NULL, 's'},  {"orders", 1, NULL, 'o'},   {"healthy", 0, NULL, 'h'}, {"sick", 0, NULL, 'i'},
+        {"only", 1, NULL, 'm'},   {"failures", 1, NULL, 'f'}, {"print", 1, NULL, 'p'},   {"limits", 1, NULL, 'l'},
+        {"shrink", 1, NULL, 'k'}, {"rows", 1, NULL, 'r'},     {"report", 1, NULL, 't'},  {"sample", 1, NULL, 'a'},
+        {"long", 1, NULL, 'g'},   {"into", 1, NULL, 'n'},     {"help", 0, NULL, 'H'},    {NULL, 0, NULL, 0}};
     uint64_t n = 0;
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
