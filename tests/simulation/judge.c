@@ -294,15 +294,40 @@ static void note_latency(struct latency *latency, const struct story *s, const s
     }
 }
 
-/* Two mistakes, one after the other: each is told once, the second in any case. */
+/* Have all members made the call in which this mistake was made? A job that stops before it has nothing to compare. */
+static bool was_met(const struct program *p, const struct mutation *k, const struct story *s)
+{
+    const struct log *odd = NULL;
+    const struct rank_story *own = &s->rank[mask_first(k->who)];
+    for (uint32_t i = 0; i < own->logs && !odd; i++) {
+        odd = own->log[i].act == k->mark && roll_op_class(own->log[i].rec.op) == ROLL_CLASS_COLL ? &own->log[i] : NULL;
+    }
+    for (mask_t left = p->comm[k->comm].members; odd && left != 0; left = (mask_t)(left & (left - 1))) {
+        const struct rank_story *r = &s->rank[mask_first(left)];
+        bool met = false;
+        for (uint32_t i = 0; i < r->logs && !met; i++) {
+            const struct log *log = &r->log[i];
+            met = roll_op_class(log->rec.op) == ROLL_CLASS_COLL && log->rec.count != 0 && log->rec.result == 0 &&
+                  p->act[log->act].comm == k->comm && log->rec.seq == odd->rec.seq;
+        }
+        odd = met ? odd : NULL;
+    }
+    return odd != NULL;
+}
+
+/*
+ * Two mistakes, one after the other: each is told once, the second in any case; but the first only where all have come to it, and the second only where it
+ * was made: the first may stop the job (inside a group another reduction is another order). A verdict that is right for either is about the one that
+ * nothing else has told.
+ */
 static enum outcome judge_double(const struct program *p, const struct mutation *k, const struct story *s,
                                  const struct findings *f, struct latency *latency)
 {
     struct mutation first = mutation_first(k), second = mutation_second(k);
-    uint32_t firsts = 0, seconds = 0, bad = 0, bad_ranks = 0;
+    uint32_t firsts = 0, seconds = 0, either = 0, bad = 0, bad_ranks = 0;
     mask_t who = (mask_t)(first.who | second.who);
     struct sight sight = look(p, k, s), sight2 = look(p, &second, s);
-    bool innocent = false, weak = false;
+    bool innocent = false, weak = false, made = s->event_ns != NEVER;
     for (uint32_t i = 0; i < f->founds; i++) {
         const struct found *one = &f->found[i];
         enum merit of_first = judge_one(p, &first, s, one, &sight), of_second = judge_one(p, &second, s, one, &sight2);
@@ -311,7 +336,10 @@ static enum outcome judge_double(const struct program *p, const struct mutation 
         if (!stands(one)) {
             continue;
         }
-        if (of_second <= WEAK) {
+        if (of_first <= WEAK && of_second <= WEAK && k->kind == MUTATION_AFTER_REDOP) {
+            either++;
+            weak = weak || (of_first == WEAK && of_second == WEAK);
+        } else if (of_second <= WEAK) {
             seconds++;
             weak = weak || of_second == WEAK;
             note_latency(latency, s, one);
@@ -322,14 +350,20 @@ static enum outcome judge_double(const struct program *p, const struct mutation 
             bad_ranks += of_second == BAD_RANKS;
         }
     }
-    bool must_first = k->kind == MUTATION_AFTER_REDOP;
+    if (firsts == 0 && either > 0) {
+        firsts++;
+        either--;
+    }
+    seconds += either;
+    bool must_first = k->kind == MUTATION_AFTER_REDOP && was_met(p, &first, s);
+    bool must_second = made && must_be_told(p, &second, s);
     if (innocent) {
         return OUTCOME_INNOCENT;
     }
     if (f->lossy) {
         return OUTCOME_RIGHT;
     }
-    if ((seconds == 0 && bad == 0 && must_be_told(p, &second, s)) || (must_first && firsts == 0)) {
+    if ((seconds == 0 && bad == 0 && must_second) || (must_first && firsts == 0)) {
         return OUTCOME_MISSED;
     }
     if (firsts > 1 || seconds > mask_count(second.who) || (bad > 0 && seconds > 0)) {
