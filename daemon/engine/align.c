@@ -371,7 +371,7 @@ static struct align_guess judge_rank(struct judge *j, uint32_t rank, struct line
         blur_launches(&j->major);
         blur_launches(line);
     }
-    lines_compare(&j->major, line, plain, &guess);
+    lines_compare(&j->major, line, plain, j->vote.tie, &guess);
     /* Captured calls hold nobody up: a host that is blocked is so for another reason, and the other ranks' next calls are on their way. */
     bool stuck = !captured && j->age >= stall / 100 && is_stuck(j, rank) && is_stuck(j, j->vote.major_rank);
     if (guess.open != 0 && !due && !stuck) {

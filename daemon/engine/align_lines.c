@@ -128,12 +128,13 @@ static bool is_foreign(const struct line *a, const struct line *b)
 
 /*
  * The two calls differ in nothing but the reduction, the datatype or the root, and the odd one is made nowhere else nearby. That an added call
- * has the operation and the count of the one in whose place it stands by chance is not believed when the rest agrees unshifted.
+ * has the operation and the count of the one in whose place it stands by chance is not believed when the rest agrees unshifted. In a tie either side
+ * may be the odd one.
  */
-static bool is_slip(const struct line *a, const struct line *b)
+static bool is_slip(const struct line *a, const struct line *b, bool tie)
 {
     const struct roll_record *x = a->call[0].rec, *y = b->call[0].rec;
-    return x->op == y->op && x->count == y->count && is_foreign(a, b);
+    return x->op == y->op && x->count == y->count && (is_foreign(a, b) || (tie && is_foreign(b, a)));
 }
 
 /* --- which mistakes fit --- */
@@ -352,7 +353,7 @@ static struct fits try_best(const struct line *a, uint32_t n, const struct line 
     return f.set != 0 ? f : try_all(a, n, b, plain, false);
 }
 
-void lines_compare(const struct line *a, const struct line *b, enum align_kind plain, struct align_guess *out)
+void lines_compare(const struct line *a, const struct line *b, enum align_kind plain, bool tie, struct align_guess *out)
 {
     /* By what was really called, and with the history's word for what the majority calls next. */
     struct fits real = try_best(a, a->real, b, plain), all = try_best(a, a->known, b, plain);
@@ -361,7 +362,7 @@ void lines_compare(const struct line *a, const struct line *b, enum align_kind p
     if (launches && is_foreign(a, b)) {
         return; /* a graph that nobody else launches: whatever was meant, they launch different graphs */
     }
-    if (real.of[plain].fits && real.of[plain].matched > 0 && is_slip(a, b)) {
+    if (real.of[plain].fits && real.of[plain].matched > 0 && is_slip(a, b, tie)) {
         out->overlap = real.of[plain].matched;
         return;
     }
