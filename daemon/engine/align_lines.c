@@ -148,6 +148,7 @@ struct trial {
     const struct line *a, *b;
     uint32_t n, m; /* how many calls of each are used */
     bool sites;    /* and their call sites */
+    bool slip;     /* the first two calls look like one, made with another reduction, datatype or root */
 };
 
 static bool agree(const struct trial *t, uint32_t i, uint32_t k)
@@ -179,7 +180,10 @@ static bool lengths_allow(const struct trial *t, int more)
     return !whole || (int)t->b->real - (int)t->a->real == more;
 }
 
-/* A wrong line of the program is wrong each time: the same two calls may meet again. */
+/*
+ * A wrong line of the program is wrong each time: the same two calls may meet again. Behind a slip a second mistake is believed in wherever it comes:
+ * a slip of the reduction stops nobody.
+ */
 static struct fit try_plain(const struct trial *t)
 {
     struct fit f = {.length = 1, .cost = 1, .fits = lengths_allow(t, 0)};
@@ -189,7 +193,7 @@ static struct fit try_plain(const struct trial *t)
         f.matched += same && !again;
         if (!same) {
             f.cost += SECOND_COST;
-            f.fits = f.matched >= FRONT_MIN;
+            f.fits = t->slip || f.matched >= FRONT_MIN;
             break;
         }
     }
@@ -259,9 +263,10 @@ static bool is_ahead(const struct trial *t, const struct fit *skip)
     return t->sites && there && !again && relation(t->a, there, t->b, here) == SITE_SAME;
 }
 
-static struct fits try_all(const struct line *a, uint32_t n, const struct line *b, enum align_kind plain, bool sites)
+static struct fits try_all(const struct line *a, uint32_t n, const struct line *b, enum align_kind plain, bool slip,
+                           bool sites)
 {
-    struct trial t = {.a = a, .b = b, .n = n, .m = b->real, .sites = sites};
+    struct trial t = {.a = a, .b = b, .n = n, .m = b->real, .sites = sites, .slip = slip};
     struct fits f = {.set = 0};
     enum site_relation first = sites ? relation(a, &a->call[0], b, &b->call[0]) : SITE_UNKNOWN;
     bool pinned = first == SITE_SAME && is_foreign(a, b) && is_telling(a, b);
@@ -347,22 +352,34 @@ static uint32_t rivals(const struct fits *f, uint32_t set, enum align_kind best)
     return left;
 }
 
-static struct fits try_best(const struct line *a, uint32_t n, const struct line *b, enum align_kind plain)
+static struct fits try_best(const struct line *a, uint32_t n, const struct line *b, enum align_kind plain, bool slip)
 {
-    struct fits f = try_all(a, n, b, plain, true);
-    return f.set != 0 ? f : try_all(a, n, b, plain, false);
+    struct fits f = try_all(a, n, b, plain, slip, true);
+    return f.set != 0 ? f : try_all(a, n, b, plain, slip, false);
+}
+
+/* A slip, after which calls agree. Where a second mistake comes after them, no single one explains more. */
+static bool slip_is_sure(const struct fits *f, enum align_kind plain)
+{
+    const struct fit *own = &f->of[plain];
+    bool sure = own->fits && own->matched > 0;
+    for (unsigned kind = 0; own->cost > 1 && kind <= ALIGN_REORDER; kind++) {
+        sure = sure && (kind == (unsigned)plain || !f->of[kind].fits || f->of[kind].matched <= own->matched);
+    }
+    return sure;
 }
 
 void lines_compare(const struct line *a, const struct line *b, enum align_kind plain, bool tie, struct align_guess *out)
 {
     /* By what was really called, and with the history's word for what the majority calls next. */
-    struct fits real = try_best(a, a->real, b, plain), all = try_best(a, a->known, b, plain);
+    bool slip = is_slip(a, b, tie);
+    struct fits real = try_best(a, a->real, b, plain, slip), all = try_best(a, a->known, b, plain, slip);
     *out = (struct align_guess){.kind = plain, .length = 1};
     bool launches = plain == ALIGN_ARGUMENT && a->call[0].rec->op == ROLL_OP_GRAPH_LAUNCH;
     if (launches && is_foreign(a, b)) {
         return; /* a graph that nobody else launches: whatever was meant, they launch different graphs */
     }
-    if (real.of[plain].fits && real.of[plain].matched > 0 && is_slip(a, b, tie)) {
+    if (slip && slip_is_sure(&real, plain)) {
         out->overlap = real.of[plain].matched;
         return;
     }
