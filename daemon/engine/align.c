@@ -30,7 +30,7 @@ struct ballot {
 struct told_side {
     uint64_t number, sig, said_ns;
     enum align_kind kind;
-    uint32_t length, minors;
+    uint32_t seq, length, minors; /* seq: another place than the one that is judged, where that came up later */
     enum roll_certainty certainty;
     struct roll_rankset minor;
     bool named; /* as culprits */
@@ -440,12 +440,19 @@ static bool sets_meet(const struct roll_rankset *a, const struct roll_rankset *b
     return false;
 }
 
+/* What hangs nothing has no consequences: what was said about a later place is not about this one. */
+static bool is_another_story(const struct told_side *t, uint32_t seq, bool harmless)
+{
+    return harmless && t->seq != seq;
+}
+
 /* What was said about these ranks before; else, where the sides have changed, what was said about those that are right now. */
 static struct told_side *said_before(struct dispute *d, const struct finding *f)
 {
     for (unsigned pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < d->sides; i++) {
-            if (!d->side[i].used && sets_meet(&d->side[i].minor, pass == 0 ? &f->minor : &f->major)) {
+            if (!d->side[i].used && !is_another_story(&d->side[i], f->seq, f->harmless) &&
+                sets_meet(&d->side[i].minor, pass == 0 ? &f->minor : &f->major)) {
                 return &d->side[i];
             }
         }
@@ -489,6 +496,7 @@ static void speak(struct judge *j, struct finding *f, uint64_t sig)
                             .sig = sig,
                             .said_ns = j->e->clock,
                             .kind = f->kind,
+                            .seq = f->seq,
                             .length = f->length,
                             .minors = (uint32_t)roll_rankset_count(&f->minor),
                             .certainty = f->certainty,
@@ -498,10 +506,10 @@ static void speak(struct judge *j, struct finding *f, uint64_t sig)
 }
 
 /* What was said about ranks that turn out to be no minority, and about which there is nothing else to say. */
-static void take_back(struct judge *j)
+static void take_back(struct judge *j, bool harmless)
 {
     for (uint32_t i = 0; i < j->d->sides; i++) {
-        if (!j->d->side[i].used && j->vote.decided) {
+        if (!j->d->side[i].used && j->vote.decided && !is_another_story(&j->d->side[i], j->seq, harmless)) {
             (void)say_withdraw(j->e, j->d->side[i].number, "the calls of the ranks that came later decide otherwise");
         }
     }
@@ -526,6 +534,7 @@ static void agree_on_guesses(const struct judge *j, struct align_guess *guess)
 static void tell(struct judge *j, struct align_guess *guess, struct line *line)
 {
     struct comm *c = j->c;
+    bool harmless = true;
     for (uint32_t i = 0; i < j->d->sides; i++) {
         j->d->side[i].used = false;
     }
@@ -555,13 +564,14 @@ static void tell(struct judge *j, struct align_guess *guess, struct line *line)
             }
         }
         speak(j, &f, sig);
+        harmless = harmless && f.harmless;
         for (uint32_t i = 1; f.kind == ALIGN_REORDER && i < f.length && j->seq + i < c->high; i++) {
             comm_slot(c, j->seq + i)->judged = true;
         }
         roll_rankset_fini(&f.minor);
         roll_rankset_fini(&f.major);
     }
-    take_back(j);
+    take_back(j, harmless);
 }
 
 /* --- the life of a dispute --- */
