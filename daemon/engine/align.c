@@ -43,6 +43,7 @@ struct dispute {
     bool spoken;
     struct told_side side[DISPUTE_SIDES];
     uint32_t sides;
+    bool beside; /* some of them are about a later place, and stand */
 };
 
 struct vote {
@@ -508,9 +509,13 @@ static void speak(struct judge *j, struct finding *f, uint64_t sig)
 /* What was said about ranks that turn out to be no minority, and about which there is nothing else to say. */
 static void take_back(struct judge *j, bool harmless)
 {
-    for (uint32_t i = 0; i < j->d->sides; i++) {
-        if (!j->d->side[i].used && j->vote.decided && !is_another_story(&j->d->side[i], j->seq, harmless)) {
-            (void)say_withdraw(j->e, j->d->side[i].number, "the calls of the ranks that came later decide otherwise");
+    struct dispute *d = j->d;
+    d->beside = false;
+    for (uint32_t i = 0; i < d->sides; i++) {
+        if (is_another_story(&d->side[i], j->seq, harmless)) {
+            d->beside = true;
+        } else if (!d->side[i].used && j->vote.decided) {
+            (void)say_withdraw(j->e, d->side[i].number, "the calls of the ranks that came later decide otherwise");
         }
     }
 }
@@ -595,6 +600,12 @@ void align_drop(struct roll_engine *e, struct comm *c)
     e->held_comms--;
 }
 
+static void forget_side(struct dispute *d, uint32_t i)
+{
+    roll_rankset_fini(&d->side[i].minor);
+    d->side[i] = d->side[--d->sides];
+}
+
 /* Disagreements that came up while another one was being judged. */
 static void next_case(struct roll_engine *e, struct comm *c, uint32_t from)
 {
@@ -610,12 +621,52 @@ void align_resume(struct roll_engine *e, struct comm *c)
     next_case(e, c, c->base); /* what is still being judged goes on, and the others follow it */
 }
 
+static void take_up(struct roll_engine *e, struct comm *c, uint32_t seq)
+{
+    memset(c->dispute->ballot, 0, c->room * sizeof(*c->dispute->ballot));
+    c->dispute->state = 0;
+    c->held = seq;
+    c->held_ns = e->clock;
+    align_step(e, c);
+}
+
+/* A later place that was being judged when this one came up, and has another cause: its dispute goes on where it stood. */
+static bool take_up_later(struct roll_engine *e, struct comm *c)
+{
+    struct dispute *d = c->dispute;
+    uint32_t place = c->held, later = NO_SEQ;
+    for (uint32_t i = 0; d->beside && i < d->sides; i++) {
+        later = d->side[i].seq > place && d->side[i].seq < later ? d->side[i].seq : later;
+    }
+    if (later == NO_SEQ || later < c->base || later >= c->high) {
+        return false;
+    }
+    for (uint32_t i = 0; i < d->sides;) {
+        if (d->side[i].seq == place) {
+            forget_side(d, i);
+        } else {
+            i++;
+        }
+    }
+    if (place >= c->base) {
+        comm_slot(c, place)->held = false;
+    }
+    comm_slot(c, later)->judged = false;
+    d->beside = false;
+    take_up(e, c, later);
+    return true;
+}
+
 static void close_dispute(struct roll_engine *e, struct comm *c, uint64_t right)
 {
     uint32_t seq = c->held;
     if (seq >= c->base && seq < c->high) {
         comm_slot(c, seq)->judged = true;
         comm_slot(c, seq)->sig = right; /* as part of the history */
+    }
+    if (take_up_later(e, c)) {
+        comm_advance(e, c);
+        return;
     }
     align_drop(e, c);
     comm_advance(e, c);
@@ -739,8 +790,7 @@ static void forget_proven(struct comm *c)
     }
     for (uint32_t i = 0; i < d->sides;) {
         if (d->side[i].certainty == ROLL_PROVEN) {
-            roll_rankset_fini(&d->side[i].minor);
-            d->side[i] = d->side[--d->sides];
+            forget_side(d, i);
         } else {
             i++;
         }
@@ -771,13 +821,9 @@ void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
     } else if (c->dispute->spoken) {
         forget_proven(c);
     }
-    memset(c->dispute->ballot, 0, c->room * sizeof(*c->dispute->ballot));
-    c->dispute->state = 0;
     c->dispute->spoken = false;
     s->held = true;
-    c->held = seq;
-    c->held_ns = e->clock;
-    align_step(e, c);
+    take_up(e, c, seq);
 }
 
 void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq)
