@@ -43,7 +43,7 @@ void line_read(const struct roll_engine *e, const struct comm *c, uint32_t rank,
 {
     const struct member *m = &c->member[rank];
     const struct source *s = e->source[m->source];
-    uint64_t oldest = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t oldest = source_log_low(s);
     uint64_t place = s->next;
     out->source = s;
     out->real = out->known = out->befores = 0;

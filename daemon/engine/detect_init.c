@@ -30,7 +30,6 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     if (made && first) {
         comm_made(made->comm, source, rec);
     }
-    enum { NCCL_IN_PROGRESS = 7 };
     bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
     bool goes_on = roll_seal_state(rec->seal) == ROLL_STATE_RETURNED && rec->result == NCCL_IN_PROGRESS;
     if ((inside || goes_on) && s->init != ticket + 1) {
@@ -233,10 +232,7 @@ static bool waits_elsewhere(const struct roll_engine *e, const struct roll_ranks
         if (!roll_rankset_has(absent, s->world) || !source_alive(s)) {
             continue;
         }
-        bool pending = s->proc == ROLL_PROC_STOPPED || s->init != 0;
-        for (uint32_t k = 0; k < s->queues; k++) {
-            pending = pending || s->queue[k].head != 0;
-        }
+        bool pending = s->proc == ROLL_PROC_STOPPED || s->init != 0 || source_pending(s);
         if (pending && (s->proc == ROLL_PROC_STOPPED || source_blocked(e, s))) {
             return true;
         }
@@ -259,11 +255,7 @@ static bool is_dead(const struct roll_engine *e, const struct absent *a)
 /* It waits in a call that is not over, or in the creation of another communicator. */
 static bool waits_in_call(const struct roll_engine *e, const struct source *s)
 {
-    bool pending = false;
-    for (uint32_t k = 0; k < s->queues; k++) {
-        pending = pending || s->queue[k].head != 0;
-    }
-    return s->init != 0 || (pending && source_blocked(e, s));
+    return s->init != 0 || (source_pending(s) && source_blocked(e, s));
 }
 
 /* They are inside another creation, and more than those who wait for them here: from there it is told, of these. */

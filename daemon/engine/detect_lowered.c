@@ -81,7 +81,7 @@ static bool still_there(const struct roll_engine *e, const struct crossing *at)
 /* Ticket of the collective of this member with this number; UINT64_MAX: not in the log any more. */
 static uint64_t ticket_of(const struct source *s, const struct member *m, uint32_t seq)
 {
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint64_t t = s->next; t-- > low;) {
         const struct entry *at = source_entry(s, t);
         if (at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 && at->rec.seq == seq &&

@@ -299,7 +299,7 @@ static bool read_mix(const struct block *b, struct mix *out)
 }
 
 /* It has made this collective, but so far one less of them than its peers, and they are all alike: it may be the next one, and this one left out. */
-static bool is_short(const struct comm *c, const struct member *m, uint32_t seq)
+static bool has_fewer(const struct comm *c, const struct member *m, uint32_t seq)
 {
     bool more = m->next == seq + 1 && c->high > m->next && c->high - seq <= c->slot_mask;
     const struct slot *slot = comm_slot(c, seq), *next = comm_slot(c, seq + 1);
@@ -314,7 +314,7 @@ static void say_early(struct roll_engine *e, const struct block *b, const struct
     const struct entry *mine = source_entry(s, b->step[step].ticket);
     const struct entry *theirs = source_entry(peer, b->step[mix->collective - 1].ticket);
     const struct member *m = source_member(s, mine->rec.comm);
-    bool fewer = is_short(c, m, mix->seq), later = comm_member_issued(m, mix->seq) && !fewer;
+    bool fewer = has_fewer(c, m, mix->seq), later = comm_member_issued(m, mix->seq) && !fewer;
     enum roll_verdict_code code = later ? ROLL_VERDICT_CALLS_REORDERED : ROLL_VERDICT_CALL_SKIPPED;
     comm_mute_at(e, c, s, &mine->rec);
     comm_explained(e, c);
@@ -369,7 +369,7 @@ static bool dropped(struct roll_engine *e, const struct block *b, const struct m
 /* NCCL refused a call of this rank with that number: what it made later is not the same call moved. */
 static bool was_refused(const struct source *s, const struct comm *c, uint32_t seq)
 {
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint64_t t = s->next; t-- > low;) {
         const struct entry *at = source_entry(s, t);
         const struct member *m = at ? source_member(s, at->rec.comm) : NULL;

@@ -56,7 +56,7 @@ static bool is_counted(const struct entry *entry)
 static struct entry *entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket)
 {
     const struct source *s = e->source[m->source];
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint64_t t = s->next; t-- > low;) {
         struct entry *entry = source_entry(s, t);
         if (entry && is_counted(entry) && entry->rec.seq == seq && source_member(s, entry->rec.comm) == m) {
@@ -276,7 +276,7 @@ void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, 
 void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket)
 {
     const struct roll_record *why = call_failed(end) ? end : NULL;
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint32_t left = end->aux; left > 0 && ticket-- > low;) {
         struct entry *entry = source_entry(s, ticket);
         if (!entry || !source_same_unit(&entry->rec, end) || entry->rec.op == ROLL_OP_GROUP_END) {
@@ -384,7 +384,7 @@ static bool is_wrong(const struct roll_engine *e, const struct member *m, const 
 static const struct roll_record *wrong_in_group(const struct roll_engine *e, const struct source *s,
                                                 const struct roll_record *rec)
 {
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint64_t t = s->next; rec->group != 0 && t-- > low;) {
         const struct entry *entry = source_entry(s, t);
         const struct roll_record *other = entry ? &entry->rec : NULL;

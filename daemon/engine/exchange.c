@@ -35,7 +35,7 @@ static const struct pair *lacking_pair(const struct comm *c, uint32_t i, unsigne
 /* A call of this group of s with a member that the member has answered. */
 static bool group_has_met(const struct source *s, const struct member *m, const struct roll_record *of, uint32_t other)
 {
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint64_t t = s->next; t-- > low;) {
         const struct entry *at = source_entry(s, t);
         if (!at || !at->pair || at->pair->comm != m->comm || !source_same_unit(&at->rec, of)) {
@@ -129,7 +129,7 @@ bool exchange_adds(const struct roll_engine *e, const struct comm *c, uint32_t r
 /* Ticket + 1 of the collective of this member with this number; 0 where it is not in the log. */
 static uint64_t collective_of(const struct source *s, const struct member *m, uint32_t seq)
 {
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint64_t t = s->next; t-- > low;) {
         const struct entry *at = source_entry(s, t);
         if (at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 && at->rec.seq == seq &&

@@ -17,18 +17,19 @@
 
 #include <stddef.h>
 
-#define NO_SOURCE     UINT32_MAX
-#define NO_SEQ        UINT32_MAX
-#define NO_CLOCK      UINT64_MAX
-#define THREADS_MAX   16u  /* host threads followed per source; with more, the source is never called blocked */
-#define POLLED_MAX    4u   /* things that one loop of polls is about: interposer/thread.h has no more */
-#define GROUP_COMMS   16u  /* communicators of one group whose streams are joined */
-#define ZEROS_MAX     8u   /* zero-count collectives remembered per member */
-#define OBLIGE_MAX    256u /* obligations of one layer */
-#define EXT_TICKETS   16u  /* expert products remembered per member */
-#define LOG_MIN       256u
-#define QUEUE_OF_COMM 4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
-#define SLOTS_MIN     64u
+#define NO_SOURCE        UINT32_MAX
+#define NO_SEQ           UINT32_MAX
+#define NO_CLOCK         UINT64_MAX
+#define NCCL_IN_PROGRESS 7u   /* ncclInProgress: no error */
+#define THREADS_MAX      16u  /* host threads followed per source; with more, the source is never called blocked */
+#define POLLED_MAX       4u   /* things that one loop of polls is about: interposer/thread.h has no more */
+#define GROUP_COMMS      16u  /* communicators of one group whose streams are joined */
+#define ZEROS_MAX        8u   /* zero-count collectives remembered per member */
+#define OBLIGE_MAX       256u /* obligations of one layer */
+#define EXT_TICKETS      16u  /* expert products remembered per member */
+#define LOG_MIN          256u
+#define QUEUE_OF_COMM    4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
+#define SLOTS_MIN        64u
 
 struct comm;
 struct pair;
@@ -519,6 +520,23 @@ static inline struct entry *source_entry(const struct source *s, uint64_t ticket
     return same ? entry : NULL;
 }
 
+/* The oldest ticket that its log may still hold. */
+static inline uint64_t source_log_low(const struct source *s)
+{
+    return s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+}
+
+/* Some call of its streams is not known to be complete. */
+static inline bool source_pending(const struct source *s)
+{
+    for (uint32_t i = 0; i < s->queues; i++) {
+        if (s->queue[i].head != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A communicator of this source by its small id; NULL: not defined. */
 static inline struct member *source_member(const struct source *s, uint32_t id)
 {
@@ -650,7 +668,6 @@ void match_open(struct roll_engine *e, struct comm *c, uint32_t seq);
 /* It returned an error: nothing was enqueued. */
 static inline bool call_failed(const struct roll_record *rec)
 {
-    enum { NCCL_IN_PROGRESS = 7 };
     return rec->result != 0 && rec->result != NCCL_IN_PROGRESS && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
 }
 void match_ready(struct member *m, uint32_t seq);

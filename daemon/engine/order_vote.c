@@ -86,7 +86,7 @@ static const struct member *stand_in(const struct roll_engine *e, uint32_t sourc
 
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq)
 {
-    uint64_t ticket = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t ticket = source_log_low(s);
     for (; ticket < s->next; ticket++) {
         const struct entry *entry = source_entry(s, ticket);
         if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
@@ -101,7 +101,7 @@ uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32
 static uint32_t messages_before(const struct source *s, const struct member *m, uint32_t seq, uint64_t upto,
                                 uint64_t *ticket)
 {
-    uint64_t t = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t t = source_log_low(s);
     uint32_t colls = NO_SEQ, count = 0;
     for (; t < s->next && t <= upto; t++) {
         const struct entry *entry = source_entry(s, t);
@@ -131,7 +131,7 @@ static bool stays_away(const struct roll_engine *e, uint32_t source, const struc
 /* The member's split with this number, of which it has made at least as many; NO_TICKET where it is not in the log. */
 static uint64_t split_ticket(const struct source *s, const struct member *m, uint32_t number)
 {
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint64_t t = s->next; t-- > low;) {
         const struct entry *entry = source_entry(s, t);
         bool split = entry && entry->rec.op == ROLL_OP_COMM_SPLIT && source_member(s, entry->rec.comm) == m;
@@ -293,11 +293,7 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
 
 static bool stands_still(const struct roll_engine *e, const struct source *s)
 {
-    bool pending = source_blocked(e, s);
-    for (uint32_t k = 0; k < s->queues; k++) {
-        pending = pending || s->queue[k].head != 0;
-    }
-    return pending;
+    return source_blocked(e, s) || source_pending(s);
 }
 
 /* A message says nothing about a collective before which as many members stand still as have made it: they may be right. */

@@ -159,7 +159,7 @@ static bool look_at_source(struct search *x, const struct source *s)
     }
     uint64_t ticket = s->next, floor = ticket > SCAN_MAX ? ticket - SCAN_MAX : 0;
     bool everything = false;
-    floor = s->log && ticket > s->log_mask && floor < ticket - s->log_mask - 1 ? ticket - s->log_mask - 1 : floor;
+    floor = floor < source_log_low(s) ? source_log_low(s) : floor;
     while (ticket-- > floor && spend(&x->k->work)) {
         const struct entry *entry = source_entry(s, ticket);
         if (!entry) {

@@ -68,7 +68,6 @@ static bool is_done(const struct source *s, const struct roll_record *rec)
 /* NCCL goes on with it in the background: nothing has said yet that it is through. */
 static bool in_progress(const struct source *s, const struct roll_record *rec)
 {
-    enum { NCCL_IN_PROGRESS = 7 };
     const struct member *m = source_member(s, rec->comm);
     return rec->result == NCCL_IN_PROGRESS && !(m && m->settled > roll_seal_ticket(rec->seal));
 }
@@ -371,7 +370,7 @@ static void why_wait(struct words *w, struct roll_engine *e, const struct subjec
 static struct entry *call_left_behind(const struct roll_engine *e, const struct source *s, struct roll_rankset *missing,
                                       uint32_t *unknown)
 {
-    uint64_t low = s->next > s->log_mask + 1 ? s->next - s->log_mask - 1 : 0;
+    uint64_t low = source_log_low(s);
     for (uint64_t ticket = low; ticket < s->next; ticket++) {
         struct entry *entry = source_entry(s, ticket);
         enum roll_op_class class = entry ? roll_op_class(entry->rec.op) : ROLL_CLASS_NONE;

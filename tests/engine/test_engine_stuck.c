@@ -327,26 +327,28 @@ static void test_creation_in_which_all_are(void **state)
 
 /* --- with time between the calls --- */
 
+#define LIVE_RANKS 160u
 struct live {
     roll_engine_t *e;
-    uint32_t ranks, source[8];
-    uint64_t ticket[8], now;
+    uint32_t ranks, source[LIVE_RANKS];
+    uint64_t ticket[LIVE_RANKS], now;
     uint32_t seq;
 };
 
-static void live_new(struct live *l, uint32_t ranks)
+/* Hosts of as many ranks each: two, a and b, or more, whose names fall while the ranks rise. */
+static void live_new_on(struct live *l, uint32_t ranks, uint32_t hosts)
 {
+    assert_true(ranks <= LIVE_RANKS);
     struct roll_engine_config config = {.stall_ns = 0};
     *l = (struct live){.e = roll_engine_new(&config), .ranks = ranks, .now = 1000 * S_};
     assert_non_null(l->e);
     roll_engine_tick(l->e, l->now);
     for (uint32_t r = 0; r < ranks; r++) {
-        struct roll_source_info info = {.stream = r + 1,
-                                        .world_rank = (int32_t)r,
-                                        .world_size = (int32_t)ranks,
-                                        .pid = 100 + r,
-                                        .host = r < ranks / 2 ? "a" : "b",
-                                        .exe = "x"};
+        struct roll_source_info info = {
+            .stream = r + 1, .world_rank = (int32_t)r, .world_size = (int32_t)ranks, .pid = 100 + r, .exe = "x"};
+        char host[16];
+        snprintf(host, sizeof(host), "node%u", hosts - r / (ranks / hosts));
+        info.host = hosts > 2 ? host : r < ranks / 2 ? "a" : "b";
         assert_int_equal(roll_engine_open(l->e, &info, &l->source[r]), 0);
         struct roll_def def = {.type = ROLL_DEF_COMM, .id = 1, .comm.label = ""};
         def.comm.info = (struct roll_def_comm){.key = 77,
@@ -356,6 +358,11 @@ static void live_new(struct live *l, uint32_t ranks)
                                                .origin = ROLL_COMM_INIT};
         assert_int_equal(roll_engine_define(l->e, l->source[r], &def), 0);
     }
+}
+
+static void live_new(struct live *l, uint32_t ranks)
+{
+    live_new_on(l, ranks, 2);
 }
 
 static void live_feed(struct live *l, uint32_t r, uint64_t ticket, enum roll_op op, enum roll_state state,
@@ -697,24 +704,41 @@ static void test_findings_that_hang_nothing(void **state)
     sim_destroy(&sim);
 }
 
-/* A job of many hosts is spoken of in a tick, and what it says is the same as for few. */
+/* A job of many hosts is spoken of in a tick, and what it says is the same as for few: the first ones in the order of their ranks, and how many more. */
 static void test_many_hosts_are_named_in_order(void **state)
 {
     (void)state;
-    struct live l;
-    live_new(&l, 8);
-    for (uint32_t i = 0; i < 5; i++) {
-        live_step(&l, S_ / 10);
+    static const struct {
+        uint32_t ranks, hosts;
+        const char *said;
+    } jobs[] = {
+        {8, 2, "host a (ranks 0-3), host b (ranks 4-7)."},
+        {32, 8,
+         "host node8 (ranks 0-3), host node7 (ranks 4-7), host node6 (ranks 8-11), host node5 (ranks 12-15), host "
+         "node4 (ranks 16-19), host node3 (ranks 20-23), host node2 (ranks 24-27), host node1 (ranks 28-31)."},
+        {160, 40,
+         "host node40 (ranks 0-3), host node39 (ranks 4-7), host node38 (ranks 8-11), host node37 (ranks 12-15), "
+         "host node36 (ranks 16-19), host node35 (ranks 20-23), host node34 (ranks 24-27), host node33 (ranks "
+         "28-31) and 32 more hosts."},
+    };
+    for (size_t k = 0; k < sizeof(jobs) / sizeof(jobs[0]); k++) {
+        struct live l;
+        live_new_on(&l, jobs[k].ranks, jobs[k].hosts);
+        for (uint32_t i = 0; i < 5; i++) {
+            live_step(&l, S_ / 10);
+        }
+        for (uint32_t r = 0; r < l.ranks; r++) {
+            live_feed(&l, r, l.ticket[r], AR, ROLL_STATE_RETURNED, 100);
+            live_feed(&l, r, l.ticket[r] + 1, ROLL_OP_STREAM_SYNC, ROLL_STATE_ENTERED, 0);
+        }
+        live_pass(&l, 25 * S_);
+        const struct roll_verdict *v = roll_engine_next(l.e);
+        assert_non_null(v);
+        if (!strstr(v->text, jobs[k].said)) {
+            fail_msg("%u hosts: %s", jobs[k].hosts, v->text);
+        }
+        roll_engine_destroy(&l.e);
     }
-    for (uint32_t r = 0; r < l.ranks; r++) {
-        live_feed(&l, r, l.ticket[r], AR, ROLL_STATE_RETURNED, 100);
-        live_feed(&l, r, l.ticket[r] + 1, ROLL_OP_STREAM_SYNC, ROLL_STATE_ENTERED, 0);
-    }
-    live_pass(&l, 25 * S_);
-    const struct roll_verdict *v = roll_engine_next(l.e);
-    assert_non_null(v);
-    assert_non_null(strstr(v->text, "host a (ranks 0-3), host b (ranks 4-7)."));
-    roll_engine_destroy(&l.e);
 }
 
 int main(void)
