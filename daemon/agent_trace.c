@@ -18,16 +18,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_NS  (20 * ROLL_MS) /* between two ticks when nothing moves */
-#define GRAIN_NS UINT64_C(100000)
-#define FRAME    (ROLL_AGENT_BATCH * ROLL_RECORD_BYTES + ROLL_FRAME_HEAD_BYTES + 8192)
+#define TICK_NS (20 * ROLL_MS) /* between two ticks when nothing moves */
+#define STILL_NS                                                                                                       \
+    (10000 * ROLL_MS) /* nothing has moved for so long: as at the root, whose time is what these ticks will be */
+#define TICK_STILL_NS (100 * ROLL_MS)
+#define GRAIN_NS      UINT64_C(100000)
+#define FRAME         (ROLL_AGENT_BATCH * ROLL_RECORD_BYTES + ROLL_FRAME_HEAD_BYTES + 8192)
 
 /* A (job, restart) on this node. */
 struct run {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
-    roll_segments_t *segments; /* NULL: could not be had */
-    uint64_t tick_ns;          /* CLOCK_MONOTONIC */
+    roll_segments_t *segments;  /* NULL: could not be had */
+    uint64_t tick_ns, moved_ns; /* CLOCK_MONOTONIC */
     bool moved, urgent;
 };
 
@@ -35,6 +38,7 @@ struct kept {
     const struct roll_agent_ring *ring; /* the agent's, which looks after the process */
     struct roll_agent_ring *copy;       /* our reader */
     size_t run;
+    struct roll_frame_status said; /* the newest in the file; proc_state 0: none */
 };
 
 struct roll_agent_trace {
@@ -51,6 +55,7 @@ struct roll_agent_trace {
 struct out {
     struct roll_agent_trace *trace;
     struct run *run;
+    struct kept *kept;
     uint64_t now;
 };
 
@@ -92,9 +97,15 @@ static int send_frame(void *ctx, struct roll_frame_head head, const void *payloa
     struct out *out = ctx;
     struct roll_frame_status status;
     head.seq = *seq = ++out->trace->seq;
-    keep(out->trace, out->run, head, payload, bytes, out->now);
     if (head.type == ROLL_FRAME_STATUS) {
         memcpy(&status, payload, sizeof status);
+        if (!roll_feed_status_is_news(&out->kept->said, &status)) {
+            return 0;
+        }
+        out->kept->said = status;
+    }
+    keep(out->trace, out->run, head, payload, bytes, out->now);
+    if (head.type == ROLL_FRAME_STATUS) {
         out->run->urgent |= status.proc_state == ROLL_PROC_FINISHED || status.proc_state == ROLL_PROC_DEAD;
     }
     return 0; /* what could not be kept is counted, not tried again */
@@ -185,7 +196,7 @@ static void begin(struct roll_agent_trace *t, struct kept *k)
                                         .first = at.open_ticket,
                                         .stream = k->copy->map.header->epoch},
                                .payload = (const uint8_t *)&ack};
-    struct out out = {t, run, roll_mono_ns()};
+    struct out out = {t, run, k, roll_mono_ns()};
     struct roll_agent_out to = {send_frame, &out, t->batch};
     roll_agent_ring_pump(k->copy, &to, out.now); /* announces it */
     roll_agent_ring_ack(k->copy, &frame);
@@ -220,14 +231,14 @@ void roll_agent_trace_add(roll_agent_trace_t *t, const struct roll_agent_ring *r
         copy->pidfd = -1;
     }
     copy->second = true;
-    t->kept[t->used] = (struct kept){ring, copy, (size_t)run};
+    t->kept[t->used] = (struct kept){.ring = ring, .copy = copy, .run = (size_t)run};
     begin(t, &t->kept[t->used++]);
 }
 
 static int64_t pump_one(struct roll_agent_trace *t, struct kept *k, uint64_t now)
 {
     struct run *run = &t->run[k->run];
-    struct out out = {t, run, now};
+    struct out out = {t, run, k, now};
     struct roll_agent_out to = {send_frame, &out, t->batch};
     struct roll_agent_ring *copy = k->copy;
     copy->gone = k->ring->gone;
@@ -245,7 +256,9 @@ static int64_t pump_one(struct roll_agent_trace *t, struct kept *k, uint64_t now
 
 static void tick(struct roll_agent_trace *t, struct run *run, uint64_t now, bool at_once)
 {
-    if (!run->segments || (!run->moved && !at_once && now - run->tick_ns < TICK_NS)) {
+    run->moved_ns = run->moved || run->moved_ns == 0 ? now : run->moved_ns;
+    uint64_t every = now - run->moved_ns > STILL_NS ? TICK_STILL_NS : TICK_NS;
+    if (!run->segments || (!run->moved && !at_once && now - run->tick_ns < every)) {
         return;
     }
     uint64_t seq = t->real_ns + (now - t->mono_ns), real = roll_real_ns();

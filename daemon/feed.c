@@ -24,7 +24,8 @@
 struct stream {
     struct roll_feed_stream view;
     int64_t clock_offset;
-    uint64_t *open; /* tickets fed as ENTERED, ascending */
+    struct roll_frame_status status; /* the newest that was fed; proc_state 0: none yet */
+    uint64_t *open;                  /* tickets fed as ENTERED, ascending */
     size_t open_used, open_room;
 };
 
@@ -428,6 +429,7 @@ static int feed_status(roll_feed_t *feed, struct stream *s, const struct roll_fr
     if (status.proc_state < ROLL_PROC_RUNNING || status.proc_state > ROLL_PROC_DEAD) {
         return ROLL_E_CORRUPT;
     }
+    s->status = status;
     memcpy(s->view.losses, status.losses, sizeof s->view.losses);
     int64_t offset = (int64_t)(status.clock_real_ns - status.clock_mono_ns);
     int64_t step = (int64_t)((uint64_t)offset - (uint64_t)s->clock_offset);
@@ -447,6 +449,32 @@ static int feed_status(roll_feed_t *feed, struct stream *s, const struct roll_fr
     s->view.exit_status = status.exit_status;
     uint64_t at = (gone && status.finish_ns ? status.finish_ns : status.clock_mono_ns) + (uint64_t)s->clock_offset;
     return roll_engine_process(feed->engine, s->view.source, proc, status.exit_status, at);
+}
+
+static int64_t offset_of(const struct roll_frame_status *s)
+{
+    return (int64_t)(s->clock_real_ns - s->clock_mono_ns);
+}
+
+bool roll_feed_status_is_news(const struct roll_frame_status *before, const struct roll_frame_status *now)
+{
+    int64_t step = (int64_t)((uint64_t)offset_of(now) - (uint64_t)offset_of(before));
+    bool gone = now->proc_state == ROLL_PROC_FINISHED || now->proc_state == ROLL_PROC_DEAD;
+    return gone || now->proc_state != before->proc_state || now->exit_status != before->exit_status ||
+           memcmp(now->losses, before->losses, sizeof now->losses) != 0 || step > CLOCK_STEP_NS ||
+           step < -CLOCK_STEP_NS;
+}
+
+bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame)
+{
+    struct roll_frame_status status;
+    bool known = frame->head.type == ROLL_FRAME_STATUS && frame->head.payload >= sizeof status && feed->used > 0;
+    const struct stream *s = known ? find(feed, frame->head.stream) : NULL;
+    if (!s) {
+        return true;
+    }
+    memcpy(&status, frame->payload, sizeof status);
+    return roll_feed_status_is_news(&s->status, &status);
 }
 
 /* ---- in and out ---- */

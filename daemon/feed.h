@@ -55,6 +55,13 @@ void roll_feed_destroy(roll_feed_t **feed);
  * or what a malformed payload deserves (SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT); the feed stays usable after each.
  */
 int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame);
+/*
+ * Would this STATUS (its payload, and what was said of the same ring before) change anything? An agent says twice a second that a process runs on as it did; a
+ * trace needs that once. News: another state, exit status or loss, a clock that was set, any word about a process that has ended. Pure.
+ */
+bool roll_feed_status_is_news(const struct roll_frame_status *before, const struct roll_frame_status *now);
+/* Does this frame bring what the feed does not know yet? True for all but a STATUS that says nothing new. */
+bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame);
 /* Time passes for the engine, in ns. A trace file must hold a TICK frame for each such call that it is to repeat. */
 int roll_feed_tick(roll_feed_t *feed, uint64_t now_ns);
 /*

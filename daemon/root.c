@@ -27,9 +27,12 @@
 #define POLL_MS       5
 #define TICK_SOON_NS  (2 * ROLL_MS) /* after input */
 #define TICK_NS       (5 * ROLL_MS)
-#define TICK_QUIET_NS (20 * ROLL_MS)   /* no input for QUIET_NS */
+#define TICK_QUIET_NS (20 * ROLL_MS) /* no input for QUIET_NS */
+#define TICK_STILL_NS                                                                                                  \
+    (100 * ROLL_MS) /* at most; no input for STILL_NS: a hung job, whose trace would hold little but ticks */
 #define TICK_OVER_NS  (1000 * ROLL_MS) /* no live rank and no input for OVER_NS */
 #define QUIET_NS      (1000 * ROLL_MS)
+#define STILL_NS      (10000 * ROLL_MS) /* what is to be said soon has been said by then */
 #define OVER_NS       (10000 * ROLL_MS)
 #define ACK_NS        (20 * ROLL_MS)
 #define ACK_RECORDS   1024 /* or so many records, an eighth of an agent's window */
@@ -453,6 +456,13 @@ static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now, bool b
     }
 }
 
+/* A tick never gives the engine more than a quarter of a stall (roll_run_tick), so it comes well before that. */
+static uint64_t still_tick(const roll_root_t *root)
+{
+    uint64_t eighth = root->o.stall_ns ? root->o.stall_ns / 8 : TICK_STILL_NS;
+    return eighth > TICK_STILL_NS ? TICK_STILL_NS : eighth < TICK_QUIET_NS ? TICK_QUIET_NS : eighth;
+}
+
 static void tick(roll_root_t *root, uint64_t now, bool behind)
 {
     for (size_t i = 0; i < root->runs_used; i++) {
@@ -466,6 +476,8 @@ static void tick(roll_root_t *root, uint64_t now, bool behind)
             every = TICK_SOON_NS;
         } else if (quiet > OVER_NS && !roll_run_live(run)) {
             every = TICK_OVER_NS;
+        } else if (quiet > STILL_NS) {
+            every = still_tick(root);
         } else if (quiet > QUIET_NS) {
             every = TICK_QUIET_NS;
         }

@@ -360,6 +360,9 @@ static bool ends_process(const struct roll_frame *frame)
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes)
 {
+    if (!roll_feed_is_news(run->feed, frame)) {
+        return 0;
+    }
     /* A wrong call is said the moment its record is here, also while the engine's clock stands still. */
     uint64_t real = roll_real_ns();
     if (real - run->stamp_ns >= STAMP_NS) { /* unsigned: a clock that was set back counts too */
@@ -374,8 +377,11 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
     }
     uint64_t begin = roll_mono_ns();
     int err = roll_feed_frame(run->feed, frame);
-    run->input_ns = roll_mono_ns();
-    root->engine_ns += run->input_ns - begin;
+    uint64_t end = roll_mono_ns();
+    root->engine_ns += end - begin;
+    if (frame->head.type != ROLL_FRAME_SIGHT) { /* how busy its node is: no rank has moved for that */
+        run->input_ns = end;
+    }
     run->dirty = true;
     take_verdicts(root, run);
     return err;

@@ -24,7 +24,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK_NS    (800 * ROLL_MS)     /* what a reader of a live trace may be behind */
+/* What a reader of a live trace may be behind; the second where nothing has come but time and how busy the nodes are: a block costs more than that. */
+#define BLOCK_NS    (800 * ROLL_MS)
+#define STILL_NS    (5000 * ROLL_MS)
 #define EXPIRE_NS   (10000 * ROLL_MS)   /* between two looks at what is too old */
 #define AGAIN_NS    (200 * ROLL_MS)     /* and when there was more of it than is removed at once */
 #define TURN_NS     (3600000 * ROLL_MS) /* no segment holds more than an hour */
@@ -36,9 +38,10 @@ struct roll_segments {
     char dir[PATH_MAX - 512], series[256];
     struct roll_segment_options o; /* dir and series are those above */
     uint64_t turn_ns;
-    uint64_t number; /* of the newest segment */
-    int fd;          /* -1: the next frame begins a new one */
-    int lock;        /* DIR/.SERIES.lock: nobody else writes this series */
+    uint64_t number;   /* of the newest segment */
+    int fd;            /* -1: the next frame begins a new one */
+    int lock;          /* DIR/.SERIES.lock: nobody else writes this series */
+    bool waiting_news; /* something else waits, too */
     uint64_t used, begun_ns, waiting_ns, plain, expired_ns;
     uint32_t waiting; /* records that wait */
     roll_packer_t *packer;
@@ -177,6 +180,7 @@ static int flush(struct roll_segments *w, uint64_t now)
     w->count.records += w->waiting;
     w->waiting = 0;
     w->waiting_ns = 0;
+    w->waiting_news = false;
     if (w->fd >= 0 && (w->used >= w->o.segment_bytes || (int64_t)(now - w->begun_ns) >= (int64_t)w->turn_ns)) {
         close(w->fd);
         w->fd = -1;
@@ -220,6 +224,7 @@ int roll_segments_append(roll_segments_t *w, const struct roll_frame *frame, con
     }
     w->waiting += records;
     w->plain += bytes;
+    w->waiting_news = w->waiting_news || (frame->head.type != ROLL_FRAME_TICK && frame->head.type != ROLL_FRAME_SIGHT);
     w->waiting_ns = w->waiting_ns ? w->waiting_ns : now;
     if (!err) {
         err = roll_segment_state_note(w->state, frame);
@@ -251,8 +256,9 @@ int roll_segments_turn(roll_segments_t *w, uint64_t now, bool at_once)
     if (look) {
         expire(w, now, 0);
     }
+    uint64_t patience = w->waiting_news ? BLOCK_NS : STILL_NS;
     int err =
-        w->waiting_ns && (at_once || look || (int64_t)(now - w->waiting_ns) >= (int64_t)BLOCK_NS) ? flush(w, now) : 0;
+        w->waiting_ns && (at_once || look || (int64_t)(now - w->waiting_ns) >= (int64_t)patience) ? flush(w, now) : 0;
     if (look && !err) {
         look_after(w); /* behind the flush: what waits was packed for that file */
     }

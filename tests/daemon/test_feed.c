@@ -405,6 +405,39 @@ static void test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused(void **s
     assert_null(roll_feed_next(f->feed));
 }
 
+/* What an agent says twice a second of a process that runs on: only what changes something is worth a place in a trace. */
+static void test_a_status_that_says_nothing_new_is_told_apart(void **state)
+{
+    (void)state;
+    const struct roll_frame_status before = {.head = 7,
+                                             .clock_mono_ns = 1000,
+                                             .clock_real_ns = UINT64_C(1700000000000000000),
+                                             .proc_state = ROLL_PROC_RUNNING,
+                                             .exit_status = ROLL_EXIT_UNKNOWN};
+    struct roll_frame_status now = before, changed;
+    now.clock_mono_ns += 500000000;
+    now.clock_real_ns += 500000123; /* noise of reading two clocks */
+    now.head = 9;                   /* its records come by themselves */
+    assert_false(roll_feed_status_is_news(&before, &now));
+    changed = now;
+    changed.clock_real_ns += 2000000; /* the clock was set */
+    assert_true(roll_feed_status_is_news(&before, &changed));
+    changed = now;
+    changed.losses[0] = 1;
+    assert_true(roll_feed_status_is_news(&before, &changed));
+    changed = now;
+    changed.proc_state = ROLL_PROC_STOPPED;
+    assert_true(roll_feed_status_is_news(&before, &changed));
+    changed = now;
+    changed.exit_status = 0;
+    assert_true(roll_feed_status_is_news(&before, &changed));
+    changed.proc_state = ROLL_PROC_DEAD;
+    assert_true(
+        roll_feed_status_is_news(&changed, &changed)); /* the rest of its records may be said to be lost by it */
+    struct roll_frame_status none = {.proc_state = 0};
+    assert_true(roll_feed_status_is_news(&none, &now));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +456,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_rank_is_heard_as_soon_as_its_agent_says_anything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_whole_ring_feeds_like_its_frames, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused, set_up, tear_down),
+        cmocka_unit_test(test_a_status_that_says_nothing_new_is_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -397,6 +397,43 @@ static void test_what_waits_is_written_within_a_second(void **state)
     roll_segments_destroy(&w);
 }
 
+/* A job that hangs: nothing comes but time, which takes no more room than it must, and still is written for who reads along. */
+static void test_time_alone_takes_little_room(void **state)
+{
+    (void)state;
+    static struct job j;
+    uint64_t before, now_bytes, real = UINT64_C(1700000000000000000), seq = real;
+    unsigned writes = 0;
+    begin_job(&j);
+    roll_segments_t *w = writer(0, 0, 0);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(append(w, j.bytes, next_frame(&j), CLOCK), 0);
+    }
+    assert_int_equal(roll_segments_turn(w, CLOCK + SECOND, false), 0);
+    segments(&before);
+    uint64_t last = before;
+    for (uint64_t i = 1; i <= 600; i++) { /* a minute of ticks; no timer is exact */
+        uint64_t now = CLOCK + SECOND + i * (SECOND / 10);
+        seq += SECOND / 10 + draw(&j) % 4 * 100000;
+        real += SECOND / 10 + draw(&j) % 4 * 100000;
+        struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = seq};
+        size_t n = (size_t)roll_frame_encode(&head, &real, sizeof real, j.bytes, sizeof j.bytes);
+        assert_int_equal(append(w, j.bytes, n, now), 0);
+        assert_int_equal(roll_segments_turn(w, now, false), 0);
+        segments(&now_bytes);
+        writes += now_bytes > last;
+        last = now_bytes;
+    }
+    assert_in_range(writes, 10, 20);
+    assert_true(last - before < 60 * 60); /* bytes a minute */
+    /* With the first word of something else, a second is the most again. */
+    assert_int_equal(append(w, j.bytes, next_frame(&j), CLOCK + 61 * SECOND), 0);
+    assert_int_equal(roll_segments_turn(w, CLOCK + 62 * SECOND, false), 0);
+    segments(&now_bytes);
+    assert_true(now_bytes > last);
+    roll_segments_destroy(&w);
+}
+
 static void test_a_writer_that_is_killed_at_any_instant_leaves_whole_frames(void **state)
 {
     (void)state;
@@ -636,6 +673,7 @@ int main(void)
         TEST(test_the_oldest_segments_make_room),
         TEST(test_old_segments_go_and_other_files_stay),
         TEST(test_what_waits_is_written_within_a_second),
+        TEST(test_time_alone_takes_little_room),
         TEST(test_a_writer_that_is_killed_at_any_instant_leaves_whole_frames),
         TEST(test_a_full_disk_ends_the_recording_and_nothing_else),
         TEST(test_directories_that_are_not_ours_are_refused),
