@@ -27,16 +27,21 @@ static void check_faulted(struct rank *r)
     CHECK(strstr(ncclGetLastError(r->comm), "Cuda failure 700") != NULL);
 }
 
-/* After a call on the last rank that faults, and that of the others that waits for it. */
+/*
+ * After a call on the last rank that faults, and that of the others that waits for it. They wait until it has faulted: who gives up before, on a busy
+ * machine, takes away the communicator that the fault needs.
+ */
 static void faults(struct rank *r)
 {
     ncclResult_t async = ncclSuccess;
 
     if (r->rank != r->n - 1) {
+        await(r, r->n - 1, "faulted");
         expect_hang(r);
         return;
     }
     check_faulted(r);
+    tell(r, "faulted");
     NCCL(ncclCommGetAsyncError(r->comm, &async));
     NCCL(async); /* the kernel tells CUDA, not NCCL */
     NCCL(ncclCommAbort(r->comm));
@@ -121,7 +126,9 @@ static void case_to_itself(struct rank *r)
     NCCL(ncclSend(odd(r) ? nothing : x, 4, ncclInt, r->rank, r->comm, r->stream));
     NCCL(ncclRecv(y, 4, ncclInt, r->rank, r->comm, r->stream));
     NCCL(ncclGroupEnd());
-    NCCL(ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->comm, r->stream));
+    ncclResult_t behind = ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->comm, r->stream);
+    CHECK(behind == ncclSuccess ||
+          (odd(r) && behind == ncclUnhandledCudaError)); /* refused when the fault was faster */
     faults(r);
 }
 
@@ -154,6 +161,7 @@ static void case_everything_stops(struct rank *r)
     CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
     if (!odd(r)) {
         NCCL(ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->comm, r->stream));
+        await(r, r->n - 1, "faulted");
         expect_hang(r);
         NCCL(ncclCommAbort(second));
         return;
@@ -164,6 +172,7 @@ static void case_everything_stops(struct rank *r)
     CHECK(cudaStreamSynchronize(other) == cudaErrorIllegalAddress);
     CHECK(cudaStreamSynchronize(r->stream) == cudaErrorIllegalAddress);
     CHECK(!ran);
+    tell(r, "faulted");
     NCCL_IS(ncclUnhandledCudaError, ncclCommDestroy(second));
     NCCL_IS(ncclUnhandledCudaError, ncclCommDestroy(r->comm));
     r->aborted = true;
