@@ -7,7 +7,7 @@
  * communicator's history continues them.
  *
  * A disagreement is a dispute from the moment it is seen until nothing can be learnt about it any more. It speaks as soon as one mistake alone is left;
- * else when its ranks are stuck, or after stall/5, and then names the mistakes that are open. Later calls and later ranks decide: what was said
+ * else when no next call of its ranks is on its way, or after stall/5, and then names the mistakes that are open. Later calls and later ranks decide: what was said
  * is superseded or confirmed by a better verdict. A fixed "wait for the stall" was rejected: most mistakes can be known within microseconds of the call.
  * After a verdict the communicator is silent (unless the mistake may be one that NCCL does not stumble over): what follows is consequence.
  */
@@ -19,6 +19,7 @@
 
 #define PERIOD_MAX    512u
 #define DISPUTE_SIDES 8u
+#define ALIGN_MOMENT  20u /* a part of the stall time: so long without news, and no call is on its way */
 
 /* What one member called at the place. Kept here, because the slot is used again when a mistake hangs nothing. */
 struct ballot {
@@ -336,10 +337,12 @@ static bool is_captured_by_one(const struct roll_record *mine, const struct roll
            match_signature(&as_theirs) == match_signature(theirs);
 }
 
-/* Its host can make no call more before this is over. */
-static bool is_stuck(const struct judge *j, uint32_t rank)
+/* Its next call is not on its way: its host is stuck, its process has ended, or nothing has come from it for a while (it polls, copies or computes). */
+static bool is_still(const struct roll_engine *e, const struct source *s)
 {
-    return source_blocked(j->e, j->e->source[j->c->member[rank].source]);
+    uint64_t moment = e->config.stall_ns / ALIGN_MOMENT;
+    bool ended = !source_alive(s) && e->clock - s->proc_ns >= moment;
+    return ended || source_blocked(e, s) || source_quiet(e, s, moment);
 }
 
 /* What `rank` did instead of the majority's call; UNKNOWN = cannot be told yet. */
@@ -374,8 +377,8 @@ static struct align_guess judge_rank(struct judge *j, uint32_t rank, struct line
     }
     lines_compare(&j->major, line, plain, j->vote.tie, &guess);
     /* Captured calls hold nobody up: a host that is blocked is so for another reason, and the other ranks' next calls are on their way. */
-    bool stuck = !captured && j->age >= stall / 100 && is_stuck(j, rank) && is_stuck(j, j->vote.major_rank);
-    if (guess.open != 0 && !due && !stuck) {
+    bool still = !captured && j->age >= stall / 100 && is_still(e, line->source) && is_still(e, j->major.source);
+    if (guess.open != 0 && !due && !still) {
         guess.kind = ALIGN_UNKNOWN;
     }
     return guess;
@@ -681,8 +684,8 @@ static uint64_t state_of(const struct roll_engine *e, const struct comm *c)
     for (uint32_t r = 0; r < c->size; r++) {
         const struct member *m = &c->member[r];
         const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
-        uint64_t inside = s && source_blocked(e, s), open = s && s->threads > 0 ? s->thread[s->thread_last].group : 0;
-        h = say_key(h, m->next < c->held + ALIGN_CALLS ? m->next : NO_SEQ, s && is_over(e, s), inside | open << 1);
+        uint64_t still = s && is_still(e, s), open = s && s->threads > 0 ? s->thread[s->thread_last].group : 0;
+        h = say_key(h, m->next < c->held + ALIGN_CALLS ? m->next : NO_SEQ, s && is_over(e, s), still | open << 1);
     }
     return say_key(h, stage, age / (stall / 5 + 1), 0);
 }

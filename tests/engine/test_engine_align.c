@@ -528,6 +528,25 @@ static void test_later_calls_confirm_or_replace_the_class(void **state)
     }
 }
 
+/* Hosts of which nothing says that they are stuck (they poll or copy): after stall/20 without news no call is on its way. */
+static void test_an_open_class_is_told_when_nothing_comes_for_a_moment(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(4);
+    uint32_t w = sim_world(sim);
+    struct stage s;
+    for (uint32_t r = 0; r < 4; r++) {
+        step(sim, w, r, 0, 2, r == 3 ? OTHER_COUNT : SKIP, r == 3 ? 1 : -1, false);
+    }
+    open_stage(&s, sim);
+    for (uint32_t r = 0; r < 4; r++) {
+        show(&s, r, false);
+    }
+    assert_string_equal(pass(&s, 10), "");
+    assert_non_null(strstr(pass(&s, 30), "suspected "));
+    close_stage(&s);
+}
+
 /* One matching call after stall/5 is no proof: ever so many equal calls follow a wrong reduction. */
 static void test_a_wrong_reduction_among_equal_calls_is_never_a_proven_addition(void **state)
 {
@@ -594,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_the_other_arm_of_a_branch_is_a_wrong_argument),
         cmocka_unit_test(test_branches_that_always_met_are_one_place),
         cmocka_unit_test(test_later_calls_confirm_or_replace_the_class),
+        cmocka_unit_test(test_an_open_class_is_told_when_nothing_comes_for_a_moment),
         cmocka_unit_test(test_a_wrong_reduction_among_equal_calls_is_never_a_proven_addition),
         cmocka_unit_test(test_alternating_calls_leave_the_class_open),
     };
