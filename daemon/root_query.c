@@ -125,6 +125,17 @@ static void why_add(json_t *all, json_t *groups, const struct why_group *g, cons
                                             n > 0 ? (int)roll_rankset_at(&g->ranks, 0) : -1, "text", said));
 }
 
+/* Who mistypes a rank, or asks the wrong job, is told which ranks there are. */
+static json_t *no_rank(const struct roll_run *run)
+{
+    char text[512];
+    json_t *about = roll_about_json(run);
+    const char *ranks = json_string_value(json_object_get(about, "ranks_text"));
+    snprintf(text, sizeof text, "no such rank in job %s, whose ranks are %s", run->job, ranks ? ranks : "?");
+    json_decref(about);
+    return error(text);
+}
+
 static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
     const json_t *rank = json_object_get(query, "rank");
@@ -154,7 +165,7 @@ static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
     if (json_array_size(all) > 0 && joined) {
         answer = json_pack("{s:o,s:O,s:O}", "text", roll_text_to_json(joined), "ranks", all, "groups", groups);
     } else if (json_is_integer(rank)) {
-        answer = error("no such rank in this run");
+        answer = no_rank(run);
     } else {
         answer = json_pack("{s:s,s:[],s:[]}", "text", "No rank waits.", "ranks", "groups");
     }
