@@ -164,6 +164,24 @@ static uint32_t calls_behind(struct stuck *k, const struct source *s, const stru
     return n;
 }
 
+/* Who is through and takes the communicator down does no harm by the rules of NCCL, but whoever looks for the reason should know. */
+static void words_aborted(const struct stuck *k, struct words *w)
+{
+    struct roll_rankset aborted = {0};
+    for (uint32_t r = 0; r < k->comm->size; r++) {
+        uint32_t world = k->comm->member[r].ended ? comm_world(k->e, k->comm, r) : NO_SOURCE;
+        if (world != NO_SOURCE && roll_rankset_has(&k->left, world)) {
+            (void)roll_rankset_add(&aborted, world);
+        }
+    }
+    if (roll_rankset_count(&aborted) > 0) {
+        words_add(w, " Since then ");
+        words_ranks(w, &aborted);
+        words_add(w, " %s aborted the communicator.", roll_rankset_count(&aborted) == 1 ? "has" : "have");
+    }
+    roll_rankset_fini(&aborted);
+}
+
 static void words_who(struct stuck *k, struct words *w)
 {
     words_wait(w, &k->in);
@@ -173,10 +191,17 @@ static void words_who(struct stuck *k, struct words *w)
     if (roll_rankset_count(&k->left) > 0) {
         words_add(w, " ");
         words_ranks(w, &k->left);
-        words_add(w,
-                  " %s left it, which nobody can before all have arrived; of the others it is learnt when their "
-                  "device is through, and it is not.",
-                  roll_rankset_count(&k->left) == 1 ? "has" : "have");
+        bool one = roll_rankset_count(&k->left) == 1;
+        if (k->rooted) {
+            words_add(w, " %s left it, which they may before the others; its root, rank %u, has not.",
+                      one ? "has" : "have", comm_world(k->e, k->comm, (uint32_t)k->rec.peer));
+            words_aborted(k, w);
+        } else {
+            words_add(w,
+                      " %s left it, which nobody can before all have arrived; of the others it is learnt when their "
+                      "device is through, and it is not.",
+                      one ? "has" : "have");
+        }
     }
     if (roll_rankset_count(&k->away) > 0) {
         words_add(w, " Of ");

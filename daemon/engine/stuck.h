@@ -46,6 +46,7 @@ struct stuck {
     bool loose;                         /* the one that is asked about stands in a wait of its own: see stuck_find.c */
     bool lax;                           /* a wait that has come back may have been for it: see stuck_find_last */
     bool known;                         /* all those who have not left it learn completion */
+    bool rooted;                        /* some have left it, as they may, and its root has not */
     bool ripe;                          /* every patience has run out */
     bool asked;                         /* for stuck_stands: whoever is stuck for a told reason stands nowhere else */
 };
@@ -72,7 +73,7 @@ bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns);
 void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
 
 /* --- stuck_find.c --- */
-/* A call that counts: not captured, not empty. */
+/* A call that counts: not captured, and no collective of no elements, which NCCL drops. */
 bool stuck_is_call(const struct roll_record *rec);
 /* When `wait` returns, the call with this ticket before it is over. */
 bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
@@ -87,6 +88,8 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
  * surely covers it. Asked about last: what was not over when that wait came back is one of these calls, or a kernel.
  */
 bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
+/* Behind the newest record before this ticket that does not tell of polls only: a loop of them writes several a second. */
+uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto);
 void stuck_fini(struct stuck *k);
 uint32_t stuck_work(struct roll_engine *e); /* what is left of this tick's bound; kept in e->stuck_work */
 

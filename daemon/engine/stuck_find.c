@@ -24,8 +24,8 @@ enum standing {
 bool stuck_is_call(const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
-    return (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) && rec->count != 0 &&
-           (rec->flags & ROLL_FLAG_CAPTURED) == 0;
+    bool counts = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && rec->count != 0); /* an empty message waits */
+    return counts && (rec->flags & ROLL_FLAG_CAPTURED) == 0;
 }
 
 /* Some NCCL call between the tickets stands on the stream. */
@@ -94,7 +94,8 @@ static bool has_left(struct stuck *k, const struct source *s, const struct roll_
             continue;
         }
         bool event = entry->rec.op != ROLL_OP_STREAM_SYNC && entry->rec.op != ROLL_OP_STREAM_QUERY;
-        if (entry->rec.op == ROLL_OP_DEVICE_SYNC || (!event && entry->rec.stream == call->stream)) {
+        bool behind = event && s->threads == 1 && entry->rec.count > ticket + 1; /* the place is known: source_wait */
+        if (entry->rec.op == ROLL_OP_DEVICE_SYNC || ((!event || behind) && entry->rec.stream == call->stream)) {
             return true;
         }
         *perhaps = *perhaps || (!(event && entry->rec.stream == 0) && stuck_covers(k, s, &entry->rec, t, call, ticket));
@@ -241,21 +242,34 @@ static bool add_member(struct stuck *k, const struct source *s, const struct rol
     }
 }
 
+/* It is inside the call that destroys the communicator, which waits for what has been called on it. */
+static bool is_leaving(const struct source *s, const struct member *m)
+{
+    bool leaving = false;
+    for (uint32_t i = 0; m->gone && i < s->threads && !leaving; i++) {
+        const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
+        leaving = in && (in->rec.op == ROLL_OP_COMM_DESTROY || in->rec.op == ROLL_OP_COMM_FINALIZE) &&
+                  source_member(s, in->rec.comm) == m;
+    }
+    return leaving;
+}
+
 /* Its member may be spoken of: alive, and seen in full. Other trouble is looked for once a call is found: stuck_trouble.c. */
 static bool is_sound(const struct stuck *k, const struct member *m)
 {
-    if (m->source == NO_SOURCE || m->unsure || m->gone || m->ended) {
+    const struct source *s = m->source == NO_SOURCE ? NULL : k->e->source[m->source];
+    if (!s || m->unsure || (m->gone && !is_leaving(s, m)) || m->ended) {
         return false;
     }
-    const struct source *s = k->e->source[m->source];
     return s->proc == ROLL_PROC_RUNNING && !(k->asked && source_explained(s)) && s->init == 0;
 }
 
-/* It has gone, and had left the call before: the host had come back from a wait for it. */
+/* It has gone, or has aborted, and had left the call before: the host had come back from a wait for it. */
 static bool left_and_gone(struct stuck *k, const struct member *m, uint32_t seq)
 {
     const struct source *s = m->source == NO_SOURCE || m->unsure ? NULL : k->e->source[m->source];
-    if (!s || (s->proc != ROLL_PROC_FINISHED && !m->gone) || !comm_member_issued(m, seq) || seq < m->from) {
+    if (!s || (s->proc != ROLL_PROC_FINISHED && !m->gone && m->ended == 0) || !comm_member_issued(m, seq) ||
+        seq < m->from) {
         return false;
     }
     bool perhaps;
@@ -369,8 +383,8 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
         return false;
     }
     bool left = roll_rankset_count(&k->left) > 0;
-    bool stands =
-        roll_rankset_count(&k->in) >= 2 && (!left || (k->known && synchronises(entry->rec.op)) || root_is_in(k, entry));
+    k->rooted = left && !(k->known && synchronises(entry->rec.op));
+    bool stands = roll_rankset_count(&k->in) >= 2 && (!k->rooted || root_is_in(k, entry));
     k->seen[k->seen_at] |= stands ? SEEN_STAND : 0;
     return stands;
 }
@@ -381,10 +395,27 @@ static uint64_t first_open(const struct source *s, uint64_t from)
     return s->waits && s->waits->clear > from ? s->waits->clear : from;
 }
 
+uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto)
+{
+    const struct entry *last;
+    while (upto > 0 && (last = source_entry(s, upto - 1)) && roll_op_class(last->rec.op) == ROLL_CLASS_POLL &&
+           spend(&k->work)) {
+        upto--;
+    }
+    return upto;
+}
+
+/* Where looking back from this ticket begins. */
+static uint64_t far_back(struct stuck *k, const struct source *s, uint64_t upto)
+{
+    uint64_t newest = stuck_newest(k, s, upto);
+    return newest > BACK_MAX ? newest - BACK_MAX : 0;
+}
+
 bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
 {
     const struct entry *in = t ? source_entry(s, t->inside - 1) : NULL;
-    uint64_t upto = t ? t->inside : s->next, from = upto > BACK_MAX ? upto - BACK_MAX : 0;
+    uint64_t upto = t ? t->inside : s->next, from = far_back(k, s, upto);
     if (t ? !in || is_explained(s, &in->rec, t->inside - 1) : is_inside(s)) {
         return false;
     }
@@ -412,7 +443,7 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
 bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
 {
     const struct entry *in = source_entry(s, t->inside - 1);
-    uint64_t from = first_open(s, t->inside > BACK_MAX ? t->inside - BACK_MAX : 0);
+    uint64_t from = first_open(s, far_back(k, s, t->inside));
     bool found = false;
     k->lax = true;
     for (uint64_t ticket = t->inside;
@@ -443,6 +474,9 @@ bool stuck_stands(struct roll_engine *e, const struct source *s)
     bool found = stuck_find(&k, s, NULL, &ticket);
     for (uint32_t i = 0; i < s->threads && !found; i++) {
         found = s->thread[i].inside != 0 && stuck_find(&k, s, &s->thread[i], &ticket);
+    }
+    for (uint32_t i = 0; i < s->threads && !found && !k.stands; i++) {
+        found = s->thread[i].inside != 0 && stuck_find_last(&k, s, &s->thread[i], &ticket);
     }
     e->stuck_work = k.work;
     found = found || k.stands || (k.work == 0 && short_of);

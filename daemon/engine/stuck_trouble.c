@@ -23,70 +23,7 @@ struct search {
     bool *source, *comm; /* by index: it is depended on */
 };
 
-/* --- is there anything at all --- */
-
-static bool is_half_aborted(const struct comm *c)
-{
-    bool ended = false, left = false;
-    for (uint32_t r = 0; r < c->size; r++) {
-        ended = ended || c->member[r].ended != 0;
-        left = left || (c->member[r].source != NO_SOURCE && c->member[r].ended == 0 && !c->member[r].gone);
-    }
-    return (ended || c->aborted) && left;
-}
-
-static bool comm_is_troubled(const struct roll_engine *e, const struct comm *c)
-{
-    return (c->overflow && !c->aborted) || c->blame.cause != 0 || c->refusals > 0 || c->muted || c->held != NO_SEQ ||
-           ((e->aborts > 0 || c->aborted) && is_half_aborted(c));
-}
-
-static bool is_down(const struct source *s)
-{
-    return s->proc == ROLL_PROC_DEAD || s->proc == ROLL_PROC_STOPPED;
-}
-
-/* It was found while they waited, or shortly before, and stands. */
-static bool is_recent(const struct stuck *k, const struct found *f)
-{
-    return f->number != 0 && f->clock + k->e->config.suspect_ns >= k->first_since && say_stands(k->e, f->number);
-}
-
-static bool is_any(const struct stuck *k)
-{
-    const struct roll_engine *e = k->e;
-    bool any = e->lost > 0;
-    for (uint32_t i = 0; i < FOUND_KEPT && !any; i++) {
-        any = is_recent(k, &e->found[i]);
-    }
-    for (uint32_t i = 0; i < e->sources && !any; i++) {
-        any = is_down(e->source[i]);
-    }
-    for (uint32_t i = 0; i < e->comms && !any; i++) {
-        any = comm_is_troubled(e, e->comm[i]);
-    }
-    return any;
-}
-
-/* --- on what they depend --- */
-
-static void need_source(struct search *x, uint32_t index)
-{
-    if (index != NO_SOURCE && !x->source[index]) {
-        x->source[index] = true;
-        x->todo[x->todos++] = index;
-    }
-}
-
-static void need_comm(struct search *x, const struct comm *c)
-{
-    if (!x->comm[c->id]) {
-        x->comm[c->id] = true;
-        for (uint32_t r = 0; r < c->size; r++) {
-            need_source(x, c->member[r].source);
-        }
-    }
-}
+/* --- what a host has come back from --- */
 
 /* Streams for which the host has come back from waits, with the ticket up to which these cover their calls. */
 struct covered {
@@ -125,6 +62,116 @@ static bool is_good_wait(const struct roll_record *rec)
            roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0;
 }
 
+/*
+ * It has aborted the communicator when its host had come back from waits for all that it had called there: such an abort leaves nothing undone. A root may
+ * still be in such a call, and others who came later.
+ */
+static bool had_left(struct stuck *k, const struct member *m)
+{
+    const struct source *s = m->source == NO_SOURCE || m->unsure ? NULL : k->e->source[m->source];
+    struct covered w = {.streams = 0};
+    uint64_t ticket = s ? s->next : 0, floor = ticket > SCAN_MAX ? ticket - SCAN_MAX : 0;
+    bool before = false; /* the abort: what came back later says nothing */
+    if (!s || s->lost > 0) {
+        return false;
+    }
+    while (ticket-- > floor && spend(&k->work)) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (!entry) {
+            return false;
+        }
+        bool own = entry->rec.comm != 0 && source_member(s, entry->rec.comm) == m;
+        before = before || (own && (entry->rec.op == ROLL_OP_COMM_ABORT || entry->rec.op == ROLL_OP_COMM_REVOKE));
+        if (before && is_good_wait(&entry->rec)) {
+            if (entry->rec.op == ROLL_OP_DEVICE_SYNC) {
+                return true;
+            }
+            cover(&w, &entry->rec);
+        } else if (own && stuck_is_call(&entry->rec) && !refused_call(entry)) {
+            bool covered = is_covered(&w, entry->rec.stream, ticket);
+            if (!covered || !m->many_queues) {
+                return covered; /* what is before it on its stream is over as well */
+            }
+        }
+    }
+    return before && floor == 0 && k->work > 0;
+}
+
+/* --- is there anything at all --- */
+
+/*
+ * Some have aborted it, and others have not. Of the communicator on which all stand (k; NULL: nobody asks for one) those count who may have left something
+ * undone: that the rest of them had left the call is known, and the verdict says that they have aborted since.
+ */
+static bool is_half_aborted(struct stuck *k, const struct comm *c)
+{
+    bool ended = false, left = false, own = k && k->comm == c;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        ended = ended || (m->ended != 0 && !(own && had_left(k, m)));
+        left = left || (m->source != NO_SOURCE && m->ended == 0 && !m->gone);
+    }
+    return (ended || c->aborted) && left;
+}
+
+static bool comm_may_be_troubled(struct stuck *k, const struct roll_engine *e, const struct comm *c)
+{
+    return (c->overflow && !c->aborted) || c->blame.cause != 0 || c->refusals > 0 || c->muted || c->held != NO_SEQ ||
+           ((e->aborts > 0 || c->aborted) && is_half_aborted(k, c));
+}
+
+static bool comm_is_troubled(struct stuck *k, const struct comm *c)
+{
+    return comm_may_be_troubled(k, k->e, c);
+}
+
+static bool is_down(const struct source *s)
+{
+    return s->proc == ROLL_PROC_DEAD || s->proc == ROLL_PROC_STOPPED;
+}
+
+/* It was found while they waited, or shortly before, and stands. */
+static bool is_recent(const struct stuck *k, const struct found *f)
+{
+    return f->number != 0 && f->clock + k->e->config.suspect_ns >= k->first_since && say_stands(k->e, f->number);
+}
+
+static bool is_any(const struct stuck *k)
+{
+    const struct roll_engine *e = k->e;
+    bool any = e->lost > 0;
+    for (uint32_t i = 0; i < FOUND_KEPT && !any; i++) {
+        any = is_recent(k, &e->found[i]);
+    }
+    for (uint32_t i = 0; i < e->sources && !any; i++) {
+        any = is_down(e->source[i]);
+    }
+    for (uint32_t i = 0; i < e->comms && !any; i++) {
+        any = comm_may_be_troubled(NULL, e, e->comm[i]);
+    }
+    return any;
+}
+
+/* --- on what they depend --- */
+
+static void need_source(struct search *x, uint32_t index)
+{
+    if (index != NO_SOURCE && !x->source[index]) {
+        x->source[index] = true;
+        x->todo[x->todos++] = index;
+    }
+}
+
+static void need_comm(struct search *x, const struct comm *c)
+{
+    if (!x->comm[c->id]) {
+        x->comm[c->id] = true;
+        for (uint32_t r = 0; r < c->size; r++) {
+            need_source(x, c->member[r].source);
+        }
+    }
+}
+
 static bool is_over(const struct source *s, const struct covered *w, const struct entry *entry, uint64_t ticket)
 {
     const struct roll_record *rec = &entry->rec;
@@ -157,7 +204,7 @@ static bool look_at_source(struct search *x, const struct source *s)
     if (is_down(s)) {
         return false;
     }
-    uint64_t ticket = s->next, floor = ticket > SCAN_MAX ? ticket - SCAN_MAX : 0;
+    uint64_t ticket = stuck_newest(x->k, s, s->next), floor = ticket > SCAN_MAX ? ticket - SCAN_MAX : 0;
     bool everything = false;
     floor = floor < source_log_low(s) ? source_log_low(s) : floor;
     while (ticket-- > floor && spend(&x->k->work)) {
@@ -176,7 +223,7 @@ static bool look_at_source(struct search *x, const struct source *s)
             const struct comm *c = source_member(s, entry->rec.comm)->comm;
             if (roll_op_class(entry->rec.op) == ROLL_CLASS_COLL) {
                 need_comm(x, c);
-            } else if (comm_is_troubled(x->k->e, c)) {
+            } else if (comm_is_troubled(x->k, c)) {
                 return false;
             } else if (entry->rec.peer >= 0 && (uint32_t)entry->rec.peer < c->size) {
                 need_source(x, c->member[entry->rec.peer].source);
@@ -222,7 +269,7 @@ static bool search(struct search *x)
         }
     }
     for (uint32_t i = 0; i < e->comms; i++) {
-        if (x->comm[i] && comm_is_troubled(e, e->comm[i])) {
+        if (x->comm[i] && comm_is_troubled(k, e->comm[i])) {
             return true;
         }
     }
