@@ -29,7 +29,7 @@ struct detector {
 
 /* One per file detect_*.c. */
 extern const struct detector detect_null, detect_signature, detect_group, detect_zero, detect_align, detect_missing,
-    detect_p2p, detect_alltoallv, detect_lowered, detect_circular, detect_process, detect_moe_zero,
+    detect_p2p, detect_alltoallv, detect_lowered, detect_taken, detect_circular, detect_process, detect_moe_zero,
     detect_moe_obligation, detect_moe_phase, detect_moe_outside, detect_moe_uniform, detect_moe_route, detect_numbers,
     detect_init, detect_loss, detect_capture, detect_race, detect_refused, detect_stuck, detect_unheard, detect_claim,
     detect_straggler, detect_order, detect_gather;

@@ -4,14 +4,21 @@
 #include "daemon/engine/detector.h"
 
 const struct detector *const detectors[] = {
-    &detect_null,      &detect_moe_obligation, &detect_moe_phase, &detect_moe_outside,
-    &detect_moe_zero,  &detect_moe_uniform,    &detect_moe_route, &detect_numbers,
-    &detect_lowered,   &detect_refused,        &detect_zero,      &detect_capture,
-    &detect_signature, &detect_group,          &detect_align,     &detect_alltoallv,
-    &detect_p2p,       &detect_circular,       &detect_process,   &detect_stuck,
-    &detect_missing,   &detect_claim,          &detect_init,      &detect_loss,
-    &detect_race,      &detect_unheard,        &detect_straggler, &detect_order,
-    &detect_gather, /* last: what the others have gathered in this tick is said */
+    &detect_null,      &detect_moe_obligation,
+    &detect_moe_phase, &detect_moe_outside,
+    &detect_moe_zero,  &detect_moe_uniform,
+    &detect_moe_route, &detect_numbers,
+    &detect_lowered,   &detect_taken,
+    &detect_refused,   &detect_zero,
+    &detect_capture,   &detect_signature,
+    &detect_group,     &detect_align,
+    &detect_alltoallv, &detect_p2p,
+    &detect_circular,  &detect_process,
+    &detect_stuck,     &detect_missing,
+    &detect_claim,     &detect_init,
+    &detect_loss,      &detect_race,
+    &detect_unheard,   &detect_straggler,
+    &detect_order,     &detect_gather, /* last: what the others have gathered in this tick is said */
 };
 const size_t detector_count = sizeof(detectors) / sizeof(detectors[0]);
 

@@ -504,6 +504,8 @@ struct roll_engine {
     struct doubt *doubt; /* suspicions that may still come to nothing, oldest first */
     struct p2p_case *p2p_case;
     struct gathered *gathered;                     /* findings that show in several places: gather.h */
+    uint32_t taken_comm, taken_pair;               /* detect_taken.c: where its round is; UINT32_MAX: it rests */
+    uint64_t taken_ns;                             /* patience clock at which that was asked last */
     struct crossings *crossings;                   /* detect_lowered.c */
     struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
 };
