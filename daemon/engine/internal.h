@@ -990,6 +990,7 @@ struct block {
     bool decided;                       /* CYCLE: `odd` go another way than all others who can tell ... */
     struct roll_rankset odd;
     uint32_t odd_at; /* ... they lack the call of this step, and are in that of the next one */
+    bool awaits;     /* CYCLE: nobody is odd so far, and somebody who can tell may still come */
 };
 void waitgraph_run(struct roll_engine *e);
 bool waitgraph_old(const struct roll_engine *e, const struct queue *q); /* its head has waited for stall_ns */
@@ -1009,8 +1010,9 @@ void doubts_free(struct roll_engine *e);
 
 /* --- order_vote.c: who of a circle goes another way than the others --- */
 /* True: *odd (added to it; world ranks) lack the call of step *at of the circle and are in the call of the next step instead,
- * against most of those who belong to both. */
-bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at);
+ * against most of those who belong to both. *awaits is set where somebody who belongs to both has come to neither, and may come. */
+bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at,
+                bool *awaits);
 const struct member *comm_member_of(const struct comm *c, uint32_t source); /* NULL: none */
 bool comm_is_sibling(const struct comm *a, const struct comm *b);           /* the same place of the program */
 /* How many of the last calls before seq are alike; -1: one is not. */

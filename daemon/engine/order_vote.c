@@ -23,6 +23,7 @@ struct place {
         seq; /* COLL: its number; MESSAGE: collectives that its rank had made here before; CREATE: splits of the parent, with it */
     uint32_t messages; /* MESSAGE: sends and receives of its rank here since that collective, up to its own unit */
     bool whole;        /* CREATE: from an id, of every rank of the job: who is no member has not come */
+    bool half;         /* COLL: half of its members have made it, so that siblings without it have had less to do */
     uint64_t sig;      /* COLL */
     const struct source *by; /* who waits in it, with that call */
     uint64_t ticket;
@@ -159,14 +160,18 @@ static enum stand stand_of(const struct roll_engine *e, uint32_t source, const s
     }
     if (p->kind == PLACE_CREATE) {
         *ticket = m->splits >= p->seq ? split_ticket(s, m, p->seq) : NO_TICKET;
-        return m->splits < p->seq ? STAND_NOT : *ticket == NO_TICKET ? STAND_UNKNOWN : STAND_MADE;
+        if (m->splits < p->seq) {
+            return m->gaps != m->split_gaps ? STAND_UNKNOWN : STAND_NOT; /* its record may be among those lost */
+        }
+        return *ticket == NO_TICKET ? STAND_UNKNOWN : STAND_MADE;
     }
     if (p->kind == PLACE_MESSAGE) {
         uint32_t made = messages_before(s, m, p->seq, UINT64_MAX, ticket);
         return made >= p->messages && made > 0 ? STAND_MADE : STAND_NOT;
     }
-    if (m->comm != p->comm && !comm_member_issued(m, p->seq) && (p->seq == 0 || m->next != p->seq)) {
-        return STAND_UNKNOWN; /* a sibling that has not come so far has shown nothing that it has in common */
+    bool beside = m->comm != p->comm && !comm_member_issued(m, p->seq) && !comm_same_call(m->comm, p->comm, p->seq);
+    if (beside && (p->half || p->seq == 0 || m->next != p->seq)) {
+        return STAND_UNKNOWN; /* a sibling in which nobody has come so far has shown nothing that it has in common */
     }
     *ticket = comm_member_issued(m, p->seq) ? source_ticket_of(s, m, p->seq) : NO_TICKET;
     if (*ticket == NO_TICKET) {
@@ -186,6 +191,15 @@ static uint32_t colls_before(const struct source *s, const struct member *m, uin
                  at->index != COLL_REFUSED && source_member(s, at->rec.comm) == m;
     }
     return m->next - after;
+}
+
+static bool half_made(const struct comm *c, uint32_t seq)
+{
+    uint32_t made = 0;
+    for (uint32_t r = 0; r < c->size; r++) {
+        made += comm_member_issued(&c->member[r], seq);
+    }
+    return made * 2 >= c->size;
 }
 
 static bool place_of(const struct roll_engine *e, const struct block *b, uint32_t step, struct place *out)
@@ -214,13 +228,18 @@ static bool place_of(const struct roll_engine *e, const struct block *b, uint32_
         out->messages = messages_before(s, m, out->seq, upto, &first);
     } else {
         out->sig = match_signature(&entry->rec);
+        out->half = half_made(m->comm, entry->rec.seq);
     }
     return true;
 }
 
 struct tally {
     uint32_t agree, all;
-    uint32_t unsure; /* members of whom records are lost */
+    uint32_t unsure; /* members of whom records are lost, or who have come to neither of the two */
+    bool awaited;    /* one of the latter is heard, and may come */
+    uint32_t never;  /* members that will not come to the second call, and are none of the first ... */
+    uint32_t beside; /* ... and those who have made it */
+    bool absent;     /* nothing has come yet of members of the second call, who may be of the former */
     struct roll_rankset agreeing;
 };
 
@@ -230,12 +249,15 @@ static bool is_unsure(uint32_t source, const struct place *p)
     return m && m->unsure;
 }
 
-/* A member that has ended, or has left the communicator, without the call: it says for good that there is none. */
-static bool never_makes(const struct roll_engine *e, uint32_t source, const struct place *p)
+/* A member (m; NULL: it is none) that has ended, or has left the communicator, without the call: it says for good that there is none. */
+static bool never_makes(const struct roll_engine *e, uint32_t source, const struct member *m, const struct place *p)
 {
-    const struct member *m = p->kind == PLACE_COLL ? comm_member_of(p->comm, source) : NULL;
-    return m && !m->unsure && !comm_member_issued(m, p->seq) &&
-           (m->gone || e->source[source]->proc == ROLL_PROC_FINISHED);
+    bool over = e->source[source]->proc == ROLL_PROC_FINISHED;
+    if (p->kind == PLACE_CREATE && p->seq == 0) {
+        return p->whole && !m && over;
+    }
+    bool lacks = m && !m->unsure && (p->kind == PLACE_COLL ? !comm_member_issued(m, p->seq) : m->splits < p->seq);
+    return p->kind != PLACE_MESSAGE && lacks && (m->gone || over);
 }
 
 /* This source has no part in the messages of this place: it knows nothing of it. */
@@ -256,6 +278,38 @@ static bool is_bystander(const struct roll_engine *e, uint32_t source, const str
     return head && e->source[source] != p->by;
 }
 
+static bool stands_still(const struct roll_engine *e, const struct source *s)
+{
+    return source_blocked(e, s) || source_pending(s);
+}
+
+/* Members of whom nothing has come yet. */
+static uint32_t unseen(const struct comm *c)
+{
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < c->size; r++) {
+        count += c->member[r].source == NO_SOURCE;
+    }
+    return count;
+}
+
+/* Of those who know nothing of a: who has made b, who never will, and who may come. */
+static void count_beside(const struct roll_engine *e, uint32_t source, const struct place *a, const struct place *b,
+                         struct tally *out)
+{
+    uint64_t ticket;
+    const struct member *m = comm_member_of(b->comm, source);
+    if (never_makes(e, source, m, b)) {
+        out->never++;
+        return;
+    }
+    bool made = m && stand_of(e, source, b, &ticket) == STAND_MADE;
+    out->beside += made;
+    /* On a sibling of a's nobody has come so far: it has nothing to do there, or has left out the same. */
+    bool same = made && a->kind == PLACE_COLL && stand_in(e, source, a);
+    out->unsure += same || is_unsure(source, a);
+}
+
 /*
  * Votes on "b comes before a, or instead of it"; `holder` says so. Where it has made a, too, and b is a message, the two are only in one order: who has
  * no such message has no order to compare it with.
@@ -264,21 +318,34 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
                         const struct source *holder, struct tally *out)
 {
     uint64_t made;
-    /* All of the parent come to a split, all ranks to a communicator made from an id, whatever messages they make. */
-    bool split = a->kind == PLACE_CREATE, from_id = b->kind == PLACE_CREATE && b->seq == 0;
+    bool from_id = b->kind == PLACE_CREATE && b->seq == 0;
     bool order = b->kind == PLACE_MESSAGE && stand_of(e, source_index(e, holder), a, &made) == STAND_MADE;
+    uint32_t unseen_a = unseen(a->comm), unseen_b = unseen(b->comm);
+    /* Of a communicator from an id only those who have come are known: the others are seen elsewhere, or nowhere. */
+    out->unsure += b->whole && unseen_a < unseen_b ? unseen_a : unseen_b;
+    out->absent = out->absent || (!b->whole && unseen_b > 0);
+    out->awaited = out->awaited || (unseen_a > 0 && unseen_b > 0);
     for (uint32_t i = 0; i < e->sources; i++) {
         uint64_t at = NO_TICKET, bt = NO_TICKET;
         enum stand sa = stand_of(e, i, a, &at);
-        if (!sa && never_makes(e, i, b)) {
-            out->all++;
+        if (!sa) {
+            count_beside(e, i, a, b, out);
             continue;
         }
-        enum stand sb = sa ? stand_of(e, i, b, &bt) : STAND_UNKNOWN;
-        bool both = sa == STAND_MADE && sb == STAND_MADE;
-        out->unsure += (!sa && is_unsure(i, a)) || (sa && !sb && is_unsure(i, b));
-        if (!sa || !sb || (sa == STAND_NOT && sb == STAND_NOT) || (both && at == bt) || (order && !both) ||
-            (!from_id && is_bystander(e, i, a)) || (!split && is_bystander(e, i, b))) {
+        enum stand sb = stand_of(e, i, b, &bt);
+        /*
+         * All ranks come to a communicator made from an id, whatever messages they make. But that they come says nothing against who waits in a message before:
+         * its partner may have left out the other end of it.
+         */
+        bool beside_a = is_bystander(e, i, a), beside_b = is_bystander(e, i, b);
+        sa = beside_a && from_id ? STAND_NOT : sa;
+        bool both = sa == STAND_MADE && sb == STAND_MADE, none = sa == STAND_NOT && sb == STAND_NOT;
+        bool comes = none && source_alive(e->source[i]) && !stands_still(e, e->source[i]);
+        out->unsure += (!sb && is_unsure(i, b)) || comes;
+        out->awaited = out->awaited || (comes && !e->source[i]->unheard);
+        bool lacks_split = a->kind == PLACE_CREATE && sa == STAND_NOT && sb == STAND_MADE;
+        if (!sb || none || (both && at == bt) || (order && !both) || (!from_id && beside_a) ||
+            (beside_b && !lacks_split)) {
             continue;
         }
         bool agrees = both ? bt < at : sb == STAND_MADE;
@@ -291,22 +358,41 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
     }
 }
 
-static bool stands_still(const struct roll_engine *e, const struct source *s)
+/* How many have come to a call of many members, stand still without it, and have ended or left without it. */
+static void count_camps(const struct roll_engine *e, const struct place *p, uint32_t *made, uint32_t *still,
+                        uint32_t *never)
 {
-    return source_blocked(e, s) || source_pending(s);
+    *made = *still = *never = 0;
+    for (uint32_t r = 0; r < p->comm->size; r++) {
+        const struct member *m = &p->comm->member[r];
+        bool come = p->kind == PLACE_CREATE ? m->splits >= p->seq : comm_member_issued(m, p->seq);
+        bool known = m->source != NO_SOURCE && !come;
+        *made += come && (p->kind == PLACE_COLL || m->source != NO_SOURCE);
+        *still += known && stands_still(e, e->source[m->source]);
+        *never += known && never_makes(e, m->source, m, p);
+    }
+    for (uint32_t i = 0; p->whole && i < e->sources; i++) { /* made from an id: only who has come is a member */
+        *still += e->source[i]->inits < p->by->inits && stands_still(e, e->source[i]);
+        *never += e->source[i]->inits < p->by->inits && e->source[i]->proc == ROLL_PROC_FINISHED;
+    }
 }
 
-/* A message says nothing about a collective before which as many members stand still as have made it: they may be right. */
+/*
+ * A message says nothing about a collective before which as many members stand still as have made it: they may be right. Nor is in a collective or a creation in
+ * the place of a message whoever is there with as many members as stay away from it: the message has two ends, and knows nothing of the others.
+ */
 static bool is_called_for(const struct roll_engine *e, const struct place *a, const struct place *b)
 {
-    uint32_t made = 0, still = 0;
-    for (uint32_t r = 0; a->kind == PLACE_COLL && b->kind == PLACE_MESSAGE && r < a->comm->size; r++) {
-        const struct member *m = &a->comm->member[r];
-        bool issued = comm_member_issued(m, a->seq);
-        made += issued;
-        still += !issued && m->source != NO_SOURCE && stands_still(e, e->source[m->source]);
+    uint32_t made, still, never;
+    if (a->kind == PLACE_COLL && b->kind == PLACE_MESSAGE) {
+        count_camps(e, a, &made, &still, &never);
+        return still == 0 || made > still;
     }
-    return still == 0 || made > still;
+    if (a->kind == PLACE_MESSAGE && b->kind != PLACE_MESSAGE) {
+        count_camps(e, b, &made, &still, &never);
+        return made < still + never;
+    }
+    return true;
 }
 
 /*
@@ -331,7 +417,8 @@ static bool count_creation(const struct roll_engine *e, const struct place *a, c
     return false;
 }
 
-bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at)
+bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at,
+                bool *awaits)
 {
     uint32_t best_agree = 1, best_all = 2; /* less than half */
     bool tie = false, found = false;
@@ -346,14 +433,16 @@ bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_
         if (!count_creation(e, &one, &two, holder, &t)) {
             count_votes(e, &one, &two, holder, &t);
         }
+        *awaits = *awaits || t.awaited;
         /* What others say is not what this one claims; and a message has one partner, so no more than one can lack it. */
         bool alone = one.kind != PLACE_MESSAGE || roll_rankset_count(&t.agreeing) == 1;
         if (!roll_rankset_has(&t.agreeing, holder->world) || !alone) {
             roll_rankset_fini(&t.agreeing);
             continue;
         }
-        t.agree += t.unsure; /* they might have said so, too */
-        t.all += t.unsure;
+        bool doubted = t.never > 0 || t.absent;
+        t.agree += t.unsure + (doubted ? t.beside : 0); /* they might have said so, too */
+        t.all += t.unsure + (doubted ? t.never + t.beside : 0);
         uint64_t mine = (uint64_t)t.agree * best_all, best = (uint64_t)best_agree * t.all;
         if (t.all > 0 && mine < best) {
             roll_rankset_fini(odd);

@@ -445,6 +445,24 @@ static uint32_t keep_apart(const struct roll_engine *e, struct block *found, uin
     return kept;
 }
 
+/*
+ * Somebody who can tell who is wrong has not come yet: a node whose records come late, a rank that is still at work elsewhere. The circle does not go away, so
+ * it waits for them, as a vote on a call does.
+ */
+static bool awaits_votes(const struct roll_engine *e, const struct block *b)
+{
+    uint64_t closed = 0;
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct source *s = b->step[i].rank;
+        uint64_t since = s->init != 0 ? s->init_since : e->clock;
+        for (uint32_t k = 0; k < s->queues; k++) {
+            since = s->queue[k].head != 0 && s->queue[k].since < since ? s->queue[k].since : since;
+        }
+        closed = since > closed ? since : closed;
+    }
+    return b->awaits && !b->decided && !e->finishing && e->clock - closed < e->config.suspect_ns;
+}
+
 static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n, bool hard)
 {
     uint32_t votes = 0;
@@ -452,7 +470,7 @@ static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n,
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = &found[i];
         if (b->kind == BLOCK_CYCLE && b->hard == hard && !is_echo(b) && votes++ < CYCLES_MAX) {
-            b->decided = order_vote(e, b, &b->odd, &b->odd_at);
+            b->decided = order_vote(e, b, &b->odd, &b->odd_at, &b->awaits);
         }
     }
     for (unsigned pass = 0; pass < 2; pass++) {
@@ -460,7 +478,7 @@ static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n,
             struct block *b = &found[i];
             if (b->kind == BLOCK_CYCLE && b->hard == hard && b->decided == (pass == 0)) {
                 any = true;
-                if (!is_echo(b)) {
+                if (!is_echo(b) && !awaits_votes(e, b)) {
                     (void)ask(e, b);
                 }
             }

@@ -605,7 +605,8 @@ static void absentees_find(struct run *run, struct creation *c, const struct sou
         struct source *other = o->source == NO_SOURCE ? NULL : e->source[o->source];
         if (other && init) {
             other->defined = e->visit;
-        } else if (other && o->splits < m->splits && other->proc != ROLL_PROC_FINISHED && !o->gone && o->ended == 0) {
+        } else if (other && o->splits < m->splits && o->gaps == o->split_gaps && other->proc != ROLL_PROC_FINISHED &&
+                   !o->gone && o->ended == 0) { /* where records are lost, that of this split may be among them */
             fits = absentee_add(c, &room, o, other);
         }
     }

@@ -106,11 +106,13 @@ static bool next_is_alike(const struct program *p, const struct mutation *k)
 /* The first call of this rank that is never done: what it waits in. */
 static const struct log *waits_in(const struct story *s, uint32_t rank)
 {
+    enum { IN_PROGRESS = 7 }; /* a nonblocking communicator's answer: no error */
     const struct rank_story *story = &s->rank[rank];
     for (uint32_t i = 0; i < story->logs; i++) {
         enum roll_op_class class = roll_op_class(story->log[i].rec.op);
         bool call = (class == ROLL_CLASS_COLL && story->log[i].rec.count != 0) || class == ROLL_CLASS_P2P;
-        if (call && story->log[i].rec.result == 0 && story->log[i].done_ns == NEVER) {
+        bool refused = story->log[i].rec.result != 0 && story->log[i].rec.result != IN_PROGRESS;
+        if (call && !refused && story->log[i].done_ns == NEVER) {
             return &story->log[i];
         }
     }
