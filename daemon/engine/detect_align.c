@@ -78,10 +78,28 @@ static void words_astray(struct words *w, const struct astray *a)
     words_add(w, ": one mistake, and two communicators on which it is seen.");
 }
 
-static bool align_disagree(struct roll_engine *e, const struct finding *f)
+/* What was told of the other communicator says more than this: it names somebody and this does not, or it is proven and this is not. */
+static bool says_less(const struct finding *f, const struct astray *with)
 {
+    if (with->half.number == f->earlier) {
+        return false;
+    }
+    bool proven = with->half.proven && f->certainty != ROLL_PROVEN;
+    return with->half.named ? f->tie || proven : f->tie && proven;
+}
+
+static bool align_disagree(struct roll_engine *e, const struct finding *given)
+{
+    struct finding copy = *given, *f = &copy;
     const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);
     const struct entry *major = source_entry(f->major_source, f->major_ticket);
+    struct astray astray;
+    bool two = astray_find(e, f, &astray);
+    if (two && f->kind != astray.kind) { /* the other half says which of the open ones it is */
+        f->open = (f->open | 1u << f->kind) & ~(1u << astray.kind);
+        f->kind = astray.kind;
+        f->length = 1;
+    }
     if (f->kind == ALIGN_ARGUMENT || f->kind == ALIGN_OTHER_OP || f->kind == ALIGN_ZERO || !minor || !major) {
         return false;
     }
@@ -94,11 +112,8 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
     }
-    struct astray astray;
-    bool two = astray_find(e, f, &astray);
-    if (two && astray.told->half.named && astray.told->half.number != f->earlier &&
-        (f->tie || (astray.told->half.proven && f->certainty != ROLL_PROVEN))) {
-        return true; /* a consequence of what was told, which says more */
+    if (two && says_less(f, &astray)) {
+        return true;
     }
     struct roll_verdict *v = finding_is_new(e, f, code) ? say(e, code, grouped ? ROLL_SUSPECTED : f->certainty) : NULL;
     if (!v) {
@@ -136,7 +151,7 @@ static bool align_disagree(struct roll_engine *e, const struct finding *f)
     }
     finding_life(e, v, f, &w);
     if (two && v->supersedes == 0 && v->confirms == 0) { /* the other half is told with it */
-        say_supersedes(e, v, astray.told->half.number);
+        say_supersedes(e, v, astray.half.number);
     }
     astray_keep(f, v, two ? &astray : NULL);
     say_text(e, v, "%s", w.text);

@@ -57,6 +57,10 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     if (code == ROLL_VERDICT_NONE) {
         return true; /* nothing that is known differs */
     }
+    struct astray astray;
+    if (astray_find(e, f, &astray)) {
+        return false; /* a call on the wrong communicator: detect_align.c tells it */
+    }
     if (code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) { /* that one hangs nothing, and explains nothing */
         comm_mute(e, f->comm, f->seq);
         comm_explained(e, f->comm);
@@ -82,6 +86,7 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     words_add(&w, " there: the %s differs. %s", code == ROLL_VERDICT_OP_MISMATCH ? "operation" : field,
               consequence(code));
     finding_life(e, v, f, &w);
+    astray_keep(f, v, NULL);
     say_text(e, v, "%s", w.text);
     return true;
 }

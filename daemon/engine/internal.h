@@ -157,6 +157,7 @@ struct moment {
     uint32_t turn, step; /* turn: how often it has gone back */
 };
 
+#define HALVES 2u /* as a call that is missing, and as one too many */
 /* What was told last of one call that is missing or too many on a communicator: astray.c. */
 struct half {
     uint64_t number; /* the verdict; 0 = none */
@@ -348,20 +349,20 @@ struct comm {
     bool init_told;      /* why its creation cannot end */
     struct claim *claim; /* owned */
     uint32_t claims;
-    uint64_t claim_ns;       /* patience clock of the last one */
-    bool group_told;         /* group boundaries were seen to differ */
-    struct half half;        /* a call that may have been made on another communicator: astray.c */
-    uint32_t held;           /* sequence number being judged, NO_SEQ = none */
-    uint64_t held_ns;        /* patience clock at which the judging began */
-    struct dispute *dispute; /* that judging: align.c; owned; NULL = none */
-    uint64_t init_ns;        /* patience clock at which its creation was looked into */
-    uint64_t ended_calm;     /* clock of suspicion at which the last of its members aborted it */
-    uint64_t init_stuck_ns;  /* the same, plus one, by detect_stuck.c */
-    uint32_t visit;          /* stall analysis: number of the run that looked into a creation on it */
-    uint32_t creation;       /* and where in its table */
-    uint32_t coll, p2p;      /* calls seen, for the guess of its role */
-    uint32_t empties;        /* messages of 0 bytes: who makes them does not leave them out */
-    uint32_t moe;            /* MoE events that named it as ep */
+    uint64_t claim_ns;        /* patience clock of the last one */
+    bool group_told;          /* group boundaries were seen to differ */
+    struct half half[HALVES]; /* a call that may have been made on another communicator: astray.c */
+    uint32_t held;            /* sequence number being judged, NO_SEQ = none */
+    uint64_t held_ns;         /* patience clock at which the judging began */
+    struct dispute *dispute;  /* that judging: align.c; owned; NULL = none */
+    uint64_t init_ns;         /* patience clock at which its creation was looked into */
+    uint64_t ended_calm;      /* clock of suspicion at which the last of its members aborted it */
+    uint64_t init_stuck_ns;   /* the same, plus one, by detect_stuck.c */
+    uint32_t visit;           /* stall analysis: number of the run that looked into a creation on it */
+    uint32_t creation;        /* and where in its table */
+    uint32_t coll, p2p;       /* calls seen, for the guess of its role */
+    uint32_t empties;         /* messages of 0 bytes: who makes them does not leave them out */
+    uint32_t moe;             /* MoE events that named it as ep */
     struct blame blame;
     uint32_t order_seq;      /* below this its calls have been looked at by detect_order.c */
     struct lag *lag;         /* who arrives last, as far as it was looked at: detect_straggler.c; owned */
@@ -865,7 +866,9 @@ void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct fi
 /* --- astray.c: a call made on another communicator than its peers --- */
 struct astray {
     const struct source *rank; /* that made it */
-    struct comm *told;         /* the other communicator, of which something was told */
+    enum align_kind kind;      /* what the finding is, then */
+    struct comm *told;         /* the other communicator, of which something was told ... */
+    struct half half;          /* ... this */
     struct comm *right, *wrong;
     uint32_t right_seq;
 };
