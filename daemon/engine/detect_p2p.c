@@ -298,12 +298,18 @@ static bool read_mix(const struct block *b, struct mix *out)
     return out->comm != NULL;
 }
 
-/* It has made this collective, but so far one less of them than its peers, and they are all alike: it may be the next one, and this one left out. */
+/*
+ * It has made this collective, but so far fewer of them than its peers, and each that it has made from there on is like the one behind: they may be the next
+ * ones, and the first left out.
+ */
 static bool has_fewer(const struct comm *c, const struct member *m, uint32_t seq)
 {
-    bool more = m->next == seq + 1 && c->high > m->next && c->high - seq <= c->slot_mask;
-    const struct slot *slot = comm_slot(c, seq), *next = comm_slot(c, seq + 1);
-    return more && next->ticket != 0 && next->sig == slot->sig;
+    bool fewer = m->next > seq && c->high > m->next && c->high - seq <= c->slot_mask;
+    for (uint32_t at = seq; fewer && at < m->next; at++) {
+        const struct slot *slot = comm_slot(c, at), *next = comm_slot(c, at + 1);
+        fewer = next->ticket != 0 && next->sig == slot->sig;
+    }
+    return fewer;
 }
 
 /* The rank waits in messages before a collective that its partners and the majority have made before theirs. */
