@@ -10,6 +10,23 @@
  */
 #include "daemon/engine/detector.h"
 
+/* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c. */
+uint64_t creation_key(const struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    return say_key(ROLL_VERDICT_INIT_MISSING, rec->op, m ? m->comm->key : rec->count,
+                   (m ? m->splits : s->inits) + (1ull << 32));
+}
+
+/* All have joined, whoever was suspected not to: what has been said of this creation is taken back. What was proven stays. */
+static void joined(struct roll_engine *e, const struct source *s, const struct roll_record *rec)
+{
+    uint64_t key = creation_key(s, rec);
+    if (say_withdraw(e, say_recall(e, key), "all members have joined after all")) {
+        say_forget(e, key);
+    }
+}
+
 static void init_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                         bool first)
 {
@@ -37,6 +54,9 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
         s->init_since = e->clock;
         s->init_calm = e->calm;
     } else if (!inside && !goes_on && s->init == ticket + 1) {
+        if (rec->result == 0) {
+            joined(e, s, rec);
+        }
         s->init = 0;
     }
     if (s->init == ticket + 1) {
@@ -44,8 +64,12 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     }
 }
 
-void creation_over(struct source *s)
+void creation_over(struct roll_engine *e, struct source *s, bool made)
 {
+    const struct entry *entry = s->init && s->init_polled && made ? source_entry(s, s->init - 1) : NULL;
+    if (entry) {
+        joined(e, s, &entry->rec);
+    }
     s->init = s->init_polled ? 0 : s->init;
 }
 
@@ -169,13 +193,6 @@ static void words_never(struct words *w, const struct roll_engine *e, const stru
         words_add(w, ", who still may.");
     }
     roll_rankset_fini(&late);
-}
-
-/* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c. */
-uint64_t creation_key(const struct source *s, const struct roll_record *rec)
-{
-    const struct member *m = source_member(s, rec->comm);
-    return say_key(ROLL_VERDICT_INIT_MISSING, rec->op, m ? m->comm->key : 0, (m ? m->splits : s->inits) + (1ull << 32));
 }
 
 static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
@@ -344,6 +361,12 @@ static void init_tick(struct roll_engine *e)
         }
         struct absent a = {.unseen = 0};
         count_absent(e, s, &entry->rec, &a);
+        bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* and of none it is merely not known */
+        if (roll_rankset_count(&a.ranks) == 0 && a.unseen == 0 && all) {
+            joined(e, s, &entry->rec); /* why it does not end all the same is another matter */
+            absent_fini(&a);
+            continue;
+        }
         bool soon =
             e->calm - s->init_calm < e->config.suspect_ns * 2; /* the wait graph knows no reason: then this is one */
         if ((!is_over(&a) && ((soon && waits_elsewhere(e, &a.ranks)) || is_told(e, s, &a) || are_more(e, &a))) ||

@@ -20,13 +20,15 @@ static const struct {
     enum roll_verdict_code code;
     const char *singular, *what, *why;
     uint32_t remedy;
+    bool shows; /* where it does harm, calls of the same step differ or wait */
 } kinds[] = {
     {ROLL_VERDICT_MOE_TOKENS_UNEQUAL, "token", "tokens",
-     "This dispatcher needs equal numbers on all ranks, and nothing pads them", ROLL_REMEDY_UNEVEN},
+     "This dispatcher needs equal numbers on all ranks, and nothing pads them", ROLL_REMEDY_UNEVEN, true},
     {ROLL_VERDICT_MOE_CAPACITY, "row", "rows of capacity for each expert",
-     "The splits of the all-to-all are equal only if the capacity is: it must not come from the rank's own tokens", 0},
+     "The splits of the all-to-all are equal only if the capacity is: it must not come from the rank's own tokens", 0,
+     true},
     {ROLL_VERDICT_MOE_BUFFER, "byte", "bytes of communication buffer",
-     "The buffer is made by all ranks together: its size must come from numbers that all ranks have", 0},
+     "The buffer is made by all ranks together: its size must come from numbers that all ranks have", 0, false},
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -93,7 +95,7 @@ static bool are_several(const struct meeting *m, uint64_t common, uint64_t odd)
 }
 
 /* Adds what one meeting shows to what is told of this kind. */
-static void tell(struct roll_engine *e, struct comm *c, const struct meeting *m, enum roll_certainty certainty)
+static void tell(struct roll_engine *e, struct comm *c, struct meeting *m, enum roll_certainty certainty)
 {
     struct roll_rankset minor = {0}, major = {0};
     uint64_t common = 0;
@@ -103,6 +105,9 @@ static void tell(struct roll_engine *e, struct comm *c, const struct meeting *m,
     struct gathered *g = NULL;
     if (!over && meeting_vote(e, m, 0, &common, &minor, &major, &tie)) {
         g = gather_open(e, key_of(c, kind, certainty), kinds[kind].code, certainty, &fresh);
+    }
+    if (g && g->undone) { /* such numbers have turned out to do no harm here */
+        g = NULL;
     }
     if (g && fresh) {
         const struct word_of *odd = word_in(e, m, &minor);
@@ -123,6 +128,8 @@ static void tell(struct roll_engine *e, struct comm *c, const struct meeting *m,
         bool known = g->unnamed && named && g->comm == c && m->step == g->step;
         g->unnamed = fresh ? !named : g->unnamed && !known;
         g->pending = g->pending || known;
+        g->open += certainty == ROLL_PREDICTED && !m->predicted;
+        m->predicted = m->predicted || certainty == ROLL_PREDICTED;
         gather_add(e, g, c, m->step, m->microbatch, m->layer, &minor, &major);
     }
     roll_rankset_fini(&minor);
@@ -156,6 +163,35 @@ static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
     }
 }
 
+/* Every member is at a later step: what this meeting showed has not made the ranks disagree. */
+static bool is_past(const struct roll_engine *e, const struct comm *c, struct meeting *m)
+{
+    while (m->step != ROLL_STEP_NONE && m->beyond < m->members) {
+        uint32_t source = c->member[m->beyond].source;
+        if (source == NO_SOURCE || e->source[source]->step <= m->step) {
+            return false;
+        }
+        m->beyond++;
+    }
+    return m->step != ROLL_STEP_NONE && !c->muted && c->held == NO_SEQ;
+}
+
+/* Hosts run ahead of their calls, so it is given time. When nothing that was predicted of this kind may still come true, it is taken back, and that was it. */
+static void forgive(struct roll_engine *e, struct comm *c, struct meeting *m)
+{
+    uint32_t kind = m->topic & TOPIC_MASK;
+    struct gathered *g = gather_find(e, key_of(c, kind, ROLL_PREDICTED));
+    if (!g || !kinds[kind].shows || e->clock - m->since < e->config.suspect_ns || !is_past(e, c, m)) {
+        return;
+    }
+    meeting_drop(c, m);
+    if (--g->open == 0) {
+        g->undone = true;
+        g->pending = false;
+        (void)say_withdraw(e, g->number, "all ranks have got to a later step, and their calls agree");
+    }
+}
+
 static void uniform_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                            bool first)
 {
@@ -180,7 +216,11 @@ static void uniform_tick(struct roll_engine *e)
         for (struct meeting *m = e->comm[i]->meeting; m; m = next) {
             next = m->next;
             if ((m->topic & ~TOPIC_MASK) == TOPIC) {
-                judge(e, e->comm[i], m);
+                if (m->predicted) {
+                    forgive(e, e->comm[i], m);
+                } else {
+                    judge(e, e->comm[i], m);
+                }
             }
         }
     }
@@ -195,6 +235,7 @@ static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
                 m->told = true;
                 tell(e, c, m, ROLL_PREDICTED);
             }
+            m->predicted = false; /* it has come true */
             tell(e, c, m, ROLL_PROVEN);
             comm_explained(e, c);
             return true;

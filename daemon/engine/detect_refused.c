@@ -638,6 +638,9 @@ static void tell_once(struct roll_engine *e, struct telling *t)
     if (fresh) {
         uint64_t number = speak(e, t, say_recall(e, place_key(t)));
         say_remember(e, place_key(t), number);
+        if (number != 0 && t->certainty == ROLL_SUSPECTED && t->waiter && t->comm) {
+            doubt_call(e, number, t->waiter, roll_seal_ticket(t->waits->seal), t->rank, t->comm);
+        }
     }
 }
 

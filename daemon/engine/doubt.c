@@ -22,6 +22,18 @@ struct doubt {
     struct doubt *next;
 };
 
+void doubt_call(struct roll_engine *e, uint64_t number, const struct source *waiter, uint64_t ticket,
+                const struct source *absent, struct comm *comm)
+{
+    struct block b = {.rank = e->source[source_index(e, absent)],
+                      .waiter = e->source[source_index(e, waiter)],
+                      .ticket = ticket,
+                      .comm = comm};
+    (void)roll_rankset_add(&b.absent, absent->world);
+    doubt_add(e, number, &b);
+    roll_rankset_fini(&b.absent);
+}
+
 void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
 {
     uint32_t n = 0;
@@ -62,10 +74,13 @@ void doubts_look(struct roll_engine *e)
             at = &d->next;
             continue;
         }
+        const struct member *m = entry ? source_member(d->waiter, entry->rec.comm) : NULL;
+        bool given_up =
+            m && (m->ended != 0 || m->comm->aborted || m->comm->overflow); /* nobody waits: it says nothing */
         char why[96];
         snprintf(why, sizeof(why), "the call was completed after all, %.1f s later",
                  (double)(e->clock - d->since) / 1e9);
-        if (source_alive(d->waiter) && say_withdraw(e, d->number, why)) {
+        if (source_alive(d->waiter) && !given_up && say_withdraw(e, d->number, why)) {
             learn(e, d);
         }
         *at = d->next;

@@ -1008,6 +1008,9 @@ void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t
 /* --- doubt.c: suspicions that come to nothing --- */
 void doubt_add(struct roll_engine *e, uint64_t number,
                const struct block *b); /* verdict `number` rests on the call of b */
+/* The same for a wait of `waiter` in a call of this communicator for one rank. */
+void doubt_call(struct roll_engine *e, uint64_t number, const struct source *waiter, uint64_t ticket,
+                const struct source *absent, struct comm *comm);
 void doubts_look(struct roll_engine *e);
 void doubts_free(struct roll_engine *e);
 
@@ -1026,10 +1029,10 @@ bool comm_same_call(const struct comm *a, const struct comm *b,
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
 
 /* --- detect_init.c --- */
-/* The communicator under creation holds every rank of the job. */
-/* A nonblocking creation of this source is over: it goes on with other calls, or has asked and been told so. */
-void creation_over(struct source *s);
+/* A nonblocking creation of this source is over: it goes on with other calls, or (made) has asked and been told so. */
+void creation_over(struct roll_engine *e, struct source *s, bool made);
 uint64_t creation_key(const struct source *s, const struct roll_record *rec); /* of the verdict about it */
+/* The communicator under creation holds every rank of the job. */
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
 
 /* --- detector.h has the table --- */

@@ -452,6 +452,19 @@ static void is_refused(struct story *t, int kind)
     story_pass(t, 8 * S_);
 }
 
+/* Its peers take the communicator down: their calls are over, and nobody has made the one that was refused. */
+static void waiters_abort(struct story *t, int kind)
+{
+    (void)kind;
+    EACH(r, &t->left)
+    {
+        if (r != LAST) {
+            sim_record(t->sim, r, ROLL_OP_COMM_ABORT, t->left.dp);
+        }
+    }
+    story_pass(t, 2 * S_);
+}
+
 /* --- processes --- */
 
 enum end { KILLED, FINISHED, STOPPED, BUSY, BLOCKED };
@@ -751,9 +764,13 @@ const struct first firsts[] = {
     {ROW(OPPOSITE_ORDER), "goes on", SAME, orders_differ, 0, "predicted opposite-order L", NULL, NULL, NULL},
     {ROW(THREAD_RACE), "goes on", SAME, threads_race, 0, "proven thread-race L", NULL, NULL, NULL},
     {ROW(CROSSED_WAIT), "a split", APART, splits, 0, "proven crossed-wait L", NULL, NULL, NULL},
-    {ROW(INIT_MISSING), "joins late", SAME, does_not_join, 0, "suspected init-missing L", joins_after_all, NULL, NULL},
-    {ROW(CALL_REFUSED), "made again late", SAME, is_refused, 0, "suspected call-refused L", comes_after_all, NULL,
-     NULL},
+    {ROW(INIT_MISSING), "joins late", SAME, does_not_join, 0, "suspected init-missing L", joins_after_all,
+     "withdrawn init-missing", NULL},
+    {ROW(INIT_MISSING), "never joins", APART, does_not_join, 0, "suspected init-missing -", NULL, NULL, NULL},
+    {ROW(CALL_REFUSED), "made again late", SAME, is_refused, 0, "suspected call-refused L", comes_after_all,
+     "withdrawn call-refused", NULL},
+    {ROW(CALL_REFUSED), "not made again", APART, is_refused, 0, "suspected call-refused L", NULL, NULL, NULL},
+    {ROW(CALL_REFUSED), "given up", APART, is_refused, 0, "suspected call-refused L", waiters_abort, NULL, NULL},
     {ROW(CALL_REFUSED), "it leaves", APART, is_refused, 1, "proven call-refused L", NULL, NULL, NULL},
     {ROW(RANK_DEAD), "others of the job", APART, does_not_come, KILLED, "proven rank-dead L", NULL, NULL, NULL},
     {ROW(RANK_DEAD), "the survivors", REST, does_not_come, KILLED, "proven rank-dead L", survivors, NULL, NULL},
@@ -783,11 +800,17 @@ const struct first firsts[] = {
     {ROW(MOE_TOKENS_UNEQUAL), "comes true", SAME, number_differs, MOE_UNIFORM_TOKENS, "proven moe-tokens-unequal L",
      NULL, NULL, NULL},
     {ROW(MOE_TOKENS_UNEQUAL), "does not come true", SAME, number_differs, 100 + MOE_UNIFORM_TOKENS,
+     "predicted moe-tokens-unequal L", NULL, "withdrawn moe-tokens-unequal", NULL},
+    {ROW(MOE_TOKENS_UNEQUAL), "goes no further", APART, number_differs, 100 + MOE_UNIFORM_TOKENS,
      "predicted moe-tokens-unequal L", NULL, NULL, NULL},
     {ROW(MOE_SPLIT_SUM), "goes on", SAME, routes, 0, "proven moe-split-sum L", NULL, NULL, NULL},
     {ROW(MOE_RECOMPUTE), "goes on", SAME, routes, 1, "proven moe-recompute-differs L", NULL, NULL, NULL},
     {ROW(MOE_CAPACITY), "comes true", SAME, number_differs, MOE_UNIFORM_CAPACITY, "proven moe-capacity-differs L", NULL,
      NULL, NULL},
+    {ROW(MOE_CAPACITY), "does not come true", SAME, number_differs, 100 + MOE_UNIFORM_CAPACITY,
+     "predicted moe-capacity-differs L", NULL, "withdrawn moe-capacity-differs", NULL},
+    {ROW(MOE_BUFFER), "shows nowhere", SAME, number_differs, 100 + MOE_UNIFORM_BUFFER, "predicted moe-buffer-differs L",
+     NULL, NULL, NULL},
     {ROW(MOE_BUFFER), "comes true", SAME, number_differs, MOE_UNIFORM_BUFFER, "proven moe-buffer-differs L", NULL, NULL,
      NULL},
     {ROW(REPLICA_MISMATCH), "goes on", SAME, numbers_are_wrong, REPLICA, "proven replica-mismatch L", NULL, NULL, NULL},
