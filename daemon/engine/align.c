@@ -716,14 +716,16 @@ static void come_true(struct judge *j)
 static bool is_ripe(struct judge *j, struct align_guess *guess, struct line *line)
 {
     bool patience = j->e->finishing || j->d->spoken || j->age >= j->e->config.stall_ns;
-    bool ready = j->vote.decided || patience;
+    bool ready = j->vote.decided || patience, dropped = false;
     for (uint32_t r = 0; ready && r < j->c->size; r++) {
         if (j->d->ballot[r].in && j->d->ballot[r].sig != j->vote.major) {
             guess[r] = judge_rank(j, r, line);
             ready = guess[r].kind != ALIGN_UNKNOWN || patience;
+            dropped = dropped || guess[r].kind == ALIGN_ZERO;
         }
     }
-    return ready;
+    /* One rank with the call is enough to prove that another one's was dropped; the others come to wait in it in a moment, or drop theirs. */
+    return ready && (patience || !dropped || j->vote.camps.may == 0 || j->age >= j->e->config.stall_ns / 5);
 }
 
 void align_step(struct roll_engine *e, struct comm *c)
@@ -890,9 +892,12 @@ static enum roll_verdict_code code_of(const struct finding *f, enum align_kind k
 
 static void name_sides(struct roll_verdict *v, const struct finding *f, struct words *w)
 {
+    (void)roll_rankset_copy(&v->waiting, &f->major);
+    if (f->tie) { /* each side waits in its call for the other */
+        (void)roll_rankset_union(&v->waiting, &f->minor);
+    }
     if (!f->tie) {
         (void)roll_rankset_copy(&v->culprits, &f->minor);
-        (void)roll_rankset_copy(&v->waiting, &f->major);
     } else if (f->wait > 0) {
         words_add(w, " %u of %u members have come to this place: who is right is not known before the others come.",
                   f->come, f->comm->size);

@@ -128,12 +128,19 @@ static void count_members(const struct roll_engine *e, const struct source *s, c
     }
 }
 
+/* It is inside a communicator's creation of another size with the same number: that is another communicator. */
+static bool makes_another(const struct source *o, const struct source *s, const struct roll_record *rec)
+{
+    const struct entry *own = o->init && o->inits == s->inits ? source_entry(o, o->init - 1) : NULL;
+    return own && own->rec.op == rec->op && own->rec.count != rec->count;
+}
+
 /* The definition is lost: by the numbers of calls. */
 static void count_calls(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
                         struct absent *a)
 {
     for (uint32_t i = 0; i < e->sources; i++) {
-        if (e->source[i]->inits >= s->inits) {
+        if (e->source[i]->inits >= s->inits && !makes_another(e->source[i], s, rec)) {
             (void)roll_rankset_add(&a->inside, e->source[i]->world);
         }
     }
@@ -350,11 +357,12 @@ static void init_tick(struct roll_engine *e)
         }
         if (m) {
             m->comm->init_ns = e->clock;
-        } else if (e->inits_ns == e->clock && e->inits_looked == s->inits) {
-            continue; /* the same: one speaks for all that are inside their n-th creation */
+        } else if (e->inits_ns == e->clock && e->inits_looked == s->inits && e->inits_size == entry->rec.count) {
+            continue; /* the same: one speaks for all that are inside their n-th creation, of so many ranks */
         } else {
             e->inits_ns = e->clock;
             e->inits_looked = s->inits;
+            e->inits_size = entry->rec.count;
         }
         if (is_known(e, s, m)) {
             continue;

@@ -163,7 +163,12 @@ static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
     }
 }
 
-/* Every member is at a later step: what this meeting showed has not made the ranks disagree. */
+static uint32_t calls_of(const struct comm *c)
+{
+    return c->coll + c->p2p;
+}
+
+/* Every member is at a later step and has called here since: what this meeting showed has not made the ranks disagree. */
 static bool is_past(const struct roll_engine *e, const struct comm *c, struct meeting *m)
 {
     while (m->step != ROLL_STEP_NONE && m->beyond < m->members) {
@@ -173,7 +178,7 @@ static bool is_past(const struct roll_engine *e, const struct comm *c, struct me
         }
         m->beyond++;
     }
-    return m->step != ROLL_STEP_NONE && !c->muted && c->held == NO_SEQ;
+    return m->step != ROLL_STEP_NONE && calls_of(c) - m->calls >= c->size && !c->muted && c->held == NO_SEQ;
 }
 
 /* Hosts run ahead of their calls, so it is given time. When nothing that was predicted of this kind may still come true, it is taken back, and that was it. */
@@ -188,7 +193,7 @@ static void forgive(struct roll_engine *e, struct comm *c, struct meeting *m)
     if (--g->open == 0) {
         g->undone = true;
         g->pending = false;
-        (void)say_withdraw(e, g->number, "all ranks have got to a later step, and their calls agree");
+        (void)say_withdraw(e, g->number, "all ranks have got to a later step, and their calls since agree");
     }
 }
 
@@ -202,11 +207,13 @@ static void uniform_record(struct roll_engine *e, uint32_t source, const struct 
     if (!m) {
         return;
     }
+    struct comm *c = source_member(e->source[source], rec->comm)->comm;
     if (!m->differ && differs(m)) {
         m->differ = true;
         m->since = e->clock;
+        m->calls = calls_of(c);
     }
-    judge(e, source_member(e->source[source], rec->comm)->comm, m);
+    judge(e, c, m);
 }
 
 static void uniform_tick(struct roll_engine *e)

@@ -458,6 +458,7 @@ struct roll_engine {
     uint32_t claims;       /* of all communicators */
     uint64_t inits_ns;     /* patience clock at which a creation without definition was looked into */
     uint32_t inits_looked; /* and its number among those of its rank */
+    uint64_t inits_size;   /* and of how many ranks */
     struct comm **comm;
     uint32_t comms, comm_room;
     uint32_t *comm_hash; /* index + 1 by key */

@@ -25,6 +25,7 @@ struct meeting {
     bool differ, told;  /* the detector's */
     bool told_whole;    /* when all had come */
     bool predicted;     /* it is part of a prediction that has not come true yet */
+    uint32_t calls;     /* calls of the communicator that had been seen when it was seen to differ */
     uint32_t beyond;    /* members before this one are at a later step */
     uint64_t since;     /* patience clock at which it was seen to differ */
     uint32_t members;   /* size of `by` */

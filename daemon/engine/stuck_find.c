@@ -196,6 +196,9 @@ static bool is_collective(const struct source *s, uint64_t ticket, const struct 
  */
 static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct member *m, uint32_t seq)
 {
+    if (!spend(&k->work)) {
+        return 0;
+    }
     if (k->hint != 0 && is_collective(s, k->hint - 1, m, seq)) {
         return k->hint;
     }

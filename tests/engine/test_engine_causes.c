@@ -2,7 +2,7 @@
  * test_engine_causes.c: who is named, and that one cause gives one finding: consequences of a told cause, ends of a job, votes in a circle,
  * communicators taken down, returned waits.
  */
-#include "tests/engine/scenes.h"
+#include "tests/engine/story.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,7 @@
 /* cmocka.h needs the four above first. */
 #include <cmocka.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -468,6 +469,70 @@ static void test_calls_that_fail_because_a_peer_died_are_no_skips(void **state)
     sim_destroy(&sim);
 }
 
+/* Who waits in the next verdict of this code; "none": there is none. */
+static const char *waiting_in(roll_engine_t *e, enum roll_verdict_code code, char out[64])
+{
+    const struct roll_verdict *v;
+    snprintf(out, 64, "none");
+    while ((v = roll_engine_next(e)) != NULL) {
+        if (v->code == code) {
+            roll_rankset_format(&v->waiting, out, 64);
+        }
+    }
+    return out;
+}
+
+/* One rank with the call proves that another one's was dropped; who comes to wait in it a moment later is listed as well. */
+static void test_all_who_wait_for_a_dropped_call_are_listed(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 8; n++) {
+        char got[64], want[64];
+        struct story t;
+        story_open(&t, n, 0);
+        uint32_t w = sim_world(t.sim);
+        sim_all(t.sim, w, ROLL_OP_ALLREDUCE, 64);
+        story_feed(&t);
+        sim_call(t.sim, n - 1, w, ROLL_OP_REDUCESCATTER, 0);
+        sim_call(t.sim, n - 1, w, ROLL_OP_ALLREDUCE, 64);
+        sim_stuck(t.sim, n - 1);
+        for (uint32_t r = 0; r + 1 < n; r++) {
+            sim_call(t.sim, r, w, ROLL_OP_REDUCESCATTER, 64);
+            sim_stuck(t.sim, r);
+            story_feed(&t);
+            t.now += S_ / 500;
+            roll_engine_tick(t.e, t.now);
+        }
+        story_pass(&t, S_);
+        snprintf(want, sizeof(want), "0-%u", n - 2);
+        assert_string_equal(waiting_in(t.e, ROLL_VERDICT_ZERO_COUNT, got), want);
+        story_close(&t);
+    }
+}
+
+/* In a tie nobody is named, and each side waits in its call for the other. */
+static void test_both_sides_of_a_tie_wait(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 8; n += 2) {
+        char got[64], want[64];
+        struct story t;
+        story_open(&t, n, 0);
+        uint32_t w = sim_world(t.sim);
+        sim_all(t.sim, w, ROLL_OP_ALLREDUCE, 64);
+        for (uint32_t r = 0; r < n; r++) {
+            for (uint32_t i = 0; i < 4; i++) {
+                sim_call(t.sim, r, w, r < n / 2 ? ROLL_OP_ALLGATHER : ROLL_OP_REDUCESCATTER, 300);
+            }
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, 2 * S_);
+        snprintf(want, sizeof(want), "0-%u", n - 1);
+        assert_string_equal(waiting_in(t.e, ROLL_VERDICT_OP_MISMATCH, got), want);
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -488,6 +553,8 @@ int main(void)
         cmocka_unit_test(test_mismatch_that_everybody_runs_past_is_told),
         cmocka_unit_test(test_calls_that_failed_everywhere_hold_nobody_up),
         cmocka_unit_test(test_calls_that_fail_because_a_peer_died_are_no_skips),
+        cmocka_unit_test(test_all_who_wait_for_a_dropped_call_are_listed),
+        cmocka_unit_test(test_both_sides_of_a_tie_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
