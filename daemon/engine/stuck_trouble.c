@@ -114,9 +114,15 @@ static bool is_half_aborted(struct stuck *k, const struct comm *c)
     return (ended || c->aborted) && left;
 }
 
+/* A disagreement that is being judged, and is not known to hang nothing. What was told and hangs nothing may be judged on for as long as it comes again. */
+static bool is_disputed(const struct comm *c)
+{
+    return c->held != NO_SEQ && c->held >= c->base && c->held < c->high && comm_slot(c, c->held)->held;
+}
+
 static bool comm_may_be_troubled(struct stuck *k, const struct roll_engine *e, const struct comm *c)
 {
-    return (c->overflow && !c->aborted) || c->blame.cause != 0 || c->refusals > 0 || c->muted || c->held != NO_SEQ ||
+    return (c->overflow && !c->aborted) || c->blame.cause != 0 || c->refusals > 0 || c->muted || is_disputed(c) ||
            ((e->aborts > 0 || c->aborted) && is_half_aborted(k, c));
 }
 

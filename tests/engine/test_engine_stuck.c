@@ -684,6 +684,21 @@ static void test_findings_that_hang_nothing(void **state)
     all_wait(sim, w);
     expect_after(sim, 150, "proven redop-mismatch 1; " SICK);
     sim_destroy(&sim);
+    sim = sim_new(4); /* at every step, the last one too */
+    w = sim_world(sim);
+    for (uint32_t i = 0; i < 51; i++) {
+        for (uint32_t r = 0; r < 4; r++) {
+            struct roll_record *rec = sim_call(sim, r, w, AR, 9);
+            rec->redop = r == 1 ? ROLL_RED_MAX : rec->redop;
+            if (i < 50) {
+                sim_sync(sim, r);
+            } else {
+                sim_stuck(sim, r);
+            }
+        }
+    }
+    expect_after(sim, 150, "proven redop-mismatch 1; " SICK);
+    sim_destroy(&sim);
     sim = sim_new(4);
     w = sim_world(sim);
     uint32_t b = sim_comm(sim, "b", NULL, 2);
