@@ -469,6 +469,23 @@ static void test_calls_that_fail_because_a_peer_died_are_no_skips(void **state)
     sim_destroy(&sim);
 }
 
+/* Two communicators are made at once, each the first of its ranks, and their definitions are lost: they are told apart by their sizes. */
+static void test_creations_without_definition_are_told_apart(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(10);
+    for (uint32_t r = 0; r < 8; r++) {
+        if (r != 3 && r != 7) {
+            struct roll_record *rec = sim_record(sim, r, ROLL_OP_COMM_INIT, UINT32_MAX);
+            rec->count = r < 4 ? 4 : 6;
+            rec->peer = (int32_t)(r % 4);
+            rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+        }
+    }
+    sim_expect(sim, "suspected init-missing -; suspected init-missing -");
+    sim_destroy(&sim);
+}
+
 /* Who waits in the next verdict of this code; "none": there is none. */
 static const char *waiting_in(roll_engine_t *e, enum roll_verdict_code code, char out[64])
 {
@@ -555,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_calls_that_fail_because_a_peer_died_are_no_skips),
         cmocka_unit_test(test_all_who_wait_for_a_dropped_call_are_listed),
         cmocka_unit_test(test_both_sides_of_a_tie_wait),
+        cmocka_unit_test(test_creations_without_definition_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
