@@ -1,5 +1,6 @@
 /*
- * poll.c: see poll.h. What happens at the ends of a loop of polls, and five times a second within it.
+ * poll.c: see poll.h. What happens at the ends of a loop of polls, and within it five times a second, more rarely the older the loop is: whoever
+ * reads the records keeps a few hundred of each rank, and the calls before a loop that lasts for an hour must still be among them.
  *
  * The new record is written before the old one returns: whoever reads the ring in between sees a thread that polls, never one that does nothing.
  * A record for each poll, and a counter that lives in the record, were rejected: the one floods the ring, the other is not seen by an agent that
@@ -12,9 +13,7 @@
 #include <errno.h>
 
 #define FIRST_NS UINT64_C(100000000) /* shorter loops are no news */
-#define AGAIN_NS                                                                                                       \
-    UINT64_C(200000000) /* between two words of a loop; a fifth of its age when it is old, to at most a second */
-#define MOST_NS UINT64_C(1000000000)
+#define AGAIN_NS UINT64_C(200000000) /* between two words of a young loop */
 
 unsigned roll_poll_find(const struct roll_poll *poll, uintptr_t key)
 {
@@ -83,6 +82,16 @@ void roll_poll_end(struct roll_thread *t, enum roll_poll_end how)
     }
 }
 
+/* What passes until the next word: a fifth of the loop's age, from 0.2 s to 1 s; of a loop older than a minute a sixtieth, to 30 s. */
+static uint64_t until_next(uint64_t age)
+{
+    const uint64_t second = UINT64_C(1000000000);
+    if (age >= 60 * second) {
+        return age < 1800 * second ? age / 60 : 30 * second;
+    }
+    return age < 5 * AGAIN_NS ? AGAIN_NS : age < 5 * second ? age / 5 : second;
+}
+
 void roll_poll_say(struct roll_thread *t, unsigned thing, uint8_t op, uintptr_t what, bool per_thread, uintptr_t pc,
                    const uintptr_t *frame)
 {
@@ -120,8 +129,7 @@ void roll_poll_say(struct roll_thread *t, unsigned thing, uint8_t op, uintptr_t 
     poll.told |= (uint8_t)(1u << thing);
     poll.told = poll.told + 1u == 1u << poll.things ? 0 : poll.told;
     poll.asked = 0;
-    uint64_t again = (call.enter_ns - poll.since_ns) / 5;
-    poll.next_ns = call.enter_ns + (again < AGAIN_NS ? AGAIN_NS : again < MOST_NS ? again : MOST_NS);
+    poll.next_ns = call.enter_ns + until_next(call.enter_ns - poll.since_ns);
     t->poll = poll;
     roll_enter_end(t);
     t->depth = 0;

@@ -265,7 +265,10 @@ uint64_t source_wall(const struct source *s, const struct roll_record *rec)
     return rec->enter_ns + (uint64_t)s->offset;
 }
 
-/* Words come five times a second, from an old loop once: what was said is believed for three times as long. */
+/*
+ * Words come five times a second, from an older loop once: what was said is believed for three times as long. From one older than a minute they come
+ * more rarely (until_next in interposer/poll.c), and it counts as silent in between: to believe it longer would hold back what silence tells.
+ */
 static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
 {
     uint64_t fresh = (uint64_t)in->seq * 600000;

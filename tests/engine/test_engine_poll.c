@@ -130,6 +130,15 @@ static void poll_say(struct playing *p, uint32_t rank, struct loop *loop)
     }
 }
 
+/* As the interposer has it (poll.c). */
+static uint64_t until_next(uint64_t age)
+{
+    if (age >= 60 * S_) {
+        return age / 60 < 30 * S_ ? age / 60 : 30 * S_;
+    }
+    return age / 5 < POLL_MS * MS ? POLL_MS * MS : age / 5 < S_ ? age / 5 : S_;
+}
+
 static void pass(struct playing *p, uint64_t ns)
 {
     for (uint64_t end = p->now + ns; p->now < end;) {
@@ -139,8 +148,7 @@ static void pass(struct playing *p, uint64_t ns)
                 struct loop *loop = &p->loop[r][t];
                 if (loop->every_ms != 0 && p->now >= loop->next) {
                     poll_say(p, r, loop);
-                    uint64_t again = (p->now - loop->since) / 5;
-                    again = again < POLL_MS * MS ? POLL_MS * MS : again < S_ ? again : S_;
+                    uint64_t again = until_next(p->now - loop->since);
                     loop->next = p->now + (again > loop->every_ms * MS ? again : loop->every_ms * MS);
                 }
             }
@@ -413,6 +421,34 @@ static void test_host_that_has_stopped_polling_may_come(void **state)
     }
 }
 
+/* The words of a loop of ten minutes come every ten seconds: until the next one its rank counts as silent, and is not taken for a busy one. */
+static void test_old_loop_counts_as_silent_between_its_rare_words(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        uint32_t n = sizes[i], a, b;
+        struct playing p;
+        play_begin(&p, job(n, &a, &b));
+        sim_call(p.sim, n - 1, b, AR, 128);
+        poll_begin(&p, n - 1, 1, ROLL_OP_STREAM_QUERY, 0, 1);
+        p.loop[n - 1][0].since -= 600 * S_; /* watched from the middle of the job */
+        give(&p);
+        pass(&p, 4 * S_);
+        expect(&p, "");
+        for (uint32_t r = 0; r + 1 < n; r++) {
+            sim_call(p.sim, r, a, AR, 128);
+            sim_stuck(p.sim, r);
+        }
+        give(&p);
+        pass(&p, 5200 * MS);
+        assert_true(p.loop[n - 1][0].next > p.now);
+        char want[64];
+        snprintf(want, sizeof(want), "suspected circular-wait %u", n - 1);
+        expect_words(&p, n == 2 ? "suspected circular-wait -" : want, "has only been silent");
+        play_end(&p);
+    }
+}
+
 /* Once a second is no loop that does nothing else. */
 static void test_host_that_polls_now_and_then_is_not_waiting(void **state)
 {
@@ -531,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_event_before_the_call_is_no_wait_for_it),
         cmocka_unit_test(test_event_behind_the_call_is_as_good_as_a_stream),
         cmocka_unit_test(test_host_that_has_stopped_polling_may_come),
+        cmocka_unit_test(test_old_loop_counts_as_silent_between_its_rare_words),
         cmocka_unit_test(test_host_that_polls_now_and_then_is_not_waiting),
         cmocka_unit_test(test_watchdog_that_polls_changes_nothing),
         cmocka_unit_test(test_host_that_polls_a_communicator_waits_there),

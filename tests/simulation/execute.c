@@ -716,7 +716,7 @@ static void end_group(uint32_t rank, uint32_t thread, uint16_t act)
     h->pendings = 0;
 }
 
-/* A loop of polls: said by a record after 100 ms, and by another one each 200 ms (interposer/poll.h). */
+/* A loop of polls: said by a record after 100 ms, and by others as story_poll_on says. */
 static void begin_polls(struct host *h, enum roll_op op, uint16_t stream, uint16_t comm, uint64_t place)
 {
 #ifndef ROLL_SIM_BEFORE /* it recorded no polls */
@@ -763,6 +763,15 @@ void story_poll(struct log *out, const struct poll *poll, uint32_t thread)
                         .done_ns = NEVER};
 }
 
+/* As interposer/poll.c does it: the older the loop is, the more rarely. */
+void story_poll_on(struct poll *poll)
+{
+    uint64_t age = poll->next_ns - poll->since_ns;
+    uint64_t again = age >= 60 * S_ ? age / 60 : age / 5 < S_ ? age / 5 : S_;
+    again = again > 30 * S_ ? 30 * S_ : again;
+    poll->next_ns += again > 200 * MS_ ? again : 200 * MS_;
+}
+
 static void write_poll(uint32_t rank, uint32_t thread)
 {
     struct host *h = &m.proc[rank].host[thread];
@@ -775,7 +784,7 @@ static void write_poll(uint32_t rank, uint32_t thread)
         m.out->rank[rank].log[before].back_ns = h->poll.next_ns;
         m.out->rank[rank].log[before].rec.result = POLL_GOES_ON;
     }
-    h->poll.next_ns += POLL_AGAIN_NS;
+    story_poll_on(&h->poll);
 }
 
 /* Tickets count from 0; a record's place is that number plus 1. Where an event was recorded: behind it comes this launch. */

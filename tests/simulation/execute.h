@@ -35,7 +35,6 @@ struct poll {
     bool on;
 };
 #define POLL_FIRST_NS (100 * MS_)
-#define POLL_AGAIN_NS (200 * MS_)
 #define POLL_GOES_ON  2u
 #ifdef ROLL_SIM_BEFORE /* an engine from before polls were recorded: they are of no class that it knows */
 #define ROLL_OP_STREAM_QUERY 52
@@ -74,6 +73,8 @@ int execute(const struct program *p, struct story *out, uint32_t mark, mask_t wh
 
 /* The record that a loop of polls writes next. */
 void story_poll(struct log *out, const struct poll *poll, uint32_t thread);
+/* It has written it: when the one after it is due. */
+void story_poll_on(struct poll *poll);
 /* Key and definition of a communicator as seen by one rank. */
 uint64_t story_key(const struct program *p, int comm);
 

@@ -240,7 +240,7 @@ static void collect(struct feeder *f)
     }
 }
 
-/* Hosts that still poll say so, five times a second by their own clock. */
+/* Hosts that still poll say so, by their own clock. */
 static void feed_polls(struct feeder *f)
 {
 #ifndef ROLL_SIM_BEFORE
@@ -262,7 +262,7 @@ static void feed_polls(struct feeder *f)
                 }
                 d->said[t] = log;
                 poll->log = d->tickets++;
-                poll->next_ns += POLL_AGAIN_NS;
+                story_poll_on(poll);
             }
         }
     }
