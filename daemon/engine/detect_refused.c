@@ -614,6 +614,30 @@ static uint64_t place_key(const struct telling *t)
                : say_key(ROLL_VERDICT_CALL_REFUSED, t->rank->world, roll_seal_ticket(t->rec->seal), 2);
 }
 
+/* What has been told of the end of these ranks and of nobody else's: why they ended says it better. 0: nothing. */
+static uint64_t told_of_end(const struct roll_engine *e, const struct telling *t)
+{
+    uint64_t number = t->without == ENDED && !is_from_elsewhere(t->rec) ? t->rank->end_number : 0;
+    for (uint32_t i = 0; number != 0 && i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        number = s->end_number == number && !roll_rankset_has(&t->culprits, s->world) ? 0 : number;
+    }
+    return number;
+}
+
+/* The verdict says that these ranks have ended: who waits for one of them elsewhere waits for the same reason (wait_judge.c). */
+static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t number)
+{
+    bool named = t->without == ENDED && number != 0 && !is_from_elsewhere(t->rec);
+    for (uint32_t i = 0; named && i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (!source_alive(s) && roll_rankset_has(&t->culprits, s->world)) {
+            s->end_named = true;
+            s->end_number = number;
+        }
+    }
+}
+
 /* One verdict for one refused call, however many wait for it and wherever; said better when more such calls at its place are known. */
 static void tell_once(struct roll_engine *e, struct telling *t)
 {
@@ -631,16 +655,18 @@ static void tell_once(struct roll_engine *e, struct telling *t)
                                                                           : &m->refusal->message.rec;
         if (s == t->rank || roll_rankset_has(&t->culprits, s->world)) {
             s->said_failed = true;
+            s->noted_failed = false;
             uint64_t key = say_key(ROLL_VERDICT_CALL_REFUSED, s->world, roll_seal_ticket(rec->seal), 1);
             fresh = say_once(e, key) || fresh;
         }
     }
     if (fresh) {
-        uint64_t number = speak(e, t, say_recall(e, place_key(t)));
+        uint64_t before = say_recall(e, place_key(t)), number = speak(e, t, before ? before : told_of_end(e, t));
         say_remember(e, place_key(t), number);
         if (number != 0 && t->certainty == ROLL_SUSPECTED && t->waiter && t->comm) {
             doubt_call(e, number, t->waiter, roll_seal_ticket(t->waits->seal), t->rank, t->comm);
         }
+        note_ends(e, t, number);
     }
 }
 
@@ -905,7 +931,7 @@ bool refused_death(struct roll_engine *e, struct source *s)
     const struct roll_record *rec = last_error(s);
     bool killed =
         s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) != SIGABRT;
-    if (s->said_failed) {
+    if (s->said_failed && !s->noted_failed) {
         return true;
     }
     if (!rec || killed || is_from_elsewhere(rec) || is_echo(e, s, source_member(s, rec->comm), rec)) {
@@ -918,6 +944,11 @@ bool refused_death(struct roll_engine *e, struct source *s)
     tell_once(e, &t);
     telling_fini(&t);
     return true;
+}
+
+bool refused_end(const struct source *s)
+{
+    return s->said_failed && !s->noted_failed && !source_alive(s) && last_error(s) != NULL;
 }
 
 /* --- communicators that are being made --- */
@@ -991,7 +1022,7 @@ static void note_tick(struct roll_engine *e, struct source *s)
     if (s->said_failed || !rec || !(over || (e->finishing && s->exit_status != 0))) {
         return;
     }
-    s->said_failed = true;
+    s->said_failed = s->noted_failed = true;
     struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .certainty = ROLL_NOTE};
     t.comm = t.member ? t.member->comm : NULL;
     t.without = without_of(s, t.member);

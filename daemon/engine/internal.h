@@ -255,6 +255,7 @@ struct source {
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
     bool told_dead, said_lost, said_dead, said_failed;
+    bool noted_failed;   /* that it got an error is said in a note only: nobody has waited for it */
     uint64_t end_number; /* of the verdict that says that it has ended before its peers; 0 = none */
     uint32_t end_waiter; /* a source that waits for it there */
     bool end_named;      /* and it is named there: more need not be said */
@@ -777,6 +778,7 @@ void refused_over(const struct roll_engine *e, struct member *m,
 /* The newest call of its process, when it comes and when it has returned. */
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 bool refused_death(struct roll_engine *e, struct source *s); /* it ended after an error: told here */
+bool refused_end(const struct source *s);                    /* and that has been told, whoever else waits for it */
 void refused_forget(struct source *s);                       /* records are lost: it may have been made again */
 void refused_renew(const struct roll_engine *e,
                    struct source *s); /* it is heard again: time to make them again begins anew */

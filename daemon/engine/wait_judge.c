@@ -190,10 +190,10 @@ static enum end_news end_news(const struct roll_engine *e, const struct block *b
         if (!roll_rankset_has(&b->absent, s->world) || source_alive(s)) {
             continue;
         }
-        if (s->end_number == 0) {
+        if (s->end_number == 0 && !refused_end(s)) {
             return END_NEW;
         }
-        news = !s->end_named && s->end_waiter != source_index(e, b->waiter) ? END_AGAIN : news;
+        news = !s->end_named && !refused_end(s) && s->end_waiter != source_index(e, b->waiter) ? END_AGAIN : news;
     }
     return news;
 }
@@ -216,7 +216,7 @@ static bool ask_ended(struct roll_engine *e, struct block *b, struct roll_rankse
     add_all_waiting(e, b, waiting);
     b->waiting = waiting;
     b->camp = news == END_AGAIN && b->camp == CAMP_TIE ? CAMP_MADE : b->camp;
-    bool told = news == END_AGAIN ? detect_missing.block(e, b) : detectors_block(e, b);
+    bool told = news == END_AGAIN ? detect_refused.block(e, b) || detect_missing.block(e, b) : detectors_block(e, b);
     if (e->numbers != said) {
         ended_say(e, &b->absent, source_index(e, b->waiter));
     }
@@ -316,7 +316,7 @@ static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
         b->camp = CAMP_MADE;
         b->waiting = &waiting;
         uint64_t said = e->numbers;
-        any = detect_missing.block(e, b) || any;
+        any = detect_refused.block(e, b) || detect_missing.block(e, b) || any;
         if (e->numbers != said) {
             ended_say(e, &b->absent, source_index(e, b->waiter));
         }
