@@ -312,6 +312,22 @@ static bool polls_in_vain(const struct run *run, const struct source *s, const s
     return all;
 }
 
+/*
+ * What this wait is for may have been taken along by a process that has ended (visit_left): a wait, or a loop of polls about one thing whose place among
+ * the calls is known. The number of calls before it that it is for; 0: none.
+ */
+static uint64_t left_upto(const struct roll_engine *e, const struct source *s, const struct thread *t,
+                          const struct roll_record *in)
+{
+    struct host_wait wait = source_wait(e, s, t, in);
+    bool event = in->op == ROLL_OP_EVENT_SYNC || in->op == ROLL_OP_EVENT_QUERY;
+    bool polls = (in->op == ROLL_OP_STREAM_QUERY || in->op == ROLL_OP_EVENT_QUERY) && t->turns <= 1 && !wait.vague;
+    if (roll_op_class(in->op) != ROLL_CLASS_SYNC && !(polls && wait.waits)) {
+        return 0;
+    }
+    return event && !wait.vague ? wait.upto : t->inside - 1;
+}
+
 /* Follows what these threads of `t` wait in (0: all of them); false when no incomplete call explains it. */
 static bool visit_threads(struct run *run, struct source *t, uint16_t caller)
 {
@@ -359,8 +375,8 @@ static bool visit_threads(struct run *run, struct source *t, uint16_t caller)
                 any = (start != 0 && visit_issue(run, t, start - 1, q)) || any;
             }
         }
-        if (class == ROLL_CLASS_SYNC && !covered) {
-            any = visit_left(run, t, &in->rec, t->thread[i].inside - 1) || any;
+        if (!covered) {
+            any = visit_left(run, t, &in->rec, left_upto(run->e, t, &t->thread[i], &in->rec)) || any;
         }
     }
     return any;
@@ -697,28 +713,60 @@ static uint64_t other_side(const struct source *o, const struct member *om, cons
     return UINT64_MAX;
 }
 
+/* Waits that have come back, met on the way back through the calls of a thread: what they cover is over. */
+struct came_back {
+    uint64_t streams, comms; /* by number; communicators because they keep their order on whatever streams */
+    uint64_t foreign; /* streams on which no call has been met since: they may have waited for others by events */
+};
+
+/* The entry is a wait that has come back, or a poll that found its stream done. False: it covers all that stands before. */
+static bool came_back(struct came_back *b, const struct roll_record *rec)
+{
+    bool wait = roll_op_class(rec->op) == ROLL_CLASS_SYNC;
+    bool done = rec->op == ROLL_OP_STREAM_QUERY && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
+    if ((!wait && !done) || rec->result != 0) {
+        return true;
+    }
+    bool one = rec->op != ROLL_OP_DEVICE_SYNC && rec->stream > 0 && rec->stream < 64;
+    b->streams |= one ? 1ull << rec->stream : 0;
+    b->foreign |= one ? 1ull << rec->stream : 0;
+    return one;
+}
+
+/* A call that is over for such a wait; what a group holds may be on any of its streams. */
+static bool is_covered(struct came_back *b, const struct roll_record *rec)
+{
+    bool small = rec->stream < 64 && rec->comm < 64;
+    bool own = b->streams != 0 && (!small || rec->group != 0 || (b->streams & 1ull << rec->stream) != 0 ||
+                                   (b->comms & 1ull << rec->comm) != 0);
+    b->comms |= own && small ? 1ull << rec->comm : 0;
+    b->foreign &= small ? ~(1ull << rec->stream) : UINT64_MAX;
+    return own || b->foreign != 0;
+}
+
 /*
  * All that the host waits for has been called by everybody. But a process that has ended takes along what it had only enqueued: the calls that
- * t waits for are looked at backwards, up to the last wait that came back, for one whose other side has left it behind.
+ * t waits for are looked at backwards, up to what waits that came back cover, for one whose other side has left it behind.
  */
 static bool visit_left(struct run *run, struct source *t, const struct roll_record *wait, uint64_t upto)
 {
-    bool any = false;
+    struct came_back back = {0};
+    bool any = false, device = wait->op == ROLL_OP_DEVICE_SYNC;
     uint64_t floor = upto > t->log_mask ? upto - t->log_mask : 0;
     for (uint64_t ticket = upto; run->e->ended + run->e->aborts > 0 && !any && ticket-- > floor;) {
         const struct entry *entry = source_entry(t, ticket);
         if (!entry || entry->rec.thread != wait->thread) {
             continue;
         }
-        bool here = wait->op == ROLL_OP_DEVICE_SYNC || entry->rec.stream == wait->stream;
-        enum roll_op_class class = roll_op_class(entry->rec.op);
-        if (class == ROLL_CLASS_SYNC && here && entry->rec.result == 0) {
+        if (!came_back(&back, &entry->rec)) {
             break;
         }
+        enum roll_op_class class = roll_op_class(entry->rec.op);
         bool call = (class == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED) ||
                     (class == ROLL_CLASS_P2P && entry->pair);
-        struct member *m =
-            call && here && (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 ? source_member(t, entry->rec.comm) : NULL;
+        bool here = device || entry->rec.stream == wait->stream;
+        bool waits = call && (entry->rec.flags & ROLL_FLAG_CAPTURED) == 0 && !is_covered(&back, &entry->rec) && here;
+        struct member *m = waits ? source_member(t, entry->rec.comm) : NULL;
         if (!m || m->comm->muted || run->depth == PATH_MAX_STEPS) {
             continue;
         }
@@ -929,8 +977,8 @@ static bool visit_host(struct run *run, struct source *s)
         }
         if (class == ROLL_CLASS_COMM) {
             any = visit_creation(run, s, t->inside - 1) || any;
-        } else if (class == ROLL_CLASS_SYNC && !waits_for_queue(s, &in->rec, t->inside)) {
-            any = visit_left(run, s, &in->rec, t->inside - 1) || any;
+        } else if (!waits_for_queue(s, &in->rec, t->inside)) {
+            any = visit_left(run, s, &in->rec, left_upto(e, s, t, &in->rec)) || any;
         }
     }
     return any;

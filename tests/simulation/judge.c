@@ -248,6 +248,53 @@ static enum merit judge_one(const struct program *p, const struct mutation *k, c
     return weak_only ? WEAK : ranks && f->culprits != 0 ? BAD_CODE : ranks ? BAD_CODE : BAD_RANKS;
 }
 
+/* The rank has made the collective that this one of another rank belongs to. */
+static bool has_made(const struct program *p, const struct rank_story *r, const struct log *other)
+{
+    for (uint32_t i = 0; i < r->logs; i++) {
+        const struct log *log = &r->log[i];
+        if (roll_op_class(log->rec.op) == ROLL_CLASS_COLL && log->rec.count != 0 && log->rec.result == 0 &&
+            p->act[log->act].comm == p->act[other->act].comm && log->rec.seq == other->rec.seq) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * Who is left waits in a blocking copy, of which nothing is recorded, for calls that those who have ended have made as well. In the records it is a job
+ * whose first ranks have waited in a copy too, and have ended, and whose last ranks still do something by themselves.
+ */
+static bool leaves_no_trace(const struct program *p, const struct mutation *k, const struct story *s)
+{
+    for (mask_t left = (mask_t)(s->waiting & ~k->who); left != 0; left = (mask_t)(left & (left - 1))) {
+        const struct rank_story *r = &s->rank[mask_first(left)];
+        for (uint32_t t = 0; t < THREADS_MAX; t++) {
+            uint16_t act = r->stuck[t];
+            if (act != NO_ACT && p->act[act].kind != ACT_COPY && p->act[act].kind != ACT_EXIT) {
+                return false;
+            }
+        }
+        for (uint32_t i = 0; i < r->logs; i++) {
+            const struct log *log = &r->log[i];
+            enum roll_op_class class = roll_op_class(log->rec.op);
+            bool undone = log->done_ns == NEVER && log->rec.result == 0;
+            if (undone && class == ROLL_CLASS_P2P) {
+                return false;
+            }
+            mask_t members = undone && class == ROLL_CLASS_COLL && log->rec.count != 0
+                                 ? (mask_t)(p->comm[p->act[log->act].comm].members & k->who)
+                                 : 0;
+            for (; members != 0; members = (mask_t)(members & (members - 1))) {
+                if (!has_made(p, &s->rank[mask_first(members)], log)) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
 /* Must it be told? Not when nobody waits in the end and no result is wrong. */
 static bool must_be_told(const struct program *p, const struct mutation *k, const struct story *s)
 {
@@ -256,9 +303,10 @@ static bool must_be_told(const struct program *p, const struct mutation *k, cons
         return s->hangs || p->act[k->mark].redop != ROLL_RED_NONE;
     case MUTATION_REDOP:
         return true;
+    case MUTATION_EXIT_UNDONE:
+        return (s->waiting & ~k->who) != 0 && !leaves_no_trace(p, k, s);
     case MUTATION_EXIT:
     case MUTATION_EXIT_CODE:
-    case MUTATION_EXIT_UNDONE:
     case MUTATION_KILL_HOST:
     case MUTATION_KILL_WAIT:
     case MUTATION_STOP:
