@@ -865,6 +865,19 @@ static bool refused_block(struct roll_engine *e, const struct block *b)
 
 #define SHIFTED_MAX 64u /* calls like the refused one behind which its absence can show first */
 
+/* All that the member has made from the place of this refused call up to `seq` is like it: where one was left out shows only behind them. */
+static bool all_alike(const struct roll_engine *e, const struct member *m, const struct roll_record *rec, uint32_t seq)
+{
+    for (uint32_t at = rec->seq; at < seq; at++) {
+        uint64_t ticket;
+        const struct entry *entry = entry_at(e, m, at, &ticket);
+        if (!entry || !is_alike(rec, &entry->rec)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /*
  * Its call at this place was refused, and what it has there now is another one: it was left out. Among calls that are all alike that
  * shows at the last of them: then it is a skip, of such a call. A call made again with other arguments, after which both sides agree, is not this.
@@ -885,7 +898,7 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
         again = again || (now && is_alike(rec, &now->rec) && !is_alike(rec, theirs));
         bool here = rec->seq == f->seq && now && !again && (now->rec.op != theirs->op || skip || is_alike(rec, theirs));
         *out = m;
-        return now && (here || (skip && is_alike(rec, theirs))) ? &now->rec : NULL;
+        return now && (here || (skip && is_alike(rec, theirs) && all_alike(e, m, rec, f->seq))) ? &now->rec : NULL;
     }
     return NULL;
 }

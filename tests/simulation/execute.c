@@ -179,7 +179,10 @@ static void define(uint32_t rank, int comm)
 static void come_back(uint32_t rank, struct host *h, uint64_t at)
 {
     if (h->log != UINT32_MAX) {
-        m.out->rank[rank].log[h->log].back_ns = at;
+        struct log *log = &m.out->rank[rank].log[h->log];
+        uint64_t least = log->enter_ns + m.p->act[log->act].slow * 10000u; /* however soon its peers have connected */
+        at = at > least ? at : least;
+        log->back_ns = at;
         h->log = UINT32_MAX;
     }
     h->block = FREE;
