@@ -242,20 +242,19 @@ static void continue_line(const struct comm *c, uint32_t seq, uint32_t period, s
 
 /* --- the judge --- */
 
-/* The last dropped (zero-count) call of this rank at this place that stands for the majority's call; 0 or ticket + 1. */
-static uint64_t dropped_call(const struct member *m, uint32_t seq, const struct roll_record *major)
+/*
+ * The last dropped (zero-count) call of this rank at this place that stands for the call of `by`, a rank that has dropped none there itself; 0 or ticket + 1. One that
+ * `by` has dropped behind its call, too, is no call of too few elements: it is made by all, and the call before it is one too many.
+ */
+static uint64_t dropped_call(const struct judge *j, uint32_t rank, uint32_t by, const struct roll_record *theirs)
 {
-    struct roll_record as_one = *major;
-    as_one.count = 1;
-    as_one.result = 0;
-    uint64_t sig = match_signature(&as_one);
-    for (uint32_t i = 0; i < ZEROS_MAX && i < m->zeros; i++) {
-        uint32_t at = (m->zeros - 1 - i) % ZEROS_MAX;
-        if (m->zero[at].seq == seq && m->zero[at].sig == sig) {
-            return m->zero[at].ticket + 1;
-        }
-    }
-    return 0;
+    const struct roll_engine *e = j->e;
+    const struct member *o = &j->c->member[by];
+    const struct source *s = o->source != NO_SOURCE ? e->source[o->source] : NULL;
+    uint64_t ticket = 0, other;
+    uint32_t mine = s ? zero_dropped(e, &j->c->member[rank], j->seq, s, theirs, &ticket) : 0;
+    bool alone = mine > 0 && zero_dropped(e, o, j->seq, s, theirs, &other) == 0;
+    return alone && mine > zero_dropped(e, o, j->seq + 1, s, theirs, &other) ? ticket + 1 : 0;
 }
 
 /*
@@ -286,7 +285,7 @@ static void prefer_undropped(struct judge *j, struct line *line)
         }
         line_read(j->e, j->c, r, j->seq, line);
         const struct roll_record *rec = line->real ? line->call[0].rec : NULL;
-        if (rec && dropped_call(major, j->seq, rec) != 0 && dropped_call(&j->c->member[r], j->seq, rec) == 0) {
+        if (rec && dropped_call(j, j->vote.major_rank, r, rec) != 0) {
             j->vote.major = j->d->ballot[r].sig;
             j->vote.major_rank = r;
             j->vote.tie = false;
@@ -362,9 +361,10 @@ static struct align_guess judge_rank(struct judge *j, uint32_t rank, struct line
     if (open && !e->finishing && j->age < stall) {
         return guess;
     }
-    if (dropped_call(&j->c->member[rank], j->seq, theirs) != 0 &&
-        dropped_call(&j->c->member[j->vote.major_rank], j->seq, theirs) == 0) {
-        return (struct align_guess){.kind = ALIGN_ZERO, .length = 1};
+    if (dropped_call(j, rank, j->vote.major_rank, theirs) != 0) {
+        /* Where both drop such calls now and then, the other one may still come to its own. */
+        bool coming = j->major.real == 1 && zero_drops(&j->c->member[j->vote.major_rank], theirs) && !due;
+        return (struct align_guess){.kind = coming ? ALIGN_UNKNOWN : ALIGN_ZERO, .length = 1};
     }
     enum align_kind plain = mine->op == theirs->op ? ALIGN_ARGUMENT : ALIGN_OTHER_OP;
     bool captured = (mine->flags & theirs->flags & ROLL_FLAG_CAPTURED) != 0;
@@ -428,7 +428,7 @@ static void fill(const struct judge *j, struct finding *f, uint32_t rank, const 
         f->wait = 0;
         f->certainty = ROLL_PROVEN;
         f->after_ticket = f->minor_ticket + 1;
-        f->minor_ticket = dropped_call(&j->c->member[rank], j->seq, j->major.call[0].rec) - 1;
+        f->minor_ticket = dropped_call(j, rank, j->vote.major_rank, j->major.call[0].rec) - 1;
     }
 }
 

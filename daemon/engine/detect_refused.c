@@ -896,9 +896,12 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
         const struct entry *now = entry_at(e, m, f->seq, &ticket);
         bool again = f->kind == ALIGN_ARGUMENT && now && now->rec.op == rec->op && f->overlap > 0;
         again = again || (now && is_alike(rec, &now->rec) && !is_alike(rec, theirs));
-        bool here = rec->seq == f->seq && now && !again && (now->rec.op != theirs->op || skip || is_alike(rec, theirs));
+        /* A call like what came in its place, and unlike theirs, was put right: it is theirs that has nothing to do with it. */
+        bool here = rec->seq == f->seq && now && !again && (now->rec.op != theirs->op || is_alike(rec, theirs));
+        bool again_there = !m->refusal->coll.passed_over && !m->refusal->coll.left_out;
+        bool later = skip && is_alike(rec, theirs) && !again_there && all_alike(e, m, rec, f->seq);
         *out = m;
-        return now && (here || (skip && is_alike(rec, theirs) && all_alike(e, m, rec, f->seq))) ? &now->rec : NULL;
+        return now && (here || later) ? &now->rec : NULL;
     }
     return NULL;
 }

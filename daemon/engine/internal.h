@@ -784,6 +784,12 @@ void refused_renew(const struct roll_engine *e,
                    struct source *s); /* it is heard again: time to make them again begins anew */
 void refused_free(struct member *m);
 
+/* --- detect_zero.c: calls of no elements --- */
+/* How many calls m has dropped at this place that may stand for what `by` made; *ticket: the last one. */
+uint32_t zero_dropped(const struct roll_engine *e, const struct member *m, uint32_t seq, const struct source *by,
+                      const struct roll_record *made, uint64_t *ticket);
+bool zero_drops(const struct member *m, const struct roll_record *rec); /* it has dropped calls like this one */
+
 /* --- detect_claim.c: definitions that contradict each other --- */
 /* Keeps what cannot be a member: 0, CORRUPT where it is no claim of its own, NOMEM. */
 int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const struct roll_def_comm *def);
