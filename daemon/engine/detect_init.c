@@ -66,11 +66,14 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
 
 void creation_over(struct roll_engine *e, struct source *s, bool made)
 {
-    const struct entry *entry = s->init && s->init_polled && made ? source_entry(s, s->init - 1) : NULL;
+    if (s->init == 0 || !s->init_polled) {
+        return;
+    }
+    const struct entry *entry = made ? source_entry(s, s->init - 1) : NULL;
     if (entry) {
         joined(e, s, &entry->rec);
     }
-    s->init = s->init_polled ? 0 : s->init;
+    s->init = 0;
 }
 
 struct absent {

@@ -278,7 +278,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             s->calls++;
             e->calls++;
             if (class != ROLL_CLASS_GROUP && rec->op != ROLL_OP_COMM_ASYNC) {
-                creation_over(e, s, false);
+                if (s->init != 0) { /* hardly ever: this is done for every call */
+                    creation_over(e, s, false);
+                }
                 s->last = *rec;
                 if (call_failed(rec) || s->failed.op != ROLL_OP_NONE) {
                     refused_last(e, s, rec);
