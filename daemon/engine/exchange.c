@@ -123,7 +123,7 @@ bool exchange_adds(const struct roll_engine *e, const struct comm *c, uint32_t r
     }
     size_t count = roll_rankset_count(&others);
     roll_rankset_fini(&others);
-    return alone && count > 1;
+    return alone && count > 1 && count * 2 > c->size;
 }
 
 /* Ticket + 1 of the collective of this member with this number; 0 where it is not in the log. */

@@ -44,9 +44,12 @@ class Judged(BindCase):
                 said, r = self.job("count", ranks, "--bind=plugin", env={"HOSTNCCL_PROFILER_NEWEST": str(version), "HOSTNCCL_ON_MISMATCH": "error"})
                 found = [v for v in said if v["certainty"] != "note"]
                 self.assertTrue(found, r.stderr)
-                self.assertEqual((found[0]["code"], found[0]["seq"]), ("count-mismatch", 10), found[0]["text"])
-                # Without call sites, and in a job that hangs at once, the odd call may be one that was added.
-                self.assertTrue(found[0]["certainty"] == "proven" or found[0]["may_be"] == ["call-added"], found[0]["text"])
+                # Without call sites, and in a job that hangs at once, the odd call may be one that was added; which of the two is more
+                # likely depends on how many of the calls behind it were recorded before the job ended.
+                classes = {found[0]["code"], *(found[0].get("may_be") or [])}
+                self.assertIn("count-mismatch", classes, found[0]["text"])
+                self.assertLessEqual(classes, {"count-mismatch", "call-added", "calls-reordered"}, found[0]["text"])
+                self.assertEqual((found[0]["seq"], found[0]["certainty"]), (10, "proven" if len(classes) == 1 else "suspected"), found[0]["text"])
                 self.assertEqual(found[0]["culprits"], [ranks - 1] if ranks > 2 else [])
                 self.assertNotIn("redop-mismatch", [v["code"] for v in said])
 

@@ -118,8 +118,8 @@ static void test_a_cut_cable_loses_nothing_and_accuses_nobody(void **state)
     assert_int_equal(harness_drained(client, "records"), RANKS * COUNT);
     assert_int_equal(harness_drained(client, "lost"), 0);
     json_t *verdicts = harness_ask(client, "{s:s,s:i}", "op", "verdicts", "from", 0);
-    char *text = json_dumps(verdicts, JSON_COMPACT);
-    assert_string_equal(text, "{\"verdicts\":[]}");
+    char *text = json_dumps(json_object_get(verdicts, "verdicts"), JSON_COMPACT);
+    assert_string_equal(text, "[]");
     free(text);
     json_decref(verdicts);
     roll_client_destroy(&client);

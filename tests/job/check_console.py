@@ -142,8 +142,8 @@ def layer(tmp):
 
 
 def answer(text):
-    """An answer of why without its line breaks and without how long ago things were: it is asked for twice."""
-    return re.sub(r"\d+(\.\d+)? m?s ago", "ago", " ".join(text.split()))
+    """An answer of why without the line that names the job, its line breaks, and how long ago things were: it is asked for twice."""
+    return re.sub(r"\d+(\.\d+)? m?s ago", "ago", " ".join(re.sub(r"^job .*\n", "", text).split()))
 
 
 def hung(tmp):
@@ -152,6 +152,7 @@ def hung(tmp):
     verdict = job.wait_for("moe-obligation-missing", "proven")
     culprit, waiting = verdict["culprits"][0], verdict["waiting"]
     why = job.console("why", str(waiting[0]))
+    check(re.match(r"job \S+: ranks 0-3 \(4 ranks\) on host \S+, watched since ", why), "why does not say whose answer it is", why)
     check("waits" in why and re.search(rf"\brank {culprit}\b", why) and "ep" in why, "why does not say what is waited for, and whom", why)
     for _ in range(10):  # the last records of the other ranks may still be on their way between two questions
         text = job.json("rollcall.why/1", "why", str(waiting[0]))["text"]
