@@ -261,6 +261,27 @@ static bool has_made(const struct program *p, const struct rank_story *r, const 
     return false;
 }
 
+/* All that waits in it waits in blocking copies, of which nothing is recorded. */
+static bool is_silent(const struct program *p, const struct rank_story *r)
+{
+    bool silent = true;
+    for (uint32_t t = 0; t < THREADS_MAX; t++) {
+        uint16_t act = r->stuck[t];
+        silent = silent && (act == NO_ACT || p->act[act].kind == ACT_COPY || p->act[act].kind == ACT_EXIT);
+    }
+    return silent;
+}
+
+/* Nobody is seen to wait: everyone has arrived, and in the records it is a job whose ranks all do something by themselves (a checkpoint). */
+static bool nobody_waits(const struct program *p, const struct story *s)
+{
+    bool silent = true;
+    for (mask_t left = s->waiting; left != 0; left = (mask_t)(left & (left - 1))) {
+        silent = silent && is_silent(p, &s->rank[mask_first(left)]);
+    }
+    return silent;
+}
+
 /*
  * Who is left waits in a blocking copy, of which nothing is recorded, for calls that those who have ended have made as well. In the records it is a job
  * whose first ranks have waited in a copy too, and have ended, and whose last ranks still do something by themselves.
@@ -269,11 +290,8 @@ static bool leaves_no_trace(const struct program *p, const struct mutation *k, c
 {
     for (mask_t left = (mask_t)(s->waiting & ~k->who); left != 0; left = (mask_t)(left & (left - 1))) {
         const struct rank_story *r = &s->rank[mask_first(left)];
-        for (uint32_t t = 0; t < THREADS_MAX; t++) {
-            uint16_t act = r->stuck[t];
-            if (act != NO_ACT && p->act[act].kind != ACT_COPY && p->act[act].kind != ACT_EXIT) {
-                return false;
-            }
+        if (!is_silent(p, r)) {
+            return false;
         }
         for (uint32_t i = 0; i < r->logs; i++) {
             const struct log *log = &r->log[i];
@@ -314,6 +332,8 @@ static bool must_be_told(const struct program *p, const struct mutation *k, cons
         return (s->waiting & ~k->who) != 0;
     case MUTATION_RACE:
         return true;
+    case MUTATION_JAM:
+        return s->hangs && !nobody_waits(p, s);
     default:
         return s->hangs;
     }
