@@ -283,6 +283,27 @@ static bool stands_still(const struct roll_engine *e, const struct source *s)
     return source_blocked(e, s) || source_pending(s);
 }
 
+/* The oldest calls of `s` hold a message for this other one, and its host stands still: it says the same as who waits in the message of the circle. */
+static bool waits_in_message_for(const struct roll_engine *e, const struct source *s, const struct source *other)
+{
+    for (uint32_t k = 0; stands_still(e, s) && k < s->queues; k++) {
+        uint64_t ticket = s->queue[k].head - 1;
+        const struct entry *head = s->queue[k].head ? source_entry(s, ticket) : NULL;
+        uint32_t looked = 0; /* of a large exchange the first ones: each source is asked, in each circle */
+        for (const struct entry *at = head; at && looked < 64; at = source_chain(s, &ticket), looked++) {
+            if (at != head && !source_same_unit(&head->rec, &at->rec)) {
+                break;
+            }
+            const struct pair *pair = at->pair;
+            uint32_t partner = pair ? pair->comm->member[pair->end[!p2p_side(&at->rec)]].source : NO_SOURCE;
+            if (partner != NO_SOURCE && e->source[partner] == other) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Members of whom nothing has come yet. */
 static uint32_t unseen(const struct comm *c)
 {
@@ -343,6 +364,13 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
         bool comes = none && source_alive(e->source[i]) && !stands_still(e, e->source[i]);
         out->unsure += (!sb && is_unsure(i, b)) || comes;
         out->awaited = out->awaited || (comes && !e->source[i]->unheard);
+        if (beside_a && !from_id) { /* as who is no member there: what it says of b alone */
+            bool never = never_makes(e, i, comm_member_of(b->comm, i), b);
+            out->never += never;
+            out->beside += !never && sb == STAND_MADE;
+            out->all +=
+                !never && b->kind == PLACE_COLL && sb == STAND_NOT && waits_in_message_for(e, e->source[i], holder);
+        }
         bool lacks_split = a->kind == PLACE_CREATE && sa == STAND_NOT && sb == STAND_MADE;
         if (!sb || none || (both && at == bt) || (order && !both) || (!from_id && beside_a) ||
             (beside_b && !lacks_split)) {
