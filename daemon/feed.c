@@ -470,7 +470,7 @@ bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame)
     struct roll_frame_status status;
     bool known = frame->head.type == ROLL_FRAME_STATUS && frame->head.payload >= sizeof status && feed->used > 0;
     const struct stream *s = known ? find(feed, frame->head.stream) : NULL;
-    if (!s) {
+    if (!s || !s->view.heard) { /* of one that was not heard, any word is news */
         return true;
     }
     memcpy(&status, frame->payload, sizeof status);

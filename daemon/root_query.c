@@ -207,13 +207,22 @@ static json_t *runs(const roll_root_t *root, const char *job)
     return list;
 }
 
+static bool holds_text(const json_t *list, const char *text)
+{
+    bool held = false;
+    for (size_t i = 0; i < json_array_size(list) && !held; i++) {
+        held = strcmp(json_string_value(json_array_get(list, i)), text) == 0;
+    }
+    return held;
+}
+
 /* An answer says whose it is, and, where nobody has named the job, who else could have been meant. */
 static json_t *signed_by(const roll_root_t *root, const struct roll_run *run, const json_t *query, json_t *answer)
 {
     if (answer && !json_object_get(answer, "error")) {
         json_t *others = json_array();
         for (size_t i = 0; !json_object_get(query, "job") && i < root->runs_used; i++) {
-            if (strcmp(root->runs[i]->job, run->job) != 0) {
+            if (strcmp(root->runs[i]->job, run->job) != 0 && !holds_text(others, root->runs[i]->job)) {
                 json_array_append_new(others, json_string(root->runs[i]->job));
             }
         }

@@ -1,6 +1,6 @@
 /*
  * poll.c: see poll.h. What happens at the ends of a loop of polls, and within it five times a second, more rarely the older the loop is: whoever
- * reads the records keeps a few hundred of each rank, and the calls before a loop that lasts for an hour must still be among them.
+ * reads the records keeps a few hundred of each rank, and the calls before a loop that lasts for twenty minutes must still be among them.
  *
  * The new record is written before the old one returns: whoever reads the ring in between sees a thread that polls, never one that does nothing.
  * A record for each poll, and a counter that lives in the record, were rejected: the one floods the ring, the other is not seen by an agent that

@@ -182,7 +182,10 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
         size_t i;
         if (!json) {
             roll_link_print_about(reply);
-            fputs(json_array_size(list) > 0 ? "" : "Nothing has been found.\n", stdout);
+            fputs(json_array_size(list) > 0 ? ""
+                  : from > 1                ? "Nothing has been found from that number on.\n"
+                                            : "Nothing has been found.\n",
+                  stdout);
         }
         json_array_foreach(list, i, verdict)
         {

@@ -654,6 +654,15 @@ static bool take_up_later(struct roll_engine *e, struct comm *c)
     if (place >= c->base) {
         comm_slot(c, place)->held = false;
     }
+    for (uint32_t seq = place + 1 > c->base ? place + 1 : c->base; seq < later; seq++) {
+        if (comm_slot(c, seq)->variant != 0 &&
+            !comm_slot(c, seq)->judged) { /* one between the two comes before the later one */
+            comm_slot(c, seq)->held = true;
+            d->spoken = false;
+            take_up(e, c, seq);
+            return true;
+        }
+    }
     comm_slot(c, later)->judged = false;
     d->beside = false;
     take_up(e, c, later);

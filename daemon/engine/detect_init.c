@@ -24,6 +24,7 @@ static void joined(struct roll_engine *e, const struct source *s, const struct r
     uint64_t key = creation_key(s, rec);
     if (say_withdraw(e, say_recall(e, key), "all members have joined after all")) {
         say_forget(e, key);
+        say_forget(e, say_key(key, 1, 0, 0)); /* the next creation with this key may lack somebody as well */
     }
 }
 
@@ -64,16 +65,21 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     }
 }
 
-void creation_over(struct roll_engine *e, struct source *s, bool made)
+void creation_over(struct source *s)
 {
-    if (s->init == 0 || !s->init_polled) {
-        return;
+    s->init = s->init_polled ? 0 : s->init;
+}
+
+void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    const struct entry *entry = s->init && s->init_polled ? source_entry(s, s->init - 1) : NULL;
+    if (entry && entry->rec.op == ROLL_OP_COMM_INIT && entry->rec.comm != rec->comm) {
+        return; /* it has asked about another communicator */
     }
-    const struct entry *entry = made ? source_entry(s, s->init - 1) : NULL;
-    if (entry) {
+    if (entry && entry->rec.op == ROLL_OP_COMM_INIT) {
         joined(e, s, &entry->rec);
     }
-    s->init = 0;
+    creation_over(s);
 }
 
 struct absent {
@@ -374,7 +380,9 @@ static void init_tick(struct roll_engine *e)
         count_absent(e, s, &entry->rec, &a);
         bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* and of none it is merely not known */
         if (roll_rankset_count(&a.ranks) == 0 && a.unseen == 0 && all) {
-            joined(e, s, &entry->rec); /* why it does not end all the same is another matter */
+            if (m) {                       /* counts of calls alone do not take anything back */
+                joined(e, s, &entry->rec); /* why it does not end all the same is another matter */
+            }
             absent_fini(&a);
             continue;
         }

@@ -121,14 +121,13 @@ static void tell(struct roll_engine *e, struct comm *c, struct meeting *m, enum 
         g->remedy = kinds[kind].remedy;
         g->phase = ROLL_PHASE_FORWARD;
         g->words = words_uniform;
-        g->confirms = before ? gather_flush(e, before) : 0;
+        g->confirms = before && !before->undone ? gather_flush(e, before) : 0;
     }
     if (g) {
         bool named = !tie && roll_rankset_count(&major) * 2 > c->size; /* of all, not of those that have come */
         bool known = g->unnamed && named && g->comm == c && m->step == g->step;
         g->unnamed = fresh ? !named : g->unnamed && !known;
         g->pending = g->pending || known;
-        g->open += certainty == ROLL_PREDICTED && !m->predicted;
         m->predicted = m->predicted || certainty == ROLL_PREDICTED;
         gather_add(e, g, c, m->step, m->microbatch, m->layer, &minor, &major);
     }
@@ -168,7 +167,7 @@ static uint32_t calls_of(const struct comm *c)
     return c->coll + c->p2p;
 }
 
-/* Every member is at a later step and has called here since: what this meeting showed has not made the ranks disagree. */
+/* Every member is at a later step, and as many calls as there are members have been made here since: what this meeting showed has done no harm. */
 static bool is_past(const struct roll_engine *e, const struct comm *c, struct meeting *m)
 {
     while (m->step != ROLL_STEP_NONE && m->beyond < m->members) {
@@ -181,7 +180,10 @@ static bool is_past(const struct roll_engine *e, const struct comm *c, struct me
     return m->step != ROLL_STEP_NONE && calls_of(c) - m->calls >= c->size && !c->muted && c->held == NO_SEQ;
 }
 
-/* Hosts run ahead of their calls, so it is given time. When nothing that was predicted of this kind may still come true, it is taken back, and that was it. */
+/*
+ * Hosts run ahead of their calls, so it is given time. One step with such numbers that has done no harm takes the prediction back: other steps differ as well,
+ * perhaps all. If one of them does harm, that is told as proven.
+ */
 static void forgive(struct roll_engine *e, struct comm *c, struct meeting *m)
 {
     uint32_t kind = m->topic & TOPIC_MASK;
@@ -190,7 +192,7 @@ static void forgive(struct roll_engine *e, struct comm *c, struct meeting *m)
         return;
     }
     meeting_drop(c, m);
-    if (--g->open == 0) {
+    if (!g->undone) {
         g->undone = true;
         g->pending = false;
         (void)say_withdraw(e, g->number, "all ranks have got to a later step, and their calls since agree");

@@ -186,7 +186,7 @@ static void comm_life(struct roll_engine *e, struct source *s, const struct roll
         if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
             m->async = rec->result;
             if (rec->result == 0) {
-                creation_over(e, s, true);
+                creation_asked(e, s, rec);
             }
             m->settled = rec->result == 0 ? roll_seal_ticket(rec->seal) + 1 : m->settled;
         }
@@ -279,7 +279,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
             e->calls++;
             if (class != ROLL_CLASS_GROUP && rec->op != ROLL_OP_COMM_ASYNC) {
                 if (s->init != 0) { /* hardly ever: this is done for every call */
-                    creation_over(e, s, false);
+                    creation_over(s);
                 }
                 s->last = *rec;
                 if (call_failed(rec) || s->failed.op != ROLL_OP_NONE) {

@@ -24,8 +24,7 @@ struct gathered {
     bool many_steps;   /* later cases were in other steps */
     bool several;      /* the detector's */
     uint64_t confirms; /* number of the prediction that this one proves */
-    uint32_t open;     /* the detector's: cases that may still come true */
-    bool undone;       /* and it has been taken back: not said again */
+    bool undone;       /* it has been taken back: not said again */
     bool unnamed;      /* nobody can say who is wrong: the culprits are those concerned */
     uint32_t kind;     /* the detector's */
     uint32_t number_of[2];

@@ -1038,8 +1038,10 @@ bool comm_same_call(const struct comm *a, const struct comm *b,
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
 
 /* --- detect_init.c --- */
-/* A nonblocking creation of this source is over: it goes on with other calls, or (made) has asked and been told so. */
-void creation_over(struct roll_engine *e, struct source *s, bool made);
+/* A nonblocking creation of this source is over, if it is inside one: it goes on with other calls. */
+void creation_over(struct source *s);
+/* It has asked how a communicator stands (rec), and nothing is in progress there. */
+void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 uint64_t creation_key(const struct source *s, const struct roll_record *rec); /* of the verdict about it */
 /* The communicator under creation holds every rank of the job. */
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);

@@ -103,15 +103,21 @@ static bool next_is_alike(const struct program *p, const struct mutation *k)
     return false;
 }
 
+/* NCCL refused the call. A nonblocking communicator's answer that it is in progress is no refusal. */
+static bool is_refused(const struct log *log)
+{
+    enum { IN_PROGRESS = 7 };
+    return log->rec.result != 0 && log->rec.result != IN_PROGRESS;
+}
+
 /* The first call of this rank that is never done: what it waits in. */
 static const struct log *waits_in(const struct story *s, uint32_t rank)
 {
-    enum { IN_PROGRESS = 7 }; /* a nonblocking communicator's answer: no error */
     const struct rank_story *story = &s->rank[rank];
     for (uint32_t i = 0; i < story->logs; i++) {
         enum roll_op_class class = roll_op_class(story->log[i].rec.op);
         bool call = (class == ROLL_CLASS_COLL && story->log[i].rec.count != 0) || class == ROLL_CLASS_P2P;
-        bool refused = story->log[i].rec.result != 0 && story->log[i].rec.result != IN_PROGRESS;
+        bool refused = is_refused(&story->log[i]);
         if (call && !refused && story->log[i].done_ns == NEVER) {
             return &story->log[i];
         }
@@ -253,7 +259,7 @@ static bool has_made(const struct program *p, const struct rank_story *r, const 
 {
     for (uint32_t i = 0; i < r->logs; i++) {
         const struct log *log = &r->log[i];
-        if (roll_op_class(log->rec.op) == ROLL_CLASS_COLL && log->rec.count != 0 && log->rec.result == 0 &&
+        if (roll_op_class(log->rec.op) == ROLL_CLASS_COLL && log->rec.count != 0 && !is_refused(log) &&
             p->act[log->act].comm == p->act[other->act].comm && log->rec.seq == other->rec.seq) {
             return true;
         }
@@ -296,7 +302,7 @@ static bool leaves_no_trace(const struct program *p, const struct mutation *k, c
         for (uint32_t i = 0; i < r->logs; i++) {
             const struct log *log = &r->log[i];
             enum roll_op_class class = roll_op_class(log->rec.op);
-            bool undone = log->done_ns == NEVER && log->rec.result == 0;
+            bool undone = log->done_ns == NEVER && !is_refused(log);
             if (undone && class == ROLL_CLASS_P2P) {
                 return false;
             }
@@ -377,7 +383,7 @@ static bool was_met(const struct program *p, const struct mutation *k, const str
         bool met = false;
         for (uint32_t i = 0; i < r->logs && !met; i++) {
             const struct log *log = &r->log[i];
-            met = roll_op_class(log->rec.op) == ROLL_CLASS_COLL && log->rec.count != 0 && log->rec.result == 0 &&
+            met = roll_op_class(log->rec.op) == ROLL_CLASS_COLL && log->rec.count != 0 && !is_refused(log) &&
                   p->act[log->act].comm == k->comm && log->rec.seq == odd->rec.seq;
         }
         odd = met ? odd : NULL;
