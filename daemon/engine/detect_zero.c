@@ -18,13 +18,15 @@ static uint64_t as_one(const struct roll_record *rec)
 
 /*
  * The dropped call would have been what `by` made, but for its count. Of gathered bytes the signature knows no datatype; one call has the same on all ranks.
- * Not one that stands elsewhere in the program: that is another call, which `by` may make later. Behind the dropped one, calls that look like it stand anywhere.
+ * Not one from another place of the program that `by` has called from, too: that is another call, which `by` may make later. A place of which only the other rank
+ * knows may be its branch for no elements. Behind the dropped one, calls that look like it stand anywhere.
  */
 static bool stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,
                        const struct roll_record *made)
 {
     return dropped && sig == as_one(made) && dropped->rec.dtype == made->dtype &&
-           (dropped->rec.seq < made->seq || site_compare(s, &dropped->rec, by, made) != SITE_OTHER);
+           (dropped->rec.seq < made->seq || site_compare(s, &dropped->rec, by, made) != SITE_OTHER ||
+            !site_is_known(by, site_of(s, &dropped->rec)));
 }
 
 uint32_t zero_dropped(const struct roll_engine *e, const struct member *m, uint32_t seq, const struct source *by,
