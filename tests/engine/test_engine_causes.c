@@ -486,6 +486,33 @@ static void test_creations_without_definition_are_told_apart(void **state)
     sim_destroy(&sim);
 }
 
+/* What another communicator answers when it is asked says nothing about the one that is being made. */
+static void test_success_of_another_communicator_makes_none(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 8; n++) {
+        char said[STORY_SAID], want[64];
+        struct story t;
+        story_open(&t, n, 0);
+        uint32_t w = sim_world(t.sim);
+        sim_all(t.sim, w, ROLL_OP_ALLREDUCE, 64);
+        for (uint32_t r = 0; r + 1 < n; r++) {
+            struct roll_record *rec = sim_record(t.sim, r, ROLL_OP_COMM_INIT, UINT32_MAX);
+            rec->flags |= ROLL_FLAG_NONBLOCKING;
+            rec->count = n;
+            rec->peer = (int32_t)r;
+            rec->result = 7;
+        }
+        story_pass(&t, 8 * S_);
+        snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
+        assert_string_equal(story_said(&t, 0, said), want);
+        sim_record(t.sim, 0, ROLL_OP_COMM_ASYNC, w);
+        story_pass(&t, 8 * S_);
+        assert_string_equal(story_said(&t, 0, said), "");
+        story_close(&t);
+    }
+}
+
 /* Who waits in the next verdict of this code; "none": there is none. */
 static const char *waiting_in(roll_engine_t *e, enum roll_verdict_code code, char out[64])
 {
@@ -573,6 +600,7 @@ int main(void)
         cmocka_unit_test(test_all_who_wait_for_a_dropped_call_are_listed),
         cmocka_unit_test(test_both_sides_of_a_tie_wait),
         cmocka_unit_test(test_creations_without_definition_are_told_apart),
+        cmocka_unit_test(test_success_of_another_communicator_makes_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
