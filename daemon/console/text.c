@@ -250,8 +250,8 @@ const char *roll_summary_text(const struct roll_summary *s, char *out, size_t si
              : partly    ? "the other ranks were not recorded"
                          : "nothing lost",
              s->incomplete > 0 ? ", " : "",
-             s->incomplete > 0 ? roll_plural(s->incomplete, "operation never completed", "operations never completed",
-                                             open, sizeof(open))
+             s->incomplete > 0 ? roll_plural(s->incomplete, "call that not all its ranks made",
+                                             "calls that not all their ranks made", open, sizeof(open))
                                : "");
     return out;
 }

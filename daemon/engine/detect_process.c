@@ -139,12 +139,14 @@ static void speak(struct roll_engine *e, const struct roll_rankset *dead, const 
         }
     }
     bool dumped = first->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(first->exit_status);
+    bool killed = dumped && WTERMSIG(first->exit_status) == SIGKILL; /* by somebody else, and nothing is dumped */
     words_add(&w, "%s%s",
               certainty == ROLL_NOTE
                   ? ". No rank is left running: the job has ended."
                   : ". Whoever calls on a communicator that it shares waits for ever; look at its own "
                     "output",
               certainty == ROLL_NOTE ? ""
+              : killed               ? " and at the kernel log of its host: the kernel kills so when memory is short."
               : dumped               ? " and core dump."
                                      : ": it ended by itself.");
     if (waiting) {

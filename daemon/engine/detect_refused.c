@@ -524,6 +524,11 @@ static uint64_t speak(struct roll_engine *e, const struct telling *t, uint64_t b
         words_add(&w, ".");
     } else if (*v->field == '\0' && !elsewhere) {
         words_add(&w, " Which argument or state NCCL did not take is not in the record: NCCL_DEBUG=WARN prints it.");
+        if (t->rec->result == NCCL_INVALID_USAGE) { /* the interposer's own answer looks the same: failfast.c */
+            words_add(&w,
+                      " Where ROLLCALL_ON_MISMATCH=error is set, it may be rollcall that refused the call: its line "
+                      "on the rank's standard error says so, and what differed.");
+        }
     }
     if (t->waiter) {
         words_add(&w, " ");
