@@ -412,7 +412,11 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
     }
     if (s->last.seal >> 8 == rec->seal >> 8) {
         s->last = *rec;
-        refused_last(e, s, rec);
+        if (rec->group == 0 ||
+            call_failed(
+                rec)) { /* the end of a group says for its calls whether they were taken; it may have come first */
+            refused_last(e, s, rec);
+        }
     }
     completed(e, s, rec);
 }

@@ -323,6 +323,36 @@ static void test_a_message_from_itself_is_told(void **state)
     }
 }
 
+/* A call was read while it was entered; the end of its group, which was refused, is read before the call's own return: that takes nothing back. */
+static void test_a_call_that_returns_behind_the_end_of_its_group(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        uint32_t n = sizes[i], odd = n - 1;
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim);
+        struct sim_rank *r = &sim->rank[odd];
+        sim_all(sim, w, AR, 64);
+        sim_group(sim, odd);
+        sim_recv(sim, odd, w, odd, 32);
+        size_t at = r->events - 1;
+        sim_group_end(sim, odd);
+        r->event[r->events - 1].rec.result = BAD;
+        struct roll_record *call = &r->event[at].rec;
+        call->seal = roll_seal(roll_seal_ticket(call->seal), ROLL_STATE_ENTERED);
+        sim_return(sim, odd); /* the end of the group; what comes behind it is the call's */
+        r->event[r->events - 1].rec = r->event[at].rec;
+        r->event[r->events - 1].rec.seal = roll_seal(roll_seal_ticket(r->event[at].rec.seal), ROLL_STATE_RETURNED);
+        sim_proc(sim, odd, ROLL_PROC_FINISHED, SIM_EXIT(3));
+        for (uint32_t k = 0; k < odd; k++) {
+            sim_call(sim, k, w, AR, 256);
+        }
+        all_stuck_but(sim, odd);
+        tells(sim, "proven call-refused", odd, "Recv of 32 float32 from member", NULL);
+        sim_destroy(&sim);
+    }
+}
+
 /* One call of the group is wrong: the whole group is refused, and the wrong one is shown. */
 static void test_the_wrong_call_of_a_group_is_shown(void **state)
 {
@@ -647,6 +677,7 @@ int main(void)
         cmocka_unit_test(test_a_refused_message_is_told),
         cmocka_unit_test(test_who_waits_for_a_refused_message_comes_first),
         cmocka_unit_test(test_a_message_from_itself_is_told),
+        cmocka_unit_test(test_a_call_that_returns_behind_the_end_of_its_group),
         cmocka_unit_test(test_the_wrong_call_of_a_group_is_shown),
         cmocka_unit_test(test_what_voided_the_group_is_said),
         cmocka_unit_test(test_who_goes_on_without_it_is_told),
