@@ -110,7 +110,9 @@ static void tell(struct roll_engine *e, const struct pair *p, unsigned maker)
     }
     words_add(&w, ", message %u of this pair, and rank %u has not %s it, but has gone on to a collective behind it",
               index, other->world, maker ? "sent" : "received");
-    words_add(&w, before ? " (the last one before it was #%u)" : "", before - 1);
+    if (before) {
+        words_add(&w, " (the last one before it was #%u)", before - 1);
+    }
     words_add(&w, ". NCCL makes AlltoAll, Gather and Scatter of sends and receives: a message of that collective was "
                   "taken for the "
                   "one that is missing, the data is in the wrong place, and what is left of the collective waits. The "
