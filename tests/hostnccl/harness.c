@@ -102,6 +102,14 @@ void await(const struct rank *r, int rank, const char *what)
     }
 }
 
+void meet(const struct rank *r, const char *what)
+{
+    tell(r, what);
+    for (int i = 0; i < r->n; i++) {
+        await(r, i, what);
+    }
+}
+
 void stay(const struct rank *r)
 {
     const char *dir = getenv("HOSTNCCL_DIR");

@@ -78,6 +78,8 @@ void expect_hang(struct rank *r);
 void tell(const struct rank *r, const char *what);
 /* Waits until this rank has told that. */
 void await(const struct rank *r, int rank, const char *what);
+/* All ranks come here: nobody gives up a call before the slowest has seen that it hangs. */
+void meet(const struct rank *r, const char *what);
 /* Waits until all ranks but those that stay as well have ended their cases: for a rank that leaves something out, and must not
  * be gone before the others have seen that they hang. */
 void stay(const struct rank *r);

@@ -72,6 +72,7 @@ static void case_opposite_in_program_order(struct rank *r)
     finish(r);
     group_in_order_of(r, comms, 0, r->rank ? -1 : 1);
     CHECK(still_busy(r->stream, 150));
+    meet(r, "busy");
     abort_all(r, comms + 1, COMMS - 1);
 }
 
@@ -83,6 +84,7 @@ static void case_opposite_without_group(struct rank *r)
     reduce(r->rank ? second : r->comm, r->stream);
     reduce(r->rank ? r->comm : second, r->stream);
     CHECK(still_busy(r->stream, 150));
+    meet(r, "busy");
     abort_all(r, &second, 1);
 }
 
@@ -172,6 +174,7 @@ static void case_behind_the_second_stream(struct rank *r)
     group_behind_receive(r, &l, l.stream[0]);
     finish(r); /* the world's part is free */
     CHECK(still_busy(l.stream[0], 150));
+    meet(r, "busy");
     abort_all(r, l.comm, 2);
 }
 

@@ -136,9 +136,11 @@ static void case_order_of_communicators(struct rank *r)
     NCCL(ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->rank ? second : first, r->stream));
     NCCL(ncclAllReduce(x, y, 4, ncclInt, ncclSum, r->rank ? first : second, r->stream));
     CHECK(still_busy(r->stream, 150));
+    meet(r, "busy");
     NCCL(
         ncclCommAbort(r->rank ? first : second)); /* of the two, the one that is not running: freeing it frees nobody */
     CHECK(still_busy(r->stream, 100));
+    meet(r, "still busy");
     NCCL(ncclCommAbort(r->rank ? second : first));
     r->aborted = true;
     CUDA(cudaStreamSynchronize(r->stream));
