@@ -103,8 +103,9 @@ static void test_a_summary_says_what_is_missing(void **state)
                         "4 of 8 ranks, 1,234 calls on 1 communicator: 0 findings, the other ranks were not recorded, 2 "
                         "calls that not all their ranks made");
     s = (struct roll_summary){.ranks = 1, .calls = 1, .comms = 2, .findings = 1, .lost = 3, .incomplete = 1};
-    assert_string_equal(roll_summary_text(&s, out, sizeof(out)),
-                        "1 rank, 1 call on 2 communicators: 1 finding, 3 records lost, 1 call that not all its ranks made");
+    assert_string_equal(
+        roll_summary_text(&s, out, sizeof(out)),
+        "1 rank, 1 call on 2 communicators: 1 finding, 3 records lost, 1 call that not all its ranks made");
 }
 
 int main(void)
