@@ -381,6 +381,25 @@ static void test_event_behind_the_call_is_as_good_as_a_stream(void **state)
     }
 }
 
+/* The last rank has called on b and polls for it. Returns its loop. */
+static struct loop *last_polls(struct playing *p, uint32_t n, uint32_t *a, uint32_t *b)
+{
+    play_begin(p, job(n, a, b));
+    sim_call(p->sim, n - 1, *b, AR, 128);
+    poll_begin(p, n - 1, 1, ROLL_OP_STREAM_QUERY, 0, 1);
+    return &p->loop[n - 1][0];
+}
+
+/* The others call on a, and wait. */
+static void others_wait(struct playing *p, uint32_t a)
+{
+    for (uint32_t r = 0; r + 1 < p->sim->ranks; r++) {
+        sim_call(p->sim, r, a, AR, 128);
+        sim_stuck(p->sim, r);
+    }
+    give(p);
+}
+
 /* It polled for a second, and then does something that nobody records: it may come. */
 static void test_host_that_has_stopped_polling_may_come(void **state)
 {
@@ -388,17 +407,11 @@ static void test_host_that_has_stopped_polling_may_come(void **state)
     for (size_t i = 0; i < SIZES; i++) {
         uint32_t n = sizes[i], a, b;
         struct playing p;
-        play_begin(&p, job(n, &a, &b));
-        sim_call(p.sim, n - 1, b, AR, 128);
-        poll_begin(&p, n - 1, 1, ROLL_OP_STREAM_QUERY, 0, 1);
+        struct loop *loop = last_polls(&p, n, &a, &b);
         give(&p);
         pass(&p, S_);
-        p.loop[n - 1][0].every_ms = 0; /* no more words; the record stays as it is */
-        for (uint32_t r = 0; r + 1 < n; r++) {
-            sim_call(p.sim, r, a, AR, 128);
-            sim_stuck(p.sim, r);
-        }
-        give(&p);
+        loop->every_ms = 0; /* no more words; the record stays as it is */
+        others_wait(&p, a);
         pass(&p, 3 * S_);
         expect(&p, "");
         if (i % 2 == 1) { /* it never comes: silence is told as ever */
@@ -428,20 +441,14 @@ static void test_old_loop_counts_as_silent_between_its_rare_words(void **state)
     for (size_t i = 0; i < SIZES; i++) {
         uint32_t n = sizes[i], a, b;
         struct playing p;
-        play_begin(&p, job(n, &a, &b));
-        sim_call(p.sim, n - 1, b, AR, 128);
-        poll_begin(&p, n - 1, 1, ROLL_OP_STREAM_QUERY, 0, 1);
-        p.loop[n - 1][0].since -= 600 * S_; /* watched from the middle of the job */
+        struct loop *loop = last_polls(&p, n, &a, &b);
+        loop->since -= 600 * S_; /* watched from the middle of the job */
         give(&p);
         pass(&p, 4 * S_);
         expect(&p, "");
-        for (uint32_t r = 0; r + 1 < n; r++) {
-            sim_call(p.sim, r, a, AR, 128);
-            sim_stuck(p.sim, r);
-        }
-        give(&p);
+        others_wait(&p, a);
         pass(&p, 5200 * MS);
-        assert_true(p.loop[n - 1][0].next > p.now);
+        assert_true(loop->next > p.now);
         char want[64];
         snprintf(want, sizeof(want), "suspected circular-wait %u", n - 1);
         expect_words(&p, n == 2 ? "suspected circular-wait -" : want, "has only been silent");
