@@ -4,7 +4,7 @@
 #ifndef MOE_KERNELS_BACKEND_H
 #define MOE_KERNELS_BACKEND_H
 
-#include "moe_core/device.h"
+#include "moe_core/base/device.h"
 #include "moe_core/include/moe/error.h"
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
  */
 #include "kernels/device.cuh"
 
-#include "moe_core/mix.h"
+#include "common/mix.h"
 
 enum { THREADS = 256, MOST_BLOCKS = 1024 };
 

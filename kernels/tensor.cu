@@ -9,7 +9,7 @@
  */
 #include "kernels/device.cuh"
 
-#include "moe_core/mix.h"
+#include "common/mix.h"
 
 #include <cuda_fp8.h>
 

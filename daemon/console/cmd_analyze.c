@@ -4,11 +4,11 @@
  * The exit code answers a script's question in one number: 1 a finding; else 3 something could not be read at all; else 4 something
  * was cut or lost, so that "clean" cannot be said; else 0.
  */
-#include "daemon/console/analyze.h"
+#include "daemon/console/analyze/analyze.h"
 #include "daemon/console/console.h"
 #include "daemon/console/text.h"
-#include "daemon/verdict_tally.h"
-#include "daemon/verdict_text.h"
+#include "daemon/verdict/verdict_tally.h"
+#include "daemon/verdict/verdict_text.h"
 #include "trace/err.h"
 
 #include <stdio.h>

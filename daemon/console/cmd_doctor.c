@@ -4,12 +4,12 @@
  * Each check does what the real thing would do (preload the library, make a file in the ring directory, load the
  * keys) rather than reasoning about settings; a check that cannot fail is not listed.
  */
-#include "daemon/client.h"
 #include "daemon/console/console.h"
-#include "daemon/console/doctor.h"
+#include "daemon/console/doctor/doctor.h"
 #include "daemon/console/place.h"
 #include "daemon/console/text.h"
-#include "daemon/curve.h"
+#include "daemon/wire/client.h"
+#include "daemon/wire/curve.h"
 #include "trace/err.h"
 #include "trace/ring.h"
 

@@ -4,7 +4,7 @@
  * The file is read into memory once rather than mapped: a ring that a live rank writes would change under the walk.
  */
 #include "daemon/console/console.h"
-#include "daemon/console/dump.h"
+#include "daemon/console/dump/dump.h"
 #include "daemon/console/file.h"
 
 #include "trace/err.h"

@@ -1,6 +1,6 @@
 /* cmd_keygen.c: rollcall keygen DIRECTORY: the CURVE keys of a root and its clients. Never overwrites keys. */
 #include "daemon/console/console.h"
-#include "daemon/curve.h"
+#include "daemon/wire/curve.h"
 #include "trace/err.h"
 
 #include <stdio.h>

@@ -5,11 +5,11 @@
  * end of a child or sleep through a Ctrl-C. The job comes first: whatever fails on our side is said in one line, and
  * the job runs; nothing of ours changes its exit code but --timeout and --fail-on-finding, which ask for it.
  */
-#include "daemon/client.h"
 #include "daemon/console/console.h"
-#include "daemon/console/run.h"
+#include "daemon/console/run/run.h"
 #include "daemon/console/text.h"
-#include "daemon/options.h"
+#include "daemon/rollcalld/options.h"
+#include "daemon/wire/client.h"
 
 #include "trace/err.h"
 #include "trace/ident.h"

@@ -4,12 +4,12 @@
  * The daemon answers rank by rank as the agents do, so there is progress to show and a slow rank does not hide the others. With
  * --pid there is no daemon: the same helper is started by the console itself.
  */
-#include "daemon/clock.h"
+#include "daemon/base/clock.h"
 #include "daemon/console/link.h"
 #include "daemon/console/place.h"
 #include "daemon/console/stacks_view.h"
 #include "daemon/console/text.h"
-#include "daemon/stack_run.h"
+#include "daemon/stack/stack_run.h"
 #include "trace/err.h"
 
 #include <poll.h>

@@ -4,8 +4,8 @@
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
-#include "daemon/console/top_screen.h"
-#include "daemon/console/top_view.h"
+#include "daemon/console/top/top_screen.h"
+#include "daemon/console/top/top_view.h"
 #include "trace/err.h"
 
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
-#include "daemon/verdict_tally.h"
-#include "daemon/verdict_text.h"
+#include "daemon/verdict/verdict_tally.h"
+#include "daemon/verdict/verdict_text.h"
 #include "trace/err.h"
 #include "trace/rankset.h"
 

@@ -1,7 +1,7 @@
 /* cmd_why.c: rollcall why [RANK]: the root's explanation, in plain words, why a rank does not go on. */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
-#include "daemon/console/top_view.h"
+#include "daemon/console/top/top_view.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
 #ifndef ROLL_CONSOLE_LINK_H
 #define ROLL_CONSOLE_LINK_H
 
-#include "daemon/client.h"
 #include "daemon/console/console.h"
+#include "daemon/wire/client.h"
 
 #include <jansson.h>
 

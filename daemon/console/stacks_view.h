@@ -4,7 +4,7 @@
 #ifndef ROLL_CONSOLE_STACKS_VIEW_H
 #define ROLL_CONSOLE_STACKS_VIEW_H
 
-#include "daemon/stack_merge.h"
+#include "daemon/stack/stack_merge.h"
 
 #include <stdio.h>
 

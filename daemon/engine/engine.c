@@ -4,7 +4,7 @@
  * Everything happens inside the call that brings the news: feed matches, tick sweeps and judges stalls. Verdicts wait in a list until they
  * are fetched. A queue of internal events was rejected: nothing here takes long enough to be put off, and order is what makes runs repeat.
  */
-#include "daemon/engine/detector.h"
+#include "daemon/engine/detect/detector.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -22,7 +22,7 @@
 #define NO_CLOCK         UINT64_MAX
 #define NCCL_IN_PROGRESS 7u   /* ncclInProgress: no error */
 #define THREADS_MAX      16u  /* host threads followed per source; with more, the source is never called blocked */
-#define POLLED_MAX       4u   /* things that one loop of polls is about: interposer/thread.h has no more */
+#define POLLED_MAX       4u   /* things that one loop of polls is about: interposer/record/thread.h has no more */
 #define GROUP_COMMS      16u  /* communicators of one group whose streams are joined */
 #define ZEROS_MAX        8u   /* zero-count collectives remembered per member */
 #define OBLIGE_MAX       256u /* obligations of one layer */

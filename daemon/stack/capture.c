@@ -7,7 +7,7 @@
  */
 #include "daemon/stack/capture.h"
 
-#include "daemon/clock.h"
+#include "daemon/base/clock.h"
 #include "trace/err.h"
 
 #include <elf.h>

@@ -6,7 +6,7 @@
  */
 #include "daemon/stack/helper.h"
 
-#include "daemon/clock.h"
+#include "daemon/base/clock.h"
 #include "daemon/stack/sample.h"
 #include "trace/err.h"
 

@@ -5,7 +5,7 @@
 #define ROLL_STACK_NAMES_H
 
 #include "daemon/stack/module.h"
-#include "daemon/symbol_file.h"
+#include "daemon/stack/symbol_file.h"
 
 /* A place in a file: what the same code has in common in all ranks of a node. */
 struct roll_place_in_file {

@@ -6,7 +6,7 @@
  */
 #include "daemon/stack/python_dump.h"
 
-#include "daemon/clock.h"
+#include "daemon/base/clock.h"
 #include "trace/err.h"
 #include "trace/pystacks.h"
 

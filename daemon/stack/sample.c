@@ -3,7 +3,7 @@
  */
 #include "daemon/stack/sample.h"
 
-#include "daemon/clock.h"
+#include "daemon/base/clock.h"
 #include "daemon/stack/python_dump.h"
 #include "trace/err.h"
 

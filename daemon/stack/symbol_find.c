@@ -1,7 +1,7 @@
 /* symbol_find.c: libelf over the symbol tables of one file. */
 #include "daemon/stack/symbol_find.h"
 
-#include "daemon/symbol_file.h"
+#include "daemon/stack/symbol_file.h"
 
 #include <gelf.h>
 #include <limits.h>

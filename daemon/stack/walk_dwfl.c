@@ -6,7 +6,7 @@
  */
 #include "daemon/stack/walk.h"
 
-#include "daemon/symbol_file.h"
+#include "daemon/stack/symbol_file.h"
 #include "trace/err.h"
 
 #include <elfutils/libdwfl.h>

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "hostnccl/nccl/smallfloat.h"
+#include "common/smallfloat.h"
 
 typedef void scale_fn(void *out, const void *x, size_t count, const void *scalar);
 typedef void next_fn(void *acc, const void *x, size_t count, enum hn_reduce kind);

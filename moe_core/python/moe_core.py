@@ -36,7 +36,7 @@ import torch
 
 __all__ = ["Communicator", "Device", "Dispatch", "Experts", "Groups", "MoELayer", "MoeError", "Router", "begin_step", "reduce", "update_expert_bias"]
 
-# The library's enumerations (tests/moe_python holds them against the headers).
+# The library's enumerations (tests/moe_core/python holds them against the headers).
 SCORE = {"softmax": 0, "sigmoid": 1, "sqrtsoftplus": 2}
 ACTIVATION = {"swiglu": 0, "geglu": 1, "swiglu_clamped": 2, "geglu_tanh": 3}
 PLACE = {"source": 0, "activation": 1, "input": 2}
@@ -65,7 +65,7 @@ def _fail(name, message):
     raise MoeError(ERROR[name], message)
 
 
-# The structs of the headers, member for member (tests/moe_python compares sizes and offsets with C).
+# The structs of the headers, member for member (tests/moe_core/python compares sizes and offsets with C).
 class CRouterOptions(Structure):
     _c_name_ = "struct moe_router_options"
     _fields_ = [("score", c_int), ("after", c_bool), ("gate_bias", c_bool), ("expert_bias", c_bool), ("groups", c_int32), ("group_topk", c_int32),

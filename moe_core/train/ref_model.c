@@ -2,7 +2,7 @@
  * ref_model.c: the reference of the whole model.
  *
  * Shares the layout of the flat buffers with the model and nothing else: its own embedding, norm, head and loss, and
- * the MoE layers of moe_core/ref_layer.c.
+ * the MoE layers of moe_core/reference/ref_layer.c.
  */
 #include "moe_core/train/ref_model.h"
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "moe_core/ref_layer.h"
+#include "moe_core/reference/ref_layer.h"
 
 /* Parameters or gradients in the flat layouts of shape.h, with all experts and the whole shared experts. */
 struct ref_params {

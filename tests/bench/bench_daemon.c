@@ -8,8 +8,8 @@
  */
 #include "tests/bench/bench.h"
 
-#include "daemon/client.h"
-#include "daemon/verdict_text.h"
+#include "daemon/verdict/verdict_text.h"
+#include "daemon/wire/client.h"
 #include "tests/daemon/synth.h"
 #include "trace/err.h"
 

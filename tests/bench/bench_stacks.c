@@ -6,7 +6,7 @@
  */
 #include "tests/bench/bench.h"
 
-#include "daemon/clock.h"
+#include "daemon/base/clock.h"
 #include "trace/err.h"
 
 #include <fcntl.h>

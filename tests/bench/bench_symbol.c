@@ -7,11 +7,11 @@
  */
 #include "tests/bench/bench.h"
 
-#include "daemon/clock.h"
-#include "daemon/feed.h"
-#include "daemon/pack.h"
-#include "daemon/symbol.h"
-#include "daemon/verdict_text.h"
+#include "daemon/base/clock.h"
+#include "daemon/feed/feed.h"
+#include "daemon/stack/symbol.h"
+#include "daemon/store/pack.h"
+#include "daemon/verdict/verdict_text.h"
 #include "trace/err.h"
 
 #include <elf.h>

@@ -7,10 +7,10 @@
  */
 #include "tests/bench/bench.h"
 
-#include "daemon/clock.h"
-#include "daemon/pack.h"
-#include "daemon/segment.h"
-#include "daemon/trace_file.h"
+#include "daemon/base/clock.h"
+#include "daemon/store/pack.h"
+#include "daemon/store/segment.h"
+#include "daemon/store/trace_file.h"
 #include "trace/err.h"
 #include "trace/op.h"
 

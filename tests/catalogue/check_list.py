@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-# Provoked elsewhere: the MoE verdicts and those about numbers by moe_train (tests/job, tests/engine), losses by tests/daemon, and these by feeding the engine (tests/engine).
+# Provoked elsewhere: the MoE verdicts and those about numbers by moe_train (tests/jobs/moe_train, tests/daemon/engine), losses by tests/daemon, and these by feeding the engine (tests/daemon/engine).
 ELSEWHERE = {"collective-stuck", "straggler", "opposite-order", "crossed-wait", "moe-zero-tokens", "moe-gemm-skipped", "moe-obligation-missing", "moe-remedied", "data-incomplete",
              "group-mismatch", "moe-gemm-missing", "attached-unseen", "agent-silent",
              "moe-tokens-unequal", "moe-split-sum", "moe-recompute-differs", "moe-capacity-differs", "moe-buffer-differs",

@@ -4,8 +4,8 @@
  * The first byte chooses how the rest is read: as a trace file body as it is, or as a list of short commands from which well-formed
  * frames with true checksums are made, so that the fuzzer gets past the decoder.
  */
-#include "daemon/feed.h"
-#include "daemon/trace_file.h"
+#include "daemon/feed/feed.h"
+#include "daemon/store/trace_file.h"
 #include "trace/op.h"
 
 #include <stdlib.h>

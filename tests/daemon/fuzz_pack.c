@@ -4,8 +4,8 @@
  *
  * Input: records of a mode byte, a byte of frames, two bytes of length, and so many bytes. The tables of the model are small in the fuzz tree.
  */
-#include "daemon/pack.h"
-#include "daemon/pack_coder.h"
+#include "daemon/store/pack.h"
+#include "daemon/store/pack_coder.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

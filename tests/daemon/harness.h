@@ -4,7 +4,7 @@
 #ifndef ROLL_TEST_HARNESS_H
 #define ROLL_TEST_HARNESS_H
 
-#include "daemon/client.h"
+#include "daemon/wire/client.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  */
 #include "tests/daemon/harness.h"
 
-#include "daemon/console/analyze.h"
-#include "daemon/segment.h"
+#include "daemon/console/analyze/analyze.h"
+#include "daemon/store/segment.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * test_bad_input.c: what is wrong gets one clear line and the documented exit code, and hurts nobody else.
  */
-#include "daemon/net.h"
+#include "daemon/wire/net.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 #include "trace/err.h"

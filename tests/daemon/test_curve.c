@@ -1,7 +1,7 @@
 /*
  * test_curve.c: key files: made once, secret ones kept secret, the list of clients obeyed.
  */
-#include "daemon/curve.h"
+#include "daemon/wire/curve.h"
 #include "trace/err.h"
 
 #include <setjmp.h>

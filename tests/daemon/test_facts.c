@@ -2,9 +2,9 @@
  * test_facts.c: everyone has arrived and nothing completes: the root asks the agent what its node knows, and the answer stands in the verdict and in
  * the trace.
  */
-#include "daemon/feed.h"
-#include "daemon/segment.h"
-#include "daemon/trace_file.h"
+#include "daemon/feed/feed.h"
+#include "daemon/store/segment.h"
+#include "daemon/store/trace_file.h"
 #include "tests/daemon/harness.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 /*
  * test_feed.c: the feeder drops what it has seen, counts what is missing, and repeats itself from the same frames.
  */
-#include "daemon/feed.h"
+#include "daemon/feed/feed.h"
 #include "tests/daemon/synth.h"
 #include "trace/err.h"
 

@@ -1,9 +1,9 @@
 /*
  * test_pack.c: what is packed comes back bit for bit, whatever it is; what is damaged or hostile is refused, in bounded time and memory.
  */
-#include "daemon/pack.h"
-#include "daemon/pack_coder.h"
-#include "daemon/trace_file.h"
+#include "daemon/store/pack.h"
+#include "daemon/store/pack_coder.h"
+#include "daemon/store/trace_file.h"
 #include "trace/err.h"
 #include "trace/op.h"
 
@@ -358,7 +358,7 @@ static void test_damage_is_refused_or_harmless(void **state)
 }
 
 /* The frames of the golden file: written once per version of the format, and read ever after, whatever packs them today. */
-#define GOLDEN "tests/golden/v2/pack.rtrc"
+#define GOLDEN "tests/trace/golden/v2/pack.rtrc"
 
 static void make_golden_job(struct stream *s)
 {

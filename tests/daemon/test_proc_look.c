@@ -3,7 +3,7 @@
 
 #include "tests/trace/scratch.h"
 
-#include "daemon/proc_look.h"
+#include "daemon/stack/proc_look.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /*
  * test_query.c: what consoles ask, and what they are told; a trace of the run gives the same verdicts as live.
  */
-#include "daemon/feed.h"
-#include "daemon/trace_file.h"
+#include "daemon/feed/feed.h"
+#include "daemon/store/trace_file.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 #include "trace/control.h"

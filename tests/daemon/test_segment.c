@@ -1,9 +1,9 @@
 /*
  * test_segment.c: segments: whole at any instant, readable alone, bounded in size and age; what cannot be written is counted.
  */
-#include "daemon/feed.h"
-#include "daemon/segment.h"
-#include "daemon/trace_file.h"
+#include "daemon/feed/feed.h"
+#include "daemon/store/segment.h"
+#include "daemon/store/trace_file.h"
 #include "trace/err.h"
 #include "trace/op.h"
 

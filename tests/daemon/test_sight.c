@@ -1,7 +1,7 @@
 /* test_sight.c: how freely ranks run, read from a /proc and a cgroup that are made up here: pressure, threads that stand ready, a node that is full. */
-#include "daemon/agent_sight.h"
+#include "daemon/agent/agent_sight.h"
 
-#include "daemon/clock.h"
+#include "daemon/base/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

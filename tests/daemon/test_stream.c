@@ -1,8 +1,8 @@
 /*
  * test_stream.c: records reach the root exactly once, whatever is killed between.
  */
-#include "daemon/feed.h"
-#include "daemon/trace_file.h"
+#include "daemon/feed/feed.h"
+#include "daemon/store/trace_file.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 #include "trace/ident.h"

@@ -1,7 +1,7 @@
 /*
  * test_trace_file.c: a trace file that is cut anywhere is read up to its last whole frame, and continued from there.
  */
-#include "daemon/trace_file.h"
+#include "daemon/store/trace_file.h"
 #include "trace/err.h"
 
 #include <fcntl.h>

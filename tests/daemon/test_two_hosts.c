@@ -4,7 +4,7 @@
  *
  * Needs root and the ip command; without them the test says so and is skipped (exit status 77), it does not pass.
  */
-#include "daemon/curve.h"
+#include "daemon/wire/curve.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
 

@@ -6,7 +6,7 @@
 
 #include "tests/trace/scratch.h"
 
-#include "daemon/agent_unseen.h"
+#include "daemon/agent/agent_unseen.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
  */
 #include "tests/gpu/meet.h"
 
-#include "interposer/count_ptx.h"
+#include "interposer/cuda/count_ptx.h"
 
 #include <dlfcn.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
  * publishes every place and the others compare with it, in another process, often on another core. Who is first goes round. Bare and preloaded calls are timed in
  * the same turn, so what is left after the subtraction is ours. All calls at once from all ranks were rejected: on few cores the scheduler would be measured.
  */
-#include "interposer/nccl_types.h"
+#include "interposer/wrap/nccl_types.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -4,7 +4,7 @@
  *
  * Batches of all kinds in turn, in one process; the figure is the median. A graph without NCCL calls is the base: it is forwarded.
  */
-#include "interposer/nccl_types.h"
+#include "interposer/wrap/nccl_types.h"
 #include "tests/interposer/fakecuda.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * and, when asked, the bare call and an LTTng-UST tracepoint; then a group of sends and receives, and compute calls seen from outside, bare and preloaded. The call is made eight frames deep: the walk is as
  * long as it gets. The tracepoint's record is filled beforehand: its side pays for neither clock, call site nor lookup.
  */
-#include "interposer/nccl_types.h"
+#include "interposer/wrap/nccl_types.h"
 #include "tests/interposer/bench_products.h"
 #include "trace/record.h"
 

@@ -6,7 +6,7 @@
  * Harsher than NCCL where that is allowed: inside a group a new communicator's handle is written by ncclGroupEnd only,
  * and a nonblocking one's by fake_progress.
  */
-#include "interposer/nccl_types.h"
+#include "interposer/wrap/nccl_types.h"
 
 #include <errno.h>
 #include <stdbool.h>

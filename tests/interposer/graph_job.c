@@ -1,7 +1,7 @@
 /*
  * graph_job.c: programs that capture NCCL calls into CUDA graphs and launch them: `interposer_graph MODE`. On the fakes.
  */
-#include "interposer/nccl_types.h"
+#include "interposer/wrap/nccl_types.h"
 #include "tests/interposer/fakecuda.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 #define ROLL_API_PASS(id, ret, name, params, ...) ret name params;
 #define ROLL_API_JUMP(id, name)
 #define ROLL_API_VERSION 22809
-#include "interposer/api.def"
+#include "interposer/wrap/api.def"
 #undef ROLL_API_VERSION
 
 #define CHECK(condition)                                                                                               \

@@ -2,7 +2,7 @@
  * harsh.c: a job that lives where a preloaded library is easily in the way: `harsh MODE`. Each mode does what a program
  * may do, and would be hurt, or recorded wrongly, by a library that assumes too much. Exit status 0: not hurt.
  */
-#include "interposer/nccl_types.h"
+#include "interposer/wrap/nccl_types.h"
 #include "moe_core/include/moe/observe.h"
 
 #include <dlfcn.h>
@@ -30,7 +30,7 @@
 #define ROLL_API_PASS(id, ret, name, params, ...) ret name params;
 #define ROLL_API_JUMP(id, name)
 #define ROLL_API_VERSION 22809
-#include "interposer/api.def"
+#include "interposer/wrap/api.def"
 #undef ROLL_API_VERSION
 
 #define CHECK(condition)                                                                                               \

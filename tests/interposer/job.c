@@ -2,7 +2,7 @@
  * job.c: the programs that the tests watch, in one: `job MODE [ARGUMENT]`. Linked with an NCCL, or loaded with one
  * through host.c. Exit status 0 when the job saw what it should; what it did is checked by the test from its ring.
  */
-#include "interposer/nccl_types.h"
+#include "interposer/wrap/nccl_types.h"
 #include "moe_core/include/moe/observe.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@
 #define ROLL_API_PASS(id, ret, name, params, ...) ret name params;
 #define ROLL_API_JUMP(id, name)
 #define ROLL_API_VERSION 22809
-#include "interposer/api.def"
+#include "interposer/wrap/api.def"
 #undef ROLL_API_VERSION
 
 #define CHECK(condition)                                                                                               \

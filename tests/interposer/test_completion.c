@@ -1,7 +1,7 @@
 /* test_completion.c: what is known to be complete on the device, by each of the three ways, on a device that is a fake. */
 #include "tests/interposer/harness.h"
 
-#include "interposer/count_ptx.h"
+#include "interposer/cuda/count_ptx.h"
 
 #include <unistd.h>
 

@@ -766,7 +766,7 @@ void story_poll(struct log *out, const struct poll *poll, uint32_t thread)
                         .done_ns = NEVER};
 }
 
-/* As interposer/poll.c does it: the older the loop is, the more rarely. */
+/* As interposer/cuda/poll.c does it: the older the loop is, the more rarely. */
 void story_poll_on(struct poll *poll)
 {
     uint64_t age = poll->next_ns - poll->since_ns;

@@ -25,7 +25,7 @@ struct log {
     uint16_t act;
 };
 
-/* A loop of polls of one thread (interposer/poll.h). */
+/* A loop of polls of one thread (interposer/cuda/poll.h). */
 struct poll {
     uint64_t since_ns, next_ns; /* when the next record about it is written */
     uint32_t log;               /* the newest one; UINT32_MAX = none yet */

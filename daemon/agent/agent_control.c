@@ -1,0 +1,136 @@
+/*
+ * agent_control.c: keeps the control pages that the ranks of this node read.
+ *
+ * The agent is the only one who changes a page while it lives, so a change is a few plain stores (trace/control.h).
+ * Pages outlive the agent: what was switched on stays on when it is restarted.
+ */
+#include "daemon/agent/agent_control.h"
+
+#include "daemon/base/log.h"
+#include "trace/compare.h"
+#include "trace/err.h"
+#include "trace/ident.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct roll_agent_page *find(struct roll_agent_controls *c, const char *job, uint32_t restart)
+{
+    for (size_t i = 0; i < c->used; i++) {
+        if (c->page[i].restart == restart && strncmp(c->page[i].job, job, ROLL_NAME_BYTES) == 0) {
+            return &c->page[i];
+        }
+    }
+    return NULL;
+}
+
+void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, const char *job, uint32_t restart,
+                              enum roll_policy policy)
+{
+    char name[ROLL_NAME_BYTES] = "";
+    strncpy(name, job, sizeof name - 1);
+    if (find(c, name, restart)) {
+        return;
+    }
+    if (c->used == c->room) {
+        size_t room = c->room ? c->room * 2 : 4;
+        struct roll_agent_page *page = realloc(c->page, room * sizeof *page);
+        if (!page) {
+            return;
+        }
+        c->page = page;
+        c->room = room;
+    }
+    struct roll_agent_page *p = &c->page[c->used];
+    memset(p, 0, sizeof *p);
+    memcpy(p->job, name, sizeof p->job);
+    p->restart = restart;
+    int err = roll_control_path(p->path, sizeof p->path, dir, name, restart);
+    if (!err) {
+        err = roll_control_open(p->path, true, policy, &p->control);
+    }
+    if (err) {
+        roll_log(ROLL_LOG_WARNING, "agent: control page %s: %s; no remedy can be switched for this job here", p->path,
+                 roll_strerror(err));
+        p->control = NULL;
+    } else {
+        atomic_store_explicit(&p->control->agent_pid, (uint32_t)getpid(), memory_order_relaxed);
+    }
+    c->used++;
+}
+
+/* The page on which this node's ranks compared their calls (fail fast) ends with the job, too. */
+static void remove_compare_page(const struct roll_agent_page *p)
+{
+    char dir[PATH_MAX], path[PATH_MAX + 128];
+    const char *slash = strrchr(p->path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - p->path) : 0, p->path);
+    if (roll_compare_path(path, sizeof path, dir, p->job, p->restart) == 0) {
+        unlink(path);
+    }
+}
+
+void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, uint32_t restart)
+{
+    struct roll_agent_page *p = find(c, job, restart);
+    if (p) {
+        unlink(p->path);
+        remove_compare_page(p);
+        roll_control_close(&p->control);
+        *p = c->page[--c->used];
+    }
+}
+
+void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_frame *frame)
+{
+    struct roll_control_change change;
+    char job[ROLL_NAME_BYTES];
+    if (frame->head.payload < sizeof job + sizeof change) {
+        roll_log(ROLL_LOG_WARNING, "agent: a CONTROL frame of %u bytes is ignored", frame->head.payload);
+        return;
+    }
+    memcpy(job, frame->payload, sizeof job);
+    memcpy(&change, frame->payload + sizeof job, sizeof change);
+    job[sizeof job - 1] = '\0';
+    for (size_t i = 0; i < c->used; i++) {
+        if (strcmp(c->page[i].job, job) != 0 || !c->page[i].control) {
+            continue;
+        }
+        int err = roll_control_apply(c->page[i].control, &change);
+        if (err) {
+            roll_log(ROLL_LOG_WARNING, "agent: job %s: a change of its control page is refused: %s", job,
+                     roll_strerror(err));
+        }
+    }
+}
+
+void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy policy)
+{
+    struct roll_control_change change = {.action = 3, .mask = policy};
+    for (size_t i = 0; i < c->used; i++) {
+        if (c->page[i].control && atomic_load(&c->page[i].control->policy) != (uint32_t)policy) {
+            roll_control_apply(c->page[i].control, &change);
+        }
+    }
+}
+
+void roll_agent_controls_seen(struct roll_agent_controls *c, uint64_t now)
+{
+    for (size_t i = 0; i < c->used; i++) {
+        if (c->page[i].control) {
+            atomic_store_explicit(&c->page[i].control->agent_seen_ns, now, memory_order_relaxed);
+        }
+    }
+}
+
+void roll_agent_controls_fini(struct roll_agent_controls *c)
+{
+    for (size_t i = 0; i < c->used; i++) {
+        roll_control_close(&c->page[i].control);
+    }
+    free(c->page);
+    *c = (struct roll_agent_controls){0};
+}

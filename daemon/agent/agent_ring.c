@@ -1,0 +1,581 @@
+/*
+ * agent_ring.c: streams one ring.
+ *
+ * The ring is the queue: the agent keeps two cursors into it and copies nothing that waits. What the root has is asked of the root
+ * each time a conversation begins (RING, then its ACK), so one rule serves a new connection, a restarted agent and a restarted root.
+ * Records go out before their call returns; the tickets of such records are watched, and the finished record follows as an update.
+ * Records are read before the definitions that they may name, and sent after them.
+ */
+#include "daemon/agent/agent_ring.h"
+
+#include "daemon/base/clock.h"
+#include "trace/def.h"
+#include "trace/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define REANNOUNCE_NS  (2000 * ROLL_MS)
+#define LOOK_NS        (50 * ROLL_MS)  /* between two looks at a process that has a pidfd */
+#define LOOK_BLIND_NS  (20 * ROLL_MS)  /* and at one that has none */
+#define STATUS_NS      (500 * ROLL_MS) /* clock pair and losses, when nothing else calls for a STATUS */
+#define STATUS_MIN_NS  (20 * ROLL_MS)
+#define EXIT_STATUS_NS (50 * ROLL_MS)   /* what a launcher is given to say how its rank ended */
+#define TRACED_NS      (1000 * ROLL_MS) /* a debugger holds a process for longer, a look at its stacks does not */
+#define STALE_NS       (600000 * ROLL_MS)
+#define STUCK_NS       (1000 * ROLL_MS) /* a slot that is not sealed for so long, while its process runs, never will be */
+#define SIGHT_NS       (400 * ROLL_MS) /* between two words about how freely it runs */
+#define SIGHT_STEP     50u             /* permille of change that is worth one */
+#define SPARE_FDS      16              /* descriptors that pidfds leave: for rings, /proc, connections */
+
+/* ---- process ---- */
+
+/*
+ * State letter and start time of a process. NOTFOUND: there is none (or no /proc); BUSY: it cannot be told now, because we
+ * ourselves lack descriptors or memory, which says nothing about the process.
+ */
+static int read_stat(uint32_t pid, char *state, uint64_t *start_ticks)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ROLL_E_BUSY : ROLL_E_NOTFOUND;
+    }
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    char *close = strrchr(text, ')'); /* the name before it may hold anything */
+    if (!close || sscanf(close + 1, " %c", state) != 1) {
+        return ROLL_E_NOTFOUND;
+    }
+    unsigned long long ticks = 0;
+    char *at = close + 1;
+    for (int field = 3; field < 22 && at; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    if (at) {
+        sscanf(at, " %llu", &ticks);
+    }
+    *start_ticks = ticks;
+    return 0;
+}
+
+static bool same_boot(const struct roll_ring_header *h)
+{
+    static uint8_t boot[16];
+    static bool known;
+    if (!known) {
+        FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+        char text[64] = "";
+        if (f) {
+            if (!fgets(text, sizeof text, f)) {
+                text[0] = '\0';
+            }
+            fclose(f);
+        }
+        size_t n = 0;
+        for (const char *c = text; *c && n < sizeof boot; c++) {
+            unsigned byte;
+            if (*c != '-' && sscanf(c, "%2x", &byte) == 1) {
+                boot[n++] = (uint8_t)byte;
+                c++;
+            }
+        }
+        known = true;
+    }
+    static const uint8_t none[16];
+    return memcmp(h->boot_id, none, 16) == 0 || memcmp(h->boot_id, boot, 16) == 0;
+}
+
+static void found_gone(struct roll_agent_ring *ring, uint64_t now)
+{
+    ring->gone = true;
+    ring->gone_ns = now;
+    ring->gone_head = roll_agent_ring_head(ring);
+}
+
+void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
+{
+    const struct roll_ring_header *h = ring->map.header;
+    if (ring->gone) {
+        if (roll_agent_ring_head(ring) != ring->gone_head) { /* it writes: the pid is of another namespace */
+            ring->gone = false;
+            ring->foreign = true;
+        }
+        return;
+    }
+    if (ring->foreign || now - ring->look_ns < (ring->pidfd >= 0 ? LOOK_NS : LOOK_BLIND_NS)) {
+        return;
+    }
+    ring->look_ns = now;
+    char state = '?';
+    uint64_t ticks = 0;
+    int err = read_stat(h->pid, &state, &ticks);
+    if (err == ROLL_E_BUSY) {
+        return;
+    }
+    bool exists = !err && (h->start_ticks == 0 || ticks == 0 || ticks == h->start_ticks);
+    if (!exists || (ring->pidfd < 0 && (state == 'Z' || state == 'X'))) {
+        found_gone(ring, now);
+        return;
+    }
+    /* Whoever takes a stack holds a thread for a moment, ourselves included: traced counts as stopped when it lasts. */
+    ring->traced_ns = state != 't' ? 0 : ring->traced_ns ? ring->traced_ns : now;
+    ring->stopped = state == 'T' || (state == 't' && now - ring->traced_ns >= TRACED_NS);
+}
+
+static enum roll_proc_state proc_state(const struct roll_agent_ring *ring)
+{
+    uint32_t said = atomic_load_explicit(&ring->map.header->state, memory_order_acquire);
+    if (ring->foreign) {
+        return said == ROLL_RING_FINISHED ? ROLL_PROC_FINISHED : ROLL_PROC_RUNNING;
+    }
+    if (!ring->gone) {
+        return ring->stopped ? ROLL_PROC_STOPPED : ROLL_PROC_RUNNING;
+    }
+    /* A ring that was switched off cannot tell how its process ended: no alarm without a witness. */
+    int32_t status = atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire);
+    bool quiet = said == ROLL_RING_DISABLED && (status == ROLL_EXIT_UNKNOWN || status == 0);
+    return said == ROLL_RING_FINISHED || quiet ? ROLL_PROC_FINISHED : ROLL_PROC_DEAD;
+}
+
+/* ---- life ---- */
+
+/* A pidfd, or -1: then /proc is looked at more often. The last descriptors are for what cannot be done without one. */
+static int open_process(uint32_t pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct rlimit limit;
+    if (fd >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + SPARE_FDS >= limit.rlim_cur) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
+{
+    struct roll_agent_ring *ring = calloc(1, sizeof *ring);
+    if (!ring) {
+        return ROLL_E_NOMEM;
+    }
+    ring->pidfd = -1;
+    ring->upto = UINT64_MAX;
+    snprintf(ring->path, sizeof ring->path, "%s", path);
+    int err = roll_ring_open(path, true, &ring->map);
+    struct stat st;
+    if (!err) {
+        ring->pending = malloc(ROLL_PENDING_MAX * sizeof *ring->pending);
+        err = ring->pending ? 0 : ROLL_E_NOMEM;
+    }
+    if (err) {
+        roll_agent_ring_destroy(&ring);
+        return err;
+    }
+    if (stat(path, &st) == 0) {
+        ring->dev = st.st_dev;
+        ring->ino = st.st_ino;
+    }
+    struct roll_ring_header *h = ring->map.header;
+    uint64_t now = roll_mono_ns();
+    if (!same_boot(h)) {
+        found_gone(ring, now);
+        *out = ring;
+        return 0;
+    }
+    ring->pidfd = open_process(h->pid);
+    roll_agent_ring_look(ring, now);
+    if (ring->gone && ring->pidfd >= 0) { /* the pid is somebody else's by now */
+        close(ring->pidfd);
+        ring->pidfd = -1;
+    }
+    *out = ring;
+    return 0;
+}
+
+void roll_agent_ring_destroy(struct roll_agent_ring **pointer)
+{
+    struct roll_agent_ring *ring = *pointer;
+    if (!ring) {
+        return;
+    }
+    if (ring->pidfd >= 0) {
+        close(ring->pidfd);
+    }
+    roll_ring_close(&ring->map);
+    free(ring->pending);
+    free(ring->sight);
+    free(ring);
+    *pointer = NULL;
+}
+
+bool roll_agent_ring_stale(const struct roll_agent_ring *ring, uint64_t *age_ns)
+{
+    const struct roll_ring_header *h = ring->map.header;
+    uint64_t head = roll_agent_ring_head(ring);
+    uint64_t last = atomic_load(&h->clock_mono_ns);
+    struct roll_record rec;
+    if (head > 0 && roll_ring_get(&ring->map, head - 1, &rec) == 0 && rec.enter_ns > last) {
+        last = rec.enter_ns;
+    }
+    uint64_t now = roll_mono_ns();
+    *age_ns = same_boot(h) && now > last ? now - last : UINT64_MAX;
+    return ring->gone && *age_ns > STALE_NS;
+}
+
+/* ---- sending ---- */
+
+static int announce(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
+{
+    struct roll_ring_header *h = ring->map.header;
+    if (!ring->gone) {
+        uint64_t mono = 0, real = 0;
+        roll_clock_pair(&mono, &real);
+        atomic_store_explicit(&h->clock_mono_ns, mono, memory_order_relaxed);
+        atomic_store_explicit(&h->clock_real_ns, real, memory_order_relaxed);
+    }
+    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h->epoch}, h, sizeof *h,
+                        &ring->announce_seq);
+    if (!err) {
+        ring->link = ROLL_LINK_ANNOUNCED;
+        ring->announce_ns = now;
+    }
+    return err;
+}
+
+/* Whole entries of the definitions area that have not been sent. */
+static int send_defs(struct roll_agent_ring *ring, const struct roll_agent_out *out)
+{
+    const struct roll_ring_header *h = ring->map.header;
+    for (;;) {
+        uint64_t used = atomic_load_explicit(&ring->map.header->defs_used, memory_order_acquire);
+        size_t limit = (size_t)(used < ring->map.defs_bytes ? used : ring->map.defs_bytes);
+        size_t end = (size_t)ring->defs_sent;
+        size_t max = end + ROLL_AGENT_BATCH * ROLL_RECORD_BYTES;
+        struct roll_def def;
+        for (size_t at = end; at < limit && roll_def_decode(ring->map.defs, limit, &at, &def) == 0 && at <= max;) {
+            end = at;
+        }
+        if (end == ring->defs_sent) {
+            return 0;
+        }
+        uint64_t seq;
+        int err = out->send(
+            out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .stream = h->epoch, .first = ring->defs_sent},
+            ring->map.defs + ring->defs_sent, end - (size_t)ring->defs_sent, &seq);
+        if (err) {
+            return err;
+        }
+        ring->defs_sent = end;
+    }
+}
+
+static void watch(struct roll_agent_ring *ring, const struct roll_record *rec)
+{
+    if (roll_seal_state(rec->seal) != ROLL_STATE_ENTERED) {
+        return;
+    }
+    if (ring->pending_used == ROLL_PENDING_MAX) { /* cannot come from threads: give up the oldest */
+        memmove(ring->pending, ring->pending + 1, (ROLL_PENDING_MAX - 1) * sizeof *ring->pending);
+        ring->pending_used--;
+    }
+    ring->pending[ring->pending_used++] = roll_seal_ticket(rec->seal);
+}
+
+static int send_recs(struct roll_agent_ring *ring, const struct roll_agent_out *out, enum roll_frame_type type,
+                     const struct roll_record *recs, size_t n)
+{
+    uint64_t seq;
+    struct roll_frame_head head = {.type = (uint16_t)type,
+                                   .stream = ring->map.header->epoch,
+                                   .first = roll_seal_ticket(recs[0].seal),
+                                   .rec_size = ROLL_RECORD_BYTES,
+                                   .count = (uint32_t)n};
+    return out->send(out->ctx, head, recs, n * sizeof *recs, &seq);
+}
+
+/* Will the record at the cursor never be sealed? Its process is gone, or the thread that was writing it is (cancelled, longjmp). */
+static bool given_up(struct roll_agent_ring *ring, uint64_t now)
+{
+    if (ring->gone) {
+        return true;
+    }
+    if (ring->stuck_ticket != ring->sent || ring->stuck_ns == 0 || ring->stopped) {
+        ring->stuck_ticket = ring->sent;
+        ring->stuck_ns = now;
+    }
+    return now - ring->stuck_ns > STUCK_NS;
+}
+
+/* New records, as far as the window allows. */
+static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
+{
+    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
+    int64_t total = 0;
+    /* A batch at a time: after a pause the rings catch up side by side, and no rank seems far behind another. */
+    while (ring->sent - ring->acked < ROLL_AGENT_WINDOW && total < ROLL_AGENT_BATCH && ring->sent < ring->upto) {
+        uint64_t next = ring->sent, lost = 0, there = ring->upto - ring->sent;
+        size_t most = there < ROLL_AGENT_BATCH ? (size_t)there : ROLL_AGENT_BATCH;
+        size_t n = roll_ring_read(&ring->map, ring->sent, recs, most, &next, &lost);
+        if (n == 0 && next == ring->sent) {
+            if (ring->sent >= roll_agent_ring_head(ring) || !given_up(ring, now)) {
+                break;
+            }
+            next = ring->sent + 1;
+            lost = 1;
+        }
+        int err = send_defs(ring, out);
+        if (!err && n > 0) {
+            err = send_recs(ring, out, ROLL_FRAME_RECORDS, recs, n);
+        }
+        if (err) {
+            return total > 0 ? total : err;
+        }
+        if (lost > 0 && !ring->second) {
+            atomic_fetch_add_explicit(&ring->map.header->losses[ROLL_LOSS_OVERRUN], lost, memory_order_relaxed);
+        }
+        for (size_t i = 0; i < n; i++) {
+            watch(ring, &recs[i]);
+        }
+        ring->sent = next;
+        total += (int64_t)n + (int64_t)lost;
+    }
+    return total;
+}
+
+/* Watched calls that have returned meanwhile. */
+static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agent_out *out)
+{
+    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
+    size_t n = 0, keep = 0, i;
+    for (i = 0; i < ring->pending_used && n < ROLL_AGENT_BATCH; i++) {
+        int err = roll_ring_get(&ring->map, ring->pending[i], &recs[n]);
+        if (err) {
+            continue; /* overwritten: its end will never be known */
+        }
+        if (roll_seal_state(recs[n].seal) == ROLL_STATE_ENTERED) {
+            ring->pending[keep++] = ring->pending[i];
+        } else {
+            n++;
+        }
+    }
+    if (n > 0) {
+        int err = send_recs(ring, out, ROLL_FRAME_UPDATES, recs, n);
+        if (err) {
+            /* Nothing may be forgotten: put the tickets back in order, from what is kept and what could not be sent. */
+            uint64_t merged[ROLL_AGENT_BATCH + ROLL_PENDING_MAX];
+            size_t a = 0, b = 0, m = 0;
+            while (a < keep || b < n) {
+                bool first = b == n || (a < keep && ring->pending[a] < roll_seal_ticket(recs[b].seal));
+                merged[m++] = first ? ring->pending[a++] : roll_seal_ticket(recs[b++].seal);
+            }
+            memmove(ring->pending + m, ring->pending + i, (ring->pending_used - i) * sizeof *ring->pending);
+            memcpy(ring->pending, merged, m * sizeof *merged);
+            ring->pending_used = m + (ring->pending_used - i);
+            return err;
+        }
+    }
+    memmove(ring->pending + keep, ring->pending + i, (ring->pending_used - i) * sizeof *ring->pending);
+    ring->pending_used = keep + (ring->pending_used - i);
+    return (int64_t)n;
+}
+
+static int by_ticket(const void *a, const void *b)
+{
+    uint64_t x = ((const struct roll_record *)a)->seal, y = ((const struct roll_record *)b)->seal;
+    return (x > y) - (x < y);
+}
+
+/*
+ * What the device, or the rank, has noted as complete: per stream the newest call, as one update with the state COMPLETE. Streams are in
+ * order, so it stands for all calls before it on that stream. A record that is overwritten, or not sent yet, is passed over: a later one will do.
+ */
+static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_agent_out *out)
+{
+    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
+    const struct roll_ring_header *h = ring->map.header;
+    size_t n = 0;
+    if (atomic_load_explicit(&h->completion, memory_order_relaxed) == ROLL_COMPLETION_OFF) {
+        return 0;
+    }
+    for (size_t i = 0; i < ROLL_RING_DONE_STREAMS && n < ROLL_AGENT_BATCH; i++) {
+        uint64_t done = atomic_load_explicit(&h->done[i], memory_order_acquire);
+        if (done <= ring->done[i] || done > ring->sent) {
+            continue;
+        }
+        bool there = roll_ring_get(&ring->map, done - 1, &recs[n]) == 0;
+        if (there && roll_seal_state(recs[n].seal) < ROLL_STATE_RETURNED) {
+            continue; /* the device was faster than the return */
+        }
+        if (there) {
+            recs[n++].seal = roll_seal(done - 1, ROLL_STATE_COMPLETE);
+        }
+        ring->done[i] = done;
+    }
+    if (n == 0) {
+        return 0;
+    }
+    qsort(recs, n, sizeof *recs, by_ticket);
+    int err = send_recs(ring, out, ROLL_FRAME_UPDATES, recs, n);
+    if (err) {
+        memset(ring->done, 0, sizeof ring->done); /* told again, all of them */
+    }
+    return err ? err : (int64_t)n;
+}
+
+/* After a new conversation began: what the root holds as entered may have returned while nobody listened. */
+static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *out)
+{
+    struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
+    while (ring->recheck < ring->recheck_end) {
+        uint64_t next = ring->recheck, lost = 0;
+        size_t n = roll_ring_read(&ring->map, ring->recheck, recs, ROLL_AGENT_BATCH, &next, &lost);
+        size_t use = 0, before = ring->pending_used;
+        for (size_t i = 0; i < n && roll_seal_ticket(recs[i].seal) < ring->recheck_end; i++) {
+            if (roll_seal_state(recs[i].seal) == ROLL_STATE_ENTERED) {
+                watch(ring, &recs[i]);
+            } else {
+                recs[use++] = recs[i];
+            }
+        }
+        int err = use ? send_recs(ring, out, ROLL_FRAME_UPDATES, recs, use) : 0;
+        if (err) {
+            ring->pending_used = before; /* looked at again from the same ticket */
+            return err;
+        }
+        ring->recheck = next > ring->recheck ? next : ring->recheck + 1;
+    }
+    return 0;
+}
+
+static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
+{
+    struct roll_ring_header *h = ring->map.header;
+    struct roll_frame_status s = {.head = roll_agent_ring_head(ring),
+                                  .defs_used = atomic_load_explicit(&h->defs_used, memory_order_relaxed),
+                                  .finish_ns = 0,
+                                  .proc_state = proc_state(ring),
+                                  .exit_status = atomic_load_explicit(&h->exit_status, memory_order_acquire)};
+    bool gone = s.proc_state == ROLL_PROC_FINISHED || s.proc_state == ROLL_PROC_DEAD;
+    if (gone) {
+        s.finish_ns = atomic_load_explicit(&h->finish_ns, memory_order_relaxed);
+        s.finish_ns = s.finish_ns ? s.finish_ns : ring->gone_ns;
+        if (ring->sent < s.head) {
+            return 0; /* its last records come first */
+        }
+        if (s.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < EXIT_STATUS_NS && !ring->drain_status) {
+            return 0; /* its launcher may be about to say how it ended */
+        }
+    }
+    for (unsigned i = 0; i < ROLL_LOSS_LIMIT; i++) {
+        s.losses[i] = atomic_load_explicit(&h->losses[i], memory_order_relaxed);
+    }
+    bool news = s.proc_state != ring->status.proc_state || s.exit_status != ring->status.exit_status;
+    bool moved = s.head != ring->status.head && ring->sent == s.head && now - ring->status_ns >= STATUS_MIN_NS;
+    bool due = now - ring->status_ns >= STATUS_NS && !(gone && ring->status_ns > 0);
+    if (!news && !moved && !due && !ring->drain_status) {
+        return 0;
+    }
+    roll_clock_pair(&s.clock_mono_ns, &s.clock_real_ns);
+    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &s, sizeof s,
+                        &ring->status_seq);
+    if (!err) {
+        ring->status = s;
+        ring->status_ns = now;
+        ring->drain_status = ring->drain_status && ring->sent < ring->drain_head;
+    }
+    return err;
+}
+
+/* How freely it runs: news only when it has changed for good, or is over. */
+static int send_sight(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
+{
+    uint32_t is = ring->starved, was = ring->starved_said;
+    bool news = is == 0 ? was != 0 : is >= was + SIGHT_STEP || was >= is + SIGHT_STEP;
+    uint64_t seq;
+    if (!news || now - ring->starved_ns < SIGHT_NS) {
+        return 0;
+    }
+    struct roll_frame_sight sight = {.heard = 1, .starved = is};
+    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = ring->map.header->epoch},
+                        &sight, sizeof sight, &seq);
+    if (!err) {
+        ring->starved_said = is;
+        ring->starved_ns = now;
+    }
+    return err;
+}
+
+int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
+{
+    if (ring->link == ROLL_LINK_ANNOUNCED && now - ring->announce_ns > REANNOUNCE_NS) {
+        ring->link = ROLL_LINK_NEW;
+    }
+    if (ring->link == ROLL_LINK_NEW) {
+        return announce(ring, out, now);
+    }
+    if (ring->link != ROLL_LINK_LIVE) {
+        return 0;
+    }
+    int64_t err = send_sight(ring, out, now); /* first: what follows is to be seen in its light */
+    err = err ? err : recheck(ring, out);
+    int64_t records = err ? err : send_records(ring, out, now);
+    int64_t updates = records < 0 ? records : send_updates(ring, out);
+    int64_t completions = updates < 0 ? updates : send_completions(ring, out);
+    err = completions < 0 ? completions : send_defs(ring, out);
+    if (!err) {
+        err = send_status(ring, out, now);
+    }
+    return err ? err : records + updates + completions;
+}
+
+void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *frame)
+{
+    struct roll_frame_ack ack;
+    if (frame->head.payload < sizeof ack) {
+        return;
+    }
+    memcpy(&ack, frame->payload, sizeof ack);
+    uint64_t head = roll_agent_ring_head(ring);
+    ack.next_ticket = ack.next_ticket < head ? ack.next_ticket : head;
+    if (ring->link == ROLL_LINK_ANNOUNCED && frame->head.seq >= ring->announce_seq) {
+        ring->link = ROLL_LINK_LIVE;
+        ring->sent = ring->acked = ack.next_ticket;
+        ring->defs_sent = ack.defs_offset < ring->map.defs_bytes ? ack.defs_offset : 0;
+        ring->recheck = frame->head.first < ack.next_ticket ? frame->head.first : ack.next_ticket;
+        ring->recheck_end = ack.next_ticket;
+        ring->pending_used = 0;
+        memset(ring->done, 0, sizeof ring->done);
+        ring->status_ns = 0;
+        ring->status.proc_state = 0;
+        ring->starved_said = 0; /* as RING has made it */
+        ring->starved_ns = 0;
+    } else if (ring->link == ROLL_LINK_LIVE && frame->head.seq >= ring->announce_seq && ack.next_ticket > ring->acked &&
+               ack.next_ticket <= ring->sent) {
+        ring->acked = ack.next_ticket;
+    }
+    if (frame->head.seq > ring->acked_seq) {
+        ring->acked_seq = frame->head.seq;
+    }
+}
+
+bool roll_agent_ring_settled(const struct roll_agent_ring *ring)
+{
+    return ring->link == ROLL_LINK_LIVE && ring->sent == roll_agent_ring_head(ring) && ring->acked == ring->sent &&
+           ring->recheck == ring->recheck_end && ring->status_ns > 0 && ring->acked_seq >= ring->status_seq &&
+           ring->status.proc_state == (uint32_t)proc_state(ring) &&
+           ring->status.exit_status == atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire);
+}
+
+bool roll_agent_ring_drained(const struct roll_agent_ring *ring)
+{
+    return ring->link == ROLL_LINK_LIVE && ring->sent >= ring->drain_head && ring->recheck == ring->recheck_end &&
+           !ring->drain_status;
+}

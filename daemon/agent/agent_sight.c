@@ -1,0 +1,233 @@
+/*
+ * agent_sight.c: how freely the ranks of this node run.
+ *
+ * A rank that makes no call may be stuck, or may be ready to run and not be let: from its ring both look alike. The kernel counts for each thread how long
+ * it has stood ready without a CPU (/proc/PID/task/TID/schedstat, second number); the thread that stood longest speaks for its rank. Reading
+ * that of every thread is not free, so it is done only while somebody on the node, or in our own group of processes, is kept waiting at all (PSI:
+ * /proc/pressure/cpu, cpu.pressure of the cgroup). What has no ring yet, or works for a rank from another process, is not among these threads; for it
+ * speak how much longer our own sleeps were than asked for, and how many threads of the node are ready for each of its CPUs. The load
+ * average itself was rejected: it counts who waits for a disk, and is a minute late.
+ */
+#include "daemon/agent/agent_sight.h"
+
+#include "daemon/base/clock.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PERIOD_NS    (500 * ROLL_MS)
+#define SAMPLE_NS    (20 * ROLL_MS)
+#define CALM_PERMILL 50u /* less is what every busy node has */
+#define MOST_PERMILL 1000u
+#define PRESSURES    2
+
+struct thread_wait {
+    uint32_t tid;
+    uint64_t wait_ns;
+};
+
+struct roll_sight_of_ring { /* hangs on its ring */
+    struct thread_wait thread[ROLL_SIGHT_THREADS];
+    size_t threads;
+    uint64_t looked_ns; /* 0: these are too old to compare with */
+};
+
+struct roll_agent_sight {
+    const char *proc;
+    char pressure[PRESSURES][512]; /* files; "" = none */
+    uint64_t some_us[PRESSURES];
+    uint64_t last_ns, late_ns;
+    bool calm; /* nobody was kept waiting in the last period */
+    long cpus;
+    uint64_t sampled_ns, samples,
+        ready; /* looks at how many threads of the node were ready to run or ran, and their sum */
+};
+
+/* "some avg10=... total=N": microseconds in which somebody waited. False when there is no such file. */
+static bool read_pressure(const char *path, uint64_t *some_us)
+{
+    char line[256];
+    FILE *f = path[0] ? fopen(path, "re") : NULL;
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        const char *total = strncmp(line, "some ", 5) == 0 ? strstr(line, "total=") : NULL;
+        unsigned long long us;
+        found = total && sscanf(total, "total=%llu", &us) == 1;
+        *some_us = found ? us : *some_us;
+    }
+    if (f) {
+        fclose(f);
+    }
+    return found;
+}
+
+roll_agent_sight_t *roll_agent_sight_new(const char *proc, const char *cgroup)
+{
+    roll_agent_sight_t *sight = calloc(1, sizeof *sight);
+    char path[300], line[300] = "";
+    if (!sight) {
+        return NULL;
+    }
+    sight->proc = proc;
+    sight->cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    snprintf(sight->pressure[0], sizeof sight->pressure[0], "%s/pressure/cpu", proc);
+    snprintf(path, sizeof path, "%s/self/cgroup", proc);
+    FILE *f = fopen(path, "re");
+    while (f && strncmp(line, "0::/", 4) != 0 && fgets(line, sizeof line, f)) {
+    }
+    if (f) {
+        fclose(f);
+    }
+    if (strncmp(line, "0::/", 4) == 0) {
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(sight->pressure[1], sizeof sight->pressure[1], "%.200s%.250s/cpu.pressure", cgroup, line + 3);
+    }
+    return sight;
+}
+
+void roll_agent_sight_destroy(roll_agent_sight_t **sight)
+{
+    free(*sight);
+    *sight = NULL;
+}
+
+void roll_agent_sight_late(roll_agent_sight_t *sight, uint64_t late_ns)
+{
+    if (sight) {
+        sight->late_ns += late_ns;
+    }
+}
+
+/* Permille of the period in which somebody was kept waiting, the worst of what can be read; -1: nothing can. */
+static int pressure(roll_agent_sight_t *sight, uint64_t passed_ns)
+{
+    int most = -1;
+    for (int i = 0; i < PRESSURES; i++) {
+        uint64_t now_us = 0, before = sight->some_us[i];
+        if (read_pressure(sight->pressure[i], &now_us)) {
+            sight->some_us[i] = now_us;
+            uint64_t waited = before != 0 && now_us > before ? (now_us - before) * 1000 : 0;
+            int share = (int)(waited < passed_ns ? waited * MOST_PERMILL / passed_ns : MOST_PERMILL);
+            most = share > most ? share : most;
+        }
+    }
+    return most;
+}
+
+/* "0.52 0.58 0.59 3/1245 31337": of so many threads so many are ready or run, this one among them. */
+static void sample_ready(struct roll_agent_sight *sight)
+{
+    char path[300];
+    unsigned long ready;
+    snprintf(path, sizeof path, "%s/loadavg", sight->proc);
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%*s %*s %*s %lu", &ready) == 1 && ready > 0) {
+        sight->ready += ready - 1;
+        sight->samples++;
+    }
+    if (f) {
+        fclose(f);
+    }
+}
+
+/* Permille of the time in which one more thread of this node would stand ready without a CPU: what ranks have that are not here yet, and helpers of all kinds. */
+static int starved_by_node(struct roll_agent_sight *sight)
+{
+    uint64_t ready = sight->ready, cpus = sight->cpus > 0 ? (uint64_t)sight->cpus * sight->samples : 0;
+    sight->ready = sight->samples = 0;
+    return cpus > 0 && ready > cpus ? (int)(MOST_PERMILL - MOST_PERMILL * cpus / ready) : 0;
+}
+
+static bool read_wait(const char *proc, uint32_t pid, const char *tid, uint64_t *wait_ns)
+{
+    char path[400];
+    unsigned long long ran, waited;
+    snprintf(path, sizeof path, "%s/%u/task/%s/schedstat", proc, pid, tid);
+    FILE *f = fopen(path, "re");
+    bool found = f && fscanf(f, "%llu %llu", &ran, &waited) == 2;
+    if (f) {
+        fclose(f);
+    }
+    *wait_ns = found ? waited : 0;
+    return found;
+}
+
+static uint64_t waited_before(const struct roll_sight_of_ring *old, uint32_t tid, uint64_t now)
+{
+    for (size_t i = 0; i < old->threads; i++) {
+        if (old->thread[i].tid == tid) {
+            return old->thread[i].wait_ns;
+        }
+    }
+    return now; /* a new one: since when it waits is not known */
+}
+
+/* Permille of the time since the last look in which the worst thread of the process stood ready; -1: not known. */
+static int look_at_process(const roll_agent_sight_t *sight, struct roll_agent_ring *ring, uint64_t now)
+{
+    char path[300];
+    struct roll_sight_of_ring *old = ring->sight, new = {.looked_ns = now};
+    if (!old && !(old = ring->sight = calloc(1, sizeof *old))) {
+        return -1;
+    }
+    snprintf(path, sizeof path, "%s/%u/task", sight->proc, ring->map.header->pid);
+    DIR *d = opendir(path);
+    uint64_t most = 0;
+    struct dirent *entry;
+    while (d && new.threads < ROLL_SIGHT_THREADS && (entry = readdir(d)) != NULL) {
+        struct thread_wait *t = &new.thread[new.threads];
+        if (entry->d_name[0] == '.' || !read_wait(sight->proc, ring->map.header->pid, entry->d_name, &t->wait_ns)) {
+            continue;
+        }
+        t->tid = (uint32_t)strtoul(entry->d_name, NULL, 10);
+        uint64_t before = waited_before(old, t->tid, t->wait_ns);
+        most = t->wait_ns > before && t->wait_ns - before > most ? t->wait_ns - before : most;
+        new.threads++;
+    }
+    if (d) {
+        closedir(d);
+    }
+    uint64_t passed = old->looked_ns ? now - old->looked_ns : 0;
+    *old = new;
+    if (new.threads == 0 || passed == 0) {
+        return new.threads == 0 ? -1 : 0;
+    }
+    return (int)(most < passed ? most * MOST_PERMILL / passed : MOST_PERMILL);
+}
+
+void roll_agent_sight_look(roll_agent_sight_t *sight, struct roll_agent_ring **rings, size_t n, uint64_t now)
+{
+    if (sight && !sight->calm && now - sight->sampled_ns >= SAMPLE_NS) {
+        sight->sampled_ns = now;
+        sample_ready(sight);
+    }
+    if (!sight || now - sight->last_ns < PERIOD_NS) {
+        return;
+    }
+    uint64_t passed = sight->last_ns ? now - sight->last_ns : PERIOD_NS;
+    int own = (int)(sight->late_ns < passed ? sight->late_ns * MOST_PERMILL / passed : MOST_PERMILL);
+    int all = pressure(sight, passed), node = starved_by_node(sight);
+    own = own > node ? own : node;
+    sight->last_ns = now;
+    sight->late_ns = 0;
+    bool calm = all >= 0 && all < (int)CALM_PERMILL && own < (int)CALM_PERMILL;
+    sight->calm = calm;
+    for (size_t i = 0; i < n; i++) {
+        struct roll_agent_ring *ring = rings[i];
+        if (ring->gone || ring->foreign || calm) {
+            ring->starved = ring->foreign && !calm && !ring->gone ? (uint32_t)own : 0;
+            if (ring->sight) {
+                ring->sight->looked_ns = 0;
+                ring->sight->threads = 0;
+            }
+            continue;
+        }
+        int starved = look_at_process(sight, ring, now);
+        starved = starved < 0 ? all : starved;
+        starved = starved < own ? own : starved;
+        ring->starved = starved < (int)CALM_PERMILL ? 0 : (uint32_t)starved;
+    }
+}

@@ -1,0 +1,31 @@
+/*
+ * agent_trace.h: the agent's own trace: what its rings hold, kept in segments on its node (rollcalld --agent --trace DIR).
+ */
+#ifndef ROLL_DAEMON_AGENT_TRACE_H
+#define ROLL_DAEMON_AGENT_TRACE_H
+
+#include "daemon/agent/agent_ring.h"
+#include "daemon/store/segment.h"
+
+typedef struct roll_agent_trace roll_agent_trace_t;
+
+struct roll_agent_trace_options {
+    const char *dir; /* borrowed, for as long as the trace lives */
+    const char *host;
+    uint64_t segment_bytes, limit_bytes, age_ns; /* as roll_segment_options */
+};
+
+/* Returns owned; NULL when out of memory. One thread. */
+roll_agent_trace_t *roll_agent_trace_new(const struct roll_agent_trace_options *options);
+/* Begins to keep a ring (borrowed until it is dropped). What goes wrong is said in one line; the ring is then not kept. */
+void roll_agent_trace_add(roll_agent_trace_t *trace, const struct roll_agent_ring *ring);
+/* Keeps what is new in all rings. now: CLOCK_MONOTONIC. */
+void roll_agent_trace_pump(roll_agent_trace_t *trace, uint64_t now);
+/* Keeps a note (the payload of a NOTE frame), and writes it out. */
+void roll_agent_trace_note(roll_agent_trace_t *trace, const char *text, uint64_t now);
+/* Keeps the rest of a ring, writes it out, and forgets the ring. */
+void roll_agent_trace_drop(roll_agent_trace_t *trace, const struct roll_agent_ring *ring, uint64_t now);
+/* Keeps the rest of all rings. */
+void roll_agent_trace_destroy(roll_agent_trace_t **trace);
+
+#endif

@@ -1,0 +1,305 @@
+/*
+ * analyze.c: sorts recorded files into runs and drives one feed per run.
+ *
+ * Traces and rings of one run may be given together: the feeder drops what it has seen before, so the rings only
+ * add what the trace lacks. Files of different runs never meet, because the verdicts of one job must not depend on
+ * what else lies in the directory.
+ */
+#include "daemon/console/analyze/analyze.h"
+
+#include "daemon/console/console.h"
+#include "daemon/console/file.h"
+#include "daemon/store/segment.h"
+#include "daemon/store/trace_file.h"
+#include "daemon/verdict/verdict_json.h"
+#include "trace/err.h"
+#include "trace/ring.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DEPTH_MAX 2 /* DIR and its direct subdirectories: rings of several nodes, collected */
+
+struct run {
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    roll_feed_t *feed;
+    struct roll_ring *ring; /* owned array of owned mappings */
+    size_t rings, room;
+};
+
+struct roll_analysis {
+    struct roll_engine_config config;
+    struct run *run; /* owned */
+    size_t runs, files, unreadable;
+    struct roll_analyze_file *trace; /* owned */
+    size_t traces, trace_room;
+    bool cut;
+};
+
+roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config)
+{
+    roll_analysis_t *a = calloc(1, sizeof(*a));
+    if (a != NULL) {
+        a->config = *config;
+    }
+    return a;
+}
+
+void roll_analysis_destroy(roll_analysis_t **analysis)
+{
+    roll_analysis_t *a = *analysis;
+    *analysis = NULL;
+    if (a == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < a->runs; i++) {
+        for (size_t k = 0; k < a->run[i].rings; k++) {
+            roll_ring_close(&a->run[i].ring[k]);
+        }
+        free(a->run[i].ring);
+        roll_feed_destroy(&a->run[i].feed);
+    }
+    free(a->run);
+    free(a->trace);
+    free(a);
+}
+
+/* The run with this identity, made when it is new; NULL when out of memory. */
+static struct run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
+{
+    for (size_t i = 0; i < a->runs; i++) {
+        if (a->run[i].restart == restart && strcmp(a->run[i].job, job) == 0) {
+            return &a->run[i];
+        }
+    }
+    struct run *grown = realloc(a->run, (a->runs + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        return NULL;
+    }
+    a->run = grown;
+    struct run *r = &a->run[a->runs];
+    *r = (struct run){.restart = restart};
+    snprintf(r->job, sizeof(r->job), "%s", job);
+    r->feed = roll_feed_new(&a->config, r->job, restart);
+    if (r->feed == NULL) {
+        return NULL;
+    }
+    a->runs++;
+    return r;
+}
+
+/* The run of the ring that a frame announces, or of the process that it notes. */
+static struct run *run_of_frame(roll_analysis_t *a, const struct roll_frame *frame)
+{
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart = 0;
+    return roll_feed_run_of(frame, job, &restart) == 0 ? run_of(a, job, restart) : NULL;
+}
+
+static roll_feed_t *feed_of_frame(void *ctx, const struct roll_frame *frame)
+{
+    struct run *run = run_of_frame(ctx, frame);
+    return run != NULL ? run->feed : NULL;
+}
+
+/* Traces are only looked at here, and fed when all of them are known: some belong together. */
+static int add_trace(roll_analysis_t *a, const char *path)
+{
+    roll_trace_reader_t *reader = NULL;
+    int err = roll_trace_reader_new(path, &reader);
+    roll_trace_reader_destroy(&reader);
+    if (err != 0) {
+        return err;
+    }
+    if (a->traces == a->trace_room) {
+        size_t room = a->trace_room == 0 ? 16 : 2 * a->trace_room;
+        struct roll_analyze_file *grown = realloc(a->trace, room * sizeof(*grown));
+        if (grown == NULL) {
+            return ROLL_E_NOMEM;
+        }
+        a->trace = grown;
+        a->trace_room = room;
+    }
+    struct roll_analyze_file *file = &a->trace[a->traces];
+    *file = (struct roll_analyze_file){.number = 0};
+    if (strlen(path) >= sizeof(file->path)) {
+        return ROLL_E_LIMIT;
+    }
+    memcpy(file->path, path, strlen(path));
+    if (!roll_segment_parse(path, file->series, sizeof(file->series), &file->number)) {
+        memcpy(file->series, path, strlen(path));
+    }
+    a->traces++;
+    return 0;
+}
+
+static int add_ring(roll_analysis_t *a, const char *path)
+{
+    struct roll_ring ring;
+    int err = roll_ring_open(path, false, &ring);
+    if (err != 0) {
+        return err;
+    }
+    struct roll_frame frame = {
+        .head = {.type = ROLL_FRAME_RING, .payload = ROLL_RING_HEADER_BYTES, .stream = ring.header->epoch},
+        .payload = (const uint8_t *)ring.header};
+    struct run *run = run_of_frame(a, &frame);
+    if (run != NULL && run->rings == run->room) {
+        size_t room = run->room == 0 ? 16 : 2 * run->room;
+        struct roll_ring *grown = realloc(run->ring, room * sizeof(*grown));
+        if (grown == NULL) {
+            run = NULL;
+        } else {
+            run->ring = grown;
+            run->room = room;
+        }
+    }
+    if (run == NULL) {
+        roll_ring_close(&ring);
+        return ROLL_E_NOMEM;
+    }
+    run->ring[run->rings++] = ring;
+    return 0;
+}
+
+static bool ends(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), m = strlen(suffix);
+    return n > m && strcmp(name + n - m, suffix) == 0;
+}
+
+/* One file, by what it says it is rather than by its name. */
+static int add_file(roll_analysis_t *a, const char *path)
+{
+    char magic[8] = "";
+    FILE *f = fopen(path, "re");
+    if (f != NULL) {
+        (void)!fread(magic, 1, sizeof(magic), f);
+        fclose(f);
+    }
+    int err = memcmp(magic, ROLL_RING_MAGIC, 8) == 0 ? add_ring(a, path) : add_trace(a, path);
+    if (err != 0) {
+        roll_file_complain(path, err);
+        a->unreadable++;
+    } else {
+        a->files++;
+    }
+    return err;
+}
+
+static int add_path(roll_analysis_t *a, const char *path, int depth)
+{
+    struct dirent **entry = NULL;
+    struct stat st;
+    int err = 0, n;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        return add_file(a, path);
+    }
+    n = scandir(path, &entry, NULL, alphasort);
+    if (n < 0) {
+        roll_file_complain(path, ROLL_E_DENIED);
+        a->unreadable++;
+        return ROLL_E_DENIED;
+    }
+    for (int i = 0; i < n; i++) {
+        char inner[PATH_MAX];
+        const char *name = entry[i]->d_name;
+        int len = snprintf(inner, sizeof(inner), "%s/%s", path, name);
+        bool fits = len > 0 && (size_t)len < sizeof(inner) && name[0] != '.';
+        if (fits && (ends(name, ".rtrc") || ends(name, ".ring"))) {
+            err = add_file(a, inner);
+        } else if (fits && depth + 1 < DEPTH_MAX && stat(inner, &st) == 0 && S_ISDIR(st.st_mode)) {
+            err = add_path(a, inner, depth + 1);
+        }
+        free(entry[i]);
+    }
+    free(entry);
+    return err;
+}
+
+int roll_analysis_add(roll_analysis_t *a, const char *path)
+{
+    return add_path(a, path, 0);
+}
+
+int roll_analysis_finish(roll_analysis_t *a)
+{
+    int err = roll_analyze_traces(a->trace, a->traces, feed_of_frame, a, &a->cut);
+    for (size_t i = 0; i < a->runs && err == 0; i++) {
+        if (a->run[i].rings > 0) {
+            err = roll_analyze_rings(a->run[i].feed, a->run[i].ring, a->run[i].rings);
+        }
+        if (err == 0) {
+            err = roll_feed_finish(a->run[i].feed);
+        }
+    }
+    return err;
+}
+
+json_t *roll_analysis_next(roll_analysis_t *a)
+{
+    for (size_t i = 0; i < a->runs; i++) {
+        json_t *verdict = roll_feed_next(a->run[i].feed);
+        if (verdict != NULL) {
+            return verdict;
+        }
+    }
+    return NULL;
+}
+
+/* Did somebody die while somebody was inside a call? */
+static bool ended_badly(roll_engine_t *engine)
+{
+    struct roll_engine_summary summary;
+    struct roll_view_source v;
+    bool dead = false, inside = false;
+    roll_engine_summary(engine, &summary);
+    for (uint32_t i = 0; summary.findings == 0 && roll_engine_source(engine, i, &v); i++) {
+        dead = dead || v.proc == ROLL_PROC_DEAD;
+        inside = inside || v.in_call || v.waits_for > 0;
+    }
+    return dead && inside;
+}
+
+json_t *roll_analysis_standing(const roll_analysis_t *a)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < a->runs; i++) {
+        roll_engine_t *engine = roll_feed_engine(a->run[i].feed);
+        struct roll_view_source v;
+        char text[4096];
+        bool tell = ended_badly(engine);
+        for (uint32_t k = 0; tell && roll_engine_source(engine, k, &v); k++) {
+            if (v.info.world_rank >= 0 &&
+                roll_engine_why(engine, (uint32_t)v.info.world_rank, text, sizeof(text)) >= 0) {
+                json_array_append_new(list, json_pack("{s:o, s:i, s:i, s:o}", "job", roll_text_to_json(a->run[i].job),
+                                                      "restart", (int)a->run[i].restart, "rank", (int)v.info.world_rank,
+                                                      "text", roll_text_to_json(text)));
+            }
+        }
+    }
+    return list;
+}
+
+void roll_analysis_summary(const roll_analysis_t *a, struct roll_analysis_summary *out)
+{
+    *out =
+        (struct roll_analysis_summary){.runs = a->runs, .files = a->files, .unreadable = a->unreadable, .cut = a->cut};
+    for (size_t i = 0; i < a->runs; i++) {
+        struct roll_engine_summary s;
+        roll_engine_summary(roll_feed_engine(a->run[i].feed), &s);
+        out->engine.calls += s.calls;
+        out->engine.records += s.records;
+        out->engine.verdicts += s.verdicts;
+        out->engine.findings += s.findings;
+        out->engine.lost += s.lost;
+        out->engine.sources += s.sources;
+        out->engine.comms += s.comms;
+        out->engine.sources_live += s.sources_live;
+        out->engine.incomplete += s.incomplete;
+    }
+}

@@ -1,0 +1,62 @@
+/*
+ * analyze.h: recorded traces and rings through the engine, post-mortem.
+ *
+ * One analysis holds one feed per run (job, restart) that it meets. Not thread-safe.
+ */
+#ifndef ROLL_CONSOLE_ANALYZE_H
+#define ROLL_CONSOLE_ANALYZE_H
+
+#include "daemon/feed/feed.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+typedef struct roll_analysis roll_analysis_t;
+
+roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config);
+void roll_analysis_destroy(roll_analysis_t **analysis);
+
+/*
+ * Adds a file, or all *.rtrc and *.ring files of a directory and of its direct subdirectories. Each file that cannot be
+ * read is said in one line and counted. Everything is fed by roll_analysis_finish.
+ * 0, or what was wrong with the path.
+ */
+int roll_analysis_add(roll_analysis_t *analysis, const char *path);
+/*
+ * Feeds the traces (segments in their order, several series of one run merged by their clocks), then the rings, merged in time order over
+ * all ranks, and lets each engine say its last word. 0 or NOMEM.
+ */
+int roll_analysis_finish(roll_analysis_t *analysis);
+/* The next verdict of any run, returned owned; NULL when there is none. */
+json_t *roll_analysis_next(roll_analysis_t *analysis);
+
+struct roll_analysis_summary {
+    struct roll_engine_summary engine; /* summed over the runs */
+    size_t runs, files, unreadable;
+    bool cut; /* a trace ended inside a frame, or was damaged */
+};
+void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
+
+/*
+ * Where the ranks stood when a run ended that has no finding and in which a process died without a word: what each waited for. The records do not
+ * tell who died first, so no verdict does; this is what they do tell. An array (returned owned; NULL without memory) of objects with `job`,
+ * `restart`, `rank` and `text`.
+ */
+json_t *roll_analysis_standing(const roll_analysis_t *analysis);
+
+/* One trace file: a segment of a series (daemon/store/segment.h), or one that stands alone (number 0, named by its path). */
+struct roll_analyze_file {
+    char path[PATH_MAX], series[PATH_MAX];
+    uint64_t number;
+};
+/* The feed of the run that a RING frame announces (borrowed); NULL when there is none to be had. */
+typedef roll_feed_t *roll_analyze_feed_of(void *ctx, const struct roll_frame *ring);
+/* analyze_trace.c: feeds these traces (sorted in place). *cut: set when one was cut short or damaged. 0 or NOMEM. */
+int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_feed_of *feed_of, void *ctx, bool *cut);
+
+/* analyze_rings.c: feeds these rings (borrowed) of one run, merged in time order. 0 or an error of the feed. */
+int roll_analyze_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n);
+
+#endif

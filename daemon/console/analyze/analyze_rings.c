@@ -1,0 +1,171 @@
+/*
+ * analyze_rings.c: the rings that a run left, fed as an agent would have sent them while it ran.
+ *
+ * Rank after rank would be simpler (roll_feed_ring) and is wrong for long runs: the engine keeps a bounded window of operations
+ * per communicator, which the first ring would outrun before the second began. So records are merged by wall clock; the feeder still
+ * gets each ring's records in ticket order. What became of the processes comes last, as it would have.
+ */
+#include "daemon/console/analyze/analyze.h"
+
+#include "trace/def.h"
+#include "trace/err.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH    512u
+#define TICK_NS  100000000u /* of recorded time between two looks of the engine: about as often as live */
+#define SLACK_NS 1000000u   /* records this far ahead of the slowest rank go along in its batch */
+
+/* Where the merge stands in one ring. */
+struct cursor {
+    const struct roll_ring *ring;
+    uint64_t epoch, head, next, lost;
+    int64_t offset_ns; /* wall clock - monotonic */
+    struct roll_record rec[BATCH];
+    size_t at, n; /* rec[at...n-1] are read and not fed */
+};
+
+static int give(roll_feed_t *feed, struct roll_frame_head head, const void *payload, size_t bytes)
+{
+    head.payload = (uint32_t)bytes;
+    struct roll_frame frame = {.head = head, .payload = payload};
+    return roll_feed_frame(feed, &frame);
+}
+
+static int announce(roll_feed_t *feed, struct cursor *c)
+{
+    const struct roll_ring_header *h = c->ring->header;
+    uint64_t used = atomic_load_explicit(&c->ring->header->defs_used, memory_order_acquire);
+    size_t bytes = (size_t)(used < h->defs_bytes ? used : h->defs_bytes), end = 0;
+    struct roll_def def;
+    int err = give(feed, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = c->epoch}, h, sizeof(*h));
+    while (end < bytes && roll_def_decode(c->ring->defs, bytes, &end, &def) == 0) {
+    }
+    if (err == 0 && end > 0) {
+        err = give(feed, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .stream = c->epoch}, c->ring->defs, end);
+    }
+    return err;
+}
+
+/* Reads on when everything read has been fed. False at the end of the ring. */
+static bool refill(struct cursor *c)
+{
+    while (c->at == c->n && c->next < c->head) {
+        uint64_t next = c->next;
+        c->at = 0;
+        c->n = roll_ring_read(c->ring, c->next, c->rec, BATCH, &next, &c->lost);
+        c->next = next > c->next ? next : c->next + 1; /* over a slot that a killed writer left unfinished */
+    }
+    return c->at < c->n;
+}
+
+static uint64_t time_of(const struct cursor *c, size_t i)
+{
+    return c->rec[i].enter_ns + (uint64_t)c->offset_ns;
+}
+
+/* The engine's clock is that of the records: it ticks before what comes next, so nothing looks older than it was. */
+static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
+{
+    uint64_t ticked = 0;
+    for (;;) {
+        struct cursor *first = NULL;
+        for (size_t i = 0; i < n; i++) {
+            if (refill(&cursors[i]) &&
+                (first == NULL || time_of(&cursors[i], cursors[i].at) < time_of(first, first->at))) {
+                first = &cursors[i];
+            }
+        }
+        if (first == NULL) {
+            return 0;
+        }
+        uint64_t begin = time_of(first, first->at), until = begin + SLACK_NS;
+        int err = 0;
+        if (begin >= ticked + TICK_NS) {
+            ticked = begin;
+            err = roll_feed_tick(feed, begin);
+        }
+        size_t end = first->at + 1;
+        while (end < first->n && time_of(first, end) <= until) {
+            end++;
+        }
+        struct roll_frame_head head = {.type = ROLL_FRAME_RECORDS,
+                                       .stream = first->epoch,
+                                       .first = roll_seal_ticket(first->rec[first->at].seal),
+                                       .rec_size = ROLL_RECORD_BYTES,
+                                       .count = (uint32_t)(end - first->at)};
+        err = err != 0 ? err : give(feed, head, &first->rec[first->at], (end - first->at) * sizeof(first->rec[0]));
+        if (err != 0) {
+            return err;
+        }
+        first->at = end;
+    }
+}
+
+/* Is this very process still there? Its number may have been given to another. */
+static bool lives(uint32_t pid, uint64_t start_ticks)
+{
+    char path[64], text[1024];
+    unsigned long long ticks = 0;
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL) {
+        return false;
+    }
+    size_t got = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    text[got] = '\0';
+    char *p = strrchr(text, ')'); /* the name before it may hold anything */
+    for (int field = 2; p != NULL && field < 22; field++) {
+        p = strchr(p + 1, ' ');
+    }
+    return p != NULL && sscanf(p, " %llu", &ticks) == 1 && ticks == start_ticks;
+}
+
+static int tell_end(roll_feed_t *feed, const struct cursor *c)
+{
+    struct roll_ring_header *h = c->ring->header;
+    int32_t exit_status = atomic_load(&h->exit_status);
+    enum roll_proc_state proc = ROLL_PROC_DEAD;
+    if (atomic_load(&h->state) == ROLL_RING_FINISHED) {
+        proc = ROLL_PROC_FINISHED;
+    } else if (exit_status == ROLL_EXIT_UNKNOWN && lives(h->pid, h->start_ticks)) {
+        proc = ROLL_PROC_RUNNING;
+    }
+    struct roll_frame_status status = {.head = c->head,
+                                       .defs_used = atomic_load(&h->defs_used),
+                                       .clock_mono_ns = atomic_load(&h->clock_mono_ns),
+                                       .clock_real_ns = atomic_load(&h->clock_real_ns),
+                                       .finish_ns = atomic_load(&h->finish_ns),
+                                       .proc_state = proc,
+                                       .exit_status = exit_status};
+    for (unsigned i = 0; i < ROLL_LOSS_LIMIT; i++) {
+        status.losses[i] = atomic_load(&h->losses[i]);
+    }
+    return give(feed, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = c->epoch}, &status, sizeof(status));
+}
+
+int roll_analyze_rings(roll_feed_t *feed, const struct roll_ring *ring, size_t n)
+{
+    struct cursor *cursors = calloc(n, sizeof(*cursors));
+    int err = cursors == NULL ? ROLL_E_NOMEM : 0;
+    for (size_t i = 0; i < n && err == 0; i++) {
+        struct roll_ring_header *h = ring[i].header;
+        cursors[i].ring = &ring[i];
+        cursors[i].epoch = h->epoch;
+        cursors[i].head = atomic_load_explicit(&h->head, memory_order_acquire);
+        cursors[i].offset_ns = (int64_t)(atomic_load(&h->clock_real_ns) - atomic_load(&h->clock_mono_ns));
+        err = announce(feed, &cursors[i]);
+    }
+    if (err == 0) {
+        err = feed_merged(feed, cursors, n);
+    }
+    for (size_t i = 0; i < n && err == 0; i++) {
+        err = tell_end(feed, &cursors[i]);
+    }
+    free(cursors);
+    return err;
+}

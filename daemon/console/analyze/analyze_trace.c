@@ -1,0 +1,307 @@
+/*
+ * analyze_trace.c: recorded traces into the feeds of their runs: segments of a series one after the other, several series of one run side by side.
+ *
+ * One series is fed as it stands, clock included, and so repeats what its root said. Several (the agents of a job's nodes) are
+ * merged by their clocks; time passes for the engine only as far as all of them have come, so no node looks late because its file is read
+ * later. When one ends while its ranks still run, no more time passes: nobody knows what they did then.
+ */
+#include "daemon/console/analyze/analyze.h"
+
+#include "daemon/console/console.h"
+#include "daemon/store/segment.h"
+#include "daemon/store/trace_file.h"
+#include "trace/err.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The segments of a series that were given, and where we are in them. */
+struct series {
+    const struct roll_analyze_file *file; /* borrowed */
+    size_t files, at;
+    roll_trace_reader_t *reader;
+    struct roll_frame frame; /* the next; borrows the reader */
+    bool ended;
+    roll_feed_t *feed; /* of the run that it is about; NULL: it announces no ring */
+    uint64_t time_ns;  /* of its last tick */
+    uint64_t *epoch;   /* of its rings */
+    size_t epochs, room;
+};
+
+struct reading {
+    roll_analyze_feed_of *feed_of;
+    void *ctx;
+    bool *cut;
+};
+
+/* ---- one series ---- */
+
+static bool follows(const struct roll_analyze_file *a, const struct roll_analyze_file *b)
+{
+    return b->number == a->number + 1 && b->number > 1;
+}
+
+/* What the end of a file means. A torn end that the next segment goes on from is what a killed writer leaves: nothing is missing. */
+static void judge_end(const struct series *s, int err, struct reading *r)
+{
+    const struct roll_analyze_file *file = &s->file[s->at];
+    bool continued = s->at + 1 < s->files && follows(file, file + 1);
+    if (err == ROLL_E_NOTFOUND || (err == ROLL_E_SHORT && continued)) {
+        return;
+    }
+    roll_say("%s: %s at offset %zu; everything before it is judged", file->path,
+             err == ROLL_E_SHORT ? "cut short" : roll_strerror(err), roll_trace_reader_offset(s->reader));
+    *r->cut = true;
+}
+
+/* The segment at s->at. `resume`: the one before it has been read to its end. */
+static int open_file(struct series *s, bool resume)
+{
+    int err = roll_trace_reader_new(s->file[s->at].path, &s->reader);
+    if (!err && resume) {
+        roll_trace_reader_resume(s->reader);
+    }
+    return err;
+}
+
+/* The next frame of the series in s->frame, or s->ended. Returns NOMEM, else 0. */
+static int advance(struct series *s, struct reading *r)
+{
+    while (!s->ended) {
+        int err = s->reader ? roll_trace_reader_next(s->reader, &s->frame) : ROLL_E_NOTFOUND;
+        if (err == 0 || err == ROLL_E_NOMEM) {
+            return err;
+        }
+        bool whole = s->reader && (err == ROLL_E_NOTFOUND || err == ROLL_E_SHORT);
+        if (s->reader) {
+            judge_end(s, err, r);
+            roll_trace_reader_destroy(&s->reader);
+            s->at++;
+        }
+        if (s->at == s->files) {
+            s->ended = true;
+        } else {
+            whole = whole && follows(&s->file[s->at - 1], &s->file[s->at]);
+            err = open_file(s, whole); /* it could be read a moment ago: since then it was removed by its writer */
+            if (err) {
+                roll_say("%s: %s", s->file[s->at].path, roll_strerror(err));
+                *r->cut = true;
+                s->at++;
+                s->ended = s->at == s->files;
+            }
+        }
+    }
+    return 0;
+}
+
+static int begin(struct series *s, struct reading *r)
+{
+    s->at = 0;
+    s->ended = false;
+    if (s->file[0].number > 1) {
+        roll_say("%s: the segments before it are gone (--trace-limit, --trace-age); what they held counts as lost",
+                 s->file[0].path);
+    }
+    int err = open_file(s, false);
+    return err ? err : advance(s, r);
+}
+
+/* Which run is it about? Its first ring or note says. */
+static int find_feed(struct series *s, struct reading *r)
+{
+    bool cut = *r->cut;
+    roll_trace_reader_t *reader = NULL;
+    struct roll_frame frame;
+    for (size_t i = 0; i < s->files && !s->feed; i++) {
+        int err = roll_trace_reader_new(s->file[i].path, &reader);
+        while (!err && !s->feed && (err = roll_trace_reader_next(reader, &frame)) == 0) {
+            if (frame.head.type == ROLL_FRAME_RING || frame.head.type == ROLL_FRAME_NOTE) {
+                s->feed = r->feed_of(r->ctx, &frame);
+            }
+        }
+        roll_trace_reader_destroy(&reader);
+        if (err == ROLL_E_NOMEM) {
+            return err;
+        }
+    }
+    *r->cut = cut;
+    return 0;
+}
+
+/* One bad payload must not cost the rest of the file: the feed stays usable after each. */
+static int feed_frame(struct series *s, struct reading *r)
+{
+    if (s->frame.head.type == ROLL_FRAME_RING || s->frame.head.type == ROLL_FRAME_NOTE) {
+        roll_feed_t *feed = r->feed_of(r->ctx, &s->frame);
+        *r->cut = *r->cut || !feed;
+        s->feed = feed ? feed : s->feed;
+    }
+    int err = s->feed ? roll_feed_frame(s->feed, &s->frame) : 0;
+    *r->cut = *r->cut || err != 0;
+    return err == ROLL_E_NOMEM ? err : 0;
+}
+
+static int feed_one(struct series *s, struct reading *r)
+{
+    int err = begin(s, r);
+    while (!err && !s->ended) {
+        err = feed_frame(s, r);
+        err = err ? err : advance(s, r);
+    }
+    return err;
+}
+
+/* ---- several ---- */
+
+static uint64_t tick_time(const struct roll_frame *frame)
+{
+    uint64_t real = 0;
+    if (frame->head.payload >= sizeof real) {
+        memcpy(&real, frame->payload, sizeof real);
+    }
+    return real ? real : frame->head.seq;
+}
+
+static int note_ring(struct series *s)
+{
+    if (s->epochs == s->room) {
+        size_t room = s->room ? 2 * s->room : 16;
+        uint64_t *grown = realloc(s->epoch, room * sizeof *grown);
+        if (!grown) {
+            return ROLL_E_NOMEM;
+        }
+        s->epoch = grown;
+        s->room = room;
+    }
+    s->epoch[s->epochs++] = s->frame.head.stream;
+    return 0;
+}
+
+static bool any_runs(const struct series *s)
+{
+    struct roll_feed_stream view;
+    for (size_t i = 0; i < s->epochs; i++) {
+        if (roll_feed_find(s->feed, s->epoch[i], &view) &&
+            (view.proc == ROLL_PROC_RUNNING || view.proc == ROLL_PROC_STOPPED)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The series of this feed whose next frame is the oldest; NULL when all have ended. */
+static struct series *oldest(struct series *all, size_t n, const roll_feed_t *feed)
+{
+    struct series *found = NULL;
+    uint64_t best = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct series *s = &all[i];
+        if (s->feed == feed && !s->ended) {
+            uint64_t time = s->frame.head.type == ROLL_FRAME_TICK ? tick_time(&s->frame) : s->time_ns;
+            if (!found || time < best) {
+                found = s;
+                best = time;
+            }
+        }
+    }
+    return found;
+}
+
+/* Time passes as far as all series have come. */
+static int pass_time(const struct series *all, size_t n, roll_feed_t *feed, uint64_t *clock)
+{
+    uint64_t now = UINT64_MAX;
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].feed == feed && all[i].ended && any_runs(&all[i])) {
+            return 0;
+        }
+        if (all[i].feed == feed && !all[i].ended && all[i].time_ns < now) {
+            now = all[i].time_ns;
+        }
+    }
+    if (now == UINT64_MAX || now <= *clock) {
+        return 0;
+    }
+    *clock = now;
+    roll_feed_stamp(feed, now);
+    return roll_feed_tick(feed, now);
+}
+
+static int feed_merged(struct series *all, size_t n, roll_feed_t *feed, struct reading *r)
+{
+    uint64_t clock = 0;
+    int err = 0;
+    for (size_t i = 0; i < n && !err; i++) {
+        err = all[i].feed == feed ? begin(&all[i], r) : 0;
+    }
+    for (struct series *s; !err && (s = oldest(all, n, feed)) != NULL;) {
+        if (s->frame.head.type == ROLL_FRAME_TICK) {
+            s->time_ns = tick_time(&s->frame);
+            err = pass_time(all, n, feed, &clock);
+        } else {
+            if (s->frame.head.type == ROLL_FRAME_RING) {
+                err = note_ring(s);
+            }
+            err = err ? err : feed_frame(s, r);
+        }
+        err = err ? err : advance(s, r);
+    }
+    return err;
+}
+
+/* ---- all ---- */
+
+static int by_series(const void *a, const void *b)
+{
+    const struct roll_analyze_file *x = a, *y = b;
+    int order = strcmp(x->series, y->series);
+    return order ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_feed_of *feed_of, void *ctx, bool *cut)
+{
+    struct reading reading = {feed_of, ctx, cut};
+    struct series *all = calloc(n + 1, sizeof *all);
+    size_t used = 0;
+    int err = all ? 0 : ROLL_E_NOMEM;
+    if (!err && n > 1) {
+        qsort(file, n, sizeof *file, by_series);
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < n && !err; i++) {
+        bool same = kept > 0 && strcmp(file[i].series, file[kept - 1].series) == 0;
+        if (same && file[i].number == file[kept - 1].number) {
+            continue; /* given twice */
+        }
+        file[kept] = file[i];
+        if (same) {
+            all[used - 1].files++;
+        } else {
+            all[used++] = (struct series){.file = &file[kept], .files = 1};
+        }
+        kept++;
+    }
+    for (size_t i = 0; i < used && !err; i++) {
+        err = find_feed(&all[i], &reading);
+    }
+    for (size_t i = 0; i < used && !err; i++) {
+        size_t first = i, same = 0;
+        for (size_t k = 0; k < used; k++) {
+            bool mate = all[i].feed && all[k].feed == all[i].feed;
+            first = mate && k < first ? k : first;
+            same += mate;
+        }
+        if (same < 2) {
+            err = feed_one(&all[i], &reading);
+        } else if (first == i) {
+            err = feed_merged(all, used, all[i].feed, &reading);
+        }
+    }
+    for (size_t i = 0; i < used; i++) {
+        roll_trace_reader_destroy(&all[i].reader);
+        free(all[i].epoch);
+    }
+    free(all);
+    return err;
+}

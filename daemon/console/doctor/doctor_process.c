@@ -1,0 +1,193 @@
+/*
+ * doctor_process.c: what is seen of a process that runs, and if nothing is, why.
+ *
+ * All of it from /proc and the ring directory; nothing is attached to and nothing in the process is called.
+ */
+#include "daemon/console/doctor/doctor.h"
+#include "daemon/stack/proc_look.h"
+
+#include "trace/err.h"
+#include "trace/ring.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How its calls came into the ring. */
+struct seen {
+    bool ring;
+    char path[PATH_MAX + 300];
+    uint64_t records, by_plugin;
+};
+
+static void read_ring(const char *path, uint32_t pid, struct seen *seen)
+{
+    struct roll_ring ring;
+    if (roll_ring_open(path, false, &ring) != 0) {
+        return;
+    }
+    if (ring.header->pid == pid) {
+        seen->ring = true;
+        snprintf(seen->path, sizeof(seen->path), "%s", path);
+        seen->records = atomic_load(&ring.header->head);
+        uint64_t kept = seen->records < ring.mask + 1 ? seen->records : ring.mask + 1;
+        for (uint64_t i = 0; i < kept; i++) {
+            seen->by_plugin += (ring.records[i].flags & ROLL_FLAG_PLUGIN) != 0;
+        }
+    }
+    roll_ring_close(&ring);
+}
+
+static void find_ring(const struct roll_look_env *env, uint32_t pid, struct seen *seen)
+{
+    char dir[PATH_MAX], path[PATH_MAX + 300];
+    const char *named = roll_look_get(env, "ROLLCALL_DIR");
+    *seen = (struct seen){0};
+    if (named != NULL && named[0] != '\0') {
+        snprintf(dir, sizeof(dir), "%s", named);
+    } else if (roll_default_dir(dir, sizeof(dir)) != 0) {
+        return;
+    }
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d != NULL && !seen->ring && (e = readdir(d)) != NULL;) {
+        size_t n = strlen(e->d_name);
+        if (n > 5 && strcmp(e->d_name + n - 5, ".ring") == 0 && e->d_name[0] != '.') {
+            snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+            read_ring(path, pid, seen);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+}
+
+static void say_nccl(struct roll_checkup *c, const struct roll_look *look, const struct roll_study *s)
+{
+    char release[32];
+    for (unsigned i = 0; i < look->nccls; i++) {
+        bool told = roll_nccl_release(look->nccl[i], release, sizeof(release));
+        roll_checkup_say(c, "its nccl", ROLL_HEALTH_OK, "%s%s%s", look->nccl[i], told ? ", release " : "",
+                         told ? release : "");
+    }
+    if (s->program.defines_nccl) {
+        roll_checkup_say(c, "its nccl", ROLL_HEALTH_OK, "inside the program (static libnccl)");
+    }
+    if (look->nccls > 1) {
+        roll_checkup_say(c, "its nccl", ROLL_HEALTH_WARN, "%u NCCLs in one process: each is recorded by itself",
+                         look->nccls);
+    } else if (look->nccls == 0 && !s->program.defines_nccl) {
+        roll_checkup_say(c, "its nccl", ROLL_HEALTH_INFO, "no libnccl.so is mapped%s",
+                         look->work[0] != '\0' ? ": it is linked into one of its libraries" : "");
+    }
+    roll_checkup_say(c, "at work", ROLL_HEALTH_INFO, "%s",
+                     look->work[0] != '\0' ? look->work : "NCCL shows no communicator");
+}
+
+static void say_bindings(struct roll_checkup *c, const struct roll_look *look, const struct roll_look_env *env)
+{
+    const char *plugin = roll_look_get(env, "NCCL_PROFILER_PLUGIN"),
+               *chained = roll_look_get(env, "ROLLCALL_CHAIN_PROFILER");
+    bool ours = plugin != NULL && strstr(plugin, "librollcall.so") != NULL;
+    roll_checkup_say(c, "by preload", look->preload ? ROLL_HEALTH_OK : ROLL_HEALTH_WARN, "%s",
+                     look->preload ? "librollcall.so is in it" : "librollcall.so is not in it");
+    roll_checkup_say(c, "by audit", ROLL_HEALTH_INFO, "%s", look->audit ? "librollcall_audit.so is in it" : "not used");
+    roll_checkup_say(c, "by plugin", ours ? ROLL_HEALTH_OK : ROLL_HEALTH_INFO, "%s%s%s%s",
+                     ours                        ? "NCCL_PROFILER_PLUGIN names librollcall.so"
+                     : plugin != NULL            ? "NCCL_PROFILER_PLUGIN is taken by "
+                     : look->profiler[0] != '\0' ? "NCCL has loaded "
+                                                 : "not used",
+                     ours             ? ""
+                     : plugin != NULL ? plugin
+                                      : look->profiler,
+                     ours && chained != NULL ? ", chained to " : "", ours && chained != NULL ? chained : "");
+}
+
+static void conclude(struct roll_checkup *c, const struct roll_look *look, const struct seen *seen, bool disabled)
+{
+    if (seen->records > 0) {
+        roll_checkup_conclude(c, ROLL_HEALTH_OK, "Its NCCL calls are seen%s.",
+                              seen->by_plugin > 0 ? ", by NCCL's profiler plugin: without reductions and call sites"
+                                                  : "");
+    } else if (disabled) {
+        roll_checkup_conclude(c, ROLL_HEALTH_FAIL, "Nothing is seen: it runs with ROLLCALL_DISABLE=1.");
+    } else if (!look->preload) {
+        roll_checkup_conclude(
+            c, ROLL_HEALTH_FAIL,
+            "Nothing is seen: it was not started under rollcall (`rollcall run -- COMMAND`, or LD_PRELOAD).");
+    } else if (look->work[0] != '\0') {
+        roll_checkup_conclude(
+            c, ROLL_HEALTH_FAIL,
+            "NCCL is at work in it and nothing is seen: NCCL is linked in or bound past the preload; start "
+            "it with `rollcall run --bind=plugin` (NCCL 2.23 or newer).");
+    } else {
+        roll_checkup_conclude(c, ROLL_HEALTH_OK, "It has made no NCCL call yet; the first will be seen.");
+    }
+}
+
+enum roll_health roll_ptrace_words(int scope, bool root, char *out, size_t size)
+{
+    bool closed = scope >= 3 || (scope == 2 && !root);
+    if (closed) {
+        snprintf(out, size, "kernel.yama.ptrace_scope is %d: stacks cannot be read%s; everything else works", scope,
+                 scope >= 3 ? " by anybody" : " but by root");
+    } else {
+        snprintf(out, size, "%s",
+                 scope == 1 && !root ? "may be read: ranks allow it themselves (ptrace_scope 1)" : "may be read");
+    }
+    return closed ? ROLL_HEALTH_WARN : ROLL_HEALTH_OK;
+}
+
+void roll_checkup_ptrace(struct roll_checkup *c)
+{
+    char text[160];
+    FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
+    int scope = 0;
+    if (f != NULL) {
+        scope = fscanf(f, "%d", &scope) == 1 ? scope : 0;
+        fclose(f);
+    }
+    enum roll_health health = roll_ptrace_words(scope, geteuid() == 0, text, sizeof(text));
+    roll_checkup_say(c, "stacks", health, "%s", text);
+}
+
+void roll_checkup_process(struct roll_checkup *c, uint32_t pid)
+{
+    static struct roll_look look; /* large */
+    static struct roll_study study;
+    struct roll_look_env env = {0};
+    struct roll_ident ident;
+    struct seen seen;
+    char exe[PATH_MAX];
+    int err = roll_look(pid, &look);
+    err = err != 0 ? err : roll_look_env(pid, &env);
+    if (err != 0) {
+        roll_checkup_say(c, "process", ROLL_HEALTH_FAIL, "%u: %s; only your own processes can be looked at", pid,
+                         roll_strerror(err));
+        return;
+    }
+    roll_look_exe(pid, exe);
+    memset(&study, 0, sizeof(study));
+    (void)roll_program_inspect(exe, &study.program);
+    roll_look_ident(&env, &ident);
+    if (ident.rank >= 0) {
+        roll_checkup_say(c, "process", ROLL_HEALTH_OK, "%u is %s, rank %d of job %s", pid, exe, ident.rank, ident.job);
+    } else {
+        roll_checkup_say(c, "process", ROLL_HEALTH_OK, "%u is %s, of job %s", pid, exe, ident.job);
+    }
+    say_nccl(c, &look, &study);
+    say_bindings(c, &look, &env);
+    find_ring(&env, pid, &seen);
+    if (seen.ring) {
+        roll_checkup_say(c, "its ring", ROLL_HEALTH_OK,
+                         "%s: %" PRIu64 " records, %" PRIu64 " of those kept by the plugin", seen.path, seen.records,
+                         seen.by_plugin);
+    } else {
+        roll_checkup_say(c, "its ring", ROLL_HEALTH_INFO, "it has none");
+    }
+    const char *off = roll_look_get(&env, "ROLLCALL_DISABLE");
+    conclude(c, &look, &seen, off != NULL && strcmp(off, "1") == 0);
+    roll_look_env_fini(&env);
+}

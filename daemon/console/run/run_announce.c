@@ -1,0 +1,218 @@
+/*
+ * run_announce.c: the thread that prints verdicts as they come and asks for the last word when the job is over.
+ *
+ * A thread of its own, because the client waits inside its calls (ZeroMQ) while the main thread has to relay
+ * output and reap ranks. The two share one structure: the flags below go one way each, and everything that the main
+ * thread reads at the end is published by the write to done_fd, after which the thread touches nothing any more.
+ */
+#include "daemon/console/console.h"
+#include "daemon/console/run/run.h"
+#include "daemon/console/text.h"
+#include "daemon/verdict/verdict_tally.h"
+#include "daemon/verdict/verdict_text.h"
+#include "daemon/wire/client.h"
+#include "trace/ident.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define NOTES_SHOWN 8 /* of a code: on a large job there is one for each rank and layer */
+#define DRAIN_MS    10000
+#define LATE_MS     1000 /* verdicts that the root still owes after its answer */
+#define LOOK_MS     50   /* how soon the end of the job is noticed; a verdict wakes the thread at once */
+
+struct roll_announcer {
+    pthread_t thread;
+    char endpoint[256], job[ROLL_JOB_BYTES];
+    FILE *json; /* borrowed */
+    bool quiet, colour;
+    atomic_bool finish, give_up; /* set by the main thread, read by this one */
+    atomic_bool ended;           /* likewise: the job did not end by itself, we have ended it */
+    int done_fd;
+    uint64_t seen; /* verdicts printed */
+    struct roll_tally tally;
+    json_t *notes;   /* owned; how many of each code */
+    json_t *summary; /* owned; NULL until the last word */
+};
+
+/* A note like many before it. The first that is left out says so; what takes something back is always shown. */
+static bool is_folded(struct roll_announcer *a, const json_t *verdict)
+{
+    const char *code = roll_json_text(verdict, "code", "");
+    if (roll_verdict_is_finding(verdict) || json_is_integer(json_object_get(verdict, "withdraws"))) {
+        return false;
+    }
+    if (atomic_load(&a->ended) && strcmp(code, "rank-dead") == 0) {
+        return true;
+    }
+    a->notes = a->notes ? a->notes : json_object();
+    int64_t before = roll_json_int(a->notes, code, 0);
+    json_object_set_new(a->notes, code, json_integer(before + 1));
+    if (before == NOTES_SHOWN) {
+        roll_say("further notes '%s' are not printed: `rollcall verdicts` and the file of --json have them", code);
+    }
+    return before >= NOTES_SHOWN;
+}
+
+static void announce(struct roll_announcer *a, const json_t *verdict)
+{
+    bool note = !roll_verdict_is_finding(verdict);
+    a->seen++;
+    roll_tally_add(&a->tally, verdict);
+    if (!a->quiet && !is_folded(a, verdict)) {
+        (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->colour);
+        fflush(stderr);
+    }
+    if (a->json != NULL && roll_json_line(verdict, a->json) != 0) {
+        roll_say("cannot write the verdicts to the file of --json any more; they go on here");
+        a->json = NULL;
+    }
+}
+
+static bool announce_next(struct roll_announcer *a, roll_client_t *client, int timeout_ms)
+{
+    json_t *verdict = NULL;
+    if (roll_client_next(client, timeout_ms, &verdict) != 0) {
+        return false;
+    }
+    announce(a, verdict);
+    json_decref(verdict);
+    return true;
+}
+
+/* A query about our job: a root that others use as well is told which. */
+static json_t *query(const struct roll_announcer *a, const char *op)
+{
+    json_t *q = json_pack("{s:s}", "op", op);
+    if (q != NULL && a->job[0] != '\0') {
+        json_object_set_new(q, "job", json_string(a->job));
+    }
+    return q;
+}
+
+/*
+ * Everything recorded is judged before the root answers a drain, and it pushes the verdicts before the answer. The engine's
+ * last word ("final") is asked for only where the root is ours: elsewhere other nodes may still be running.
+ */
+static void last_word(struct roll_announcer *a, roll_client_t *client)
+{
+    json_t *reply = NULL, *drain = query(a, "drain");
+    json_object_set_new(drain, "timeout_ms", json_integer(DRAIN_MS));
+    json_object_set_new(drain, "final", json_boolean(a->job[0] == '\0'));
+    if (roll_client_query(client, drain, DRAIN_MS + 1000, &reply) != 0) {
+        return;
+    }
+    const json_t *summary = json_object_get(reply, "summary");
+    uint64_t verdicts = (uint64_t)roll_json_int(summary, "verdicts", 0);
+    while (announce_next(a, client, a->seen < verdicts ? LATE_MS : 0)) {
+    }
+    a->summary = json_is_object(summary) ? json_deep_copy(summary) : json_pack("{s:i}", "ranks", 0);
+    if (json_is_false(json_object_get(reply, "drained"))) {
+        json_object_set_new(a->summary, "undrained", json_true());
+    }
+    json_decref(reply);
+}
+
+static void *run(void *arg)
+{
+    struct roll_announcer *a = arg;
+    roll_client_t *client = NULL;
+    json_t *reply = NULL;
+    char why[512] = "";
+    uint64_t one = 1;
+
+    if (roll_client_new(a->endpoint, NULL, ROLL_CLIENT_TIMEOUT_MS, &client, why, sizeof(why)) != 0) {
+        roll_say("%s; the job runs on, its verdicts are not shown here", why);
+        goto out;
+    }
+    if (roll_client_query(client, query(a, "subscribe"), ROLL_CLIENT_TIMEOUT_MS, &reply) != 0) {
+        roll_say("%s does not answer; the job runs on, its verdicts are not shown here", a->endpoint);
+        goto out;
+    }
+    json_decref(reply);
+    while (!atomic_load(&a->finish) && !atomic_load(&a->give_up)) {
+        announce_next(a, client, LOOK_MS);
+    }
+    if (!atomic_load(&a->give_up)) {
+        last_word(a, client);
+    }
+out:
+    roll_client_destroy(&client);
+    /* The main thread may wait for this long before it asks: the byte stays. */
+    (void)!write(a->done_fd, &one, sizeof(one));
+    return NULL;
+}
+
+roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet)
+{
+    struct roll_announcer *a = calloc(1, sizeof(*a));
+    sigset_t all, old;
+    if (a == NULL) {
+        return NULL;
+    }
+    snprintf(a->endpoint, sizeof(a->endpoint), "%s", endpoint);
+    snprintf(a->job, sizeof(a->job), "%s", job);
+    a->json = json;
+    a->quiet = quiet;
+    a->colour = roll_colour_wanted(STDERR_FILENO);
+    a->done_fd = eventfd(0, EFD_CLOEXEC);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int err = a->done_fd < 0 ? -1 : pthread_create(&a->thread, NULL, run, a);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err != 0) {
+        if (a->done_fd >= 0) {
+            close(a->done_fd);
+        }
+        free(a);
+        return NULL;
+    }
+    return a;
+}
+
+int roll_announcer_finish(roll_announcer_t *a)
+{
+    atomic_store(&a->finish, true);
+    return a->done_fd;
+}
+
+void roll_announcer_ended(roll_announcer_t *announcer)
+{
+    atomic_store(&announcer->ended, true);
+}
+
+void roll_announcer_give_up(roll_announcer_t *a)
+{
+    atomic_store(&a->give_up, true);
+}
+
+const json_t *roll_announcer_summary(const roll_announcer_t *a)
+{
+    return a->summary;
+}
+
+uint64_t roll_announcer_findings(const roll_announcer_t *a)
+{
+    return roll_tally_findings(&a->tally);
+}
+
+void roll_announcer_destroy(roll_announcer_t **announcer)
+{
+    struct roll_announcer *a = *announcer;
+    *announcer = NULL;
+    if (a == NULL) {
+        return;
+    }
+    atomic_store(&a->give_up, true);
+    pthread_join(a->thread, NULL);
+    close(a->done_fd);
+    json_decref(a->summary);
+    roll_tally_fini(&a->tally);
+    json_decref(a->notes);
+    free(a);
+}

@@ -1,0 +1,182 @@
+/*
+ * run_daemon.c: starts the daemon of one run and ends it.
+ *
+ * The daemon is our child, in a session of its own so that the terminal's Ctrl-C does not reach it before the last verdicts
+ * are out; it says through a pipe when it is ready and where it listens, so nothing is polled.
+ */
+#include "daemon/console/console.h"
+#include "daemon/console/run/run.h"
+
+#include "trace/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define READY_MS 10000
+#define STOP_MS  5000
+
+static void child(const struct roll_run_options *o, const struct roll_place *place, const char *dir, int ready_fd,
+                  const sigset_t *mask, pid_t run)
+{
+    const char *argv[40];
+    size_t n = 0;
+    char ready[16], parent[16];
+    int null = open("/dev/null", O_RDWR);
+
+    setsid();
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    fcntl(ready_fd, F_SETFD, 0);
+    /* The daemon must not watch itself, nor believe that it was started by a rank. */
+    unsetenv("LD_PRELOAD");
+    unsetenv("ROLLCALL_DAEMON");
+    snprintf(ready, sizeof(ready), "%d", ready_fd);
+    snprintf(parent, sizeof(parent), "%d", (int)run);
+    argv[n++] = place->daemon;
+    argv[n++] = o->daemon != NULL ? "--agent" : "--standalone";
+    argv[n++] = "--dir";
+    argv[n++] = dir;
+    argv[n++] = "--own-dir";
+    argv[n++] = "--linger";
+    argv[n++] = "30";
+    argv[n++] = "--parent";
+    argv[n++] = parent;
+    argv[n++] = "--ready-fd";
+    argv[n++] = ready;
+    if (o->daemon != NULL) {
+        argv[n++] = "--connect";
+        argv[n++] = o->daemon;
+    } else {
+        if (o->policy != NULL) {
+            argv[n++] = "--policy";
+            argv[n++] = o->policy;
+        }
+        if (o->stacks != NULL) {
+            argv[n++] = "--stacks";
+            argv[n++] = o->stacks;
+        }
+        if (o->http != NULL) {
+            argv[n++] = "--http";
+            argv[n++] = o->http;
+        }
+    }
+    const char *const kept[][2] = {{"--trace", o->trace},
+                                   {"--trace-segment", o->trace_segment},
+                                   {"--trace-limit", o->trace_limit},
+                                   {"--trace-age", o->trace_age}};
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+        if (kept[i][1] != NULL) {
+            argv[n++] = kept[i][0];
+            argv[n++] = kept[i][1];
+        }
+    }
+    argv[n] = NULL;
+    execv(place->daemon, (char *const *)argv);
+    _exit(127);
+}
+
+/* Reads the one line that the daemon writes when it is ready. */
+static int wait_ready(int fd, char *out, size_t size)
+{
+    size_t used = 0;
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (;;) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        long waited = (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000;
+        struct pollfd p = {fd, POLLIN, 0};
+        int n = waited < READY_MS ? poll(&p, 1, (int)(READY_MS - waited)) : 0;
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n == 0) {
+            return ROLL_E_TIMEOUT;
+        }
+        ssize_t got = n < 0 ? -1 : read(fd, out + used, size - 1 - used);
+        if (got <= 0) {
+            return ROLL_E_CLOSED;
+        }
+        used += (size_t)got;
+        out[used] = '\0';
+        char *end = strchr(out, '\n');
+        if (end != NULL) {
+            *end = '\0';
+            return 0;
+        }
+        if (used + 1 == size) {
+            return ROLL_E_SIZE;
+        }
+    }
+}
+
+int roll_run_daemon_start(struct roll_run_daemon *d, const struct roll_run_options *o, const struct roll_place *place,
+                          const char *dir, const sigset_t *mask)
+{
+    int pipe_fd[2] = {-1, -1};
+    pid_t run = getpid();
+    int err = 0;
+    *d = (struct roll_run_daemon){0};
+    if (place->daemon[0] == '\0') {
+        roll_say("rollcalld was not found beside this program; the job runs unwatched");
+        return ROLL_E_NOTFOUND;
+    }
+    if (pipe2(pipe_fd, O_CLOEXEC) != 0 || (d->pid = fork()) < 0) {
+        roll_say("cannot start the daemon: %s; the job runs unwatched", strerror(errno));
+        err = ROLL_E_IO;
+        goto out;
+    }
+    if (d->pid == 0) {
+        child(o, place, dir, pipe_fd[1], mask, run);
+    }
+    close(pipe_fd[1]);
+    pipe_fd[1] = -1;
+    err = wait_ready(pipe_fd[0], d->endpoint, sizeof(d->endpoint));
+    if (err != 0) {
+        roll_say("the daemon %s; the job runs unwatched",
+                 err == ROLL_E_TIMEOUT ? "was not ready in time" : "ended before it was ready");
+        roll_run_daemon_stop(d);
+        goto out;
+    }
+    if (o->daemon != NULL) {
+        snprintf(d->endpoint, sizeof(d->endpoint), "%s", o->daemon);
+    }
+out:
+    if (err != 0) {
+        d->pid = 0;
+        d->endpoint[0] = '\0';
+    }
+    for (int i = 0; i < 2; i++) {
+        if (pipe_fd[i] >= 0) {
+            close(pipe_fd[i]);
+        }
+    }
+    return err;
+}
+
+void roll_run_daemon_stop(struct roll_run_daemon *d)
+{
+    if (d->pid <= 0) {
+        return;
+    }
+    kill(d->pid, SIGTERM);
+    for (int waited = 0; waitpid(d->pid, NULL, WNOHANG) == 0; waited += 5) {
+        struct timespec nap = {0, 5000000};
+        if (waited == STOP_MS) {
+            kill(d->pid, SIGKILL);
+            while (waitpid(d->pid, NULL, 0) < 0 && errno == EINTR) {
+            }
+            break;
+        }
+        nanosleep(&nap, NULL);
+    }
+    d->pid = 0;
+}

@@ -1,0 +1,61 @@
+/*
+ * run_watch.c: what the launcher itself reads and writes in the rings: whether anything moves, and how a rank ended.
+ *
+ * Progress is read from the rings rather than asked of the daemon, so that --timeout also works when the daemon is gone.
+ */
+#include "daemon/console/run/run.h"
+
+#include "trace/ring.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Calls fn for each ring file in dir whose name ends in `suffix`. */
+static void each_ring(const char *dir, const char *suffix, bool writable, void (*fn)(struct roll_ring *, void *),
+                      void *data)
+{
+    DIR *d = opendir(dir);
+    if (d == NULL) {
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        size_t n = strlen(e->d_name), m = strlen(suffix);
+        char path[PATH_MAX + 256];
+        struct roll_ring ring;
+        if (n <= m || strcmp(e->d_name + n - m, suffix) != 0) {
+            continue;
+        }
+        snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+        if (roll_ring_open(path, writable, &ring) == 0) {
+            fn(&ring, data);
+            roll_ring_close(&ring);
+        }
+    }
+    closedir(d);
+}
+
+static void add_head(struct roll_ring *ring, void *data)
+{
+    uint64_t *sum = data;
+    *sum += 1 + atomic_load_explicit(&ring->header->head, memory_order_relaxed);
+}
+
+uint64_t roll_run_progress(const char *dir)
+{
+    uint64_t sum = 0;
+    each_ring(dir, ".ring", false, add_head, &sum);
+    return sum;
+}
+
+static void set_exit(struct roll_ring *ring, void *data)
+{
+    atomic_store_explicit(&ring->header->exit_status, *(int *)data, memory_order_release);
+}
+
+void roll_run_note_exit(const char *dir, pid_t pid, int status)
+{
+    char suffix[32];
+    snprintf(suffix, sizeof(suffix), ".%d.ring", (int)pid);
+    each_ring(dir, suffix, true, set_exit, &status);
+}

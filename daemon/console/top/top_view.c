@@ -1,0 +1,400 @@
+/*
+ * top_view.c: status JSON in, tables out. Both faces of `top` (full screen and --once) print these tables, so they
+ * cannot say different things, and tests need no terminal.
+ */
+#include "daemon/console/top/top_view.h"
+
+#include "daemon/verdict/verdict_tally.h"
+#include "trace/err.h"
+#include "trace/rankset.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STALE_NS 5000000000u
+#define CELL     96
+
+const char *roll_top_tab_name(enum roll_top_tab tab)
+{
+    static const char *const names[] = {"ranks", "communicators", "verdicts"};
+    return tab < ROLL_TOP_TABS ? names[tab] : "?";
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    int64_t x = roll_json_int(*(json_t *const *)a, "rank", -1), y = roll_json_int(*(json_t *const *)b, "rank", -1);
+    return (x > y) - (x < y);
+}
+
+void roll_top_sort(json_t *status)
+{
+    json_t *ranks = json_object_get(status, "ranks");
+    size_t n = json_array_size(ranks);
+    json_t **order = calloc(n + 1, sizeof(*order));
+    if (order == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        order[i] = json_incref(json_array_get(ranks, i));
+    }
+    qsort(order, n, sizeof(*order), by_rank);
+    for (size_t i = 0; i < n; i++) {
+        json_array_set_new(ranks, i, order[i]);
+    }
+    free(order);
+}
+
+/* A member as text whatever its type; "-" when it is absent, null, or a negative number. */
+static const char *any(const json_t *object, const char *key, char out[CELL])
+{
+    const json_t *v = json_object_get(object, key);
+    if (json_is_string(v)) {
+        snprintf(out, CELL, "%s", json_string_value(v));
+    } else if (json_is_integer(v) && json_integer_value(v) >= 0) {
+        snprintf(out, CELL, "%lld", (long long)json_integer_value(v));
+    } else if (json_is_true(v) || json_is_false(v)) {
+        snprintf(out, CELL, "%s", json_is_true(v) ? "yes" : "no");
+    } else {
+        snprintf(out, CELL, "-");
+    }
+    return out;
+}
+
+static const char *counted(const json_t *object, const char *key, char out[CELL])
+{
+    const json_t *v = json_object_get(object, key);
+    if (json_is_integer(v) && json_integer_value(v) >= 0) {
+        return roll_count_text((uint64_t)json_integer_value(v), out, CELL);
+    }
+    return any(object, key, out);
+}
+
+/* Names of the remedies that are on, as text. */
+static void remedies_text(const json_t *status, char *out, size_t size)
+{
+    const json_t *on = json_object_get(json_object_get(status, "remedies"), "on");
+    size_t i, used = 0;
+    json_t *name;
+    out[0] = '\0';
+    json_array_foreach(on, i, name)
+    {
+        if (json_is_string(name)) {
+            int n = snprintf(out + used, size - used, "%s%s", used > 0 ? "," : "", json_string_value(name));
+            used += n < 0 ? 0 : (size_t)n;
+            used = used < size ? used : size - 1;
+        }
+    }
+    if (used == 0) {
+        snprintf(out, size, "none");
+    }
+}
+
+void roll_top_heading(const json_t *status, char first[], char second[], size_t size)
+{
+    const json_t *run = json_object_get(status, "run"), *sum = json_object_get(status, "summary");
+    char a[CELL], b[CELL], c[CELL], d[CELL], e[CELL], on[CELL];
+    remedies_text(status, on, sizeof(on));
+    snprintf(first, size, "rollcall  job %s  restart %s  policy %s  remedies %s", any(run, "job", a),
+             any(run, "restart", b), any(run, "policy", c), on);
+    snprintf(second, size, "ranks %s (%s live)  calls %s  communicators %s  findings %s", counted(sum, "ranks", a),
+             counted(sum, "ranks_live", b), counted(sum, "calls", c), counted(sum, "comms", d),
+             counted(sum, "findings", e));
+    size_t used = strlen(second);
+    snprintf(second + used, size - used, "  lost %s  incomplete %s", counted(sum, "lost", a),
+             counted(sum, "incomplete", b));
+}
+
+/* A communicator's label, where the status knows one; else what was given. */
+static void name_comm(const json_t *status, char comm[CELL])
+{
+    size_t i;
+    json_t *c;
+    json_array_foreach(json_object_get(status, "comms"), i, c)
+    {
+        const char *label = roll_json_text(c, "label", "");
+        if (label[0] != '\0' && strcmp(roll_json_text(c, "key", ""), comm) == 0) {
+            snprintf(comm, CELL, "%s", label);
+            return;
+        }
+    }
+}
+
+/* The last call of a rank: what, and where. */
+static void last_call(const json_t *status, const json_t *rank, char what[CELL], char comm[CELL], char seq[CELL])
+{
+    const json_t *last = json_object_get(rank, "last");
+    any(last, "op", what);
+    any(last, "comm", comm);
+    name_comm(status, comm);
+    any(last, "seq", seq);
+    if (json_is_true(json_object_get(rank, "in_call")) && strlen(what) + 5 < CELL) {
+        strcat(what, " \xe2\x80\xa6"); /* entered, and not come back */
+    }
+    const char *state = json_string_value(json_object_get(last, "state"));
+    bool ordinary = !state || strcmp(state, "returned") == 0 || strcmp(state, "entered") == 0 || state[0] == '\0';
+    if (!ordinary && strlen(what) + strlen(state) + 3 < CELL) {
+        strcat(what, ", ");
+        strcat(what, state);
+    }
+}
+
+static void age(const json_t *rank, uint64_t now_ns, char out[CELL])
+{
+    int64_t last = roll_json_int(rank, "last_ns", 0);
+    if (last <= 0 || (uint64_t)last > now_ns) {
+        snprintf(out, CELL, last <= 0 ? "-" : "0 ns");
+    } else {
+        roll_span_text(now_ns - (uint64_t)last, out, CELL);
+    }
+}
+
+static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_columns *t)
+{
+    static const char *const heading[] = {"RANK", "HOST", "PID",   "STATE", "LAST CALL", "COMM",
+                                          "SEQ",  "AGE",  "WAITS", "STEP",  "CALLS",     "LOST"};
+    size_t i;
+    json_t *rank;
+    *t = (struct roll_columns){.columns = 12,
+                               .right = 1u << 0 | 1u << 2 | 1u << 6 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 10 | 1u << 11,
+                               .shrink = 2};
+    int err = roll_columns_row(t, heading);
+    json_array_foreach(json_object_get(status, "ranks"), i, rank)
+    {
+        char cell[12][CELL];
+        any(rank, "rank", cell[0]);
+        any(rank, "host", cell[1]);
+        any(rank, "pid", cell[2]);
+        any(rank, "state", cell[3]);
+        last_call(status, rank, cell[4], cell[5], cell[6]);
+        age(rank, now_ns, cell[7]);
+        any(rank, "waits_for", cell[8]);
+        any(rank, "step", cell[9]);
+        counted(rank, "calls", cell[10]);
+        counted(rank, "lost", cell[11]);
+        const char *cells[12];
+        for (size_t k = 0; k < 12; k++) {
+            cells[k] = cell[k];
+        }
+        err = err == 0 ? roll_columns_row(t, cells) : err;
+    }
+    return err;
+}
+
+/* What makes two ranks stand at the same place. */
+static void place_key(const json_t *status, const json_t *rank, char *out, size_t size)
+{
+    char state[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL];
+    last_call(status, rank, what, comm, seq);
+    snprintf(out, size, "%s\n%s\n%s\n%s\n%s", any(rank, "state", state), what, comm, seq, any(rank, "step", step));
+}
+
+static int folded_row(const json_t *status, size_t from, const char *key, bool *done, uint64_t now_ns,
+                      struct roll_columns *t)
+{
+    struct roll_rankset set = {0};
+    const json_t *ranks = json_object_get(status, "ranks");
+    char cell[7][CELL], count[CELL];
+    json_t *first = json_array_get(ranks, from), *rank;
+    uint64_t oldest = UINT64_MAX;
+    size_t members = 0;
+    int err = 0;
+    for (size_t i = from; i < json_array_size(ranks) && err == 0; i++) {
+        char other[6 * CELL];
+        rank = json_array_get(ranks, i);
+        place_key(status, rank, other, sizeof(other));
+        if (!done[i] && strcmp(other, key) == 0) {
+            done[i] = true;
+            members++;
+            int64_t last = roll_json_int(rank, "last_ns", 0), number = roll_json_int(rank, "rank", -1);
+            oldest = (uint64_t)last < oldest ? (uint64_t)last : oldest;
+            err = number >= 0 ? roll_rankset_add(&set, (uint32_t)number) : 0;
+        }
+    }
+    roll_rankset_format(&set, cell[0], CELL);
+    roll_rankset_fini(&set);
+    snprintf(count, sizeof(count), "%zu", members);
+    any(first, "state", cell[1]);
+    last_call(status, first, cell[2], cell[3], cell[4]);
+    any(first, "step", cell[5]);
+    json_t *aged = json_pack("{s:I}", "last_ns", (json_int_t)oldest);
+    age(aged, now_ns, cell[6]);
+    json_decref(aged);
+    const char *cells[] = {cell[0], count, cell[1], cell[2], cell[3], cell[4], cell[5], cell[6]};
+    return err == 0 ? roll_columns_row(t, cells) : err;
+}
+
+static int folded(const json_t *status, uint64_t now_ns, struct roll_columns *t)
+{
+    static const char *const heading[] = {"RANKS", "N", "STATE", "LAST CALL", "COMM", "SEQ", "STEP", "OLDEST"};
+    const json_t *ranks = json_object_get(status, "ranks");
+    size_t n = json_array_size(ranks);
+    bool *done = calloc(n + 1, sizeof(*done));
+    *t = (struct roll_columns){.columns = 8, .right = 1u << 1 | 1u << 5 | 1u << 6 | 1u << 7, .shrink = 1};
+    int err = done == NULL ? ROLL_E_NOMEM : roll_columns_row(t, heading);
+    for (size_t i = 0; i < n && err == 0; i++) {
+        char key[6 * CELL];
+        if (!done[i]) {
+            place_key(status, json_array_get(ranks, i), key, sizeof(key));
+            err = folded_row(status, i, key, done, now_ns, t);
+        }
+    }
+    free(done);
+    return err;
+}
+
+int roll_top_ranks(const json_t *status, uint64_t now_ns, bool fold, struct roll_columns *out)
+{
+    return fold ? folded(status, now_ns, out) : one_row_each(status, now_ns, out);
+}
+
+/* A set of ranks that came as text or as an array of numbers, folded. */
+static const char *set_text(const json_t *object, const char *key, char out[CELL])
+{
+    const json_t *v = json_object_get(object, key);
+    struct roll_rankset set = {0};
+    size_t i;
+    json_t *n;
+    if (!json_is_array(v)) {
+        return any(object, key, out);
+    }
+    json_array_foreach(v, i, n)
+    {
+        if (json_is_integer(n) && json_integer_value(n) >= 0) {
+            roll_rankset_add(&set, (uint32_t)json_integer_value(n));
+        }
+    }
+    roll_rankset_format(&set, out, CELL);
+    if (out[0] == '\0') {
+        snprintf(out, CELL, "-");
+    }
+    roll_rankset_fini(&set);
+    return out;
+}
+
+int roll_top_comms(const json_t *status, struct roll_columns *t)
+{
+    static const char *const heading[] = {"COMM", "LABEL", "ROLE",   "SIZE",   "SEEN",
+                                          "DONE", "AHEAD", "BEHIND", "MEMBERS"};
+    size_t i;
+    json_t *comm;
+    *t = (struct roll_columns){.columns = 9, .right = 1u << 3 | 1u << 4 | 1u << 5 | 1u << 6, .shrink = 9};
+    int err = roll_columns_row(t, heading);
+    json_array_foreach(json_object_get(status, "comms"), i, comm)
+    {
+        char cell[9][CELL];
+        any(comm, "key", cell[0]);
+        any(comm, "label", cell[1]);
+        any(comm, "role", cell[2]);
+        any(comm, "size", cell[3]);
+        any(comm, "seen", cell[4]);
+        counted(comm, "done", cell[5]);
+        counted(comm, "ahead", cell[6]);
+        set_text(comm, "behind", cell[7]);
+        set_text(comm, "members", cell[8]);
+        const char *cells[9];
+        for (size_t k = 0; k < 9; k++) {
+            cells[k] = cell[k][0] != '\0' ? cell[k] : "-";
+        }
+        err = err == 0 ? roll_columns_row(t, cells) : err;
+    }
+    return err;
+}
+
+int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
+{
+    static const char *const heading[] = {"#",       "TIME", "CERTAINTY", "VERDICT", "RANKS",
+                                          "WAITING", "COMM", "SEQ",       "TITLE"};
+    size_t i;
+    json_t *v;
+    *t = (struct roll_columns){.columns = 9, .right = 1u << 0 | 1u << 7, .shrink = 9};
+    int err = roll_columns_row(t, heading);
+    json_array_foreach(verdicts, i, v)
+    {
+        char cell[9][CELL], time[ROLL_TIME_BYTES];
+        any(v, "number", cell[0]);
+        roll_time_text((uint64_t)roll_json_int(v, "time_ns", 0), time);
+        snprintf(cell[1], CELL, "%.12s", time + 11); /* hours to milliseconds; the date is on the verdict itself */
+        const json_t *by = roll_verdict_retired_by(verdicts, v);
+        any(v, "certainty", cell[2]);
+        if (by != NULL) {
+            snprintf(cell[2], CELL, "%s", roll_json_int(by, "withdraws", 0) > 0 ? "withdrawn" : "replaced");
+        }
+        any(v, "code", cell[3]);
+        any(v, "culprits_text", cell[4]);
+        any(v, "waiting_text", cell[5]);
+        const json_t *comm = json_object_get(v, "comm");
+        any(comm, roll_json_text(comm, "label", "")[0] != '\0' ? "label" : "key", cell[6]);
+        /* What moe_core reports is no call on its communicator. */
+        any(strcmp(roll_json_text(v, "family", ""), "moe") == 0 ? NULL : v, "seq", cell[7]);
+        any(v, "title", cell[8]);
+        const char *cells[9];
+        for (size_t k = 0; k < 9; k++) {
+            cells[k] = cell[k][0] != '\0' ? cell[k] : "-";
+        }
+        err = err == 0 ? roll_columns_row(t, cells) : err;
+    }
+    return err;
+}
+
+const char *roll_top_stale(const json_t *status, uint64_t now_ns, char *out, size_t size)
+{
+    int64_t live = roll_json_int(json_object_get(status, "summary"), "ranks_live", 0), heard = 0;
+    uint64_t longest = 0;
+    unsigned silent = 0;
+    const char *host = "?";
+    size_t i;
+    json_t *agent;
+    out[0] = '\0';
+    json_array_foreach(json_object_get(status, "agents"), i, agent)
+    {
+        int64_t seen = roll_json_int(agent, "seen_ns", 0);
+        uint64_t since = seen > 0 && now_ns > (uint64_t)seen ? now_ns - (uint64_t)seen : 0;
+        if (since <= STALE_NS && !json_is_true(json_object_get(agent, "gone"))) {
+            heard += roll_json_int(agent, "ranks", 0);
+            continue;
+        }
+        silent++;
+        if (since >= longest) {
+            longest = since;
+            host = roll_json_text(agent, "host", "?");
+        }
+    }
+    if (silent > 0) {
+        char span[CELL], more[CELL] = "", ranks[CELL] = "";
+        if (live > 0) {
+            snprintf(ranks, sizeof(ranks), "%" PRId64 " of %" PRId64 " ranks heard, ", heard < live ? heard : live,
+                     live);
+        }
+        if (silent > 1) {
+            snprintf(more, sizeof(more), " (and %u more)", silent - 1);
+        }
+        snprintf(out, size, "%sagent of %s%s silent for %s", ranks, host, more,
+                 roll_span_text(longest, span, sizeof(span)));
+    }
+    return out;
+}
+
+int roll_top_print(const json_t *status, const json_t *verdicts, uint64_t now_ns, bool fold, size_t width, FILE *out)
+{
+    char first[256], second[256], stale[256];
+    struct roll_columns table[ROLL_TOP_TABS] = {{0}, {0}, {0}};
+    roll_top_heading(status, first, second, sizeof(first));
+    roll_text_fit(first, sizeof(first), width);
+    roll_text_fit(second, sizeof(second), width);
+    fprintf(out, "%s\n%s\n", first, second);
+    if (roll_top_stale(status, now_ns, stale, sizeof(stale))[0] != '\0') {
+        fprintf(out, "%s\n", stale);
+    }
+    int err = roll_top_ranks(status, now_ns, fold, &table[ROLL_TOP_RANKS]);
+    err = err == 0 ? roll_top_comms(status, &table[ROLL_TOP_COMMS]) : err;
+    err = err == 0 ? roll_top_verdicts(verdicts, &table[ROLL_TOP_VERDICTS]) : err;
+    for (unsigned tab = 0; tab < ROLL_TOP_TABS; tab++) {
+        if (err == 0 && roll_columns_rows(&table[tab]) > 1) {
+            fputc('\n', out);
+            err = roll_columns_print(&table[tab], width, out);
+        }
+        roll_columns_fini(&table[tab]);
+    }
+    return err;
+}

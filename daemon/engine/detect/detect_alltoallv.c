@@ -1,0 +1,380 @@
+/*
+ * detect_alltoallv.c: a send and a receive that meet and differ in bytes, alone or in an all-to-all-v.
+ *
+ * Frameworks issue an all-to-all-v as one group of sends and receives. A group that touches more than half of the members is taken for one (p2p.c).
+ * Differing pairs are collected for a moment (stall/20), because one wrong split table shows as many pairs, and told as one verdict;
+ * the one rank that takes part in all of them, if there are several, is named. Where its messages are what its peers make one exchange later (or the
+ * reverse), it has left an exchange out (or made one too many), and that is what is told.
+ *
+ * A call that is refused is taken out again, and a refused one that is made again with other arguments may meet its partner before the news of the refusal is
+ * read. So a difference counts when neither call can be refused any more: it has returned, its group has been ended. One that stays open for suspect_ns is
+ * told as suspected. Judging at the moment of meeting was rejected: that gave a proven verdict on a healthy program under load.
+ */
+#include "daemon/engine/detect/detector.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define PAIRS_TOLD 8u
+#define LINE_MAX   16u /* messages of a pair that are laid side by side */
+
+struct odd {
+    struct pair *pair;
+    uint32_t index;
+    uint64_t ticket[2];
+    uint64_t since; /* patience clock at which it was found */
+};
+
+struct p2p_case {
+    struct comm *comm;
+    uint32_t count, room;
+    struct odd *odd;
+    struct p2p_case *next;
+};
+
+enum standing { TAKEN_OUT, OPEN, SURE };
+
+static const struct source *end_source(const struct roll_engine *e, const struct pair *p, unsigned side)
+{
+    uint32_t source = p->comm->member[p->end[side]].source;
+    return source == NO_SOURCE ? NULL : e->source[source];
+}
+
+static const struct entry *end_entry(const struct roll_engine *e, const struct odd *odd, unsigned side)
+{
+    const struct source *s = end_source(e, odd->pair, side);
+    const struct entry *entry = s ? source_entry(s, odd->ticket[side]) : NULL;
+    return entry && entry->pair == odd->pair && entry->index == odd->index ? entry : NULL;
+}
+
+static enum standing stands(const struct roll_engine *e, const struct odd *odd)
+{
+    enum standing found = SURE;
+    for (unsigned side = 0; side < 2; side++) {
+        const struct entry *entry = end_entry(e, odd, side);
+        if (!entry) {
+            return TAKEN_OUT;
+        }
+        found = source_unsettled(end_source(e, odd->pair, side), &entry->rec) ? OPEN : found;
+    }
+    return found;
+}
+
+static bool in_alltoallv(const struct roll_engine *e, const struct p2p_case *k)
+{
+    for (uint32_t i = 0; i < k->count; i++) {
+        for (unsigned side = 0; side < 2; side++) {
+            const struct source *s = end_source(e, k->odd[i].pair, side);
+            if (s && p2p_is_alltoallv(s, k->odd[i].ticket[side])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* --- collecting --- */
+
+static struct p2p_case *case_of(struct roll_engine *e, struct comm *c)
+{
+    struct p2p_case *k = e->p2p_case;
+    while (k && k->comm != c) {
+        k = k->next;
+    }
+    if (!k && (k = calloc(1, sizeof(*k)))) {
+        k->comm = c;
+        k->next = e->p2p_case;
+        e->p2p_case = k;
+    }
+    return k;
+}
+
+static struct odd *odd_new(struct p2p_case *k)
+{
+    if (k->count == k->room) {
+        uint32_t room = k->room ? k->room * 2 : 8;
+        struct odd *odd = realloc(k->odd, room * sizeof(*odd));
+        if (!odd) {
+            return NULL;
+        }
+        k->odd = odd;
+        k->room = room;
+    }
+    return &k->odd[k->count++];
+}
+
+static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index)
+{
+    const struct node *n = p2p_node(p, index);
+    struct p2p_case *k = case_of(e, p->comm);
+    struct odd *odd = NULL;
+    for (uint32_t i = 0; k && p->said && i < k->count && !odd; i++) {
+        odd = k->odd[i].pair == p ? &k->odd[i] : NULL;
+    }
+    if (!k || (p->said && (!odd || stands(e, odd) != TAKEN_OUT))) {
+        return true; /* of a pair the first difference counts */
+    }
+    odd = odd ? odd : odd_new(k);
+    if (!odd) {
+        return true;
+    }
+    p->said = true;
+    *odd = (struct odd){.pair = p, .index = index, .ticket = {n->ticket[0], n->ticket[1]}, .since = e->clock};
+    return true;
+}
+
+/* --- who, and what it did --- */
+
+/* By the ranks of the pair, so that the order of arrival does not show. */
+static int by_ends(const void *a, const void *b)
+{
+    const struct odd *p = a, *q = b;
+    for (unsigned side = 0; side < 2; side++) {
+        if (p->pair->end[side] != q->pair->end[side]) {
+            return p->pair->end[side] < q->pair->end[side] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static bool in_all(const struct p2p_case *k, uint32_t rank)
+{
+    uint32_t i = 0;
+    while (i < k->count && (k->odd[i].pair->end[0] == rank || k->odd[i].pair->end[1] == rank)) {
+        i++;
+    }
+    return i == k->count;
+}
+
+/* The only rank of the communicator that is in every odd pair; NO_SOURCE when there is none, or two, as in one pair. */
+static uint32_t common_rank(const struct p2p_case *k)
+{
+    const uint32_t *end = k->odd[0].pair->end;
+    bool one = in_all(k, end[0]), two = in_all(k, end[1]);
+    return one == two ? NO_SOURCE : one ? end[0] : end[1];
+}
+
+/* The sizes of the messages of one side of a pair, from number `index` on. */
+static uint32_t read_line(const struct roll_engine *e, const struct odd *odd, unsigned side, uint64_t *bytes)
+{
+    const struct source *s = end_source(e, odd->pair, side);
+    uint32_t known = 0;
+    for (uint64_t t = odd->ticket[side]; s && t < s->next && known < LINE_MAX; t++) {
+        const struct entry *at = source_entry(s, t);
+        if (at && at->pair == odd->pair && p2p_side(&at->rec) == side && at->index == odd->index + known) {
+            bytes[known++] = p2p_bytes(&at->rec);
+        }
+    }
+    return known;
+}
+
+/* Whether b without its first message is a, as far as both are known; *seen: that anything was compared. */
+static bool is_ahead(const uint64_t *a, uint32_t na, const uint64_t *b, uint32_t nb, bool *seen)
+{
+    for (uint32_t i = 0; i < na && i + 1 < nb; i++) {
+        *seen = true;
+        if (a[i] != b[i + 1]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum shift { NO_SHIFT, LEFT_OUT, TOO_MANY };
+
+/* Whether all that the rank makes here is what its peers make one message later, or the reverse. */
+static enum shift shift_of(const struct roll_engine *e, const struct p2p_case *k, uint32_t rank)
+{
+    bool out = true, many = true, seen_out = false, seen_many = false;
+    for (uint32_t i = 0; i < k->count; i++) {
+        uint64_t mine[LINE_MAX], theirs[LINE_MAX];
+        unsigned side = k->odd[i].pair->end[0] == rank ? 0 : 1;
+        uint32_t n = read_line(e, &k->odd[i], side, mine), other = read_line(e, &k->odd[i], !side, theirs);
+        out = out && is_ahead(mine, n, theirs, other, &seen_out);
+        many = many && is_ahead(theirs, other, mine, n, &seen_many);
+    }
+    out = out && seen_out;
+    many = many && seen_many;
+    return out == many ? NO_SHIFT : out ? LEFT_OUT : TOO_MANY;
+}
+
+static bool any_empty(const struct roll_engine *e, const struct p2p_case *k)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < k->count && !any; i++) {
+        any = p2p_bytes(&end_entry(e, &k->odd[i], 0)->rec) == 0 || p2p_bytes(&end_entry(e, &k->odd[i], 1)->rec) == 0;
+    }
+    return any;
+}
+
+/* --- telling --- */
+
+static void words_pairs(struct words *w, const struct roll_engine *e, const struct p2p_case *k)
+{
+    for (uint32_t i = 0; i < k->count && i < PAIRS_TOLD; i++) {
+        const struct odd *odd = &k->odd[i];
+        words_add(w, "%s%u to %u: %" PRIu64 " bytes sent, %" PRIu64 " expected", i ? "; " : "",
+                  end_source(e, odd->pair, 0)->world, end_source(e, odd->pair, 1)->world,
+                  p2p_bytes(&end_entry(e, odd, 0)->rec), p2p_bytes(&end_entry(e, odd, 1)->rec));
+    }
+    words_add(w, k->count > PAIRS_TOLD ? "; and %u more pairs." : ".", k->count - PAIRS_TOLD);
+}
+
+static void words_who(struct words *w, const struct roll_engine *e, const struct p2p_case *k, uint32_t rank)
+{
+    if (rank == NO_SOURCE) {
+        words_add(w, " The calls alone do not say which side is wrong.");
+        if (any_empty(e, k)) {
+            words_add(w, " An empty message is a message: where one side leaves it out, what follows is one off.");
+        }
+        return;
+    }
+    uint32_t world = comm_world(e, k->comm, rank);
+    enum shift shift = shift_of(e, k, rank);
+    words_add(w, " Rank %u takes part in every pair that differs: ", world);
+    if (shift == LEFT_OUT) {
+        words_add(w, "it has left out an exchange, for its messages here are those of its peers' next one.");
+    } else if (shift == TOO_MANY) {
+        words_add(w, "it has made an exchange too many, for its next messages are those of its peers here.");
+    } else if (any_empty(e, k)) {
+        words_add(w, "its split table is probably the wrong one, or it has left out empty messages or a whole "
+                     "exchange of them. An empty message is a message, and needs its partner.");
+    } else {
+        words_add(w, "its split table is probably the wrong one.");
+    }
+}
+
+static void tell(struct roll_engine *e, struct p2p_case *k, bool proven)
+{
+    struct comm *c = k->comm;
+    qsort(k->odd, k->count, sizeof(k->odd[0]), by_ends);
+    if (c->muted) {
+        return;
+    }
+    if (!in_alltoallv(e, k)) {
+        p2p_say_bytes(e, k->odd[0].pair, k->odd[0].index, k->odd[0].ticket, proven);
+        return;
+    }
+    comm_mute_at(e, c, end_source(e, k->odd[0].pair, 0), &end_entry(e, &k->odd[0], 0)->rec);
+    comm_explained(e, c);
+    struct roll_verdict *v = say(e, ROLL_VERDICT_ALLTOALLV_MISMATCH, proven ? ROLL_PROVEN : ROLL_SUSPECTED);
+    if (!v) {
+        return;
+    }
+    say_comm(v, c, k->odd[0].index);
+    v->field = "count";
+    uint32_t rank = common_rank(k);
+    bool turned = rank != NO_SOURCE && k->odd[0].pair->end[1] == rank; /* the culprit's side comes first */
+    for (uint32_t i = 0; i < k->count; i++) {
+        for (unsigned n = 0; n < 2; n++) {
+            unsigned side = turned ? !n : n;
+            const struct source *s = end_source(e, k->odd[i].pair, side);
+            struct roll_rankset one = {0};
+            (void)roll_rankset_add(&one, s->world);
+            if (i == 0) {
+                say_side(v, s, source_index(e, s), &one, &end_entry(e, &k->odd[i], side)->rec);
+            }
+            (void)roll_rankset_union(&v->waiting, &one);
+            roll_rankset_fini(&one);
+        }
+    }
+    if (rank != NO_SOURCE) {
+        (void)roll_rankset_add(&v->culprits, comm_world(e, c, rank));
+    }
+    struct words w = {.used = 0};
+    words_add(&w, "In an all-to-all-v on ");
+    words_comm(&w, c);
+    words_add(&w, " what is sent is not what is expected: ");
+    words_pairs(&w, e, k);
+    words_who(&w, e, k, rank);
+    if (!proven) {
+        words_add(&w, " Suspected: some of these calls have not returned yet and may still be refused.");
+    }
+    say_text(e, v, "%s", w.text);
+}
+
+/* How far a case is: how many pairs may still be taken out, and the age of the oldest of either kind. */
+struct progress {
+    uint32_t open;
+    uint64_t open_ns, sure_ns;
+};
+
+/* Drops what has been taken out. */
+static struct progress settle(struct roll_engine *e, struct p2p_case *k)
+{
+    struct progress p = {0};
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < k->count; i++) {
+        enum standing standing = stands(e, &k->odd[i]);
+        uint64_t age = e->clock - k->odd[i].since;
+        if (standing == TAKEN_OUT) {
+            k->odd[i].pair->said = false;
+            continue;
+        }
+        p.open += standing == OPEN;
+        uint64_t *oldest = standing == OPEN ? &p.open_ns : &p.sure_ns;
+        *oldest = age > *oldest ? age : *oldest;
+        k->odd[left++] = k->odd[i];
+    }
+    k->count = left;
+    return p;
+}
+
+/* What is sure waits a moment for the other pairs, and longer for those that are open; what is open alone has to stay so. */
+static bool may_speak(const struct roll_engine *e, const struct p2p_case *k, const struct progress *p)
+{
+    uint64_t stall = e->config.stall_ns;
+    return e->finishing || p->open_ns >= e->config.suspect_ns ||
+           (p->open < k->count && p->sure_ns >= (p->open == 0 ? stall / 20 : stall / 5));
+}
+
+static void drop_open(struct roll_engine *e, struct p2p_case *k)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < k->count; i++) {
+        if (stands(e, &k->odd[i]) == SURE) {
+            k->odd[left++] = k->odd[i];
+        } else {
+            k->odd[i].pair->said = false;
+        }
+    }
+    k->count = left;
+}
+
+static void alltoallv_tick(struct roll_engine *e)
+{
+    for (struct p2p_case **at = &e->p2p_case; *at;) {
+        struct p2p_case *k = *at;
+        struct progress progress = settle(e, k);
+        if (k->count > 0 && !may_speak(e, k, &progress)) {
+            at = &k->next;
+            continue;
+        }
+        bool proven = progress.open < k->count;
+        if (proven) {
+            drop_open(e, k);
+        }
+        if (k->count > 0) {
+            tell(e, k, proven);
+        }
+        for (uint32_t i = 0; i < k->count; i++) {
+            k->odd[i].pair->said = false; /* the communicator is muted now */
+        }
+        *at = k->next;
+        free(k->odd);
+        free(k);
+    }
+}
+
+static void alltoallv_fini(struct roll_engine *e)
+{
+    while (e->p2p_case) {
+        struct p2p_case *next = e->p2p_case->next;
+        free(e->p2p_case->odd);
+        free(e->p2p_case);
+        e->p2p_case = next;
+    }
+}
+
+const struct detector detect_alltoallv = {
+    .name = "alltoallv", .pair = alltoallv_pair, .tick = alltoallv_tick, .fini = alltoallv_fini};

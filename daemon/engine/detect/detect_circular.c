@@ -1,0 +1,201 @@
+/*
+ * detect_circular.c: ranks wait for each other in a circle: over several communicators, on one, or with sends and receives alone.
+ *
+ * Proven when every link is: NCCL has no wildcards, so each rank of the circle needs the next one, and none can go on. When the only evidence for a link is that
+ * a rank has made no call for suspect_ns, it is suspected. Who is wrong those say who belong to two neighbouring calls of the circle
+ * (order_vote.c); where they do not, nobody is named. A circle says that somebody lacks the call that another waits in. Only where that call was
+ * made as well, behind the other, is it proven to be the order; else it may as well have been left out, or the other one added.
+ */
+#include "daemon/engine/detect/detector.h"
+
+#include <string.h>
+
+#define STEPS_TOLD 6u
+
+static bool one_kind(struct roll_engine *e, const struct block *b, bool *all_p2p, bool *one_comm, uint64_t *keys)
+{
+    const struct comm *first = NULL;
+    *all_p2p = *one_comm = true;
+    *keys = 0;
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct entry *entry = source_entry(b->step[i].rank, b->step[i].ticket);
+        struct member *m = entry ? source_member(b->step[i].rank, entry->rec.comm) : NULL;
+        if (!m) {
+            return false;
+        }
+        *all_p2p = *all_p2p && entry->pair;
+        *one_comm = *one_comm && (!first || first == m->comm);
+        first = m->comm;
+        bool again = false; /* a larger circle over the same communicators is the same trouble */
+        for (uint32_t k = 0; k < i && !again; k++) {
+            const struct entry *at = source_entry(b->step[k].rank, b->step[k].ticket);
+            again = source_member(b->step[k].rank, at->rec.comm)->comm == m->comm;
+        }
+        *keys ^= again ? 0 : m->comm->key * 0x9e3779b97f4a7c15u;
+        comm_mute_at(e, m->comm, b->step[i].rank, &entry->rec);
+        comm_explained(e, m->comm);
+    }
+    return first != NULL;
+}
+
+/* Whether each rank of the circle has made the call that the one before it waits in, and only has it standing behind its own. */
+static bool all_have_called(const struct roll_engine *e, const struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct source *next = b->step[(i + 1) % b->steps].rank;
+        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+        const struct comm *c = source_member(b->step[i].rank, at->rec.comm)->comm;
+        const struct member *m = comm_member_of(c, source_index(e, next));
+        if (!m || roll_op_class(at->rec.op) != ROLL_CLASS_COLL ||
+            source_ticket_of(next, m, at->rec.seq) == UINT64_MAX) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void words_at(struct words *w, const struct source *s, const struct entry *entry)
+{
+    words_call(w, &entry->rec);
+    if (roll_op_class(entry->rec.op) != ROLL_CLASS_COMM) {
+        words_add(w, ", #%u", entry->rec.seq);
+    }
+    words_add(w, " on ");
+    words_comm(w, source_member(s, entry->rec.comm)->comm);
+}
+
+/* Who lacks what, first of all. */
+static void words_odd(struct words *w, const struct roll_engine *e, const struct block *b)
+{
+    const struct source *waits = b->step[b->odd_at].rank, *other = b->step[(b->odd_at + 1) % b->steps].rank;
+    const struct entry *lacked = source_entry(waits, b->step[b->odd_at].ticket);
+    const struct entry *in = source_entry(other, b->step[(b->odd_at + 1) % b->steps].ticket);
+    struct roll_rankset in_it = {0};
+    say_beside(e, waits, lacked, &in_it);
+    words_ranks(w, &b->odd);
+    words_add(w, roll_rankset_count(&b->odd) == 1 ? " has not made " : " have not made ");
+    words_at(w, waits, lacked);
+    words_add(w, ", in which ");
+    words_wait(w, &in_it);
+    words_add(w, ": instead %s in ", roll_rankset_count(&b->odd) == 1 ? "it is" : "they are");
+    words_at(w, other, in);
+    words_add(w, b->steps == 2 ? ", which needs rank %u" : ". ", waits->world);
+    roll_rankset_fini(&in_it);
+}
+
+static void words_cause(struct words *w, const struct roll_engine *e, const struct block *b, struct roll_verdict *v)
+{
+    if (v->code == ROLL_VERDICT_P2P_DEADLOCK) {
+        words_add(w, " Put the sends and receives that belong together into one group.");
+    } else if (all_have_called(e, b)) {
+        words_add(w, " They entered the communicators in opposite order: use the same order on every rank.");
+    } else {
+        words_add(w, " Either ");
+        if (b->decided) {
+            words_ranks(w, &b->odd);
+        } else {
+            words_add(w, "one of them");
+        }
+        words_add(w,
+                  " left out the call that another waits in, or made one that the others do not make, or makes them in "
+                  "another order: make the same calls in the same order on every rank.");
+        say_may_be(v, ROLL_VERDICT_CALL_SKIPPED);
+        say_may_be(v, ROLL_VERDICT_CALL_ADDED);
+    }
+    if (!b->decided) {
+        words_add(w, " Who of them is wrong the calls do not say.");
+    }
+}
+
+/* What was suspected about a creation that one of them is inside. */
+static uint64_t suspected_creation(const struct roll_engine *e, const struct block *b)
+{
+    uint64_t number = 0;
+    for (uint32_t i = 0; i < b->steps && number == 0; i++) {
+        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+        bool creation = roll_op_class(at->rec.op) == ROLL_CLASS_COMM;
+        number = creation ? say_recall(e, creation_key(b->step[i].rank, &at->rec)) : 0;
+        number = say_stands(e, number) ? number : 0;
+    }
+    return number;
+}
+
+static bool circular_block(struct roll_engine *e, const struct block *b)
+{
+    bool all_p2p, one_comm;
+    uint64_t keys;
+    if (b->kind != BLOCK_CYCLE || !one_kind(e, b, &all_p2p, &one_comm, &keys)) {
+        return b->kind == BLOCK_CYCLE;
+    }
+    enum roll_verdict_code code = !one_comm ? ROLL_VERDICT_CIRCULAR_WAIT
+                                  : all_p2p ? ROLL_VERDICT_P2P_DEADLOCK
+                                            : ROLL_VERDICT_CROSSED_WAIT;
+    const struct entry *lacked = b->decided ? source_entry(b->step[b->odd_at].rank, b->step[b->odd_at].ticket) : NULL;
+    if (lacked && roll_op_class(lacked->rec.op) == ROLL_CLASS_COMM) {
+        code = ROLL_VERDICT_INIT_MISSING;
+    }
+    uint64_t before = suspected_creation(e, b);
+    if (before != 0 && !b->hard && (code == ROLL_VERDICT_INIT_MISSING || !b->decided)) {
+        return true; /* it says no more than that */
+    }
+    struct roll_verdict *v = say(e, code, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
+    if (!v) {
+        return true;
+    }
+    say_supersedes(e, v, before);
+    if (!b->hard) {
+        doubt_add(e, v->number, b);
+    }
+    struct words w = {.used = 0};
+    uint32_t from = b->decided ? (b->odd_at + 1) % b->steps : 0; /* the odd one first */
+    if (b->decided) {
+        (void)roll_rankset_copy(&v->culprits, &b->odd);
+        words_odd(&w, e, b);
+    }
+    uint32_t listed = b->decided && b->steps == 2 ? 0 : STEPS_TOLD; /* of two, words_odd has told both */
+    if (listed > 0) {
+        words_add(&w, "A circle of %u %s in which each waits for the next: ", b->steps,
+                  all_p2p && b->steps == 1 ? "rank" : "ranks");
+    }
+    for (uint32_t n = 0; n < b->steps; n++) {
+        uint32_t i = (from + n) % b->steps;
+        const struct source *s = b->step[i].rank;
+        const struct entry *entry = source_entry(s, b->step[i].ticket);
+        if (n == 0) {
+            uint32_t at = b->decided ? b->odd_at : 0;
+            const struct entry *first = source_entry(b->step[at].rank, b->step[at].ticket);
+            say_comm(v, source_member(b->step[at].rank, first->rec.comm)->comm, first->rec.seq);
+        }
+        if (n < ROLL_VERDICT_SIDES) {
+            struct roll_rankset beside = {0};
+            say_beside(e, s, entry, &beside);
+            say_side(v, s, source_index(e, s), &beside, &entry->rec);
+            roll_rankset_fini(&beside);
+        }
+        if (n < listed) {
+            words_add(&w, "%srank %u in ", n ? "; " : "", s->world);
+            words_at(&w, s, entry);
+            words_add(&w, ", needs rank %u", b->step[(i + 1) % b->steps].rank->world);
+        }
+    }
+    if (listed > 0 && b->steps > listed) {
+        words_add(&w, "; and %u more", b->steps - listed);
+    }
+    words_add(&w, ". None of them can go on.");
+    (void)roll_rankset_copy(&v->waiting, b->waiting);
+    words_cause(&w, e, b, v);
+    for (uint32_t i = 0; i < b->steps && v->remedy == 0; i++) {
+        uint32_t step = source_entry(b->step[i].rank, b->step[i].ticket)->rec.step;
+        v->remedy = words_left_out_experts(&w, b->step[i].rank, step);
+    }
+    if (!b->hard) {
+        words_soft(&w, e, b);
+    }
+    if (v->remedy != 0) {
+        words_remedy(&w, e, v->remedy, 0, ROLL_LAYER_NONE);
+    }
+    say_text(e, v, "%s", w.text);
+    return true;
+}
+
+const struct detector detect_circular = {.name = "circular", .block = circular_block};

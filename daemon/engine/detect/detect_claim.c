@@ -1,0 +1,240 @@
+/*
+ * detect_claim.c: ranks come to the creation of one communicator with arguments that contradict each other: the same rank twice, or another size.
+ *
+ * A unique id names the communicator, so the definitions that processes write before the call can be held against each other while they
+ * wait inside it. Such a creation never ends: NCCL's root counts who has come, and one that came twice leaves another place empty. Proven
+ * by the definitions alone. The definition that comes second has no member of its own, and is kept as a claim.
+ *
+ * Who is wrong: of two sizes the one that a majority of its own number does not hold; of two that claim one rank the one that is another
+ * rank of the job, where all others have the same number in both. Else nobody is named: the launcher's numbering may be any.
+ * A process that was started anew in place of another is no second claim.
+ */
+#include "daemon/engine/detect/detector.h"
+
+#include <stdlib.h>
+
+#define CLAIMS_MAX 4096u
+
+int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const struct roll_def_comm *def)
+{
+    const struct member *held = (uint32_t)def->rank < c->size ? &c->member[def->rank] : NULL;
+    bool anew = held && held->source != NO_SOURCE && e->source[held->source]->world == e->source[source]->world;
+    if (c->open || (def->flags & ROLL_DEF_COMM_OPEN) != 0 || def->origin != ROLL_COMM_INIT || anew ||
+        c->claims >= CLAIMS_MAX) {
+        return ROLL_E_CORRUPT;
+    }
+    for (uint32_t i = 0; i < c->claims; i++) {
+        if (c->claim[i].source == source) {
+            return 0;
+        }
+    }
+    struct claim *claim = realloc(c->claim, (c->claims + 1) * sizeof(*claim));
+    if (!claim) {
+        return ROLL_E_NOMEM;
+    }
+    c->claim = claim;
+    e->claims++;
+    c->claim[c->claims++] = (struct claim){.source = source, .rank = def->rank, .nranks = def->nranks};
+    c->claim_ns = e->clock;
+    return 0;
+}
+
+const struct claim *claim_of(const struct roll_engine *e, const struct source *s, const struct comm **out)
+{
+    uint32_t index = source_index(e, s);
+    for (uint32_t i = 0; e->claims > 0 && i < e->comms; i++) {
+        for (uint32_t k = 0; k < e->comm[i]->claims; k++) {
+            if (e->comm[i]->claim[k].source == index) {
+                *out = e->comm[i];
+                return &e->comm[i]->claim[k];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Its call of the creation; NULL when that is over, in good order. */
+static const struct roll_record *creation_of(const struct source *s)
+{
+    const struct entry *inside = s->init ? source_entry(s, s->init - 1) : NULL;
+    return inside ? &inside->rec : s->failed.op == ROLL_OP_COMM_INIT ? &s->failed : NULL;
+}
+
+/* What is said about one contradiction: side 0 is wrong where `named`. */
+struct dispute {
+    struct roll_rankset side[2], came; /* world ranks; owned */
+    const struct source *source[2];    /* an example of each side */
+    uint32_t rank, nranks[2];
+    bool named;
+};
+
+static void dispute_fini(struct dispute *d)
+{
+    roll_rankset_fini(&d->side[0]);
+    roll_rankset_fini(&d->side[1]);
+    roll_rankset_fini(&d->came);
+}
+
+static void put(struct dispute *d, unsigned side, const struct source *s)
+{
+    (void)roll_rankset_add(&d->side[side], s->world);
+    d->source[side] = s;
+}
+
+/* Side 0: those of another size than the definition that came first; turned round where they are the majority. */
+static bool sizes_differ(const struct roll_engine *e, const struct comm *c, struct dispute *d)
+{
+    d->nranks[1] = c->size;
+    for (uint32_t i = 0; i < c->claims; i++) {
+        if ((uint32_t)c->claim[i].nranks != c->size) {
+            d->nranks[0] = (uint32_t)c->claim[i].nranks;
+            put(d, 0, e->source[c->claim[i].source]);
+        }
+    }
+    for (uint32_t r = 0; r < c->size && d->source[0]; r++) {
+        if (c->member[r].source != NO_SOURCE) {
+            put(d, 1, e->source[c->member[r].source]);
+        }
+    }
+    if (!d->source[0] || !d->source[1]) {
+        return false;
+    }
+    bool most[2];
+    for (unsigned k = 0; k < 2; k++) {
+        most[k] = roll_rankset_count(&d->side[k]) * 2 > d->nranks[k];
+    }
+    d->named = most[0] != most[1];
+    if (d->named && most[0]) {
+        struct dispute turned = *d;
+        for (unsigned k = 0; k < 2; k++) {
+            d->side[k] = turned.side[!k];
+            d->source[k] = turned.source[!k];
+            d->nranks[k] = turned.nranks[!k];
+        }
+    }
+    return true;
+}
+
+/* All other members have the number that they have in the job. */
+static bool numbered_alike(const struct roll_engine *e, const struct comm *c, uint32_t but)
+{
+    uint32_t seen = 0;
+    for (uint32_t r = 0; r < c->size; r++) {
+        uint32_t world = r != but ? comm_world(e, c, r) : NO_SOURCE;
+        if (world != NO_SOURCE && world != r) {
+            return false;
+        }
+        seen += world != NO_SOURCE;
+    }
+    return seen > 0 && c->size >= e->sources;
+}
+
+static bool rank_is_taken(const struct roll_engine *e, const struct comm *c, struct dispute *d)
+{
+    for (uint32_t i = 0; i < c->claims; i++) {
+        uint32_t rank = (uint32_t)c->claim[i].rank;
+        if ((uint32_t)c->claim[i].nranks != c->size) {
+            continue;
+        }
+        const struct source *claims = e->source[c->claim[i].source], *holds = e->source[c->member[rank].source];
+        bool wrong = claims->world == rank; /* the one who came first is */
+        d->rank = rank;
+        d->nranks[0] = d->nranks[1] = c->size;
+        put(d, 0, wrong ? holds : claims);
+        put(d, 1, wrong ? claims : holds);
+        d->named = (claims->world == rank || holds->world == rank) && numbered_alike(e, c, rank);
+        return true;
+    }
+    return false;
+}
+
+static void words_empty(struct words *w, const struct comm *c)
+{
+    struct roll_rankset empty = {0};
+    char folded[128];
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (c->member[r].source == NO_SOURCE) {
+            (void)roll_rankset_add(&empty, r);
+        }
+    }
+    if (roll_rankset_count(&empty) > 0) {
+        (void)roll_rankset_format(&empty, folded, sizeof(folded));
+        words_add(w, " Nobody has come as %s %s.", roll_rankset_count(&empty) == 1 ? "rank" : "ranks", folded);
+    }
+    roll_rankset_fini(&empty);
+}
+
+static void speak(struct roll_engine *e, struct comm *c, struct dispute *d, bool size)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, ROLL_PROVEN);
+    if (!v) {
+        return;
+    }
+    struct words w = {.used = 0};
+    for (unsigned k = 0; k < 2; k++) {
+        say_side(v, d->source[k], source_index(e, d->source[k]), &d->side[k], creation_of(d->source[k]));
+    }
+    if (d->named) {
+        (void)roll_rankset_copy(&v->culprits, &d->side[0]);
+    }
+    (void)roll_rankset_copy(&v->waiting, &d->came);
+    say_comm(v, c, 0);
+    v->field = size ? "count" : "peer";
+    words_ranks(&w, &d->side[0]);
+    if (size) {
+        words_add(&w, " came to CommInit for a communicator of %u ranks, ", d->nranks[0]);
+        words_ranks(&w, &d->side[1]);
+        words_add(&w, " with the same unique id for one of %u: it is never complete.", d->nranks[1]);
+    } else {
+        words_add(&w, " and ");
+        words_ranks(&w, &d->side[1]);
+        words_add(&w, " both came to CommInit as rank %u of %u, with the same unique id: it is never complete.",
+                  d->rank, c->size);
+        words_empty(&w, c);
+    }
+    if (!d->named) {
+        words_add(&w, " Which side is wrong the calls do not say.");
+    } else if (!size) {
+        words_add(&w, " Every other rank of the job came with its own number.");
+    }
+    words_add(&w,
+              " Look at how the rank and the number of ranks are computed, and whether the unique id is of this job.");
+    say_text(e, v, "%s", w.text);
+}
+
+static void claims_of(struct roll_engine *e, struct comm *c)
+{
+    bool settled = e->finishing || e->clock - c->claim_ns >= e->config.stall_ns;
+    struct dispute d = {.named = false};
+    if (c->claims == 0 || c->init_told || !settled) {
+        return;
+    }
+    bool size = sizes_differ(e, c, &d), any = size || rank_is_taken(e, c, &d);
+    for (uint32_t i = 0; any && i < c->claims; i++) {
+        const struct source *s = e->source[c->claim[i].source];
+        if (creation_of(s)) {
+            (void)roll_rankset_add(&d.came, s->world);
+        }
+    }
+    bool stuck = roll_rankset_count(&d.came) > 0;
+    for (uint32_t r = 0; any && r < c->size; r++) {
+        const struct source *s = c->member[r].source != NO_SOURCE ? e->source[c->member[r].source] : NULL;
+        if (s && creation_of(s)) {
+            (void)roll_rankset_add(&d.came, s->world);
+        }
+    }
+    if (any && stuck) {
+        c->init_told = true;
+        speak(e, c, &d, size);
+    }
+    dispute_fini(&d);
+}
+
+static void claim_tick(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->comms; i++) {
+        claims_of(e, e->comm[i]);
+    }
+}
+
+const struct detector detect_claim = {.name = "claim", .tick = claim_tick};

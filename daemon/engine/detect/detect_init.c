@@ -1,0 +1,421 @@
+/*
+ * detect_init.c: a member never joined the creation of a communicator.
+ *
+ * Ranks sit inside CommInit (or CommSplit) and do not return. A communicator made from a unique id is defined as soon as its creation is entered,
+ * so the absent members are those that no rank has defined; when the definition is lost, the numbers of CommInit calls are compared. For CommSplit
+ * the parent's members are known, and those that have made fewer such calls are absent. Joining late is ordinary (imports, data), so it is
+ * suspected after suspect_ns; proven when an absent rank's process is dead or has ended, and has not been started anew. Who the absent members of
+ * a communicator smaller than the job are cannot be known: only their number is said. A nonblocking creation goes on after its call has returned, until
+ * ncclCommGetAsyncError says that it has ended, or the rank makes its next call (creation_over).
+ */
+#include "daemon/engine/detect/detector.h"
+
+/* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c. */
+uint64_t creation_key(const struct source *s, const struct roll_record *rec)
+{
+    const struct member *m = source_member(s, rec->comm);
+    return say_key(ROLL_VERDICT_INIT_MISSING, rec->op, m ? m->comm->key : rec->count,
+                   (m ? m->splits : s->inits) + (1ull << 32));
+}
+
+/* All have joined, whoever was suspected not to: what has been said of this creation is taken back. What was proven stays. */
+static void joined(struct roll_engine *e, const struct source *s, const struct roll_record *rec)
+{
+    uint64_t key = creation_key(s, rec);
+    if (say_withdraw(e, say_recall(e, key), "all members have joined after all")) {
+        say_forget(e, key);
+        say_forget(e, say_key(key, 1, 0, 0)); /* the next creation with this key may lack somebody as well */
+    }
+}
+
+static void init_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                        bool first)
+{
+    struct source *s = e->source[source];
+    if (rec->op != ROLL_OP_COMM_INIT && rec->op != ROLL_OP_COMM_SPLIT) {
+        return;
+    }
+    struct member *parent = rec->op == ROLL_OP_COMM_SPLIT ? source_member(s, rec->comm) : NULL;
+    if (first) {
+        s->inits += rec->op == ROLL_OP_COMM_INIT; /* used where the definition is lost */
+        if (parent) {
+            bool lost = parent->gaps != parent->split_gaps && rec->aux >= parent->splits; /* others may be lost */
+            parent->splits = lost ? rec->aux + 1u : parent->splits + 1;
+            parent->split_gaps = parent->gaps;
+        }
+    }
+    struct member *made = rec->op == ROLL_OP_COMM_INIT ? source_member(s, rec->comm) : NULL;
+    if (made && first) {
+        comm_made(made->comm, source, rec);
+    }
+    bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
+    bool goes_on = roll_seal_state(rec->seal) == ROLL_STATE_RETURNED && rec->result == NCCL_IN_PROGRESS;
+    if ((inside || goes_on) && s->init != ticket + 1) {
+        s->init = ticket + 1;
+        s->init_since = e->clock;
+        s->init_calm = e->calm;
+    } else if (!inside && !goes_on && s->init == ticket + 1) {
+        if (rec->result == 0) {
+            joined(e, s, rec);
+        }
+        s->init = 0;
+    }
+    if (s->init == ticket + 1) {
+        s->init_polled = goes_on;
+    }
+}
+
+void creation_over(struct source *s)
+{
+    s->init = s->init_polled ? 0 : s->init;
+}
+
+void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    const struct entry *entry = s->init && s->init_polled ? source_entry(s, s->init - 1) : NULL;
+    if (entry && entry->rec.op == ROLL_OP_COMM_INIT && entry->rec.comm != rec->comm) {
+        return; /* it has asked about another communicator */
+    }
+    if (entry && entry->rec.op == ROLL_OP_COMM_INIT) {
+        joined(e, s, &entry->rec);
+    }
+    creation_over(s);
+}
+
+struct absent {
+    struct roll_rankset ranks, inside; /* world ranks */
+    struct roll_rankset never; /* of `ranks`: dead, ended, or they have left the parent: they cannot come any more */
+    uint32_t unseen;           /* absent members of which no process is known */
+};
+
+static void absent_fini(struct absent *a)
+{
+    roll_rankset_fini(&a->ranks);
+    roll_rankset_fini(&a->inside);
+    roll_rankset_fini(&a->never);
+}
+
+static bool is_over(const struct absent *a)
+{
+    return roll_rankset_count(&a->never) > 0;
+}
+
+/* The communicator holds every rank of the job. */
+bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
+{
+    uint64_t ranks = s->info.world_size > 0 ? (uint64_t)s->info.world_size : e->sources;
+    return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
+}
+
+/* m: as a member of the parent; NULL where there is none. An abort is followed by others, as a rule: it counts after a while. */
+static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,
+                       const struct member *m, struct absent *a)
+{
+    bool aborted = m && m->ended != 0 && !source_explained(o) &&
+                   (e->finishing || (e->unheard == 0 && e->calm - m->ended_calm >= e->config.suspect_ns));
+    (void)roll_rankset_add(&a->ranks, o->world);
+    if ((!source_alive(o) && o->generation >= s->generation) || (m && m->gone && m->ended == 0) || aborted) {
+        (void)roll_rankset_add(&a->never, o->world);
+    }
+}
+
+/* By the members of the communicator, or of the parent. */
+static void count_members(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                          const struct member *m, struct absent *a)
+{
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        if (o->source == NO_SOURCE) {
+            a->unseen++;
+        } else if (rec->op == ROLL_OP_COMM_INIT || o->splits >= m->splits) {
+            (void)roll_rankset_add(&a->inside, e->source[o->source]->world);
+        } else if (rec->op == ROLL_OP_COMM_SPLIT && o->gaps != o->split_gaps) {
+            continue; /* its record of this split may be among those that are lost */
+        } else {
+            add_absent(e, s, e->source[o->source], o, a);
+        }
+    }
+}
+
+/* It is inside a communicator's creation of another size with the same number: that is another communicator. */
+static bool makes_another(const struct source *o, const struct source *s, const struct roll_record *rec)
+{
+    const struct entry *own = o->init && o->inits == s->inits ? source_entry(o, o->init - 1) : NULL;
+    return own && own->rec.op == rec->op && own->rec.count != rec->count;
+}
+
+/* The definition is lost: by the numbers of calls. */
+static void count_calls(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                        struct absent *a)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        if (e->source[i]->inits >= s->inits && !makes_another(e->source[i], s, rec)) {
+            (void)roll_rankset_add(&a->inside, e->source[i]->world);
+        }
+    }
+    size_t inside = roll_rankset_count(&a->inside);
+    a->unseen = rec->count > inside ? (uint32_t)rec->count - (uint32_t)inside : 0;
+}
+
+static void count_absent(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                         struct absent *a)
+{
+    const struct member *m = source_member(s, rec->comm);
+    if (m) {
+        count_members(e, s, rec, m, a);
+    } else if (rec->op == ROLL_OP_COMM_INIT) {
+        count_calls(e, s, rec, a);
+    }
+    for (uint32_t i = 0; a->unseen > 0 && creation_is_whole(e, s, rec) && i < e->sources; i++) {
+        const struct source *o = e->source[i];
+        if (!roll_rankset_has(&a->inside, o->world) && !roll_rankset_has(&a->ranks, o->world)) {
+            add_absent(e, s, o, NULL, a);
+            a->unseen--;
+        }
+    }
+}
+
+/* Why they never will, and that others are not there yet. */
+static void words_never(struct words *w, const struct roll_engine *e, const struct absent *a)
+{
+    size_t never = roll_rankset_count(&a->never), left = 0;
+    bool one = never == 1;
+    struct roll_rankset late = {0};
+    for (size_t i = 0; i < never; i++) {
+        const struct source *s = source_newest(e, roll_rankset_at(&a->never, i));
+        left += s && source_alive(s);
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (!source_alive(s)) {
+            continue;
+        }
+        if (roll_rankset_has(&a->ranks, s->world) && !roll_rankset_has(&a->never, s->world)) {
+            (void)roll_rankset_add(&late, s->world);
+        }
+    }
+    if (left > 0 && left < never) {
+        words_add(w, " Their processes have ended, or they have left the parent: they never will.");
+    } else if (left == 0) {
+        words_add(w,
+                  one ? " Its process has ended, so it never will." : " Their processes have ended: they never will.");
+    } else {
+        words_add(w,
+                  one ? " It has left the parent, so it never will." : " They have left the parent: they never will.");
+    }
+    if (roll_rankset_count(&late) > 0) {
+        words_add(w, " Nor have ");
+        words_ranks(w, &late);
+        words_add(w, ", who still may.");
+    }
+    roll_rankset_fini(&late);
+}
+
+static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
+{
+    bool over = is_over(a); /* those who can still come are not to blame then: why they have not is another matter */
+    struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, over ? ROLL_PROVEN : ROLL_SUSPECTED);
+    if (!v) {
+        return;
+    }
+    const struct member *m = source_member(s, rec->comm);
+    uint32_t size = rec->op == ROLL_OP_COMM_SPLIT && m ? m->comm->size : (uint32_t)rec->count;
+    struct roll_rankset culprits = {0};
+    (void)roll_rankset_copy(&culprits, over ? &a->never : &a->ranks);
+    bool whole = creation_is_whole(e, s, rec) && s->info.world_size > 0;
+    for (uint32_t r = 0; !over && a->unseen > 0 && whole && r < (uint32_t)rec->count; r++) {
+        if (!roll_rankset_has(&a->ranks, r) && !roll_rankset_has(&a->inside, r)) {
+            (void)roll_rankset_add(&culprits, r);
+        }
+    }
+    (void)roll_rankset_copy(&v->culprits, &culprits);
+    (void)roll_rankset_copy(&v->waiting, &a->inside);
+    say_side(v, NULL, source_index(e, s), &culprits, NULL);
+    say_side(v, s, source_index(e, s), &a->inside, rec);
+    v->comm_size = rec->op == ROLL_OP_COMM_INIT ? (uint32_t)rec->count : 0;
+    struct words w = {.used = 0};
+    words_wait(&w, &a->inside);
+    words_add(&w, " in %s for %.1f s: ", roll_op_name(rec->op),
+              e->clock > s->init_since ? (double)(e->clock - s->init_since) / 1e9 : 0.0);
+    if (roll_rankset_count(&culprits) > 0) {
+        words_ranks(&w, &culprits);
+        words_add(&w, " did not join.");
+    } else {
+        words_add(&w, "%u of its %u members did not join; which ranks they are is not known.", a->unseen, size);
+    }
+    if (over) {
+        words_never(&w, e, a);
+    } else if (a->unseen > 0 && whole) {
+        words_add(&w,
+                  " Of %u of them nothing has been seen at all: not started, or not preloaded. Suspected: they may "
+                  "only be late.",
+                  a->unseen);
+    } else {
+        words_add(&w, " Suspected: a rank may only be late.");
+    }
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&culprits);
+}
+
+/* One of the absent waits in a call itself, or is stopped: that is the reason, and the wait graph looks for it. */
+static bool waits_elsewhere(const struct roll_engine *e, const struct roll_rankset *absent)
+{
+    for (uint32_t i = 0; !e->finishing && i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (!roll_rankset_has(absent, s->world) || !source_alive(s)) {
+            continue;
+        }
+        bool pending = s->proc == ROLL_PROC_STOPPED || s->init != 0 || source_pending(s);
+        if (pending && (s->proc == ROLL_PROC_STOPPED || source_blocked(e, s))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* They are dead, and that has been told. */
+static bool is_dead(const struct roll_engine *e, const struct absent *a)
+{
+    bool all = is_over(a) && a->unseen == 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        bool dead = s->proc == ROLL_PROC_DEAD && s->told_dead;
+        all = all && (!roll_rankset_has(&a->never, s->world) || dead);
+    }
+    return all;
+}
+
+/* It waits in a call that is not over, or in the creation of another communicator. */
+static bool waits_in_call(const struct roll_engine *e, const struct source *s)
+{
+    return s->init != 0 || (source_pending(s) && source_blocked(e, s));
+}
+
+/* They are inside another creation, and more than those who wait for them here: from there it is told, of these. */
+static bool are_more(const struct roll_engine *e, const struct absent *a)
+{
+    size_t away = 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        away += e->source[i]->init != 0 && roll_rankset_has(&a->ranks, e->source[i]->world);
+    }
+    return away > roll_rankset_count(&a->inside);
+}
+
+/*
+ * Why these ranks do not come has been told already, by those who wait for them in another call, or by what stands on a communicator on which
+ * they wait; one that waits in a call for another of them, or for the one that waits here, comes when that one does.
+ */
+static bool is_told(const struct roll_engine *e, const struct source *waiter, const struct absent *a)
+{
+    bool all = a->unseen == 0, any = waiter->busy_told == roll_seal_ticket(waiter->last.seal) + 2;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (!roll_rankset_has(&a->ranks, s->world)) {
+            continue;
+        }
+        bool told = s->busy_told == roll_seal_ticket(s->last.seal) + 2 || (waits_in_call(e, s) && source_explained(s));
+        any = any || told;
+        all = all && (told || waits_in_call(e, s));
+    }
+    return all && any;
+}
+
+/* All who never will come have ended, and have been named for it. */
+static bool is_end_named(const struct roll_engine *e, const struct absent *a)
+{
+    bool all = is_over(a);
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        all = all && (!roll_rankset_has(&a->never, s->world) || (!source_alive(s) && s->end_named));
+    }
+    return all;
+}
+
+/* One of those who are inside the same creation: why it does not end is known. */
+static bool is_known(const struct roll_engine *e, const struct source *s, const struct member *m)
+{
+    bool known = s->init_known == s->init;
+    for (uint32_t r = 0; m && !known && r < m->comm->size; r++) {
+        const struct source *o = m->comm->member[r].source == NO_SOURCE ? NULL : e->source[m->comm->member[r].source];
+        const struct entry *at = o && o->init ? source_entry(o, o->init - 1) : NULL;
+        known = at && o->init_known == o->init && source_member(o, at->rec.comm) == &m->comm->member[r];
+    }
+    return known;
+}
+
+static void init_tick(struct roll_engine *e)
+{
+    if (e->clock - e->init_run_ns < e->config.stall_ns / 8) {
+        return;
+    }
+    e->init_run_ns = e->clock;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
+        if (!entry || e->clock - s->init_since < e->config.stall_ns || !source_alive(s) || s->init_known == s->init) {
+            continue;
+        }
+        const struct member *m = source_member(s, entry->rec.comm);
+        const struct comm *claimed = m ? m->comm : NULL;
+        bool known = claimed ? claimed->init_told || claimed->claims > 0 : claim_of(e, s, &claimed) != NULL;
+        if (known || (m && m->comm->init_ns == e->clock)) {
+            continue; /* told elsewhere (detect_claim.c, detect_refused.c); one member speaks for all */
+        }
+        if (m && m->comm->muted && m->comm->explains) {
+            continue; /* its parent is stuck for a reason that has been told */
+        }
+        if (m) {
+            m->comm->init_ns = e->clock;
+        } else if (e->inits_ns == e->clock && e->inits_looked == s->inits && e->inits_size == entry->rec.count) {
+            continue; /* the same: one speaks for all that are inside their n-th creation, of so many ranks */
+        } else {
+            e->inits_ns = e->clock;
+            e->inits_looked = s->inits;
+            e->inits_size = entry->rec.count;
+        }
+        if (is_known(e, s, m)) {
+            continue;
+        }
+        struct absent a = {.unseen = 0};
+        count_absent(e, s, &entry->rec, &a);
+        bool all = !m || roll_rankset_count(&a.inside) >= m->comm->size; /* and of none it is merely not known */
+        if (roll_rankset_count(&a.ranks) == 0 && a.unseen == 0 && all) {
+            if (m) {                       /* counts of calls alone do not take anything back */
+                joined(e, s, &entry->rec); /* why it does not end all the same is another matter */
+            }
+            absent_fini(&a);
+            continue;
+        }
+        bool soon =
+            e->calm - s->init_calm < e->config.suspect_ns * 2; /* the wait graph knows no reason: then this is one */
+        if ((!is_over(&a) && ((soon && waits_elsewhere(e, &a.ranks)) || is_told(e, s, &a) || are_more(e, &a))) ||
+            is_dead(e, &a) || is_end_named(e, &a)) {
+            absent_fini(&a);
+            continue;
+        }
+        /* Those who wait for an ended rank in a call come first. */
+        bool over = is_over(&a) && (e->finishing || e->clock - s->init_since >= e->config.stall_ns * 3 / 2);
+        bool late = (e->unheard == 0 && e->calm - s->init_calm >= e->config.suspect_ns) || over;
+        for (uint32_t k = 0; late && !is_over(&a) && k < e->sources; k++) { /* that is told instead */
+            late = !roll_rankset_has(&a.ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
+        }
+        if (late && (roll_rankset_count(&a.ranks) > 0 || a.unseen > 0) &&
+            say_once(e, say_key(creation_key(s, &entry->rec), 1, roll_rankset_count(&a.never), 0))) {
+            uint64_t said = e->numbers, before = say_recall(e, creation_key(s, &entry->rec));
+            speak(e, s, &entry->rec, &a);
+            if (e->numbers != said) {
+                say_supersedes(e, &e->out_last->verdict, before);
+                say_remember(e, creation_key(s, &entry->rec), e->numbers);
+                ended_say(e, &a.never, source_index(e, s));
+            }
+            for (uint32_t k = 0; k < e->sources; k++) {
+                if (roll_rankset_has(&a.ranks, e->source[k]->world)) {
+                    e->source[k]->busy_told = roll_seal_ticket(e->source[k]->last.seal) + 2;
+                }
+            }
+        }
+        absent_fini(&a);
+    }
+}
+
+const struct detector detect_init = {.name = "init", .record = init_record, .tick = init_tick};

@@ -1,0 +1,58 @@
+/*
+ * detect_loss.c: records of a rank were lost: said once per rank, because what is not said about it afterwards means less.
+ *
+ * The matcher goes on at the next sequence number that it sees (match.c), and says nothing about a rank whose last calls may be among the lost ones.
+ */
+#include "daemon/engine/detect/detector.h"
+
+#include <inttypes.h>
+
+static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
+{
+    struct source *s = e->source[source];
+    if (s->said_lost) {
+        return;
+    }
+    s->said_lost = true;
+    struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
+    if (!v) {
+        return;
+    }
+    (void)roll_rankset_add(&v->culprits, s->world);
+    say_side(v, s, source, &v->culprits, NULL);
+    v->event_ns = s->last_ns;
+    if (s->records == 0) { /* nothing of it was seen before: its beginning is what is missing */
+        say_text(
+            e, v,
+            "The first %" PRIu64 " records of rank %u are missing: their segments have been removed (--trace-limit, "
+            "--trace-age), or its ring had gone round before an agent read it (ROLLCALL_RING_RECORDS makes it larger). "
+            "Calls from there on are matched by their sequence numbers; what was before is not judged.",
+            count, s->world);
+        return;
+    }
+    say_text(e, v,
+             "%" PRIu64 " records of rank %u were lost. Calls after the gap are matched by their sequence numbers; "
+             "whether this rank made the calls in the gap is not judged. A larger ring (ROLLCALL_RING_RECORDS) helps.",
+             count, s->world);
+}
+
+void loss_window(struct roll_engine *e, const struct comm *c)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
+    if (!v) {
+        return;
+    }
+    struct words w = {.used = 0};
+    say_comm(v, c, c->high);
+    words_add(&w, "More than %u calls on ", e->config.window);
+    words_comm(&w, c);
+    words_add(&w, " are incomplete, so it is judged no more. ");
+    if (c->seen < c->size) {
+        words_add(&w, "Of its members %u have never been seen: not started, or not preloaded.", c->size - c->seen);
+    } else {
+        words_add(&w, "Some member is that far behind, or its records are missing.");
+    }
+    say_text(e, v, "%s", w.text);
+}
+
+const struct detector detect_loss = {.name = "loss", .lost = loss_lost};

@@ -1,0 +1,211 @@
+/*
+ * detect_missing.c: a call that some of its members never make, or have left behind.
+ *
+ * Proven when those who are absent cannot come any more: their process has ended in good order, or they have destroyed or aborted the communicator. Who is
+ * wrong the vote says, in which absence counts like any call (wait_judge.c): the few who left, or the few who call; between equal camps nobody.
+ * Suspected, after suspect_ns and only when nothing harder explains the wait: a rank is inside a recorded host call for which no
+ * incomplete NCCL call can be found (blocked), or it has made no call at all (busy). A rank that still makes calls elsewhere is slow, not stuck:
+ * nothing is said about it. One verdict per call and kind of absence; the communicator is then silent until the call is over (silence.c).
+ */
+#include "daemon/engine/detect/detector.h"
+
+static const struct row {
+    enum block_kind kind;
+    enum roll_verdict_code code, tie; /* tie: when no vote says who is wrong */
+    enum roll_certainty certainty;
+} rows[] = {
+    {BLOCK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_PROVEN},
+    {BLOCK_LEFT, ROLL_VERDICT_RANK_FINISHED, ROLL_VERDICT_RANK_FINISHED, ROLL_PROVEN},
+    {BLOCK_GONE, ROLL_VERDICT_CALL_SKIPPED, ROLL_VERDICT_SEQUENCE_TIE, ROLL_PROVEN},
+    {BLOCK_ABORTED, ROLL_VERDICT_CALL_SKIPPED, ROLL_VERDICT_SEQUENCE_TIE, ROLL_PROVEN},
+    {BLOCK_SHORT, ROLL_VERDICT_CALL_SKIPPED, ROLL_VERDICT_SEQUENCE_TIE, ROLL_SUSPECTED},
+    {BLOCK_STUCK, ROLL_VERDICT_RANK_BLOCKED, ROLL_VERDICT_RANK_BLOCKED, ROLL_SUSPECTED},
+    {BLOCK_BUSY, ROLL_VERDICT_RANK_BUSY, ROLL_VERDICT_RANK_BUSY, ROLL_SUSPECTED},
+};
+
+static void words_inside(struct words *w, const struct source *s)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
+        if (in) {
+            words_add(w, " inside ");
+            words_call(w, &in->rec);
+            if (roll_op_class(in->rec.op) == ROLL_CLASS_EXT) { /* C++ exceptions pass through the wrapper unseen */
+                words_add(w, " (or has left it by an exception)");
+            }
+            return;
+        }
+    }
+}
+
+static bool many(const struct roll_rankset *set)
+{
+    return roll_rankset_count(set) > 1;
+}
+
+static void tell_ended(struct words *w, const struct block *b)
+{
+    const struct roll_record *last = &b->rank->last;
+    words_ranks(w, &b->absent);
+    words_add(w, many(&b->absent) ? " have ended (rank %u: " : " has ended (", b->rank->world);
+    words_exit(w, b->rank->exit_status);
+    bool failed = b->rank->exit_status != ROLL_EXIT_UNKNOWN && b->rank->exit_status != 0;
+    if (b->kind == BLOCK_LEFT && failed) {
+        words_add(w,
+                  ") with the call enqueued; what was not over by then ended with the process. It has failed: look at "
+                  "what it printed last.");
+    } else if (b->kind == BLOCK_LEFT) {
+        words_add(w,
+                  ") with the call enqueued, without waiting for it: what was not over by then ended with the process. "
+                  "Synchronise (cudaStreamSynchronize, ncclCommFinalize) before a rank ends.");
+    } else if (call_failed(last)) { /* the application may have ended for just that */
+        words_add(w, ") without making it. Its last call, ");
+        words_call(w, last);
+        words_add(w, ", had returned %s: look at what it said before it ended.", roll_result_name(last->result));
+    } else if (failed) {
+        words_add(w,
+                  ") without making it. It has failed: look at what it printed last. What one rank ends for alone (a "
+                  "bad loss, an exception), all have to learn and agree on before one of them leaves.");
+    } else if (b->camp == CAMP_MADE) {
+        words_add(w, ") without making it: fewer calls than the others. Look for a loop that ends early, or an exit on "
+                     "some ranks only.");
+    } else {
+        words_add(w, ") without making it.");
+    }
+}
+
+static void tell(struct words *w, const struct roll_engine *e, const struct block *b)
+{
+    double quiet = e->clock > b->rank->seen ? (double)(e->clock - b->rank->seen) / 1e9 : 0;
+    switch (b->kind) {
+    case BLOCK_FINISHED:
+    case BLOCK_LEFT:
+        tell_ended(w, b);
+        break;
+    case BLOCK_GONE:
+        words_ranks(w, &b->absent);
+        words_add(w, "%s destroyed the communicator without making it.", many(&b->absent) ? " have" : " has");
+        break;
+    case BLOCK_ABORTED:
+        words_ranks(w, &b->absent);
+        words_add(w, "%s aborted the communicator; the others have not, and what was not over stays undone.",
+                  many(&b->absent) ? " have" : " has");
+        break;
+    case BLOCK_SHORT:
+        words_add(w, "the group of ");
+        words_ranks(w, &b->absent);
+        words_add(
+            w,
+            " there has ended without it, and %s behind that. NCCL sorts what a group holds: where ranks "
+            "differ in it, other calls meet, and nobody gets done. Suspected: the call may still come outside of the "
+            "group.",
+            many(&b->absent) ? "they wait" : "it waits");
+        break;
+    case BLOCK_STUCK:
+        words_add(w, "rank %u is", b->rank->world);
+        words_inside(w, b->rank);
+        words_add(w,
+                  " since at least %.1f s, for a reason that is not among the recorded NCCL calls (a kernel that does "
+                  "not end, another library's communication). Suspected: a rule of thumb.",
+                  quiet);
+        break;
+    default:
+        words_ranks(w, &b->absent);
+        words_add(w,
+                  " %s made no call for %.1f s and %s not inside one: busy or stuck in host code (data "
+                  "loading, a checkpoint, a lock, a loop). While it runs, `rollcall stacks %u` shows where. "
+                  "Suspected: it may only be slow.",
+                  many(&b->absent) ? "have" : "has", quiet, many(&b->absent) ? "are" : "is", b->rank->world);
+        break;
+    }
+}
+
+/* A rank that was slow here before is given twice the time it took then. */
+static bool has_patience(const struct roll_engine *e, const struct block *b)
+{
+    const struct member *m = comm_member_of(b->comm, source_index(e, b->rank));
+    return m && e->clock - b->rank->seen < m->late_ns * 2;
+}
+
+static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits)
+{
+    bool vote = row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT;
+    bool tie = b->camp == CAMP_TIE && vote, lone = b->camp == CAMP_NEVER;
+    bool open = b->camp == CAMP_OPEN && row->certainty == ROLL_PROVEN;
+    enum roll_verdict_code code = lone ? ROLL_VERDICT_CALL_ADDED : tie ? row->tie : row->code;
+    struct roll_verdict *v = say(e, code, open ? ROLL_SUSPECTED : row->certainty);
+    if (!v) {
+        return;
+    }
+    say_comm(v, b->comm, waits->rec.seq);
+    (void)roll_rankset_copy(&v->waiting, b->waiting);
+    if (!tie) {
+        (void)roll_rankset_copy(&v->culprits, lone ? b->waiting : &b->absent);
+    }
+    const struct roll_record *last = b->rank->last.op ? &b->rank->last : NULL;
+    if (lone) {
+        say_side(v, b->waiter, source_index(e, b->waiter), b->waiting, &waits->rec);
+        say_side(v, b->rank, source_index(e, b->rank), &b->absent, last);
+    } else {
+        say_side(v, b->rank, source_index(e, b->rank), &b->absent, last);
+        say_side(v, b->waiter, source_index(e, b->waiter), b->waiting, &waits->rec);
+    }
+    if (v->certainty == ROLL_SUSPECTED) {
+        doubt_add(e, v->number, b);
+    }
+    struct words w = {.used = 0};
+    words_wait(&w, b->waiting);
+    words_add(&w, ", in ");
+    words_call(&w, &waits->rec);
+    words_add(&w, ", #%u on ", waits->rec.seq);
+    words_comm(&w, b->comm);
+    words_add(&w, "; ");
+    tell(&w, e, b);
+    if (lone) {
+        words_add(&w, b->beside
+                          ? " Most members of this communicator and of those that were made beside it, and that have "
+                            "made the same calls so far, never make this one: "
+                          : " Most members never make this call: ");
+        words_ranks(&w, b->waiting);
+        words_add(&w, " made one too many.");
+    } else if (tie) {
+        words_add(&w, " As many made the call as did not: the calls alone do not say which side is wrong.");
+    } else if (b->beside && b->camp == CAMP_MADE) {
+        words_add(&w,
+                  " As many made the call as did not; the communicators that were made beside this one, by the same "
+                  "split or for the same use, have made it after the same calls.");
+    } else if (open) {
+        words_add(&w, " Suspected: others have neither made the call nor left, and they decide who is wrong.");
+    }
+    say_text(e, v, "%s", w.text);
+}
+
+static bool missing_block(struct roll_engine *e, const struct block *b)
+{
+    const struct row *row = NULL;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        row = rows[i].kind == b->kind ? &rows[i] : row;
+    }
+    if (!row) {
+        return false;
+    }
+    const struct entry *waits = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    if (!waits || !b->comm) {
+        return true;
+    }
+    if (row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT) {
+        comm_mute_at(e, b->comm, b->waiter, &waits->rec);
+        comm_explained(e, b->comm);
+    } else if (has_patience(e, b) || b->rank->busy_told == roll_seal_ticket(b->rank->last.seal) + 2) {
+        return true;
+    }
+    for (uint32_t i = 0; row->certainty == ROLL_SUSPECTED && i < e->sources; i++) {
+        if (roll_rankset_has(&b->absent, e->source[i]->world)) {
+            e->source[i]->busy_told = roll_seal_ticket(e->source[i]->last.seal) + 2;
+        }
+    }
+    speak(e, b, row, waits);
+    return true;
+}
+
+const struct detector detect_missing = {.name = "missing", .block = missing_block};

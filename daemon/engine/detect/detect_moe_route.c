@@ -1,0 +1,236 @@
+/*
+ * detect_moe_route.c: a rank whose own words about its routing do not fit together.
+ *
+ * Two comparisons inside one rank, so both are proven by its records alone, and need no peer:
+ *   - the rows that it will send to its peers (MOE_SPLIT of forward) do not add up to the rows of the buffer that it sends (MOE_COUNTS): frameworks that
+ *     size the buffer as tokens x top-k while the routing map has fewer entries raise an error there, or send rows that nobody wrote (Megatron-LM #5542);
+ *   - the splits of a recomputed forward differ from those of the first (top-k ties that flip: Automodel #3140): its peers expect the first ones.
+ * Only complete lists are compared: one MOE_SPLIT per member, in order, nothing lost between them. A recompute is compared only where one forward of its
+ * step, microbatch and layer can be meant: where several wait for theirs (layers or microbatches without numbers), nobody can say which.
+ */
+#include "daemon/engine/detect/detector.h"
+#include "daemon/engine/detect/gather.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCHES 64u /* microbatches of one layer that may be under way at once (pipelining) */
+
+/* The splits of one layer and microbatch. */
+struct split_note {
+    uint32_t step, next; /* next: the peer whose split comes next */
+    uint16_t microbatch, comm;
+    uint8_t phase;
+    uint32_t pending; /* forwards that have not been recomputed */
+    bool known;       /* `forward` holds the complete list of the only one */
+    bool compares;    /* the recompute whose list this is can only mean that one */
+    uint64_t buffer;  /* rows of the buffer that is sent; 0 = not known */
+    uint64_t sum;     /* rows sent, so far */
+    uint64_t hash, forward;
+    uint64_t ticket; /* of the forward's last split */
+};
+
+/* By layer, BATCHES each. */
+struct split_table {
+    uint32_t layers;
+    struct split_note *note;
+};
+
+static struct split_note *note_of(struct source *s, const struct roll_record *rec)
+{
+    if (rec->layer == ROLL_LAYER_NONE || rec->layer >= 1024) {
+        return NULL;
+    }
+    struct split_table *t = s->splits;
+    if (!t) {
+        t = s->splits = calloc(1, sizeof(*t));
+    }
+    if (t && rec->layer >= t->layers) {
+        uint32_t layers = rec->layer + 8u;
+        struct split_note *note = realloc(t->note, (size_t)layers * BATCHES * sizeof(*note));
+        if (!note) {
+            return NULL;
+        }
+        memset(note + (size_t)t->layers * BATCHES, 0, (size_t)(layers - t->layers) * BATCHES * sizeof(*note));
+        t->note = note;
+        t->layers = layers;
+    }
+    return t ? &t->note[(size_t)rec->layer * BATCHES + rec->microbatch % BATCHES] : NULL;
+}
+
+/* The record of one split of a list whose last one has this ticket; NULL when it is not in the log any more. */
+static const struct entry *split_to(const struct source *s, uint64_t ticket, uint32_t peer, uint32_t members)
+{
+    const struct entry *last = source_entry(s, ticket);
+    uint64_t low = ticket > members * 4u + 64u ? ticket - members * 4u - 64u : 0;
+    for (uint64_t t = ticket + 1; last && t-- > low;) {
+        const struct entry *at = source_entry(s, t);
+        if (at && at->rec.op == ROLL_OP_MOE_SPLIT && at->rec.layer == last->rec.layer &&
+            at->rec.phase == last->rec.phase && at->rec.comm == last->rec.comm && at->rec.peer == (int32_t)peer) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static void words_recompute(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    bool one = roll_rankset_count(&g->culprits) == 1;
+    words_ranks(w, &g->culprits);
+    words_add(w, " ran the forward of ");
+    gather_place(g, w);
+    words_add(w, " again in backward (recomputation), and routed %s tokens differently from the first time",
+              one ? "its" : "their");
+    if (g->sides == 2 && g->side[0].rec.op != ROLL_OP_NONE && g->side[1].rec.op != ROLL_OP_NONE) {
+        uint32_t from = roll_rankset_at(&g->side[0].ranks, 0), member = (uint32_t)g->side[0].rec.peer;
+        uint32_t to = g->comm && member < g->comm->size ? comm_world(e, g->comm, member) : NO_SOURCE;
+        char peer[32];
+        (void)snprintf(peer, sizeof(peer), to == NO_SOURCE ? "member %u" : "rank %u", to == NO_SOURCE ? member : to);
+        words_add(w,
+                  ": in MoE layer %u rank %u sends %" PRIu64 " rows to %s in the recomputed forward, %" PRIu64
+                  " in the first one",
+                  g->layer, from, g->side[0].rec.count, from == to ? "itself" : peer, g->side[1].rec.count);
+    }
+    words_add(w, ". Whoever exchanges tokens with such a rank expects the numbers of the first forward, unless its own "
+                 "changed in the same way: the exchange waits for ever, or rows go to the wrong tokens. Top-k choices "
+                 "between equal scores do this when ties are not broken in a fixed order.");
+}
+
+static void words_split_sum(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    bool one = roll_rankset_count(&g->culprits) == 1, fewer = g->number_of[0] < g->number_of[1];
+    (void)e;
+    words_ranks(w, &g->culprits);
+    words_add(w, one ? " sends" : " send");
+    words_add(w, " %s rows than the buffer of the all-to-all has, in ", fewer ? "fewer" : "more");
+    gather_place(g, w);
+    words_add(w,
+              ": %u of %u%s. The routing map has %s entries than tokens times top-k, which the buffer was sized for. ",
+              g->number_of[0], g->number_of[1], one ? "" : " on the first of them", fewer ? "fewer" : "more");
+    words_add(w, fewer ? "The all-to-all is refused, or sends rows that nobody wrote."
+                       : "The all-to-all is refused, or reads beyond the buffer.");
+}
+
+static void speak(struct roll_engine *e, uint32_t source, const struct roll_record *rec, enum roll_verdict_code code,
+                  const struct split_note *n)
+{
+    const struct source *s = e->source[source];
+    struct member *m = source_member(s, rec->comm);
+    bool fresh, recompute = code == ROLL_VERDICT_MOE_RECOMPUTE;
+    struct gathered *g = gather_open(e, say_key(code, gather_family(m->comm), 0, 0), code, ROLL_PROVEN, &fresh);
+    if (!g) {
+        return;
+    }
+    struct roll_rankset rank = {0};
+    (void)roll_rankset_add(&rank, s->world);
+    if (fresh) {
+        uint64_t ticket = roll_seal_ticket(rec->seal);
+        const struct entry *before = NULL, *now = NULL;
+        for (uint32_t peer = 0; recompute && peer < m->comm->size; peer++) {
+            now = split_to(s, ticket, peer, m->comm->size);
+            before = split_to(s, n->ticket, peer, m->comm->size);
+            if (now && before && now->rec.count != before->rec.count) {
+                break;
+            }
+        }
+        gather_side(g, s, source, &rank, now ? &now->rec : rec);
+        if (recompute) {
+            gather_side(g, s, source, &rank, before ? &before->rec : NULL);
+        }
+        g->phase = rec->phase;
+        g->remedy = recompute ? ROLL_REMEDY_ROUTING : ROLL_REMEDY_SPLITS;
+        g->words = recompute ? words_recompute : words_split_sum;
+        g->number_of[0] = (uint32_t)n->sum;
+        g->number_of[1] = (uint32_t)n->buffer;
+    }
+    gather_add(e, g, m->comm, rec->step, rec->microbatch, rec->layer, &rank, NULL);
+    comm_mute_at(e, m->comm, s, rec); /* what follows in this exchange is its consequence */
+    comm_explained(e, m->comm);
+    roll_rankset_fini(&rank);
+}
+
+static void list_whole(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                       struct split_note *n)
+{
+    if (rec->phase == ROLL_PHASE_FORWARD) {
+        n->forward = n->hash;
+        n->known = n->pending == 1;
+        n->ticket = ticket;
+        if (n->buffer != 0 && n->buffer != UINT32_MAX && n->sum != n->buffer) { /* UINT32_MAX: it may be more */
+            speak(e, source, rec, ROLL_VERDICT_MOE_SPLIT_SUM, n);
+        }
+    } else if (n->compares && n->hash != n->forward) {
+        speak(e, source, rec, ROLL_VERDICT_MOE_RECOMPUTE, n);
+    }
+}
+
+/* MOE_COUNTS: the head of a list. */
+static void begin(struct split_note *n, const struct roll_record *rec)
+{
+    if (n->step != rec->step || n->microbatch != rec->microbatch) {
+        n->pending = 0;
+        n->known = false;
+    }
+    if (rec->phase == ROLL_PHASE_FORWARD) {
+        n->pending++;
+        n->known = n->compares = false;
+    } else {
+        n->compares = n->known && n->pending == 1;
+        n->pending -= n->pending > 0;
+        n->known = false;
+    }
+    n->step = rec->step;
+    n->microbatch = rec->microbatch;
+    n->comm = rec->comm;
+    n->phase = rec->phase;
+    n->buffer = rec->group;
+    n->next = 0;
+    n->sum = n->hash = 0;
+}
+
+static void route_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                         bool first)
+{
+    bool phase = rec->phase == ROLL_PHASE_FORWARD || rec->phase == ROLL_PHASE_RECOMPUTE;
+    bool wanted = first && phase && (rec->op == ROLL_OP_MOE_COUNTS || rec->op == ROLL_OP_MOE_SPLIT);
+    struct split_note *n = wanted ? note_of(e->source[source], rec) : NULL;
+    const struct member *m = n ? source_member(e->source[source], rec->comm) : NULL;
+    if (!m || m->comm->size == 0 || m->comm->open) {
+        return;
+    }
+    if (!source_certain(e->source[source], rec)) {
+        *n = (struct split_note){.next = NO_SEQ};
+        return;
+    }
+    if (rec->op == ROLL_OP_MOE_COUNTS) {
+        begin(n, rec);
+        return;
+    }
+    bool follows = n->step == rec->step && n->microbatch == rec->microbatch && n->phase == rec->phase &&
+                   n->comm == rec->comm && rec->peer >= 0 && (uint32_t)rec->peer == n->next;
+    if (!follows) {
+        n->next = NO_SEQ; /* a hole: this list says nothing */
+        return;
+    }
+    n->next++;
+    n->sum += rec->count;
+    n->hash = say_key(n->hash, rec->count, rec->group, (uint64_t)rec->peer);
+    if (n->next == m->comm->size) {
+        list_whole(e, source, rec, ticket, n);
+    }
+}
+
+static void route_fini(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        if (e->source[i]->splits) {
+            free(e->source[i]->splits->note);
+            free(e->source[i]->splits);
+            e->source[i]->splits = NULL;
+        }
+    }
+}
+
+const struct detector detect_moe_route = {.name = "moe_route", .record = route_record, .fini = route_fini};

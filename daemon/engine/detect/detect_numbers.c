@@ -1,0 +1,428 @@
+/*
+ * detect_numbers.c: tensors whose numbers do not agree between ranks, or are none.
+ *
+ * Nothing hangs when a router's gradient is partial on each tensor-parallel rank and is used as if it were whole: the replicas drift apart and the run is lost
+ * (torchtitan #2416, hazard H15). Ranks report facts about such tensors once per step (moe_core/include/moe/observe.h, MOE_TENSOR), and here they meet:
+ *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest; nobody where no number is.
+ *     Where the gradient of the same tensor was not summed, that is the cause, and the replicas are a note. So are replicas of other tensors that drift
+ *     apart in a later step on the same ranks: all that is trained together with such a tensor drifts with it;
+ *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear): proven when it differs by more than
+ *     rounding can. Rounding is bounded by the sum of the shares' absolute values: in float32 each of the additions that reduce n shares loses at most
+ *     2^-24 of what it adds up, whatever cancels, so n x 2^-24 of it; 1e-4 of it is for the sums themselves and for a scaling. Never summed, and summed
+ *     twice, are told apart;
+ *   - elements that are not finite: proven by the report. Where they lie in experts without rows, memory was never written (pytorch #154557, H14).
+ * The same in several layers, on several ranks and on communicators of one kind is one finding (gather.h).
+ * Comparing a checksum with the step before was rejected: every healthy step changes it.
+ */
+#include "daemon/engine/detect/detector.h"
+#include "daemon/engine/detect/gather.h"
+#include "daemon/engine/detect/meeting.h"
+
+#include <math.h>
+#include <string.h>
+
+#define REPLICAS 0x200u
+#define SUMS     0x300u
+#define ROUNDING 1e-4
+#define PER_RANK 0x1p-24 /* each addition of the reduction */
+#define SMALLEST 1e-30   /* below this sums lose more than a share of themselves: denormal numbers */
+
+enum { FACT_REPLICA, FACT_PART, FACT_SUM, FACT_NOTFINITE }; /* enum moe_tensor_fact */
+enum { AT_PART, AT_SUM, AT_SIZE, HAVE_BOTH = 1 << AT_PART | 1 << AT_SUM };
+
+static const char *const tensors[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
+                                      "experts' weights", "dense weights", "gradient norm"};
+
+enum { TENSOR_COUNTS = 2, TENSOR_NORM = 6 }; /* enum moe_tensor: of the expert bias; one number, no elements */
+
+/* What is summed over the ranks, by the same numbers. */
+static const char *const summed[] = {"gradient of the router weight",    "gradient of the router bias",
+                                     "count of tokens per expert",       "gradient of the shared expert",
+                                     "gradient of the experts' weights", "gradient of the dense weights",
+                                     "square of the gradient norm"};
+
+static const char *summed_name(uint32_t tensor)
+{
+    return tensor < sizeof(summed) / sizeof(summed[0]) ? summed[tensor] : "gradient";
+}
+
+static const char *tensor_name(uint32_t tensor)
+{
+    return tensor < sizeof(tensors) / sizeof(tensors[0]) ? tensors[tensor] : "tensor";
+}
+
+static double number(uint64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static double magnitude(uint64_t bits)
+{
+    uint32_t low = (uint32_t)bits;
+    float value;
+    memcpy(&value, &low, sizeof(value));
+    return (double)value;
+}
+
+/* Shows one of these ranks: the record of one that has just spoken is still in its log. */
+static void side_of(struct roll_engine *e, struct gathered *g, const struct meeting *m,
+                    const struct roll_rankset *ranks)
+{
+    const struct word_of *shown = NULL;
+    const struct entry *entry = NULL;
+    for (uint32_t r = 0; r < m->members && !entry; r++) {
+        const struct word_of *word = &m->by[r];
+        if (word->have != 0 && roll_rankset_has(ranks, e->source[word->source]->world)) {
+            shown = shown ? shown : word;
+            entry = source_entry(e->source[word->source], word->ticket);
+            shown = entry ? word : shown;
+        }
+    }
+    if (shown) {
+        gather_side(g, e->source[shown->source], shown->source, ranks, entry ? &entry->rec : NULL);
+    }
+}
+
+static uint64_t key_of(const struct comm *c, enum roll_verdict_code code, uint32_t topic)
+{
+    return say_key(code, gather_family(c), topic, 0);
+}
+
+static struct gathered *open_finding(struct roll_engine *e, const struct comm *c, const struct meeting *m,
+                                     enum roll_verdict_code code, enum roll_certainty certainty, bool *fresh)
+{
+    struct gathered *g = gather_open(e, key_of(c, code, m->topic), code, certainty, fresh);
+    if (g && *fresh) {
+        g->phase = ROLL_PHASE_REDUCE;
+        g->kind = m->topic & 0xffu;
+    }
+    return g;
+}
+
+/* "MoE layers 0-3, step 2", or only the step for what belongs to no layer. */
+static void words_of_place(const struct gathered *g, struct words *w)
+{
+    if (g->layer == ROLL_LAYER_NONE) {
+        words_add(w, "step %u%s", g->step, g->many_steps ? " and later" : "");
+    } else {
+        gather_place(g, w);
+    }
+}
+
+/* --- replicas --- */
+
+/* The finding that replicas of this tensor, first seen to differ in that step, are a consequence of: its own gradient's or, of an earlier step, another's. */
+static const struct gathered *reason_to_drift(const struct roll_engine *e, const struct comm *c, uint32_t tensor,
+                                              uint32_t step, const struct roll_rankset *ranks)
+{
+    const struct gathered *own = gather_find(e, key_of(c, ROLL_VERDICT_GRADIENT_NOT_SUMMED, SUMS | tensor));
+    for (const struct gathered *g = e->gathered; !own && g; g = g->next) {
+        bool earlier = g->code == ROLL_VERDICT_GRADIENT_NOT_SUMMED && g->kind != TENSOR_NORM && g->step < step;
+        for (size_t i = 0; earlier && !own && i < roll_rankset_count(ranks); i++) {
+            own = roll_rankset_has(&g->culprits, roll_rankset_at(ranks, i)) ? g : NULL;
+        }
+    }
+    return own;
+}
+
+static void words_replica(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    const struct gathered *sums =
+        g->certainty == ROLL_NOTE ? reason_to_drift(e, g->comm, g->kind, g->step, &g->culprits) : NULL;
+    words_add(w, "The %s of ", tensor_name(g->kind));
+    words_of_place(g, w);
+    words_add(w, " should be the same on all ranks of ");
+    gather_comm(g, w);
+    words_add(w, ": ");
+    words_ranks(w, &g->culprits);
+    if (g->unnamed) {
+        words_add(w, " differ among each other, and no majority says who is right.");
+    } else {
+        words_add(w, roll_rankset_count(&g->culprits) == 1 ? " has other bits than " : " have other bits than ");
+        words_ranks(w, &g->waiting);
+        words_add(w, ".");
+    }
+    if (sums && sums->kind == g->kind) {
+        words_add(w, " A consequence of the %s, which is not the sum of the shares%s.", summed_name(g->kind),
+                  sums->number ? " (told before)" : "");
+    } else if (sums) {
+        words_add(w,
+                  " As far as is known a consequence of the %s, which has not been the sum of the shares since step "
+                  "%u%s: what is trained together with it drifts with it.",
+                  summed_name(sums->kind), sums->step, sums->number ? " (told before)" : "");
+    } else {
+        words_add(w,
+                  " A gradient that was not reduced over this communicator does this, one that was reduced in another "
+                  "order, or another seed.");
+    }
+}
+
+static void judge_replicas(struct roll_engine *e, struct comm *c, struct meeting *m)
+{
+    struct roll_rankset minor = {0}, major = {0};
+    uint64_t common = 0;
+    bool tie, fresh;
+    bool differ = meeting_vote(e, m, 0, &common, &minor, &major, &tie);
+    if (differ && tie) {
+        (void)roll_rankset_union(&minor, &major); /* nobody can say who is right */
+    }
+    /* Replicas whose gradient was not summed drift apart: that is the cause, and told. */
+    const struct gathered *sums = differ ? reason_to_drift(e, c, m->topic & 0xffu, m->step, &minor) : NULL;
+    struct gathered *g =
+        differ ? open_finding(e, c, m, ROLL_VERDICT_REPLICA_MISMATCH, sums ? ROLL_NOTE : ROLL_PROVEN, &fresh) : NULL;
+    m->told = differ;
+    if (g && fresh && sums) {
+        gather_flush_code(e, ROLL_VERDICT_GRADIENT_NOT_SUMMED); /* the reason comes first */
+    }
+    if (g && fresh) {
+        side_of(e, g, m, &minor);
+        if (!tie) {
+            side_of(e, g, m, &major);
+        }
+        g->words = words_replica;
+        g->unnamed = tie;
+        g->remedy = g->kind == 0 && !sums ? ROLL_REMEDY_ROUTER_SUM : 0;
+    }
+    if (g) {
+        g->unnamed = g->unnamed || tie;
+        gather_add(e, g, c, m->step, m->microbatch, m->layer, &minor, tie ? NULL : &major);
+    }
+    roll_rankset_fini(&minor);
+    roll_rankset_fini(&major);
+}
+
+/* --- sums --- */
+
+struct sums {
+    double total, bound; /* sum of the shares; what rounding may change */
+    uint32_t own, twice; /* ranks whose gradient is their own share; is size x the total */
+    uint32_t wrong;
+    double got; /* of the first wrong one */
+};
+
+/* What is no number, or too large for one, is another verdict's. */
+static bool beyond(const struct sums *s, double got)
+{
+    return isfinite(got) && fabs(got - s->total) > s->bound;
+}
+
+static struct sums add_up(const struct comm *c, const struct meeting *m)
+{
+    struct sums s = {0};
+    for (uint32_t r = 0; r < m->members; r++) {
+        s.total += number(m->by[r].value[AT_PART]);
+        s.bound += (ROUNDING + PER_RANK * c->size) * magnitude(m->by[r].value[AT_SIZE]);
+    }
+    s.bound += SMALLEST;
+    for (uint32_t r = 0; r < m->members; r++) {
+        double part = number(m->by[r].value[AT_PART]), got = number(m->by[r].value[AT_SUM]);
+        if (!beyond(&s, got)) {
+            continue;
+        }
+        s.got = s.wrong == 0 ? got : s.got;
+        s.wrong++;
+        s.own += fabs(got - part) <= s.bound;
+        s.twice += fabs(got - c->size * s.total) <= c->size * s.bound;
+    }
+    return s;
+}
+
+/* What goes wrong when such a number is summed: for whom knows the training and not this tool. */
+static const char *hint(uint32_t tensor, bool more, bool rounded)
+{
+    switch (tensor) {
+    case TENSOR_COUNTS:
+        return more ? "Counts that are taken again in recomputation do this, or that are reduced once too often. The "
+                      "bias is then moved by the wrong load."
+               : rounded ? "Counts reduced in bfloat16 (which holds 8 bits of them) do this. The bias is then moved by "
+                           "the wrong load."
+                         : "Counts reduced over another group than all ranks that share the experts' bias do this, or "
+                           "in bfloat16 (which holds 8 bits of them). The bias is then moved by the wrong load.";
+    case TENSOR_NORM:
+        return more ? "A parameter that several ranks hold a copy of was counted more than once: experts are copied "
+                      "over "
+                      "the expert-data-parallel ranks, not over all data-parallel ones. All gradients are then clipped "
+                      "too much."
+                    : "A parameter that lies on one rank only was left out. Gradients are then clipped too little.";
+    default:
+        return "A reduction over another group, in another datatype, or with another scaling does this.";
+    }
+}
+
+enum { NEVER, TWICE, OTHERWISE }; /* number_of[0] of sums */
+
+static void words_sums(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    double total = g->amount[0], got = g->amount[1];
+    bool one = roll_rankset_count(&g->culprits) == 1;
+    (void)e;
+    if (g->kind == TENSOR_NORM) {
+        words_add(w, "The gradient norm of ");
+        words_of_place(g, w);
+        words_add(w, " is not that of the gradients: their squares on all ranks of ");
+        gather_comm(g, w);
+        words_add(w, " add up to %.5g, ", total);
+        words_ranks(w, &g->culprits);
+        words_add(w, one ? " works with %.5g" : " work with %.5g", got);
+        if (total > 0) {
+            words_add(w, " (%.2g %% %s)", fabs(got - total) / total * 100, got > total ? "more" : "less");
+        }
+        words_add(w, ". %s", hint(g->kind, got > total, false));
+        return;
+    }
+    words_add(w, "Each rank of ");
+    gather_comm(g, w);
+    words_add(w, " has only its share of the %s of ", summed_name(g->kind));
+    words_of_place(g, w);
+    if (g->number_of[0] == NEVER) {
+        words_add(w, ", and ");
+        words_ranks(w, &g->culprits);
+        words_add(w, one ? " uses its own share without the others': it was never summed."
+                         : " use their own shares without the others': they were never summed.");
+    } else if (g->number_of[0] == TWICE) {
+        words_add(w, ", and what is used is %u times their sum: it was reduced once more than it should be.",
+                  g->comm->size);
+    } else if (total != 0 && fabs(got / total - 2) < ROUNDING) {
+        words_add(w, ", and what is used is twice their sum: something was added a second time. %s",
+                  hint(g->kind, true, false));
+    } else {
+        words_add(w, ", and what ");
+        words_ranks(w, &g->culprits);
+        words_add(w, one ? " uses is not their sum" : " use is not their sum");
+        double off = total != 0 ? fabs(got - total) / fabs(total) * 100 : 100;
+        if (total != 0) {
+            words_add(w,
+                      off < 1 ? " (a checksum of it is off by %.2f %%: more than rounding explains)"
+                              : " (a checksum of it is off by %.0f %%)",
+                      off);
+        }
+        words_add(w, ". %s", hint(g->kind, false, off < 1));
+    }
+}
+
+static void judge_sums(struct roll_engine *e, struct comm *c, struct meeting *m)
+{
+    struct sums s = add_up(c, m);
+    bool fresh;
+    m->told = s.wrong > 0;
+    if (s.wrong == 0 || c->size < 2) {
+        return;
+    }
+    struct roll_rankset culprits = {0};
+    for (uint32_t r = 0; r < m->members; r++) {
+        if (beyond(&s, number(m->by[r].value[AT_SUM]))) {
+            (void)roll_rankset_add(&culprits, e->source[m->by[r].source]->world);
+        }
+    }
+    struct gathered *g = open_finding(e, c, m, ROLL_VERDICT_GRADIENT_NOT_SUMMED, ROLL_PROVEN, &fresh);
+    if (g && fresh) {
+        side_of(e, g, m, &culprits);
+        g->words = words_sums;
+        g->number_of[0] = s.own == s.wrong && s.twice < s.wrong ? NEVER : s.twice == s.wrong ? TWICE : OTHERWISE;
+        g->remedy = g->number_of[0] == NEVER && g->kind == 0 ? ROLL_REMEDY_ROUTER_SUM : 0;
+        g->amount[0] = s.total;
+        g->amount[1] = s.got;
+    }
+    if (g) {
+        gather_add(e, g, c, m->step, m->microbatch, m->layer, &culprits, NULL);
+    }
+    roll_rankset_fini(&culprits);
+}
+
+/* --- not finite --- */
+
+static void words_not_finite(const struct roll_engine *e, const struct gathered *g, struct words *w)
+{
+    bool one = roll_rankset_count(&g->culprits) == 1;
+    (void)e;
+    words_add(w, "On ");
+    words_ranks(w, &g->culprits);
+    words_add(w, " the gradient of the %s of ", tensor_name(g->kind));
+    words_of_place(g, w);
+    words_add(w, " holds elements that are no finite number (NaN or infinity), before it was reduced: %u%s.",
+              g->number_of[0], one && roll_rankset_count(&g->layers) < 2 ? "" : " in the first case");
+    if (g->number_of[1] > 0) {
+        words_add(w,
+                  " %s belong to experts that received no rows in this step: nobody wrote their gradient, and what lay "
+                  "in that memory was taken for it.",
+                  g->number_of[1] >= g->number_of[0] ? "They all" : "Some of them");
+    } else {
+        words_add(w, " The first rank, layer and step that report it are where it began: look there for an overflow, a "
+                     "division by zero, or memory that nobody wrote.");
+    }
+}
+
+static void tell_not_finite(struct roll_engine *e, uint32_t source, const struct roll_record *rec)
+{
+    const struct source *s = e->source[source];
+    struct member *m = source_member(s, rec->comm);
+    bool fresh, unwritten = rec->group > 0;
+    uint64_t key = say_key(ROLL_VERDICT_GRADIENT_NOT_FINITE, (uint64_t)rec->peer, unwritten, 0);
+    struct gathered *g = gather_open(e, key, ROLL_VERDICT_GRADIENT_NOT_FINITE, ROLL_PROVEN, &fresh);
+    if (!g) {
+        return;
+    }
+    struct roll_rankset rank = {0};
+    (void)roll_rankset_add(&rank, s->world);
+    if (fresh) {
+        gather_side(g, s, source, &rank, rec);
+        g->phase = rec->phase;
+        g->kind = (uint32_t)rec->peer;
+        g->number_of[0] = (uint32_t)rec->count;
+        g->number_of[1] = rec->group;
+        g->remedy = unwritten ? ROLL_REMEDY_ZERO_WGRAD : 0;
+        g->words = words_not_finite;
+    }
+    gather_add(e, g, m ? m->comm : NULL, rec->step, rec->microbatch, rec->layer, &rank, NULL);
+    roll_rankset_fini(&rank);
+}
+
+/* --- the detector --- */
+
+static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
+{
+    bool sums = (m->topic & ~0xffu) == SUMS;
+    if (!meeting_whole(c, m)) {
+        return; /* a sum needs all shares; replicas that differ are no hang: nothing is lost by waiting for the last one */
+    }
+    if (sums) {
+        judge_sums(e, c, m);
+    } else {
+        judge_replicas(e, c, m);
+    }
+    meeting_drop(c, m);
+}
+
+static void numbers_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                           bool first)
+{
+    if (!first || rec->op != ROLL_OP_MOE_TENSOR || rec->peer < 0 || rec->peer > 0xff) {
+        return;
+    }
+    uint32_t tensor = (uint32_t)rec->peer;
+    struct meeting *m = NULL;
+    switch (rec->aux) {
+    case FACT_REPLICA:
+        m = meeting_say(e, source, rec, ticket, REPLICAS | tensor, 0, rec->count, 1);
+        break;
+    case FACT_PART:
+        (void)meeting_say(e, source, rec, ticket, SUMS | tensor, AT_SIZE, rec->group, HAVE_BOTH);
+        m = meeting_say(e, source, rec, ticket, SUMS | tensor, AT_PART, rec->count, HAVE_BOTH);
+        break;
+    case FACT_SUM:
+        m = meeting_say(e, source, rec, ticket, SUMS | tensor, AT_SUM, rec->count, HAVE_BOTH);
+        break;
+    case FACT_NOTFINITE:
+        tell_not_finite(e, source, rec);
+        break;
+    default:
+        break;
+    }
+    if (m) {
+        judge(e, source_member(e->source[source], rec->comm)->comm, m);
+    }
+}
+
+const struct detector detect_numbers = {.name = "numbers", .record = numbers_record};

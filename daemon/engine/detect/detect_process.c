@@ -1,0 +1,266 @@
+/*
+ * detect_process.c: a rank's process has died, or is stopped, while others need it.
+ *
+ * Death is told a moment after it is known (stall/5; patience), and all that died in that moment together: a lost node is one cause. When nobody is left alive, the job was
+ * ended from outside: one note. Who sends SIGTERM, SIGINT or SIGHUP usually sends it to all, and some take their time: told only after twice suspect_ns. Ranks that were already stuck for a reason
+ * that has been told die as its consequence (a watchdog, the launcher) and are not accused again, unless they crashed. A rank whose communicators are all destroyed may die as it likes.
+ */
+#include "daemon/engine/detect/detector.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+enum need {
+    NEED_NONE,  /* and nobody comes to need it but one that is heard for the first time */
+    NEED_LATER, /* somebody may come to */
+    NEED_NOW
+};
+
+/* Its host is inside the destruction of this communicator: after a stall it waits there for calls that are not over. */
+static enum need leaves_in_vain(const struct roll_engine *e, const struct member *m)
+{
+    const struct source *s = e->source[m->source];
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->inside ? source_entry(s, t->inside - 1) : NULL;
+        if (in && (in->rec.op == ROLL_OP_COMM_DESTROY || in->rec.op == ROLL_OP_COMM_FINALIZE) &&
+            source_member(s, in->rec.comm) == m) {
+            return e->clock - t->since >= e->config.stall_ns ? NEED_NOW : NEED_LATER;
+        }
+    }
+    return NEED_NONE;
+}
+
+static enum need need_of(struct roll_engine *e, const struct source *s)
+{
+    enum need need = NEED_NONE;
+    for (uint32_t i = 0; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (!m || m->gone || m->ended != 0 || m->comm->aborted) {
+            continue;
+        }
+        for (uint32_t r = 0; r < m->comm->size && need != NEED_NOW; r++) {
+            const struct member *o = &m->comm->member[r];
+            e->effort++;
+            if (o != m && o->source != NO_SOURCE && o->ended == 0 && source_alive(e->source[o->source])) {
+                enum need by = o->gone ? leaves_in_vain(e, o) : NEED_NOW;
+                need = by > need ? by : need;
+            }
+        }
+    }
+    return need;
+}
+
+/* Nobody needs it, and no member of any communicator has been heard for the first time since that was found. */
+static bool is_unneeded(const struct roll_engine *e, const struct source *s)
+{
+    return s->unneeded == e->enrolled + 1;
+}
+
+static bool told_to_go(const struct source *s)
+{
+    int sig = s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) ? WTERMSIG(s->exit_status) : 0;
+    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP;
+}
+
+/*
+ * Under a launcher that is not ours (torchrun, srun) the status is not known, and it may be ending all ranks one after another: 1 s is
+ * nothing beside its timeout.
+ */
+static uint64_t patience(const struct roll_engine *e, const struct source *s)
+{
+    if (told_to_go(s)) {
+        return e->config.suspect_ns * 2;
+    }
+    return s->exit_status == ROLL_EXIT_UNKNOWN ? e->config.stall_ns * 2 : 0;
+}
+
+static bool is_due(const struct roll_engine *e, const struct source *s)
+{
+    return e->finishing || e->clock - s->proc_ns >= patience(e, s);
+}
+
+/*
+ * Those who wait for a dead rank tell its death with their own names, so they come first: the wait graph is asked at once when it is due, and the
+ * rest is told a moment later. Counted from then, not from the death: how a process ended may become known long after.
+ */
+static bool is_overdue(struct roll_engine *e, struct source *s)
+{
+    if (!is_due(e, s)) {
+        return false;
+    }
+    if (s->due_ns == 0) {
+        s->due_ns = e->clock;
+        e->stall_run_ns = 0;
+    }
+    return e->finishing || e->clock - s->due_ns >= e->config.stall_ns / 5;
+}
+
+static bool crashed(const struct source *s)
+{
+    int sig = s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) ? WTERMSIG(s->exit_status) : 0;
+    return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE;
+}
+
+/* It waited in a call for a reason that has been told, and somebody or something has ended it. */
+static bool consequence(const struct source *s)
+{
+    const struct entry *entry = s->excuse ? source_entry(s, s->excuse - 1) : NULL;
+    return !crashed(s) && (source_explained(s) || (entry && !entry_answered(s, entry)));
+}
+
+static void speak(struct roll_engine *e, const struct roll_rankset *dead, const struct source *first,
+                  enum roll_certainty certainty, const struct roll_rankset *waiting)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_RANK_DEAD, certainty);
+    if (!v) {
+        return;
+    }
+    if (certainty != ROLL_NOTE) {
+        (void)roll_rankset_copy(&v->culprits, dead);
+    }
+    say_side(v, first, source_index(e, first), dead, first->last.op != ROLL_OP_NONE ? &first->last : NULL);
+    v->event_ns = first->last_ns;
+    struct words w = {.used = 0};
+    words_ranks(&w, dead);
+    bool one = roll_rankset_count(dead) == 1, asked = certainty == ROLL_NOTE && told_to_go(first);
+    words_add(&w, "%s (%s",
+              !asked ? " died"
+              : one  ? " was ended from outside"
+                     : " were ended from outside",
+              one ? "" : "first of them: ");
+    words_exit(&w, first->exit_status);
+    words_add(&w, ") on host %s, pid %u", first->info.host, first->info.pid);
+    if (first->last.op != ROLL_OP_NONE) {
+        words_add(&w, "; its last NCCL call was ");
+        words_call(&w, &first->last);
+        if (call_failed(&first->last)) {
+            words_add(&w, ", which returned %s", roll_result_name(first->last.result));
+        }
+    }
+    bool dumped = first->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(first->exit_status);
+    bool killed = dumped && WTERMSIG(first->exit_status) == SIGKILL; /* by somebody else, and nothing is dumped */
+    words_add(&w, "%s%s",
+              certainty == ROLL_NOTE
+                  ? ". No rank is left running: the job has ended."
+                  : ". Whoever calls on a communicator that it shares waits for ever; look at its own "
+                    "output",
+              certainty == ROLL_NOTE ? ""
+              : killed               ? " and at the kernel log of its host: the kernel kills so when memory is short."
+              : dumped               ? " and core dump."
+                                     : ": it ended by itself.");
+    if (waiting) {
+        (void)roll_rankset_copy(&v->waiting, waiting);
+    }
+    say_text(e, v, "%s", w.text);
+}
+
+static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
+{
+    struct roll_rankset dead = {0};
+    const struct source *first = NULL;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
+            enum need need = is_unneeded(e, s) ? NEED_NONE : need_of(e, s);
+            if (need != NEED_NOW) {
+                s->due_ns = e->clock; /* one that may come to need it is asked again in a moment */
+                s->unneeded = need == NEED_NONE ? e->enrolled + 1 : 0;
+                continue;
+            }
+            s->said_dead = true;
+            if (!consequence(s) && !refused_death(e, s)) {
+                s->told_dead = true;
+                (void)roll_rankset_add(&dead, s->world);
+                first = !first || s->proc_ns < first->proc_ns ? s : first;
+            }
+        }
+    }
+    if (first) {
+        speak(e, &dead, first, ROLL_PROVEN, waiting);
+    }
+    roll_rankset_fini(&dead);
+}
+
+static void note_job_over(struct roll_engine *e)
+{
+    struct roll_rankset dead = {0};
+    const struct source *first = NULL;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
+            s->said_dead = true;
+            (void)roll_rankset_add(&dead, s->world);
+            first = first ? first : s;
+        }
+    }
+    if (first && !e->job_over_said) {
+        e->job_over_said = true;
+        speak(e, &dead, first, ROLL_NOTE, NULL);
+    }
+    roll_rankset_fini(&dead);
+}
+
+static void process_tick(struct roll_engine *e)
+{
+    bool due = false, any = false; /* any: that nobody needs, too */
+    uint32_t alive = 0, fresh = 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        alive += source_alive(s);
+        if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
+            fresh++;
+            bool over = is_overdue(e, s);
+            any = any || over;
+            due = due || (over && !is_unneeded(e, s));
+        }
+    }
+    if (fresh == 0 || !(alive == 0 ? any : due)) {
+        return;
+    }
+    if (alive == 0) {
+        note_job_over(e);
+    } else {
+        tell_dead(e, NULL);
+    }
+}
+
+static bool process_block(struct roll_engine *e, const struct block *b)
+{
+    if (b->kind == BLOCK_DEAD) {
+        if (!told_to_go(b->rank) && is_due(e, b->rank)) {
+            tell_dead(e, b->waiting);
+        }
+        return true;
+    }
+    if (b->kind != BLOCK_STOPPED) {
+        return false;
+    }
+    if (!say_once(e, say_key(ROLL_VERDICT_RANK_STOPPED, b->rank->world, b->rank->proc_ns, 0))) {
+        return true;
+    }
+    struct roll_verdict *v = say(e, ROLL_VERDICT_RANK_STOPPED, ROLL_PROVEN);
+    if (!v) {
+        return true;
+    }
+    const struct entry *waits = source_entry(b->waiter, b->ticket);
+    struct roll_rankset waiter = {0};
+    (void)roll_rankset_add(&v->culprits, b->rank->world);
+    (void)roll_rankset_add(&waiter, b->waiter->world);
+    say_side(v, b->rank, source_index(e, b->rank), &v->culprits, NULL);
+    say_side(v, b->waiter, source_index(e, b->waiter), &waiter, waits ? &waits->rec : NULL);
+    if (b->comm) {
+        say_comm(v, b->comm, waits ? waits->rec.seq : 0);
+    }
+    (void)roll_rankset_copy(&v->waiting, b->waiting);
+    struct words w = {.used = 0};
+    words_add(&w, "Rank %u's process (pid %u on host %s) is stopped, by a signal or a debugger, and ", b->rank->world,
+              b->rank->info.pid, b->rank->info.host);
+    words_wait(&w, b->waiting);
+    words_add(&w, " for it. Continue it with: kill -CONT %u", b->rank->info.pid);
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&waiter);
+    return true;
+}
+
+const struct detector detect_process = {.name = "process", .block = process_block, .tick = process_tick};

@@ -1,0 +1,269 @@
+/*
+ * detect_race.c: two host threads of one rank use one communicator at the same time.
+ *
+ * A unit is what must not be interrupted: a call outside a group, or everything that a group does on the communicator, from the first call to the
+ * return of its end. Units of different threads whose times overlap are proven to race: the times are the rank's own, from one clock, taken inside
+ * the wrappers, so a lock around each unit always shows as a gap; a few microseconds of overlap are not believed. A group need not have
+ * ended for that: its newest call says that it lasts until then. A unit of which nothing more is known is taken to go on only while its thread is
+ * known to be inside it, and only when its end has had a stall's time to be reported. Destroy, abort and revoke are left out: they are made to
+ * come from other threads.
+ *
+ * Each thread has its own two newest units, because threads take turns within their groups: with one memory for all, a group that goes on
+ * after another thread's call looked like a new one, and groups that interleave were never seen to overlap.
+ *
+ * Looked at only in ranks where a second thread has made calls. Judging by thread ids alone was rejected: forward and backward run in
+ * different threads of every PyTorch job, one after the other.
+ */
+#include "daemon/engine/detect/detector.h"
+
+#include <stdlib.h>
+
+#define MARGIN_NS 5000u /* below this an overlap may come from the clock */
+#define LANES     4u    /* threads remembered per communicator: the newest */
+#define LANE      2u    /* units of each: the news of how one ended may come after the thread's next */
+
+struct race_unit {
+    struct roll_record rec; /* its first call */
+    uint64_t until;         /* the thread was in it until then, at least */
+    uint64_t since;         /* patience clock */
+    bool used, ended;       /* ended: exactly until then */
+};
+
+struct lane {
+    uint16_t thread;
+    struct race_unit unit[LANE]; /* newest first */
+};
+
+struct race {
+    struct lane lane[LANES];
+    uint32_t lanes;
+    bool told;
+};
+
+/* How far a record says that its thread was in the call. */
+static uint64_t reach(const struct roll_record *rec)
+{
+    return rec->enter_ns + (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED ? rec->call_ns : 0);
+}
+
+static bool has_returned(const struct roll_record *rec)
+{
+    return roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
+}
+
+static bool still_inside(const struct source *s, const struct race_unit *u)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->id == u->rec.thread && t->inside ? source_entry(s, t->inside - 1) : NULL;
+        if (in) {
+            return u->rec.group == 0 ? in->rec.seal >> 8 == u->rec.seal >> 8
+                                     : in->rec.op == ROLL_OP_GROUP_END && in->rec.group == u->rec.group;
+        }
+    }
+    return false;
+}
+
+/* Until when the thread was in the unit, as far as is known; UINT64_MAX: it still is. */
+static uint64_t known_end(const struct roll_engine *e, const struct source *s, const struct race_unit *u)
+{
+    bool settled = !u->ended && e->clock - u->since > e->config.stall_ns;
+    return settled && still_inside(s, u) ? UINT64_MAX : u->until;
+}
+
+static void tell(struct roll_engine *e, struct member *m, const struct race_unit *first, const struct race_unit *second,
+                 uint64_t overlap)
+{
+    const struct source *s = e->source[m->source];
+    if (!say_once(e, say_key(ROLL_VERDICT_THREAD_RACE, m->comm->key, s->world, 0))) {
+        return;
+    }
+    struct roll_verdict *v = say(e, ROLL_VERDICT_THREAD_RACE, ROLL_PROVEN);
+    if (!v) {
+        return;
+    }
+    struct words w = {.used = 0};
+    struct roll_rankset rank = {0};
+    (void)roll_rankset_add(&rank, s->world);
+    say_comm(v, m->comm, first->rec.seq);
+    v->field = "thread";
+    say_side(v, s, m->source, &rank, &first->rec);
+    say_side(v, s, m->source, &rank, &second->rec);
+    words_ranks(&w, &rank);
+    words_add(&w, " used ");
+    words_comm(&w, m->comm);
+    words_add(&w, " from two host threads at once: thread %u was inside ", first->rec.thread);
+    words_call(&w, &first->rec);
+    words_add(&w, "%s when thread %u entered ", first->rec.group ? " and its group" : "", second->rec.thread);
+    words_call(&w, &second->rec);
+    if (overlap != UINT64_MAX) {
+        words_add(&w, "; both were under way for %.1f us", (double)overlap / 1e3);
+    }
+    words_add(
+        &w,
+        ". NCCL does not allow that: which call takes its place first is left to chance, and may be another on other "
+        "ranks. Whether it is the cause of what follows, the records do not say.");
+    (void)roll_rankset_copy(&v->culprits, &rank);
+    say_text(e, v, "%s", w.text);
+    roll_rankset_fini(&rank);
+}
+
+/* Have the threads of two units been in them at one time? */
+static bool judge_two(struct roll_engine *e, struct member *m, const struct race_unit *a, const struct race_unit *b)
+{
+    const struct source *s = e->source[m->source];
+    if (!a->used || !b->used) {
+        return false;
+    }
+    const struct race_unit *first = a->rec.enter_ns <= b->rec.enter_ns ? a : b, *second = first == a ? b : a;
+    uint64_t end_first = known_end(e, s, first), end_second = known_end(e, s, second);
+    uint64_t end = end_first < end_second ? end_first : end_second;
+    if (end == UINT64_MAX || end > second->rec.enter_ns + MARGIN_NS) {
+        m->race->told = true;
+        tell(e, m, first, second, end == UINT64_MAX ? UINT64_MAX : end - second->rec.enter_ns);
+    }
+    return m->race->told;
+}
+
+/* The units of one thread beside those of all others. */
+static void judge(struct roll_engine *e, struct member *m, const struct lane *lane)
+{
+    struct race *r = m->race;
+    for (uint32_t i = 0; i < r->lanes; i++) {
+        for (uint32_t k = 0; &r->lane[i] != lane && k < LANE * LANE; k++) {
+            if (r->told || judge_two(e, m, &lane->unit[k / LANE], &r->lane[i].unit[k % LANE])) {
+                return;
+            }
+        }
+    }
+}
+
+#define LOOK_BACK 256u /* records among which the first thread's last unit is looked for */
+
+/*
+ * The first call of a second thread: the first one was not watched until now. Its newest unit here is found in the log: the last call, or
+ * the calls of the last group, with the return of that group's end where it has come.
+ */
+static struct race *race_new(const struct roll_engine *e, const struct member *m, const struct roll_record *rec)
+{
+    const struct source *s = e->source[m->source];
+    struct race *r = calloc(1, sizeof(*r));
+    uint64_t ticket = roll_seal_ticket(rec->seal), low = ticket > LOOK_BACK ? ticket - LOOK_BACK : 0;
+    struct race_unit *u = r ? &r->lane[0].unit[0] : NULL;
+    struct roll_record end = {.group = 0}; /* of a group: the newest that was seen */
+    while (r && ticket-- > low && !(u->used && u->rec.group == 0)) {
+        const struct entry *entry = source_entry(s, ticket);
+        const struct roll_record *seen = entry ? &entry->rec : NULL;
+        if (!seen || seen->thread == rec->thread || (u->used && seen->thread != u->rec.thread)) {
+            continue;
+        }
+        enum roll_op_class class = roll_op_class(seen->op);
+        bool here = (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P) && source_member(s, seen->comm) == m;
+        if (u->used && seen->group != u->rec.group) {
+            break;
+        }
+        if (class == ROLL_CLASS_GROUP && !u->used) {
+            end = *seen;
+        } else if (here && u->used) {
+            u->rec = *seen;
+        } else if (here) {
+            bool over = end.group != 0 && source_same_unit(&end, seen);
+            *u = (struct race_unit){.rec = *seen, .since = e->clock, .used = true};
+            u->until = reach(over ? &end : seen);
+            u->ended = over ? has_returned(&end) : seen->group == 0 && has_returned(seen);
+            r->lane[0].thread = seen->thread;
+            r->lanes = 1;
+        }
+    }
+    return r;
+}
+
+/* The units of a thread; of one that has not been seen here a place for them: the one that has been quiet for longest. */
+static struct lane *lane_of(struct race *r, uint16_t thread)
+{
+    struct lane *oldest = &r->lane[0];
+    for (uint32_t i = 0; i < r->lanes; i++) {
+        if (r->lane[i].thread == thread) {
+            return &r->lane[i];
+        }
+        oldest = r->lane[i].unit[0].since < oldest->unit[0].since ? &r->lane[i] : oldest;
+    }
+    struct lane *lane = r->lanes < LANES ? &r->lane[r->lanes++] : oldest;
+    *lane = (struct lane){.thread = thread};
+    return lane;
+}
+
+void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    if ((rec->flags & ROLL_FLAG_PLUGIN) != 0) {
+        return; /* told by a thread of NCCL's own, perhaps */
+    }
+    if (!m->race && !(m->race = race_new(e, m, rec))) {
+        return;
+    }
+    struct lane *lane = lane_of(m->race, rec->thread);
+    struct race_unit *u = &lane->unit[0];
+    if (u->used && rec->group != 0 && u->rec.group == rec->group) {
+        u->until = reach(rec) > u->until ? reach(rec) : u->until; /* the group goes on */
+    } else {
+        lane->unit[1] = *u;
+        *u = (struct race_unit){.rec = *rec,
+                                .until = reach(rec),
+                                .since = e->clock,
+                                .used = true,
+                                .ended = rec->group == 0 && has_returned(rec)};
+    }
+    judge(e, m, lane);
+}
+
+/* News of a unit: one of its calls, or the end of its group. True when they are. */
+static bool unit_heard(struct race_unit *u, const struct roll_record *rec)
+{
+    bool call = u->rec.group == 0 && u->rec.seal >> 8 == rec->seal >> 8;
+    bool group = u->rec.group != 0 && u->rec.group == rec->group;
+    if (!u->used || u->ended || !(call || group)) {
+        return false;
+    }
+    u->until = reach(rec) > u->until ? reach(rec) : u->until;
+    u->ended = has_returned(rec) && (call || rec->op == ROLL_OP_GROUP_END);
+    return true;
+}
+
+void race_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    bool group = rec->op == ROLL_OP_GROUP_END;
+    for (uint32_t i = 0; i < s->members; i++) {
+        struct race *r = s->member[i] && (group || i == rec->comm) ? s->member[i]->race : NULL;
+        for (uint32_t k = 0; r && k < r->lanes; k++) {
+            struct lane *lane = &r->lane[k];
+            if (lane->thread == rec->thread && (unit_heard(&lane->unit[0], rec) || unit_heard(&lane->unit[1], rec))) {
+                judge(e, s->member[i], lane);
+            }
+        }
+    }
+}
+
+/* What was under way when records were lost may have ended unseen. */
+void race_forget(struct source *s)
+{
+    for (uint32_t i = 0; i < s->members; i++) {
+        if (s->member[i] && s->member[i]->race) {
+            s->member[i]->race->lanes = 0;
+        }
+    }
+}
+
+static void race_tick(struct roll_engine *e)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        for (uint32_t k = 0; s->threads > 1 && k < s->members; k++) {
+            struct race *r = s->member[k] ? s->member[k]->race : NULL;
+            for (uint32_t n = 0; r && !r->told && n < r->lanes; n++) {
+                judge(e, s->member[k], &r->lane[n]);
+            }
+        }
+    }
+}
+
+const struct detector detect_race = {.name = "race", .tick = race_tick};

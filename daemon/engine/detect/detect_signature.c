@@ -1,0 +1,94 @@
+/*
+ * detect_signature.c: ranks make the same call with different arguments, or different calls at the same place.
+ *
+ * Proven when the records show that the calls really stand at the same place: no call skipped or added (align_lines.c), and nobody may still come who would
+ * turn the vote. What NCCL does not compare is not compared: bytes for AllGather, Broadcast, AlltoAll, Gather and Scatter; the operator's handle of
+ * PreMulSum. Other bytes because of another datatype are told as the datatype; as many bytes of another datatype are a note (detect_dtype.c).
+ * A different reduction does not hang, so the communicator goes on being judged after it; all others mute it.
+ */
+#include "daemon/engine/detect/detector.h"
+
+enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
+                                      const char **field)
+{
+    bool reduction = a->op == ROLL_OP_ALLREDUCE || a->op == ROLL_OP_REDUCE || a->op == ROLL_OP_REDUCESCATTER;
+    uint64_t bytes_a = a->count * roll_dtype_bytes(a->dtype), bytes_b = b->count * roll_dtype_bytes(b->dtype);
+    *field = "op";
+    if (kind == ALIGN_OTHER_OP) {
+        return ROLL_VERDICT_OP_MISMATCH;
+    }
+    bool amounts_differ = reduction ? a->count != b->count : bytes_a != bytes_b;
+    *field = "dtype";
+    if (a->dtype != b->dtype && (reduction || amounts_differ)) {
+        return ROLL_VERDICT_DTYPE_MISMATCH; /* a wrong type makes wrong bytes */
+    }
+    *field = "count";
+    if (amounts_differ) {
+        return ROLL_VERDICT_COUNT_MISMATCH;
+    }
+    /* What the profiler plugin tells has no reduction: unknown is not different. */
+    bool known = a->redop != ROLL_RED_NONE && b->redop != ROLL_RED_NONE;
+    *field = "redop";
+    if (reduction && known && a->redop != b->redop) {
+        return ROLL_VERDICT_REDOP_MISMATCH;
+    }
+    *field = "root";
+    return reduction && !known && a->peer == b->peer ? ROLL_VERDICT_NONE : ROLL_VERDICT_ROOT_MISMATCH;
+}
+
+static const char *consequence(enum roll_verdict_code code)
+{
+    return code == ROLL_VERDICT_REDOP_MISMATCH ? "NCCL does not notice: the results are silently wrong."
+                                               : "NCCL does not check this: it hangs or corrupts data.";
+}
+
+static bool signature_disagree(struct roll_engine *e, const struct finding *f)
+{
+    if (f->kind != ALIGN_ARGUMENT && f->kind != ALIGN_OTHER_OP) {
+        return false;
+    }
+    const struct entry *minor = source_entry(f->minor_source, f->minor_ticket);
+    const struct entry *major = source_entry(f->major_source, f->major_ticket);
+    if (!minor || !major) {
+        return true;
+    }
+    const char *field;
+    enum roll_verdict_code code = signature_code(f->kind, &minor->rec, &major->rec, &field);
+    if (code == ROLL_VERDICT_NONE) {
+        return true; /* nothing that is known differs */
+    }
+    struct astray astray;
+    if (astray_find(e, f, &astray)) {
+        return false; /* a call on the wrong communicator: detect_align.c tells it */
+    }
+    if (code != ROLL_VERDICT_REDOP_MISMATCH && !f->harmless) { /* that one hangs nothing, and explains nothing */
+        comm_mute(e, f->comm, f->seq);
+        comm_explained(e, f->comm);
+    }
+    struct roll_verdict *v = finding_is_new(e, f, code) ? say(e, code, f->certainty) : NULL;
+    if (!v) {
+        return true;
+    }
+    say_comm(v, f->comm, f->seq);
+    v->field = field;
+    say_side(v, f->minor_source, source_index(e, f->minor_source), &f->minor, &minor->rec);
+    say_side(v, f->major_source, source_index(e, f->major_source), &f->major, &major->rec);
+    struct words w = {.used = 0};
+    words_ranks(&w, &f->minor);
+    words_add(&w, " called ");
+    words_call(&w, &minor->rec);
+    words_add(&w, " as #%u on ", f->seq);
+    words_comm(&w, f->comm);
+    words_add(&w, "; ");
+    words_ranks(&w, &f->major);
+    words_add(&w, " called ");
+    words_call(&w, &major->rec);
+    words_add(&w, " there: the %s differs. %s", code == ROLL_VERDICT_OP_MISMATCH ? "operation" : field,
+              consequence(code));
+    finding_life(e, v, f, &w);
+    astray_keep(f, v, NULL);
+    say_text(e, v, "%s", w.text);
+    return true;
+}
+
+const struct detector detect_signature = {.name = "signature", .disagree = signature_disagree};

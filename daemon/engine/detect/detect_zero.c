@@ -1,0 +1,195 @@
+/*
+ * detect_zero.c: zero elements on some ranks: NCCL drops their call without a word, and the others wait for it.
+ *
+ * Source: NCCL's enqueue discards empty collectives locally. Proven in two ways: the rank's next call disagrees with its peers'
+ * while the dropped one would have agreed; or peers wait for this rank at the very place of its dropped call (or at a later one,
+ * when all calls look alike: then the rank is behind by as many calls as were dropped), also where that wait is one of a circle. All ranks empty, or an extra empty
+ * call whose successor agrees, is healthy and stays silent.
+ */
+#include "daemon/engine/detect/detector.h"
+
+static uint64_t as_one(const struct roll_record *rec)
+{
+    struct roll_record one = *rec;
+    one.count = 1;
+    one.result = 0;
+    return match_signature(&one);
+}
+
+/*
+ * The dropped call would have been what `by` made, but for its count. Of gathered bytes the signature knows no datatype; one call has the same on all ranks.
+ * Not one from another place of the program that `by` has called from, too: that is another call, which `by` may make later. A place of which only the other rank
+ * knows may be its branch for no elements. Behind the dropped one, calls that look like it stand anywhere.
+ */
+static bool stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,
+                       const struct roll_record *made)
+{
+    return dropped && sig == as_one(made) && dropped->rec.dtype == made->dtype &&
+           (dropped->rec.seq < made->seq || site_compare(s, &dropped->rec, by, made) != SITE_OTHER ||
+            !site_is_known(by, site_of(s, &dropped->rec)));
+}
+
+uint32_t zero_dropped(const struct roll_engine *e, const struct member *m, uint32_t seq, const struct source *by,
+                      const struct roll_record *made, uint64_t *ticket)
+{
+    const struct source *s = m->source != NO_SOURCE ? e->source[m->source] : NULL;
+    uint32_t count = 0;
+    for (uint32_t i = 0; s && i < ZEROS_MAX && i < m->zeros; i++) {
+        uint32_t at = (m->zeros - 1 - i) % ZEROS_MAX;
+        if (m->zero[at].seq == seq && stands_for(s, source_entry(s, m->zero[at].ticket), m->zero[at].sig, by, made)) {
+            *ticket = count++ == 0 ? m->zero[at].ticket : *ticket;
+        }
+    }
+    return count;
+}
+
+bool zero_drops(const struct member *m, const struct roll_record *rec)
+{
+    uint64_t sig = as_one(rec);
+    for (uint32_t i = 0; i < ZEROS_MAX && i < m->zeros; i++) {
+        if (m->zero[i].sig == sig) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* f: NULL where somebody waits. */
+static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const struct source *minor,
+                  uint64_t minor_ticket, const struct roll_rankset *minors, const struct source *major,
+                  const struct roll_record *major_rec, const struct roll_rankset *majors, const struct finding *f)
+{
+    const struct entry *dropped = source_entry(minor, minor_ticket);
+    comm_mute(e, c, seq);
+    comm_explained(e, c);
+    bool fresh = say_once(e, say_key(ROLL_VERDICT_ZERO_COUNT, c->key, c->era, 0));
+    if (!fresh && (!f || f->earlier == 0)) {
+        return;
+    }
+    struct roll_verdict *v = say(e, ROLL_VERDICT_ZERO_COUNT, ROLL_PROVEN);
+    if (!v) {
+        return;
+    }
+    say_comm(v, c, seq);
+    v->field = "count";
+    say_side(v, minor, source_index(e, minor), minors, dropped ? &dropped->rec : NULL);
+    say_side(v, major, source_index(e, major), majors, major_rec);
+    struct words w = {.used = 0};
+    words_ranks(&w, minors);
+    words_add(&w, " called %s with zero elements on ", roll_op_name(major_rec->op));
+    words_comm(&w, c);
+    words_add(&w, "; NCCL drops such a call on that rank alone. ");
+    words_ranks(&w, majors);
+    words_add(&w, " called ");
+    words_call(&w, major_rec);
+    words_add(&w, " as #%u and %s for it. Call it with the same count on every rank, or on none.", seq,
+              roll_rankset_count(majors) == 1 ? "waits" : "wait");
+    v->remedy = words_left_out_experts(&w, minor, major_rec->step);
+    if (v->remedy != 0) {
+        words_remedy(&w, e, v->remedy, c->key, ROLL_LAYER_NONE);
+    }
+    if (f) {
+        finding_life(e, v, f, &w);
+    } else {
+        (void)roll_rankset_copy(&v->culprits, minors);
+        (void)roll_rankset_copy(&v->waiting, majors);
+    }
+    say_text(e, v, "%s", w.text);
+}
+
+static bool zero_disagree(struct roll_engine *e, const struct finding *f)
+{
+    const struct entry *major = source_entry(f->major_source, f->major_ticket);
+    if (f->kind != ALIGN_ZERO || !major) {
+        return f->kind == ALIGN_ZERO;
+    }
+    speak(e, f->comm, f->seq, f->minor_source, f->minor_ticket, &f->minor, f->major_source, &major->rec, &f->major, f);
+    return true;
+}
+
+/* The waiter has dropped such a call there as well: that is healthy. */
+static bool dropped_both(const struct member *waiter, uint64_t sig, uint32_t seq)
+{
+    for (uint32_t i = 0; i < ZEROS_MAX && i < waiter->zeros; i++) {
+        uint32_t at = (waiter->zeros - 1 - i) % ZEROS_MAX;
+        if (waiter->zero[at].sig == sig && waiter->zero[at].seq == seq) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The dropped call because of which m is behind in the call that the waiter waits in; 0 or ticket + 1. stuck: it will not come any more. Without that
+ * only a call dropped at its last place counts: it may have gone on since, and be late. A member that has the next call of its kind at this very
+ * place is behind all the same, when its call of this place was dropped.
+ */
+static uint64_t dropped_of(const struct roll_engine *e, const struct member *m, const struct member *waiter,
+                           const struct roll_record *waits, bool stuck)
+{
+    bool issued = comm_member_issued(m, waits->seq);
+    bool more =
+        waiter->gaps == 0 && m->zeros > waiter->zeros; /* among lost records may be one that it has dropped, too */
+    for (uint32_t i = 0; i < ZEROS_MAX && i < m->zeros && more; i++) {
+        uint32_t at = (m->zeros - 1 - i) % ZEROS_MAX;
+        const struct entry *dropped = source_entry(e->source[m->source], m->zero[at].ticket);
+        bool here = issued ? stuck && m->zero[at].seq == waits->seq : stuck || m->zero[at].seq == m->next;
+        if (here && stands_for(e->source[m->source], dropped, m->zero[at].sig, e->source[waiter->source], waits) &&
+            !dropped_both(waiter, m->zero[at].sig, m->zero[at].seq)) {
+            return m->zero[at].ticket + 1;
+        }
+    }
+    return 0;
+}
+
+/* Somebody waits in a collective: is a rank that has not made it behind because its calls were dropped? */
+static bool is_behind(struct roll_engine *e, const struct block *b, const struct source *waits_in, uint64_t at_ticket)
+{
+    const struct entry *waits = source_entry(waits_in, at_ticket);
+    const struct member *waiter = waits ? source_member(waits_in, waits->rec.comm) : NULL;
+    if (!waiter || roll_op_class(waits->rec.op) != ROLL_CLASS_COLL || b->kind == BLOCK_DEAD ||
+        b->kind == BLOCK_STOPPED) {
+        return false;
+    }
+    struct comm *c = waiter->comm;
+    struct roll_rankset minors = {0}, majors = {0};
+    const struct member *minor = NULL;
+    uint64_t ticket = 0;
+    bool stuck = b->kind == BLOCK_FINISHED || b->kind == BLOCK_GONE || b->kind == BLOCK_ABORTED ||
+                 (b->kind == BLOCK_CYCLE && b->hard);
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        uint32_t world = comm_world(e, c, r);
+        uint64_t dropped = world == NO_SOURCE ? 0 : dropped_of(e, m, waiter, &waits->rec, stuck);
+        if (dropped != 0) {
+            minor = m;
+            ticket = dropped - 1;
+            (void)roll_rankset_add(&minors, world);
+        } else if (world != NO_SOURCE && comm_member_issued(m, waits->rec.seq)) {
+            (void)roll_rankset_add(&majors, world);
+        }
+    }
+    if (minor) {
+        speak(e, c, waits->rec.seq, e->source[minor->source], ticket, &minors, waits_in, &waits->rec, &majors, NULL);
+    }
+    roll_rankset_fini(&majors);
+    roll_rankset_fini(&minors);
+    return minor != NULL;
+}
+
+/* A circle may close at any of its calls: that of the dropped one is among them. */
+static bool zero_block(struct roll_engine *e, const struct block *b)
+{
+    bool found = false;
+    if (b->kind == BLOCK_BLAMED) {
+        return false;
+    }
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && !found && i < b->steps; i++) {
+        found = is_behind(e, b, b->step[i].rank, b->step[i].ticket);
+    }
+    const struct entry *waits = !found && b->waiter && b->comm ? source_entry(b->waiter, b->ticket) : NULL;
+    const struct member *waiter = waits ? source_member(b->waiter, waits->rec.comm) : NULL;
+    return found || (waiter && waiter->comm == b->comm && is_behind(e, b, b->waiter, b->ticket));
+}
+
+const struct detector detect_zero = {.name = "zero", .disagree = zero_disagree, .block = zero_block};

@@ -1,0 +1,210 @@
+/*
+ * meeting.c: a small table per communicator of things that all members say once per step, layer and topic.
+ *
+ * Three detectors compare such words (numbers that must be equal, replicas, sums of gradients). A list of their own in each was what the obligations
+ * have; one table is shorter and bounded in one place. Obligations stay apart, because they compare lists.
+ *
+ * What is said several times in one step is told apart by its order alone, so the order must be whole: a step of which records are missing, or which
+ * was given up for want of room, is compared no more, and a step that is run again (the job went back) never meets what was left over of the first run.
+ */
+#include "daemon/engine/detect/meeting.h"
+
+#include <stdlib.h>
+
+#define MEETINGS_MAX 256u
+
+bool meeting_moment(struct source *s, const struct roll_record *rec, struct moment *at)
+{
+    struct member *m = source_member(s, rec->comm);
+    if (!source_certain(s, rec) || !m || m->comm->size == 0 || m->comm->open || m->rank < 0 ||
+        (uint32_t)m->rank >= m->comm->size) {
+        return false;
+    }
+    if (rec->step == ROLL_STEP_NONE) { /* said outside of steps, before the first: a buffer was made */
+        *at = (struct moment){.turn = m->word.turn};
+        return true;
+    }
+    m->word.turn += m->spoken && rec->step < m->word.step;
+    m->word.step = rec->step;
+    m->spoken = true;
+    *at = m->word;
+    return true;
+}
+
+static bool upto(const struct moment *a, const struct moment *limit)
+{
+    return a->turn < limit->turn || (a->turn == limit->turn && a->step <= limit->step);
+}
+
+bool meeting_closed(const struct closed *c, const struct moment *at)
+{
+    return c->any && upto(at, &c->upto);
+}
+
+void meeting_close(struct closed *c, const struct moment *limit)
+{
+    if (!meeting_closed(c, limit)) {
+        *c = (struct closed){.upto = *limit, .any = true};
+    }
+}
+
+static bool matches(const struct meeting *m, const struct meeting *key)
+{
+    return m->topic == key->topic && m->at.turn == key->at.turn && m->at.step == key->at.step &&
+           m->microbatch == key->microbatch && m->layer == key->layer && m->phase == key->phase;
+}
+
+/* The oldest in which this member has not said value number `at`. */
+static struct meeting *find(const struct comm *c, const struct meeting *key, uint32_t rank, unsigned at)
+{
+    struct meeting *oldest = NULL;
+    for (struct meeting *m = c->meeting; m; m = m->next) {
+        oldest = matches(m, key) && (m->by[rank].have & 1u << at) == 0 ? m : oldest;
+    }
+    return oldest;
+}
+
+static void free_one(struct meeting **m)
+{
+    free((*m)->by);
+    free(*m);
+    *m = NULL;
+}
+
+void meeting_drop(struct comm *c, struct meeting *m)
+{
+    for (struct meeting **at = &c->meeting; *at; at = &(*at)->next) {
+        if (*at == m) {
+            *at = m->next;
+            c->meetings--;
+            free_one(&m);
+            return;
+        }
+    }
+}
+
+void meeting_free_all(struct comm *c)
+{
+    while (c->meeting) {
+        meeting_drop(c, c->meeting);
+    }
+}
+
+/* No room: the step of the oldest meeting is given up as a whole, because the order of what is left of it would say nothing. */
+static void give_up_oldest(struct comm *c)
+{
+    const struct meeting *last = c->meeting;
+    while (last->next) {
+        last = last->next;
+    }
+    meeting_close(&c->meetings_closed, &last->at);
+    struct meeting *next;
+    for (struct meeting *m = c->meeting; m; m = next) {
+        next = m->next;
+        if (meeting_closed(&c->meetings_closed, &m->at)) {
+            meeting_drop(c, m);
+        }
+    }
+}
+
+static struct meeting *open_meeting(struct comm *c, const struct meeting *key)
+{
+    struct meeting *m = calloc(1, sizeof(*m));
+    struct word_of *by = calloc(c->size ? c->size : 1, sizeof(*by));
+    if (!m || !by) {
+        free(m);
+        free(by);
+        return NULL;
+    }
+    for (uint32_t r = 0; r < c->size; r++) {
+        by[r].source = NO_SOURCE;
+    }
+    *m = *key;
+    m->members = c->size;
+    m->by = by;
+    m->next = c->meeting;
+    c->meeting = m;
+    c->meetings++;
+    return m;
+}
+
+struct meeting *meeting_say(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                            uint32_t topic, unsigned at, uint64_t value, uint8_t wanted)
+{
+    struct meeting key = {
+        .topic = topic, .step = rec->step, .microbatch = rec->microbatch, .layer = rec->layer, .phase = rec->phase};
+    if (!meeting_moment(e->source[source], rec, &key.at)) {
+        return NULL;
+    }
+    const struct member *member = source_member(e->source[source], rec->comm);
+    struct comm *c = member->comm;
+    uint32_t rank = (uint32_t)member->rank;
+    if (c->meetings >= MEETINGS_MAX && !meeting_closed(&c->meetings_closed, &key.at) && !find(c, &key, rank, at)) {
+        give_up_oldest(c);
+    }
+    bool closed = meeting_closed(&c->meetings_closed, &key.at);
+    struct meeting *m = closed ? NULL : find(c, &key, rank, at);
+    m = m || closed ? m : open_meeting(c, &key);
+    if (!m || rank >= m->members) {
+        return NULL;
+    }
+    struct word_of *word = &m->by[rank];
+    bool before = (word->have & wanted) == wanted;
+    word->source = source;
+    word->ticket = ticket;
+    word->value[at] = value;
+    word->have |= (uint8_t)(1u << at);
+    m->arrived += !before && (word->have & wanted) == wanted;
+    return m;
+}
+
+bool meeting_whole(const struct comm *c, const struct meeting *m)
+{
+    return m->arrived >= c->size;
+}
+
+bool meeting_due(const struct roll_engine *e, const struct comm *c, const struct meeting *m)
+{
+    return meeting_whole(c, m) || e->finishing || e->clock - m->since >= e->config.stall_ns / 20;
+}
+
+static uint32_t votes(const struct meeting *m, unsigned at, uint64_t value)
+{
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < m->members; r++) {
+        n += (m->by[r].have >> at & 1) != 0 && m->by[r].value[at] == value;
+    }
+    return n;
+}
+
+bool meeting_vote(const struct roll_engine *e, const struct meeting *m, unsigned at, uint64_t *common,
+                  struct roll_rankset *minor, struct roll_rankset *major, bool *tie)
+{
+    uint32_t best = 0;
+    bool any = false;
+    *tie = false;
+    for (uint32_t r = 0; r < m->members; r++) {
+        if ((m->by[r].have >> at & 1) == 0) {
+            continue;
+        }
+        uint64_t value = m->by[r].value[at];
+        uint32_t n = votes(m, at, value);
+        if (!any || n > best || (n == best && value > *common)) {
+            *tie = any && n == best && value != *common;
+            *common = value;
+            best = n;
+        } else if (n == best && value != *common) {
+            *tie = true;
+        }
+        any = true;
+    }
+    bool differ = false;
+    for (uint32_t r = 0; r < m->members; r++) {
+        if ((m->by[r].have >> at & 1) != 0) {
+            bool same = m->by[r].value[at] == *common;
+            (void)roll_rankset_add(same ? major : minor, e->source[m->by[r].source]->world);
+            differ = differ || !same;
+        }
+    }
+    return differ;
+}

@@ -1,0 +1,509 @@
+/*
+ * stuck_find.c: who stands where: is there a call in which all members stand, and none comes back from it?
+ *
+ * Looks at the logs of the members, from a host that waits to the calls before its wait, and from each of them to the same call of the other members. Done
+ * for waits that have lasted for seconds only, and within a bound on the entries looked at: with more it finds nothing.
+ */
+#include "daemon/engine/detect/stuck.h"
+
+#include <stdlib.h>
+
+#define BACK_MAX   256u   /* calls before a wait that are looked at */
+#define SEEN_STAND 1u     /* bit of a call seen: all its members stand in it */
+#define SEEN_ROOM  16384u /* calls that one tick may look at with all their members, times two */
+
+enum standing {
+    STAND_ELSEWHERE, /* nothing says that it is in the call */
+    STAND_IN,
+    STAND_LEFT,
+    STAND_AWAY, /* inside no wait, and silent for as long */
+};
+
+/* --- one rank and one call --- */
+
+bool stuck_is_call(const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    bool counts = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && rec->count != 0); /* an empty message waits */
+    return counts && (rec->flags & ROLL_FLAG_CAPTURED) == 0;
+}
+
+/* Some NCCL call between the tickets stands on the stream. */
+static bool stream_used(struct stuck *k, const struct source *s, uint64_t from, uint64_t upto, uint16_t stream)
+{
+    for (uint64_t t = from; t < upto && spend(&k->work); t++) {
+        const struct entry *entry = source_entry(s, t);
+        if (entry && stuck_is_call(&entry->rec) && entry->rec.stream == stream) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_wait(const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    return class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL;
+}
+
+/* When this record returns, the call with this ticket before it is over. A stream without NCCL calls may wait for others by events. */
+bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
+                  const struct roll_record *call, uint64_t ticket)
+{
+    switch (roll_op_class(wait->op)) {
+    case ROLL_CLASS_POLL:
+        if (wait->op == ROLL_OP_COMM_QUERY) {
+            return wait->comm == call->comm;
+        } /* else as for a wait: */
+        __attribute__((fallthrough));
+    case ROLL_CLASS_SYNC:
+        if ((wait->op == ROLL_OP_EVENT_SYNC || wait->op == ROLL_OP_EVENT_QUERY) && wait->count != 0 &&
+            ticket + 1 >= wait->count) {
+            return false; /* the event stands before it */
+        }
+        if (wait->op == ROLL_OP_DEVICE_SYNC || (wait->op != ROLL_OP_STREAM_SYNC && wait->stream == 0)) {
+            return true;
+        }
+        return wait->stream == call->stream || !stream_used(k, s, ticket, wait_ticket, wait->stream);
+    case ROLL_CLASS_GROUP:
+        return call->group != 0 && call->group == wait->group && call->thread == wait->thread;
+    case ROLL_CLASS_COMM:
+        return (wait->op == ROLL_OP_COMM_DESTROY || wait->op == ROLL_OP_COMM_FINALIZE) && wait->comm == call->comm;
+    default:
+        return wait_ticket == ticket;
+    }
+}
+
+/* The host or the device of s has said that the call is over. *perhaps: a wait has returned that may have been for it, or not. */
+static bool has_left(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket,
+                     bool *perhaps)
+{
+    *perhaps = false;
+    if (!s->completes && (!s->waits || s->waits->last <= ticket)) {
+        return false; /* no wait behind it has come back */
+    }
+    for (uint32_t i = 0; s->completes && i < s->queues; i++) {
+        if ((i == call->stream || call->group != 0) && s->queue[i].done > ticket) {
+            return true;
+        }
+    }
+    for (uint64_t t = ticket + 1; t < s->next && spend(&k->work); t++) {
+        const struct entry *entry = source_entry(s, t);
+        if (!entry || !is_wait(&entry->rec) || roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED ||
+            (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) { /* a loop that was left */
+            continue;
+        }
+        bool event = entry->rec.op != ROLL_OP_STREAM_SYNC && entry->rec.op != ROLL_OP_STREAM_QUERY;
+        bool behind = event && s->threads == 1 && entry->rec.count > ticket + 1; /* the place is known: source_wait */
+        if (entry->rec.op == ROLL_OP_DEVICE_SYNC || ((!event || behind) && entry->rec.stream == call->stream)) {
+            return true;
+        }
+        *perhaps = *perhaps || (!(event && entry->rec.stream == 0) && stuck_covers(k, s, &entry->rec, t, call, ticket));
+    }
+    return false;
+}
+
+/* An incomplete call on a stream that the wait covers explains it: that is waitgraph.c's. */
+static bool is_explained(const struct source *s, const struct roll_record *wait, uint64_t wait_ticket)
+{
+    bool all = wait->op == ROLL_OP_DEVICE_SYNC || wait->stream == 0 || !is_wait(wait);
+    for (uint32_t i = 0; i < s->queues; i++) {
+        if (s->queue[i].head != 0 && s->queue[i].head <= wait_ticket + 1 && (all || i == wait->stream)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The wait of s that covers the call; NULL: none. Where the one that is asked about is inside a wait that nothing explains, the others may be in waits that an
+ * incomplete call explains as well: they have gone on to calls that this one does not come to, and it is not known that they have left the earlier one.
+ */
+static const struct thread *wait_behind(struct stuck *k, const struct source *s, const struct roll_record *call,
+                                        uint64_t ticket)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->inside > ticket ? source_entry(s, t->inside - 1) : NULL;
+        if (in && source_wait(k->e, s, t, &in->rec).waits &&
+            stuck_covers(k, s, &in->rec, t->inside - 1, call, ticket) &&
+            (k->loose || !is_explained(s, &in->rec, t->inside - 1))) {
+            return t;
+        }
+    }
+    return NULL;
+}
+
+/* This wait cannot come back before the call is over: no matter of events that other streams may wait for. */
+static bool surely_covers(const struct source *s, const struct thread *t, const struct roll_record *call)
+{
+    const struct entry *in = source_entry(s, t->inside - 1);
+    return in &&
+           (in->rec.op == ROLL_OP_DEVICE_SYNC || (in->rec.op == ROLL_OP_STREAM_SYNC && in->rec.stream == call->stream));
+}
+
+/* Some thread of s is inside a call, whatever it is. */
+static bool is_inside(const struct source *s)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].inside != 0) {
+            return true;
+        }
+    }
+    return s->many_threads;
+}
+
+static enum standing stand(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket)
+{
+    struct roll_engine *e = k->e;
+    bool perhaps;
+    if (has_left(k, s, call, ticket, &perhaps)) {
+        return STAND_LEFT;
+    }
+    const struct thread *t = wait_behind(k, s, call, ticket);
+    if (perhaps && !(k->lax && t && surely_covers(s, t, call))) {
+        return STAND_ELSEWHERE;
+    }
+    uint64_t since = t ? t->since : s->seen;
+    uint64_t patience =
+        t ? stuck_patience(e, s, &source_entry(s, t->inside - 1)->rec) : STUCK_UNUSUAL * e->config.suspect_ns;
+    patience *= perhaps ? 2 : 1;
+    if (!t && (is_inside(s) || !source_quiet(e, s, e->config.suspect_ns))) {
+        return STAND_ELSEWHERE;
+    }
+    k->ripe = k->ripe && e->unheard == 0 && e->calm - (t ? t->calm : s->calm) >= patience;
+    k->since = since > k->since ? since : k->since;
+    k->first_since = since < k->first_since ? since : k->first_since;
+    k->known = k->known && s->completes;
+    if (s->waits && s->waits->longest_ns > k->longest_ns) {
+        k->longest_ns = s->waits->longest_ns;
+    }
+    return t || s->completes ? STAND_IN : STAND_AWAY; /* its device would have said that it is through */
+}
+
+/* --- all members --- */
+
+static bool is_collective(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    return entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq && entry->rec.count != 0 &&
+           source_member(s, entry->rec.comm) == m && !refused_call(entry);
+}
+
+/*
+ * Ticket + 1 of the member's collective with this number; 0: not in its log any more. Ranks run one program: where the last one had its call, the next one
+ * usually has it, too.
+ */
+static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct member *m, uint32_t seq)
+{
+    if (!spend(&k->work)) {
+        return 0;
+    }
+    if (k->hint != 0 && is_collective(s, k->hint - 1, m, seq)) {
+        return k->hint;
+    }
+    if (k->hint_back != 0 && s->next >= k->hint_back && is_collective(s, s->next - k->hint_back, m, seq)) {
+        return s->next - k->hint_back + 1;
+    }
+    for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && spend(&k->work); t--) {
+        if (is_collective(s, t - 1, m, seq)) {
+            k->hint = t;
+            k->hint_back = s->next - t + 1;
+            return t;
+        }
+    }
+    return 0;
+}
+
+static uint64_t ticket_of_message(struct stuck *k, const struct source *s, const struct pair *p, uint32_t index,
+                                  unsigned side)
+{
+    for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && spend(&k->work); t--) {
+        const struct entry *entry = source_entry(s, t - 1);
+        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P && entry->pair == p && entry->index == index &&
+            p2p_side(&entry->rec) == side) {
+            return t;
+        }
+    }
+    return 0;
+}
+
+static bool add_member(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket)
+{
+    switch (stand(k, s, call, ticket)) {
+    case STAND_IN:
+        (void)roll_rankset_add(&k->in, s->world);
+        return true;
+    case STAND_LEFT:
+        (void)roll_rankset_add(&k->left, s->world);
+        return true;
+    case STAND_AWAY:
+        (void)roll_rankset_add(&k->away, s->world);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* It is inside the call that destroys the communicator, which waits for what has been called on it. */
+static bool is_leaving(const struct source *s, const struct member *m)
+{
+    bool leaving = false;
+    for (uint32_t i = 0; m->gone && i < s->threads && !leaving; i++) {
+        const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
+        leaving = in && (in->rec.op == ROLL_OP_COMM_DESTROY || in->rec.op == ROLL_OP_COMM_FINALIZE) &&
+                  source_member(s, in->rec.comm) == m;
+    }
+    return leaving;
+}
+
+/* Its member may be spoken of: alive, and seen in full. Other trouble is looked for once a call is found: stuck_trouble.c. */
+static bool is_sound(const struct stuck *k, const struct member *m)
+{
+    const struct source *s = m->source == NO_SOURCE ? NULL : k->e->source[m->source];
+    if (!s || m->unsure || (m->gone && !is_leaving(s, m)) || m->ended) {
+        return false;
+    }
+    return s->proc == ROLL_PROC_RUNNING && !(k->asked && source_explained(s)) && s->init == 0;
+}
+
+/* It has gone, or has aborted, and had left the call before: the host had come back from a wait for it. */
+static bool left_and_gone(struct stuck *k, const struct member *m, uint32_t seq)
+{
+    const struct source *s = m->source == NO_SOURCE || m->unsure ? NULL : k->e->source[m->source];
+    if (!s || (s->proc != ROLL_PROC_FINISHED && !m->gone && m->ended == 0) || !comm_member_issued(m, seq) ||
+        seq < m->from) {
+        return false;
+    }
+    bool perhaps;
+    uint64_t ticket = ticket_of(k, s, m, seq);
+    const struct entry *own = ticket ? source_entry(s, ticket - 1) : NULL;
+    return own && has_left(k, s, &own->rec, ticket - 1, &perhaps);
+}
+
+static bool all_stand_in_collective(struct stuck *k, const struct entry *entry)
+{
+    struct comm *c = k->comm;
+    uint32_t seq = entry->rec.seq;
+    if (!comm_complete(c, seq)) {
+        return false;
+    }
+    for (uint32_t r = 0; r < c->size; r++) {
+        struct member *m = &c->member[r];
+        if (left_and_gone(k, m, seq)) {
+            (void)roll_rankset_add(&k->left, k->e->source[m->source]->world);
+            continue;
+        }
+        uint64_t ticket = is_sound(k, m) && comm_member_issued(m, seq) && seq >= m->from
+                              ? ticket_of(k, k->e->source[m->source], m, seq)
+                              : 0;
+        const struct entry *own = ticket ? source_entry(k->e->source[m->source], ticket - 1) : NULL;
+        if (!own || !add_member(k, k->e->source[m->source], &own->rec, ticket - 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_stand_in_message(struct stuck *k, const struct entry *entry)
+{
+    const struct pair *p = entry->pair;
+    if (!p || p->unsure || !p2p_complete(entry)) {
+        return false;
+    }
+    for (unsigned side = 0; side < 2; side++) {
+        const struct member *m = &k->comm->member[p->end[side]];
+        const struct source *s = is_sound(k, m) ? k->e->source[m->source] : NULL;
+        uint64_t ticket = s ? ticket_of_message(k, s, p, entry->index, side) : 0;
+        const struct entry *own = ticket ? source_entry(s, ticket - 1) : NULL;
+        if (!own || !add_member(k, s, &own->rec, ticket - 1)) {
+            return false;
+        }
+    }
+    return p->end[0] != p->end[1];
+}
+
+/* Nobody leaves it before the last has arrived. */
+static bool synchronises(enum roll_op op)
+{
+    return op == ROLL_OP_ALLREDUCE || op == ROLL_OP_ALLGATHER || op == ROLL_OP_REDUCESCATTER || op == ROLL_OP_ALLTOALL;
+}
+
+/* Others may leave before all have arrived, and have; its root is still in it, so it has not ended. */
+static bool root_is_in(const struct stuck *k, const struct entry *entry)
+{
+    bool rooted = roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && !synchronises(entry->rec.op) &&
+                  entry->rec.peer >= 0 && (uint32_t)entry->rec.peer < k->comm->size;
+    uint32_t world = rooted ? comm_world(k->e, k->comm, (uint32_t)entry->rec.peer) : NO_SOURCE;
+    return world != NO_SOURCE && roll_rankset_has(&k->in, world);
+}
+
+/* The first time in this tick that somebody asks about this call: the answer is the same for all its members. */
+static bool is_fresh(struct stuck *k, const struct comm *c, const struct entry *entry)
+{
+    uint64_t place = roll_op_class(entry->rec.op) == ROLL_CLASS_COLL
+                         ? entry->rec.seq
+                         : say_key((uint64_t)(uintptr_t)entry->pair, entry->index, 0, 0);
+    uint64_t key = say_key(c->key, place, k->loose, k->lax);
+    if (!k->seen && !(k->seen = calloc(SEEN_ROOM, sizeof(*k->seen)))) {
+        return false;
+    }
+    key = (key | SEEN_STAND) ^ SEEN_STAND;
+    uint32_t at = (uint32_t)(key >> 1) & (SEEN_ROOM - 1);
+    while (k->seen[at] != 0 && ((k->seen[at] | SEEN_STAND) ^ SEEN_STAND) != key) {
+        at = (at + 1) & (SEEN_ROOM - 1);
+    }
+    k->stands = (k->seen[at] & SEEN_STAND) != 0;
+    if (k->seen[at] != 0 || k->seens == SEEN_ROOM / 2) {
+        return false;
+    }
+    k->seen[at] = key;
+    k->seens++;
+    k->seen_at = at;
+    return true;
+}
+
+static bool all_stand_in(struct stuck *k, const struct source *s, const struct entry *entry)
+{
+    const struct member *m = source_member(s, entry->rec.comm);
+    roll_rankset_clear(&k->in);
+    roll_rankset_clear(&k->left);
+    roll_rankset_clear(&k->away);
+    k->stands = false;
+    k->since = k->longest_ns = 0;
+    k->first_since = UINT64_MAX;
+    k->known = k->ripe = true;
+    if (!m || m->comm->size < 2 || m->comm->open || m->comm->aborted || m->comm->overflow || m->comm->muted ||
+        m->comm->blame.cause != 0 || !is_fresh(k, m->comm, entry)) {
+        return false;
+    }
+    k->hint = k->hint_back = 0;
+    k->comm = m->comm;
+    k->rec = entry->rec;
+    k->first = s;
+    bool collective = roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
+    if (!(collective ? all_stand_in_collective(k, entry) : all_stand_in_message(k, entry)) || k->work == 0) {
+        return false;
+    }
+    bool left = roll_rankset_count(&k->left) > 0;
+    k->rooted = left && !(k->known && synchronises(entry->rec.op));
+    bool stands = roll_rankset_count(&k->in) >= 2 && (!k->rooted || root_is_in(k, entry));
+    k->seen[k->seen_at] |= stands ? SEEN_STAND : 0;
+    return stands;
+}
+
+/* What its host is known to have left is not looked at again. */
+static uint64_t first_open(const struct source *s, uint64_t from)
+{
+    return s->waits && s->waits->clear > from ? s->waits->clear : from;
+}
+
+uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto)
+{
+    const struct entry *last;
+    while (upto > 0 && (last = source_entry(s, upto - 1)) && roll_op_class(last->rec.op) == ROLL_CLASS_POLL &&
+           spend(&k->work)) {
+        upto--;
+    }
+    return upto;
+}
+
+/* Where looking back from this ticket begins. */
+static uint64_t far_back(struct stuck *k, const struct source *s, uint64_t upto)
+{
+    uint64_t newest = stuck_newest(k, s, upto);
+    return newest > BACK_MAX ? newest - BACK_MAX : 0;
+}
+
+bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
+{
+    const struct entry *in = t ? source_entry(s, t->inside - 1) : NULL;
+    uint64_t upto = t ? t->inside : s->next, from = far_back(k, s, upto);
+    if (t ? !in || is_explained(s, &in->rec, t->inside - 1) : is_inside(s)) {
+        return false;
+    }
+    k->loose = t != NULL;
+    bool clear = s->waits && first_open(s, from) == s->waits->clear; /* all before have been left */
+    for (uint64_t ticket = first_open(s, from); ticket < upto && spend(&k->work); ticket++) {
+        const struct entry *entry = source_entry(s, ticket);
+        enum standing where = STAND_LEFT;
+        if (entry && stuck_is_call(&entry->rec) && !refused_call(entry)) {
+            where = stand(k, s, &entry->rec, ticket);
+        }
+        clear = clear && where == STAND_LEFT && k->work > 0;
+        if (clear) {
+            s->waits->clear = ticket + 1;
+        } else if ((where == STAND_IN || (!t && where == STAND_AWAY)) && all_stand_in(k, s, entry)) {
+            *at = ticket;
+            return true;
+        } else if (k->stands) {
+            return false; /* another member has found that all stand here: nothing is to be said of what comes behind it */
+        }
+    }
+    return false;
+}
+
+bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at)
+{
+    const struct entry *in = source_entry(s, t->inside - 1);
+    uint64_t from = first_open(s, far_back(k, s, t->inside));
+    bool found = false;
+    k->lax = true;
+    for (uint64_t ticket = t->inside;
+         in && !is_explained(s, &in->rec, t->inside - 1) && !found && ticket > from && spend(&k->work);) {
+        const struct entry *entry = source_entry(s, --ticket);
+        found = entry && stuck_is_call(&entry->rec) && !refused_call(entry) &&
+                stand(k, s, &entry->rec, ticket) == STAND_IN && all_stand_in(k, s, entry);
+        *at = ticket;
+    }
+    k->lax = found;
+    return found;
+}
+
+/*
+ * Everybody who asks in one tick shares its bound. Who comes when nothing is left is told yes: that only puts off what the asker would say, and the answers
+ * of the others are kept for a moment, so that the next tick has room for it. One rank for which a whole tick is not enough stands nowhere.
+ */
+bool stuck_stands(struct roll_engine *e, const struct source *s)
+{
+    struct waits *w = s->waits;
+    uint32_t room = stuck_work(e);
+    bool short_of = room < STUCK_WORK_MAX; /* others have asked in this tick */
+    if (w && w->asked_ns != 0 && short_of && e->clock - (w->asked_ns - 1) <= e->config.stall_ns) {
+        return w->stands;
+    }
+    struct stuck k = {.e = e, .work = room, .asked = true};
+    uint64_t ticket;
+    bool found = stuck_find(&k, s, NULL, &ticket);
+    for (uint32_t i = 0; i < s->threads && !found; i++) {
+        found = s->thread[i].inside != 0 && stuck_find(&k, s, &s->thread[i], &ticket);
+    }
+    for (uint32_t i = 0; i < s->threads && !found && !k.stands; i++) {
+        found = s->thread[i].inside != 0 && stuck_find_last(&k, s, &s->thread[i], &ticket);
+    }
+    e->stuck_work = k.work;
+    found = found || k.stands || (k.work == 0 && short_of);
+    if (w && (k.work > 0 || !short_of)) {
+        w->asked_ns = e->clock + 1;
+        w->stands = found;
+    }
+    stuck_fini(&k);
+    return found;
+}
+
+uint32_t stuck_work(struct roll_engine *e)
+{
+    if (e->stuck_work_ns != e->clock) {
+        e->stuck_work_ns = e->clock;
+        e->stuck_work = STUCK_WORK_MAX;
+    }
+    return e->stuck_work;
+}
+
+void stuck_fini(struct stuck *k)
+{
+    roll_rankset_fini(&k->in);
+    roll_rankset_fini(&k->left);
+    roll_rankset_fini(&k->away);
+    free(k->seen);
+}

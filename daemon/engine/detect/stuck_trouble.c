@@ -1,0 +1,305 @@
+/*
+ * stuck_trouble.c: whether other trouble that the records know of may be why all stand in a call.
+ *
+ * A rank that has died, a communicator that is silent, aborted by half of its members or judged no more, lost records: each may hold up calls that look complete. But
+ * only those who depend on it. A rank depends on what it has called and is not known to be through with: on those communicators, their members, and what these
+ * depend on in turn. What a host has come back from a wait for explains nothing any more, so trouble ends with the first wait that covers it. Where a wait covers a
+ * stream only, calls on others stay open; those that are further back than SCAN_MAX records of the rank are taken for over.
+ *
+ * A flag for the whole job was rejected: one lost record, or a rank that died elsewhere, then silenced a run of days. The search is made only when a call has been
+ * found that nothing completes, and only where there is trouble at all; without room to end it the answer is that there is some.
+ */
+#include "daemon/engine/detect/stuck.h"
+
+#include <stdlib.h>
+
+#define SCAN_MAX    512u /* newest records of a rank that are looked at */
+#define STREAMS_MAX 32u
+
+struct search {
+    struct stuck *k;
+    uint32_t *todo; /* sources, in the order in which they were found */
+    uint32_t todos, done;
+    bool *source, *comm; /* by index: it is depended on */
+};
+
+/* --- what a host has come back from --- */
+
+/* Streams for which the host has come back from waits, with the ticket up to which these cover their calls. */
+struct covered {
+    uint32_t streams;
+    struct {
+        uint16_t stream;
+        uint64_t upto;
+    } of[STREAMS_MAX];
+};
+
+static bool is_covered(const struct covered *w, uint16_t stream, uint64_t ticket)
+{
+    for (uint32_t i = 0; i < w->streams; i++) {
+        if (w->of[i].stream == stream && ticket < w->of[i].upto) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void cover(struct covered *w, const struct roll_record *wait)
+{
+    bool event = wait->op == ROLL_OP_EVENT_SYNC || wait->op == ROLL_OP_EVENT_QUERY;
+    uint64_t upto = event && wait->count != 0 ? wait->count - 1 : roll_seal_ticket(wait->seal);
+    if (wait->stream != 0 && (!event || wait->count != 0) && !is_covered(w, wait->stream, upto - 1) &&
+        w->streams < STREAMS_MAX) {
+        w->of[w->streams].stream = wait->stream;
+        w->of[w->streams++].upto = upto;
+    }
+}
+
+static bool is_good_wait(const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    return (class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) && rec->op != ROLL_OP_COMM_QUERY &&
+           roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0;
+}
+
+/*
+ * It has aborted the communicator when its host had come back from waits for all that it had called there: such an abort leaves nothing undone. A root may
+ * still be in such a call, and others who came later.
+ */
+static bool had_left(struct stuck *k, const struct member *m)
+{
+    const struct source *s = m->source == NO_SOURCE || m->unsure ? NULL : k->e->source[m->source];
+    struct covered w = {.streams = 0};
+    uint64_t ticket = s ? s->next : 0, floor = ticket > SCAN_MAX ? ticket - SCAN_MAX : 0;
+    bool before = false; /* the abort: what came back later says nothing */
+    if (!s || s->lost > 0) {
+        return false;
+    }
+    while (ticket-- > floor && spend(&k->work)) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (!entry) {
+            return false;
+        }
+        bool own = entry->rec.comm != 0 && source_member(s, entry->rec.comm) == m;
+        before = before || (own && (entry->rec.op == ROLL_OP_COMM_ABORT || entry->rec.op == ROLL_OP_COMM_REVOKE));
+        if (before && is_good_wait(&entry->rec)) {
+            if (entry->rec.op == ROLL_OP_DEVICE_SYNC) {
+                return true;
+            }
+            cover(&w, &entry->rec);
+        } else if (own && stuck_is_call(&entry->rec) && !refused_call(entry)) {
+            bool covered = is_covered(&w, entry->rec.stream, ticket);
+            if (!covered || !m->many_queues) {
+                return covered; /* what is before it on its stream is over as well */
+            }
+        }
+    }
+    return before && floor == 0 && k->work > 0;
+}
+
+/* --- is there anything at all --- */
+
+/*
+ * Some have aborted it, and others have not. Of the communicator on which all stand (k; NULL: nobody asks for one) those count who may have left something
+ * undone: that the rest of them had left the call is known, and the verdict says that they have aborted since.
+ */
+static bool is_half_aborted(struct stuck *k, const struct comm *c)
+{
+    bool ended = false, left = false, own = k && k->comm == c;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *m = &c->member[r];
+        ended = ended || (m->ended != 0 && !(own && had_left(k, m)));
+        left = left || (m->source != NO_SOURCE && m->ended == 0 && !m->gone);
+    }
+    return (ended || c->aborted) && left;
+}
+
+/* A disagreement that is being judged, and is not known to hang nothing. What was told and hangs nothing may be judged on for as long as it comes again. */
+static bool is_disputed(const struct comm *c)
+{
+    return c->held != NO_SEQ && c->held >= c->base && c->held < c->high && comm_slot(c, c->held)->held;
+}
+
+static bool comm_may_be_troubled(struct stuck *k, const struct roll_engine *e, const struct comm *c)
+{
+    return (c->overflow && !c->aborted) || c->blame.cause != 0 || c->refusals > 0 || c->muted || is_disputed(c) ||
+           ((e->aborts > 0 || c->aborted) && is_half_aborted(k, c));
+}
+
+static bool comm_is_troubled(struct stuck *k, const struct comm *c)
+{
+    return comm_may_be_troubled(k, k->e, c);
+}
+
+static bool is_down(const struct source *s)
+{
+    return s->proc == ROLL_PROC_DEAD || s->proc == ROLL_PROC_STOPPED;
+}
+
+/* It was found while they waited, or shortly before, and stands. */
+static bool is_recent(const struct stuck *k, const struct found *f)
+{
+    return f->number != 0 && f->clock + k->e->config.suspect_ns >= k->first_since && say_stands(k->e, f->number);
+}
+
+static bool is_any(const struct stuck *k)
+{
+    const struct roll_engine *e = k->e;
+    bool any = e->lost > 0;
+    for (uint32_t i = 0; i < FOUND_KEPT && !any; i++) {
+        any = is_recent(k, &e->found[i]);
+    }
+    for (uint32_t i = 0; i < e->sources && !any; i++) {
+        any = is_down(e->source[i]);
+    }
+    for (uint32_t i = 0; i < e->comms && !any; i++) {
+        any = comm_may_be_troubled(NULL, e, e->comm[i]);
+    }
+    return any;
+}
+
+/* --- on what they depend --- */
+
+static void need_source(struct search *x, uint32_t index)
+{
+    if (index != NO_SOURCE && !x->source[index]) {
+        x->source[index] = true;
+        x->todo[x->todos++] = index;
+    }
+}
+
+static void need_comm(struct search *x, const struct comm *c)
+{
+    if (!x->comm[c->id]) {
+        x->comm[c->id] = true;
+        for (uint32_t r = 0; r < c->size; r++) {
+            need_source(x, c->member[r].source);
+        }
+    }
+}
+
+static bool is_over(const struct source *s, const struct covered *w, const struct entry *entry, uint64_t ticket)
+{
+    const struct roll_record *rec = &entry->rec;
+    const struct member *m = source_member(s, rec->comm);
+    bool over = !m || m->ended != 0 || m->gone || roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE ||
+                is_covered(w, rec->stream, ticket);
+    for (uint32_t i = 0; s->completes && !over && i < s->queues; i++) {
+        over = (i == rec->stream || rec->group != 0) && s->queue[i].done > ticket;
+    }
+    return over;
+}
+
+/* What was lost is over as well: the host has come back from waits for all streams in which the rank makes calls, or it was long ago. */
+static bool loss_is_over(const struct source *s, const struct covered *w, bool any)
+{
+    bool all = any;
+    for (uint32_t i = 0; i < s->members && all; i++) {
+        const struct member *m = s->member[i];
+        bool plain = m && m->queue != 0 && m->queue - 1 <= UINT16_MAX && !m->many_queues;
+        all = !m || m->queue == 0 || (plain && is_covered(w, (uint16_t)(m->queue - 1), s->gap_ticket));
+    }
+    return all || (any && s->next - s->gap_ticket >= SCAN_MAX);
+}
+
+/* Adds what the calls that s is not known to be through with depend on. False: it is in trouble itself. */
+static bool look_at_source(struct search *x, const struct source *s)
+{
+    struct covered w = {.streams = 0};
+    bool any = false; /* some wait has come back after the loss */
+    if (is_down(s)) {
+        return false;
+    }
+    uint64_t ticket = stuck_newest(x->k, s, s->next), floor = ticket > SCAN_MAX ? ticket - SCAN_MAX : 0;
+    bool everything = false;
+    floor = floor < source_log_low(s) ? source_log_low(s) : floor;
+    while (ticket-- > floor && spend(&x->k->work)) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (!entry) {
+            continue;
+        }
+        if (is_good_wait(&entry->rec)) {
+            any = any || ticket >= s->gap_ticket;
+            everything = entry->rec.op == ROLL_OP_DEVICE_SYNC && ticket >= s->gap_ticket;
+            if (entry->rec.op == ROLL_OP_DEVICE_SYNC) {
+                break;
+            }
+            cover(&w, &entry->rec);
+        } else if (stuck_is_call(&entry->rec) && !refused_call(entry) && !is_over(s, &w, entry, ticket)) {
+            const struct comm *c = source_member(s, entry->rec.comm)->comm;
+            if (roll_op_class(entry->rec.op) == ROLL_CLASS_COLL) {
+                need_comm(x, c);
+            } else if (comm_is_troubled(x->k, c)) {
+                return false;
+            } else if (entry->rec.peer >= 0 && (uint32_t)entry->rec.peer < c->size) {
+                need_source(x, c->member[entry->rec.peer].source);
+            }
+        }
+    }
+    return s->lost == 0 || everything || loss_is_over(s, &w, any);
+}
+
+static bool explains(const struct search *x, const struct found *f)
+{
+    const struct roll_engine *e = x->k->e;
+    bool named = false;
+    for (uint32_t i = 0; i <= ROLL_VERDICT_SIDES; i++) {
+        const struct comm *c = f->comm_key[i] != 0 ? comm_find(e, f->comm_key[i]) : NULL;
+        named = named || c;
+        if (c && x->comm[c->id]) {
+            return true;
+        }
+    }
+    for (uint32_t i = 0; !named && i < e->sources; i++) {
+        if (x->source[i] && roll_rankset_has(&f->ranks, e->source[i]->world)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool search(struct search *x)
+{
+    struct stuck *k = x->k;
+    struct roll_engine *e = k->e;
+    for (uint32_t i = 0; i < e->sources; i++) { /* who stands in it: of a message two */
+        uint32_t world = e->source[i]->world;
+        if (roll_rankset_has(&k->in, world) || roll_rankset_has(&k->left, world) || roll_rankset_has(&k->away, world)) {
+            need_source(x, i);
+        }
+    }
+    x->comm[k->comm->id] = true;
+    while (x->done < x->todos) {
+        if (!look_at_source(x, e->source[x->todo[x->done++]]) || k->work == 0) {
+            return true;
+        }
+    }
+    for (uint32_t i = 0; i < e->comms; i++) {
+        if (x->comm[i] && comm_is_troubled(k, e->comm[i])) {
+            return true;
+        }
+    }
+    for (uint32_t i = 0; i < FOUND_KEPT; i++) {
+        if (is_recent(k, &e->found[i]) && explains(x, &e->found[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool stuck_is_troubled(struct stuck *k)
+{
+    if (!is_any(k)) {
+        return false;
+    }
+    struct roll_engine *e = k->e;
+    struct search x = {.k = k,
+                       .todo = calloc(e->sources + 1, sizeof(*x.todo)),
+                       .source = calloc(e->sources + 1, sizeof(*x.source)),
+                       .comm = calloc(e->comms + 1, sizeof(*x.comm))};
+    bool troubled = !x.todo || !x.source || !x.comm || search(&x);
+    free(x.todo);
+    free(x.source);
+    free(x.comm);
+    return troubled;
+}

@@ -1,0 +1,583 @@
+/*
+ * wait_judge.c: the reasons that one walk of the wait graph has found are judged together: which is the cause, which its echo, and who is wrong.
+ *
+ * One mistake shows at many places: every rank that waits leads to it by a path of its own, over other communicators too. So nothing is told while
+ * walking. What is certain by itself comes first (a prediction come true, a stopped or dead process), then calls whose members can never
+ * all come, then circles, those first in which somebody goes another way than all who can tell (order_vote.c), then, only when nothing harder was
+ * found, what is merely quiet. What a verdict has explained (silence.c) is its consequence and stays untold.
+ *
+ * Absence takes part in the vote on a call like any other call: where most members have made it, those who never will are wrong; where most never
+ * will, those who have made it are (call-added); between equal camps nobody is named.
+ */
+#include "daemon/engine/detect/detector.h"
+
+#define CYCLES_MAX                                                                                                     \
+    32u /* circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs */
+
+static bool is_slot(const struct block *b, struct comm **c, uint32_t *seq)
+{
+    const struct entry *entry = b->waiter ? source_entry(b->waiter, b->ticket) : NULL;
+    struct member *m = entry ? source_member(b->waiter, entry->rec.comm) : NULL;
+    if (!m || m->comm != b->comm || roll_op_class(entry->rec.op) != ROLL_CLASS_COLL) {
+        return false;
+    }
+    *c = m->comm;
+    *seq = entry->rec.seq;
+    return true;
+}
+
+/* Ranks that are in the call in which `s` waits: those who wait for what is missing there, and nobody else. */
+static void add_waiting(const struct roll_engine *e, const struct source *s, uint64_t ticket, struct roll_rankset *out)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
+    (void)roll_rankset_add(out, s->world);
+    if (!m || roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        return;
+    }
+    bool creation = roll_op_class(entry->rec.op) == ROLL_CLASS_COMM;
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        const struct source *other = o->source == NO_SOURCE ? NULL : e->source[o->source];
+        bool in =
+            other && (creation ? other->init != 0 && o->splits >= m->splits : comm_member_issued(o, entry->rec.seq));
+        if (in && source_alive(other) && o->ended == 0) {
+            (void)roll_rankset_add(out, other->world);
+        }
+    }
+}
+
+enum fate { FATE_OPEN, FATE_MADE, FATE_NEVER, FATE_DEAD, FATES };
+
+/* What a member has to do with call `seq`. */
+static enum fate fate_of(const struct roll_engine *e, const struct member *m, uint32_t seq)
+{
+    const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+    if (!s || m->unsure) {
+        return FATE_OPEN;
+    }
+    if (comm_member_issued(m, seq)) {
+        return FATE_MADE;
+    }
+    if (s->proc == ROLL_PROC_DEAD) {
+        return FATE_DEAD; /* it was ended, and did not choose */
+    }
+    return m->gone || m->ended != 0 || s->proc == ROLL_PROC_FINISHED ? FATE_NEVER : FATE_OPEN;
+}
+
+/*
+ * A sibling has a vote where it has done the same: made, where that was this very call; never, where its members have left right after calls that were the
+ * same. But absence elsewhere does not outvote half of a communicator: another stage of a pipeline may have had less to do. And a sibling that was
+ * never called says nothing.
+ */
+static void count_sibling(const struct roll_engine *e, const struct comm *sibling, const struct comm *c, uint32_t seq,
+                          bool half, uint32_t count[FATES])
+{
+    int past = comm_same_past(sibling, c, seq);
+    bool made = past >= 0 && comm_same_call(sibling, c, seq);
+    for (uint32_t r = 0; r < sibling->size; r++) {
+        enum fate fate = fate_of(e, &sibling->member[r], seq);
+        count[FATE_MADE] += fate == FATE_MADE && made;
+        count[FATE_NEVER] += fate == FATE_NEVER && past > 0 && !half && sibling->member[r].next == seq;
+    }
+}
+
+static enum quorum camp_of(const uint32_t count[FATES])
+{
+    uint32_t all = count[FATE_MADE] + count[FATE_NEVER] + count[FATE_OPEN];
+    if (count[FATE_MADE] * 2 > all) {
+        return CAMP_MADE;
+    }
+    if (count[FATE_NEVER] * 2 > all) {
+        return CAMP_NEVER;
+    }
+    return count[FATE_OPEN] == 0 ? CAMP_TIE : CAMP_OPEN;
+}
+
+/* *beside: its own members do not decide, those of its siblings do. */
+static enum quorum slot_camps(const struct roll_engine *e, const struct comm *c, uint32_t seq, bool *beside)
+{
+    uint32_t count[FATES] = {0};
+    for (uint32_t r = 0; r < c->size; r++) {
+        count[fate_of(e, &c->member[r], seq)]++;
+    }
+    enum quorum own = camp_of(count);
+    bool half = count[FATE_MADE] * 2 >= c->size;
+    for (uint32_t i = 0; i < e->comms; i++) {
+        if (comm_is_sibling(e->comm[i], c)) {
+            count_sibling(e, e->comm[i], c, seq, half, count);
+        }
+    }
+    enum quorum camp = camp_of(count);
+    *beside = camp != own;
+    return camp;
+}
+
+/* Waited long enough for those who may still come and decide the vote. */
+static bool is_overdue(const struct roll_engine *e, const struct block *b)
+{
+    uint64_t since = e->clock;
+    for (uint32_t k = 0; k < b->waiter->queues; k++) {
+        const struct queue *q = &b->waiter->queue[k];
+        since = q->head != 0 && q->since < since ? q->since : since;
+    }
+    return e->finishing || (e->unheard == 0 && e->clock - since >= e->config.suspect_ns);
+}
+
+static bool is_known(const struct block *b)
+{
+    return b->comm && b->comm->muted && b->kind != BLOCK_BLAMED;
+}
+
+/* A rank of the circle is stuck already for a reason that has been told, or has to do with one. */
+static bool is_echo(const struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct entry *entry = source_entry(b->step[i].rank, b->step[i].ticket);
+        const struct member *m = entry ? source_member(b->step[i].rank, entry->rec.comm) : NULL;
+        if (!m || m->comm->muted || source_explained(b->step[i].rank)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_all_waiting(const struct roll_engine *e, const struct block *b, struct roll_rankset *out)
+{
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && i < b->steps; i++) {
+        add_waiting(e, b->step[i].rank, b->step[i].ticket, out);
+    }
+    if (b->kind != BLOCK_CYCLE && b->waiter) {
+        add_waiting(e, b->waiter, b->ticket, out);
+    }
+}
+
+/* A circle in which somebody waits in the creation of a communicator: not a matter of messages, whatever the others wait in. */
+static bool has_creation(const struct block *b)
+{
+    bool any = false;
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && i < b->steps; i++) {
+        const struct entry *entry = source_entry(b->step[i].rank, b->step[i].ticket);
+        any = any || (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COMM);
+    }
+    return any;
+}
+
+/* --- one end of a process, one verdict --- */
+
+void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter)
+{
+    struct roll_verdict *v = e->out_last ? &e->out_last->verdict : NULL;
+    for (uint32_t i = 0; v && i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (roll_rankset_has(ended, s->world) && !source_alive(s)) {
+            say_supersedes(e, v, v->supersedes == 0 && !s->end_named ? s->end_number : 0);
+            s->end_named = s->end_named || roll_rankset_has(&v->culprits, s->world);
+            s->end_number = v->number;
+            s->end_waiter = waiter;
+        }
+    }
+}
+
+enum end_news { END_NEW, END_TOLD, END_AGAIN };
+
+/* Has the end of those who are absent been told? AGAIN: nobody was named for it, and now somebody else waits as well. */
+static enum end_news end_news(const struct roll_engine *e, const struct block *b)
+{
+    enum end_news news = END_TOLD;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (!roll_rankset_has(&b->absent, s->world) || source_alive(s)) {
+            continue;
+        }
+        if (s->end_number == 0 && !refused_end(s)) {
+            return END_NEW;
+        }
+        news = !s->end_named && !refused_end(s) && s->end_waiter != source_index(e, b->waiter) ? END_AGAIN : news;
+    }
+    return news;
+}
+
+/*
+ * One end, however many communicators miss it. Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong; when
+ * another one waits for it elsewhere they do, and that takes the first verdict's place.
+ */
+static bool ask_ended(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
+{
+    const struct entry *waits = source_entry(b->waiter, b->ticket);
+    enum end_news news = end_news(e, b);
+    if (news == END_TOLD && waits && b->comm) {
+        comm_mute_at(e, b->comm, b->waiter, &waits->rec);
+        comm_explained(e, b->comm);
+        roll_rankset_fini(waiting);
+        return true;
+    }
+    uint64_t said = e->numbers;
+    add_all_waiting(e, b, waiting);
+    b->waiting = waiting;
+    b->camp = news == END_AGAIN && b->camp == CAMP_TIE ? CAMP_MADE : b->camp;
+    bool told = news == END_AGAIN ? detect_refused.block(e, b) || detect_missing.block(e, b) : detectors_block(e, b);
+    if (e->numbers != said) {
+        ended_say(e, &b->absent, source_index(e, b->waiter));
+    }
+    b->waiting = NULL;
+    roll_rankset_fini(waiting);
+    return told;
+}
+
+/* Asks the detectors about one reason. Takes waiting: who waits for it elsewhere as well. */
+static bool ask_for(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
+{
+    bool ended = (b->kind == BLOCK_FINISHED || b->kind == BLOCK_LEFT) && b->camp != CAMP_NEVER && b->waiter;
+    if (ended) {
+        return ask_ended(e, b, waiting);
+    }
+    add_all_waiting(e, b, waiting);
+    b->waiting = waiting;
+    bool told = has_creation(b) ? detect_zero.block(e, b) || detect_circular.block(e, b) : detectors_block(e, b);
+    b->waiting = NULL;
+    roll_rankset_fini(waiting);
+    return told;
+}
+
+static bool ask(struct roll_engine *e, struct block *b)
+{
+    struct roll_rankset waiting = {0};
+    return ask_for(e, b, &waiting);
+}
+
+/* Who waits for this rank at all the places where it is absent for the same reason. */
+static void add_waiting_for(const struct roll_engine *e, const struct block *found, uint32_t n, const struct block *b,
+                            struct roll_rankset *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (found[i].kind == b->kind && roll_rankset_has(&found[i].absent, b->rank->world)) {
+            add_all_waiting(e, &found[i], out);
+        }
+    }
+}
+
+/* All who wait for dead processes are named with them: one cause, however many communicators. */
+static bool judge_dead(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    struct block *first = NULL;
+    struct roll_rankset waiting = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (found[i].kind == BLOCK_DEAD && found[i].waiter) {
+            first = first ? first : &found[i];
+            add_waiting(e, found[i].waiter, found[i].ticket, &waiting);
+        }
+    }
+    if (first) {
+        first->waiting = &waiting;
+        (void)detectors_block(e, first);
+        first->waiting = NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) { /* who is stuck for it is not asked about again */
+        const struct entry *waits = found[i].waiter ? source_entry(found[i].waiter, found[i].ticket) : NULL;
+        if (found[i].kind == BLOCK_DEAD && found[i].rank->said_dead && waits && found[i].comm) {
+            comm_mute_at(e, found[i].comm, found[i].waiter, &waits->rec);
+            comm_explained(e, found[i].comm);
+        }
+    }
+    roll_rankset_fini(&waiting);
+    return first != NULL;
+}
+
+static bool is_absence(enum block_kind kind)
+{
+    return kind == BLOCK_FINISHED || kind == BLOCK_GONE || kind == BLOCK_ABORTED;
+}
+
+/*
+ * Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong. But where several wait for the same one at several
+ * places, each of those ties says the same: that rank has ended too early. One cause, told as such.
+ */
+static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &found[i];
+        if (b->kind != BLOCK_FINISHED || b->camp != CAMP_TIE || is_known(b) || source_explained(b->waiter) ||
+            end_news(e, b) == END_TOLD) {
+            continue;
+        }
+        struct roll_rankset waiting = {0};
+        bool several = false; /* on one communicator messages say more by themselves: detect_p2p.c */
+        for (uint32_t k = 0; k < n; k++) {
+            several = several || (found[k].kind == BLOCK_FINISHED && found[k].comm != b->comm &&
+                                  roll_rankset_has(&found[k].absent, b->rank->world));
+        }
+        add_waiting_for(e, found, n, b, &waiting);
+        if (!several || roll_rankset_count(&waiting) < 2) {
+            roll_rankset_fini(&waiting);
+            continue;
+        }
+        b->camp = CAMP_MADE;
+        b->waiting = &waiting;
+        uint64_t said = e->numbers;
+        any = detect_refused.block(e, b) || detect_missing.block(e, b) || any;
+        if (e->numbers != said) {
+            ended_say(e, &b->absent, source_index(e, b->waiter));
+        }
+        b->waiting = NULL;
+        for (uint32_t k = 0; k < n; k++) { /* at the other places it is the same */
+            if (found[k].kind == BLOCK_FINISHED && found[k].camp == CAMP_TIE && found[k].rank == b->rank &&
+                found[k].comm) {
+                comm_explained(e, found[k].comm);
+            }
+        }
+        roll_rankset_fini(&waiting);
+    }
+    return any;
+}
+
+/* Calls that some members never will make: first those where most have made them, then the lone callers, then the ties. */
+static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    static const enum quorum order[] = {CAMP_MADE, CAMP_NEVER, CAMP_TIE, CAMP_OPEN};
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct comm *c;
+        uint32_t seq;
+        if (is_absence(found[i].kind)) {
+            bool slot = is_slot(&found[i], &c, &seq);
+            found[i].camp = slot ? slot_camps(e, c, seq, &found[i].beside) : CAMP_TIE;
+        }
+    }
+    for (size_t pass = 0; pass < sizeof(order) / sizeof(order[0]); pass++) {
+        any = (order[pass] == CAMP_TIE && judge_ended(e, found, n)) || any;
+        for (uint32_t i = 0; i < n; i++) {
+            struct block *b = &found[i];
+            if (!is_absence(b->kind) || b->camp != order[pass]) {
+                continue;
+            }
+            for (uint32_t k = i + 1; k < n; k++) { /* those of whom most are absent first: the others are among them */
+                if (found[k].kind == b->kind && found[k].camp == b->camp &&
+                    roll_rankset_count(&found[k].absent) > roll_rankset_count(&b->absent)) {
+                    struct block larger = found[k];
+                    found[k] = *b;
+                    *b = larger;
+                }
+            }
+            any = any || b->camp != CAMP_OPEN;
+            if (!is_known(b) && !source_explained(b->waiter) && (b->camp != CAMP_OPEN || is_overdue(e, b))) {
+                any = ask(e, b) || any;
+            }
+        }
+    }
+    return any;
+}
+
+/* Groups of which some hold fewer calls: those who made the call against those whose group has ended without it. */
+static bool judge_short(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &found[i];
+        struct comm *c;
+        uint32_t seq, made = 0;
+        if (b->kind != BLOCK_SHORT || is_known(b) || !is_slot(b, &c, &seq)) {
+            continue;
+        }
+        for (uint32_t r = 0; r < c->size; r++) {
+            made += comm_member_issued(&c->member[r], seq);
+        }
+        uint32_t absent = (uint32_t)roll_rankset_count(&b->absent);
+        b->camp = made * 2 > c->size         ? CAMP_MADE
+                  : absent * 2 > c->size     ? CAMP_NEVER
+                  : made + absent == c->size ? CAMP_TIE
+                                             : CAMP_OPEN;
+        any = (b->camp != CAMP_OPEN && ask(e, b)) || any;
+    }
+    return any;
+}
+
+static bool is_soft(const struct block *b)
+{
+    return b->kind == BLOCK_STUCK || b->kind == BLOCK_BUSY || (b->kind == BLOCK_CYCLE && !b->hard);
+}
+
+/* Something that the records prove holds ranks up and has not been told, or what it is cannot be known. */
+static bool is_open(const struct block *b)
+{
+    bool told = b->kind == BLOCK_STOPPED || (b->comm && b->comm->muted) || (b->rank && source_explained(b->rank)) ||
+                (b->kind == BLOCK_CYCLE && is_echo(b));
+    return !is_soft(b) && !told;
+}
+
+/* It went on for long after all that has been told, by its own clock too (its records may come late), and has nothing to do with it. */
+static bool went_on(const struct roll_engine *e, const struct source *s)
+{
+    uint64_t long_after = e->config.suspect_ns;
+    return s->seen >= e->trouble_ns + long_after && s->last_ns >= e->trouble_wall + long_after && !source_explained(s);
+}
+
+/*
+ * Where somebody is stuck for a reason that is known, who is merely quiet may be quiet for that. Not so when all concerned went on after it had become
+ * known.
+ */
+static bool is_apart(const struct roll_engine *e, const struct block *b)
+{
+    bool apart = went_on(e, b->rank) && (!b->waiter || went_on(e, b->waiter));
+    for (uint32_t i = 0; b->kind == BLOCK_CYCLE && i < b->steps; i++) {
+        apart = apart && went_on(e, b->step[i].rank);
+    }
+    for (uint32_t i = 0; i < e->sources && apart; i++) {
+        apart = !roll_rankset_has(&b->absent, e->source[i]->world) || !source_alive(e->source[i]) ||
+                went_on(e, e->source[i]);
+    }
+    return apart;
+}
+
+/* What is only quiet, and may be told: taken out of the others. Returns how many; they stand at the end. */
+static uint32_t keep_apart(const struct roll_engine *e, struct block *found, uint32_t n)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = n; i-- > 0;) {
+        if (is_soft(&found[i]) && is_apart(e, &found[i])) {
+            struct block b = found[i];
+            kept++;
+            found[i] = found[n - kept];
+            found[n - kept] = b;
+        }
+    }
+    return kept;
+}
+
+/*
+ * Somebody who can tell who is wrong has not come yet: a node whose records come late, a rank that is still at work elsewhere. The circle does not go away, so
+ * it waits for them, as a vote on a call does.
+ */
+static bool awaits_votes(const struct roll_engine *e, const struct block *b)
+{
+    uint64_t closed = 0;
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct source *s = b->step[i].rank;
+        uint64_t since = s->init != 0 ? s->init_since : e->clock;
+        for (uint32_t k = 0; k < s->queues; k++) {
+            since = s->queue[k].head != 0 && s->queue[k].since < since ? s->queue[k].since : since;
+        }
+        closed = since > closed ? since : closed;
+    }
+    return b->awaits && !b->decided && !e->finishing && e->clock - closed < e->config.suspect_ns;
+}
+
+static bool judge_cycles(struct roll_engine *e, struct block *found, uint32_t n, bool hard)
+{
+    uint32_t votes = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &found[i];
+        if (b->kind == BLOCK_CYCLE && b->hard == hard && !is_echo(b) && votes++ < CYCLES_MAX) {
+            b->decided = order_vote(e, b, &b->odd, &b->odd_at, &b->awaits);
+        }
+    }
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < n; i++) {
+            struct block *b = &found[i];
+            if (b->kind == BLOCK_CYCLE && b->hard == hard && b->decided == (pass == 0)) {
+                any = true;
+                if (!is_echo(b) && !awaits_votes(e, b)) {
+                    (void)ask(e, b);
+                }
+            }
+        }
+    }
+    return any;
+}
+
+static bool judge_kind(struct roll_engine *e, struct block *found, uint32_t n, enum block_kind kind)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &found[i];
+        if (b->kind != kind) {
+            continue;
+        }
+        any = true;
+        if (!is_known(b)) {
+            struct roll_rankset waiting = {0};
+            if (kind == BLOCK_BUSY || kind == BLOCK_STUCK || kind == BLOCK_STOPPED) {
+                add_waiting_for(e, found, n, b, &waiting);
+            }
+            (void)ask_for(e, b, &waiting);
+        }
+    }
+    return any;
+}
+
+/* The creations that these ranks are inside wait for a reason that is known: detect_init.c need not look for one. */
+static void mark_known(struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        b->step[i].rank->init_known = b->step[i].rank->init;
+    }
+    b->rank->init_known = b->rank->init;
+}
+
+/*
+ * Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). Where all that is known is that some have died,
+ * that excuses those who wait for them, and not the dead.
+ */
+static void excuse_waiters(struct roll_engine *e, bool deaths_only)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        for (uint32_t k = 0; k < s->queues && !(deaths_only && s->proc == ROLL_PROC_DEAD); k++) {
+            const struct queue *q = &s->queue[k];
+            bool held = source_held_by(e, s, q);
+            if (q->head != 0 && q->head == s->excuse && !held) {
+                s->excuse = 0; /* it has gone on beside it */
+            }
+            s->excuse = held && waitgraph_old(e, q) ? q->head : s->excuse;
+        }
+    }
+}
+
+void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
+{
+    uint64_t before = e->numbers, said = before;
+    bool explained = judge_kind(e, found, n, BLOCK_BLAMED);
+    for (uint32_t i = 0; i < n; i++) {
+        explained = explained || found[i].kind == BLOCK_KNOWN;
+    }
+    explained = judge_kind(e, found, n, BLOCK_STOPPED) || explained;
+    bool other = explained || e->numbers != said;
+    bool deaths = judge_dead(e, found, n);
+    said = e->numbers;
+    explained = false; /* by anything but deaths */
+    explained = judge_kind(e, found, n, BLOCK_PASSED) || explained;
+    explained = judge_absences(e, found, n) || explained;
+    explained = judge_short(e, found, n) || explained;
+    explained = judge_cycles(e, found, n, true) || explained;
+    other = explained || other;
+    explained = other || deaths;
+    if (!explained) { /* the weakest of what is proven: a wait that only looks like it may have another reason */
+        other = explained = judge_kind(e, found, n, BLOCK_LEFT);
+    }
+    explained = judge_kind(e, found, n, BLOCK_UNHEARD) || explained;
+    bool open = false;
+    for (uint32_t i = 0; i < n; i++) {
+        open = open || is_open(&found[i]);
+    }
+    if (open || e->numbers != before) {
+        silence_trouble(e);
+    }
+    uint32_t quiet = explained ? keep_apart(e, found, n) : n;
+    if (!e->finishing) {
+        (void)judge_cycles(e, found + n - quiet, quiet, false);
+        (void)judge_kind(e, found + n - quiet, quiet, BLOCK_STUCK);
+        (void)judge_kind(e, found + n - quiet, quiet, BLOCK_BUSY);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bool soft = found[i].kind == BLOCK_STUCK || found[i].kind == BLOCK_BUSY;
+        if (!soft && (found[i].kind != BLOCK_CYCLE || found[i].hard || !explained)) {
+            mark_known(&found[i]);
+        }
+        roll_rankset_fini(&found[i].odd);
+    }
+    if (explained || e->numbers != said) {
+        excuse_waiters(e, deaths && !other && e->numbers == said);
+    }
+}

@@ -1,0 +1,302 @@
+/*
+ * p2p.c: sends and receives: first in, first out per (communicator, source, destination).
+ *
+ * The n-th send meets the n-th receive, empty ones included: to NCCL a message of 0 bytes is a message, which needs its partner
+ * as any other does. Frameworks that leave empty messages out do so on both sides, and then there is nothing to match. Leaving them
+ * out of the numbering was rejected: a rank that skips an exchange in which all its messages are empty holds its peers up for ever, and it would not be
+ * seen. Matching by size was rejected: NCCL does not do it, and it would hide the very mistakes looked for.
+ *
+ * A call that is refused gives its place back, also when it has met its partner meanwhile: so what two calls differ in is judged only when neither can
+ * be refused any more (detect_p2p.c).
+ */
+#include "daemon/engine/detect/detector.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t place(const struct comm *c, uint32_t src, uint32_t dst)
+{
+    uint32_t i = (src * 0x9e3779b1u ^ dst * 0x85ebca77u) & c->pair_mask;
+    while (c->pair[i] && (c->pair[i]->end[0] != src || c->pair[i]->end[1] != dst)) {
+        i = (i + 1) & c->pair_mask;
+    }
+    return i;
+}
+
+struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst)
+{
+    return c->pair ? c->pair[place(c, src, dst)] : NULL;
+}
+
+static int table_grow(struct comm *c)
+{
+    if (c->pair && (c->pairs + 1) * 2 <= c->pair_mask) {
+        return 0;
+    }
+    uint32_t old_room = c->pair ? c->pair_mask + 1 : 0;
+    uint32_t room = old_room ? old_room * 2 : 16;
+    struct pair **old = c->pair;
+    c->pair = calloc(room, sizeof(struct pair *));
+    if (!c->pair) {
+        c->pair = old;
+        return ROLL_E_NOMEM;
+    }
+    c->pair_mask = room - 1;
+    for (uint32_t i = 0; i < old_room; i++) {
+        if (old[i]) {
+            c->pair[place(c, old[i]->end[0], old[i]->end[1])] = old[i];
+        }
+    }
+    free(old);
+    return 0;
+}
+
+static struct pair *pair_get(struct comm *c, uint32_t src, uint32_t dst)
+{
+    struct pair *p = p2p_pair(c, src, dst);
+    if (p || table_grow(c) != 0) {
+        return p;
+    }
+    p = calloc(1, sizeof(*p));
+    struct node *node = calloc(4, sizeof(*node));
+    if (!p || !node) {
+        free(p);
+        free(node);
+        return NULL;
+    }
+    p->comm = c;
+    p->end[0] = src;
+    p->end[1] = dst;
+    p->node = node;
+    p->mask = 3;
+    c->pair[place(c, src, dst)] = p;
+    c->pairs++;
+    return p;
+}
+
+struct node *p2p_node(const struct pair *p, uint32_t index)
+{
+    return &p->node[index & p->mask];
+}
+
+static void pair_advance(struct pair *p)
+{
+    uint32_t low = p->issued[0] > p->issued[1] ? p->issued[0] : p->issued[1];
+    while (p->base != low && p2p_node(p, p->base)->ready == 3 && !p->said) {
+        *p2p_node(p, p->base) = (struct node){0};
+        p->base++;
+    }
+}
+
+static int node_reach(struct roll_engine *e, struct pair *p, uint32_t index)
+{
+    while (index - p->base > p->mask) {
+        if (p->mask + 1 >= e->config.window) {
+            sweep(e);
+            if (index - p->base > p->mask) {
+                comm_give_up(e, p->comm);
+                p->unsure = true;
+                return 0;
+            }
+            continue;
+        }
+        uint32_t room = (p->mask + 1) * 2;
+        struct node *node = calloc(room, sizeof(*node));
+        if (!node) {
+            return ROLL_E_NOMEM;
+        }
+        for (uint32_t i = p->base; i != index; i++) {
+            node[i & (room - 1)] = *p2p_node(p, i);
+        }
+        free(p->node);
+        p->node = node;
+        p->mask = room - 1;
+    }
+    return 0;
+}
+
+uint64_t p2p_bytes(const struct roll_record *rec)
+{
+    size_t width = roll_dtype_bytes(rec->dtype);
+    return rec->count * (width ? width : 1);
+}
+
+void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry)
+{
+    const struct comm *c = m->comm;
+    struct pair *p = entry->pair;
+    unsigned side = p2p_side(&entry->rec);
+    uint32_t me = (uint32_t)m->rank, peer = (uint32_t)entry->rec.peer;
+    if (!p && peer < c->size) { /* empty or captured: it has taken a number only */
+        p = side == 0 ? p2p_pair(c, me, peer) : p2p_pair(c, peer, me);
+    }
+    if (!p || p->calls[side] != entry->rec.seq + 1) {
+        return;
+    }
+    uint32_t index = entry->index;
+    bool placed = entry->pair != NULL;
+    p->calls[side] = entry->rec.seq;
+    entry->pair = NULL;
+    entry->index = COLL_REFUSED;
+    if (placed && (p->issued[side] != index + 1 || index - p->base > p->mask)) {
+        p->unsure = true;
+    }
+    if (!placed || p->unsure) {
+        return;
+    }
+    struct node *n = p2p_node(p, index);
+    p->issued[side]--;
+    n->have &= (uint8_t) ~(1u << side);
+    n->ready &= (uint8_t) ~(1u << side);
+    uint32_t other = c->member[p->end[!side]].source;
+    const struct entry *left = n->have && other != NO_SOURCE ? source_entry(e->source[other], n->ticket[!side]) : NULL;
+    if (n->have == 0) {
+        *n = (struct node){0};
+    } else if (left) {
+        n->bytes = p2p_bytes(&left->rec); /* what a call made again is compared with */
+    } else {
+        p->unsure = true;
+    }
+}
+
+/* A number that comes again: the calls that had it and those after were refused, and the news is on its way. */
+static void take_back(struct roll_engine *e, struct member *m, struct pair *p, const struct roll_record *rec)
+{
+    unsigned side = p2p_side(rec);
+    while (p->calls[side] > rec->seq && p->issued[side] - 1 - p->base <= p->mask) {
+        uint32_t index = p->issued[side] - 1;
+        struct entry *old = source_entry(e->source[m->source], p2p_node(p, index)->ticket[side]);
+        if (!old || old->pair != p || old->index != index || old->rec.seq + 1 != p->calls[side] ||
+            old->rec.thread != rec->thread) {
+            return;
+        }
+        p2p_refused(e, m, old);
+    }
+}
+
+void p2p_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    const struct comm *c = m->comm;
+    uint32_t me = (uint32_t)m->rank, peer = (uint32_t)rec->peer;
+    struct pair *p = peer >= c->size ? NULL : p2p_side(rec) == 0 ? p2p_pair(c, me, peer) : p2p_pair(c, peer, me);
+    if (p && !p->unsure) {
+        take_back(e, m, p, rec);
+    }
+}
+
+/* Each will meet a call of another kind: lowered.c. */
+static bool is_crossed(const struct node *n)
+{
+    return n->before[0] != n->before[1] && n->before[0] != LOWERED_UNKNOWN && n->before[1] != LOWERED_UNKNOWN;
+}
+
+int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    unsigned side = p2p_side(&entry->rec);
+    uint32_t peer = (uint32_t)entry->rec.peer;
+    if (c->open && peer < c->room && peer >= c->size) {
+        c->size = peer + 1; /* a peer is a member, seen or not */
+    }
+    if (peer >= c->size) {
+        return 0;
+    }
+    uint32_t me = (uint32_t)m->rank;
+    struct pair *p = side == 0 ? pair_get(c, me, peer) : pair_get(c, peer, me);
+    if (!p) {
+        return ROLL_E_NOMEM;
+    }
+    if (entry->rec.seq < p->calls[side]) {
+        take_back(e, m, p, &entry->rec);
+    }
+    if (entry->rec.seq != p->calls[side]) {
+        p->unsure = true; /* calls before this one are not known: which message meets which is not known either */
+    }
+    p->calls[side] = entry->rec.seq + 1;
+    p->gaps[side] = m->gaps;
+    uint32_t exchange = outside_exchange(e, m, &entry->rec);
+    if (p->unsure) {
+        return 0;
+    }
+    if ((entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
+        return 0; /* it has taken a number, and will move something when its graph is launched */
+    }
+    uint32_t index = p->issued[side];
+    int rc = node_reach(e, p, index);
+    if (rc != 0 || p->unsure) {
+        return rc;
+    }
+    p->issued[side] = index + 1;
+    refused_over(e, m, &entry->rec);
+    uint64_t bytes = p2p_bytes(&entry->rec);
+    struct node *n = p2p_node(p, index);
+    entry->pair = p;
+    entry->index = index;
+    n->ticket[side] = ticket;
+    n->have |= (uint8_t)(1u << side);
+    c->empties += bytes == 0;
+    outside_meet(m, &c->member[peer], n, exchange);
+    bool unknown = e->source[m->source]->late;
+    n->before[side] = peer == me ? 0 : unknown ? LOWERED_UNKNOWN : lowered_before(m, p->end[0], p->end[1]);
+    if (n->have == 3 && is_crossed(n) && !c->muted) {
+        lowered_cross(e, p, index);
+    }
+    if (n->have == 3 && n->bytes != bytes && !c->muted) {
+        (void)detectors_pair(e, p, index);
+    } else {
+        n->bytes = bytes;
+    }
+    return 0;
+}
+
+bool p2p_known(const struct pair *p, unsigned side)
+{
+    return !p->unsure && p->gaps[side] == p->comm->member[p->end[side]].gaps;
+}
+
+bool p2p_complete(const struct entry *entry)
+{
+    const struct pair *p = entry->pair;
+    if (p && p->said && !p->comm->muted) {
+        return false; /* about to be told: its evidence must stay */
+    }
+    return !p || p->unsure || p->comm->aborted || p->comm->overflow || entry->index - p->base > p->mask ||
+           p2p_node(p, entry->index)->ready == 3;
+}
+
+void p2p_ready(struct entry *entry)
+{
+    struct pair *p = entry->pair;
+    if (p && entry->index - p->base <= p->mask) {
+        p2p_node(p, entry->index)->ready |= (uint8_t)(1u << p2p_side(&entry->rec));
+        pair_advance(p);
+    }
+}
+
+bool p2p_is_alltoallv(const struct source *s, uint64_t ticket)
+{
+    struct entry *start = source_entry(s, ticket);
+    struct member *m = start ? source_member(s, start->rec.comm) : NULL;
+    if (!m || start->rec.group == 0 || m->comm->size < 3) {
+        return false;
+    }
+    /* Outwards from this call in both directions; records of other threads and observations of moe_core may lie between. */
+    struct roll_rankset peers = {0};
+    for (unsigned forward = 0; forward < 2; forward++) {
+        uint64_t t = forward ? ticket : ticket - 1;
+        for (const struct entry *at = source_entry(s, t); at; at = source_entry(s, t)) {
+            bool ours = source_same_unit(&at->rec, &start->rec) && roll_op_class(at->rec.op) != ROLL_CLASS_MOE;
+            if (ours && roll_op_class(at->rec.op) == ROLL_CLASS_P2P && at->rec.comm == start->rec.comm &&
+                at->rec.peer != m->rank) {
+                (void)roll_rankset_add(&peers, (uint32_t)at->rec.peer);
+            }
+            if (!ours && at->rec.thread == start->rec.thread && roll_op_class(at->rec.op) != ROLL_CLASS_MOE) {
+                break;
+            }
+            t = forward ? t + 1 : t - 1;
+        }
+    }
+    size_t count = roll_rankset_count(&peers);
+    roll_rankset_fini(&peers);
+    return count * 2 > m->comm->size;
+}

@@ -1,0 +1,386 @@
+/*
+ * source.c: the log of one rank process, its host threads and its stream queues.
+ *
+ * The log holds each call until it is complete, addressed by its ticket, so that an update (the call has returned) and the evidence of a
+ * verdict are one index away. It starts small and doubles only while calls really are incomplete; a bound (config.window) keeps a rank
+ * whose peers are not traced from growing it for ever. Copying records into per-communicator lists was rejected: a call belongs to a
+ * communicator, a stream, a thread and a group at once.
+ */
+#include "daemon/engine/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define POLLS_MIN     4u         /* in a loop */
+#define POLL_GAP_MS   125u       /* on average; a host that asks less often has time for other things */
+#define POLL_FRESH_NS 600000000u /* three times what passes between two words of a loop (interposer/cuda/poll.c) */
+
+struct thread *source_thread(struct source *s, uint16_t id)
+{
+    if (s->threads > 0 && s->thread[s->thread_last].id == id) {
+        return &s->thread[s->thread_last];
+    }
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].id == id) {
+            s->thread_last = i;
+            return &s->thread[i];
+        }
+    }
+    if (s->threads == THREADS_MAX) {
+        s->many_threads = true;
+        return NULL;
+    }
+    s->thread_last = s->threads++;
+    s->thread[s->thread_last] = (struct thread){.id = id};
+    return &s->thread[s->thread_last];
+}
+
+/* A call is evidence until all others have answered it, even when its own host has long come back from it (sweep.c). */
+static bool is_evidence(const struct source *s, const struct entry *entry)
+{
+    enum roll_op_class class = roll_op_class(entry->rec.op);
+    bool counts = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && entry->rec.count != 0);
+    return counts && !entry_complete(s, entry);
+}
+
+static uint64_t oldest_needed(struct source *s, uint64_t upto)
+{
+    const struct entry *entry;
+    while (s->kept < upto && (!(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
+        s->kept++;
+    }
+    uint64_t oldest = s->kept < upto ? s->kept : upto;
+    for (uint32_t i = 0; i < s->queues; i++) {
+        if (s->queue[i].head != 0 && s->queue[i].head - 1 < oldest) {
+            oldest = s->queue[i].head - 1;
+        }
+    }
+    return oldest;
+}
+
+int source_log_grow(struct source *s)
+{
+    uint64_t room = (s->log_mask + 1) * 2;
+    struct entry *log = calloc(room, sizeof(*log));
+    if (!log) {
+        return ROLL_E_NOMEM;
+    }
+    for (uint64_t i = 0; i <= s->log_mask; i++) {
+        if (roll_seal_state(s->log[i].rec.seal) != ROLL_STATE_EMPTY) {
+            log[roll_seal_ticket(s->log[i].rec.seal) & (room - 1)] = s->log[i];
+        }
+    }
+    free(s->log);
+    s->log = log;
+    s->log_mask = room - 1;
+    return 0;
+}
+
+/* The bound was reached: what is pending is given up, and the communicators concerned are judged no more. */
+static void log_overflow(struct roll_engine *e, struct source *s)
+{
+    for (uint32_t i = 0; i < s->queues; i++) {
+        s->queue[i].head = s->queue[i].tail = 0;
+        s->queue[i].marked = false;
+    }
+    for (uint32_t i = 0; i < s->members; i++) {
+        if (s->member[i] && comm_behind(s->member[i])) {
+            comm_give_up(e, s->member[i]->comm);
+        }
+    }
+}
+
+int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out)
+{
+    uint64_t ticket = roll_seal_ticket(rec->seal);
+    int rc = 0;
+    if (!s->log) {
+        s->log = calloc(LOG_MIN, sizeof(*s->log));
+        if (!s->log) {
+            return ROLL_E_NOMEM;
+        }
+        s->log_mask = LOG_MIN - 1;
+        s->safe = s->kept = ticket;
+    }
+    if (ticket > s->log_mask && ticket - s->log_mask > s->safe) {
+        s->safe = oldest_needed(s, ticket);
+        if (ticket - s->log_mask > s->safe) {
+            sweep(e);
+            s->safe = oldest_needed(s, ticket);
+        }
+        while (rc == 0 && ticket > s->log_mask && ticket - s->log_mask > s->safe) {
+            if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {
+                log_overflow(e, s);
+                s->safe = ticket;
+            } else {
+                rc = source_log_grow(s);
+            }
+        }
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    struct entry *entry = &s->log[ticket & s->log_mask];
+    entry->rec = *rec;
+    entry->pair = NULL;
+    entry->index = 0;
+    entry->next = 0;
+    s->next = ticket + 1;
+    *out = entry;
+    return 0;
+}
+
+static int queue_room(struct source *s, uint32_t stream)
+{
+    if (stream < s->queues) {
+        return 0;
+    }
+    uint32_t room = s->queues ? s->queues * 2 : 4;
+    while (room <= stream) {
+        room *= 2;
+    }
+    struct queue *queue = realloc(s->queue, room * sizeof(*queue));
+    if (!queue) {
+        return ROLL_E_NOMEM;
+    }
+    memset(queue + s->queues, 0, (room - s->queues) * sizeof(*queue));
+    s->queue = queue;
+    s->queues = room;
+    return 0;
+}
+
+#define WORLDS_MAX (1u << 22) /* a rank beyond comes from a damaged frame: it is kept, but never asked for */
+
+int source_enlist(struct roll_engine *e, struct source *s, uint32_t index)
+{
+    if (s->world >= WORLDS_MAX) {
+        return 0;
+    }
+    if (s->world >= e->newest_room) {
+        uint32_t room = e->newest_room ? e->newest_room : 64;
+        while (room <= s->world) {
+            room *= 2;
+        }
+        uint32_t *table = realloc(e->newest, room * sizeof(*table));
+        if (!table) {
+            return ROLL_E_NOMEM;
+        }
+        memset(table + e->newest_room, 0, (room - e->newest_room) * sizeof(*table));
+        e->newest = table;
+        e->newest_room = room;
+    }
+    const struct source *before = source_newest(e, s->world);
+    s->generation = before ? before->generation + 1 : 0;
+    e->newest[s->world] = index + 1;
+    return 0;
+}
+
+struct source *source_newest(const struct roll_engine *e, uint32_t world)
+{
+    uint32_t index = world < e->newest_room ? e->newest[world] : 0;
+    return index ? e->source[index - 1] : NULL;
+}
+
+static void member_called_from(struct member *m, uint32_t stream, uint16_t thread)
+{
+    m->many_queues = m->many_queues || (m->queue != 0 && m->queue != stream + 1);
+    m->queue = stream + 1;
+    m->many_callers = m->many_callers || (m->caller != 0 && m->caller != thread);
+    m->caller = thread;
+}
+
+int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
+{
+    uint32_t stream = entry->rec.stream;
+    if (stream == 0 && (entry->rec.flags & ROLL_FLAG_PLUGIN) != 0) {
+        /* Old profiler interfaces do not tell the stream. One for all would find circles that are none. */
+        stream = QUEUE_OF_COMM + entry->rec.comm;
+    }
+    if (entry->rec.group != 0) {
+        /* Per communicator NCCL joins all streams of a group around one launch on the first of them. */
+        struct thread *t = source_thread(s, entry->rec.thread);
+        if (t && t->group == entry->rec.group) {
+            uint32_t i = 0;
+            while (i < t->joins && t->joined[i].comm != entry->rec.comm) {
+                i++;
+            }
+            if (i == t->joins && i < GROUP_COMMS) {
+                t->joined[i].comm = entry->rec.comm;
+                t->joined[i].stream = stream;
+                t->joins++;
+            }
+            stream = i < t->joins ? t->joined[i].stream : stream;
+        }
+    }
+    int rc = queue_room(s, stream);
+    if (rc != 0) {
+        return rc;
+    }
+    struct queue *q = &s->queue[stream];
+    struct member *m = source_member(s, entry->rec.comm);
+    if (m && (m->queue != stream + 1 || m->caller != entry->rec.thread)) {
+        member_called_from(m, stream, entry->rec.thread);
+    }
+    struct entry *tail = q->tail ? source_entry(s, q->tail - 1) : NULL;
+    if (tail && ticket - (q->tail - 1) <= UINT32_MAX) {
+        tail->next = (uint32_t)(ticket - (q->tail - 1));
+    } else {
+        q->head = ticket + 1;
+        q->since = e->clock;
+        q->marked = false;
+    }
+    q->tail = ticket + 1;
+    return 0;
+}
+
+bool source_group_open(const struct source *s, const struct roll_record *rec)
+{
+    if (rec->group == 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].id == rec->thread) {
+            return s->thread[i].group == rec->group;
+        }
+    }
+    return false;
+}
+
+bool source_unsettled(const struct source *s, const struct roll_record *rec)
+{
+    if (roll_seal_state(rec->seal) < ROLL_STATE_RETURNED || call_failed(rec) || source_group_open(s, rec)) {
+        return true;
+    }
+    for (uint32_t i = 0; rec->group != 0 && i < s->threads; i++) {
+        const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
+        if (in && in->rec.op == ROLL_OP_GROUP_END && source_same_unit(&in->rec, rec)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t source_wall(const struct source *s, const struct roll_record *rec)
+{
+    return rec->enter_ns + (uint64_t)s->offset;
+}
+
+/*
+ * Words come five times a second, from an older loop once: what was said is believed for three times as long. From one older than a minute they come
+ * more rarely (until_next in interposer/cuda/poll.c), and it counts as silent in between: to believe it longer would hold back what silence tells.
+ */
+static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
+{
+    uint64_t fresh = (uint64_t)in->seq * 600000;
+    fresh = fresh < POLL_FRESH_NS ? POLL_FRESH_NS : fresh < 5 * POLL_FRESH_NS ? fresh : 5 * POLL_FRESH_NS;
+    return e->clock - t->renewed <= fresh;
+}
+
+/*
+ * A loop of polls is a wait once it has lasted for a stall by the rank's own clock, and while words come that it goes on: a thread that polled once and
+ * went to do something else that nobody records sends none. A poll is not proof that the host does nothing else, so it makes soft links only.
+ */
+static bool poll_waits(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
+{
+    bool often = in->aux == UINT16_MAX || (uint64_t)in->aux * POLL_GAP_MS >= in->seq;
+    return often && in->aux >= POLLS_MIN && (uint64_t)in->seq * 1000000 >= e->config.stall_ns &&
+           poll_is_fresh(e, t, in);
+}
+
+struct host_wait source_wait(const struct roll_engine *e, const struct source *s, const struct thread *t,
+                             const struct roll_record *in)
+{
+    bool poll = roll_op_class(in->op) == ROLL_CLASS_POLL;
+    bool event = in->op == ROLL_OP_EVENT_SYNC || in->op == ROLL_OP_EVENT_QUERY;
+    struct host_wait w = {.upto = t->inside, .waits = !poll || poll_waits(e, t, in), .soft = poll};
+    if (event) {
+        /* Behind the calls that had been made when the event was recorded; of several threads, or in the background, they may have come later. */
+        w.vague = in->count == 0 || in->count > t->inside || s->threads > 1;
+        w.upto = w.vague ? w.upto : in->count - 1;
+        w.soft = w.soft || w.vague;
+    }
+    return w;
+}
+
+void source_polled(struct thread *t, const struct roll_record *rec, bool goes_on)
+{
+    struct polled now = {.count = rec->count, .stream = rec->stream, .comm = rec->comm, .op = rec->op};
+    uint8_t turns = rec->peer > 1 ? (uint8_t)rec->peer : 1, i = 0;
+    if (!goes_on || turns != t->turns) {
+        t->turns = turns;
+        t->named = 0;
+    }
+    while (i < t->named && (t->thing[i].op != now.op || t->thing[i].stream != now.stream ||
+                            t->thing[i].comm != now.comm || t->thing[i].count != now.count)) {
+        i++;
+    }
+    if (i == t->named && i < POLLED_MAX) {
+        t->thing[t->named++] = now;
+    }
+}
+
+/* A call in a group is only written down: it waits for nobody, and the end of its group is on its way. */
+static bool only_noted(const struct entry *in)
+{
+    enum roll_op_class class = in ? roll_op_class(in->rec.op) : ROLL_CLASS_SYNC;
+    return in && in->rec.group != 0 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P);
+}
+
+/* A thread that has only ever polled (a watchdog) neither holds its rank up nor sets it free. */
+bool source_blocked(const struct roll_engine *e, const struct source *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->acts && t->inside ? source_entry(s, t->inside - 1) : NULL;
+        if (t->acts && (t->inside == 0 || (t->polls && !(in && poll_waits(e, t, &in->rec))) || only_noted(in))) {
+            return false;
+        }
+        any = any || t->acts;
+    }
+    return any && !s->many_threads;
+}
+
+bool source_polls(const struct source *s)
+{
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].acts && s->thread[i].polls && s->thread[i].inside != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void source_news(const struct roll_engine *e, struct source *s)
+{
+    s->seen = e->clock;
+    s->calm = e->calm;
+}
+
+bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns)
+{
+    return !s->unheard && e->calm > s->calm && e->calm - s->calm >= ns;
+}
+
+bool source_polls_after(const struct roll_engine *e, const struct source *s, uint64_t clock)
+{
+    bool after = true;
+    for (uint32_t i = 0; i < s->threads; i++) {
+        const struct thread *t = &s->thread[i];
+        const struct entry *in = t->acts && t->polls && t->inside ? source_entry(s, t->inside - 1) : NULL;
+        bool polls = in && poll_is_fresh(e, t, &in->rec);
+        after = after && (!polls || t->renewed > clock);
+    }
+    return after;
+}
+
+bool source_certain(struct source *s, const struct roll_record *rec)
+{
+    if (s->gap) {
+        s->gap = false;
+        s->in_gap = true;
+        s->gap_step = rec->step;
+    }
+    s->in_gap = s->in_gap && s->gap_step == rec->step;
+    return !s->in_gap;
+}

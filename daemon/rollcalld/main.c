@@ -1,0 +1,346 @@
+/*
+ * main.c: rollcalld: puts together what the options ask for, and takes it apart in order.
+ *
+ * Standalone is an agent thread and a root in one process that talk over inproc with the frames that cross a network otherwise: there is
+ * no second path to test.
+ */
+#include "daemon/agent/agent.h"
+#include "daemon/agent/node_facts.h"
+#include "daemon/base/log.h"
+#include "daemon/rollcalld/options.h"
+#include "daemon/rollcalld/place.h"
+#include "daemon/root/root.h"
+#include "daemon/stack/helper.h"
+#include "daemon/wire/curve.h"
+#include "daemon/wire/net.h"
+#include "trace/err.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define INPROC      "inproc://rollcall-root"
+#define EXIT_CANNOT 3
+
+static _Atomic bool stop;
+
+struct daemon {
+    struct roll_options o;
+    void *context;
+    roll_curve_zap_t *zap;
+    struct roll_curve_keys server_keys, client_keys;
+    bool have_server_keys, have_client_keys;
+    int agent_lock, root_lock;
+    roll_root_t *root;
+    char ipc[4096 + 16];
+    pthread_t thread;
+    bool threaded;
+    struct roll_agent_options agent;
+    _Atomic bool agent_stop, agent_done;
+    int agent_err;
+    char why[4096 + 512];
+};
+
+/* The first signal asks for an orderly exit, the second one gets any. */
+static void on_signal(int number)
+{
+    if (atomic_exchange(&stop, true)) {
+        _exit(128 + number);
+    }
+}
+
+static void set_up_process(void)
+{
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGINT, &sa, NULL);
+    sa.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &sa, NULL);
+    sigaction(SIGHUP, &sa, NULL);
+    sigaction(SIGXFSZ, &sa, NULL); /* a limit on files is an error of write, like a full disk */
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(077);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+static int fail(struct daemon *d, const char *what)
+{
+    snprintf(d->why, sizeof d->why, "%s", what);
+    return EXIT_CANNOT;
+}
+
+/* ---- pieces ---- */
+
+static int take_locks(struct daemon *d)
+{
+    const char *dir = d->o.dir;
+    int pid = 0;
+    if (d->o.mode != ROLL_MODE_ROOT) {
+        int err = roll_agent_lock(dir, &d->agent_lock, &pid);
+        if (err == ROLL_E_BUSY) {
+            if (d->o.if_none) {
+                return 0; /* d->agent_lock stays -1: run() sees it */
+            }
+            snprintf(d->why, sizeof d->why, "an agent (pid %d) already serves %s; stop it, or use another --dir", pid,
+                     dir);
+            return EXIT_CANNOT;
+        }
+        if (err) {
+            snprintf(d->why, sizeof d->why, "%s/agent.lock: %s", dir, roll_strerror(err));
+            return EXIT_CANNOT;
+        }
+    }
+    if (d->o.mode != ROLL_MODE_AGENT && dir[0]) {
+        int err = roll_place_lock_root(dir, &d->root_lock);
+        if (err) {
+            snprintf(d->why, sizeof d->why,
+                     err == ROLL_E_BUSY ? "a root already serves %s; stop it, or use another --dir"
+                                        : "%s/root.lock cannot be had",
+                     dir);
+            return EXIT_CANNOT;
+        }
+    }
+    return 0;
+}
+
+static int load_keys(struct daemon *d)
+{
+    const struct roll_options *o = &d->o;
+    bool tcp = false;
+    for (unsigned i = 0; i < o->listens; i++) {
+        tcp |= roll_net_takes_keys(o->listen[i]);
+        if (roll_net_beyond_loopback(o->listen[i]) && !o->curve_dir && !o->insecure) {
+            snprintf(d->why, sizeof d->why,
+                     "--listen %s reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR "
+                     "(or --insecure)",
+                     o->listen[i]);
+            return EXIT_CANNOT;
+        }
+    }
+    if (!o->curve_dir) {
+        return 0;
+    }
+    int err = 0;
+    if (tcp) {
+        err = roll_curve_load(o->curve_dir, true, &d->server_keys, d->why, sizeof d->why);
+        d->have_server_keys = !err;
+    }
+    if (!err && o->mode == ROLL_MODE_AGENT && roll_net_takes_keys(o->connect)) {
+        err = roll_curve_load(o->curve_dir, false, &d->client_keys, d->why, sizeof d->why);
+        d->have_client_keys = !err;
+    }
+    return err ? EXIT_CANNOT : 0;
+}
+
+static int make_root(struct daemon *d)
+{
+    const struct roll_options *o = &d->o;
+    struct roll_root_options r = {.context = d->context,
+                                  .keys = d->have_server_keys ? &d->server_keys : NULL,
+                                  .policy_set = o->policy_set,
+                                  .policy = o->policy,
+                                  .trace_dir = o->trace,
+                                  .trace_segment = o->trace_segment,
+                                  .trace_limit = o->trace_limit,
+                                  .trace_age_ns = o->trace_age_ns,
+                                  .json_path = o->json,
+                                  .http = o->http,
+                                  .stacks_auto = o->stacks_auto,
+                                  .stall_ns = o->stall_ns,
+                                  .suspect_ns = o->suspect_ns,
+                                  .linger_s = o->linger_s,
+                                  .parent = o->parent,
+                                  .stop = &stop};
+    memcpy(r.listen, o->listen, sizeof r.listen);
+    r.listens = o->listens;
+    if (o->dir[0]) {
+        snprintf(d->ipc, sizeof d->ipc, "ipc://%s/root", o->dir);
+        r.listen[r.listens++] = d->ipc;
+    }
+    if (o->mode == ROLL_MODE_STANDALONE) {
+        r.listen[r.listens++] = INPROC;
+        r.agent_stop = &d->agent_stop;
+        r.agent_done = &d->agent_done;
+    }
+    if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->zap) != 0) {
+        return fail(d, "the authenticator cannot be started");
+    }
+    return roll_root_new(&r, &d->root, d->why, sizeof d->why) ? EXIT_CANNOT : 0;
+}
+
+static void *agent_main(void *argument)
+{
+    struct daemon *d = argument;
+    char why[256] = "";
+    d->agent_err = roll_agent_run(&d->agent, why, sizeof why);
+    if (d->agent_err) {
+        roll_log(ROLL_LOG_ERROR, "agent: %s", why);
+        atomic_store(&stop, true);
+    }
+    atomic_store(&d->agent_done, true);
+    return NULL;
+}
+
+static int start_agent_thread(struct daemon *d)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main thread */
+    int err = pthread_create(&d->thread, NULL, agent_main, d);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    d->threaded = err == 0;
+    return err ? fail(d, "cannot start a thread") : 0;
+}
+
+/* Says where we are: the endpoint file, the descriptor, the parent that waits. */
+static int announce(struct daemon *d)
+{
+    const char *endpoint = d->root ? roll_root_endpoint(d->root, 0) : d->o.connect;
+    if (d->root && d->o.dir[0] && roll_place_endpoint(d->o.dir, d->ipc) != 0) {
+        snprintf(d->why, sizeof d->why, "%s/endpoint cannot be written: %s", d->o.dir, strerror(errno));
+        return EXIT_CANNOT;
+    }
+    if (d->root) {
+        roll_log(ROLL_LOG_INFO, "root: listening on %s", endpoint);
+    }
+    if (d->o.ready_fd >= 0) {
+        char line[300];
+        int n = snprintf(line, sizeof line, "%s\n", endpoint);
+        if (write(d->o.ready_fd, line, (size_t)n) != n) {
+            roll_log(ROLL_LOG_WARNING, "--ready-fd %d cannot be written: %s", d->o.ready_fd, strerror(errno));
+        }
+        close(d->o.ready_fd);
+    }
+    return 0;
+}
+
+static const char *mode_name(const struct daemon *d)
+{
+    return d->o.mode == ROLL_MODE_AGENT ? "agent" : "root";
+}
+
+static int run(struct daemon *d)
+{
+    const struct roll_options *o = &d->o;
+    bool finding = false;
+    int code = take_locks(d);
+    if (code || (o->mode != ROLL_MODE_ROOT && d->agent_lock < 0)) {
+        return code;
+    }
+    code = load_keys(d);
+    if (!code && !(d->context = zmq_ctx_new())) {
+        code = fail(d, "cannot make a ZeroMQ context");
+    }
+    if (!code && o->mode != ROLL_MODE_AGENT) {
+        code = make_root(d);
+    }
+    if (code) {
+        return code;
+    }
+    bool standalone = o->mode == ROLL_MODE_STANDALONE;
+    d->agent = (struct roll_agent_options){.context = d->context,
+                                           .dir = o->dir,
+                                           .endpoint = standalone ? INPROC : o->connect,
+                                           .keys = d->have_client_keys ? &d->client_keys : NULL,
+                                           .policy = o->policy,
+                                           .linger_s = standalone ? 0 : o->linger_s,
+                                           .parent = o->parent,
+                                           .trace_dir = standalone ? NULL : o->trace, /* there the root keeps it */
+                                           .trace_segment = o->trace_segment,
+                                           .trace_limit = o->trace_limit,
+                                           .trace_age_ns = o->trace_age_ns,
+                                           .stop = standalone ? &d->agent_stop : &stop};
+    if (standalone) {
+        code = start_agent_thread(d);
+    }
+    if (!code) {
+        code = announce(d);
+    }
+    if (code) {
+        return code;
+    }
+    roll_place_ready(0, o->dir, mode_name(d));
+    if (d->root) {
+        finding = roll_root_run(d->root);
+    } else {
+        char why[256] = "";
+        d->agent_err = roll_agent_run(&d->agent, why, sizeof why);
+        snprintf(d->why, sizeof d->why, "%s", why);
+    }
+    if (d->agent_err) {
+        return EXIT_CANNOT;
+    }
+    return finding ? 1 : 0;
+}
+
+static void take_down(struct daemon *d)
+{
+    if (d->threaded) {
+        atomic_store(&d->agent_stop, true);
+        pthread_join(d->thread, NULL);
+    }
+    roll_root_destroy(&d->root);
+    roll_curve_zap_destroy(&d->zap);
+    if (d->context) {
+        zmq_ctx_term(d->context);
+    }
+    explicit_bzero(&d->server_keys, sizeof d->server_keys);
+    explicit_bzero(&d->client_keys, sizeof d->client_keys);
+    bool ours = d->agent_lock >= 0 || d->root_lock >= 0;
+    roll_place_leave_root(d->o.dir, &d->root_lock);
+    roll_agent_unlock(d->o.dir, &d->agent_lock);
+    if (d->o.detach && ours) {
+        roll_place_log_done(d->o.dir, mode_name(d));
+    }
+    if (d->o.own_dir && ours) {
+        roll_place_remove(d->o.dir);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct daemon d = {.agent_lock = -1, .root_lock = -1};
+    if (argc == 3 &&
+        strcmp(argv[1], "--stack") == 0) { /* not for people: how an agent starts us to look at its ranks */
+        return roll_stack_helper(argv[2]);
+    }
+    if (argc == 3 && strcmp(argv[1], "--facts") == 0) { /* nor this: how it asks what its node knows */
+        return roll_facts_helper(argv[2]);
+    }
+    int code = roll_options_parse(argc, argv, &d.o);
+    if (code >= 0) {
+        return code;
+    }
+    roll_log_init(d.o.own_dir);
+    set_up_process();
+    if (d.o.dir[0] && roll_place_dir(d.o.dir, sizeof d.o.dir, d.why, sizeof d.why) != 0) {
+        fprintf(stderr, "rollcalld: %s\n", d.why);
+        return EXIT_CANNOT;
+    }
+    if (d.o.detach && roll_place_detach(d.o.ready_fd) != 0) {
+        fprintf(stderr, "rollcalld: cannot go to the background: %s\n", strerror(errno));
+        return EXIT_CANNOT;
+    }
+    code = run(&d);
+    if (code == EXIT_CANNOT && d.why[0]) {
+        fprintf(stderr, "rollcalld: %s\n", d.why);
+    }
+    if (d.o.detach) {
+        roll_place_ready(code, d.o.dir, mode_name(&d)); /* nothing happens when that was done already */
+    }
+    take_down(&d);
+    return code;
+}

@@ -1,0 +1,39 @@
+/*
+ * options.h: the command line of rollcalld.
+ */
+#ifndef ROLL_DAEMON_OPTIONS_H
+#define ROLL_DAEMON_OPTIONS_H
+
+#include "daemon/root/root.h"
+
+enum roll_mode { ROLL_MODE_STANDALONE, ROLL_MODE_AGENT, ROLL_MODE_ROOT };
+
+struct roll_options {
+    enum roll_mode mode;
+    char dir[4096]; /* "" = none (a root without a directory) */
+    const char *listen[ROLL_ROOT_LISTEN_MAX];
+    unsigned listens;
+    const char *connect;
+    bool policy_set;
+    enum roll_policy policy;
+    const char *trace, *json, *http, *curve_dir;
+    uint64_t trace_segment, trace_limit, trace_age_ns; /* 0 = default, none, never */
+    bool insecure, detach, if_none, own_dir;
+    unsigned linger_s;
+    pid_t parent; /* 0 = none */
+    int ready_fd; /* -1 = none */
+    bool stacks_auto;
+    uint64_t stall_ns, suspect_ns;
+};
+
+/* Reads the command line. Returns -1 to go on, else the exit code: 0 after --help and --version, 2 after one line on standard error. */
+int roll_options_parse(int argc, char **argv, struct roll_options *out);
+
+#define ROLL_TRACE_LIMIT_LEAST (256u * 1024u) /* of --trace-limit: room for four segments */
+
+/* What --trace-segment and --trace-limit take: a size from 64K, like 16M or 2G. In bytes. */
+bool roll_options_size(const char *text, uint64_t *out);
+/* What --trace-age takes: a time like 90s, 12h or 7d. */
+bool roll_options_time(const char *text, uint64_t *out_ns);
+
+#endif

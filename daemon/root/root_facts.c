@@ -1,0 +1,145 @@
+/*
+ * root_facts.c: a call does not complete: the agents of its ranks are asked what their nodes know.
+ *
+ * The answers become NOTE frames of the run: they go into its trace and to the engine like any other, so that a replay says the same. Who asked is
+ * forgotten after a minute; what comes later, or unasked, is dropped.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/wire/net.h"
+#include "trace/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define QUESTIONS 16u
+#define KEPT_NS   (60000 * ROLL_MS)
+#define BACK_S    120 /* of the kernel's log, before the call was made */
+
+struct question {
+    uint64_t id, run, verdict, asked_ns;
+};
+
+struct roll_root_facts {
+    struct question list[QUESTIONS]; /* a ring */
+    uint64_t last_id;
+};
+
+void roll_facts_destroy(roll_root_t *root)
+{
+    free(root->facts);
+    root->facts = NULL;
+}
+
+/* Serves this peer a rank of the set in this run? */
+static bool serves(const struct roll_peer *peer, const struct roll_run *run, const struct roll_rankset *ranks)
+{
+    struct roll_feed_stream view;
+    for (size_t i = 0; i < peer->used && !peer->gone; i++) {
+        if (peer->streams[i].run == run && roll_feed_find(run->feed, peer->streams[i].stream, &view) &&
+            view.world_rank >= 0 && roll_rankset_has(ranks, (uint32_t)view.world_rank)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All ranks of the verdict: who waits, and those of its sides. */
+static void ranks_of(const json_t *verdict, struct roll_rankset *out)
+{
+    const json_t *sides = json_object_get(verdict, "evidence");
+    for (size_t i = 0; i <= json_array_size(sides); i++) {
+        const json_t *text = i < json_array_size(sides) ? json_object_get(json_array_get(sides, i), "ranks_text")
+                                                        : json_object_get(verdict, "waiting_text");
+        struct roll_rankset set = {0};
+        if (json_is_string(text) && roll_rankset_parse(json_string_value(text), &set) == 0) {
+            roll_rankset_union(out, &set);
+        }
+        roll_rankset_fini(&set);
+    }
+}
+
+static int64_t age_s(const json_t *verdict)
+{
+    int64_t at = json_integer_value(json_object_get(verdict, "event_ns")), now = (int64_t)roll_real_ns();
+    int64_t age = at > 0 && at < now ? (now - at) / 1000000000 : 0;
+    return (age < 3600 ? age : 3600) + BACK_S;
+}
+
+void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict)
+{
+    const char *code = json_string_value(json_object_get(verdict, "code"));
+    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
+    if (!code || strcmp(code, "collective-stuck") != 0 || !certainty || strcmp(certainty, "note") == 0 ||
+        json_is_integer(json_object_get(verdict, "supersedes")) || root->peers_used == 0) {
+        return;
+    }
+    if (!root->facts && !(root->facts = calloc(1, sizeof *root->facts))) {
+        return;
+    }
+    struct question *q = &root->facts->list[++root->facts->last_id % QUESTIONS];
+    *q = (struct question){.id = root->facts->last_id,
+                           .run = run->id,
+                           .verdict = (uint64_t)json_integer_value(json_object_get(verdict, "number")),
+                           .asked_ns = roll_mono_ns()};
+    json_t *ask = json_pack("{s:s, s:I}", "op", "facts", "back_s", (json_int_t)age_s(verdict));
+    struct roll_rankset ranks = {0};
+    ranks_of(verdict, &ranks);
+    for (size_t i = 0; ask && i < root->peers_used; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        struct roll_frame_head head = {.type = ROLL_FRAME_ASK, .seq = q->id};
+        if (serves(peer, run, &ranks)) {
+            int err = roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask);
+            if (err) {
+                roll_log(ROLL_LOG_WARNING, "root: the agent on %s cannot be asked what its node knows: %s", peer->host,
+                         roll_strerror(err));
+            }
+        }
+    }
+    roll_rankset_fini(&ranks);
+    json_decref(ask);
+}
+
+/* The answer as a NOTE of the run, into trace and engine. */
+static int keep(roll_root_t *root, struct roll_run *run, const struct question *q, const json_t *answer)
+{
+    json_t *host = json_object_get(answer, "host"), *facts = json_object_get(answer, "facts");
+    json_t *more = json_object_get(answer, "more");
+    json_t *note = json_pack("{s:s, s:I, s:s, s:I, s:O, s:O, s:I}", "note", "node-facts", "verdict",
+                             (json_int_t)q->verdict, "job", run->job, "restart", (json_int_t)run->restart, "host", host,
+                             "facts", facts, "more", json_integer_value(more));
+    char *text = note ? json_dumps(note, JSON_COMPACT) : NULL;
+    size_t bytes = text ? strlen(text) : 0, room = bytes + ROLL_FRAME_HEAD_BYTES;
+    uint8_t *raw = text && bytes <= ROLL_ROOT_FACTS_BYTES ? malloc(room) : NULL;
+    struct roll_frame_head head = {.type = ROLL_FRAME_NOTE};
+    struct roll_frame frame;
+    int err = text && bytes > ROLL_ROOT_FACTS_BYTES ? ROLL_E_SIZE : ROLL_E_NOMEM;
+    int64_t n = raw ? roll_frame_encode(&head, text, bytes, raw, room) : err;
+    err = n < 0 ? (int)n : roll_frame_decode(raw, (size_t)n, &frame, NULL);
+    if (!err) {
+        err = roll_run_frame(root, run, &frame, raw, (size_t)n);
+    }
+    free(raw);
+    free(text);
+    json_decref(note);
+    return err;
+}
+
+void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame)
+{
+    json_t *json = root->facts ? roll_net_json(frame) : NULL;
+    const char *op = json_string_value(json_object_get(json, "op"));
+    const struct question *q = root->facts ? &root->facts->list[frame->head.seq % QUESTIONS] : NULL;
+    bool ours = op && strcmp(op, "facts") == 0 && q->id != 0 && q->id == frame->head.seq &&
+                roll_mono_ns() - q->asked_ns < KEPT_NS && json_is_string(json_object_get(json, "host")) &&
+                json_is_array(json_object_get(json, "facts"));
+    for (size_t i = 0; ours && i < root->runs_used; i++) {
+        if (root->runs[i]->id == q->run) {
+            root->refused_frames += keep(root, root->runs[i], q, json) != 0;
+            break;
+        }
+    }
+    json_decref(json);
+}

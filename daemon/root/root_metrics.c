@@ -1,0 +1,103 @@
+/*
+ * root_metrics.c: what the Prometheus endpoint shows, copied under a lock a few times a second: its thread never sees the engine.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define REFRESH_NS (200 * ROLL_MS)
+
+static void fill(void *arg, struct roll_metrics_snapshot *out)
+{
+    roll_root_t *root = arg;
+    pthread_mutex_lock(&root->snapshot_lock);
+    *out = root->snapshot;
+    pthread_mutex_unlock(&root->snapshot_lock);
+}
+
+int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size)
+{
+    if (!root->o.http) {
+        return 0;
+    }
+    roll_root_metrics_refresh(root, roll_mono_ns());
+    int err = roll_metrics_new(root->o.http, fill, root, &root->metrics);
+    if (err) {
+        snprintf(why, why_size, "--http %s: %s%s", root->o.http, roll_strerror(err),
+                 err == ROLL_E_DENIED ? ": only loopback addresses are served" : "");
+    } else {
+        roll_log(ROLL_LOG_INFO, "root: metrics on port %u", roll_metrics_port(root->metrics));
+    }
+    return err;
+}
+
+void roll_root_metrics_verdict(roll_root_t *root, const json_t *verdict)
+{
+    const char *code = json_string_value(json_object_get(verdict, "code"));
+    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
+    if (!code || !certainty || !root->o.http) {
+        return;
+    }
+    for (unsigned c = ROLL_NOTE; c <= ROLL_PROVEN; c++) {
+        if (strcmp(roll_certainty_name(c), certainty) == 0) {
+            pthread_mutex_lock(&root->snapshot_lock);
+            roll_metrics_count_verdict(&root->snapshot, roll_verdict_by_name(code), (enum roll_certainty)c, 1);
+            pthread_mutex_unlock(&root->snapshot_lock);
+        }
+    }
+}
+
+static void add_run(struct roll_metrics_snapshot *s, const struct roll_run *run)
+{
+    struct roll_engine_summary summary;
+    roll_engine_summary(roll_feed_engine(run->feed), &summary);
+    s->calls += summary.calls;
+    s->records += summary.records;
+    s->comms += summary.comms;
+    s->findings += summary.findings;
+    s->incomplete += summary.incomplete;
+    /* A rank whose last operation is incomplete has waited at least since it issued it. */
+    uint64_t now = roll_real_ns();
+    struct roll_view_source source;
+    for (uint32_t i = 0; roll_engine_source(roll_feed_engine(run->feed), i, &source); i++) {
+        double age = source.waits_for > 0 && now > source.last_ns ? (double)(now - source.last_ns) * 1e-9 : 0;
+        s->oldest_pending_seconds = age > s->oldest_pending_seconds ? age : s->oldest_pending_seconds;
+    }
+    struct roll_feed_stream stream;
+    for (size_t i = 0; roll_feed_stream(run->feed, i, &stream); i++) {
+        s->ranks[stream.proc]++;
+        for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
+            s->lost[k] += stream.losses[k];
+        }
+    }
+}
+
+void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
+{
+    if (!root->o.http || now - root->snapshot_ns < REFRESH_NS) {
+        return;
+    }
+    root->snapshot_ns = now;
+    size_t agents = 0;
+    for (size_t i = 0; i < root->peers_used; i++) {
+        agents += !root->peers[i]->gone;
+    }
+    struct roll_metrics_snapshot s = {.runs = root->runs_used,
+                                      .agents = agents,
+                                      .batches = root->batches,
+                                      .bytes = root->bytes,
+                                      .engine_seconds = (double)root->engine_ns * 1e-9,
+                                      .start_time_seconds = root->start_time};
+    for (size_t i = 0; i < root->runs_used; i++) {
+        add_run(&s, root->runs[i]);
+    }
+    pthread_mutex_lock(&root->snapshot_lock);
+    memcpy(s.verdicts, root->snapshot.verdicts, sizeof s.verdicts);
+    root->snapshot = s;
+    pthread_mutex_unlock(&root->snapshot_lock);
+}

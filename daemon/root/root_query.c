@@ -1,0 +1,436 @@
+/*
+ * root_query.c: consoles: queries, pushed verdicts, drains.
+ *
+ * A console is known by its routing id only as long as it waits for something (a drain, verdicts). Verdicts are pushed from the
+ * run's list by a cursor per subscriber, so one that reads slowly delays only itself.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/verdict/verdict_json.h"
+#include "daemon/wire/net.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WAITING  256 /* subscribers, and drains, at a time */
+#define DRAIN_MS     5000
+#define DRAIN_MAX_MS 600000
+#define WHY_BYTES    4096
+
+static void reply(const struct roll_address *to, uint64_t seq, json_t *json)
+{
+    struct roll_frame_head head = {.type = ROLL_FRAME_REPLY, .seq = seq};
+    if (json) {
+        roll_net_send_json(to->socket, to->id, to->bytes, &head, json);
+    }
+    json_decref(json);
+}
+
+static json_t *error(const char *text)
+{
+    return json_pack("{s:s}", "error", text);
+}
+
+/* ---- why, verdicts ---- */
+
+/* Ranks that stand alike, and for which the same verdict is the reason: one paragraph. */
+struct why_group {
+    uint64_t key;
+    const json_t *verdict;
+    struct roll_rankset ranks;
+};
+
+struct why_answer {
+    struct why_group *group;
+    size_t groups, room;
+};
+
+static bool why_wanted(const struct roll_run *run, const json_t *rank, const struct roll_view_source *v)
+{
+    if (v->info.world_rank < 0) {
+        return false;
+    }
+    if (json_is_integer(rank)) {
+        return json_integer_value(rank) == v->info.world_rank;
+    }
+    return v->waits_for > 0 || v->in_call || roll_rankset_has(&run->looked_at, (uint32_t)v->info.world_rank);
+}
+
+static void why_sort(struct why_answer *w, const struct roll_run *run, const json_t *rank)
+{
+    roll_engine_t *engine = roll_feed_engine(run->feed);
+    struct roll_view_source v;
+    for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
+        uint64_t key = why_wanted(run, rank, &v) ? roll_engine_why_key(engine, (uint32_t)v.info.world_rank) : 0;
+        const json_t *verdict = key ? roll_why_verdict(run, &v) : NULL;
+        size_t at = 0;
+        while (key && at < w->groups && (w->group[at].key != key || w->group[at].verdict != verdict)) {
+            at++;
+        }
+        if (key == 0 || (at == w->groups && roll_room(&w->group, &w->room, w->groups, sizeof *w->group) != 0)) {
+            continue;
+        }
+        if (at == w->groups) {
+            w->group[w->groups++] = (struct why_group){.key = key, .verdict = verdict};
+        }
+        (void)roll_rankset_add(&w->group[at].ranks, (uint32_t)v.info.world_rank);
+    }
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct why_group *one = a, *two = b;
+    uint32_t x = roll_rankset_at(&one->ranks, 0), y = roll_rankset_at(&two->ranks, 0);
+    return x < y ? -1 : x > y;
+}
+
+/* The paragraph of one group into text; -1 when there is none. */
+static int why_text(roll_root_t *root, struct roll_run *run, const struct why_group *g, char *text)
+{
+    if (roll_engine_why_alike(roll_feed_engine(run->feed), &g->ranks, text, WHY_BYTES) < 0) {
+        return -1;
+    }
+    size_t used = strlen(text), n = roll_rankset_count(&g->ranks);
+    FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
+    if (tail && g->verdict) {
+        roll_why_quote(g->verdict, tail);
+    }
+    for (size_t i = 0; tail && i < n; i++) {
+        roll_stacks_why(root, run, roll_rankset_at(&g->ranks, i), tail);
+    }
+    if (tail) {
+        fclose(tail);
+    }
+    return 0;
+}
+
+static void why_add(json_t *all, json_t *groups, const struct why_group *g, const char *text)
+{
+    size_t n = roll_rankset_count(&g->ranks);
+    json_t *said = roll_text_to_json(text);
+    for (size_t i = 0; i < n; i++) {
+        json_t *one = json_pack("{s:i,s:O}", "rank", (int)roll_rankset_at(&g->ranks, i), "text", said);
+        if (one && g->verdict) {
+            json_object_set(one, "verdict", json_object_get(g->verdict, "number"));
+        }
+        json_array_append_new(all, one);
+    }
+    char folded[256] = "";
+    (void)roll_rankset_format(&g->ranks, folded, sizeof(folded));
+    json_array_append_new(groups, json_pack("{s:s,s:i,s:o}", "ranks_text", folded, "rank",
+                                            n > 0 ? (int)roll_rankset_at(&g->ranks, 0) : -1, "text", said));
+}
+
+/* Who mistypes a rank, or asks the wrong job, is told which ranks there are. */
+static json_t *no_rank(const struct roll_run *run)
+{
+    char text[512];
+    json_t *about = roll_about_json(run);
+    const char *ranks = json_string_value(json_object_get(about, "ranks_text"));
+    snprintf(text, sizeof text, "no such rank in job %s, whose ranks are %s", run->job, ranks ? ranks : "?");
+    json_decref(about);
+    return error(text);
+}
+
+static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    const json_t *rank = json_object_get(query, "rank");
+    struct why_answer w = {.groups = 0};
+    char *text = malloc(WHY_BYTES);
+    json_t *all = json_array(), *groups = json_array();
+    char *joined = NULL;
+    size_t room = 0;
+    FILE *parts = open_memstream(&joined, &room);
+    why_sort(&w, run, rank);
+    if (w.groups > 1) {
+        qsort(w.group, w.groups, sizeof *w.group, by_first);
+    }
+    for (size_t i = 0; i < w.groups; i++) {
+        if (text && parts && why_text(root, run, &w.group[i], text) == 0) {
+            fprintf(parts, "%s%s", i ? "\n\n" : "", text);
+            why_add(all, groups, &w.group[i], text);
+        }
+        roll_rankset_fini(&w.group[i].ranks);
+    }
+    free(w.group);
+    free(text);
+    if (parts) {
+        fclose(parts);
+    }
+    json_t *answer;
+    if (json_array_size(all) > 0 && joined) {
+        answer = json_pack("{s:o,s:O,s:O}", "text", roll_text_to_json(joined), "ranks", all, "groups", groups);
+    } else if (json_is_integer(rank)) {
+        answer = no_rank(run);
+    } else {
+        answer = json_pack("{s:s,s:[],s:[]}", "text", "No rank waits.", "ranks", "groups");
+    }
+    json_decref(all);
+    json_decref(groups);
+    free(joined);
+    return answer;
+}
+
+static uint64_t number_of(const json_t *verdict)
+{
+    return (uint64_t)json_integer_value(json_object_get(verdict, "number"));
+}
+
+static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    (void)root;
+    uint64_t from = (uint64_t)json_integer_value(json_object_get(query, "from"));
+    json_t *list = json_array(), *verdict;
+    size_t i;
+    json_array_foreach(run->verdicts, i, verdict)
+    {
+        if (number_of(verdict) >= from) {
+            json_array_append(list, verdict);
+        }
+    }
+    return json_pack("{s:o}", "verdicts", list);
+}
+
+/* All runs that are watched, or those of one job, the newest last: it is the one that answers when no job is named. */
+static json_t *runs(const roll_root_t *root, const char *job)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < root->runs_used; i++) {
+        if (!job || !job[0] || strcmp(job, root->runs[i]->job) == 0) {
+            json_array_append_new(list, roll_about_json(root->runs[i]));
+        }
+    }
+    return list;
+}
+
+static bool holds_text(const json_t *list, const char *text)
+{
+    bool held = false;
+    for (size_t i = 0; i < json_array_size(list) && !held; i++) {
+        held = strcmp(json_string_value(json_array_get(list, i)), text) == 0;
+    }
+    return held;
+}
+
+/* An answer says whose it is, and, where nobody has named the job, who else could have been meant. */
+static json_t *signed_by(const roll_root_t *root, const struct roll_run *run, const json_t *query, json_t *answer)
+{
+    if (answer && !json_object_get(answer, "error")) {
+        json_t *others = json_array();
+        for (size_t i = 0; !json_object_get(query, "job") && i < root->runs_used; i++) {
+            if (strcmp(root->runs[i]->job, run->job) != 0 && !holds_text(others, root->runs[i]->job)) {
+                json_array_append_new(others, json_string(root->runs[i]->job));
+            }
+        }
+        json_object_set_new(answer, "run", roll_about_json(run));
+        json_object_set_new(answer, "other_jobs", others);
+    }
+    return answer;
+}
+
+static json_t *status(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    (void)query;
+    return roll_status_json(root, run);
+}
+
+/* ---- subscribe ---- */
+
+static json_t *subscribe(roll_root_t *root, const struct roll_address *from, const json_t *query)
+{
+    if (root->subscribers_used >= MAX_WAITING || roll_room(&root->subscribers, &root->subscribers_room,
+                                                           root->subscribers_used, sizeof *root->subscribers) != 0) {
+        return error("too many subscribers");
+    }
+    for (size_t i = 0; i < root->subscribers_used; i++) {
+        const struct roll_address *at = &root->subscribers[i].at;
+        if (at->socket == from->socket && at->bytes == from->bytes && memcmp(at->id, from->id, at->bytes) == 0) {
+            return json_pack("{s:b,s:o}", "subscribed", 1, "runs",
+                             runs(root, json_string_value(json_object_get(query, "job"))));
+        }
+    }
+    struct roll_subscriber *s = &root->subscribers[root->subscribers_used++];
+    *s = (struct roll_subscriber){.at = *from, .from = (uint64_t)json_integer_value(json_object_get(query, "from"))};
+    const char *job = json_string_value(json_object_get(query, "job"));
+    strncpy(s->job, job ? job : "", sizeof s->job - 1);
+    return json_pack("{s:b,s:o}", "subscribed", 1, "runs", runs(root, s->job));
+}
+
+static struct roll_cursor *cursor_of(struct roll_subscriber *s, uint64_t run)
+{
+    for (size_t i = 0; i < s->used; i++) {
+        if (s->cursor[i].run == run) {
+            return &s->cursor[i];
+        }
+    }
+    if (roll_room(&s->cursor, &s->room, s->used, sizeof *s->cursor) != 0) {
+        return NULL;
+    }
+    s->cursor[s->used] = (struct roll_cursor){.run = run};
+    return &s->cursor[s->used++];
+}
+
+/* False when the subscriber is gone. */
+static bool push(struct roll_subscriber *s, const struct roll_run *run)
+{
+    struct roll_cursor *cursor = cursor_of(s, run->id);
+    while (cursor && cursor->next < json_array_size(run->verdicts)) {
+        const json_t *verdict = json_array_get(run->verdicts, cursor->next);
+        if (number_of(verdict) >= s->from) {
+            struct roll_frame_head head = {.type = ROLL_FRAME_VERDICT, .seq = number_of(verdict)};
+            int err = roll_net_send_json(s->at.socket, s->at.id, s->at.bytes, &head, verdict);
+            if (err == ROLL_E_BUSY) {
+                return true; /* it reads slowly: next time */
+            }
+            if (err == ROLL_E_UNREACHABLE) {
+                return false;
+            }
+        }
+        cursor->next++;
+    }
+    return true;
+}
+
+void roll_push_verdicts(roll_root_t *root)
+{
+    for (size_t i = root->subscribers_used; i-- > 0;) {
+        struct roll_subscriber *s = &root->subscribers[i];
+        bool here = true;
+        for (size_t r = 0; r < root->runs_used && here; r++) {
+            const struct roll_run *run = root->runs[r];
+            if (s->job[0] == '\0' || strcmp(s->job, run->job) == 0) {
+                here = push(s, run);
+            }
+        }
+        if (!here) {
+            free(s->cursor);
+            *s = root->subscribers[--root->subscribers_used];
+        }
+    }
+}
+
+/* ---- drain ---- */
+
+static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, uint64_t seq, const json_t *query)
+{
+    if (root->drains_used >= MAX_WAITING ||
+        roll_room(&root->drains, &root->drains_room, root->drains_used, sizeof *root->drains) != 0) {
+        return error("too many drains at a time");
+    }
+    const json_t *timeout = json_object_get(query, "timeout_ms");
+    json_int_t ms = json_is_integer(timeout) ? json_integer_value(timeout) : DRAIN_MS;
+    ms = ms < 0 ? 0 : (ms > DRAIN_MAX_MS ? DRAIN_MAX_MS : ms);
+    struct roll_drain *d = &root->drains[root->drains_used++];
+    *d = (struct roll_drain){.at = *from,
+                             .seq = seq,
+                             .token = ++root->token,
+                             .deadline_ns = roll_mono_ns() + (uint64_t)ms * ROLL_MS,
+                             .final = json_is_true(json_object_get(query, "final"))};
+    const char *job = json_string_value(json_object_get(query, "job"));
+    strncpy(d->job, job ? job : "", sizeof d->job - 1);
+    return NULL;
+}
+
+/* Has every agent sent what its rings held when it was asked? Asks those that were not asked yet. */
+static bool all_drained(roll_root_t *root, const struct roll_drain *d)
+{
+    bool all = true, any = false;
+    for (size_t i = 0; i < root->peers_used; i++) {
+        struct roll_peer *peer = root->peers[i];
+        if (peer->gone) {
+            continue;
+        }
+        any = true;
+        if (peer->synced && peer->drain_sent < d->token) {
+            struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = d->token};
+            if (roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, NULL, 0) == 0) {
+                peer->drain_sent = d->token;
+            }
+        }
+        all = all && peer->drain_echo >= d->token;
+    }
+    return any && all;
+}
+
+static void finish_drain(roll_root_t *root, const struct roll_drain *d, bool drained)
+{
+    json_t *job = d->job[0] ? json_pack("{s:s}", "job", d->job) : NULL;
+    struct roll_run *run = roll_run_select(root, job);
+    json_decref(job);
+    uint64_t now = roll_mono_ns();
+    for (size_t i = 0; i < root->runs_used; i++) {
+        if (d->job[0] == '\0' || root->runs[i] == run) {
+            roll_run_tick(root, root->runs[i], now, d->final);
+        }
+    }
+    roll_push_verdicts(root);
+    reply(&d->at, d->seq,
+          json_pack("{s:b,s:o}", "drained", (int)drained, "summary", run ? roll_summary_json(run) : json_null()));
+}
+
+void roll_serve_drains(roll_root_t *root, uint64_t now)
+{
+    for (size_t i = root->drains_used; i-- > 0;) {
+        struct roll_drain *d = &root->drains[i];
+        bool drained = all_drained(root, d);
+        if (drained || now >= d->deadline_ns) {
+            struct roll_drain done = *d;
+            *d = root->drains[--root->drains_used];
+            finish_drain(root, &done, drained);
+        }
+    }
+}
+
+/* ---- dispatch ---- */
+
+static const struct {
+    const char *op;
+    json_t *(*answer)(roll_root_t *root, struct roll_run *run, const json_t *query);
+    bool is_signed;
+} table[] = {
+    {"status", status, false},
+    {"why", why, true},
+    {"verdicts", verdicts, true},
+    {"remedy", roll_remedy_query, false},
+    {"policy", roll_policy_query, false},
+    {"stacks", roll_stacks_query, false},
+};
+
+void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame)
+{
+    json_t *query = roll_net_json(frame);
+    const char *op = json_string_value(json_object_get(query, "op"));
+    json_t *answer = NULL;
+    bool later = false;
+    if (!op) {
+        answer = error("a query is a JSON object with the member op");
+    } else if (strcmp(op, "subscribe") == 0) {
+        answer = subscribe(root, from, query);
+    } else if (strcmp(op, "runs") == 0) {
+        answer = json_pack("{s:o}", "runs", runs(root, json_string_value(json_object_get(query, "job"))));
+    } else if (strcmp(op, "drain") == 0) {
+        answer = begin_drain(root, from, frame->head.seq, query);
+        later = answer == NULL;
+    } else {
+        struct roll_run *run = roll_run_select(root, query);
+        for (size_t i = 0; i < sizeof table / sizeof *table && !answer; i++) {
+            if (strcmp(op, table[i].op) == 0) {
+                answer = run ? table[i].answer(root, run, query)
+                             : error(json_object_get(query, "job") ? "no such job here"
+                                                                   : "no run yet: no rank has been seen");
+                answer = run && table[i].is_signed ? signed_by(root, run, query, answer) : answer;
+            }
+        }
+        if (!answer) {
+            answer = error("unknown op");
+        }
+    }
+    json_decref(query);
+    if (!later) {
+        reply(from, frame->head.seq, answer);
+    }
+}

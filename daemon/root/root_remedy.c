@@ -1,0 +1,249 @@
+/*
+ * root_remedy.c: which remedies are on, by policy and by hand, and how the nodes hear of it.
+ *
+ * The root keeps what was switched as a short list of (level, on, off) and sends each change to every agent; an agent that comes
+ * later is sent the list. The control pages do the rest (trace/control.h). Policy auto: the first verdict that names
+ * a local remedy switches it on for the whole job (it acts only where its hazard is met); one that names a symmetric remedy switches it
+ * on for the layer of the verdict, else for the job, because it costs every rank a row.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/log.h"
+#include "daemon/wire/net.h"
+#include "trace/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEVEL_JOB = 0, LEVEL_GROUP = 1, LEVEL_LAYER = 2 };
+enum { ACTION_CLEAR = 0, ACTION_ON = 1, ACTION_OFF = 2, ACTION_POLICY = 3 };
+static const char *const level_name[] = {"job", "group", "layer"};
+static const char *const action_name[] = {"clear", "on", "off"};
+
+static void send_change(struct roll_peer *peer, const struct roll_run *run, const struct roll_control_change *change)
+{
+    uint8_t payload[ROLL_NAME_BYTES + sizeof *change] = {0};
+    memcpy(payload, run->job, strlen(run->job));
+    memcpy(payload + ROLL_NAME_BYTES, change, sizeof *change);
+    struct roll_frame_head head = {.type = ROLL_FRAME_CONTROL};
+    int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, payload, sizeof payload);
+    if (err) {
+        roll_log(ROLL_LOG_WARNING, "root: agent on %s cannot be told to switch a remedy: %s", peer->host,
+                 roll_strerror(err));
+    }
+}
+
+static void send_all(roll_root_t *root, const struct roll_run *run, const struct roll_control_change *change)
+{
+    for (size_t i = 0; i < root->peers_used; i++) {
+        send_change(root->peers[i], run, change);
+    }
+}
+
+/* The entry of one level; made when missing. NULL: out of memory, or more groups than a control page holds. */
+static struct roll_switch *find_switch(struct roll_run *run, const struct roll_control_change *c)
+{
+    size_t groups = 0;
+    for (size_t i = 0; i < run->switches_used; i++) {
+        struct roll_switch *s = &run->switches[i];
+        groups += s->level == LEVEL_GROUP;
+        if (s->level == c->level && (c->level != LEVEL_LAYER || s->layer == c->layer) &&
+            (c->level != LEVEL_GROUP || s->comm_key == c->comm_key)) {
+            return s;
+        }
+    }
+    if ((c->level == LEVEL_GROUP && groups >= ROLL_CONTROL_GROUPS) ||
+        roll_room(&run->switches, &run->switches_room, run->switches_used, sizeof *run->switches) != 0) {
+        return NULL;
+    }
+    struct roll_switch *s = &run->switches[run->switches_used++];
+    *s = (struct roll_switch){.level = c->level, .layer = c->layer, .comm_key = c->comm_key};
+    return s;
+}
+
+static int change_run(roll_root_t *root, struct roll_run *run, const struct roll_control_change *c)
+{
+    struct roll_switch *s = find_switch(run, c);
+    if (!s) {
+        return ROLL_E_LIMIT;
+    }
+    s->on = c->action == ACTION_ON ? s->on | c->mask : s->on & ~c->mask;
+    s->off = c->action == ACTION_OFF ? s->off | c->mask : s->off & ~c->mask;
+    send_all(root, run, c);
+    return 0;
+}
+
+void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct roll_run *run)
+{
+    (void)root;
+    if (run->policy_set) {
+        struct roll_control_change c = {.action = ACTION_POLICY, .mask = run->policy};
+        send_change(peer, run, &c);
+    }
+    for (size_t i = 0; i < run->switches_used; i++) {
+        const struct roll_switch *s = &run->switches[i];
+        struct roll_control_change c = {.level = s->level, .layer = s->layer, .comm_key = s->comm_key};
+        if (s->on) {
+            c.action = ACTION_ON;
+            c.mask = s->on;
+            send_change(peer, run, &c);
+        }
+        if (s->off) {
+            c.action = ACTION_OFF;
+            c.mask = s->off;
+            send_change(peer, run, &c);
+        }
+    }
+}
+
+/* What was switched for the job or for one layer. */
+static struct roll_switch switched(const struct roll_run *run, uint32_t level, uint32_t layer)
+{
+    for (size_t i = 0; i < run->switches_used; i++) {
+        if (run->switches[i].level == level && (level == LEVEL_JOB || run->switches[i].layer == layer)) {
+            return run->switches[i];
+        }
+    }
+    return (struct roll_switch){.level = level};
+}
+
+void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const json_t *verdict)
+{
+    const char *name = json_string_value(json_object_get(json_object_get(verdict, "remedy"), "name"));
+    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
+    uint32_t bit = name ? roll_remedy_by_name(name) : 0;
+    if (run->policy != ROLL_POLICY_AUTO || bit == 0 || !certainty || strcmp(certainty, "note") == 0) {
+        return;
+    }
+    const json_t *layer = json_object_get(verdict, "layer");
+    struct roll_control_change c = {.level = LEVEL_JOB, .action = ACTION_ON, .mask = bit};
+    if (!(bit & roll_remedy_local()) && json_is_integer(layer) && json_integer_value(layer) < ROLL_CONTROL_LAYERS) {
+        c.level = LEVEL_LAYER;
+        c.layer = (uint32_t)json_integer_value(layer);
+    }
+    struct roll_switch job = switched(run, LEVEL_JOB, 0), here = switched(run, c.level, c.layer);
+    if ((job.on | job.off | here.on | here.off) & bit) { /* on already, or somebody wants it off */
+        return;
+    }
+    if (change_run(root, run, &c) == 0) {
+        roll_log(ROLL_LOG_INFO, "%s.%u: policy auto switches remedy %s on for the %s", run->job, run->restart, name,
+                 level_name[c.level]);
+    }
+}
+
+/* ---- queries ---- */
+
+static json_t *names(uint32_t mask)
+{
+    json_t *list = json_array();
+    for (uint32_t bit = 1; bit != 0; bit <<= 1) {
+        if (mask & bit) {
+            json_array_append_new(list, json_string(roll_remedy_name(bit)));
+        }
+    }
+    return list;
+}
+
+json_t *roll_remedy_state(const struct roll_run *run)
+{
+    json_t *layers = json_array(), *groups = json_array();
+    for (size_t i = 0; i < run->switches_used; i++) {
+        const struct roll_switch *s = &run->switches[i];
+        if (s->level == LEVEL_LAYER && (s->on | s->off)) {
+            json_array_append_new(
+                layers, json_pack("{s:i,s:o,s:o}", "layer", (int)s->layer, "on", names(s->on), "off", names(s->off)));
+        } else if (s->level == LEVEL_GROUP && (s->on | s->off)) {
+            char key[24];
+            snprintf(key, sizeof key, "0x%016llx", (unsigned long long)s->comm_key);
+            json_array_append_new(groups,
+                                  json_pack("{s:s,s:o,s:o}", "comm", key, "on", names(s->on), "off", names(s->off)));
+        }
+    }
+    return json_pack("{s:o,s:o,s:o}", "on", names(switched(run, LEVEL_JOB, 0).on), "layers", layers, "groups", groups);
+}
+
+static json_t *error(const char *text)
+{
+    return json_pack("{s:s}", "error", text);
+}
+
+static int find_name(const char *const *table, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n && name; i++) {
+        if (strcmp(table[i], name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    const char *action = json_string_value(json_object_get(query, "action"));
+    if (action && strcmp(action, "list") == 0) {
+        return json_pack("{s:o}", "remedies", roll_remedy_state(run));
+    }
+    const char *level = json_string_value(json_object_get(query, "level"));
+    const char *comm = json_string_value(json_object_get(query, "comm"));
+    const char *remedy = json_string_value(json_object_get(query, "remedy"));
+    const json_t *layer = json_object_get(query, "layer");
+    int act = find_name(action_name, 3, action), lev = find_name(level_name, 3, level ? level : "job");
+    if (act < 0) {
+        return error("action is one of list, on, off, clear");
+    }
+    if (lev < 0) {
+        return error("level is one of job, group, layer");
+    }
+    struct roll_control_change c = {
+        .level = (uint32_t)lev, .action = (uint32_t)act, .mask = remedy ? roll_remedy_by_name(remedy) : 0};
+    if (!remedy && act == ACTION_CLEAR) {
+        c.mask = UINT32_MAX;
+    }
+    if (c.mask == 0) {
+        return error("no such remedy");
+    }
+    if (lev == LEVEL_LAYER) {
+        if (!json_is_integer(layer) || json_integer_value(layer) < 0 ||
+            json_integer_value(layer) >= ROLL_CONTROL_LAYERS) {
+            return error("level layer needs a layer from 0 to 255");
+        }
+        c.layer = (uint32_t)json_integer_value(layer);
+    }
+    if (lev == LEVEL_GROUP) {
+        c.comm_key = comm ? strtoull(comm, NULL, 16) : 0;
+        if (c.comm_key == 0) {
+            return error("level group needs comm, a communicator's key in hexadecimal");
+        }
+    }
+    if (change_run(root, run, &c) != 0) {
+        return error("too many groups have remedies of their own; clear one first");
+    }
+    roll_log(ROLL_LOG_INFO, "%s.%u: by hand: remedy %s %s for the %s", run->job, run->restart, remedy ? remedy : "all",
+             action, level_name[lev]);
+    return json_pack("{s:b,s:o}", "ok", 1, "remedies", roll_remedy_state(run));
+}
+
+json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query)
+{
+    const char *name = json_string_value(json_object_get(query, "policy"));
+    enum roll_policy policy;
+    if (name && roll_policy_by_name(name, &policy) != 0) {
+        return error("policy is one of observe, advise, auto");
+    }
+    if (name) {
+        run->policy = policy;
+        run->policy_set = true;
+        struct roll_control_change c = {.action = ACTION_POLICY, .mask = policy};
+        send_all(root, run, &c);
+        uint32_t off = switched(run, LEVEL_JOB, 0).off;
+        if (off) { /* a policy begins with all that it lets ranks take; what somebody wants off stays off */
+            c = (struct roll_control_change){.action = ACTION_OFF, .mask = off};
+            send_all(root, run, &c);
+        }
+        for (size_t i = 0; i < json_array_size(run->verdicts); i++) { /* what was already found counts */
+            roll_remedy_auto(root, run, json_array_get(run->verdicts, i));
+        }
+    }
+    return json_pack("{s:s}", "policy", roll_policy_name(run->policy));
+}

@@ -1,0 +1,417 @@
+/*
+ * root_run.c: one run at the root: its feed, its trace file, its verdicts.
+ *
+ * Everything that reaches the engine is in the trace file first, ticks included, so that analysis of the file repeats the run, and so that a
+ * root that was killed finds its own past there: it replays the file, continues the numbering, and asks the agents
+ * only for what is missing. A separate state file was rejected: it could contradict the trace.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/store/trace_file.h"
+#include "trace/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STAMP_NS ROLL_MS          /* what the time that verdicts show may be old */
+#define STALL_NS (500 * ROLL_MS)  /* the engine's default */
+#define GRAIN_NS UINT64_C(100000) /* to which times are rounded: ticks are half of an idle job's trace */
+#define MAX_RUNS 64               /* kept; beyond, the oldest that has no live rank goes */
+
+int roll_room(void *array, size_t *room, size_t used, size_t element_bytes)
+{
+    if (used < *room) {
+        return 0;
+    }
+    size_t more = *room ? *room * 2 : 8;
+    void *old, *grown;
+    memcpy(&old, array, sizeof old);
+    grown = realloc(old, more * element_bytes);
+    if (!grown) {
+        return ROLL_E_NOMEM;
+    }
+    memcpy(array, &grown, sizeof grown);
+    *room = more;
+    return 0;
+}
+
+bool roll_run_live(const struct roll_run *run)
+{
+    struct roll_engine_summary summary;
+    roll_engine_summary(roll_feed_engine(run->feed), &summary);
+    return summary.sources_live > 0;
+}
+
+void roll_run_destroy(struct roll_run **pointer)
+{
+    struct roll_run *run = *pointer;
+    if (!run) {
+        return;
+    }
+    struct roll_segment_count count = {0};
+    if (run->trace) {
+        roll_segments_count(run->trace, &count);
+    }
+    if (count.lost > 0) {
+        roll_log(ROLL_LOG_WARNING, "root: %s.%u: %llu records are not in the trace", run->job, run->restart,
+                 (unsigned long long)count.lost);
+    }
+    roll_segments_destroy(&run->trace);
+    roll_feed_destroy(&run->feed);
+    json_decref(run->verdicts);
+    free(run->switches);
+    roll_rankset_fini(&run->looked_at);
+    free(run);
+    *pointer = NULL;
+}
+
+/* ---- verdicts out ---- */
+
+static void write_json(roll_root_t *root, const json_t *verdict)
+{
+    char *text = json_dumps(verdict, JSON_COMPACT);
+    if (!text) {
+        return;
+    }
+    size_t n = strlen(text);
+    text[n] = '\n'; /* in the place of the end: the line goes out in one write */
+    bool begun =
+        root->json_torn && write(root->json_fd, "\n", 1) == 1; /* what a full disk cut must not spoil this line too */
+    root->json_torn = root->json_torn && !begun;
+    ssize_t wrote = root->json_torn ? -1 : write(root->json_fd, text, n + 1);
+    if (wrote != (ssize_t)n + 1) {
+        root->json_torn = root->json_torn || wrote > 0;
+        if (root->json_errors++ == 0) {
+            roll_log(ROLL_LOG_ERROR, "root: %s: %s; verdicts are still kept for consoles", root->o.json_path,
+                     wrote < 0 ? strerror(errno) : "cannot be written in full");
+        }
+    }
+    free(text);
+}
+
+/* Highest number of a verdict of this run that the NDJSON file holds. */
+static uint64_t said_before(const roll_root_t *root, const struct roll_run *run)
+{
+    uint64_t said = 0;
+    FILE *f = root->o.json_path ? fopen(root->o.json_path, "re") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    while (f && getline(&line, &room, f) > 0) {
+        json_t *json = json_loads(line, 0, NULL);
+        const char *job = json_string_value(json_object_get(json, "job"));
+        uint64_t number = (uint64_t)json_integer_value(json_object_get(json, "number"));
+        if (job && strcmp(job, run->job) == 0 &&
+            (uint32_t)json_integer_value(json_object_get(json, "restart")) == run->restart && number > said) {
+            said = number;
+        }
+        json_decref(json);
+    }
+    free(line);
+    if (f) {
+        fclose(f);
+    }
+    return said;
+}
+
+static void say(roll_root_t *root, struct roll_run *run, const json_t *verdict)
+{
+    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
+    const char *code = json_string_value(json_object_get(verdict, "code"));
+    const char *text = json_string_value(json_object_get(verdict, "text"));
+    roll_tally_add(&root->tally, verdict);
+    roll_root_metrics_verdict(root, verdict);
+    roll_remedy_auto(root, run, verdict);
+    if ((uint64_t)json_integer_value(json_object_get(verdict, "number")) <= run->said) {
+        return;
+    }
+    if (root->json_fd >= 0) {
+        write_json(root, verdict);
+    }
+    roll_stacks_suspect(root, run, verdict);
+    roll_facts_suspect(root, run, verdict);
+    roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, certainty ? certainty : "?", code ? code : "?",
+             text ? text : "");
+}
+
+static void take_verdicts(roll_root_t *root, struct roll_run *run)
+{
+    json_t *verdict;
+    while ((verdict = roll_feed_next(run->feed)) != NULL) {
+        say(root, run, verdict);
+        run->trace_urgent = true;
+        json_array_append_new(run->verdicts, verdict);
+    }
+}
+
+/* ---- trace ---- */
+
+/* The trace has ended: said once. What would have been in it is counted from here on. */
+static void trace_failed(const struct roll_run *run, int err)
+{
+    roll_log(ROLL_LOG_ERROR, "root: %s.%u: the trace ends here: %s; watching goes on, what is not kept is counted",
+             run->job, run->restart, roll_strerror(err));
+}
+
+/* Feeds one segment. `resume`: what it repeats has been fed. *whole: nothing is missing at its end. Returns its frames. */
+static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path, bool resume, bool *whole)
+{
+    roll_trace_reader_t *reader = NULL;
+    struct roll_frame frame;
+    uint64_t frames = 0;
+    int err;
+    *whole = false;
+    if (roll_trace_reader_new(path, &reader) != 0) {
+        return 0;
+    }
+    if (resume) {
+        roll_trace_reader_resume(reader);
+    }
+    while ((err = roll_trace_reader_next(reader, &frame)) == 0) {
+        roll_segments_note(run->trace, &frame);
+        roll_feed_frame(run->feed, &frame);
+        take_verdicts(root, run);
+        if (frame.head.type == ROLL_FRAME_TICK) {
+            run->clock_ns = frame.head.seq;
+            run->since_ns = frame.head.seq < run->since_ns ? frame.head.seq : run->since_ns;
+        }
+        frames++;
+    }
+    roll_trace_reader_destroy(&reader);
+    *whole = err == ROLL_E_NOTFOUND || err == ROLL_E_SHORT;
+    return frames;
+}
+
+/* What the segments of a killed root hold comes first; then a new segment goes on. */
+static void open_trace(roll_root_t *root, struct roll_run *run)
+{
+    char series[ROLL_NAME_BYTES + 16];
+    struct roll_segment_name *list = NULL;
+    size_t count = 0;
+    uint64_t frames = 0;
+    snprintf(series, sizeof series, "%s.%u", run->job, run->restart);
+    struct roll_segment_options o = {.dir = root->o.trace_dir,
+                                     .series = series,
+                                     .segment_bytes = root->o.trace_segment,
+                                     .limit_bytes = root->o.trace_limit,
+                                     .age_ns = root->o.trace_age_ns};
+    char why[ROLL_SEGMENT_WHY];
+    int pid, err = roll_segments_new(&o, &run->trace, &pid);
+    if (!err) {
+        err = roll_segment_list(o.dir, series, &list, &count);
+    }
+    if (err) {
+        roll_log(ROLL_LOG_ERROR, "root: %s/%s: %s; this run is watched without a trace", o.dir, series,
+                 roll_segment_why(err, pid, why));
+        roll_segments_destroy(&run->trace);
+        return;
+    }
+    run->said = count > 0 ? said_before(root, run) : 0;
+    bool whole = false;
+    for (size_t i = 0; i < count; i++) { /* behind a gap a segment repeats what is needed to read on */
+        bool resume = whole && list[i].number > 1 && list[i].number == list[i - 1].number + 1;
+        frames += replay(root, run, list[i].path, resume, &whole);
+    }
+    run->said = 0;
+    if (frames > 0) {
+        roll_log(ROLL_LOG_INFO, "root: %s: continued from %s (%llu frames)", series, list[count - 1].path,
+                 (unsigned long long)frames);
+    }
+    free(list);
+}
+
+void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once)
+{
+    int err = run->trace ? roll_segments_turn(run->trace, mono_ns, at_once || run->trace_urgent) : 0;
+    run->trace_urgent = false;
+    if (err) {
+        trace_failed(run, err);
+    }
+}
+
+/* ---- life ---- */
+
+static void forget_oldest(roll_root_t *root)
+{
+    for (size_t i = 0; i < root->runs_used; i++) {
+        struct roll_run *run = root->runs[i];
+        if (roll_run_live(run)) {
+            continue;
+        }
+        for (size_t p = 0; p < root->peers_used; p++) {
+            struct roll_peer *peer = root->peers[p];
+            for (size_t s = peer->used; s-- > 0;) {
+                if (peer->streams[s].run == run) {
+                    peer->streams[s] = peer->streams[--peer->used];
+                }
+            }
+        }
+        roll_run_destroy(&root->runs[i]);
+        memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));
+        root->runs_used--;
+        return;
+    }
+}
+
+int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct roll_run **out)
+{
+    for (size_t i = 0; i < root->runs_used; i++) {
+        if (root->runs[i]->restart == restart && strcmp(root->runs[i]->job, job) == 0) {
+            *out = root->runs[i];
+            return 0;
+        }
+    }
+    if (root->runs_used >= MAX_RUNS) {
+        forget_oldest(root);
+    }
+    if (root->runs_used >= MAX_RUNS) {
+        return ROLL_E_LIMIT;
+    }
+    int err = roll_room(&root->runs, &root->runs_room, root->runs_used, sizeof(struct roll_run *));
+    struct roll_run *run = err ? NULL : calloc(1, sizeof *run);
+    if (!run) {
+        return ROLL_E_NOMEM;
+    }
+    struct roll_engine_config config = {
+        .stall_ns = root->o.stall_ns, .suspect_ns = root->o.suspect_ns, .policy = root->policy};
+    run->id = ++root->next_run;
+    snprintf(run->job, sizeof run->job, "%s", job);
+    run->restart = restart;
+    run->policy = root->policy;
+    run->policy_set = root->policy_set;
+    run->feed = roll_feed_new(&config, job, restart);
+    run->verdicts = json_array();
+    if (!run->feed || !run->verdicts) {
+        roll_run_destroy(&run);
+        return ROLL_E_NOMEM;
+    }
+    roll_symbols_warm(roll_feed_symbols(run->feed));
+    run->tick_ns = run->input_ns = roll_mono_ns();
+    run->since_ns = roll_real_ns();
+    run->frozen = true; /* until its first rank has been seen whole */
+    root->runs[root->runs_used++] = run;
+    roll_log(ROLL_LOG_INFO, "root: watching %s.%u", run->job, run->restart);
+    if (root->o.trace_dir) {
+        open_trace(root, run);
+    }
+    run->tick_ns = roll_mono_ns();
+    roll_run_tick(root, run, run->tick_ns, false); /* its first rank comes at this time, not at none */
+    *out = run;
+    return 0;
+}
+
+struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
+{
+    const char *job = json_string_value(json_object_get(query, "job"));
+    const json_t *restart = json_object_get(query, "restart");
+    for (size_t i = root->runs_used; i-- > 0;) {
+        struct roll_run *run = root->runs[i];
+        if ((!job || strcmp(job, run->job) == 0) &&
+            (!json_is_integer(restart) || json_integer_value(restart) == (json_int_t)run->restart)) {
+            return run;
+        }
+    }
+    return NULL;
+}
+
+/* ---- input ---- */
+
+/*
+ * Tells the feed what time it is, and the trace with it. now_ns: the engine's time; that of the last tick when none passes. The wall clock
+ * is rounded up: nothing may seem to be said before it happened.
+ */
+static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, bool final)
+{
+    real_ns += (GRAIN_NS - real_ns % GRAIN_NS) % GRAIN_NS;
+    if (run->trace) {
+        uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof real_ns];
+        struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = now_ns, .first = final};
+        int64_t n = roll_frame_encode(&head, &real_ns, sizeof real_ns, buffer, sizeof buffer);
+        struct roll_frame frame;
+        int err = n < 0 ? (int)n : roll_frame_decode(buffer, (size_t)n, &frame, NULL);
+        if (!err) {
+            err = roll_segments_append(run->trace, &frame, buffer, (size_t)n, roll_mono_ns());
+        }
+        if (err) {
+            trace_failed(run, err);
+        }
+    }
+    roll_feed_stamp(run->feed, real_ns);
+    run->stamp_ns = real_ns;
+}
+
+/* Its ring may be removed as soon as this is acknowledged: by then it must be in the file. */
+static bool ends_process(const struct roll_frame *frame)
+{
+    struct roll_frame_status status;
+    if (frame->head.type != ROLL_FRAME_STATUS || frame->head.payload < sizeof status) {
+        return false;
+    }
+    memcpy(&status, frame->payload, sizeof status);
+    return status.proc_state == ROLL_PROC_FINISHED || status.proc_state == ROLL_PROC_DEAD;
+}
+
+int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
+                   size_t bytes)
+{
+    if (!roll_feed_is_news(run->feed, frame)) {
+        return 0;
+    }
+    /* A wrong call is said the moment its record is here, also while the engine's clock stands still. */
+    uint64_t real = roll_real_ns();
+    if (real - run->stamp_ns >= STAMP_NS) { /* unsigned: a clock that was set back counts too */
+        note_time(run, run->clock_ns - run->clock_ns % GRAIN_NS, real, false);
+    }
+    if (run->trace) {
+        int err = roll_segments_append(run->trace, frame, raw, bytes, roll_mono_ns());
+        if (err) {
+            trace_failed(run, err);
+        }
+        run->trace_urgent = run->trace_urgent || ends_process(frame);
+    }
+    uint64_t begin = roll_mono_ns();
+    int err = roll_feed_frame(run->feed, frame);
+    uint64_t end = roll_mono_ns();
+    root->engine_ns += end - begin;
+    if (frame->head.type != ROLL_FRAME_SIGHT) { /* how busy its node is: no rank has moved for that */
+        run->input_ns = end;
+    }
+    run->dirty = true;
+    take_verdicts(root, run);
+    return err;
+}
+
+/*
+ * The engine's time begins as the wall clock and goes on as the monotonic one, without the time that was frozen: it measures patience,
+ * so a wall clock that is set and a root that was away for an hour must not make anybody look late. What waits in the sockets after
+ * this process itself was held up is not late either: a tick never takes more than a part of a stall.
+ */
+static uint64_t engine_time(const roll_root_t *root, const struct roll_run *run, uint64_t mono_ns, uint64_t real_ns)
+{
+    uint64_t most = (root->o.stall_ns ? root->o.stall_ns : STALL_NS) / 4;
+    uint64_t passed = mono_ns - run->tick_ns;
+    return run->clock_ns == 0 ? real_ns : run->clock_ns + (passed < most ? passed : most);
+}
+
+void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final)
+{
+    uint64_t real = roll_real_ns(), now = engine_time(root, run, mono_ns, real);
+    uint64_t told = now - now % GRAIN_NS;
+    note_time(run, told, real, final);
+    uint64_t begin = roll_mono_ns();
+    roll_feed_tick(run->feed, told);
+    if (final) {
+        roll_feed_finish(run->feed);
+    }
+    root->engine_ns += roll_mono_ns() - begin;
+    run->dirty = false;
+    run->tick_ns = mono_ns;
+    run->clock_ns = now;
+    take_verdicts(root, run);
+}

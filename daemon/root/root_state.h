@@ -1,0 +1,190 @@
+/*
+ * root_state.h: what the files of the root share. Private to root*.c; one thread.
+ */
+#ifndef ROLL_DAEMON_ROOT_STATE_H
+#define ROLL_DAEMON_ROOT_STATE_H
+
+#include "daemon/feed/feed.h"
+#include "daemon/http/metrics.h"
+#include "daemon/root/root.h"
+#include "daemon/store/segment.h"
+#include "daemon/verdict/verdict_tally.h"
+#include "trace/control.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#define ROLL_ID_BYTES     255u /* longest routing id of ZeroMQ */
+#define ROLL_ROOT_SOCKETS 2    /* plain (ipc, inproc, tcp without keys) and CURVE */
+
+/* Where a frame came from and its answer goes. */
+struct roll_address {
+    void *socket;
+    size_t bytes;
+    uint8_t id[ROLL_ID_BYTES];
+};
+
+/* What was switched on one level of a run: the job, a group or a layer. */
+struct roll_switch {
+    uint32_t level, layer;
+    uint64_t comm_key;
+    uint32_t on, off;
+};
+
+struct roll_run {
+    uint64_t id; /* order of appearance, from 1 */
+    char job[ROLL_NAME_BYTES];
+    uint32_t restart;
+    roll_feed_t *feed;
+    roll_segments_t *trace; /* NULL = none */
+    bool trace_urgent;      /* what waits for it must not wait: a verdict, the end of a process */
+    json_t *verdicts;       /* all, in order */
+    uint64_t said;          /* verdicts up to this number are in the NDJSON file already (a restarted root) */
+    enum roll_policy policy;
+    bool policy_set;
+    struct roll_switch *switches;
+    size_t switches_used, switches_room;
+    bool dirty;                    /* input since the last tick */
+    bool frozen;                   /* some of its ranks cannot be seen at the moment: no time passes for the engine */
+    uint64_t frozen_ns;            /* since when; 0 = not */
+    uint64_t input_ns, tick_ns;    /* CLOCK_MONOTONIC of the last input and tick */
+    uint64_t clock_ns;             /* the time that the engine was given last */
+    struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
+    uint64_t stamp_ns;             /* the wall clock that the feed was given last */
+    uint64_t since_ns; /* wall clock at which its first ring was announced; by its trace, where a root goes on */
+};
+
+struct roll_peer_stream {
+    uint64_t stream;
+    struct roll_run *run;
+    bool due, urgent; /* an ACK has to go out; at once */
+    bool fresh;       /* what its agent had when it (re)connected is here */
+    bool live;        /* its process is, by the last STATUS */
+    uint32_t fed;     /* records since the last ACK */
+    uint64_t ack_ns;
+};
+
+struct roll_peer { /* an agent */
+    struct roll_address at;
+    char host[ROLL_NAME_BYTES];
+    uint32_t pid;
+    bool gone;   /* silent for long, or it left; kept for as long as it is the last that held a live rank's ring */
+    bool synced; /* its frames come without a gap */
+    uint64_t expected; /* number of its next frame */
+    uint64_t seen_ns, resync_ns;
+    uint64_t drain_sent, drain_echo;
+    struct roll_peer_stream *streams;
+    size_t used, room;
+};
+
+struct roll_cursor {
+    uint64_t run; /* its id */
+    size_t next;  /* index of the next verdict to push */
+};
+struct roll_subscriber {
+    struct roll_address at;
+    char job[ROLL_NAME_BYTES]; /* "" = all */
+    uint64_t from;             /* verdict number */
+    uint64_t pushed;
+    struct roll_cursor *cursor;
+    size_t used, room;
+};
+
+struct roll_drain {
+    struct roll_address at;
+    uint64_t seq; /* of the query */
+    uint64_t token, deadline_ns;
+    bool final;
+    char job[ROLL_NAME_BYTES];
+};
+
+struct roll_root {
+    struct roll_root_options o;
+    void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
+    roll_curve_zap_t *zap;
+    char endpoint[ROLL_ROOT_LISTEN_MAX][256];
+    char epoch[32];
+    int json_fd;
+    uint64_t token, next_run;
+    enum roll_policy policy; /* of new runs */
+    bool policy_set;
+    struct roll_tally tally; /* of the findings of all runs that there were */
+    bool json_torn;          /* the last line of the NDJSON file is not whole */
+    uint64_t live_ns;        /* when there was last a live rank */
+    uint64_t bad_frames, refused_frames, bad_said_ns, json_errors;
+    struct roll_run **runs;
+    size_t runs_used, runs_room;
+    struct roll_peer **peers;
+    size_t peers_used, peers_room;
+    struct roll_subscriber *subscribers;
+    size_t subscribers_used, subscribers_room;
+    struct roll_drain *drains;
+    size_t drains_used, drains_room;
+    roll_metrics_t *metrics;
+    pthread_mutex_t snapshot_lock;
+    struct roll_metrics_snapshot snapshot;
+    uint64_t snapshot_ns, batches, bytes, engine_ns;
+    uint64_t verdict_count[ROLL_METRICS_VERDICTS][4];
+    double start_time;
+    struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
+    struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
+};
+
+/* Makes room for one more element of an array. */
+int roll_room(void *array, size_t *room, size_t used, size_t element_bytes);
+
+/* root_run.c */
+int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct roll_run **out); /* finds or makes */
+struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the query's "job", else the newest; NULL */
+int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
+                   size_t bytes);
+void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final);
+void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
+void roll_run_destroy(struct roll_run **run);
+bool roll_run_live(const struct roll_run *run);
+
+/* root_query.c */
+void roll_query(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame);
+void roll_push_verdicts(roll_root_t *root);
+void roll_serve_drains(roll_root_t *root, uint64_t now);
+
+/* root_why.c */
+/* The verdict that explains why this rank waits (borrowed from the run); NULL when none does for certain. */
+const json_t *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *rank);
+/* Its number, code and first sentence, behind a space. */
+void roll_why_quote(const json_t *verdict, FILE *out);
+
+/* root_status.c */
+json_t *roll_status_json(roll_root_t *root, struct roll_run *run);
+json_t *roll_summary_json(struct roll_run *run);
+/* Which run it is: job, restart, ranks, hosts, since when; so that who asks can see who answers. Returned owned. */
+json_t *roll_about_json(const struct roll_run *run);
+
+/* root_remedy.c */
+void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const json_t *verdict);
+json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+json_t *roll_remedy_state(const struct roll_run *run);
+void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct roll_run *run);
+
+/* root_stack.c */
+json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t *query);
+void roll_stacks_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
+void roll_stacks_tick(roll_root_t *root, uint64_t now);
+void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict); /* a verdict was said */
+void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out);
+void roll_stacks_destroy(roll_root_t *root);
+
+/* root_facts.c */
+#define ROLL_ROOT_FACTS_BYTES 16384u /* of one answer; an agent sends at most 16 facts of 160 bytes */
+void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict); /* a verdict was said */
+void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame);               /* of a known agent */
+void roll_facts_destroy(roll_root_t *root);
+
+/* root_metrics.c */
+int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);
+void roll_root_metrics_refresh(roll_root_t *root, uint64_t now);
+void roll_root_metrics_verdict(roll_root_t *root, const json_t *verdict);
+
+#endif

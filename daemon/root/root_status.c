@@ -1,0 +1,205 @@
+/*
+ * root_status.c: the answer to "status" (rollcall.status/1): what `rollcall top` shows.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/verdict/verdict_json.h"
+#include "trace/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const proc_name[] = {"unknown", "running", "stopped", "finished", "dead"};
+
+static json_t *hex(uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "0x%016llx", (unsigned long long)value);
+    return json_string(text);
+}
+
+json_t *roll_summary_json(struct roll_run *run)
+{
+    struct roll_engine_summary s;
+    roll_engine_summary(roll_feed_engine(run->feed), &s);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "ranks", (json_int_t)s.sources, "ranks_live",
+                     (json_int_t)s.sources_live, "calls", (json_int_t)s.calls, "records", (json_int_t)s.records,
+                     "comms", (json_int_t)s.comms, "findings", (json_int_t)s.findings, "verdicts",
+                     (json_int_t)s.verdicts, "lost", (json_int_t)s.lost, "incomplete", (json_int_t)s.incomplete);
+}
+
+#define HOSTS_NAMED 8u
+
+static int by_name(const void *a, const void *b)
+{
+    const char *const *one = a, *const *two = b;
+    return strcmp(*one, *two);
+}
+
+/* Sorted, each once; the first few by name. Sorting keeps it cheap where there are thousands of ranks. */
+static json_t *hosts_json(const char **host, size_t n, size_t *hosts)
+{
+    json_t *list = json_array();
+    *hosts = 0;
+    if (n > 1) {
+        qsort(host, n, sizeof *host, by_name);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && strcmp(host[i], host[i - 1]) == 0) {
+            continue;
+        }
+        if ((*hosts)++ < HOSTS_NAMED) {
+            json_array_append_new(list, roll_text_to_json(host[i]));
+        }
+    }
+    return list;
+}
+
+json_t *roll_about_json(const struct roll_run *run)
+{
+    roll_engine_t *engine = roll_feed_engine(run->feed);
+    struct roll_engine_summary s;
+    struct roll_view_source v;
+    struct roll_rankset ranks = {0};
+    char folded[256] = "";
+    size_t n = 0, hosts;
+    roll_engine_summary(engine, &s);
+    const char **host = calloc((size_t)s.sources + 1, sizeof *host);
+    for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
+        if (v.info.world_rank >= 0) {
+            (void)roll_rankset_add(&ranks, (uint32_t)v.info.world_rank);
+        }
+        if (host && n < s.sources && v.info.host) {
+            host[n++] = v.info.host;
+        }
+    }
+    (void)roll_rankset_format(&ranks, folded, sizeof folded);
+    roll_rankset_fini(&ranks);
+    json_t *named = hosts_json(host, n, &hosts);
+    free(host);
+    return json_pack("{s:s,s:i,s:I,s:I,s:s,s:I,s:o,s:I}", "job", run->job, "restart", (int)run->restart, "ranks",
+                     (json_int_t)s.sources, "ranks_live", (json_int_t)s.sources_live, "ranks_text", folded, "hosts",
+                     (json_int_t)hosts, "hosts_named", named, "since_ns", (json_int_t)run->since_ns);
+}
+
+static json_t *last_json(const struct roll_view_source *v)
+{
+    const struct roll_record *r = &v->last;
+    if (r->op == ROLL_OP_NONE) {
+        return json_null();
+    }
+    return json_pack("{s:s,s:s,s:o,s:I,s:I,s:s,s:s,s:s}", "op", roll_op_name(r->op), "state", v->state, "comm",
+                     hex(v->last_comm_key), "seq", (json_int_t)r->seq, "count", (json_int_t)r->count, "dtype",
+                     r->dtype == ROLL_DTYPE_NONE ? "" : roll_dtype_name(r->dtype), "redop",
+                     r->redop == ROLL_RED_NONE ? "" : roll_redop_name(r->redop), "phase", roll_phase_name(r->phase));
+}
+
+static json_t *exit_json(const struct roll_view_source *v)
+{
+    return v->exit_status == ROLL_EXIT_UNKNOWN ? json_null() : json_integer(v->exit_status);
+}
+
+static json_t *rank_json(const struct roll_view_source *v)
+{
+    unsigned proc = v->proc <= ROLL_PROC_DEAD ? v->proc : 0;
+    return json_pack("{s:i,s:o,s:I,s:i,s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:b,s:I,s:o,s:b}", "rank",
+                     (int)v->info.world_rank, "host", roll_text_to_json(v->info.host ? v->info.host : ""), "pid",
+                     (json_int_t)v->info.pid, "local_rank", (int)v->info.local_rank, "exe",
+                     roll_text_to_json(v->info.exe ? v->info.exe : ""), "state", proc_name[proc], "exit", exit_json(v),
+                     "calls", (json_int_t)v->calls, "records", (json_int_t)v->records, "lost", (json_int_t)v->lost,
+                     "last_ns", (json_int_t)v->last_ns, "last", last_json(v), "in_call", (int)v->in_call, "waits_for",
+                     (json_int_t)v->waits_for, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
+                     "heard", (int)v->heard);
+}
+
+static json_t *comm_json(const struct roll_view_comm *v)
+{
+    return json_pack("{s:o,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o}", "key", hex(v->key), "label", roll_text_to_json(v->label),
+                     "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done", (json_int_t)v->done, "ahead",
+                     (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members), "behind",
+                     roll_ranks_to_json(&v->behind));
+}
+
+/* Agents that hold rings of this run. */
+static json_t *agents_json(const roll_root_t *root, const struct roll_run *run)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < root->peers_used; i++) {
+        const struct roll_peer *peer = root->peers[i];
+        int rings = 0, ranks = 0;
+        for (size_t s = 0; s < peer->used; s++) {
+            rings += peer->streams[s].run == run;
+            ranks += peer->streams[s].run == run && peer->streams[s].live;
+        }
+        if (peer->gone && ranks == 0) {
+            continue;
+        }
+        json_array_append_new(list, json_pack("{s:o,s:I,s:I,s:i,s:i,s:b}", "host", roll_text_to_json(peer->host), "pid",
+                                              (json_int_t)peer->pid, "seen_ns",
+                                              (json_int_t)(peer->seen_ns - roll_mono_ns() + roll_real_ns()), "rings",
+                                              rings, "ranks", ranks, "gone", (int)peer->gone));
+    }
+    return list;
+}
+
+static json_t *losses_json(const struct roll_run *run)
+{
+    uint64_t sum[ROLL_LOSS_LIMIT] = {0};
+    struct roll_feed_stream s;
+    for (size_t i = 0; roll_feed_stream(run->feed, i, &s); i++) {
+        for (size_t k = 0; k < ROLL_LOSS_LIMIT; k++) {
+            sum[k] += s.losses[k];
+        }
+    }
+    json_t *losses = json_object();
+    for (unsigned k = 0; roll_loss_name(k) != NULL; k++) {
+        json_object_set_new(losses, roll_loss_name(k), json_integer((json_int_t)sum[k]));
+    }
+    return losses;
+}
+
+/* In the order of their ranks, not of their arrival. */
+static void insert_rank(json_t *ranks, const struct roll_view_source *v)
+{
+    size_t at = json_array_size(ranks);
+    while (at > 0 && json_integer_value(json_object_get(json_array_get(ranks, at - 1), "rank")) > v->info.world_rank) {
+        at--;
+    }
+    json_array_insert_new(ranks, at, rank_json(v));
+}
+
+/* What is kept, and what could not be. */
+static json_t *trace_json(const struct roll_run *run)
+{
+    struct roll_segment_count c;
+    roll_segments_count(run->trace, &c);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:b}", "segments", (json_int_t)c.segments, "bytes", (json_int_t)c.bytes,
+                     "records", (json_int_t)c.records, "removed", (json_int_t)c.removed, "lost", (json_int_t)c.lost,
+                     "stopped", (int)c.stopped);
+}
+
+json_t *roll_status_json(roll_root_t *root, struct roll_run *run)
+{
+    roll_engine_t *engine = roll_feed_engine(run->feed);
+    json_t *ranks = json_array(), *comms = json_array();
+    struct roll_view_source source;
+    for (uint32_t i = 0; roll_engine_source(engine, i, &source); i++) {
+        insert_rank(ranks, &source);
+    }
+    struct roll_view_comm comm;
+    for (uint32_t i = 0; roll_engine_comm(engine, i, &comm); i++) {
+        json_array_append_new(comms, comm_json(&comm));
+    }
+    json_t *about = json_pack("{s:s,s:i,s:s}", "job", run->job, "restart", (int)run->restart, "policy",
+                              roll_policy_name(run->policy));
+    json_t *status =
+        json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}", "schema", "rollcall.status/1", "run", about, "summary",
+                  roll_summary_json(run), "ranks", ranks, "comms", comms, "agents", agents_json(root, run), "remedies",
+                  roll_remedy_state(run), "losses", losses_json(run), "time_ns", (json_int_t)roll_real_ns());
+    if (status && run->trace) {
+        json_object_set_new(status, "trace", trace_json(run));
+    }
+    return status;
+}

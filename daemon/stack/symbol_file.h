@@ -1,0 +1,32 @@
+/*
+ * symbol_file.h: one program or library on disk, and names for addresses in it. Inside the symbol table only.
+ */
+#ifndef ROLL_DAEMON_SYMBOL_FILE_H
+#define ROLL_DAEMON_SYMBOL_FILE_H
+
+#include "daemon/stack/symbol.h"
+
+#include <stdbool.h>
+
+struct roll_symbol_file;
+
+/* Borrows path (not terminated) and build id; the file itself is opened on first use. NULL when out of memory. */
+struct roll_symbol_file *roll_symbol_file_new(const char *path, size_t path_bytes, const uint8_t *build_id,
+                                              size_t build_id_bytes);
+void roll_symbol_file_destroy(struct roll_symbol_file **file);
+
+/* A descriptor of a regular file, owned; -1: there is none, or it is something else. The path is a rank's word: what has been put in
+ * the file's place since (a FIFO, a device) must not hold us up. */
+int roll_symbol_file_open(const char *path);
+
+/* Whether this is that file: path and build id alike. */
+bool roll_symbol_file_is(const struct roll_symbol_file *file, const char *path, size_t path_bytes,
+                         const uint8_t *build_id, size_t build_id_bytes);
+const char *roll_symbol_file_path(const struct roll_symbol_file *file);
+
+/* The frames of an address in the file's own numbering, innermost first: functions inlined there, then the function that
+ * holds it. At least one when max > 0 (module and offset alone when nothing is known). Strings live as long as file. */
+size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
+                               size_t max);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * pack_model.h: what a packer and an unpacker both know, and how one frame is coded with it. Private to pack*.c.
+ */
+#ifndef ROLL_DAEMON_PACK_MODEL_H
+#define ROLL_DAEMON_PACK_MODEL_H
+
+#include "daemon/store/pack_coder.h"
+#include "trace/frame.h"
+
+struct roll_pack_model;
+
+struct roll_pack_model *roll_pack_model_new(void); /* NULL when out of memory */
+void roll_pack_model_destroy(struct roll_pack_model **model);
+void roll_pack_model_reset(struct roll_pack_model *model);
+
+/* Writes one frame into the columns. `raw`: as it was encoded, for what has no column of its own. Errors are the coder's. */
+void roll_pack_write(struct roll_pack_model *model, struct roll_pack_coder *c, const struct roll_frame *frame,
+                     const void *raw, size_t bytes);
+/*
+ * Reads one frame and encodes it at `out`. Returns its bytes; LIMIT when out_bytes are not enough; CORRUPT, NOMEM.
+ */
+int64_t roll_pack_read(struct roll_pack_model *model, struct roll_pack_coder *c, uint8_t *out, size_t out_bytes);
+
+#endif

@@ -1,0 +1,286 @@
+/*
+ * verdict_json.c: a verdict as JSON.
+ *
+ * Built member by member into one flat object; what is unknown is null, never left out, so that a reader in any language
+ * may index without asking. Call sites that several sides share are listed once and referred to by index.
+ */
+#include "daemon/verdict/verdict_json.h"
+#include "trace/op.h"
+#include "trace/remedy.h"
+#include "trace/verdict.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *roll_ranks_to_json(const struct roll_rankset *set)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; array != NULL && i < set->used; i++) {
+        for (uint64_t rank = set->range[i].first; rank <= set->range[i].last; rank++) {
+            if (json_array_append_new(array, json_integer((json_int_t)rank)) != 0) {
+                json_decref(array);
+                return NULL;
+            }
+        }
+    }
+    return array;
+}
+
+json_t *roll_ranks_text_json(const struct roll_rankset *set)
+{
+    size_t bytes = roll_rankset_format(set, NULL, 0) + 1;
+    char *text = malloc(bytes);
+    if (text == NULL) {
+        return NULL;
+    }
+    roll_rankset_format(set, text, bytes);
+    json_t *string = json_string(text);
+    free(text);
+    return string;
+}
+
+json_t *roll_text_to_json(const char *text)
+{
+    json_t *string = json_string(text);
+    if (string != NULL) {
+        return string;
+    }
+    char *copy = strdup(text);
+    if (copy == NULL) {
+        return NULL;
+    }
+    for (char *p = copy; *p != '\0'; p++) {
+        *p = (unsigned char)*p < 0x80 ? *p : '?';
+    }
+    string = json_string(copy);
+    free(copy);
+    return string;
+}
+
+static json_t *text_or_null(const char *text)
+{
+    return text != NULL && text[0] != '\0' ? roll_text_to_json(text) : json_null();
+}
+
+static json_t *number_or_null(bool known, uint64_t number)
+{
+    return known ? json_integer((json_int_t)number) : json_null();
+}
+
+static const char *state_name(uint64_t seal)
+{
+    static const char *const names[] = {"empty", "entered", "returned", "complete"};
+    unsigned state = (unsigned)roll_seal_state(seal);
+    return state < 4 ? names[state] : "?";
+}
+
+/* ---- call sites ---- */
+
+static json_t *frames_to_json(const struct roll_symbol_frame *frame, int n)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < n; i++) {
+        json_array_append_new(array, json_pack("{s:o, s:o, s:o, s:o, s:I}", "function", text_or_null(frame[i].function),
+                                               "file", text_or_null(frame[i].file), "line",
+                                               number_or_null(frame[i].line > 0, frame[i].line), "module",
+                                               text_or_null(frame[i].module), "offset", (json_int_t)frame[i].offset));
+    }
+    return array;
+}
+
+/* Adds ranks to the call site with these frames; a new one where none is equal. Its index, or -1. Takes frames. */
+static int note_callsite(json_t *sites, json_t *frames, const struct roll_rankset *ranks)
+{
+    json_t *numbers = roll_ranks_to_json(ranks);
+    size_t i;
+    json_t *site;
+    json_array_foreach(sites, i, site)
+    {
+        if (json_equal(json_object_get(site, "frames"), frames)) {
+            json_array_extend(json_object_get(site, "ranks"), numbers);
+            json_decref(numbers);
+            json_decref(frames);
+            return (int)i;
+        }
+    }
+    site = json_pack("{s:o, s:o}", "ranks", numbers, "frames", frames);
+    return site != NULL && json_array_append_new(sites, site) == 0 ? (int)json_array_size(sites) - 1 : -1;
+}
+
+static int side_callsite(const struct roll_verdict_side *side, const roll_engine_t *engine, roll_symbols_t *symbols,
+                         json_t *sites)
+{
+    struct roll_view_source source;
+    if (symbols == NULL || engine == NULL || side->rec.op == ROLL_OP_NONE || side->rec.callsite == 0 ||
+        !roll_engine_source(engine, side->source, &source)) {
+        return -1;
+    }
+    struct roll_symbol_frame frames[ROLL_SYMBOL_FRAMES];
+    int n = roll_symbols_callsite(symbols, source.info.stream, side->rec.callsite, frames, ROLL_SYMBOL_FRAMES);
+    return n > 0 ? note_callsite(sites, frames_to_json(frames, n), &side->ranks) : -1;
+}
+
+/* ---- evidence ---- */
+
+static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
+{
+    const struct roll_record *rec = &side->rec;
+    bool made = rec->op != ROLL_OP_NONE;
+    bool typed = made && rec->dtype != ROLL_DTYPE_NONE;
+    bool rooted = roll_op_class(rec->op) == ROLL_CLASS_COLL; /* else peer means a peer, or what moe_core says it does */
+    bool outside =
+        roll_op_class(rec->op) == ROLL_CLASS_EXT; /* aux: groups, peer: those without rows; its count is rows */
+    bool sized = outside && rec->aux != 0;
+    bool known = sized && rec->peer != ROLL_PEER_NONE;
+    bool peered = made && rec->peer != ROLL_PEER_NONE && !outside;
+    bool launches = rec->op == ROLL_OP_GRAPH_LAUNCH; /* its count is a hash */
+    bool in_graph = launches || (rec->flags & (ROLL_FLAG_CAPTURED | ROLL_FLAG_REPLAYED)) != 0;
+    enum { NCCL_IN_PROGRESS = 7 };
+    bool nccl = made && roll_op_class(rec->op) <= ROLL_CLASS_COMM && roll_op_class(rec->op) != ROLL_CLASS_NONE;
+    bool refused = nccl && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result != 0 &&
+                   rec->result != NCCL_IN_PROGRESS;
+    json_t *out = json_object();
+    json_object_set_new(out, "ranks", roll_ranks_to_json(&side->ranks));
+    json_object_set_new(out, "ranks_text", roll_ranks_text_json(&side->ranks));
+    json_object_set_new(out, "op", made ? json_string(roll_op_name(rec->op)) : json_null());
+    json_object_set_new(out, "seq", number_or_null(made && !outside, rec->seq));
+    json_object_set_new(out, "count",
+                        number_or_null(made && !launches && (!outside || known || rec->count != 0), rec->count));
+    json_object_set_new(out, "dtype", typed ? json_string(roll_dtype_name(rec->dtype)) : json_null());
+    json_object_set_new(out, "redop",
+                        made && rec->redop != ROLL_RED_NONE ? json_string(roll_redop_name(rec->redop)) : json_null());
+    json_object_set_new(out, "root", peered && rooted ? json_integer(rec->peer) : json_null());
+    json_object_set_new(out, "peer", peered && !rooted ? json_integer(rec->peer) : json_null());
+    json_object_set_new(out, "groups", number_or_null(sized, rec->aux));
+    json_object_set_new(out, "empty", number_or_null(known, (uint64_t)rec->peer));
+    json_object_set_new(out, "bytes", number_or_null(typed && !outside, rec->count * roll_dtype_bytes(rec->dtype)));
+    json_object_set_new(out, "state", made ? json_string(state_name(rec->seal)) : json_null());
+    json_object_set_new(out, "error", refused ? json_string(roll_result_name(rec->result)) : json_null());
+    json_object_set_new(out, "group", number_or_null(made && rec->group != 0, rec->group));
+    json_object_set_new(out, "graph", number_or_null(made && in_graph, rec->aux));
+    json_object_set_new(out, "phase",
+                        made && rec->phase != ROLL_PHASE_NONE ? json_string(roll_phase_name(rec->phase)) : json_null());
+    json_object_set_new(out, "time_ns", number_or_null(made, rec->enter_ns));
+    json_object_set_new(out, "callsite", number_or_null(callsite >= 0, callsite >= 0 ? (uint64_t)callsite : 0));
+    return out;
+}
+
+static void add_evidence(json_t *out, const struct roll_verdict *v, const roll_engine_t *engine,
+                         roll_symbols_t *symbols)
+{
+    json_t *evidence = json_array();
+    json_t *sites = json_array();
+    for (uint32_t i = 0; i < v->sides && i < ROLL_VERDICT_SIDES; i++) {
+        int callsite = side_callsite(&v->side[i], engine, symbols, sites);
+        json_array_append_new(evidence, side_to_json(&v->side[i], callsite));
+    }
+    json_object_set_new(out, "evidence", evidence);
+    struct roll_verdict_side made = {.source = v->comm_made_source,
+                                     .rec = {.op = ROLL_OP_COMM_INIT, .callsite = v->comm_made_callsite}};
+    int callsite = v->comm_key != 0 ? side_callsite(&made, engine, symbols, sites) : -1;
+    if (callsite >= 0) { /* beside how it was made: where */
+        json_object_set_new(json_object_get(out, "comm"), "callsite", json_integer(callsite));
+    }
+    json_object_set_new(out, "callsites", sites);
+}
+
+/* ---- the rest ---- */
+
+static json_t *comm_to_json(const struct roll_verdict *v)
+{
+    if (v->comm_key == 0) {
+        return json_null();
+    }
+    char key[24];
+    snprintf(key, sizeof(key), "0x%016" PRIx64, v->comm_key);
+    return json_pack("{s:s, s:o, s:I, s:o, s:o}", "key", key, "label", text_or_null(v->comm_label), "size",
+                     (json_int_t)v->comm_size, "name", text_or_null(v->comm_name), "made", text_or_null(v->comm_made));
+}
+
+static json_t *remedy_to_json(const struct roll_verdict *v)
+{
+    if (v->remedy == 0) {
+        return json_null();
+    }
+    const char *name = roll_remedy_name(v->remedy);
+    char command[128];
+    snprintf(command, sizeof(command), "rollcall remedy on %s", name);
+    return json_pack("{s:s, s:s, s:s}", "name", name, "text", roll_remedy_text(v->remedy), "command", command);
+}
+
+static void add_moment(json_t *out, const struct roll_verdict *v)
+{
+    bool stepped = v->step != ROLL_STEP_NONE;
+    json_object_set_new(out, "seq", number_or_null(v->comm_key != 0, v->seq));
+    json_object_set_new(out, "time_ns", json_integer((json_int_t)v->time_ns));
+    json_object_set_new(out, "event_ns", number_or_null(v->event_ns != 0, v->event_ns));
+    json_object_set_new(out, "field", text_or_null(v->field));
+    json_object_set_new(out, "step", number_or_null(stepped, v->step));
+    json_object_set_new(out, "microbatch", number_or_null(stepped, v->microbatch));
+    json_object_set_new(out, "layer", number_or_null(v->layer < ROLL_LAYER_NONE, v->layer));
+    json_object_set_new(out, "layers", roll_ranks_to_json(&v->layers));
+    json_object_set_new(out, "layers_text", roll_ranks_text_json(&v->layers));
+    json_object_set_new(out, "phase",
+                        v->phase != ROLL_PHASE_NONE ? json_string(roll_phase_name(v->phase)) : json_null());
+}
+
+static void add_life(json_t *out, const struct roll_verdict *v)
+{
+    json_t *may_be = json_array();
+    for (uint32_t i = 0; i < v->may_bes && i < ROLL_VERDICT_MAYBE; i++) {
+        json_array_append_new(may_be, json_string(roll_verdict_name(v->may_be[i])));
+    }
+    json_object_set_new(out, "supersedes", number_or_null(v->supersedes != 0, v->supersedes));
+    json_object_set_new(out, "confirms", number_or_null(v->confirms != 0, v->confirms));
+    json_object_set_new(out, "withdraws", number_or_null(v->withdraws != 0, v->withdraws));
+    json_object_set_new(out, "may_be", may_be);
+}
+
+/* Whether every member arrived: a failed allocation on the way shows as a missing one. */
+static bool complete(const json_t *verdict)
+{
+    static const char *const members[] = {
+        "schema", "number",   "code",       "title",    "family",       "certainty", "culprits",   "culprits_text",
+        "comm",   "seq",      "time_ns",    "event_ns", "field",        "step",      "microbatch", "layer",
+        "phase",  "evidence", "callsites",  "waiting",  "waiting_text", "remedy",    "remedied",   "text",
+        "job",    "restart",  "supersedes", "confirms", "withdraws",    "may_be",    "layers",     "layers_text",
+    };
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+        if (json_object_get(verdict, members[i]) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+json_t *roll_verdict_to_json(const struct roll_verdict *v, const roll_engine_t *engine, roll_symbols_t *symbols,
+                             const char *job, uint32_t restart)
+{
+    json_t *out = json_object();
+    json_object_set_new(out, "schema", json_string("rollcall.verdict/1"));
+    json_object_set_new(out, "number", json_integer((json_int_t)v->number));
+    json_object_set_new(out, "code", json_string(roll_verdict_name(v->code)));
+    json_object_set_new(out, "title", json_string(roll_verdict_title(v->code)));
+    json_object_set_new(out, "family", json_string(roll_family_name(roll_verdict_family(v->code))));
+    json_object_set_new(out, "certainty", json_string(roll_certainty_name(v->certainty)));
+    json_object_set_new(out, "culprits", roll_ranks_to_json(&v->culprits));
+    json_object_set_new(out, "culprits_text", roll_ranks_text_json(&v->culprits));
+    json_object_set_new(out, "comm", comm_to_json(v));
+    add_moment(out, v);
+    add_evidence(out, v, engine, symbols);
+    json_object_set_new(out, "waiting", roll_ranks_to_json(&v->waiting));
+    json_object_set_new(out, "waiting_text", roll_ranks_text_json(&v->waiting));
+    json_object_set_new(out, "remedy", remedy_to_json(v));
+    json_object_set_new(out, "remedied", json_boolean(v->remedied));
+    json_object_set_new(out, "text", roll_text_to_json(v->text != NULL ? v->text : ""));
+    json_object_set_new(out, "job", roll_text_to_json(job != NULL ? job : ""));
+    json_object_set_new(out, "restart", json_integer((json_int_t)restart));
+    add_life(out, v);
+    if (!complete(out)) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}

@@ -1,0 +1,124 @@
+/*
+ * verdict_tally.c: counts the findings that stand.
+ *
+ * Works from JSON alone, so that the daemon, the consoles and the analyzer count alike. Findings are few, so a plain list is searched; a count that goes up and
+ * down without knowing which verdicts it holds was rejected: a console that subscribes late sees withdrawals of verdicts that it never saw.
+ */
+#include "daemon/verdict/verdict_tally.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t roll_verdict_retires(const json_t *verdict)
+{
+    static const char *const ways[] = {"supersedes", "confirms", "withdraws"};
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        json_int_t number = json_integer_value(json_object_get(verdict, ways[i]));
+        if (number > 0) {
+            return (uint64_t)number;
+        }
+    }
+    return 0;
+}
+
+bool roll_verdict_is_finding(const json_t *verdict)
+{
+    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
+    return certainty != NULL && strcmp(certainty, "note") != 0;
+}
+
+static uint64_t number_of(const json_t *verdict)
+{
+    json_int_t number = json_integer_value(json_object_get(verdict, "number"));
+    return number > 0 ? (uint64_t)number : 0;
+}
+
+static const char *job_of(const json_t *verdict)
+{
+    const char *job = json_string_value(json_object_get(verdict, "job"));
+    return job != NULL ? job : "";
+}
+
+static uint32_t restart_of(const json_t *verdict)
+{
+    return (uint32_t)json_integer_value(json_object_get(verdict, "restart"));
+}
+
+const json_t *roll_verdict_retired_by(const json_t *list, const json_t *verdict)
+{
+    uint64_t number = number_of(verdict);
+    bool finding = roll_verdict_is_finding(verdict);
+    for (size_t i = json_array_size(list); i-- > 0 && finding;) {
+        const json_t *other = json_array_get(list, i);
+        if (other == verdict) {
+            break; /* only a later one can */
+        }
+        if (number != 0 && roll_verdict_retires(other) == number && restart_of(other) == restart_of(verdict) &&
+            strcmp(job_of(other), job_of(verdict)) == 0) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+/* The row of verdict `number` of the run that `verdict` belongs to; NULL = none. */
+static struct roll_tally_row *find(struct roll_tally *tally, const json_t *verdict, uint64_t number)
+{
+    for (size_t i = 0; i < tally->used; i++) {
+        struct roll_tally_row *row = &tally->row[i];
+        if (row->number == number && row->restart == restart_of(verdict) && strcmp(row->job, job_of(verdict)) == 0) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+static bool grow(struct roll_tally *tally)
+{
+    if (tally->used < tally->room) {
+        return true;
+    }
+    size_t room = tally->room == 0 ? 16 : 2 * tally->room;
+    struct roll_tally_row *row = realloc(tally->row, room * sizeof(*row));
+    if (row == NULL) {
+        return false;
+    }
+    tally->row = row;
+    tally->room = room;
+    return true;
+}
+
+void roll_tally_add(struct roll_tally *tally, const json_t *verdict)
+{
+    uint64_t retires = roll_verdict_retires(verdict);
+    struct roll_tally_row *old = retires != 0 ? find(tally, verdict, retires) : NULL;
+    if (old != NULL) {
+        free(old->job);
+        *old = tally->row[--tally->used];
+    }
+    if (!roll_verdict_is_finding(verdict) || find(tally, verdict, number_of(verdict)) != NULL) {
+        return;
+    }
+    char *copy = strdup(job_of(verdict));
+    if (copy == NULL || !grow(tally)) {
+        free(copy);
+        tally->full = true;
+        return;
+    }
+    tally->row[tally->used++] =
+        (struct roll_tally_row){.job = copy, .restart = restart_of(verdict), .number = number_of(verdict)};
+}
+
+uint64_t roll_tally_findings(const struct roll_tally *tally)
+{
+    return tally->used + tally->full;
+}
+
+void roll_tally_fini(struct roll_tally *tally)
+{
+    for (size_t i = 0; i < tally->used; i++) {
+        free(tally->row[i].job);
+    }
+    free(tally->row);
+    *tally = (struct roll_tally){.row = NULL};
+}

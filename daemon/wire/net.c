@@ -1,0 +1,260 @@
+/*
+ * net.c: see net.h. Bare libzmq: czmq would bring signal handlers, and a linger of zero that loses the last word.
+ *
+ * Every queue is bounded by messages (ZMQ_SNDHWM) and every message by size, and nothing ever waits for a peer: the ring is the queue
+ * (agent.c), the trace file is the memory (root.c).
+ */
+#include "daemon/wire/net.h"
+
+#include "daemon/base/log.h"
+#include "trace/err.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_FRAMES   512 /* per peer and side: with frames of at most 64 KiB, 32 MiB at the very worst */
+#define JSON_MAX_BYTES (1u << 20)
+
+static bool starts(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool roll_net_endpoint_ok(const char *endpoint)
+{
+    if (starts(endpoint, "ipc://") || starts(endpoint, "inproc://")) {
+        return strchr(endpoint, ':')[3] != '\0' && !starts(endpoint, "ipc://@"); /* abstract: open to every user */
+    }
+    if (!starts(endpoint, "tcp://")) {
+        return false;
+    }
+    const char *colon = strrchr(endpoint + 6, ':');
+    if (!colon || colon == endpoint + 6 || colon[1] == '\0') {
+        return false;
+    }
+    const char *port = colon + 1;
+    bool digits = strspn(port, "0123456789") == strlen(port) && strlen(port) <= 5;
+    return strcmp(port, "*") == 0 || (digits && atol(port) <= 65535);
+}
+
+bool roll_net_beyond_loopback(const char *endpoint)
+{
+    if (!starts(endpoint, "tcp://")) {
+        return false;
+    }
+    const char *host = endpoint + 6;
+    return !(starts(host, "127.") || starts(host, "localhost:") || starts(host, "[::1]:") ||
+             starts(host, "[::ffff:127.") || starts(host, "lo:"));
+}
+
+bool roll_net_takes_keys(const char *endpoint)
+{
+    return starts(endpoint, "tcp://");
+}
+
+static int set_int(void *socket, int option, int value)
+{
+    return zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+/* Common to both sides. The heartbeats notice a dead host or a cut link; the process itself is watched by HEARTBEAT frames. */
+static void set_common(void *socket, int linger_ms)
+{
+    int64_t largest = ROLL_FRAME_MAX_BYTES + ROLL_FRAME_HEAD_BYTES;
+    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
+    set_int(socket, ZMQ_SNDHWM, QUEUE_FRAMES);
+    set_int(socket, ZMQ_RCVHWM, QUEUE_FRAMES);
+    set_int(socket, ZMQ_LINGER, linger_ms);
+    set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
+    set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 4000);
+    set_int(socket, ZMQ_HEARTBEAT_TTL, 6000);
+    set_int(socket, ZMQ_HANDSHAKE_IVL, 5000);
+}
+
+void *roll_net_router(void *context, const struct roll_curve_keys *keys)
+{
+    void *socket = zmq_socket(context, ZMQ_ROUTER);
+    if (!socket) {
+        return NULL;
+    }
+    set_common(socket, 500);
+    set_int(socket, ZMQ_BACKLOG, 4096);
+    set_int(socket, ZMQ_ROUTER_MANDATORY, 1);
+    set_int(socket, ZMQ_ROUTER_HANDOVER, 1); /* an agent that comes back over a new connection replaces its old one */
+    if (keys) {
+        set_int(socket, ZMQ_CURVE_SERVER, 1);
+        zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, keys->secret_key, ROLL_CURVE_KEY_BYTES);
+        zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "rollcall", 8);
+    }
+    return socket;
+}
+
+void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms)
+{
+    void *socket = zmq_socket(context, ZMQ_DEALER);
+    if (!socket) {
+        return NULL;
+    }
+    set_common(socket, linger_ms);
+    set_int(socket, ZMQ_IPV6, 1);
+    set_int(socket, ZMQ_RECONNECT_IVL, 100);
+    set_int(socket, ZMQ_RECONNECT_IVL_MAX, 5000);
+    if (identity[0]) {
+        zmq_setsockopt(socket, ZMQ_ROUTING_ID, identity, strlen(identity));
+    }
+    if (keys) {
+        zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, keys->server_key, ROLL_CURVE_KEY_BYTES);
+        zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, keys->public_key, ROLL_CURVE_KEY_BYTES);
+        zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, keys->secret_key, ROLL_CURVE_KEY_BYTES);
+    }
+    return socket;
+}
+
+int roll_net_bind(void *socket, const char *endpoint)
+{
+    /* With IPv6 on, 127.0.0.1 would be bound, and shown, as ::ffff:127.0.0.1. */
+    set_int(socket, ZMQ_IPV6, strpbrk(endpoint, "[*") != NULL);
+    return zmq_bind(socket, endpoint);
+}
+
+/* ---- monitor ---- */
+
+static const struct {
+    int event;
+    enum roll_log_level level;
+    const char *text;
+} monitor_table[] = {
+    {ZMQ_EVENT_CONNECTED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_HANDSHAKE_SUCCEEDED, ROLL_LOG_INFO, NULL},
+    {ZMQ_EVENT_ACCEPT_FAILED, ROLL_LOG_WARNING, "a connection could not be accepted"},
+    {ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, ROLL_LOG_WARNING,
+     "handshake failed: the peer went away or speaks no ZeroMQ"},
+    {ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL, ROLL_LOG_WARNING,
+     "handshake failed: the peer has no CURVE keys, or the wrong server.pub"},
+    {ZMQ_EVENT_HANDSHAKE_FAILED_AUTH, ROLL_LOG_WARNING, "key refused: the client's public key is not in allowed/"},
+};
+
+void *roll_net_monitor(void *context, void *socket, const char *name)
+{
+    char endpoint[96];
+    snprintf(endpoint, sizeof endpoint, "inproc://monitor-%s-%p", name, socket);
+    int events = 0;
+    for (size_t i = 0; i < sizeof monitor_table / sizeof *monitor_table; i++) {
+        events |= monitor_table[i].event;
+    }
+    if (zmq_socket_monitor(socket, endpoint, events) != 0) {
+        return NULL;
+    }
+    void *pair = zmq_socket(context, ZMQ_PAIR);
+    if (pair && zmq_connect(pair, endpoint) != 0) {
+        zmq_close(pair);
+        pair = NULL;
+    }
+    if (pair) {
+        set_int(pair, ZMQ_LINGER, 0);
+    }
+    return pair;
+}
+
+bool roll_net_monitor_read(void *monitor, const char *who)
+{
+    bool connected = false;
+    for (;;) {
+        uint8_t head[6] = {0};
+        char address[256] = "";
+        if (zmq_recv(monitor, head, sizeof head, ZMQ_DONTWAIT) < 0) {
+            return connected;
+        }
+        int n = zmq_recv(monitor, address, sizeof address - 1, ZMQ_DONTWAIT);
+        address[n < 0 ? 0 : (n < (int)sizeof address ? n : (int)sizeof address - 1)] = '\0';
+        uint16_t event;
+        memcpy(&event, head, sizeof event);
+        for (size_t i = 0; i < sizeof monitor_table / sizeof *monitor_table; i++) {
+            if (monitor_table[i].event == event && monitor_table[i].text) {
+                roll_log(monitor_table[i].level, "%s: %s: %s", who, address, monitor_table[i].text);
+            }
+        }
+        connected |= event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+    }
+}
+
+/* ---- frames ---- */
+
+/* libzmq is not instrumented, and over inproc a message's memory goes from thread to thread: what its queues order is said here. */
+#ifdef __SANITIZE_THREAD__
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+static char handover;
+#define HAND_OVER() __tsan_release(&handover)
+#define TAKE_OVER() __tsan_acquire(&handover)
+#else
+#define HAND_OVER() ((void)0)
+#define TAKE_OVER() ((void)0)
+#endif
+
+int roll_net_recv(zmq_msg_t *msg, void *socket)
+{
+    int n = zmq_msg_recv(msg, socket, ZMQ_DONTWAIT);
+    TAKE_OVER();
+    return n;
+}
+
+static int send_error(void)
+{
+    switch (errno) {
+    case EAGAIN:
+        return ROLL_E_BUSY;
+    case EHOSTUNREACH:
+        return ROLL_E_UNREACHABLE;
+    default:
+        return ROLL_E_IO;
+    }
+}
+
+int roll_net_send(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
+                  const void *payload, size_t payload_bytes)
+{
+    zmq_msg_t msg;
+    if (zmq_msg_init_size(&msg, ROLL_FRAME_HEAD_BYTES + payload_bytes) != 0) {
+        return ROLL_E_NOMEM;
+    }
+    int64_t n = roll_frame_encode(head, payload, payload_bytes, zmq_msg_data(&msg), zmq_msg_size(&msg));
+    int err = n < 0 ? (int)n : 0;
+    if (!err && identity && zmq_send(socket, identity, identity_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
+        err = send_error();
+    }
+    HAND_OVER();
+    if (!err && zmq_msg_send(&msg, socket, ZMQ_DONTWAIT) < 0) {
+        err = send_error();
+    }
+    if (err) {
+        zmq_msg_close(&msg);
+    }
+    return err;
+}
+
+int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
+                       const json_t *payload)
+{
+    char *text = json_dumps(payload, JSON_COMPACT);
+    if (!text) {
+        return ROLL_E_NOMEM;
+    }
+    int err = roll_net_send(socket, identity, identity_bytes, head, text, strlen(text));
+    free(text);
+    return err;
+}
+
+json_t *roll_net_json(const struct roll_frame *frame)
+{
+    if (frame->head.payload > JSON_MAX_BYTES && frame->head.type != ROLL_FRAME_REPLY) {
+        return NULL;
+    }
+    json_t *json = json_loadb((const char *)frame->payload, frame->head.payload, JSON_REJECT_DUPLICATES, NULL);
+    if (json && !json_is_object(json)) {
+        json_decref(json);
+        json = NULL;
+    }
+    return json;
+}

@@ -1,0 +1,21 @@
+/*
+ * dlsym.h: answers to lookups of NCCL's functions; see dlsym.c.
+ */
+#ifndef ROLL_INTERPOSER_DLSYM_H
+#define ROLL_INTERPOSER_DLSYM_H
+
+#include "interposer/wrap/api.h"
+
+#include <stdbool.h>
+
+/*
+ * What a caller that looks a function up in `handle` (an NCCL's) gets: our wrapper that forwards to it, the function
+ * itself where it is never recorded or `twin` (its pnccl name) is meant; NULL when that NCCL has none. Any thread; may take
+ * the loader's lock.
+ */
+roll_function_t roll_lookup_recorded(void *handle, unsigned id, bool twin);
+
+/* Whether a loaded object (a struct link_map) is one of our fronts, which record by themselves. */
+bool roll_is_front(void *map);
+
+#endif

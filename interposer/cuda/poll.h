@@ -1,0 +1,68 @@
+/*
+ * poll.h: a host that polls waits too: loops over cudaStreamQuery, cudaEventQuery and ncclCommGetAsyncError, of one thread, over one thing or
+ * up to four by turns, with no other recorded call in between.
+ *
+ * A poll is cheap and may come by the million, so it writes no record: the first one of a loop notes what is polled, the next ones count and look
+ * at the clock. A loop that has lasted for 100 ms is said by one record, which stays entered; every 200 ms a new one takes its place (every second when the
+ * loop is old), so that who reads the ring knows that the loop goes on. It returns when what was polled is ready, or when the thread makes another recorded call.
+ *
+ * Of several things each word says how many they are and names one, the next word the next one. Whether the host needs one of them or all nobody can see:
+ * so none has been ready since the loop began, or it begins anew; so it does when another thing joins. What was not asked about since the last word has
+ * left the loop. Loops that are shorter, and threads that poll more things (a watchdog), write nothing at all.
+ */
+#ifndef ROLL_INTERPOSER_POLL_H
+#define ROLL_INTERPOSER_POLL_H
+
+#include "interposer/record/clock.h"
+#include "interposer/record/session.h"
+#include "interposer/record/thread.h"
+#include "trace/op.h"
+
+/* What a record of class POLL says in `result` when it has returned. */
+enum roll_poll_end {
+    ROLL_POLL_READY = 0,
+    ROLL_POLL_LEFT = 1, /* the thread has made another call, or the poll failed */
+    ROLL_POLL_GOES_ON = 2,
+};
+
+/* The place of a thing among those of the loop; ROLL_POLL_THINGS: it is none of them. */
+unsigned roll_poll_find(const struct roll_poll *poll, uintptr_t key);
+/* Another thing is polled: it joins the loop, or begins one. */
+void roll_poll_join(struct roll_thread *t, uintptr_t key);
+void roll_poll_say(struct roll_thread *t, unsigned thing, uint8_t op, uintptr_t what, bool per_thread, uintptr_t pc,
+                   const uintptr_t *frame);
+/* Ends the loop that this thread is in, if any. */
+void roll_poll_end(struct roll_thread *t, enum roll_poll_end how);
+
+static inline void roll_poll_over(struct roll_thread *t)
+{
+    if (__builtin_expect(t->poll.key[0] != 0, 0)) {
+        roll_poll_end(t, ROLL_POLL_LEFT);
+    }
+}
+
+/* A poll has answered: `waits`: not ready; else `ready`, or it failed. Only where roll_wanted. */
+static inline void roll_polled(struct roll_thread *t, uint8_t op, uintptr_t what, bool per_thread, bool waits,
+                               bool ready, uintptr_t pc, const uintptr_t *frame)
+{
+    uintptr_t key = what << 2 | (uintptr_t)(op - ROLL_OP_STREAM_QUERY + 1);
+    struct roll_poll *poll = &t->poll;
+    unsigned thing = __builtin_expect(poll->key[0] == key, 1) ? 0 : roll_poll_find(poll, key);
+    if (!waits) {
+        if (thing < ROLL_POLL_THINGS) {
+            roll_poll_end(t, ready && thing == poll->said ? ROLL_POLL_READY : ROLL_POLL_LEFT);
+        }
+        return;
+    }
+    if (thing == ROLL_POLL_THINGS) {
+        roll_poll_join(t, key);
+        return;
+    }
+    poll->polls++;
+    poll->asked |= (uint8_t)(1u << thing);
+    if (__builtin_expect(roll_clock_now(t) >= poll->next_ns, 0)) {
+        roll_poll_say(t, thing, op, what, per_thread, pc, frame);
+    }
+}
+
+#endif

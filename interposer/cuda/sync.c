@@ -1,0 +1,237 @@
+/*
+ * sync.c: the CUDA runtime's host waits: where a rank's host is blocked, and on which stream.
+ *
+ * A host that polls waits as well: what loops over queries say stands in poll.h.
+ *
+ * Recorded only while there is a session, that is, in processes that use NCCL. Event records are watched for one thing:
+ * to say which stream an event wait is about. An application that has the CUDA runtime linked in statically does not
+ * come by here; its waits are then simply not seen.
+ */
+#include "interposer/wrap/call.h"
+
+/* What a wait returns when there is no CUDA runtime behind it: cudaErrorSharedObjectInitFailed. */
+#define NO_RUNTIME 303
+
+enum wait_function {
+    STREAM_SYNC,
+    STREAM_SYNC_PTSZ,
+    EVENT_SYNC,
+    DEVICE_SYNC,
+    EVENT_RECORD,
+    EVENT_RECORD_PTSZ,
+    EVENT_RECORD_FLAGS,
+    EVENT_RECORD_FLAGS_PTSZ,
+    STREAM_QUERY,
+    STREAM_QUERY_PTSZ,
+    EVENT_QUERY,
+    WAIT_FUNCTIONS,
+};
+
+static const char *const names[WAIT_FUNCTIONS] = {
+    [STREAM_SYNC] = "cudaStreamSynchronize",
+    [STREAM_SYNC_PTSZ] = "cudaStreamSynchronize_ptsz",
+    [EVENT_SYNC] = "cudaEventSynchronize",
+    [DEVICE_SYNC] = "cudaDeviceSynchronize",
+    [EVENT_RECORD] = "cudaEventRecord",
+    [EVENT_RECORD_PTSZ] = "cudaEventRecord_ptsz",
+    [EVENT_RECORD_FLAGS] = "cudaEventRecordWithFlags",
+    [EVENT_RECORD_FLAGS_PTSZ] = "cudaEventRecordWithFlags_ptsz",
+    [STREAM_QUERY] = "cudaStreamQuery",
+    [STREAM_QUERY_PTSZ] = "cudaStreamQuery_ptsz",
+    [EVENT_QUERY] = "cudaEventQuery",
+};
+static roll_function_t reals[WAIT_FUNCTIONS];
+
+static roll_function_t real_of(enum wait_function which)
+{
+    roll_function_t real = __atomic_load_n(&reals[which], __ATOMIC_ACQUIRE);
+    if (ROLL_UNLIKELY(real == NULL)) {
+        real = roll_symbol_resolve(names[which], "libcudart.so");
+        __atomic_store_n(&reals[which], real, __ATOMIC_RELEASE);
+    }
+    return real;
+}
+
+/* place: of the event that is waited for, 0 where there is none or it is not known. */
+static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op, uint16_t stream, uint64_t place,
+                       uintptr_t pc, const uintptr_t *frame)
+{
+    struct roll_fill fill = {.count = place,
+                             .peer = ROLL_PEER_NONE,
+                             .stream = stream,
+                             .op = op,
+                             .dtype = ROLL_DTYPE_NONE,
+                             .redop = ROLL_RED_NONE};
+    roll_enter_fill(t, call, &fill, pc, frame);
+    roll_enter_end(t);
+}
+
+/* A wait that ended in an error says nothing of the work that it was for: the device may have faulted in the midst of it. */
+static int wait_result(cudaError_t error)
+{
+    return error == 0 ? 0 : 1; /* ncclUnhandledCudaError */
+}
+
+typedef cudaError_t (*stream_wait_t)(cudaStream_t);
+
+static cudaError_t wait_stream(enum wait_function which, cudaStream_t stream, bool per_thread, uintptr_t pc,
+                               const uintptr_t *frame)
+{
+    struct roll_thread *t = &roll_thread_self;
+    struct roll_call call;
+    stream_wait_t real = (stream_wait_t)real_of(which);
+    if (real == NULL) {
+        return NO_RUNTIME;
+    }
+    if (!roll_wanted(t)) {
+        return real(stream);
+    }
+    roll_enter_begin(t);
+    enter_wait(t, &call, ROLL_OP_STREAM_SYNC, roll_stream_id(t, stream, per_thread), 0, pc, frame);
+    cudaError_t result = real(stream);
+    roll_leave(t, &call, wait_result(result));
+    return result;
+}
+
+ROLL_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+ROLL_OWN(cudaStreamSynchronize)
+ROLL_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    return wait_stream(STREAM_SYNC, stream, false, ROLL_PC, ROLL_FRAME);
+}
+
+ROLL_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream);
+ROLL_OWN(cudaStreamSynchronize_ptsz)
+ROLL_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream)
+{
+    return wait_stream(STREAM_SYNC_PTSZ, stream, true, ROLL_PC, ROLL_FRAME);
+}
+
+ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event);
+ROLL_OWN(cudaEventSynchronize)
+ROLL_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    typedef cudaError_t (*real_t)(cudaEvent_t);
+    struct roll_thread *t = &roll_thread_self;
+    struct roll_call call;
+    real_t real = (real_t)real_of(EVENT_SYNC);
+    if (real == NULL) {
+        return NO_RUNTIME;
+    }
+    if (!roll_wanted(t)) {
+        return real(event);
+    }
+    roll_enter_begin(t);
+    uint64_t place;
+    uint16_t stream = roll_event_stream(event, &place);
+    enter_wait(t, &call, ROLL_OP_EVENT_SYNC, stream, place, ROLL_PC, ROLL_FRAME);
+    cudaError_t result = real(event);
+    roll_leave(t, &call, wait_result(result));
+    return result;
+}
+
+ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void);
+ROLL_OWN(cudaDeviceSynchronize)
+ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void)
+{
+    typedef cudaError_t (*real_t)(void);
+    struct roll_thread *t = &roll_thread_self;
+    struct roll_call call;
+    real_t real = (real_t)real_of(DEVICE_SYNC);
+    if (real == NULL) {
+        return NO_RUNTIME;
+    }
+    if (!roll_wanted(t)) {
+        return real();
+    }
+    roll_enter_begin(t);
+    enter_wait(t, &call, ROLL_OP_DEVICE_SYNC, 0, 0, ROLL_PC, ROLL_FRAME);
+    cudaError_t result = real();
+    roll_leave(t, &call, wait_result(result));
+    return result;
+}
+
+/* Notes the event's stream; not recorded, and not counted as a call. */
+static void note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread)
+{
+    struct roll_thread *t = &roll_thread_self;
+    if (roll_wanted(t)) {
+        roll_enter_begin(t);
+        roll_poll_over(t); /* work has been given to a stream: that was no mere waiting */
+        uint64_t head = atomic_load_explicit(&roll_session->ring.header->head, memory_order_relaxed);
+        /* What an open group holds is enqueued behind it, whatever its tickets. */
+        roll_event_note(event, roll_stream_id(t, stream, per_thread), t->group_depth == 0 ? head + 1 : 0);
+        roll_enter_end(t);
+        t->depth = 0;
+    }
+}
+
+#define EVENT_RECORD_WRAPPER(name, which, per_thread)                                                                  \
+    ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream);                                              \
+    ROLL_OWN(name)                                                                                                     \
+    ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream)                                               \
+    {                                                                                                                  \
+        typedef cudaError_t (*real_t)(cudaEvent_t, cudaStream_t);                                                      \
+        real_t real = (real_t)real_of(which);                                                                          \
+        note_event(event, stream, per_thread);                                                                         \
+        return real != NULL ? real(event, stream) : NO_RUNTIME;                                                        \
+    }
+EVENT_RECORD_WRAPPER(cudaEventRecord, EVENT_RECORD, false)
+EVENT_RECORD_WRAPPER(cudaEventRecord_ptsz, EVENT_RECORD_PTSZ, true)
+
+#define EVENT_RECORD_FLAGS_WRAPPER(name, which, per_thread)                                                            \
+    ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream, unsigned int flags);                          \
+    ROLL_OWN(name)                                                                                                     \
+    ROLL_EXPORT cudaError_t name(cudaEvent_t event, cudaStream_t stream, unsigned int flags)                           \
+    {                                                                                                                  \
+        typedef cudaError_t (*real_t)(cudaEvent_t, cudaStream_t, unsigned int);                                        \
+        real_t real = (real_t)real_of(which);                                                                          \
+        note_event(event, stream, per_thread);                                                                         \
+        return real != NULL ? real(event, stream, flags) : NO_RUNTIME;                                                 \
+    }
+EVENT_RECORD_FLAGS_WRAPPER(cudaEventRecordWithFlags, EVENT_RECORD_FLAGS, false)
+EVENT_RECORD_FLAGS_WRAPPER(cudaEventRecordWithFlags_ptsz, EVENT_RECORD_FLAGS_PTSZ, true)
+
+#define NOT_READY 600
+
+static cudaError_t poll_stream(enum wait_function which, cudaStream_t stream, bool per_thread, uintptr_t pc,
+                               const uintptr_t *frame)
+{
+    struct roll_thread *t = &roll_thread_self;
+    stream_wait_t real = (stream_wait_t)real_of(which);
+    cudaError_t result = real != NULL ? real(stream) : NO_RUNTIME;
+    if (roll_wanted(t)) {
+        roll_polled(t, ROLL_OP_STREAM_QUERY, (uintptr_t)stream, per_thread, result == NOT_READY, result == 0, pc,
+                    frame);
+    }
+    return result;
+}
+
+ROLL_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream);
+ROLL_OWN(cudaStreamQuery)
+ROLL_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    return poll_stream(STREAM_QUERY, stream, false, ROLL_PC, ROLL_FRAME);
+}
+
+ROLL_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream);
+ROLL_OWN(cudaStreamQuery_ptsz)
+ROLL_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream)
+{
+    return poll_stream(STREAM_QUERY_PTSZ, stream, true, ROLL_PC, ROLL_FRAME);
+}
+
+ROLL_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event);
+ROLL_OWN(cudaEventQuery)
+ROLL_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    typedef cudaError_t (*real_t)(cudaEvent_t);
+    struct roll_thread *t = &roll_thread_self;
+    real_t real = (real_t)real_of(EVENT_QUERY);
+    cudaError_t result = real != NULL ? real(event) : NO_RUNTIME;
+    if (roll_wanted(t)) {
+        roll_polled(t, ROLL_OP_EVENT_QUERY, (uintptr_t)event, false, result == NOT_READY, result == 0, ROLL_PC,
+                    ROLL_FRAME);
+    }
+    return result;
+}

@@ -1,0 +1,25 @@
+/*
+ * failfast_say.h: the words of a refusal: which rank, which argument, both values, both places in the code.
+ */
+#ifndef ROLL_INTERPOSER_FAILFAST_SAY_H
+#define ROLL_INTERPOSER_FAILFAST_SAY_H
+
+#include "interposer/record/comms.h"
+#include "trace/compare.h"
+#include "trace/ident.h"
+
+/* Remembers where the rings of the job lie. Under roll_lock. */
+void roll_failfast_say_start(const char *dir, const struct roll_ident *ident);
+
+/* `mine`, made at pc, is refused because `theirs` stands at its place. One line on standard error, and the text that
+ * ncclGetLastError gives. Borrows all. Slow: opens the other rank's ring, asks the loader. Any thread. */
+void roll_failfast_say(const struct roll_comm *comm, const struct roll_compare_call *mine, uintptr_t pc,
+                       const struct roll_compare_call *theirs);
+
+/* A call on a communicator that we have aborted. */
+void roll_failfast_say_aborted(const struct roll_comm *comm, const struct roll_compare_call *call);
+
+/* What NCCL has to say by now is of our own making: its text does not end ours. */
+void roll_failfast_say_settled(void);
+
+#endif

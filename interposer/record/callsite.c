@@ -1,0 +1,116 @@
+/*
+ * callsite.c: gives call sites their ids, off the hot path: a thread comes here with a stack that nobody has used lately.
+ *
+ * Addresses that lie in no loaded object are cut off, with everything above them: they come from frames without frame
+ * pointers, or from generated code. So the definition that is kept is what a reader can turn into names, and random
+ * words on a stack do not fill the table. Symbols are not looked up here: that is the agent's work.
+ *
+ * Before the table stands roll_callsite_known (callsite.h), which is read without a lock.
+ */
+#include "interposer/record/callsite.h"
+
+#include "interposer/record/pydump.h"
+#include "interposer/record/session.h"
+#include "trace/ident.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SITES      16384u /* a power of two */
+#define SITE_LIMIT (SITES / 4 * 3)
+
+static struct {
+    uint64_t hash; /* of the addresses kept; 0 = free */
+    uint32_t id;
+} sites[SITES];
+_Atomic uint64_t roll_callsite_known[ROLL_CALLSITE_BUCKETS][ROLL_CALLSITE_WAYS] __attribute__((aligned(64)));
+static uint32_t known;
+static bool full;
+
+void roll_callsite_lost(void)
+{
+    atomic_fetch_add_explicit(&roll_session->ring.header->losses[ROLL_LOSS_CALLSITE], 1, memory_order_relaxed);
+}
+
+static uint32_t append(const uintptr_t *pc, uint32_t depth)
+{
+    struct roll_def_callsite def = {.depth = depth};
+    uint64_t pcs[ROLL_CALLSITE_DEPTH];
+    for (uint32_t i = 0; i < depth; i++) {
+        pcs[i] = pc[i];
+    }
+    if (roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof def, pcs,
+                        depth * sizeof pcs[0]) != 0) {
+        full = true;
+        return 0;
+    }
+    roll_ptracer_refresh(NULL); /* a place that is rare, and never silent for long while a job starts */
+    return ++known;
+}
+
+static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth)
+{
+    uint32_t kept = 1;
+    roll_module_define(pc[0], false);
+    while (kept < depth && roll_module_define(pc[kept], true)) {
+        kept++;
+    }
+    uint64_t hash = roll_hash64(kept, pc, kept * sizeof pc[0]);
+    hash += hash == 0;
+    for (uint32_t i = 0, at = (uint32_t)hash & (SITES - 1); i < SITES; i++, at = (at + 1) & (SITES - 1)) {
+        if (sites[at].hash == hash) {
+            return sites[at].id;
+        }
+        if (sites[at].hash == 0) {
+            uint32_t id = full || known >= SITE_LIMIT ? 0 : append(pc, kept);
+            if (id != 0) {
+                sites[at].hash = hash;
+                sites[at].id = id;
+            }
+            return id;
+        }
+    }
+    return 0;
+}
+
+static bool find_shared(uint64_t hash, uint32_t *id)
+{
+    for (unsigned way = 0; way < ROLL_CALLSITE_WAYS; way++) {
+        uint64_t word =
+            atomic_load_explicit(&roll_callsite_known[hash & (ROLL_CALLSITE_BUCKETS - 1)][way], memory_order_relaxed);
+        if (word != 0 && (word ^ hash) >> 16 == 0) {
+            *id = (uint32_t)(word & UINT16_MAX);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* In a free place, else in one that the hash picks. Under roll_lock. */
+static void keep_shared(uint64_t hash, uint32_t id)
+{
+    _Atomic uint64_t *bucket = roll_callsite_known[hash & (ROLL_CALLSITE_BUCKETS - 1)];
+    unsigned way = 0;
+    while (way < ROLL_CALLSITE_WAYS && atomic_load_explicit(&bucket[way], memory_order_relaxed) != 0) {
+        way++;
+    }
+    way = way < ROLL_CALLSITE_WAYS ? way : (unsigned)(hash >> 12) & (ROLL_CALLSITE_WAYS - 1);
+    atomic_store_explicit(&bucket[way], (hash & ~(uint64_t)UINT16_MAX) | id, memory_order_relaxed);
+}
+
+uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth)
+{
+    int saved = errno;
+    uint32_t id = 0;
+    if (!find_shared(hash, &id)) {
+        pthread_mutex_lock(&roll_lock);
+        id = intern_locked(pc, depth);
+        keep_shared(hash, id);
+        pthread_mutex_unlock(&roll_lock);
+    }
+    if (id == 0) {
+        roll_callsite_lost();
+    }
+    errno = saved;
+    return (uint16_t)id;
+}

@@ -1,0 +1,20 @@
+/*
+ * refused.h: calls of which NCCL has enqueued nothing give back the numbers that they took.
+ */
+#ifndef ROLL_INTERPOSER_REFUSED_H
+#define ROLL_INTERPOSER_REFUSED_H
+
+#include "interposer/record/thread.h"
+
+#include <stdint.h>
+
+struct roll_call;
+
+/* The call has returned an error. In a group its end decides: nothing is done then. Keeps errno; the thread is busy. */
+void roll_refused_call(struct roll_thread *t, const struct roll_call *call);
+
+/* Nothing of group `id` of this thread was enqueued: it failed, or was only simulated. Its calls, at most `calls`, are
+ * looked for in the ring before `ticket`. Keeps errno; the thread is busy. */
+void roll_refused_group(struct roll_thread *t, uint32_t id, uint32_t calls, uint64_t ticket);
+
+#endif

@@ -1,0 +1,394 @@
+/*
+ * gemm.cu: the grouped products' front: checks, the choice of a path, tensor maps, the launches.
+ *
+ * Two launches a pass: the plan from the counts, then the product (gemm_hopper.cu, gemm_scaled.cu, gemm_mma.cu or
+ * gemm_simt.cu). Nothing here depends on a count. The path is chosen from what the host knows: the device, the types,
+ * and whether the copy engine can have the matrices (rows that are multiples of 16 bytes, 16-byte aligned).
+ *
+ * Tensor maps are encoded here as templates without an address (the driver's encoder is host code; its pointer comes
+ * from the runtime, so that nothing links the driver) and given their addresses on the device, where the groups' table
+ * and the counts are. Maps per weight set, kept from call to call, were rejected: the table may change between replays
+ * of a graph.
+ */
+#include "kernels/check.cuh"
+#include "kernels/gemm/gemm_args.cuh"
+#include "kernels/gemm/gemm_front.h"
+#include "kernels/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+enum { MOST_GROUPS = 1 << 20 }; /* each block of gemm_plan.cu sums all of them up */
+
+struct moe_kernel_gemm {
+    int64_t groups;
+    int blocks, major, minor; /* multiprocessors and compute capability */
+    void *memory;
+    struct gemm_plan plan;
+    encode_fn encode; /* NULL: no copy engine */
+    struct moe_cublas *cublas;
+};
+
+/* --- life --- */
+
+#ifdef MOE_KERNELS_SM90A
+static encode_fn find_encoder(void)
+{
+    void *fn = NULL;
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t rc = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &fn, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t rc = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &fn, cudaEnableDefault, &found);
+#endif
+    if (rc != cudaSuccess) {
+        cudaGetLastError(); /* it is dealt with; the next launch must not find it */
+    }
+    return rc == cudaSuccess && found == cudaDriverEntryPointSuccess ? (encode_fn)fn : NULL;
+}
+#endif
+
+static int know_device(moe_kernel_gemm_t *g)
+{
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&g->blocks, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&g->major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&g->minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+        return MOE_E_DEVICE;
+    }
+    int rc = gemm_mma_prepare();
+#ifdef MOE_KERNELS_SM90A
+    if (rc == 0 && g->major == 9 && g->minor == 0) {
+        g->encode = find_encoder(); /* an old driver has none: gemm_mma.cu then */
+        rc = g->encode == NULL ? 0 : gemm_hopper_prepare();
+        rc = rc || g->encode == NULL ? rc : gemm_scaled_prepare();
+    }
+#endif
+    return rc;
+}
+
+extern "C" int moe_kernel_gemm_new(int64_t groups, moe_kernel_gemm_t **out)
+{
+    *out = NULL;
+    if (groups < 1 || groups > MOST_GROUPS) {
+        return MOE_E_ARG;
+    }
+    moe_kernel_gemm_t *g = static_cast<moe_kernel_gemm_t *>(calloc(1, sizeof *g));
+    if (g == NULL) {
+        return MOE_E_NOMEM;
+    }
+    size_t maps = (size_t)groups * sizeof(CUtensorMap), sums = (size_t)(groups + 1) * sizeof(int64_t);
+    g->groups = groups;
+    int rc = know_device(g);
+    if (rc == 0 && cudaMalloc(&g->memory, 2 * maps + 2 * sums) != cudaSuccess) {
+        rc = MOE_E_NOMEM;
+    }
+    if (rc != 0) {
+        moe_kernel_gemm_destroy(&g);
+        return rc;
+    }
+    char *memory = static_cast<char *>(g->memory);
+    g->plan.a = reinterpret_cast<CUtensorMap *>(memory);
+    g->plan.b = reinterpret_cast<CUtensorMap *>(memory + maps);
+    g->plan.row = reinterpret_cast<int64_t *>(memory + 2 * maps);
+    g->plan.tile = reinterpret_cast<int64_t *>(memory + 2 * maps + sums);
+    *out = g;
+    return 0;
+}
+
+extern "C" void moe_kernel_gemm_destroy(moe_kernel_gemm_t **gemm)
+{
+    if (*gemm != NULL) {
+        moe_cublas_destroy(&(*gemm)->cublas);
+        cudaFree((*gemm)->memory); /* waits for the device */
+        free(*gemm);
+        *gemm = NULL;
+    }
+}
+
+/* --- tensor maps --- */
+
+struct map_shape {
+    enum moe_dtype type;
+    int64_t width, rows; /* of the matrix, in elements */
+    unsigned box_width, box_rows;
+    bool swizzled;
+};
+
+static bool encode(const moe_kernel_gemm_t *g, const struct map_shape *s, CUtensorMap *map)
+{
+    int bytes = s->type == MOE_BF16 || s->type == MOE_F16 ? 2 : 1;
+    CUtensorMapDataType type = s->type == MOE_BF16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                               : s->type == MOE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                    : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    cuuint64_t size[2] = {(cuuint64_t)s->width, (cuuint64_t)(s->rows > 0 ? s->rows : 1)};
+    cuuint64_t pitch[1] = {(cuuint64_t)(s->width * bytes)};
+    cuuint32_t box[2] = {s->box_width, s->box_rows}, step[2] = {1, 1};
+    return g->encode(map, type, 2, g->memory, size, pitch, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                     s->swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* --- a pass --- */
+
+enum path { SIMT, MMA, HOPPER, SCALED, NATIVE, BIAS, PROBS };
+
+static const struct {
+    int rows, cols;
+} tile_of[] = {
+    {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},     {GEMM_MMA_ROWS, GEMM_MMA_COLS},       {GEMM_HOPPER_ROWS, GEMM_HOPPER_COLS},
+    {GEMM_SCALED_ROWS, GEMM_SCALED_COLS}, {GEMM_SCALED_ROWS, GEMM_SCALED_COLS}, {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},
+    {GEMM_SIMT_ROWS, GEMM_SIMT_COLS},
+};
+
+static bool is_half(enum moe_dtype type)
+{
+    return type == MOE_BF16 || type == MOE_F16;
+}
+
+static bool is_fp8(enum moe_dtype type)
+{
+    return type == MOE_E4M3 || type == MOE_E5M2;
+}
+
+/* The maps of a pass on the copy engine, into `p`. */
+static bool make_maps(const moe_kernel_gemm_t *g, const struct gemm_args *a, enum path path, struct gemm_plan_args *p)
+{
+    bool forward = a->kind == MOE_GEMM_FORWARD, wgrad = a->kind == MOE_GEMM_WGRAD;
+    int bytes = path == NATIVE ? 1 : 2;
+    unsigned line = 128 / bytes; /* elements of 128 bytes */
+    int64_t width = forward ? a->k : a->n;
+    struct map_shape left = {a->activation, width, p->rows, line, wgrad ? 64u : (unsigned)tile_of[path].rows, true};
+    struct map_shape right = {wgrad ? a->activation : a->weight,
+                              a->k,
+                              wgrad ? p->rows : a->n,
+                              line,
+                              forward ? (unsigned)tile_of[path].cols : 64u,
+                              true};
+    if (path == SCALED) { /* the weight's bytes as they lie: 64 of the depth by 128 */
+        right.box_width = forward ? 64 : 128;
+        right.swizzled = false;
+    }
+    p->maps = true;
+    p->group = a->group;
+    p->a = static_cast<const char *>(a->in);
+    p->a_pitch = width * bytes;
+    p->b = wgrad ? static_cast<const char *>(a->x) : NULL;
+    p->b_pitch = a->k * bytes;
+    return encode(g, &left, &p->a_map) && encode(g, &right, &p->b_map);
+}
+
+static int launch(moe_kernel_gemm_t *g, struct gemm_args *a, enum path path, const int64_t *m, int64_t rows, int *error,
+                  cudaStream_t stream)
+{
+    struct gemm_plan_args p;
+    memset(&p, 0, sizeof p);
+    a->plan = p.plan = g->plan;
+    p.kind = a->kind;
+    p.tile_rows = tile_of[path].rows;
+    p.tile_cols = tile_of[path].cols;
+    p.accumulate = a->accumulate;
+    p.groups = a->groups;
+    p.n = a->n;
+    p.k = a->k;
+    p.rows = rows;
+    p.m = m;
+    p.error = error;
+    if ((path == HOPPER || path == SCALED || path == NATIVE) && !make_maps(g, a, path, &p)) {
+        return MOE_E_DEVICE;
+    }
+    int rc = gemm_plan_launch(&p, stream);
+    if (rc != 0) {
+        return rc;
+    }
+    switch (path) {
+    case SIMT:
+        return gemm_simt_launch(a, g->blocks, stream);
+    case MMA:
+        return gemm_mma_launch(a, g->blocks, stream);
+    case HOPPER:
+        return gemm_hopper_launch(a, g->blocks, stream);
+    case BIAS:
+        return gemm_bias_grad_launch(a, stream);
+    case PROBS:
+        return gemm_probs_grad_launch(a, g->blocks, stream);
+    default:
+        return gemm_scaled_launch(a, g->blocks, stream);
+    }
+}
+
+static bool wants_wgmma(const moe_kernel_gemm_t *g, const struct moe_linear_pass *p)
+{
+    int64_t piece = is_fp8(p->weight) && p->kind != MOE_LINEAR_WGRAD ? 16 : 8;
+    return g->encode != NULL && p->n % 8 == 0 && p->k % piece == 0 && moe_aligned16(p->x) && moe_aligned16(p->dy) &&
+           moe_aligned16(p->out) && p->n <= INT32_MAX && p->k <= INT32_MAX;
+}
+
+/* The path for a pass, or the error. */
+static int choose(const moe_kernel_gemm_t *g, enum moe_kernel_backend backend, const struct moe_linear_pass *p,
+                  enum path *path)
+{
+    bool wgrad = p->kind == MOE_LINEAR_WGRAD, fp8 = !wgrad && is_fp8(p->weight);
+    bool halves = is_half(p->activation) && (wgrad || fp8 || p->weight == p->activation);
+    bool wgmma = halves && wants_wgmma(g, p), mma = halves && g->major >= 8;
+    if (p->kind > MOE_LINEAR_WGRAD) {
+        *path = p->kind == MOE_LINEAR_BGRAD ? BIAS : PROBS;
+        return 0;
+    }
+    switch (backend) {
+    case MOE_KERNEL_AUTO:
+        *path = wgmma ? (fp8 ? SCALED : HOPPER) : mma ? MMA : SIMT;
+        return 0;
+    case MOE_KERNEL_OWN_WGMMA:
+        *path = fp8 ? SCALED : HOPPER;
+        return wgmma ? 0 : MOE_E_UNSUPPORTED;
+    case MOE_KERNEL_OWN_MMA:
+        *path = MMA;
+        return mma ? 0 : MOE_E_UNSUPPORTED;
+    case MOE_KERNEL_OWN_SIMT:
+        *path = SIMT;
+        return 0;
+    default:
+        return MOE_E_UNSUPPORTED;
+    }
+}
+
+static int check_pass(const moe_kernel_gemm_t *g, const struct moe_linear_pass *p)
+{
+    if (p->groups < 0 || p->n < 1 || p->k < 1 || p->rows < 0 || p->rows > INT32_MAX ||
+        (unsigned)p->kind > MOE_LINEAR_PGRAD) {
+        return MOE_E_SHAPE;
+    }
+    if (p->groups > g->groups) {
+        return MOE_E_CAPACITY;
+    }
+    bool x = p->kind == MOE_LINEAR_FORWARD || p->kind == MOE_LINEAR_WGRAD, dy = p->kind != MOE_LINEAR_FORWARD;
+    bool grad = p->kind == MOE_LINEAR_WGRAD || p->kind == MOE_LINEAR_BGRAD, out = !grad;
+    bool missing = p->rows > 0 && ((x && p->x == NULL) || (dy && p->dy == NULL) || (out && p->out == NULL));
+    bool types = (p->activation == MOE_F32 || is_half(p->activation)) && (unsigned)p->weight < MOE_DTYPES &&
+                 (!grad || p->grad == MOE_F32 || is_half(p->grad));
+    return p->groups > 0 && (missing || !types || p->m == NULL || p->group == NULL) ? MOE_E_ARG : 0;
+}
+
+extern "C" int moe_kernel_linear(moe_kernel_gemm_t *g, enum moe_kernel_backend backend,
+                                 const struct moe_linear_pass *pass, int *error, cudaStream_t stream)
+{
+    enum path path;
+    int rc = check_pass(g, pass);
+    rc = rc ? rc : choose(g, backend, pass, &path);
+    if (rc != 0 || pass->groups == 0) {
+        return rc;
+    }
+    struct gemm_args a;
+    memset(&a, 0, sizeof a);
+    bool grad = pass->kind == MOE_LINEAR_WGRAD || pass->kind == MOE_LINEAR_BGRAD;
+    a.kind = pass->kind == MOE_LINEAR_FORWARD ? MOE_GEMM_FORWARD : grad ? MOE_GEMM_WGRAD : MOE_GEMM_DGRAD;
+    a.groups = pass->groups;
+    a.n = pass->n;
+    a.k = pass->k;
+    a.group = pass->group;
+    a.in = pass->kind == MOE_LINEAR_FORWARD ? pass->x : pass->dy;
+    a.x = pass->x;
+    a.out = pass->out;
+    a.activation = pass->activation;
+    a.weight = pass->weight;
+    a.bias = pass->bias;
+    a.grad = pass->grad;
+    a.block_scales = pass->block_scales;
+    a.accumulate = grad && pass->beta != 0.0f;
+    a.bias_probs = pass->bias_probs;
+    a.bias_scale = pass->bias_scale == 0.0f ? 1.0f : pass->bias_scale;
+    return launch(g, &a, path, pass->m, pass->rows, error, stream);
+}
+
+extern "C" int moe_kernel_grouped(moe_kernel_gemm_t *g, const struct moe_grouped *args, int *error, cudaStream_t stream)
+{
+    bool wgrad = args->kind == MOE_GROUPED_WGRAD;
+    if (args->groups < 0 || args->n < 1 || args->k < 1 || args->rows < 0) {
+        return MOE_E_SHAPE;
+    }
+    if (args->groups > g->groups) {
+        return MOE_E_CAPACITY;
+    }
+    if (args->groups == 0) {
+        return 0;
+    }
+    if (args->m == NULL || (wgrad ? args->out == NULL : args->w == NULL) ||
+        (args->rows > 0 && (args->in == NULL || args->out == NULL || (wgrad && args->x == NULL)))) {
+        return MOE_E_ARG;
+    }
+    struct gemm_args a;
+    memset(&a, 0, sizeof a); /* all types: float32 */
+    a.kind = wgrad ? MOE_GEMM_WGRAD : args->kind == MOE_GROUPED_DGRAD ? MOE_GEMM_DGRAD : MOE_GEMM_FORWARD;
+    a.groups = args->groups;
+    a.n = args->n;
+    a.k = args->k;
+    a.in = args->in;
+    a.x = args->x;
+    a.weights = args->w;
+    a.out = args->out;
+    a.accumulate = wgrad && args->beta != 0.0f;
+    return launch(g, &a, SIMT, args->m, args->rows, error, stream);
+}
+
+extern "C" int moe_kernel_gemm_fp8(moe_kernel_gemm_t *g, const struct moe_kernel_fp8 *args, int *error,
+                                   cudaStream_t stream)
+{
+    if (args->groups < 0 || args->n < 1 || args->k < 1 || args->n % 8 != 0 || args->k % 16 != 0 || args->rows < 0 ||
+        args->n > INT32_MAX || args->k > INT32_MAX || args->rows > INT32_MAX) {
+        return MOE_E_SHAPE;
+    }
+    if (args->groups > g->groups) {
+        return MOE_E_CAPACITY;
+    }
+    if (g->encode == NULL) {
+        return MOE_E_UNSUPPORTED;
+    }
+    if (args->groups == 0) {
+        return 0;
+    }
+    if (args->m == NULL || args->group == NULL || !moe_aligned16(args->x) || !moe_aligned16(args->y) ||
+        (args->rows > 0 && (args->x == NULL || args->y == NULL || args->x_scales == NULL))) {
+        return MOE_E_ARG;
+    }
+    struct gemm_args a;
+    memset(&a, 0, sizeof a);
+    a.kind = MOE_GEMM_FORWARD;
+    a.groups = args->groups;
+    a.n = args->n;
+    a.k = args->k;
+    a.group = args->group;
+    a.in = a.x = args->x;
+    a.out = args->y;
+    a.activation = a.weight = MOE_E4M3;
+    a.bias = MOE_F32;
+    a.block_scales = true;
+    a.row_scales = args->x_scales;
+    return launch(g, &a, NATIVE, args->m, args->rows, error, stream);
+}
+
+/* --- cuBLAS --- */
+
+/* Its handle is made by the first call that wants it, which must not be captured. */
+static int need_cublas(moe_kernel_gemm_t *g)
+{
+    return g->cublas != NULL ? 0 : moe_cublas_new(&g->cublas);
+}
+
+extern "C" int moe_kernel_product(moe_kernel_gemm_t *g, const struct moe_gemm *args, cudaStream_t stream)
+{
+    int rc = need_cublas(g);
+    return rc ? rc : moe_cublas_product(g->cublas, args, stream);
+}
+
+extern "C" int moe_kernel_linear_host(moe_kernel_gemm_t *g, const struct moe_linear_pass *pass, const int64_t *m,
+                                      const struct moe_linear_group *group, cudaStream_t stream)
+{
+    int rc = need_cublas(g);
+    return rc ? rc : moe_cublas_grouped(g->cublas, pass, m, group, stream);
+}

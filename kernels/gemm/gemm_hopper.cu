@@ -1,0 +1,234 @@
+/*
+ * gemm_hopper.cu: the grouped products of 16-bit types on sm_90a: forward, dgrad and wgrad.
+ *
+ * Idea: persistent blocks of one producer and two consumer warpgroups around a ring of four stages. One thread has the
+ * copy engine fill stages (A 128 x 64, B 256 x 64, 48 KiB); each consumer multiplies 64 x 256 of the tile with
+ * m64n256k16 instructions straight from shared memory, and while it stores its part the producer already fills stages
+ * for the next tile. 128 x 256 is the largest tile whose sums fit in registers (128 floats a thread), and it needs the
+ * least shared memory traffic per product. Operands that run the wrong way (the weight in dgrad, both in wgrad) are
+ * not transposed by anybody: they are copied as boxes of 64 x 64 and the descriptors say that they lie MN-major.
+ *
+ * Ragged groups: tiles begin at the group's first row; maps end at its last (gemm_plan.cu), so rows beyond it are zeros
+ * in every operand, in the depth of wgrad as well, whatever lies there in memory. A consumer whose 64 rows all lie
+ * beyond the group does not multiply. Weight gradients of groups without rows have no stages: zeros are stored.
+ *
+ * Launch: one block per multiprocessor, 384 threads, about 209 KiB of shared memory; registers are traded between the
+ * warpgroups (40 and 232). Assumes n and k multiples of 8 and 16-byte aligned operands (gemm.cu checks). Row and
+ * element numbers are 64 bit. Streams: the caller's only. Architecture: sm_90a; elsewhere the body is empty and gemm.cu
+ * takes gemm_mma.cu.
+ */
+#include "kernels/check.cuh"
+#include "kernels/gemm/gemm_hopper.cuh"
+
+enum {
+    ROWS = GEMM_HOPPER_ROWS,
+    COLS = GEMM_HOPPER_COLS,
+    DEPTH = 64, /* elements of a stage: 128 bytes */
+    STAGES = 4,
+    A_BYTES = ROWS * DEPTH * 2,
+    B_BYTES = COLS * DEPTH * 2,
+    STAGE_BYTES = A_BYTES + B_BYTES,
+    BARRIERS_AT = STAGES * STAGE_BYTES + CONSUMER_WARPS * STAGING,
+    SHARED_BYTES = BARRIERS_AT + 2 * STAGES * 8 + 1024, /* 1024: to align the ring */
+    THREADS = 384,
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Which operands lie MN-major. */
+template <int KIND> struct major {
+    enum { A = KIND == MOE_GEMM_WGRAD, B = KIND != MOE_GEMM_FORWARD };
+};
+
+/* The copies of one operand's stage: `edge` rows or columns from `at` on, depth from `depth` on. */
+template <int MN_MAJOR, int EDGE>
+static __device__ __forceinline__ void copy_operand(uint32_t to, const CUtensorMap *map, int64_t at, int64_t depth,
+                                                    uint32_t full)
+{
+#pragma unroll
+    for (int box = 0; box < (MN_MAJOR ? EDGE / 64 : 1); box++) {
+        struct moe_gemm_box b = moe_gemm_box(MN_MAJOR, at, depth, box);
+        copy_box(to + b.offset, map, b.x, b.y, full);
+    }
+}
+
+template <int KIND>
+static __device__ __forceinline__ void produce(const struct gemm_args &a, uint32_t ring, uint32_t full)
+{
+    uint32_t empty = full + STAGES * 8;
+    struct gemm_place place = gemm_begin();
+    struct gemm_work w;
+    struct moe_gemm_ring at = {0, 1};
+    int64_t group = -1;
+    while (gemm_next(a, ROWS, COLS, &place, &w)) {
+        const CUtensorMap *map_a = a.plan.a + w.group, *map_b = a.plan.b + w.group;
+        int64_t blocks = moe_gemm_ceil(w.shape.depth, DEPTH);
+        if (w.group != group) {
+            map_acquire(map_a);
+            map_acquire(map_b);
+            group = w.group;
+        }
+        for (int64_t block = 0; block < blocks; block++) {
+            uint32_t stage = ring + at.stage * STAGE_BYTES, bar = full + at.stage * 8;
+            barrier_wait(empty + at.stage * 8, at.parity);
+            barrier_arrive_expect(bar, STAGE_BYTES);
+            copy_operand<major<KIND>::A, ROWS>(stage, map_a, w.tile.row * ROWS, block * DEPTH, bar);
+            copy_operand<major<KIND>::B, COLS>(stage + A_BYTES, map_b, w.tile.col * COLS, block * DEPTH, bar);
+            moe_gemm_ring_next(&at, STAGES);
+        }
+    }
+}
+
+/* The products of one stage, enqueued. `a`: this warpgroup's 64 rows. */
+template <int KIND, class T>
+static __device__ __forceinline__ void multiply(float (&acc)[COLS / 2], uint32_t a, uint32_t b)
+{
+    enum { TA = major<KIND>::A, TB = major<KIND>::B };
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < DEPTH / 16; step++) {
+        wgmma<T, COLS>::template run<TA, TB>(acc, moe_wgmma_operand(a, TA, step), moe_wgmma_operand(b, TB, step), 1);
+    }
+    wgmma_commit();
+}
+
+/*
+ * The sums of a tile. A stage is given back when the products of the next one are enqueued and its own are done, so
+ * that the matrix unit always has work queued. Sums begin as zeros and not with an instruction that overwrites: with
+ * no stage at all they are right, too, and no instruction stands in a branch (the assembler would serialise them).
+ */
+template <int KIND, class T>
+static __device__ __forceinline__ void sum_up(float (&acc)[COLS / 2], int64_t blocks, uint32_t ring, uint32_t full,
+                                              int half, struct moe_gemm_ring *at)
+{
+    uint32_t empty = full + STAGES * 8, mine = ring + half * MOE_BOX_BYTES, last = at->stage;
+#pragma unroll
+    for (int i = 0; i < COLS / 2; i++) {
+        acc[i] = 0;
+    }
+    wgmma_settle(acc);
+    for (int64_t block = 0; block < blocks; block++) {
+        uint32_t stage = at->stage * STAGE_BYTES;
+        barrier_wait(full + at->stage * 8, at->parity);
+        multiply<KIND, T>(acc, mine + stage, ring + stage + A_BYTES);
+        wgmma_wait<1>();
+        if (block > 0) {
+            stage_release(empty + last * 8);
+        }
+        last = at->stage;
+        moe_gemm_ring_next(at, STAGES);
+    }
+    wgmma_wait<0>();
+    wgmma_settle(acc);
+    if (blocks > 0) {
+        stage_release(empty + last * 8);
+    }
+}
+
+/* A half without rows still gives the stages back. */
+static __device__ __forceinline__ void skip(int64_t blocks, uint32_t full, struct moe_gemm_ring *at)
+{
+    for (int64_t block = 0; block < blocks; block++) {
+        barrier_wait(full + at->stage * 8, at->parity);
+        stage_release(full + (STAGES + at->stage) * 8);
+        moe_gemm_ring_next(at, STAGES);
+    }
+}
+
+template <int KIND, class T>
+static __device__ __forceinline__ void store(const struct gemm_args &a, const struct gemm_work &w,
+                                             const float (&acc)[COLS / 2], uint8_t *staging, int warp)
+{
+    int64_t row = w.tile.row * ROWS + warp * 16, col = w.tile.col * COLS;
+    if constexpr (KIND == MOE_GEMM_WGRAD) {
+        store_grad<COLS>(acc, staging, a.grad, gemm_d_weight(a, w.group), a.accumulate != 0, row, w.shape.rows, col,
+                         w.shape.cols);
+    } else {
+        store_rows<T, COLS>(acc, staging, a, w, row, col);
+    }
+}
+
+template <int KIND, class T>
+static __device__ __forceinline__ void consume(const struct gemm_args &a, uint32_t ring, uint32_t full,
+                                               uint8_t *staging, int half)
+{
+    int warp = half * 4 + threadIdx.x / 32 % 4;
+    struct gemm_place place = gemm_begin();
+    struct gemm_work w;
+    struct moe_gemm_ring at = {0, 0};
+    while (gemm_next(a, ROWS, COLS, &place, &w)) {
+        int64_t blocks = moe_gemm_ceil(w.shape.depth, DEPTH);
+        if (w.shape.rows - w.tile.row * ROWS <= half * 64) {
+            skip(blocks, full, &at);
+            continue;
+        }
+        float acc[COLS / 2];
+        sum_up<KIND, T>(acc, blocks, ring, full, half, &at);
+        store<KIND, T>(a, w, acc, staging + warp * STAGING, warp);
+    }
+}
+#endif
+
+template <int KIND, class T>
+static __global__ void __launch_bounds__(THREADS, 1) gemm_hopper(const __grid_constant__ struct gemm_args a)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ uint8_t unaligned[];
+    uint8_t *shared = unaligned + (-smem_address(unaligned) & 1023u);
+    uint32_t ring = smem_address(shared), full = ring + BARRIERS_AT;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(full + s * 8, 1);
+            barrier_init(full + (STAGES + s) * 8, CONSUMER_WARPS);
+        }
+        barrier_init_done();
+    }
+    __syncthreads();
+    wait_for_primary();
+    int group = threadIdx.x / 128;
+    if (group == 0) {
+        registers_give<40>();
+        if (threadIdx.x == 0) {
+            produce<KIND>(a, ring, full);
+        }
+    } else {
+        registers_take<232>();
+        consume<KIND, T>(a, ring, full, shared + STAGES * STAGE_BYTES, group - 1);
+    }
+#endif
+}
+
+typedef void (*kernel_t)(const struct gemm_args);
+
+static const struct {
+    int kind;
+    enum moe_dtype type;
+    kernel_t kernel;
+} kernels[] = {
+    {MOE_GEMM_FORWARD, MOE_BF16, gemm_hopper<MOE_GEMM_FORWARD, __nv_bfloat16>},
+    {MOE_GEMM_DGRAD, MOE_BF16, gemm_hopper<MOE_GEMM_DGRAD, __nv_bfloat16>},
+    {MOE_GEMM_WGRAD, MOE_BF16, gemm_hopper<MOE_GEMM_WGRAD, __nv_bfloat16>},
+    {MOE_GEMM_FORWARD, MOE_F16, gemm_hopper<MOE_GEMM_FORWARD, __half>},
+    {MOE_GEMM_DGRAD, MOE_F16, gemm_hopper<MOE_GEMM_DGRAD, __half>},
+    {MOE_GEMM_WGRAD, MOE_F16, gemm_hopper<MOE_GEMM_WGRAD, __half>},
+};
+
+int gemm_hopper_prepare(void)
+{
+    for (auto &k : kernels) {
+        if (cudaFuncSetAttribute(k.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES) != cudaSuccess) {
+            return moe_launch_result();
+        }
+    }
+    return 0;
+}
+
+int gemm_hopper_launch(const struct gemm_args *args, int blocks, cudaStream_t stream)
+{
+    for (auto &k : kernels) {
+        if (k.kind == args->kind && k.type == args->activation) {
+            return launch_behind_plan(k.kernel, args, blocks, THREADS, SHARED_BYTES, stream);
+        }
+    }
+    return MOE_E_UNSUPPORTED;
+}

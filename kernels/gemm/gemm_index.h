@@ -1,0 +1,239 @@
+/*
+ * gemm_index.h: where everything lies in the grouped products: tiles, shared memory, descriptors, accumulators.
+ *
+ * Pure functions, for the device and for the host: the machine that builds has no GPU, so the arithmetic that a kernel's
+ * correctness hangs on is kept apart from the kernels and held by tests/moe_core/test_gemm_index.c, which plays the copy
+ * engine and the matrix unit on the host with these same functions.
+ *
+ * Facts of the architecture used here (PTX ISA, "Asynchronous warpgroup level matrix instructions"): with the 128-byte
+ * swizzle the unit is an atom of 8 rows x 128 bytes, 1024-byte aligned, in which the 16-byte piece c of row r lies at
+ * piece c ^ r. "K-major": the 128 bytes run along the contraction; "MN-major": along the operand's own rows or columns.
+ */
+#ifndef MOE_KERNELS_GEMM_INDEX_H
+#define MOE_KERNELS_GEMM_INDEX_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define MOE_HD static __host__ __device__ __forceinline__
+#else
+#define MOE_HD static inline
+#endif
+
+/* --- which tile --- */
+
+enum moe_gemm_kind { MOE_GEMM_FORWARD = 0, MOE_GEMM_DGRAD = 1, MOE_GEMM_WGRAD = 2 };
+
+/* The problem of one group: out[rows, cols] is a sum over `depth`. */
+struct moe_gemm_shape {
+    int64_t rows, cols, depth;
+};
+
+MOE_HD struct moe_gemm_shape moe_gemm_shape_of(int kind, int64_t m, int64_t n, int64_t k)
+{
+    struct moe_gemm_shape s;
+    s.rows = kind == MOE_GEMM_WGRAD ? n : m;
+    s.cols = kind == MOE_GEMM_FORWARD ? n : k;
+    s.depth = kind == MOE_GEMM_FORWARD ? k : kind == MOE_GEMM_DGRAD ? n : m;
+    return s;
+}
+
+MOE_HD int64_t moe_gemm_ceil(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Tiles of a group. A weight gradient has its tiles without rows, too: they store zeros; none when it accumulates. */
+MOE_HD int64_t moe_gemm_tiles(int kind, int64_t m, int64_t n, int64_t k, int tile_rows, int tile_cols, int accumulate)
+{
+    struct moe_gemm_shape s = moe_gemm_shape_of(kind, m, n, k);
+    if (m == 0 && (kind != MOE_GEMM_WGRAD || accumulate)) {
+        return 0;
+    }
+    return moe_gemm_ceil(s.rows, tile_rows) * moe_gemm_ceil(s.cols, tile_cols);
+}
+
+struct moe_gemm_tile {
+    int64_t row, col; /* in tiles */
+};
+
+static const int64_t moe_gemm_band = 8;
+
+/*
+ * Tile number `at` of a group of `high` x `wide` tiles. Bands of 8 tile rows, down each column of a band before the
+ * next column: the hundred or so tiles that run at once then share few rows and few columns, which the L2 holds.
+ */
+MOE_HD struct moe_gemm_tile moe_gemm_raster(int64_t at, int64_t high, int64_t wide)
+{
+    struct moe_gemm_tile t;
+    if (high * wide < INT32_MAX / 16) { /* nearly always; 64-bit divisions are slow on the device */
+        uint32_t w = (uint32_t)wide, n = (uint32_t)at, rows = (uint32_t)moe_gemm_band, top = n / (rows * w) * rows;
+        uint32_t tall = (uint32_t)high - top < rows ? (uint32_t)high - top : rows, in = n - top * w;
+        t.row = top + in % tall;
+        t.col = in / tall;
+        return t;
+    }
+    int64_t first = at / (moe_gemm_band * wide) * moe_gemm_band;
+    int64_t height = high - first < moe_gemm_band ? high - first : moe_gemm_band;
+    int64_t inside = at - first * wide;
+    t.row = first + inside % height;
+    t.col = inside / height;
+    return t;
+}
+
+/* --- the counts --- */
+
+/* What a prefix sum over groups adds up; counts that cannot be right add nothing harmful: at most rows + 1. */
+MOE_HD int64_t moe_gemm_count(int64_t m, int64_t rows)
+{
+    return m < 0 ? 0 : m > rows ? rows + 1 : m;
+}
+
+/* --- the ring of stages between producers and consumers --- */
+
+/* A stage's full barrier completes phase 0, 1, 0, ...; a wait for parity p returns once the phase of parity p is over.
+ * A consumer's first wait on any stage is for 0; a producer's first wait on an empty barrier is for 1, which a fresh
+ * barrier answers at once. */
+struct moe_gemm_ring {
+    uint32_t stage, parity;
+};
+
+MOE_HD void moe_gemm_ring_next(struct moe_gemm_ring *ring, uint32_t stages)
+{
+    ring->stage++;
+    if (ring->stage == stages) {
+        ring->stage = 0;
+        ring->parity ^= 1;
+    }
+}
+
+/* --- shared memory with the 128-byte swizzle --- */
+
+/* Byte `offset` of an unswizzled tile whose base is 1024-byte aligned: where the copy engine puts it. */
+MOE_HD uint32_t moe_swizzle128(uint32_t offset)
+{
+    return offset ^ ((offset >> 3) & 0x70u);
+}
+
+/* Element (mn, depth) of a K-major tile of rows of 128 bytes. */
+MOE_HD uint32_t moe_kmajor_offset(uint32_t mn, uint32_t depth, uint32_t bytes)
+{
+    return moe_swizzle128(mn * 128u + depth * bytes);
+}
+
+/* Element (mn, depth) of an MN-major tile of 16-bit elements, `deep` of them deep: one copied box of [deep][64] after
+ * the other. */
+MOE_HD uint32_t moe_mnmajor_offset(uint32_t mn, uint32_t depth, uint32_t deep)
+{
+    return mn / 64u * deep * 128u + moe_swizzle128(depth * 128u + mn % 64u * 2u);
+}
+
+/* The matrix descriptor: addresses and offsets in units of 16 bytes, swizzle mode 1 (128 bytes) in the top two bits.
+ * stride: bytes from one group of eight 128-byte rows to the next. lead: MN-major only, from one run of 64 elements
+ * to the next. */
+MOE_HD uint64_t moe_wgmma_descriptor(uint32_t address, uint32_t lead, uint32_t stride)
+{
+    return (uint64_t)((address & 0x3ffffu) >> 4) | (uint64_t)((lead & 0x3ffffu) >> 4) << 16 |
+           (uint64_t)((stride & 0x3ffffu) >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+/* An operand's stage comes in boxes: one of 128 bytes of depth when it lies K-major, else one for each run of 64. */
+enum { MOE_BOX_BYTES = 64 * 128 /* 64 deep, 64 wide, 16 bits */ };
+
+struct moe_gemm_box {
+    int32_t x, y;    /* in the tensor map: innermost first */
+    uint32_t offset; /* bytes behind the operand's place in the stage */
+};
+
+/* Box number `box` of the stage at `depth` for the rows or columns from `at` on. */
+MOE_HD struct moe_gemm_box moe_gemm_box(int mn_major, int64_t at, int64_t depth, int box)
+{
+    struct moe_gemm_box b;
+    b.x = (int32_t)(mn_major ? at + box * 64 : depth);
+    b.y = (int32_t)(mn_major ? depth : at);
+    b.offset = (uint32_t)(mn_major ? box * MOE_BOX_BYTES : 0);
+    return b;
+}
+
+/* Bytes by which a descriptor's address moves for `steps` instructions along the depth (32 bytes of it each). */
+MOE_HD uint32_t moe_wgmma_advance(int mn_major, uint32_t steps)
+{
+    return mn_major ? steps * 16u * 128u : steps * 32u;
+}
+
+/* The descriptor of an operand for instruction number `step` of a stage. */
+MOE_HD uint64_t moe_wgmma_operand(uint32_t address, int mn_major, uint32_t step)
+{
+    return moe_wgmma_descriptor(address + moe_wgmma_advance(mn_major, step), mn_major ? MOE_BOX_BYTES : 16, 1024);
+}
+
+/* Where 16 raw FP8 weights go, number `piece` of a stage of 64 deep by 128 columns, once they are two pieces of eight
+ * 16-bit numbers. Raw: [128 columns][64 deep] (forward), or [64 deep][128 columns]. */
+struct moe_widen_place {
+    uint32_t first, second;
+};
+
+MOE_HD struct moe_widen_place moe_widen_place(int forward, uint32_t piece)
+{
+    uint32_t col = forward ? piece / 4 : piece % 8 * 16, depth = forward ? piece % 4 * 16 : piece / 8;
+    struct moe_widen_place p;
+    p.first = forward ? moe_kmajor_offset(col, depth, 2) : moe_mnmajor_offset(col, depth, 64);
+    p.second = forward ? moe_kmajor_offset(col, depth + 8, 2) : moe_mnmajor_offset(col + 8, depth, 64);
+    return p;
+}
+
+/* --- accumulators: register i of thread t (0..127) of a warpgroup, instruction m64nNk* with float32 sums --- */
+
+MOE_HD int moe_wgmma_row(int thread, int i)
+{
+    return thread / 32 * 16 + thread % 32 / 4 + (i & 2) * 4;
+}
+
+MOE_HD int moe_wgmma_col(int thread, int i)
+{
+    return i / 4 * 8 + thread % 4 * 2 + (i & 1);
+}
+
+/* --- the epilogue's staging: 16 rows of 128 bytes for each warp --- */
+
+/* Byte `at` (0..127) of row r (0..15), in pieces of 16 bytes that rows shift against each other: no bank conflicts in
+ * either direction. */
+MOE_HD uint32_t moe_staging_offset(uint32_t row, uint32_t at)
+{
+    return row * 128u + (((at >> 4) ^ (row & 7u)) << 4) + (at & 15u);
+}
+
+/* --- mma.sync m16n8k16: which 16 bytes of shared memory each lane names to ldmatrix.x4 --- */
+
+struct moe_mma_piece {
+    int mn, depth; /* the first of eight elements, which run along the depth, or along mn in an MN-major tile */
+};
+
+/* The left operand's 16 x 16: registers 0 to 3 are (rows 0-7, depth 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15). */
+MOE_HD struct moe_mma_piece moe_mma_left(int lane, int mn_major)
+{
+    struct moe_mma_piece p;
+    int low = lane % 8, second = lane / 8 % 2, third = lane / 16;
+    p.mn = second * 8 + (mn_major ? 0 : low);
+    p.depth = third * 8 + (mn_major ? low : 0);
+    return p;
+}
+
+/* The right operand's 16 columns: registers 0 and 1 are columns 0-7 at depth 0-7 and 8-15, 2 and 3 columns 8-15. */
+MOE_HD struct moe_mma_piece moe_mma_right(int lane, int mn_major)
+{
+    struct moe_mma_piece p;
+    int low = lane % 8, second = lane / 8 % 2, third = lane / 16;
+    p.mn = third * 8 + (mn_major ? 0 : low);
+    p.depth = second * 8 + (mn_major ? low : 0);
+    return p;
+}
+
+/* Element (mn, depth) of a padded stage of mma.sync, 32 deep, 128 wide: pitches of 40 and 136 elements keep the eight
+ * rows that one ldmatrix phase reads in different banks. */
+MOE_HD uint32_t moe_mma_offset(uint32_t mn, uint32_t depth, int mn_major)
+{
+    return (mn_major ? depth * 136u + mn : mn * 40u + depth) * 2u;
+}
+
+#endif

@@ -1,0 +1,384 @@
+/*
+ * dispatcher.c: the front of the token dispatchers: groups, checks, order of calls, common buffers.
+ *
+ * Everything that can be refused without talking to anybody is refused here, before a kind issues its first collective: a rank that returns an error after its
+ * peers have begun to wait is the hang that this library is about. The order of calls is a stage in the handle and not left to the caller, because a
+ * combine without a dispatch would send rows of the forward before.
+ */
+#include "moe_core/dispatch/dispatcher_kind.h"
+
+#include "moe_core/include/moe/observe.h"
+#include "moe_core/include/moe/remedy.h"
+
+#include <stdlib.h>
+
+static const struct moe_dispatcher_kind_ops *const kinds[MOE_DISPATCH_KINDS] = {
+    [MOE_DISPATCH_ALLTOALL] = &moe_dispatcher_alltoall,
+    [MOE_DISPATCH_ALLGATHER] = &moe_dispatcher_allgather,
+    [MOE_DISPATCH_DEEPEP] = &moe_dispatcher_deepep,
+    [MOE_DISPATCH_HYBRIDEP] = &moe_dispatcher_hybridep,
+};
+
+static const char *const names[MOE_DISPATCH_KINDS] = {"alltoall", "allgather", "deepep", "hybridep"};
+
+const char *moe_dispatcher_name(enum moe_dispatcher_kind kind)
+{
+    return (unsigned)kind < MOE_DISPATCH_KINDS ? names[kind] : "?";
+}
+
+/* --- groups and shape --- */
+
+static int resolve_groups(moe_dispatcher_t *d)
+{
+    const struct moe_groups *g = &d->config.groups;
+    const int32_t rank = d->config.world_rank;
+    const uint32_t layer = d->config.layer;
+    int rc = moe_group_resolve(g->ep, "ep", rank, layer, &d->ep);
+    rc = rc ? rc : moe_group_resolve(g->etp, "etp", rank, layer, &d->etp);
+    rc = rc ? rc : moe_group_resolve(g->tp, "tp", rank, layer, &d->tp);
+    if (rc != 0) {
+        return rc;
+    }
+    if (g->tp_ep == NULL && (d->etp.size == 1 || d->ep.size == 1)) {
+        d->tp_ep = d->etp.size == 1 ? d->ep : d->etp;
+        return 0;
+    }
+    rc = moe_group_resolve(g->tp_ep, "tp_ep", rank, layer, &d->tp_ep);
+    int wanted = d->ep.rank * d->etp.size + d->etp.rank;
+    if (rc == 0 && (d->tp_ep.size != d->ep.size * d->etp.size || d->tp_ep.rank != wanted)) {
+        rc = DISPATCHER_FAIL(d, MOE_E_COMM,
+                             "tp_ep has %d ranks and this is its rank %d; ep %d x etp %d makes %d ranks, rank %d",
+                             d->tp_ep.size, d->tp_ep.rank, d->ep.size, d->etp.size, d->ep.size * d->etp.size, wanted);
+    }
+    return rc;
+}
+
+static int check_shape(moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_config *c = &d->config;
+    if (c->experts < 1 || c->experts > INT32_MAX / 2 || c->experts % d->ep.size != 0 || c->topk < 1 ||
+        c->topk > c->experts || c->hidden < 1 || c->max_tokens < 0) {
+        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld experts (top-%d) over %d ranks, hidden %lld, %lld tokens",
+                               (long long)c->experts, c->topk, d->ep.size, (long long)c->hidden,
+                               (long long)c->max_tokens);
+    }
+    if (c->expert_capacity < 0 || c->row_multiple < 0 || c->row_multiple > INT32_MAX || c->row_budget < 0 ||
+        c->token_bound < 0 || c->max_tokens > INT32_MAX / (c->topk * (int64_t)d->tp_ep.size) ||
+        c->expert_capacity > INT32_MAX / (c->experts * d->etp.size)) {
+        return DISPATCHER_FAIL(
+            d, MOE_E_SHAPE,
+            "%lld tokens x top-%d x %d ranks, capacity %lld, row multiple %lld, budget %lld, bound %lld",
+            (long long)c->max_tokens, c->topk, d->tp_ep.size, (long long)c->expert_capacity, (long long)c->row_multiple,
+            (long long)c->row_budget, (long long)c->token_bound);
+    }
+    if (moe_nccl_type(c->type) == ncclNumTypes) {
+        return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "rows of type %s", moe_dtype_name(c->type));
+    }
+    d->local = c->experts / d->ep.size;
+    return 0;
+}
+
+static int allocate(moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_config *c = &d->config;
+    if (d->max_rows < 0 || d->max_rows > INT32_MAX) {
+        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank", (long long)d->max_rows);
+    }
+    size_t rows = (size_t)d->max_rows, row = (size_t)c->hidden * moe_dtype_bytes(c->type);
+    size_t probs = c->probs_travel ? rows * sizeof(float) : 0;
+    struct {
+        void *at;
+        size_t bytes;
+    } buffers[] = {{&d->rows, rows * row},
+                   {&d->expert_out, rows * row},
+                   {&d->d_expert_out, rows * row},
+                   {&d->d_rows, rows * row},
+                   {&d->row_probs, probs},
+                   {&d->d_row_probs, probs},
+                   {&d->d_probs, (size_t)(c->max_tokens * c->experts) * sizeof(float)},
+                   {&d->m, (size_t)d->local * sizeof(int64_t)}};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && rc == 0; i++) {
+        rc = moe_device_alloc(d->device, buffers[i].bytes, buffers[i].at);
+    }
+    return rc;
+}
+
+int moe_dispatcher_new(moe_device_t *device, const struct moe_dispatcher_config *config, moe_dispatcher_t **out)
+{
+    *out = NULL;
+    if ((unsigned)config->kind >= MOE_DISPATCH_KINDS || kinds[config->kind] == NULL) {
+        return moe_fail(MOE_E_UNSUPPORTED, config->world_rank, config->layer, "dispatcher %d (%s)", (int)config->kind,
+                        moe_dispatcher_name(config->kind));
+    }
+    moe_dispatcher_t *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "a dispatcher");
+    }
+    d->kind = kinds[config->kind];
+    d->device = device;
+    d->config = *config;
+    int rc = resolve_groups(d);
+    rc = rc ? rc : check_shape(d);
+    rc = rc ? rc : d->kind->create(d);
+    rc = rc ? rc : allocate(d);
+    if (rc != 0) {
+        moe_dispatcher_destroy(&d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+void moe_dispatcher_destroy(moe_dispatcher_t **dispatcher)
+{
+    moe_dispatcher_t *d = *dispatcher;
+    if (d == NULL) {
+        return;
+    }
+    void *buffers[] = {&d->rows,      &d->expert_out,  &d->d_expert_out, &d->d_rows,
+                       &d->row_probs, &d->d_row_probs, &d->d_probs,      &d->m};
+    d->kind->destroy(d);
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        moe_device_free(d->device, buffers[i]);
+    }
+    free(d);
+    *dispatcher = NULL;
+}
+
+/* --- the layer-forward --- */
+
+void moe_dispatcher_at(moe_dispatcher_t *d, const struct moe_event *at)
+{
+    d->at = *at;
+}
+
+int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routing, uint32_t proposed, uint32_t *agreed)
+{
+    d->stage = MOE_DISPATCHER_IDLE;
+    if (routing->tokens < 0 || routing->tokens > d->config.max_tokens) {
+        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld tokens, made for at most %lld", (long long)routing->tokens,
+                               (long long)d->config.max_tokens);
+    }
+    if (routing->counts == NULL || (routing->tokens > 0 && (routing->index == NULL || routing->probs == NULL))) {
+        return DISPATCHER_FAIL(d, MOE_E_ARG, "a routing without index, probabilities or counts");
+    }
+    d->routing = *routing;
+    d->plan = (struct moe_dispatch_plan){.empty_experts = -1};
+    d->detached = d->backward = false;
+    *agreed = 0;
+    int rc = d->kind->prepare(d, proposed, agreed);
+    if (rc == 0 && d->plan.received > d->max_rows) {
+        rc = DISPATCHER_FAIL(d, MOE_E_CAPACITY, "%lld rows to receive, made for %lld", (long long)d->plan.received,
+                             (long long)d->max_rows);
+    }
+    d->stage = rc == 0 ? MOE_DISPATCHER_PREPARED : MOE_DISPATCHER_IDLE;
+    return rc;
+}
+
+static int expect(const moe_dispatcher_t *d, enum moe_dispatcher_stage stage, const char *what)
+{
+    return d->stage >= stage ? 0
+                             : DISPATCHER_FAIL(d, MOE_E_STATE, "%s before %s", what,
+                                               stage == MOE_DISPATCHER_PREPARED ? "prepare" : "forward");
+}
+
+int moe_dispatcher_forward(moe_dispatcher_t *d, const void *x)
+{
+    int rc = expect(d, MOE_DISPATCHER_PREPARED, "forward");
+    if (rc == 0 && x == NULL && d->routing.tokens > 0) {
+        rc = DISPATCHER_FAIL(d, MOE_E_ARG, "%lld tokens at no address", (long long)d->routing.tokens);
+    }
+    if (rc == 0 && d->config.shared != NULL && d->shared_weights == NULL) {
+        rc = DISPATCHER_FAIL(d, MOE_E_STATE, "forward before the shared expert's weights");
+    }
+    d->x = x;
+    rc = rc ? rc : d->kind->forward(d, x);
+    d->stage = rc == 0 ? MOE_DISPATCHER_SENT : d->stage;
+    return rc;
+}
+
+int moe_dispatcher_combine(moe_dispatcher_t *d, void *y)
+{
+    int rc = expect(d, MOE_DISPATCHER_SENT, "combine");
+    if (rc == 0 && y == NULL && d->routing.tokens > 0) {
+        rc = DISPATCHER_FAIL(d, MOE_E_ARG, "%lld tokens to no address", (long long)d->routing.tokens);
+    }
+    rc = rc ? rc : d->kind->combine(d, y);
+    d->stage = rc == 0 ? MOE_DISPATCHER_COMBINED : d->stage;
+    return rc;
+}
+
+void moe_dispatcher_set_shared_weights(moe_dispatcher_t *d, const struct moe_shared_weights *weights)
+{
+    d->shared_weights = weights;
+}
+
+void moe_dispatcher_detach(moe_dispatcher_t *d)
+{
+    d->detached = true;
+}
+
+/* --- backward --- */
+
+int moe_dispatcher_push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
+{
+    int rc = expect(d, MOE_DISPATCHER_PREPARED, "backward nodes of dispatch");
+    return rc ? rc : d->kind->push_dispatch(d, plan);
+}
+
+int moe_dispatcher_push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
+{
+    int rc = expect(d, MOE_DISPATCHER_PREPARED, "backward nodes of combine");
+    return rc ? rc : d->kind->push_combine(d, plan);
+}
+
+void moe_dispatcher_begin_backward(moe_dispatcher_t *d, const void *dy, void *dx)
+{
+    d->dy = dy;
+    d->dx = dx;
+    d->backward = true;
+}
+
+/* --- for the kinds --- */
+
+int moe_dispatcher_push(moe_dispatcher_t *d, struct moe_plan *plan, const char *name, int (*run)(void *),
+                        enum moe_obligation_op op, const struct moe_group *group, uint64_t count)
+{
+    bool issues = op != MOE_OBLIGE_NONE && group != NULL && group->size > 1;
+    struct moe_node node = {.name = name,
+                            .run = run,
+                            .arg = d,
+                            .op = issues ? op : MOE_OBLIGE_NONE,
+                            .comm = issues ? group->comm : NULL,
+                            .count = issues ? count : 0};
+    return moe_plan_push(plan, &node);
+}
+
+struct moe_collective moe_dispatcher_collective(const moe_dispatcher_t *d, const struct moe_group *group,
+                                                const char *what, ncclDataType_t type, int64_t width)
+{
+    return (struct moe_collective){.device = d->device,
+                                   .group = group,
+                                   .what = what,
+                                   .type = type,
+                                   .width = width,
+                                   .world_rank = d->config.world_rank,
+                                   .layer = d->config.layer};
+}
+
+void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *group, enum moe_uniform what,
+                            int64_t count)
+{
+    struct moe_event e = d->at;
+    if (group->size > 1) {
+        e.size = sizeof e;
+        e.kind = MOE_EV_UNIFORM;
+        e.layer = (uint16_t)d->config.layer;
+        e.comm = group->comm;
+        e.peer = (int32_t)what;
+        e.count = (uint64_t)count;
+        e.count2 = e.aux = 0;
+        moe_observe(&e);
+    }
+}
+
+bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy)
+{
+    bool cured = (moe_remedies(d->ep.comm, d->config.layer, remedy) & remedy) != 0;
+    d->plan.remedied |= cured ? remedy : 0;
+    return cured;
+}
+
+bool moe_dispatcher_again(const moe_dispatcher_t *d)
+{
+    enum { PHASE_RECOMPUTE = 3 }; /* trace/op.h */
+    return d->at.phase == PHASE_RECOMPUTE;
+}
+
+enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed)
+{
+    bool bound = (agreed & MOE_REMEDY_BOUND) != 0 && d->config.token_bound > 0;
+    if (d->config.uneven != MOE_UNEVEN_NONE) {
+        return d->config.uneven;
+    }
+    if (!moe_dispatcher_again(d)) {
+        d->padding = bound ? MOE_UNEVEN_BOUND : (agreed & MOE_REMEDY_UNEVEN) != 0 ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE;
+    }
+    d->plan.remedied |= d->padding == MOE_UNEVEN_BOUND ? MOE_REMEDY_BOUND
+                        : d->padding == MOE_UNEVEN_MAX ? MOE_REMEDY_UNEVEN
+                                                       : 0;
+    return d->padding;
+}
+
+/* --- what is known --- */
+
+const struct moe_dispatch_plan *moe_dispatcher_plan(const moe_dispatcher_t *d)
+{
+    return &d->plan;
+}
+
+ncclComm_t moe_dispatcher_comm(const moe_dispatcher_t *d)
+{
+    return d->tp_ep.comm;
+}
+
+int32_t moe_dispatcher_ranks(const moe_dispatcher_t *d)
+{
+    return d->tp_ep.size;
+}
+
+int32_t moe_dispatcher_rank(const moe_dispatcher_t *d)
+{
+    return d->tp_ep.rank;
+}
+
+int64_t moe_dispatcher_local(const moe_dispatcher_t *d)
+{
+    return d->local;
+}
+
+int64_t moe_dispatcher_max_rows(const moe_dispatcher_t *d)
+{
+    return d->max_rows;
+}
+
+const void *moe_dispatcher_rows(const moe_dispatcher_t *d)
+{
+    return d->rows;
+}
+
+const float *moe_dispatcher_row_probs(const moe_dispatcher_t *d)
+{
+    return d->config.probs_travel ? d->row_probs : NULL;
+}
+
+const int64_t *moe_dispatcher_m(const moe_dispatcher_t *d)
+{
+    return d->m;
+}
+
+void *moe_dispatcher_expert_out(moe_dispatcher_t *d)
+{
+    return d->expert_out;
+}
+
+const void *moe_dispatcher_d_expert_out(const moe_dispatcher_t *d)
+{
+    return d->d_expert_out;
+}
+
+void *moe_dispatcher_d_rows(moe_dispatcher_t *d)
+{
+    return d->d_rows;
+}
+
+float *moe_dispatcher_d_row_probs(moe_dispatcher_t *d)
+{
+    return d->config.probs_travel ? d->d_row_probs : NULL;
+}
+
+const float *moe_dispatcher_d_probs(const moe_dispatcher_t *d)
+{
+    return d->d_probs;
+}

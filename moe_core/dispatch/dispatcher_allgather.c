@@ -1,0 +1,532 @@
+/*
+ * dispatcher_allgather.c: the AllGather dispatcher (Megatron-LM token_dispatcher.py, MoEAllGatherTokenDispatcher).
+ *
+ *     forward, all on tp_ep                                   backward, in launch order from the bottom up
+ *     [uneven MAX: AllReduce MAX of T; the host waits]
+ *  1  AllGather of the routing map, bytes [T,E] and a tail
+ *  2  AllGather of probabilities, float32 [T,E]               ReduceScatter of their gradient
+ *     the host waits for the tokens of each expert
+ *  3  AllGather of tokens [T,H]                               ReduceScatter of their gradient
+ *     permute to this rank's experts                          permute backward
+ *     experts                                                 experts
+ *     unpermute to [T x ranks, H], cast to float32            unpermute backward
+ *  4  ReduceScatter of outputs, float32 [T,H]                 AllGather of their gradient, float32
+ *
+ * Every rank sees every token and works on those that chose its experts, so all sizes are equal by construction if all ranks have the same T; if they
+ * have not, nobody can tell before it hangs (hazard H7), unless `uneven` says how to pad. Outputs travel as the probabilities' type, as in the original.
+ *
+ * The tail of the routing map is one int64: the remedies that the rank proposes. A collective of their own was rejected: the sequence must stay AllGather,
+ * AllGather, AllGather, ReduceScatter. PAD is in force in the same forward: a rank without rows sees that itself and makes itself a zero row. UNEVEN and
+ * BOUND change the size of the exchange that agrees on them, so they are in force in the next forward.
+ */
+#include "moe_core/dispatch/dispatcher_kind.h"
+
+#include "moe_core/include/moe/ops.h"
+#include "moe_core/include/moe/permute.h"
+#include "moe_core/include/moe/remedy.h"
+#include "moe_core/include/moe/uneven.h"
+
+#include <stdlib.h>
+
+struct allgather {
+    moe_uneven_group_t *uneven;
+    uint32_t agreed;              /* in the exchange before, then in this one */
+    int64_t most, padded;         /* T_pad: at most, of this forward */
+    int64_t numbers;              /* int64 of each rank in counts */
+    bool no_unpermute, no_input;  /* legacy behaviours of this forward */
+    uint8_t *own_map, *all_maps;  /* [T_pad E + 8], the same of every rank */
+    float *own_probs, *all_probs; /* [T_pad,E], of every rank; in backward their gradients */
+    uint8_t *map_here;            /* [T_pad x ranks, local] */
+    float *probs_here, *d_probs_here;
+    int64_t *counts, *host_counts; /* device and pinned [ranks, numbers]: dispatcher_flex's layout of a routing map */
+    int64_t *host_mask, *host_m;   /* pinned [1], [local] */
+    moe_row_map_t *map;            /* tokens of all ranks to rows here */
+    void *own_rows, *all_rows;     /* [T_pad,H], of every rank, in the rows' type */
+    float *own_wide, *all_wide;    /* the same in float32; NULL where that is the rows' type */
+};
+
+static struct allgather *state_of(const moe_dispatcher_t *d)
+{
+    return d->state;
+}
+
+static bool alone(const moe_dispatcher_t *d)
+{
+    return d->tp_ep.size == 1;
+}
+
+static size_t row_bytes(const moe_dispatcher_t *d)
+{
+    return (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
+}
+
+static struct moe_collective over(const moe_dispatcher_t *d, const char *what, ncclDataType_t type, int64_t width)
+{
+    return moe_dispatcher_collective(d, &d->tp_ep, what, type, width);
+}
+
+static struct moe_movement movement(const moe_dispatcher_t *d)
+{
+    return (struct moe_movement){.kind = MOE_MAP_MASK,
+                                 .type = d->config.type,
+                                 .tokens = state_of(d)->padded * d->tp_ep.size,
+                                 .rows = d->plan.received,
+                                 .hidden = d->config.hidden};
+}
+
+/* --- prepare: who chose this rank's experts --- */
+
+static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
+{
+    struct allgather *s = state_of(d);
+    int64_t experts = d->config.experts, bytes = s->padded * experts;
+    const struct moe_device_ops *ops = moe_device_ops(d->device);
+    struct moe_flex_layout own = {.blocks = 1,
+                                  .tokens = d->routing.tokens,
+                                  .padded = s->padded,
+                                  .experts = experts,
+                                  .ranks = d->tp_ep.size,
+                                  .etp = d->etp.size,
+                                  .k = d->config.topk,
+                                  .mask_row = experts,
+                                  .index = d->routing.index,
+                                  .map = s->own_map,
+                                  .counts = s->counts};
+    struct moe_flex_layout all = own;
+    all.blocks = d->tp_ep.size;
+    all.tokens = s->padded;
+    all.mask_stride = bytes + (int64_t)sizeof(int64_t);
+    all.index = NULL;
+    all.map = NULL;
+    all.mask = s->all_maps;
+    *s->host_mask = proposed;
+    int rc = ops->flex_layout(d->device, &own);
+    rc = rc ? rc : moe_device_copy(d->device, s->own_map + bytes, s->host_mask, sizeof *s->host_mask);
+    struct moe_collective c = over(d, "AllGather of the routing map", ncclUint8, all.mask_stride);
+    rc = rc ? rc : moe_all_gather(&c, s->own_map, s->all_maps, 1);
+    return rc ? rc : ops->flex_layout(d->device, &all);
+}
+
+static int gather_probs(moe_dispatcher_t *d)
+{
+    struct allgather *s = state_of(d);
+    const float *own = d->routing.probs;
+    int rc = 0;
+    if (s->padded > d->routing.tokens) {
+        rc = moe_uneven_pad(d->device, own, d->routing.tokens, s->padded, (size_t)d->config.experts * sizeof(float),
+                            s->own_probs);
+        own = s->own_probs;
+    }
+    struct moe_collective c = over(d, "AllGather of probabilities", ncclFloat32, d->config.experts);
+    return rc ? rc : moe_all_gather(&c, own, s->all_probs, s->padded);
+}
+
+/* `rows` lines of `width` bytes, `from_pitch` and `to_pitch` bytes apart. */
+static int copy_columns(moe_dispatcher_t *d, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                        size_t width, int64_t rows)
+{
+    if (rows == 0) {
+        return 0;
+    }
+    cudaError_t err = cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, (size_t)rows, cudaMemcpyDeviceToDevice,
+                                        moe_device_stream(d->device));
+    return err == cudaSuccess ? 0 : DISPATCHER_FAIL(d, MOE_E_DEVICE, "cudaMemcpy2DAsync: %s", cudaGetErrorString(err));
+}
+
+/* The columns of this rank's experts, out of everybody's map and probabilities. */
+static int slice_here(moe_dispatcher_t *d)
+{
+    struct allgather *s = state_of(d);
+    size_t experts = (size_t)d->config.experts, local = (size_t)d->local, first = (size_t)d->ep.rank * local;
+    size_t stride = (size_t)s->padded * experts + sizeof(int64_t);
+    int rc = 0;
+    for (size_t r = 0; r < (size_t)d->tp_ep.size && rc == 0; r++) {
+        rc = copy_columns(d, s->map_here + r * (size_t)s->padded * local, local, s->all_maps + r * stride + first,
+                          experts, local, s->padded);
+    }
+    return rc ? rc
+              : copy_columns(d, s->probs_here, local * sizeof(float), s->all_probs + first, experts * sizeof(float),
+                             local * sizeof(float), s->padded * d->tp_ep.size);
+}
+
+static void derive_plan(moe_dispatcher_t *d)
+{
+    struct allgather *s = state_of(d);
+    struct moe_dispatch_plan *plan = &d->plan;
+    int64_t align = d->config.row_multiple > 1 ? d->config.row_multiple : 1, rows = 0;
+    s->agreed = UINT32_MAX;
+    for (int64_t i = 0; i < d->local; i++) {
+        s->host_m[i] = 0;
+        for (int64_t r = 0; r < d->tp_ep.size; r++) {
+            s->host_m[i] += s->host_counts[r * s->numbers + d->tp_ep.size + d->ep.rank * d->local + i];
+        }
+        rows += s->host_m[i];
+    }
+    for (int64_t r = 0; r < d->tp_ep.size; r++) {
+        s->agreed &= (uint32_t)(s->host_counts[(r + 1) * s->numbers - 1] & UINT32_MAX);
+    }
+    if (rows == 0 && (s->agreed & MOE_REMEDY_PAD) != 0) {
+        plan->padded = s->host_m[0] = 1;
+    }
+    plan->empty_experts = 0;
+    for (int64_t i = 0; i < d->local; i++) {
+        plan->empty_experts += s->host_m[i] == 0;
+        plan->filler += (align - s->host_m[i] % align) % align;
+        s->host_m[i] = (s->host_m[i] + align - 1) / align * align;
+        plan->received += s->host_m[i];
+    }
+    plan->sent = s->padded;
+    plan->exact = true;
+}
+
+static void decide_legacy(moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_legacy *legacy = &d->config.legacy;
+    struct allgather *s = state_of(d);
+    bool sick = d->plan.received == 0 && (legacy->empty_unpermute || legacy->empty_from_input) &&
+                !moe_dispatcher_cured(d, MOE_REMEDY_FILL);
+    s->no_unpermute = sick && legacy->empty_unpermute;
+    s->no_input = sick && legacy->empty_from_input;
+}
+
+static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
+{
+    struct allgather *s = state_of(d);
+    enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);
+    if (padding == MOE_UNEVEN_NONE) {
+        moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, d->routing.tokens);
+    }
+    int rc = moe_uneven_agree(s->uneven, padding, d->routing.tokens, &s->padded);
+    s->agreed = 0;
+    rc = rc ? rc : gather_map(d, proposed);
+    rc = rc ? rc : gather_probs(d);
+    rc = rc ? rc
+            : moe_device_copy(d->device, s->host_counts, s->counts,
+                              (size_t)(d->tp_ep.size * s->numbers) * sizeof(int64_t));
+    rc = rc ? rc : moe_device_sync(d->device);
+    if (rc != 0) {
+        return rc;
+    }
+    derive_plan(d);
+    *agreed = s->agreed;
+    decide_legacy(d);
+    const struct moe_map_source source = {.mask = s->map_here, .counts = d->m};
+    rc = moe_device_copy(d->device, d->m, s->host_m, (size_t)d->local * sizeof(int64_t));
+    rc = rc ? rc : slice_here(d);
+    return rc ? rc : moe_row_map_build_from(s->map, &source, 0, s->padded * d->tp_ep.size, d->plan.received);
+}
+
+/* --- forward --- */
+
+/* Rows of this rank's tokens as the collectives want them: T_pad of them. */
+static int padded_rows(moe_dispatcher_t *d, const void *rows, const void **out)
+{
+    struct allgather *s = state_of(d);
+    *out = rows;
+    if (s->padded == d->routing.tokens) {
+        return 0;
+    }
+    *out = s->own_rows;
+    return moe_uneven_pad(d->device, rows, d->routing.tokens, s->padded, row_bytes(d), s->own_rows);
+}
+
+static int cast(moe_dispatcher_t *d, const void *from, enum moe_dtype from_type, void *to, enum moe_dtype to_type,
+                int64_t rows)
+{
+    struct moe_cast args = {
+        .count = rows * d->config.hidden, .from_type = from_type, .to_type = to_type, .from = from, .to = to};
+    return moe_device_ops(d->device)->cast(d->device, &args);
+}
+
+static int forward(moe_dispatcher_t *d, const void *x)
+{
+    struct allgather *s = state_of(d);
+    const struct moe_movement move = movement(d);
+    const void *own = NULL;
+    float *probs = d->config.probs_travel ? d->row_probs : NULL;
+    int rc = padded_rows(d, x, &own);
+    if (rc == 0 && !alone(d)) {
+        struct moe_collective c = over(d, "AllGather of tokens", moe_nccl_type(d->config.type), d->config.hidden);
+        rc = moe_all_gather(&c, own, s->all_rows, s->padded);
+        own = s->all_rows;
+    }
+    return rc ? rc : moe_map_permute(s->map, &move, own, probs != NULL ? s->probs_here : NULL, d->rows, probs);
+}
+
+/* Sums of everybody's rows in all_rows to this rank's tokens in `to` [T_pad,H], as float32 on the wire. */
+static int scatter_outputs(moe_dispatcher_t *d, void *to)
+{
+    struct allgather *s = state_of(d);
+    struct moe_collective c = over(d, "ReduceScatter of outputs", ncclFloat32, d->config.hidden);
+    int64_t rows = s->padded * d->tp_ep.size;
+    if (d->config.type == MOE_F32) {
+        return moe_reduce_scatter(&c, s->all_rows, to, s->padded);
+    }
+    int rc = cast(d, s->all_rows, d->config.type, s->all_wide, MOE_F32, rows);
+    rc = rc ? rc : moe_reduce_scatter(&c, s->all_wide, s->own_wide, s->padded);
+    return rc ? rc : cast(d, s->own_wide, MOE_F32, to, d->config.type, s->padded);
+}
+
+static int combine(moe_dispatcher_t *d, void *y)
+{
+    struct allgather *s = state_of(d);
+    const struct moe_movement move = movement(d);
+    const float *probs = d->config.probs_travel ? NULL : s->probs_here;
+    bool trims = s->padded > d->routing.tokens;
+    void *own = trims ? s->own_rows : y;
+    if (s->no_unpermute) {
+        struct moe_collective c = over(d, "ReduceScatter of no outputs", ncclFloat32, d->config.hidden);
+        int rc = moe_reduce_scatter(&c, s->all_rows, s->own_rows, 0);
+        return rc ? rc
+                  : DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
+                                    (long long)d->routing.tokens);
+    }
+    int rc = moe_map_unpermute(s->map, &move, d->expert_out, probs, alone(d) ? own : s->all_rows);
+    rc = rc || alone(d) ? rc : scatter_outputs(d, own);
+    return rc || !trims ? rc : moe_uneven_trim(d->device, own, d->routing.tokens, row_bytes(d), y);
+}
+
+/* --- backward --- */
+
+/* dY of every rank's tokens, float32 on the wire, into all_rows. */
+static int gather_outputs(moe_dispatcher_t *d, const void *own)
+{
+    struct allgather *s = state_of(d);
+    struct moe_collective c = over(d, "AllGather of gradients of outputs", ncclFloat32, d->config.hidden);
+    if (d->config.type == MOE_F32) {
+        return moe_all_gather(&c, own, s->all_rows, s->padded);
+    }
+    int rc = cast(d, own, d->config.type, s->own_wide, MOE_F32, s->padded);
+    rc = rc ? rc : moe_all_gather(&c, s->own_wide, s->all_wide, s->padded);
+    return rc ? rc : cast(d, s->all_wide, MOE_F32, s->all_rows, d->config.type, s->padded * d->tp_ep.size);
+}
+
+static int back_combine(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    struct allgather *s = state_of(d);
+    const struct moe_movement move = movement(d);
+    bool merged = !d->config.probs_travel;
+    const void *own = NULL;
+    if (!d->backward) {
+        return DISPATCHER_FAIL(d, MOE_E_STATE, "backward before begin_backward");
+    }
+    int rc = padded_rows(d, d->dy, &own);
+    if (rc == 0 && !alone(d)) {
+        rc = gather_outputs(d, own);
+        own = s->all_rows;
+    }
+    return rc ? rc
+              : moe_map_unpermute_backward(s->map, &move, own, merged ? d->expert_out : NULL,
+                                           merged ? s->probs_here : NULL, d->d_expert_out,
+                                           merged ? s->d_probs_here : NULL);
+}
+
+/* What dx holds already goes into this rank's part of the sum, so that the ReduceScatter itself adds to it. */
+static int back_permute(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    struct allgather *s = state_of(d);
+    const struct moe_movement move = movement(d);
+    float *probs = d->config.probs_travel ? d->d_row_probs : NULL;
+    bool straight = alone(d) && s->padded == d->routing.tokens;
+    char *all = s->all_rows;
+    int rc = 0;
+    if (!straight) {
+        rc = moe_device_ops(d->device)->zero(d->device, all, (size_t)move.tokens * row_bytes(d));
+        rc = rc ? rc
+                : moe_device_copy(d->device, all + (size_t)(d->tp_ep.rank * s->padded) * row_bytes(d), d->dx,
+                                  (size_t)d->routing.tokens * row_bytes(d));
+    }
+    return rc ? rc
+              : moe_map_permute_backward(s->map, &move, d->d_rows, probs, NULL, 1.0f, straight ? d->dx : all,
+                                         probs != NULL ? s->d_probs_here : NULL);
+}
+
+static int back_tokens(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    struct allgather *s = state_of(d);
+    bool trims = s->padded > d->routing.tokens;
+    struct moe_collective c =
+        over(d, "ReduceScatter of gradients of tokens", moe_nccl_type(d->config.type), d->config.hidden);
+    if (alone(d) && !trims) {
+        return 0;
+    }
+    int rc = moe_reduce_scatter(&c, s->all_rows, trims ? s->own_rows : d->dx, s->padded);
+    return rc || !trims ? rc : moe_uneven_trim(d->device, s->own_rows, d->routing.tokens, row_bytes(d), d->dx);
+}
+
+static int back_probs(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    struct allgather *s = state_of(d);
+    size_t experts = (size_t)d->config.experts, local = (size_t)d->local;
+    int64_t rows = s->padded * d->tp_ep.size;
+    float *own = s->padded > d->routing.tokens ? s->own_probs : d->d_probs;
+    struct moe_collective c = over(d, "ReduceScatter of gradients of probabilities", ncclFloat32, d->config.experts);
+    int rc = moe_device_ops(d->device)->zero(d->device, s->all_probs, (size_t)rows * experts * sizeof(float));
+    rc = rc ? rc
+            : copy_columns(d, s->all_probs + (size_t)d->ep.rank * local, experts * sizeof(float), s->d_probs_here,
+                           local * sizeof(float), local * sizeof(float), rows);
+    rc = rc ? rc : moe_reduce_scatter(&c, s->all_probs, own, s->padded);
+    return rc || own == d->d_probs
+               ? rc
+               : moe_uneven_trim(d->device, own, d->routing.tokens, experts * sizeof(float), d->d_probs);
+}
+
+/* In place of the gradients where none comes back. */
+static int back_nothing(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    return moe_device_ops(d->device)->zero(d->device, d->d_probs,
+                                           (size_t)(d->routing.tokens * d->config.experts) * sizeof(float));
+}
+
+static int push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
+{
+    const struct allgather *s = state_of(d);
+    if (d->detached || s->no_input) {
+        return moe_dispatcher_push(d, plan, "no gradient", back_nothing, MOE_OBLIGE_NONE, NULL, 0);
+    }
+    int rc = moe_dispatcher_push(d, plan, "gather probs", back_probs, MOE_OBLIGE_REDUCESCATTER, &d->tp_ep,
+                                 (uint64_t)(s->padded * d->config.experts));
+    rc = rc ? rc
+            : moe_dispatcher_push(d, plan, "gather tokens", back_tokens, MOE_OBLIGE_REDUCESCATTER, &d->tp_ep,
+                                  (uint64_t)(s->padded * d->config.hidden));
+    return rc ? rc : moe_dispatcher_push(d, plan, "permute", back_permute, MOE_OBLIGE_NONE, NULL, 0);
+}
+
+static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
+{
+    return d->detached ? 0
+                       : moe_dispatcher_push(d, plan, "combine", back_combine, MOE_OBLIGE_ALLGATHER, &d->tp_ep,
+                                             (uint64_t)(state_of(d)->padded * d->config.hidden));
+}
+
+/* --- life --- */
+
+static int refuse_options(moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_config *c = &d->config;
+    const struct {
+        bool set;
+        const char *what;
+    } refused[] = {
+        {c->expert_capacity > 0, "a capacity with padding: its sizes are those of all tokens"},
+        {c->row_budget > 0, "a row budget: every row is received"},
+        {c->shared != NULL, "a shared expert to overlap with"},
+        {c->uneven == MOE_UNEVEN_BOUND && c->token_bound == 0, "padding to a bound without a bound"},
+        {c->legacy.empty_returns_early, "the legacy behaviour empty_returns_early"},
+        {c->legacy.static_rows, "the legacy behaviour static_rows"},
+        {c->legacy.local_capacity, "the legacy behaviour local_capacity"},
+        {c->legacy.slack_uninitialised, "the legacy behaviour slack_uninitialised"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (refused[i].set) {
+            return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "%s (allgather dispatcher)", refused[i].what);
+        }
+    }
+    return 0;
+}
+
+static int allocate_device(moe_dispatcher_t *d, struct allgather *s)
+{
+    size_t ranks = (size_t)d->tp_ep.size, most = (size_t)s->most, tail = sizeof(int64_t);
+    size_t experts = (size_t)d->config.experts, local = (size_t)d->local, word = sizeof(float);
+    size_t wide = d->config.type == MOE_F32 ? 0 : most * (size_t)d->config.hidden * word;
+    const struct {
+        void *at;
+        size_t bytes;
+    } buffers[] = {
+        {&s->own_map, most * experts + tail},
+        {&s->all_maps, ranks * (most * experts + tail)},
+        {&s->own_probs, most * experts * word},
+        {&s->all_probs, ranks * most * experts * word},
+        {&s->map_here, ranks * most * local},
+        {&s->probs_here, ranks * most * local * word},
+        {&s->d_probs_here, ranks * most * local * word},
+        {&s->counts, ranks * (size_t)s->numbers * sizeof(int64_t)},
+        {&s->own_rows, most * row_bytes(d)},
+        {&s->all_rows, ranks * most * row_bytes(d)},
+        {&s->own_wide, wide},
+        {&s->all_wide, ranks * wide},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && rc == 0; i++) {
+        rc = moe_device_alloc(d->device, buffers[i].bytes, buffers[i].at);
+    }
+    return rc ? rc : moe_row_map_new(d->device, s->most * d->tp_ep.size, d->local, &s->map);
+}
+
+static int allocate(moe_dispatcher_t *d, struct allgather *s)
+{
+    size_t word = sizeof(int64_t);
+    if (cudaMallocHost((void **)&s->host_counts, (size_t)(d->tp_ep.size * s->numbers) * word) != cudaSuccess ||
+        cudaMallocHost((void **)&s->host_mask, word) != cudaSuccess ||
+        cudaMallocHost((void **)&s->host_m, (size_t)d->local * word) != cudaSuccess) {
+        return DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
+    }
+    return allocate_device(d, s);
+}
+
+static int create(moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_config *c = &d->config;
+    int rc = refuse_options(d);
+    if (rc != 0) {
+        return rc;
+    }
+    struct allgather *s = d->state = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return DISPATCHER_FAIL(d, MOE_E_NOMEM, "an AllGather dispatcher");
+    }
+    const struct moe_uneven_config uneven = {.max_tokens = c->max_tokens,
+                                             .token_bound = c->token_bound,
+                                             .comm = d->tp_ep.comm,
+                                             .world_rank = c->world_rank,
+                                             .layer = c->layer};
+    rc = moe_uneven_new(d->device, &uneven, &s->uneven);
+    if (rc != 0) {
+        return rc;
+    }
+    s->most = moe_uneven_most(s->uneven);
+    s->numbers = d->tp_ep.size + c->experts + 1;
+    int64_t per_token = c->topk < d->local ? c->topk : d->local;
+    int64_t align = c->row_multiple > 1 ? c->row_multiple : 1;
+    d->max_rows = c->max_tokens * d->tp_ep.size * per_token + 1 + d->local * (align - 1); /* one row more: PAD */
+    if (d->max_rows > INT32_MAX || s->most * d->tp_ep.size > INT32_MAX) {
+        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank, %lld tokens of all ranks",
+                               (long long)d->max_rows, (long long)(s->most * d->tp_ep.size));
+    }
+    return allocate(d, s);
+}
+
+static void destroy(moe_dispatcher_t *d)
+{
+    struct allgather *s = state_of(d);
+    if (s == NULL) {
+        return;
+    }
+    void *buffers[] = {&s->own_map,      &s->all_maps, &s->own_probs, &s->all_probs, &s->map_here, &s->probs_here,
+                       &s->d_probs_here, &s->counts,   &s->own_rows,  &s->all_rows,  &s->own_wide, &s->all_wide};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        moe_device_free(d->device, buffers[i]);
+    }
+    moe_row_map_destroy(&s->map);
+    moe_uneven_destroy(&s->uneven);
+    cudaFreeHost(s->host_counts);
+    cudaFreeHost(s->host_mask);
+    cudaFreeHost(s->host_m);
+    free(s);
+    d->state = NULL;
+}
+
+const struct moe_dispatcher_kind_ops moe_dispatcher_allgather = {.name = "allgather",
+                                                                 .create = create,
+                                                                 .destroy = destroy,
+                                                                 .prepare = prepare,
+                                                                 .forward = forward,
+                                                                 .combine = combine,
+                                                                 .push_dispatch = push_dispatch,
+                                                                 .push_combine = push_combine};

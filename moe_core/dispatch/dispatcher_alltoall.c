@@ -1,0 +1,536 @@
+/*
+ * dispatcher_alltoall.c: the all-to-all dispatcher (Megatron-LM token_dispatcher.py, MoEAlltoAllTokenDispatcher).
+ *
+ *     forward                                            backward, in launch order from the bottom up
+ *  1  AllGather int64 [E + 1] of counts     tp_ep
+ *  2  [shared: AllGather of x               tp]          [shared: ReduceScatter                  tp]
+ *     permute                                            permute backward; [shared fc1]
+ *  3  AlltoAll-v tokens                     ep           AlltoAll-v of their gradient            ep
+ *  4  [shared fc1]  AlltoAll-v probs        ep           AlltoAll-v of their gradient            ep
+ *  5  AllGather-v tokens, then probs        etp          ReduceScatter-v probs, then tokens      etp
+ *  6  sort to expert-major, pad                          and back
+ *     experts                                            experts
+ *  7  back; ReduceScatter-v                 etp          AllGather-v                             etp
+ *  8  AlltoAll-v                            ep           AlltoAll-v                              ep
+ *  9  [shared fc2, ReduceScatter            tp]          [shared: AllGather, fc2                 tp]
+ *     unpermute                                          unpermute backward
+ *
+ * A group of one rank takes no part: its step is left out, and rows go straight into the next step's buffer. Probabilities travel only with probs_travel; else
+ * unpermute merges with them. Every collective is one node of the backward plan with its obligation.
+ *
+ * The way from tokens to experts is a list of steps, each with the buffer that it fills, and is walked up and down by the same functions for rows, outputs and
+ * both gradients. Four hand-written sequences were rejected: they differ in nothing but their end buffers.
+ */
+#include "moe_core/dispatch/dispatcher_alltoall.h"
+
+#include "moe_core/include/moe/ops.h"
+#include "moe_core/include/moe/remedy.h"
+#include "moe_core/include/moe/shared.h"
+
+#include <stdlib.h>
+
+/* What is on its way: which end buffers, and whether probabilities go along. */
+enum cargo { ROWS, EXPERT_OUT, D_EXPERT_OUT, D_ROWS };
+
+static struct moe_alltoall *state_of(const moe_dispatcher_t *d)
+{
+    return d->state;
+}
+
+/* Where rows lie after a step. */
+static void *at(const moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+{
+    const struct moe_alltoall *s = state_of(d);
+    void *const ends[] = {d->rows, d->expert_out, d->d_expert_out, d->d_rows};
+    enum moe_alltoall_step taken = s->taken[step];
+    if (taken == s->last) {
+        return ends[cargo];
+    }
+    return taken == AT_SOURCE && cargo == EXPERT_OUT ? s->returned : s->scratch[taken];
+}
+
+static float *probs_at(const moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
+{
+    const struct moe_alltoall *s = state_of(d);
+    if (!d->config.probs_travel) {
+        return NULL;
+    }
+    enum moe_alltoall_step taken = s->taken[step];
+    return taken != s->last ? s->scratch_probs[taken] : cargo == ROWS ? d->row_probs : d->d_row_probs;
+}
+
+static bool takes(const moe_dispatcher_t *d, enum moe_alltoall_step step)
+{
+    return state_of(d)->taken[step] == step;
+}
+
+/* --- steps --- */
+
+static struct moe_movement movement(const moe_dispatcher_t *d)
+{
+    return (struct moe_movement){.kind = MOE_MAP_MASK,
+                                 .type = d->config.type,
+                                 .tokens = d->routing.tokens,
+                                 .rows = state_of(d)->map_rows,
+                                 .hidden = d->config.hidden};
+}
+
+static struct moe_collective rows_over(const moe_dispatcher_t *d, const struct moe_group *group, const char *what)
+{
+    return moe_dispatcher_collective(d, group, what, moe_nccl_type(d->config.type), d->config.hidden);
+}
+
+static struct moe_collective probs_over(const moe_dispatcher_t *d, const struct moe_group *group, const char *what)
+{
+    return moe_dispatcher_collective(d, group, what, ncclFloat32, 1);
+}
+
+static int exchange_up(moe_dispatcher_t *d, enum cargo cargo, const char *what)
+{
+    const struct moe_alltoall *s = state_of(d);
+    struct moe_collective c = rows_over(d, &d->ep, what);
+    return moe_all_to_all_v(&c, at(d, cargo, AT_SOURCE), s->send_rows, at(d, cargo, AT_EP), s->recv_rows);
+}
+
+static int exchange_down(moe_dispatcher_t *d, enum cargo cargo, const char *what)
+{
+    const struct moe_alltoall *s = state_of(d);
+    struct moe_collective c = rows_over(d, &d->ep, what);
+    return moe_all_to_all_v(&c, at(d, cargo, AT_EP), s->recv_rows, at(d, cargo, AT_SOURCE), s->send_rows);
+}
+
+static int gather_up(moe_dispatcher_t *d, enum cargo cargo, const char *what)
+{
+    struct moe_collective c = rows_over(d, &d->etp, what);
+    return moe_all_gather_v(&c, at(d, cargo, AT_EP), at(d, cargo, AT_ETP), state_of(d)->etp_rows);
+}
+
+static int scatter_down(moe_dispatcher_t *d, enum cargo cargo, const char *what)
+{
+    struct moe_collective c = rows_over(d, &d->etp, what);
+    return moe_reduce_scatter_v(&c, at(d, cargo, AT_ETP), at(d, cargo, AT_EP), state_of(d)->etp_rows);
+}
+
+static int sort(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
+{
+    const struct moe_alltoall *s = state_of(d);
+    enum moe_alltoall_step from = down ? AT_SORTED : AT_ETP, to = down ? AT_ETP : AT_SORTED;
+    struct moe_chunk_sort args = {.rows = s->unpadded,
+                                  .width = d->config.hidden,
+                                  .type = d->config.type,
+                                  .inverse = down,
+                                  .map = s->chunks,
+                                  .from = at(d, cargo, from),
+                                  .to = at(d, cargo, to),
+                                  .probs_from = probs ? probs_at(d, cargo, from) : NULL,
+                                  .probs_to = probs ? probs_at(d, cargo, to) : NULL};
+    return takes(d, AT_SORTED) ? moe_device_ops(d->device)->chunk_sort(d->device, &args) : 0;
+}
+
+static int pad(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
+{
+    const struct moe_alltoall *s = state_of(d);
+    enum moe_alltoall_step from = down ? AT_PADDED : AT_SORTED, to = down ? AT_SORTED : AT_PADDED;
+    struct moe_pad_rows args = {.type = d->config.type,
+                                .trim = down,
+                                .rows = s->unpadded,
+                                .padded = d->plan.received,
+                                .width = d->config.hidden,
+                                .groups = d->local,
+                                .m = s->m,
+                                .align = d->config.row_multiple,
+                                .padded_m = down ? NULL : d->m,
+                                .from = at(d, cargo, from),
+                                .to = at(d, cargo, to)};
+    if (!takes(d, AT_PADDED)) {
+        return 0;
+    }
+    int rc = moe_device_ops(d->device)->pad_rows(d->device, &args);
+    if (rc == 0 && probs) {
+        args.type = MOE_F32;
+        args.width = 1;
+        args.padded_m = NULL;
+        args.from = probs_at(d, cargo, from);
+        args.to = probs_at(d, cargo, to);
+        rc = moe_device_ops(d->device)->pad_rows(d->device, &args);
+    }
+    return rc;
+}
+
+/* From AT_ETP to the experts, and back. */
+static int order_up(moe_dispatcher_t *d, enum cargo cargo, bool probs)
+{
+    int rc = sort(d, cargo, false, probs);
+    return rc ? rc : pad(d, cargo, false, probs);
+}
+
+static int order_down(moe_dispatcher_t *d, enum cargo cargo, bool probs)
+{
+    int rc = pad(d, cargo, true, probs);
+    return rc ? rc : sort(d, cargo, true, probs);
+}
+
+/* Legacy slack: rows that the map does not fill keep what the memory held, unless SANITIZE is granted. */
+static int sanitize(moe_dispatcher_t *d, enum cargo cargo)
+{
+    const struct moe_alltoall *s = state_of(d);
+    size_t row = (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
+    if (d->plan.slack == 0 || !moe_dispatcher_cured(d, MOE_REMEDY_SANITIZE)) {
+        return 0;
+    }
+    return moe_device_ops(d->device)->zero(d->device, (char *)at(d, cargo, AT_SOURCE) + (size_t)s->map_rows * row,
+                                           (size_t)d->plan.slack * row);
+}
+
+/* --- forward --- */
+
+/* What the frameworks' empty-rank hazards make of this forward. */
+static void decide_legacy(moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_legacy *legacy = &d->config.legacy;
+    struct moe_alltoall *s = state_of(d);
+    s->cut_dispatch = legacy->empty_from_input && d->plan.received == 0 && !moe_dispatcher_cured(d, MOE_REMEDY_FILL);
+    s->view_fails = legacy->empty_unpermute && d->plan.sent == 0 && d->routing.tokens > 0 &&
+                    !moe_dispatcher_cured(d, MOE_REMEDY_FILL);
+}
+
+static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
+{
+    struct moe_alltoall *s = state_of(d);
+    int rc = moe_alltoall_exchange(d, s, proposed, agreed);
+    if (rc != 0) {
+        return rc;
+    }
+    decide_legacy(d);
+    struct moe_map_source source = {
+        .index = d->routing.index, .counts = s->sizes, .drop = d->config.legacy.local_capacity};
+    return moe_row_map_build_from(s->map, &source, d->config.topk, d->routing.tokens, s->map_rows);
+}
+
+static int forward(moe_dispatcher_t *d, const void *x)
+{
+    const struct moe_alltoall *s = state_of(d);
+    const struct moe_movement move = movement(d);
+    moe_shared_t *shared = d->config.shared;
+    float *probs = probs_at(d, ROWS, AT_SOURCE);
+    int rc = shared ? moe_shared_pre_forward_comm(shared, d->shared_weights, x, d->routing.tokens) : 0;
+    rc = rc ? rc
+            : moe_map_permute(s->map, &move, x, probs != NULL ? d->routing.probs : NULL, at(d, ROWS, AT_SOURCE), probs);
+    rc = rc ? rc : sanitize(d, ROWS);
+    rc = rc ? rc : exchange_up(d, ROWS, "AlltoAll of tokens");
+    rc = rc || shared == NULL ? rc : moe_shared_fc1(shared);
+    if (rc == 0 && probs != NULL) {
+        struct moe_collective c = probs_over(d, &d->ep, "AlltoAll of probabilities");
+        rc = moe_all_to_all_v(&c, probs, s->send_rows, probs_at(d, ROWS, AT_EP), s->recv_rows);
+    }
+    rc = rc ? rc : gather_up(d, ROWS, "AllGather of tokens");
+    if (rc == 0 && probs != NULL) {
+        struct moe_collective c = probs_over(d, &d->etp, "AllGather of probabilities");
+        rc = moe_all_gather_v(&c, probs_at(d, ROWS, AT_EP), probs_at(d, ROWS, AT_ETP), s->etp_rows);
+    }
+    return rc ? rc : order_up(d, ROWS, probs != NULL);
+}
+
+static int combine(moe_dispatcher_t *d, void *y)
+{
+    const struct moe_alltoall *s = state_of(d);
+    const struct moe_movement move = movement(d);
+    moe_shared_t *shared = d->config.shared;
+    int rc = order_down(d, EXPERT_OUT, false);
+    rc = rc ? rc : scatter_down(d, EXPERT_OUT, "ReduceScatter of outputs");
+    rc = rc ? rc : exchange_down(d, EXPERT_OUT, "AlltoAll of outputs");
+    if (rc == 0 && s->view_fails) {
+        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "0 rows were unpermuted to 0 rows; the output has %lld tokens",
+                               (long long)d->routing.tokens);
+    }
+    rc = rc || shared == NULL ? rc : moe_shared_fc2(shared);
+    rc = rc || shared == NULL ? rc : moe_shared_post_forward_comm(shared);
+    rc = rc ? rc
+            : moe_map_unpermute(s->map, &move, at(d, EXPERT_OUT, AT_SOURCE),
+                                d->config.probs_travel ? NULL : d->routing.probs, y);
+    return rc || shared == NULL ? rc : moe_shared_get_output(shared, y, true);
+}
+
+/* --- backward: one node for each step, named after the forward step --- */
+
+static int back_unpermute(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    const struct moe_movement move = movement(d);
+    bool merged = !d->config.probs_travel;
+    if (!d->backward) {
+        return DISPATCHER_FAIL(d, MOE_E_STATE, "backward before begin_backward");
+    }
+    int rc = moe_map_unpermute_backward(state_of(d)->map, &move, d->dy, merged ? at(d, EXPERT_OUT, AT_SOURCE) : NULL,
+                                        merged ? d->routing.probs : NULL, at(d, D_EXPERT_OUT, AT_SOURCE),
+                                        merged ? d->d_probs : NULL);
+    return rc ? rc : sanitize(d, D_EXPERT_OUT);
+}
+
+static int back_combine_ep(void *arg)
+{
+    return exchange_up(arg, D_EXPERT_OUT, "AlltoAll of gradients of outputs");
+}
+
+static int back_combine_etp(void *arg)
+{
+    return gather_up(arg, D_EXPERT_OUT, "AllGather of gradients of outputs");
+}
+
+static int back_combine_order(void *arg)
+{
+    return order_up(arg, D_EXPERT_OUT, false);
+}
+
+static int back_dispatch_order(void *arg)
+{
+    return order_down(arg, D_ROWS, ((moe_dispatcher_t *)arg)->config.probs_travel);
+}
+
+static int back_probs_etp(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    struct moe_collective c = probs_over(d, &d->etp, "ReduceScatter of gradients of probabilities");
+    return moe_reduce_scatter_v(&c, probs_at(d, D_ROWS, AT_ETP), probs_at(d, D_ROWS, AT_EP), state_of(d)->etp_rows);
+}
+
+static int back_tokens_etp(void *arg)
+{
+    return scatter_down(arg, D_ROWS, "ReduceScatter of gradients of tokens");
+}
+
+static int back_probs_ep(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    const struct moe_alltoall *s = state_of(d);
+    struct moe_collective c = probs_over(d, &d->ep, "AlltoAll of gradients of probabilities");
+    return moe_all_to_all_v(&c, probs_at(d, D_ROWS, AT_EP), s->recv_rows, probs_at(d, D_ROWS, AT_SOURCE), s->send_rows);
+}
+
+static int back_tokens_ep(void *arg)
+{
+    return exchange_down(arg, D_ROWS, "AlltoAll of gradients of tokens");
+}
+
+static int back_permute(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    const struct moe_movement move = movement(d);
+    float *d_row_probs = probs_at(d, D_ROWS, AT_SOURCE);
+    return moe_map_permute_backward(state_of(d)->map, &move, at(d, D_ROWS, AT_SOURCE), d_row_probs, NULL, 1.0f, d->dx,
+                                    d_row_probs != NULL ? d->d_probs : NULL);
+}
+
+/* In place of permute's where no gradient comes back: probabilities that travelled have none. */
+static int back_nothing(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    return moe_device_ops(d->device)->zero(d->device, d->d_probs,
+                                           (size_t)(d->routing.tokens * d->config.experts) * sizeof(float));
+}
+
+/* The shared expert's steps; dy and dx are those of begin_backward. */
+static int back_shared_gather(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    return moe_shared_pre_backward_comm(d->config.shared, d->dy);
+}
+
+static int back_shared_fc2(void *arg)
+{
+    return moe_shared_fc2_backward(((moe_dispatcher_t *)arg)->config.shared);
+}
+
+static int back_shared_fc1(void *arg)
+{
+    return moe_shared_fc1_backward(((moe_dispatcher_t *)arg)->config.shared);
+}
+
+static int back_shared_scatter(void *arg)
+{
+    moe_dispatcher_t *d = arg;
+    int rc = moe_shared_post_backward_comm(d->config.shared);
+    return rc ? rc : moe_shared_get_grad(d->config.shared, d->dx, true);
+}
+
+static int push_shared(moe_dispatcher_t *d, struct moe_plan *plan, const char *name, int (*run)(void *), bool after)
+{
+    struct moe_node node = {.name = name, .run = run, .arg = d};
+    if (d->config.shared == NULL) {
+        return 0;
+    }
+    moe_shared_obligation(d->config.shared, after, &node);
+    return moe_plan_push(plan, &node);
+}
+
+/* Elements per rank of a collective whose size is the same on all ranks; else 0. */
+static uint64_t fixed_count(const moe_dispatcher_t *d, int64_t sources, int64_t width)
+{
+    int64_t capacity = d->config.legacy.local_capacity ? 0 : d->config.expert_capacity;
+    return (uint64_t)(capacity * d->local * sources * width);
+}
+
+struct step {
+    const char *name;
+    int (*run)(void *);
+    enum moe_obligation_op op;
+    const struct moe_group *group;
+    uint64_t count;
+    bool wanted;
+};
+
+static int push_steps(moe_dispatcher_t *d, struct moe_plan *plan, const struct step *steps, size_t count)
+{
+    int rc = 0;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        if (steps[i].wanted) {
+            rc = moe_dispatcher_push(d, plan, steps[i].name, steps[i].run, steps[i].op, steps[i].group, steps[i].count);
+        }
+    }
+    return rc;
+}
+
+static int push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
+{
+    bool probs = d->config.probs_travel, cut = d->detached || state_of(d)->cut_dispatch;
+    bool ep = takes(d, AT_EP), etp = takes(d, AT_ETP);
+    bool shared = d->config.shared != NULL;
+    int64_t h = d->config.hidden;
+    const struct step steps[] = {
+        {"no gradient", back_nothing, MOE_OBLIGE_NONE, NULL, 0, cut && probs},
+        {"permute", back_permute, MOE_OBLIGE_NONE, NULL, 0, !cut},
+        {"shared fc1", back_shared_fc1, MOE_OBLIGE_NONE, NULL, 0, shared},
+        {"dispatch tokens", back_tokens_ep, MOE_OBLIGE_ALLTOALL, &d->ep, fixed_count(d, 1, h), !cut && ep},
+        {"dispatch probs", back_probs_ep, MOE_OBLIGE_ALLTOALL, &d->ep, fixed_count(d, 1, 1), !cut && ep && probs},
+        {"gather tokens", back_tokens_etp, MOE_OBLIGE_REDUCESCATTER, &d->etp, fixed_count(d, d->ep.size, h),
+         !cut && etp},
+        {"gather probs", back_probs_etp, MOE_OBLIGE_REDUCESCATTER, &d->etp, fixed_count(d, d->ep.size, 1),
+         !cut && etp && probs},
+        {"sort", back_dispatch_order, MOE_OBLIGE_NONE, NULL, 0, !cut},
+    };
+    int rc = push_shared(d, plan, "shared end", back_shared_scatter, true);
+    return rc ? rc : push_steps(d, plan, steps, sizeof steps / sizeof steps[0]);
+}
+
+static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
+{
+    bool ep = takes(d, AT_EP) && !d->detached, etp = takes(d, AT_ETP) && !d->detached;
+    int64_t h = d->config.hidden;
+    const struct step steps[] = {
+        {"unsort", back_combine_order, MOE_OBLIGE_NONE, NULL, 0, !d->detached},
+        {"combine etp", back_combine_etp, MOE_OBLIGE_ALLGATHER, &d->etp, fixed_count(d, d->ep.size, h), etp},
+        {"combine", back_combine_ep, MOE_OBLIGE_ALLTOALL, &d->ep, fixed_count(d, 1, h), ep},
+        {"shared fc2", back_shared_fc2, MOE_OBLIGE_NONE, NULL, 0, d->config.shared != NULL},
+    };
+    int rc = push_steps(d, plan, steps, sizeof steps / sizeof steps[0]);
+    rc = rc ? rc : push_shared(d, plan, "shared begin", back_shared_gather, false);
+    return rc ? rc : moe_dispatcher_push(d, plan, "unpermute", back_unpermute, MOE_OBLIGE_NONE, NULL, 0);
+}
+
+/* --- life --- */
+
+static int refuse_options(moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_config *c = &d->config;
+    const struct {
+        bool set;
+        const char *what;
+    } refused[] = {
+        {c->row_budget > 0, "a row budget: every row is received"},
+        {c->uneven != MOE_UNEVEN_NONE, "padding of tokens: different numbers are no trouble"},
+        {c->legacy.empty_returns_early, "the legacy behaviour empty_returns_early"},
+        {c->expert_capacity > 0 && c->legacy.static_rows, "static rows with a capacity: all sizes are static"},
+        {c->expert_capacity == 0 && c->legacy.local_capacity, "a local capacity without a capacity"},
+        {c->legacy.slack_uninitialised && !c->legacy.static_rows, "slack without static rows: there is none"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (refused[i].set) {
+            return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "%s (alltoall dispatcher)", refused[i].what);
+        }
+    }
+    return 0;
+}
+
+static void lay_out(moe_dispatcher_t *d, struct moe_alltoall *s)
+{
+    const bool does[AT_STEPS] = {true, d->ep.size > 1, d->etp.size > 1, s->sources > 1 && d->local > 1,
+                                 d->config.row_multiple > 1};
+    for (int i = 0; i < AT_STEPS; i++) {
+        s->taken[i] = does[i] ? (enum moe_alltoall_step)i : s->taken[i - 1];
+    }
+    s->last = s->taken[AT_STEPS - 1];
+}
+
+/* What recycled memory may hold: NaN in every type of rows. */
+static int spoil(moe_dispatcher_t *d, void *memory, size_t bytes)
+{
+    cudaError_t err = cudaMemsetAsync(memory, 0xff, bytes, moe_device_stream(d->device));
+    return err == cudaSuccess ? 0 : DISPATCHER_FAIL(d, MOE_E_DEVICE, "cudaMemsetAsync: %s", cudaGetErrorString(err));
+}
+
+static int allocate(moe_dispatcher_t *d, struct moe_alltoall *s)
+{
+    size_t row = (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
+    size_t probs = d->config.probs_travel ? sizeof(float) : 0;
+    /* Rows after each step, at most. */
+    const int64_t most[AT_STEPS] = {s->max_sent, d->max_rows, d->max_rows, d->max_rows, 0};
+    int rc = moe_device_alloc(d->device, moe_map_bytes(MOE_MAP_CHUNK, 0, 0, 0, d->max_rows), (void **)&s->chunks);
+    for (int i = 0; i < AT_STEPS && rc == 0; i++) {
+        if (s->taken[i] == (enum moe_alltoall_step)i && (enum moe_alltoall_step)i != s->last) {
+            rc = moe_device_alloc(d->device, (size_t)most[i] * row, &s->scratch[i]);
+            rc = rc ? rc : moe_device_alloc(d->device, (size_t)most[i] * probs, (void **)&s->scratch_probs[i]);
+        }
+    }
+    if (rc == 0 && s->last != AT_SOURCE) {
+        rc = moe_device_alloc(d->device, (size_t)s->max_sent * row, &s->returned);
+        rc = rc || !d->config.legacy.slack_uninitialised ? rc
+                                                         : spoil(d, s->scratch[AT_SOURCE], (size_t)s->max_sent * row);
+    }
+    return rc ? rc : moe_row_map_new(d->device, d->config.max_tokens, d->config.experts, &s->map);
+}
+
+static int create(moe_dispatcher_t *d)
+{
+    int rc = refuse_options(d);
+    if (rc != 0) {
+        return rc;
+    }
+    struct moe_alltoall *s = d->state = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return DISPATCHER_FAIL(d, MOE_E_NOMEM, "an all-to-all dispatcher");
+    }
+    moe_alltoall_limits(d, s);
+    if (d->max_rows > INT32_MAX) {
+        return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank", (long long)d->max_rows);
+    }
+    lay_out(d, s);
+    rc = moe_alltoall_sizes_new(d, s);
+    return rc ? rc : allocate(d, s);
+}
+
+static void destroy(moe_dispatcher_t *d)
+{
+    struct moe_alltoall *s = state_of(d);
+    if (s == NULL) {
+        return;
+    }
+    moe_alltoall_sizes_destroy(d, s);
+    moe_row_map_destroy(&s->map);
+    moe_device_free(d->device, &s->chunks);
+    moe_device_free(d->device, &s->returned);
+    for (int i = 0; i < AT_STEPS; i++) {
+        moe_device_free(d->device, &s->scratch[i]);
+        moe_device_free(d->device, &s->scratch_probs[i]);
+    }
+    free(s);
+    d->state = NULL;
+}
+
+const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall = {.name = "alltoall",
+                                                                .create = create,
+                                                                .destroy = destroy,
+                                                                .prepare = prepare,
+                                                                .forward = forward,
+                                                                .combine = combine,
+                                                                .push_dispatch = push_dispatch,
+                                                                .push_combine = push_combine};

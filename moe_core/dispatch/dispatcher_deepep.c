@@ -1,0 +1,99 @@
+/*
+ * dispatcher_deepep.c: the Flex dispatcher in DeepEP's style: counts first, then rows; any number of tokens on any rank.
+ *
+ * Collectives on tp_ep, none with one rank:
+ *
+ *   stage                 forward                                                    backward
+ *   when it is made       AllGather int64 [3], where the group's buffer is made or grows
+ *   prepare (notify)      AllGather int64 [ranks + E + 1]; the host waits             none: the saved handle
+ *   forward (dispatch)    all-to-all-v of rows [*,H]                                  3rd: all-to-all-v of gradients of rows, splits swapped
+ *                         all-to-all-v of choices, int32 [*,2k]                       2nd: all-to-all-v of gradients of probabilities, float32 [*,k]
+ *   combine               all-to-all-v of rows, splits swapped                        1st: all-to-all-v of rows
+ *
+ * What each rank gathers from every other: tokens to each rank, tokens of each expert, and the remedies proposed, of which the bitwise AND is in force in the same
+ * layer-forward. DeepEP sends each peer only its own numbers; all numbers to all is what lets every rank know who is empty, so that remedies need no
+ * message of their own, and what makes a bad count the same error everywhere.
+ *
+ * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_DeepepManager), over DeepEP's get_dispatch_layout, dispatch and combine.
+ */
+#include "moe_core/dispatch/dispatcher_flex.h"
+
+#include "moe_core/include/moe/ops.h"
+#include "moe_core/include/moe/remedy.h"
+
+#include <stdlib.h>
+
+struct deepep {
+    struct moe_flex flex; /* first: dispatcher_flex.h */
+    int64_t *own;         /* device [numbers] */
+    int64_t *all;         /* device [ranks, numbers] */
+    int64_t *host;        /* pinned [ranks, numbers] */
+};
+
+static int create(moe_dispatcher_t *d)
+{
+    struct deepep *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return DISPATCHER_FAIL(d, MOE_E_NOMEM, "a dispatcher");
+    }
+    d->state = s;
+    if (d->config.row_budget > 0 || d->config.budget_factor > 0.0f || d->config.legacy.local_capacity) {
+        return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "a row budget: this dispatcher always knows the number of rows");
+    }
+    int64_t k = (int64_t)d->config.topk * d->etp.size, ranks = d->tp_ep.size;
+    int rc = moe_flex_create(d, &s->flex, d->config.max_tokens, k < ranks ? k : ranks);
+    d->max_rows = moe_flex_max_rows(d, d->config.max_tokens);
+    size_t bytes = (size_t)s->flex.numbers * sizeof *s->own;
+    rc = rc ? rc : moe_device_alloc(d->device, bytes, (void **)&s->own);
+    rc = rc ? rc : moe_device_alloc(d->device, (size_t)ranks * bytes, (void **)&s->all);
+    if (rc == 0 && cudaMallocHost((void **)&s->host, (size_t)ranks * bytes) != cudaSuccess) {
+        rc = DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
+    }
+    return rc;
+}
+
+static void destroy(moe_dispatcher_t *d)
+{
+    struct deepep *s = d->state;
+    if (s != NULL) {
+        moe_flex_destroy(d, &s->flex);
+        moe_device_free(d->device, &s->own);
+        moe_device_free(d->device, &s->all);
+        cudaFreeHost(s->host);
+        free(s);
+        d->state = NULL;
+    }
+}
+
+static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
+{
+    struct deepep *s = d->state;
+    struct moe_flex *f = &s->flex;
+    struct moe_fill_counts mask = {.count = 1, .value = proposed, .to = s->own + f->numbers - 1};
+    struct moe_collective c =
+        moe_dispatcher_collective(d, &d->tp_ep, "AllGather of token counts", ncclInt64, f->numbers);
+    size_t bytes = (size_t)(d->tp_ep.size * f->numbers) * sizeof *s->all;
+    f->tokens = f->padded = d->routing.tokens;
+    int rc = moe_flex_lay_out(d, f, NULL, 0, s->own);
+    rc = rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &mask);
+    rc = rc ? rc : moe_all_gather(&c, s->own, s->all, 1);
+    rc = rc ? rc : moe_device_copy(d->device, s->host, s->all, bytes);
+    rc = rc ? rc : moe_device_sync(d->device);
+    if (rc != 0) {
+        return rc;
+    }
+    *agreed = moe_flex_agreed(d, f, s->host);
+    rc = moe_flex_derive(d, f, s->host, (*agreed & MOE_REMEDY_PAD) != 0);
+    return rc ? rc : moe_flex_build_out(d, f);
+}
+
+const struct moe_dispatcher_kind_ops moe_dispatcher_deepep = {
+    .name = "deepep",
+    .create = create,
+    .destroy = destroy,
+    .prepare = prepare,
+    .forward = moe_flex_forward,
+    .combine = moe_flex_combine,
+    .push_dispatch = moe_flex_push_dispatch,
+    .push_combine = moe_flex_push_combine,
+};

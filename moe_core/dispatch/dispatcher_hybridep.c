@@ -1,0 +1,314 @@
+/*
+ * dispatcher_hybridep.c: the Flex dispatcher in HybridEP's style: everybody's routing map first, and no wait with a row budget.
+ *
+ * Collectives on tp_ep, none with one rank:
+ *
+ *   stage                          forward                                                backward
+ *   when it is made                AllGather int64 [3], where the group's buffer is made or grows
+ *   prepare, uneven MAX            AllReduce MAX int64 [1]; the host waits                none (once more in recompute)
+ *   prepare (metadata)             AllGather bytes [T_pad * E8 + 8]                       none: the saved handle
+ *   forward                        all-to-all-v of rows [*,H]                             3rd: all-to-all-v of gradients of rows, splits swapped
+ *   (dispatch_with_permute)        all-to-all-v of choices, int32 [*,2k]                  2nd: all-to-all-v of gradients of probabilities, float32 [*,k]
+ *   combine                        all-to-all-v of rows, splits swapped                   1st: all-to-all-v of rows
+ *   (combine_with_unpermute)
+ *   step's end, with a budget      AllReduce MAX int64 [1] (moe_flex_replay)
+ *
+ * The metadata: the routing map as bytes, E8 = E rounded up to 8 for each token, then the remedies proposed as one int64. All ranks must have the same T_pad: without MAX or BOUND,
+ * different numbers of tokens are an AllGather of different sizes (hazard H7, Megatron-LM #4816).
+ *
+ * Exact: the host waits once, for the counts that the device derives from the maps; splits are as many rows as there are. With a budget nothing waits: each rank sends each peer T_pad
+ * rows, used or not, counts stay on the device, and choices beyond the budget have no row: the last local experts' first, of those the last source ranks' and tokens'. What
+ * was dropped is summed on the device. A graph can capture that with BOUND or with equal T.
+ *
+ * Remedies: exact, the AND of this layer-forward's proposals, which came with the counts. With a budget the proposals are read when the next layer-forward begins, so
+ * they are that much older; a rank that proposed nothing knows that the AND is nothing and reads none, and while a graph is captured nothing is proposed. UNEVEN and BOUND, which change
+ * the exchange that carries them, always act from the next layer-forward on.
+ *
+ * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
+ */
+#include "moe_core/dispatch/dispatcher_flex.h"
+
+#include "moe_core/include/moe/flex.h"
+#include "moe_core/include/moe/ops.h"
+#include "moe_core/include/moe/remedy.h"
+#include "moe_core/include/moe/uneven.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+struct hybridep {
+    struct moe_flex flex; /* first: dispatcher_flex.h */
+    moe_uneven_group_t *uneven;
+    int64_t map_row;       /* bytes of a token's line in the routing map */
+    int64_t *own;          /* device [numbers] */
+    uint8_t *map;          /* device [most * map_row + 8]: this rank's metadata */
+    uint8_t *maps;         /* device [ranks, most * map_row + 8] */
+    int64_t *counts;       /* device [ranks, numbers] */
+    int64_t *host;         /* pinned, the same */
+    cudaEvent_t read;      /* budget: `host` holds the last layer-forward's */
+    bool pending;          /* `read` was recorded */
+    uint32_t proposed;     /* in the last layer-forward */
+    uint32_t agreed;       /* what is known of it, for UNEVEN and BOUND */
+    int64_t *dropped;      /* device [1] */
+    int64_t *host_dropped; /* pinned [1] */
+};
+
+static bool has_budget(const moe_dispatcher_t *d)
+{
+    return d->config.row_budget > 0 || d->config.budget_factor > 0.0f;
+}
+
+int64_t moe_flex_budget(int64_t tokens, int32_t k, float factor, int64_t multiple)
+{
+    double rows = (double)tokens * (double)k * (double)factor;
+    int64_t whole = rows < 9e15 ? (int64_t)rows : INT64_C(9000000000000000);
+    return multiple > 1 ? (whole + multiple - 1) / multiple * multiple : whole;
+}
+
+/* Rows of the experts' buffer for `tokens` (T_pad). */
+static int64_t budget(const moe_dispatcher_t *d, int64_t tokens)
+{
+    int64_t multiple = d->config.row_multiple > 1 ? d->config.row_multiple : 1;
+    return d->config.row_budget > 0 ? (d->config.row_budget + multiple - 1) / multiple * multiple
+                                    : moe_flex_budget(tokens, d->config.topk, d->config.budget_factor, multiple);
+}
+
+static int allocate(moe_dispatcher_t *d, struct hybridep *s)
+{
+    size_t ranks = (size_t)d->tp_ep.size, numbers = (size_t)s->flex.numbers, word = sizeof(int64_t),
+           map = (size_t)(s->flex.most * s->map_row) + word;
+    struct {
+        void *at;
+        size_t bytes;
+    } arrays[] = {
+        {&s->own, numbers * word}, {&s->map, map}, {&s->maps, ranks * map}, {&s->counts, ranks * numbers * word},
+        {&s->dropped, word},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && rc == 0; i++) {
+        rc = moe_device_alloc(d->device, arrays[i].bytes, arrays[i].at);
+    }
+    if (rc == 0 && (cudaMallocHost((void **)&s->host, ranks * numbers * word) != cudaSuccess ||
+                    cudaMallocHost((void **)&s->host_dropped, word) != cudaSuccess)) {
+        rc = DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
+    }
+    if (rc == 0 && cudaEventCreateWithFlags(&s->read, cudaEventDisableTiming) != cudaSuccess) {
+        rc = DISPATCHER_FAIL(d, MOE_E_DEVICE, "an event");
+    }
+    return rc;
+}
+
+static int create(moe_dispatcher_t *d)
+{
+    struct hybridep *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return DISPATCHER_FAIL(d, MOE_E_NOMEM, "a dispatcher");
+    }
+    d->state = s;
+    const struct moe_dispatcher_config *c = &d->config;
+    struct moe_uneven_config uneven = {.max_tokens = c->max_tokens,
+                                       .token_bound = c->token_bound,
+                                       .comm = d->tp_ep.comm,
+                                       .world_rank = c->world_rank,
+                                       .layer = c->layer};
+    if (has_budget(d) && (c->legacy.empty_returns_early || c->legacy.empty_from_input)) {
+        return DISPATCHER_FAIL(
+            d, MOE_E_UNSUPPORTED,
+            "a row budget with legacy ways of a rank without rows: it does not know that it has none");
+    }
+    if ((!has_budget(d) && c->legacy.local_capacity) || (c->row_budget > 0 && c->budget_factor > 0.0f)) {
+        return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "%s",
+                               has_budget(d) ? "a row budget and a factor"
+                                             : "legacy local_capacity without a row budget");
+    }
+    int rc = moe_uneven_new(d->device, &uneven, &s->uneven);
+    if (rc != 0) {
+        return rc;
+    }
+    int64_t most = moe_uneven_most(s->uneven), k = (int64_t)c->topk * d->etp.size, ranks = d->tp_ep.size;
+    s->map_row = (c->experts + 7) / 8 * 8;
+    rc = moe_flex_create(d, &s->flex, most, has_budget(d) || k > ranks ? ranks : k);
+    d->max_rows = has_budget(d) ? budget(d, most) : moe_flex_max_rows(d, most);
+    s->flex.drop = has_budget(d);
+    return rc ? rc : allocate(d, s);
+}
+
+static void destroy(moe_dispatcher_t *d)
+{
+    struct hybridep *s = d->state;
+    if (s == NULL) {
+        return;
+    }
+    void *arrays[] = {&s->own, &s->map, &s->maps, &s->counts, &s->dropped};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        moe_device_free(d->device, arrays[i]);
+    }
+    moe_flex_destroy(d, &s->flex);
+    moe_uneven_destroy(&s->uneven);
+    cudaFreeHost(s->host);
+    cudaFreeHost(s->host_dropped);
+    if (s->read != NULL) {
+        cudaEventDestroy(s->read);
+    }
+    free(s);
+    d->state = NULL;
+}
+
+/* The last layer-forward's agreement, where only the device knew it. */
+static int read_agreed(moe_dispatcher_t *d, struct hybridep *s)
+{
+    if (!s->pending) {
+        return 0;
+    }
+    s->pending = false;
+    s->agreed = 0;
+    if (s->proposed == 0) {
+        return 0;
+    }
+    if (cudaEventSynchronize(s->read) != cudaSuccess) {
+        return DISPATCHER_FAIL(d, MOE_E_DEVICE, "the proposals of the last layer-forward");
+    }
+    s->agreed = moe_flex_agreed(d, &s->flex, s->host);
+    return 0;
+}
+
+/* Everybody's routing map, and from it everybody's counts, on the device. */
+static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t proposed)
+{
+    struct moe_flex *f = &s->flex;
+    int64_t bytes = f->padded * s->map_row + (int64_t)sizeof(int64_t);
+    struct moe_fill_counts mask = {
+        .count = 1, .value = proposed, .to = (int64_t *)(void *)(s->map + f->padded * s->map_row)};
+    struct moe_collective c = moe_dispatcher_collective(d, &d->tp_ep, "AllGather of routing maps", ncclUint8, bytes);
+    struct moe_flex_layout layout = {.blocks = d->tp_ep.size,
+                                     .tokens = f->padded,
+                                     .padded = f->padded,
+                                     .experts = d->config.experts,
+                                     .ranks = d->tp_ep.size,
+                                     .etp = d->etp.size,
+                                     .k = d->config.topk,
+                                     .mask_row = s->map_row,
+                                     .mask_stride = bytes,
+                                     .mask = s->maps,
+                                     .counts = s->counts};
+    int rc = moe_flex_lay_out(d, f, s->map, s->map_row, s->own);
+    rc = rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &mask);
+    rc = rc ? rc : moe_all_gather(&c, s->map, s->maps, 1);
+    rc = rc ? rc : moe_device_ops(d->device)->flex_layout(d->device, &layout);
+    return rc ? rc
+              : moe_device_copy(d->device, s->host, s->counts, (size_t)(d->tp_ep.size * f->numbers) * sizeof *s->host);
+}
+
+/* Splits and rows that the host knows without asking the device. */
+static int reserve(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
+{
+    struct moe_flex *f = &s->flex;
+    f->slot = d->config.legacy.local_capacity ? f->tokens : f->padded;
+    f->sent = f->came = f->slot * d->tp_ep.size;
+    if (d->config.legacy.local_capacity) {
+        moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_CAPACITY, f->slot);
+    }
+    for (int p = 0; p < d->tp_ep.size; p++) {
+        f->split_sent[p] = f->split_came[p] = f->slot;
+    }
+    d->plan.received = budget(d, f->slot);
+    d->plan.empty_experts = -1;
+    if (!capturing && cudaEventRecord(s->read, moe_device_stream(d->device)) != cudaSuccess) {
+        return DISPATCHER_FAIL(d, MOE_E_DEVICE, "an event");
+    }
+    s->pending = !capturing;
+    return 0;
+}
+
+static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
+{
+    struct hybridep *s = d->state;
+    struct moe_flex *f = &s->flex;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(moe_device_stream(d->device), &status);
+    bool capturing = status == cudaStreamCaptureStatusActive;
+    /* With a budget `proposed` is what this exchange tells the next forward, and the first one's proposal must get there. */
+    bool again = moe_dispatcher_again(d);
+    int rc = again ? 0 : read_agreed(d, s);
+    enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);
+    f->tokens = d->routing.tokens;
+    if (rc == 0 && padding == MOE_UNEVEN_NONE) {
+        moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, f->tokens);
+    }
+    rc = rc ? rc : moe_uneven_agree(s->uneven, padding, f->tokens, &f->padded);
+    proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
+    rc = rc ? rc : gather_maps(d, s, proposed);
+    if (rc != 0) {
+        return rc;
+    }
+    s->proposed = proposed;
+    if (has_budget(d)) {
+        *agreed = s->agreed;
+        rc = reserve(d, s, capturing);
+    } else {
+        rc = moe_device_sync(d->device);
+        s->agreed = *agreed = rc ? 0 : moe_flex_agreed(d, f, s->host);
+        rc = rc ? rc : moe_flex_derive(d, f, s->host, (*agreed & MOE_REMEDY_PAD) != 0);
+    }
+    return rc ? rc : moe_flex_build_out(d, f);
+}
+
+static int forward(moe_dispatcher_t *d, const void *x)
+{
+    struct hybridep *s = d->state;
+    struct moe_flex_dropped dropped = {.groups = d->local, .chosen = s->flex.chosen, .m = d->m, .dropped = s->dropped};
+    int rc = moe_flex_forward(d, x);
+    return rc || !has_budget(d) ? rc : moe_device_ops(d->device)->flex_dropped(d->device, &dropped);
+}
+
+const struct moe_dispatcher_kind_ops moe_dispatcher_hybridep = {
+    .name = "hybridep",
+    .create = create,
+    .destroy = destroy,
+    .prepare = prepare,
+    .forward = forward,
+    .combine = moe_flex_combine,
+    .push_dispatch = moe_flex_push_dispatch,
+    .push_combine = moe_flex_push_combine,
+};
+
+int64_t moe_flex_padded(const moe_dispatcher_t *d)
+{
+    return d->kind == &moe_dispatcher_hybridep ? ((const struct hybridep *)d->state)->flex.padded : d->routing.tokens;
+}
+
+const int64_t *moe_flex_dropped(const moe_dispatcher_t *d)
+{
+    return d->kind == &moe_dispatcher_hybridep && has_budget(d) ? ((const struct hybridep *)d->state)->dropped : NULL;
+}
+
+int moe_flex_replay(moe_dispatcher_t *d, bool alone, bool *replay, int64_t *dropped)
+{
+    if (moe_flex_dropped(d) == NULL) {
+        return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "the overflow of a row budget that there is none of");
+    }
+    struct hybridep *s = d->state;
+    int rc = 0;
+    if (!alone && d->tp_ep.size > 1) {
+        ncclResult_t nc =
+            ncclAllReduce(s->dropped, s->dropped, 1, ncclInt64, ncclMax, d->tp_ep.comm, moe_device_stream(d->device));
+        rc = nc == ncclSuccess
+                 ? 0
+                 : DISPATCHER_FAIL(d, MOE_E_COMM, "AllReduce of the overflow: %s", ncclGetErrorString(nc));
+    }
+    rc = rc ? rc : moe_device_copy(d->device, s->host_dropped, s->dropped, sizeof *s->dropped);
+    rc = rc ? rc : moe_device_ops(d->device)->zero(d->device, s->dropped, sizeof *s->dropped);
+    rc = rc ? rc : moe_device_sync(d->device);
+    *dropped = rc ? 0 : *s->host_dropped;
+    *replay = *dropped > 0;
+    return rc;
+}
+
+int moe_flex_buffer(const moe_dispatcher_t *d, struct moe_ep_buffer_info *info)
+{
+    if (d->kind != &moe_dispatcher_hybridep && d->kind != &moe_dispatcher_deepep) {
+        return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "the buffer of the %s dispatcher", d->kind->name);
+    }
+    moe_ep_buffer_describe(((const struct moe_flex *)d->state)->buffer, info);
+    return 0;
+}

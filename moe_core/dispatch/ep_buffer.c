@@ -1,0 +1,227 @@
+/*
+ * ep_buffer.c: a process-wide list of buffers, one per (device, communicator), with counted users.
+ *
+ * A buffer per layer was rejected: staging is only needed while a layer dispatches or combines, layers of one stream take turns, and DeepEP has one per
+ * process. The key has the device beside the communicator because ranks may be threads of one process. The lock is never held during a collective: entries of a device are
+ * touched by that device's thread alone, the lock only guards the list.
+ */
+#include "moe_core/include/moe/ep_buffer.h"
+
+#include "common/mix.h"
+#include "moe_core/base/fail.h"
+#include "moe_core/include/moe/observe.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ALIGN = 256, WORDS = 3 }; /* of the exchange: receive bytes, send bytes, host */
+
+struct moe_ep_buffer {
+    struct moe_ep_buffer *next;
+    moe_device_t *device;
+    ncclComm_t comm;
+    int users, ranks, rank, node_ranks;
+    uint32_t made;
+    size_t receive_bytes, send_bytes, nvl_bytes, rdma_bytes;
+    void *nvl, *rdma;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct moe_ep_buffer *all;
+
+#define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static int64_t host_hash(void)
+{
+    char name[256] = "";
+    uint64_t hash = 0, word;
+    gethostname(name, sizeof name - 1);
+    for (size_t i = 0; i < sizeof name; i += sizeof word) {
+        memcpy(&word, name + i, sizeof word);
+        hash = moe_mix(hash ^ word);
+    }
+    return (int64_t)hash;
+}
+
+/* The list's entry for (device, comm), made if there is none; one user more. */
+static struct moe_ep_buffer *find(moe_device_t *device, ncclComm_t comm)
+{
+    pthread_mutex_lock(&lock);
+    struct moe_ep_buffer *b = all;
+    while (b != NULL && (b->device != device || b->comm != comm)) {
+        b = b->next;
+    }
+    if (b == NULL && (b = calloc(1, sizeof *b)) != NULL) {
+        b->device = device;
+        b->comm = comm;
+        b->ranks = 1;
+        b->next = all;
+        all = b;
+    }
+    if (b != NULL) {
+        b->users++;
+    }
+    pthread_mutex_unlock(&lock);
+    return b;
+}
+
+/* What every rank asks for: all must ask for the same. Says how many ranks are on this node. */
+static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t *node_ranks)
+{
+    const int64_t *mine = asked + (size_t)b->rank * WORDS;
+    *node_ranks = 0;
+    for (int r = 0; r < b->ranks; r++) {
+        const int64_t *theirs = asked + (size_t)r * WORDS, *first = asked;
+        if (theirs[0] != first[0] || theirs[1] != first[1]) {
+            return moe_fail(MOE_E_SHAPE, b->rank, MOE_NO_LAYER,
+                            "rank %d of the group asks for a buffer of %lld + %lld bytes, rank 0 for %lld + %lld", r,
+                            (long long)theirs[0], (long long)theirs[1], (long long)first[0], (long long)first[1]);
+        }
+        *node_ranks += theirs[2] == mine[2];
+    }
+    return 0;
+}
+
+/* To an observer, before the collective: whose sizes differ will fail. Outside of steps and layers. */
+static void report(const struct moe_ep_buffer *b, size_t bytes)
+{
+    struct moe_event event = {.size = sizeof event,
+                              .kind = MOE_EV_UNIFORM,
+                              .step = UINT32_MAX,
+                              .layer = UINT16_MAX,
+                              .peer = MOE_UNIFORM_BUFFER,
+                              .count = bytes,
+                              .comm = b->comm};
+    moe_observe(&event);
+}
+
+/* The collective. */
+static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes, int32_t *node_ranks)
+{
+    size_t bytes = WORDS * sizeof(int64_t), ranks = (size_t)b->ranks;
+    int64_t *device = NULL, *host = NULL;
+    int rc = moe_device_alloc(b->device, (ranks + 1) * bytes, (void **)&device);
+    if (rc == 0 && cudaMallocHost((void **)&host, ranks * bytes) != cudaSuccess) {
+        rc = FAIL(MOE_E_NOMEM, "pinned host memory");
+    }
+    if (rc == 0) {
+        host[0] = (int64_t)receive_bytes;
+        host[1] = (int64_t)send_bytes;
+        host[2] = host_hash();
+        rc = moe_device_copy(b->device, device + ranks * WORDS, host, bytes);
+    }
+    if (rc == 0) {
+        ncclResult_t nc =
+            ncclAllGather(device + ranks * WORDS, device, WORDS, ncclInt64, b->comm, moe_device_stream(b->device));
+        rc = nc == ncclSuccess ? 0 : FAIL(MOE_E_COMM, "AllGather of buffer sizes: %s", ncclGetErrorString(nc));
+    }
+    rc = rc ? rc : moe_device_copy(b->device, host, device, ranks * bytes);
+    rc = rc ? rc : moe_device_sync(b->device);
+    rc = rc ? rc : compare(b, host, node_ranks);
+    moe_device_free(b->device, &device);
+    cudaFreeHost(host);
+    return rc;
+}
+
+static int make(struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes, int32_t node_ranks)
+{
+    int32_t found = 1;
+    int rc = 0;
+    if (b->comm != NULL &&
+        (ncclCommCount(b->comm, &b->ranks) != ncclSuccess || ncclCommUserRank(b->comm, &b->rank) != ncclSuccess)) {
+        rc = FAIL(MOE_E_COMM, "size and rank of a group");
+    } else if (b->ranks > 1) {
+        report(b, receive_bytes + send_bytes);
+        rc = exchange(b, receive_bytes, send_bytes, &found);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    b->node_ranks = node_ranks > 0 ? node_ranks : found;
+    bool leaves = b->ranks > b->node_ranks;
+    size_t nvl_bytes = leaves ? receive_bytes : receive_bytes + send_bytes, rdma_bytes = leaves ? send_bytes : 0;
+    moe_device_free(b->device, &b->nvl);
+    moe_device_free(b->device, &b->rdma);
+    b->receive_bytes = b->send_bytes = b->nvl_bytes = b->rdma_bytes = 0;
+    rc = moe_device_alloc(b->device, nvl_bytes, &b->nvl);
+    rc = rc || rdma_bytes == 0 ? rc : moe_device_alloc(b->device, rdma_bytes, &b->rdma);
+    if (rc == 0) {
+        b->receive_bytes = receive_bytes;
+        b->send_bytes = send_bytes;
+        b->nvl_bytes = nvl_bytes;
+        b->rdma_bytes = rdma_bytes;
+        b->made++;
+    }
+    return rc;
+}
+
+int moe_ep_buffer_acquire(moe_device_t *device, ncclComm_t comm, size_t receive_bytes, size_t send_bytes,
+                          int32_t node_ranks, moe_ep_buffer_t **out)
+{
+    *out = NULL;
+    moe_ep_buffer_t *b = find(device, comm);
+    if (b == NULL) {
+        return FAIL(MOE_E_NOMEM, "a communication buffer");
+    }
+    size_t receive = aligned(receive_bytes), send = aligned(send_bytes);
+    if (b->made == 0 || receive > b->receive_bytes || send > b->send_bytes) {
+        int rc = make(b, receive > b->receive_bytes ? receive : b->receive_bytes,
+                      send > b->send_bytes ? send : b->send_bytes, node_ranks);
+        if (rc != 0) {
+            moe_ep_buffer_release(&b);
+            return rc;
+        }
+    }
+    *out = b;
+    return 0;
+}
+
+void moe_ep_buffer_release(moe_ep_buffer_t **buffer)
+{
+    moe_ep_buffer_t *b = *buffer;
+    if (b == NULL) {
+        return;
+    }
+    *buffer = NULL;
+    pthread_mutex_lock(&lock);
+    bool last = --b->users == 0;
+    for (struct moe_ep_buffer **at = &all; last && *at != NULL; at = &(*at)->next) {
+        if (*at == b) {
+            *at = b->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (last) {
+        moe_device_free(b->device, &b->nvl);
+        moe_device_free(b->device, &b->rdma);
+        free(b);
+    }
+}
+
+void *moe_ep_buffer_receive(const moe_ep_buffer_t *b)
+{
+    return b->nvl;
+}
+
+void *moe_ep_buffer_send(const moe_ep_buffer_t *b)
+{
+    return b->rdma_bytes > 0 ? b->rdma : (char *)b->nvl + b->receive_bytes;
+}
+
+void moe_ep_buffer_describe(const moe_ep_buffer_t *b, struct moe_ep_buffer_info *info)
+{
+    *info = (struct moe_ep_buffer_info){.nvl_bytes = b->nvl_bytes,
+                                        .rdma_bytes = b->rdma_bytes,
+                                        .ranks = b->ranks,
+                                        .node_ranks = b->node_ranks,
+                                        .made = b->made};
+}

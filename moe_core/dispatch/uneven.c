@@ -1,0 +1,141 @@
+/*
+ * uneven.c: one number of tokens for all ranks of a dispatch group.
+ *
+ * The number is exchanged by its own all-reduce and not as part of the exchange that follows, although that would save a collective: the exchange that
+ * follows is the one whose size depends on it. The host waits, because sizes of collectives are host numbers; who cannot wait
+ * (a captured graph) uses BOUND. All ranks see the same maximum, so the check against the buffers fails on all of them or on none.
+ */
+#include "moe_core/include/moe/uneven.h"
+
+#include "moe_core/base/fail.h"
+#include "moe_core/include/moe/ops.h"
+
+#include <stdlib.h>
+
+struct moe_uneven_group {
+    moe_device_t *device;
+    struct moe_uneven_config config;
+    int ranks;
+    int64_t *most; /* device [1] */
+    int64_t *host; /* pinned [1] */
+};
+
+#define FAIL(g, code, ...) moe_fail(code, (g)->config.world_rank, (g)->config.layer, __VA_ARGS__)
+
+int64_t moe_uneven_round(int64_t tokens)
+{
+    return (tokens + MOE_TOKEN_ALIGN - 1) / MOE_TOKEN_ALIGN * MOE_TOKEN_ALIGN;
+}
+
+int moe_uneven_new(moe_device_t *device, const struct moe_uneven_config *config, moe_uneven_group_t **out)
+{
+    *out = NULL;
+    moe_uneven_group_t *g = calloc(1, sizeof *g);
+    if (g == NULL) {
+        return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "padding of tokens");
+    }
+    g->device = device;
+    g->config = *config;
+    g->ranks = 1;
+    int rc = 0;
+    if (config->max_tokens < 0 || config->token_bound < 0 || config->max_tokens > INT64_MAX - MOE_TOKEN_ALIGN ||
+        config->token_bound > INT64_MAX - MOE_TOKEN_ALIGN) {
+        rc = FAIL(g, MOE_E_SHAPE, "at most %lld tokens, bound %lld", (long long)config->max_tokens,
+                  (long long)config->token_bound);
+    } else if (config->comm != NULL && ncclCommCount(config->comm, &g->ranks) != ncclSuccess) {
+        rc = FAIL(g, MOE_E_COMM, "size of the dispatch group");
+    }
+    rc = rc ? rc : moe_device_alloc(device, sizeof *g->most, (void **)&g->most);
+    if (rc == 0 && cudaMallocHost((void **)&g->host, sizeof *g->host) != cudaSuccess) {
+        rc = FAIL(g, MOE_E_NOMEM, "pinned host memory");
+    }
+    if (rc != 0) {
+        moe_uneven_destroy(&g);
+        return rc;
+    }
+    *out = g;
+    return 0;
+}
+
+void moe_uneven_destroy(moe_uneven_group_t **group)
+{
+    moe_uneven_group_t *g = *group;
+    if (g == NULL) {
+        return;
+    }
+    moe_device_free(g->device, &g->most);
+    cudaFreeHost(g->host);
+    free(g);
+    *group = NULL;
+}
+
+int64_t moe_uneven_most(const moe_uneven_group_t *g)
+{
+    int64_t most = g->config.max_tokens > g->config.token_bound ? g->config.max_tokens : g->config.token_bound;
+    return moe_uneven_round(most);
+}
+
+static int exchange(moe_uneven_group_t *g, int64_t tokens, int64_t *most)
+{
+    *g->host = tokens;
+    int rc = moe_device_copy(g->device, g->most, g->host, sizeof *g->host);
+    if (rc == 0 && g->ranks > 1) {
+        ncclResult_t nc =
+            ncclAllReduce(g->most, g->most, 1, ncclInt64, ncclMax, g->config.comm, moe_device_stream(g->device));
+        if (nc != ncclSuccess) {
+            return FAIL(g, MOE_E_COMM, "AllReduce of the numbers of tokens: %s", ncclGetErrorString(nc));
+        }
+    }
+    rc = rc ? rc : moe_device_copy(g->device, g->host, g->most, sizeof *g->host);
+    rc = rc ? rc : moe_device_sync(g->device);
+    *most = *g->host;
+    return rc;
+}
+
+int moe_uneven_agree(moe_uneven_group_t *g, enum moe_uneven kind, int64_t tokens, int64_t *padded)
+{
+    *padded = tokens;
+    if (tokens < 0 || tokens > g->config.max_tokens) {
+        return FAIL(g, MOE_E_SHAPE, "%lld tokens, made for at most %lld", (long long)tokens,
+                    (long long)g->config.max_tokens);
+    }
+    if (kind == MOE_UNEVEN_NONE) {
+        return 0;
+    }
+    int64_t most = g->config.token_bound;
+    if (kind == MOE_UNEVEN_BOUND) {
+        if (most == 0) {
+            return FAIL(g, MOE_E_UNSUPPORTED, "padding to a bound, and no bound is configured");
+        }
+        if (tokens > most) {
+            return FAIL(g, MOE_E_CAPACITY, "%lld tokens, the bound is %lld", (long long)tokens, (long long)most);
+        }
+    } else {
+        int rc = exchange(g, tokens, &most);
+        if (rc != 0) {
+            return rc;
+        }
+        if (most < tokens || moe_uneven_round(most) > moe_uneven_most(g)) {
+            return FAIL(g, MOE_E_CAPACITY, "a rank has %lld tokens, made for at most %lld", (long long)most,
+                        (long long)g->config.max_tokens);
+        }
+    }
+    *padded = moe_uneven_round(most);
+    return 0;
+}
+
+int moe_uneven_pad(moe_device_t *device, const void *from, int64_t tokens, int64_t padded, size_t row_bytes, void *to)
+{
+    if (tokens < 0 || padded < tokens) {
+        return moe_fail(MOE_E_SHAPE, MOE_NO_RANK, MOE_NO_LAYER, "%lld rows padded to %lld", (long long)tokens,
+                        (long long)padded);
+    }
+    size_t used = (size_t)tokens * row_bytes, rest = (size_t)(padded - tokens) * row_bytes;
+    int rc = used == 0 ? 0 : moe_device_copy(device, to, from, used);
+    return rc || rest == 0 ? rc : moe_device_ops(device)->zero(device, (char *)to + used, rest);
+}
+
+int moe_uneven_trim(moe_device_t *device, const void *from, int64_t tokens, size_t row_bytes, void *to)
+{
+    return tokens <= 0 ? 0 : moe_device_copy(device, to, from, (size_t)tokens * row_bytes);
+}

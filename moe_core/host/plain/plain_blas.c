@@ -1,0 +1,32 @@
+/*
+ * plain_blas.c: matrix products in plain loops, where there is no BLAS: only with ROLL_RANK_ONLY, for the checks of a GPU machine.
+ *
+ * There the host back end is what the GPU's results are compared with: it must be right, it need not be fast. Asking for a BLAS was rejected: such machines are
+ * borrowed, and have what PyTorch brings. Sums are taken in double, so that the other side of the comparison is the exact one.
+ */
+#include "moe_core/host/plain/cblas.h"
+
+#include <stdint.h>
+
+void cblas_sgemm(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, int m, int n, int k,
+                 float alpha, const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc)
+{
+    (void)order;
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t l = 0; l < k; l++) {
+                float left = ta == CblasTrans ? a[l * lda + i] : a[i * lda + l];
+                float right = tb == CblasTrans ? b[j * ldb + l] : b[l * ldb + j];
+                sum += (double)left * (double)right;
+            }
+            float *to = c + i * ldc + j;
+            *to = (float)((double)alpha * sum + (beta == 0.0f ? 0.0 : (double)(beta * *to)));
+        }
+    }
+}
+
+void openblas_set_num_threads(int threads)
+{
+    (void)threads;
+}

@@ -1,0 +1,135 @@
+/*
+ * layer_remedy.c: which remedies a layer asks for, what the group agrees on, and what a rank without rows does.
+ *
+ * Local remedies act on the answer at once. Symmetric ones are only proposed: they are in force when all ranks proposed them in the same exchange, so a rank
+ * that sees a switch late, or never, is no danger to the others (docs/MOE.md, Remedies). A recomputed forward proposes what the first one agreed on, because
+ * its obligations were announced with it.
+ */
+#include "moe_core/layer/layer_state.h"
+
+enum { SCOPE_LOCAL = 0, SCOPE_SYMMETRIC = 1 };
+#define ROLL_REMEDY_ROW(name, bit, label, scope, text) | (uint32_t)SCOPE_##scope << (bit)
+static const uint32_t symmetric = 0
+#include "trace/remedy.def"
+    ;
+#undef ROLL_REMEDY_ROW
+
+/* What this layer does wrong in every forward, as the symmetric remedies that cure it; those of the dispatcher it asks for itself. */
+static uint32_t hazards(const moe_layer_t *l)
+{
+    const struct moe_layer_config *c = &l->config;
+    const struct moe_options *o = &c->options;
+    uint32_t mask = o->legacy_router_unsummed && layer_on_tp(l) && !l->sum_declared ? MOE_REMEDY_ROUTER_SUM : 0;
+    bool equal = c->dispatcher == MOE_DISPATCH_HYBRIDEP || c->dispatcher == MOE_DISPATCH_ALLGATHER;
+    if (equal && c->uneven == MOE_UNEVEN_NONE) {
+        mask |= c->token_bound > 0 ? MOE_REMEDY_BOUND : MOE_REMEDY_UNEVEN;
+    }
+    return mask;
+}
+
+uint32_t layer_proposal(moe_layer_t *l)
+{
+    uint32_t told = moe_remedies(moe_dispatcher_comm(l->dispatcher), l->config.layer, hazards(l));
+    told |= l->config.options.sanitize ? MOE_REMEDY_SANITIZE : 0;
+    told &= l->sum_declared ? ~(uint32_t)MOE_REMEDY_ROUTER_SUM : UINT32_MAX;
+    l->local = told & ~symmetric;
+    return l->phase == PHASE_RECOMPUTE ? l->local | l->agreed : told;
+}
+
+/*
+ * ROUTER_SUM changes what is issued on tp, whose ranks need not meet in the dispatcher's exchange, so its vote is held on tp: a minimum of one number per
+ * rank. Only where the sum is missing: elsewhere nothing is issued.
+ */
+int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
+{
+    if (!l->config.options.legacy_router_unsummed || !layer_on_tp(l) || l->phase == PHASE_RECOMPUTE) {
+        return 0;
+    }
+    /* What is switched for a communicator may be switched for this one; the layer's own question named the dispatcher's. */
+    proposed |= l->sum_declared ? 0 : moe_remedies(l->config.groups.tp, l->config.layer, MOE_REMEDY_ROUTER_SUM);
+    int32_t mine = (proposed & MOE_REMEDY_ROUTER_SUM) != 0, all = 0;
+    int rc = moe_device_copy(l->device, l->vote, &mine, sizeof mine);
+    if (rc == 0) {
+        ncclResult_t nc =
+            ncclAllReduce(l->vote, l->vote, 1, ncclInt32, ncclMin, l->config.groups.tp, moe_device_stream(l->device));
+        rc = nc == ncclSuccess ? 0 : LAYER_FAIL(l, MOE_E_COMM, "vote on tp: %s", ncclGetErrorString(nc));
+    }
+    rc = rc ? rc : moe_device_copy(l->device, &all, l->vote, sizeof all);
+    int waited = moe_device_sync(l->device); /* also on failure: the copies read this frame */
+    rc = rc ? rc : waited;
+    l->sum_granted = rc == 0 && all != 0;
+    return rc;
+}
+
+/* The dispatcher's own cures, once each forward. */
+void layer_report_cures(moe_layer_t *l)
+{
+    uint32_t cured = moe_dispatcher_plan(l->dispatcher)->remedied;
+    for (uint32_t bit = 1; bit != 0 && bit <= cured; bit <<= 1) {
+        if ((cured & bit) != 0) {
+            layer_report_remedy(l, bit, 0);
+        }
+    }
+}
+
+/* After the exchange: what is in force, and what of it had something to do. */
+void layer_settle(moe_layer_t *l, uint32_t agreed)
+{
+    const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
+    if (l->phase == PHASE_FORWARD) {
+        l->agreed = agreed & symmetric;
+        l->used = 0;
+    }
+    l->rows = plan->exact ? plan->received - plan->padded - plan->filler : -1;
+    if (plan->padded > 0) {
+        layer_report_remedy(l, MOE_REMEDY_PAD, plan->padded);
+    }
+    if (l->sum_granted && l->phase == PHASE_FORWARD) {
+        layer_report_remedy(l, MOE_REMEDY_ROUTER_SUM, 0);
+    }
+}
+
+/* Puts dummy rows before the experts; the first time makes what it needs. */
+int layer_dummy_rows(moe_layer_t *l)
+{
+    const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
+    int rc = 0;
+    if (l->dummy == NULL) {
+        struct moe_dummy_config config = {.max_rows = moe_dispatcher_max_rows(l->dispatcher),
+                                          .hidden = l->config.hidden,
+                                          .experts = moe_dispatcher_local(l->dispatcher),
+                                          .type = l->config.type,
+                                          .form = MOE_DUMMY_DEVICE};
+        rc = moe_dummy_new(l->device, &config, &l->dummy);
+    }
+    const float *probs = l->config.place == MOE_PROB_SOURCE ? NULL : moe_dispatcher_row_probs(l->dispatcher);
+    return rc ? rc
+              : moe_dummy_forward(l->dummy, moe_dispatcher_rows(l->dispatcher), probs, moe_dispatcher_m(l->dispatcher),
+                                  NULL, plan->received, &l->view);
+}
+
+/*
+ * Whether this rank leaves its experts out: the legacy way of a rank that received nothing, unless it is granted FILL or DUMMY there and then. What was
+ * granted in the forward holds in its recomputation.
+ */
+int layer_decide_skip(moe_layer_t *l)
+{
+    const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
+    const uint32_t both = MOE_REMEDY_FILL | MOE_REMEDY_DUMMY;
+    bool lost = l->config.options.legacy_skip_empty && plan->exact && plan->received == 0;
+    uint32_t granted = l->local | (l->phase == PHASE_RECOMPUTE ? l->used & both : 0);
+    if (lost && (granted & both) == 0) {
+        granted |= moe_remedies(moe_dispatcher_comm(l->dispatcher), l->config.layer, MOE_REMEDY_FILL);
+    }
+    l->skipped = lost && (granted & both) == 0;
+    if (l->skipped) {
+        moe_dispatcher_detach(l->dispatcher);
+    }
+    l->dummied = (granted & MOE_REMEDY_DUMMY) != 0 && plan->empty_experts != 0; /* -1: only the device knows */
+    if (l->dummied) {
+        layer_report_remedy(l, MOE_REMEDY_DUMMY, plan->empty_experts > 0 ? plan->empty_experts : 0);
+    } else if (lost && (granted & MOE_REMEDY_FILL) != 0) {
+        layer_report_remedy(l, MOE_REMEDY_FILL, 0);
+    }
+    return l->dummied ? layer_dummy_rows(l) : 0;
+}

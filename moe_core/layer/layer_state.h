@@ -1,0 +1,153 @@
+/*
+ * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan), layer_tp.c (slices and sums over tp),
+ * layer_recompute.c, layer_remedy.c (what is asked and decided), layer_report.c (what the observer is told).
+ */
+#ifndef MOE_LAYER_STATE_H
+#define MOE_LAYER_STATE_H
+
+#include "moe_core/base/fail.h"
+#include "moe_core/host/device_host.h"
+#include "moe_core/include/moe/dummy.h"
+#include "moe_core/include/moe/layer.h"
+#include "moe_core/include/moe/observe.h"
+#include "moe_core/include/moe/ops.h"
+#include "moe_core/include/moe/plan.h"
+
+#pragma GCC visibility push(hidden)
+
+enum { PHASE_FORWARD = 1, PHASE_BACKWARD = 2, PHASE_RECOMPUTE = 3 }; /* trace/op.h */
+
+/* Gradients that are summands over tp, side by side so that one AllReduce sums them; NULL where there is none. */
+struct layer_summands {
+    float *all;    /* NULL: nothing is summed here, gradients go straight to the main_grads */
+    int64_t count; /* elements of all */
+    float *gate, *gate_bias, *shared_gate;
+};
+
+struct moe_layer {
+    moe_device_t *device, *side; /* side: the shared expert's stream, owned; NULL without overlap */
+    struct moe_layer_config config;
+    moe_router_t *router;
+    moe_dispatcher_t *dispatcher;
+    moe_experts_t *experts;
+    moe_shared_t *shared;
+    moe_dummy_t *dummy; /* made when the remedy is first used */
+    int tp_size, tp_rank;
+    int64_t ffn;     /* this rank's part of F */
+    int64_t own_max; /* tokens of this rank's part of x, at most */
+    struct moe_plan plan;
+
+    /* Of the forward under way or last done. */
+    struct moe_layer_weights weights;
+    struct moe_shared_weights shared_weights; /* with gradients where the sum over tp finds them */
+    struct moe_step step;
+    uint8_t phase; /* FORWARD or RECOMPUTE */
+    const void *x;
+    int64_t tokens, own, first; /* of x; this rank's part of them, and where it begins */
+    struct moe_routing routing;
+    uint32_t agreed;  /* symmetric remedies that all ranks proposed */
+    uint32_t local;   /* local remedies that this rank was told to use */
+    uint32_t used;    /* those of both that had something to do */
+    bool sum_granted; /* the remedy ROUTER_SUM, agreed on tp */
+    bool skipped, dummied;
+    struct moe_dummy_view view;
+    int64_t rows; /* of tokens, received; -1: not known here */
+    bool sum_declared;
+
+    /* Of the backward under way. */
+    const void *dy;
+    void *dx;
+    struct layer_summands summands;
+
+    /* Device memory. */
+    float *x32;          /* [own_max,H], the router's input; NULL with float32 rows */
+    float *dx32;         /* [own_max,H] */
+    void *d_input;       /* [own_max,H] rows: what the dispatcher adds to; NULL with float32 rows */
+    void *y_again;       /* [T,H] rows: recompute's output, thrown away */
+    float *one;          /* [1]: 1.0, for sums */
+    float *held;         /* legacy: weight gradients in memory that is not cleared: w1, then w2 */
+    int32_t *flip_index; /* legacy: the routing with one choice changed */
+    float *flip_probs;
+    int64_t *flip_counts;
+    int32_t *vote; /* [1]: on tp */
+};
+
+#define LAYER_FAIL(l, code, ...) moe_fail(code, (l)->config.world_rank, (l)->config.layer, __VA_ARGS__)
+
+static inline bool layer_on_tp(const moe_layer_t *l)
+{
+    return l->tp_size > 1;
+}
+
+static inline bool layer_f32(const moe_layer_t *l)
+{
+    return l->config.type == MOE_F32;
+}
+
+/* Where token `first` of this rank's part begins in a [T,H] tensor of rows. */
+static inline void *layer_own_rows(const moe_layer_t *l, const void *rows)
+{
+    return (char *)(uintptr_t)rows + (size_t)(l->first * l->config.hidden) * moe_dtype_bytes(l->config.type);
+}
+
+static inline size_t layer_row_bytes(const moe_layer_t *l)
+{
+    return (size_t)l->config.hidden * moe_dtype_bytes(l->config.type);
+}
+
+/* layer.c: route .. combine (and shared expert) of this rank's tokens; pushes the plan, reports the obligations in the first forward. */
+int layer_forward_pass(moe_layer_t *layer, void *y);
+
+/* layer_report.c */
+struct moe_event layer_event(const moe_layer_t *layer, enum moe_event_kind kind, uint8_t phase, uint64_t count);
+void layer_report_route(const moe_layer_t *layer);
+void layer_report_counts(const moe_layer_t *layer);
+void layer_report_splits(const moe_layer_t *layer, uint8_t phase);
+void layer_report_gemm(const moe_layer_t *layer, uint8_t phase);
+void layer_report_skip(const moe_layer_t *layer);
+/* Also notes the remedy as used. */
+void layer_report_remedy(moe_layer_t *layer, uint32_t bit, int64_t rows);
+
+/* layer_facts.c: nothing without config.facts; a fact that cannot be had is left out, and never an error of the layer. */
+void layer_facts_weights(moe_layer_t *layer);
+/* The router's gradient before the sum over tp (and after it, where nobody sums), and after it. */
+void layer_facts_share(moe_layer_t *layer);
+void layer_facts_sum(moe_layer_t *layer, const float *gate);
+void layer_facts_experts(moe_layer_t *layer);
+
+/* layer_remedy.c */
+uint32_t layer_proposal(moe_layer_t *layer);
+int layer_agree_sum(moe_layer_t *layer, uint32_t proposed);
+void layer_settle(moe_layer_t *layer, uint32_t agreed);
+void layer_report_cures(moe_layer_t *layer);
+int layer_decide_skip(moe_layer_t *layer);
+int layer_dummy_rows(moe_layer_t *layer);
+
+/* layer_backward.c */
+int layer_push_plan(moe_layer_t *layer);
+struct moe_experts_weights layer_expert_weights(const moe_layer_t *layer);
+struct moe_shared_weights layer_shared_weights(const moe_layer_t *layer);
+void layer_ready(const moe_layer_t *layer, enum moe_layer_parameter parameter);
+void layer_experts_ready(void *layer, int which);
+
+/* layer_tp.c */
+int layer_tp_place(moe_layer_t *layer);
+int layer_tp_slice(moe_layer_t *layer, int64_t tokens);
+int layer_tp_clear_rest(moe_layer_t *layer, void *rows);
+bool layer_tp_sums(const moe_layer_t *layer);
+int layer_tp_push_sum(moe_layer_t *layer);
+int layer_tp_begin_backward(moe_layer_t *layer);
+int layer_add(const moe_layer_t *layer, const float *from, int64_t count, float *to);
+
+/* layer_recompute.c */
+int layer_route_again(moe_layer_t *layer);
+int layer_recompute(moe_layer_t *layer);
+
+/* layer_held.c: legacy_wgrad_uninitialised */
+int layer_held_new(moe_layer_t *layer);
+int layer_held_begin(moe_layer_t *layer);
+int layer_held_end(moe_layer_t *layer);
+
+#pragma GCC visibility pop
+
+#endif

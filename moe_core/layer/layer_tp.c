@@ -1,0 +1,139 @@
+/*
+ * layer_tp.c: tensor parallelism: which tokens and which part of each expert are this rank's, and the one sum of the router's gradient.
+ *
+ * Summands go to a buffer of their own and are added to the main_grads after the AllReduce: main_grads hold earlier microbatches, which were summed before
+ * and would be counted again. The gate's gradient [E,H] is what is summed, not that of the scores: for fixed forward values everything between is linear,
+ * and it is the smallest once T > H (torchtitan #2416 sums inside the gate's backward).
+ */
+#include "moe_core/layer/layer_state.h"
+
+int layer_tp_place(moe_layer_t *l)
+{
+    const struct moe_layer_config *c = &l->config;
+    ncclComm_t tp = c->groups.tp;
+    l->tp_size = 1;
+    if (tp != NULL &&
+        (ncclCommCount(tp, &l->tp_size) != ncclSuccess || ncclCommUserRank(tp, &l->tp_rank) != ncclSuccess)) {
+        return LAYER_FAIL(l, MOE_E_COMM, "size of tp");
+    }
+    bool split = layer_on_tp(l) && c->tp_mode == MOE_TP_SPLIT_TOKENS;
+    bool shard = layer_on_tp(l) && c->tp_mode == MOE_TP_SHARD_EXPERTS;
+    if ((int)c->tp_mode < 0 || c->tp_mode > MOE_TP_SHARD_EXPERTS) {
+        return LAYER_FAIL(l, MOE_E_ARG, "tensor parallel mode %d", (int)c->tp_mode);
+    }
+    if (split && c->max_tokens % l->tp_size != 0) {
+        return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens cannot be split over %d ranks of tp", (long long)c->max_tokens,
+                          l->tp_size);
+    }
+    if (shard && c->ffn % l->tp_size != 0) {
+        return LAYER_FAIL(l, MOE_E_SHAPE, "ffn %lld cannot be split over %d ranks of tp", (long long)c->ffn,
+                          l->tp_size);
+    }
+    if (c->options.legacy_router_unsummed && c->options.legacy_router_summed_twice) {
+        return LAYER_FAIL(l, MOE_E_ARG, "the router's gradient both unsummed and summed twice");
+    }
+    if (layer_on_tp(l) && c->router_sum == MOE_ROUTER_SUM_CALLER &&
+        (c->options.legacy_router_unsummed || c->options.legacy_router_summed_twice)) {
+        return LAYER_FAIL(l, MOE_E_ARG, "a legacy sum of the router's gradient in a layer whose caller sums it");
+    }
+    l->own_max = split ? c->max_tokens / l->tp_size : c->max_tokens;
+    return 0;
+}
+
+int layer_tp_slice(moe_layer_t *l, int64_t tokens)
+{
+    l->tokens = l->own = tokens;
+    l->first = 0;
+    if (layer_on_tp(l) && l->config.tp_mode == MOE_TP_SPLIT_TOKENS) {
+        if (tokens % l->tp_size != 0) {
+            return LAYER_FAIL(l, MOE_E_SHAPE, "%lld tokens cannot be split over %d ranks of tp", (long long)tokens,
+                              l->tp_size);
+        }
+        l->own = tokens / l->tp_size;
+        l->first = l->own * l->tp_rank;
+    }
+    return 0;
+}
+
+/* Zeros in the tokens that are other ranks' of tp. */
+int layer_tp_clear_rest(moe_layer_t *l, void *rows)
+{
+    const struct moe_device_ops *ops = moe_device_ops(l->device);
+    size_t row = layer_row_bytes(l);
+    int64_t after = l->tokens - l->first - l->own;
+    int rc = l->first > 0 ? ops->zero(l->device, rows, (size_t)l->first * row) : 0;
+    if (rc == 0 && after > 0) {
+        rc = ops->zero(l->device, (char *)rows + (size_t)(l->first + l->own) * row, (size_t)after * row);
+    }
+    return rc;
+}
+
+bool layer_tp_sums(const moe_layer_t *l)
+{
+    return layer_on_tp(l) && l->config.router_sum == MOE_ROUTER_SUM_LAYER &&
+           (!l->config.options.legacy_router_unsummed || l->sum_granted);
+}
+
+/* to[i] += from[i]: a product with one. */
+int layer_add(const moe_layer_t *l, const float *from, int64_t count, float *to)
+{
+    struct moe_gemm add = {.m = count, .n = 1, .k = 1, .alpha = 1.0f, .beta = 1.0f, .a = from, .b = l->one, .c = to};
+    return moe_device_ops(l->device)->gemm(l->device, &add);
+}
+
+static int back_sum(void *arg)
+{
+    moe_layer_t *l = arg;
+    ncclResult_t nc = ncclAllReduce(l->summands.all, l->summands.all, (size_t)l->summands.count, ncclFloat32, ncclSum,
+                                    l->config.groups.tp, moe_device_stream(l->device));
+    return nc == ncclSuccess ? 0
+                             : LAYER_FAIL(l, MOE_E_COMM, "sum of the router's gradient: %s", ncclGetErrorString(nc));
+}
+
+/* The sums into the main_grads. */
+static int back_sum_add(void *arg)
+{
+    moe_layer_t *l = arg;
+    layer_facts_sum(l, l->summands.gate);
+    const struct moe_layer_weights *w = &l->weights;
+    const struct moe_layer_config *c = &l->config;
+    const struct {
+        const float *from;
+        void *to;
+        int64_t count;
+        enum moe_layer_parameter parameter;
+    } table[] = {
+        {l->summands.gate, w->d_gate, c->experts * c->hidden, MOE_LAYER_GATE},
+        {l->summands.gate_bias, w->d_gate_bias, c->experts, MOE_LAYER_GATE_BIAS},
+        {l->summands.shared_gate, w->shared.d_gate, c->hidden, MOE_LAYER_SHARED_GATE},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+        if (table[i].from != NULL) {
+            rc = layer_add(l, table[i].from, table[i].count, table[i].to);
+            layer_ready(l, table[i].parameter);
+        }
+    }
+    return rc;
+}
+
+int layer_tp_push_sum(moe_layer_t *l)
+{
+    struct moe_node add = {.name = "router-sum-add", .run = back_sum_add, .arg = l};
+    struct moe_node sum = {.name = "router-sum",
+                           .run = back_sum,
+                           .arg = l,
+                           .op = MOE_OBLIGE_ALLREDUCE,
+                           .comm = l->config.groups.tp,
+                           .count = (uint64_t)l->summands.count};
+    int rc = moe_plan_push(&l->plan, &add);
+    rc = rc ? rc : moe_plan_push(&l->plan, &sum);
+    return rc == 0 && l->config.options.legacy_router_summed_twice ? moe_plan_push(&l->plan, &sum) : rc;
+}
+
+int layer_tp_begin_backward(moe_layer_t *l)
+{
+    return layer_tp_sums(l)
+               ? moe_device_ops(l->device)->zero(l->device, l->summands.all, (size_t)l->summands.count * sizeof(float))
+               : 0;
+}

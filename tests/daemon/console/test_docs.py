@@ -1,0 +1,68 @@
+"""test_docs.py: the manual pages and the completion name every command and every option, and none that is not there."""
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+ROLLCALL = os.environ["ROLL_BIN"]
+DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "docs")
+
+
+def run(*args):
+    return subprocess.run([ROLLCALL, *args], capture_output=True, text=True, check=True).stdout
+
+
+def commands():
+    return re.findall(r"^  (\w+) ", run("help").split("commands:")[1].split("options:")[0], re.M)
+
+
+def options(text):
+    return set(re.findall(r"--[a-z][a-z-]*", text))
+
+
+def listed(command):
+    """The options that the help of a command lists."""
+    return set(re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", run("help", command), re.M))
+
+
+class Docs(unittest.TestCase):
+    def commands(self):
+        return [c for c in commands() if c != "help"]
+
+    def manual(self, name):
+        with open(os.path.join(DOCS, "man", name + ".1")) as f:
+            return f.read().replace("\\-", "-")
+
+    def test_each_command_has_a_manual_page_with_all_its_options(self):
+        main = self.manual("rollcall")
+        for command in self.commands():
+            with self.subTest(command=command):
+                page = self.manual("rollcall-" + command)
+                self.assertIn(".BR rollcall-" + command, main)
+                self.assertEqual(listed(command) - options(page), set(), "not in the manual page")
+                heads = set(re.findall(r"--[a-z][a-z-]*", " ".join(re.findall(r"^\.B (.*)$", page, re.M))))
+                self.assertEqual(heads - listed(command), set(), "in the manual page only")
+
+    def test_completion_offers_every_command_and_option(self):
+        with open(os.path.join(DOCS, "completion", "rollcall")) as f:
+            text = f.read()
+        for command in commands():
+            self.assertRegex(text, rf'commands="[^"]*\b{command}\b')
+        for command in self.commands():
+            with self.subTest(command=command):
+                line = f"rollcall {command} --"
+                script = f'source "{os.path.join(DOCS, "completion", "rollcall")}"; COMP_WORDS=({line}); COMP_CWORD=2; _rollcall; echo "${{COMPREPLY[@]}}"'
+                offered = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+                self.assertEqual(options(offered), listed(command) | {"--help"})
+
+    def test_manual_pages_format_without_warnings(self):
+        if not shutil.which("groff"):
+            self.skipTest("groff is not installed")
+        for name in os.listdir(os.path.join(DOCS, "man")):
+            r = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", os.path.join(DOCS, "man", name)], capture_output=True, text=True)
+            self.assertEqual((r.returncode, r.stderr), (0, ""), name)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

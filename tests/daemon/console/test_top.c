@@ -1,0 +1,243 @@
+/* test_top.c: what `rollcall top` shows for a given status, without a terminal and without a root. */
+#include "tests/trace/cmocka_all.h"
+
+#include "daemon/console/top/top_view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NOW 1700000010000000000u
+
+/* Four ranks; 0, 2 and 3 stand in the same AllReduce, 1 is one call behind. */
+static const char status_text[] =
+    "{\"schema\":\"rollcall.status/1\",\"run\":{\"job\":\"j\",\"restart\":0,\"policy\":\"observe\"},"
+    "\"summary\":{\"ranks\":4,\"ranks_live\":4,\"calls\":1234,\"records\":1300,\"comms\":1,\"findings\":1,\"verdicts\":"
+    "1,"
+    "\"lost\":0,\"incomplete\":1},"
+    "\"ranks\":["
+    "{\"rank\":0,\"host\":\"n1\",\"pid\":10,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
+    "1700000009000000000,"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
+    "\"step\":3},"
+    "{\"rank\":1,\"host\":\"n1\",\"pid\":11,\"state\":\"running\",\"calls\":5,\"lost\":0,\"last_ns\":"
+    "1700000008000000000,"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":4},\"in_call\":false,\"waits_for\":0,"
+    "\"step\":3},"
+    "{\"rank\":2,\"host\":\"n1\",\"pid\":12,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
+    "1700000007500000000,"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
+    "\"step\":3},"
+    "{\"rank\":3,\"host\":\"n1\",\"pid\":13,\"state\":\"running\",\"calls\":6,\"lost\":0,\"last_ns\":"
+    "1700000009500000000,"
+    "\"last\":{\"op\":\"AllReduce\",\"comm\":\"0x00000000000000aa\",\"seq\":5},\"in_call\":false,\"waits_for\":1,"
+    "\"step\":3}],"
+    "\"comms\":[{\"key\":\"0x00000000000000aa\",\"label\":\"dp\",\"role\":\"\",\"size\":4,\"seen\":4,\"done\":5,"
+    "\"ahead\":6,"
+    "\"members\":[0,1,2,3],\"behind\":[1]}],"
+    "\"agents\":[{\"host\":\"n1\",\"pid\":9,\"seen_ns\":1700000009900000000,\"rings\":4}],"
+    "\"remedies\":{\"on\":[\"fill\"],\"layers\":[],\"groups\":[]}}";
+
+static const char verdict_text[] =
+    "[{\"schema\":\"rollcall.verdict/1\",\"number\":1,\"code\":\"call-skipped\",\"title\":\"a rank left out a call\","
+    "\"certainty\":\"proven\",\"culprits_text\":\"1\",\"waiting_text\":\"0,2-3\",\"comm\":{\"key\":"
+    "\"0x00000000000000aa\","
+    "\"label\":\"dp\",\"size\":4},\"seq\":5,\"time_ns\":1700000009123456789}]";
+
+static json_t *load(const char *text)
+{
+    json_t *value = json_loads(text, 0, NULL);
+    assert_non_null(value);
+    return value;
+}
+
+/* Prints what --once prints into memory. */
+static char *once(const json_t *status, const json_t *verdicts, bool fold, size_t width)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    assert_int_equal(roll_top_print(status, verdicts, NOW, fold, width, f), 0);
+    fclose(f);
+    return text;
+}
+
+static void test_once_shows_ranks_comms_and_verdicts(void **state)
+{
+    (void)state;
+    json_t *status = load(status_text), *verdicts = load(verdict_text);
+    char *text = once(status, verdicts, false, 0);
+    assert_string_equal(
+        text, "rollcall  job j  restart 0  policy observe  remedies fill\n"
+              "ranks 4 (4 live)  calls 1,234  communicators 1  findings 1  lost 0  incomplete 1\n"
+              "\n"
+              "RANK  HOST  PID  STATE    LAST CALL  COMM  SEQ       AGE  WAITS  STEP  CALLS  LOST\n"
+              "   0  n1     10  running  AllReduce  dp      5     1.0 s      1     3      6     0\n"
+              "   1  n1     11  running  AllReduce  dp      4     2.0 s      0     3      5     0\n"
+              "   2  n1     12  running  AllReduce  dp      5     2.5 s      1     3      6     0\n"
+              "   3  n1     13  running  AllReduce  dp      5  500.0 ms      1     3      6     0\n"
+              "\n"
+              "COMM                LABEL  ROLE  SIZE  SEEN  DONE  AHEAD  BEHIND  MEMBERS\n"
+              "0x00000000000000aa  dp     -        4     4     5      6  1       0-3\n"
+              "\n"
+              "#  TIME          CERTAINTY  VERDICT       RANKS  WAITING  COMM  SEQ  TITLE\n"
+              "1  22:13:29.123  proven     call-skipped  1      0,2-3    dp      5  a rank left out a call\n");
+    free(text);
+    json_decref(status);
+    json_decref(verdicts);
+}
+
+static void test_fold_puts_ranks_at_one_place_into_one_row(void **state)
+{
+    (void)state;
+    json_t *status = load(status_text);
+    struct roll_columns t = {0};
+    char line[256];
+    assert_int_equal(roll_top_ranks(status, NOW, true, &t), 0);
+    assert_int_equal(roll_columns_rows(&t), 3);
+    roll_columns_line(&t, 1, 0, line, sizeof(line));
+    assert_string_equal(line, "0,2-3  3  running  AllReduce  dp      5     3   2.5 s");
+    roll_columns_line(&t, 2, 0, line, sizeof(line));
+    assert_string_equal(line, "1      1  running  AllReduce  dp      4     3   2.0 s");
+    roll_columns_fini(&t);
+    json_decref(status);
+}
+
+static void test_comms_fold_their_ranks(void **state)
+{
+    (void)state;
+    json_t *status = load(status_text);
+    struct roll_columns t = {0};
+    char line[256];
+    assert_int_equal(roll_top_comms(status, &t), 0);
+    roll_columns_line(&t, 1, 0, line, sizeof(line));
+    assert_string_equal(line, "0x00000000000000aa  dp     -        4     4     5      6  1       0-3");
+    roll_columns_fini(&t);
+    json_decref(status);
+}
+
+static void test_lines_fit_80_columns(void **state)
+{
+    (void)state;
+    json_t *status = load(status_text), *verdicts = load(verdict_text);
+    char *text = once(status, verdicts, false, 80);
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        assert_true(roll_text_width(line) <= 80);
+    }
+    free(text);
+    json_decref(status);
+    json_decref(verdicts);
+}
+
+/* What moe_core reports has no sequence number; 0 would be read as the first call. */
+static void test_moe_verdict_shows_no_sequence_number(void **state)
+{
+    (void)state;
+    json_t *verdicts = load(verdict_text), *v = json_array_get(verdicts, 0);
+    struct roll_columns table = {0};
+    char line[512];
+    json_object_set_new(v, "seq", json_integer(0));
+    for (int moe = 0; moe < 2; moe++) {
+        json_object_set_new(v, "family", json_string(moe ? "moe" : "sequence"));
+        assert_int_equal(roll_top_verdicts(verdicts, &table), 0);
+        roll_columns_line(&table, 1, 0, line, sizeof(line));
+        assert_non_null(strstr(line, moe ? "dp      -  a rank" : "dp      0  a rank"));
+        roll_columns_fini(&table);
+    }
+    json_decref(verdicts);
+}
+
+static void test_entered_call_is_marked(void **state)
+{
+    (void)state;
+    json_t *status = load("{\"ranks\":[{\"rank\":0,\"in_call\":true,\"last\":{\"op\":\"AllReduce\"}}]}");
+    char *text = once(status, NULL, false, 0);
+    assert_non_null(strstr(text, "AllReduce \xe2\x80\xa6"));
+    free(text);
+    json_decref(status);
+}
+
+static void test_state_of_the_last_call_is_told_where_it_is_not_ordinary(void **state)
+{
+    (void)state;
+    json_t *status = load("{\"ranks\":[{\"rank\":0,\"last\":{\"op\":\"AllReduce\",\"state\":\"captured\"}},"
+                          "{\"rank\":1,\"last\":{\"op\":\"Broadcast\",\"state\":\"returned\"}}]}");
+    char *text = once(status, NULL, false, 0);
+    assert_non_null(strstr(text, "AllReduce, captured"));
+    assert_null(strstr(text, "Broadcast,"));
+    free(text);
+    json_decref(status);
+}
+
+static void test_silent_agent_is_named_with_its_age(void **state)
+{
+    (void)state;
+    json_t *status = load("{\"agents\":[{\"host\":\"n7\",\"seen_ns\":1699999997700000000}]}");
+    char out[128];
+    assert_string_equal(roll_top_stale(status, NOW, out, sizeof(out)), "agent of n7 silent for 12.3 s");
+    assert_string_equal(roll_top_stale(status, 1699999998000000000u, out, sizeof(out)), "");
+    json_decref(status);
+    status = load("{\"summary\":{\"ranks_live\":4},\"agents\":["
+                  "{\"host\":\"n7\",\"seen_ns\":1699999997700000000,\"ranks\":2,\"gone\":true},"
+                  "{\"host\":\"n8\",\"seen_ns\":1700000009900000000,\"ranks\":2,\"gone\":false}]}");
+    assert_string_equal(roll_top_stale(status, NOW, out, sizeof(out)),
+                        "2 of 4 ranks heard, agent of n7 silent for 12.3 s");
+    json_decref(status);
+    status = load("{\"summary\":{\"ranks_live\":3},\"agents\":["
+                  "{\"host\":\"n7\",\"seen_ns\":1699999997700000000,\"ranks\":2,\"gone\":true},"
+                  "{\"host\":\"n8\",\"seen_ns\":1700000009900000000,\"ranks\":1,\"gone\":true}]}");
+    assert_string_equal(roll_top_stale(status, NOW, out, sizeof(out)),
+                        "0 of 3 ranks heard, agent of n7 (and 1 more) silent for 12.3 s");
+    json_decref(status);
+}
+
+static void test_ranks_are_put_into_order(void **state)
+{
+    (void)state;
+    json_t *status = load("{\"ranks\":[{\"rank\":2},{\"rank\":0},{\"rank\":1}]}");
+    roll_top_sort(status);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(roll_json_int(json_array_get(json_object_get(status, "ranks"), i), "rank", -1), i);
+    }
+    json_decref(status);
+}
+
+static void test_strange_status_is_shown_with_dashes(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        "{\"ranks\":{}}",
+        ("{\"ranks\":[1,null,{\"rank\":-1,\"last\":null,\"last_ns\":-5,\"step\":\"x\"}],\"comms\":[{\"members\":3,"
+         "\"behind\":null}]}"),
+        "{\"ranks\":[{\"rank\":4000000000,\"last_ns\":9223372036854775807}],\"agents\":[{}],\"remedies\":[]}",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        json_t *status = load(texts[i]);
+        for (int fold = 0; fold < 2; fold++) {
+            roll_top_sort(status);
+            char *text = once(status, status, fold == 1, 80);
+            assert_non_null(text);
+            free(text);
+        }
+        json_decref(status);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_once_shows_ranks_comms_and_verdicts),
+        cmocka_unit_test(test_fold_puts_ranks_at_one_place_into_one_row),
+        cmocka_unit_test(test_comms_fold_their_ranks),
+        cmocka_unit_test(test_lines_fit_80_columns),
+        cmocka_unit_test(test_moe_verdict_shows_no_sequence_number),
+        cmocka_unit_test(test_entered_call_is_marked),
+        cmocka_unit_test(test_state_of_the_last_call_is_told_where_it_is_not_ordinary),
+        cmocka_unit_test(test_silent_agent_is_named_with_its_age),
+        cmocka_unit_test(test_ranks_are_put_into_order),
+        cmocka_unit_test(test_strange_status_is_shown_with_dashes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

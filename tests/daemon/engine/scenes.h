@@ -1,0 +1,33 @@
+/*
+ * scenes.h: pieces of programs that several tests of the engine share, beside the calls themselves (sim.h).
+ */
+#ifndef ROLL_TESTS_ENGINE_SCENES_H
+#define ROLL_TESTS_ENGINE_SCENES_H
+
+#include "moe_core/include/moe/observe.h"
+#include "tests/daemon/engine/sim.h"
+
+/* A report of moe_core. */
+struct roll_record *scene_moe(struct sim *sim, uint32_t rank, uint32_t comm, enum roll_op op, uint16_t layer,
+                              uint8_t phase);
+/* Of layer 2: a number that all members must have alike. */
+void scene_uniform(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_uniform what, uint64_t count);
+/* Of layer 1: the splits of an all-to-all of a buffer of so many rows, `each` to every rank; ranks with an odd number recompute one row more for rank 0. */
+void scene_splits(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t buffer, uint32_t ranks, uint32_t each,
+                  uint8_t phase, uint16_t microbatch);
+/* Of layer 3: a fact about a tensor. */
+void scene_tensor(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_tensor what, enum moe_tensor_fact fact,
+                  uint64_t count, uint32_t count2);
+uint64_t scene_bits(double value);
+uint32_t scene_bits_float(float value);
+
+/* How the engine hears of a refused call: refused when first read; as entered, then refused. */
+enum news { AT_ONCE, LATER, NEWS };
+#define SCENE_BAD 4 /* ncclInvalidArgument */
+/* An AllReduce that NCCL refuses gives its number back. */
+void scene_refused(struct sim *sim, uint32_t rank, uint32_t comm, uint64_t count, enum news news);
+
+/* Only so many of the `size` members of a communicator, the first ones, have entered its creation, and sit there. Returns its number. */
+uint32_t scene_creation(struct sim *sim, const uint32_t *ranks, uint32_t joined, uint32_t size);
+
+#endif

@@ -1,0 +1,186 @@
+/*
+ * test_engine_bounds.c: what the analyses of waits cost, counted and not timed: the members and log entries that they look at grow with the ranks of a job,
+ * not with their square. A job of eight times as many ranks may cost twelve times as much; what is quadratic costs 64 times as much.
+ */
+#include "daemon/engine/internal.h"
+#include "tests/daemon/engine/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AR   ROLL_OP_ALLREDUCE
+#define FEW  64u
+#define MANY 512u
+
+/* A job under an engine: what its ranks do is written down, and read at once. */
+struct crowd {
+    struct sim *sim;
+    roll_engine_t *e;
+    uint32_t *source;
+    size_t *fed;
+    uint64_t now;
+};
+
+static void crowd_open(struct crowd *c, uint32_t ranks)
+{
+    *c = (struct crowd){.sim = sim_new(ranks), .now = 1000 * S_};
+    c->e = roll_engine_new(&c->sim->config);
+    c->source = calloc(ranks, sizeof(*c->source));
+    c->fed = calloc(ranks, sizeof(*c->fed));
+    assert_true(c->e && c->source && c->fed);
+    assert_int_equal(roll_engine_tick(c->e, c->now), 0);
+    for (uint32_t r = 0; r < ranks; r++) {
+        c->source[r] = sim_open(c->sim, c->e, r);
+    }
+}
+
+static void crowd_close(struct crowd *c)
+{
+    roll_engine_destroy(&c->e);
+    sim_destroy(&c->sim);
+    free(c->source);
+    free(c->fed);
+}
+
+static void crowd_feed(struct crowd *c)
+{
+    for (uint32_t r = 0; r < c->sim->ranks; r++) {
+        while (c->fed[r] < c->sim->rank[r].events) {
+            sim_feed(c->e, c->source[r], &c->sim->rank[r].event[c->fed[r]++], &c->now);
+        }
+    }
+}
+
+static void crowd_pass(struct crowd *c, uint64_t ns)
+{
+    crowd_feed(c);
+    sim_wait(c->e, ns, &c->now);
+}
+
+/* Findings of this code since it was asked last. */
+static uint32_t crowd_said(struct crowd *c, enum roll_verdict_code code)
+{
+    uint32_t n = 0;
+    const struct roll_verdict *v;
+    while ((v = roll_engine_next(c->e)) != NULL) {
+        n += v->code == code && v->certainty != ROLL_NOTE;
+    }
+    return n;
+}
+
+static void expect_linear(uint64_t (*cost)(uint32_t ranks))
+{
+    uint64_t few = cost(FEW), many = cost(MANY);
+    if (few == 0 || many > few * (MANY / FEW) * 3 / 2) {
+        fail_msg("%u ranks cost %llu, %u ranks cost %llu", FEW, (unsigned long long)few, MANY,
+                 (unsigned long long)many);
+    }
+}
+
+/* A word of a loop of polls over two things that has gone on for this long. */
+static void say_poll(struct crowd *c, uint32_t rank, enum roll_op op, uint16_t comm, uint32_t ms)
+{
+    struct roll_record *rec = sim_record(c->sim, rank, op, 0);
+    rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    rec->comm = comm;
+    rec->stream = comm == 0 ? 2 : 0;
+    rec->peer = 2;
+    rec->seq = ms;
+    rec->aux = (uint16_t)ms;
+    rec->thread = 1;
+    rec->count = 0;
+}
+
+/* All but the last rank are in a call on one communicator, that one on another; each polls its stream and its communicator by turns. */
+static uint64_t cost_of_polling(uint32_t ranks)
+{
+    struct crowd c;
+    crowd_open(&c, ranks);
+    uint32_t a = sim_comm(c.sim, "a", NULL, ranks), b = sim_comm(c.sim, "b", NULL, ranks);
+    sim_all(c.sim, a, AR, 64);
+    sim_all(c.sim, b, AR, 64);
+    for (uint32_t r = 0; r < ranks; r++) {
+        sim_sync(c.sim, r);
+        sim_call(c.sim, r, r + 1 < ranks ? a : b, AR, 128);
+    }
+    crowd_pass(&c, S_ / 10);
+    uint64_t before = c.e->effort;
+    for (uint32_t ms = 100; ms <= 1300; ms += 200) {
+        for (uint32_t r = 0; r < ranks; r++) {
+            uint16_t comm = c.sim->rank[r].comm_id[r + 1 < ranks ? a : b];
+            say_poll(&c, r, ROLL_OP_STREAM_QUERY, 0, ms);
+            say_poll(&c, r, ROLL_OP_COMM_QUERY, comm, ms);
+        }
+        crowd_pass(&c, S_ / 5);
+    }
+    assert_int_equal(crowd_said(&c, ROLL_VERDICT_CIRCULAR_WAIT), 1);
+    uint64_t cost = c.e->effort - before;
+    crowd_close(&c);
+    return cost;
+}
+
+static void test_ranks_that_poll_one_collective_ask_once_what_holds_it_up(void **state)
+{
+    (void)state;
+    expect_linear(cost_of_polling);
+}
+
+/* All have left the communicator, and one has died there: it is not asked about for ever, and is when somebody is heard that has not left. */
+static void test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct crowd c;
+        crowd_open(&c, FEW);
+        uint32_t few[FEW];
+        for (uint32_t r = 0; r < FEW; r++) {
+            few[r] = r;
+        }
+        uint32_t half = sim_comm(c.sim, "half", few, FEW / 2), part = sim_comm(c.sim, "part", few, FEW / 2 - 1);
+        struct roll_def heard = c.sim->rank[0].event[0].def;
+        sim_all(c.sim, half, AR, 64);
+        sim_all(c.sim, part, AR, 64);
+        for (uint32_t r = 1; r < FEW / 2; r++) {
+            sim_sync(c.sim, r);
+            sim_record(c.sim, r, ROLL_OP_COMM_DESTROY, half);
+        }
+        sim_sync(c.sim, 0);
+        sim_record(c.sim, 0, ROLL_OP_COMM_DESTROY, part);
+        sim_proc(c.sim, 0, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
+        for (uint32_t r = 1; r < FEW / 2 - 1; r++) {
+            sim_record(c.sim, r, ROLL_OP_COMM_DESTROY, part);
+        }
+        crowd_pass(&c, 5 * S_);
+        uint64_t before = c.e->effort;
+        crowd_pass(&c, 20 * S_);
+        assert_true(c.e->effort == before);
+        if (late) { /* a communicator with it that another rank tells of only now */
+            heard.comm.info.key = 4711;
+            heard.comm.info.nranks = 2;
+            heard.comm.info.rank = 0;
+            heard.id = 9;
+            assert_int_equal(roll_engine_define(c.e, c.source[0], &heard), 0);
+            heard.comm.info.rank = 1;
+            assert_int_equal(roll_engine_define(c.e, c.source[FEW - 1], &heard), 0);
+            crowd_pass(&c, 5 * S_);
+        }
+        assert_int_equal(crowd_said(&c, ROLL_VERDICT_RANK_DEAD), late);
+        crowd_close(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_that_poll_one_collective_ask_once_what_holds_it_up),
+        cmocka_unit_test(test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

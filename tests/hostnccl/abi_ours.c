@@ -1,5 +1,0 @@
-/* The table of our own nccl.h. */
-#include "hostnccl/include/nccl.h"
-
-#define ABI_FUNCTION abi_ours
-#include "tests/hostnccl/abi_table.h"
