@@ -8,8 +8,8 @@
 #include "daemon/agent/agent_facts.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/json.h"
 #include "daemon/base/log.h"
-#include "daemon/verdict/verdict_json.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
 #include "trace/fact.h"

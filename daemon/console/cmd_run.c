@@ -5,10 +5,11 @@
  * end of a child or sleep through a Ctrl-C. The job comes first: whatever fails on our side is said in one line, and
  * the job runs; nothing of ours changes its exit code but --timeout and --fail-on-finding, which ask for it.
  */
+#include "daemon/base/units.h"
 #include "daemon/console/console.h"
 #include "daemon/console/run/run.h"
 #include "daemon/console/text.h"
-#include "daemon/rollcalld/options.h"
+#include "daemon/store/segment.h"
 #include "daemon/wire/client.h"
 
 #include "trace/err.h"
@@ -296,13 +297,13 @@ static int check_trace(const struct roll_command *self, const struct roll_run_op
     if (o->trace == NULL && (o->trace_segment != NULL || o->trace_limit != NULL || o->trace_age != NULL)) {
         return roll_usage(self, "--trace-segment, --trace-limit and --trace-age need --trace DIR");
     }
-    if (o->trace_segment != NULL && !roll_options_size(o->trace_segment, &n)) {
+    if (o->trace_segment != NULL && (!roll_units_bytes(o->trace_segment, &n) || n < ROLL_SEGMENT_BYTES_LEAST)) {
         return roll_usage(self, "option '--trace-segment %s': wants a size from 64K, like 16M or 2G", o->trace_segment);
     }
-    if (o->trace_limit != NULL && (!roll_options_size(o->trace_limit, &limit) || limit < ROLL_TRACE_LIMIT_LEAST)) {
+    if (o->trace_limit != NULL && (!roll_units_bytes(o->trace_limit, &limit) || limit < ROLL_SEGMENT_LIMIT_LEAST)) {
         return roll_usage(self, "option '--trace-limit %s': wants a size from 256K, like 16M or 2G", o->trace_limit);
     }
-    if (o->trace_age != NULL && !roll_options_time(o->trace_age, &n)) {
+    if (o->trace_age != NULL && !roll_units_time(o->trace_age, &n)) {
         return roll_usage(self, "option '--trace-age %s': wants a time, like 90s, 12h or 7d", o->trace_age);
     }
     return 0;

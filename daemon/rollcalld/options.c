@@ -3,6 +3,8 @@
  */
 #include "daemon/rollcalld/options.h"
 
+#include "daemon/base/units.h"
+#include "daemon/store/segment.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
 #include "trace/ident.h"
@@ -13,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LEAST_TRACE (64u << 10) /* bytes of a segment */
 
 enum option_id {
     OPT_STANDALONE = 256,
@@ -108,34 +108,6 @@ static bool number(const char *text, unsigned long max, unsigned long *out)
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *out <= max;
 }
 
-/* A number with one letter behind it that scales it; without a letter it is as it stands. */
-static bool scaled(const char *text, const char *letters, const uint64_t *scale, uint64_t *out)
-{
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    const char *letter = *end ? strchr(letters, *end) : NULL;
-    uint64_t by = letter ? scale[letter - letters] : 1;
-    bool whole = *end == '\0' || (letter && end[1] == '\0');
-    *out = n * by;
-    return text[0] >= '0' && text[0] <= '9' && whole && errno == 0 && n <= UINT64_MAX / by;
-}
-
-bool roll_options_size(const char *text, uint64_t *out)
-{
-    static const uint64_t scale[] = {1u << 10, 1u << 20, 1u << 30, UINT64_C(1) << 40};
-    return scaled(text, "KMGT", scale, out) && *out >= LEAST_TRACE;
-}
-
-bool roll_options_time(const char *text, uint64_t *out_ns)
-{
-    static const uint64_t scale[] = {1, 60, 3600, 86400};
-    uint64_t s;
-    bool fits = scaled(text, "smhd", scale, &s) && s > 0 && s <= 36500 * 86400ull;
-    *out_ns = fits ? s * 1000000000u : 0;
-    return fits;
-}
-
 static int set_mode(struct roll_options *o, bool *seen, enum roll_mode mode)
 {
     if (*seen && o->mode != mode) {
@@ -186,13 +158,13 @@ static int set(struct roll_options *o, bool *mode_seen, int id, const char *valu
         return -1;
     case OPT_TRACE_SEGMENT:
     case OPT_TRACE_LIMIT:
-        if (!roll_options_size(value, &big)) {
+        if (!roll_units_bytes(value, &big) || big < ROLL_SEGMENT_BYTES_LEAST) {
             return usage("--%s: '%s' is not a size from 64K, like 16M or 2G", name, value);
         }
         *(id == OPT_TRACE_LIMIT ? &o->trace_limit : &o->trace_segment) = big;
         return -1;
     case OPT_TRACE_AGE:
-        if (!roll_options_time(value, &o->trace_age_ns)) {
+        if (!roll_units_time(value, &o->trace_age_ns)) {
             return usage("--%s: '%s' is not a time, like 90s, 12h or 7d", name, value);
         }
         return -1;
@@ -287,7 +259,7 @@ static int check(struct roll_options *o)
     if (!o->trace && (o->trace_segment || o->trace_limit || o->trace_age_ns)) {
         return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR%s%s", "", "");
     }
-    if (o->trace_limit && o->trace_limit < ROLL_TRACE_LIMIT_LEAST) {
+    if (o->trace_limit && o->trace_limit < ROLL_SEGMENT_LIMIT_LEAST) {
         return usage("--trace-limit: at least 256K, room for four segments%s%s", "", "");
     }
     if (o->if_none && o->mode == ROLL_MODE_ROOT) {

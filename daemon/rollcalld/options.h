@@ -29,11 +29,4 @@ struct roll_options {
 /* Reads the command line. Returns -1 to go on, else the exit code: 0 after --help and --version, 2 after one line on standard error. */
 int roll_options_parse(int argc, char **argv, struct roll_options *out);
 
-#define ROLL_TRACE_LIMIT_LEAST (256u * 1024u) /* of --trace-limit: room for four segments */
-
-/* What --trace-segment and --trace-limit take: a size from 64K, like 16M or 2G. In bytes. */
-bool roll_options_size(const char *text, uint64_t *out);
-/* What --trace-age takes: a time like 90s, 12h or 7d. */
-bool roll_options_time(const char *text, uint64_t *out_ns);
-
 #endif

@@ -4,7 +4,7 @@
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/clock.h"
-#include "daemon/verdict/verdict_json.h"
+#include "daemon/base/json.h"
 #include "trace/op.h"
 
 #include <stdio.h>

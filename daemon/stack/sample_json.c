@@ -7,7 +7,7 @@
  */
 #include "daemon/stack/sample.h"
 
-#include "daemon/verdict/verdict_json.h"
+#include "daemon/base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  */
 #include "daemon/stack/stack_merge.h"
 
-#include "daemon/verdict/verdict_json.h"
+#include "daemon/base/json.h"
 #include "trace/err.h"
 
 #include <stdlib.h>

@@ -14,9 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROLL_SEGMENT_BYTES  (UINT64_C(64) << 20) /* default size of a segment */
-#define ROLL_SEGMENT_WHY    96
-#define ROLL_SEGMENT_REMOVE 64 /* segments removed at once */
+#define ROLL_SEGMENT_BYTES       (UINT64_C(64) << 20) /* default size of a segment */
+#define ROLL_SEGMENT_BYTES_LEAST (64u << 10)
+#define ROLL_SEGMENT_LIMIT_LEAST (256u << 10) /* of all segments of a trace: room for four */
+#define ROLL_SEGMENT_WHY         96
+#define ROLL_SEGMENT_REMOVE      64 /* segments removed at once */
 
 struct roll_segment_options {
     const char *dir;        /* borrowed while the writer is made; made when it does not exist */

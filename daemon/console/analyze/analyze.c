@@ -7,11 +7,11 @@
  */
 #include "daemon/console/analyze/analyze.h"
 
+#include "daemon/base/json.h"
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
 #include "daemon/store/segment.h"
 #include "daemon/store/trace_file.h"
-#include "daemon/verdict/verdict_json.h"
 #include "trace/err.h"
 #include "trace/ring.h"
 
