@@ -12,7 +12,8 @@
 #define MOE_ON_BOTH
 #endif
 
-/* A bijection of 64-bit numbers in which every bit of the input moves about half of the output: two rounds of multiply and shift. */
+/* A bijection of 64-bit numbers in which every bit of the input moves about half of the output: two rounds of multiply
+ * and shift. */
 static inline MOE_ON_BOTH uint64_t moe_mix(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;

@@ -1,12 +1,14 @@
 /*
- * act.cu: the gated activations between fc1 and fc2, forward and backward, with probabilities; rows times numbers; the shared expert's gate.
+ * act.cu: the gated activations between fc1 and fc2, forward and backward, with probabilities; rows times numbers; the
+ * shared expert's gate.
  *
- * Idea: a block per row, 16-byte pieces, everything in float32 and rounded once; the sums over a row (gradients of probabilities) are a block's tree, the same in every run. Which activation is a
- * switch that all threads take alike: a kernel for each of four activations, three types and two widths was rejected, these are memory-bound. Rows past the sum of m are slack: each block sums m itself, so
- * that no launch and no host decision goes before.
+ * Idea: a block per row, 16-byte pieces, everything in float32 and rounded once; the sums over a row (gradients of
+ * probabilities) are a block's tree, the same in every run. Which activation is a switch that all threads take alike: a
+ * kernel for each of four activations, three types and two widths was rejected, these are memory-bound. Rows past the
+ * sum of m are slack: each block sums m itself, so that no launch and no host decision goes before.
  *
- * Grid: a block of 256 threads per row, at most 16 per multiprocessor of the largest part, looping. Rows that are no whole number of pieces go one element at a time.
- * Architecture: any. Indices: 64 bit.
+ * Grid: a block of 256 threads per row, at most 16 per multiprocessor of the largest part, looping. Rows that are no
+ * whole number of pieces go one element at a time. Architecture: any. Indices: 64 bit.
  */
 #include "kernels/device.cuh"
 
@@ -100,7 +102,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-/* Calls body(T{}, integral constant N) with pieces of 16 bytes where width and addresses allow it, else of one element. */
+/* Calls body(T{}, integral constant N) with pieces of 16 bytes where width and addresses allow it, else of one element.
+ */
 template <int N> struct Width {
     static constexpr int value = N;
 };

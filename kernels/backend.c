@@ -1,9 +1,11 @@
 /*
- * backend.c: the CUDA back end as moe_core sees it: devices, memory, errors found by kernels, and the table of functions.
+ * backend.c: the CUDA back end as moe_core sees it: devices, memory, errors found by kernels, and the table of
+ * functions.
  *
- * An error that a kernel finds (a count below zero, a score that is no number) is known when the kernel runs, long after its launch: it is stored in one word of
- * device memory, the first one wins, and moe_device_sync copies it behind everything else in the stream and clears it. Asserting in the
- * kernel was rejected: it would end the context, and with it the job.
+ * An error that a kernel finds (a count below zero, a score that is no number) is known when the kernel runs, long
+ * after its launch: it is stored in one word of device memory, the first one wins, and moe_device_sync copies it behind
+ * everything else in the stream and clears it. Asserting in the kernel was rejected: it would end the context, and with
+ * it the job.
  */
 #include "kernels/backend.h"
 

@@ -21,8 +21,9 @@ struct moe_cuda_state {
 };
 
 /*
- * Scratch memory that lives between work enqueued before and after: taken from and given back to the device's pool in the stream's order, so that it
- * costs no wait and can be captured. Not zeroed. *out is NULL for 0 bytes. Errors: NOMEM.
+ * Scratch memory that lives between work enqueued before and after: taken from and given back to the device's pool in
+ * the stream's order, so that it costs no wait and can be captured. Not zeroed. *out is NULL for 0 bytes. Errors:
+ * NOMEM.
  */
 int moe_scratch_get(moe_device_t *device, size_t bytes, void **out);
 /* After the last launch that uses it. NULL is allowed. */

@@ -1,8 +1,10 @@
 /*
  * balance.cu: the auxiliary losses of the router and their gradients.
  *
- * Idea: what a loss asks of the counts (factors, one for each sequence) is found once by a small kernel; then a warp per token, forward and backward alike. Sums are double, as on the host: a loss is read by
- * people, and this is a millionth of the arithmetic of a layer. The losses of the blocks go to scratch memory and one block adds them in order, so that the loss is the same in every run.
+ * Idea: what a loss asks of the counts (factors, one for each sequence) is found once by a small kernel; then a warp
+ * per token, forward and backward alike. Sums are double, as on the host: a loss is read by people, and this is a
+ * millionth of the arithmetic of a layer. The losses of the blocks go to scratch memory and one block adds them in
+ * order, so that the loss is the same in every run.
  *
  * Grid: a warp per token, at most MOST_BLOCKS blocks, looping. Architecture: any. Indices: 64 bit.
  */
@@ -13,7 +15,8 @@ enum { THREADS = 256, WARPS = THREADS / 32, MOST_BLOCKS = 132 * 4 };
 /* What the counts give: [sequences] factors of the sequence loss after the two others. */
 enum { SWITCH_FACTOR, GLOBAL_FACTOR, SEQUENCE_FACTORS };
 
-/* coeff E / (k N^2) for counts that were summed over `over` microbatches, N their tokens in one, at least 1. All threads call it. */
+/* coeff E / (k N^2) for counts that were summed over `over` microbatches, N their tokens in one, at least 1. All
+ * threads call it. */
 static __device__ double factor(const moe_balance &a, double coeff, const int64_t *counts, int64_t over, double *space)
 {
     double choices = 0;

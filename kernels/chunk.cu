@@ -1,8 +1,9 @@
 /*
  * chunk.cu: chunks of rows into another order: the map from counts or splits, and the movement over it.
  *
- * Idea: the map's builder scans the chunks' sizes in both orders (plan.cuh), then every row of the output finds its chunk by bisection and writes where it comes from; one launch of
- * one block and one of many, however uneven the chunks. A block per chunk was rejected: one large chunk would take as long as all.
+ * Idea: the map's builder scans the chunks' sizes in both orders (plan.cuh), then every row of the output finds its
+ * chunk by bisection and writes where it comes from; one launch of one block and one of many, however uneven the
+ * chunks. A block per chunk was rejected: one large chunk would take as long as all.
  *
  * Architecture: any. Indices: rows fit int32, all else 64 bit.
  */
@@ -150,8 +151,8 @@ extern "C" int moe_cuda_chunk_order(moe_device_t *device, const struct moe_chunk
     return moe_launch_result();
 }
 
-/* Row r of the input goes to cells[r]; inverse: row r of the output comes from there. What gets nothing becomes zero: those from `routed` on, for a chunk map maps the rows
- * before it onto themselves. */
+/* Row r of the input goes to cells[r]; inverse: row r of the output comes from there. What gets nothing becomes zero:
+ * those from `routed` on, for a chunk map maps the rows before it onto themselves. */
 struct ByMap {
     const moe_map_header *map;
     int64_t rows;

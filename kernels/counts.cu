@@ -1,8 +1,8 @@
 /*
  * counts.cu: token counts: per sequence, added up, padded for empty ranks; and the expert bias that follows from them.
  *
- * Idea: all of it is integer work on a few thousand numbers; integer atomics give the same sums in any order, so they are exact. Nothing is worth fusing: each is one
- * launch of one or a few blocks.
+ * Idea: all of it is integer work on a few thousand numbers; integer atomics give the same sums in any order, so they
+ * are exact. Nothing is worth fusing: each is one launch of one or a few blocks.
  *
  * Architecture: any. Indices: 64 bit. Streams: the device's only.
  */
@@ -76,7 +76,8 @@ extern "C" int moe_cuda_bias_update(moe_device_t *device, const struct moe_bias_
     return moe_launch_result();
 }
 
-/* One block per rank: its rows are the sum of its experts' columns over all ranks. Ranks touch only their own columns. */
+/* One block per rank: its rows are the sum of its experts' columns over all ranks. Ranks touch only their own columns.
+ */
 static __global__ void __launch_bounds__(THREADS)
     pad_counts(int64_t *counts, int64_t ranks, int64_t local, int64_t stride)
 {

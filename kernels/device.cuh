@@ -1,5 +1,6 @@
 /*
- * device.cuh: what all kernels of the back end share: errors, element types, 16-byte pieces, sums of a warp and of a block.
+ * device.cuh: what all kernels of the back end share: errors, element types, 16-byte pieces, sums of a warp and of a
+ * block.
  */
 #ifndef MOE_KERNELS_DEVICE_CUH
 #define MOE_KERNELS_DEVICE_CUH
@@ -100,8 +101,9 @@ template <typename T> struct alignas(16) Piece {
 };
 
 /*
- * 16 bytes that are read once and never written by this kernel: past the first cache. Not volatile, unlike the compiler's own __ldcs: several of them are then all issued before the
- * first is used, which is what the memory's latency asks for.
+ * 16 bytes that are read once and never written by this kernel: past the first cache. Not volatile, unlike the
+ * compiler's own __ldcs: several of them are then all issued before the first is used, which is what the memory's
+ * latency asks for.
  */
 static __device__ __forceinline__ uint4 moe_stream_in(const uint4 *from)
 {
@@ -118,7 +120,8 @@ template <typename Unit> static __device__ __forceinline__ Unit moe_stream_in(co
     return __ldg(from);
 }
 
-/* Read once, so that it does not push out what is read again (evict first); and the same for what is written and not read soon. */
+/* Read once, so that it does not push out what is read again (evict first); and the same for what is written and not
+ * read soon. */
 template <typename T> static __device__ __forceinline__ Piece<T> moe_load_once(const Piece<T> *from)
 {
     uint4 raw = moe_stream_in(reinterpret_cast<const uint4 *>(from));
@@ -146,7 +149,8 @@ template <typename T> static __device__ __forceinline__ T moe_warp_sum(T x)
     return x;
 }
 
-/* The sum over a block of THREADS threads, in all of them. `space` is shared memory of THREADS / 32 elements. All threads call it. */
+/* The sum over a block of THREADS threads, in all of them. `space` is shared memory of THREADS / 32 elements. All
+ * threads call it. */
 template <int THREADS, typename T> static __device__ __forceinline__ T moe_block_sum(T x, T *space)
 {
     x = moe_warp_sum(x);
@@ -164,8 +168,8 @@ template <int THREADS, typename T> static __device__ __forceinline__ T moe_block
 }
 
 /*
- * The rows that hold something: the sum of m, or all without m; -1, and COUNT or SPLIT, where m does not fit. Every block asks for itself: m is short and in the
- * cache. All threads call it.
+ * The rows that hold something: the sum of m, or all without m; -1, and COUNT or SPLIT, where m does not fit. Every
+ * block asks for itself: m is short and in the cache. All threads call it.
  */
 template <int THREADS>
 static __device__ __forceinline__ int64_t moe_live_rows(const int64_t *m, int64_t groups, int64_t rows, int *error,

@@ -1,9 +1,12 @@
 /*
- * drop.cu: choices beyond an expert's capacity are taken away: those of least weight, or (by position) those that come last.
+ * drop.cu: choices beyond an expert's capacity are taken away: those of least weight, or (by position) those that come
+ * last.
  *
- * Idea: a block per expert. By weight, the capacity-th largest key is found digit by digit (8 bits, four passes over the choices, a histogram in shared memory), so nothing is sorted or
- * stored; of equal weights the first tokens stay, counted in order by a scan over the block. By position only the last pass is left. Experts within their capacity read one count. Each pass reads
- * all choices, E times in all: T k is a few hundred thousand numbers that stay in the cache, and only experts over capacity do it.
+ * Idea: a block per expert. By weight, the capacity-th largest key is found digit by digit (8 bits, four passes over
+ * the choices, a histogram in shared memory), so nothing is sorted or stored; of equal weights the first tokens stay,
+ * counted in order by a scan over the block. By position only the last pass is left. Experts within their capacity read
+ * one count. Each pass reads all choices, E times in all: T k is a few hundred thousand numbers that stay in the cache,
+ * and only experts over capacity do it.
  *
  * Grid: a block of 512 threads per expert. Architecture: any. Indices: 64 bit.
  */

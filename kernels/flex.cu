@@ -1,9 +1,10 @@
 /*
  * flex.cu: the layout of the Flex dispatchers, and the words that travel beside the rows.
  *
- * Idea: a warp per token of each block of the layout; a lane asks for one expert-parallel rank whether any of its experts was chosen, so that a token counts once for a rank however
- * many experts it has there, and no set of ranks has to be kept. Counts are integer atomics: exact in any order. An error is a flag per block of the layout that a last small kernel turns into the count of
- * -1 that the host's body leaves.
+ * Idea: a warp per token of each block of the layout; a lane asks for one expert-parallel rank whether any of its
+ * experts was chosen, so that a token counts once for a rank however many experts it has there, and no set of ranks has
+ * to be kept. Counts are integer atomics: exact in any order. An error is a flag per block of the layout that a last
+ * small kernel turns into the count of -1 that the host's body leaves.
  *
  * Architecture: any. Indices: 64 bit.
  */

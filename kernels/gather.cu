@@ -1,14 +1,18 @@
 /*
  * gather.cu: permute: the rows of tokens into expert order, over a row map of any kind.
  *
- * Idea: one block per token; each thread loads four 16-byte pieces of the token's row, all on the way at once, and stores each to all rows of the token, so a
- * token is read once however many experts it goes to: the traffic is T + R rows, the least there is. One block per destination row was rejected: it reads every
- * token k times. The stores are marked as not read soon: R rows are several times the cache. A copy has no element type, so one kernel per size of piece does.
+ * Idea: one block per token; each thread loads four 16-byte pieces of the token's row, all on the way at once, and
+ * stores each to all rows of the token, so a token is read once however many experts it goes to: the traffic is T + R
+ * rows, the least there is. One block per destination row was rejected: it reads every token k times. The stores are
+ * marked as not read soon: R rows are several times the cache. A copy has no element type, so one kernel per size of
+ * piece does.
  *
- * Rows without a token become zero. Which they are is known by the marks that the gather leaves (one byte per row), and whether there are any stands in the map's header:
- * without any, the second kernel's blocks return after one load. Clearing the whole output first was rejected: it doubles what is written.
+ * Rows without a token become zero. Which they are is known by the marks that the gather leaves (one byte per row), and
+ * whether there are any stands in the map's header: without any, the second kernel's blocks return after one load.
+ * Clearing the whole output first was rejected: it doubles what is written.
  *
- * Shapes: from [T, width], to [rows, width]. Grid: a block per token, at most 2^20, looping; 32 to 256 threads by the width. Architecture: any. Indices: 64 bit.
+ * Shapes: from [T, width], to [rows, width]. Grid: a block per token, at most 2^20, looping; 32 to 256 threads by the
+ * width. Architecture: any. Indices: 64 bit.
  */
 #include "kernels/map.cuh"
 #include "kernels/rows.cuh"

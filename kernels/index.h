@@ -1,5 +1,6 @@
 /*
- * index.h: the index arithmetic of the kernels as pure functions, one text for device and host: so that a test without a GPU holds them against plain loops.
+ * index.h: the index arithmetic of the kernels as pure functions, one text for device and host: so that a test without
+ * a GPU holds them against plain loops.
  */
 #ifndef MOE_KERNELS_INDEX_H
 #define MOE_KERNELS_INDEX_H
@@ -16,8 +17,8 @@
 #endif
 
 /*
- * An unsigned number that orders as the choice of experts does: a larger value has a larger key, both zeros the same, and every NaN the same key below
- * every number. MOE_KEY_TAKEN lies below all.
+ * An unsigned number that orders as the choice of experts does: a larger value has a larger key, both zeros the same,
+ * and every NaN the same key below every number. MOE_KEY_TAKEN lies below all.
  */
 enum { MOE_KEY_TAKEN = 0, MOE_KEY_NAN = 1 };
 MOE_PURE uint32_t moe_order_key(float value)
@@ -53,7 +54,8 @@ MOE_PURE int32_t moe_ones_before(const uint32_t *words, int32_t bit)
     return bit % 32 != 0 ? ones + moe_ones(words[bit / 32] & below) : ones;
 }
 
-/* The last i with start[i] <= at, for ascending starts with start[0] <= at; where several are equal (empty pieces), the last of them. */
+/* The last i with start[i] <= at, for ascending starts with start[0] <= at; where several are equal (empty pieces), the
+ * last of them. */
 MOE_PURE int64_t moe_piece_of(const int64_t *start, int64_t n, int64_t at)
 {
     int64_t low = 0, high = n; /* start[low] <= at < start[high], the end counting as infinite */

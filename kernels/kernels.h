@@ -47,16 +47,17 @@ enum moe_kernel_backend {
 typedef struct moe_kernel_gemm moe_kernel_gemm_t;
 
 /*
- * For calls of at most `groups` (to 2^20) groups on the current device. *out is owned by the caller. One stream at a time: calls
- * share the plan's memory and are ordered by their stream. Errors: ARG, NOMEM, DEVICE.
+ * For calls of at most `groups` (to 2^20) groups on the current device. *out is owned by the caller. One stream at a
+ * time: calls share the plan's memory and are ordered by their stream. Errors: ARG, NOMEM, DEVICE.
  */
 int moe_kernel_gemm_new(int64_t groups, moe_kernel_gemm_t **out);
 void moe_kernel_gemm_destroy(moe_kernel_gemm_t **gemm);
 
 /*
  * One pass of the grouped linear (moe/linear.h, all kinds and types). Nothing is allocated and no count is read on the
- * host: capturable. *error (device memory, may be NULL) takes COUNT, SPLIT or ARG (a group's pointer that is not 16-byte
- * aligned) when it is 0, in the stream; nothing is touched then. Errors: ARG, SHAPE, CAPACITY (groups), UNSUPPORTED, DEVICE.
+ * host: capturable. *error (device memory, may be NULL) takes COUNT, SPLIT or ARG (a group's pointer that is not
+ * 16-byte aligned) when it is 0, in the stream; nothing is touched then. Errors: ARG, SHAPE, CAPACITY (groups),
+ * UNSUPPORTED, DEVICE.
  */
 int moe_kernel_linear(moe_kernel_gemm_t *gemm, enum moe_kernel_backend backend, const struct moe_linear_pass *pass,
                       int *error, cudaStream_t stream);
@@ -64,22 +65,23 @@ int moe_kernel_linear(moe_kernel_gemm_t *gemm, enum moe_kernel_backend backend, 
 /* The same in float32, weights and weight gradients in one array each. */
 int moe_kernel_grouped(moe_kernel_gemm_t *gemm, const struct moe_grouped *args, int *error, cudaStream_t stream);
 
-/* c = alpha op(a) op(b) + beta c in float32 without TF32, by cuBLAS. The first call makes cuBLAS's handle and its workspace: do
- * not capture that one. Errors: SHAPE, NOMEM, DEVICE. */
+/* c = alpha op(a) op(b) + beta c in float32 without TF32, by cuBLAS. The first call makes cuBLAS's handle and its
+ * workspace: do not capture that one. Errors: SHAPE, NOMEM, DEVICE. */
 int moe_kernel_product(moe_kernel_gemm_t *gemm, const struct moe_gemm *args, cudaStream_t stream);
 
 /*
  * forward, dgrad or wgrad by cublasGemmGroupedBatchedEx, for counts that the host knows (host m_splits): `m` and
- * `group` [groups] are host memory, their pointers device memory; 16-bit types, no bias, no FP8; pass->m and pass->group
- * are not read. Groups without rows never reach cuBLAS; their weight gradients are cleared as the pass says. Copies the
- * pointers: not capturable. Errors: as above, COUNT, SPLIT.
+ * `group` [groups] are host memory, their pointers device memory; 16-bit types, no bias, no FP8; pass->m and
+ * pass->group are not read. Groups without rows never reach cuBLAS; their weight gradients are cleared as the pass
+ * says. Copies the pointers: not capturable. Errors: as above, COUNT, SPLIT.
  */
 int moe_kernel_linear_host(moe_kernel_gemm_t *gemm, const struct moe_linear_pass *pass, const int64_t *m,
                            const struct moe_linear_group *group, cudaStream_t stream);
 
 /*
- * y_i = x_i w_i^T of FP8 by FP8 (e4m3), sums in float32: x [rows,k] with a scale per row and 128 of k, weights [n,k] with
- * a scale per 128 x 128 block (group[].weight, group[].scale); y [rows,n] bfloat16. sm_90a only; n a multiple of 8, k of 16.
+ * y_i = x_i w_i^T of FP8 by FP8 (e4m3), sums in float32: x [rows,k] with a scale per row and 128 of k, weights [n,k]
+ * with a scale per 128 x 128 block (group[].weight, group[].scale); y [rows,n] bfloat16. sm_90a only; n a multiple of
+ * 8, k of 16.
  */
 struct moe_kernel_fp8 {
     int64_t groups, n, k, rows;

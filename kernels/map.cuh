@@ -1,8 +1,9 @@
 /*
  * map.cuh: row maps on the device (moe/permute.h): the header's check, and the rows of one token.
  *
- * The header is compared by every block before it follows a cell; a row or an expert out of range is MAP and is not followed. Unlike the host's, these kernels do not look at all
- * cells before they move the first row: that would cost a launch and a read of the map for what no builder writes.
+ * The header is compared by every block before it follows a cell; a row or an expert out of range is MAP and is not
+ * followed. Unlike the host's, these kernels do not look at all cells before they move the first row: that would cost a
+ * launch and a read of the map for what no builder writes.
  */
 #ifndef MOE_KERNELS_MAP_CUH
 #define MOE_KERNELS_MAP_CUH
@@ -41,7 +42,8 @@ static __device__ __forceinline__ void keep_place(const moe_map_view &v, Places 
     }
 }
 
-/* Places first .. of token t into shared memory; how many. All threads of the block call it; it begins and ends with a barrier. */
+/* Places first .. of token t into shared memory; how many. All threads of the block call it; it begins and ends with a
+ * barrier. */
 static __device__ __forceinline__ int load_places(const moe_map_view &v, bool by_choice, int64_t t, int32_t first,
                                                   Places *p, int *error)
 {

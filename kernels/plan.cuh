@@ -1,9 +1,11 @@
 /*
- * plan.cuh: starts of pieces from their sizes, on the device: what every function that lays groups of rows one behind the other begins with.
+ * plan.cuh: starts of pieces from their sizes, on the device: what every function that lays groups of rows one behind
+ * the other begins with.
  *
- * Idea: one block; each thread sums a run of neighbouring pieces, a scan over the threads gives where its run begins. Pieces are few (experts, or experts x ranks); a
- * scan over many blocks would cost more launches than it saves. Sizes come from a functor, so that splits, padded splits and permuted splits
- * are one kernel. A size below zero, or a sum beyond the buffer, is found here before a row is moved: the status says so, and whoever uses the plan does nothing.
+ * Idea: one block; each thread sums a run of neighbouring pieces, a scan over the threads gives where its run begins.
+ * Pieces are few (experts, or experts x ranks); a scan over many blocks would cost more launches than it saves. Sizes
+ * come from a functor, so that splits, padded splits and permuted splits are one kernel. A size below zero, or a sum
+ * beyond the buffer, is found here before a row is moved: the status says so, and whoever uses the plan does nothing.
  */
 #ifndef MOE_KERNELS_PLAN_CUH
 #define MOE_KERNELS_PLAN_CUH
@@ -49,8 +51,9 @@ static __device__ __forceinline__ int64_t plan_scan(int64_t x, int64_t *space, i
 }
 
 /*
- * start[side][i] = the sum of sizes before piece i; `room` is what each side's sum may be at most, `late` what is wrong where it is more. `exact`: the error where the
- * first side's sum is less than its room, or 0. Launched with one block of PLAN_THREADS.
+ * start[side][i] = the sum of sizes before piece i; `room` is what each side's sum may be at most, `late` what is wrong
+ * where it is more. `exact`: the error where the first side's sum is less than its room, or 0. Launched with one block
+ * of PLAN_THREADS.
  */
 template <typename SizeOf>
 static __global__ void __launch_bounds__(PLAN_THREADS)

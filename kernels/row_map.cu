@@ -1,14 +1,19 @@
 /*
- * row_map.cu: which row of the permuted buffer each (token, expert) has: the three kinds of row map, from an index or a routing map.
+ * row_map.cu: which row of the permuted buffer each (token, expert) has: the three kinds of row map, from an index or a
+ * routing map.
  *
- * Idea: row = rows reserved for experts before e + tokens before t that chose e. Tokens are cut into chunks of 64; a chunk's choices are a set of 64 bits for each expert in shared
- * memory (set by atomicOr, so in any order the same), and the place of a token in its chunk is the number of ones before its bit. Four passes: count each chunk; scan the chunks of each
- * expert; reserve the experts' rows; place. A radix sort of (expert, choice) pairs was rejected: it moves every choice several times, and its library call waits for the host.
+ * Idea: row = rows reserved for experts before e + tokens before t that chose e. Tokens are cut into chunks of 64; a
+ * chunk's choices are a set of 64 bits for each expert in shared memory (set by atomicOr, so in any order the same),
+ * and the place of a token in its chunk is the number of ones before its bit. Four passes: count each chunk; scan the
+ * chunks of each expert; reserve the experts' rows; place. A radix sort of (expert, choice) pairs was rejected: it
+ * moves every choice several times, and its library call waits for the host.
  *
- * A choice that is out of range or comes twice, counts that are negative or too small, and rows beyond the buffer end the build: the status word says which, the last
- * kernel raises it and leaves the header cleared, so that nothing will follow the map.
+ * A choice that is out of range or comes twice, counts that are negative or too small, and rows beyond the buffer end
+ * the build: the status word says which, the last kernel raises it and leaves the header cleared, so that nothing will
+ * follow the map.
  *
- * Grid: a block per chunk, 256 threads, 8 bytes of shared memory per expert (at most MOST_EXPERTS). Architecture: any. Indices: rows fit int32, all else 64 bit.
+ * Grid: a block per chunk, 256 threads, 8 bytes of shared memory per expert (at most MOST_EXPERTS). Architecture: any.
+ * Indices: rows fit int32, all else 64 bit.
  */
 #include "kernels/plan.cuh"
 
@@ -27,7 +32,8 @@ struct Build {
     int64_t chunks;
 };
 
-/* The chunk's choices as bits, [E][WORDS] in shared memory. False where one is out of range, comes twice, or there are too many. */
+/* The chunk's choices as bits, [E][WORDS] in shared memory. False where one is out of range, comes twice, or there are
+ * too many. */
 static __device__ bool chunk_bits(const RowMap &a, int64_t chunk, uint32_t *bits)
 {
     __shared__ int32_t choices[CHUNK];

@@ -1,8 +1,8 @@
 /*
  * rows.cu: rows padded, trimmed, picked, and cleared: everything that moves whole rows without a row map.
  *
- * Idea: where a row goes is a functor over starts that a plan has found on the device (plan.cuh, rows.cuh). Counts are never seen by the host.
- * Architecture: any. Indices: 64 bit.
+ * Idea: where a row goes is a functor over starts that a plan has found on the device (plan.cuh, rows.cuh). Counts are
+ * never seen by the host. Architecture: any. Indices: 64 bit.
  */
 #include "kernels/plan.cuh"
 #include "kernels/rows.cuh"

@@ -1,9 +1,10 @@
 /*
  * rows.cuh: rows moved from place to place, of any width in bytes.
  *
- * Idea: a warp takes a row; its lanes move pieces of 16 bytes, four in flight each, so that a row of 7168 bfloat16 numbers is 7 rounds and eight warps keep 16 KiB per block on
- * the way. Where a row goes is a functor's answer for the i-th piece of work: {from, to}; from -1: zeros; to -1: nothing. Rows whose bytes or addresses are no multiple of 16 move in
- * the largest unit that fits.
+ * Idea: a warp takes a row; its lanes move pieces of 16 bytes, four in flight each, so that a row of 7168 bfloat16
+ * numbers is 7 rounds and eight warps keep 16 KiB per block on the way. Where a row goes is a functor's answer for the
+ * i-th piece of work: {from, to}; from -1: zeros; to -1: nothing. Rows whose bytes or addresses are no multiple of 16
+ * move in the largest unit that fits.
  */
 #ifndef MOE_KERNELS_ROWS_CUH
 #define MOE_KERNELS_ROWS_CUH

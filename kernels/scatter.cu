@@ -1,15 +1,17 @@
 /*
  * scatter.cu: unpermute, and the backward of both directions, over a row map of any kind.
  *
- * Idea: a gather per token: one block per token, its rows summed in float32 in registers, highest row first as on the host, and cast once. So the traffic is R + T rows, nothing is added
- * to memory, and the result is the same in every run; adding row after row with atomics was rejected for that. Eight rows' pieces are loaded before the first is added:
- * 128 bytes in flight per thread, 128 KiB per multiprocessor at 1024 threads, several times what the memory's latency asks for.
+ * Idea: a gather per token: one block per token, its rows summed in float32 in registers, highest row first as on the
+ * host, and cast once. So the traffic is R + T rows, nothing is added to memory, and the result is the same in every
+ * run; adding row after row with atomics was rejected for that. Eight rows' pieces are loaded before the first is
+ * added: 128 bytes in flight per thread, 128 KiB per multiprocessor at 1024 threads, several times what the memory's
+ * latency asks for.
  *
- * The backward with probabilities reads the token's gradient once per four rows (the second time out of the cache), stores the rows' gradients and sums the
- * dot products in a fixed order over the block.
+ * The backward with probabilities reads the token's gradient once per four rows (the second time out of the cache),
+ * stores the rows' gradients and sums the dot products in a fixed order over the block.
  *
- * Shapes: from [rows, width], to [T, width]; 128 threads, a block per token, at most 2^20, looping. Rows that are no whole number of 16-byte pieces go one element at a time.
- * Architecture: any. Indices: 64 bit.
+ * Shapes: from [rows, width], to [T, width]; 128 threads, a block per token, at most 2^20, looping. Rows that are no
+ * whole number of 16-byte pieces go one element at a time. Architecture: any. Indices: 64 bit.
  */
 #include "kernels/map.cuh"
 #include "kernels/rows.cuh"
@@ -40,7 +42,8 @@ template <typename T, int N> static __device__ __forceinline__ void store_pack(P
     }
 }
 
-/* What multiplies each place, and which places count; dropped ones are taken out, the order stays. All threads call it; ends with a barrier. */
+/* What multiplies each place, and which places count; dropped ones are taken out, the order stays. All threads call it;
+ * ends with a barrier. */
 static __device__ __forceinline__ int weigh_places(const moe_map_scatter &a, int64_t t, int n, Places *p, float *factor)
 {
     __shared__ int kept;
@@ -100,7 +103,8 @@ static __global__ void __launch_bounds__(THREADS, 8)
         }
         bool add = a.beta != 0.0f;
         int32_t first = 0;
-        do { /* once, unless a token has more than MOST_PLACES rows: then the sum so far is rounded to the row's type in between */
+        do { /* once, unless a token has more than MOST_PLACES rows: then the sum so far is rounded to the row's type in
+                between */
             int taken = load_places(a.view, by_choice, t, first, &places, error);
             int n = weigh_places(a, t, taken, &places, factor);
             first += taken;

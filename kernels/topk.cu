@@ -1,13 +1,18 @@
 /*
- * topk.cu: which experts a token goes to, and the way back of the gradient (router.h has the table of scores and weights).
+ * topk.cu: which experts a token goes to, and the way back of the gradient (router.h has the table of scores and
+ * weights).
  *
- * Idea: a warp per token; scores in memory, keys of the choice (index.h: ordered as the choice is, NaN below every number) in shared memory. Each of the k picks is a maximum over the lanes by
- * two warp reductions: the largest key, then the lowest index that has it, which is the tie order. A sort was rejected: k is small against E, and the order of equal keys would need a wider key.
- * Limited groups: each lane sums the best of its groups in the host's order, so that equal groups stay equal.
+ * Idea: a warp per token; scores in memory, keys of the choice (index.h: ordered as the choice is, NaN below every
+ * number) in shared memory. Each of the k picks is a maximum over the lanes by two warp reductions: the largest key,
+ * then the lowest index that has it, which is the tie order. A sort was rejected: k is small against E, and the order
+ * of equal keys would need a wider key. Limited groups: each lane sums the best of its groups in the host's order, so
+ * that equal groups stay equal.
  *
- * Counts are integer atomics. Sums over experts are a warp's tree: the same in every run, and up to a rounding the host's.
+ * Counts are integer atomics. Sums over experts are a warp's tree: the same in every run, and up to a rounding the
+ * host's.
  *
- * Grid: a warp per token, looping; as many warps per block as have room for their keys in 48 KiB; E up to MOST_EXPERTS. Architecture: sm_80 and later (warp reductions). Indices: 64 bit.
+ * Grid: a warp per token, looping; as many warps per block as have room for their keys in 48 KiB; E up to MOST_EXPERTS.
+ * Architecture: sm_80 and later (warp reductions). Indices: 64 bit.
  */
 #include "kernels/device.cuh"
 #include "kernels/index.h"
@@ -240,7 +245,8 @@ extern "C" int moe_cuda_topk(moe_device_t *device, const struct moe_topk *a)
 
 /* --- backward --- */
 
-/* d of the chosen where the weights were divided by the sum of all chosen, whether dropped later or not: the gradient of w = n / sum(n). */
+/* d of the chosen where the weights were divided by the sum of all chosen, whether dropped later or not: the gradient
+ * of w = n / sum(n). */
 static __device__ void normalised_backward(const moe_topk_backward &a, const float *scores, const float *logits,
                                            const float *d_weight, const int32_t *index, const int32_t *all, float *d)
 {

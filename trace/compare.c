@@ -231,8 +231,9 @@ enum roll_compare_answer roll_compare_call(struct roll_compare *page, const stru
         cell->moment = moment;
         cell->call = *call;
         atomic_store_explicit(&cell->check, checksum(word, moment, call), memory_order_release);
-        /* Another rank may have come to the same place meanwhile and chosen the other line. Then the first line stands: a
-         * call that is refused must not stay published. Both orders are sequential, so one of the two sees the other. */
+        /* Another rank may have come to the same place meanwhile and chosen the other line. Then the first line stands:
+         * a call that is refused must not stay published. Both orders are sequential, so one of the two sees the other.
+         */
         struct roll_compare_cell *twin = &set[1 - (cell - set)];
         uint64_t theirs = atomic_load_explicit(&twin->word, memory_order_seq_cst);
         if (theirs == 0 || !same_place(theirs, word) || cell == set) {

@@ -1,18 +1,19 @@
 /*
  * compare.h: the page on which the ranks of one node compare what they call, before they call it.
  *
- * One file per (job, restart, node): a table of cache lines, one per (communicator, sequence number). The first rank that
- * comes to a place claims its line with one compare-and-swap that publishes the signature at the same time; the others
- * compare one word. What the publisher called stands behind the word, with a checksum that is written last: it is read
- * only when the words differ. A writer that was killed, or overtaken, leaves a checksum that does not fit: then nothing
- * is known, and nothing is said. It guards against accidents, and is no signature: whoever may write the page may publish.
+ * One file per (job, restart, node): a table of cache lines, one per (communicator, sequence number). The first rank
+ * that comes to a place claims its line with one compare-and-swap that publishes the signature at the same time; the
+ * others compare one word. What the publisher called stands behind the word, with a checksum that is written last: it
+ * is read only when the words differ. A writer that was killed, or overtaken, leaves a checksum that does not fit: then
+ * nothing is known, and nothing is said. It guards against accidents, and is no signature: whoever may write the page
+ * may publish.
  *
  * Rejected: a claim first and the signature later (a rank that comes in between would have to wait, or to miss the
  * difference); a lock per line (a killed holder would hold it for ever); a line per rank (eight lines to read).
  *
- * The page is never cleared. A line belongs to (communicator's key, sequence number), and keys are hashes of random ids, so
- * what an earlier job of the same name has left matches nothing; and where ids are not random, a line tells when it was
- * written: one that is older than the communicator is nobody's.
+ * The page is never cleared. A line belongs to (communicator's key, sequence number), and keys are hashes of random
+ * ids, so what an earlier job of the same name has left matches nothing; and where ids are not random, a line tells
+ * when it was written: one that is older than the communicator is nobody's.
  */
 #ifndef ROLL_TRACE_COMPARE_H
 #define ROLL_TRACE_COMPARE_H
@@ -51,8 +52,8 @@ struct roll_compare_call {
     uint16_t pad0;     /* 46 */
 };
 
-/* The moment of a line: the monotonic clock in units of 2^24 ns. They are compared as differences: they come round after
- * more than two years. */
+/* The moment of a line: the monotonic clock in units of 2^24 ns. They are compared as differences: they come round
+ * after more than two years. */
 static inline uint32_t roll_compare_moment(uint64_t ns)
 {
     return (uint32_t)(ns >> 24);
@@ -79,14 +80,14 @@ struct roll_compare {
 _Static_assert(sizeof(struct roll_compare_cell) == 64, "a line of the table is a cache line");
 _Static_assert(sizeof(struct roll_compare) == ROLL_COMPARE_BYTES, "the page has no padding of its own");
 
-/* The name of the page in a ring directory: DIR/<job>.<restart>.<node>.cmp; node: eight digits of the host's boot id, for
- * directories that several nodes share. 0 or ROLL_E_SIZE. Reads a file of the kernel. */
+/* The name of the page in a ring directory: DIR/<job>.<restart>.<node>.cmp; node: eight digits of the host's boot id,
+ * for directories that several nodes share. 0 or ROLL_E_SIZE. Reads a file of the kernel. */
 int roll_compare_path(char *out, size_t size, const char *dir, const char *job, uint32_t restart);
 
 /*
- * Opens the page, made first (0600, fully allocated, atomically: the first maker wins) where it does not exist. *out is a
- * mapping that roll_compare_close unmaps. No malloc. Any thread.
- * Errors: DENIED, IO, SPACE, LIMIT, SHORT, MAGIC, VERSION, SIZE.
+ * Opens the page, made first (0600, fully allocated, atomically: the first maker wins) where it does not exist. *out is
+ * a mapping that roll_compare_close unmaps. No malloc. Any thread. Errors: DENIED, IO, SPACE, LIMIT, SHORT, MAGIC,
+ * VERSION, SIZE.
  */
 int roll_compare_open(const char *path, struct roll_compare **out);
 void roll_compare_close(struct roll_compare **page);

@@ -1,9 +1,9 @@
 /*
  * control.c: makes, opens, checks and changes the control page.
  *
- * Whoever needs the page first makes it, whole, then links it to the final name; link() fails when the name exists, so the
- * first maker wins and the others map what it made. Making it in place was rejected: another
- * process could map a page whose head is not written yet.
+ * Whoever needs the page first makes it, whole, then links it to the final name; link() fails when the name exists, so
+ * the first maker wins and the others map what it made. Making it in place was rejected: another process could map a
+ * page whose head is not written yet.
  */
 #include "trace/control.h"
 #include "trace/err.h"

@@ -1,9 +1,9 @@
 /*
  * control.h: the control page: one page per (job, restart) and node, written by the agent, read by every rank.
  *
- * Ranks read it without a lock, with relaxed loads of single words: each word is meaningful alone, and remedies that need several ranks to
- * agree agree in-band (docs/MOE.md, Remedies), so no consistent snapshot is needed. `generation` grows with each change, for people.
- * Byte by byte: docs/RING.md.
+ * Ranks read it without a lock, with relaxed loads of single words: each word is meaningful alone, and remedies that
+ * need several ranks to agree agree in-band (docs/MOE.md, Remedies), so no consistent snapshot is needed. `generation`
+ * grows with each change, for people. Byte by byte: docs/RING.md.
  */
 #ifndef ROLL_TRACE_CONTROL_H
 #define ROLL_TRACE_CONTROL_H
@@ -22,15 +22,15 @@
 #define ROLL_CONTROL_GROUPS  32u
 
 struct roll_control {
-    char magic[8];               /*   0 */
-    uint16_t version;            /*   8 */
-    uint16_t oldest;             /*  10 */
-    uint32_t bytes;              /*  12 */
-    _Atomic uint64_t generation; /*  16: grows with each change */
-    _Atomic uint32_t policy;     /*  24: enum roll_policy */
-    _Atomic uint32_t on;         /*  28: remedies on for the whole job */
-    _Atomic uint32_t
-        auto_local; /*  32: remedies that a rank may take (local) or propose to its group (symmetric) by itself when it meets their hazard */
+    char magic[8];                  /*   0 */
+    uint16_t version;               /*   8 */
+    uint16_t oldest;                /*  10 */
+    uint32_t bytes;                 /*  12 */
+    _Atomic uint64_t generation;    /*  16: grows with each change */
+    _Atomic uint32_t policy;        /*  24: enum roll_policy */
+    _Atomic uint32_t on;            /*  28: remedies on for the whole job */
+    _Atomic uint32_t auto_local;    /*  32: remedies that a rank may take (local) or propose to its group (symmetric) by
+                                       itself when it meets their hazard */
     _Atomic uint32_t agent_pid;     /*  36 */
     _Atomic uint64_t agent_seen_ns; /*  40: CLOCK_MONOTONIC of the agent's last look */
     uint8_t pad0[80];               /*  48 */
@@ -60,9 +60,10 @@ void roll_control_close(struct roll_control **control);
 int roll_control_check(const void *data, size_t bytes);
 
 /*
- * The remedies in force for a layer on a communicator (key 0 or layer ROLL_LAYER_NONE: that level is skipped) that is about to meet the hazards which the bits of
- * `hazard` cure: what is on, and of `hazard` what the policy lets a rank take; what is off for the communicator or the layer is off whatever the policy.
- * Inline because moe_core asks through the interposer once per layer and pass. Any thread; wait-free.
+ * The remedies in force for a layer on a communicator (key 0 or layer ROLL_LAYER_NONE: that level is skipped) that is
+ * about to meet the hazards which the bits of `hazard` cure: what is on, and of `hazard` what the policy lets a rank
+ * take; what is off for the communicator or the layer is off whatever the policy. Inline because moe_core asks through
+ * the interposer once per layer and pass. Any thread; wait-free.
  */
 static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_key, uint32_t layer, uint32_t hazard)
 {
@@ -84,7 +85,8 @@ static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_k
 
 /*
  * One change, as sent by the root (frame CONTROL) and applied by the agent. level: 0 job, 1 group (comm_key), 2 layer.
- * action: 0 clear (take back both), 1 on, 2 off, 3 set policy (mask holds the policy). What is off for the job is not taken by policy auto either.
+ * action: 0 clear (take back both), 1 on, 2 off, 3 set policy (mask holds the policy). What is off for the job is not
+ * taken by policy auto either.
  */
 struct roll_control_change {
     uint32_t level;

@@ -1,8 +1,9 @@
 /*
  * def.c: appends definitions to a ring's area and decodes them again.
  *
- * The writer's order is reserve, fill, seal; the seal's release store pairs with the acquire load in roll_def_decode, so a
- * sealed entry is whole. A lock per area was rejected: a thread that is killed while holding it would stop the rest.
+ * The writer's order is reserve, fill, seal; the seal's release store pairs with the acquire load in roll_def_decode,
+ * so a sealed entry is whole. A lock per area was rejected: a thread that is killed while holding it would stop the
+ * rest.
  */
 #include "trace/def.h"
 #include "trace/err.h"

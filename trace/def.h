@@ -2,8 +2,9 @@
  * def.h: definitions, written once per thing and referred to by small ids from the records.
  *
  * The definitions area is a log of entries, each a multiple of 8 bytes: a 16-byte head, then the body. A writer
- * reserves room by fetch-add on defs_used, fills the entry and publishes it by storing `seal` last (release); a reader stops at
- * the first entry whose seal is still 0. Ids count from 1 per type; 0 always means "none". Ids are never reused.
+ * reserves room by fetch-add on defs_used, fills the entry and publishes it by storing `seal` last (release); a reader
+ * stops at the first entry whose seal is still 0. Ids count from 1 per type; 0 always means "none". Ids are never
+ * reused.
  */
 #ifndef ROLL_TRACE_DEF_H
 #define ROLL_TRACE_DEF_H
@@ -34,7 +35,8 @@ enum roll_comm_origin { ROLL_COMM_INIT = 1, ROLL_COMM_SPLIT = 2, ROLL_COMM_SHRIN
 
 #define ROLL_COLOR_NONE INT32_MIN
 
-/* A flag of a communicator: `nranks` is only an upper bound, because nothing told its size (old profiler interfaces). */
+/* A flag of a communicator: `nranks` is only an upper bound, because nothing told its size (old profiler interfaces).
+ */
 #define ROLL_DEF_COMM_OPEN 2u
 
 struct roll_def_comm {
@@ -85,7 +87,8 @@ struct roll_def_layer {
     /* name */
 };
 
-/* A captured CUDA graph that holds NCCL calls; written when its capture ends. Its id is the `aux` of the captured calls. */
+/* A captured CUDA graph that holds NCCL calls; written when its capture ends. Its id is the `aux` of the captured
+ * calls. */
 struct roll_def_graph {
     uint64_t first_ticket, last_ticket; /* of its captured calls; others may lie between them */
     uint32_t calls;                     /* captured NCCL calls */
@@ -137,8 +140,9 @@ struct roll_def {
 };
 
 /*
- * Appends one definition to the ring's area: `body` of body_bytes, then `tail` of tail_bytes (may be NULL and 0), padded.
- * Any thread; no malloc, no lock. 0, or LIMIT when the area is full (the loss is counted) or the entry too large.
+ * Appends one definition to the ring's area: `body` of body_bytes, then `tail` of tail_bytes (may be NULL and 0),
+ * padded. Any thread; no malloc, no lock. 0, or LIMIT when the area is full (the loss is counted) or the entry too
+ * large.
  */
 int roll_def_append(struct roll_ring *ring, enum roll_def_type type, uint32_t id, const void *body, size_t body_bytes,
                     const void *tail, size_t tail_bytes);

@@ -1,9 +1,9 @@
 /*
  * file.c: opening and making the files that processes map.
  *
- * A mapped file must be allocated in full first: a store to a hole on a full file system is a SIGBUS in the training job. The
- * size limit of the process is asked first, because growing past it would raise SIGXFSZ. fstat() is avoided on purpose: its
- * symbol is newer than the oldest C library that the preload library must load on; statx() is not.
+ * A mapped file must be allocated in full first: a store to a hole on a full file system is a SIGBUS in the training
+ * job. The size limit of the process is asked first, because growing past it would raise SIGXFSZ. fstat() is avoided on
+ * purpose: its symbol is newer than the oldest C library that the preload library must load on; statx() is not.
  */
 #include "trace/file.h"
 #include "trace/err.h"

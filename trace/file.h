@@ -19,10 +19,10 @@ struct roll_new_file {
     char temporary[PATH_MAX]; /* name that it has meanwhile; "" when it has none */
 };
 
-/* Makes a file (0600, all `bytes` allocated and zero) in the directory of `path`: one without a name where the file system
- * has such, so that a killed maker leaves nothing, else `path`.tmp.PID.N. On failure nothing is left. No malloc, no SIGXFSZ.
- * Any thread. Errors: SPACE, DENIED, NOTFOUND (no such directory), LIMIT (RLIMIT_FSIZE, descriptors), ARG (name too
- * long), IO. */
+/* Makes a file (0600, all `bytes` allocated and zero) in the directory of `path`: one without a name where the file
+ * system has such, so that a killed maker leaves nothing, else `path`.tmp.PID.N. On failure nothing is left. No malloc,
+ * no SIGXFSZ. Any thread. Errors: SPACE, DENIED, NOTFOUND (no such directory), LIMIT (RLIMIT_FSIZE, descriptors), ARG
+ * (name too long), IO. */
 int roll_file_make(const char *path, uint64_t bytes, struct roll_new_file *out);
 
 /* Gives it its final name, `path`. A file that has that name already is replaced, or the answer is BUSY. */

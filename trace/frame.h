@@ -1,8 +1,8 @@
 /*
  * frame.h: the wire frame, and the same bytes in trace files. Byte by byte: docs/FRAME.md.
  *
- * One ZeroMQ message part is one frame: a 56-byte head, then the payload. Little-endian. Newer writers may make the head longer
- * (hdr_len) and records larger (rec_size): older readers skip the tail. Types they do not know they skip.
+ * One ZeroMQ message part is one frame: a 56-byte head, then the payload. Little-endian. Newer writers may make the
+ * head longer (hdr_len) and records larger (rec_size): older readers skip the tail. Types they do not know they skip.
  */
 #ifndef ROLL_TRACE_FRAME_H
 #define ROLL_TRACE_FRAME_H
@@ -83,8 +83,8 @@ _Static_assert(sizeof(struct roll_frame_status) == 48 + 128, "part of the wire f
 
 /* How well a rank is seen, and how freely it runs, from here on. Heard and not starved until one says otherwise. */
 struct roll_frame_sight {
-    uint32_t
-        heard; /* 1; 0: its agent is silent, as the root noticed. Any other frame about the ring makes it 1 again, RING also `starved` 0 */
+    uint32_t heard; /* 1; 0: its agent is silent, as the root noticed. Any other frame about the ring makes it 1 again,
+                       RING also `starved` 0 */
     uint32_t starved; /* permille of the last time in which a thread of the rank wanted a CPU and had none */
     uint64_t reserved;
 };
@@ -104,15 +104,16 @@ struct roll_frame {
 
 /*
  * Encodes head (magic, versions, lengths and crc are filled in here) and payload into out.
- * Returns the bytes written, or ROLL_E_SIZE when out_bytes or ROLL_FRAME_MAX_BYTES is too small. Borrows all. Any thread.
+ * Returns the bytes written, or ROLL_E_SIZE when out_bytes or ROLL_FRAME_MAX_BYTES is too small. Borrows all. Any
+ * thread.
  */
 int64_t roll_frame_encode(const struct roll_frame_head *head, const void *payload, size_t payload_bytes, void *out,
                           size_t out_bytes);
 
 /*
- * Decodes one frame that fills `bytes` bytes exactly, or begins there (*used = bytes it took; may be NULL when it must fill).
- * Pure, bounded. Errors: SHORT, MAGIC, VERSION, SIZE, CHECKSUM, CORRUPT (counts that contradict sizes). Records of
- * RECORDS and UPDATES have been checked by roll_record_check.
+ * Decodes one frame that fills `bytes` bytes exactly, or begins there (*used = bytes it took; may be NULL when it must
+ * fill). Pure, bounded. Errors: SHORT, MAGIC, VERSION, SIZE, CHECKSUM, CORRUPT (counts that contradict sizes). Records
+ * of RECORDS and UPDATES have been checked by roll_record_check.
  */
 int roll_frame_decode(const void *data, size_t bytes, struct roll_frame *out, size_t *used);
 

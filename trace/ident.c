@@ -1,9 +1,9 @@
 /*
  * ident.c: who is who, from the environment, and keys that every member computes alike.
  *
- * Launchers differ in their variables and nest in each other (torchrun inside srun), so the variables stand in one table, a
- * row per launcher, innermost first; a row counts as a whole once its rank is valid. Mixing rows was rejected: RANK of
- * torchrun with SLURM_NTASKS of the srun around it gives a world of the wrong size.
+ * Launchers differ in their variables and nest in each other (torchrun inside srun), so the variables stand in one
+ * table, a row per launcher, innermost first; a row counts as a whole once its rank is valid. Mixing rows was rejected:
+ * RANK of torchrun with SLURM_NTASKS of the srun around it gives a world of the wrong size.
  */
 #include "trace/ident.h"
 #include "trace/def.h"

@@ -11,16 +11,16 @@
 
 /* What the environment says about this process. */
 struct roll_ident {
-    char job
-        [ROLL_JOB_BYTES]; /* ROLLCALL_JOB, else SLURM_JOB_ID[.STEP], TORCHELASTIC_RUN_ID, else "local"; cleaned: [A-Za-z0-9._-] */
-    uint32_t restart;   /* ROLLCALL_RESTART, TORCHELASTIC_RESTART_COUNT, SLURM_RESTART_COUNT, else 0 */
+    char job[ROLL_JOB_BYTES]; /* ROLLCALL_JOB, else SLURM_JOB_ID[.STEP], TORCHELASTIC_RUN_ID, else "local"; cleaned:
+                                 [A-Za-z0-9._-] */
+    uint32_t restart;         /* ROLLCALL_RESTART, TORCHELASTIC_RESTART_COUNT, SLURM_RESTART_COUNT, else 0 */
     int32_t rank;       /* RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK; -1 = order of attachment */
     int32_t size;       /* WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE, PMI_SIZE; -1 = unknown */
     int32_t local_rank; /* LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID; -1 = unknown */
 };
 
-/* Reads the environment through `get` (getenv's shape, so that tests can feed it). Values that are not numbers in range are
- * ignored. No malloc. Any thread, as far as `get` allows. */
+/* Reads the environment through `get` (getenv's shape, so that tests can feed it). Values that are not numbers in range
+ * are ignored. No malloc. Any thread, as far as `get` allows. */
 void roll_ident_read(const char *(*get)(const char *name), struct roll_ident *out);
 
 /* Key of a communicator made from a unique id: hash of all `bytes` (128) bytes. Never 0. Pure. */
@@ -38,7 +38,8 @@ uint64_t roll_hash64(uint64_t seed, const void *data, size_t bytes);
  */
 int roll_ring_path(char *out, size_t size, const char *dir, const struct roll_ident *ident, uint32_t pid);
 int roll_control_path(char *out, size_t size, const char *dir, const char *job, uint32_t restart);
-/* The default ring directory of this user: /dev/shm/rollcall-<uid>, or /tmp/rollcall-<uid> where /dev/shm is missing. */
+/* The default ring directory of this user: /dev/shm/rollcall-<uid>, or /tmp/rollcall-<uid> where /dev/shm is missing.
+ */
 int roll_default_dir(char *out, size_t size);
 
 #endif

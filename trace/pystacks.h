@@ -1,8 +1,9 @@
 /*
- * pystacks.h: the file by which a rank says that it writes its Python stacks when it is sent a signal, and into which it writes them.
+ * pystacks.h: the file by which a rank says that it writes its Python stacks when it is sent a signal, and into which
+ * it writes them.
  *
- * DIR/PID.pystacks: one line, then dumps, appended. Written by librollcall.so (CPython up to 3.12) or by the helper that
- * `rollcall run --python-stacks` puts before the program (any version). See docs/STACKS.md.
+ * DIR/PID.pystacks: one line, then dumps, appended. Written by librollcall.so (CPython up to 3.12) or by the helper
+ * that `rollcall run --python-stacks` puts before the program (any version). See docs/STACKS.md.
  */
 #ifndef ROLL_TRACE_PYSTACKS_H
 #define ROLL_TRACE_PYSTACKS_H

@@ -2,7 +2,8 @@
  * rankset.c: sets of ranks as sorted, disjoint ranges that never touch (touching ones are merged), so that
  * equal sets have equal bytes.
  *
- * Relies on sets being short as ranges. A tree was rejected: insertion in ascending order, the usual case, is an append.
+ * Relies on sets being short as ranges. A tree was rejected: insertion in ascending order, the usual case, is an
+ * append.
  */
 #include "trace/rankset.h"
 #include "trace/err.h"

@@ -14,11 +14,11 @@
 #include <stdint.h>
 
 /*
- * CUDA graphs. A call made while its stream is captured carries CAPTURED and, in `aux`, the id of the graph's definition
- * (ROLL_DEF_GRAPH); it takes its number on the communicator like any other call, but nothing runs. Each launch writes one
- * GRAPH_LAUNCH per communicator on which the graph holds collectives: `count` is the hash of those collectives, in order
- * (never 0), `aux` the graph, `seq` a number of its own; and one record per captured point-to-point call, flagged REPLAYED.
- * A launch that writes more than one record is a group, closed by a GROUP_END.
+ * CUDA graphs. A call made while its stream is captured carries CAPTURED and, in `aux`, the id of the graph's
+ * definition (ROLL_DEF_GRAPH); it takes its number on the communicator like any other call, but nothing runs. Each
+ * launch writes one GRAPH_LAUNCH per communicator on which the graph holds collectives: `count` is the hash of those
+ * collectives, in order (never 0), `aux` the graph, `seq` a number of its own; and one record per captured
+ * point-to-point call, flagged REPLAYED. A launch that writes more than one record is a group, closed by a GROUP_END.
  */
 
 /* The life of a call; it only ever grows. */

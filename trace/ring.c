@@ -2,8 +2,8 @@
  * ring.c: makes, opens, checks and reads ring files. The writer's half is inline in ring_write.h.
  *
  * A reader never trusts the file: offsets and sizes are checked once against the size of the mapping, and every slot is
- * copied between two looks at its seal, so what comes out is one whole record or nothing. A reader's position in the file was
- * rejected: it would make the reader a writer, and a second reader (a console beside the agent) impossible.
+ * copied between two looks at its seal, so what comes out is one whole record or nothing. A reader's position in the
+ * file was rejected: it would make the reader a writer, and a second reader (a console beside the agent) impossible.
  */
 #include "trace/ring.h"
 #include "trace/err.h"
@@ -353,10 +353,10 @@ void roll_ring_close(struct roll_ring *ring)
 enum look { LOOK_COPIED, LOOK_NEWER, LOOK_NOT_YET };
 
 /*
- * One try to copy the record of `ticket` out of its slot. The acquire load pairs with the release of publish and return;
- * the fence before the second look pairs with the release fence of reserve: a byte of a later record in the copy implies
- * that the second look sees the later seal. Plain stores of the writer race with these loads by design, hence no
- * thread sanitizer here: the second look throws such a copy away.
+ * One try to copy the record of `ticket` out of its slot. The acquire load pairs with the release of publish and
+ * return; the fence before the second look pairs with the release fence of reserve: a byte of a later record in the
+ * copy implies that the second look sees the later seal. Plain stores of the writer race with these loads by design,
+ * hence no thread sanitizer here: the second look throws such a copy away.
  */
 __attribute__((no_sanitize("thread"))) static enum look look(const struct roll_record *slot, uint64_t ticket,
                                                              struct roll_record *out)

@@ -186,8 +186,9 @@ void roll_ring_close(struct roll_ring *ring);
  * were read. Stops early at a slot that is still being written (unless a whole lap behind it was written: then it
  * counts as lost). Returns the number copied. Wait-free; one reader; safe beside writers.
  *
- * A writer that was killed or is held up inside a slot stops the reader there: n is 0 and *next < head. How long to wait is
- * the caller's choice; to go past it, count one loss and ask again from *next + 1 (at once when the process is dead).
+ * A writer that was killed or is held up inside a slot stops the reader there: n is 0 and *next < head. How long to
+ * wait is the caller's choice; to go past it, count one loss and ask again from *next + 1 (at once when the process is
+ * dead).
  */
 size_t roll_ring_read(const struct roll_ring *ring, uint64_t from, struct roll_record *out, size_t max, uint64_t *next,
                       uint64_t *lost);

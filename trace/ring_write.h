@@ -1,16 +1,17 @@
 /*
  * ring_write.h: the writer's half of the ring, inline: this is what a call costs in the rank.
  *
- * reserve (fetch-add), mark the slot as being written, fill with plain stores, publish with one release store; on return,
- * rewrite the seal. The mark-then-fill order lets a reader that copies a slot check the seal before and after the copy
- * (a seqlock on one word). No locks, no system calls, no allocation.
+ * reserve (fetch-add), mark the slot as being written, fill with plain stores, publish with one release store; on
+ * return, rewrite the seal. The mark-then-fill order lets a reader that copies a slot check the seal before and after
+ * the copy (a seqlock on one word). No locks, no system calls, no allocation.
  */
 #ifndef ROLL_TRACE_RING_WRITE_H
 #define ROLL_TRACE_RING_WRITE_H
 
 #include "trace/ring.h"
 
-/* GCC warns that its thread sanitizer does not understand fences. Nothing here needs it to: readers are not instrumented. */
+/* GCC warns that its thread sanitizer does not understand fences. Nothing here needs it to: readers are not
+ * instrumented. */
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
@@ -19,9 +20,9 @@
 /*
  * Reserves a slot and marks it as being written. Returns the slot; *ticket is its number. Any thread.
  *
- * A writer that was held up for a whole lap may still be filling this slot, or may find that a later one has it: then the
- * record goes to a scratch slot that nobody reads, and the reader counts its ticket as lost, as it does any other that it
- * does not find. Taking the slot nevertheless would mix two records under one good seal.
+ * A writer that was held up for a whole lap may still be filling this slot, or may find that a later one has it: then
+ * the record goes to a scratch slot that nobody reads, and the reader counts its ticket as lost, as it does any other
+ * that it does not find. Taking the slot nevertheless would mix two records under one good seal.
  */
 static inline struct roll_record *roll_ring_reserve(struct roll_ring *ring, uint64_t *ticket)
 {
@@ -38,7 +39,8 @@ static inline struct roll_record *roll_ring_reserve(struct roll_ring *ring, uint
             break;
         }
     } while (!__atomic_compare_exchange_n(&rec->seal, &old, mark, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    /* Pairs with the reader's acquire fence before it re-reads the seal: no payload byte may be seen before the mark. */
+    /* Pairs with the reader's acquire fence before it re-reads the seal: no payload byte may be seen before the mark.
+     */
     atomic_thread_fence(memory_order_release);
     *ticket = t;
     return rec;

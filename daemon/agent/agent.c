@@ -1,9 +1,9 @@
 /*
  * agent.c: the agent's loop.
  *
- * One thread polls everything: the socket to the root, inotify on the directory, a pidfd per rank, and, every few milliseconds, the
- * rings themselves. A doorbell from the ranks was rejected: it would put a system call into every NCCL call. The root
- * may be away for any time: nothing is queued here but cursors, and the ranks never notice.
+ * One thread polls everything: the socket to the root, inotify on the directory, a pidfd per rank, and, every few
+ * milliseconds, the rings themselves. A doorbell from the ranks was rejected: it would put a system call into every
+ * NCCL call. The root may be away for any time: nothing is queued here but cursors, and the ranks never notice.
  */
 #include "daemon/agent/agent.h"
 
@@ -48,8 +48,8 @@
 #define MAX_POLLED   256
 #define FIXED_POLLED 4
 
-struct
-    bad_file { /* a ring that could not be read: said once; by name too, for file systems give numbers to new files again */
+struct bad_file { /* a ring that could not be read: said once; by name too, for file systems give numbers to new files
+                     again */
     dev_t dev;
     ino_t ino;
     char *path;

@@ -27,14 +27,15 @@ struct roll_agent_options {
 };
 
 /*
- * Takes DIR/agent.lock and writes the pid into it; *fd holds the lock. BUSY when another agent has it (*pid is its pid, 0 unknown);
- * DENIED, IO. The lock lasts until roll_agent_unlock, and dies with the process.
+ * Takes DIR/agent.lock and writes the pid into it; *fd holds the lock. BUSY when another agent has it (*pid is its pid,
+ * 0 unknown); DENIED, IO. The lock lasts until roll_agent_unlock, and dies with the process.
  */
 int roll_agent_lock(const char *dir, int *fd, int *pid);
 /* Removes the lock file and lets go. */
 void roll_agent_unlock(const char *dir, int *fd);
 
-/* Runs until *stop or the linger time. Returns 0, or an error that kept it from starting (NOMEM, IO, ARG); `why` says which. */
+/* Runs until *stop or the linger time. Returns 0, or an error that kept it from starting (NOMEM, IO, ARG); `why` says
+ * which. */
 int roll_agent_run(const struct roll_agent_options *options, char *why, size_t why_size);
 
 #endif

@@ -1,9 +1,10 @@
 /*
  * agent_facts.c: the helper `rollcalld --facts` from outside.
  *
- * A process of its own, because the driver of a lost GPU may keep its caller in the kernel, where not even SIGKILL ends it: what has been said by then is the
- * answer, and the process is left to end when it can. posix_spawn, as for the stack reader (stack_run.c). Questions of several roots or verdicts at the same time
- * are answered one after another; each costs half a second.
+ * A process of its own, because the driver of a lost GPU may keep its caller in the kernel, where not even SIGKILL ends
+ * it: what has been said by then is the answer, and the process is left to end when it can. posix_spawn, as for the
+ * stack reader (stack_run.c). Questions of several roots or verdicts at the same time are answered one after another;
+ * each costs half a second.
  */
 #include "daemon/agent/agent_facts.h"
 

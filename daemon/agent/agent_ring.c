@@ -1,10 +1,11 @@
 /*
  * agent_ring.c: streams one ring.
  *
- * The ring is the queue: the agent keeps two cursors into it and copies nothing that waits. What the root has is asked of the root
- * each time a conversation begins (RING, then its ACK), so one rule serves a new connection, a restarted agent and a restarted root.
- * Records go out before their call returns; the tickets of such records are watched, and the finished record follows as an update.
- * Records are read before the definitions that they may name, and sent after them.
+ * The ring is the queue: the agent keeps two cursors into it and copies nothing that waits. What the root has is asked
+ * of the root each time a conversation begins (RING, then its ACK), so one rule serves a new connection, a restarted
+ * agent and a restarted root. Records go out before their call returns; the tickets of such records are watched, and
+ * the finished record follows as an update. Records are read before the definitions that they may name, and sent after
+ * them.
  */
 #include "daemon/agent/agent_ring.h"
 
@@ -37,8 +38,8 @@
 /* ---- process ---- */
 
 /*
- * State letter and start time of a process. NOTFOUND: there is none (or no /proc); BUSY: it cannot be told now, because we
- * ourselves lack descriptors or memory, which says nothing about the process.
+ * State letter and start time of a process. NOTFOUND: there is none (or no /proc); BUSY: it cannot be told now, because
+ * we ourselves lack descriptors or memory, which says nothing about the process.
  */
 static int read_stat(uint32_t pid, char *state, uint64_t *start_ticks)
 {
@@ -301,7 +302,8 @@ static int send_recs(struct roll_agent_ring *ring, const struct roll_agent_out *
     return out->send(out->ctx, head, recs, n * sizeof *recs, &seq);
 }
 
-/* Will the record at the cursor never be sealed? Its process is gone, or the thread that was writing it is (cancelled, longjmp). */
+/* Will the record at the cursor never be sealed? Its process is gone, or the thread that was writing it is (cancelled,
+ * longjmp). */
 static bool given_up(struct roll_agent_ring *ring, uint64_t now)
 {
     if (ring->gone) {
@@ -394,8 +396,9 @@ static int by_ticket(const void *a, const void *b)
 }
 
 /*
- * What the device, or the rank, has noted as complete: per stream the newest call, as one update with the state COMPLETE. Streams are in
- * order, so it stands for all calls before it on that stream. A record that is overwritten, or not sent yet, is passed over: a later one will do.
+ * What the device, or the rank, has noted as complete: per stream the newest call, as one update with the state
+ * COMPLETE. Streams are in order, so it stands for all calls before it on that stream. A record that is overwritten, or
+ * not sent yet, is passed over: a later one will do.
  */
 static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_agent_out *out)
 {

@@ -1,5 +1,6 @@
 /*
- * agent_ring.h: one ring as its agent sees it: what of it the root has, and what became of its process. Private to the agent.
+ * agent_ring.h: one ring as its agent sees it: what of it the root has, and what became of its process. Private to the
+ * agent.
  */
 #ifndef ROLL_DAEMON_AGENT_RING_H
 #define ROLL_DAEMON_AGENT_RING_H

@@ -1,12 +1,13 @@
 /*
  * agent_sight.c: how freely the ranks of this node run.
  *
- * A rank that makes no call may be stuck, or may be ready to run and not be let: from its ring both look alike. The kernel counts for each thread how long
- * it has stood ready without a CPU (/proc/PID/task/TID/schedstat, second number); the thread that stood longest speaks for its rank. Reading
- * that of every thread is not free, so it is done only while somebody on the node, or in our own group of processes, is kept waiting at all (PSI:
- * /proc/pressure/cpu, cpu.pressure of the cgroup). What has no ring yet, or works for a rank from another process, is not among these threads; for it
- * speak how much longer our own sleeps were than asked for, and how many threads of the node are ready for each of its CPUs. The load
- * average itself was rejected: it counts who waits for a disk, and is a minute late.
+ * A rank that makes no call may be stuck, or may be ready to run and not be let: from its ring both look alike. The
+ * kernel counts for each thread how long it has stood ready without a CPU (/proc/PID/task/TID/schedstat, second
+ * number); the thread that stood longest speaks for its rank. Reading that of every thread is not free, so it is done
+ * only while somebody on the node, or in our own group of processes, is kept waiting at all (PSI: /proc/pressure/cpu,
+ * cpu.pressure of the cgroup). What has no ring yet, or works for a rank from another process, is not among these
+ * threads; for it speak how much longer our own sleeps were than asked for, and how many threads of the node are ready
+ * for each of its CPUs. The load average itself was rejected: it counts who waits for a disk, and is a minute late.
  */
 #include "daemon/agent/agent_sight.h"
 
@@ -133,7 +134,8 @@ static void sample_ready(struct roll_agent_sight *sight)
     }
 }
 
-/* Permille of the time in which one more thread of this node would stand ready without a CPU: what ranks have that are not here yet, and helpers of all kinds. */
+/* Permille of the time in which one more thread of this node would stand ready without a CPU: what ranks have that are
+ * not here yet, and helpers of all kinds. */
 static int starved_by_node(struct roll_agent_sight *sight)
 {
     uint64_t ready = sight->ready, cpus = sight->cpus > 0 ? (uint64_t)sight->cpus * sight->samples : 0;

@@ -1,5 +1,6 @@
 /*
- * agent_sight.h: how freely the ranks of this node run: what share of the time they want a CPU and have none. Private to the agent.
+ * agent_sight.h: how freely the ranks of this node run: what share of the time they want a CPU and have none. Private
+ * to the agent.
  */
 #ifndef ROLL_DAEMON_AGENT_SIGHT_H
 #define ROLL_DAEMON_AGENT_SIGHT_H

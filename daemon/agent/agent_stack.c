@@ -1,8 +1,9 @@
 /*
  * agent_stack.c: questions in, helpers in between, answers out.
  *
- * One helper at a time: stacks are asked for when a job hangs, and two helpers on one node would only stop threads twice as often. An answer
- * that does not fit into a frame that a root takes is cut: threads are dropped, the last first, and counted.
+ * One helper at a time: stacks are asked for when a job hangs, and two helpers on one node would only stop threads
+ * twice as often. An answer that does not fit into a frame that a root takes is cut: threads are dropped, the last
+ * first, and counted.
  */
 #include "daemon/agent/agent_stack.h"
 
@@ -159,7 +160,8 @@ static void cut(json_t *stack)
     json_t *threads = json_object_get(stack, "threads");
     size_t n = json_array_size(threads), left = n;
     while (left > 0 && json_dumpb(stack, NULL, 0, JSON_COMPACT) > ANSWER_BYTES) {
-        /* The tables of frames and stacks stay: they cannot be much larger than what refers to them, but for one deep stack. */
+        /* The tables of frames and stacks stay: they cannot be much larger than what refers to them, but for one deep
+         * stack. */
         left /= 2;
         while (json_array_size(threads) > left) {
             json_array_remove(threads, json_array_size(threads) - 1);
@@ -191,7 +193,8 @@ static json_t *refusal(const char *why)
     return json_pack("{s:s, s:s}", "schema", "rollcall.stack/1", "error", why);
 }
 
-/* This program: ROLLCALL_BIN where it is named, because a program started through a loader (`ld.so rollcalld`) is the loader in /proc. */
+/* This program: ROLLCALL_BIN where it is named, because a program started through a loader (`ld.so rollcalld`) is the
+ * loader in /proc. */
 static const char *helper_program(void)
 {
     const char *named = getenv("ROLLCALL_BIN");

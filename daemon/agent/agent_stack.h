@@ -1,5 +1,6 @@
 /*
- * agent_stack.h: the agent answers questions for stacks (ASK with op "stacks"): queued, one helper at a time, never waiting.
+ * agent_stack.h: the agent answers questions for stacks (ASK with op "stacks"): queued, one helper at a time, never
+ * waiting.
  */
 #ifndef ROLL_DAEMON_AGENT_STACK_H
 #define ROLL_DAEMON_AGENT_STACK_H

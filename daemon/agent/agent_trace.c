@@ -1,9 +1,10 @@
 /*
  * agent_trace.c: a second reader of the agent's rings, which writes what it reads to segments instead of to a root.
  *
- * It has cursors of its own, so that what is kept does not depend on a root: one that is slow, away or never there costs no record. Copying the
- * frames that go to the root was rejected for that reason. The clock of the file is the node's own: a TICK behind everything that was read
- * in one turn, so that several nodes' files can be merged (console/analyze_trace.c).
+ * It has cursors of its own, so that what is kept does not depend on a root: one that is slow, away or never there
+ * costs no record. Copying the frames that go to the root was rejected for that reason. The clock of the file is the
+ * node's own: a TICK behind everything that was read in one turn, so that several nodes' files can be merged
+ * (console/analyze_trace.c).
  */
 #include "daemon/agent/agent_trace.h"
 

@@ -1,5 +1,6 @@
 /*
- * agent_trace.h: the agent's own trace: what its rings hold, kept in segments on its node (rollcalld --agent --trace DIR).
+ * agent_trace.h: the agent's own trace: what its rings hold, kept in segments on its node (rollcalld --agent --trace
+ * DIR).
  */
 #ifndef ROLL_DAEMON_AGENT_TRACE_H
 #define ROLL_DAEMON_AGENT_TRACE_H
@@ -17,7 +18,8 @@ struct roll_agent_trace_options {
 
 /* Returns owned; NULL when out of memory. One thread. */
 roll_agent_trace_t *roll_agent_trace_new(const struct roll_agent_trace_options *options);
-/* Begins to keep a ring (borrowed until it is dropped). What goes wrong is said in one line; the ring is then not kept. */
+/* Begins to keep a ring (borrowed until it is dropped). What goes wrong is said in one line; the ring is then not kept.
+ */
 void roll_agent_trace_add(roll_agent_trace_t *trace, const struct roll_agent_ring *ring);
 /* Keeps what is new in all rings. now: CLOCK_MONOTONIC. */
 void roll_agent_trace_pump(roll_agent_trace_t *trace, uint64_t now);

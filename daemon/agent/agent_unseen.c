@@ -1,11 +1,13 @@
 /*
  * agent_unseen.c: "attached but saw nothing", found from outside.
  *
- * The process itself cannot say it: our library is there, and nothing ever calls it. So the agent looks at the processes of its user that have
- * it mapped: is NCCL at work in there, and for some seconds, without a call in any ring? What counts as work, proc_look.c says. A process that shows none is not spoken of: a missing note is better than a wrong one.
+ * The process itself cannot say it: our library is there, and nothing ever calls it. So the agent looks at the
+ * processes of its user that have it mapped: is NCCL at work in there, and for some seconds, without a call in any
+ * ring? What counts as work, proc_look.c says. A process that shows none is not spoken of: a missing note is better
+ * than a wrong one.
  *
- * Costs: one listing of /proc a second; the maps of a process are read once a second in the beginning, later four times a minute, those
- * of one without our library twice.
+ * Costs: one listing of /proc a second; the maps of a process are read once a second in the beginning, later four times
+ * a minute, those of one without our library twice.
  */
 #include "daemon/agent/agent_unseen.h"
 
@@ -115,8 +117,9 @@ static void tell_of(roll_unseen_t *u, uint32_t pid, const struct roll_ident *ide
 }
 
 /*
- * Is it seen after all? Under the number that it has in its container; or as what it was forked from, without exec: then it holds
- * the memory of that one's communicators, and makes no call (a data loader's worker). Found out while its parent lives, it stays so.
+ * Is it seen after all? Under the number that it has in its container; or as what it was forked from, without exec:
+ * then it holds the memory of that one's communicators, and makes no call (a data loader's worker). Found out while its
+ * parent lives, it stays so.
  */
 static bool is_known(uint32_t pid, roll_unseen_seen_t *seen, void *ctx)
 {

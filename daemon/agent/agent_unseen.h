@@ -1,5 +1,6 @@
 /*
- * agent_unseen.h: processes of this node that have librollcall.so in them and NCCL at work, and none of whose calls was seen.
+ * agent_unseen.h: processes of this node that have librollcall.so in them and NCCL at work, and none of whose calls was
+ * seen.
  */
 #ifndef ROLL_DAEMON_AGENT_UNSEEN_H
 #define ROLL_DAEMON_AGENT_UNSEEN_H
@@ -10,7 +11,8 @@
 
 typedef struct roll_unseen roll_unseen_t;
 
-/* dir: the ring directory of this agent, copied; only processes that would put their ring there are looked at. NULL without memory. */
+/* dir: the ring directory of this agent, copied; only processes that would put their ring there are looked at. NULL
+ * without memory. */
 roll_unseen_t *roll_unseen_new(const char *dir, const char *host);
 void roll_unseen_destroy(roll_unseen_t **unseen);
 
@@ -23,8 +25,8 @@ typedef bool roll_unseen_seen_t(void *ctx, uint32_t pid);
 typedef void roll_unseen_tell_t(void *ctx, json_t *note);
 
 /*
- * Looks at the processes whose turn it is; does nothing more often than once a second. Reads /proc of this user's processes only.
- * One thread.
+ * Looks at the processes whose turn it is; does nothing more often than once a second. Reads /proc of this user's
+ * processes only. One thread.
  */
 void roll_unseen_look(roll_unseen_t *unseen, uint64_t now_ns, roll_unseen_seen_t *seen, roll_unseen_tell_t *tell,
                       void *ctx);

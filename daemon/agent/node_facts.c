@@ -1,8 +1,8 @@
 /*
  * node_facts.c: the helper, pressure, memory, disks.
  *
- * The sources that answer at once come first and the driver of the GPUs last: when that one keeps us, the rest has been said. Between the two readings of
- * counters the other sources are looked at.
+ * The sources that answer at once come first and the driver of the GPUs last: when that one keeps us, the rest has been
+ * said. Between the two readings of counters the other sources are looked at.
  */
 #include "daemon/agent/node_facts.h"
 

@@ -1,8 +1,9 @@
 /*
- * node_facts.h: what this node knows that could stop a collective: GPUs, network ports, the kernel's log, pressure, memory, full disks.
+ * node_facts.h: what this node knows that could stop a collective: GPUs, network ports, the kernel's log, pressure,
+ * memory, full disks.
  *
- * Everything is read, nothing is changed; each source is optional and bounded. Used by `rollcalld --facts`, a process of its own, because a driver that has
- * lost its GPU may keep its caller for ever.
+ * Everything is read, nothing is changed; each source is optional and bounded. Used by `rollcalld --facts`, a process
+ * of its own, because a driver that has lost its GPU may keep its caller for ever.
  */
 #ifndef ROLL_DAEMON_NODE_FACTS_H
 #define ROLL_DAEMON_NODE_FACTS_H
@@ -31,7 +32,8 @@ int roll_node_read(const struct roll_node *n, const char *path, char *out, size_
 /* The same as a number; -1 when there is none. */
 int64_t roll_node_number(const struct roll_node *n, const char *path);
 
-/* node_link.c: InfiniBand and Ethernet ports. Counters are read twice: what rises now is told, what rose some day is not. */
+/* node_link.c: InfiniBand and Ethernet ports. Counters are read twice: what rises now is told, what rose some day is
+ * not. */
 typedef struct roll_links roll_links_t;
 roll_links_t *roll_links_look(const struct roll_node *n); /* NULL without memory */
 void roll_links_tell(const struct roll_node *n, const roll_links_t *before);
@@ -51,8 +53,9 @@ void roll_disk_tell(const struct roll_node *n, const char *dir);
 int roll_disk_full(uint64_t blocks, uint64_t available, uint64_t files, uint64_t files_free);
 
 /*
- * `rollcalld --facts WISH`, WISH JSON: {"root":…,"dir":…,"trace":…,"since_us":…,"interval_ms":…}. On standard output, one JSON object a line: {"begin":TEXT}
- * before each source, {"kind":…,"text":…} for each fact. Returns the exit code: 0, 2 for a malformed wish.
+ * `rollcalld --facts WISH`, WISH JSON: {"root":…,"dir":…,"trace":…,"since_us":…,"interval_ms":…}. On standard output,
+ * one JSON object a line: {"begin":TEXT} before each source, {"kind":…,"text":…} for each fact. Returns the exit code:
+ * 0, 2 for a malformed wish.
  */
 int roll_facts_helper(const char *wish);
 

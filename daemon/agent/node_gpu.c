@@ -1,8 +1,9 @@
 /*
  * node_gpu.c: the GPUs, by NVML, which is loaded when it is there.
  *
- * The few declarations of NVML that are needed stand here: its header comes with the CUDA toolkit, and its interface is stable by name and version (NVML API
- * reference). Of Xid errors NVML tells only those that come while one waits for them, so a moment is waited; those before are in the kernel's log.
+ * The few declarations of NVML that are needed stand here: its header comes with the CUDA toolkit, and its interface is
+ * stable by name and version (NVML API reference). Of Xid errors NVML tells only those that come while one waits for
+ * them, so a moment is waited; those before are in the kernel's log.
  */
 #include "daemon/agent/node_facts.h"
 

@@ -1,8 +1,10 @@
 /*
- * node_kernel.c: the kernel's log, where it may be read: Xid errors of the GPU driver, network adapters, the out-of-memory killer.
+ * node_kernel.c: the kernel's log, where it may be read: Xid errors of the GPU driver, network adapters, the
+ * out-of-memory killer.
  *
- * /dev/kmsg gives one record a read, from the oldest that the kernel still holds, and never waits here. A file with the same lines does as well (tests). Of each
- * kind the newest lines are told: the first Xid of a series may have gone from the buffer already.
+ * /dev/kmsg gives one record a read, from the oldest that the kernel still holds, and never waits here. A file with the
+ * same lines does as well (tests). Of each kind the newest lines are told: the first Xid of a series may have gone from
+ * the buffer already.
  */
 #include "daemon/agent/node_facts.h"
 

@@ -1,8 +1,9 @@
 /*
  * node_link.c: ports of InfiniBand and Ethernet devices, from /sys.
  *
- * Ports that are not used are down for years, and error counters of healthy ports are seldom 0. So a port counts as down only when it has been up since the driver
- * was loaded (link_downed, carrier_down_count), and a counter only when it rises while we look. Virtual interfaces are left out: they have no device.
+ * Ports that are not used are down for years, and error counters of healthy ports are seldom 0. So a port counts as
+ * down only when it has been up since the driver was loaded (link_downed, carrier_down_count), and a counter only when
+ * it rises while we look. Virtual interfaces are left out: they have no device.
  */
 #include "daemon/agent/node_facts.h"
 

@@ -12,8 +12,9 @@
 json_t *roll_ranks_to_json(const struct roll_rankset *set);
 
 /*
- * A text of another process as a JSON string: names of hosts, programs and communicators may be no UTF-8, and nothing may be lost
- * for that: bytes beyond ASCII become '?' then. Borrows text; returns owned; NULL when out of memory. Any thread.
+ * A text of another process as a JSON string: names of hosts, programs and communicators may be no UTF-8, and nothing
+ * may be lost for that: bytes beyond ASCII become '?' then. Borrows text; returns owned; NULL when out of memory. Any
+ * thread.
  */
 json_t *roll_text_to_json(const char *text);
 /* A set of ranks, folded and whole ("0-3,7"), as a JSON string; owned; NULL when out of memory. Any thread. */

@@ -1,8 +1,8 @@
 /*
  * lock.c: lock files by flock(2).
  *
- * A file that merely exists was rejected: a killed owner would leave it. The owner removes its file when it leaves in good order, so whoever has
- * got the lock looks whether the name still means the file that it locked.
+ * A file that merely exists was rejected: a killed owner would leave it. The owner removes its file when it leaves in
+ * good order, so whoever has got the lock looks whether the name still means the file that it locked.
  */
 #include "daemon/base/lock.h"
 

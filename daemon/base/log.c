@@ -1,6 +1,6 @@
 /*
- * log.c: log lines, each one write(2), so that lines of several threads and processes do not mix. syslog was rejected: the
- * person who starts a job looks at its standard error.
+ * log.c: log lines, each one write(2), so that lines of several threads and processes do not mix. syslog was rejected:
+ * the person who starts a job looks at its standard error.
  */
 #include "daemon/base/log.h"
 

@@ -1,8 +1,8 @@
 /*
  * cmd_analyze.c: rollcall analyze: recorded traces and rings, judged after the fact by the engine that judges live.
  *
- * The exit code answers a script's question in one number: 1 a finding; else 3 something could not be read at all; else 4 something
- * was cut or lost, so that "clean" cannot be said; else 0.
+ * The exit code answers a script's question in one number: 1 a finding; else 3 something could not be read at all; else
+ * 4 something was cut or lost, so that "clean" cannot be said; else 0.
  */
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/console.h"
@@ -19,7 +19,8 @@
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv);
 
-/* All of them are known before the first is printed, so that what was taken back later takes one line. Runs come one after another. */
+/* All of them are known before the first is printed, so that what was taken back later takes one line. Runs come one
+ * after another. */
 static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
 {
     json_t *list = json_array(), *verdict;

@@ -130,8 +130,8 @@ static const char *environment(const char *name)
 }
 
 /*
- * Before --timeout ends the job: what the first rank that waits is waiting for. A suspicion takes its time to become a verdict; whoever set
- * a shorter limit would be told nothing.
+ * Before --timeout ends the job: what the first rank that waits is waiting for. A suspicion takes its time to become a
+ * verdict; whoever set a shorter limit would be told nothing.
  */
 static void say_who_waits(const struct run *r)
 {
@@ -190,7 +190,8 @@ static int watch_time(struct run *r)
     return next > 1u << 30 ? -1 : (int)next;
 }
 
-/* One turn of the loop: waits for whatever comes first, at most `limit` ms (-1 = any time). Returns true when `done_fd` (-1 = none) is readable. */
+/* One turn of the loop: waits for whatever comes first, at most `limit` ms (-1 = any time). Returns true when `done_fd`
+ * (-1 = none) is readable. */
 static bool turn(struct run *r, struct pollfd *fds, int done_fd, int limit)
 {
     nfds_t n = 0;

@@ -1,7 +1,9 @@
 /*
- * cmd_stacks.c: rollcall stacks [RANKS]: where in their code the ranks are, merged over ranks; or with --pid of any processes here.
+ * cmd_stacks.c: rollcall stacks [RANKS]: where in their code the ranks are, merged over ranks; or with --pid of any
+ * processes here.
  *
- * The daemon answers rank by rank as the agents do, so there is progress to show and a slow rank does not hide the others. With
+ * The daemon answers rank by rank as the agents do, so there is progress to show and a slow rank does not hide the
+ * others. With
  * --pid there is no daemon: the same helper is started by the console itself.
  */
 #include "daemon/base/clock.h"

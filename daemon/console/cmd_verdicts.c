@@ -1,9 +1,9 @@
 /*
  * cmd_verdicts.c: rollcall verdicts: what has been found so far, and with --follow what is found from now on.
  *
- * Exit code 1 when there is a finding among what was printed that still stands, so that it can stand in a script's condition. What a later verdict
- * took back or said better takes one line, for people, and so do notes that say the same of other ranks, layers and steps; as JSON every verdict is as
- * it was said.
+ * Exit code 1 when there is a finding among what was printed that still stands, so that it can stand in a script's
+ * condition. What a later verdict took back or said better takes one line, for people, and so do notes that say the
+ * same of other ranks, layers and steps; as JSON every verdict is as it was said.
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"

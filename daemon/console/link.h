@@ -31,9 +31,11 @@ int roll_link_open(const struct roll_link_options *options, roll_client_t **clie
  */
 int roll_link_ask(roll_client_t *client, const struct roll_link_options *options, json_t *query, json_t **reply);
 
-/* "job NAME: ranks 0-3 (4 ranks) on host vm, watched since 2026-11-23T00:55:40Z (35.1 s)". run: a member `run` of a reply. Returns out. */
+/* "job NAME: ranks 0-3 (4 ranks) on host vm, watched since 2026-11-23T00:55:40Z (35.1 s)". run: a member `run` of a
+ * reply. Returns out. */
 const char *roll_link_about(const json_t *run, char *out, size_t size);
-/* That line to stdout for a reply that says whose it is, with the jobs that could have been meant; nothing for one of an older root. */
+/* That line to stdout for a reply that says whose it is, with the jobs that could have been meant; nothing for one of
+ * an older root. */
 void roll_link_print_about(const json_t *reply);
 
 #endif

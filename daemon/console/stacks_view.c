@@ -1,5 +1,6 @@
 /*
- * stacks_view.c: indentation says where ranks part, not how deep a call is: stacks of a training job are 40 deep and part twice.
+ * stacks_view.c: indentation says where ranks part, not how deep a call is: stacks of a training job are 40 deep and
+ * part twice.
  */
 #include "daemon/console/stacks_view.h"
 

@@ -15,7 +15,8 @@ struct roll_stacks_style {
     bool colour;
 };
 
-/* Prints the tree, outermost frames first; a line with the ranks stands wherever they part. Nothing for an empty tree. Borrows all. */
+/* Prints the tree, outermost frames first; a line with the ranks stands wherever they part. Nothing for an empty tree.
+ * Borrows all. */
 void roll_stacks_print(FILE *out, const struct roll_stack_tree *tree, const struct roll_stacks_style *style);
 
 #endif

@@ -46,7 +46,8 @@ const char *roll_count_text(uint64_t n, char *out, size_t size);
 /* "1 finding", "2 findings". Returns out. */
 const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size);
 
-/* What a job comes to, in the words of `run` and `analyze`: "4 ranks, 123 calls on 1 communicator: 1 finding, nothing lost". */
+/* What a job comes to, in the words of `run` and `analyze`: "4 ranks, 123 calls on 1 communicator: 1 finding, nothing
+ * lost". */
 struct roll_summary {
     uint64_t ranks,
         of_ranks; /* of_ranks: how many there are, when that is known and some of them recorded nothing; else 0 */

@@ -1,8 +1,9 @@
 /*
  * engine.c: the life of an engine, its input, and who is asked when.
  *
- * Everything happens inside the call that brings the news: feed matches, tick sweeps and judges stalls. Verdicts wait in a list until they
- * are fetched. A queue of internal events was rejected: nothing here takes long enough to be put off, and order is what makes runs repeat.
+ * Everything happens inside the call that brings the news: feed matches, tick sweeps and judges stalls. Verdicts wait
+ * in a list until they are fetched. A queue of internal events was rejected: nothing here takes long enough to be put
+ * off, and order is what makes runs repeat.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -555,8 +556,8 @@ int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engin
 }
 
 /*
- * How much of the passing time counts as calm: time in which nobody who was ready to run was kept waiting. The most starved rank decides for
- * all, because whoever looks idle may be waiting, unseen, for that one.
+ * How much of the passing time counts as calm: time in which nobody who was ready to run was kept waiting. The most
+ * starved rank decides for all, because whoever looks idle may be waiting, unseen, for that one.
  */
 static void look_at_sight(struct roll_engine *e)
 {
@@ -588,8 +589,9 @@ static void ask_tick(struct roll_engine *e)
 }
 
 /*
- * Patience is measured on a clock of our own that goes with the ticks, but never by more than one stall at a time: when this process, not
- * the job, has been asleep (stopped, suspended, started late), nothing looks old that merely has not been fed yet.
+ * Patience is measured on a clock of our own that goes with the ticks, but never by more than one stall at a time: when
+ * this process, not the job, has been asleep (stopped, suspended, started late), nothing looks old that merely has not
+ * been fed yet.
  */
 int roll_engine_tick(roll_engine_t *e, uint64_t now_ns)
 {

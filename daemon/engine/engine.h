@@ -1,11 +1,12 @@
 /*
- * engine.h: the matcher and its detectors. Pure: records, definitions, process states and time go in, verdicts come out.
+ * engine.h: the matcher and its detectors. Pure: records, definitions, process states and time go in, verdicts come
+ * out.
  *
  * No threads, no input or output, no clock, no randomness: the live daemon, the post-mortem analyzer, the catalogue and
  * simulations all run this code, and the same input in the same order gives the same verdicts, byte for byte.
  *
- * One engine watches one run (job, restart). A "source" is one rank process, i.e. one ring. All times are wall-clock ns (CLOCK_REALTIME),
- * converted by the feeder with each ring's clock pair. One thread per engine.
+ * One engine watches one run (job, restart). A "source" is one rank process, i.e. one ring. All times are wall-clock ns
+ * (CLOCK_REALTIME), converted by the feeder with each ring's clock pair. One thread per engine.
  */
 #ifndef ROLL_ENGINE_H
 #define ROLL_ENGINE_H
@@ -79,8 +80,9 @@ struct roll_verdict {
     bool remedied;    /* a remedy has already acted */
     const char *text; /* the explanation, plain words, one paragraph */
     /*
-     * The life of a verdict. At most one of these three numbers is not 0, and it names an earlier verdict, which counts as a finding no more:
-     * this one says better what was wrong; or the same, which is proven now; or nothing in its place (then this one is a note, and no finding).
+     * The life of a verdict. At most one of these three numbers is not 0, and it names an earlier verdict, which counts
+     * as a finding no more: this one says better what was wrong; or the same, which is proven now; or nothing in its
+     * place (then this one is a note, and no finding).
      */
     uint64_t supersedes, confirms, withdraws;
     enum roll_verdict_code
@@ -94,7 +96,8 @@ void roll_engine_destroy(roll_engine_t **engine);
 
 /* A new source. *source is its small number, from 0. Errors: NOMEM, LIMIT. */
 int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint32_t *source);
-/* The clock pair of a source: wall clock = monotonic + offset_ns (wraps as two's complement). Before its first record. */
+/* The clock pair of a source: wall clock = monotonic + offset_ns (wraps as two's complement). Before its first record.
+ */
 int roll_engine_clock(roll_engine_t *e, uint32_t source, int64_t offset_ns);
 /* A definition of a source; before the records that use it (late ones are tolerated). */
 int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def *def);
@@ -127,8 +130,8 @@ struct roll_engine_facts {
     size_t more; /* that are not among them */
 };
 /*
- * When all nodes of the ranks in question have answered, or some time after the first, a verdict with what they know takes the earlier one's place. Facts
- * about a verdict that nobody waits for are ignored. Errors: ARG.
+ * When all nodes of the ranks in question have answered, or some time after the first, a verdict with what they know
+ * takes the earlier one's place. Facts about a verdict that nobody waits for are ignored. Errors: ARG.
  */
 int roll_engine_facts(roll_engine_t *e, const struct roll_engine_facts *facts);
 /* How well a source is seen, and how freely it runs. A source begins heard and not starved. */
@@ -137,8 +140,9 @@ struct roll_engine_sight {
     uint32_t starved; /* permille of the last time in which it, or what works for it, wanted a CPU and had none */
 };
 /*
- * Suspicion rests on time without news, so it needs eyes and a rank that is let run: a rank that is not heard is never suspected, and
- * the time for suspicion passes as much more slowly as the most starved rank of the run is starved. Errors: ARG.
+ * Suspicion rests on time without news, so it needs eyes and a rank that is let run: a rank that is not heard is never
+ * suspected, and the time for suspicion passes as much more slowly as the most starved rank of the run is starved.
+ * Errors: ARG.
  */
 int roll_engine_sight(roll_engine_t *e, uint32_t source, const struct roll_engine_sight *sight);
 /* Time passes. `now` never goes back (an earlier one is ignored). */
@@ -170,8 +174,8 @@ struct roll_view_source {
     uint64_t last_ns;        /* wall clock of its last record */
     struct roll_record last; /* its last NCCL call */
     uint64_t last_comm_key;
-    const char *
-        state; /* how far `last` has come: "entered", "refused", "captured", "in group", "in progress", "complete", "returned" */
+    const char *state;  /* how far `last` has come: "entered", "refused", "captured", "in group", "in progress",
+                           "complete", "returned" */
     bool in_call;       /* entered and not returned */
     bool heard;         /* its agent is; else nothing is known about it since last_ns */
     uint32_t waits_for; /* operations that it has issued and that are incomplete */
@@ -192,11 +196,12 @@ bool roll_engine_source(const roll_engine_t *e, uint32_t i, struct roll_view_sou
 bool roll_engine_comm(const roll_engine_t *e, uint32_t i, struct roll_view_comm *out);
 
 /*
- * Why does this world rank not go on? One paragraph in plain words into out (terminated; at most size bytes): what it issued last, what that waits for,
- * whom, and what those are doing. Returns the length wanted, or ROLL_E_NOTFOUND.
+ * Why does this world rank not go on? One paragraph in plain words into out (terminated; at most size bytes): what it
+ * issued last, what that waits for, whom, and what those are doing. Returns the length wanted, or ROLL_E_NOTFOUND.
  */
 int roll_engine_why(roll_engine_t *e, uint32_t world_rank, char *out, size_t size);
-/* Ranks that stand alike have the same key (0: no such rank): one paragraph says it of all of them, with the numbers of the first where they differ. */
+/* Ranks that stand alike have the same key (0: no such rank): one paragraph says it of all of them, with the numbers of
+ * the first where they differ. */
 uint64_t roll_engine_why_key(roll_engine_t *e, uint32_t world_rank);
 int roll_engine_why_alike(roll_engine_t *e, const struct roll_rankset *ranks, char *out, size_t size);
 

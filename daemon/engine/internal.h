@@ -1,12 +1,14 @@
 /*
- * internal.h: what the files of the engine share. Nothing here is seen outside daemon/engine/. docs/ENGINE.md explains the model.
+ * internal.h: what the files of the engine share. Nothing here is seen outside daemon/engine/. docs/ENGINE.md explains
+ * the model.
  *
- *   source   one rank process: a log of its calls that may still matter, one queue per stream, the state of its host threads
- *   comm     one communicator: its members, and a window of slots, one per collective (sequence number)
- *   pair     one (source, destination) of a communicator: a window of nodes, one per message
+ *   source   one rank process: a log of its calls that may still matter, one queue per stream, the state of its host
+ * threads comm     one communicator: its members, and a window of slots, one per collective (sequence number) pair one
+ * (source, destination) of a communicator: a window of nodes, one per message
  *
- * A call is `arrived` on its slot or node when its record has come, and `ready` when everything before it on its stream is complete.
- * A slot whose members are all ready is complete. What never gets complete is what the stall analysis (waitgraph.c) explains.
+ * A call is `arrived` on its slot or node when its record has come, and `ready` when everything before it on its stream
+ * is complete. A slot whose members are all ready is complete. What never gets complete is what the stall analysis
+ * (waitgraph.c) explains.
  */
 #ifndef ROLL_ENGINE_INTERNAL_H
 #define ROLL_ENGINE_INTERNAL_H
@@ -152,7 +154,8 @@ struct latest {
     uint32_t last, before;
 };
 
-/* A step of a job that may go back to an earlier one (from a checkpoint, or because evaluations have numbers of their own). */
+/* A step of a job that may go back to an earlier one (from a checkpoint, or because evaluations have numbers of their
+ * own). */
 struct moment {
     uint32_t turn, step; /* turn: how often it has gone back */
 };
@@ -271,8 +274,8 @@ struct source {
     uint64_t init_since; /* patience clock of that */
     uint64_t init_calm;  /* and that of suspicion */
     bool init_polled;    /* its call has returned: it is nonblocking, and goes on */
-    uint64_t
-        busy_told; /* ticket + 2 of its last call (1: it has made none) when it was told that it does not come; 0 = never */
+    uint64_t busy_told; /* ticket + 2 of its last call (1: it has made none) when it was told that it does not come; 0 =
+                           never */
     uint64_t init_known; /* the same as init: why it waits there has been told, or is known */
     uint32_t visit;      /* stall analysis: number of the run that looked at the creation that it is inside */
     uint32_t defined;    /* and of the run that last found it among the members of one */
@@ -373,8 +376,8 @@ struct comm {
     struct closed {
         struct moment upto;
         bool any;
-    } cells_closed,
-        meetings_closed; /* steps in which some comparison was given up for want of room: nothing more is compared there */
+    } cells_closed, meetings_closed; /* steps in which some comparison was given up for want of room: nothing more is
+                                        compared there */
 };
 
 struct node {
@@ -581,7 +584,8 @@ static inline bool comm_complete(const struct comm *c, uint32_t seq)
     return s->ready >= c->size && !s->held;
 }
 
-/* One unit of a bounded search; false when nothing is left. Asked in the conditions of nested loops, so it never goes below 0. */
+/* One unit of a bounded search; false when nothing is left. Asked in the conditions of nested loops, so it never goes
+ * below 0. */
 static inline bool spend(uint32_t *work)
 {
     if (*work == 0) {
@@ -604,7 +608,8 @@ bool source_unsettled(const struct source *s, const struct roll_record *rec);
 uint64_t source_wall(const struct source *s, const struct roll_record *rec);
 /* Something came from this source: it is not quiet. */
 void source_news(const struct roll_engine *e, struct source *s);
-/* The host cannot go on: every thread that has made calls is inside one. *quiet: it is heard, and for so long of the time of suspicion nothing has come. */
+/* The host cannot go on: every thread that has made calls is inside one. *quiet: it is heard, and for so long of the
+ * time of suspicion nothing has come. */
 bool source_blocked(const struct roll_engine *e, const struct source *s);
 /* What a host that is inside this call waits for on a stream: all calls before `upto`. */
 struct host_wait {
@@ -618,14 +623,16 @@ struct host_wait source_wait(const struct roll_engine *e, const struct source *s
 /* A word of a loop of polls over several things names one of them: it is remembered while the loop goes on. */
 void source_polled(struct thread *t, const struct roll_record *rec, bool goes_on);
 bool source_polls(const struct source *s); /* some thread that acts is in a loop of polls */
-/* Every loop of polls that holds it up was still going on after this moment of the patience clock; true without such a loop. */
+/* Every loop of polls that holds it up was still going on after this moment of the patience clock; true without such a
+ * loop. */
 bool source_polls_after(const struct roll_engine *e, const struct source *s, uint64_t clock);
 bool source_quiet(const struct roll_engine *e, const struct source *s, uint64_t ns);
 static inline bool source_alive(const struct source *s)
 {
     return s->proc == ROLL_PROC_RUNNING || s->proc == ROLL_PROC_STOPPED;
 }
-/* False where what it says about this step may be a part of what it has said: records are missing. Asked for all records of class MOE that are compared. */
+/* False where what it says about this step may be a part of what it has said: records are missing. Asked for all
+ * records of class MOE that are compared. */
 bool source_certain(struct source *s, const struct roll_record *rec);
 
 /* --- comm.c: communicators and their slots --- */
@@ -644,15 +651,15 @@ uint32_t comm_world(const struct roll_engine *e, const struct comm *c,
                     uint32_t rank); /* world rank, NO_SOURCE unknown */
 
 /* --- silence.c: what has been explained, and until when --- */
-/* What follows on c is a consequence of what has been said; seq: the collective at which the trouble began, NO_SEQ: not a
- * collective, or not known; comm_mute_at: that call itself. comm_explained adds that the members are stuck for it. */
+/* What follows on c is a consequence of what has been said; seq: the collective at which the trouble began, NO_SEQ: not
+ * a collective, or not known; comm_mute_at: that call itself. comm_explained adds that the members are stuck for it. */
 void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq);
 void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s, const struct roll_record *rec);
 void comm_explained(struct roll_engine *e, struct comm *c);
 bool comm_silent_at(const struct comm *c, uint32_t seq); /* what happens at this collective is a consequence */
 bool source_explained(const struct source *s);           /* it is stuck for a reason that has been told */
-/* Long after the trouble of this communicator was known its host has come back from a wait, and it is in none for it: it goes
- * on beside the trouble, and its calls there are not what holds it up. */
+/* Long after the trouble of this communicator was known its host has come back from a wait, and it is in none for it:
+ * it goes on beside the trouble, and its calls there are not what holds it up. */
 bool source_beside(const struct source *s, const struct member *m);
 /* As far as is known its host does not go on because the calls of this queue do not. */
 bool source_held_by(const struct roll_engine *e, const struct source *s, const struct queue *q);
@@ -714,13 +721,15 @@ static inline bool lowered_leaf(const struct member *m, const struct roll_record
     return (rec->op == ROLL_OP_GATHER || rec->op == ROLL_OP_SCATTER) && rec->peer != m->rank;
 }
 void lowered_note(struct member *m, const struct roll_record *rec, bool made); /* false: it was refused after all */
-/* Number + 1 of the last such collective with a message from src to dst that the member, one of the two, has made; 0: none. */
+/* Number + 1 of the last such collective with a message from src to dst that the member, one of the two, has made; 0:
+ * none. */
 uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst);
 void lowered_free(struct member *m);
 
 /* --- sweep.c: what is complete --- */
 void sweep(struct roll_engine *e);
-/* NCCL keeps the calls of one communicator in order, whatever their streams: the queue whose head this call waits for; NULL: it has its turn. */
+/* NCCL keeps the calls of one communicator in order, whatever their streams: the queue whose head this call waits for;
+ * NULL: it has its turn. */
 struct queue *sweep_turn(struct source *s, const struct entry *entry, uint64_t ticket);
 void sweep_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait); /* the host came back */
 void sweep_done(struct roll_engine *e, struct source *s, const struct roll_record *rec);    /* the device says so */
@@ -747,8 +756,8 @@ bool entry_over(const struct source *s, const struct entry *entry);
 void graph_note_call(struct source *s, const struct roll_record *rec, uint64_t ticket);
 void graph_define(struct source *s, const struct roll_def *def);
 void graph_forget(struct source *s);
-/* The n-th collective that graph `id` holds on a communicator of this source, as far as it is remembered: false when it is
- * not. *total: how many there are, by the graph's definition; 0 = not known. */
+/* The n-th collective that graph `id` holds on a communicator of this source, as far as it is remembered: false when it
+ * is not. *total: how many there are, by the graph's definition; 0 = not known. */
 bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
                       uint32_t *total);
 
@@ -810,7 +819,8 @@ void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_r
 
 void stuck_polled(struct source *s, uint64_t ticket); /* polls that were over before they were seen */
 
-/* stuck_find.c: its host stands in a call in which everybody stands, and that is why it does not come (yet) to where others wait for it. */
+/* stuck_find.c: its host stands in a call in which everybody stands, and that is why it does not come (yet) to where
+ * others wait for it. */
 bool stuck_stands(struct roll_engine *e, const struct source *s);
 
 /* --- detect_straggler.c --- */
@@ -870,7 +880,8 @@ struct finding {
 /* --- align.c: the life of a finding, for the detectors that say it --- */
 /* False when this cause has been told already. Sets nothing. */
 bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_verdict_code code);
-/* Culprits or a tie, what is open, and which verdict this one takes the place of: into v and the words. Last before say_text. */
+/* Culprits or a tie, what is open, and which verdict this one takes the place of: into v and the words. Last before
+ * say_text. */
 void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct finding *f, struct words *w);
 /* --- astray.c: a call made on another communicator than its peers --- */
 struct astray {
@@ -885,7 +896,8 @@ struct astray {
 bool astray_find(const struct roll_engine *e, const struct finding *f, struct astray *out);
 /* with: NULL where there is no other half yet. */
 void astray_keep(const struct finding *f, const struct roll_verdict *v, const struct astray *with);
-/* The code of a wrong argument or operation, and the argument's name; NONE: nothing that is known differs. detect_signature.c */
+/* The code of a wrong argument or operation, and the argument's name; NONE: nothing that is known differs.
+ * detect_signature.c */
 enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
                                       const char **field);
 
@@ -905,18 +917,20 @@ uint32_t source_index(const struct roll_engine *e, const struct source *s);
 
 /*
  * The life of a verdict. A detector that says something before all is known remembers its number under a key of its own
- * (say_key with what identifies the case: code or a tag, communicator, place), and later supersedes, confirms or withdraws it.
+ * (say_key with what identifies the case: code or a tag, communicator, place), and later supersedes, confirms or
+ * withdraws it.
  *
  *     v = say(e, ...);                       say_remember(e, key, v->number);
  *     v = say(e, ... PROVEN);                say_confirms(e, v, say_recall(e, key));
  *     say_withdraw(e, say_recall(e, key), "the call came after all");   say_forget(e, key);
  *
- * All take 0, a number that is not that of a finding, and one that is retired already, and then do nothing. What is proven is never withdrawn: say_withdraw
- * refuses. Each finding is retired at most once, by the first that does it.
+ * All take 0, a number that is not that of a finding, and one that is retired already, and then do nothing. What is
+ * proven is never withdrawn: say_withdraw refuses. Each finding is retired at most once, by the first that does it.
  */
 void say_supersedes(struct roll_engine *e, struct roll_verdict *v, uint64_t number); /* v says it better */
 void say_confirms(struct roll_engine *e, struct roll_verdict *v, uint64_t number); /* v says the same, and proves it */
-/* One note: "Verdict 3 (call-skipped) is withdrawn: <why>." True when it was. why: part of a sentence, without its full stop. */
+/* One note: "Verdict 3 (call-skipped) is withdrawn: <why>." True when it was. why: part of a sentence, without its full
+ * stop. */
 bool say_withdraw(struct roll_engine *e, uint64_t number, const char *why);
 /* The class of mistake is open: it may be this code as well. The detector's text says so, too: words_may_be. */
 void say_may_be(struct roll_verdict *v, enum roll_verdict_code code);
@@ -937,8 +951,9 @@ void words_add(struct words *w, const char *format, ...) __attribute__((format(p
 void words_call(struct words *w, const struct roll_record *rec);   /* "AllReduce of 1024 float32 (sum)" */
 void words_ranks(struct words *w, const struct roll_rankset *set); /* "rank 3", "ranks 0-2,5" */
 void words_wait(struct words *w, const struct roll_rankset *set);  /* \"rank 3 waits\", \"ranks 0-2 wait\" */
-/* The one name of a communicator: "communicator ep (8 ranks)"; "communicator ep of ranks 0-7 (8 ranks)" where others have that label; without a label
- * "communicator of every 8th rank from 3 (4 ranks)", "the 2nd communicator of ranks 0-7 (8 ranks)". */
+/* The one name of a communicator: "communicator ep (8 ranks)"; "communicator ep of ranks 0-7 (8 ranks)" where others
+ * have that label; without a label "communicator of every 8th rank from 3 (4 ranks)", "the 2nd communicator of ranks
+ * 0-7 (8 ranks)". */
 void words_comm(struct words *w, const struct comm *c);
 void words_comm_made(struct words *w,
                      const struct comm *c); /* "made by CommSplit of communicator world (16 ranks), color 1" */
@@ -951,7 +966,8 @@ void words_soft(struct words *w, const struct roll_engine *e,
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer);
 
 /* --- detect_moe_zero.c --- */
-/* Says that this rank left out the experts of some MoE layer of this step because it had no tokens for them; the remedy for that, 0: it did not. */
+/* Says that this rank left out the experts of some MoE layer of this step because it had no tokens for them; the remedy
+ * for that, 0: it did not. */
 uint32_t words_left_out_experts(struct words *w, const struct source *s, uint32_t step);
 
 /* --- waitgraph.c: why nothing goes on --- */
@@ -1011,7 +1027,8 @@ uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, 
 
 /* --- wait_judge.c: which of the reasons found is the cause --- */
 void waits_judge(struct roll_engine *e, struct block *found, uint32_t n);
-/* The newest verdict says that these have ended (world ranks) and that this source waits for it: what was said of it before, naming nobody, is replaced. */
+/* The newest verdict says that these have ended (world ranks) and that this source waits for it: what was said of it
+ * before, naming nobody, is replaced. */
 void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter);
 
 /* --- doubt.c: suspicions that come to nothing --- */
@@ -1024,8 +1041,9 @@ void doubts_look(struct roll_engine *e);
 void doubts_free(struct roll_engine *e);
 
 /* --- order_vote.c: who of a circle goes another way than the others --- */
-/* True: *odd (added to it; world ranks) lack the call of step *at of the circle and are in the call of the next step instead,
- * against most of those who belong to both. *awaits is set where somebody who belongs to both has come to neither, and may come. */
+/* True: *odd (added to it; world ranks) lack the call of step *at of the circle and are in the call of the next step
+ * instead, against most of those who belong to both. *awaits is set where somebody who belongs to both has come to
+ * neither, and may come. */
 bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at,
                 bool *awaits);
 const struct member *comm_member_of(const struct comm *c, uint32_t source); /* NULL: none */

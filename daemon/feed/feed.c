@@ -1,10 +1,11 @@
 /*
  * feed.c: from frames to the engine.
  *
- * Relies on tickets: a record's ticket and a definition's offset say exactly what has been seen, so a sender that repeats itself
- * after a reconnect costs nothing, and a hole in the tickets is a loss, not a guess. Verdicts are turned into JSON right after the
- * frame that brought them: later definitions could otherwise change their text, and a replay would differ from what was
- * said live. A feeder inside the root was rejected: the analyzer would need a second one, and the two would drift apart.
+ * Relies on tickets: a record's ticket and a definition's offset say exactly what has been seen, so a sender that
+ * repeats itself after a reconnect costs nothing, and a hole in the tickets is a loss, not a guess. Verdicts are turned
+ * into JSON right after the frame that brought them: later definitions could otherwise change their text, and a replay
+ * would differ from what was said live. A feeder inside the root was rejected: the analyzer would need a second one,
+ * and the two would drift apart.
  */
 #include "daemon/feed/feed.h"
 

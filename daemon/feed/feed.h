@@ -1,10 +1,11 @@
 /*
  * feed.h: the feeder of one run: decoded frames in, verdicts as JSON out.
  *
- * The live root and the post-mortem analyzer drive the engine through this one object, so the frames of a trace file give the
- * same verdicts, byte for byte, as they gave live. It finds the ring (stream) that a frame is about, drops what it has seen before
- * (by ticket and by offset in the definitions), tells the engine about gaps, sets clocks, and turns each verdict into JSON at
- * the moment it appears. It has no clock and does no input or output. One thread per feed.
+ * The live root and the post-mortem analyzer drive the engine through this one object, so the frames of a trace file
+ * give the same verdicts, byte for byte, as they gave live. It finds the ring (stream) that a frame is about, drops
+ * what it has seen before (by ticket and by offset in the definitions), tells the engine about gaps, sets clocks, and
+ * turns each verdict into JSON at the moment it appears. It has no clock and does no input or output. One thread per
+ * feed.
  */
 #ifndef ROLL_DAEMON_FEED_H
 #define ROLL_DAEMON_FEED_H
@@ -56,8 +57,9 @@ void roll_feed_destroy(roll_feed_t **feed);
  */
 int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame);
 /*
- * Would this STATUS (its payload, and what was said of the same ring before) change anything? An agent says twice a second that a process runs on as it did; a
- * trace needs that once. News: another state, exit status or loss, a clock that was set, any word about a process that has ended. Pure.
+ * Would this STATUS (its payload, and what was said of the same ring before) change anything? An agent says twice a
+ * second that a process runs on as it did; a trace needs that once. News: another state, exit status or loss, a clock
+ * that was set, any word about a process that has ended. Pure.
  */
 bool roll_feed_status_is_news(const struct roll_frame_status *before, const struct roll_frame_status *now);
 /* Does this frame bring what the feed does not know yet? True for all but a STATUS that says nothing new. */
@@ -65,8 +67,8 @@ bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame);
 /* Time passes for the engine, in ns. A trace file must hold a TICK frame for each such call that it is to repeat. */
 int roll_feed_tick(roll_feed_t *feed, uint64_t now_ns);
 /*
- * The wall clock in ns: what verdicts show as time_ns from now on; before the first call they show the engine's time. No time
- * passes for the engine by it. A trace file must hold it, as the payload of a TICK frame.
+ * The wall clock in ns: what verdicts show as time_ns from now on; before the first call they show the engine's time.
+ * No time passes for the engine by it. A trace file must hold it, as the payload of a TICK frame.
  */
 void roll_feed_stamp(roll_feed_t *feed, uint64_t real_ns);
 /* No more input will come: decides what is decidable. A second call without input in between does nothing. */
@@ -88,8 +90,8 @@ bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out);
 
 /*
- * Checks a RING frame and says which run the ring belongs to, or the process of a NOTE frame; job is cleaned to [A-Za-z0-9._-], terminated.
- * 0, SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT. Pure.
+ * Checks a RING frame and says which run the ring belongs to, or the process of a NOTE frame; job is cleaned to
+ * [A-Za-z0-9._-], terminated. 0, SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT. Pure.
  */
 int roll_feed_run_of(const struct roll_frame *frame, char job[ROLL_NAME_BYTES], uint32_t *restart);
 

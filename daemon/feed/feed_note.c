@@ -1,8 +1,8 @@
 /*
  * feed_note.c: see feed_note.h.
  *
- * The text in a note was written by an agent, and part of it by the kernel of its node: it is cut, and what a terminal would obey is taken out, before
- * the engine makes a sentence of it.
+ * The text in a note was written by an agent, and part of it by the kernel of its node: it is cut, and what a terminal
+ * would obey is taken out, before the engine makes a sentence of it.
  */
 #include "daemon/feed/feed_note.h"
 

@@ -10,7 +10,8 @@
 #define ROLL_NOTE_FACTS      16u  /* facts of one note that are read; what is beyond is counted */
 #define ROLL_NOTE_TEXT_BYTES 160u /* of one fact, terminated */
 
-/* Decodes a NOTE frame and gives it to the engine. Pure but for that; bounded; kinds that are not known are ignored. 0, CORRUPT, NOMEM. */
+/* Decodes a NOTE frame and gives it to the engine. Pure but for that; bounded; kinds that are not known are ignored. 0,
+ * CORRUPT, NOMEM. */
 int roll_feed_note(roll_engine_t *engine, const struct roll_frame *frame);
 
 #endif

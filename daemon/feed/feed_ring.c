@@ -1,7 +1,8 @@
 /*
  * feed_ring.c: feeds a whole ring, as a file or a copy holds it, without an agent: post-mortem.
  *
- * It makes the frames that an agent would have sent and gives them to the feeder, so that nothing is decided in a second place.
+ * It makes the frames that an agent would have sent and gives them to the feeder, so that nothing is decided in a
+ * second place.
  */
 #include "daemon/feed/feed.h"
 

@@ -1,8 +1,8 @@
 /*
  * metrics.c: serves the exposition with libmicrohttpd, from one thread of its own.
  *
- * Scrapes are rare and small, so one polling thread that answers one request at a time is enough; a thread per connection
- * was rejected: a port scanner could make as many as it likes.
+ * Scrapes are rare and small, so one polling thread that answers one request at a time is enough; a thread per
+ * connection was rejected: a port scanner could make as many as it likes.
  */
 #include "daemon/http/metrics.h"
 #include "daemon/http/listen.h"

@@ -1,7 +1,8 @@
 /*
  * metrics.h: the Prometheus endpoint of rollcalld: GET /metrics and GET /healthz.
  *
- * The daemon fills a plain snapshot when somebody scrapes; this part knows names, types and formats. Names: docs/METRICS.md.
+ * The daemon fills a plain snapshot when somebody scrapes; this part knows names, types and formats. Names:
+ * docs/METRICS.md.
  */
 #ifndef ROLL_DAEMON_METRICS_H
 #define ROLL_DAEMON_METRICS_H

@@ -1,8 +1,8 @@
 /*
  * main.c: rollcalld: puts together what the options ask for, and takes it apart in order.
  *
- * Standalone is an agent thread and a root in one process that talk over inproc with the frames that cross a network otherwise: there is
- * no second path to test.
+ * Standalone is an agent thread and a root in one process that talk over inproc with the frames that cross a network
+ * otherwise: there is no second path to test.
  */
 #include "daemon/agent/agent.h"
 #include "daemon/agent/node_facts.h"

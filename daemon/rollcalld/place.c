@@ -1,6 +1,6 @@
 /*
- * place.c: see place.h. Locks are flock: they die with their holder, so a killed daemon leaves files but no lock, and the next
- * one simply takes over. Pid files were rejected: a pid is somebody else's after a while.
+ * place.c: see place.h. Locks are flock: they die with their holder, so a killed daemon leaves files but no lock, and
+ * the next one simply takes over. Pid files were rejected: a pid is somebody else's after a while.
  */
 #include "daemon/rollcalld/place.h"
 

@@ -1,5 +1,6 @@
 /*
- * place.h: what rollcalld leaves in its ring directory besides rings: locks, the endpoint file, the socket; and how it goes to the background.
+ * place.h: what rollcalld leaves in its ring directory besides rings: locks, the endpoint file, the socket; and how it
+ * goes to the background.
  */
 #ifndef ROLL_DAEMON_PLACE_H
 #define ROLL_DAEMON_PLACE_H
@@ -7,7 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Makes `dir` (0700, one level) where it is missing and makes its name absolute. On error `why` holds one line. DENIED, IO, SIZE. */
+/* Makes `dir` (0700, one level) where it is missing and makes its name absolute. On error `why` holds one line. DENIED,
+ * IO, SIZE. */
 int roll_place_dir(char *dir, size_t size, char *why, size_t why_size);
 /* Takes DIR/root.lock: 0, BUSY, DENIED, IO. */
 int roll_place_lock_root(const char *dir, int *fd);
@@ -19,8 +21,8 @@ void roll_place_leave_root(const char *dir, int *fd);
 void roll_place_remove(const char *dir);
 
 /*
- * Goes to the background: returns in the child, in a session of its own, without inherited descriptors (but keep_fd); the
- * parent waits for roll_place_ready and exits with its code. -1 when it cannot fork.
+ * Goes to the background: returns in the child, in a session of its own, without inherited descriptors (but keep_fd);
+ * the parent waits for roll_place_ready and exits with its code. -1 when it cannot fork.
  */
 int roll_place_detach(int keep_fd);
 /* Tells the waiting parent how it went, and, when it went well, sends standard error to DIR/NAME.log. */

@@ -1,10 +1,10 @@
 /*
  * root.c: the root's loop: sockets, agents, time.
  *
- * One thread. Agents number their frames; as long as the numbers follow each other, frames are fed; at the first gap (a cut link, a
- * restart on either side) the agent is asked to begin again, and is told per ring what is here already. So nothing is taken twice
- * or taken for lost. Several threads were rejected: the engine takes millions of records a second on one core, and the order of
- * frames is what makes a trace repeatable.
+ * One thread. Agents number their frames; as long as the numbers follow each other, frames are fed; at the first gap (a
+ * cut link, a restart on either side) the agent is asked to begin again, and is told per ring what is here already. So
+ * nothing is taken twice or taken for lost. Several threads were rejected: the engine takes millions of records a
+ * second on one core, and the order of frames is what makes a trace repeatable.
  */
 #include "daemon/root/root_state.h"
 
@@ -430,10 +430,11 @@ static int receive(roll_root_t *root, void *socket)
 }
 
 /*
- * A rank whose agent is away looks like a rank that does not arrive. So no time passes for the engine of a run while some live rank of it
- * cannot be seen, or its records are still on their way; what records prove by themselves is said all the same. An agent
- * that stays away is given up after SILENT_NS: its host may have died, and the others have a right to know. The same holds while we are behind
- * ourselves: what waits in our own sockets is news that has come and has not been read.
+ * A rank whose agent is away looks like a rank that does not arrive. So no time passes for the engine of a run while
+ * some live rank of it cannot be seen, or its records are still on their way; what records prove by themselves is said
+ * all the same. An agent that stays away is given up after SILENT_NS: its host may have died, and the others have a
+ * right to know. The same holds while we are behind ourselves: what waits in our own sockets is news that has come and
+ * has not been read.
  */
 static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now, bool behind)
 {

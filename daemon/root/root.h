@@ -1,5 +1,6 @@
 /*
- * root.h: the root: takes the frames of all agents, runs one feed per run, gives verdicts, answers consoles, switches remedies.
+ * root.h: the root: takes the frames of all agents, runs one feed per run, gives verdicts, answers consoles, switches
+ * remedies.
  */
 #ifndef ROLL_DAEMON_ROOT_H
 #define ROLL_DAEMON_ROOT_H
@@ -39,8 +40,8 @@ struct roll_root_options {
 typedef struct roll_root roll_root_t;
 
 /*
- * Binds and opens everything. On error `why` holds one clear line. Errors: BUSY (address in use), ARG, DENIED, IO, NOMEM, SPACE.
- * The thread that makes a root runs it.
+ * Binds and opens everything. On error `why` holds one clear line. Errors: BUSY (address in use), ARG, DENIED, IO,
+ * NOMEM, SPACE. The thread that makes a root runs it.
  */
 int roll_root_new(const struct roll_root_options *options, roll_root_t **out, char *why, size_t why_size);
 /* The actual endpoint number i ("*" resolved); borrowed; NULL when out of range. */

@@ -1,8 +1,8 @@
 /*
  * root_facts.c: a call does not complete: the agents of its ranks are asked what their nodes know.
  *
- * The answers become NOTE frames of the run: they go into its trace and to the engine like any other, so that a replay says the same. Who asked is
- * forgotten after a minute; what comes later, or unasked, is dropped.
+ * The answers become NOTE frames of the run: they go into its trace and to the engine like any other, so that a replay
+ * says the same. Who asked is forgotten after a minute; what comes later, or unasked, is dropped.
  */
 #include "daemon/root/root_state.h"
 

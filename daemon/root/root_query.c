@@ -1,8 +1,8 @@
 /*
  * root_query.c: consoles: queries, pushed verdicts, drains.
  *
- * A console is known by its routing id only as long as it waits for something (a drain, verdicts). Verdicts are pushed from the
- * run's list by a cursor per subscriber, so one that reads slowly delays only itself.
+ * A console is known by its routing id only as long as it waits for something (a drain, verdicts). Verdicts are pushed
+ * from the run's list by a cursor per subscriber, so one that reads slowly delays only itself.
  */
 #include "daemon/root/root_state.h"
 

@@ -1,10 +1,10 @@
 /*
  * root_remedy.c: which remedies are on, by policy and by hand, and how the nodes hear of it.
  *
- * The root keeps what was switched as a short list of (level, on, off) and sends each change to every agent; an agent that comes
- * later is sent the list. The control pages do the rest (trace/control.h). Policy auto: the first verdict that names
- * a local remedy switches it on for the whole job (it acts only where its hazard is met); one that names a symmetric remedy switches it
- * on for the layer of the verdict, else for the job, because it costs every rank a row.
+ * The root keeps what was switched as a short list of (level, on, off) and sends each change to every agent; an agent
+ * that comes later is sent the list. The control pages do the rest (trace/control.h). Policy auto: the first verdict
+ * that names a local remedy switches it on for the whole job (it acts only where its hazard is met); one that names a
+ * symmetric remedy switches it on for the layer of the verdict, else for the job, because it costs every rank a row.
  */
 #include "daemon/root/root_state.h"
 

@@ -1,9 +1,9 @@
 /*
  * root_run.c: one run at the root: its feed, its trace file, its verdicts.
  *
- * Everything that reaches the engine is in the trace file first, ticks included, so that analysis of the file repeats the run, and so that a
- * root that was killed finds its own past there: it replays the file, continues the numbering, and asks the agents
- * only for what is missing. A separate state file was rejected: it could contradict the trace.
+ * Everything that reaches the engine is in the trace file first, ticks included, so that analysis of the file repeats
+ * the run, and so that a root that was killed finds its own past there: it replays the file, continues the numbering,
+ * and asks the agents only for what is missing. A separate state file was rejected: it could contradict the trace.
  */
 #include "daemon/root/root_state.h"
 
@@ -159,7 +159,8 @@ static void trace_failed(const struct roll_run *run, int err)
              run->job, run->restart, roll_strerror(err));
 }
 
-/* Feeds one segment. `resume`: what it repeats has been fed. *whole: nothing is missing at its end. Returns its frames. */
+/* Feeds one segment. `resume`: what it repeats has been fed. *whole: nothing is missing at its end. Returns its frames.
+ */
 static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path, bool resume, bool *whole)
 {
     roll_trace_reader_t *reader = NULL;
@@ -323,8 +324,8 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
 /* ---- input ---- */
 
 /*
- * Tells the feed what time it is, and the trace with it. now_ns: the engine's time; that of the last tick when none passes. The wall clock
- * is rounded up: nothing may seem to be said before it happened.
+ * Tells the feed what time it is, and the trace with it. now_ns: the engine's time; that of the last tick when none
+ * passes. The wall clock is rounded up: nothing may seem to be said before it happened.
  */
 static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, bool final)
 {
@@ -388,9 +389,10 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
 }
 
 /*
- * The engine's time begins as the wall clock and goes on as the monotonic one, without the time that was frozen: it measures patience,
- * so a wall clock that is set and a root that was away for an hour must not make anybody look late. What waits in the sockets after
- * this process itself was held up is not late either: a tick never takes more than a part of a stall.
+ * The engine's time begins as the wall clock and goes on as the monotonic one, without the time that was frozen: it
+ * measures patience, so a wall clock that is set and a root that was away for an hour must not make anybody look late.
+ * What waits in the sockets after this process itself was held up is not late either: a tick never takes more than a
+ * part of a stall.
  */
 static uint64_t engine_time(const roll_root_t *root, const struct roll_run *run, uint64_t mono_ns, uint64_t real_ns)
 {

@@ -1,9 +1,9 @@
 /*
  * root_stack.c: stacks on demand and on suspicion: who is asked, what has come, until when it is kept.
  *
- * The root never waits: a console's query starts a collection and gets its number; it asks again for what has come meanwhile. Merging is the
- * console's work. On suspicion (--stacks auto) the culprits of a verdict are asked, one rank of a node at most, once; what they
- * answer stands in the verdict and in `why`.
+ * The root never waits: a console's query starts a collection and gets its number; it asks again for what has come
+ * meanwhile. Merging is the console's work. On suspicion (--stacks auto) the culprits of a verdict are asked, one rank
+ * of a node at most, once; what they answer stands in the verdict and in `why`.
  */
 #include "daemon/root/root_state.h"
 

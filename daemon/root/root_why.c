@@ -1,9 +1,10 @@
 /*
  * root_why.c: which verdict explains why a rank waits, for `rollcall why`.
  *
- * The engine says what a rank waits for; a verdict says what went wrong. They are joined here by the root, which has the verdicts, and only where the
- * records allow no other reading: the verdict names the rank and the rank has made no call since, or the rank stands on the verdict's
- * communicator behind the operation that never completed. Naming a verdict that the job has got over would be worse than naming none.
+ * The engine says what a rank waits for; a verdict says what went wrong. They are joined here by the root, which has
+ * the verdicts, and only where the records allow no other reading: the verdict names the rank and the rank has made no
+ * call since, or the rank stands on the verdict's communicator behind the operation that never completed. Naming a
+ * verdict that the job has got over would be worse than naming none.
  */
 #include "daemon/root/root_state.h"
 

@@ -1,9 +1,10 @@
 /*
  * capture.c: PTRACE_SEIZE, PTRACE_INTERRUPT, registers, one read of the stack, PTRACE_DETACH.
  *
- * PTRACE_ATTACH was rejected: it sends a SIGSTOP that stays behind when the tracer dies at the wrong moment, and it confuses a process that
- * is stopped already. With SEIZE a tracer that dies leaves nothing. A signal that arrives just then is handed on with the detach.
- * A thread is only stopped where the program cannot tell afterwards; elsewhere its stack is read as it lies.
+ * PTRACE_ATTACH was rejected: it sends a SIGSTOP that stays behind when the tracer dies at the wrong moment, and it
+ * confuses a process that is stopped already. With SEIZE a tracer that dies leaves nothing. A signal that arrives just
+ * then is handed on with the detach. A thread is only stopped where the program cannot tell afterwards; elsewhere its
+ * stack is read as it lies.
  */
 #include "daemon/stack/capture.h"
 
@@ -81,7 +82,8 @@ static void copy_stack(struct roll_target *t, struct roll_capture *out)
     out->bytes = n > 0 ? (size_t)n : 0;
 }
 
-/* What the kernel says about a thread that sleeps in a system call: its number, sp, pc. -1: it does not, or we may not know. */
+/* What the kernel says about a thread that sleeps in a system call: its number, sp, pc. -1: it does not, or we may not
+ * know. */
 static long read_syscall(const struct roll_target *t, pid_t tid, struct user_regs_struct *regs)
 {
     char path[64], text[256] = "";
@@ -106,8 +108,8 @@ static long read_syscall(const struct roll_target *t, pid_t tid, struct user_reg
     return number;
 }
 
-/* Without stopping it: what a thread that sleeps has on its stack stays as it is. Its other registers are not known, so a walk may end
- * early. */
+/* Without stopping it: what a thread that sleeps has on its stack stays as it is. Its other registers are not known, so
+ * a walk may end early. */
 static int capture_asleep(struct roll_target *t, pid_t tid, struct roll_capture *out)
 {
     struct user_regs_struct again;
@@ -122,9 +124,10 @@ static int capture_asleep(struct roll_target *t, pid_t tid, struct roll_capture 
 }
 
 /*
- * System calls that go on by themselves when their thread is stopped for a moment. Any other may end with EINTR (epoll_wait, a socket with a
- * timeout, io_uring_enter, a file system in user space: see signal(7)) or with less than was asked for (a write, recv with
- * MSG_WAITALL), whatever the program expects: a thread that sleeps in one is not stopped.
+ * System calls that go on by themselves when their thread is stopped for a moment. Any other may end with EINTR
+ * (epoll_wait, a socket with a timeout, io_uring_enter, a file system in user space: see signal(7)) or with less than
+ * was asked for (a write, recv with MSG_WAITALL), whatever the program expects: a thread that sleeps in one is not
+ * stopped.
  */
 static bool goes_on_when_stopped(long number)
 {
@@ -139,8 +142,9 @@ static bool goes_on_when_stopped(long number)
     return false;
 }
 
-/* A thread may fall asleep in one of the others after it was asked to stop. Its EINTR is turned into what the kernel itself uses for "call
- * again, unless a handler runs" before it gets back to the program. Only for calls that have then done nothing yet. */
+/* A thread may fall asleep in one of the others after it was asked to stop. Its EINTR is turned into what the kernel
+ * itself uses for "call again, unless a handler runs" before it gets back to the program. Only for calls that have then
+ * done nothing yet. */
 static void call_again(pid_t tid, const struct user_regs_struct *regs)
 {
     static const long calls[] = {SYS_epoll_wait,   SYS_epoll_pwait,     SYS_epoll_pwait2,   SYS_semop,   SYS_semtimedop,
@@ -252,7 +256,8 @@ static int stop(pid_t tid, uint64_t deadline, int *signal, int *error)
     return err;
 }
 
-/* What a sleeper that must not be stopped has on its stack. TIMEOUT: it is no such sleeper, or kept moving (*stoppable says which). */
+/* What a sleeper that must not be stopped has on its stack. TIMEOUT: it is no such sleeper, or kept moving (*stoppable
+ * says which). */
 static int capture_sleeper(struct roll_target *t, pid_t tid, struct roll_capture *out, bool *stoppable)
 {
     int err = ROLL_E_TIMEOUT;

@@ -1,8 +1,9 @@
 /*
  * capture.h: one thread's registers and stack, copied while it is stopped for some tens of microseconds.
  *
- * Unwinding happens later, on the copy: so how long a rank is held up does not depend on how hard its stack is to unwind. Stopping the
- * whole process for the length of a walk, as debuggers do, was rejected: a training process has hundreds of threads.
+ * Unwinding happens later, on the copy: so how long a rank is held up does not depend on how hard its stack is to
+ * unwind. Stopping the whole process for the length of a walk, as debuggers do, was rejected: a training process has
+ * hundreds of threads.
  */
 #ifndef ROLL_STACK_CAPTURE_H
 #define ROLL_STACK_CAPTURE_H
@@ -23,15 +24,16 @@ struct roll_capture {
 };
 
 /*
- * Captures one thread; `patience_ns` bounds the wait for it to stop. The thread is never left stopped or traced: it is detached on every
- * path, and the kernel does so when this process is killed in between. A thread that was stopped (SIGSTOP) stays so.
- * 0; ROLL_E_NOTFOUND: it has ended; ROLL_E_DENIED with *error = errno; ROLL_E_TIMEOUT: it neither stopped nor is asleep in a
- * system call; ROLL_E_UNSUPPORTED on other machines than x86-64.
+ * Captures one thread; `patience_ns` bounds the wait for it to stop. The thread is never left stopped or traced: it is
+ * detached on every path, and the kernel does so when this process is killed in between. A thread that was stopped
+ * (SIGSTOP) stays so. 0; ROLL_E_NOTFOUND: it has ended; ROLL_E_DENIED with *error = errno; ROLL_E_TIMEOUT: it neither
+ * stopped nor is asleep in a system call; ROLL_E_UNSUPPORTED on other machines than x86-64.
  */
 int roll_capture_thread(struct roll_target *target, const struct roll_thread_info *thread, uint64_t patience_ns,
                         struct roll_capture *out, int *error);
 
-/* Lets go of threads that stopped too late for their capture; to be called often while any are left. Returns how many are. */
+/* Lets go of threads that stopped too late for their capture; to be called often while any are left. Returns how many
+ * are. */
 size_t roll_capture_release(void);
 
 #endif

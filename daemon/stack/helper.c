@@ -1,8 +1,8 @@
 /*
  * helper.c: samples, waits, samples, names, prints.
  *
- * The processes are looked at in turn within each sample, so the samples of all ranks are of nearly the same moment; names are
- * made once all looking is done, once per place, however many ranks share it.
+ * The processes are looked at in turn within each sample, so the samples of all ranks are of nearly the same moment;
+ * names are made once all looking is done, once per place, however many ranks share it.
  */
 #include "daemon/stack/helper.h"
 
@@ -110,8 +110,8 @@ static int look(struct job *job)
     return err;
 }
 
-/* Makes the names of all places of a process. That may take seconds where libraries are large and the cores are the job's: whoever reads us
- * hears of each half second in which it went on, and does not take it for a hang. */
+/* Makes the names of all places of a process. That may take seconds where libraries are large and the cores are the
+ * job's: whoever reads us hears of each half second in which it went on, and does not take it for a hang. */
 static int name(struct job *job, const struct roll_sampled *process)
 {
     int err = begin(process);

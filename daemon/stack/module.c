@@ -1,4 +1,5 @@
-/* module.c: ELF program headers in a foreign memory. Every length comes from a process that may be broken: all are bounded. */
+/* module.c: ELF program headers in a foreign memory. Every length comes from a process that may be broken: all are
+ * bounded. */
 #include "daemon/stack/module.h"
 
 #include "trace/err.h"

@@ -1,8 +1,9 @@
 /*
- * module.h: the programs and libraries that are mapped into a process, as its memory shows them: load address, build id, unwind table.
+ * module.h: the programs and libraries that are mapped into a process, as its memory shows them: load address, build
+ * id, unwind table.
  *
- * Read from memory, not from the files: so the vdso, deleted files and files of another mount namespace are no special cases. Names come
- * from the files all the same (symbol_file.h), checked by build id. One thread.
+ * Read from memory, not from the files: so the vdso, deleted files and files of another mount namespace are no special
+ * cases. Names come from the files all the same (symbol_file.h), checked by build id. One thread.
  */
 #ifndef ROLL_STACK_MODULE_H
 #define ROLL_STACK_MODULE_H

@@ -1,4 +1,5 @@
-/* names.c: a table of places over symbol_file.h. Sampling only notes places; names are made when no thread waits for it. */
+/* names.c: a table of places over symbol_file.h. Sampling only notes places; names are made when no thread waits for
+ * it. */
 #include "daemon/stack/names.h"
 
 #include <limits.h>

@@ -31,7 +31,8 @@ struct roll_names {
 /* The number of the place of an address; UINT32_MAX when out of memory. Cheap: nothing is opened. */
 uint32_t roll_names_place(struct roll_names *names, const struct roll_target *target, struct roll_module *module,
                           uint64_t address);
-/* Its frames, innermost first, inlined ones included; at least one. Opens the file on first use. Borrowed until fini. */
+/* Its frames, innermost first, inlined ones included; at least one. Opens the file on first use. Borrowed until fini.
+ */
 const struct roll_symbol_frame *roll_names_frames(struct roll_names *names, uint32_t place, size_t *count);
 void roll_names_fini(struct roll_names *names);
 

@@ -1,5 +1,6 @@
 /*
- * proc_look.h: what /proc tells of another process as far as NCCL and this project are concerned: read only, of one's own processes.
+ * proc_look.h: what /proc tells of another process as far as NCCL and this project are concerned: read only, of one's
+ * own processes.
  *
  * Used by the agent (agent_unseen.c) and by `rollcall doctor PID`, so that both mean the same by "NCCL is at work".
  */

@@ -1,9 +1,9 @@
 /*
  * python.c: follows CPython's own lists in a foreign memory that may change under our eyes.
  *
- * Every pointer is checked by what it leads to: code objects by their type, texts by their size. A chain of frames is read again when
- * its head has moved meanwhile. Running code in the process (PEP 768) was rejected: it acts when the interpreter loop comes by, and a
- * thread that hangs in C never comes by.
+ * Every pointer is checked by what it leads to: code objects by their type, texts by their size. A chain of frames is
+ * read again when its head has moved meanwhile. Running code in the process (PEP 768) was rejected: it acts when the
+ * interpreter loop comes by, and a thread that hangs in C never comes by.
  */
 #include "daemon/stack/python.h"
 

@@ -16,8 +16,8 @@
 struct roll_py_frame {
     const char *function, *file; /* of the text pool */
     unsigned line;               /* 0 = unknown */
-    bool
-        entry; /* the first frame of a call into the interpreter loop: one native frame stands for it and what it calls */
+    bool entry; /* the first frame of a call into the interpreter loop: one native frame stands for it and what it calls
+                 */
 };
 struct roll_py_thread {
     uint64_t ident;       /* pthread_self() */
@@ -36,8 +36,9 @@ struct roll_py_stacks {
 };
 
 /*
- * Reads them. 0; ROLL_E_NOTFOUND: no CPython in this process, or it has not begun; VERSION: a CPython that is not known (`why` names it);
- * DENIED, with errno; CORRUPT: memory that does not look like this version's. `why` holds one line on error.
+ * Reads them. 0; ROLL_E_NOTFOUND: no CPython in this process, or it has not begun; VERSION: a CPython that is not known
+ * (`why` names it); DENIED, with errno; CORRUPT: memory that does not look like this version's. `why` holds one line on
+ * error.
  */
 int roll_py_read(struct roll_target *target, struct roll_modules *modules, struct roll_text_pool *pool,
                  struct roll_py_stacks *out, char why[ROLL_STACK_WHY_BYTES]);

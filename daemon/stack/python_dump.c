@@ -1,8 +1,8 @@
 /*
  * python_dump.c: what other rungs of the ladder give: parsed, bounded, turned into the same structure as the reader's.
  *
- * The dumper's text is not made for machines: it has no end mark when faulthandler writes it, so a dump is taken as whole when it has not
- * grown for a moment. The handler of librollcall.so ends it with a line of its own.
+ * The dumper's text is not made for machines: it has no end mark when faulthandler writes it, so a dump is taken as
+ * whole when it has not grown for a moment. The handler of librollcall.so ends it with a line of its own.
  */
 #include "daemon/stack/python_dump.h"
 
@@ -64,7 +64,8 @@ static void add_frame(struct roll_py_thread *t, const char *function, const char
 
 /* ---- the dumper's text ---- */
 
-/* The dumper writes what is not ASCII as \\xf6, \\u65e5 or \\U0001f600: turned back in place, for UTF-8 is never longer. */
+/* The dumper writes what is not ASCII as \\xf6, \\u65e5 or \\U0001f600: turned back in place, for UTF-8 is never
+ * longer. */
 static void unescape(char *text)
 {
     char *to = text;
@@ -158,7 +159,8 @@ static char *slurp(const char *path, off_t from, size_t *bytes)
     return text;
 }
 
-/* The signal that the file announces; 0: none. The process must be the one that wrote it, and must still catch that signal. */
+/* The signal that the file announces; 0: none. The process must be the one that wrote it, and must still catch that
+ * signal. */
 static int announced(const char *path, pid_t pid, char *why)
 {
     size_t bytes;

@@ -1,9 +1,9 @@
 /*
  * python_layout.c: the tables.
  *
- * The offsets of 3.9 to 3.12 are those that a C compiler gives for these versions' own headers (debug and tracing builds differ and are
- * refused by the reader's checks). From 3.13 on an interpreter carries its offsets, in an order that changed with 3.14: only the
- * places of the words in that table are fixed here.
+ * The offsets of 3.9 to 3.12 are those that a C compiler gives for these versions' own headers (debug and tracing
+ * builds differ and are refused by the reader's checks). From 3.13 on an interpreter carries its offsets, in an order
+ * that changed with 3.14: only the places of the words in that table are fixed here.
  */
 #include "daemon/stack/python_layout.h"
 
@@ -185,8 +185,8 @@ static int64_t signed_varint(struct reader *r)
     return value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
 }
 
-/* Kinds of entries: 0-9 two bytes of columns, 10-12 the same behind a line step of 0 to 2, 13 only a line step, 14 line step, end
- * line and columns, 15 nothing. */
+/* Kinds of entries: 0-9 two bytes of columns, 10-12 the same behind a line step of 0 to 2, 13 only a line step, 14 line
+ * step, end line and columns, 15 nothing. */
 static unsigned locations_line(const uint8_t *table, size_t bytes, unsigned first, unsigned at)
 {
     struct reader r = {table, table + bytes};

@@ -1,5 +1,6 @@
 /*
- * python_layout.h: where CPython keeps what a stack consists of, for 3.9 to 3.14, and how it encodes line numbers. Pure.
+ * python_layout.h: where CPython keeps what a stack consists of, for 3.9 to 3.14, and how it encodes line numbers.
+ * Pure.
  */
 #ifndef ROLL_STACK_PYTHON_LAYOUT_H
 #define ROLL_STACK_PYTHON_LAYOUT_H
@@ -46,8 +47,8 @@ struct roll_py_layout {
 /* The table of a version from 3.9 to 3.12 (default builds, x86-64 and other 64-bit machines). NULL for others. */
 const struct roll_py_layout *roll_py_layout_known(unsigned minor);
 /*
- * From the table of offsets that 3.13 and later carry (`words` 64-bit words of it). 0; MAGIC: no such table; VERSION: a version that
- * is not known; CORRUPT: an offset that cannot be.
+ * From the table of offsets that 3.13 and later carry (`words` 64-bit words of it). 0; MAGIC: no such table; VERSION: a
+ * version that is not known; CORRUPT: an offset that cannot be.
  */
 int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layout *out);
 

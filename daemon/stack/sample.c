@@ -1,5 +1,6 @@
 /*
- * sample.c: one look: native stacks thread by thread, each thread stopped alone and briefly; then the Python stacks, stopping nobody.
+ * sample.c: one look: native stacks thread by thread, each thread stopped alone and briefly; then the Python stacks,
+ * stopping nobody.
  */
 #include "daemon/stack/sample.h"
 

@@ -1,9 +1,10 @@
 /*
- * sample_json.c: samples as JSON: frames and stacks are listed once and referred to by number, for most threads of most samples are alike.
+ * sample_json.c: samples as JSON: frames and stacks are listed once and referred to by number, for most threads of most
+ * samples are alike.
  *
- * Native and Python frames are merged: each native frame of the interpreter's loop gives way to the Python frames that it runs, and the
- * interpreter's own functions are left out. Where the two do not fit (the thread moved between the looks) the Python frames stand
- * first and what they called behind them.
+ * Native and Python frames are merged: each native frame of the interpreter's loop gives way to the Python frames that
+ * it runs, and the interpreter's own functions are left out. Where the two do not fit (the thread moved between the
+ * looks) the Python frames stand first and what they called behind them.
  */
 #include "daemon/stack/sample.h"
 

@@ -1,8 +1,9 @@
 /*
  * stack_merge.c: inserts stacks, outermost frame first.
  *
- * Siblings are searched one by one: a frame calls few others. What counts as the same frame is function and line (module and offset where
- * there is no name): ranks that stand in one function at two lines are shown apart, because that is what people look for.
+ * Siblings are searched one by one: a frame calls few others. What counts as the same frame is function and line
+ * (module and offset where there is no name): ranks that stand in one function at two lines are shown apart, because
+ * that is what people look for.
  */
 #include "daemon/stack/stack_merge.h"
 

@@ -1,8 +1,9 @@
 /*
- * stack_merge.h: the stacks of many ranks as one prefix tree: a node is a frame, its label the set of ranks that are in it.
+ * stack_merge.h: the stacks of many ranks as one prefix tree: a node is a frame, its label the set of ranks that are in
+ * it.
  *
- * Threads are the leaves' owners: a node counts threads and names ranks. With several samples a node also knows whether those threads were
- * in it every time (stuck) or only sometimes (moving). Pure; one thread.
+ * Threads are the leaves' owners: a node counts threads and names ranks. With several samples a node also knows whether
+ * those threads were in it every time (stuck) or only sometimes (moving). Pure; one thread.
  */
 #ifndef ROLL_DAEMON_STACK_MERGE_H
 #define ROLL_DAEMON_STACK_MERGE_H
@@ -40,7 +41,8 @@ struct roll_stack_tree {
     uint64_t tasks;
 };
 
-/* Which threads of a process: all; the main one; those that are inside NCCL or rollcall's wrappers; all but the main one. */
+/* Which threads of a process: all; the main one; those that are inside NCCL or rollcall's wrappers; all but the main
+ * one. */
 enum roll_stack_threads { ROLL_STACK_ALL, ROLL_STACK_MAIN, ROLL_STACK_NCCL, ROLL_STACK_OTHERS };
 /* 0, or ROLL_E_ARG for a name that is none of all, main, nccl. */
 int roll_stack_threads_by_name(const char *name, enum roll_stack_threads *out);
@@ -55,7 +57,8 @@ int roll_stack_tree_add(struct roll_stack_tree *tree, uint32_t rank, const json_
 void roll_stack_tree_sort(struct roll_stack_tree *tree);
 void roll_stack_tree_fini(struct roll_stack_tree *tree);
 
-/* The tree as JSON, owned: a list of {"fn","file","line","module","kind","ranks","threads","stuck","children"}, "missed" where it is not 0. */
+/* The tree as JSON, owned: a list of {"fn","file","line","module","kind","ranks","threads","stuck","children"},
+ * "missed" where it is not 0. */
 json_t *roll_stack_tree_json(const struct roll_stack_tree *tree);
 
 #endif

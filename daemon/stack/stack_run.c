@@ -1,8 +1,9 @@
 /*
  * stack_run.c: the helper from outside.
  *
- * A process of its own, not a thread: an unwinder that follows damaged tables may crash or spin, ptrace binds a thread to what it traces,
- * and a killed process lets go of everything. posix_spawn, because the caller may hold gigabytes and have threads.
+ * A process of its own, not a thread: an unwinder that follows damaged tables may crash or spin, ptrace binds a thread
+ * to what it traces, and a killed process lets go of everything. posix_spawn, because the caller may hold gigabytes and
+ * have threads.
  */
 #include "daemon/stack/stack_run.h"
 

@@ -1,8 +1,9 @@
 /*
  * symbol.c: what the ranks told about modules and call sites, and the frames made from it on demand.
  *
- * Call sites are symbolised when a verdict first shows them, not when they are defined: a job defines thousands and shows a
- * handful. What takes long in that, reading debug information, a live root has done ahead (symbol_warm.c). Modules of one ring are searched newest first, because a library that was unloaded may have left its addresses to
+ * Call sites are symbolised when a verdict first shows them, not when they are defined: a job defines thousands and
+ * shows a handful. What takes long in that, reading debug information, a live root has done ahead (symbol_warm.c).
+ * Modules of one ring are searched newest first, because a library that was unloaded may have left its addresses to
  * another. Reading the debug information itself is symbol_file.c.
  */
 #include "daemon/stack/symbol.h"

@@ -1,10 +1,10 @@
 /*
- * symbol_file.c: reads one program or library with libdwfl: inlined functions and lines from DWARF, else the ELF symbol, else
- * module and offset.
+ * symbol_file.c: reads one program or library with libdwfl: inlined functions and lines from DWARF, else the ELF
+ * symbol, else module and offset.
  *
  * Debug information is looked for in the file and, by build id, below /usr/lib/debug. libdwfl's standard search was
- * rejected: it may ask a debuginfod server, and a verdict must not wait for a network. A file whose build id is not the one
- * that the rank noted is not used at all: a wrong line is worse than none.
+ * rejected: it may ask a debuginfod server, and a verdict must not wait for a network. A file whose build id is not the
+ * one that the rank noted is not used at all: a wrong line is worse than none.
  */
 #include "daemon/stack/symbol_file.h"
 
@@ -172,7 +172,8 @@ static void find_demangler(void)
     *(void **)&demangler_function = dlsym(RTLD_DEFAULT, "__cxa_demangle");
 }
 
-/* C++ names become readable where the process has the C++ runtime anyway (libzmq brings it); else they stay as they are. */
+/* C++ names become readable where the process has the C++ runtime anyway (libzmq brings it); else they stay as they
+ * are. */
 static const char *demangle(struct roll_symbol_file *file, const char *name)
 {
     if (name == NULL) {
@@ -256,8 +257,8 @@ static size_t dwarf_frames(struct roll_symbol_file *file, Dwarf_Die *cu, Dwarf_A
     if (scopes <= 0) {
         return 0;
     }
-    /* The first answer leaves the physical nesting at an inlined function's own declaration; asking again for the innermost
-     * scope gives the nesting as the code lies. */
+    /* The first answer leaves the physical nesting at an inlined function's own declaration; asking again for the
+     * innermost scope gives the nesting as the code lies. */
     Dwarf_Die innermost = scope[0];
     free(scope);
     scope = NULL;

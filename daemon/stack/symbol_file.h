@@ -15,8 +15,8 @@ struct roll_symbol_file *roll_symbol_file_new(const char *path, size_t path_byte
                                               size_t build_id_bytes);
 void roll_symbol_file_destroy(struct roll_symbol_file **file);
 
-/* A descriptor of a regular file, owned; -1: there is none, or it is something else. The path is a rank's word: what has been put in
- * the file's place since (a FIFO, a device) must not hold us up. */
+/* A descriptor of a regular file, owned; -1: there is none, or it is something else. The path is a rank's word: what
+ * has been put in the file's place since (a FIFO, a device) must not hold us up. */
 int roll_symbol_file_open(const char *path);
 
 /* Whether this is that file: path and build id alike. */
@@ -24,8 +24,9 @@ bool roll_symbol_file_is(const struct roll_symbol_file *file, const char *path, 
                          const uint8_t *build_id, size_t build_id_bytes);
 const char *roll_symbol_file_path(const struct roll_symbol_file *file);
 
-/* The frames of an address in the file's own numbering, innermost first: functions inlined there, then the function that
- * holds it. At least one when max > 0 (module and offset alone when nothing is known). Strings live as long as file. */
+/* The frames of an address in the file's own numbering, innermost first: functions inlined there, then the function
+ * that holds it. At least one when max > 0 (module and offset alone when nothing is known). Strings live as long as
+ * file. */
 size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
                                size_t max);
 

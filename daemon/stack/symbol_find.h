@@ -6,7 +6,8 @@
 
 #include "daemon/stack/module.h"
 
-/* For each name its address in the target's memory, 0 when the file has no such symbol. False when the file cannot be read. */
+/* For each name its address in the target's memory, 0 when the file has no such symbol. False when the file cannot be
+ * read. */
 bool roll_symbol_find(const struct roll_target *target, const struct roll_module *module, const char *const *names,
                       uint64_t *out, size_t n);
 /* The address of a section; 0 when there is none. */

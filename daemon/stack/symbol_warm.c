@@ -1,10 +1,11 @@
 /*
  * symbol_warm.c: a queue of addresses and the thread that looks them up.
  *
- * The first look into a program's debug information takes tens of milliseconds, and would otherwise delay the first verdict, which is
- * the one that people wait for. Call sites are told when they are first used, mostly long before anything is wrong. The thread only fills
- * the memory of the files (symbol_file.c), under their locks: what a verdict shows does not depend on who looked first, so it is the same live
- * and afterwards. Printing without names when they are late was rejected: the same trace would then give other bytes.
+ * The first look into a program's debug information takes tens of milliseconds, and would otherwise delay the first
+ * verdict, which is the one that people wait for. Call sites are told when they are first used, mostly long before
+ * anything is wrong. The thread only fills the memory of the files (symbol_file.c), under their locks: what a verdict
+ * shows does not depend on who looked first, so it is the same live and afterwards. Printing without names when they
+ * are late was rejected: the same trace would then give other bytes.
  */
 #include "daemon/stack/symbol_warm.h"
 

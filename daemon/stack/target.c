@@ -1,8 +1,9 @@
 /*
  * target.c: /proc and process_vm_readv.
  *
- * Memory is read with process_vm_readv, not with PTRACE_PEEKDATA: that needs a stopped thread and a system call per word. A cache of
- * pages makes the many small reads of an unwinder cheap; code and unwind tables never change, so they are read once.
+ * Memory is read with process_vm_readv, not with PTRACE_PEEKDATA: that needs a stopped thread and a system call per
+ * word. A cache of pages makes the many small reads of an unwinder cheap; code and unwind tables never change, so they
+ * are read once.
  */
 #include "daemon/stack/target.h"
 
@@ -68,8 +69,8 @@ static bool other_root(pid_t pid)
 }
 
 /*
- * Ours to look at: a program that was given CAP_SYS_PTRACE could read everybody's memory for whoever may start it, so beyond root it is
- * used for processes of the same user only.
+ * Ours to look at: a program that was given CAP_SYS_PTRACE could read everybody's memory for whoever may start it, so
+ * beyond root it is used for processes of the same user only.
  */
 static bool of_our_user(pid_t pid)
 {

@@ -1,6 +1,6 @@
 /*
- * target.h: a live process as the stack helper sees it: its threads, what is mapped where, its memory, and, when it will not be
- * looked at, why not. One thread. Nothing here stops or changes the process.
+ * target.h: a live process as the stack helper sees it: its threads, what is mapped where, its memory, and, when it
+ * will not be looked at, why not. One thread. Nothing here stops or changes the process.
  */
 #ifndef ROLL_STACK_TARGET_H
 #define ROLL_STACK_TARGET_H
@@ -46,10 +46,12 @@ struct roll_refusal {
     bool same_user_files; /* /proc/PID belongs to its user: it is dumpable */
 };
 
-/* Reads maps. Errors: NOTFOUND (no such process), DENIED (errno says why; another user's, unless we are root), NOMEM. *out is owned. */
+/* Reads maps. Errors: NOTFOUND (no such process), DENIED (errno says why; another user's, unless we are root), NOMEM.
+ * *out is owned. */
 int roll_target_open(pid_t pid, struct roll_target **out);
 void roll_target_close(struct roll_target **target);
-/* The threads, main thread first, at most max; *all is how many there are. Returns those written; 0: the process has ended. */
+/* The threads, main thread first, at most max; *all is how many there are. Returns those written; 0: the process has
+ * ended. */
 size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, size_t *all);
 
 /* Copies memory. Returns whether all of it could be read. Not from a cache. */

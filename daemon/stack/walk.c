@@ -1,9 +1,9 @@
 /*
  * walk.c: libunwind over a copied stack.
  *
- * libunwind's own ptrace accessors were rejected: they read word by word from a thread that has to stay stopped, and look through
- * /proc/PID/maps at every frame. Here the stack is a copy, other memory comes through a cache of pages, and the unwind table of a
- * module is found once. What libunwind cannot finish is tried with libdwfl (walk_dwfl.c).
+ * libunwind's own ptrace accessors were rejected: they read word by word from a thread that has to stay stopped, and
+ * look through /proc/PID/maps at every frame. Here the stack is a copy, other memory comes through a cache of pages,
+ * and the unwind table of a module is found once. What libunwind cannot finish is tried with libdwfl (walk_dwfl.c).
  */
 #include "daemon/stack/walk.h"
 

@@ -19,10 +19,12 @@ struct roll_walk {
 /* libunwind over the copy. Makes one address space, kept until roll_walk_fini. 0, NOMEM, UNSUPPORTED. */
 int roll_walk_libunwind(struct roll_target *target, struct roll_modules *modules, const struct roll_capture *capture,
                         struct roll_walk *out);
-/* libdwfl over the same copy: for code whose unwind tables libunwind does not take. Slower; opens the files. 0, UNSUPPORTED. */
+/* libdwfl over the same copy: for code whose unwind tables libunwind does not take. Slower; opens the files. 0,
+ * UNSUPPORTED. */
 int roll_walk_dwfl(struct roll_target *target, pid_t tid, const struct roll_capture *capture, struct roll_walk *out);
 
-/* libunwind, and where that ends before the thread's first function, libdwfl; the longer walk counts. 0 or an error of theirs. */
+/* libunwind, and where that ends before the thread's first function, libdwfl; the longer walk counts. 0 or an error of
+ * theirs. */
 int roll_walk_thread(struct roll_target *target, struct roll_modules *modules, pid_t tid,
                      const struct roll_capture *capture, struct roll_walk *out);
 void roll_walk_fini(void);

@@ -1,8 +1,9 @@
 /*
  * walk_dwfl.c: libdwfl's unwinder over a copied stack, for what libunwind cannot walk.
  *
- * It reads .eh_frame and .debug_frame from the files, also where there is no binary search table, and takes longer: so it is the second
- * choice. libdwfl's own way into a process (it attaches with SIGSTOP) is not used: registers and stack are those of the capture.
+ * It reads .eh_frame and .debug_frame from the files, also where there is no binary search table, and takes longer: so
+ * it is the second choice. libdwfl's own way into a process (it attaches with SIGSTOP) is not used: registers and stack
+ * are those of the capture.
  */
 #include "daemon/stack/walk.h"
 
@@ -31,8 +32,8 @@ static int no_debuginfo(Dwfl_Module *module, void **user, const char *name, Dwar
     return -1;
 }
 
-/* In another mount namespace the same path may be another build. Elsewhere libdwfl's own way is good: only regular files, deleted ones
- * and the vdso out of memory. */
+/* In another mount namespace the same path may be another build. Elsewhere libdwfl's own way is good: only regular
+ * files, deleted ones and the vdso out of memory. */
 static int find_file(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, char **file, Elf **elf)
 {
     char path[PATH_MAX + 64];

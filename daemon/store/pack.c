@@ -1,9 +1,10 @@
 /*
  * pack.c: PACK frames: the model's columns through zstd, and back.
  *
- * One zstd stream runs through all PACKs of a segment and is flushed at the end of each, so small PACKs compress nearly as well as large ones,
- * and a reader that follows a writer sees all of each. Columns that are large end a block of zstd's, because each has its own statistics. A
- * stream per PACK was rejected: a slow job writes a PACK a second, and would pay for its dictionary in each.
+ * One zstd stream runs through all PACKs of a segment and is flushed at the end of each, so small PACKs compress nearly
+ * as well as large ones, and a reader that follows a writer sees all of each. Columns that are large end a block of
+ * zstd's, because each has its own statistics. A stream per PACK was rejected: a slow job writes a PACK a second, and
+ * would pay for its dictionary in each.
  */
 #include "daemon/store/pack.h"
 

@@ -1,8 +1,8 @@
 /*
  * pack.h: PACK frames: many frames of a trace in one, compressed without loss. Byte by byte: docs/FRAME.md.
  *
- * A packer and an unpacker each carry what they have learned from one PACK to the next, so the PACKs of a segment are read in order
- * from its first. One thread each.
+ * A packer and an unpacker each carry what they have learned from one PACK to the next, so the PACKs of a segment are
+ * read in order from its first. One thread each.
  */
 #ifndef ROLL_DAEMON_PACK_H
 #define ROLL_DAEMON_PACK_H
@@ -35,15 +35,15 @@ void roll_packer_destroy(roll_packer_t **packer);
 /* Forgets everything, what waits to be packed included: the next PACK begins a segment. */
 void roll_packer_reset(roll_packer_t *packer);
 /*
- * Takes one frame: decoded, and as it was encoded (both borrowed). PACK frames are refused (ARG). 0 or NOMEM; after NOMEM
- * the packer must be reset.
+ * Takes one frame: decoded, and as it was encoded (both borrowed). PACK frames are refused (ARG). 0 or NOMEM; after
+ * NOMEM the packer must be reset.
  */
 int roll_packer_add(roll_packer_t *packer, const struct roll_frame *frame, const void *raw, size_t bytes);
 /* Frames, and bytes before zstd, that wait; `full` when they must be packed before the next is added. */
 uint32_t roll_packer_waiting(const roll_packer_t *packer, size_t *bytes, bool *full);
 /*
- * Packs what waits into one encoded PACK frame (`repeats`: it holds only what earlier segments hold too); *out borrows the packer until the next call. NOTFOUND when nothing waits,
- * NOMEM, IO (zstd).
+ * Packs what waits into one encoded PACK frame (`repeats`: it holds only what earlier segments hold too); *out borrows
+ * the packer until the next call. NOTFOUND when nothing waits, NOMEM, IO (zstd).
  */
 int roll_packer_finish(roll_packer_t *packer, bool repeats, const uint8_t **out, size_t *bytes);
 
@@ -51,9 +51,10 @@ int roll_packer_finish(roll_packer_t *packer, bool repeats, const uint8_t **out,
 roll_unpacker_t *roll_unpacker_new(void);
 void roll_unpacker_destroy(roll_unpacker_t **unpacker);
 /*
- * Unpacks one decoded PACK frame (borrowed) into plain frames end to end; *out borrows the unpacker until the next call.
- * The number 0 in its head begins anew. Bounded in time and memory by the two limits above. Errors: ARG (no PACK), INCOMPLETE
- * (the PACK before it was not seen), LIMIT, CORRUPT, NOMEM; then the rest of the segment cannot be read.
+ * Unpacks one decoded PACK frame (borrowed) into plain frames end to end; *out borrows the unpacker until the next
+ * call. The number 0 in its head begins anew. Bounded in time and memory by the two limits above. Errors: ARG (no
+ * PACK), INCOMPLETE (the PACK before it was not seen), LIMIT, CORRUPT, NOMEM; then the rest of the segment cannot be
+ * read.
  */
 int roll_unpacker_take(roll_unpacker_t *unpacker, const struct roll_frame *pack, const uint8_t **out, size_t *bytes);
 

@@ -1,9 +1,9 @@
 /*
  * pack_coder.c: columns of bytes and bits.
  *
- * Classes and bits are kept apart because zstd compresses the first and can only carry the second: bytes that mix both, as
- * variable-length integers do, compress worse than either. An arithmetic coder of our own would save another tenth, and was
- * rejected: zstd stands in the middle anyway, and is known to be right.
+ * Classes and bits are kept apart because zstd compresses the first and can only carry the second: bytes that mix both,
+ * as variable-length integers do, compress worse than either. An arithmetic coder of our own would save another tenth,
+ * and was rejected: zstd stands in the middle anyway, and is known to be right.
  */
 #include "daemon/store/pack_coder.h"
 

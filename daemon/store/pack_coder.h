@@ -1,8 +1,9 @@
 /*
  * pack_coder.h: columns of bytes and bits, written or read by the same calls. Private to pack*.c.
  *
- * One function describes both directions: code_number(c, column, predicted, &value) writes value when the coder writes, and sets it when
- * it reads. So the model that predicts is written once, and a writer and a reader that disagree cannot be had.
+ * One function describes both directions: code_number(c, column, predicted, &value) writes value when the coder writes,
+ * and sets it when it reads. So the model that predicts is written once, and a writer and a reader that disagree cannot
+ * be had.
  */
 #ifndef ROLL_DAEMON_PACK_CODER_H
 #define ROLL_DAEMON_PACK_CODER_H
@@ -43,8 +44,8 @@ void roll_pack_fail(struct roll_pack_coder *c, int err);
 void roll_pack_code_bytes(struct roll_pack_coder *c, enum roll_pack_column column, void *bytes, size_t n);
 void roll_pack_code_byte(struct roll_pack_coder *c, enum roll_pack_column column, uint8_t *byte);
 /*
- * A number near `predicted`: its signed distance as a class (bit length and the bit below the highest) in `column`, the bits below in PACK_BITS.
- * Noise costs its entropy and little more; what is exactly as predicted is class 0.
+ * A number near `predicted`: its signed distance as a class (bit length and the bit below the highest) in `column`, the
+ * bits below in PACK_BITS. Noise costs its entropy and little more; what is exactly as predicted is class 0.
  */
 void roll_pack_code_number(struct roll_pack_coder *c, enum roll_pack_column column, uint64_t predicted,
                            uint64_t *value);

@@ -1,6 +1,6 @@
 /*
- * pack_inside.h: the state that packer and unpacker keep alike: rings, signatures, and what was true the last time. Private to pack_model.c (frames)
- * and pack_record.c (records in them).
+ * pack_inside.h: the state that packer and unpacker keep alike: rings, signatures, and what was true the last time.
+ * Private to pack_model.c (frames) and pack_record.c (records in them).
  */
 #ifndef ROLL_DAEMON_PACK_INSIDE_H
 #define ROLL_DAEMON_PACK_INSIDE_H

@@ -1,11 +1,13 @@
 /*
- * pack_model.c: what repeats in a trace, so that only what does not repeat is written: frames (records in them: pack_record.c).
+ * pack_model.c: what repeats in a trace, so that only what does not repeat is written: frames (records in them:
+ * pack_record.c).
  *
- * A training job makes the same calls again and again. What is as predicted costs a zero in a column of zeros; what is left are the
- * times: their noise is most of the file. Both directions run the same lines (pack_coder.h), and nothing is dropped: a frame that the model has no words for is
- * kept as it is.
+ * A training job makes the same calls again and again. What is as predicted costs a zero in a column of zeros; what is
+ * left are the times: their noise is most of the file. Both directions run the same lines (pack_coder.h), and nothing
+ * is dropped: a frame that the model has no words for is kept as it is.
  *
- * A general compressor over 64-byte records was rejected: it cannot see that a clock that goes on is news only where it differs from the last step.
+ * A general compressor over 64-byte records was rejected: it cannot see that a clock that goes on is news only where it
+ * differs from the last step.
  */
 #include "daemon/store/pack_inside.h"
 
@@ -126,7 +128,8 @@ static struct roll_record *scratch(struct roll_pack_model *m, struct roll_pack_c
     return m->scratch;
 }
 
-/* The records are in m->scratch when they have been read, and are taken from `payload` when they are written. `most`: of a reader. */
+/* The records are in m->scratch when they have been read, and are taken from `payload` when they are written. `most`:
+ * of a reader. */
 static void code_record_frame(struct roll_pack_model *m, struct roll_pack_coder *c, uint8_t kind,
                               struct roll_frame_head *head, const void *payload, size_t most)
 {

@@ -1,9 +1,10 @@
 /*
  * pack_record.c: what is predicted of a record, and how the rest is written.
  *
- * What a record says besides its times and counters is its signature; three signatures in a row say which comes next, and with it how the
- * counters move, how large the count was the last time and how long the call and the pause before it took. A longer history was
- * rejected: three calls tell one layer from the next, and each more makes every change of the pattern cost more.
+ * What a record says besides its times and counters is its signature; three signatures in a row say which comes next,
+ * and with it how the counters move, how large the count was the last time and how long the call and the pause before
+ * it took. A longer history was rejected: three calls tell one layer from the next, and each more makes every change of
+ * the pattern cost more.
  */
 #include "daemon/store/pack_inside.h"
 

@@ -1,10 +1,10 @@
 /*
  * segment.c: writes a series of segments, and removes the oldest.
  *
- * A segment gets its name when its first bytes are in it, and then only grows, by whole frames: whoever reads it at any moment, or after this
- * process was killed at any moment, finds every frame whole but perhaps the last. A writer never goes on in a file of its predecessor: what
- * it has learned by then (pack_model.c) went with it. Nothing is synced to the disk: the page cache outlives this process, and a node
- * that loses power is not what a trace is kept for.
+ * A segment gets its name when its first bytes are in it, and then only grows, by whole frames: whoever reads it at any
+ * moment, or after this process was killed at any moment, finds every frame whole but perhaps the last. A writer never
+ * goes on in a file of its predecessor: what it has learned by then (pack_model.c) went with it. Nothing is synced to
+ * the disk: the page cache outlives this process, and a node that loses power is not what a trace is kept for.
  */
 #include "daemon/store/segment.h"
 
@@ -24,7 +24,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a reader of a live trace may be behind; the second where nothing has come but time and how busy the nodes are: a block costs more than that. */
+/* What a reader of a live trace may be behind; the second where nothing has come but time and how busy the nodes are: a
+ * block costs more than that. */
 #define BLOCK_NS    (800 * ROLL_MS)
 #define STILL_NS    (5000 * ROLL_MS)
 #define EXPIRE_NS   (10000 * ROLL_MS)   /* between two looks at what is too old */
@@ -125,7 +126,8 @@ static int open_part(struct roll_segments *w, const char *part)
     return flock(w->fd, LOCK_EX | LOCK_NB) == 0 ? write_all(w->fd, head, sizeof head) : ROLL_E_BUSY;
 }
 
-/* A new segment: under another name until it holds what it has to repeat. It never takes the place of a file that is there. */
+/* A new segment: under another name until it holds what it has to repeat. It never takes the place of a file that is
+ * there. */
 static int begin_segment(struct roll_segments *w, uint64_t now)
 {
     char part[PATH_MAX], path[PATH_MAX];

@@ -1,8 +1,10 @@
 /*
- * segment.h: a trace as a series of segments: DIR/SERIES.NUMBER.rtrc, each a trace file of its own that can be read alone.
+ * segment.h: a trace as a series of segments: DIR/SERIES.NUMBER.rtrc, each a trace file of its own that can be read
+ * alone.
  *
- * SERIES is JOB.RESTART of a root and JOB.RESTART@HOST of an agent; numbers have eight digits and begin at 1, so names sort by time.
- * A segment begins with what the ones before it have said and what still holds; then come PACK frames (docs/FRAME.md).
+ * SERIES is JOB.RESTART of a root and JOB.RESTART@HOST of an agent; numbers have eight digits and begin at 1, so names
+ * sort by time. A segment begins with what the ones before it have said and what still holds; then come PACK frames
+ * (docs/FRAME.md).
  */
 #ifndef ROLL_DAEMON_SEGMENT_H
 #define ROLL_DAEMON_SEGMENT_H
@@ -49,11 +51,12 @@ struct roll_segment_cursor {
 typedef struct roll_segments roll_segments_t;
 
 /*
- * Makes DIR (0700) or checks that it is ours: DENIED when it belongs to another user or everybody may write there; `why` says which.
- * NOTFOUND, IO, ARG (no directory).
+ * Makes DIR (0700) or checks that it is ours: DENIED when it belongs to another user or everybody may write there;
+ * `why` says which. NOTFOUND, IO, ARG (no directory).
  */
 int roll_segment_dir(const char *dir, char *why, size_t why_size);
-/* The segments of a series, oldest first, in *out (returns owned, free it). 0 (also when there is none), NOTFOUND, DENIED, NOMEM. */
+/* The segments of a series, oldest first, in *out (returns owned, free it). 0 (also when there is none), NOTFOUND,
+ * DENIED, NOMEM. */
 int roll_segment_list(const char *dir, const char *series, struct roll_segment_name **out, size_t *count);
 /* DIR/SERIES.NUMBER.rtrc; false when that is too long. */
 bool roll_segment_path(const char *dir, const char *series, uint64_t number, char out[PATH_MAX]);
@@ -61,23 +64,24 @@ bool roll_segment_path(const char *dir, const char *series, uint64_t number, cha
 bool roll_segment_parse(const char *path, char *series, size_t series_bytes, uint64_t *number);
 
 /*
- * Removes segments of the same kind that are too old, then the oldest until what is left and `coming` bytes are within the limit; none
- * that somebody writes. Returns how many: at most ROLL_SEGMENT_REMOVE, for removing takes its time and the daemon has other work; *more: there are more.
+ * Removes segments of the same kind that are too old, then the oldest until what is left and `coming` bytes are within
+ * the limit; none that somebody writes. Returns how many: at most ROLL_SEGMENT_REMOVE, for removing takes its time and
+ * the daemon has other work; *more: there are more.
  */
 uint64_t roll_segment_expire(const struct roll_segment_options *options, uint64_t coming, bool *more);
 /* errno as one of err.def. */
 int roll_segment_errno(void);
 
-/* Goes on behind the newest segment of the series, in a new one. BUSY: another process writes it, *pid is its pid (0 unknown; it may be on
- * another host); NOMEM, LIMIT, and those of the list and of the lock. */
+/* Goes on behind the newest segment of the series, in a new one. BUSY: another process writes it, *pid is its pid (0
+ * unknown; it may be on another host); NOMEM, LIMIT, and those of the list and of the lock. */
 int roll_segments_new(const struct roll_segment_options *options, roll_segments_t **out, int *pid);
 /* An error of roll_segments_new in words, with the process that is in the way, if one is known. Returns `out`. */
 const char *roll_segment_why(int err, int pid, char out[ROLL_SEGMENT_WHY]);
 /* Takes note of a frame that an earlier segment holds. 0 or NOMEM. */
 int roll_segments_note(roll_segments_t *segments, const struct roll_frame *frame);
 /*
- * Keeps a frame (decoded, and as encoded; both borrowed). now: CLOCK_MONOTONIC. The first error is returned once and ends the recording;
- * after that frames are only counted. SPACE, IO, DENIED, NOMEM.
+ * Keeps a frame (decoded, and as encoded; both borrowed). now: CLOCK_MONOTONIC. The first error is returned once and
+ * ends the recording; after that frames are only counted. SPACE, IO, DENIED, NOMEM.
  */
 int roll_segments_append(roll_segments_t *segments, const struct roll_frame *frame, const void *raw, size_t bytes,
                          uint64_t now);

@@ -1,8 +1,8 @@
 /*
  * segment_dir.c: the directory of segments: their names, which there are, and which are too old or too much.
  *
- * Whatever lies there may have been put there by somebody else: nothing is opened that is not a regular file, and no open waits (a pipe under a
- * segment's name would hold up the daemon for good).
+ * Whatever lies there may have been put there by somebody else: nothing is opened that is not a regular file, and no
+ * open waits (a pipe under a segment's name would hold up the daemon for good).
  */
 #include "daemon/store/segment.h"
 
@@ -156,7 +156,8 @@ struct old_file {
     struct timespec changed;
 };
 
-/* The part behind '@', and the number: agents of one host share a limit, roots another; none touches what the other keeps. */
+/* The part behind '@', and the number: agents of one host share a limit, roots another; none touches what the other
+ * keeps. */
 static bool same_kind(const char *a, const char *b)
 {
     const char *x = strrchr(a, '@'), *y = strrchr(b, '@');

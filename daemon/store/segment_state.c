@@ -1,9 +1,10 @@
 /*
- * segment_state.c: what a segment has to repeat so that it can be read alone: ring headers, definitions, the state of each process, the calls that
- * have not returned, and the last call on each communicator.
+ * segment_state.c: what a segment has to repeat so that it can be read alone: ring headers, definitions, the state of
+ * each process, the calls that have not returned, and the last call on each communicator.
  *
- * The last two matter when a job hangs and its trace goes on ageing: without them the segment that is left would hold a clock and nothing else. All
- * of it is small beside a segment. Copying it from the segment before was rejected: that one may be gone or damaged.
+ * The last two matter when a job hangs and its trace goes on ageing: without them the segment that is left would hold a
+ * clock and nothing else. All of it is small beside a segment. Copying it from the segment before was rejected: that
+ * one may be gone or damaged.
  */
 #include "daemon/store/segment.h"
 

@@ -1,10 +1,10 @@
 /*
  * trace_file.c: trace files by append.
  *
- * A file that is cut anywhere stays valid up to its last whole frame, so a writer that finds one (its predecessor was killed) cuts the
- * ragged end and goes on. Frames are collected in a buffer and written by one write(2) per turn of the root's loop: stdio was
- * rejected because a daemon must know when the bytes have left the process. The reader unpacks as it goes: nobody above it knows
- * which frames were packed.
+ * A file that is cut anywhere stays valid up to its last whole frame, so a writer that finds one (its predecessor was
+ * killed) cuts the ragged end and goes on. Frames are collected in a buffer and written by one write(2) per turn of the
+ * root's loop: stdio was rejected because a daemon must know when the bytes have left the process. The reader unpacks
+ * as it goes: nobody above it knows which frames were packed.
  */
 #include "daemon/store/trace_file.h"
 

@@ -14,8 +14,9 @@ typedef struct roll_trace_writer roll_trace_writer_t;
 typedef struct roll_trace_reader roll_trace_reader_t;
 
 /*
- * Opens `path` for appending (mode 0600), writing the head when the file is new; an existing file is cut after its last whole
- * frame. Errors: DENIED, IO, SPACE, NOMEM, BUSY (another process writes it), and those of the head: SHORT, MAGIC, VERSION.
+ * Opens `path` for appending (mode 0600), writing the head when the file is new; an existing file is cut after its last
+ * whole frame. Errors: DENIED, IO, SPACE, NOMEM, BUSY (another process writes it), and those of the head: SHORT, MAGIC,
+ * VERSION.
  */
 int roll_trace_writer_new(const char *path, roll_trace_writer_t **out);
 /* Appends one encoded frame (borrowed) to a buffer that is written when it is full or flushed. 0, IO or SPACE. */
@@ -29,8 +30,9 @@ int roll_trace_reader_new(const char *path, roll_trace_reader_t **out);
 /* A reader over bytes in memory (borrowed). */
 int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t **out);
 /*
- * The next frame, those inside a PACK one by one; it borrows the reader, until the next call. 0; NOTFOUND at the exact end; SHORT when the
- * file is cut inside a frame (everything before it was valid); other errors of roll_frame_decode and of unpacking for damaged bytes.
+ * The next frame, those inside a PACK one by one; it borrows the reader, until the next call. 0; NOTFOUND at the exact
+ * end; SHORT when the file is cut inside a frame (everything before it was valid); other errors of roll_frame_decode
+ * and of unpacking for damaged bytes.
  */
 int roll_trace_reader_next(roll_trace_reader_t *reader, struct roll_frame *out);
 /* Offset of the frame that the next call will read: after an error, where the damage begins. */

@@ -1,8 +1,8 @@
 /*
  * verdict_json.c: a verdict as JSON.
  *
- * Built member by member into one flat object; what is unknown is null, never left out, so that a reader in any language
- * may index without asking. Call sites that several sides share are listed once and referred to by index.
+ * Built member by member into one flat object; what is unknown is null, never left out, so that a reader in any
+ * language may index without asking. Call sites that several sides share are listed once and referred to by index.
  */
 #include "daemon/verdict/verdict_json.h"
 #include "daemon/base/json.h"

@@ -1,8 +1,9 @@
 /*
  * verdict_tally.c: counts the findings that stand.
  *
- * Works from JSON alone, so that the daemon, the consoles and the analyzer count alike. Findings are few, so a plain list is searched; a count that goes up and
- * down without knowing which verdicts it holds was rejected: a console that subscribes late sees withdrawals of verdicts that it never saw.
+ * Works from JSON alone, so that the daemon, the consoles and the analyzer count alike. Findings are few, so a plain
+ * list is searched; a count that goes up and down without knowing which verdicts it holds was rejected: a console that
+ * subscribes late sees withdrawals of verdicts that it never saw.
  */
 #include "daemon/verdict/verdict_tally.h"
 

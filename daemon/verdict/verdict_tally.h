@@ -1,5 +1,6 @@
 /*
- * verdict_tally.h: which verdicts still stand. A later one may supersede, confirm or withdraw an earlier one of its run, which is a finding no more.
+ * verdict_tally.h: which verdicts still stand. A later one may supersede, confirm or withdraw an earlier one of its
+ * run, which is a finding no more.
  */
 #ifndef ROLL_DAEMON_VERDICT_TALLY_H
 #define ROLL_DAEMON_VERDICT_TALLY_H
@@ -13,10 +14,12 @@
 uint64_t roll_verdict_retires(const json_t *verdict);
 /* Whether it was a finding when it was said. */
 bool roll_verdict_is_finding(const json_t *verdict);
-/* The verdict of this list (each run in order; holds `verdict` itself) that ends `verdict`; NULL: it stands. Borrowed. */
+/* The verdict of this list (each run in order; holds `verdict` itself) that ends `verdict`; NULL: it stands. Borrowed.
+ */
 const json_t *roll_verdict_retired_by(const json_t *list, const json_t *verdict);
 
-/* Counts findings that stand while verdicts of any number of runs pass by. Zero-initialised is valid. One thread at a time. */
+/* Counts findings that stand while verdicts of any number of runs pass by. Zero-initialised is valid. One thread at a
+ * time. */
 struct roll_tally {
     struct roll_tally_row {
         char *job; /* owned */

@@ -18,8 +18,9 @@
  *
  *   note      moe-zero-tokens    Rank 0 received no tokens in MoE layer 3, step 13.
  *
- * One gutter, then content: the eye finds who, what and what to do without reading. Works from JSON alone, so that a stored
- * verdict prints as a live one. Text from other processes is stripped of control characters: it must not steer a terminal.
+ * One gutter, then content: the eye finds who, what and what to do without reading. Works from JSON alone, so that a
+ * stored verdict prints as a live one. Text from other processes is stripped of control characters: it must not steer a
+ * terminal.
  */
 #include "daemon/verdict/verdict_text.h"
 #include "trace/err.h"
@@ -218,7 +219,8 @@ static void __attribute__((format(printf, 2, 3))) add(struct text *text, const c
     text->used += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
 }
 
-/* Whether the verdict is about a call in a communicator's sequence: moe_core's reports, numbers and the creation itself have no place in it. */
+/* Whether the verdict is about a call in a communicator's sequence: moe_core's reports, numbers and the creation itself
+ * have no place in it. */
 static bool is_call(const json_t *verdict)
 {
     const char *family = text_of(verdict, "family");
@@ -273,7 +275,8 @@ static void print_where(const struct printer *p, const json_t *verdict)
     }
 }
 
-/* How a communicator that has no label came to be, and where: its members alone may not tell a reader which one it is. */
+/* How a communicator that has no label came to be, and where: its members alone may not tell a reader which one it is.
+ */
 static void print_made(const struct printer *p, const json_t *verdict)
 {
     const json_t *comm = json_object_get(verdict, "comm");
@@ -320,7 +323,8 @@ static void add_uniform(struct text *text, int64_t kind, int64_t number)
     add_quantity(text, kind >= 0 && (size_t)kind < sizeof(kinds) / sizeof(kinds[0]) ? &kinds[kind] : &other, number);
 }
 
-/* A fact about a tensor (MOE_TENSOR). Its number is a checksum or a sum's bits and tells nobody anything; the verdict's text says it where it does. */
+/* A fact about a tensor (MOE_TENSOR). Its number is a checksum or a sum's bits and tells nobody anything; the verdict's
+ * text says it where it does. */
 static void add_tensor(struct text *text, int64_t tensor)
 {
     static const char *const names[] = {"router weight",    "router bias",   "expert bias",  "shared expert",
@@ -489,8 +493,8 @@ static void describe_call(const json_t *side, const char *field, struct text *te
 }
 
 /*
- * What a side did. Of a rank that died, ended or does not come the last call is known, which is not the one that its peers
- * wait in: without the word the two rows read like a mismatch.
+ * What a side did. Of a rank that died, ended or does not come the last call is known, which is not the one that its
+ * peers wait in: without the word the two rows read like a mismatch.
  */
 static void describe_side(const json_t *verdict, size_t index, const char *field, struct text *text, size_t mark[2])
 {

@@ -16,22 +16,22 @@ typedef struct roll_client roll_client_t;
 #define ROLL_CLIENT_ENDPOINT_BYTES 256
 
 /*
- * The endpoints of the live roots that this user runs here, by name: see roll_client_discover for where they are looked for. Returns how many there
- * are; the first `room` of them are in out.
+ * The endpoints of the live roots that this user runs here, by name: see roll_client_discover for where they are looked
+ * for. Returns how many there are; the first `room` of them are in out.
  */
 size_t roll_client_live(char (*out)[ROLL_CLIENT_ENDPOINT_BYTES], size_t room);
 
 /*
- * The endpoint to use: ROLLCALL_DAEMON, else the one live root among the `endpoint` files of DIR and DIR/run-<name>/, DIR being ROLLCALL_DIR
- * or roll_default_dir(). 0; UNREACHABLE when there is none; LIMIT when there are several. On error `why` holds one clear line
- * that says what to do (the list of endpoints, when there are several).
+ * The endpoint to use: ROLLCALL_DAEMON, else the one live root among the `endpoint` files of DIR and DIR/run-<name>/,
+ * DIR being ROLLCALL_DIR or roll_default_dir(). 0; UNREACHABLE when there is none; LIMIT when there are several. On
+ * error `why` holds one clear line that says what to do (the list of endpoints, when there are several).
  */
 int roll_client_discover(char *endpoint, size_t endpoint_size, char *why, size_t why_size);
 
 /*
- * Connects. endpoint = NULL: roll_client_discover. curve_dir = NULL: ROLLCALL_CURVE_DIR, else no encryption; keys are only used
- * on tcp endpoints. Asks the root once, so that an unreachable one is found here. On error `why` holds one clear line.
- * Errors: UNREACHABLE, LIMIT, ARG (a malformed endpoint), DENIED (keys), NOMEM, IO.
+ * Connects. endpoint = NULL: roll_client_discover. curve_dir = NULL: ROLLCALL_CURVE_DIR, else no encryption; keys are
+ * only used on tcp endpoints. Asks the root once, so that an unreachable one is found here. On error `why` holds one
+ * clear line. Errors: UNREACHABLE, LIMIT, ARG (a malformed endpoint), DENIED (keys), NOMEM, IO.
  */
 int roll_client_new(const char *endpoint, const char *curve_dir, int timeout_ms, roll_client_t **out, char *why,
                     size_t why_size);
@@ -44,7 +44,8 @@ const char *roll_client_endpoint(const roll_client_t *client);
  * Errors: TIMEOUT, CORRUPT, IO, NOMEM. Verdicts that are pushed meanwhile are kept for roll_client_next.
  */
 int roll_client_query(roll_client_t *client, json_t *query, int timeout_ms, json_t **reply);
-/* The next pushed verdict, returned owned, after a "subscribe" query. 0 or TIMEOUT, IO, NOMEM. timeout_ms 0 = do not wait. */
+/* The next pushed verdict, returned owned, after a "subscribe" query. 0 or TIMEOUT, IO, NOMEM. timeout_ms 0 = do not
+ * wait. */
 int roll_client_next(roll_client_t *client, int timeout_ms, json_t **verdict);
 
 #endif

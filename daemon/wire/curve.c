@@ -1,9 +1,9 @@
 /*
  * curve.c: key files, and the authenticator that accepts listed clients only.
  *
- * CURVE without an authenticator accepts any client that knows the server's public key, so the two always come together here. The thread
- * reads allowed/ anew for each handshake: handshakes are rare, and a list that changes while the root runs needs no signal.
- * czmq's zauth was rejected with the rest of czmq (net.c).
+ * CURVE without an authenticator accepts any client that knows the server's public key, so the two always come together
+ * here. The thread reads allowed/ anew for each handshake: handshakes are rare, and a list that changes while the root
+ * runs needs no signal. czmq's zauth was rejected with the rest of czmq (net.c).
  */
 #include "daemon/wire/curve.h"
 

@@ -22,23 +22,25 @@ struct roll_curve_keys {
 };
 
 /*
- * Makes both pairs in `dir` (made 0700 when missing) and allows the client's key: what `rollcall keygen DIR` does. Never overwrites.
- * On error `why` holds one clear line. Errors: BUSY (keys are there already), DENIED, IO, UNSUPPORTED (libzmq without CURVE).
+ * Makes both pairs in `dir` (made 0700 when missing) and allows the client's key: what `rollcall keygen DIR` does.
+ * Never overwrites. On error `why` holds one clear line. Errors: BUSY (keys are there already), DENIED, IO, UNSUPPORTED
+ * (libzmq without CURVE).
  */
 int roll_curve_keygen(const char *dir, char *why, size_t why_size);
 
 /*
- * Reads what a root (server.key, server.pub) or a client (client.key, client.pub, server.pub) needs. On error `why` holds one clear line.
- * Errors: NOTFOUND, DENIED (readable by others, or not readable by us), CORRUPT.
+ * Reads what a root (server.key, server.pub) or a client (client.key, client.pub, server.pub) needs. On error `why`
+ * holds one clear line. Errors: NOTFOUND, DENIED (readable by others, or not readable by us), CORRUPT.
  */
 int roll_curve_load(const char *dir, bool server, struct roll_curve_keys *keys, char *why, size_t why_size);
 
-/* Is this public key (40 characters) in DIR/allowed? Reads the directory each time, so that keys come and go while the root runs. */
+/* Is this public key (40 characters) in DIR/allowed? Reads the directory each time, so that keys come and go while the
+ * root runs. */
 bool roll_curve_allowed(const char *dir, const char *public_key);
 
 /*
- * The authenticator of a context (ZAP): a thread that answers every handshake from DIR/allowed. Make it before the first bind with CURVE,
- * destroy it after the sockets and before the context. Errors: NOMEM, IO.
+ * The authenticator of a context (ZAP): a thread that answers every handshake from DIR/allowed. Make it before the
+ * first bind with CURVE, destroy it after the sockets and before the context. Errors: NOMEM, IO.
  */
 typedef struct roll_curve_zap roll_curve_zap_t;
 int roll_curve_zap_new(void *zmq_context, const char *dir, roll_curve_zap_t **out);

@@ -1,8 +1,8 @@
 /*
  * net.c: see net.h. Bare libzmq: czmq would bring signal handlers, and a linger of zero that loses the last word.
  *
- * Every queue is bounded by messages (ZMQ_SNDHWM) and every message by size, and nothing ever waits for a peer: the ring is the queue
- * (agent.c), the trace file is the memory (root.c).
+ * Every queue is bounded by messages (ZMQ_SNDHWM) and every message by size, and nothing ever waits for a peer: the
+ * ring is the queue (agent.c), the trace file is the memory (root.c).
  */
 #include "daemon/wire/net.h"
 
@@ -58,7 +58,8 @@ static int set_int(void *socket, int option, int value)
     return zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
-/* Common to both sides. The heartbeats notice a dead host or a cut link; the process itself is watched by HEARTBEAT frames. */
+/* Common to both sides. The heartbeats notice a dead host or a cut link; the process itself is watched by HEARTBEAT
+ * frames. */
 static void set_common(void *socket, int linger_ms)
 {
     int64_t largest = ROLL_FRAME_MAX_BYTES + ROLL_FRAME_HEAD_BYTES;
@@ -181,7 +182,8 @@ bool roll_net_monitor_read(void *monitor, const char *who)
 
 /* ---- frames ---- */
 
-/* libzmq is not instrumented, and over inproc a message's memory goes from thread to thread: what its queues order is said here. */
+/* libzmq is not instrumented, and over inproc a message's memory goes from thread to thread: what its queues order is
+ * said here. */
 #ifdef __SANITIZE_THREAD__
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);

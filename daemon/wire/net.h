@@ -1,5 +1,6 @@
 /*
- * net.h: ZeroMQ sockets as rollcall uses them: bounded queues, never blocking, heartbeats, keys, log lines about handshakes.
+ * net.h: ZeroMQ sockets as rollcall uses them: bounded queues, never blocking, heartbeats, keys, log lines about
+ * handshakes.
  *
  * A socket belongs to the thread that made it.
  */
@@ -26,7 +27,8 @@ bool roll_net_endpoint_ok(const char *endpoint);
 void *roll_net_router(void *context, const struct roll_curve_keys *keys);
 /* zmq_bind, IPv6 where the endpoint asks for it. 0, or -1 and errno. */
 int roll_net_bind(void *socket, const char *endpoint);
-/* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: what close waits for sending. */
+/* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: what close waits for
+ * sending. */
 void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms);
 
 /* The monitor of a socket: a PAIR to poll, whose events roll_net_monitor_event turns into log lines. NULL on error. */
@@ -43,7 +45,8 @@ int roll_net_send(void *socket, const void *identity, size_t identity_bytes, con
 /* The same with a JSON payload (borrowed). */
 int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
                        const json_t *payload);
-/* zmq_msg_recv without waiting; every message is received through this, so that ThreadSanitizer sees the handover. -1 and errno. */
+/* zmq_msg_recv without waiting; every message is received through this, so that ThreadSanitizer sees the handover. -1
+ * and errno. */
 int roll_net_recv(zmq_msg_t *msg, void *socket);
 /* The JSON payload of a frame, owned; NULL when it is not JSON (at most 1 MiB, an object). */
 json_t *roll_net_json(const struct roll_frame *frame);

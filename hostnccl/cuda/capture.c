@@ -1,14 +1,14 @@
 /*
- * Stream capture: between cudaStreamBeginCapture and cudaStreamEndCapture a stream does not run what it is given but adds it to
- * a graph. Other streams join by waiting for an event that was recorded in the capture, and have to be joined back before
- * its end.
+ * Stream capture: between cudaStreamBeginCapture and cudaStreamEndCapture a stream does not run what it is given but
+ * adds it to a graph. Other streams join by waiting for an event that was recorded in the capture, and have to be
+ * joined back before its end.
  *
- * A capture is valid, invalid or ended. Whatever a capture cannot represent makes it invalid, as the vendor documents: the
- * call that did it fails, every later one that touches the capture fails too, and only the end takes its streams back. Being more
- * forgiving was rejected: programs that capture correctly here by luck would fail on a GPU.
+ * A capture is valid, invalid or ended. Whatever a capture cannot represent makes it invalid, as the vendor documents:
+ * the call that did it fails, every later one that touches the capture fails too, and only the end takes its streams
+ * back. Being more forgiving was rejected: programs that capture correctly here by luck would fail on a GPU.
  *
- * What a stream's next node depends on are its tips: the nodes at the end of what it has captured so far. Forking copies
- * tips to another stream, joining adds them. All of it is guarded by hostcuda_graph_lock.
+ * What a stream's next node depends on are its tips: the nodes at the end of what it has captured so far. Forking
+ * copies tips to another stream, joining adds them. All of it is guarded by hostcuda_graph_lock.
  */
 #include "hostnccl/cuda/capture.h"
 
@@ -238,7 +238,8 @@ static size_t mark_nodes(unsigned char *marked, struct hostcuda_node **todo, siz
     return count;
 }
 
-/* Every stream that took part must have been joined back: what it captured last comes before what the first stream did last. */
+/* Every stream that took part must have been joined back: what it captured last comes before what the first stream did
+ * last. */
 static cudaError_t check_joined(const struct hostcuda_capture *capture)
 {
     size_t all = capture->graph->nodes.count + 1;

@@ -1,5 +1,6 @@
 /*
- * What a stream says about its capture, and changing what its next node depends on. Asking is harmless: it never invalidates.
+ * What a stream says about its capture, and changing what its next node depends on. Asking is harmless: it never
+ * invalidates.
  */
 #include "hostnccl/cuda/capture.h"
 

@@ -1,8 +1,8 @@
 /*
- * What is forbidden while streams are captured. Three kinds of calls are: those that make no sense on a captured stream or event
- * (waiting, asking whether it is done), those that would tie the legacy stream to a captured one, and those that no capture sees
- * although it may depend on them (allocations, queries), which the modes of captures and threads regulate. A call that
- * breaks a rule fails and invalidates the capture.
+ * What is forbidden while streams are captured. Three kinds of calls are: those that make no sense on a captured stream
+ * or event (waiting, asking whether it is done), those that would tie the legacy stream to a captured one, and those
+ * that no capture sees although it may depend on them (allocations, queries), which the modes of captures and threads
+ * regulate. A call that breaks a rule fails and invalidates the capture.
  *
  * Every call of the third kind asks here, so the answer without a capture costs one load.
  */

@@ -3,8 +3,8 @@
  *   - an asynchronous copy from pageable host memory has read the source when it returns (the source is staged),
  *   - one to pageable host memory, or between host memories, has happened when it returns,
  *   - everything else is only queued; so are the synchronous calls that stay within device memory.
- * Each side must lie inside one known allocation where the direction calls it device memory, and must not be device memory
- * where the direction calls it host memory: a GPU would not reach it either.
+ * Each side must lie inside one known allocation where the direction calls it device memory, and must not be device
+ * memory where the direction calls it host memory: a GPU would not reach it either.
  */
 #include "hostnccl/cuda/hostcuda.h"
 
@@ -126,8 +126,8 @@ static void *stage(struct hostcuda_copy *t)
     return staged;
 }
 
-/* Queues a transfer; returns as early as its kind allows. A captured one is only noted: it reads its source when the graph
- * runs, pageable or not, and nothing is waited for. */
+/* Queues a transfer; returns as early as its kind allows. A captured one is only noted: it reads its source when the
+ * graph runs, pageable or not, and nothing is waited for. */
 static cudaError_t transfer_async(const struct hostcuda_copy *t, const struct sides *sides,
                                   struct hostcuda_stream *stream)
 {

@@ -1,8 +1,8 @@
 /*
- * Modules and kernels, as far as a machine without a GPU can have them. A module is PTX, kept as text. A kernel that it names
- * can be launched when the program has said which host function stands for it, by hostcuda_register_kernel; else the driver
- * does not find it. Translating PTX was rejected: tests need to know that a launch came, in order and with its arguments, not
- * what a GPU would compute.
+ * Modules and kernels, as far as a machine without a GPU can have them. A module is PTX, kept as text. A kernel that it
+ * names can be launched when the program has said which host function stands for it, by hostcuda_register_kernel; else
+ * the driver does not find it. Translating PTX was rejected: tests need to know that a launch came, in order and with
+ * its arguments, not what a GPU would compute.
  *
  * The host function runs once per launch, on the stream's worker, whatever the grid.
  */

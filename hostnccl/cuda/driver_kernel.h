@@ -1,4 +1,5 @@
-/* The one name that libcuda.so.1 exports beside the vendor's: tests say with it which host function stands for a kernel. */
+/* The one name that libcuda.so.1 exports beside the vendor's: tests say with it which host function stands for a
+ * kernel. */
 #ifndef HOSTNCCL_CUDA_DRIVER_KERNEL_H
 #define HOSTNCCL_CUDA_DRIVER_KERNEL_H
 
@@ -6,8 +7,8 @@
 
 enum { HOSTCUDA_PARAMETERS_MAX = 16 };
 
-/* From now on, launches of the kernel `name` call fn with one pointer per parameter; bytes[] are the parameters' sizes. Call it
- * before cuModuleGetFunction. 0; -1 when an argument is wrong or the name is taken. Any thread. */
+/* From now on, launches of the kernel `name` call fn with one pointer per parameter; bytes[] are the parameters' sizes.
+ * Call it before cuModuleGetFunction. 0; -1 when an argument is wrong or the name is taken. Any thread. */
 int hostcuda_register_kernel(const char *name, hostcuda_kernel_fn *fn, size_t count, const size_t *bytes);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * Writing and awaiting words of memory in stream order. One call is a batch of one; in a captured stream a batch becomes a node, with
- * the values that it had at the call: a graph that is launched again writes them again.
+ * Writing and awaiting words of memory in stream order. One call is a batch of one; in a captured stream a batch
+ * becomes a node, with the values that it had at the call: a graph that is launched again writes them again.
  *
- * Only the second variants exist. The first ones need a setting of a GPU's kernel module, so no program may count on them.
+ * Only the second variants exist. The first ones need a setting of a GPU's kernel module, so no program may count on
+ * them.
  */
 #include "hostnccl/cuda/driver.h"
 

@@ -1,13 +1,14 @@
 /*
- * Where functions of the driver interface are, as the runtime says it. The runtime opens libcuda.so.1 by name, as the vendor's
- * does, and asks it; a driver that is not ours would not know our handles, so it counts as absent.
+ * Where functions of the driver interface are, as the runtime says it. The runtime opens libcuda.so.1 by name, as the
+ * vendor's does, and asks it; a driver that is not ours would not know our handles, so it counts as absent.
  */
 #include "hostnccl/cuda/hostcuda.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-/* The driver's cuGetProcAddress_v2; the last argument tells why nothing was found, in the numbers of the runtime's list. */
+/* The driver's cuGetProcAddress_v2; the last argument tells why nothing was found, in the numbers of the runtime's
+ * list. */
 typedef int find_fn(const char *symbol, void **function, int version, uint64_t flags, int *result);
 
 static find_fn *finder;

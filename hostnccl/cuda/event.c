@@ -1,6 +1,6 @@
 /*
- * Events: a name for the mark that was recorded last. Recording replaces the mark, so whoever waits for an earlier record
- * keeps waiting for that one, and destroying an event never has to wait.
+ * Events: a name for the mark that was recorded last. Recording replaces the mark, so whoever waits for an earlier
+ * record keeps waiting for that one, and destroying an event never has to wait.
  */
 #include "hostnccl/cuda/graph.h"
 #include "hostnccl/cuda/hostcuda.h"

@@ -1,10 +1,11 @@
 /*
- * Executable graphs: freezing a graph into steps, changing them, and the calls that launch. How a launch runs is in launch.c.
+ * Executable graphs: freezing a graph into steps, changing them, and the calls that launch. How a launch runs is in
+ * launch.c.
  *
- * A frozen graph is a deep copy, so the program may change or destroy the graph that it came from. Child graphs are unfolded: their
- * steps stand among the others, between what the child waits for and an empty step that waits for all of them. Steps
- * are dealt to lanes, one for each chain of steps that could run beside others: branches of a graph do run beside each other on
- * a GPU, and collectives of different ranks may need just that.
+ * A frozen graph is a deep copy, so the program may change or destroy the graph that it came from. Child graphs are
+ * unfolded: their steps stand among the others, between what the child waits for and an empty step that waits for all
+ * of them. Steps are dealt to lanes, one for each chain of steps that could run beside others: branches of a graph do
+ * run beside each other on a GPU, and collectives of different ranks may need just that.
  */
 #include "hostnccl/cuda/graph.h"
 
@@ -57,7 +58,8 @@ static cudaError_t add_step(struct hostcuda_body *body, struct hostcuda_node *no
     return cudaSuccess;
 }
 
-/* The steps of a child, then one that waits for all of its ends (or, when it is empty, for what came before the child). */
+/* The steps of a child, then one that waits for all of its ends (or, when it is empty, for what came before the child).
+ */
 static cudaError_t add_child(struct hostcuda_body *body, struct hostcuda_node *node, const size_t *before, size_t count)
 {
     const struct hostcuda_graph *child = node->work.arg.child;

@@ -1,9 +1,9 @@
 /*
- * Changing an executable graph: as a whole, by a graph of the same shape, or one node at a time. Either way a new frozen graph
- * takes the place of the old one, so launches before the change run as they were.
+ * Changing an executable graph: as a whole, by a graph of the same shape, or one node at a time. Either way a new
+ * frozen graph takes the place of the old one, so launches before the change run as they were.
  *
- * Two graphs have the same shape when their steps, sorted, have the same kinds and the same edges. The vendor pairs nodes in much
- * the same way and says so; a search for any matching of two graphs was rejected, as it was there.
+ * Two graphs have the same shape when their steps, sorted, have the same kinds and the same edges. The vendor pairs
+ * nodes in much the same way and says so; a search for any matching of two graphs was rejected, as it was there.
  */
 #include "hostnccl/cuda/graph_node.h"
 

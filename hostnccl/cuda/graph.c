@@ -1,8 +1,9 @@
 /*
  * Graphs: nodes, the edges between them, and copies of both. The public calls are in graph_api.c and graph_node.c.
  *
- * Nodes are kept in the order of their making, and edges only with the node that they end in: capture and instantiation, which
- * are what graphs are made for, need nothing else. What starts in a node is looked up by walking the graph.
+ * Nodes are kept in the order of their making, and edges only with the node that they end in: capture and
+ * instantiation, which are what graphs are made for, need nothing else. What starts in a node is looked up by walking
+ * the graph.
  */
 #include "hostnccl/cuda/graph.h"
 

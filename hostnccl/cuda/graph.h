@@ -1,7 +1,8 @@
 /*
- * What the files about graphs share. A *graph* is nodes and the edges between them; an *executable graph* is a frozen copy of
- * one that can be launched. Everything here but launching happens under one lock, hostcuda_graph_lock: graphs are built in
- * host code that nobody waits for, and one lock makes captures that fork, join and fail over several streams simple to get right.
+ * What the files about graphs share. A *graph* is nodes and the edges between them; an *executable graph* is a frozen
+ * copy of one that can be launched. Everything here but launching happens under one lock, hostcuda_graph_lock: graphs
+ * are built in host code that nobody waits for, and one lock makes captures that fork, join and fail over several
+ * streams simple to get right.
  */
 #ifndef HOSTNCCL_CUDA_GRAPH_H
 #define HOSTNCCL_CUDA_GRAPH_H
@@ -46,7 +47,8 @@ cudaError_t hostcuda_graph_new(struct hostcuda_graph **graph);
 /* Forgets and frees a graph with its nodes and references. */
 void hostcuda_graph_free(struct hostcuda_graph **graph);
 
-/* A deep copy. With `keep_origin` its nodes stand for the nodes that those of the source stand for. cudaErrorMemoryAllocation. */
+/* A deep copy. With `keep_origin` its nodes stand for the nodes that those of the source stand for.
+ * cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_graph_clone(struct hostcuda_graph **clone, const struct hostcuda_graph *source, bool keep_origin);
 
 /* The graph or node behind a handle; NULL when it is not alive. Borrowed. */
@@ -58,8 +60,8 @@ struct hostcuda_node *hostcuda_node_of(cudaGraphNode_t handle);
 cudaError_t hostcuda_node_add(struct hostcuda_graph *graph, struct hostcuda_work *work,
                               struct hostcuda_node *const *before, size_t count, struct hostcuda_node **node);
 
-/* The graph's nodes in an order that respects the edges; the order of their making where that does. Returns owned, NULL without
- * memory (*has_cycle false) or with a cycle (*has_cycle true). */
+/* The graph's nodes in an order that respects the edges; the order of their making where that does. Returns owned, NULL
+ * without memory (*has_cycle false) or with a cycle (*has_cycle true). */
 struct hostcuda_node **hostcuda_graph_sorted(const struct hostcuda_graph *graph, bool *has_cycle);
 
 /* Appends, unless it is there already when `once`. False without memory. */
@@ -104,7 +106,8 @@ struct hostcuda_exec *hostcuda_exec_get(cudaGraphExec_t handle);
 
 /* ---- launch.c ---- */
 
-/* Enqueues one launch. Takes no reference of its own beyond the launch. cudaErrorMemoryAllocation, errors of capture. */
+/* Enqueues one launch. Takes no reference of its own beyond the launch. cudaErrorMemoryAllocation, errors of capture.
+ */
 cudaError_t hostcuda_exec_launch(struct hostcuda_exec *exec, struct hostcuda_stream *stream);
 
 /* ---- user_object.c ---- */

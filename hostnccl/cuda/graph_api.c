@@ -1,6 +1,6 @@
 /*
- * The calls about whole graphs: making, copying, destroying, what is in them, and the user objects that they keep alive. Every
- * call takes the lock of graphs, so a handle that it found stays alive until it returns.
+ * The calls about whole graphs: making, copying, destroying, what is in them, and the user objects that they keep
+ * alive. Every call takes the lock of graphs, so a handle that it found stays alive until it returns.
  */
 #include "hostnccl/cuda/graph.h"
 
@@ -96,8 +96,8 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *out, cudaG
     return leave(error);
 }
 
-/* As all calls that list: without an array they say how many there are; with one they fill it, and what lies beyond the last
- * is set to NULL. */
+/* As all calls that list: without an array they say how many there are; with one they fill it, and what lies beyond the
+ * last is set to NULL. */
 static void list(struct hostcuda_node *const *found, size_t count, cudaGraphNode_t *nodes, size_t *room)
 {
     for (size_t i = 0; nodes && i < *room; i++) {

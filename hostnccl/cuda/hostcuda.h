@@ -1,14 +1,14 @@
 /*
- * hostcuda: the part of the CUDA runtime that NCCL programs use, on host memory. This header is what its own files share;
- * programs see the vendor's <cuda_runtime.h>, or ours of the same ABI in hostnccl/include.
+ * hostcuda: the part of the CUDA runtime that NCCL programs use, on host memory. This header is what its own files
+ * share; programs see the vendor's <cuda_runtime.h>, or ours of the same ABI in hostnccl/include.
  *
  * Vocabulary. A *stream* is a queue of *operations* that one worker thread runs in order. A *mark* is a point in one or
- * more streams that is reached at some time: events, synchronisation and waits between streams are all marks. Workers only
- * ever sleep on condition variables and futexes.
+ * more streams that is reached at some time: events, synchronisation and waits between streams are all marks. Workers
+ * only ever sleep on condition variables and futexes.
  *
- * Locks, in the order in which they may be nested: an executable graph's lock, the lock of graphs, device.order, stream.lock.
- * The registry of handles, the table of allocations and each event have a lock of their own, inside which nothing else is
- * locked.
+ * Locks, in the order in which they may be nested: an executable graph's lock, the lock of graphs, device.order,
+ * stream.lock. The registry of handles, the table of allocations and each event have a lock of their own, inside which
+ * nothing else is locked.
  */
 #ifndef HOSTNCCL_CUDA_HOSTCUDA_H
 #define HOSTNCCL_CUDA_HOSTCUDA_H
@@ -63,15 +63,16 @@ struct hostcuda_thread {
 /* The calling thread's state; never NULL. Any thread. */
 struct hostcuda_thread *hostcuda_self(void);
 
-/* Starts the runtime once. cudaErrorInitializationError in a child forked after the start, cudaErrorNoDevice without devices. */
+/* Starts the runtime once. cudaErrorInitializationError in a child forked after the start, cudaErrorNoDevice without
+ * devices. */
 cudaError_t hostcuda_enter(void);
 
-/* hostcuda_enter for calls that enqueue, wait or allocate: cudaErrorNotPermitted inside a host function, and the fault once there
- * was one. */
+/* hostcuda_enter for calls that enqueue, wait or allocate: cudaErrorNotPermitted inside a host function, and the fault
+ * once there was one. */
 cudaError_t hostcuda_enter_work(void);
 
-/* Something that runs on a device did what it must not: from now on nothing that is queued runs, and calls return the error, which
- * only the end of the process cures. True for the first one. Any thread. */
+/* Something that runs on a device did what it must not: from now on nothing that is queued runs, and calls return the
+ * error, which only the end of the process cures. True for the first one. Any thread. */
 bool hostcuda_fault_set(cudaError_t error);
 
 /* The error of such a fault; cudaSuccess when there was none. */
@@ -156,8 +157,9 @@ void hostcuda_mark_wait(struct hostcuda_mark *mark); /* sleeps until reached */
 
 /* ---- work.c: what a stream, or a node of a graph, does ---- */
 
-/* A host function that has to know of every launch before it runs: `prepare` is called when the work is enqueued or its graph
- * launched, on the caller's thread and in the order of the launches; what it returns goes to `run`, on a worker. */
+/* A host function that has to know of every launch before it runs: `prepare` is called when the work is enqueued or its
+ * graph launched, on the caller's thread and in the order of the launches; what it returns goes to `run`, on a worker.
+ */
 struct hostcuda_prepared {
     void *(*prepare)(void *data);
     void (*run)(void *instance);
@@ -220,8 +222,8 @@ struct hostcuda_work {
     } arg;
 };
 
-/* Does it, in the calling thread; nothing after a fault, but prepared work, which asks for itself. `instance`: what `prepare` gave;
- * NULL for other work. */
+/* Does it, in the calling thread; nothing after a fault, but prepared work, which asks for itself. `instance`: what
+ * `prepare` gave; NULL for other work. */
 void hostcuda_work_run(const struct hostcuda_work *work, void *instance);
 
 /* Makes a copy that owns what it needs. cudaErrorMemoryAllocation. */
@@ -282,11 +284,12 @@ struct hostcuda_stream {
     size_t tip_count;
 };
 
-/* A new stream on a device; the device's list keeps it until it is drained. Returns owned (one reference), NULL without memory. */
+/* A new stream on a device; the device's list keeps it until it is drained. Returns owned (one reference), NULL without
+ * memory. */
 struct hostcuda_stream *hostcuda_stream_new(int device, unsigned int flags, int priority);
 
-/* Blocks what a thread that the program did not make leaves to the program: all signals but those that its own code raises, and
- * profiling. The thread's mask before goes to `before`. */
+/* Blocks what a thread that the program did not make leaves to the program: all signals but those that its own code
+ * raises, and profiling. The thread's mask before goes to `before`. */
 void hostcuda_block_signals(sigset_t *before);
 
 /* Takes the owner's reference: what is queued still runs, then the stream goes. Returns at once. */
@@ -295,21 +298,23 @@ void hostcuda_stream_close(struct hostcuda_stream **stream);
 /* Gives a reference back. */
 void hostcuda_stream_put(struct hostcuda_stream *stream);
 
-/* Appends an operation behind all it must follow. Takes op on success; on failure the caller keeps it. cudaErrorMemoryAllocation. */
+/* Appends an operation behind all it must follow. Takes op on success; on failure the caller keeps it.
+ * cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcuda_op *op);
 
-/* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure. cudaErrorMemoryAllocation,
- * errors of capture. */
+/* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure.
+ * cudaErrorMemoryAllocation, errors of capture. */
 cudaError_t hostcuda_stream_do(struct hostcuda_stream *stream, struct hostcuda_work *work);
 
 /* Enqueues a copy; `staged` (taken) is the source's content if that may change. cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_stream_copy(struct hostcuda_stream *stream, const struct hostcuda_copy *copy, void *staged);
 
-/* Closes one place of the mark when everything enqueued so far has run; at once when there is nothing. Takes that place on
- * success; keeps a reference while pending. cudaErrorMemoryAllocation. */
+/* Closes one place of the mark when everything enqueued so far has run; at once when there is nothing. Takes that place
+ * on success; keeps a reference while pending. cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_stream_record(struct hostcuda_stream *stream, struct hostcuda_mark *mark);
 
-/* Lets the stream wait for a mark, without waiting itself: work of the stream like any other. Borrows the mark. cudaErrorMemoryAllocation. */
+/* Lets the stream wait for a mark, without waiting itself: work of the stream like any other. Borrows the mark.
+ * cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_stream_follow(struct hostcuda_stream *stream, struct hostcuda_mark *mark);
 
 /* Sleeps until everything enqueued before the call has run. */
@@ -326,10 +331,12 @@ cudaError_t hostcuda_device_drain(int device);
 
 /* ---- handle.c: which stream a handle means ---- */
 
-/* The stream that a handle means for the calling thread, with a reference of its own to put back. cudaErrorInvalidResourceHandle. */
+/* The stream that a handle means for the calling thread, with a reference of its own to put back.
+ * cudaErrorInvalidResourceHandle. */
 cudaError_t hostcuda_stream_get(cudaStream_t handle, struct hostcuda_stream **stream);
 
-/* Closes every stream that a program made on the device and, unless work is still running, frees its memory. Never waits. */
+/* Closes every stream that a program made on the device and, unless work is still running, frees its memory. Never
+ * waits. */
 void hostcuda_device_reset(int device);
 
 /* ---- copy.c: what graphs need of copies ---- */
@@ -361,25 +368,27 @@ static inline bool hostcuda_stream_is_captured(struct hostcuda_stream *stream)
     return atomic_load_explicit(&stream->capture, memory_order_acquire) != NULL;
 }
 
-/* Adds work to the capture of the stream: a node behind the stream's tips, and now its tip. Takes what the work owns, also on
- * failure. cudaErrorStreamCaptureInvalidated, cudaErrorMemoryAllocation. */
+/* Adds work to the capture of the stream: a node behind the stream's tips, and now its tip. Takes what the work owns,
+ * also on failure. cudaErrorStreamCaptureInvalidated, cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_capture_add(struct hostcuda_stream *stream, struct hostcuda_work *work);
 
-/* Refuses what a capture cannot hold. On a captured stream: invalidates the capture, cudaErrorStreamCaptureUnsupported. On a
- * legacy stream that would have to wait for a captured one: invalidates that, cudaErrorStreamCaptureImplicit. */
+/* Refuses what a capture cannot hold. On a captured stream: invalidates the capture, cudaErrorStreamCaptureUnsupported.
+ * On a legacy stream that would have to wait for a captured one: invalidates that, cudaErrorStreamCaptureImplicit. */
 cudaError_t hostcuda_capture_refuse(struct hostcuda_stream *stream);
 
 /* Only the second half of hostcuda_capture_refuse. */
 cudaError_t hostcuda_capture_refuse_implicit(struct hostcuda_stream *stream);
 
-/* For calls that no capture sees although it may depend on them (allocations, queries): cudaErrorStreamCaptureUnsupported, and
- * the capture is invalidated, as the modes of the capture and of the calling thread demand. */
+/* For calls that no capture sees although it may depend on them (allocations, queries):
+ * cudaErrorStreamCaptureUnsupported, and the capture is invalidated, as the modes of the capture and of the calling
+ * thread demand. */
 cudaError_t hostcuda_capture_unsafe(void);
 
 /* For calls about a whole device: cudaErrorStreamCaptureUnsupported, and its captures are invalidated. */
 cudaError_t hostcuda_capture_refuse_device(int device);
 
-/* A stream that is being destroyed leaves its capture, which is invalid from then on; the capture of its origin ends. */
+/* A stream that is being destroyed leaves its capture, which is invalid from then on; the capture of its origin ends.
+ */
 void hostcuda_capture_forget(struct hostcuda_stream *stream);
 
 /* Part of an event: where in a capture it was recorded. Guarded by the lock of graphs. */
@@ -395,10 +404,12 @@ cudaError_t hostcuda_capture_record(struct hostcuda_stream *stream, struct hostc
 /* Lets a stream wait for a captured event: joins it to the capture. */
 cudaError_t hostcuda_capture_follow(struct hostcuda_stream *stream, const struct hostcuda_captured *at);
 
-/* A captured stream was asked to wait for an event outside its capture: cudaErrorStreamCaptureIsolation, invalidates it. */
+/* A captured stream was asked to wait for an event outside its capture: cudaErrorStreamCaptureIsolation, invalidates
+ * it. */
 cudaError_t hostcuda_capture_isolate(struct hostcuda_stream *stream);
 
-/* Whether the event was recorded in a capture, ended or not; if so a running one is invalidated: cudaErrorCapturedEvent. */
+/* Whether the event was recorded in a capture, ended or not; if so a running one is invalidated:
+ * cudaErrorCapturedEvent. */
 cudaError_t hostcuda_capture_refuse_event(const struct hostcuda_captured *at);
 void hostcuda_captured_clear(struct hostcuda_captured *at);
 

@@ -1,11 +1,12 @@
 /*
- * Launching an executable graph: its steps become operations of streams, in an order that respects the edges. Lane 0 is the
- * stream of the launch; every other lane is a stream of the executable graph, held between a mark at the start and one at
- * the end. An edge between two lanes is a mark as well. So a launch is nothing but what streams and marks already do, and a
- * step that hangs holds exactly what depends on it. A launch waits for the one before of the same executable graph.
+ * Launching an executable graph: its steps become operations of streams, in an order that respects the edges. Lane 0 is
+ * the stream of the launch; every other lane is a stream of the executable graph, held between a mark at the start and
+ * one at the end. An edge between two lanes is a mark as well. So a launch is nothing but what streams and marks
+ * already do, and a step that hangs holds exactly what depends on it. A launch waits for the one before of the same
+ * executable graph.
  *
- * An interpreter on the worker of the launch stream was rejected: it would run branches one after the other, and two ranks
- * whose branches come in different orders would hang where a GPU does not.
+ * An interpreter on the worker of the launch stream was rejected: it would run branches one after the other, and two
+ * ranks whose branches come in different orders would hang where a GPU does not.
  */
 #include "hostnccl/cuda/graph.h"
 
@@ -83,8 +84,8 @@ static struct hostcuda_launch *launch_new(struct hostcuda_body *body)
     return launch;
 }
 
-/* What a step waits for is what its event stood for before this launch; after it an event stands for this launch's record. Host
- * functions that want to know of the launch are told, in the order of the steps. */
+/* What a step waits for is what its event stood for before this launch; after it an event stands for this launch's
+ * record. Host functions that want to know of the launch are told, in the order of the steps. */
 static void announce(struct hostcuda_launch *launch)
 {
     const struct hostcuda_body *body = launch->body;

@@ -1,6 +1,6 @@
 /*
- * Marks: points that streams pass. The word that counts the open places is the futex word itself, so asking costs one load
- * and waiting one system call; a condition variable per event would cost two locks for each of them.
+ * Marks: points that streams pass. The word that counts the open places is the futex word itself, so asking costs one
+ * load and waiting one system call; a condition variable per event would cost two locks for each of them.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

@@ -1,10 +1,10 @@
 /*
- * Memory: every allocation and registration stands in one table, so that any pointer can be told to be device, host, managed
- * or unknown memory, and a wrong or second free is an error instead of a crash. "Device" memory is host memory like the
- * other kinds; only the table makes the difference.
+ * Memory: every allocation and registration stands in one table, so that any pointer can be told to be device, host,
+ * managed or unknown memory, and a wrong or second free is an error instead of a crash. "Device" memory is host memory
+ * like the other kinds; only the table makes the difference.
  *
- * The table is libc's search tree over disjoint intervals: a comparison that calls overlapping intervals equal makes a look-up
- * by any address inside one an ordinary search.
+ * The table is libc's search tree over disjoint intervals: a comparison that calls overlapping intervals equal makes a
+ * look-up by any address inside one an ordinary search.
  */
 #include "hostnccl/cuda/hostcuda.h"
 
@@ -52,7 +52,8 @@ static bool table_add(struct hostcuda_range *range)
     return taken;
 }
 
-/* Takes the range that starts exactly at the address out of the table; NULL when there is none of that kind. Returns owned. */
+/* Takes the range that starts exactly at the address out of the table; NULL when there is none of that kind. Returns
+ * owned. */
 static struct hostcuda_range *table_take(const void *address, bool is_host, bool is_registered)
 {
     uintptr_t start = (uintptr_t)address;

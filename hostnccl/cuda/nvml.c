@@ -11,7 +11,8 @@
  *   xid G N       a critical Xid that comes as soon as one waits for it
  *   fail N        nvmlInit_v2 returns N
  *   hang          nvmlInit_v2 never returns
- * Types and values are those of NVML's API reference. It lies in a folder of its own: who finds it by accident would believe in GPUs.
+ * Types and values are those of NVML's API reference. It lies in a folder of its own: who finds it by accident would
+ * believe in GPUs.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -75,11 +75,12 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
 struct hostcuda_private {
     size_t bytes; /* of this struct */
 
-    /* Enqueues a host function that is told of every launch, or adds it to the capture of the stream. `how` must stay. Errors
-     * of cudaLaunchHostFunc. Any thread. */
+    /* Enqueues a host function that is told of every launch, or adds it to the capture of the stream. `how` must stay.
+     * Errors of cudaLaunchHostFunc. Any thread. */
     cudaError_t (*launch_prepared)(cudaStream_t stream, const struct hostcuda_prepared *how, void *data);
 
-    /* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure. The same errors. */
+    /* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure. The same
+     * errors. */
     cudaError_t (*enqueue)(cudaStream_t stream, struct hostcuda_work *work);
 
     /* Says what the capture of a stream is about, as cudaStreamGetCaptureInfo. What is NULL is not told. */

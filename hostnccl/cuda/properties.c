@@ -1,7 +1,7 @@
 /*
- * What a device says about itself. The figures are those of an H100-sized device where a program might size something by
- * them (multiprocessors, shared memory, warps), and the truth where the truth matters (memory, unified addressing). One
- * struct is filled; the attribute call reads the same struct through a table, so the two cannot disagree.
+ * What a device says about itself. The figures are those of an H100-sized device where a program might size something
+ * by them (multiprocessors, shared memory, warps), and the truth where the truth matters (memory, unified addressing).
+ * One struct is filled; the attribute call reads the same struct through a table, so the two cannot disagree.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

@@ -1,8 +1,8 @@
 /*
- * Which handles are alive. A program may pass any value as a stream or an event; a value that was never handed out, or was
- * destroyed, is answered with cudaErrorInvalidResourceHandle instead of a crash, and an object that one thread destroys
- * while another uses it lives until that use ends. A magic number inside the object was rejected: reading it from a freed
- * object is the very fault it would look for.
+ * Which handles are alive. A program may pass any value as a stream or an event; a value that was never handed out, or
+ * was destroyed, is answered with cudaErrorInvalidResourceHandle instead of a crash, and an object that one thread
+ * destroys while another uses it lives until that use ends. A magic number inside the object was rejected: reading it
+ * from a freed object is the very fault it would look for.
  *
  * The tree is libc's (tsearch); readers share the lock.
  */

@@ -1,11 +1,11 @@
 /*
- * The runtime as a whole: it starts with the first call that needs it, knows its devices from the environment, refuses to
- * work in a forked child, and keeps what belongs to a thread (current device, last error) and what belongs to all: a fault of the
- * device, after which nothing runs any more and every call that would need it returns the same error.
+ * The runtime as a whole: it starts with the first call that needs it, knows its devices from the environment, refuses
+ * to work in a forked child, and keeps what belongs to a thread (current device, last error) and what belongs to all: a
+ * fault of the device, after which nothing runs any more and every call that would need it returns the same error.
  *
- * Nothing here is ever torn down: workers are detached and the state they use is static, so a process may exit with work
- * pending, in whatever order its destructors run. A destructor that joins the workers was rejected: it would hang at exit
- * exactly in the jobs that this library exists to reproduce.
+ * Nothing here is ever torn down: workers are detached and the state they use is static, so a process may exit with
+ * work pending, in whatever order its destructors run. A destructor that joins the workers was rejected: it would hang
+ * at exit exactly in the jobs that this library exists to reproduce.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

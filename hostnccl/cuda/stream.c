@@ -1,13 +1,14 @@
 /*
- * Streams: a queue and a worker thread each. The worker starts with the first operation, runs operations in order outside
- * every lock, and sleeps on a condition variable when there is none. It is detached: closing a stream only tells the worker
- * to leave once it has drained the queue.
+ * Streams: a queue and a worker thread each. The worker starts with the first operation, runs operations in order
+ * outside every lock, and sleeps on a condition variable when there is none. It is detached: closing a stream only
+ * tells the worker to leave once it has drained the queue.
  *
- * A pool of workers was rejected: an operation may wait for another stream of any process for as long as it likes (that is
- * what a collective does), so a bounded pool would add deadlocks that CUDA does not have.
+ * A pool of workers was rejected: an operation may wait for another stream of any process for as long as it likes (that
+ * is what a collective does), so a bounded pool would add deadlocks that CUDA does not have.
  *
  * The legacy default stream is ordered with every blocking stream of its device, both ways. That order is made when an
- * operation is enqueued, under device.order: a mark in each stream that has something new, and a wait for it in the other.
+ * operation is enqueued, under device.order: a mark in each stream that has something new, and a wait for it in the
+ * other.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

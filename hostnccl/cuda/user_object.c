@@ -1,8 +1,8 @@
 /*
- * User objects: a pointer with a destructor and a count, that graphs keep alive; NCCL ties what a captured call needs to the
- * graph in this way. As with the vendor's, destructors run on a thread of their own, some time after the last reference went,
- * and may not make CUDA calls; running them where the reference is dropped would let programs rely on an order that CUDA
- * does not give.
+ * User objects: a pointer with a destructor and a count, that graphs keep alive; NCCL ties what a captured call needs
+ * to the graph in this way. As with the vendor's, destructors run on a thread of their own, some time after the last
+ * reference went, and may not make CUDA calls; running them where the reference is dropped would let programs rely on
+ * an order that CUDA does not give.
  */
 #include "hostnccl/cuda/graph.h"
 

@@ -1,9 +1,10 @@
 /*
- * NCCL's public interface, version 2.28.9, for building where the vendor's header is absent. Same names, values, layouts and
- * calling conventions; checked against the vendor's header by tests/hostnccl/nccl where that is present. What each call means
- * is in NCCL's documentation; what this library does differently is in docs/HOSTNCCL.md.
+ * NCCL's public interface, version 2.28.9, for building where the vendor's header is absent. Same names, values,
+ * layouts and calling conventions; checked against the vendor's header by tests/hostnccl/nccl where that is present.
+ * What each call means is in NCCL's documentation; what this library does differently is in docs/HOSTNCCL.md.
  *
- * With HOSTNCCL_PROTOTYPES_ONLY, after another nccl.h, only the prototypes are declared (again): the compiler compares them.
+ * With HOSTNCCL_PROTOTYPES_ONLY, after another nccl.h, only the prototypes are declared (again): the compiler compares
+ * them.
  */
 #if !defined(NCCL_H_) || defined(HOSTNCCL_PROTOTYPES_ONLY)
 

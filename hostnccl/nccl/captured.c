@@ -1,14 +1,15 @@
 /*
- * Plans on captured streams. A call on a stream that is being captured makes a node of the graph, and nothing runs. The node
- * holds the plan as a pattern; every launch of the graph makes a plan from it, which takes its place in the communicator's
- * order at that moment, on the thread that launches, like a plan that was never captured. So captured and other work of one
- * communicator mixes in the order of the launches, and launching is a collective act: what a rank leaves out hangs its peers.
+ * Plans on captured streams. A call on a stream that is being captured makes a node of the graph, and nothing runs. The
+ * node holds the plan as a pattern; every launch of the graph makes a plan from it, which takes its place in the
+ * communicator's order at that moment, on the thread that launches, like a plan that was never captured. So captured
+ * and other work of one communicator mixes in the order of the launches, and launching is a collective act: what a rank
+ * leaves out hangs its peers.
  *
- * Taking the place when the node comes up, on a worker, was rejected: work that was enqueued after the launch would be ahead of
- * it in the communicator's order and behind it on the stream, and both would wait for ever.
+ * Taking the place when the node comes up, on a worker, was rejected: work that was enqueued after the launch would be
+ * ahead of it in the communicator's order and behind it on the stream, and both would wait for ever.
  *
- * The pattern lives as long as the graph and what was made from it, by a user object, and counts as work of the communicator: as
- * in NCCL, finalize and destroy wait until the last such graph is gone.
+ * The pattern lives as long as the graph and what was made from it, by a user object, and counts as work of the
+ * communicator: as in NCCL, finalize and destroy wait until the last such graph is gone.
  */
 #include "hostnccl/nccl/internal.h"
 

@@ -1,9 +1,10 @@
 /*
  * The public collectives and point-to-point calls: check, resolve, append to the group.
  *
- * Checked are the things NCCL checks on the host: communicator, root, peer, type, operation. Counts and buffers are taken as they
- * come: a null one is the device's fault later (fault.c). A collective of zero elements is dropped here, on this rank alone. AlltoAll, Gather and Scatter become sends and
- * receives, as in NCCL, so they match what the peers send, however they call it.
+ * Checked are the things NCCL checks on the host: communicator, root, peer, type, operation. Counts and buffers are
+ * taken as they come: a null one is the device's fault later (fault.c). A collective of zero elements is dropped here,
+ * on this rank alone. AlltoAll, Gather and Scatter become sends and receives, as in NCCL, so they match what the peers
+ * send, however they call it.
  */
 #include "hostnccl/nccl/internal.h"
 

@@ -1,9 +1,9 @@
 /*
  * The life of a communicator after it was made: references, asynchronous state, finalize, destroy, abort, revoke.
  *
- * The user's handle, every queued plan and every pending job hold a reference, so abort does not have to wait for plans that are
- * still behind other work on their stream: they find the communicator stopped and return. What abort does wait for are
- * threads that are inside; it wakes them until they have left.
+ * The user's handle, every queued plan and every pending job hold a reference, so abort does not have to wait for plans
+ * that are still behind other work on their stream: they find the communicator stopped and return. What abort does wait
+ * for are threads that are inside; it wakes them until they have left.
  */
 #include "hostnccl/nccl/profiler.h"
 

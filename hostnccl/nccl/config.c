@@ -1,8 +1,8 @@
 /*
  * ncclConfig_t: reads what a caller's version of the structure holds.
  *
- * Callers are compiled against many versions. Only min(their size, ours) bytes are read, and members that their version did not
- * have are taken as unset. Unset members take the parent's value, or the default.
+ * Callers are compiled against many versions. Only min(their size, ours) bytes are read, and members that their version
+ * did not have are taken as unset. Unset members take the parent's value, or the default.
  */
 #include "hostnccl/nccl/internal.h"
 

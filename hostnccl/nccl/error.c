@@ -1,8 +1,8 @@
 /*
  * Settings, the text of the last error, and debug lines.
  *
- * The last error is one text per process, as in NCCL. A reader gets a copy of its own, which stays until it asks again: any
- * number of buffers taken in turn would be written under a reader that is slow.
+ * The last error is one text per process, as in NCCL. A reader gets a copy of its own, which stays until it asks again:
+ * any number of buffers taken in turn would be written under a reader that is slow.
  */
 #include "hostnccl/nccl/internal.h"
 

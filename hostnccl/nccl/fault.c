@@ -1,14 +1,14 @@
 /*
- * A fault of the device: a collective or message was given a null buffer. NCCL looks at no pointer before its kernel does; the kernel
- * then reads or writes address 0, the context dies, and CUDA reports an illegal address at the next call that asks. Neither NCCL's
- * call nor ncclCommGetAsyncError says a word, and the peers wait for the dead kernel. So here: the runtime is told, every
- * communicator of the process stops, and what was queued does not run.
+ * A fault of the device: a collective or message was given a null buffer. NCCL looks at no pointer before its kernel
+ * does; the kernel then reads or writes address 0, the context dies, and CUDA reports an illegal address at the next
+ * call that asks. Neither NCCL's call nor ncclCommGetAsyncError says a word, and the peers wait for the dead kernel. So
+ * here: the runtime is told, every communicator of the process stops, and what was queued does not run.
  *
- * Only address 0 is looked for. A pointer of the host is as good as one of the device here, and which other addresses are mapped only
- * the kernel of the operating system knows; those end in a SIGSEGV.
+ * Only address 0 is looked for. A pointer of the host is as good as one of the device here, and which other addresses
+ * are mapped only the kernel of the operating system knows; those end in a SIGSEGV.
  *
- * The thread that meets the fault runs a plan itself, and another one may do so at the same time: neither may wait until the other's
- * communicator has stopped. A thread made for that waits.
+ * The thread that meets the fault runs a plan itself, and another one may do so at the same time: neither may wait
+ * until the other's communicator has stopped. A thread made for that waits.
  */
 #include "hostnccl/nccl/internal.h"
 

@@ -1,12 +1,12 @@
 /*
  * Sleeping on counters in shared memory.
  *
- * Every wait of this library is "until this 32-bit counter has moved", and the counter itself is the futex, so that ranks in
- * different processes wake each other without any lock, and 64 ranks on 2 cores cost nothing while they wait. A process
- * that is killed leaves nothing locked: counters have one writer each and are plain stores.
+ * Every wait of this library is "until this 32-bit counter has moved", and the counter itself is the futex, so that
+ * ranks in different processes wake each other without any lock, and 64 ranks on 2 cores cost nothing while they wait.
+ * A process that is killed leaves nothing locked: counters have one writer each and are plain stores.
  *
- * Rejected: process-shared pthread condition variables (a killed process can leave their inner lock taken), and spinning as
- * the GPU does (it starves the very rank that is waited for when ranks outnumber cores).
+ * Rejected: process-shared pthread condition variables (a killed process can leave their inner lock taken), and
+ * spinning as the GPU does (it starves the very rank that is waited for when ranks outnumber cores).
  */
 #include "hostnccl/nccl/futex.h"
 

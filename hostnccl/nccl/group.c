@@ -1,17 +1,18 @@
 /*
  * Groups: what a thread has collected between ncclGroupStart and the outermost ncclGroupEnd.
  *
- * Every call is part of a group; a call outside one makes a group of its own. Work is collected per communicator in a plan, and
- * jobs (init, split, destroy, ...) in a list. At the end jobs run first, several of them each on its own thread because they
- * wait for one another; then the plans are launched. With nonblocking communicators a detached thread does all that, and
- * the caller gets ncclInProgress.
+ * Every call is part of a group; a call outside one makes a group of its own. Work is collected per communicator in a
+ * plan, and jobs (init, split, destroy, ...) in a list. At the end jobs run first, several of them each on its own
+ * thread because they wait for one another; then the plans are launched. With nonblocking communicators a detached
+ * thread does all that, and the caller gets ncclInProgress.
  *
- * Inside a plan collectives come before point-to-point, larger ones first: NCCL sorts them alike, so a program that differs in
- * the order inside one group often runs by luck, here as there.
+ * Inside a plan collectives come before point-to-point, larger ones first: NCCL sorts them alike, so a program that
+ * differs in the order inside one group often runs by luck, here as there.
  *
- * The plans of a group are launched in ascending order of their communicators' hashes, which are equal on all members; ranks of
- * one communicator that share the process stand beside each other. So ranks that name two communicators in opposite orders
- * inside one group launch alike. Older releases kept the program's order: HOSTNCCL_GROUP_ORDER=program is theirs.
+ * The plans of a group are launched in ascending order of their communicators' hashes, which are equal on all members;
+ * ranks of one communicator that share the process stand beside each other. So ranks that name two communicators in
+ * opposite orders inside one group launch alike. Older releases kept the program's order: HOSTNCCL_GROUP_ORDER=program
+ * is theirs.
  */
 #include "hostnccl/nccl/profiler.h"
 

@@ -1,8 +1,8 @@
 /*
  * Making communicators: unique ids, ncclCommInitRank and its relatives.
  *
- * The unique id carries a random 64-bit name; nothing listens behind it, so it stays valid when the process that made it ends
- * (NCCL's does not: see docs/HOSTNCCL.md). The handle is given to the caller before the ranks have met, so that
+ * The unique id carries a random 64-bit name; nothing listens behind it, so it stays valid when the process that made
+ * it ends (NCCL's does not: see docs/HOSTNCCL.md). The handle is given to the caller before the ranks have met, so that
  * another thread can abort a communicator whose last rank never comes.
  */
 #include "hostnccl/nccl/profiler.h"

@@ -15,8 +15,8 @@
 #include "hostnccl/nccl/segment.h"
 
 /*
- * Defines one public function the way NCCL does: pncclX is strong, ncclX is a weak alias of the same code. Calls from inside
- * the library to ncclX go through the PLT, because nothing is linked with -Bsymbolic.
+ * Defines one public function the way NCCL does: pncclX is strong, ncclX is a weak alias of the same code. Calls from
+ * inside the library to ncclX go through the PLT, because nothing is linked with -Bsymbolic.
  */
 #define HN_API(type, name, ...)                                                                                        \
     __attribute__((visibility("default"))) type p##name(__VA_ARGS__);                                                  \
@@ -155,7 +155,8 @@ void hn_comm_set_async(ncclComm_t comm, ncclResult_t result);
 /* fault.c: the list of communicators that a fault of the device stops. */
 void hn_fault_watch(ncclComm_t comm);
 void hn_fault_forget(ncclComm_t comm);
-/* The device's fault at a null buffer in `what`, on a stream's worker: nothing runs any more in this process. Returns -1. */
+/* The device's fault at a null buffer in `what`, on a stream's worker: nothing runs any more in this process. Returns
+ * -1. */
 int hn_fault(ncclComm_t comm, const char *what);
 bool hn_faulted(void);
 /* What a call returns after that: ncclUnhandledCudaError. */
@@ -178,7 +179,8 @@ void hn_registrations_free(ncclComm_t comm);
 /* launch.c: puts the plan on its streams. Takes the plan. */
 ncclResult_t hn_launch(struct hn_plan *plan);
 
-/* launch.c: reserves memory and gives the plan its place in the communicator's order, and a reference to it. With launch_lock. */
+/* launch.c: reserves memory and gives the plan its place in the communicator's order, and a reference to it. With
+ * launch_lock. */
 ncclResult_t hn_admit(struct hn_plan *plan);
 
 /* captured.c: the graph that the stream is captured into, NULL when it is not captured. */

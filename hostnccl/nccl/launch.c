@@ -1,9 +1,9 @@
 /*
  * Puts a plan on its streams.
  *
- * A plan runs on the first stream that its calls named. The other streams of the group are joined around it: the first waits
- * for what they hold so far, and they wait for the plan, as NCCL does. Memory that the plan will write is made real here, on
- * the caller's thread, so that a full /dev/shm is the result of the call.
+ * A plan runs on the first stream that its calls named. The other streams of the group are joined around it: the first
+ * waits for what they hold so far, and they wait for the plan, as NCCL does. Memory that the plan will write is made
+ * real here, on the caller's thread, so that a full /dev/shm is the result of the call.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -108,7 +108,8 @@ ncclResult_t hn_admit(struct hn_plan *plan)
     return rc;
 }
 
-/* A captured plan only makes sure of its memory, so that a full /dev/shm is the result of the call and not of a launch. */
+/* A captured plan only makes sure of its memory, so that a full /dev/shm is the result of the call and not of a launch.
+ */
 static ncclResult_t reserve_captured(struct hn_plan *plan)
 {
     pthread_mutex_lock(&plan->comm->lock);

@@ -1,9 +1,10 @@
 /*
  * profiler.c: loads a profiler plugin as NCCL does, and tells it what happens.
  *
- * NCCL_PROFILER_PLUGIN is a path, a file name, or the suffix of libnccl-profiler-<suffix>.so; "none" is none, and unset means
- * libnccl-profiler.so; "STATIC_PLUGIN" is the program itself. Of the tables ncclProfiler_v1 to v7 the newest is taken.
- * HOSTNCCL_PROFILER_NEWEST (1 to 7) says which is the newest that this library knows: each release of NCCL knows others.
+ * NCCL_PROFILER_PLUGIN is a path, a file name, or the suffix of libnccl-profiler-<suffix>.so; "none" is none, and unset
+ * means libnccl-profiler.so; "STATIC_PLUGIN" is the program itself. Of the tables ncclProfiler_v1 to v7 the newest is
+ * taken. HOSTNCCL_PROFILER_NEWEST (1 to 7) says which is the newest that this library knows: each release of NCCL knows
+ * others.
  *
  * There is one plugin per process and one mask; a plugin that refuses a communicator is not asked about it again.
  */

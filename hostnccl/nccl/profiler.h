@@ -1,8 +1,9 @@
 /*
  * profiler.h: the loader's side of NCCL's profiler plugins: where in its work this library tells a plugin what it does.
  *
- * Events come at the points at which NCCL has them: the API events (version 5 and later) when a call is appended to its group,
- * the task events when a group is launched, in the order in which it runs. None of these does anything without a plugin.
+ * Events come at the points at which NCCL has them: the API events (version 5 and later) when a call is appended to its
+ * group, the task events when a group is launched, in the order in which it runs. None of these does anything without a
+ * plugin.
  */
 #ifndef HN_PROFILER_H
 #define HN_PROFILER_H

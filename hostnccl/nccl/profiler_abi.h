@@ -1,8 +1,8 @@
 /*
  * profiler_abi.h: what NCCL and a profiler plugin say to each other, versions 1 to 7, as far as this library says it.
  *
- * Written from the facts of NCCL's interface (names, order and types of members), each version in full, so that a plugin that
- * reads a version wrongly is found out. Members that this library has nothing to say about stay zero.
+ * Written from the facts of NCCL's interface (names, order and types of members), each version in full, so that a
+ * plugin that reads a version wrongly is found out. Members that this library has nothing to say about stay zero.
  */
 #ifndef HN_PROFILER_ABI_H
 #define HN_PROFILER_ABI_H

@@ -1,8 +1,8 @@
 /*
  * Reduction operations: the built-in ones, and those that ncclRedOpCreatePreMulSum makes.
  *
- * A created operation belongs to one communicator and one type. Its handle is mixed with a value of the communicator, so that
- * the handle of another communicator is refused rather than taken for one's own. A scalar in device memory is
+ * A created operation belongs to one communicator and one type. Its handle is mixed with a value of the communicator,
+ * so that the handle of another communicator is refused rather than taken for one's own. A scalar in device memory is
  * read when the collective runs; one in host memory is read at once.
  */
 #include "hostnccl/nccl/internal.h"

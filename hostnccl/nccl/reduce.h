@@ -10,8 +10,8 @@
 enum hn_reduce { HN_SUM, HN_PROD, HN_MAX, HN_MIN };
 
 /*
- * A resolved reduction of one call. PreMulSum: every rank multiplies its own input by its own scalar, then all sum. An average
- * is that with 1/n for floats, and a division of the sum for integers, as in NCCL.
+ * A resolved reduction of one call. PreMulSum: every rank multiplies its own input by its own scalar, then all sum. An
+ * average is that with 1/n for floats, and a division of the sum for integers, as in NCCL.
  */
 struct hn_redop {
     enum hn_reduce kind;

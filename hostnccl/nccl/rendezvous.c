@@ -1,8 +1,9 @@
 /*
  * Host-side meeting of the ranks of one communicator: joining, and small all-gathers for split and windows.
  *
- * A rank that never comes leaves the others waiting, as NCCL's bootstrap does; ncclCommAbort from another thread frees them.
- * The same holds for ranks that disagree on the number of ranks or claim one rank twice: they wait, nobody is told.
+ * A rank that never comes leaves the others waiting, as NCCL's bootstrap does; ncclCommAbort from another thread frees
+ * them. The same holds for ranks that disagree on the number of ranks or claim one rank twice: they wait, nobody is
+ * told.
  */
 #include "hostnccl/nccl/internal.h"
 

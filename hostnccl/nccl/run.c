@@ -1,10 +1,10 @@
 /*
  * Runs plans on the worker of a stream.
  *
- * A plan is a host function on the user's stream, so it starts when everything before it on the stream is done and holds the
- * stream until it returns: exactly what NCCL's kernel does. Plans of one communicator run one at a time in the order of their
- * launch, whatever streams they are on, because they share the communicator's buffers; NCCL orders its kernels likewise.
- * A hung collective is a worker asleep on a futex: it costs nothing and dies with the process.
+ * A plan is a host function on the user's stream, so it starts when everything before it on the stream is done and
+ * holds the stream until it returns: exactly what NCCL's kernel does. Plans of one communicator run one at a time in
+ * the order of their launch, whatever streams they are on, because they share the communicator's buffers; NCCL orders
+ * its kernels likewise. A hung collective is a worker asleep on a futex: it costs nothing and dies with the process.
  */
 #include "hostnccl/nccl/internal.h"
 

@@ -3,13 +3,15 @@
  *
  * Every collective is cut into pieces, and every rank goes through the same pieces in lock-step. For a piece, a rank
  *   1. waits until nobody reads its slot any more (HN_SLOTS pieces back), puts its contribution in, and posts;
- *   2. waits until all have posted, and at the first piece compares what they say they are doing with what it does itself;
+ *   2. waits until all have posted, and at the first piece compares what they say they are doing with what it does
+ * itself;
  *   3. reads what it needs from the others' slots, in rank order, and marks the piece consumed.
  * An all-reduce of more than a few KiB has a step between: each rank reduces one part for all, in place in its slot.
  *
- * What is compared is what NCCL's kernels depend on: function, bytes, root. Not the type, not the reduction: these differ
- * silently and give wrong data. A difference is a hang on every rank of the communicator. NCCL's root of a small broadcast
- * can run ahead of a missing rank; here it waits for all, so that a program cannot pass by the luck of a buffer.
+ * What is compared is what NCCL's kernels depend on: function, bytes, root. Not the type, not the reduction: these
+ * differ silently and give wrong data. A difference is a hang on every rank of the communicator. NCCL's root of a small
+ * broadcast can run ahead of a missing rank; here it waits for all, so that a program cannot pass by the luck of a
+ * buffer.
  *
  * Rejected: reducing into one shared accumulator (order of arrival would decide the bits), and a barrier per step (one
  * late rank would be woken for by all; waiting on the counter of one rank at a time wakes only those that need it).
@@ -230,8 +232,8 @@ static void run_alone(const struct hn_coll *coll)
     }
 }
 
-/* Whether this rank's part reads or writes a buffer that is not there. Looked at before anything is said to the peers: what part of
- * its work NCCL's kernel does before it dies is not promised. */
+/* Whether this rank's part reads or writes a buffer that is not there. Looked at before anything is said to the peers:
+ * what part of its work NCCL's kernel does before it dies is not promised. */
 static bool lacks_buffer(ncclComm_t comm, const struct hn_coll *coll)
 {
     bool is_root = comm->rank == coll->root;

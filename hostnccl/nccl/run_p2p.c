@@ -1,15 +1,16 @@
 /*
  * Sends and receives of one plan, all in progress at once.
  *
- * Every ordered pair of ranks has a channel: message numbers and byte counters of both sides, and a ring for the data. The
- * n-th send meets the n-th receive; both sides announce their message first, and data moves only when both are at the same
- * one. A send is done when the receiver has taken its last byte: NCCL promises no buffering, so none is given (its own
- * buffers let small unmatched sends pass by luck). HOSTNCCL_EAGER plays that luck: a short send outside a group is done when it is
- * in the ring, behind what is there, as far as the ring has room. Lengths are not compared: a receiver that asked for less stops
- * reading, and the sender waits for ever; one that asked for more waits for bytes that never come.
+ * Every ordered pair of ranks has a channel: message numbers and byte counters of both sides, and a ring for the data.
+ * The n-th send meets the n-th receive; both sides announce their message first, and data moves only when both are at
+ * the same one. A send is done when the receiver has taken its last byte: NCCL promises no buffering, so none is given
+ * (its own buffers let small unmatched sends pass by luck). HOSTNCCL_EAGER plays that luck: a short send outside a
+ * group is done when it is in the ring, behind what is there, as far as the ring has room. Lengths are not compared: a
+ * receiver that asked for less stops reading, and the sender waits for ever; one that asked for more waits for bytes
+ * that never come.
  *
- * One thread drives all messages: it goes round them and, when none has moved, sleeps on its own bell, which peers ring when
- * they move a channel. Messages of one direction to one peer go in order; all others are independent.
+ * One thread drives all messages: it goes round them and, when none has moved, sleeps on its own bell, which peers ring
+ * when they move a channel. Messages of one direction to one peer go in order; all others are independent.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -43,7 +44,8 @@ static bool lengths_clash(struct hn_channel *ch)
     return hn_settings()->mismatch != HN_MISMATCH_HANG && atomic_load(&ch->send_bytes) != atomic_load(&ch->recv_bytes);
 }
 
-/* The first thing of a send: says what it is. Nobody reads an empty ring, so it may begin anew: short messages use little memory. */
+/* The first thing of a send: says what it is. Nobody reads an empty ring, so it may begin anew: short messages use
+ * little memory. */
 static void start_send(ncclComm_t comm, struct hn_channel *ch, struct hn_p2p *op)
 {
     op->started = true;
@@ -82,7 +84,8 @@ static int step_send(ncclComm_t comm, struct hn_p2p *op)
         ring_bell(comm, op->peer);
         moved = 1;
     }
-    /* What an earlier buffered message left in the ring comes first: a receiver that asked for less never gets to the end. */
+    /* What an earlier buffered message left in the ring comes first: a receiver that asked for less never gets to the
+     * end. */
     if ((op->eager && op->moved == op->bytes) || read == op->base + op->bytes) {
         op->done = true;
         moved = 1;
@@ -131,7 +134,8 @@ static int step_recv(ncclComm_t comm, struct hn_p2p *op)
     return moved;
 }
 
-/* Sends to oneself meet the receives in order; the launch has seen to it that there are as many. 0, or -1 after a fault. */
+/* Sends to oneself meet the receives in order; the launch has seen to it that there are as many. 0, or -1 after a
+ * fault. */
 static int run_self(ncclComm_t comm, struct hn_p2p *ops, size_t count)
 {
     size_t r = 0;

@@ -2,11 +2,11 @@
  * The shared memory of one communicator, and the rendezvous.
  *
  * A segment is a file $HOSTNCCL_DIR/hn-<16 hex digits>, named by the unique id (or, for a split or shrink, by what all
- * members can compute alike). The first rank makes it without a name (O_TMPFILE), fills in the header and only then links
- * it, so nobody can see half a segment; the others open it. When all ranks have joined, the name is removed: a job that is
- * killed later leaves nothing. What is left by a job that died during init is found by its lock: every attached rank holds
- * a shared flock, and a file that can be locked exclusively belongs to nobody. Rejected: remembering the creator's pid,
- * which is reused and means nothing in another pid namespace.
+ * members can compute alike). The first rank makes it without a name (O_TMPFILE), fills in the header and only then
+ * links it, so nobody can see half a segment; the others open it. When all ranks have joined, the name is removed: a
+ * job that is killed later leaves nothing. What is left by a job that died during init is found by its lock: every
+ * attached rank holds a shared flock, and a file that can be locked exclusively belongs to nobody. Rejected:
+ * remembering the creator's pid, which is reused and means nothing in another pid namespace.
  *
  * Layout: header, one hn_rank per rank, one hn_channel per ordered pair, outboxes (HN_SLOTS pieces per rank, for
  * collectives), rings (one per ordered pair, for point-to-point). The file is sparse; every part is made real by

@@ -1,10 +1,11 @@
 /*
  * Communicators made from communicators: split and shrink.
  *
- * A split is a collective call of all ranks of the parent, NOCOLOR ones included: colours and keys are gathered on the host, and
- * every colour then meets like a new communicator, under a name that its members compute alike from the parent's name, the
- * number of the call and the colour. A shrink is called by the survivors only, so nothing is gathered: the list of the
- * excluded is the same for all of them and makes the name. Survivors that disagree on the list wait for each other for ever.
+ * A split is a collective call of all ranks of the parent, NOCOLOR ones included: colours and keys are gathered on the
+ * host, and every colour then meets like a new communicator, under a name that its members compute alike from the
+ * parent's name, the number of the call and the colour. A shrink is called by the survivors only, so nothing is
+ * gathered: the list of the excluded is the same for all of them and makes the name. Survivors that disagree on the
+ * list wait for each other for ever.
  */
 #include "hostnccl/nccl/profiler.h"
 

@@ -1,11 +1,11 @@
 /*
  * audit.c: librollcall_audit.so, for LD_AUDIT: hands our wrappers to objects that do not look where a preload is.
  *
- * An object opened with RTLD_DEEPBIND binds to its own libraries first: to NCCL past any preload, and to libc's dlsym past
- * our hook. The loader tells an auditor of each binding before it is used, and takes the auditor's answer. The auditor lives in a
- * namespace of its own, with its own libc, so it does nothing but pass the question on to librollcall.so, which is
- * preloaded in the program's namespace; without that it changes nothing. It is not the way for everybody: see "How
- * lookups are seen" in docs/INTERPOSER.md.
+ * An object opened with RTLD_DEEPBIND binds to its own libraries first: to NCCL past any preload, and to libc's dlsym
+ * past our hook. The loader tells an auditor of each binding before it is used, and takes the auditor's answer. The
+ * auditor lives in a namespace of its own, with its own libc, so it does nothing but pass the question on to
+ * librollcall.so, which is preloaded in the program's namespace; without that it changes nothing. It is not the way for
+ * everybody: see "How lookups are seen" in docs/INTERPOSER.md.
  */
 #include "interposer/bind/elfsym.h"
 

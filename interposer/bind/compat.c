@@ -1,5 +1,6 @@
 /*
- * compat.c: see compat.h. Also defines stat and lstat, hidden: their default versions appeared in glibc 2.33. Building against an old sysroot instead was rejected: nobody has one at hand.
+ * compat.c: see compat.h. Also defines stat and lstat, hidden: their default versions appeared in glibc 2.33. Building
+ * against an old sysroot instead was rejected: nobody has one at hand.
  */
 #include "interposer/bind/compat.h"
 
@@ -53,9 +54,9 @@ roll_dlsym_t roll_dlsym_real;
 #define MAIN_STACK_BYTES (64u * 1024u * 1024u)
 
 /*
- * dlsym cannot be called by its name here: this library defines one. dlvsym finds that of libc whatever stands between; it is
- * then asked for the one that comes next, so that another library's hook keeps its place. Threads that race find the
- * same. Other processors than the two below have no hook here, and the plain name means libc's.
+ * dlsym cannot be called by its name here: this library defines one. dlvsym finds that of libc whatever stands between;
+ * it is then asked for the one that comes next, so that another library's hook keeps its place. Threads that race find
+ * the same. Other processors than the two below have no hook here, and the plain name means libc's.
  */
 roll_dlsym_t roll_dlsym_behind(void)
 {

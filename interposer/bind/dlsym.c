@@ -1,15 +1,16 @@
 /*
- * dlsym.c: programs that look NCCL's functions up (ctypes, vLLM, JAX) get our wrappers, and the truth about what exists.
+ * dlsym.c: programs that look NCCL's functions up (ctypes, vLLM, JAX) get our wrappers, and the truth about what
+ * exists.
  *
  * This library defines dlsym. Its entry is assembly (dlsym_entry.h): a name that is none of ours jumps on to the real
  * dlsym with the caller's return address in place, because that is how the loader knows on whose behalf RTLD_NEXT and
  * RTLD_DEFAULT look. A C function that forwards was rejected for that reason.
  *
  * For our own names one rule holds: the answer is a wrapper only if that wrapper forwards to the very function that
- * the lookup would have found without us. So a lookup never changes which NCCL is called, another shim that looks up what
- * lies behind it never gets itself back, and two NCCLs are never mixed (see sets in api.h). Names of the pnccl kind, and
- * functions that are never recorded, are answered with the real function. What a lookup would not have found without us
- * is not found, with the text that dlerror then has.
+ * the lookup would have found without us. So a lookup never changes which NCCL is called, another shim that looks up
+ * what lies behind it never gets itself back, and two NCCLs are never mixed (see sets in api.h). Names of the pnccl
+ * kind, and functions that are never recorded, are answered with the real function. What a lookup would not have found
+ * without us is not found, with the text that dlerror then has.
  */
 #include "interposer/bind/dlsym.h"
 
@@ -149,9 +150,9 @@ static bool before_us(const struct link_map *map, const struct link_map *ours)
 }
 
 /*
- * RTLD_NEXT. A caller before us would be given our wrapper, unless a library between has the function; a caller behind us what
- * comes after it, which is the NCCL that it needs. A caller that has the function itself is a shim: what it asks for is
- * what lies behind it, and its calls came by us already. `known` false: to be left to the real dlsym.
+ * RTLD_NEXT. A caller before us would be given our wrapper, unless a library between has the function; a caller behind
+ * us what comes after it, which is the NCCL that it needs. A caller that has the function itself is a shim: what it
+ * asks for is what lies behind it, and its calls came by us already. `known` false: to be left to the real dlsym.
  */
 static void *answer_next(const struct row *row, struct link_map *caller, struct link_map *ours, bool *known)
 {

@@ -10,8 +10,8 @@
 
 /*
  * What a caller that looks a function up in `handle` (an NCCL's) gets: our wrapper that forwards to it, the function
- * itself where it is never recorded or `twin` (its pnccl name) is meant; NULL when that NCCL has none. Any thread; may take
- * the loader's lock.
+ * itself where it is never recorded or `twin` (its pnccl name) is meant; NULL when that NCCL has none. Any thread; may
+ * take the loader's lock.
  */
 roll_function_t roll_lookup_recorded(void *handle, unsigned id, bool twin);
 

@@ -1,8 +1,8 @@
 /*
  * dlsym_entry.h: the entry of our dlsym, in assembly, for the processors that have one. Included by dlsym.c alone.
  *
- * A first letter that none of our names has is enough to jump on; else roll_dlsym_answer is asked, and when it knows nothing
- * the jump follows, all registers and the return address as the caller left them.
+ * A first letter that none of our names has is enough to jump on; else roll_dlsym_answer is asked, and when it knows
+ * nothing the jump follows, all registers and the return address as the caller left them.
  */
 #ifndef ROLL_INTERPOSER_DLSYM_ENTRY_H
 #define ROLL_INTERPOSER_DLSYM_ENTRY_H

@@ -1,8 +1,8 @@
 /*
  * elfsym.h: whether a loaded object itself defines a symbol, read from its own tables.
  *
- * dlsym cannot say it: it goes on to what the object needs, and for an object that came as somebody's dependency it finds
- * nothing at all. Nor does the auditor have another way into the namespace of the program.
+ * dlsym cannot say it: it goes on to what the object needs, and for an object that came as somebody's dependency it
+ * finds nothing at all. Nor does the auditor have another way into the namespace of the program.
  */
 #ifndef ROLL_INTERPOSER_ELFSYM_H
 #define ROLL_INTERPOSER_ELFSYM_H
@@ -27,8 +27,9 @@ static inline uint32_t roll_elf_hash(const char *name)
     return hash;
 }
 
-/* The address of the symbol of that name that `map` defines and exports; NULL when there is none. Objects without a GNU hash
- * table (no linker of this century makes them by default) define nothing here. Any thread, as long as the object is loaded. */
+/* The address of the symbol of that name that `map` defines and exports; NULL when there is none. Objects without a GNU
+ * hash table (no linker of this century makes them by default) define nothing here. Any thread, as long as the object
+ * is loaded. */
 static inline void *roll_elf_symbol(const struct link_map *map, const char *name)
 {
     const ElfW(Sym) *symbols = NULL;

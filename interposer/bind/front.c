@@ -1,15 +1,15 @@
 /*
- * front.c: a libnccl.so.2 to be named where a program asks for NCCL's path (VLLM_NCCL_SO_PATH, SGLANG_NCCL_SO_PATH): every
- * function is a jump to librollcall.so's wrapper, which forwards to the real NCCL (front_open.c finds it).
+ * front.c: a libnccl.so.2 to be named where a program asks for NCCL's path (VLLM_NCCL_SO_PATH, SGLANG_NCCL_SO_PATH):
+ * every function is a jump to librollcall.so's wrapper, which forwards to the real NCCL (front_open.c finds it).
  *
- * Compiled once for each release that brought functions, with ROLL_API_VERSION its number: what that NCCL lacks is not in the
- * file, so that a program which looks a function up gets the truth. One front with every name was rejected for that
- * reason; a symbol that appears and disappears by itself is not to be had from the loader.
- * pnccl names go to the real functions past the wrappers, as in NCCL.
+ * Compiled once for each release that brought functions, with ROLL_API_VERSION its number: what that NCCL lacks is not
+ * in the file, so that a program which looks a function up gets the truth. One front with every name was rejected for
+ * that reason; a symbol that appears and disappears by itself is not to be had from the loader. pnccl names go to the
+ * real functions past the wrappers, as in NCCL.
  *
- * librollcall.so is opened at the first call: the one that is preloaded, else the one beside which we are installed. It is not
- * named as needed, because a lookup in a library goes on to what that needs, and would find there every name of every
- * release.
+ * librollcall.so is opened at the first call: the one that is preloaded, else the one beside which we are installed. It
+ * is not named as needed, because a lookup in a library goes on to what that needs, and would find there every name of
+ * every release.
  */
 #include "interposer/bind/front.h"
 #include "interposer/bind/compat.h"

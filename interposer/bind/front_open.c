@@ -1,10 +1,10 @@
 /*
  * front_open.c: finds the real NCCL behind a front, and the wrappers that its functions jump to.
  *
- * In this order: the file that ROLLCALL_NCCL names; an NCCL that is in the process already (a framework's, which came by
- * DT_NEEDED); libnccl.so.2 where the loader would look, but not the front itself. The loader cannot be asked for the last:
- * for it the front is libnccl.so.2. So the directories of LD_LIBRARY_PATH and the loader's cache are gone through here;
- * of the cache only its strings are read, which are paths, whatever the format around them.
+ * In this order: the file that ROLLCALL_NCCL names; an NCCL that is in the process already (a framework's, which came
+ * by DT_NEEDED); libnccl.so.2 where the loader would look, but not the front itself. The loader cannot be asked for the
+ * last: for it the front is libnccl.so.2. So the directories of LD_LIBRARY_PATH and the loader's cache are gone through
+ * here; of the cache only its strings are read, which are paths, whatever the format around them.
  */
 #include "interposer/bind/front.h"
 

@@ -1,5 +1,6 @@
 /*
- * modules.c: defines the loaded objects that call sites lie in, so that addresses can be named when the process is gone.
+ * modules.c: defines the loaded objects that call sites lie in, so that addresses can be named when the process is
+ * gone.
  *
  * Only objects that a call site touches are defined: a training process maps hundreds. The loader is asked when an
  * address is in none of those known; for words found on the stack, not more than a hundred times a second when the

@@ -4,12 +4,12 @@
  * RTLD_NEXT alone is not enough: when NCCL came into the process through a dlopen with local scope (how Python loads
  * extension modules) the application's calls reach our wrapper, but RTLD_NEXT finds nothing, and at load time it finds
  * nothing in any case. A handle to the object that is already loaded works always; it is taken with RTLD_NOLOAD so that
- * we never bring an NCCL into a process that has none. The handle stays open: the addresses are kept. (What dlsym finds by
- * RTLD_NEXT the loader itself keeps loaded, as a dependency of this library.)
- * Linking with NCCL was rejected: it would load one into every process, perhaps another than the framework's.
+ * we never bring an NCCL into a process that has none. The handle stays open: the addresses are kept. (What dlsym finds
+ * by RTLD_NEXT the loader itself keeps loaded, as a dependency of this library.) Linking with NCCL was rejected: it
+ * would load one into every process, perhaps another than the framework's.
  *
- * Two NCCLs are never mixed: where RTLD_NEXT finds an NCCL, the functions that it lacks are absent, though another object
- * may have them; and each further NCCL is asked through its own handle.
+ * Two NCCLs are never mixed: where RTLD_NEXT finds an NCCL, the functions that it lacks are absent, though another
+ * object may have them; and each further NCCL is asked through its own handle.
  */
 #include "interposer/wrap/api.h"
 
@@ -32,8 +32,8 @@ roll_function_t roll_api_real[ROLL_API_SETS][ROLL_API_LIMIT];
 /* The objects of the sets above 0. */
 static void *_Atomic bound[ROLL_API_SETS];
 
-/* Every NCCL but that of set 0, those included that no set is left for (set 0 here): where its code lies. Appended under
- * roll_lock, read without. */
+/* Every NCCL but that of set 0, those included that no set is left for (set 0 here): where its code lies. Appended
+ * under roll_lock, read without. */
 #define OTHERS 16u
 static struct other {
     uintptr_t start, end;
@@ -254,8 +254,8 @@ int roll_api_bind(void *map)
     int set = known_set(map);
     pthread_mutex_unlock(&roll_lock);
     if (set == 0) {
-        /* Opened on its own account: only then can it be asked by handle; and never closed: the addresses stay good. Not
-         * under our lock: the auditor comes here with the loader's. */
+        /* Opened on its own account: only then can it be asked by handle; and never closed: the addresses stay good.
+         * Not under our lock: the auditor comes here with the loader's. */
         (void)roll_dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
         dl_iterate_phdr(find_range, &other);
         pthread_mutex_lock(&roll_lock);

@@ -1,6 +1,6 @@
 /*
- * thunk.h: functions that forward by a jump: every argument register, the stack and the return address stay as the caller
- * left them, so no prototype is needed.
+ * thunk.h: functions that forward by a jump: every argument register, the stack and the return address stay as the
+ * caller left them, so no prototype is needed.
  *
  * A thunk jumps through a table of addresses; while its entry is NULL it goes through ROLL_THUNK_SLOW, which saves
  * what may carry arguments, asks a C function for the address, and jumps on. On processors without code below there are
@@ -12,8 +12,8 @@
 #if defined(__x86_64__)
 #define ROLL_THUNKS 1
 
-/* Defines the slow way: `find` is a hidden function void *(unsigned index, uintptr_t pc) that never returns NULL; pc is where
- * the caller goes on. */
+/* Defines the slow way: `find` is a hidden function void *(unsigned index, uintptr_t pc) that never returns NULL; pc is
+ * where the caller goes on. */
 #define ROLL_THUNK_SLOW(find)                                                                                          \
     __asm__(".text\n"                                                                                                  \
             ".p2align 4\n"                                                                                             \
@@ -61,8 +61,8 @@
             "  jmp *%r11\n"                                                                                            \
             ".size roll_thunk_slow, .-roll_thunk_slow\n");
 
-/* Defines the exported function `name` (a string) that jumps to entry `index` (a constant) of the hidden table; through the
- * slow way also while the hidden 32-bit counter `unless` is not 0. */
+/* Defines the exported function `name` (a string) that jumps to entry `index` (a constant) of the hidden table; through
+ * the slow way also while the hidden 32-bit counter `unless` is not 0. */
 #define ROLL_THUNK(name, table, index, unless)                                                                         \
     __asm__(".text\n"                                                                                                  \
             ".p2align 4\n"                                                                                             \

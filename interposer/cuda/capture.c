@@ -1,14 +1,14 @@
 /*
  * capture.c: the wrappers of cuda.def: captures begin and end, graphs are instantiated, changed and launched.
  *
- * NCCL sees a captured call once, whatever is launched later; so launches are recorded here, at both layers: the runtime
- * (which applications link) and the driver (which a statically linked runtime, and PyTorch, reach through
+ * NCCL sees a captured call once, whatever is launched later; so launches are recorded here, at both layers: the
+ * runtime (which applications link) and the driver (which a statically linked runtime, and PyTorch, reach through
  * cuGetProcAddress: its answer is exchanged for ours). The runtime calls the driver itself; the thread's depth keeps
  * that from being seen twice. Handles of both layers are the same addresses.
  *
- * Every wrapper takes six words and passes them on: no function of the table has more, all are integers or pointers, and
- * the forms of different releases (cudaGraphInstantiate has had three or five arguments) then need no rows of their own.
- * Words that the caller did not give are never read by the real function either.
+ * Every wrapper takes six words and passes them on: no function of the table has more, all are integers or pointers,
+ * and the forms of different releases (cudaGraphInstantiate has had three or five arguments) then need no rows of their
+ * own. Words that the caller did not give are never read by the real function either.
  */
 #include "interposer/wrap/call.h"
 

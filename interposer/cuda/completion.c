@@ -1,16 +1,17 @@
 /*
  * completion.c: see completion.h. Three ways, none of which another thread's capture can notice:
  *
- *   write    the stream itself writes the call's ticket + 1 into the ring's header, a page of its own that is registered
- *            with the driver: no CUDA call to ask later. Nothing for captured calls: the value would be that of the capture.
- *   counter  the same, and each captured graph with NCCL calls ends in a kernel that counts its replays.
- *   event    where memory operations are not to be had: an event after the call, asked at later calls, never
- *            while any capture is open, and with the thread's capture mode relaxed.
+ *   write    the stream itself writes the call's ticket + 1 into the ring's header, a page of its own that is
+ * registered with the driver: no CUDA call to ask later. Nothing for captured calls: the value would be that of the
+ * capture. counter  the same, and each captured graph with NCCL calls ends in a kernel that counts its replays. event
+ * where memory operations are not to be had: an event after the call, asked at later calls, never while any capture is
+ * open, and with the thread's capture mode relaxed.
  *
  * A host function in the stream was rejected: it holds the stream up until the function has run. All of CUDA is found
- * late, in the driver that the process has anyway; where a function or ability is missing, or a call fails that should not,
- * one line says so and the mode is off for good. Streams are in order, so the newest ticket says all; a stream whose id is
- * beyond the header's cells is not followed, nor is the legacy stream while a capture is open: it may not be used then.
+ * late, in the driver that the process has anyway; where a function or ability is missing, or a call fails that should
+ * not, one line says so and the mode is off for good. Streams are in order, so the newest ticket says all; a stream
+ * whose id is beyond the header's cells is not followed, nor is the legacy stream while a capture is open: it may not
+ * be used then.
  */
 #include "interposer/cuda/completion.h"
 

@@ -17,8 +17,9 @@ extern _Atomic uint32_t roll_completion_mode __attribute__((visibility("hidden")
 void roll_completion_start(struct roll_ring_header *header);
 
 /*
- * The call of `ticket` has returned, and its work (that of a whole group, for the group's end) is on t->work_stream: asks
- * the device, or an event, to tell when it is complete. The thread is inside a wrapper. Keeps errno; no lock is waited for.
+ * The call of `ticket` has returned, and its work (that of a whole group, for the group's end) is on t->work_stream:
+ * asks the device, or an event, to tell when it is complete. The thread is inside a wrapper. Keeps errno; no lock is
+ * waited for.
  */
 void roll_completion_after(struct roll_thread *t, uint64_t ticket);
 

@@ -1,13 +1,14 @@
 /*
- * graphs.c: see graphs.h. Three bounded tables under roll_lock: open captures by CUDA's capture id, bodies, and handles.
+ * graphs.c: see graphs.h. Three bounded tables under roll_lock: open captures by CUDA's capture id, bodies, and
+ * handles.
  *
  * A capture becomes known here when the first NCCL call comes on a stream that belongs to it; so streams that joined by
- * events count, and graphs without NCCL calls cost nothing. Which capture a stream belongs to only CUDA knows; it is asked
- * through the driver where there is one, because the driver has no "last error" that asking could change. The legacy
- * stream cannot be captured, and asking about it is an error while another stream is: it is not asked.
+ * events count, and graphs without NCCL calls cost nothing. Which capture a stream belongs to only CUDA knows; it is
+ * asked through the driver where there is one, because the driver has no "last error" that asking could change. The
+ * legacy stream cannot be captured, and asking about it is an error while another stream is: it is not asked.
  *
- * Handles are addresses that CUDA uses again: every new executable graph is bound, if only to nothing. Counting nodes of a
- * finished graph instead was rejected: NCCL's kernels do not say which call they came from.
+ * Handles are addresses that CUDA uses again: every new executable graph is bound, if only to nothing. Counting nodes
+ * of a finished graph instead was rejected: NCCL's kernels do not say which call they came from.
  */
 #include "interposer/cuda/graphs.h"
 

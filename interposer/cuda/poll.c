@@ -1,10 +1,11 @@
 /*
- * poll.c: see poll.h. What happens at the ends of a loop of polls, and within it five times a second, more rarely the older the loop is: whoever
- * reads the records keeps a few hundred of each rank, and the calls before a loop that lasts for twenty minutes must still be among them.
+ * poll.c: see poll.h. What happens at the ends of a loop of polls, and within it five times a second, more rarely the
+ * older the loop is: whoever reads the records keeps a few hundred of each rank, and the calls before a loop that lasts
+ * for twenty minutes must still be among them.
  *
- * The new record is written before the old one returns: whoever reads the ring in between sees a thread that polls, never one that does nothing.
- * A record for each poll, and a counter that lives in the record, were rejected: the one floods the ring, the other is not seen by an agent that
- * takes a record when it is entered and when it has returned.
+ * The new record is written before the old one returns: whoever reads the ring in between sees a thread that polls,
+ * never one that does nothing. A record for each poll, and a counter that lives in the record, were rejected: the one
+ * floods the ring, the other is not seen by an agent that takes a record when it is entered and when it has returned.
  */
 #include "interposer/cuda/poll.h"
 
@@ -38,7 +39,8 @@ void roll_poll_join(struct roll_thread *t, uintptr_t key)
     t->poll.key[t->poll.things++] = key;
 }
 
-/* Things that nobody has asked about since the last word leave the loop. Returns the new place of `thing`, which stays. */
+/* Things that nobody has asked about since the last word leave the loop. Returns the new place of `thing`, which stays.
+ */
 static unsigned drop_left(struct roll_poll *poll, unsigned thing)
 {
     unsigned kept = 0, place = 0;
@@ -82,7 +84,8 @@ void roll_poll_end(struct roll_thread *t, enum roll_poll_end how)
     }
 }
 
-/* What passes until the next word: a fifth of the loop's age, from 0.2 s to 1 s; of a loop older than a minute a sixtieth, to 30 s. */
+/* What passes until the next word: a fifth of the loop's age, from 0.2 s to 1 s; of a loop older than a minute a
+ * sixtieth, to 30 s. */
 static uint64_t until_next(uint64_t age)
 {
     const uint64_t second = UINT64_C(1000000000);

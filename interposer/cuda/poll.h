@@ -1,14 +1,16 @@
 /*
- * poll.h: a host that polls waits too: loops over cudaStreamQuery, cudaEventQuery and ncclCommGetAsyncError, of one thread, over one thing or
- * up to four by turns, with no other recorded call in between.
+ * poll.h: a host that polls waits too: loops over cudaStreamQuery, cudaEventQuery and ncclCommGetAsyncError, of one
+ * thread, over one thing or up to four by turns, with no other recorded call in between.
  *
- * A poll is cheap and may come by the million, so it writes no record: the first one of a loop notes what is polled, the next ones count and look
- * at the clock. A loop that has lasted for 100 ms is said by one record, which stays entered; every 200 ms a new one takes its place (every second when the
- * loop is old), so that who reads the ring knows that the loop goes on. It returns when what was polled is ready, or when the thread makes another recorded call.
+ * A poll is cheap and may come by the million, so it writes no record: the first one of a loop notes what is polled,
+ * the next ones count and look at the clock. A loop that has lasted for 100 ms is said by one record, which stays
+ * entered; every 200 ms a new one takes its place (every second when the loop is old), so that who reads the ring knows
+ * that the loop goes on. It returns when what was polled is ready, or when the thread makes another recorded call.
  *
- * Of several things each word says how many they are and names one, the next word the next one. Whether the host needs one of them or all nobody can see:
- * so none has been ready since the loop began, or it begins anew; so it does when another thing joins. What was not asked about since the last word has
- * left the loop. Loops that are shorter, and threads that poll more things (a watchdog), write nothing at all.
+ * Of several things each word says how many they are and names one, the next word the next one. Whether the host needs
+ * one of them or all nobody can see: so none has been ready since the loop began, or it begins anew; so it does when
+ * another thing joins. What was not asked about since the last word has left the loop. Loops that are shorter, and
+ * threads that poll more things (a watchdog), write nothing at all.
  */
 #ifndef ROLL_INTERPOSER_POLL_H
 #define ROLL_INTERPOSER_POLL_H

@@ -1,7 +1,7 @@
 /*
- * streams.c: see streams.h. The table is read without a lock: a writer (under roll_lock) stores the id first and the key
- * last. Ids are given once per handle value: a stream that is destroyed and another that gets the
- * same address share an id, which is what a reader of the records expects of an address anyway.
+ * streams.c: see streams.h. The table is read without a lock: a writer (under roll_lock) stores the id first and the
+ * key last. Ids are given once per handle value: a stream that is destroyed and another that gets the same address
+ * share an id, which is what a reader of the records expects of an address anyway.
  *
  * Events are kept in a direct-mapped table of single words (48 bits of address, 16 of stream id): a collision forgets
  * the older event, and the wait is then recorded without a stream. A chained table was rejected: events come by the

@@ -31,8 +31,8 @@ static inline uint16_t roll_stream_id(struct roll_thread *t, cudaStream_t stream
     return roll_stream_id_slow(t, key);
 }
 
-/* Notes that an event was recorded on a stream, and asks for it; 0 when not known. Lock-free. `place`: ticket + 1 of the first record that was
- * written behind it, so that all calls before that are before the event; 0 = not known. */
+/* Notes that an event was recorded on a stream, and asks for it; 0 when not known. Lock-free. `place`: ticket + 1 of
+ * the first record that was written behind it, so that all calls before that are before the event; 0 = not known. */
 void roll_event_note(cudaEvent_t event, uint16_t stream, uint64_t place);
 uint16_t roll_event_stream(cudaEvent_t event, uint64_t *place);
 

@@ -66,7 +66,8 @@ static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op
     roll_enter_end(t);
 }
 
-/* A wait that ended in an error says nothing of the work that it was for: the device may have faulted in the midst of it. */
+/* A wait that ended in an error says nothing of the work that it was for: the device may have faulted in the midst of
+ * it. */
 static int wait_result(cudaError_t error)
 {
     return error == 0 ? 0 : 1; /* ncclUnhandledCudaError */

@@ -8,8 +8,8 @@
  * Dense products are made by every layer. Each would cost as much as it is worth, so only the first after any other
  * record of the process is recorded; those left out are counted and stand in the next one.
  *
- * Transformer Engine throws C++ exceptions through these functions. A wrapper that is left so leaves its record open and
- * its depth behind, as after a longjmp: see roll_outside.
+ * Transformer Engine throws C++ exceptions through these functions. A wrapper that is left so leaves its record open
+ * and its depth behind, as after a longjmp: see roll_outside.
  */
 #include "interposer/bind/thunk.h"
 #include "interposer/wrap/call.h"

@@ -1,9 +1,10 @@
 /*
- * failfast.c: compares each collective with what other ranks of the node have published, and refuses it when they differ.
+ * failfast.c: compares each collective with what other ranks of the node have published, and refuses it when they
+ * differ.
  *
- * The comparison itself is one line of a shared table (trace/compare.h). What is here: which calls are comparable, under
- * which number, and what is done when one is refused; failfast_judge.c says what a difference proves, failfast_group.c
- * compares groups.
+ * The comparison itself is one line of a shared table (trace/compare.h). What is here: which calls are comparable,
+ * under which number, and what is done when one is refused; failfast_judge.c says what a difference proves,
+ * failfast_group.c compares groups.
  *
  * A refused call takes no number: nothing was enqueued, so the same call made right takes the place of the wrong one.
  */
@@ -74,10 +75,10 @@ uint64_t roll_failfast_set_of(const int *ranks, int n)
 
 /*
  * Under which key calls are published. Where ranks may rightly differ in how they count, their calls must not meet: one
- * captures two collectives into one graph and another into two, which are one launch and two; one abandons a capture and
- * makes it again; one sends and receives what another calls AlltoAll. Then the same number is not the same place any more; so
- * what went before of these kinds is part of the key. Size and excluded ranks are, because children of different
- * ranks may bear one key.
+ * captures two collectives into one graph and another into two, which are one launch and two; one abandons a capture
+ * and makes it again; one sends and receives what another calls AlltoAll. Then the same number is not the same place
+ * any more; so what went before of these kinds is part of the key. Size and excluded ranks are, because children of
+ * different ranks may bear one key.
  */
 static void rekey(struct roll_comm *comm)
 {

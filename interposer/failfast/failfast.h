@@ -1,6 +1,6 @@
 /*
- * failfast.h: refusing a call that does not fit what other ranks of this node have called at the same place, where the user
- * wants that (ROLLCALL_ON_MISMATCH=error or abort). docs/INTERPOSER.md says what the application sees.
+ * failfast.h: refusing a call that does not fit what other ranks of this node have called at the same place, where the
+ * user wants that (ROLLCALL_ON_MISMATCH=error or abort). docs/INTERPOSER.md says what the application sees.
  */
 #ifndef ROLL_INTERPOSER_FAILFAST_H
 #define ROLL_INTERPOSER_FAILFAST_H
@@ -42,7 +42,8 @@ uint64_t roll_failfast_set_of(const int *ranks, int n);
 /* A call or a group has been refused and its record is closed: aborts the communicator where that is wanted. */
 ncclResult_t roll_failfast_refused(struct roll_thread *t, uintptr_t pc, const uintptr_t *frame);
 
-/* failfast_group.c: the outermost group begins (of the NCCL of this set); ends (true: it must not be launched); has ended and `failed` or was only simulated. */
+/* failfast_group.c: the outermost group begins (of the NCCL of this set); ends (true: it must not be launched); has
+ * ended and `failed` or was only simulated. */
 void roll_failfast_group_begin(struct roll_thread *t, unsigned set);
 bool roll_failfast_group_end(struct roll_thread *t);
 void roll_failfast_group_done(struct roll_thread *t, bool failed);

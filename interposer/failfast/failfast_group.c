@@ -88,7 +88,8 @@ static void sort_list(struct roll_group_list *list)
     }
 }
 
-/* The calls of one communicator: numbers them in their sorted order, publishes or compares. True: a mismatch is proven. */
+/* The calls of one communicator: numbers them in their sorted order, publishes or compares. True: a mismatch is proven.
+ */
 static bool compare_run(struct roll_group_list *list, const uint16_t *order, uint32_t n)
 {
     const struct roll_run run = {list->call, order, n};

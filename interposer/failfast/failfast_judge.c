@@ -1,9 +1,9 @@
 /*
  * failfast_judge.c: what a difference between two published calls proves.
  *
- * The rule is that a refusal must be right. So nothing is said where a line is not whole, or older than the communicator;
- * where group boundaries cross, so that which call stands against which is not known; where an AlltoAll may meet sends and
- * receives; and where the other call is gone a moment later, because NCCL refused it too.
+ * The rule is that a refusal must be right. So nothing is said where a line is not whole, or older than the
+ * communicator; where group boundaries cross, so that which call stands against which is not known; where an AlltoAll
+ * may meet sends and receives; and where the other call is gone a moment later, because NCCL refused it too.
  */
 #include "interposer/failfast/failfast_inner.h"
 

@@ -3,11 +3,12 @@
  *
  * Our own place in the code is asked of the loader. The other rank's lies in another address space: its ring names the
  * call site's address and the object that it lies in, as for every reader of rings, and where this process has the same
- * object loaded the loader gives the function's name. Publishing names beside each call was rejected: it would cost every
- * call what one in a million needs.
+ * object loaded the loader gives the function's name. Publishing names beside each call was rejected: it would cost
+ * every call what one in a million needs.
  *
- * The text that ncclGetLastError gives is kept here for the life of the process, in turn in one of a few places, because
- * the application may still hold an earlier one. It is ours until NCCL's own text changes: NCCL has one text per process too.
+ * The text that ncclGetLastError gives is kept here for the life of the process, in turn in one of a few places,
+ * because the application may still hold an earlier one. It is ours until NCCL's own text changes: NCCL has one text
+ * per process too.
  */
 #include "interposer/failfast/failfast_say.h"
 

@@ -2,12 +2,13 @@
  * plugin.c: records what NCCL tells its profiler plugin, in the same ring as the wrappers.
  *
  * NCCL keeps one opaque handle per event and gives it back as the parent of others, long after the event has stopped (a
- * captured graph repeats it). So a handle is a place in a table and a number of its use: one that is out of date is found out,
- * where a pointer would be followed into the next event. The table is also where the handle of the user's own plugin is kept.
+ * captured graph repeats it). So a handle is a place in a table and a number of its use: one that is out of date is
+ * found out, where a pointer would be followed into the next event. The table is also where the handle of the user's
+ * own plugin is kept.
  *
- * Versions 5 and later tell of the call itself (API events) and, at launch, of the task, which alone names a peer: collectives
- * are recorded when called, sends and receives when launched. Versions 1 to 4 know only launches, in groups. An event on a
- * thread that is inside a wrapper is the wrapper's. Communicators begin and end in plugin_comm.c.
+ * Versions 5 and later tell of the call itself (API events) and, at launch, of the task, which alone names a peer:
+ * collectives are recorded when called, sends and receives when launched. Versions 1 to 4 know only launches, in
+ * groups. An event on a thread that is inside a wrapper is the wrapper's. Communicators begin and end in plugin_comm.c.
  */
 #include "interposer/plugin/plugin.h"
 

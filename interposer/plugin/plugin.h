@@ -2,8 +2,8 @@
  * plugin.h: this library as NCCL's profiler plugin: for an NCCL whose functions no preload can stand before, because it
  * is linked statically.
  *
- * What NCCL and a plugin say to each other, written from the facts of the interface: only what is read here is named. The
- * seven versions differ in init and in the descriptors of events; everything else has kept its shape.
+ * What NCCL and a plugin say to each other, written from the facts of the interface: only what is read here is named.
+ * The seven versions differ in init and in the descriptors of events; everything else has kept its shape.
  */
 #ifndef ROLL_INTERPOSER_PLUGIN_H
 #define ROLL_INTERPOSER_PLUGIN_H
@@ -98,15 +98,16 @@ int roll_plugin_start(void *context, void **handle, void *descr);
 int roll_plugin_stop(void *handle);
 int roll_plugin_state(void *handle, int state, void *args);
 
-/* plugin.c, for plugin_comm.c. Recording in this thread, between begin and end: false where a wrapper is open. Keeps errno. */
+/* plugin.c, for plugin_comm.c. Recording in this thread, between begin and end: false where a wrapper is open. Keeps
+ * errno. */
 bool roll_plugin_begin(struct roll_thread *t, int *saved);
 void roll_plugin_end(struct roll_thread *t, int saved);
 void roll_plugin_write(struct roll_thread *t, struct roll_call *call, struct roll_fill *fill, enum roll_state state);
 /* Makes the table of events, once. Under roll_lock. False without memory. */
 bool roll_plugin_events_start(void);
 
-/* plugin_comm.c, for plugin.c: the events that we want of this version; and what versions 1 to 3 say of a communicator only in
- * its events. */
+/* plugin_comm.c, for plugin.c: the events that we want of this version; and what versions 1 to 3 say of a communicator
+ * only in its events. */
 int roll_plugin_mask(int version);
 void roll_plugin_learn(struct roll_plugin_comm *c, const struct roll_plugin_call *call, int rank);
 
@@ -117,9 +118,9 @@ void roll_plugin_wrapped(unsigned set);
 /*
  * plugin_chain.c: the plugin of the user, ROLLCALL_CHAIN_PROFILER, loaded at the first communicator.
  *
- * It is offered what NCCL speaks: its newest version that is not newer is taken. Where NCCL speaks 5 or later and it speaks 4, API events
- * are kept from it and the group becomes the parent, as NCCL itself does. `kinds` of a mask are the events that NCCL tells when only that mask is
- * asked for: parents come with their children.
+ * It is offered what NCCL speaks: its newest version that is not newer is taken. Where NCCL speaks 5 or later and it
+ * speaks 4, API events are kept from it and the group becomes the parent, as NCCL itself does. `kinds` of a mask are
+ * the events that NCCL tells when only that mask is asked for: parents come with their children.
  */
 int roll_chain_init(struct roll_plugin_comm *comm, const struct roll_plugin_comm *said, int *mask);
 /* parent and group: the user's own handles of the event's parent and group. */

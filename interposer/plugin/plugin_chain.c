@@ -1,9 +1,9 @@
 /*
  * plugin_chain.c: the profiler plugin that the user already had. NCCL takes one; so ours takes theirs.
  *
- * What NCCL would tell it alone it is told, with its own context and handles: descriptors are handed on as they are, but for the
- * parents, which are our handles and become theirs for the time of the call (the descriptor lives on NCCL's stack, and nobody else
- * looks at it). A copy was rejected: newer releases may append members that we do not know.
+ * What NCCL would tell it alone it is told, with its own context and handles: descriptors are handed on as they are,
+ * but for the parents, which are our handles and become theirs for the time of the call (the descriptor lives on NCCL's
+ * stack, and nobody else looks at it). A copy was rejected: newer releases may append members that we do not know.
  */
 #include "interposer/plugin/plugin.h"
 
@@ -69,8 +69,9 @@ static void *open_plugin(const char *name)
     return handle;
 }
 
-/* Loads it at the first communicator: the one that is named, else the one that NCCL would have looked for. Its newest table that is not newer than what NCCL speaks; and where it can be
- * served: tables of versions 1 to 3 only by an NCCL of the same version. */
+/* Loads it at the first communicator: the one that is named, else the one that NCCL would have looked for. Its newest
+ * table that is not newer than what NCCL speaks; and where it can be served: tables of versions 1 to 3 only by an NCCL
+ * of the same version. */
 static void load(int version)
 {
     static _Atomic bool tried;

@@ -1,9 +1,10 @@
 /*
- * plugin_comm.c: communicators as NCCL tells them to its profiler plugin: which are recorded, and their first and last record.
+ * plugin_comm.c: communicators as NCCL tells them to its profiler plugin: which are recorded, and their first and last
+ * record.
  *
- * One is not recorded when the wrappers see it: when it is made on a thread inside a wrapper, or by an NCCL whose communicators the
- * wrappers have seen created, for that NCCL also makes them on threads of its own. Asking the user which NCCL is linked in was
- * rejected: one process may hold both kinds.
+ * One is not recorded when the wrappers see it: when it is made on a thread inside a wrapper, or by an NCCL whose
+ * communicators the wrappers have seen created, for that NCCL also makes them on threads of its own. Asking the user
+ * which NCCL is linked in was rejected: one process may hold both kinds.
  */
 #include "interposer/bind/compat.h"
 #include "interposer/plugin/plugin.h"
@@ -60,8 +61,8 @@ void roll_plugin_learn(struct roll_plugin_comm *c, const struct roll_plugin_call
 }
 
 /*
- * Do the wrappers see the communicators of the NCCL that calls from here? Any function of it that they forward to tells: others may
- * lead to a shim that stands between.
+ * Do the wrappers see the communicators of the NCCL that calls from here? Any function of it that they forward to
+ * tells: others may lead to a shim that stands between.
  */
 static bool is_wrapped(uintptr_t caller)
 {

@@ -1,9 +1,9 @@
 /*
  * plugin_read.c: what the descriptor of an event says, in each version of the profiler interface.
  *
- * Each layout is named as far as its last member that is read. Later versions only ever appended to these members (5 to 7 are alike
- * up to there), so the newest also reads those that come after it. One table of names serves all: versions 2 and later give
- * functions and datatypes as words, version 1 as NCCL's internal numbers.
+ * Each layout is named as far as its last member that is read. Later versions only ever appended to these members (5 to
+ * 7 are alike up to there), so the newest also reads those that come after it. One table of names serves all: versions
+ * 2 and later give functions and datatypes as words, version 1 as NCCL's internal numbers.
  */
 #include "interposer/plugin/plugin.h"
 

@@ -1,11 +1,11 @@
 /*
  * agent.c: starts the agent of this node, so that setting LD_PRELOAD and ROLLCALL_DAEMON is all a user has to do.
  *
- * The application must not notice: no SIGCHLD, no zombie, no inherited descriptor, no copy of a large address space. So a
- * child is cloned that shares memory and suspends its parent (as vfork does), has no exit signal, and itself
- * clones the process that becomes the agent; it is reaped at once by number, and the agent belongs to init.
- * posix_spawn was rejected: its child raises SIGCHLD and can be stolen by an application that waits for any child.
- * Two ranks that come here at once may both start one; --if-none lets the second leave quietly.
+ * The application must not notice: no SIGCHLD, no zombie, no inherited descriptor, no copy of a large address space. So
+ * a child is cloned that shares memory and suspends its parent (as vfork does), has no exit signal, and itself clones
+ * the process that becomes the agent; it is reaped at once by number, and the agent belongs to init. posix_spawn was
+ * rejected: its child raises SIGCHLD and can be stolen by an application that waits for any child. Two ranks that come
+ * here at once may both start one; --if-none lets the second leave quietly.
  */
 #include "interposer/record/session.h"
 

@@ -1,5 +1,6 @@
 /*
- * callsite.c: gives call sites their ids, off the hot path: a thread comes here with a stack that nobody has used lately.
+ * callsite.c: gives call sites their ids, off the hot path: a thread comes here with a stack that nobody has used
+ * lately.
  *
  * Addresses that lie in no loaded object are cut off, with everything above them: they come from frames without frame
  * pointers, or from generated code. So the definition that is kept is what a reader can turn into names, and random

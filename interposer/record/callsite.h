@@ -11,9 +11,9 @@
 /* Finds or makes the definition of these addresses and remembers it in the thread's cache under `hash`. */
 uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth);
 
-/* The ids found so far, by the hash of the addresses as they were found: single words, 48 bits of the hash and 16 of id,
- * shared by all threads without a lock. Not per thread: that would be kilobytes of thread-local memory, and a library
- * that is loaded late (by a front) is given less than that. */
+/* The ids found so far, by the hash of the addresses as they were found: single words, 48 bits of the hash and 16 of
+ * id, shared by all threads without a lock. Not per thread: that would be kilobytes of thread-local memory, and a
+ * library that is loaded late (by a front) is given less than that. */
 #define ROLL_CALLSITE_BUCKETS 4096u /* a power of two */
 #define ROLL_CALLSITE_WAYS    4u
 extern _Atomic uint64_t roll_callsite_known[ROLL_CALLSITE_BUCKETS][ROLL_CALLSITE_WAYS]

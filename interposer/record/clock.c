@@ -1,12 +1,12 @@
 /*
  * clock.c: ties the time-stamp counter to CLOCK_MONOTONIC.
  *
- * Each thread runs on the counter for at most 10 ms and then asks the kernel again, so nothing adds up, however long the job
- * runs. The rate is the counter's advance against the clock between two looks of one thread, so it follows a clock that
- * is being slewed (by NTP, up to some per cent) within two such spans. Used only where the processor says that the
- * counter is constant and never stops, and the kernel itself runs its clock on it (which implies that the processors'
- * counters agree). Waiting at start to calibrate was rejected: until 2 ms have passed, the kernel is asked. A rate
- * measured once over a long time was rejected too: exact, until somebody corrects the clock.
+ * Each thread runs on the counter for at most 10 ms and then asks the kernel again, so nothing adds up, however long
+ * the job runs. The rate is the counter's advance against the clock between two looks of one thread, so it follows a
+ * clock that is being slewed (by NTP, up to some per cent) within two such spans. Used only where the processor says
+ * that the counter is constant and never stops, and the kernel itself runs its clock on it (which implies that the
+ * processors' counters agree). Waiting at start to calibrate was rejected: until 2 ms have passed, the kernel is asked.
+ * A rate measured once over a long time was rejected too: exact, until somebody corrects the clock.
  */
 #include "interposer/record/clock.h"
 

@@ -6,9 +6,9 @@
  * handle. A removed pair leaves a tombstone, which becomes free again when nothing follows it.
  *
  * A handle is not always there when the creating call returns: inside a group it belongs to the application only after
- * the outermost ncclGroupEnd, and a nonblocking communicator may get it later still. Those wait in a short list until the
- * group ends, until the parent's state says that the child is there, or until a call comes on an unknown handle: then
- * the list is asked whose place holds it. Places are read through the kernel, because they may be gone.
+ * the outermost ncclGroupEnd, and a nonblocking communicator may get it later still. Those wait in a short list until
+ * the group ends, until the parent's state says that the child is there, or until a call comes on an unknown handle:
+ * then the list is asked whose place holds it. Places are read through the kernel, because they may be gone.
  */
 #include "interposer/record/comms.h"
 

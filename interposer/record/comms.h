@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 /*
- * One communicator. Entries are never freed or reused: a thread that races with the destruction of its communicator reads
- * stale numbers, never foreign memory. seq, children and p2p are advanced by plain loads and stores: NCCL itself forbids
- * two threads to use one communicator at once, and a job that does gets numbers that show it.
+ * One communicator. Entries are never freed or reused: a thread that races with the destruction of its communicator
+ * reads stale numbers, never foreign memory. seq, children and p2p are advanced by plain loads and stores: NCCL itself
+ * forbids two threads to use one communicator at once, and a job that does gets numbers that show it.
  */
 struct roll_comm {
     _Atomic uintptr_t handle; /* 0: not bound, or destroyed */
@@ -42,7 +42,8 @@ struct roll_comm {
     char label[ROLL_NAME_BYTES];
 } __attribute__((aligned(64)));
 
-/* What is known before the call that creates a communicator; `set` is that of the NCCL that makes it. label and flags come from config, which may be NULL. */
+/* What is known before the call that creates a communicator; `set` is that of the NCCL that makes it. label and flags
+ * come from config, which may be NULL. */
 struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, const ncclConfig_t *config,
                                 uint8_t inherited);
 
@@ -60,8 +61,8 @@ struct roll_comm *roll_comm_find(ncclComm_t handle);
 /* The entry with this id among those that are bound to a handle; NULL when there is none. Lock-free, slow. */
 struct roll_comm *roll_comm_by_id(uint32_t id);
 
-/* A communicator whose handle NCCL has yet to write to *where: in a group, or (group 0) nonblocking; then `parent` is the
- * communicator whose state tells when it has, NULL for none. */
+/* A communicator whose handle NCCL has yet to write to *where: in a group, or (group 0) nonblocking; then `parent` is
+ * the communicator whose state tells when it has, NULL for none. */
 void roll_comm_pend(struct roll_comm *comm, ncclComm_t *where, uint32_t group, ncclComm_t parent);
 /* Whether any is waiting. Lock-free. */
 bool roll_comm_any_pending(void);

@@ -1,9 +1,10 @@
 /*
  * pydump.c: the handler of the stack signal, and PR_SET_PTRACER.
  *
- * The dumper is CPython's own, made for signal handlers: it takes no lock and no GIL, so it also works while a thread hangs in C with the
- * GIL held. The handler opens its file anew each time, because a program may close descriptors that it did not open. A signal that does not
- * carry our cookie is ignored. Anything that runs Python code instead (a handler in Python) was rejected: it waits for the interpreter.
+ * The dumper is CPython's own, made for signal handlers: it takes no lock and no GIL, so it also works while a thread
+ * hangs in C with the GIL held. The handler opens its file anew each time, because a program may close descriptors that
+ * it did not open. A signal that does not carry our cookie is ignored. Anything that runs Python code instead (a
+ * handler in Python) was rejected: it waits for the interpreter.
  */
 #include "interposer/record/pydump.h"
 

@@ -1,6 +1,7 @@
 /*
  * thread.h: what the library keeps per thread, in the initial-exec model so that touching it never allocates. Kept
- * small: a library that is loaded late has to find room in what the loader left over at start, about a kilobyte and a half.
+ * small: a library that is loaded late has to find room in what the loader left over at start, about a kilobyte and a
+ * half.
  */
 #ifndef ROLL_INTERPOSER_THREAD_H
 #define ROLL_INTERPOSER_THREAD_H

@@ -25,10 +25,11 @@ enum roll_api_id {
 typedef void (*roll_function_t)(void);
 
 /*
- * A process may hold more than one NCCL. Each that is recorded has a set: wrappers of its own and the addresses that they
- * forward to, so that the functions of two NCCLs are never mixed. Set 0 has the exported wrappers and forwards to what
- * the loader binds; the others belong to one object each and are handed out by the dlsym hook and the fronts. wrap.c
- * and life.c are compiled once for each set, with ROLL_SET its number: they hold wrappers and what is static to them.
+ * A process may hold more than one NCCL. Each that is recorded has a set: wrappers of its own and the addresses that
+ * they forward to, so that the functions of two NCCLs are never mixed. Set 0 has the exported wrappers and forwards to
+ * what the loader binds; the others belong to one object each and are handed out by the dlsym hook and the fronts.
+ * wrap.c and life.c are compiled once for each set, with ROLL_SET its number: they hold wrappers and what is static to
+ * them.
  */
 #define ROLL_API_SETS 3
 #ifndef ROLL_SET
@@ -37,7 +38,8 @@ typedef void (*roll_function_t)(void);
 
 #define ROLL_TEXT_OF(x) #x
 #define ROLL_TEXT(x)    ROLL_TEXT_OF(x)
-/* Gives an exported function of this file a second, hidden name: its address without the loader's choice among several. */
+/* Gives an exported function of this file a second, hidden name: its address without the loader's choice among several.
+ */
 #define ROLL_OWN(name)                                                                                                 \
     __asm__(".globl roll_own_" #name "\n.hidden roll_own_" #name "\n.set roll_own_" #name ", " #name "\n");
 #if ROLL_SET == 0
@@ -57,9 +59,9 @@ extern roll_function_t roll_api_real[ROLL_API_SETS][ROLL_API_LIMIT] __attribute_
 const char *roll_api_name(unsigned id);
 
 /*
- * Finds the real function of an id and remembers it. Set 0: RTLD_NEXT, then the NCCL that is already in the process under
- * any scope, then the same with the pnccl twin; other sets: the object that they are bound to. NULL when that NCCL does
- * not have it (asked again at the next call). Keeps errno. Any thread; may take the loader's lock.
+ * Finds the real function of an id and remembers it. Set 0: RTLD_NEXT, then the NCCL that is already in the process
+ * under any scope, then the same with the pnccl twin; other sets: the object that they are bound to. NULL when that
+ * NCCL does not have it (asked again at the next call). Keeps errno. Any thread; may take the loader's lock.
  */
 roll_function_t roll_api_resolve(unsigned set, unsigned id);
 
@@ -67,16 +69,17 @@ roll_function_t roll_api_resolve(unsigned set, unsigned id);
  * ncclSystemError where there is no NCCL at all. Said in the one line. Keeps errno. */
 ncclResult_t roll_api_absent(unsigned set, unsigned id);
 
-/* The set of the NCCL that is loaded as `map` (a struct link_map), bound now if it has none; -1: all are taken. The object
- * stays loaded from then on. Any thread; may take the loader's lock. */
+/* The set of the NCCL that is loaded as `map` (a struct link_map), bound now if it has none; -1: all are taken. The
+ * object stays loaded from then on. Any thread; may take the loader's lock. */
 int roll_api_bind(void *map);
 
 /* The same for a function of another library already in the process: `library` is the start of its file name. */
 roll_function_t roll_symbol_resolve(const char *name, const char *library);
 
 /*
- * An NCCL calls some of its public functions by name, and such a call comes by our exported wrappers whichever NCCL it is. So
- * these look, where a process has more than one, in which object their caller lies. The number of the others: 0 as a rule.
+ * An NCCL calls some of its public functions by name, and such a call comes by our exported wrappers whichever NCCL it
+ * is. So these look, where a process has more than one, in which object their caller lies. The number of the others: 0
+ * as a rule.
  */
 extern _Atomic unsigned roll_api_others __attribute__((visibility("hidden")));
 

@@ -70,9 +70,9 @@ struct roll_call {
 /*
  * Whether this thread is in none of our wrappers. Always inlined: the frame is that of the wrapper that asks.
  *
- * A wrapper that was left by longjmp leaves its depth behind. What NCCL calls lies below the open wrapper on the stack; so a
- * call that comes from where that wrapper was, or from above it, shows that it is gone. Other stacks than the thread's
- * own (a handler's, a coroutine's) prove nothing.
+ * A wrapper that was left by longjmp leaves its depth behind. What NCCL calls lies below the open wrapper on the stack;
+ * so a call that comes from where that wrapper was, or from above it, shows that it is gone. Other stacks than the
+ * thread's own (a handler's, a coroutine's) prove nothing.
  */
 static inline __attribute__((always_inline)) bool roll_outside(struct roll_thread *t)
 {

@@ -169,7 +169,8 @@ static uint64_t process_key(void)
     return roll_key_unique_id(random, sizeof random);
 }
 
-/* One record per member, so that each is seen to have come. More devices than this are in no machine: such a call fails. */
+/* One record per member, so that each is seen to have come. More devices than this are in no machine: such a call
+ * fails. */
 #define INIT_ALL_LIMIT 64
 
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
@@ -203,7 +204,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     return result;
 }
 
-/* Enters a call that makes a child of `parent`. The child's entry is returned; NULL when this rank will not be in it. */
+/* Enters a call that makes a child of `parent`. The child's entry is returned; NULL when this rank will not be in it.
+ */
 static struct roll_comm *enter_child(struct roll_thread *t, struct roll_call *call, ncclComm_t parent, uint8_t op,
                                      enum roll_comm_origin origin, int color, uint64_t count, bool member,
                                      const ncclConfig_t *config, uintptr_t pc, const uintptr_t *frame)
@@ -497,7 +499,8 @@ static void note_async(struct roll_thread *t, ncclComm_t handle, ncclResult_t st
     errno = saved;
 }
 
-/* Recorded when the answer changes. "Done" is also the moment when the handles of nonblocking children are there for certain. */
+/* Recorded when the answer changes. "Done" is also the moment when the handles of nonblocking children are there for
+ * certain. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
     LIFE_PROLOGUE(ncclCommGetAsyncError, (ncclComm_t, ncclResult_t *), (comm, asyncError))

@@ -1,5 +1,6 @@
 /*
- * nccl_types.h: NCCL's and the CUDA runtime's types as far as a forwarder needs them: same ABI, no header of either needed.
+ * nccl_types.h: NCCL's and the CUDA runtime's types as far as a forwarder needs them: same ABI, no header of either
+ * needed.
  *
  * The library must build where neither is installed, and must load next to any release of both; what the vendor's own
  * header says is checked against the table in api_check.c. Only the leading members of ncclConfig_t are named: they

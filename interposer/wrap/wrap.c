@@ -23,8 +23,8 @@
 #define sendbuff_of_RECV_AT_ROOT sendbuff
 #define recvbuff_of_RECV_AT_ROOT recvbuff
 
-/* The communicator among the arguments of a PASS row, which does not name it: the first three are looked at, and the last
- * of five (ncclRedOpCreatePreMulSum). NULL when there is none. */
+/* The communicator among the arguments of a PASS row, which does not name it: the first three are looked at, and the
+ * last of five (ncclRedOpCreatePreMulSum). NULL when there is none. */
 #define COMM_OR(x, rest)                    _Generic((x), ncclComm_t : (x), default : (rest))
 #define COMM_PICK(zero, a, b, c, d, e, ...) COMM_OR(a, COMM_OR(b, COMM_OR(c, COMM_OR(e, (ncclComm_t)NULL))))
 #define COMM_AMONG(...)                     COMM_PICK(0, ##__VA_ARGS__, 0, 0, 0, 0, 0, 0)

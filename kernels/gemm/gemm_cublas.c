@@ -3,8 +3,9 @@
  *
  * cublasGemmGroupedBatchedEx takes its shapes from host memory, so it cannot serve counts of the device; it serves host
  * m_splits, and it is what the project's own kernels are timed against. cuBLASLt's grouped matmul takes device shapes,
- * but no library of CUDA 13.0 has it. cuBLAS counts column by column: a row-major matrix is its transpose there, so every
- * product is asked for as out^T. Groups without rows never reach cuBLAS: a sum over nothing is zeros by our own hand.
+ * but no library of CUDA 13.0 has it. cuBLAS counts column by column: a row-major matrix is its transpose there, so
+ * every product is asked for as out^T. Groups without rows never reach cuBLAS: a sum over nothing is zeros by our own
+ * hand.
  */
 #include "kernels/gemm/gemm_front.h"
 #include "moe_core/include/moe/error.h"

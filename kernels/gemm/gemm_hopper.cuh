@@ -23,7 +23,8 @@ static __device__ __forceinline__ void stage_release(uint32_t bar)
     }
 }
 
-/* A warp's 16 rows x COLS columns from (row, col) of the group on, within its rows and columns, with its bias, as type T. */
+/* A warp's 16 rows x COLS columns from (row, col) of the group on, within its rows and columns, with its bias, as type
+ * T. */
 template <class T, int COLS>
 static __device__ __forceinline__ void store_rows(const float (&acc)[COLS / 2], uint8_t *staging,
                                                   const struct gemm_args &a, const struct gemm_work &w, int64_t row,

@@ -1,9 +1,9 @@
 /*
  * gemm_index.h: where everything lies in the grouped products: tiles, shared memory, descriptors, accumulators.
  *
- * Pure functions, for the device and for the host: the machine that builds has no GPU, so the arithmetic that a kernel's
- * correctness hangs on is kept apart from the kernels and held by tests/moe_core/test_gemm_index.c, which plays the copy
- * engine and the matrix unit on the host with these same functions.
+ * Pure functions, for the device and for the host: the machine that builds has no GPU, so the arithmetic that a
+ * kernel's correctness hangs on is kept apart from the kernels and held by tests/moe_core/test_gemm_index.c, which
+ * plays the copy engine and the matrix unit on the host with these same functions.
  *
  * Facts of the architecture used here (PTX ISA, "Asynchronous warpgroup level matrix instructions"): with the 128-byte
  * swizzle the unit is an atom of 8 rows x 128 bytes, 1024-byte aligned, in which the 16-byte piece c of row r lies at

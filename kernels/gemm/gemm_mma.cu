@@ -1,6 +1,6 @@
 /*
- * gemm_mma.cu: the grouped products of 16-bit activations with mma.sync: sm_80 and later, and shapes that sm_90a's copy engine
- * cannot take.
+ * gemm_mma.cu: the grouped products of 16-bit activations with mma.sync: sm_80 and later, and shapes that sm_90a's copy
+ * engine cannot take.
  *
  * Idea: 128 x 128 tiles, 32 deep, three stages; each of eight warps has 64 x 32 of it as 4 x 4 instructions m16n8k16.
  * Operands come by cp.async, 16 bytes at a time, which fills what lies beyond a group or a matrix with zeros without
@@ -193,7 +193,8 @@ static __device__ void operands(const struct gemm_args &a, const struct gemm_wor
     settle(right);
 }
 
-/* A warp's sums by way of 2 KiB of shared memory, 16 rows at a time: then a lane has a column, and a row is stored at once. */
+/* A warp's sums by way of 2 KiB of shared memory, 16 rows at a time: then a lane has a column, and a row is stored at
+ * once. */
 static __device__ __forceinline__ void store(const struct gemm_args &a, const struct gemm_work &w, const sums_t &sum,
                                              uint8_t *staging, int warp_row, int warp_col)
 {

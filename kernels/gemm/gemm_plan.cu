@@ -6,8 +6,8 @@
  * map is a round trip to the L2, and 128 groups would queue for it. Letting every persistent block make maps when it
  * changes groups was rejected, too: that latency would stand in the product's way.
  *
- * A map of rows begins at the group's first row and has m rows, so that a tile that reaches beyond the group reads zeros
- * and never the next group or the slack; the copy engine does the masking. Weights have whole maps.
+ * A map of rows begins at the group's first row and has m rows, so that a tile that reaches beyond the group reads
+ * zeros and never the next group or the slack; the copy engine does the masking. Weights have whole maps.
  *
  * Grid: ceil(groups / 4), 128 threads; at least 1. Counts: the first group that is wrong decides the error (COUNT
  * negative, SPLIT beyond the buffer), as on the host; then no product touches anything. Streams: the caller's only.

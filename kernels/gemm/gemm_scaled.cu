@@ -3,18 +3,18 @@
  * FP8 activations by FP8 weights (forward).
  *
  * FP8 is the weight's storage type (moe/linear.h), activations stay 16 bit, and results must be those of the host:
- * so the stored numbers are widened to the activation's type, which is exact for both FP8 types, on their way into shared
- * memory, and scales are applied in float32 to sums. Rounding scale * number to 16 bits first, or activations to FP8,
- * would both be other numerics. A scale holds for 128 x 128 weights: the tile is 128 columns wide, and after each 128 of
- * depth the instruction's sums are added, scaled, to the tile's (64 + 64 registers a thread).
+ * so the stored numbers are widened to the activation's type, which is exact for both FP8 types, on their way into
+ * shared memory, and scales are applied in float32 to sums. Rounding scale * number to 16 bits first, or activations to
+ * FP8, would both be other numerics. A scale holds for 128 x 128 weights: the tile is 128 columns wide, and after each
+ * 128 of depth the instruction's sums are added, scaled, to the tile's (64 + 64 registers a thread).
  *
  * Idea: the ring of gemm_hopper.cu with one more party: a warpgroup that widens. Copies bring A (swizzled) and the raw
  * bytes of the weight; the widening warpgroup writes B where and as the copy engine would have put 16-bit weights, and
  * tells the consumers. With FP8 activations nobody widens: e4m3 x e4m3 instructions read both operands as copied, and
  * each row's scale for 128 of depth is multiplied in with the weight's.
  *
- * Launch: one block per multiprocessor, 512 threads, about 177 KiB of shared memory; registers 24 (copies), 72 (widening),
- * 208 (consumers). Assumes n a multiple of 8, k of 16. Streams: the caller's only. Architecture: sm_90a.
+ * Launch: one block per multiprocessor, 512 threads, about 177 KiB of shared memory; registers 24 (copies), 72
+ * (widening), 208 (consumers). Assumes n a multiple of 8, k of 16. Streams: the caller's only. Architecture: sm_90a.
  */
 #include "kernels/check.cuh"
 #include "kernels/gemm/gemm_hopper.cuh"

@@ -2,8 +2,8 @@
  * gemm_simt.cu: the grouped products in plain float32 arithmetic, for every type.
  *
  * This is the path for float32 activations, which must be as exact as on the host (the matrix units would round them to
- * 10 bits), and for pairs of types that no matrix instruction takes. Operands are widened on the way into shared memory,
- * FP8 weights with their scale, as the host does.
+ * 10 bits), and for pairs of types that no matrix instruction takes. Operands are widened on the way into shared
+ * memory, FP8 weights with their scale, as the host does.
  *
  * Idea: 128 x 128 tiles, 16 deep, 256 threads with 8 x 8 sums each; the next stage is fetched into registers while the
  * present one is multiplied. Whether an operand runs along the depth or along its rows is a template argument, so that

@@ -138,8 +138,8 @@ static __device__ __forceinline__ void wgmma_commit()
 }
 
 /*
- * The compiler does not know that an instruction goes on writing these registers behind its back: neither their zeros nor
- * their reading may move across this. Before the first instruction of a sum, and behind the wait for the last.
+ * The compiler does not know that an instruction goes on writing these registers behind its back: neither their zeros
+ * nor their reading may move across this. Before the first instruction of a sum, and behind the wait for the last.
  */
 template <int N> static __device__ __forceinline__ void wgmma_settle(float (&d)[N])
 {

@@ -3,8 +3,8 @@
  *
  * The CUDA back end is loaded when it is asked for: a program of moe_core runs where there is no CUDA, and the library
  * is built and installed without. It is looked for beside libmoe_core.so first, so that a build tree and an
- * installation find their own. RTLD_NOW: the kernels register themselves when the library is loaded, and a runtime that lacks
- * the functions for it (hostcuda's) must be an error here, not the end of the process.
+ * installation find their own. RTLD_NOW: the kernels register themselves when the library is loaded, and a runtime that
+ * lacks the functions for it (hostcuda's) must be an error here, not the end of the process.
  */
 #include "moe_core/base/device.h"
 
@@ -27,7 +27,8 @@ static const struct moe_backend *host_backend(int *rc)
     return moe_host_backend();
 }
 
-/* The path of the kernels' library in the folder of this one. False: the folder cannot be told, or the path is too long. */
+/* The path of the kernels' library in the folder of this one. False: the folder cannot be told, or the path is too
+ * long. */
 static bool beside_us(char *path, size_t room)
 {
     Dl_info us;
@@ -44,7 +45,8 @@ static bool beside_us(char *path, size_t room)
 static const struct moe_backend *cuda_backend(int *rc)
 {
     char path[4096];
-    /* Not by the loader's words: of a library that is there but needs one that is not, it says "No such file" as well. */
+    /* Not by the loader's words: of a library that is there but needs one that is not, it says "No such file" as well.
+     */
     bool beside = beside_us(path, sizeof path) && access(path, F_OK) == 0;
     void *library = dlopen(beside ? path : MOE_KERNELS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {

@@ -1,10 +1,10 @@
 /*
  * device.h: what a device is made of, and what a back end brings: shared by moe_core and the back ends' own code.
  *
- * A back end is one static table. The host's is linked in; CUDA's comes out of libmoe_kernels.so, which knows nothing of
- * libmoe_core.so but this header and ops.h. Both numbers at the head of the table guard that: a library built from
- * other headers is refused, not called. The layout is computed from the sizes of all structs and the places of all functions, so that it cannot be forgotten; the
- * number by hand is for what no size shows.
+ * A back end is one static table. The host's is linked in; CUDA's comes out of libmoe_kernels.so, which knows nothing
+ * of libmoe_core.so but this header and ops.h. Both numbers at the head of the table guard that: a library built from
+ * other headers is refused, not called. The layout is computed from the sizes of all structs and the places of all
+ * functions, so that it cannot be forgotten; the number by hand is for what no size shows.
  */
 #ifndef MOE_CORE_DEVICE_H
 #define MOE_CORE_DEVICE_H
@@ -17,8 +17,8 @@
 extern "C" {
 #endif
 
-/* Changes when a member of struct moe_backend, of struct moe_device or of a struct of ops.h changes its meaning, or changes places with one of its size: all else
- * is seen by MOE_BACKEND_LAYOUT. */
+/* Changes when a member of struct moe_backend, of struct moe_device or of a struct of ops.h changes its meaning, or
+ * changes places with one of its size: all else is seen by MOE_BACKEND_LAYOUT. */
 #define MOE_BACKEND_ABI 2
 
 /* All functions but alloc and release are called with the device's stream made; results are codes of err.def. */
@@ -27,7 +27,8 @@ struct moe_backend {
     uint32_t layout; /* MOE_BACKEND_LAYOUT */
     const char *name;
     const struct moe_device_ops *(*ops)(void);
-    /* Makes device->state. Where it fails, `why` says why (at most `room` bytes). UNSUPPORTED: there is no such device here. */
+    /* Makes device->state. Where it fails, `why` says why (at most `room` bytes). UNSUPPORTED: there is no such device
+     * here. */
     int (*open)(moe_device_t *device, char *why, size_t room);
     void (*close)(moe_device_t *device);
     /* Zeroed memory; NULL without any. bytes > 0. */
@@ -41,12 +42,14 @@ struct moe_device {
     const struct moe_backend *backend;
     cudaStream_t stream;
     void *state; /* the back end's own */
-    /* Whose work has been enqueued since the last wait, for the message of what the stream finds; back ends do not look at it. */
+    /* Whose work has been enqueued since the last wait, for the message of what the stream finds; back ends do not look
+     * at it. */
     int32_t rank;
     uint32_t first_layer, last_layer; /* UINT32_MAX: none */
 };
 
-/* A hash of what a translation unit takes the interface to be: where each function is in the table, and how long its struct and those inside are. */
+/* A hash of what a translation unit takes the interface to be: where each function is in the table, and how long its
+ * struct and those inside are. */
 #define MOE_SIZED(type, place)  +((uint32_t)(place) + 1u) * 2654435761u * ((uint32_t)sizeof(struct type) + 7u)
 #define MOE_CUDA_OP(name, type) MOE_SIZED(type, offsetof(struct moe_device_ops, name))
 enum {

@@ -16,7 +16,8 @@
 /* Keeps the message "rank R, layer L, <text of code>: <detail>" for moe_last_error and returns code. */
 int moe_fail(int code, int32_t rank, uint32_t layer, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* For a layer that hands on a failure of a part that does not know where it is: puts rank and layer before the message, unless it names them. Returns code. */
+/* For a layer that hands on a failure of a part that does not know where it is: puts rank and layer before the message,
+ * unless it names them. Returns code. */
 int moe_fail_at(int code, int32_t rank, uint32_t layer);
 
 #pragma GCC visibility pop

@@ -1,8 +1,9 @@
 /*
  * staging.c: a ring of pinned tables, each guarded by an event.
  *
- * A copy out of one pinned table is not enough: the host runs ahead of the stream, and would change the table of a copy that has not run yet. A wait before each
- * change would keep the host from running ahead at all. In a captured graph the copy reads its source at every replay: such a source is never used again.
+ * A copy out of one pinned table is not enough: the host runs ahead of the stream, and would change the table of a copy
+ * that has not run yet. A wait before each change would keep the host from running ahead at all. In a captured graph
+ * the copy reads its source at every replay: such a source is never used again.
  */
 #include "moe_core/base/staging.h"
 

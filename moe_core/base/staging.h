@@ -17,8 +17,9 @@ int moe_staging_new(moe_device_t *device, size_t bytes, struct moe_staging **out
 void moe_staging_destroy(struct moe_staging **staging);
 
 /*
- * Enqueues a copy of the table to `to`. `table` is read before the call returns. Waits only where the last few copies have not run yet. While the stream is
- * captured the copy becomes part of the graph, and every replay copies this table. Errors: DEVICE, NOMEM.
+ * Enqueues a copy of the table to `to`. `table` is read before the call returns. Waits only where the last few copies
+ * have not run yet. While the stream is captured the copy becomes part of the graph, and every replay copies this
+ * table. Errors: DEVICE, NOMEM.
  */
 int moe_staging_send(struct moe_staging *staging, const void *table, void *to);
 

@@ -1,5 +1,6 @@
 /*
- * collective.h: rows of any type over one communicator, as the dispatchers need them: whole ranks, or a number of rows each.
+ * collective.h: rows of any type over one communicator, as the dispatchers need them: whole ranks, or a number of rows
+ * each.
  *
  * A communicator of one rank is bypassed: what would be sent is copied, and nothing where both pointers are the same.
  */
@@ -43,13 +44,15 @@ int moe_all_gather(const struct moe_collective *c, const void *send, void *recv,
 int moe_reduce_scatter(const struct moe_collective *c, const void *send, void *recv, int64_t rows);
 
 /*
- * The same where rank r has rows[r]; all ranks know all numbers. Equal numbers are one AllGather or ReduceScatter, different ones a group of one Broadcast
- * or Reduce per rank that has rows: what PyTorch's all_gather and reduce_scatter of lists do, so that a trace looks alike.
+ * The same where rank r has rows[r]; all ranks know all numbers. Equal numbers are one AllGather or ReduceScatter,
+ * different ones a group of one Broadcast or Reduce per rank that has rows: what PyTorch's all_gather and
+ * reduce_scatter of lists do, so that a trace looks alike.
  */
 int moe_all_gather_v(const struct moe_collective *c, const void *send, void *recv, const int64_t *rows);
 int moe_reduce_scatter_v(const struct moe_collective *c, const void *send, void *recv, const int64_t *rows);
 
-/* send_rows[p] rows to rank p and recv_rows[p] from it: one group of sends and receives, those of zero rows left out. */
+/* send_rows[p] rows to rank p and recv_rows[p] from it: one group of sends and receives, those of zero rows left out.
+ */
 int moe_all_to_all_v(const struct moe_collective *c, const void *send, const int64_t *send_rows, void *recv,
                      const int64_t *recv_rows);
 

@@ -12,12 +12,14 @@
  *     unpermute to [T x ranks, H], cast to float32            unpermute backward
  *  4  ReduceScatter of outputs, float32 [T,H]                 AllGather of their gradient, float32
  *
- * Every rank sees every token and works on those that chose its experts, so all sizes are equal by construction if all ranks have the same T; if they
- * have not, nobody can tell before it hangs (hazard H7), unless `uneven` says how to pad. Outputs travel as the probabilities' type, as in the original.
+ * Every rank sees every token and works on those that chose its experts, so all sizes are equal by construction if all
+ * ranks have the same T; if they have not, nobody can tell before it hangs (hazard H7), unless `uneven` says how to
+ * pad. Outputs travel as the probabilities' type, as in the original.
  *
- * The tail of the routing map is one int64: the remedies that the rank proposes. A collective of their own was rejected: the sequence must stay AllGather,
- * AllGather, AllGather, ReduceScatter. PAD is in force in the same forward: a rank without rows sees that itself and makes itself a zero row. UNEVEN and
- * BOUND change the size of the exchange that agrees on them, so they are in force in the next forward.
+ * The tail of the routing map is one int64: the remedies that the rank proposes. A collective of their own was
+ * rejected: the sequence must stay AllGather, AllGather, AllGather, ReduceScatter. PAD is in force in the same forward:
+ * a rank without rows sees that itself and makes itself a zero row. UNEVEN and BOUND change the size of the exchange
+ * that agrees on them, so they are in force in the next forward.
  */
 #include "moe_core/dispatch/dispatcher_kind.h"
 

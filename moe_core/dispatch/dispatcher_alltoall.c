@@ -15,11 +15,13 @@
  *  9  [shared fc2, ReduceScatter            tp]          [shared: AllGather, fc2                 tp]
  *     unpermute                                          unpermute backward
  *
- * A group of one rank takes no part: its step is left out, and rows go straight into the next step's buffer. Probabilities travel only with probs_travel; else
- * unpermute merges with them. Every collective is one node of the backward plan with its obligation.
+ * A group of one rank takes no part: its step is left out, and rows go straight into the next step's buffer.
+ * Probabilities travel only with probs_travel; else unpermute merges with them. Every collective is one node of the
+ * backward plan with its obligation.
  *
- * The way from tokens to experts is a list of steps, each with the buffer that it fills, and is walked up and down by the same functions for rows, outputs and
- * both gradients. Four hand-written sequences were rejected: they differ in nothing but their end buffers.
+ * The way from tokens to experts is a list of steps, each with the buffer that it fills, and is walked up and down by
+ * the same functions for rows, outputs and both gradients. Four hand-written sequences were rejected: they differ in
+ * nothing but their end buffers.
  */
 #include "moe_core/dispatch/dispatcher_alltoall.h"
 

@@ -1,5 +1,6 @@
 /*
- * dispatcher_alltoall.h: what the two halves of the all-to-all dispatcher share: sizes (dispatcher_alltoall_plan.c) and movements (dispatcher_alltoall.c).
+ * dispatcher_alltoall.h: what the two halves of the all-to-all dispatcher share: sizes (dispatcher_alltoall_plan.c) and
+ * movements (dispatcher_alltoall.c).
  */
 #ifndef MOE_DISPATCHER_ALLTOALL_H
 #define MOE_DISPATCHER_ALLTOALL_H
@@ -9,7 +10,8 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The orders that rows are in on their way from the tokens to the experts; a step that a layout does not need is left out. */
+/* The orders that rows are in on their way from the tokens to the experts; a step that a layout does not need is left
+ * out. */
 enum moe_alltoall_step {
     AT_SOURCE, /* permuted: by expert, of this rank's tokens */
     AT_EP,     /* after the all-to-all: by source rank with this rank's etp index, then by local expert */
@@ -23,8 +25,8 @@ struct moe_alltoall {
     int sources;      /* ranks whose tokens this rank's experts see: etp x ep */
     int64_t stride;   /* int64 elements per rank in the exchange: counts, then tokens and mask */
     int64_t max_sent; /* rows */
-    int64_t
-        map_rows; /* rows of the source order that the routing map fills, PAD's included; the rest of plan.sent is slack */
+    int64_t map_rows; /* rows of the source order that the routing map fills, PAD's included; the rest of plan.sent is
+                         slack */
     int64_t ep_rows, unpadded;      /* rows after AT_EP, AT_ETP */
     int64_t capacity;               /* drop-and-pad: rows of each expert from each rank in this forward */
     bool cut_dispatch, view_fails;  /* legacy behaviours of this forward */

@@ -1,10 +1,12 @@
 /*
  * dispatcher_alltoall_plan.c: the token-count exchange of the all-to-all dispatcher, and the sizes that follow from it.
  *
- * The counts of all ranks of tp_ep are exchanged, not only those that concern this rank: every rank then sees which ranks are empty, comes to the same plan
- * without another message, and finds the same error. One more int64 per rank carries the remedies that it proposes (low half) and its number of
- * rows T k (high half). A separate agreement was rejected because it would change the sequence of collectives that it is meant to keep equal. The host waits
- * once, for the counts: the sizes of an all-to-all-v are host numbers in the NCCL API; everything derived goes back to the device in one copy.
+ * The counts of all ranks of tp_ep are exchanged, not only those that concern this rank: every rank then sees which
+ * ranks are empty, comes to the same plan without another message, and finds the same error. One more int64 per rank
+ * carries the remedies that it proposes (low half) and its number of rows T k (high half). A separate agreement was
+ * rejected because it would change the sequence of collectives that it is meant to keep equal. The host waits once, for
+ * the counts: the sizes of an all-to-all-v are host numbers in the NCCL API; everything derived goes back to the device
+ * in one copy.
  *
  * In drop-and-pad (expert_capacity) all sizes are known beforehand: no exchange, no wait.
  */
@@ -133,8 +135,9 @@ static int check_counts(moe_dispatcher_t *d, struct moe_alltoall *s, int64_t r)
 }
 
 /*
- * Hazard H12: the buffer of rank r has T k rows whatever its map says. As in the frameworks the rank itself finds that the splits do not add up, alone; or, where
- * nobody looks (slack_uninitialised), the rows beyond are sent as if the last expert had been chosen.
+ * Hazard H12: the buffer of rank r has T k rows whatever its map says. As in the frameworks the rank itself finds that
+ * the splits do not add up, alone; or, where nobody looks (slack_uninitialised), the rows beyond are sent as if the
+ * last expert had been chosen.
  */
 static int static_rows(moe_dispatcher_t *d, struct moe_alltoall *s, int64_t r, uint32_t proposed)
 {
@@ -170,7 +173,8 @@ static int64_t rows_of_owner(moe_dispatcher_t *d, struct moe_alltoall *s, int64_
     return rows;
 }
 
-/* Remedy PAD: one zero row for the first expert of each ep rank without rows, from the next ep rank's first etp rank. */
+/* Remedy PAD: one zero row for the first expert of each ep rank without rows, from the next ep rank's first etp rank.
+ */
 static void pad_empty(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     for (int64_t p = 0; p < d->ep.size; p++) {
@@ -183,7 +187,8 @@ static void pad_empty(moe_dispatcher_t *d, struct moe_alltoall *s)
 
 /* --- sizes --- */
 
-/* This rank's counts, and the rows of each source for each local expert in the order in which they will lie after the gather over etp. */
+/* This rank's counts, and the rows of each source for each local expert in the order in which they will lie after the
+ * gather over etp. */
 static void fill_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     int64_t experts = d->config.experts, *own = s->host_sizes, *chunk = s->host_sizes + experts;
@@ -263,7 +268,8 @@ static int upload(moe_dispatcher_t *d, struct moe_alltoall *s)
     return rc ? rc : moe_device_ops(d->device)->chunk_map(d->device, &chunks);
 }
 
-/* Drop-and-pad: nothing to ask anybody. Hazard H13: a capacity made from this rank's own T differs from rank to rank. */
+/* Drop-and-pad: nothing to ask anybody. Hazard H13: a capacity made from this rank's own T differs from rank to rank.
+ */
 static int fixed_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     const struct moe_dispatcher_config *c = &d->config;

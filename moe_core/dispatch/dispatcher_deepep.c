@@ -1,20 +1,24 @@
 /*
- * dispatcher_deepep.c: the Flex dispatcher in DeepEP's style: counts first, then rows; any number of tokens on any rank.
+ * dispatcher_deepep.c: the Flex dispatcher in DeepEP's style: counts first, then rows; any number of tokens on any
+ * rank.
  *
  * Collectives on tp_ep, none with one rank:
  *
  *   stage                 forward                                                    backward
  *   when it is made       AllGather int64 [3], where the group's buffer is made or grows
  *   prepare (notify)      AllGather int64 [ranks + E + 1]; the host waits             none: the saved handle
- *   forward (dispatch)    all-to-all-v of rows [*,H]                                  3rd: all-to-all-v of gradients of rows, splits swapped
- *                         all-to-all-v of choices, int32 [*,2k]                       2nd: all-to-all-v of gradients of probabilities, float32 [*,k]
- *   combine               all-to-all-v of rows, splits swapped                        1st: all-to-all-v of rows
+ *   forward (dispatch)    all-to-all-v of rows [*,H]                                  3rd: all-to-all-v of gradients of
+ * rows, splits swapped all-to-all-v of choices, int32 [*,2k]                       2nd: all-to-all-v of gradients of
+ * probabilities, float32 [*,k] combine               all-to-all-v of rows, splits swapped                        1st:
+ * all-to-all-v of rows
  *
- * What each rank gathers from every other: tokens to each rank, tokens of each expert, and the remedies proposed, of which the bitwise AND is in force in the same
- * layer-forward. DeepEP sends each peer only its own numbers; all numbers to all is what lets every rank know who is empty, so that remedies need no
- * message of their own, and what makes a bad count the same error everywhere.
+ * What each rank gathers from every other: tokens to each rank, tokens of each expert, and the remedies proposed, of
+ * which the bitwise AND is in force in the same layer-forward. DeepEP sends each peer only its own numbers; all numbers
+ * to all is what lets every rank know who is empty, so that remedies need no message of their own, and what makes a bad
+ * count the same error everywhere.
  *
- * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_DeepepManager), over DeepEP's get_dispatch_layout, dispatch and combine.
+ * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_DeepepManager), over DeepEP's get_dispatch_layout,
+ * dispatch and combine.
  */
 #include "moe_core/dispatch/dispatcher_flex.h"
 

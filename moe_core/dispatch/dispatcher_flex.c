@@ -1,9 +1,10 @@
 /*
  * dispatcher_flex.c: rows to ranks and back, forward and backward, for both Flex dispatchers.
  *
- * Nothing here waits and nothing reads a count: the kinds' prepare has put the numbers into struct moe_flex, exact ones or bounds. Staging lies in the group's
- * buffer, which other layers use in between; what backward needs (the two maps, the choices and probabilities that came) is the dispatcher's own.
- * A backward of its own for probabilities was rejected: they go home as rows of k numbers over the same maps.
+ * Nothing here waits and nothing reads a count: the kinds' prepare has put the numbers into struct moe_flex, exact ones
+ * or bounds. Staging lies in the group's buffer, which other layers use in between; what backward needs (the two maps,
+ * the choices and probabilities that came) is the dispatcher's own. A backward of its own for probabilities was
+ * rejected: they go home as rows of k numbers over the same maps.
  */
 #include "moe_core/dispatch/dispatcher_flex.h"
 

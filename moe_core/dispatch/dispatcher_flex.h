@@ -1,14 +1,16 @@
 /*
  * dispatcher_flex.h: what the two Flex dispatchers share: everything but how a rank learns what it will get.
  *
- * Tokens go to ranks, not to experts: a token goes to a rank once, although several of its experts may live there, and the sum over a rank's experts is taken there before
- * the way back. With expert tensor parallelism each expert has etp ranks, and a token goes to all of them: E' = etp E experts, k' = etp k choices. Two row maps
- * say it all: `out` from tokens to ranks, `in` from the rows that came to local experts.
+ * Tokens go to ranks, not to experts: a token goes to a rank once, although several of its experts may live there, and
+ * the sum over a rank's experts is taken there before the way back. With expert tensor parallelism each expert has etp
+ * ranks, and a token goes to all of them: E' = etp E experts, k' = etp k choices. Two row maps say it all: `out` from
+ * tokens to ranks, `in` from the rows that came to local experts.
  *
  *   x [T_pad,H]  --out-->  rows by rank  ==all-to-all-v==>  rows by source  --in-->  rows by expert
  *
- * and back the same way. Beside each row go 2k words: its experts and the bits of its float32 probabilities. They go even where the experts do not ask for probabilities: the sum
- * over a rank's experts is weighted at the end of combine's local half then (merging at the source, as alltoall does it, would need a row per expert).
+ * and back the same way. Beside each row go 2k words: its experts and the bits of its float32 probabilities. They go
+ * even where the experts do not ask for probabilities: the sum over a rank's experts is weighted at the end of
+ * combine's local half then (merging at the source, as alltoall does it, would need a row per expert).
  */
 #ifndef MOE_DISPATCHER_FLEX_H
 #define MOE_DISPATCHER_FLEX_H
@@ -49,16 +51,19 @@ struct moe_flex {
     int64_t *pad_rows; /* [L]: the experts' rows where remedy PAD acts on this rank */
 };
 
-/* Refuses what neither kind has; sizes from most (T_pad) and the rows per peer; all buffers, and the group's buffer (COLLECTIVE). Errors: UNSUPPORTED, SHAPE, NOMEM, COMM. */
+/* Refuses what neither kind has; sizes from most (T_pad) and the rows per peer; all buffers, and the group's buffer
+ * (COLLECTIVE). Errors: UNSUPPORTED, SHAPE, NOMEM, COMM. */
 int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token);
 void moe_flex_destroy(moe_dispatcher_t *d, struct moe_flex *f);
 
 /* Rows that the experts' buffer needs at most when nothing is dropped. */
 int64_t moe_flex_max_rows(const moe_dispatcher_t *d, int64_t most);
 
-/* Enqueues the layout of this rank's tokens: to_ranks, counts [numbers], and the routing map [padded, map_row] where map is not NULL. */
+/* Enqueues the layout of this rank's tokens: to_ranks, counts [numbers], and the routing map [padded, map_row] where
+ * map is not NULL. */
 int moe_flex_lay_out(moe_dispatcher_t *d, struct moe_flex *f, uint8_t *map, int64_t map_row, int64_t *counts);
-/* Fills in plan and splits from the counts of all ranks on the host [ranks, numbers]. Errors, the same on all ranks: COUNT. */
+/* Fills in plan and splits from the counts of all ranks on the host [ranks, numbers]. Errors, the same on all ranks:
+ * COUNT. */
 int moe_flex_derive(moe_dispatcher_t *d, struct moe_flex *f, const int64_t *counts, bool pad);
 /* The bitwise AND of the tails. */
 uint32_t moe_flex_agreed(const moe_dispatcher_t *d, const struct moe_flex *f, const int64_t *counts);

@@ -1,5 +1,6 @@
 /*
- * dispatcher_hybridep.c: the Flex dispatcher in HybridEP's style: everybody's routing map first, and no wait with a row budget.
+ * dispatcher_hybridep.c: the Flex dispatcher in HybridEP's style: everybody's routing map first, and no wait with a row
+ * budget.
  *
  * Collectives on tp_ep, none with one rank:
  *
@@ -7,22 +8,25 @@
  *   when it is made                AllGather int64 [3], where the group's buffer is made or grows
  *   prepare, uneven MAX            AllReduce MAX int64 [1]; the host waits                none (once more in recompute)
  *   prepare (metadata)             AllGather bytes [T_pad * E8 + 8]                       none: the saved handle
- *   forward                        all-to-all-v of rows [*,H]                             3rd: all-to-all-v of gradients of rows, splits swapped
- *   (dispatch_with_permute)        all-to-all-v of choices, int32 [*,2k]                  2nd: all-to-all-v of gradients of probabilities, float32 [*,k]
- *   combine                        all-to-all-v of rows, splits swapped                   1st: all-to-all-v of rows
- *   (combine_with_unpermute)
- *   step's end, with a budget      AllReduce MAX int64 [1] (moe_flex_replay)
+ *   forward                        all-to-all-v of rows [*,H]                             3rd: all-to-all-v of
+ * gradients of rows, splits swapped (dispatch_with_permute)        all-to-all-v of choices, int32 [*,2k] 2nd:
+ * all-to-all-v of gradients of probabilities, float32 [*,k] combine                        all-to-all-v of rows, splits
+ * swapped                   1st: all-to-all-v of rows (combine_with_unpermute) step's end, with a budget      AllReduce
+ * MAX int64 [1] (moe_flex_replay)
  *
- * The metadata: the routing map as bytes, E8 = E rounded up to 8 for each token, then the remedies proposed as one int64. All ranks must have the same T_pad: without MAX or BOUND,
- * different numbers of tokens are an AllGather of different sizes (hazard H7, Megatron-LM #4816).
+ * The metadata: the routing map as bytes, E8 = E rounded up to 8 for each token, then the remedies proposed as one
+ * int64. All ranks must have the same T_pad: without MAX or BOUND, different numbers of tokens are an AllGather of
+ * different sizes (hazard H7, Megatron-LM #4816).
  *
- * Exact: the host waits once, for the counts that the device derives from the maps; splits are as many rows as there are. With a budget nothing waits: each rank sends each peer T_pad
- * rows, used or not, counts stay on the device, and choices beyond the budget have no row: the last local experts' first, of those the last source ranks' and tokens'. What
- * was dropped is summed on the device. A graph can capture that with BOUND or with equal T.
+ * Exact: the host waits once, for the counts that the device derives from the maps; splits are as many rows as there
+ * are. With a budget nothing waits: each rank sends each peer T_pad rows, used or not, counts stay on the device, and
+ * choices beyond the budget have no row: the last local experts' first, of those the last source ranks' and tokens'.
+ * What was dropped is summed on the device. A graph can capture that with BOUND or with equal T.
  *
- * Remedies: exact, the AND of this layer-forward's proposals, which came with the counts. With a budget the proposals are read when the next layer-forward begins, so
- * they are that much older; a rank that proposed nothing knows that the AND is nothing and reads none, and while a graph is captured nothing is proposed. UNEVEN and BOUND, which change
- * the exchange that carries them, always act from the next layer-forward on.
+ * Remedies: exact, the AND of this layer-forward's proposals, which came with the counts. With a budget the proposals
+ * are read when the next layer-forward begins, so they are that much older; a rank that proposed nothing knows that the
+ * AND is nothing and reads none, and while a graph is captured nothing is proposed. UNEVEN and BOUND, which change the
+ * exchange that carries them, always act from the next layer-forward on.
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */
@@ -227,7 +231,8 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaStreamIsCapturing(moe_device_stream(d->device), &status);
     bool capturing = status == cudaStreamCaptureStatusActive;
-    /* With a budget `proposed` is what this exchange tells the next forward, and the first one's proposal must get there. */
+    /* With a budget `proposed` is what this exchange tells the next forward, and the first one's proposal must get
+     * there. */
     bool again = moe_dispatcher_again(d);
     int rc = again ? 0 : read_agreed(d, s);
     enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);

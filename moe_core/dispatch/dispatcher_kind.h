@@ -1,7 +1,8 @@
 /*
  * dispatcher_kind.h: what the front (dispatcher.c) and the kinds of dispatcher share.
  *
- * The front checks arguments and state, resolves the groups and holds what every kind has; a kind fills in a table and keeps its own buffers behind `state`.
+ * The front checks arguments and state, resolves the groups and holds what every kind has; a kind fills in a table and
+ * keeps its own buffers behind `state`.
  */
 #ifndef MOE_DISPATCHER_KIND_H
 #define MOE_DISPATCHER_KIND_H
@@ -15,8 +16,9 @@
 struct moe_dispatcher_kind_ops {
     const char *name;
     /*
-     * Refuses what the kind does not have (UNSUPPORTED), sets d->max_rows, allocates d->state and its buffers. The front has resolved the groups, checked the
-     * shape, and allocates the buffers of struct moe_dispatcher when this returns.
+     * Refuses what the kind does not have (UNSUPPORTED), sets d->max_rows, allocates d->state and its buffers. The
+     * front has resolved the groups, checked the shape, and allocates the buffers of struct moe_dispatcher when this
+     * returns.
      */
     int (*create)(moe_dispatcher_t *d);
     void (*destroy)(moe_dispatcher_t *d); /* also after a create that failed half-way */
@@ -77,8 +79,9 @@ bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
 /* Whether this is a recomputed forward. */
 bool moe_dispatcher_again(const moe_dispatcher_t *d);
 /*
- * How this forward pads different numbers of tokens: as configured, else as `agreed` in the exchange before, which is noted in the plan as a cure. A recomputed
- * forward pads as the first one did, whatever was agreed in that one's exchange: backward works on what it makes.
+ * How this forward pads different numbers of tokens: as configured, else as `agreed` in the exchange before, which is
+ * noted in the plan as a cure. A recomputed forward pads as the first one did, whatever was agreed in that one's
+ * exchange: backward works on what it makes.
  */
 enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed);
 

@@ -1,9 +1,10 @@
 /*
  * ep_buffer.c: a process-wide list of buffers, one per (device, communicator), with counted users.
  *
- * A buffer per layer was rejected: staging is only needed while a layer dispatches or combines, layers of one stream take turns, and DeepEP has one per
- * process. The key has the device beside the communicator because ranks may be threads of one process. The lock is never held during a collective: entries of a device are
- * touched by that device's thread alone, the lock only guards the list.
+ * A buffer per layer was rejected: staging is only needed while a layer dispatches or combines, layers of one stream
+ * take turns, and DeepEP has one per process. The key has the device beside the communicator because ranks may be
+ * threads of one process. The lock is never held during a collective: entries of a device are touched by that device's
+ * thread alone, the lock only guards the list.
  */
 #include "moe_core/include/moe/ep_buffer.h"
 

@@ -14,7 +14,8 @@ const struct moe_device_ops *moe_host_ops(void);
 /* The back end itself. Static storage. */
 const struct moe_backend *moe_host_backend(void);
 
-/* device.c: work of this rank and layer is about to be enqueued: moe_device_sync names it where the stream finds an error. */
+/* device.c: work of this rank and layer is about to be enqueued: moe_device_sync names it where the stream finds an
+ * error. */
 void moe_device_at(moe_device_t *device, int32_t rank, uint32_t layer);
 
 /* The bodies, run by the stream: `args` is the struct of ops.h named alike. 0 or an error code. */

@@ -1,9 +1,10 @@
 /*
  * host_act.c: the host back end's gated activations, row scaling, token gate and dummy rows.
  *
- * One loop serves every activation and type: numbers are widened a block at a time into the stack, computed in float32 and narrowed once. A loop for each pair of
- * type and activation was rejected: twelve loops to keep equal, for a pass that is a hundredth of the products around it. An activation is a function of two
- * numbers that gives its value and both derivatives; the compiler is given each in a loop of its own, so that nothing is called per element.
+ * One loop serves every activation and type: numbers are widened a block at a time into the stack, computed in float32
+ * and narrowed once. A loop for each pair of type and activation was rejected: twelve loops to keep equal, for a pass
+ * that is a hundredth of the products around it. An activation is a function of two numbers that gives its value and
+ * both derivatives; the compiler is given each in a loop of its own, so that nothing is called per element.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"

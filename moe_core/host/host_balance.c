@@ -1,8 +1,9 @@
 /*
  * host_balance.c: the host back end's auxiliary losses, their gradients, and the expert bias.
  *
- * Every loss that counts tokens is linear in p for fixed counts: a pull per (token, expert), whose sum with p is the loss and which is itself the
- * gradient. So forward and backward share one function and cannot drift apart. Sums are taken in double: a loss is read by people.
+ * Every loss that counts tokens is linear in p for fixed counts: a pull per (token, expert), whose sum with p is the
+ * loss and which is itself the gradient. So forward and backward share one function and cannot drift apart. Sums are
+ * taken in double: a loss is read by people.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"
@@ -108,7 +109,8 @@ static double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-/* d p / d logit e, times the pulls: p's own normalisation, then the score function. `mean`: sum over experts of p times pull. */
+/* d p / d logit e, times the pulls: p's own normalisation, then the score function. `mean`: sum over experts of p times
+ * pull. */
 static double through_score(const struct moe_balance *a, double pull, double mean, double score, double logit,
                             double sum)
 {

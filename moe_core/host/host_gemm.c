@@ -1,8 +1,9 @@
 /*
  * host_gemm.c: which way a group's product is done, in which parts, on how many threads.
  *
- * The BLAS's own threads were rejected: it splits each product, and the groups of a rank are many and small. Here parts of all groups are one list that the threads take from; each calls the
- * BLAS for itself (device_host.c keeps the BLAS at one thread). The number of threads is 1 unless MOE_HOST_THREADS says otherwise: a job has a rank for each core.
+ * The BLAS's own threads were rejected: it splits each product, and the groups of a rank are many and small. Here parts
+ * of all groups are one list that the threads take from; each calls the BLAS for itself (device_host.c keeps the BLAS
+ * at one thread). The number of threads is 1 unless MOE_HOST_THREADS says otherwise: a job has a rank for each core.
  */
 #include "moe_core/host/host_gemm.h"
 
@@ -28,7 +29,8 @@ const struct moe_host_small *moe_host_small(void)
     return &moe_host_small_plain;
 }
 
-/* Measured (roll_bench moe): above these the BLAS's packing pays. Narrow weights spare the widening too, so they may have more. */
+/* Measured (roll_bench moe): above these the BLAS's packing pays. Narrow weights spare the widening too, so they may
+ * have more. */
 int64_t moe_host_small_most(enum moe_grouped_kind kind, enum moe_dtype w_type)
 {
     static const int64_t most[2][3] = {{8, 6, 12}, {16, 12, 12}};
@@ -82,8 +84,9 @@ int moe_host_group_product(const struct moe_product *p)
 /* A part has so many products of numbers, about a millisecond. */
 enum { PART_WORK = 1 << 25 };
 
-/* And at least so many columns: the BLAS packs the rows once for each part. In DGRAD a row has n numbers and the weights' rows are cut: with 256 columns that
-   cost a seventh of the processor time of Qwen3's and gpt-oss's shapes, with 1024 a twentieth. */
+/* And at least so many columns: the BLAS packs the rows once for each part. In DGRAD a row has n numbers and the
+   weights' rows are cut: with 256 columns that cost a seventh of the processor time of Qwen3's and gpt-oss's shapes,
+   with 1024 a twentieth. */
 static const int64_t part_width[] = {
     [MOE_GROUPED_FORWARD] = 256, [MOE_GROUPED_DGRAD] = 1024, [MOE_GROUPED_WGRAD] = 256};
 
@@ -105,7 +108,8 @@ void moe_host_part(const struct moe_product *p, int64_t i, int64_t parts, int64_
 
 enum { MOST_THREADS = 64 };
 
-/* The tasks 0 to n - 1. A thread works on a copy of its own, made under the lock: the pool's is cleared while others still run theirs. */
+/* The tasks 0 to n - 1. A thread works on a copy of its own, made under the lock: the pool's is cleared while others
+ * still run theirs. */
 struct list {
     int (*task)(void *arg, int64_t i, int worker);
     void *arg;

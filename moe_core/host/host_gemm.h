@@ -10,7 +10,8 @@
 
 /*
  * One product of one group, or a part of it; strides in elements.
- * FORWARD  out[m,n] = in[m,k] w[n,k]^T      DGRAD  out[m,k] = in[m,n] w[n,k]      WGRAD  out[n,k] = beta out + in[m,n]^T x[m,k]
+ * FORWARD  out[m,n] = in[m,k] w[n,k]^T      DGRAD  out[m,k] = in[m,n] w[n,k]      WGRAD  out[n,k] = beta out +
+ * in[m,n]^T x[m,k]
  */
 struct moe_product {
     enum moe_grouped_kind kind;
@@ -48,15 +49,17 @@ extern const struct moe_host_small moe_host_small_avx2;
 const struct moe_host_small *moe_host_small(void);
 
 /*
- * In how many parts a product is done: of FORWARD and WGRAD by n, of DGRAD by k. Depends on the product alone, not on the threads or the other groups, so
- * that no result does. moe_host_part: what part i of them covers, [*from, *to); all together cover everything once.
+ * In how many parts a product is done: of FORWARD and WGRAD by n, of DGRAD by k. Depends on the product alone, not on
+ * the threads or the other groups, so that no result does. moe_host_part: what part i of them covers, [*from, *to); all
+ * together cover everything once.
  */
 int64_t moe_host_parts(const struct moe_product *p);
 void moe_host_part(const struct moe_product *p, int64_t i, int64_t parts, int64_t *from, int64_t *to);
 
 /*
- * Runs task(arg, i, worker) for every i below n, on the calling thread (worker 0) and on the threads of the process's pool (1 to moe_host_threads() - 1), and
- * waits. When another device uses the pool, the calling thread does it all. The first error of a task is returned; the others still run.
+ * Runs task(arg, i, worker) for every i below n, on the calling thread (worker 0) and on the threads of the process's
+ * pool (1 to moe_host_threads() - 1), and waits. When another device uses the pool, the calling thread does it all. The
+ * first error of a task is returned; the others still run.
  */
 int moe_host_parallel(int64_t n, int (*task)(void *arg, int64_t i, int worker), void *arg);
 /* MOE_HOST_THREADS, 1 without it, at most 64. */

@@ -1,10 +1,12 @@
 /*
  * host_linear.c: the host back end's grouped linear for every type.
  *
- * A pass is a list of parts of its groups' products (host_gemm.h), which threads take from. A part goes block by block: numbers that are not float32 are widened into the thread's scratch, multiplied in
- * float32, and narrowed once: that is what tensor cores do with a float32 accumulator. A block is small enough that what was widened is still in a near cache when it is
- * multiplied; widening whole tensors was rejected, an expert's weights are used once per pass. Where a group has few rows its weights are not even
- * widened: the loops of host_small_body.h read them as they are. With k = 0 the BLAS's beta rules are not to be relied upon, so groups without rows never reach it.
+ * A pass is a list of parts of its groups' products (host_gemm.h), which threads take from. A part goes block by block:
+ * numbers that are not float32 are widened into the thread's scratch, multiplied in float32, and narrowed once: that is
+ * what tensor cores do with a float32 accumulator. A block is small enough that what was widened is still in a near
+ * cache when it is multiplied; widening whole tensors was rejected, an expert's weights are used once per pass. Where a
+ * group has few rows its weights are not even widened: the loops of host_small_body.h read them as they are. With k = 0
+ * the BLAS's beta rules are not to be relied upon, so groups without rows never reach it.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"

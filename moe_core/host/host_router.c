@@ -1,8 +1,9 @@
 /*
  * host_router.c: the host back end's choice of experts, forward and backward.
  *
- * All loops run in a fixed order, tokens before experts, so that results are bitwise reproducible. The top-k is k passes over the scores: with k of
- * 1 to 8 a heap or a sort costs more than it saves, and the tie order (lowest index first) is plain to see.
+ * All loops run in a fixed order, tokens before experts, so that results are bitwise reproducible. The top-k is k
+ * passes over the scores: with k of 1 to 8 a heap or a sort costs more than it saves, and the tie order (lowest index
+ * first) is plain to see.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"
@@ -47,7 +48,8 @@ static void score_row(enum moe_score score, const float *logits, int64_t n, floa
     }
 }
 
-/* The best of n that is not among the first `taken` of chosen. NaN loses against every number, and still gives distinct ones. */
+/* The best of n that is not among the first `taken` of chosen. NaN loses against every number, and still gives distinct
+ * ones. */
 static int32_t best_of(const float *value, int64_t n, const int32_t *chosen, int32_t taken)
 {
     int32_t best = -1;
@@ -97,7 +99,8 @@ static void limit_groups(const struct moe_topk *a, const struct scratch *s)
     }
 }
 
-/* What the choice is made by: scores, or logits where the softmax comes after; plus the bias. False: one is no number, or a score is infinite: weights of it are none. */
+/* What the choice is made by: scores, or logits where the softmax comes after; plus the bias. False: one is no number,
+ * or a score is infinite: weights of it are none. */
 static bool choice_values(const struct moe_topk *a, const float *logits, const float *scores, float *value)
 {
     bool numbers = true;

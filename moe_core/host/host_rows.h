@@ -17,11 +17,12 @@
 
 #pragma GCC visibility push(hidden)
 
-/* to [width] = sum over i of p[i] * from[i], starting at +0, in float32, cast once. n = 0 gives zeros, p NULL plain sums. next: n rows that
- * will be summed after these, fetched meanwhile; or NULL. */
+/* to [width] = sum over i of p[i] * from[i], starting at +0, in float32, cast once. n = 0 gives zeros, p NULL plain
+ * sums. next: n rows that will be summed after these, fetched meanwhile; or NULL. */
 typedef void moe_host_sum_fn(const void *const *from, const float *p, int64_t n, const void *const *next, int64_t width,
                              void *to, bool stream);
-/* to [width] = p * dy, cast once; the dot product of dy and row. next: what `row` will be in the next call, fetched meanwhile; or NULL. */
+/* to [width] = p * dy, cast once; the dot product of dy and row. next: what `row` will be in the next call, fetched
+ * meanwhile; or NULL. */
 typedef float moe_host_scale_fn(const void *dy, const void *row, const void *next, float p, int64_t width, void *to,
                                 bool stream);
 

@@ -4,9 +4,9 @@
  * The including file defines ROWS_NAME, its table. Vectors are the compiler's own (8 floats), so that the same text
  * gives SSE2, NEON and AVX2; only half precision has an instruction of its own. A row is walked in blocks of 64
  * elements that stay in registers while all rows are added, so that the output is written once and never read: adding
- * row after row was measured and is slower by a third. Memory bounds all this only as long as the arithmetic fits beside
- * the waiting: a BF16 line costs as many instructions as two of float, so everything is inlined, with and without weights
- * are loops of their own, and NaNs are asked for once per 32 numbers.
+ * row after row was measured and is slower by a third. Memory bounds all this only as long as the arithmetic fits
+ * beside the waiting: a BF16 line costs as many instructions as two of float, so everything is inlined, with and
+ * without weights are loops of their own, and NaNs are asked for once per 32 numbers.
  */
 #include "common/smallfloat.h"
 #include "moe_core/host/host_rows.h"
@@ -212,9 +212,9 @@ INLINE void put_one_f16(float x, void *to, int64_t at)
 enum { moe_size_f32 = 4, moe_size_bf16 = 2, moe_size_f16 = 2, IN_FLIGHT = 2048, LINE_BYTES = 64 };
 
 /* How many elements ahead of the sum each of n rows is fetched. The processor follows a row by itself once it has seen
- * a few lines of it, and no further than a page; rows are short and begin anywhere, so they are asked for. What is ahead
- * in all rows together stays well inside the first cache, where rows of 2^i bytes all compete for the same few places:
- * 2 KiB was measured as the best of 2 to 16. */
+ * a few lines of it, and no further than a page; rows are short and begin anywhere, so they are asked for. What is
+ * ahead in all rows together stays well inside the first cache, where rows of 2^i bytes all compete for the same few
+ * places: 2 KiB was measured as the best of 2 to 16. */
 INLINE int64_t distance(int64_t n, int64_t size)
 {
     return n > 0 ? (IN_FLIGHT / (n * size) + BLOCK) / BLOCK * BLOCK : BLOCK;

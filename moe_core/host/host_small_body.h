@@ -1,9 +1,12 @@
 /*
- * host_small_body.h: products of few rows, once per instruction set (SMALL_TABLE, SMALL_NAME, SMALL_WIDTH floats in a vector, compiled with that set allowed).
+ * host_small_body.h: products of few rows, once per instruction set (SMALL_TABLE, SMALL_NAME, SMALL_WIDTH floats in a
+ * vector, compiled with that set allowed).
  *
- * With one to a dozen rows a product is a walk over the weights: every weight is read once and used m times. The BLAS packs both operands first and pads the rows to
- * its tile, which costs more than the product. Here weights go from memory into registers (narrow types are widened there), rows stay in the first cache, and sums
- * in registers. Written with the compiler's vectors, so that one text serves every machine. Rows are taken four at a time: more sums do not fit the registers.
+ * With one to a dozen rows a product is a walk over the weights: every weight is read once and used m times. The BLAS
+ * packs both operands first and pads the rows to its tile, which costs more than the product. Here weights go from
+ * memory into registers (narrow types are widened there), rows stay in the first cache, and sums in registers. Written
+ * with the compiler's vectors, so that one text serves every machine. Rows are taken four at a time: more sums do not
+ * fit the registers.
  */
 #include "moe_core/host/host_gemm.h"
 
@@ -116,7 +119,8 @@ INLINE void dots(const int m, const int j, enum moe_dtype type, const struct moe
     }
 }
 
-/* `j` columns of the output for all rows: the weights' rows stay in the first cache from one four of rows to the next. */
+/* `j` columns of the output for all rows: the weights' rows stay in the first cache from one four of rows to the next.
+ */
 INLINE void columns(const int m, const int j, enum moe_dtype type, const struct moe_product *p, int64_t row,
                     int64_t *col, int64_t end)
 {
@@ -221,8 +225,8 @@ INLINE void dgrad_rows(const int m, enum moe_dtype type, const struct moe_produc
 
 INLINE void dgrad(enum moe_dtype type, const struct moe_product *p)
 {
-    /* Four rows of weights for all rows of dy: they are in the first cache for all but the first four. Eight were slower: so many rows whose
-       distance is a power of two meet in the same places of the cache. */
+    /* Four rows of weights for all rows of dy: they are in the first cache for all but the first four. Eight were
+       slower: so many rows whose distance is a power of two meet in the same places of the cache. */
     int64_t step = p->m <= ROWS ? p->n : 4;
     for (int64_t first = 0; first < p->n; first += step) {
         int64_t end = first + step < p->n ? first + step : p->n, row = 0;

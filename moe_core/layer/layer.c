@@ -1,8 +1,8 @@
 /*
  * layer.c: one MoE layer: its parts, made from one configuration, and the order of its forward.
  *
- * The layer decides nothing about rows: it orders router, dispatcher, experts and shared expert, asks for remedies and reports. Each of its other ideas has a file
- * of its own (layer_state.h lists them).
+ * The layer decides nothing about rows: it orders router, dispatcher, experts and shared expert, asks for remedies and
+ * reports. Each of its other ideas has a file of its own (layer_state.h lists them).
  */
 #include "moe_core/layer/layer_state.h"
 

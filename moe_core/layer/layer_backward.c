@@ -1,12 +1,15 @@
 /*
  * layer_backward.c: the nodes of the backward plan, and the walk.
  *
- * Forward pushes one node per step; backward is the plan walked in reverse. A rank that skipped its experts leaves out the nodes of the steps that a framework's
- * detached graph would lose (dispatch, experts, combine: moe_dispatcher_detach), and nothing else: the router still gets its gradient. Modelling the hazard with a special case in
- * backward was rejected: the missing nodes are the hazard, and the observer sees exactly the list that backward will walk.
+ * Forward pushes one node per step; backward is the plan walked in reverse. A rank that skipped its experts leaves out
+ * the nodes of the steps that a framework's detached graph would lose (dispatch, experts, combine:
+ * moe_dispatcher_detach), and nothing else: the router still gets its gradient. Modelling the hazard with a special
+ * case in backward was rejected: the missing nodes are the hazard, and the observer sees exactly the list that backward
+ * will walk.
  *
- * Order of backward: [shared expert] combine, experts, dispatch, router, the shared expert's share of dx, the sum over tp. dx is a sum of three in float32 rows
- * directly; other row types take the router's share in float32 and are cast once.
+ * Order of backward: [shared expert] combine, experts, dispatch, router, the shared expert's share of dx, the sum over
+ * tp. dx is a sum of three in float32 rows directly; other row types take the router's share in float32 and are cast
+ * once.
  */
 #include "moe_core/layer/layer_state.h"
 

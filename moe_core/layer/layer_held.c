@@ -1,9 +1,10 @@
 /*
  * layer_held.c: the legacy behaviour of weight gradients in uninitialised memory (hazard H14), and its cure.
  *
- * As in frameworks without fused accumulation, the gradients of one backward go to memory that nobody cleared and are then added to the main_grads. Experts
- * without rows write nothing there, so what the memory held is added: zeros the first time, afterwards what another tensor left, here NaN. The remedy
- * ZERO_WGRAD clears the slices of those experts. The library's own way (experts.c) accumulates into the main_grads and has no such memory.
+ * As in frameworks without fused accumulation, the gradients of one backward go to memory that nobody cleared and are
+ * then added to the main_grads. Experts without rows write nothing there, so what the memory held is added: zeros the
+ * first time, afterwards what another tensor left, here NaN. The remedy ZERO_WGRAD clears the slices of those experts.
+ * The library's own way (experts.c) accumulates into the main_grads and has no such memory.
  */
 #include "moe_core/layer/layer_state.h"
 

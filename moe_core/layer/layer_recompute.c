@@ -1,9 +1,10 @@
 /*
  * layer_recompute.c: the forward again in backward, and the routing that must be the same then.
  *
- * Ties of the router fall the same way each time (router.h), so a recomputed forward routes alike by itself. The legacy behaviour lets one fall the other way:
- * rows then go to another rank than in the forward, and this rank or another has gradients for rows that it did not have (hazard H9). As in
- * frameworks, whose saved tensors have another shape then, a rank that sees it stops, and its peers wait for it.
+ * Ties of the router fall the same way each time (router.h), so a recomputed forward routes alike by itself. The legacy
+ * behaviour lets one fall the other way: rows then go to another rank than in the forward, and this rank or another has
+ * gradients for rows that it did not have (hazard H9). As in frameworks, whose saved tensors have another shape then, a
+ * rank that sees it stops, and its peers wait for it.
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -15,7 +16,8 @@ struct row {
     int64_t *counts;
 };
 
-/* The last choice of the first token: from its expert to the one at the same place of the next rank that the token has not chosen. */
+/* The last choice of the first token: from its expert to the one at the same place of the next rank that the token has
+ * not chosen. */
 static void change_row(const moe_layer_t *l, const struct row *row)
 {
     int32_t k = l->config.topk, from = row->index[k - 1];
@@ -78,7 +80,8 @@ static int flip(moe_layer_t *l)
     return rc;
 }
 
-/* The routing of a recomputed forward: the first one's when that is kept, else the router's anew, not counted a second time. */
+/* The routing of a recomputed forward: the first one's when that is kept, else the router's anew, not counted a second
+ * time. */
 int layer_route_again(moe_layer_t *l)
 {
     const struct moe_options *o = &l->config.options;

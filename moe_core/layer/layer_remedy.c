@@ -1,9 +1,10 @@
 /*
  * layer_remedy.c: which remedies a layer asks for, what the group agrees on, and what a rank without rows does.
  *
- * Local remedies act on the answer at once. Symmetric ones are only proposed: they are in force when all ranks proposed them in the same exchange, so a rank
- * that sees a switch late, or never, is no danger to the others (docs/MOE.md, Remedies). A recomputed forward proposes what the first one agreed on, because
- * its obligations were announced with it.
+ * Local remedies act on the answer at once. Symmetric ones are only proposed: they are in force when all ranks proposed
+ * them in the same exchange, so a rank that sees a switch late, or never, is no danger to the others (docs/MOE.md,
+ * Remedies). A recomputed forward proposes what the first one agreed on, because its obligations were announced with
+ * it.
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -14,7 +15,8 @@ static const uint32_t symmetric = 0
     ;
 #undef ROLL_REMEDY_ROW
 
-/* What this layer does wrong in every forward, as the symmetric remedies that cure it; those of the dispatcher it asks for itself. */
+/* What this layer does wrong in every forward, as the symmetric remedies that cure it; those of the dispatcher it asks
+ * for itself. */
 static uint32_t hazards(const moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
@@ -37,15 +39,16 @@ uint32_t layer_proposal(moe_layer_t *l)
 }
 
 /*
- * ROUTER_SUM changes what is issued on tp, whose ranks need not meet in the dispatcher's exchange, so its vote is held on tp: a minimum of one number per
- * rank. Only where the sum is missing: elsewhere nothing is issued.
+ * ROUTER_SUM changes what is issued on tp, whose ranks need not meet in the dispatcher's exchange, so its vote is held
+ * on tp: a minimum of one number per rank. Only where the sum is missing: elsewhere nothing is issued.
  */
 int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
 {
     if (!l->config.options.legacy_router_unsummed || !layer_on_tp(l) || l->phase == PHASE_RECOMPUTE) {
         return 0;
     }
-    /* What is switched for a communicator may be switched for this one; the layer's own question named the dispatcher's. */
+    /* What is switched for a communicator may be switched for this one; the layer's own question named the
+     * dispatcher's. */
     proposed |= l->sum_declared ? 0 : moe_remedies(l->config.groups.tp, l->config.layer, MOE_REMEDY_ROUTER_SUM);
     int32_t mine = (proposed & MOE_REMEDY_ROUTER_SUM) != 0, all = 0;
     int rc = moe_device_copy(l->device, l->vote, &mine, sizeof mine);
@@ -109,8 +112,8 @@ int layer_dummy_rows(moe_layer_t *l)
 }
 
 /*
- * Whether this rank leaves its experts out: the legacy way of a rank that received nothing, unless it is granted FILL or DUMMY there and then. What was
- * granted in the forward holds in its recomputation.
+ * Whether this rank leaves its experts out: the legacy way of a rank that received nothing, unless it is granted FILL
+ * or DUMMY there and then. What was granted in the forward holds in its recomputation.
  */
 int layer_decide_skip(moe_layer_t *l)
 {

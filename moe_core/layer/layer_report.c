@@ -1,7 +1,8 @@
 /*
  * layer_report.c: what a layer tells the observer; the table stands in observe.h.
  *
- * Events are about the group on which the ranks of the layer meet (tp_ep, else ep); splits are about the communicator whose peers they name.
+ * Events are about the group on which the ranks of the layer meet (tp_ep, else ep); splits are about the communicator
+ * whose peers they name.
  */
 #include "moe_core/layer/layer_state.h"
 

@@ -1,6 +1,7 @@
 /*
- * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan), layer_tp.c (slices and sums over tp),
- * layer_recompute.c, layer_remedy.c (what is asked and decided), layer_report.c (what the observer is told).
+ * layer_state.h: what the files of the layer share: layer.c (making, forward), layer_backward.c (the plan), layer_tp.c
+ * (slices and sums over tp), layer_recompute.c, layer_remedy.c (what is asked and decided), layer_report.c (what the
+ * observer is told).
  */
 #ifndef MOE_LAYER_STATE_H
 #define MOE_LAYER_STATE_H
@@ -95,7 +96,8 @@ static inline size_t layer_row_bytes(const moe_layer_t *l)
     return (size_t)l->config.hidden * moe_dtype_bytes(l->config.type);
 }
 
-/* layer.c: route .. combine (and shared expert) of this rank's tokens; pushes the plan, reports the obligations in the first forward. */
+/* layer.c: route .. combine (and shared expert) of this rank's tokens; pushes the plan, reports the obligations in the
+ * first forward. */
 int layer_forward_pass(moe_layer_t *layer, void *y);
 
 /* layer_report.c */
@@ -108,7 +110,8 @@ void layer_report_skip(const moe_layer_t *layer);
 /* Also notes the remedy as used. */
 void layer_report_remedy(moe_layer_t *layer, uint32_t bit, int64_t rows);
 
-/* layer_facts.c: nothing without config.facts; a fact that cannot be had is left out, and never an error of the layer. */
+/* layer_facts.c: nothing without config.facts; a fact that cannot be had is left out, and never an error of the layer.
+ */
 void layer_facts_weights(moe_layer_t *layer);
 /* The router's gradient before the sum over tp (and after it, where nobody sums), and after it. */
 void layer_facts_share(moe_layer_t *layer);

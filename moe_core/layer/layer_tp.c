@@ -1,9 +1,11 @@
 /*
- * layer_tp.c: tensor parallelism: which tokens and which part of each expert are this rank's, and the one sum of the router's gradient.
+ * layer_tp.c: tensor parallelism: which tokens and which part of each expert are this rank's, and the one sum of the
+ * router's gradient.
  *
- * Summands go to a buffer of their own and are added to the main_grads after the AllReduce: main_grads hold earlier microbatches, which were summed before
- * and would be counted again. The gate's gradient [E,H] is what is summed, not that of the scores: for fixed forward values everything between is linear,
- * and it is the smallest once T > H (torchtitan #2416 sums inside the gate's backward).
+ * Summands go to a buffer of their own and are added to the main_grads after the AllReduce: main_grads hold earlier
+ * microbatches, which were summed before and would be counted again. The gate's gradient [E,H] is what is summed, not
+ * that of the scores: for fixed forward values everything between is linear, and it is the smallest once T > H
+ * (torchtitan #2416 sums inside the gate's backward).
  */
 #include "moe_core/layer/layer_state.h"
 

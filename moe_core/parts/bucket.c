@@ -1,10 +1,11 @@
 /*
  * bucket.c: gradient buckets with a hook per parameter.
  *
- * A bucket is ready when each of its parameters has as many gradients as in the first batch. The simpler idea, "each parameter once", fails with several
- * microbatches and with parameters that are used twice; a list of parameters that are allowed to be missing was rejected, because it differs
- * between ranks, and the ranks must issue the same collectives. Grouped weight gradients count for experts without rows too, so with the experts of this library
- * every bucket gets ready; a detached rank's does not, which is hazard H2.
+ * A bucket is ready when each of its parameters has as many gradients as in the first batch. The simpler idea, "each
+ * parameter once", fails with several microbatches and with parameters that are used twice; a list of parameters that
+ * are allowed to be missing was rejected, because it differs between ranks, and the ranks must issue the same
+ * collectives. Grouped weight gradients count for experts without rows too, so with the experts of this library every
+ * bucket gets ready; a detached rank's does not, which is hazard H2.
  */
 #include "moe_core/include/moe/bucket.h"
 
@@ -305,7 +306,8 @@ static int finish_overlapped(const moe_buckets_t *b)
     return rc;
 }
 
-/* Every bucket that was not issued, in order; in the first batch with overlap every parameter must have been counted. */
+/* Every bucket that was not issued, in order; in the first batch with overlap every parameter must have been counted.
+ */
 static int finish_all(moe_buckets_t *b)
 {
     int rc = 0;

@@ -1,9 +1,10 @@
 /*
  * dummy.c: zero rows for experts without rows, and taking them out again.
  *
- * Both forms give the experts an ordinary input, so nothing else in the library knows of dummy rows. The device form copies the rows into a larger buffer, because a row in
- * their middle moves those behind it; leaving gaps in every buffer instead would make every other part read a row map. The host form copies nothing: where it acts,
- * there is nothing to copy.
+ * Both forms give the experts an ordinary input, so nothing else in the library knows of dummy rows. The device form
+ * copies the rows into a larger buffer, because a row in their middle moves those behind it; leaving gaps in every
+ * buffer instead would make every other part read a row map. The host form copies nothing: where it acts, there is
+ * nothing to copy.
  */
 #include "moe_core/include/moe/dummy.h"
 

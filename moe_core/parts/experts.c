@@ -1,9 +1,10 @@
 /*
  * experts.c: fc1, a gated activation, fc2 over expert-major rows, on top of two grouped linears.
  *
- * Buffers are made once for the most rows that a rank can ever receive: allocating per forward was rejected, because freeing memory that enqueued work still uses
- * would need a wait. Which of them a layer keeps from forward to backward and which it may share with other layers is one table (needs), because recompute and
- * delayed weight gradients only change answers in it. Any number of rows, zero included, walks the same path: nothing here asks how many there are.
+ * Buffers are made once for the most rows that a rank can ever receive: allocating per forward was rejected, because
+ * freeing memory that enqueued work still uses would need a wait. Which of them a layer keeps from forward to backward
+ * and which it may share with other layers is one table (needs), because recompute and delayed weight gradients only
+ * change answers in it. Any number of rows, zero included, walks the same path: nothing here asks how many there are.
  */
 #include "moe_core/include/moe/experts.h"
 
@@ -427,7 +428,8 @@ static int recompute(moe_experts_t *e)
     return rc == 0 && e->config.recompute != MOE_RECOMPUTE_NONE ? run_act(e) : rc;
 }
 
-/* Backward is given the gradients that forward was: the device knows their places already. Only `overwrite` may be decided late. */
+/* Backward is given the gradients that forward was: the device knows their places already. Only `overwrite` may be
+ * decided late. */
 static int check_same(moe_experts_t *e, const struct moe_experts_weights *w)
 {
     const struct moe_experts_weights *f = &e->weights;

@@ -1,8 +1,9 @@
 /*
  * facts.c: a list of facts per step: where the stream puts each, and what it is about.
  *
- * The stream writes two 64-bit words per fact into device memory and copies all of them to pinned memory with the last one; the list says how to read
- * them. Reporting from a host function of the stream was rejected: moe_observe must come from the job's own thread, with its call site.
+ * The stream writes two 64-bit words per fact into device memory and copies all of them to pinned memory with the last
+ * one; the list says how to read them. Reporting from a host function of the stream was rejected: moe_observe must come
+ * from the job's own thread, with its call site.
  */
 #include "moe_core/include/moe/facts.h"
 

@@ -1,8 +1,9 @@
 /*
  * linear.c: the grouped linear's module: what goes where, who accumulates, and what autograd is told.
  *
- * The pointers of all groups travel to the device as one table, copied in the stream; which of them are used is decided there by the counts. Placeholders are
- * shared by the whole process, one per shape and type, as in TransformerEngine: their numbers mean nothing, they only keep a hook from seeing no gradient.
+ * The pointers of all groups travel to the device as one table, copied in the stream; which of them are used is decided
+ * there by the counts. Placeholders are shared by the whole process, one per shape and type, as in TransformerEngine:
+ * their numbers mean nothing, they only keep a hook from seeing no gradient.
  */
 #include "moe_core/include/moe/linear.h"
 
@@ -326,7 +327,8 @@ int moe_linear_forward_host(moe_linear_t *l, struct moe_param *const *weights, c
 
 /* --- backward --- */
 
-/* The type in which a framework sees the weight: that of an FP8 weight is the activation's, not its storage's (#3019: no gradient is FP8). */
+/* The type in which a framework sees the weight: that of an FP8 weight is the activation's, not its storage's (#3019:
+ * no gradient is FP8). */
 static enum moe_dtype placeholder_type(const struct moe_linear_config *c)
 {
     return is_fp8(c->weight) ? c->activation : c->weight;

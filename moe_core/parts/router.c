@@ -1,9 +1,10 @@
 /*
  * router.c: the gate product, the choice of experts, the auxiliary losses and the expert bias, forward and backward.
  *
- * Keeps what backward needs (logits, scores, both choices, weights); relies on the back end for the order of ties. Recomputing the scores in
- * backward was rejected: a recomputation that differs in the last bit may choose another expert (hazard H9). What is counted over ranks is counted as
- * integers: sums of BF16 or float counts round, and a rounded count turns the sign of a bias (hazard H16).
+ * Keeps what backward needs (logits, scores, both choices, weights); relies on the back end for the order of ties.
+ * Recomputing the scores in backward was rejected: a recomputation that differs in the last bit may choose another
+ * expert (hazard H9). What is counted over ranks is counted as integers: sums of BF16 or float counts round, and a
+ * rounded count turns the sign of a bias (hazard H16).
  */
 #include "moe_core/include/moe/router.h"
 

@@ -1,7 +1,8 @@
 /*
  * router_preset.c: the routers of published models, as a table.
  *
- * Numbers are those of the models' configurations; what a model's training code chooses freely (loss coefficients) is the value its authors name, or 0.
+ * Numbers are those of the models' configurations; what a model's training code chooses freely (loss coefficients) is
+ * the value its authors name, or 0.
  */
 #include "moe_core/include/moe/router.h"
 

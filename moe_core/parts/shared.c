@@ -1,9 +1,10 @@
 /*
  * shared.c: the shared expert: a state machine over two linears of one group each, and the collectives around them.
  *
- * A table says which step may follow which; every step is one short function that only enqueues, on the side device's stream if there is one. The whole of "overlap" is four
- * events: side waits for main where a direction begins, main for side where it ends. A thread of its own was rejected: the order of launches on two communicators
- * must be the same on all ranks (hazard H11), and only the caller's own order gives that.
+ * A table says which step may follow which; every step is one short function that only enqueues, on the side device's
+ * stream if there is one. The whole of "overlap" is four events: side waits for main where a direction begins, main for
+ * side where it ends. A thread of its own was rejected: the order of launches on two communicators must be the same on
+ * all ranks (hazard H11), and only the caller's own order gives that.
  */
 #include "moe_core/include/moe/shared.h"
 

@@ -1,8 +1,9 @@
 /*
  * ref_layer.c: the reference of a whole MoE layer.
  *
- * A feed-forward network over one token is the unit: routed experts and the shared one differ by their arrays only. Forward is done again inside backward
- * rather than kept, so that each function can be read against its formula alone. Speed was given up on purpose.
+ * A feed-forward network over one token is the unit: routed experts and the shared one differ by their arrays only.
+ * Forward is done again inside backward rather than kept, so that each function can be read against its formula alone.
+ * Speed was given up on purpose.
  */
 #include "moe_core/reference/ref_layer.h"
 
@@ -108,7 +109,8 @@ static void network_forward(const struct network *n, double scale, const struct 
     }
 }
 
-/* After network_forward, from t->d_out: t->dx is overwritten, the network's gradients are added to. Returns the gradient of scale. */
+/* After network_forward, from t->d_out: t->dx is overwritten, the network's gradients are added to. Returns the
+ * gradient of scale. */
 static double network_backward(const struct network *n, double scale, const struct token *t)
 {
     double d_scale = n->b2 != NULL ? dot(t->d_out, n->b2, n->hidden) : 0;
@@ -170,7 +172,8 @@ static struct network shared_of(const struct moe_ref_layer *l, const struct moe_
                             .d_b2 = g->shared_b2};
 }
 
-/* One choice (token, expert) of weight w: y += ..., and with dy: dx += ...; returns the gradient of w. y, dy and dx may be NULL. */
+/* One choice (token, expert) of weight w: y += ..., and with dy: dx += ...; returns the gradient of w. y, dy and dx may
+ * be NULL. */
 static double run_choice(const struct moe_ref_layer *l, const struct network *n, double w, const double *x,
                          const struct token *t, double *y, const double *dy, double *dx)
 {

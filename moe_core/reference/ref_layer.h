@@ -1,9 +1,12 @@
 /*
- * ref_layer.h: the reference of a whole MoE layer: every option of the library, one process, double precision, written for clarity.
+ * ref_layer.h: the reference of a whole MoE layer: every option of the library, one process, double precision, written
+ * for clarity.
  *
- * Shares no code with the library, only the names of its options: no permutation, no groups of ranks, no buffers; a token at a time, an expert at a time. A run over several ranks is
- * compared with it by giving it each rank's tokens as one set: the parameters' gradients add up over the sets, capacities are those of a set, and the
- * counts of the auxiliary losses are summed over the sets that name the same group. Vectors made by PyTorch's autograd (tests/moe_core/oracle) hold it to 1e-12.
+ * Shares no code with the library, only the names of its options: no permutation, no groups of ranks, no buffers; a
+ * token at a time, an expert at a time. A run over several ranks is compared with it by giving it each rank's tokens as
+ * one set: the parameters' gradients add up over the sets, capacities are those of a set, and the counts of the
+ * auxiliary losses are summed over the sets that name the same group. Vectors made by PyTorch's autograd
+ * (tests/moe_core/oracle) hold it to 1e-12.
  */
 #ifndef MOE_REF_LAYER_H
 #define MOE_REF_LAYER_H
@@ -18,8 +21,8 @@
  * The activations are those of moe/activation.h. Where the router's weight w is applied (moe/experts.h):
  *   SOURCE      y += w (w2 act(w1 x + b1) + b2)
  *   ACTIVATION  y += w2 (w act(w1 x + b1)) + w b2    the same number, other roundings (Megatron-LM experts.py)
- *   INPUT       y += w2 act(w1 (w x) + b1) + b2      another model (score before experts; Megatron-LM moe_apply_probs_on_input, torchtitan)
- * A choice that was dropped adds nothing, neither its biases.
+ *   INPUT       y += w2 act(w1 (w x) + b1) + b2      another model (score before experts; Megatron-LM
+ * moe_apply_probs_on_input, torchtitan) A choice that was dropped adds nothing, neither its biases.
  */
 
 /* Every array may be NULL: in weights the option is off, in gradients it is not wanted. */
@@ -65,7 +68,8 @@ struct moe_ref_set {
     struct moe_ref_layer_grads grads; /* of this set alone, or shared between sets to have the sum */
 };
 
-/* y of every set, and the gradients of sum <dy, y> + loss_scale * the losses for every set with a dy. 0, or -1 when memory is short. */
+/* y of every set, and the gradients of sum <dy, y> + loss_scale * the losses for every set with a dy. 0, or -1 when
+ * memory is short. */
 int moe_ref_layer_run(const struct moe_ref_layer *layer, struct moe_ref_set *sets, int32_t n);
 
 #endif

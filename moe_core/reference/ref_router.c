@@ -1,9 +1,10 @@
 /*
  * ref_router.c: the reference of the router.
  *
- * There is no derivative here: gradients can be taken by central differences of the objective, with the choice of experts held fixed (it is a step function, whose
- * derivative is nothing). So an error in a derivative cannot be made twice, here and in the library. The formulas, which these differences and PyTorch's
- * autograd check, stand in ref_router_backward.c.
+ * There is no derivative here: gradients can be taken by central differences of the objective, with the choice of
+ * experts held fixed (it is a step function, whose derivative is nothing). So an error in a derivative cannot be made
+ * twice, here and in the library. The formulas, which these differences and PyTorch's autograd check, stand in
+ * ref_router_backward.c.
  */
 #include "moe_core/reference/ref_router.h"
 

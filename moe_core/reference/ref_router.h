@@ -15,7 +15,8 @@ struct moe_ref_router {
     struct moe_router_config config; /* the groups are not read */
     int64_t ranks;                   /* of `balance`: divides the z loss */
     const double *gate, *gate_bias, *expert_bias;
-    /* Counts over the groups, as the library would have after its sums; NULL: those of these tokens. [E], [sequences, E], [E] over `microbatches`. */
+    /* Counts over the groups, as the library would have after its sums; NULL: those of these tokens. [E], [sequences,
+     * E], [E] over `microbatches`. */
     const int64_t *balance_counts, *sequence_counts, *global_counts;
     int64_t microbatches;
     const int32_t *choice; /* [T,k]: these instead of the k best; -1: nobody. NULL: the k best */
@@ -34,7 +35,8 @@ struct moe_ref_routing {
 int moe_ref_router_forward(const struct moe_ref_router *ref, int64_t tokens, const double *x,
                            struct moe_ref_routing *out);
 
-/* The objective above. The choice is made anew from the present numbers, unless `fixed` gives it (index and all, of the same tokens). */
+/* The objective above. The choice is made anew from the present numbers, unless `fixed` gives it (index and all, of the
+ * same tokens). */
 double moe_ref_router_objective(const struct moe_ref_router *ref, int64_t tokens, const double *x, const double *pull,
                                 double loss_scale, const struct moe_ref_routing *fixed);
 
@@ -43,7 +45,8 @@ struct moe_ref_router_grads {
     double *dx, *gate, *gate_bias;
 };
 
-/* The objective's gradients by formula, with pull = d_probs [T,E] and the index and all of a forward. 0, or -1 when memory is short. */
+/* The objective's gradients by formula, with pull = d_probs [T,E] and the index and all of a forward. 0, or -1 when
+ * memory is short. */
 int moe_ref_router_backward(const struct moe_ref_router *ref, int64_t tokens, const double *x,
                             const struct moe_ref_routing *routing, const double *d_probs, double loss_scale,
                             const struct moe_ref_router_grads *grads);

@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By the rows' type, relative to the tensor's largest element: float32 sums of some hundred terms against double; a few roundings to 8 or 11 bits per layer. */
+/* By the rows' type, relative to the tensor's largest element: float32 sums of some hundred terms against double; a few
+ * roundings to 8 or 11 bits per layer. */
 static const double tolerances[] = {[MOE_F32] = 1e-4, [MOE_BF16] = 6e-2, [MOE_F16] = 1e-2};
 
 static double *widen(const float *from, int64_t count)

@@ -1,5 +1,6 @@
 /*
- * check_gather.c: shares are gathered as they lie and put in their places afterwards: one AllGather for a whole buffer, no knowledge of slices in it.
+ * check_gather.c: shares are gathered as they lie and put in their places afterwards: one AllGather for a whole buffer,
+ * no knowledge of slices in it.
  */
 #include "moe_core/train/check_gather.h"
 

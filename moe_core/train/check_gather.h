@@ -6,7 +6,8 @@
 
 #include "moe_core/train/model.h"
 
-/* All experts of the model in the layout of shape.h, from every rank's share of them; collective on the job's block. Owned; NULL on failure. */
+/* All experts of the model in the layout of shape.h, from every rank's share of them; collective on the job's block.
+ * Owned; NULL on failure. */
 double *check_gather_experts(const struct model *model, const float *share);
 
 /* The whole shared experts, collective on tp. Owned; NULL on failure. */

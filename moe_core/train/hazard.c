@@ -1,9 +1,10 @@
 /*
  * hazard.c: wrong programs around MoE layers, from one table; each also in its healthy form.
  *
- * Every row adds to the training step what the framework in question does there (a tracker of losses, a second exchange, an update of expert biases, a norm of
- * gradients, a check for infinities), rightly or with the mistake. Adding the right form too was chosen over faults in the plain step: the healthy twin of each
- * must issue the same calls, or silence about it would prove nothing.
+ * Every row adds to the training step what the framework in question does there (a tracker of losses, a second
+ * exchange, an update of expert biases, a norm of gradients, a check for infinities), rightly or with the mistake.
+ * Adding the right form too was chosen over faults in the plain step: the healthy twin of each must issue the same
+ * calls, or silence about it would prove nothing.
  */
 #include "moe_core/train/hazard.h"
 

@@ -1,6 +1,7 @@
 /*
- * hazard.h: programs that moe_train can be: what frameworks have been seen to do wrong around their MoE layers, each with its healthy twin (hazard.c has the
- * table; numbers as in docs/MOE.md). Faults of one call are inject.h's, wrong behaviour inside a layer is the library's (moe_options).
+ * hazard.h: programs that moe_train can be: what frameworks have been seen to do wrong around their MoE layers, each
+ * with its healthy twin (hazard.c has the table; numbers as in docs/MOE.md). Faults of one call are inject.h's, wrong
+ * behaviour inside a layer is the library's (moe_options).
  */
 #ifndef MOE_TRAIN_HAZARD_H
 #define MOE_TRAIN_HAZARD_H
@@ -41,7 +42,8 @@ struct hazard {
     float *flag; /* pinned [1] */
 };
 
-/* Error codes of moe_core, here and below. Collective calls only where the choice is not NULL: a run without a hazard is as it was. */
+/* Error codes of moe_core, here and below. Collective calls only where the choice is not NULL: a run without a hazard
+ * is as it was. */
 int hazard_new(const struct hazard_choice *choice, const struct job *job, const struct model *model,
                struct hazard *hazard);
 void hazard_destroy(struct hazard *hazard);

@@ -201,8 +201,9 @@ static int poison(const void *args)
     return 0;
 }
 
-/* The gradient's AllReduce with an argument that may be wrong. Every rank makes it here, in every step: a wrong argument is
- * one at the same place in the program. (Another place would be another mistake: a call that the others do not make.) */
+/* The gradient's AllReduce with an argument that may be wrong. Every rank makes it here, in every step: a wrong
+ * argument is one at the same place in the program. (Another place would be another mistake: a call that the others do
+ * not make.) */
 static int reduce_as(moe_device_t *device, const struct moe_bucket *bucket, enum fault_kind wrong)
 {
     int ranks = 1;

@@ -39,7 +39,8 @@ int inject_root(const struct inject *inject, int32_t rank, uint32_t step);
 /* Whether backward leaves out this layer. */
 bool inject_skip_backward(const struct inject *inject, int32_t rank, uint32_t step, int64_t layer);
 
-/* Whether the fault is committed in a gradient reduction (step_reduce.c without buckets). A fault must have been chosen. */
+/* Whether the fault is committed in a gradient reduction (step_reduce.c without buckets). A fault must have been
+ * chosen. */
 bool inject_reduces(const struct inject *inject);
 /* Whether experts are reduced before the dense parameters in this step (the opposite of the right order). */
 bool inject_swap(const struct inject *inject, int32_t rank, uint32_t step);

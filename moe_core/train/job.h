@@ -18,9 +18,9 @@ struct job {
     int32_t data_size, data_rank; /* ranks with tokens of their own, counting those with the same tokens once */
     ncclComm_t world, ep, edp;
     ncclComm_t etp, tp; /* NULL where there is one rank */
-    ncclComm_t
-        block; /* parts x ep: all ranks that together hold one whole set of experts; ep where parts is 1. Not owned then */
-    ncclComm_t data; /* ranks with the same tp rank; world where tp is 1. Not owned then */
+    ncclComm_t block;   /* parts x ep: all ranks that together hold one whole set of experts; ep where parts is 1. Not
+                           owned then */
+    ncclComm_t data;    /* ranks with the same tp rank; world where tp is 1. Not owned then */
     moe_device_t *device;
 };
 
@@ -29,8 +29,8 @@ bool job_fits(const struct train_options *options, int32_t ranks);
 
 /*
  * Reads RANK, WORLD_SIZE, LOCAL_RANK (a job of one where they are absent), meets the other ranks and makes the
- * communicators: ranks that share experts are neighbours, then come the ranks of an ep group, and an edp group holds the ranks with the same part of the same
- * experts. 0, or -1 with one line on standard error.
+ * communicators: ranks that share experts are neighbours, then come the ranks of an ep group, and an edp group holds
+ * the ranks with the same part of the same experts. 0, or -1 with one line on standard error.
  */
 int job_start(const struct train_options *options, struct job *job);
 

@@ -1,8 +1,9 @@
 /*
  * model.c: the model's buffers, forward and backward. Its layers and their weights are made in model_layers.c.
  *
- * The model computes in float32; with another type of rows only what goes into a layer and comes out of it is cast. Where ranks of tp have the same tokens, a layer
- * gives summands, and the model sums them where it takes them: that is the boundary of tensor parallelism.
+ * The model computes in float32; with another type of rows only what goes into a layer and comes out of it is cast.
+ * Where ranks of tp have the same tokens, a layer gives summands, and the model sums them where it takes them: that is
+ * the boundary of tensor parallelism.
  */
 #include "moe_core/train/model.h"
 

@@ -16,7 +16,8 @@ struct params {
     float *value, *grad, *mean, *variance;
 };
 
-/* Hooks of the model's own parameters, beside those of enum moe_layer_parameter. Those outside of layers come with layer = layers. */
+/* Hooks of the model's own parameters, beside those of enum moe_layer_parameter. Those outside of layers come with
+ * layer = layers. */
 enum {
     MODEL_HOOK_EMBED = MOE_LAYER_PARAMETERS,
     MODEL_HOOK_NORM, /* of a layer, or the final one */

@@ -1,8 +1,8 @@
 /*
  * model_layers.c: the MoE layers of the model: their sizes, configurations and weights.
  *
- * Weights are drawn by (tensor, element) and an expert by its number in the whole layer, then cut into the parts of the ranks that share it: so every layout of
- * ranks starts from the same model and can be held against the same reference.
+ * Weights are drawn by (tensor, element) and an expert by its number in the whole layer, then cut into the parts of the
+ * ranks that share it: so every layout of ranks starts from the same model and can be held against the same reference.
  */
 #include "moe_core/include/moe/error.h"
 #include "moe_core/train/model.h"
@@ -211,8 +211,8 @@ static void fill(float *to, int64_t count, float value)
 }
 
 /*
- * Element (block, row, column) of a tensor of `blocks` x [rows, columns], of which this rank has a part of the rows or of the columns; drawn by its place in the
- * whole tensor.
+ * Element (block, row, column) of a tensor of `blocks` x [rows, columns], of which this rank has a part of the rows or
+ * of the columns; drawn by its place in the whole tensor.
  */
 struct slice {
     int64_t blocks, rows, columns, first_row, all_rows, first_column, all_columns;

@@ -133,7 +133,8 @@ static struct moe_ref_layer_grads layer_grads(const struct shape *s, const struc
     };
 }
 
-/* One layer over a batch, in its slices; dy NULL: forward only. counts [E]: what its tokens chose is added, NULL: not wanted. */
+/* One layer over a batch, in its slices; dy NULL: forward only. counts [E]: what its tokens chose is added, NULL: not
+ * wanted. */
 static int run_layer(const struct shape *s, const struct ref_how *how, const struct moe_ref_layer *layer,
                      int64_t tokens, const double *x, const double *dy, double *y, double *dx,
                      const struct moe_ref_layer_grads *grads, int64_t *counts)

@@ -30,7 +30,8 @@ struct ref_how {
 };
 
 /*
- * Adds the mean loss over `tokens` lines of batch [tokens, C+1] to *loss and its gradient, times `weight`, to grads. 0, or -1 when memory is short.
+ * Adds the mean loss over `tokens` lines of batch [tokens, C+1] to *loss and its gradient, times `weight`, to grads. 0,
+ * or -1 when memory is short.
  */
 int ref_model(const struct shape *shape, const struct ref_how *how, const struct ref_params *params,
               const uint8_t *batch, int64_t tokens, double weight, double *loss, const struct ref_params *grads);

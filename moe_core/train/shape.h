@@ -1,9 +1,9 @@
 /*
  * shape.h: the model's sizes, and where each tensor lies in the flat buffers of parameters and of gradients.
  *
- * Three flat buffers, because each is reduced over another group: dense (the same on every rank), shared (the rank's slice of the shared experts) and experts
- * (the rank's experts, or its slice of them). Flat, because a gradient AllReduce and AdamW then each are one call over a range. Optional tensors take no
- * room where they are off.
+ * Three flat buffers, because each is reduced over another group: dense (the same on every rank), shared (the rank's
+ * slice of the shared experts) and experts (the rank's experts, or its slice of them). Flat, because a gradient
+ * AllReduce and AdamW then each are one call over a range. Optional tensors take no room where they are off.
  */
 #ifndef MOE_TRAIN_SHAPE_H
 #define MOE_TRAIN_SHAPE_H
@@ -21,8 +21,8 @@ struct shape {
     bool bias, gate_bias, shared_gate;
 };
 
-/* Elements before the tensor in the dense buffer: embedding [C,256,H]; per layer norm [H], gate [E,H], gate bias [E], and of the shared expert its gate [H];
- * final norm [H]; head [256,H]. */
+/* Elements before the tensor in the dense buffer: embedding [C,256,H]; per layer norm [H], gate [E,H], gate bias [E],
+ * and of the shared expert its gate [H]; final norm [H]; head [256,H]. */
 static inline int64_t shape_dense_layer(const struct shape *s)
 {
     int64_t shared = s->shared > 0 ? (s->shared_gate ? s->hidden : 0) : 0;

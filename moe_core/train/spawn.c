@@ -2,9 +2,9 @@
  * spawn.c: starts the ranks of one host and waits for them.
  *
  * Each child execs this program again, so that a rank started here is the same as one started by any launcher.
- * Children die with the parent (PR_SET_PDEATHSIG) and the meeting directory is removed, also when the parent is asked to
- * end, so that nothing is left behind. The signals are waited for and not handled: a handler could come between the look
- * at its flag and the wait.
+ * Children die with the parent (PR_SET_PDEATHSIG) and the meeting directory is removed, also when the parent is asked
+ * to end, so that nothing is left behind. The signals are waited for and not handled: a handler could come between the
+ * look at its flag and the wait.
  */
 #include "moe_core/train/spawn.h"
 

@@ -6,8 +6,8 @@
  *   shared   dp                                    each rank of tp has a slice
  *   experts  edp                                   the same part of the same experts
  *
- * All are scaled by 1 / data ranks before the sum: a mean over all ranks' tokens, for experts too, because an expert's gradient already holds the tokens of its
- * ep group.
+ * All are scaled by 1 / data ranks before the sum: a mean over all ranks' tokens, for experts too, because an expert's
+ * gradient already holds the tokens of its ep group.
  */
 #include "moe_core/train/step_reduce.h"
 
@@ -48,7 +48,8 @@ static void add(const struct step_reduce *r, struct bucketed *b, int64_t layer, 
     b->place[layer * HOOKS + hook] = b->used++;
 }
 
-/* The parameters of each buffer, in the order in which they lie there. Layer `layers` stands for what is outside of layers. */
+/* The parameters of each buffer, in the order in which they lie there. Layer `layers` stands for what is outside of
+ * layers. */
 static void list_dense(const struct step_reduce *r, struct bucketed *b)
 {
     const struct shape *s = &r->model->shape;

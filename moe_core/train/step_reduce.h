@@ -1,5 +1,6 @@
 /*
- * step_reduce.h: the reduction of a step's gradients: one AllReduce per buffer and layer at the end, or buckets with hooks.
+ * step_reduce.h: the reduction of a step's gradients: one AllReduce per buffer and layer at the end, or buckets with
+ * hooks.
  */
 #ifndef MOE_TRAIN_STEP_REDUCE_H
 #define MOE_TRAIN_STEP_REDUCE_H

@@ -1,8 +1,9 @@
 /*
  * together.c: options of moe_train that make no sense together, one table row each.
  *
- * An option that would silently do nothing is refused like one that cannot work: who asks for a wrong behaviour and sees a healthy run would believe that it does
- * no harm. Looked at before any rank is started. What only a layer can judge (shapes, presets, kinds of dispatcher) is left to moe_layer_new, which names rank and layer.
+ * An option that would silently do nothing is refused like one that cannot work: who asks for a wrong behaviour and
+ * sees a healthy run would believe that it does no harm. Looked at before any rank is started. What only a layer can
+ * judge (shapes, presets, kinds of dispatcher) is left to moe_layer_new, which names rank and layer.
  */
 #include "moe_core/train/together.h"
 

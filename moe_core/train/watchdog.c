@@ -1,10 +1,10 @@
 /*
  * watchdog.c: ends the process with status 3 when nothing moved for the timeout.
  *
- * The timeout counts from the job's own start of work: on a machine that is busy with other things processes take long to
- * start, and the first step waits for the last of them. Until it is done, the limit is START_S at the least. From then on
- * the limit follows the pace that was measured: a step that takes PACE times as long as any before it, and twice as long
- * as the whole start, stands still; one that takes longer than the timeout may merely be slow.
+ * The timeout counts from the job's own start of work: on a machine that is busy with other things processes take long
+ * to start, and the first step waits for the last of them. Until it is done, the limit is START_S at the least. From
+ * then on the limit follows the pace that was measured: a step that takes PACE times as long as any before it, and
+ * twice as long as the whole start, stands still; one that takes longer than the timeout may merely be slow.
  *
  * A thread of its own, because the main thread is the one that is stuck (in cudaStreamSynchronize). It says what
  * frameworks say: which step, and how long; not who or why. An alarm signal was rejected: the main thread may be

@@ -1,6 +1,6 @@
 /*
- * bench.h: the parts of roll_bench. Each measures real code on this machine, prints both sides of one run as a table and adds its
- * figures to one JSON object. Nothing here is a timed test: a figure out of reach is printed, not failed.
+ * bench.h: the parts of roll_bench. Each measures real code on this machine, prints both sides of one run as a table
+ * and adds its figures to one JSON object. Nothing here is a timed test: a figure out of reach is printed, not failed.
  */
 #ifndef ROLL_TESTS_BENCH_H
 #define ROLL_TESTS_BENCH_H
@@ -8,7 +8,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Each adds members to `out` (borrowed) and lines to `table` (borrowed). 0, or a negative error with one line on stderr. */
+/* Each adds members to `out` (borrowed) and lines to `table` (borrowed). 0, or a negative error with one line on
+ * stderr. */
 int roll_bench_record(json_t *out, FILE *table);  /* recording one collective in the rank, over the bare call */
 int roll_bench_binding(json_t *out, FILE *table); /* the same call, needed, looked up, through the auditor */
 int roll_bench_compare(json_t *out, FILE *table); /* fail-fast: what the compare adds to a call */

@@ -1,9 +1,9 @@
 /*
  * bench_binding.c: whether it matters by which way a job came by NCCL: `roll_bench binding`.
  *
- * One process (tests/interposer/binding/bound.c) makes the same call linked, looked up and through the auditor, in turn; it runs three times:
- * bare, under the preload, and under the preload with the auditor. What was bound is the same wrapper each time, so
- * the figures should be one figure; the lookup itself is what the dlsym hook costs.
+ * One process (tests/interposer/binding/bound.c) makes the same call linked, looked up and through the auditor, in
+ * turn; it runs three times: bare, under the preload, and under the preload with the auditor. What was bound is the
+ * same wrapper each time, so the figures should be one figure; the lookup itself is what the dlsym hook costs.
  */
 #include "tests/bench/bench.h"
 

@@ -1,8 +1,9 @@
 /*
  * bench_compare.c: what fail-fast costs a call: `roll_bench compare`.
  *
- * Eight ranks of one node on the fake NCCL (tests/interposer/bench_compare_rank.c), in turn with ROLLCALL_ON_MISMATCH=report and =error, several times; the
- * figure is the difference of the medians over ranks and runs. Report mode records and compares nothing, so the difference is the compare alone.
+ * Eight ranks of one node on the fake NCCL (tests/interposer/bench_compare_rank.c), in turn with
+ * ROLLCALL_ON_MISMATCH=report and =error, several times; the figure is the difference of the medians over ranks and
+ * runs. Report mode records and compares nothing, so the difference is the compare alone.
  */
 #include "tests/bench/bench.h"
 

@@ -1,10 +1,11 @@
 /*
- * bench_daemon.c: two figures of agent and root, with real processes and sockets: how long a wrong call takes to become a printed
- * verdict, and what watching costs.
+ * bench_daemon.c: two figures of agent and root, with real processes and sockets: how long a wrong call takes to become
+ * a printed verdict, and what watching costs.
  *
- * The ranks are synthetic: they write rings as the interposer does, without NCCL, so that the daemon is what is measured. Latency counts
- * from the wrong call, which is the last of its collective, so no waiting for peers is in it. CPU is that of both daemons'
- * processes, by the kernel's own clock (CLOCK_PROCESS_CPUTIME_ID of the process), not by sampling.
+ * The ranks are synthetic: they write rings as the interposer does, without NCCL, so that the daemon is what is
+ * measured. Latency counts from the wrong call, which is the last of its collective, so no waiting for peers is in it.
+ * CPU is that of both daemons' processes, by the kernel's own clock (CLOCK_PROCESS_CPUTIME_ID of the process), not by
+ * sampling.
  */
 #include "tests/bench/bench.h"
 
@@ -156,7 +157,8 @@ static double cpu_seconds(pid_t pid)
 
 /* ---- latency ---- */
 
-/* One rank: healthy calls all the time, and one call per trial on a communicator of its own; the wrong rank calls last. */
+/* One rank: healthy calls all the time, and one call per trial on a communicator of its own; the wrong rank calls last.
+ */
 static void rank_of_trials(const struct bench *b, int rank)
 {
     static struct synth s;
@@ -198,7 +200,8 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Waits for the verdict about this trial's communicator, prints it, and returns the milliseconds since the wrong call. */
+/* Waits for the verdict about this trial's communicator, prints it, and returns the milliseconds since the wrong call.
+ */
 static double one_trial(struct bench *b, uint32_t trial, FILE *printed)
 {
     char key[24];

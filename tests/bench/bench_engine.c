@@ -1,9 +1,10 @@
 /*
  * bench_engine.c: how many records a second the engine turns into verdict state, on one core.
  *
- * Healthy traffic of 64 ranks with 8 communicators each: every rank belongs to the world, to groups of 32, 16, 8, 8, 4, 4 and 2 ranks, and calls a mix of
- * collectives on them, as data, expert and tensor parallel traffic would. Records come in batches of 64 per rank, as an agent sends
- * them, a tick after each round. The records are made beforehand, so that only the engine is measured; a verdict would be a failure.
+ * Healthy traffic of 64 ranks with 8 communicators each: every rank belongs to the world, to groups of 32, 16, 8, 8, 4,
+ * 4 and 2 ranks, and calls a mix of collectives on them, as data, expert and tensor parallel traffic would. Records
+ * come in batches of 64 per rank, as an agent sends them, a tick after each round. The records are made beforehand, so
+ * that only the engine is measured; a verdict would be a failure.
  */
 #include "daemon/engine/engine.h"
 #include "tests/bench/bench.h"

@@ -1,8 +1,10 @@
 /*
- * bench_graph.c: what a launch of a CUDA graph costs in the rank, and what learning completion costs per call: `roll_bench graph`.
+ * bench_graph.c: what a launch of a CUDA graph costs in the rank, and what learning completion costs per call:
+ * `roll_bench graph`.
  *
- * Starts tests/interposer/bench_graph.c with the real preload, once for each way of learning completion. Its driver is a fake: the fake's own
- * part is in these figures, the device's (the write, the event) is not; scripts/gpu-check measures that where there is a GPU.
+ * Starts tests/interposer/bench_graph.c with the real preload, once for each way of learning completion. Its driver is
+ * a fake: the fake's own part is in these figures, the device's (the write, the event) is not; scripts/gpu-check
+ * measures that where there is a GPU.
  */
 #include "tests/bench/bench.h"
 

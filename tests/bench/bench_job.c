@@ -1,14 +1,15 @@
 /*
  * bench_job.c: how much slower a job becomes that is watched: `roll_bench job`.
  *
- * moe_train with 8 ranks, alone and under `rollcall run` (recording, agent, root, verdicts: everything), in pairs whose order alternates,
- * so that a drift of the machine meets both sides. What is compared is the time of a step as the job itself measures it: start and end of
- * the processes are not in it. Each pair gives one ratio; the figure is their median, with the 95 % confidence interval of a median, which
- * assumes nothing about how they are distributed, and the quartiles as spread. The mean was rejected: one neighbour who compiles
- * something ruins it. Beside it stands the processor time of the whole process tree, daemon included, which a busy machine disturbs less.
+ * moe_train with 8 ranks, alone and under `rollcall run` (recording, agent, root, verdicts: everything), in pairs whose
+ * order alternates, so that a drift of the machine meets both sides. What is compared is the time of a step as the job
+ * itself measures it: start and end of the processes are not in it. Each pair gives one ratio; the figure is their
+ * median, with the 95 % confidence interval of a median, which assumes nothing about how they are distributed, and the
+ * quartiles as spread. The mean was rejected: one neighbour who compiles something ruins it. Beside it stands the
+ * processor time of the whole process tree, daemon included, which a busy machine disturbs less.
  *
- * Two sizes, because the share depends on how much a job computes between its calls: the model that the tests use, which
- * does next to nothing, and a larger one.
+ * Two sizes, because the share depends on how much a job computes between its calls: the model that the tests use,
+ * which does next to nothing, and a larger one.
  */
 #include "tests/bench/bench.h"
 

@@ -3,8 +3,8 @@
  *
  * Each sub-part is a row of the table below and prints our side and the other in one run. Permute and unpermute move
  * rows and compute next to nothing, so what they are compared with is memcpy: bytes read and written per second, in
- * memory of the same allocator, in pairs, medians; so much at once that memcpy, too, streams its stores. What is timed is what a layer
- * waits for, from enqueue to the end of the stream, the check of the map included, in processor time.
+ * memory of the same allocator, in pairs, medians; so much at once that memcpy, too, streams its stores. What is timed
+ * is what a layer waits for, from enqueue to the end of the stream, the check of the map included, in processor time.
  */
 #include "tests/bench/bench.h"
 
@@ -34,7 +34,8 @@ struct problem {
     unsigned char *from, *to; /* memcpy's */
 };
 
-/* Of processor time: both sides are one thread's work, and a neighbour that takes the processor in one of them is not theirs. */
+/* Of processor time: both sides are one thread's work, and a neighbour that takes the processor in one of them is not
+ * theirs. */
 static double seconds(void)
 {
     struct timespec t;

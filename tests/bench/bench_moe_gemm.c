@@ -1,13 +1,16 @@
 /*
- * bench_moe_gemm.c: grouped products of the host back end beside the same products as single BLAS calls: a sub-part of `roll_bench moe`.
+ * bench_moe_gemm.c: grouped products of the host back end beside the same products as single BLAS calls: a sub-part of
+ * `roll_bench moe`.
  *
- * "Two cores" are two threads on either side: the BLAS splits each product over its own two, we give our two whole parts of the list of products (MOE_HOST_THREADS). What is
- * timed of ours is what a layer waits for: enqueue to the end of the stream. Both sides read and write the same arrays.
+ * "Two cores" are two threads on either side: the BLAS splits each product over its own two, we give our two whole
+ * parts of the list of products (MOE_HOST_THREADS). What is timed of ours is what a layer waits for: enqueue to the end
+ * of the stream. Both sides read and write the same arrays.
  *
- * A machine is rarely idle. A ratio is taken of two runs that follow each other, in an order that alternates, and the median of the ratios is the figure: what else runs
- * hits both. Beside it stands the ratio of processor time with one thread, which other programs change little: what the work itself costs. A product has a share of
- * the minute that the part may take, and as many rounds as fit, at least LEAST_ROUNDS.
- * The fastest round of each side was rejected: it rewards luck.
+ * A machine is rarely idle. A ratio is taken of two runs that follow each other, in an order that alternates, and the
+ * median of the ratios is the figure: what else runs hits both. Beside it stands the ratio of processor time with one
+ * thread, which other programs change little: what the work itself costs. A product has a share of the minute that the
+ * part may take, and as many rounds as fit, at least LEAST_ROUNDS. The fastest round of each side was rejected: it
+ * rewards luck.
  */
 #include "tests/bench/bench.h"
 
@@ -297,7 +300,8 @@ static int measure(struct problem *p, enum pass pass, struct figures *f)
     return rc;
 }
 
-/* Of the float32 products, ragged and small: ratios of two cores and of work. least of all; sum: of their logarithms, with how many. */
+/* Of the float32 products, ragged and small: ratios of two cores and of work. least of all; sum: of their logarithms,
+ * with how many. */
 struct totals {
     struct ratio {
         double least, sum;

@@ -1,13 +1,15 @@
 /*
  * bench_moe_remedies.c: what remedies cost a step of a layer: `roll_bench moe`, part "remedies".
  *
- * Two ranks (threads on hostnccl) run forward and backward of one layer. This program defines moe_remedies itself, as a preloaded tool does; what it does per
- * question is the side: nothing (the least that a library which asks can cost), reading a control page on which all is off, the same with every remedy on and
- * nothing to do (nobody is empty), and with a crowd, where half of the experts are empty, without and with remedies. Two builds of the library were rejected: a
- * call through the PLT is some nanoseconds, and different code layouts differ by more.
+ * Two ranks (threads on hostnccl) run forward and backward of one layer. This program defines moe_remedies itself, as a
+ * preloaded tool does; what it does per question is the side: nothing (the least that a library which asks can cost),
+ * reading a control page on which all is off, the same with every remedy on and nothing to do (nobody is empty), and
+ * with a crowd, where half of the experts are empty, without and with remedies. Two builds of the library were
+ * rejected: a call through the PLT is some nanoseconds, and different code layouts differ by more.
  *
- * The sides take turns step by step in one run, both ranks together, and what is compared is the processor time of the process: on a machine with other work a
- * step's wall time says more about the neighbours. The same side once more is the noise that the other figures must be read against.
+ * The sides take turns step by step in one run, both ranks together, and what is compared is the processor time of the
+ * process: on a machine with other work a step's wall time says more about the neighbours. The same side once more is
+ * the noise that the other figures must be read against.
  */
 #include "tests/bench/bench.h"
 
@@ -57,7 +59,8 @@ struct rank {
     struct turns *turns;
 };
 
-/* What the ranks share: they begin and end each step together, and rank 0 takes the time and says whether there is another round. */
+/* What the ranks share: they begin and end each step together, and rank 0 takes the time and says whether there is
+ * another round. */
 struct turns {
     pthread_barrier_t barrier;
     double taken[SIDES][ROUNDS];

@@ -1,11 +1,11 @@
 /*
  * bench_record.c: what recording one collective costs in the rank: `roll_bench record`.
  *
- * Starts roll_bench_rank (tests/interposer/bench_rank.c) with the real preload, as a job would be started: once with the library and
- * an LTTng-UST session that really records, once with the nop build, which forwards and does not record. The session is
- * a snapshot session: its ring overwrites the oldest, as ours does, and nothing writes to disk meanwhile. A session daemon that runs
- * already is used and left alone; one that we start is ended. Measuring in this process was rejected: a
- * dlopened library does not stand before calls as a preloaded one does.
+ * Starts roll_bench_rank (tests/interposer/bench_rank.c) with the real preload, as a job would be started: once with
+ * the library and an LTTng-UST session that really records, once with the nop build, which forwards and does not
+ * record. The session is a snapshot session: its ring overwrites the oldest, as ours does, and nothing writes to disk
+ * meanwhile. A session daemon that runs already is used and left alone; one that we start is ended. Measuring in this
+ * process was rejected: a dlopened library does not stand before calls as a preloaded one does.
  */
 #include "tests/bench/bench.h"
 
@@ -224,7 +224,8 @@ static void report_poll(json_t *out, FILE *table, json_t *full)
                         json_pack("{s:f,s:f,s:b}", "p50", p50, "p99", p99, "reached", p50 <= 30.0));
 }
 
-/* A group of 64 sends and as many receives: each message, the group's own two calls spread over them, over the same bare. */
+/* A group of 64 sends and as many receives: each message, the group's own two calls spread over them, over the same
+ * bare. */
 static void report_group(json_t *out, FILE *table, json_t *full)
 {
     double bare = figure(full, "group", "bare_p50"), p50 = figure(full, "group", "preloaded_p50") - bare;

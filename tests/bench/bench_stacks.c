@@ -1,8 +1,10 @@
 /*
- * bench_stacks.c: the stacks of a hung job of 8 ranks, from the command to the last printed line, beside what else a node has for it.
+ * bench_stacks.c: the stacks of a hung job of 8 ranks, from the command to the last printed line, beside what else a
+ * node has for it.
  *
- * The job is real: moe_train on hostnccl, in which rank 3 stays busy in host code. gdb (and eu-stack, where installed) look at the same
- * processes one after the other, as their users do; they name no Python frames, merge nothing and stop a whole process while they walk.
+ * The job is real: moe_train on hostnccl, in which rank 3 stays busy in host code. gdb (and eu-stack, where installed)
+ * look at the same processes one after the other, as their users do; they name no Python frames, merge nothing and stop
+ * a whole process while they walk.
  */
 #include "tests/bench/bench.h"
 

@@ -1,9 +1,10 @@
 /*
- * bench_symbol.c: what the first verdict waits for the names of its call sites: with nothing read ahead, and when a live root has had the time
- * between a call site's first use and the verdict.
+ * bench_symbol.c: what the first verdict waits for the names of its call sites: with nothing read ahead, and when a
+ * live root has had the time between a call site's first use and the verdict.
  *
- * Each trial has a table of its own, so each is the first verdict of a root; the pages of the program are in memory either way.
- * The program is this one, with its debug information; the call sites are functions of several of its files.
+ * Each trial has a table of its own, so each is the first verdict of a root; the pages of the program are in memory
+ * either way. The program is this one, with its debug information; the call sites are functions of several of its
+ * files.
  */
 #include "tests/bench/bench.h"
 
@@ -46,7 +47,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Defines the program and the call sites, waits, and returns how long one verdict's call site takes in ms; negative: no name came. */
+/* Defines the program and the call sites, waits, and returns how long one verdict's call site takes in ms; negative: no
+ * name came. */
 static double first_name(bool ahead)
 {
     void *const functions[] = {(void *)roll_feed_frame, (void *)roll_packer_finish, (void *)roll_verdict_print,

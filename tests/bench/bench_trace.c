@@ -1,9 +1,11 @@
 /*
- * bench_trace.c: what a call costs in a trace: bytes and CPU time, of plain frames, of plain frames through zstd, and of what is written.
+ * bench_trace.c: what a call costs in a trace: bytes and CPU time, of plain frames, of plain frames through zstd, and
+ * of what is written.
  *
- * The calls are those of a real job: moe_train with 8 ranks on hostnccl under `rollcall run --trace`, recorded now. Its frames are read back
- * and packed again, a PACK for each 0.8 s of the job as the daemon does, so the three sides are the same frames. The second half is told apart,
- * because a job of an hour is nearly all second half: by then signatures and definitions have been written.
+ * The calls are those of a real job: moe_train with 8 ranks on hostnccl under `rollcall run --trace`, recorded now. Its
+ * frames are read back and packed again, a PACK for each 0.8 s of the job as the daemon does, so the three sides are
+ * the same frames. The second half is told apart, because a job of an hour is nearly all second half: by then
+ * signatures and definitions have been written.
  */
 #include "tests/bench/bench.h"
 

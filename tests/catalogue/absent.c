@@ -1,9 +1,9 @@
 /*
- * absent.c: the last rank is not where its peers wait: it left out an exchange, stayed behind alone, aborted, or ended with work that
- * nobody will do any more.
+ * absent.c: the last rank is not where its peers wait: it left out an exchange, stayed behind alone, aborted, or ended
+ * with work that nobody will do any more.
  *
- * What these have in common is that the culprit has made no wrong call at the place of the hang: only what the others did, or what it
- * did elsewhere, says whose mistake it is.
+ * What these have in common is that the culprit has made no wrong call at the place of the hang: only what the others
+ * did, or what it did elsewhere, says whose mistake it is.
  */
 #include "tests/catalogue/catalogue.h"
 

@@ -1,7 +1,9 @@
 /*
- * catalogue.c: the executable: `catalogue NAME sick|healthy` is one rank; `catalogue --list` is the table for the runner.
+ * catalogue.c: the executable: `catalogue NAME sick|healthy` is one rank; `catalogue --list` is the table for the
+ * runner.
  *
- * Ranks meet through a file that rank 0 renames into place, because the launcher promises an environment and a private directory, nothing more.
+ * Ranks meet through a file that rank 0 renames into place, because the launcher promises an environment and a private
+ * directory, nothing more.
  */
 #include "tests/catalogue/catalogue.h"
 #include "tests/catalogue/check.h"

@@ -1,9 +1,10 @@
 /*
  * catalogue.h: the fault catalogue: one small program per verdict, and its healthy twin.
  *
- * A program is a function of (rank, size, sick): with sick it commits exactly one mistake, without it the same calls are right.
- * All programs live in one executable and in one table, together with the verdict that the sick one must provoke, so that the runner
- * knows nothing of its own. They use NCCL and the CUDA runtime only: the same sources run on real NCCL.
+ * A program is a function of (rank, size, sick): with sick it commits exactly one mistake, without it the same calls
+ * are right. All programs live in one executable and in one table, together with the verdict that the sick one must
+ * provoke, so that the runner knows nothing of its own. They use NCCL and the CUDA runtime only: the same sources run
+ * on real NCCL.
  */
 #ifndef ROLL_TESTS_CATALOGUE_H
 #define ROLL_TESTS_CATALOGUE_H
@@ -31,10 +32,11 @@ struct cat_program {
     void (*run)(struct cat *c);
     const char *code;     /* the verdict that the sick program must provoke; a|b: one of them, a+b: both */
     const char *code_two; /* the same at two ranks, where no majority exists; NULL = as `code` */
-    /* Or "any". "note": nothing hangs, the job ends well, and the note is made once. "proven@7": a second, wrong finding may come
-     * so many seconds after the right one. a+b as the codes. */
+    /* Or "any". "note": nothing hangs, the job ends well, and the note is made once. "proven@7": a second, wrong
+     * finding may come so many seconds after the right one. a+b as the codes. */
     const char *certainty;
-    /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; with '?' it or nobody; a+b as the codes. */
+    /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; with '?' it or nobody; a+b
+     * as the codes. */
     const char *culprits;
     int min_ranks;
     bool no_world; /* the program makes its own communicator */
@@ -51,8 +53,9 @@ void cat_sync(struct cat *c);
 /* One all-reduce of `count` floats on the world: the ordinary traffic between which mistakes are made. */
 void cat_step(struct cat *c, size_t count);
 /*
- * What the mistake did to the data. Only where ROLL_CATALOGUE_CHECK is set: then rank r sends r + 1 everywhere, each check waits for the
- * stream, and a rank that got something else says "wrong data" and ends with CAT_WRONG_DATA. Otherwise no check does anything.
+ * What the mistake did to the data. Only where ROLL_CATALOGUE_CHECK is set: then rank r sends r + 1 everywhere, each
+ * check waits for the stream, and a rank that got something else says "wrong data" and ends with CAT_WRONG_DATA.
+ * Otherwise no check does anything.
  */
 #define CAT_WRONG_DATA 8
 /* The first `count` elements received are all `value`. */

@@ -1,8 +1,9 @@
 /*
- * check.c: what a mistake did to the data, where somebody wants to know: a mismatch that does not hang corrupts in silence.
+ * check.c: what a mistake did to the data, where somebody wants to know: a mismatch that does not hang corrupts in
+ * silence.
  *
- * Off by default, because a check waits for the stream and the programs' timing is part of what they provoke. What has been checked is
- * overwritten with NaN, so that a call which writes nothing is seen as well.
+ * Off by default, because a check waits for the stream and the programs' timing is part of what they provoke. What has
+ * been checked is overwritten with NaN, so that a call which writes nothing is seen as well.
  */
 #include "tests/catalogue/check.h"
 

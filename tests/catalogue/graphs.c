@@ -208,7 +208,8 @@ static void two_threads(struct cat *c)
     cat_sync(c);
 }
 
-/* Two threads, one of which is to move: `plan` has a letter per move, small for the first thread, large for the second. */
+/* Two threads, one of which is to move: `plan` has a letter per move, small for the first thread, large for the second.
+ */
 struct hands {
     struct cat *c;
     const char *plan;

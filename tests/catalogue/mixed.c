@@ -1,6 +1,6 @@
 /*
- * mixed.c: several kinds of calls or several faults together: collectives beside messages, groups over communicators and streams,
- * a second mistake after one that hangs nothing, buffers that are there or not.
+ * mixed.c: several kinds of calls or several faults together: collectives beside messages, groups over communicators
+ * and streams, a second mistake after one that hangs nothing, buffers that are there or not.
  */
 #include "tests/catalogue/catalogue.h"
 
@@ -112,7 +112,8 @@ static void reduce(struct cat *c, ncclComm_t comm, cudaStream_t stream)
     NCCL(ncclAllReduce(c->send, c->recv, 320, ncclFloat32, ncclSum, comm, stream));
 }
 
-/* Opposite orders inside one group: NCCL launches by its own order. The job goes on, with a late rank in every round. */
+/* Opposite orders inside one group: NCCL launches by its own order. The job goes on, with a late rank in every round.
+ */
 static void group_opposite(struct cat *c)
 {
     ncclComm_t two = twin(c);
@@ -148,9 +149,9 @@ static void group_opposite_old(struct cat *c)
 }
 
 /*
- * A group of the world on one stream and of a second communicator on another. The first rank has a receive before it; the last sends
- * when its second stream is done. A group is joined for each communicator: behind the first stream the receive holds nothing that the
- * last rank waits for, behind the second one it is a circle.
+ * A group of the world on one stream and of a second communicator on another. The first rank has a receive before it;
+ * the last sends when its second stream is done. A group is joined for each communicator: behind the first stream the
+ * receive holds nothing that the last rank waits for, behind the second one it is a circle.
  */
 static void second_stream(struct cat *c)
 {
@@ -176,7 +177,8 @@ static void second_stream(struct cat *c)
     NCCL(ncclCommDestroy(talk));
 }
 
-/* Calls of one communicator on two streams are in order all the same: the second waits for the first, and what that waits for. */
+/* Calls of one communicator on two streams are in order all the same: the second waits for the first, and what that
+ * waits for. */
 static void order_across_streams(struct cat *c)
 {
     ncclComm_t talk = twin(c);
@@ -202,7 +204,8 @@ static void order_across_streams(struct cat *c)
     NCCL(ncclCommDestroy(talk));
 }
 
-/* Everyone sends to its neighbour first: short messages fit NCCL's buffers. Somebody is late behind it, so all wait for a while. */
+/* Everyone sends to its neighbour first: short messages fit NCCL's buffers. Somebody is late behind it, so all wait for
+ * a while. */
 static void eager(struct cat *c)
 {
     setenv("HOSTNCCL_EAGER", "4096", 1);

@@ -1,7 +1,9 @@
 /*
- * polls.c: hosts that do not wait in the CUDA runtime but ask again and again: for a stream, for an event, and with a watchdog thread beside.
+ * polls.c: hosts that do not wait in the CUDA runtime but ask again and again: for a stream, for an event, and with a
+ * watchdog thread beside.
  *
- * The mistakes are old ones. What is new is that nobody stands in a call: a rank that polls looks, call by call, like one that goes on.
+ * The mistakes are old ones. What is new is that nobody stands in a call: a rank that polls looks, call by call, like
+ * one that goes on.
  */
 #include "tests/catalogue/catalogue.h"
 
@@ -25,7 +27,8 @@ static void ask(cudaError_t answer)
     }
 }
 
-/* Even ranks poll the stream without a pause, odd ones an event behind their work, as often as the scheduler lets them. */
+/* Even ranks poll the stream without a pause, odd ones an event behind their work, as often as the scheduler lets them.
+ */
 static void wait_by_polls(struct cat *c, cudaEvent_t event)
 {
     cudaError_t answer = cudaErrorNotReady;
@@ -101,8 +104,8 @@ static void poll_turns(struct cat *c)
 }
 
 /*
- * Its healthy twin: the hosts poll two streams for whichever is ready first. The last rank waits in what they call after that, and they have called what it calls
- * after that; rank 0, late and inside no call, is who sets them free.
+ * Its healthy twin: the hosts poll two streams for whichever is ready first. The last rank waits in what they call
+ * after that, and they have called what it calls after that; rank 0, late and inside no call, is who sets them free.
  */
 static void poll_either(struct cat *c)
 {
@@ -157,7 +160,8 @@ static void *watch(void *argument)
     return NULL;
 }
 
-/* Every rank is late once, by more than a stall, and all others poll meanwhile: longer than any loop of a healthy step would. */
+/* Every rank is late once, by more than a stall, and all others poll meanwhile: longer than any loop of a healthy step
+ * would. */
 static void poll_late(struct cat *c)
 {
     struct watchdog w = {.event = event_of()};

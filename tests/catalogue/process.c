@@ -52,7 +52,8 @@ static void stopped(struct cat *c)
     steps(c, 5);
 }
 
-/* The host computes (or loads data) far longer than anybody expects, and than suspicion may be stretched on a loaded machine: the verdict ends it. */
+/* The host computes (or loads data) far longer than anybody expects, and than suspicion may be stretched on a loaded
+ * machine: the verdict ends it. */
 enum { BUSY_S = 600 };
 
 static void busy(struct cat *c)

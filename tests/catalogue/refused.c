@@ -1,6 +1,6 @@
 /*
- * refused.c: calls that NCCL refuses on one rank, and groups that are only simulated. Nothing is enqueued then, so who makes the call again,
- * and right, has done nothing wrong; who does not leaves its peers waiting.
+ * refused.c: calls that NCCL refuses on one rank, and groups that are only simulated. Nothing is enqueued then, so who
+ * makes the call again, and right, has done nothing wrong; who does not leaves its peers waiting.
  */
 #include "tests/catalogue/catalogue.h"
 

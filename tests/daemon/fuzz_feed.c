@@ -1,8 +1,8 @@
 /*
  * fuzz_feed.c: arbitrary frame streams into the feeder, and through it into the engine.
  *
- * The first byte chooses how the rest is read: as a trace file body as it is, or as a list of short commands from which well-formed
- * frames with true checksums are made, so that the fuzzer gets past the decoder.
+ * The first byte chooses how the rest is read: as a trace file body as it is, or as a list of short commands from which
+ * well-formed frames with true checksums are made, so that the fuzzer gets past the decoder.
  */
 #include "daemon/feed/feed.h"
 #include "daemon/store/trace_file.h"

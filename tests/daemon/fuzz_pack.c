@@ -1,8 +1,10 @@
 /*
- * fuzz_pack.c: arbitrary bytes as PACKs: as compressed bytes; so that the fuzzer gets past zstd, as columns that are compressed here; and, so that it gets
- * past the model, as frames, which have to come back bit for bit, and once more with some bytes of their columns changed.
+ * fuzz_pack.c: arbitrary bytes as PACKs: as compressed bytes; so that the fuzzer gets past zstd, as columns that are
+ * compressed here; and, so that it gets past the model, as frames, which have to come back bit for bit, and once more
+ * with some bytes of their columns changed.
  *
- * Input: records of a mode byte, a byte of frames, two bytes of length, and so many bytes. The tables of the model are small in the fuzz tree.
+ * Input: records of a mode byte, a byte of frames, two bytes of length, and so many bytes. The tables of the model are
+ * small in the fuzz tree.
  */
 #include "daemon/store/pack.h"
 #include "daemon/store/pack_coder.h"

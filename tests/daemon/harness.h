@@ -1,5 +1,6 @@
 /*
- * harness.h: real daemons and synthetic ranks for the integration tests. Everything started here is ended here, also when a test fails.
+ * harness.h: real daemons and synthetic ranks for the integration tests. Everything started here is ended here, also
+ * when a test fails.
  */
 #ifndef ROLL_TEST_HARNESS_H
 #define ROLL_TEST_HARNESS_H
@@ -16,7 +17,8 @@
 
 #include <cmocka.h>
 
-/* cmocka set-up and tear-down: a fresh directory; tear-down ends what still runs and fails when anything is left behind. */
+/* cmocka set-up and tear-down: a fresh directory; tear-down ends what still runs and fails when anything is left
+ * behind. */
 int harness_set_up(void **state);
 int harness_tear_down(void **state);
 
@@ -24,19 +26,20 @@ int harness_tear_down(void **state);
 const char *harness_dir(void);
 const char *harness_path(const char *name);
 
-/* Starts a program (argv[0] = "rollcalld" or "synth_rank": the built one; else through PATH) with standard error to `log` in the directory.
- * Ends in tear-down at the latest. */
+/* Starts a program (argv[0] = "rollcalld" or "synth_rank": the built one; else through PATH) with standard error to
+ * `log` in the directory. Ends in tear-down at the latest. */
 pid_t harness_spawn(const char *log, const char *const *argv);
 #define SPAWN(log, ...) harness_spawn((log), (const char *const[]){__VA_ARGS__, NULL})
-/* Like spawn, with --ready-fd: returns when it is ready; endpoint (>= 256 bytes) may be NULL. -1 when it ended instead. */
+/* Like spawn, with --ready-fd: returns when it is ready; endpoint (>= 256 bytes) may be NULL. -1 when it ended instead.
+ */
 pid_t harness_daemon(const char *log, char *endpoint, const char *const *argv);
 #define DAEMON(log, endpoint, ...)                                                                                     \
     harness_daemon((log), (endpoint), (const char *const[]){"rollcalld", __VA_ARGS__, NULL})
 /* A synthetic rank in `dir`. */
 pid_t harness_rank(const char *dir, int rank, int size, unsigned rate, unsigned count, const char *end);
 
-/* Waits until the condition holds: the end that all waits of these tests have, so late that only a hang reaches it. False
- * when it was reached. No test may depend on how fast the machine is. */
+/* Waits until the condition holds: the end that all waits of these tests have, so late that only a hang reaches it.
+ * False when it was reached. No test may depend on how fast the machine is. */
 #define HARNESS_END_MS 300000
 #define HARNESS_UNTIL(condition)                                                                                       \
     ({                                                                                                                 \
@@ -47,8 +50,8 @@ pid_t harness_rank(const char *dir, int rank, int size, unsigned rate, unsigned 
         holds_;                                                                                                        \
     })
 
-/* Sends a signal and waits; returns the exit status, or 128 + signal. 0 = send none, just wait. Fails the test at the end of
- * all waits. */
+/* Sends a signal and waits; returns the exit status, or 128 + signal. 0 = send none, just wait. Fails the test at the
+ * end of all waits. */
 int harness_end(pid_t pid, int number);
 
 /* Asks the root; fails the test when there is no answer. Returns owned. */

@@ -1,8 +1,10 @@
 /*
- * silent_rank.c: one rank of a job on hostnccl that works until it is told to stop: `silent_rank DIRECTORY`, RANK and WORLD_SIZE in the environment.
+ * silent_rank.c: one rank of a job on hostnccl that works until it is told to stop: `silent_rank DIRECTORY`, RANK and
+ * WORLD_SIZE in the environment.
  *
- * Each round is an all-reduce of one number, and a wait; rank 0 gives 1 to it when DIRECTORY/stop is there, so that all stop at the same round. While
- * DIRECTORY/hold.RANK is there, that rank stays in its own code. DIRECTORY/rounds.RANK holds the rounds so far.
+ * Each round is an all-reduce of one number, and a wait; rank 0 gives 1 to it when DIRECTORY/stop is there, so that all
+ * stop at the same round. While DIRECTORY/hold.RANK is there, that rank stays in its own code. DIRECTORY/rounds.RANK
+ * holds the rounds so far.
  */
 #include <cuda_runtime.h>
 #include <nccl.h>

@@ -1,5 +1,6 @@
 /*
- * synth.c: see synth.h. Uses the writer's half of the ring itself, so what the daemon reads is what the interposer writes.
+ * synth.c: see synth.h. Uses the writer's half of the ring itself, so what the daemon reads is what the interposer
+ * writes.
  */
 #include "tests/daemon/synth.h"
 

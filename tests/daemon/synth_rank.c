@@ -2,7 +2,8 @@
  * synth_rank.c: a rank process: COUNT AllReduce calls at RATE per second, then the end that was asked for.
  *
  *   synth_rank DIR JOB RANK SIZE RATE COUNT CAPACITY END
- *   END: exit (in good order), wait (for SIGTERM, then in good order), hang (inside a call), wrong (a wrong count, then hang)
+ *   END: exit (in good order), wait (for SIGTERM, then in good order), hang (inside a call), wrong (a wrong count, then
+ * hang)
  */
 #include "tests/daemon/synth.h"
 

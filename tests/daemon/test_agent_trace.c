@@ -1,5 +1,6 @@
 /*
- * test_agent_trace.c: what agents keep on their nodes, read together afterwards, tells what the root told; with no root at all too.
+ * test_agent_trace.c: what agents keep on their nodes, read together afterwards, tells what the root told; with no root
+ * at all too.
  */
 #include "tests/daemon/harness.h"
 
@@ -200,7 +201,8 @@ static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
     assert_int_equal(rest.headless, 2); /* and not that a larger ring would have helped */
 }
 
-/* Nobody watched, everybody was killed: no verdict, for the rings do not tell who died first, but who was waited for. */
+/* Nobody watched, everybody was killed: no verdict, for the rings do not tell who died first, but who was waited for.
+ */
 static void test_the_rings_of_a_killed_job_tell_who_was_waited_for(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * test_facts.c: everyone has arrived and nothing completes: the root asks the agent what its node knows, and the answer stands in the verdict and in
- * the trace.
+ * test_facts.c: everyone has arrived and nothing completes: the root asks the agent what its node knows, and the answer
+ * stands in the verdict and in the trace.
  */
 #include "daemon/feed/feed.h"
 #include "daemon/store/segment.h"

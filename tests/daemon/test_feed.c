@@ -405,7 +405,8 @@ static void test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused(void **s
     assert_null(roll_feed_next(f->feed));
 }
 
-/* What an agent says twice a second of a process that runs on: only what changes something is worth a place in a trace. */
+/* What an agent says twice a second of a process that runs on: only what changes something is worth a place in a trace.
+ */
 static void test_a_status_that_says_nothing_new_is_told_apart(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /*
- * test_pack.c: what is packed comes back bit for bit, whatever it is; what is damaged or hostile is refused, in bounded time and memory.
+ * test_pack.c: what is packed comes back bit for bit, whatever it is; what is damaged or hostile is refused, in bounded
+ * time and memory.
  */
 #include "daemon/store/pack.h"
 #include "daemon/store/pack_coder.h"
@@ -105,7 +106,8 @@ static size_t round_trip(const struct stream *s, unsigned every)
     return sum;
 }
 
-/* One call of a healthy step: position in the pattern decides everything but times and, for one operation, the count. */
+/* One call of a healthy step: position in the pattern decides everything but times and, for one operation, the count.
+ */
 static struct roll_record call(struct stream *s, uint64_t ticket, uint64_t *clock)
 {
     static const uint8_t ops[] = {ROLL_OP_ALLREDUCE, ROLL_OP_ALLGATHER, ROLL_OP_BROADCAST, ROLL_OP_ALLREDUCE};
@@ -131,7 +133,8 @@ static struct roll_record call(struct stream *s, uint64_t ticket, uint64_t *cloc
     return r;
 }
 
-/* A job of `ranks` as its agent tells it: records, now and then one that has not returned and its update, states, ticks. */
+/* A job of `ranks` as its agent tells it: records, now and then one that has not returned and its update, states,
+ * ticks. */
 static uint64_t make_job(struct stream *s, unsigned ranks, unsigned rounds, unsigned batch)
 {
     struct roll_record recs[64];
@@ -190,7 +193,8 @@ static void test_a_job_that_repeats_itself_is_small(void **state)
     assert_true(bytes < 8 * calls); /* times with 12 and 13 bits of noise, counts with 12 in one call of 40 */
 }
 
-/* Records of which nothing repeats, every field at its edges, tickets with gaps, updates of calls that were never seen. */
+/* Records of which nothing repeats, every field at its edges, tickets with gaps, updates of calls that were never seen.
+ */
 static void test_records_without_any_pattern_come_back(void **state)
 {
     struct stream *s = *state;
@@ -357,7 +361,8 @@ static void test_damage_is_refused_or_harmless(void **state)
     roll_packer_destroy(&packer);
 }
 
-/* The frames of the golden file: written once per version of the format, and read ever after, whatever packs them today. */
+/* The frames of the golden file: written once per version of the format, and read ever after, whatever packs them
+ * today. */
 #define GOLDEN "tests/trace/golden/v2/pack.rtrc"
 
 static void make_golden_job(struct stream *s)

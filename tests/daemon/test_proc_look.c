@@ -1,4 +1,5 @@
-/* test_proc_look.c: what counts as NCCL at work in a process, and what only looks like it. Each case is a child that looks so. */
+/* test_proc_look.c: what counts as NCCL at work in a process, and what only looks like it. Each case is a child that
+ * looks so. */
 #include "tests/trace/cmocka_all.h"
 
 #include "tests/trace/scratch.h"
@@ -27,7 +28,8 @@ static void map_file(const char *path)
     close(fd);
 }
 
-/* Looks at a child that maps `file` (NULL: none), removed or not, and whose thread is called `thread` (NULL: as it is). */
+/* Looks at a child that maps `file` (NULL: none), removed or not, and whose thread is called `thread` (NULL: as it is).
+ */
 static struct roll_look look_at(const char *file, bool removed, const char *thread)
 {
     static struct roll_look look; /* large */

@@ -1,5 +1,6 @@
 /*
- * test_segment.c: segments: whole at any instant, readable alone, bounded in size and age; what cannot be written is counted.
+ * test_segment.c: segments: whole at any instant, readable alone, bounded in size and age; what cannot be written is
+ * counted.
  */
 #include "daemon/feed/feed.h"
 #include "daemon/store/segment.h"
@@ -48,7 +49,8 @@ static int tear_down(void **state)
     return system(command);
 }
 
-/* ---- a job as frames, the same each time: frame number i, made from a state that follows from i frames before it ---- */
+/* ---- a job as frames, the same each time: frame number i, made from a state that follows from i frames before it ----
+ */
 
 struct job {
     uint64_t random, ticket[RINGS], clock[RINGS], frame;
@@ -153,7 +155,8 @@ static void write_job(roll_segments_t *w, struct job *j, unsigned frames)
     }
 }
 
-/* Reads all segments one after the other and compares with the job from its beginning. Returns the frames that are there. */
+/* Reads all segments one after the other and compares with the job from its beginning. Returns the frames that are
+ * there. */
 static uint64_t check_prefix(bool may_be_torn)
 {
     static struct job j;
@@ -397,7 +400,8 @@ static void test_what_waits_is_written_within_a_second(void **state)
     roll_segments_destroy(&w);
 }
 
-/* A job that hangs: nothing comes but time, which takes no more room than it must, and still is written for who reads along. */
+/* A job that hangs: nothing comes but time, which takes no more room than it must, and still is written for who reads
+ * along. */
 static void test_time_alone_takes_little_room(void **state)
 {
     (void)state;
@@ -633,7 +637,8 @@ static void test_a_segment_that_appears_meanwhile_is_not_written_over(void **sta
     assert_int_equal(access(path, F_OK), -1);
 }
 
-/* A segment that is removed while it is written costs what was in it, not what comes; a directory that is gone is said. */
+/* A segment that is removed while it is written costs what was in it, not what comes; a directory that is gone is said.
+ */
 static void test_a_segment_that_is_removed_is_followed_by_a_new_one(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* test_sight.c: how freely ranks run, read from a /proc and a cgroup that are made up here: pressure, threads that stand ready, a node that is full. */
+/* test_sight.c: how freely ranks run, read from a /proc and a cgroup that are made up here: pressure, threads that
+ * stand ready, a node that is full. */
 #include "daemon/agent/agent_sight.h"
 
 #include "daemon/base/clock.h"

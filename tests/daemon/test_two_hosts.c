@@ -1,6 +1,7 @@
 /*
- * test_two_hosts.c: two hosts, as network namespaces with a virtual cable between them: CURVE on the wire, an agent on each, the root on the
- * first. The cable is cut while records flow and put back: nothing is lost or taken twice, and no rank is accused meanwhile.
+ * test_two_hosts.c: two hosts, as network namespaces with a virtual cable between them: CURVE on the wire, an agent on
+ * each, the root on the first. The cable is cut while records flow and put back: nothing is lost or taken twice, and no
+ * rank is accused meanwhile.
  *
  * Needs root and the ip command; without them the test says so and is skipped (exit status 77), it does not pass.
  */

@@ -1,6 +1,6 @@
 /*
- * test_unseen.c: when the agent notes that a process is attached and shows nothing, on a clock of the test's own. The processes are
- * this program again (`test_unseen child|parent DIRECTORY`): by what they map they look like ranks.
+ * test_unseen.c: when the agent notes that a process is attached and shows nothing, on a clock of the test's own. The
+ * processes are this program again (`test_unseen child|parent DIRECTORY`): by what they map they look like ranks.
  */
 #include "tests/trace/cmocka_all.h"
 

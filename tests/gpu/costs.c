@@ -1,11 +1,13 @@
 /*
- * costs.c: what single calls cost the host on this machine: NCCL's enqueue, and the ways of learning that the device is done.
+ * costs.c: what single calls cost the host on this machine: NCCL's enqueue, and the ways of learning that the device is
+ * done.
  *
- * Each figure is the time that the calling thread spends in one call, p50 and p99 over many, on a stream that is drained now and then so
- * that its queue never fills (a full queue would measure the device). gpu-check runs this bare and under the preload, several times in
- * turn: the difference of the NCCL rows is ours. Rank 0 prints one JSON object; a function that is not there gives null, not a figure.
- * Ranks that share a GPU take turns on it, so a collective may last anything from microseconds to a tenth of a second: the slowest rank's
- * measure of one decides how many are made, and all ranks take the same number.
+ * Each figure is the time that the calling thread spends in one call, p50 and p99 over many, on a stream that is
+ * drained now and then so that its queue never fills (a full queue would measure the device). gpu-check runs this bare
+ * and under the preload, several times in turn: the difference of the NCCL rows is ours. Rank 0 prints one JSON object;
+ * a function that is not there gives null, not a figure. Ranks that share a GPU take turns on it, so a collective may
+ * last anything from microseconds to a tenth of a second: the slowest rank's measure of one decides how many are made,
+ * and all ranks take the same number.
  */
 #include "tests/gpu/meet.h"
 

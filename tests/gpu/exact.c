@@ -1,8 +1,8 @@
 /*
  * exact.c: the arithmetic of the functions that round, in double (exact.h).
  *
- * A softmax's gradient and a quotient's are taken by their definition, as sums over all pairs, and not by the short forms that the back ends use: slower, and nothing that could
- * be wrong in the same way.
+ * A softmax's gradient and a quotient's are taken by their definition, as sums over all pairs, and not by the short
+ * forms that the back ends use: slower, and nothing that could be wrong in the same way.
  */
 #include "tests/gpu/exact.h"
 

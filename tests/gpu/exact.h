@@ -1,7 +1,9 @@
 /*
- * exact.h: what the functions that round should have computed, in double: a second opinion beside the host's back end, which computes in float32 itself.
+ * exact.h: what the functions that round should have computed, in double: a second opinion beside the host's back end,
+ * which computes in float32 itself.
  *
- * Written from the formulas of ops.h, router.h and activation.h, with no text in common with either back end. Arrays are the host's; every function overwrites its outputs unless it says that it adds.
+ * Written from the formulas of ops.h, router.h and activation.h, with no text in common with either back end. Arrays
+ * are the host's; every function overwrites its outputs unless it says that it adds.
  */
 #ifndef TESTS_GPU_EXACT_H
 #define TESTS_GPU_EXACT_H
@@ -38,11 +40,13 @@ struct exact_movement {
     const double *x, *rows, *probs;
     bool zero_by_prob, add;
 };
-/* Unpermute [tokens,width]; the gradient of the probabilities [tokens,columns], x being the tokens' gradient. To be freed; NULL without memory. */
+/* Unpermute [tokens,width]; the gradient of the probabilities [tokens,columns], x being the tokens' gradient. To be
+ * freed; NULL without memory. */
 double *exact_scatter(const struct exact_movement *movement);
 double *exact_dots(const struct exact_movement *movement);
 
-/* scores [T,E], and probs [T,E] of the choice in args->index; args->logits with their bias already added. Reads index and logits only. */
+/* scores [T,E], and probs [T,E] of the choice in args->index; args->logits with their bias already added. Reads index
+ * and logits only. */
 void exact_topk(const struct moe_topk *args, double *scores, double *probs);
 /* d_logits [T,E], from the logits, not from the scores. */
 void exact_topk_backward(const struct moe_topk_backward *args, double *d_logits);

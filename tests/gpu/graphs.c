@@ -1,12 +1,13 @@
 /*
  * graphs.c: NCCL under CUDA graph capture: calls captured once and replayed, with the data checked after each replay.
  *
- *   gpu_graphs healthy        every rank captures the same two collectives and replays them; rank 0 prints the launch cost as JSON
- *   gpu_graphs capture-some   the last rank makes the calls that the others capture: it waits in the device for peers that only noted them
- *   gpu_graphs graph-differ   all capture two graphs alike, and the last rank launches the other one
+ *   gpu_graphs healthy        every rank captures the same two collectives and replays them; rank 0 prints the launch
+ * cost as JSON gpu_graphs capture-some   the last rank makes the calls that the others capture: it waits in the device
+ * for peers that only noted them gpu_graphs graph-differ   all capture two graphs alike, and the last rank launches the
+ * other one
  *
- * Written against the CUDA runtime's API alone. The graph functions are weak: where the runtime (the stand-in, of an older tree) has none,
- * the program says so and ends with 77.
+ * Written against the CUDA runtime's API alone. The graph functions are weak: where the runtime (the stand-in, of an
+ * older tree) has none, the program says so and ends with 77.
  */
 #include "tests/gpu/meet.h"
 

@@ -1,10 +1,12 @@
 /*
- * kernels.c: gpu_kernels, part e of gpu-check: every function of the CUDA back end against the host's, and how long it takes.
+ * kernels.c: gpu_kernels, part e of gpu-check: every function of the CUDA back end against the host's, and how long it
+ * takes.
  *
  *   gpu_kernels [--rehearse] [--seed N] [--break N] [PART...]
  *
- * --rehearse takes the host's back end for both sides: the program itself can then be tried where there is no GPU. --break N spoils what the N-th comparison
- * sees, which must be found. One line of JSON for each function. Exit: 0 all right, 1 something is wrong, 2 usage, 3 no GPU, 9 the check itself failed.
+ * --rehearse takes the host's back end for both sides: the program itself can then be tried where there is no GPU.
+ * --break N spoils what the N-th comparison sees, which must be found. One line of JSON for each function. Exit: 0 all
+ * right, 1 something is wrong, 2 usage, 3 no GPU, 9 the check itself failed.
  */
 #include "tests/gpu/kernels.h"
 

@@ -1,9 +1,10 @@
 /*
  * kernels.h: what the parts of gpu_kernels share: two devices, arrays that lie on both, and comparisons.
  *
- * The same struct of arguments (moe/ops.h) is given to the host's and to the GPU's function of the table, over twins of the same random numbers; outputs hold poison
- * before, zones around every array hold a pattern that must survive. Integers and copies must agree in every bit, sums of floats within a tolerance. A part is a
- * file kernels_*.c with one function, and a line in the table of kernels.c.
+ * The same struct of arguments (moe/ops.h) is given to the host's and to the GPU's function of the table, over twins of
+ * the same random numbers; outputs hold poison before, zones around every array hold a pattern that must survive.
+ * Integers and copies must agree in every bit, sums of floats within a tolerance. A part is a file kernels_*.c with one
+ * function, and a line in the table of kernels.c.
  */
 #ifndef TESTS_GPU_KERNELS_H
 #define TESTS_GPU_KERNELS_H
@@ -81,17 +82,19 @@ void *twin_fetch(struct check *c, const struct twin *t);
 
 /* Every bit alike, zones whole. */
 void twin_equal(struct check *c, const struct twin *t, const char *what);
-/* |difference| <= tolerance * max(1, |wanted|, `size`) for numbers of the type (poison must meet poison), zones whole. */
+/* |difference| <= tolerance * max(1, |wanted|, `size`) for numbers of the type (poison must meet poison), zones whole.
+ */
 void twin_close(struct check *c, const struct twin *t, enum moe_dtype type, double tolerance, double size,
                 const char *what);
 
-/* |difference| <= relative * |wanted| + absolute for the GPU's numbers against double precision; NaNs of `want` are not looked at. Beside twin_close, which
- * judges the rest and the zones. */
+/* |difference| <= relative * |wanted| + absolute for the GPU's numbers against double precision; NaNs of `want` are not
+ * looked at. Beside twin_close, which judges the rest and the zones. */
 void twin_near(struct check *c, const struct twin *t, enum moe_dtype type, const double *want, double relative,
                double absolute, const char *what);
 /* The host's side in double, to be freed. After both devices are idle. */
 double *twin_wide(struct check *c, const struct twin *t, enum moe_dtype type);
-/* Both sides against numbers in double (exact.h), within the tolerance as above; NaN in `want`: not computed, both sides must hold the same bits there. Frees `want`. */
+/* Both sides against numbers in double (exact.h), within the tolerance as above; NaN in `want`: not computed, both
+ * sides must hold the same bits there. Frees `want`. */
 void twin_exact(struct check *c, const struct twin *t, enum moe_dtype type, double *want, double tolerance, double size,
                 const char *what);
 
@@ -114,7 +117,8 @@ void launched(struct check *c, int rc, const char *what);
 
 /* Milliseconds per call of `work` on the GPU's stream: the median of several, after one to warm up. */
 double time_ms(struct check *c, void (*work)(struct check *c, const void *args), const void *args);
-/* Bytes per second, read and written together, of cudaMemcpyAsync inside the GPU, over `bytes` of each; 0 without that much memory. */
+/* Bytes per second, read and written together, of cudaMemcpyAsync inside the GPU, over `bytes` of each; 0 without that
+ * much memory. */
 double copy_rate(struct check *c, size_t bytes);
 
 #endif

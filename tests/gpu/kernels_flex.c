@@ -1,5 +1,6 @@
 /*
- * kernels_flex.c: the Flex dispatchers' layout and words, facts about tensors, and the zero-fill of empty groups, host against GPU.
+ * kernels_flex.c: the Flex dispatchers' layout and words, facts about tensors, and the zero-fill of empty groups, host
+ * against GPU.
  */
 #include "tests/gpu/kernels.h"
 

@@ -1,9 +1,10 @@
 /*
- * kernels_gemm.c: the grouped products: every kind, type and position of empty groups, against the host and against double precision; graphs replayed with
- * other counts; bad counts.
+ * kernels_gemm.c: the grouped products: every kind, type and position of empty groups, against the host and against
+ * double precision; graphs replayed with other counts; bad counts.
  *
- * Slack rows of the inputs hold NaNs, outputs poison: who reads or writes beyond the sum of the counts is found. The own kernels that the table would not choose
- * here are called by name from libmoe_kernels.so. Timings: kernels_gemm_race.c.
+ * Slack rows of the inputs hold NaNs, outputs poison: who reads or writes beyond the sum of the counts is found. The
+ * own kernels that the table would not choose here are called by name from libmoe_kernels.so. Timings:
+ * kernels_gemm_race.c.
  */
 #include "tests/gpu/kernels_gemm.h"
 
@@ -76,7 +77,8 @@ static double half_unit(enum moe_dtype type)
     return type == MOE_F32 ? 0x1p-24 : type == MOE_F16 ? 0x1p-11 : 0x1p-8;
 }
 
-/* A pass on both sides: against the host, all of it, and where `exact` against double precision. False: this kernel does not do it. */
+/* A pass on both sides: against the host, all of it, and where `exact` against double precision. False: this kernel
+ * does not do it. */
 static bool try_pass(struct check *c, const struct problem *p, enum moe_linear_kind kind,
                      enum moe_kernel_backend backend, bool exact, const char *what)
 {

@@ -1,5 +1,6 @@
 /*
- * kernels_gemm.h: what the parts of the check of the grouped products share: the library's own entry points, and a problem with its arrays on both sides.
+ * kernels_gemm.h: what the parts of the check of the grouped products share: the library's own entry points, and a
+ * problem with its arrays on both sides.
  */
 #ifndef TESTS_GPU_KERNELS_GEMM_H
 #define TESTS_GPU_KERNELS_GEMM_H
@@ -55,8 +56,8 @@ struct moe_linear_pass pass_of(const struct problem *p, enum moe_linear_kind kin
 const struct twin *output_of(const struct problem *p, enum moe_linear_kind kind, enum moe_dtype *type);
 
 /*
- * What a pass should give, in double precision from the same rounded numbers, before it is run; NaN for what it leaves alone, and for what is not looked at: every
- * `step`-th row of an output matrix is. To be freed.
+ * What a pass should give, in double precision from the same rounded numbers, before it is run; NaN for what it leaves
+ * alone, and for what is not looked at: every `step`-th row of an output matrix is. To be freed.
  */
 double *gemm_expected(struct check *c, const struct problem *p, enum moe_linear_kind kind, int64_t step);
 

@@ -1,6 +1,6 @@
 /*
- * kernels_gemm_problem.c: a problem for the grouped products: counts, operands with NaNs behind the last row, outputs full of poison, and the table of the
- * groups' pointers, on both sides.
+ * kernels_gemm_problem.c: a problem for the grouped products: counts, operands with NaNs behind the last row, outputs
+ * full of poison, and the table of the groups' pointers, on both sides.
  */
 #include "tests/gpu/kernels_gemm.h"
 

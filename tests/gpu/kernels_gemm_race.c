@@ -44,7 +44,8 @@ static void cublas(struct check *c, const void *args)
     }
 }
 
-/* Device memory full of random bfloat16 numbers in [-1, 1) (or bytes that are small FP8 numbers, too): what the numbers are decides the power. */
+/* Device memory full of random bfloat16 numbers in [-1, 1) (or bytes that are small FP8 numbers, too): what the numbers
+ * are decides the power. */
 static void *noise(struct check *c, size_t bytes)
 {
     enum { PIECE = 8 << 20 };

@@ -1,8 +1,10 @@
 /*
- * kernels_graph.c: what a step of a layer enqueues, captured into a graph once and replayed with other numbers, against the same functions called on the host.
+ * kernels_graph.c: what a step of a layer enqueues, captured into a graph once and replayed with other numbers, against
+ * the same functions called on the host.
  *
- * A function that waits, reads a count on the host, or takes memory in a way that a graph cannot keep, fails at the capture or is right at the first replay only. The functions run once
- * before: the first call of a product may make what it keeps. One replay has a score that is no number: it must be told, and leave nothing behind for the next.
+ * A function that waits, reads a count on the host, or takes memory in a way that a graph cannot keep, fails at the
+ * capture or is right at the first replay only. The functions run once before: the first call of a product may make
+ * what it keeps. One replay has a score that is no number: it must be told, and leave nothing behind for the next.
  */
 #include "tests/gpu/kernels.h"
 
@@ -68,8 +70,8 @@ static const struct {
     const char *name;
     int64_t count;
     enum moe_dtype type;
-    size_t
-        size; /* 0: numbers of `type`, compared with a tolerance; else bytes of an integer or a copy, which must be equal */
+    size_t size; /* 0: numbers of `type`, compared with a tolerance; else bytes of an integer or a copy, which must be
+                    equal */
     double tolerance;
 } arrays[ARRAYS] = {
     [LOGITS] = {"logits", T *E, MOE_F32, 0, 1e-6},
@@ -236,7 +238,8 @@ static void enqueue(struct check *c, struct step *s, int side)
     enqueue_rest(c, s, side);
 }
 
-/* Other numbers in, poison in all that is overwritten: the same on both sides. Few scores are equal to none, so that capacity is really exceeded by some expert. */
+/* Other numbers in, poison in all that is overwritten: the same on both sides. Few scores are equal to none, so that
+ * capacity is really exceeded by some expert. */
 static void refresh(struct check *c, struct step *s, bool nan)
 {
     struct twin fresh[] = {twin_grid(c, T * E, 48), twin_random(c, T * 2L * W, MOE_F32, 3)};

@@ -1,7 +1,9 @@
 /*
- * kernels_layer.c: a whole MoE layer, forward and backward, on the GPU against the host: alone, and over NCCL with one rank.
+ * kernels_layer.c: a whole MoE layer, forward and backward, on the GPU against the host: alone, and over NCCL with one
+ * rank.
  *
- * The functions have been compared one by one; this is about what lies between them: memory, order on the stream, the dispatcher's copies, errors at the end.
+ * The functions have been compared one by one; this is about what lies between them: memory, order on the stream, the
+ * dispatcher's copies, errors at the end.
  */
 #include "tests/gpu/kernels.h"
 

@@ -1,5 +1,6 @@
 /*
- * kernels_move.c: row maps, permute and unpermute and their gradients, host against GPU; rows beyond 2^31 elements; and how much of the copy rate they reach.
+ * kernels_move.c: row maps, permute and unpermute and their gradients, host against GPU; rows beyond 2^31 elements; and
+ * how much of the copy rate they reach.
  */
 #include "tests/gpu/exact.h"
 #include "tests/gpu/kernels.h"
@@ -155,8 +156,8 @@ static void build_refuses(struct check *c)
 }
 
 /*
- * The rows of every token by the rule itself, and not by the map that is under test: experts one after the other, each with its tokens in order. row[t, column], column the
- * expert or the choice: -1 without one.
+ * The rows of every token by the rule itself, and not by the map that is under test: experts one after the other, each
+ * with its tokens in order. row[t, column], column the expert or the choice: -1 without one.
  */
 static int64_t *rows_of_tokens(const struct shape *s, const struct mapped *p, bool by_choice, int64_t columns)
 {
@@ -274,7 +275,8 @@ static void rate_members(char *to, size_t room, double bytes, double ms, double 
              copy > 0 ? rate / copy : 0.0);
 }
 
-/* T = 4096, k = 8, H = 7168 in bfloat16: what is moved is T rows in and R out, or the other way round, and is put beside a copy of as many bytes. */
+/* T = 4096, k = 8, H = 7168 in bfloat16: what is moved is T rows in and R out, or the other way round, and is put
+ * beside a copy of as many bytes. */
 static void speed(struct check *c, char *gather, char *scatter, size_t room)
 {
     struct shape s = {MOE_MAP_MASK, 4096, 256, 8, 7168, 0, false, 256};
@@ -305,7 +307,8 @@ static void speed(struct check *c, char *gather, char *scatter, size_t room)
     mapped_free(c, &p);
 }
 
-/* R x H beyond 2^31: rows are written and read where 32-bit offsets would wrap. Only the GPU's side is that large; its rows are compared with their tokens on the GPU by checksum. */
+/* R x H beyond 2^31: rows are written and read where 32-bit offsets would wrap. Only the GPU's side is that large; its
+ * rows are compared with their tokens on the GPU by checksum. */
 static void beyond_int32(struct check *c)
 {
     struct shape s = {MOE_MAP_MASK, 80000, 8, 4, 7168, 0, false, 8}; /* about 309,000 rows, 2.2e9 elements */
@@ -323,7 +326,8 @@ static void beyond_int32(struct check *c)
                 moe_device_alloc(c->device[GPU], (size_t)s.tokens * row, &back) == 0 &&
                 moe_device_alloc(c->device[GPU], 2 * sizeof *sum, (void **)&sum) == 0;
     if (room) {
-        /* All ones: the sum over a token's rows is then its number of rows, whatever rows those are, and none may be missed. */
+        /* All ones: the sum over a token's rows is then its number of rows, whatever rows those are, and none may be
+         * missed. */
         uint16_t *ones = malloc((size_t)s.tokens * row), *want = malloc((size_t)s.tokens * row);
         const int32_t *index = twin_at(&p.index, HOST);
         for (int64_t t = 0; ones != NULL && want != NULL && t < s.tokens; t++) {
@@ -368,7 +372,8 @@ static void beyond_int32(struct check *c)
     row_end(c, room ? "" : "\"note\":\"not enough memory: left out\"");
 }
 
-/* A sound map that is of another kind, or of other sizes, than the caller means: told by all, and nothing written; with no tokens and with rows that no token has, too. */
+/* A sound map that is of another kind, or of other sizes, than the caller means: told by all, and nothing written; with
+ * no tokens and with rows that no token has, too. */
 static void wrong_map(struct check *c)
 {
     static const struct shape made[] = {{MOE_MAP_INDEX, 9, 4, 2, 8, 8, false, 4},

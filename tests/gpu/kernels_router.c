@@ -1,7 +1,9 @@
 /*
- * kernels_router.c: the router's functions, host against GPU: the choice in every way of scoring, its gradient, capacity, losses.
+ * kernels_router.c: the router's functions, host against GPU: the choice in every way of scoring, its gradient,
+ * capacity, losses.
  *
- * Logits are multiples of 1/16, so that equal scores really come (the tie order is put to the test) and unequal ones differ by more than a rounding.
+ * Logits are multiples of 1/16, so that equal scores really come (the tie order is put to the test) and unequal ones
+ * differ by more than a rounding.
  */
 #include "tests/gpu/exact.h"
 #include "tests/gpu/kernels.h"
@@ -106,9 +108,8 @@ static void topk(struct check *c)
         }
     }
     row_end(c, "");
-    row_begin(
-        c,
-        "topk: no numbers"); /* the softmax's row is all NaN then; sigmoid's choice must still be the same and distinct */
+    row_begin(c, "topk: no numbers"); /* the softmax's row is all NaN then; sigmoid's choice must still be the same and
+                                         distinct */
     for (size_t s = 2; s < SHAPES; s++) {
         struct routed r = route(c, s, 4, true);
         twin_equal(c, &r.index, "index");

@@ -1,5 +1,6 @@
 /*
- * kernels_rows.c: functions of rows, host against GPU: activations, scaling, gates, padding, slack, dummy rows, chunks; each in every type it takes.
+ * kernels_rows.c: functions of rows, host against GPU: activations, scaling, gates, padding, slack, dummy rows, chunks;
+ * each in every type it takes.
  */
 #include "tests/gpu/exact.h"
 #include "tests/gpu/kernels.h"

@@ -1,5 +1,6 @@
 /*
- * kernels_time.c: how long work on the GPU's stream takes, and what a plain copy reaches on the same machine in the same run.
+ * kernels_time.c: how long work on the GPU's stream takes, and what a plain copy reaches on the same machine in the
+ * same run.
  */
 #include "tests/gpu/kernels.h"
 

@@ -194,7 +194,8 @@ static float *widened(struct check *c, const void *from, enum moe_dtype type, in
     return to;
 }
 
-/* The worst of one side, in tolerances, kept in the row; `who` computed it. Numbers for which `same` holds are right. */
+/* The worst of one side, in tolerances, kept in the row; `who` computed it. Numbers for which `same` holds are right.
+ */
 struct wanted {
     const double *want;
     double tolerance, size;

@@ -1,9 +1,12 @@
 /*
- * bench_compare_rank.c: one of the ranks whose fail-fast compare roll_bench measures: `roll_bench_compare_rank RANK RANKS TURNS`.
+ * bench_compare_rank.c: one of the ranks whose fail-fast compare roll_bench measures: `roll_bench_compare_rank RANK
+ * RANKS TURNS`.
  *
- * The ranks take turns (a number in the shared file TURNS says whose it is): each makes the same batch of calls on one communicator, so the first of a round
- * publishes every place and the others compare with it, in another process, often on another core. Who is first goes round. Bare and preloaded calls are timed in
- * the same turn, so what is left after the subtraction is ours. All calls at once from all ranks were rejected: on few cores the scheduler would be measured.
+ * The ranks take turns (a number in the shared file TURNS says whose it is): each makes the same batch of calls on one
+ * communicator, so the first of a round publishes every place and the others compare with it, in another process, often
+ * on another core. Who is first goes round. Bare and preloaded calls are timed in the same turn, so what is left after
+ * the subtraction is ours. All calls at once from all ranks were rejected: on few cores the scheduler would be
+ * measured.
  */
 #include "interposer/wrap/nccl_types.h"
 

@@ -4,8 +4,9 @@
  *
  * Three things are timed in turn, in one process, in short batches, so that a change of clock rate or a noisy neighbour
  * hits all alike: the bare call (pncclAllReduce, which no preload stands before), the preloaded call (ncclAllReduce),
- * and, when asked, the bare call and an LTTng-UST tracepoint; then a group of sends and receives, and compute calls seen from outside, bare and preloaded. The call is made eight frames deep: the walk is as
- * long as it gets. The tracepoint's record is filled beforehand: its side pays for neither clock, call site nor lookup.
+ * and, when asked, the bare call and an LTTng-UST tracepoint; then a group of sends and receives, and compute calls
+ * seen from outside, bare and preloaded. The call is made eight frames deep: the walk is as long as it gets. The
+ * tracepoint's record is filled beforehand: its side pays for neither clock, call site nor lookup.
  */
 #include "interposer/wrap/nccl_types.h"
 #include "tests/interposer/bench_products.h"

@@ -1,4 +1,5 @@
-/* fakecuda.c: libcuda.so.1 for tests: captures, graphs and launches that do nothing but count; handles are used again. */
+/* fakecuda.c: libcuda.so.1 for tests: captures, graphs and launches that do nothing but count; handles are used again.
+ */
 #include "tests/interposer/fakecuda.h"
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /*
- * fakete.c: functions of Transformer Engine and cuBLAS that do nothing, for roll_bench: each under its own name, which the preload stands before,
- * and under bare_NAME, which it does not.
+ * fakete.c: functions of Transformer Engine and cuBLAS that do nothing, for roll_bench: each under its own name, which
+ * the preload stands before, and under bare_NAME, which it does not.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /*
- * graph_job.c: programs that capture NCCL calls into CUDA graphs and launch them: `interposer_graph MODE`. On the fakes.
+ * graph_job.c: programs that capture NCCL calls into CUDA graphs and launch them: `interposer_graph MODE`. On the
+ * fakes.
  */
 #include "interposer/wrap/nccl_types.h"
 #include "tests/interposer/fakecuda.h"
@@ -78,7 +79,8 @@ static int plain(void)
     CHECK(cudaStreamEndCapture(STREAM(3), &empty) == 0);
     CHECK(cudaGraphInstantiateWithFlags(&none, empty, 0) == 0);
     CHECK(cudaGraphLaunch(none, STREAM(2)) == 0);
-    /* The executable graph lives on without its graph; destroyed, its address is used again by one that holds nothing. */
+    /* The executable graph lives on without its graph; destroyed, its address is used again by one that holds nothing.
+     */
     CHECK(cudaGraphDestroy(graph) == 0);
     CHECK(cudaGraphLaunch(exec, STREAM(2)) == 0);
     CHECK(cudaGraphExecDestroy(exec) == 0);
@@ -118,7 +120,8 @@ static int mixed(void)
     return 0;
 }
 
-/* The same calls reach a graph on different ways: at once, as parent and child, into a graph twice, by an update, a clone. */
+/* The same calls reach a graph on different ways: at once, as parent and child, into a graph twice, by an update, a
+ * clone. */
 static int derived(void)
 {
     ncclComm_t comm = new_comm(0, 2);
@@ -197,7 +200,8 @@ static int bounded(void)
     return 0;
 }
 
-/* Calls on two streams, a group, a graph and its launches, calls while a capture is open; the device is done in the middle. */
+/* Calls on two streams, a group, a graph and its launches, calls while a capture is open; the device is done in the
+ * middle. */
 static int completion(void)
 {
     ncclComm_t comm = new_comm(0, 2);

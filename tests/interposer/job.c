@@ -338,8 +338,8 @@ static uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Loops of polls: one that ends well, one that is left for another call, one over two things by turns, one over more of them than are told, and one
- * too short to tell. */
+/* Loops of polls: one that ends well, one that is left for another call, one over two things by turns, one over more of
+ * them than are told, and one too short to tell. */
 static int polls(void)
 {
     typedef int (*poll_t)(void *);

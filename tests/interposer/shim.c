@@ -1,6 +1,6 @@
 /*
- * shim.c: another library between us and NCCL: the functions that static_job.c's "same" job calls, each handed on to what lies
- * behind. So nothing that our wrappers forward to is in NCCL itself.
+ * shim.c: another library between us and NCCL: the functions that static_job.c's "same" job calls, each handed on to
+ * what lies behind. So nothing that our wrappers forward to is in NCCL itself.
  */
 #include <dlfcn.h>
 #include <nccl.h>

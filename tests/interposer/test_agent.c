@@ -1,4 +1,5 @@
-/* test_agent.c: the first preloaded rank starts the agent, once, and the job does not notice. A script stands for it. */
+/* test_agent.c: the first preloaded rank starts the agent, once, and the job does not notice. A script stands for it.
+ */
 #include "tests/interposer/harness.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* test_completion.c: what is known to be complete on the device, by each of the three ways, on a device that is a fake. */
+/* test_completion.c: what is known to be complete on the device, by each of the three ways, on a device that is a fake.
+ */
 #include "tests/interposer/harness.h"
 
 #include "interposer/cuda/count_ptx.h"

@@ -1,4 +1,5 @@
-/* test_harsh.c: programs that a preloaded library must not hurt, and what is recorded of them. The modes are in harsh.c. */
+/* test_harsh.c: programs that a preloaded library must not hurt, and what is recorded of them. The modes are in
+ * harsh.c. */
 #include "tests/interposer/harness.h"
 
 #include "trace/ident.h"

@@ -170,8 +170,8 @@ static void test_four_ranks_are_recorded_alike(void **state)
 }
 
 /*
- * Tickets: 0 CommInit, 1-3 calls, 4-6 captured, 7-10 launches, 11 wait, 12-13 calls, 14 wait, 15 destroy. By an event the last calls
- * are known only when a later one asks.
+ * Tickets: 0 CommInit, 1-3 calls, 4-6 captured, 7-10 launches, 11 wait, 12-13 calls, 14 wait, 15 destroy. By an event
+ * the last calls are known only when a later one asks.
  */
 static void check_completion(const char *way, enum roll_completion completion, uint64_t least, uint64_t most,
                              uint64_t replays)
@@ -251,7 +251,8 @@ static void test_a_blocked_host_is_seen_while_it_waits(void **state)
     end_ranks(job, 2);
 }
 
-/* What a wait that ended in an error was for is not known to be over. Tickets: 0 CommInit, 1 call, 2 wait, 3 call, 4-6 waits. */
+/* What a wait that ended in an error was for is not known to be over. Tickets: 0 CommInit, 1 call, 2 wait, 3 call, 4-6
+ * waits. */
 static void test_a_wait_that_failed_says_so(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * test_plugin.c: jobs that have NCCL linked into them, hidden from every preload: the ring holds exactly their calls, as the
- * profiler interface tells them, at each of its versions; a user's own plugin hears what it would hear alone.
+ * test_plugin.c: jobs that have NCCL linked into them, hidden from every preload: the ring holds exactly their calls,
+ * as the profiler interface tells them, at each of its versions; a user's own plugin hears what it would hear alone.
  */
 #include "tests/interposer/harness.h"
 #include "tests/trace/scratch.h"
@@ -250,7 +250,8 @@ static void test_without_the_plugin_a_static_nccl_is_not_seen(void **state)
     end_ranks(job, 2);
 }
 
-/* Where the wrappers see everything, the plugin adds nothing: not from the threads of NCCL either, on which no wrapper is open. */
+/* Where the wrappers see everything, the plugin adds nothing: not from the threads of NCCL either, on which no wrapper
+ * is open. */
 static void check_not_twice(const char *program, const char *mode, const char *behind)
 {
     size_t plain = 0;
@@ -371,7 +372,8 @@ static void read_log(const char *path, char *out, size_t size)
     }
 }
 
-/* The user's plugin: behind ours, in all but the first; which records nothing; where only its name says that it is wanted. */
+/* The user's plugin: behind ours, in all but the first; which records nothing; where only its name says that it is
+ * wanted. */
 enum stand { ALONE, CHAINED, DISABLED, BY_NAME, STANDS };
 
 /* What the user's plugin hears of rank 0. */

@@ -1,6 +1,6 @@
 /*
- * user_profiler.c: a profiler plugin of the user, for the chain: writes what it is told to the file USER_PROFILER_LOG, one line a
- * callback, and checks that its contexts, handles and parents are its own.
+ * user_profiler.c: a profiler plugin of the user, for the chain: writes what it is told to the file USER_PROFILER_LOG,
+ * one line a callback, and checks that its contexts, handles and parents are its own.
  *
  * USER_PROFILER_VERSION (compiled in) is the only version that it has; the mask is USER_PROFILER_MASK.
  */

@@ -1,8 +1,8 @@
 /*
  * plan.h: plan.py for the C and C++ jobs: rank, mistake, timeout.
  *
- * JOB_MISTAKE is none, skip, size or extra; the last rank makes it in step PLAN_MISTAKE_STEP. A rank that makes no progress for
- * JOB_TIMEOUT seconds ends with PLAN_TIMED_OUT: the timeout that rollcall must beat.
+ * JOB_MISTAKE is none, skip, size or extra; the last rank makes it in step PLAN_MISTAKE_STEP. A rank that makes no
+ * progress for JOB_TIMEOUT seconds ends with PLAN_TIMED_OUT: the timeout that rollcall must beat.
  */
 #ifndef ROLL_TESTS_JOBS_PLAN_H
 #define ROLL_TESTS_JOBS_PLAN_H

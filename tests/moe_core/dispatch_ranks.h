@@ -1,9 +1,11 @@
 /*
- * dispatch_ranks.h: a token dispatcher over many ranks (threads of this process, on hostnccl), with a linear expert, and the record of what it issued.
+ * dispatch_ranks.h: a token dispatcher over many ranks (threads of this process, on hostnccl), with a linear expert,
+ * and the record of what it issued.
  *
- * The expert is y = W_e x, times the row's probability where they travel; with expert tensor parallelism each rank has every etp-th column of W. Simple on
- * purpose: the dispatcher is what is under test. The program defines the NCCL calls itself and passes them on, so it sees what a preloaded tool sees.
- * The reference is one process, double precision, token by token.
+ * The expert is y = W_e x, times the row's probability where they travel; with expert tensor parallelism each rank has
+ * every etp-th column of W. Simple on purpose: the dispatcher is what is under test. The program defines the NCCL calls
+ * itself and passes them on, so it sees what a preloaded tool sees. The reference is one process, double precision,
+ * token by token.
  */
 #ifndef TESTS_MOE_DISPATCH_RANKS_H
 #define TESTS_MOE_DISPATCH_RANKS_H
@@ -30,7 +32,8 @@ enum {
     DR_SHARED_NUMBERS = 3 * DR_SHARED_FFN * DR_HIDDEN
 };
 
-/* An operation as one unit: a group of sends and receives is an all-to-all, a group of broadcasts an AllGather, of reduces a ReduceScatter. */
+/* An operation as one unit: a group of sends and receives is an all-to-all, a group of broadcasts an AllGather, of
+ * reduces a ReduceScatter. */
 enum dr_op { DR_NOTHING, DR_ALLREDUCE, DR_ALLGATHER, DR_REDUCESCATTER, DR_ALLTOALL };
 enum dr_role { DR_NO_ROLE, DR_EP, DR_ETP, DR_TP_EP, DR_TP };
 
@@ -111,14 +114,15 @@ struct dr_result {
 void dr_run(const struct dr_case *c, struct dr_result *results);
 /* Outputs and all gradients of a run without errors against the reference. */
 void dr_check_reference(const struct dr_case *c, const struct dr_result *results);
-/* The records of all ranks: `forward` and `backward` list the wanted units; v-operations that leave nothing to a rank may be empty there. */
+/* The records of all ranks: `forward` and `backward` list the wanted units; v-operations that leave nothing to a rank
+ * may be empty there. */
 struct dr_want {
     enum dr_op op;
     enum dr_role role;
-    uint64_t bytes; /* of all members together; 0: not fixed */
-    bool back;      /* an all-to-all that brings plan.sent rows back to where they came from */
-    uint64_t
-        row_bytes; /* of an all-to-all of plan.sent rows, or a gather or reduction over etp of plan.received; 0: of other rows */
+    uint64_t bytes;     /* of all members together; 0: not fixed */
+    bool back;          /* an all-to-all that brings plan.sent rows back to where they came from */
+    uint64_t row_bytes; /* of an all-to-all of plan.sent rows, or a gather or reduction over etp of plan.received; 0: of
+                           other rows */
 };
 void dr_check_sequence(const struct dr_case *c, const struct dr_result *results, const struct dr_want *forward,
                        size_t forwards, const struct dr_want *backward, size_t backwards);

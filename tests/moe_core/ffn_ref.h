@@ -1,8 +1,9 @@
 /*
  * ffn_ref.h: a gated feed-forward of one row in double precision, with its derivatives by hand.
  *
- * Written from the formulas of moe/activation.h and moe/experts.h, a row at a time, without any code of the library. `round` says where numbers of a
- * type are stored: the reference rounds there too, so that a comparison with narrow types can be a narrow one. Finite differences hold it (test_experts.c).
+ * Written from the formulas of moe/activation.h and moe/experts.h, a row at a time, without any code of the library.
+ * `round` says where numbers of a type are stored: the reference rounds there too, so that a comparison with narrow
+ * types can be a narrow one. Finite differences hold it (test_experts.c).
  */
 #ifndef TESTS_MOE_FFN_REF_H
 #define TESTS_MOE_FFN_REF_H

@@ -1,7 +1,8 @@
 /*
  * flex_ranks.c: the ranks, their experts, the reference, and the NCCL calls counted on their way through.
  *
- * Experts work on the host in between: a wait of the test's own, which is why waits are counted only inside the dispatcher's calls.
+ * Experts work on the host in between: a wait of the test's own, which is why waits are counted only inside the
+ * dispatcher's calls.
  */
 #include "tests/moe_core/flex_ranks.h"
 
@@ -25,7 +26,8 @@ struct rank {
     void *narrow_x, *narrow_y, *narrow_dy, *narrow_dx;
     int32_t *index;
     int64_t *counts;
-    /* A rank that wakes up because its communicators were aborted must not use them again: as in a real job, whoever aborts says so first. */
+    /* A rank that wakes up because its communicators were aborted must not use them again: as in a real job, whoever
+     * aborts says so first. */
     pthread_mutex_t gate;
     bool ended;
 };
@@ -673,7 +675,8 @@ static bool chosen(const struct flex_case *c, const struct model *m, int64_t t, 
     return false;
 }
 
-/* Which choices have a row: a rank's experts in order, of each the source ranks in order, of each its tokens, until the budget is used up. */
+/* Which choices have a row: a rank's experts in order, of each the source ranks in order, of each its tokens, until the
+ * budget is used up. */
 static void keep_choices(const struct flex_case *c, bool kept[FLEX_RANKS][FLEX_T * FLEX_E])
 {
     int64_t experts = experts_of(c);

@@ -1,8 +1,9 @@
 /*
- * flex_ranks.h: one layer-forward and backward of a dispatcher on several ranks (threads of this process), with experts so simple that the reference is a
- * loop: f_e(x) = a_e x + b_e x x, element by element.
+ * flex_ranks.h: one layer-forward and backward of a dispatcher on several ranks (threads of this process), with experts
+ * so simple that the reference is a loop: f_e(x) = a_e x + b_e x x, element by element.
  *
- * The program that links it defines the NCCL calls that it counts and forwards them: what a rank issues is seen from outside, not reported by the library.
+ * The program that links it defines the NCCL calls that it counts and forwards them: what a rank issues is seen from
+ * outside, not reported by the library.
  */
 #ifndef TESTS_MOE_FLEX_RANKS_H
 #define TESTS_MOE_FLEX_RANKS_H
@@ -76,11 +77,12 @@ struct flex_result {
 /* Runs all ranks to the end; fails the test when they do not come to it within 20 s. results: [FLEX_RANKS]. */
 void flex_run(const struct flex_case *c, struct flex_result *results);
 
-/* Runs them where a hang is expected: true when all ranks had a dispatcher and then, for `ms`, those that are not done made no call; then all are aborted
- * and joined. */
+/* Runs them where a hang is expected: true when all ranks had a dispatcher and then, for `ms`, those that are not done
+ * made no call; then all are aborted and joined. */
 bool flex_hangs(const struct flex_case *c, struct flex_result *results, int ms);
 
-/* Outputs and all gradients against the reference in double, which leaves out the choices that row_budget (etp 1) has no row for. */
+/* Outputs and all gradients against the reference in double, which leaves out the choices that row_budget (etp 1) has
+ * no row for. */
 void flex_check(const struct flex_case *c, const struct flex_result *results, double tolerance);
 
 /* Outputs and all gradients of real rows: equal in every bit. */

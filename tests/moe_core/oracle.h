@@ -1,5 +1,6 @@
 /*
- * oracle.h: reads tests/moe_core/oracle/vectors.json, the layers that PyTorch computed (tests/moe_core/oracle/make_vectors.py).
+ * oracle.h: reads tests/moe_core/oracle/vectors.json, the layers that PyTorch computed
+ * (tests/moe_core/oracle/make_vectors.py).
  */
 #ifndef TESTS_MOE_ORACLE_H
 #define TESTS_MOE_ORACLE_H

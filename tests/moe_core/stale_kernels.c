@@ -1,5 +1,6 @@
 /*
- * stale_kernels.c: a libmoe_kernels.so as it would be out of an older build: the number is right, a struct was shorter. Its functions must not be called.
+ * stale_kernels.c: a libmoe_kernels.so as it would be out of an older build: the number is right, a struct was shorter.
+ * Its functions must not be called.
  */
 #include "moe_core/base/device.h"
 

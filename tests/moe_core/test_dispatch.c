@@ -1,6 +1,6 @@
 /*
- * test_dispatch.c: the AllToAll and AllGather dispatchers' options: row types, padding of rows, drop-and-pad, different numbers of tokens, the remedy PAD, the
- * shared expert inside, a handle used again.
+ * test_dispatch.c: the AllToAll and AllGather dispatchers' options: row types, padding of rows, drop-and-pad, different
+ * numbers of tokens, the remedy PAD, the shared expert inside, a handle used again.
  */
 #include "tests/moe_core/dispatch_ranks.h"
 
@@ -238,7 +238,8 @@ static void test_uneven_as_a_remedy_acts_from_the_next_forward(void **state)
     assert_int_equal(results[0].forward.units, 4);
 }
 
-/* Ranks see a switch at different steps, or never, and are late by random times: every step has one answer for all, and goes through. */
+/* Ranks see a switch at different steps, or never, and are late by random times: every step has one answer for all, and
+ * goes through. */
 static void test_a_switch_seen_at_different_steps_divides_nobody(void **state)
 {
     (void)state;

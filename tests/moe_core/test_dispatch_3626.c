@@ -1,12 +1,13 @@
 /*
  * test_dispatch_3626.c: the matrix of Megatron-LM #3626: dispatchers x layouts x ranks without tokens.
  *
- * For each cell: (i) the sequence of (operation, communicator, bytes) is equal on all ranks, forward and backward, and is the table's; (ii) outputs and all
- * gradients equal the single-process reference; (iii) the obligations on the plan are what backward then issues.
+ * For each cell: (i) the sequence of (operation, communicator, bytes) is equal on all ranks, forward and backward, and
+ * is the table's; (ii) outputs and all gradients equal the single-process reference; (iii) the obligations on the plan
+ * are what backward then issues.
  *
- * TPnEPm: experts split over n ranks of expert tensor parallelism and m of expert parallelism: n x m ranks, each with its own tokens (attention tensor
- * parallelism with sequence parallelism over the same n). TP4EP4 is 16 ranks; its other reading, attention TP 4 over the four ranks of ep 4 with etp 1, is
- * TP1EP4 here.
+ * TPnEPm: experts split over n ranks of expert tensor parallelism and m of expert parallelism: n x m ranks, each with
+ * its own tokens (attention tensor parallelism with sequence parallelism over the same n). TP4EP4 is 16 ranks; its
+ * other reading, attention TP 4 over the four ranks of ep 4 with etp 1, is TP1EP4 here.
  */
 #include "tests/moe_core/dispatch_ranks.h"
 
@@ -84,7 +85,8 @@ static void want_allgather(const struct dr_case *c, struct dr_want *f, size_t *f
     add(b, bs, several, (struct dr_want){DR_REDUCESCATTER, all, .bytes = tokens * experts * sizeof(float)});
 }
 
-/* The Flex dispatchers: rows and choices there, rows back; a token goes to a rank once, so bytes are not plan.sent's. */
+/* The Flex dispatchers: rows and choices there, rows back; a token goes to a rank once, so bytes are not plan.sent's.
+ */
 static void want_flex(const struct dr_case *c, struct dr_want *f, size_t *fs, struct dr_want *b, size_t *bs)
 {
     bool several = c->ep * c->etp > 1;

@@ -1,8 +1,10 @@
 /*
- * test_dispatch_legacy.c: the wrong behaviours of frameworks in the dispatchers really do what they are said to do, and what cures them.
+ * test_dispatch_legacy.c: the wrong behaviours of frameworks in the dispatchers really do what they are said to do, and
+ * what cures them.
  *
- * The three fixes of Megatron-LM #3626 are about a detached output, a wrong shape and wrong bytes; each is provoked here, on several numbers of ranks, and ends as
- * an error or as a hang that ncclCommAbort ends. Every sick run has a healthy twin.
+ * The three fixes of Megatron-LM #3626 are about a detached output, a wrong shape and wrong bytes; each is provoked
+ * here, on several numbers of ranks, and ends as an error or as a hang that ncclCommAbort ends. Every sick run has a
+ * healthy twin.
  */
 #include "tests/moe_core/dispatch_ranks.h"
 
@@ -42,7 +44,8 @@ static void check_equal_bits(const struct dr_case *c)
     }
 }
 
-/* Fix 2: an expert output without a history; the rank issues no backward collective, and its plan says so while forward runs. */
+/* Fix 2: an expert output without a history; the rank issues no backward collective, and its plan says so while forward
+ * runs. */
 static void test_detached_rank_issues_nothing_in_backward(void **state)
 {
     (void)state;
@@ -67,7 +70,8 @@ static void test_detached_rank_issues_nothing_in_backward(void **state)
     }
 }
 
-/* Fixes 1 and 3, AllGather: the unpermute of no rows has no rows, so the ReduceScatter has no bytes on that rank, and the view fails. */
+/* Fixes 1 and 3, AllGather: the unpermute of no rows has no rows, so the ReduceScatter has no bytes on that rank, and
+ * the view fails. */
 static void test_unpermute_of_no_rows_scatters_no_bytes(void **state)
 {
     (void)state;
@@ -92,7 +96,8 @@ static void test_unpermute_of_no_rows_scatters_no_bytes(void **state)
     }
 }
 
-/* Fix 3, all-to-all: the source whose routing map is all false (Megatron-LM #1877). Its collectives are all issued; the view fails; backward never begins there. */
+/* Fix 3, all-to-all: the source whose routing map is all false (Megatron-LM #1877). Its collectives are all issued; the
+ * view fails; backward never begins there. */
 static void test_source_without_rows_fails_at_the_view(void **state)
 {
     (void)state;
@@ -175,7 +180,8 @@ static void test_static_rows_with_a_masked_map_are_a_split_error(void **state)
     }
 }
 
-/* H12, second outcome, and H14: nobody checks, and rows that were never written reach the last expert: its weight gradient is no number. */
+/* H12, second outcome, and H14: nobody checks, and rows that were never written reach the last expert: its weight
+ * gradient is no number. */
 static void test_static_rows_that_nobody_checks_poison_the_last_expert(void **state)
 {
     (void)state;

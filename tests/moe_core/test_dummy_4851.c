@@ -1,6 +1,7 @@
 /*
- * test_dummy_4851.c: dummy rows as Megatron-LM #4851 put them in, on the host and on the device: gradients exactly zero and present, equal to the run that walks
- * its plan with zero rows instead; real rows untouched to the bit; no decision on the host in the device form.
+ * test_dummy_4851.c: dummy rows as Megatron-LM #4851 put them in, on the host and on the device: gradients exactly zero
+ * and present, equal to the run that walks its plan with zero rows instead; real rows untouched to the bit; no decision
+ * on the host in the device form.
  */
 #include "tests/moe_core/experts_trial.h"
 

@@ -1,5 +1,6 @@
 /*
- * test_facts.c: facts about tensors: what they say, when they are told, and that they stay silent about healthy gradients.
+ * test_facts.c: facts about tensors: what they say, when they are told, and that they stay silent about healthy
+ * gradients.
  */
 #include "tests/moe_core/support.h"
 

@@ -1,5 +1,6 @@
 /*
- * test_flex.c: the Flex dispatchers with equal numbers of tokens: results, sequences of calls, budgets, buffers, legacy behaviours.
+ * test_flex.c: the Flex dispatchers with equal numbers of tokens: results, sequences of calls, budgets, buffers, legacy
+ * behaviours.
  */
 #include "tests/moe_core/flex_ranks.h"
 
@@ -81,7 +82,8 @@ static void test_each_kind_issues_its_table(void **state)
             for (size_t i = 0; i < a[r].calls; i++) {
                 seen[i] = a[r].call[i].op;
             }
-            /* counts or maps, rows, choices, combine; backward. The buffer's own exchange came before the handle was there. */
+            /* counts or maps, rows, choices, combine; backward. The buffer's own exchange came before the handle was
+             * there. */
             assert_string_equal(seen, "GAAAAAA");
             assert_int_equal(a[r].buffer.made, 1);
             assert_int_equal(a[r].obligations, 3);

@@ -1,9 +1,11 @@
 /*
- * test_gemm_index.c: the index arithmetic of the grouped products on the device (kernels/gemm/gemm_index.h), played through on the host.
+ * test_gemm_index.c: the index arithmetic of the grouped products on the device (kernels/gemm/gemm_index.h), played
+ * through on the host.
  *
- * The machine that builds has no GPU. What a kernel's instructions do with these indices is written down here from the architecture's documents, apart
- * from the kernels: the copy engine with its swizzle and its zeros beyond the edge, the matrix unit's reading by descriptor, the spread of its sums over threads,
- * ldmatrix, barriers with phases. Numbers are small integers in 16 bits, so every product must come out exactly.
+ * The machine that builds has no GPU. What a kernel's instructions do with these indices is written down here from the
+ * architecture's documents, apart from the kernels: the copy engine with its swizzle and its zeros beyond the edge, the
+ * matrix unit's reading by descriptor, the spread of its sums over threads, ldmatrix, barriers with phases. Numbers are
+ * small integers in 16 bits, so every product must come out exactly.
  */
 #include "kernels/gemm/gemm_index.h"
 
@@ -83,7 +85,8 @@ struct matrix {
     int64_t width, rows, pitch;
 };
 
-/* One box into shared memory: row after row of `wide` elements, 16-byte pieces shifted with the 128-byte swizzle (by address), zeros beyond the edges. */
+/* One box into shared memory: row after row of `wide` elements, 16-byte pieces shifted with the 128-byte swizzle (by
+ * address), zeros beyond the edges. */
 static void play_copy(uint8_t *shared, uint32_t to, const struct matrix *m, int64_t x, int64_t y, int wide, int high)
 {
     for (int r = 0; r < high; r++) {
@@ -98,8 +101,9 @@ static void play_copy(uint8_t *shared, uint32_t to, const struct matrix *m, int6
 
 /* --- the matrix unit --- */
 
-/* Element (mn, depth) of an operand of one instruction, read as the descriptor says. Canonical layouts with the 128-byte swizzle, in units of 16 bytes:
- * K-major ((8, n), 2) : ((8, stride), 1), MN-major ((8, n), (8, k)) : ((1, lead), (8, stride)). */
+/* Element (mn, depth) of an operand of one instruction, read as the descriptor says. Canonical layouts with the
+ * 128-byte swizzle, in units of 16 bytes: K-major ((8, n), 2) : ((8, stride), 1), MN-major ((8, n), (8, k)) : ((1,
+ * lead), (8, stride)). */
 static int16_t play_read(const uint8_t *shared, uint64_t descriptor, bool mn_major, uint32_t mn, uint32_t depth)
 {
     uint32_t address = (uint32_t)(descriptor & 0x3fff) << 4, lead = (uint32_t)(descriptor >> 16 & 0x3fff) << 4,
@@ -382,14 +386,15 @@ static void arrive(struct barrier *b)
     }
 }
 
-/* mbarrier.try_wait.parity: the phase of this parity is over. A fresh barrier is in phase 0: parity 1 counts as over. */
+/* mbarrier.try_wait.parity: the phase of this parity is over. A fresh barrier is in phase 0: parity 1 counts as over.
+ */
 static bool over(const struct barrier *b, uint32_t parity)
 {
     return (uint32_t)(b->phase & 1) != parity;
 }
 
-/* One producer and `readers` consumers, in random order, over tiles of random depth: each consumer must find the block that it expects in the stage, and
- * nobody may wait for ever. */
+/* One producer and `readers` consumers, in random order, over tiles of random depth: each consumer must find the block
+ * that it expects in the stage, and nobody may wait for ever. */
 static void play_ring(int readers, uint32_t stages)
 {
     enum { BLOCKS = 400, MOST = 8 };

@@ -1,5 +1,6 @@
 /*
- * test_kernels_ref.c: the kernels' twins against moe_core's host back end, and their index arithmetic against plain loops.
+ * test_kernels_ref.c: the kernels' twins against moe_core's host back end, and their index arithmetic against plain
+ * loops.
  */
 #include "tests/moe_core/support.h"
 

@@ -1,6 +1,7 @@
 /*
- * test_linear_3019.c: the grouped linear as TransformerEngine #3019 asks for it: an empty group at every place, for every type, accumulating or not, with counts of
- * the host or of the device, with biases and without: shapes, a gradient for every parameter, main_grad left alone to the bit, and no decision on the host.
+ * test_linear_3019.c: the grouped linear as TransformerEngine #3019 asks for it: an empty group at every place, for
+ * every type, accumulating or not, with counts of the host or of the device, with biases and without: shapes, a
+ * gradient for every parameter, main_grad left alone to the bit, and no decision on the host.
  */
 #include "tests/moe_core/typed.h"
 

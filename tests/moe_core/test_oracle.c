@@ -1,8 +1,10 @@
 /*
- * test_oracle.c: the reference in double precision against vectors that PyTorch's autograd made (tests/moe_core/oracle/make_vectors.py).
+ * test_oracle.c: the reference in double precision against vectors that PyTorch's autograd made
+ * (tests/moe_core/oracle/make_vectors.py).
  *
- * Every case of the file is one layer with its options, weights and token sets; choices must be equal, everything else equal to 1e-12 of the largest
- * element of its array. A gradient that the vectors have and the reference lacks, or an option that this program does not know, is a failure.
+ * Every case of the file is one layer with its options, weights and token sets; choices must be equal, everything else
+ * equal to 1e-12 of the largest element of its array. A gradient that the vectors have and the reference lacks, or an
+ * option that this program does not know, is a failure.
  */
 #include "tests/moe_core/oracle.h"
 

@@ -1,8 +1,9 @@
 /*
- * test_oracle_layer.c: the library's layer, float32 on one rank, against the vectors that PyTorch's autograd made: no reference of ours between them.
+ * test_oracle_layer.c: the library's layer, float32 on one rank, against the vectors that PyTorch's autograd made: no
+ * reference of ours between them.
  *
- * All cases of one rank; several token sets are several microbatches, whose gradients add up. Left out, and counted: groups of ranks, replayed routing, counts of
- * earlier microbatches (the reference has them, test_oracle.c).
+ * All cases of one rank; several token sets are several microbatches, whose gradients add up. Left out, and counted:
+ * groups of ranks, replayed routing, counts of earlier microbatches (the reference has them, test_oracle.c).
  */
 #include "tests/moe_core/oracle.h"
 

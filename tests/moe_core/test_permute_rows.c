@@ -413,7 +413,8 @@ static void test_all_instruction_sets_give_the_same_bits(void **state)
     }
 }
 
-/* Sums of every table against the definition, number by number; round to even, NaN, infinity and subnormals included. */
+/* Sums of every table against the definition, number by number; round to even, NaN, infinity and subnormals included.
+ */
 static void test_sums_are_rounded_once(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /*
- * test_products.c: the host's products of groups: the loops for few rows of every instruction set against double, with every remainder; the parts and the threads, which change no bit.
+ * test_products.c: the host's products of groups: the loops for few rows of every instruction set against double, with
+ * every remainder; the parts and the threads, which change no bit.
  */
 #include "tests/moe_core/typed.h"
 
@@ -245,7 +246,8 @@ static void test_a_pass_equals_double_and_no_bit_depends_on_the_threads(void **s
     }
 }
 
-/* Forward: six parts of 1537 columns, 256 each, and one is left over. DGRAD: two of 2309. Every number is written, and as it should be. */
+/* Forward: six parts of 1537 columns, 256 each, and one is left over. DGRAD: two of 2309. Every number is written, and
+ * as it should be. */
 static void test_parts_leave_no_column_out(void **state)
 {
     (void)state;
@@ -298,7 +300,8 @@ static void test_parts_leave_no_column_out(void **state)
     moe_device_destroy(&device);
 }
 
-/* Thousands of lists of a few tiny tasks: one thread is still at work when another has found the list empty. Under ThreadSanitizer this is the pool's own test. */
+/* Thousands of lists of a few tiny tasks: one thread is still at work when another has found the list empty. Under
+ * ThreadSanitizer this is the pool's own test. */
 static void test_short_lists_one_after_the_other(void **state)
 {
     (void)state;

@@ -1,10 +1,11 @@
 /*
- * test_remedies.c: remedies that are switched while layers run: ranks (threads of this process, on hostnccl) that see a switch at different steps, or never,
- * under random delays.
+ * test_remedies.c: remedies that are switched while layers run: ranks (threads of this process, on hostnccl) that see a
+ * switch at different steps, or never, under random delays.
  *
- * This program defines moe_remedies itself, as a preloaded tool does. What must hold: every rank finds the same symmetric remedies in force in a step, so that all
- * issue the same collectives; outputs and gradients are those of a run without remedies, bit by bit where nobody is empty. A divergence would be a hang:
- * hostnccl's ranks would wait for ever, and the program's alarm ends it.
+ * This program defines moe_remedies itself, as a preloaded tool does. What must hold: every rank finds the same
+ * symmetric remedies in force in a step, so that all issue the same collectives; outputs and gradients are those of a
+ * run without remedies, bit by bit where nobody is empty. A divergence would be a hang: hostnccl's ranks would wait for
+ * ever, and the program's alarm ends it.
  */
 #include "tests/moe_core/support.h"
 
@@ -210,7 +211,8 @@ static void run(const struct scenario *s, struct result *results)
     }
 }
 
-/* Slack rows make the experts' products larger, and those may then add in another order: only with SANITIZE results are close and not equal. */
+/* Slack rows make the experts' products larger, and those may then add in another order: only with SANITIZE results are
+ * close and not equal. */
 static float tolerance;
 
 static void check_equal(const float *a, const float *b, size_t count, const char *what)
@@ -351,8 +353,8 @@ static void test_memory_that_nobody_cleared_is_seen_without_the_cure(void **stat
 }
 
 /*
- * The switch goes off between the last forward and its backward, which begins with that forward again: PAD must hold there, or the ranks without rows skip their
- * experts the second time, and the others wait in backward for ever.
+ * The switch goes off between the last forward and its backward, which begins with that forward again: PAD must hold
+ * there, or the ranks without rows skip their experts the second time, and the others wait in backward for ever.
  */
 static void test_what_was_agreed_in_a_forward_holds_when_it_is_recomputed(void **state)
 {

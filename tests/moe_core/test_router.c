@@ -1,6 +1,7 @@
 /*
- * test_router.c: every way of routing against the reference: choices, weights, counts and losses exactly or to float's precision; gradients against
- * central differences of the reference's objective; counts over several ranks; the expert bias; what does not fit.
+ * test_router.c: every way of routing against the reference: choices, weights, counts and losses exactly or to float's
+ * precision; gradients against central differences of the reference's objective; counts over several ranks; the expert
+ * bias; what does not fit.
  */
 #include "tests/moe_core/support.h"
 
@@ -184,7 +185,8 @@ static void test_no_tokens_are_no_error_and_no_division_by_zero(void **state)
     }
 }
 
-/* Central differences of the objective by each of `values`, against what the library added to a gradient that began at `start`. */
+/* Central differences of the objective by each of `values`, against what the library added to a gradient that began at
+ * `start`. */
 static void check_gradient(struct problem *p, const char *way, const char *what, double *values, const float *got,
                            int count, double start)
 {
@@ -346,7 +348,8 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* Three ranks, one without tokens: the losses add up to those of one process with all tokens, the biases are equal and those of the total counts. */
+/* Three ranks, one without tokens: the losses add up to those of one process with all tokens, the biases are equal and
+ * those of the total counts. */
 static void test_counts_are_summed_over_the_group(void **state)
 {
     (void)state;
@@ -510,7 +513,8 @@ static void test_what_does_not_fit_is_refused(void **state)
     tear_down(&p);
 }
 
-/* Infinite logits: the choice by logits sees numbers, but no weight can be made of them. Each score function, before and after; weights that are numbers are none too many. */
+/* Infinite logits: the choice by logits sees numbers, but no weight can be made of them. Each score function, before
+ * and after; weights that are numbers are none too many. */
 static void test_infinite_scores_are_told(void **state)
 {
     (void)state;
@@ -543,7 +547,8 @@ static void test_infinite_scores_are_told(void **state)
     }
 }
 
-/* A factor is the decimal number that was written: the float beside 1.2 is a little more, and would give every expert a row more. */
+/* A factor is the decimal number that was written: the float beside 1.2 is a little more, and would give every expert a
+ * row more. */
 static void test_capacity_rounds_as_a_framework_does(void **state)
 {
     (void)state;

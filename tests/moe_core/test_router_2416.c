@@ -1,9 +1,11 @@
 /*
- * test_router_2416.c: the router's gradient under tensor parallelism (torchtitan #2416): a summand on every tp rank, summed exactly once.
+ * test_router_2416.c: the router's gradient under tensor parallelism (torchtitan #2416): a summand on every tp rank,
+ * summed exactly once.
  *
- * Layouts: TP2EP (each tp rank works on a slice of the tokens, experts sharded over the same ranks), DP2EP (experts' F sharded over tp, experts themselves over ep), TP
- * (F sharded, all experts everywhere); score before and after the experts; softmax and sigmoid; with and without a shared expert. Ranks are threads on
- * hostnccl; what they have is compared with one process in double precision. Properties (i) to (v) are numbered as they stand in docs/MOE.md.
+ * Layouts: TP2EP (each tp rank works on a slice of the tokens, experts sharded over the same ranks), DP2EP (experts' F
+ * sharded over tp, experts themselves over ep), TP (F sharded, all experts everywhere); score before and after the
+ * experts; softmax and sigmoid; with and without a shared expert. Ranks are threads on hostnccl; what they have is
+ * compared with one process in double precision. Properties (i) to (v) are numbered as they stand in docs/MOE.md.
  */
 #include "tests/moe_core/support.h"
 
@@ -334,7 +336,8 @@ static void check_experts(const struct scenario *s, const struct result *results
     }
 }
 
-/* (i) replicas equal in every bit, (ii) equal to one process, (iii) dx too, (v) replicas stay equal after an optimizer step. */
+/* (i) replicas equal in every bit, (ii) equal to one process, (iii) dx too, (v) replicas stay equal after an optimizer
+ * step. */
 static void check_summed(const struct scenario *s, const struct result *results, const struct truth *t)
 {
     float sum[T * H];
@@ -353,7 +356,8 @@ static void check_summed(const struct scenario *s, const struct result *results,
     check_experts(s, results, t);
 }
 
-/* (iv) before the sum each rank has a share: they add up, and none is the whole; after a step the replicas have parted. */
+/* (iv) before the sum each rank has a share: they add up, and none is the whole; after a step the replicas have parted.
+ */
 static void check_unsummed(const struct scenario *s, const struct result *results, const struct truth *t)
 {
     float sum[E * H];
@@ -379,7 +383,8 @@ static void check_twice(const struct scenario *s, const struct result *results, 
     }
 }
 
-/* A second reduction that somebody declares is refused: it would make the gradient too large by P (#2416 after #1878). */
+/* A second reduction that somebody declares is refused: it would make the gradient too large by P (#2416 after #1878).
+ */
 static void check_declared(const struct scenario *s, const struct result *results)
 {
     for (int r = 0; r < ranks_of(s); r++) {

@@ -1,6 +1,7 @@
 /*
- * test_shared.c: the shared expert over 1, 2 and 4 ranks (threads of this process, on hostnccl) against a row-at-a-time reference in double, forward and
- * backward; with and without overlap, equal in every bit; that the overlap is one; the order of the steps.
+ * test_shared.c: the shared expert over 1, 2 and 4 ranks (threads of this process, on hostnccl) against a row-at-a-time
+ * reference in double, forward and backward; with and without overlap, equal in every bit; that the overlap is one; the
+ * order of the steps.
  */
 #include "tests/moe_core/ffn_ref.h"
 

@@ -1,8 +1,9 @@
 /*
  * test_uneven_4816.c: ranks with different numbers of tokens, none included (Megatron-LM #4816; hazards H7 and H13).
  *
- * Every case holds outputs and all gradients against the reference in double, counts the calls of every rank, and compares runs with more and fewer pad tokens
- * bit by bit. Without the remedy the ranks really hang: that is waited for, and ended by ncclCommAbort.
+ * Every case holds outputs and all gradients against the reference in double, counts the calls of every rank, and
+ * compares runs with more and fewer pad tokens bit by bit. Without the remedy the ranks really hang: that is waited
+ * for, and ended by ncclCommAbort.
  */
 #include "tests/moe_core/flex_ranks.h"
 
@@ -188,7 +189,8 @@ static void test_without_the_remedy_uneven_tokens_hang(void **state)
     }
 }
 
-/* The remedy as the control page switches it: all ranks propose it while numbers are still equal, then it is in force. */
+/* The remedy as the control page switches it: all ranks propose it while numbers are still equal, then it is in force.
+ */
 static void test_the_remedy_acts_from_the_next_forward_when_all_agree(void **state)
 {
     (void)state;

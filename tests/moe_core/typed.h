@@ -71,7 +71,8 @@ static inline void *typed_random(moe_device_t *device, enum moe_dtype type, int6
     return array;
 }
 
-/* How far a number of this type may be from the reference, as a part of the largest: a last place, where the reference rounds where the library does. */
+/* How far a number of this type may be from the reference, as a part of the largest: a last place, where the reference
+ * rounds where the library does. */
 static inline double typed_tolerance(enum moe_dtype type)
 {
     return type == MOE_F32 ? 3e-6 : type == MOE_BF16 ? 1.0 / 100 : 1.0 / 800;

@@ -1,10 +1,11 @@
 /*
  * certain.c: do the records of a sick program leave one explanation only?
  *
- * The collectives of a rank that did wrong are laid beside those of a rank that did right, from the first that differs. Left out, added,
- * exchanged, called with a wrong argument: an explanation stands as long as no call that both have made contradicts it. Only when three calls speak
- * for what was really done and each other explanation is contradicted must the engine prove the class. Nothing is asked where groups are involved, in
- * which NCCL sorts, nor of a rank that made no more calls.
+ * The collectives of a rank that did wrong are laid beside those of a rank that did right, from the first that differs.
+ * Left out, added, exchanged, called with a wrong argument: an explanation stands as long as no call that both have
+ * made contradicts it. Only when three calls speak for what was really done and each other explanation is contradicted
+ * must the engine prove the class. Nothing is asked where groups are involved, in which NCCL sorts, nor of a rank that
+ * made no more calls.
  */
 #include "tests/simulation/judge.h"
 

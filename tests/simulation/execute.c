@@ -1,7 +1,8 @@
 /*
- * execute.c: see execute.h. Time is virtual: the thread with the lowest clock makes its next act, then the devices do all that they can,
- * then hosts whose wait is over go on. Who can go on does not depend on the order of these steps (every wait is for all of its conditions, and
- * none is ever taken back but by the end of a process), so the outcome belongs to the program, and the order of times only to the records.
+ * execute.c: see execute.h. Time is virtual: the thread with the lowest clock makes its next act, then the devices do
+ * all that they can, then hosts whose wait is over go on. Who can go on does not depend on the order of these steps
+ * (every wait is for all of its conditions, and none is ever taken back but by the end of a process), so the outcome
+ * belongs to the program, and the order of times only to the records.
  */
 #include "tests/simulation/execute.h"
 
@@ -208,7 +209,8 @@ static uint64_t act_bytes(const struct act *a)
     return a->count * dtype_width(a->dtype);
 }
 
-/* All of them come into one meeting: do they fit? Another reduction, another datatype of as many bytes: NCCL goes on. */
+/* All of them come into one meeting: do they fit? Another reduction, another datatype of as many bytes: NCCL goes on.
+ */
 static bool fits(const struct act *a, const struct act *b)
 {
     return a->op == b->op && act_bytes(a) == act_bytes(b) && a->peer == b->peer;
@@ -388,7 +390,8 @@ static void begin_stage(struct process *q, uint32_t rank, struct launch *l)
     l->slot = (uint16_t)k;
 }
 
-/* A message is done when its partner is there; a send that is larger than its receive never is, nor a receive that gets less. */
+/* A message is done when its partner is there; a send that is larger than its receive never is, nor a receive that gets
+ * less. */
 static bool messages_done(struct launch *l)
 {
     bool all = true;
@@ -790,7 +793,8 @@ static void write_poll(uint32_t rank, uint32_t thread)
     story_poll_on(&h->poll);
 }
 
-/* Tickets count from 0; a record's place is that number plus 1. Where an event was recorded: behind it comes this launch. */
+/* Tickets count from 0; a record's place is that number plus 1. Where an event was recorded: behind it comes this
+ * launch. */
 static uint64_t event_place(uint32_t rank, const struct process *q, uint32_t upto)
 {
     return upto < q->launches ? q->launch[upto].first + 1u : m.out->rank[rank].logs + 1u;

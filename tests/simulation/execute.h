@@ -1,9 +1,10 @@
 /*
- * execute.h: the oracle: runs a program to its end, or until nothing can go on, and writes down what a job like that would have recorded.
+ * execute.h: the oracle: runs a program to its end, or until nothing can go on, and writes down what a job like that
+ * would have recorded.
  *
- * Its own model of NCCL, written apart from the engine and only from docs/HOSTNCCL.md ("what a disagreement does"): hosts that make calls,
- * streams in order, launches of one communicator in order, collectives that need all members, messages that pair up. There is no search
- * and no vote here: it only knows who can take a step.
+ * Its own model of NCCL, written apart from the engine and only from docs/HOSTNCCL.md ("what a disagreement does"):
+ * hosts that make calls, streams in order, launches of one communicator in order, collectives that need all members,
+ * messages that pair up. There is no search and no vote here: it only knows who can take a step.
  */
 #ifndef ROLL_TESTS_SIMULATION_EXECUTE_H
 #define ROLL_TESTS_SIMULATION_EXECUTE_H

@@ -1,6 +1,7 @@
 /*
- * feed.c: see feed.h. Four ways: as a job runs (agents look at their rings again and again, nodes may be late, time passes as in the job); all
- * records in random chunks; the same with time passing between the chunks; rank after rank. Each keeps every rank's own order, as rings do.
+ * feed.c: see feed.h. Four ways: as a job runs (agents look at their rings again and again, nodes may be late, time
+ * passes as in the job); all records in random chunks; the same with time passing between the chunks; rank after rank.
+ * Each keeps every rank's own order, as rings do.
  */
 #include "tests/simulation/feed.h"
 

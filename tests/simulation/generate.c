@@ -1,7 +1,8 @@
 /*
- * generate.c: see generate.h. A job makes its communicators (the world, then grids by splits), repeats a step of random items, and ends. An
- * item is drawn anew from its own seed each time it is made, so a periodic program makes the same calls in every step; a program that is not
- * periodic draws new seeds. All ranks make items in one common order, each item complete in itself: that is what makes the program correct.
+ * generate.c: see generate.h. A job makes its communicators (the world, then grids by splits), repeats a step of random
+ * items, and ends. An item is drawn anew from its own seed each time it is made, so a periodic program makes the same
+ * calls in every step; a program that is not periodic draws new seeds. All ranks make items in one common order, each
+ * item complete in itself: that is what makes the program correct.
  */
 #include "tests/simulation/generate.h"
 
@@ -478,7 +479,8 @@ static void make_end(struct maker *k)
     p->units++;
 }
 
-/* One rank makes two calls of different communicators, on different streams, the other way round: that is legal where nothing waits for it. */
+/* One rank makes two calls of different communicators, on different streams, the other way round: that is legal where
+ * nothing waits for it. */
 static void disorder(struct maker *k)
 {
     static struct program before;

@@ -1,8 +1,10 @@
 /*
- * job.c: one rank of a simulated program, for real: makes the acts of a program's text on NCCL (hostnccl, under `rollcall run`).
+ * job.c: one rank of a simulated program, for real: makes the acts of a program's text on NCCL (hostnccl, under
+ * `rollcall run`).
  *
- * roll_sim_job FILE; the rank is RANK. Acts that only a model can make (a device that jams, two threads that meet) are refused: roll_sim --sample
- * does not choose programs with them. Ranks meet through files that the lowest member renames into place.
+ * roll_sim_job FILE; the rank is RANK. Acts that only a model can make (a device that jams, two threads that meet) are
+ * refused: roll_sim --sample does not choose programs with them. Ranks meet through files that the lowest member
+ * renames into place.
  */
 #include "tests/simulation/program.h"
 

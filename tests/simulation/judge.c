@@ -47,8 +47,8 @@ static const struct rule {
 #undef ACCEPT_ROW
 };
 
-/* Ranks that wait for ever in a way that proves nothing: a blocking copy leaves no record, a loop of polls may end by itself, and a second
- * thread that has made calls and is in none may still make the one that is missing. */
+/* Ranks that wait for ever in a way that proves nothing: a blocking copy leaves no record, a loop of polls may end by
+ * itself, and a second thread that has made calls and is in none may still make the one that is missing. */
 static mask_t waits_hidden(const struct program *p, const struct story *s)
 {
     mask_t hidden = 0, threads[THREADS_MAX] = {0};
@@ -73,7 +73,8 @@ static bool is_half(const struct program *p, int comm, mask_t who)
     return comm >= 0 && mask_count((mask_t)(members & who)) * 2 == mask_count(members);
 }
 
-/* Those who made it are half of the communicator; a mistake between communicators may be in either of them, and a process that ends leaves all of its. */
+/* Those who made it are half of the communicator; a mistake between communicators may be in either of them, and a
+ * process that ends leaves all of its. */
 bool mutation_is_tie(const struct program *p, const struct mutation *k)
 {
     if (is_half(p, k->comm, k->who)) {
@@ -89,7 +90,8 @@ bool mutation_is_tie(const struct program *p, const struct mutation *k)
     return false;
 }
 
-/* What the rank made next, before anything else, is the very call that was refused: in the records the same as making it again. */
+/* What the rank made next, before anything else, is the very call that was refused: in the records the same as making
+ * it again. */
 static bool next_is_alike(const struct program *p, const struct mutation *k)
 {
     const struct act *a = &p->act[k->mark];
@@ -126,8 +128,9 @@ static const struct log *waits_in(const struct story *s, uint32_t rank)
 }
 
 /*
- * What a rank that did wrong waits in is shared with no more others than did wrong: with the partner of a message, or on a communicator of two. Its order
- * against another call only those know, and each of them may be the one who has it wrong.
+ * What a rank that did wrong waits in is shared with no more others than did wrong: with the partner of a message, or
+ * on a communicator of two. Its order against another call only those know, and each of them may be the one who has it
+ * wrong.
  */
 static bool is_shared_by_half(const struct program *p, const struct mutation *k, const struct story *s)
 {
@@ -223,7 +226,8 @@ static bool certain_enough(const struct rule *r, const struct found *f, const st
 
 enum merit { GOOD, WEAK, BAD_CODE, BAD_RANKS };
 
-/* A race leaves the order of the rank's calls to chance; what comes of that may be told besides, about the same rank or nobody. */
+/* A race leaves the order of the rank's calls to chance; what comes of that may be told besides, about the same rank or
+ * nobody. */
 static bool is_consequence(const struct mutation *k, const struct found *f)
 {
     bool order = roll_verdict_family(f->code) == ROLL_FAMILY_ALIGNMENT ||
@@ -278,7 +282,8 @@ static bool is_silent(const struct program *p, const struct rank_story *r)
     return silent;
 }
 
-/* Nobody is seen to wait: everyone has arrived, and in the records it is a job whose ranks all do something by themselves (a checkpoint). */
+/* Nobody is seen to wait: everyone has arrived, and in the records it is a job whose ranks all do something by
+ * themselves (a checkpoint). */
 static bool nobody_waits(const struct program *p, const struct story *s)
 {
     bool silent = true;
@@ -289,8 +294,9 @@ static bool nobody_waits(const struct program *p, const struct story *s)
 }
 
 /*
- * Who is left waits in a blocking copy, of which nothing is recorded, for calls that those who have ended have made as well. In the records it is a job
- * whose first ranks have waited in a copy too, and have ended, and whose last ranks still do something by themselves.
+ * Who is left waits in a blocking copy, of which nothing is recorded, for calls that those who have ended have made as
+ * well. In the records it is a job whose first ranks have waited in a copy too, and have ended, and whose last ranks
+ * still do something by themselves.
  */
 static bool leaves_no_trace(const struct program *p, const struct mutation *k, const struct story *s)
 {
@@ -345,7 +351,8 @@ static bool must_be_told(const struct program *p, const struct mutation *k, cons
     }
 }
 
-/* A verdict that has been taken back, or has been replaced by a better one, is no finding any more; but a proven one is not taken back. */
+/* A verdict that has been taken back, or has been replaced by a better one, is no finding any more; but a proven one is
+ * not taken back. */
 static bool stands(const struct found *f)
 {
     return !f->superseded || (f->withdrawn && f->certainty == ROLL_PROVEN);
@@ -392,9 +399,9 @@ static bool was_met(const struct program *p, const struct mutation *k, const str
 }
 
 /*
- * Two mistakes, one after the other: each is told once, the second in any case; but the first only where all have come to it, and the second only where it
- * was made: the first may stop the job (inside a group another reduction is another order). A verdict that is right for either is about the one that
- * nothing else has told.
+ * Two mistakes, one after the other: each is told once, the second in any case; but the first only where all have come
+ * to it, and the second only where it was made: the first may stop the job (inside a group another reduction is another
+ * order). A verdict that is right for either is about the one that nothing else has told.
  */
 static enum outcome judge_double(const struct program *p, const struct mutation *k, const struct story *s,
                                  const struct findings *f, struct latency *latency)

@@ -1,5 +1,6 @@
 /*
- * main.c: roll_sim: programs from seeds, through the engine, against their truth. docs/SIMULATION.md; `roll_sim --help` lists the options.
+ * main.c: roll_sim: programs from seeds, through the engine, against their truth. docs/SIMULATION.md; `roll_sim --help`
+ * lists the options.
  */
 #include "tests/simulation/run.h"
 

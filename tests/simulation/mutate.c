@@ -1,5 +1,6 @@
 /*
- * mutate.c: see mutate.h. A mistake is described by unit, communicator and ranks, so that it can be made again in a smaller version of the program.
+ * mutate.c: see mutate.h. A mistake is described by unit, communicator and ranks, so that it can be made again in a
+ * smaller version of the program.
  */
 #include "tests/simulation/mutate.h"
 
@@ -180,7 +181,8 @@ static bool one_rank_only(enum mutation_kind kind)
     return (kind >= MUTATION_BYTES && kind <= MUTATION_UNGROUPED) || kind == MUTATION_REFUSED_P2P;
 }
 
-/* NCCL refuses a call of this unit, and it is made again: that would be a mistake of its own beside the one that is made here. */
+/* NCCL refuses a call of this unit, and it is made again: that would be a mistake of its own beside the one that is
+ * made here. */
 static bool unit_refused(const struct program *p, uint16_t unit)
 {
     for (uint32_t i = 0; i < p->acts; i++) {

@@ -1,11 +1,12 @@
 /*
  * program.h: what a job does, as one ordered list of acts.
  *
- * An act is one call of one or several ranks (a mask). The list is one order of the whole job: each thread of each rank makes those of its acts
- * that name it, in the order of the list. A correct program is written down in an order in which it could run, so it cannot hang by itself;
- * a mutation moves, changes or takes acts away for some ranks. One list for all ranks, rather than one list per rank, keeps programs short
- * enough to read, and lets a shrinker drop a call on all ranks at once. Acts of one `unit` belong together: the calls of one group, one
- * collective of all siblings of a split.
+ * An act is one call of one or several ranks (a mask). The list is one order of the whole job: each thread of each rank
+ * makes those of its acts that name it, in the order of the list. A correct program is written down in an order in
+ * which it could run, so it cannot hang by itself; a mutation moves, changes or takes acts away for some ranks. One
+ * list for all ranks, rather than one list per rank, keeps programs short enough to read, and lets a shrinker drop a
+ * call on all ranks at once. Acts of one `unit` belong together: the calls of one group, one collective of all siblings
+ * of a split.
  *
  * Ranks are world ranks everywhere (roots and peers too); execute.c translates them.
  */

@@ -49,7 +49,8 @@ int rows_shrink(uint64_t seed, const struct options *o)
 
 #define ROW_ORDERS 16u
 
-/* A row: "row open|closed NAME ...", "mistake KIND by RANKS on cN act N seed N", a program. Lines of other kinds between rows are comments. */
+/* A row: "row open|closed NAME ...", "mistake KIND by RANKS on cN act N seed N", a program. Lines of other kinds
+ * between rows are comments. */
 int rows_run(const char *path, bool show)
 {
     FILE *in = fopen(path, "r");

@@ -235,8 +235,8 @@ static int check_limit(const char *name, const char *what, unsigned long long fo
     return found > limit;
 }
 
-/* A line of the file: a mistake (or "healthy"), how many of its runs may be other than right, and how many of those may prove that somebody did it who
- * did not: none, where no number stands. Returns 0, or 1 when one has more. */
+/* A line of the file: a mistake (or "healthy"), how many of its runs may be other than right, and how many of those may
+ * prove that somebody did it who did not: none, where no number stands. Returns 0, or 1 when one has more. */
 int table_check(const char *path)
 {
     FILE *in = fopen(path, "r");

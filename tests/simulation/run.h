@@ -20,7 +20,8 @@ struct options {
 extern struct program run_base, run_sick;
 extern struct story run_story;
 
-/* Makes both; odd seeds are sick unless one kind is asked for. False when the program has no place for such a mistake. */
+/* Makes both; odd seeds are sick unless one kind is asked for. False when the program has no place for such a mistake.
+ */
 bool run_make(uint64_t seed, const struct options *o, struct mutation *k);
 /* One order of run_sick; prints what is found when `show`. */
 enum outcome run_order(uint64_t seed, uint32_t order, const struct mutation *k, bool show, struct findings *f);

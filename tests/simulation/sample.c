@@ -1,5 +1,6 @@
 /*
- * sample.c: a few programs as files, with what the oracle and the simulated engine say about each, for run_real.py to run for real.
+ * sample.c: a few programs as files, with what the oracle and the simulated engine say about each, for run_real.py to
+ * run for real.
  */
 #include "tests/simulation/run.h"
 
@@ -73,7 +74,8 @@ static void write_findings(FILE *out, uint64_t seed, const struct mutation *k)
     }
 }
 
-/* What the rules take for right, whatever the simulated engine says: the pace of real processes shows other records first. */
+/* What the rules take for right, whatever the simulated engine says: the pace of real processes shows other records
+ * first. */
 static void write_rules(FILE *out, const struct mutation *k)
 {
     const mask_t sets[] = {0, k->who, run_story.waiting};

@@ -1,7 +1,8 @@
 /*
- * shrink.c: see shrink.h. Tries smaller versions of the correct program (without some units, ranks, single calls; with one stream, no sites,
- * plain waits), makes the mistake again in each, and keeps what still ends in the same outcome. Working on the correct program keeps the truth of
- * the mistake; taking lines out of the sick one would turn it into another mistake.
+ * shrink.c: see shrink.h. Tries smaller versions of the correct program (without some units, ranks, single calls; with
+ * one stream, no sites, plain waits), makes the mistake again in each, and keeps what still ends in the same outcome.
+ * Working on the correct program keeps the truth of the mistake; taking lines out of the sick one would turn it into
+ * another mistake.
  */
 #include "tests/simulation/shrink.h"
 
@@ -104,7 +105,8 @@ static uint64_t said(const struct findings *found)
 
 struct feed_options feed_how(uint64_t seed, uint32_t order, const struct mutation *k)
 {
-    /* A stuck collective is told after a minute (docs/VERDICTS.md), of a creation after two; now and then all others are waited for as long. */
+    /* A stuck collective is told after a minute (docs/VERDICTS.md), of a creation after two; now and then all others
+     * are waited for as long. */
     bool jam = k->kind == MUTATION_JAM;
     return (struct feed_options){.losses = order > 0 && (seed + order) % 7 == 0,
                                  .patience_s = jam                        ? 150

@@ -23,7 +23,8 @@ void shrink(struct failure *f);
 struct feed_options feed_how(uint64_t seed, uint32_t order, const struct mutation *k);
 /* Is every communicator made before it is used, and does no message go to its own sender outside a group? */
 bool program_valid(const struct program *p);
-/* Does it come to its end on all ranks, by more than luck? 1; 0; -1 when a bound of the oracle was too small for it. Its story is left in *out. */
+/* Does it come to its end on all ranks, by more than luck? 1; 0; -1 when a bound of the oracle was too small for it.
+ * Its story is left in *out. */
 int program_correct(const struct program *p, struct story *out, uint64_t seed);
 /* Runs the program with its mistake made; the event is the last one of two. */
 int execute_mutated(const struct program *p, struct story *out, const struct mutation *k, uint64_t seed);

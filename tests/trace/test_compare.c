@@ -111,8 +111,9 @@ static void only_its_publisher_withdraws_a_line(void **state)
     assert_int_equal(publish(7, 3, 2, 512, 6, &other), ROLL_COMPARE_FIRST);
 }
 
-/* Threads that come to each place at once with two calls: whoever is told FIRST is the one that stays published. They spin,
- * to come as close as they can; where others want the cores, too, a meeting may take milliseconds, so the time is bounded. */
+/* Threads that come to each place at once with two calls: whoever is told FIRST is the one that stays published. They
+ * spin, to come as close as they can; where others want the cores, too, a meeting may take milliseconds, so the time is
+ * bounded. */
 #define PLACES 4000u
 #define RACE_S 2
 static _Atomic uint32_t turn, places;

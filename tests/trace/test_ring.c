@@ -274,8 +274,8 @@ static void many_writers_and_a_reader_make_no_torn_record(void **state)
     roll_ring_close(&ring);
 }
 
-/* So many records, and a yield after each, that no thread is kept from the processor for a whole lap: a writer that is loses
- * a record of its own as well, which is another test's matter. */
+/* So many records, and a yield after each, that no thread is kept from the processor for a whole lap: a writer that is
+ * loses a record of its own as well, which is another test's matter. */
 #define KILL_RECORDS (1u << 18)
 
 static void *writer_without_end(void *arg)

@@ -212,7 +212,8 @@ static void a_full_disk_is_an_error_not_a_bus_error(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* In a root directory of our own there is no /proc to name a nameless file with. 0 good, 1 wrong, 77 not allowed here. */
+/* In a root directory of our own there is no /proc to name a nameless file with. 0 good, 1 wrong, 77 not allowed here.
+ */
 static int make_without_proc(const char *dir)
 {
     if (!own_namespace() || chroot(dir) != 0 || chdir("/") != 0) {

@@ -25,8 +25,8 @@ void roll_analysis_destroy(roll_analysis_t **analysis);
  */
 int roll_analysis_add(roll_analysis_t *analysis, const char *path);
 /*
- * Feeds the traces (segments in their order, several series of one run merged by their clocks), then the rings, merged in time order over
- * all ranks, and lets each engine say its last word. 0 or NOMEM.
+ * Feeds the traces (segments in their order, several series of one run merged by their clocks), then the rings, merged
+ * in time order over all ranks, and lets each engine say its last word. 0 or NOMEM.
  */
 int roll_analysis_finish(roll_analysis_t *analysis);
 /* The next verdict of any run, returned owned; NULL when there is none. */
@@ -40,13 +40,14 @@ struct roll_analysis_summary {
 void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis_summary *out);
 
 /*
- * Where the ranks stood when a run ended that has no finding and in which a process died without a word: what each waited for. The records do not
- * tell who died first, so no verdict does; this is what they do tell. An array (returned owned; NULL without memory) of objects with `job`,
- * `restart`, `rank` and `text`.
+ * Where the ranks stood when a run ended that has no finding and in which a process died without a word: what each
+ * waited for. The records do not tell who died first, so no verdict does; this is what they do tell. An array (returned
+ * owned; NULL without memory) of objects with `job`, `restart`, `rank` and `text`.
  */
 json_t *roll_analysis_standing(const roll_analysis_t *analysis);
 
-/* One trace file: a segment of a series (daemon/store/segment.h), or one that stands alone (number 0, named by its path). */
+/* One trace file: a segment of a series (daemon/store/segment.h), or one that stands alone (number 0, named by its
+ * path). */
 struct roll_analyze_file {
     char path[PATH_MAX], series[PATH_MAX];
     uint64_t number;

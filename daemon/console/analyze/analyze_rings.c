@@ -1,9 +1,10 @@
 /*
  * analyze_rings.c: the rings that a run left, fed as an agent would have sent them while it ran.
  *
- * Rank after rank would be simpler (roll_feed_ring) and is wrong for long runs: the engine keeps a bounded window of operations
- * per communicator, which the first ring would outrun before the second began. So records are merged by wall clock; the feeder still
- * gets each ring's records in ticket order. What became of the processes comes last, as it would have.
+ * Rank after rank would be simpler (roll_feed_ring) and is wrong for long runs: the engine keeps a bounded window of
+ * operations per communicator, which the first ring would outrun before the second began. So records are merged by wall
+ * clock; the feeder still gets each ring's records in ticket order. What became of the processes comes last, as it
+ * would have.
  */
 #include "daemon/console/analyze/analyze.h"
 

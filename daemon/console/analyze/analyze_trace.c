@@ -1,9 +1,11 @@
 /*
- * analyze_trace.c: recorded traces into the feeds of their runs: segments of a series one after the other, several series of one run side by side.
+ * analyze_trace.c: recorded traces into the feeds of their runs: segments of a series one after the other, several
+ * series of one run side by side.
  *
- * One series is fed as it stands, clock included, and so repeats what its root said. Several (the agents of a job's nodes) are
- * merged by their clocks; time passes for the engine only as far as all of them have come, so no node looks late because its file is read
- * later. When one ends while its ranks still run, no more time passes: nobody knows what they did then.
+ * One series is fed as it stands, clock included, and so repeats what its root said. Several (the agents of a job's
+ * nodes) are merged by their clocks; time passes for the engine only as far as all of them have come, so no node looks
+ * late because its file is read later. When one ends while its ranks still run, no more time passes: nobody knows what
+ * they did then.
  */
 #include "daemon/console/analyze/analyze.h"
 
@@ -42,7 +44,8 @@ static bool follows(const struct roll_analyze_file *a, const struct roll_analyze
     return b->number == a->number + 1 && b->number > 1;
 }
 
-/* What the end of a file means. A torn end that the next segment goes on from is what a killed writer leaves: nothing is missing. */
+/* What the end of a file means. A torn end that the next segment goes on from is what a killed writer leaves: nothing
+ * is missing. */
 static void judge_end(const struct series *s, int err, struct reading *r)
 {
     const struct roll_analyze_file *file = &s->file[s->at];

@@ -23,7 +23,8 @@ struct roll_checkup {
 void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_health health, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* doctor_program.c: is this command (found through PATH) a program that rollcall can enter, and which binding sees its NCCL? */
+/* doctor_program.c: is this command (found through PATH) a program that rollcall can enter, and which binding sees its
+ * NCCL? */
 void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place, const char *command);
 
 /* doctor_process.c: what is seen of a process that runs. */

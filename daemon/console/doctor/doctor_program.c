@@ -1,8 +1,8 @@
 /*
  * doctor_program.c: what would be seen of a command, binding by binding, and what not.
  *
- * One line says what the command is, one where its NCCL is, one per way of standing before it, and the last says what follows. Only
- * that last line fails: a binding that does not reach an NCCL is no fault while another one does.
+ * One line says what the command is, one where its NCCL is, one per way of standing before it, and the last says what
+ * follows. Only that last line fails: a binding that does not reach an NCCL is no fault while another one does.
  */
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/console/run/bind.h"

@@ -108,7 +108,8 @@ static void dump_payload(struct roll_dump *d, uint64_t offset, const struct roll
     }
 }
 
-/* Where a walk over frames is. Frames inside a PACK are numbered on, and their offsets are those in the unpacked bytes. */
+/* Where a walk over frames is. Frames inside a PACK are numbered on, and their offsets are those in the unpacked bytes.
+ */
 struct walk {
     struct roll_dump *d;
     roll_unpacker_t *unpacker; /* made when the first PACK comes */

@@ -26,7 +26,8 @@ struct roll_bind {
     char why[512];        /* one line: what, and why */
 };
 
-/* Picks. hostnccl: the job will have the stand-ins first. Borrows command (ended by NULL). Never fails: what cannot be had is left out, and why says so. */
+/* Picks. hostnccl: the job will have the stand-ins first. Borrows command (ended by NULL). Never fails: what cannot be
+ * had is left out, and why says so. */
 void roll_bind_pick(int kind, const struct roll_place *place, bool hostnccl, char *const command[],
                     struct roll_bind *out);
 /* Sets the environment of the job, in the process that becomes it. */

@@ -2,7 +2,8 @@
  * program.c: what kind of program a command is, from its ELF file, without running it.
  *
  * LD_PRELOAD reaches dynamically linked programs only, and sees NCCL only when NCCL is a shared library: these are the
- * two reasons why a job shows "no rank called NCCL". libelf reads the file; a parser of our own would have to be fuzzed.
+ * two reasons why a job shows "no rank called NCCL". libelf reads the file; a parser of our own would have to be
+ * fuzzed.
  */
 #include "daemon/console/run/program.h"
 #include "daemon/console/run/run.h"

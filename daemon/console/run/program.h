@@ -31,9 +31,9 @@ struct roll_study {
     char holder[PATH_MAX]; /* the file that contains NCCL itself (linked statically); "" = none is known */
 };
 /*
- * Finds the command as the shell would, and lists its libraries as ldd(1) does: the loader lists them, nothing of the program
- * runs. Arguments that are themselves programs (of mpirun, env, ...) are not looked at. first: a directory that the job will have in
- * front of LD_LIBRARY_PATH (borrowed); NULL = none.
+ * Finds the command as the shell would, and lists its libraries as ldd(1) does: the loader lists them, nothing of the
+ * program runs. Arguments that are themselves programs (of mpirun, env, ...) are not looked at. first: a directory that
+ * the job will have in front of LD_LIBRARY_PATH (borrowed); NULL = none.
  */
 void roll_study(const char *command, const char *first, struct roll_study *out);
 

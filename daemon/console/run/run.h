@@ -120,8 +120,8 @@ void roll_run_note_exit(const char *dir, pid_t pid, int status);
 /* ---- verdicts (run_announce.c) ---- */
 
 typedef struct roll_announcer roll_announcer_t;
-/* Starts a thread that prints the verdicts of `job` ("" = of the root, which is ours alone) as they come, and copies them to `json` (NULL = nowhere; borrowed, closed by
- * the caller after destroy). NULL when out of memory. */
+/* Starts a thread that prints the verdicts of `job` ("" = of the root, which is ours alone) as they come, and copies
+ * them to `json` (NULL = nowhere; borrowed, closed by the caller after destroy). NULL when out of memory. */
 roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet);
 /* The job is over: asks for the last word. The descriptor becomes readable when it has come or cannot. */
 int roll_announcer_finish(roll_announcer_t *announcer);

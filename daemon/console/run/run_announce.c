@@ -96,8 +96,8 @@ static json_t *query(const struct roll_announcer *a, const char *op)
 }
 
 /*
- * Everything recorded is judged before the root answers a drain, and it pushes the verdicts before the answer. The engine's
- * last word ("final") is asked for only where the root is ours: elsewhere other nodes may still be running.
+ * Everything recorded is judged before the root answers a drain, and it pushes the verdicts before the answer. The
+ * engine's last word ("final") is asked for only where the root is ours: elsewhere other nodes may still be running.
  */
 static void last_word(struct roll_announcer *a, roll_client_t *client)
 {

@@ -1,10 +1,11 @@
 /*
  * run_bind.c: picks how a job's NCCL is stood before; see bind.h.
  *
- * The preload alone sees a shared NCCL however it is bound (linked, loaded later, looked up), so it is the whole of `auto` but for
- * one case: NCCL linked into the program or one of its libraries. Only then is NCCL's profiler plugin used: NCCL takes exactly one,
- * and code that it never runs otherwise is no risk that a job should bear for nothing. The user's own plugin is chained.
- * Fronts are chosen by their names: the newest whose every function the real NCCL has.
+ * The preload alone sees a shared NCCL however it is bound (linked, loaded later, looked up), so it is the whole of
+ * `auto` but for one case: NCCL linked into the program or one of its libraries. Only then is NCCL's profiler plugin
+ * used: NCCL takes exactly one, and code that it never runs otherwise is no risk that a job should bear for nothing.
+ * The user's own plugin is chained. Fronts are chosen by their names: the newest whose every function the real NCCL
+ * has.
  */
 #include "daemon/console/console.h"
 #include "daemon/console/run/bind.h"
@@ -108,7 +109,8 @@ static bool has_all(const struct symbols *all, const struct symbols *some)
     return some->used > 0;
 }
 
-/* The front with most functions that the real NCCL all has; "" when there is none. False when `real` is a front itself. */
+/* The front with most functions that the real NCCL all has; "" when there is none. False when `real` is a front itself.
+ */
 static bool find_front(const struct roll_place *place, const char *real, char out[PATH_MAX])
 {
     struct symbols theirs = symbols_of(real);

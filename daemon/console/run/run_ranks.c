@@ -1,9 +1,10 @@
 /*
  * run_ranks.c: the processes of the job: environment, start, output, signals, end.
  *
- * Every rank is the leader of a process group of its own, so that a signal for the job reaches what the rank started as well, and
- * never this program. Output is passed through untouched (the ranks inherit our descriptors) unless somebody has to look at
- * it: --prefix tags lines, --timeout wants to know whether anything was printed; then it goes through pipes.
+ * Every rank is the leader of a process group of its own, so that a signal for the job reaches what the rank started as
+ * well, and never this program. Output is passed through untouched (the ranks inherit our descriptors) unless somebody
+ * has to look at it: --prefix tags lines, --timeout wants to know whether anything was printed; then it goes through
+ * pipes.
  */
 #include "daemon/console/console.h"
 #include "daemon/console/run/run.h"
@@ -41,7 +42,8 @@ void roll_env_prepend(const char *name, const char *first)
     }
 }
 
-/* A TCP port that is free on loopback now. Another process could take it before rank 0 does; that is how launchers do it. */
+/* A TCP port that is free on loopback now. Another process could take it before rank 0 does; that is how launchers do
+ * it. */
 static int free_port(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -236,7 +238,8 @@ int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *
         }
     }
     if (o->ranks == 0 && isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
-        /* A single command may want to read the terminal (a debugger, a prompt): it gets the foreground, as in a shell. */
+        /* A single command may want to read the terminal (a debugger, a prompt): it gets the foreground, as in a shell.
+         */
         job->terminal = tcsetpgrp(STDIN_FILENO, job->rank[0].pid) == 0;
         kill(-job->rank[0].pid, SIGCONT);
     }

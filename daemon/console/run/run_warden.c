@@ -1,9 +1,9 @@
 /*
  * run_warden.c: the process that cleans up when `rollcall run` itself is killed with SIGKILL.
  *
- * It holds the read end of a pipe whose write end only `run` has, so the end of file is the kernel's own word that `run`
- * is gone. PR_SET_PDEATHSIG was rejected: it reaches direct children only, is cleared by set-user-id programs, and
- * leaves nobody to remove the directory.
+ * It holds the read end of a pipe whose write end only `run` has, so the end of file is the kernel's own word that
+ * `run` is gone. PR_SET_PDEATHSIG was rejected: it reaches direct children only, is cleared by set-user-id programs,
+ * and leaves nobody to remove the directory.
  */
 #include "daemon/console/run/run.h"
 

@@ -1,7 +1,8 @@
 /*
  * run_watch.c: what the launcher itself reads and writes in the rings: whether anything moves, and how a rank ended.
  *
- * Progress is read from the rings rather than asked of the daemon, so that --timeout also works when the daemon is gone.
+ * Progress is read from the rings rather than asked of the daemon, so that --timeout also works when the daemon is
+ * gone.
  */
 #include "daemon/console/run/run.h"
 

@@ -1,8 +1,9 @@
 /*
  * top_screen.c: ncurses paints, nothing else: what is shown is decided in top_view.c.
  *
- * The whole screen is painted anew on every turn; ncurses sends only what differs. Windows and panels were rejected: one
- * list and three fixed lines need neither. SIGTERM and SIGHUP only set a flag, so that the terminal is restored on every way out.
+ * The whole screen is painted anew on every turn; ncurses sends only what differs. Windows and panels were rejected:
+ * one list and three fixed lines need neither. SIGTERM and SIGHUP only set a flag, so that the terminal is restored on
+ * every way out.
  */
 #include "daemon/console/top/top_screen.h"
 

@@ -9,7 +9,8 @@
 /* Gives the newest status and verdicts (returned owned), or a line that says why there are none (then both NULL). */
 typedef void roll_top_fetch(void *context, json_t **status, json_t **verdicts, char *why, size_t why_size);
 
-/* Runs until `q`, or a signal that ends it. Restores the terminal. 0, or ROLL_E_UNSUPPORTED without a usable terminal. */
+/* Runs until `q`, or a signal that ends it. Restores the terminal. 0, or ROLL_E_UNSUPPORTED without a usable terminal.
+ */
 int roll_top_screen(roll_top_fetch *fetch, void *context, double interval_s);
 
 #endif

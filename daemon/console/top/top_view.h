@@ -1,8 +1,8 @@
 /*
  * top_view.h: what `rollcall top` shows, as tables and lines of text, from the root's status; no terminal here.
  *
- * Status and verdicts are the root's JSON (rollcall.status/1, rollcall.verdict/1). Members that are missing or of another type are
- * shown as "-", so that an older or newer root can be looked at.
+ * Status and verdicts are the root's JSON (rollcall.status/1, rollcall.verdict/1). Members that are missing or of
+ * another type are shown as "-", so that an older or newer root can be looked at.
  */
 #ifndef ROLL_CONSOLE_TOP_VIEW_H
 #define ROLL_CONSOLE_TOP_VIEW_H

@@ -1,9 +1,10 @@
 /*
  * detect_align.c: a rank left out a call, made one too many, or made the same calls in another order.
  *
- * Proven when no other mistake fits the calls of both sides (align_lines.c) and the vote is decided (align.c); the first call that differs is named,
- * with the call that was left out or added. Until then suspected, with the mistakes that are open. Without a majority the finding is the same but nobody is accused. Inside one group NCCL sorts the calls
- * itself, so another order there is only suspected.
+ * Proven when no other mistake fits the calls of both sides (align_lines.c) and the vote is decided (align.c); the
+ * first call that differs is named, with the call that was left out or added. Until then suspected, with the mistakes
+ * that are open. Without a majority the finding is the same but nobody is accused. Inside one group NCCL sorts the
+ * calls itself, so another order there is only suspected.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -78,7 +79,8 @@ static void words_astray(struct words *w, const struct astray *a)
     words_add(w, ": one mistake, and two communicators on which it is seen.");
 }
 
-/* What was told of the other communicator says more than this: it names somebody and this does not, or it is proven and this is not. */
+/* What was told of the other communicator says more than this: it names somebody and this does not, or it is proven and
+ * this is not. */
 static bool says_less(const struct finding *f, const struct astray *with)
 {
     if (with->half.number == f->earlier) {

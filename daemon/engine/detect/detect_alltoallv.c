@@ -1,14 +1,16 @@
 /*
  * detect_alltoallv.c: a send and a receive that meet and differ in bytes, alone or in an all-to-all-v.
  *
- * Frameworks issue an all-to-all-v as one group of sends and receives. A group that touches more than half of the members is taken for one (p2p.c).
- * Differing pairs are collected for a moment (stall/20), because one wrong split table shows as many pairs, and told as one verdict;
- * the one rank that takes part in all of them, if there are several, is named. Where its messages are what its peers make one exchange later (or the
- * reverse), it has left an exchange out (or made one too many), and that is what is told.
+ * Frameworks issue an all-to-all-v as one group of sends and receives. A group that touches more than half of the
+ * members is taken for one (p2p.c). Differing pairs are collected for a moment (stall/20), because one wrong split
+ * table shows as many pairs, and told as one verdict; the one rank that takes part in all of them, if there are
+ * several, is named. Where its messages are what its peers make one exchange later (or the reverse), it has left an
+ * exchange out (or made one too many), and that is what is told.
  *
- * A call that is refused is taken out again, and a refused one that is made again with other arguments may meet its partner before the news of the refusal is
- * read. So a difference counts when neither call can be refused any more: it has returned, its group has been ended. One that stays open for suspect_ns is
- * told as suspected. Judging at the moment of meeting was rejected: that gave a proven verdict on a healthy program under load.
+ * A call that is refused is taken out again, and a refused one that is made again with other arguments may meet its
+ * partner before the news of the refusal is read. So a difference counts when neither call can be refused any more: it
+ * has returned, its group has been ended. One that stays open for suspect_ns is told as suspected. Judging at the
+ * moment of meeting was rejected: that gave a proven verdict on a healthy program under load.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -320,7 +322,8 @@ static struct progress settle(struct roll_engine *e, struct p2p_case *k)
     return p;
 }
 
-/* What is sure waits a moment for the other pairs, and longer for those that are open; what is open alone has to stay so. */
+/* What is sure waits a moment for the other pairs, and longer for those that are open; what is open alone has to stay
+ * so. */
 static bool may_speak(const struct roll_engine *e, const struct p2p_case *k, const struct progress *p)
 {
     uint64_t stall = e->config.stall_ns;

@@ -1,10 +1,11 @@
 /*
- * detect_capture.c: CUDA graphs that do not agree: a call captured on some ranks and issued on others, and launches of graphs that hold different
- * collectives.
+ * detect_capture.c: CUDA graphs that do not agree: a call captured on some ranks and issued on others, and launches of
+ * graphs that hold different collectives.
  *
- * Both are proven by the records: the flag CAPTURED on one side, or two hashes of captured collectives that differ. The minority of the vote is named,
- * as for every disagreement at one place. For launches the first captured call that differs is looked up (graph.c); where it is no longer known the
- * verdict says so and stays proven, because the hashes alone prove the difference. Calls that differ in more than the capture are left to detect_signature.c.
+ * Both are proven by the records: the flag CAPTURED on one side, or two hashes of captured collectives that differ. The
+ * minority of the vote is named, as for every disagreement at one place. For launches the first captured call that
+ * differs is looked up (graph.c); where it is no longer known the verdict says so and stays proven, because the hashes
+ * alone prove the difference. Calls that differ in more than the capture are left to detect_signature.c.
  */
 #include "daemon/engine/detect/detector.h"
 #include "trace/signature.h"

@@ -1,10 +1,12 @@
 /*
- * detect_circular.c: ranks wait for each other in a circle: over several communicators, on one, or with sends and receives alone.
+ * detect_circular.c: ranks wait for each other in a circle: over several communicators, on one, or with sends and
+ * receives alone.
  *
- * Proven when every link is: NCCL has no wildcards, so each rank of the circle needs the next one, and none can go on. When the only evidence for a link is that
- * a rank has made no call for suspect_ns, it is suspected. Who is wrong those say who belong to two neighbouring calls of the circle
- * (order_vote.c); where they do not, nobody is named. A circle says that somebody lacks the call that another waits in. Only where that call was
- * made as well, behind the other, is it proven to be the order; else it may as well have been left out, or the other one added.
+ * Proven when every link is: NCCL has no wildcards, so each rank of the circle needs the next one, and none can go on.
+ * When the only evidence for a link is that a rank has made no call for suspect_ns, it is suspected. Who is wrong those
+ * say who belong to two neighbouring calls of the circle (order_vote.c); where they do not, nobody is named. A circle
+ * says that somebody lacks the call that another waits in. Only where that call was made as well, behind the other, is
+ * it proven to be the order; else it may as well have been left out, or the other one added.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -38,7 +40,8 @@ static bool one_kind(struct roll_engine *e, const struct block *b, bool *all_p2p
     return first != NULL;
 }
 
-/* Whether each rank of the circle has made the call that the one before it waits in, and only has it standing behind its own. */
+/* Whether each rank of the circle has made the call that the one before it waits in, and only has it standing behind
+ * its own. */
 static bool all_have_called(const struct roll_engine *e, const struct block *b)
 {
     for (uint32_t i = 0; i < b->steps; i++) {

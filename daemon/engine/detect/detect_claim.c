@@ -1,13 +1,15 @@
 /*
- * detect_claim.c: ranks come to the creation of one communicator with arguments that contradict each other: the same rank twice, or another size.
+ * detect_claim.c: ranks come to the creation of one communicator with arguments that contradict each other: the same
+ * rank twice, or another size.
  *
- * A unique id names the communicator, so the definitions that processes write before the call can be held against each other while they
- * wait inside it. Such a creation never ends: NCCL's root counts who has come, and one that came twice leaves another place empty. Proven
- * by the definitions alone. The definition that comes second has no member of its own, and is kept as a claim.
+ * A unique id names the communicator, so the definitions that processes write before the call can be held against each
+ * other while they wait inside it. Such a creation never ends: NCCL's root counts who has come, and one that came twice
+ * leaves another place empty. Proven by the definitions alone. The definition that comes second has no member of its
+ * own, and is kept as a claim.
  *
- * Who is wrong: of two sizes the one that a majority of its own number does not hold; of two that claim one rank the one that is another
- * rank of the job, where all others have the same number in both. Else nobody is named: the launcher's numbering may be any.
- * A process that was started anew in place of another is no second claim.
+ * Who is wrong: of two sizes the one that a majority of its own number does not hold; of two that claim one rank the
+ * one that is another rank of the job, where all others have the same number in both. Else nobody is named: the
+ * launcher's numbering may be any. A process that was started anew in place of another is no second claim.
  */
 #include "daemon/engine/detect/detector.h"
 

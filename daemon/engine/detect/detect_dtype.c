@@ -1,9 +1,10 @@
 /*
  * detect_dtype.c: as many bytes on every rank, but not of one datatype: AllGather of float32 that meets int32.
  *
- * NCCL moves bytes here and nothing hangs, so it is no finding; but whoever reads the numbers reads garbage, unless both sides mean the same bits. A note, once
- * per place: per call site, and where none is known per kind of call on the communicator. Said when all members have come, so that both sides are whole.
- * Healthy twins: the same cast on every rank, and reductions, where the datatype is compared as an argument (detect_signature.c).
+ * NCCL moves bytes here and nothing hangs, so it is no finding; but whoever reads the numbers reads garbage, unless
+ * both sides mean the same bits. A note, once per place: per call site, and where none is known per kind of call on the
+ * communicator. Said when all members have come, so that both sides are whole. Healthy twins: the same cast on every
+ * rank, and reductions, where the datatype is compared as an argument (detect_signature.c).
  */
 #include "daemon/engine/detect/detector.h"
 

@@ -1,9 +1,10 @@
 /*
  * detect_group.c: the same calls in the same order, but the boundaries of groups differ between ranks.
  *
- * NCCL chooses algorithm and protocol from what a group holds together, so boundaries that differ can choose differently on the two sides. That is inferred
- * from its scheduling, not documented, and often nothing happens: suspected, once per communicator. A group of one call equals a call outside of groups
- * and is healthy, and so is any arrangement that all ranks share. Only two ranks are named, as the two sides: which of them is wrong is not known.
+ * NCCL chooses algorithm and protocol from what a group holds together, so boundaries that differ can choose
+ * differently on the two sides. That is inferred from its scheduling, not documented, and often nothing happens:
+ * suspected, once per communicator. A group of one call equals a call outside of groups and is healthy, and so is any
+ * arrangement that all ranks share. Only two ranks are named, as the two sides: which of them is wrong is not known.
  */
 #include "daemon/engine/detect/detector.h"
 

@@ -1,16 +1,19 @@
 /*
  * detect_init.c: a member never joined the creation of a communicator.
  *
- * Ranks sit inside CommInit (or CommSplit) and do not return. A communicator made from a unique id is defined as soon as its creation is entered,
- * so the absent members are those that no rank has defined; when the definition is lost, the numbers of CommInit calls are compared. For CommSplit
- * the parent's members are known, and those that have made fewer such calls are absent. Joining late is ordinary (imports, data), so it is
- * suspected after suspect_ns; proven when an absent rank's process is dead or has ended, and has not been started anew. Who the absent members of
- * a communicator smaller than the job are cannot be known: only their number is said. A nonblocking creation goes on after its call has returned, until
- * ncclCommGetAsyncError says that it has ended, or the rank makes its next call (creation_over).
+ * Ranks sit inside CommInit (or CommSplit) and do not return. A communicator made from a unique id is defined as soon
+ * as its creation is entered, so the absent members are those that no rank has defined; when the definition is lost,
+ * the numbers of CommInit calls are compared. For CommSplit the parent's members are known, and those that have made
+ * fewer such calls are absent. Joining late is ordinary (imports, data), so it is suspected after suspect_ns; proven
+ * when an absent rank's process is dead or has ended, and has not been started anew. Who the absent members of a
+ * communicator smaller than the job are cannot be known: only their number is said. A nonblocking creation goes on
+ * after its call has returned, until ncclCommGetAsyncError says that it has ended, or the rank makes its next call
+ * (creation_over).
  */
 #include "daemon/engine/detect/detector.h"
 
-/* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c. */
+/* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c.
+ */
 uint64_t creation_key(const struct source *s, const struct roll_record *rec)
 {
     const struct member *m = source_member(s, rec->comm);
@@ -18,7 +21,8 @@ uint64_t creation_key(const struct source *s, const struct roll_record *rec)
                    (m ? m->splits : s->inits) + (1ull << 32));
 }
 
-/* All have joined, whoever was suspected not to: what has been said of this creation is taken back. What was proven stays. */
+/* All have joined, whoever was suspected not to: what has been said of this creation is taken back. What was proven
+ * stays. */
 static void joined(struct roll_engine *e, const struct source *s, const struct roll_record *rec)
 {
     uint64_t key = creation_key(s, rec);
@@ -107,7 +111,8 @@ bool creation_is_whole(const struct roll_engine *e, const struct source *s, cons
     return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
 }
 
-/* m: as a member of the parent; NULL where there is none. An abort is followed by others, as a rule: it counts after a while. */
+/* m: as a member of the parent; NULL where there is none. An abort is followed by others, as a rule: it counts after a
+ * while. */
 static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,
                        const struct member *m, struct absent *a)
 {
@@ -302,8 +307,9 @@ static bool are_more(const struct roll_engine *e, const struct absent *a)
 }
 
 /*
- * Why these ranks do not come has been told already, by those who wait for them in another call, or by what stands on a communicator on which
- * they wait; one that waits in a call for another of them, or for the one that waits here, comes when that one does.
+ * Why these ranks do not come has been told already, by those who wait for them in another call, or by what stands on a
+ * communicator on which they wait; one that waits in a call for another of them, or for the one that waits here, comes
+ * when that one does.
  */
 static bool is_told(const struct roll_engine *e, const struct source *waiter, const struct absent *a)
 {

@@ -1,7 +1,9 @@
 /*
- * detect_loss.c: records of a rank were lost: said once per rank, because what is not said about it afterwards means less.
+ * detect_loss.c: records of a rank were lost: said once per rank, because what is not said about it afterwards means
+ * less.
  *
- * The matcher goes on at the next sequence number that it sees (match.c), and says nothing about a rank whose last calls may be among the lost ones.
+ * The matcher goes on at the next sequence number that it sees (match.c), and says nothing about a rank whose last
+ * calls may be among the lost ones.
  */
 #include "daemon/engine/detect/detector.h"
 

@@ -1,15 +1,17 @@
 /*
  * detect_lowered.c: a message that meets a collective: NCCL makes AlltoAll, Gather and Scatter of sends and receives.
  *
- * Where one rank sends before such a call and the other receives after it, each of the two meets the other's: nothing waits for ever, and the data goes
- * to the wrong call. It is seen when a send and a receive pair up whose last such collective before them is not the same (lowered.c), and told when the
- * rank whose message came first has made that one as well, and both have come to a later collective with as many messages between them: then it is the
- * order. One that never makes it has left it out, and where the messages are not as many one of those is missing, which shows elsewhere. No rank is said to
- * wait. The one rank that takes part in all of several such pairs is named.
+ * Where one rank sends before such a call and the other receives after it, each of the two meets the other's: nothing
+ * waits for ever, and the data goes to the wrong call. It is seen when a send and a receive pair up whose last such
+ * collective before them is not the same (lowered.c), and told when the rank whose message came first has made that one
+ * as well, and both have come to a later collective with as many messages between them: then it is the order. One that
+ * never makes it has left it out, and where the messages are not as many one of those is missing, which shows
+ * elsewhere. No rank is said to wait. The one rank that takes part in all of several such pairs is named.
  *
- * A rank may as well make by hand, of sends and receives of the same sizes, what its peers call AlltoAll: PyTorch does so where one rank gives its splits and
- * another does not. All of it meets, and nothing is wrong, but the rank is one collective short: that is a note, and the communicator is judged no more,
- * because its collectives cannot be compared by their numbers.
+ * A rank may as well make by hand, of sends and receives of the same sizes, what its peers call AlltoAll: PyTorch does
+ * so where one rank gives its splits and another does not. All of it meets, and nothing is wrong, but the rank is one
+ * collective short: that is a note, and the communicator is judged no more, because its collectives cannot be compared
+ * by their numbers.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -106,7 +108,8 @@ static bool made_before(const struct roll_engine *e, const struct pair *p, unsig
     return ticket != UINT64_MAX;
 }
 
-/* Both have gone on to a later collective with as many messages between them, or have left with as many: only their order differs. */
+/* Both have gone on to a later collective with as many messages between them, or have left with as many: only their
+ * order differs. */
 static bool same_sum(const struct roll_engine *e, const struct pair *p, uint32_t seq)
 {
     const struct member *m[2] = {&p->comm->member[p->end[0]], &p->comm->member[p->end[1]]};
@@ -276,7 +279,8 @@ static bool has_extra(const struct roll_engine *e, const struct comm *c, uint32_
     return at && p2p_bytes(&at->rec) == bytes;
 }
 
-/* Whether the member has made by hand its messages of this collective with all others but those of `ranks`, who have, too. */
+/* Whether the member has made by hand its messages of this collective with all others but those of `ranks`, who have,
+ * too. */
 static bool by_hand(const struct roll_engine *e, const struct comm *c, uint32_t rank, const struct roll_record *call,
                     const struct roll_rankset *ranks)
 {

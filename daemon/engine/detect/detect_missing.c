@@ -1,11 +1,13 @@
 /*
  * detect_missing.c: a call that some of its members never make, or have left behind.
  *
- * Proven when those who are absent cannot come any more: their process has ended in good order, or they have destroyed or aborted the communicator. Who is
- * wrong the vote says, in which absence counts like any call (wait_judge.c): the few who left, or the few who call; between equal camps nobody.
- * Suspected, after suspect_ns and only when nothing harder explains the wait: a rank is inside a recorded host call for which no
- * incomplete NCCL call can be found (blocked), or it has made no call at all (busy). A rank that still makes calls elsewhere is slow, not stuck:
- * nothing is said about it. One verdict per call and kind of absence; the communicator is then silent until the call is over (silence.c).
+ * Proven when those who are absent cannot come any more: their process has ended in good order, or they have destroyed
+ * or aborted the communicator. Who is wrong the vote says, in which absence counts like any call (wait_judge.c): the
+ * few who left, or the few who call; between equal camps nobody. Suspected, after suspect_ns and only when nothing
+ * harder explains the wait: a rank is inside a recorded host call for which no incomplete NCCL call can be found
+ * (blocked), or it has made no call at all (busy). A rank that still makes calls elsewhere is slow, not stuck: nothing
+ * is said about it. One verdict per call and kind of absence; the communicator is then silent until the call is over
+ * (silence.c).
  */
 #include "daemon/engine/detect/detector.h"
 

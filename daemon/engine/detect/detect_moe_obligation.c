@@ -1,14 +1,18 @@
 /*
- * detect_moe_obligation.c: a rank will not issue backward collectives that its peers will wait for, told while forward still runs.
+ * detect_moe_obligation.c: a rank will not issue backward collectives that its peers will wait for, told while forward
+ * still runs.
  *
- * In forward each rank reports, per MoE layer, the collectives that its backward pass will issue (moe_core/include/moe/observe.h). Members of
- * one expert-parallel communicator must report alike. A rank whose list lacks what a peer's list has will leave that peer waiting: predicted, as soon
- * as both lists are known and the other members' have come (or stall/20 has passed). No majority is needed: a longer list waits
- * for a shorter one, never the reverse. Equal lists, all empty included, are healthy. Lists are compared by operation and by whether they run on
- * the expert-parallel communicator itself, because other communicators (expert-data-parallel) differ from member to member by design.
+ * In forward each rank reports, per MoE layer, the collectives that its backward pass will issue
+ * (moe_core/include/moe/observe.h). Members of one expert-parallel communicator must report alike. A rank whose list
+ * lacks what a peer's list has will leave that peer waiting: predicted, as soon as both lists are known and the other
+ * members' have come (or stall/20 has passed). No majority is needed: a longer list waits for a shorter one, never the
+ * reverse. Equal lists, all empty included, are healthy. Lists are compared by operation and by whether they run on the
+ * expert-parallel communicator itself, because other communicators (expert-data-parallel) differ from member to member
+ * by design.
  *
- * The communicators concerned are remembered. When they do disagree or stall, one proven verdict says that the prediction came true, and all
- * other detectors stay silent about them. The memory ends when the members have got through to a later step.
+ * The communicators concerned are remembered. When they do disagree or stall, one proven verdict says that the
+ * prediction came true, and all other detectors stay silent about them. The memory ends when the members have got
+ * through to a later step.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
@@ -88,8 +92,9 @@ static struct cell *cell_find(const struct comm *c, const struct roll_record *re
 }
 
 /*
- * The cell of this list: the oldest for its step, microbatch and layer in which the member has not spoken yet. A job may have several layers of one
- * number (two models, or numbers that were never given): the first list of each member meets the others' first, the second their second.
+ * The cell of this list: the oldest for its step, microbatch and layer in which the member has not spoken yet. A job
+ * may have several layers of one number (two models, or numbers that were never given): the first list of each member
+ * meets the others' first, the second their second.
  */
 static struct cell *cell_get(struct comm *c, const struct roll_record *rec, const struct moment *at, uint32_t rank)
 {
@@ -142,8 +147,9 @@ static uint32_t lacks(const struct comm *ep, const struct list *full, const stru
 }
 
 /*
- * A rank that has no tokens and received none has nothing to send and nothing to get in this layer's all-to-alls. Where empty messages are left out (moe_core's
- * own dispatchers do so, on both sides) nobody waits for it there, whatever it left out. Where they are made, as PyTorch does, its peers do.
+ * A rank that has no tokens and received none has nothing to send and nothing to get in this layer's all-to-alls. Where
+ * empty messages are left out (moe_core's own dispatchers do so, on both sides) nobody waits for it there, whatever it
+ * left out. Where they are made, as PyTorch does, its peers do.
  */
 static bool idle(const struct roll_engine *e, const struct cell *cell, const struct list *full, const struct list *list)
 {
@@ -275,7 +281,8 @@ static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
                &cause->waiting);
 }
 
-/* Backward goes through the layers from the last to the first: of several predictions for one step the last layer's comes true first. */
+/* Backward goes through the layers from the last to the first: of several predictions for one step the last layer's
+ * comes true first. */
 static struct cause *first_in_backward(const struct roll_engine *e, struct cause *cause)
 {
     for (uint32_t i = 0; i < e->causes; i++) {
@@ -288,7 +295,8 @@ static struct cause *first_in_backward(const struct roll_engine *e, struct cause
     return cause;
 }
 
-/* Whether the wait came before backward: the host of a rank that waits has not got further than forward of that step. */
+/* Whether the wait came before backward: the host of a rank that waits has not got further than forward of that step.
+ */
 static bool in_forward(const struct roll_engine *e, const struct cause *cause)
 {
     const struct roll_record *last = &e->source[cause->peer_source]->last;
@@ -334,7 +342,8 @@ static void came_true(struct roll_engine *e, struct cause *cause)
     say_text(e, v, "%s", w.text);
 }
 
-/* Communicators on which the missing calls would have been made, as far as they are known: the ep one, and the culprits' own. */
+/* Communicators on which the missing calls would have been made, as far as they are known: the ep one, and the
+ * culprits' own. */
 static void blame(struct roll_engine *e, uint32_t cause, const struct comm *ep)
 {
     const struct source *culprit = e->source[e->cause[cause].source];
@@ -407,7 +416,8 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         blame(e, (uint32_t)(cause - e->cause), ep);
         if (!cause->told) {
             cause->told = true;
-            /* What is left out on one communicator in one step is one finding, whichever ranks are without tokens in its layers. */
+            /* What is left out on one communicator in one step is one finding, whichever ranks are without tokens in
+             * its layers. */
             cause->prediction = say_key(ROLL_VERDICT_MOE_OBLIGATION, cause->key, cause->step, cause->skipped);
             predict(e, cause, zero);
         }

@@ -1,22 +1,25 @@
 /*
- * detect_moe_outside.c: why a rank lacks a backward collective, in a job that does not use moe_core: it made no expert product in forward.
+ * detect_moe_outside.c: why a rank lacks a backward collective, in a job that does not use moe_core: it made no expert
+ * product in forward.
  *
- * Seen from outside are the grouped products of Transformer Engine and cuBLAS (interposer/ext/ext.def). For each member of each communicator
- * it is remembered in which of the last 64 intervals it made one: between two of its collectives, and between two of its exchanges (groups of
- * sends and receives, which is how frameworks make an all-to-all-v). When ranks wait for a rank, and in one of its last
- * intervals all peers that make such calls on that communicator made one and it did not, though it had made them in the intervals before, then
- * that is told as the cause: skipping the experts is what takes the backward collectives out of its graph.
+ * Seen from outside are the grouped products of Transformer Engine and cuBLAS (interposer/ext/ext.def). For each member
+ * of each communicator it is remembered in which of the last 64 intervals it made one: between two of its collectives,
+ * and between two of its exchanges (groups of sends and receives, which is how frameworks make an all-to-all-v). When
+ * ranks wait for a rank, and in one of its last intervals all peers that make such calls on that communicator made one
+ * and it did not, though it had made them in the intervals before, then that is told as the cause: skipping the experts
+ * is what takes the backward collectives out of its graph.
  *
- * Collectives are numbered by their communicator. Exchanges are not: where a framework leaves empty messages out, on both sides, a rank that has nothing
- * to send and nothing to receive makes an empty group, which leaves no record (PyTorch makes empty messages since NCCL 2.14, and its groups all
- * leave one). So each member counts its own, and where a send meets a receive the two groups are one exchange: the lower
- * number is raised to the higher, and what the member did before is forgotten, for it was numbered otherwise. Counting alone was
- * rejected: one empty group, and every interval after it would be compared with the wrong one.
+ * Collectives are numbered by their communicator. Exchanges are not: where a framework leaves empty messages out, on
+ * both sides, a rank that has nothing to send and nothing to receive makes an empty group, which leaves no record
+ * (PyTorch makes empty messages since NCCL 2.14, and its groups all leave one). So each member counts its own, and
+ * where a send meets a receive the two groups are one exchange: the lower number is raised to the higher, and what the
+ * member did before is forgotten, for it was numbered otherwise. Counting alone was rejected: one empty group, and
+ * every interval after it would be compared with the wrong one.
  *
- * Suspected, always: a rank whose experts got no rows makes no such call and may be right (Transformer Engine's legacy path does not reach the C
- * function then), so the difference alone is never a finding: without a wait nothing is said, and nothing is predicted. Ranks without experts
- * (pipeline stages) never made the call and are never meant; how many groups a rank has says nothing. Where records of a rank are lost, it is
- * not compared for what lies before.
+ * Suspected, always: a rank whose experts got no rows makes no such call and may be right (Transformer Engine's legacy
+ * path does not reach the C function then), so the difference alone is never a finding: without a wait nothing is said,
+ * and nothing is predicted. Ranks without experts (pipeline stages) never made the call and are never meant; how many
+ * groups a rank has says nothing. Where records of a rank are lost, it is not compared for what lies before.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -142,7 +145,8 @@ struct miss {
     uint32_t seq, ago; /* ago: calls of that kind that the member has made since */
 };
 
-/* Members other than m that made the call in the interval; *able: those that make such calls at all, and have got so far. */
+/* Members other than m that made the call in the interval; *able: those that make such calls at all, and have got so
+ * far. */
 static uint32_t peers_made(const struct member *m, enum kind kind, uint32_t seq, uint32_t *able, struct member **peer)
 {
     uint32_t n = 0;
@@ -163,11 +167,13 @@ static uint32_t peers_made(const struct member *m, enum kind kind, uint32_t seq,
 }
 
 /*
- * How many intervals of the rank are there on this communicator in which all peers that make the call made it and it did not; *out: the newest.
+ * How many intervals of the rank are there on this communicator in which all peers that make the call made it and it
+ * did not; *out: the newest.
  *
- * One alone is a finding. A rank that has come through the backward of a layer without rows has missed twice, in forward and in
- * backward, and was right: two may be just that. Backward goes through the layers the other way, so between a skip and
- * the exchange that lacks because of it lie all exchanges of the layers after it: one between exchanges may lie far back.
+ * One alone is a finding. A rank that has come through the backward of a layer without rows has missed twice, in
+ * forward and in backward, and was right: two may be just that. Backward goes through the layers the other way, so
+ * between a skip and the exchange that lacks because of it lie all exchanges of the layers after it: one between
+ * exchanges may lie far back.
  */
 static uint32_t find_miss(struct member *m, enum kind kind, struct miss *out)
 {
@@ -196,8 +202,9 @@ static uint32_t find_miss(struct member *m, enum kind kind, struct miss *out)
 }
 
 /*
- * Of several communicators that show the same, the smallest says most: it is the experts' own. Exchanges say more than collectives. Between two
- * collectives may lie a whole step, forward and backward: where something finer shows two misses, one there is no finding.
+ * Of several communicators that show the same, the smallest says most: it is the experts' own. Exchanges say more than
+ * collectives. Between two collectives may lie a whole step, forward and backward: where something finer shows two
+ * misses, one there is no finding.
  */
 static bool miss_of(const struct source *s, uint32_t waiter, struct miss *out)
 {
@@ -316,9 +323,9 @@ static bool waits_on(const struct source *s, uint64_t ticket, const struct comm 
 }
 
 /*
- * Whether this wait can come of the miss. An exchange that a rank lacks in backward is one of the communicator on which it missed: a wait elsewhere, where
- * a rank had no rows in a pass that has no backward, is another matter. Collectives are also counts, of other groups
- * than the exchange.
+ * Whether this wait can come of the miss. An exchange that a rank lacks in backward is one of the communicator on which
+ * it missed: a wait elsewhere, where a rank had no rows in a pass that has no backward, is another matter. Collectives
+ * are also counts, of other groups than the exchange.
  */
 static bool can_explain(const struct block *b, const struct source *s, const struct miss *miss)
 {

@@ -1,10 +1,10 @@
 /*
  * detect_moe_phase.c: a rank left the backward of an MoE layer without making the calls that its peers wait in.
  *
- * It promised them in forward like its peers (else detect_moe_obligation.c has told), and then went past: peers wait in the backward of a layer, and
- * the rank has reported that it reduces gradients, or is in a later step (waitgraph.c: has_passed). Proven when its host waits as well; suspected
- * when it was not seen to, because a phase is what the job says of itself. A rank that runs far ahead of its peers is healthy and never gets here:
- * it has made its calls.
+ * It promised them in forward like its peers (else detect_moe_obligation.c has told), and then went past: peers wait in
+ * the backward of a layer, and the rank has reported that it reduces gradients, or is in a later step (waitgraph.c:
+ * has_passed). Proven when its host waits as well; suspected when it was not seen to, because a phase is what the job
+ * says of itself. A rank that runs far ahead of its peers is healthy and never gets here: it has made its calls.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"

@@ -2,11 +2,13 @@
  * detect_moe_route.c: a rank whose own words about its routing do not fit together.
  *
  * Two comparisons inside one rank, so both are proven by its records alone, and need no peer:
- *   - the rows that it will send to its peers (MOE_SPLIT of forward) do not add up to the rows of the buffer that it sends (MOE_COUNTS): frameworks that
- *     size the buffer as tokens x top-k while the routing map has fewer entries raise an error there, or send rows that nobody wrote (Megatron-LM #5542);
- *   - the splits of a recomputed forward differ from those of the first (top-k ties that flip: Automodel #3140): its peers expect the first ones.
- * Only complete lists are compared: one MOE_SPLIT per member, in order, nothing lost between them. A recompute is compared only where one forward of its
- * step, microbatch and layer can be meant: where several wait for theirs (layers or microbatches without numbers), nobody can say which.
+ *   - the rows that it will send to its peers (MOE_SPLIT of forward) do not add up to the rows of the buffer that it
+ * sends (MOE_COUNTS): frameworks that size the buffer as tokens x top-k while the routing map has fewer entries raise
+ * an error there, or send rows that nobody wrote (Megatron-LM #5542);
+ *   - the splits of a recomputed forward differ from those of the first (top-k ties that flip: Automodel #3140): its
+ * peers expect the first ones. Only complete lists are compared: one MOE_SPLIT per member, in order, nothing lost
+ * between them. A recompute is compared only where one forward of its step, microbatch and layer can be meant: where
+ * several wait for theirs (layers or microbatches without numbers), nobody can say which.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"

@@ -1,11 +1,12 @@
 /*
  * detect_moe_uniform.c: numbers that all members of a communicator need alike, and do not have.
  *
- * Before the first collective that needs it, each rank of a moe_core job reports such a number (moe_core/include/moe/observe.h, MOE_UNIFORM): its tokens,
- * where a dispatcher needs equal ones and nothing pads them; the capacity of an expert, where splits are equal; the bytes of a buffer that is made
- * together. Ranks that differ will send each other what the other does not expect. That is predicted here, before the collective, and called proven when
- * ranks then disagree on that communicator. Who is right cannot be known from the numbers: the ranks named are those whose number is not the commonest
- * (ties: not the largest), and the text gives both numbers.
+ * Before the first collective that needs it, each rank of a moe_core job reports such a number
+ * (moe_core/include/moe/observe.h, MOE_UNIFORM): its tokens, where a dispatcher needs equal ones and nothing pads them;
+ * the capacity of an expert, where splits are equal; the bytes of a buffer that is made together. Ranks that differ
+ * will send each other what the other does not expect. That is predicted here, before the collective, and called proven
+ * when ranks then disagree on that communicator. Who is right cannot be known from the numbers: the ranks named are
+ * those whose number is not the commonest (ties: not the largest), and the text gives both numbers.
  *
  * Waiting for the mismatch of the collective itself was rejected: it names bytes, not the reason.
  */
@@ -167,7 +168,8 @@ static uint32_t calls_of(const struct comm *c)
     return c->coll + c->p2p;
 }
 
-/* Every member is at a later step, and as many calls as there are members have been made here since: what this meeting showed has done no harm. */
+/* Every member is at a later step, and as many calls as there are members have been made here since: what this meeting
+ * showed has done no harm. */
 static bool is_past(const struct roll_engine *e, const struct comm *c, struct meeting *m)
 {
     while (m->step != ROLL_STEP_NONE && m->beyond < m->members) {
@@ -181,8 +183,8 @@ static bool is_past(const struct roll_engine *e, const struct comm *c, struct me
 }
 
 /*
- * Hosts run ahead of their calls, so it is given time. One step with such numbers that has done no harm takes the prediction back: other steps differ as well,
- * perhaps all. If one of them does harm, that is told as proven.
+ * Hosts run ahead of their calls, so it is given time. One step with such numbers that has done no harm takes the
+ * prediction back: other steps differ as well, perhaps all. If one of them does harm, that is told as proven.
  */
 static void forgive(struct roll_engine *e, struct comm *c, struct meeting *m)
 {

@@ -1,12 +1,14 @@
 /*
- * detect_null.c: the template: a detector that never says anything. Copy it to begin a new one; docs/ADDING.md has the steps.
+ * detect_null.c: the template: a detector that never says anything. Copy it to begin a new one; docs/ADDING.md has the
+ * steps.
  *
- * The head comment of a detector says which mistake it finds, from which evidence, how sure it is and why, and which healthy behaviour
- * looks alike and how the two are told apart. That last sentence is the one that matters.
+ * The head comment of a detector says which mistake it finds, from which evidence, how sure it is and why, and which
+ * healthy behaviour looks alike and how the two are told apart. That last sentence is the one that matters.
  */
 #include "daemon/engine/detect/detector.h"
 
-/* Ranks disagree at one place of a communicator. Return true when this case is yours, also when you have decided to stay silent. */
+/* Ranks disagree at one place of a communicator. Return true when this case is yours, also when you have decided to
+ * stay silent. */
 static bool null_disagree(struct roll_engine *e, const struct finding *f)
 {
     (void)e;

@@ -1,18 +1,20 @@
 /*
  * detect_numbers.c: tensors whose numbers do not agree between ranks, or are none.
  *
- * Nothing hangs when a router's gradient is partial on each tensor-parallel rank and is used as if it were whole: the replicas drift apart and the run is lost
- * (torchtitan #2416, hazard H15). Ranks report facts about such tensors once per step (moe_core/include/moe/observe.h, MOE_TENSOR), and here they meet:
- *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest; nobody where no number is.
- *     Where the gradient of the same tensor was not summed, that is the cause, and the replicas are a note. So are replicas of other tensors that drift
- *     apart in a later step on the same ranks: all that is trained together with such a tensor drifts with it;
- *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear): proven when it differs by more than
- *     rounding can. Rounding is bounded by the sum of the shares' absolute values: in float32 each of the additions that reduce n shares loses at most
- *     2^-24 of what it adds up, whatever cancels, so n x 2^-24 of it; 1e-4 of it is for the sums themselves and for a scaling. Never summed, and summed
- *     twice, are told apart;
- *   - elements that are not finite: proven by the report. Where they lie in experts without rows, memory was never written (pytorch #154557, H14).
- * The same in several layers, on several ranks and on communicators of one kind is one finding (gather.h).
- * Comparing a checksum with the step before was rejected: every healthy step changes it.
+ * Nothing hangs when a router's gradient is partial on each tensor-parallel rank and is used as if it were whole: the
+ * replicas drift apart and the run is lost (torchtitan #2416, hazard H15). Ranks report facts about such tensors once
+ * per step (moe_core/include/moe/observe.h, MOE_TENSOR), and here they meet:
+ *   - checksums of replicas must be equal: bit for bit, so a difference is proven. Ranks named: not the commonest;
+ * nobody where no number is. Where the gradient of the same tensor was not summed, that is the cause, and the replicas
+ * are a note. So are replicas of other tensors that drift apart in a later step on the same ranks: all that is trained
+ * together with such a tensor drifts with it;
+ *   - what is used as a gradient must be the sum of the shares (of their elements with fixed signs, which is linear):
+ * proven when it differs by more than rounding can. Rounding is bounded by the sum of the shares' absolute values: in
+ * float32 each of the additions that reduce n shares loses at most 2^-24 of what it adds up, whatever cancels, so n x
+ * 2^-24 of it; 1e-4 of it is for the sums themselves and for a scaling. Never summed, and summed twice, are told apart;
+ *   - elements that are not finite: proven by the report. Where they lie in experts without rows, memory was never
+ * written (pytorch #154557, H14). The same in several layers, on several ranks and on communicators of one kind is one
+ * finding (gather.h). Comparing a checksum with the step before was rejected: every healthy step changes it.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
@@ -113,7 +115,8 @@ static void words_of_place(const struct gathered *g, struct words *w)
 
 /* --- replicas --- */
 
-/* The finding that replicas of this tensor, first seen to differ in that step, are a consequence of: its own gradient's or, of an earlier step, another's. */
+/* The finding that replicas of this tensor, first seen to differ in that step, are a consequence of: its own gradient's
+ * or, of an earlier step, another's. */
 static const struct gathered *reason_to_drift(const struct roll_engine *e, const struct comm *c, uint32_t tensor,
                                               uint32_t step, const struct roll_rankset *ranks)
 {
@@ -385,7 +388,8 @@ static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
 {
     bool sums = (m->topic & ~0xffu) == SUMS;
     if (!meeting_whole(c, m)) {
-        return; /* a sum needs all shares; replicas that differ are no hang: nothing is lost by waiting for the last one */
+        return; /* a sum needs all shares; replicas that differ are no hang: nothing is lost by waiting for the last one
+                 */
     }
     if (sums) {
         judge_sums(e, c, m);

@@ -1,17 +1,20 @@
 /*
- * detect_order.c: opposite orders that have gone well, and groups that join on one rank what another makes one after the other.
+ * detect_order.c: opposite orders that have gone well, and groups that join on one rank what another makes one after
+ * the other.
  *
- * Two members of two communicators make a call of each, one rank in this order and the other in that. Where nothing orders the calls on one of the ranks (two
- * streams, no wait of the host in between) that is legal and common, and whether a device can run both at once is in no record: nothing can be said. Where
- * both ranks order them, and nobody leaves either call before all have arrived, it cannot go well, whatever the skew: that is the circle of waitgraph.c. What is
- * left has gone well by luck: one of the calls has a root, and some member could leave it early because its data fitted into a buffer. The next size, or the next
- * release, waits: predicted.
+ * Two members of two communicators make a call of each, one rank in this order and the other in that. Where nothing
+ * orders the calls on one of the ranks (two streams, no wait of the host in between) that is legal and common, and
+ * whether a device can run both at once is in no record: nothing can be said. Where both ranks order them, and nobody
+ * leaves either call before all have arrived, it cannot go well, whatever the skew: that is the circle of waitgraph.c.
+ * What is left has gone well by luck: one of the calls has a root, and some member could leave it early because its
+ * data fitted into a buffer. The next size, or the next release, waits: predicted.
  *
- * A group launches its communicators in the order of their hashes, which are others in each run. So when one rank has both calls in one group and
- * another makes them one after the other on one stream, it goes well in about half of all runs: suspected, since the hashes are not recorded.
+ * A group launches its communicators in the order of their hashes, which are others in each run. So when one rank has
+ * both calls in one group and another makes them one after the other on one stream, it goes well in about half of all
+ * runs: suspected, since the hashes are not recorded.
  *
- * Looked at after the fact, at ticks: complete calls that have a root or stand in a group, with what is near them in the logs of the members, within a bound. A
- * job with more such calls than fit into it is sampled.
+ * Looked at after the fact, at ticks: complete calls that have a root or stand in a group, with what is near them in
+ * the logs of the members, within a bound. A job with more such calls than fit into it is sampled.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -94,8 +97,8 @@ static bool is_sound(const struct roll_engine *e, const struct member *m)
 }
 
 /*
- * All members have made as many calls. After a call that one has left out, calls of one number do not belong together, and all orders look opposite; where hosts run
- * ahead of each other at this moment, the next look will do.
+ * All members have made as many calls. After a call that one has left out, calls of one number do not belong together,
+ * and all orders look opposite; where hosts run ahead of each other at this moment, the next look will do.
  */
 static bool is_even(const struct comm *c)
 {

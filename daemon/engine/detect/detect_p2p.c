@@ -1,11 +1,13 @@
 /*
  * detect_p2p.c: sends and receives without partner, and what to say of two that differ in bytes.
  *
- * NCCL pairs the n-th send with the n-th receive and nothing else, empty ones included. A call without partner is proven when the partner has ended, has
- * left the communicator, or waits itself in a circle. Who is wrong, two calls do not say: the one may be missing as well as the other may be one
- * too many. A rank is named where several partners say so (exchange.c), or where the majority waits in a collective that it lacks. Where most of
- * the members are concerned it is an all-to-all-v, and has a code of its own. Sends and receives that wait for each other in a circle are a deadlock of
- * their own code, and circles over several communicators are detect_circular.c's, unless one rank of it lacks the exchange that its peers wait in.
+ * NCCL pairs the n-th send with the n-th receive and nothing else, empty ones included. A call without partner is
+ * proven when the partner has ended, has left the communicator, or waits itself in a circle. Who is wrong, two calls do
+ * not say: the one may be missing as well as the other may be one too many. A rank is named where several partners say
+ * so (exchange.c), or where the majority waits in a collective that it lacks. Where most of the members are concerned
+ * it is an all-to-all-v, and has a code of its own. Sends and receives that wait for each other in a circle are a
+ * deadlock of their own code, and circles over several communicators are detect_circular.c's, unless one rank of it
+ * lacks the exchange that its peers wait in.
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/match/exchange.h"
@@ -200,7 +202,8 @@ static void say_lack(struct roll_engine *e, const struct block *b, struct comm *
     say_text(e, v, "%s", w.text);
 }
 
-/* One rank lacks what its partner has made, or the partner has made one too many: a tie. mixed: in a circle with a collective. */
+/* One rank lacks what its partner has made, or the partner has made one too many: a tie. mixed: in a circle with a
+ * collective. */
 static void say_unmatched(struct roll_engine *e, const struct block *b, const struct source *s, uint64_t ticket,
                           bool mixed)
 {
@@ -256,7 +259,8 @@ static void say_unmatched(struct roll_engine *e, const struct block *b, const st
     if (p2p_bytes(&entry->rec) == 0) {
         words_empty(&w);
     }
-    if (mixed) { /* the one waits in a collective, the other in a message: either may be what the other left out, or made alone */
+    if (mixed) { /* the one waits in a collective, the other in a message: either may be what the other left out, or
+                    made alone */
         say_may_be(v, ROLL_VERDICT_CALL_SKIPPED);
         say_may_be(v, ROLL_VERDICT_CALL_ADDED);
         words_may_be(&w, v);
@@ -299,8 +303,8 @@ static bool read_mix(const struct block *b, struct mix *out)
 }
 
 /*
- * It has made this collective, but so far fewer of them than its peers, and each that it has made from there on is like the one behind: they may be the next
- * ones, and the first left out.
+ * It has made this collective, but so far fewer of them than its peers, and each that it has made from there on is like
+ * the one behind: they may be the next ones, and the first left out.
  */
 static bool has_fewer(const struct comm *c, const struct member *m, uint32_t seq)
 {
@@ -425,7 +429,8 @@ static void explain_circle(struct roll_engine *e, const struct block *b)
     }
 }
 
-/* One rank of the circle lacks an exchange that its peers wait in: that comes before the circle, also over several communicators. */
+/* One rank of the circle lacks an exchange that its peers wait in: that comes before the circle, also over several
+ * communicators. */
 static bool lacking_circle(struct roll_engine *e, const struct block *b)
 {
     for (uint32_t i = 0; i < b->steps; i++) {

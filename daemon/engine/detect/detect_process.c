@@ -1,9 +1,11 @@
 /*
  * detect_process.c: a rank's process has died, or is stopped, while others need it.
  *
- * Death is told a moment after it is known (stall/5; patience), and all that died in that moment together: a lost node is one cause. When nobody is left alive, the job was
- * ended from outside: one note. Who sends SIGTERM, SIGINT or SIGHUP usually sends it to all, and some take their time: told only after twice suspect_ns. Ranks that were already stuck for a reason
- * that has been told die as its consequence (a watchdog, the launcher) and are not accused again, unless they crashed. A rank whose communicators are all destroyed may die as it likes.
+ * Death is told a moment after it is known (stall/5; patience), and all that died in that moment together: a lost node
+ * is one cause. When nobody is left alive, the job was ended from outside: one note. Who sends SIGTERM, SIGINT or
+ * SIGHUP usually sends it to all, and some take their time: told only after twice suspect_ns. Ranks that were already
+ * stuck for a reason that has been told die as its consequence (a watchdog, the launcher) and are not accused again,
+ * unless they crashed. A rank whose communicators are all destroyed may die as it likes.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -64,8 +66,8 @@ static bool told_to_go(const struct source *s)
 }
 
 /*
- * Under a launcher that is not ours (torchrun, srun) the status is not known, and it may be ending all ranks one after another: 1 s is
- * nothing beside its timeout.
+ * Under a launcher that is not ours (torchrun, srun) the status is not known, and it may be ending all ranks one after
+ * another: 1 s is nothing beside its timeout.
  */
 static uint64_t patience(const struct roll_engine *e, const struct source *s)
 {
@@ -81,8 +83,9 @@ static bool is_due(const struct roll_engine *e, const struct source *s)
 }
 
 /*
- * Those who wait for a dead rank tell its death with their own names, so they come first: the wait graph is asked at once when it is due, and the
- * rest is told a moment later. Counted from then, not from the death: how a process ended may become known long after.
+ * Those who wait for a dead rank tell its death with their own names, so they come first: the wait graph is asked at
+ * once when it is due, and the rest is told a moment later. Counted from then, not from the death: how a process ended
+ * may become known long after.
  */
 static bool is_overdue(struct roll_engine *e, struct source *s)
 {

@@ -1,18 +1,20 @@
 /*
  * detect_race.c: two host threads of one rank use one communicator at the same time.
  *
- * A unit is what must not be interrupted: a call outside a group, or everything that a group does on the communicator, from the first call to the
- * return of its end. Units of different threads whose times overlap are proven to race: the times are the rank's own, from one clock, taken inside
- * the wrappers, so a lock around each unit always shows as a gap; a few microseconds of overlap are not believed. A group need not have
- * ended for that: its newest call says that it lasts until then. A unit of which nothing more is known is taken to go on only while its thread is
- * known to be inside it, and only when its end has had a stall's time to be reported. Destroy, abort and revoke are left out: they are made to
- * come from other threads.
+ * A unit is what must not be interrupted: a call outside a group, or everything that a group does on the communicator,
+ * from the first call to the return of its end. Units of different threads whose times overlap are proven to race: the
+ * times are the rank's own, from one clock, taken inside the wrappers, so a lock around each unit always shows as a
+ * gap; a few microseconds of overlap are not believed. A group need not have ended for that: its newest call says that
+ * it lasts until then. A unit of which nothing more is known is taken to go on only while its thread is known to be
+ * inside it, and only when its end has had a stall's time to be reported. Destroy, abort and revoke are left out: they
+ * are made to come from other threads.
  *
- * Each thread has its own two newest units, because threads take turns within their groups: with one memory for all, a group that goes on
- * after another thread's call looked like a new one, and groups that interleave were never seen to overlap.
+ * Each thread has its own two newest units, because threads take turns within their groups: with one memory for all, a
+ * group that goes on after another thread's call looked like a new one, and groups that interleave were never seen to
+ * overlap.
  *
- * Looked at only in ranks where a second thread has made calls. Judging by thread ids alone was rejected: forward and backward run in
- * different threads of every PyTorch job, one after the other.
+ * Looked at only in ranks where a second thread has made calls. Judging by thread ids alone was rejected: forward and
+ * backward run in different threads of every PyTorch job, one after the other.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -141,8 +143,8 @@ static void judge(struct roll_engine *e, struct member *m, const struct lane *la
 #define LOOK_BACK 256u /* records among which the first thread's last unit is looked for */
 
 /*
- * The first call of a second thread: the first one was not watched until now. Its newest unit here is found in the log: the last call, or
- * the calls of the last group, with the return of that group's end where it has come.
+ * The first call of a second thread: the first one was not watched until now. Its newest unit here is found in the log:
+ * the last call, or the calls of the last group, with the return of that group's end where it has come.
  */
 static struct race *race_new(const struct roll_engine *e, const struct member *m, const struct roll_record *rec)
 {
@@ -178,7 +180,8 @@ static struct race *race_new(const struct roll_engine *e, const struct member *m
     return r;
 }
 
-/* The units of a thread; of one that has not been seen here a place for them: the one that has been quiet for longest. */
+/* The units of a thread; of one that has not been seen here a place for them: the one that has been quiet for longest.
+ */
 static struct lane *lane_of(struct race *r, uint16_t thread)
 {
     struct lane *oldest = &r->lane[0];

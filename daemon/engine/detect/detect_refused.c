@@ -1,21 +1,24 @@
 /*
- * detect_refused.c: calls of which nothing was enqueued: NCCL refused them, or the group that they are in; or the group was only simulated.
+ * detect_refused.c: calls of which nothing was enqueued: NCCL refused them, or the group that they are in; or the group
+ * was only simulated.
  *
- * Such a call does not count: it gives its place back, and the rank may make the call again, right, with the same number. So it is
- * taken out of what it had been matched with. Counting it as a call of its own was rejected: the ranks then seem to part at the retry,
- * though NCCL sees them in step. A retry may be read before the news that the first attempt was refused: a number that comes twice from one
- * thread says the same.
+ * Such a call does not count: it gives its place back, and the rank may make the call again, right, with the same
+ * number. So it is taken out of what it had been matched with. Counting it as a call of its own was rejected: the ranks
+ * then seem to part at the retry, though NCCL sees them in step. A retry may be read before the news that the first
+ * attempt was refused: a number that comes twice from one thread says the same.
  *
- * What remains is a rank whose peers wait for what it did not enqueue. That is told as call-refused, with the error and the argument that is
- * wrong where the record shows it, and instead of the words for a rank that is busy, has skipped a call, has ended or is dead:
+ * What remains is a rank whose peers wait for what it did not enqueue. That is told as call-refused, with the error and
+ * the argument that is wrong where the record shows it, and instead of the words for a rank that is busy, has skipped a
+ * call, has ended or is dead:
  *
- *     peers wait at the place of a refused collective           suspected after a while: it may still be made again; proven when it cannot be
- *     peers wait, and the walk of the wait graph ends at it      its messages, and a rank that has ended after an error
- *     the rank went on with another call at that place           proven by the alignment (disagree)
+ *     peers wait at the place of a refused collective           suspected after a while: it may still be made again;
+ * proven when it cannot be peers wait, and the walk of the wait graph ends at it      its messages, and a rank that has
+ * ended after an error the rank went on with another call at that place           proven by the alignment (disagree)
  *     peers wait inside the creation of a communicator           proven when its own call of it was refused
  *
- * Errors that say that the cause lies elsewhere (a remote error, a timeout) name nobody. An error that comes while another member is dead is
- * that death's consequence. A refusal for which nobody waits is a note, when the rank ends or goes on without the call.
+ * Errors that say that the cause lies elsewhere (a remote error, a timeout) name nobody. An error that comes while
+ * another member is dead is that death's consequence. A refusal for which nobody waits is a note, when the rank ends or
+ * goes on without the call.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -129,7 +132,8 @@ enum { NCCL_INVALID_ARGUMENT = 4, NCCL_INVALID_USAGE = 5, NCCL_REMOTE_ERROR = 6,
 
 static bool is_wrong(const struct roll_engine *e, const struct member *m, const struct roll_record *rec);
 
-/* Of the calls of one group that which cannot be right is why; among others the one that is told last, which is the oldest. */
+/* Of the calls of one group that which cannot be right is why; among others the one that is told last, which is the
+ * oldest. */
 static bool explains_better(const struct roll_engine *e, const struct member *m, const struct roll_record *old,
                             const struct roll_record *rec)
 {
@@ -176,7 +180,8 @@ static bool is_alike(const struct roll_record *a, const struct roll_record *b)
     return a->op == b->op && a->count == b->count && (a->dtype == b->dtype || a->dtype >= ROLL_DTYPE_LIMIT);
 }
 
-/* Its thread has waited, or called something else, between the two: who makes a call again does it at once, as a rule. */
+/* Its thread has waited, or called something else, between the two: who makes a call again does it at once, as a rule.
+ */
 static bool did_between(const struct roll_engine *e, const struct member *m, const struct roll_record *a,
                         const struct roll_record *b)
 {
@@ -380,7 +385,8 @@ static bool is_wrong(const struct roll_engine *e, const struct member *m, const 
     return *wrong_argument(e, e->source[m->source], m, rec, &none) != '\0';
 }
 
-/* Another call of the refused group, one whose argument NCCL cannot have taken: the one that voids them all. NULL: none is known. */
+/* Another call of the refused group, one whose argument NCCL cannot have taken: the one that voids them all. NULL: none
+ * is known. */
 static const struct roll_record *wrong_in_group(const struct roll_engine *e, const struct source *s,
                                                 const struct roll_record *rec)
 {
@@ -571,8 +577,9 @@ static const struct entry *lacks_message(const struct source *s, const struct me
 }
 
 /*
- * World ranks that wait in the call `waits` of this source for what was refused. Of a refused message the one that it was meant for is not in the record
- * where the peer was wrong: who waits for a message of that rank is nearer to it than who waits for the rank elsewhere.
+ * World ranks that wait in the call `waits` of this source for what was refused. Of a refused message the one that it
+ * was meant for is not in the record where the peer was wrong: who waits for a message of that rank is nearer to it
+ * than who waits for the rank elsewhere.
  */
 static void add_waiting(const struct roll_engine *e, struct telling *t, const struct source *waiter,
                         const struct entry *waits)
@@ -630,7 +637,8 @@ static uint64_t told_of_end(const struct roll_engine *e, const struct telling *t
     return number;
 }
 
-/* The verdict says that these ranks have ended: who waits for one of them elsewhere waits for the same reason (wait_judge.c). */
+/* The verdict says that these ranks have ended: who waits for one of them elsewhere waits for the same reason
+ * (wait_judge.c). */
 static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t number)
 {
     bool named = t->without == ENDED && number != 0 && !is_from_elsewhere(t->rec);
@@ -643,7 +651,8 @@ static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t n
     }
 }
 
-/* One verdict for one refused call, however many wait for it and wherever; said better when more such calls at its place are known. */
+/* One verdict for one refused call, however many wait for it and wherever; said better when more such calls at its
+ * place are known. */
 static void tell_once(struct roll_engine *e, struct telling *t)
 {
     bool fresh = false;
@@ -682,7 +691,8 @@ static bool waited_for(const struct comm *c, const struct member *m)
            comm_slot(c, m->next)->ticket != 0;
 }
 
-/* Every other member has come to the place, was refused there too, or has ended: no more culprits are to be expected. */
+/* Every other member has come to the place, was refused there too, or has ended: no more culprits are to be expected.
+ */
 static bool is_complete(const struct roll_engine *e, const struct comm *c, uint32_t seq)
 {
     for (uint32_t r = 0; r < c->size; r++) {
@@ -762,7 +772,8 @@ static bool waits_before(const struct roll_engine *e, const struct member *m, ui
     return false;
 }
 
-/* What the member made at this place, where a call of another kind or size had been refused, is what all others have made there: the call again, put right. */
+/* What the member made at this place, where a call of another kind or size had been refused, is what all others have
+ * made there: the call again, put right. */
 static bool is_put_right(const struct member *m, uint32_t seq)
 {
     const struct comm *c = m->comm;
@@ -870,7 +881,8 @@ static bool refused_block(struct roll_engine *e, const struct block *b)
 
 #define SHIFTED_MAX 64u /* calls like the refused one behind which its absence can show first */
 
-/* All that the member has made from the place of this refused call up to `seq` is like it: where one was left out shows only behind them. */
+/* All that the member has made from the place of this refused call up to `seq` is like it: where one was left out shows
+ * only behind them. */
 static bool all_alike(const struct roll_engine *e, const struct member *m, const struct roll_record *rec, uint32_t seq)
 {
     for (uint32_t at = rec->seq; at < seq; at++) {
@@ -884,8 +896,9 @@ static bool all_alike(const struct roll_engine *e, const struct member *m, const
 }
 
 /*
- * Its call at this place was refused, and what it has there now is another one: it was left out. Among calls that are all alike that
- * shows at the last of them: then it is a skip, of such a call. A call made again with other arguments, after which both sides agree, is not this.
+ * Its call at this place was refused, and what it has there now is another one: it was left out. Among calls that are
+ * all alike that shows at the last of them: then it is a skip, of such a call. A call made again with other arguments,
+ * after which both sides agree, is not this.
  */
 static const struct roll_record *left_out(struct roll_engine *e, const struct finding *f, bool skip, uint32_t world,
                                           const struct roll_record *theirs, const struct member **out)
@@ -901,7 +914,8 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
         const struct entry *now = entry_at(e, m, f->seq, &ticket);
         bool again = f->kind == ALIGN_ARGUMENT && now && now->rec.op == rec->op && f->overlap > 0;
         again = again || (now && is_alike(rec, &now->rec) && !is_alike(rec, theirs));
-        /* A call like what came in its place, and unlike theirs, was put right: it is theirs that has nothing to do with it. */
+        /* A call like what came in its place, and unlike theirs, was put right: it is theirs that has nothing to do
+         * with it. */
         bool here = rec->seq == f->seq && now && !again && (now->rec.op != theirs->op || is_alike(rec, theirs));
         bool again_there = !m->refusal->coll.passed_over && !m->refusal->coll.left_out;
         bool later = skip && is_alike(rec, theirs) && !again_there && all_alike(e, m, rec, f->seq);
@@ -991,7 +1005,8 @@ static struct comm *made_by(const struct roll_engine *e, const struct source *s,
     return m ? m->comm : NULL;
 }
 
-/* Was the refused creation of `s` the one that `rec` of another rank waits in? Without a definition only that of all ranks is known. */
+/* Was the refused creation of `s` the one that `rec` of another rank waits in? Without a definition only that of all
+ * ranks is known. */
 static bool same_creation(const struct roll_engine *e, const struct source *s, const struct source *waiter,
                           const struct roll_record *rec, const struct comm *theirs)
 {

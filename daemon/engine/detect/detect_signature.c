@@ -1,10 +1,11 @@
 /*
  * detect_signature.c: ranks make the same call with different arguments, or different calls at the same place.
  *
- * Proven when the records show that the calls really stand at the same place: no call skipped or added (align_lines.c), and nobody may still come who would
- * turn the vote. What NCCL does not compare is not compared: bytes for AllGather, Broadcast, AlltoAll, Gather and Scatter; the operator's handle of
- * PreMulSum. Other bytes because of another datatype are told as the datatype; as many bytes of another datatype are a note (detect_dtype.c).
- * A different reduction does not hang, so the communicator goes on being judged after it; all others mute it.
+ * Proven when the records show that the calls really stand at the same place: no call skipped or added (align_lines.c),
+ * and nobody may still come who would turn the vote. What NCCL does not compare is not compared: bytes for AllGather,
+ * Broadcast, AlltoAll, Gather and Scatter; the operator's handle of PreMulSum. Other bytes because of another datatype
+ * are told as the datatype; as many bytes of another datatype are a note (detect_dtype.c). A different reduction does
+ * not hang, so the communicator goes on being judged after it; all others mute it.
  */
 #include "daemon/engine/detect/detector.h"
 

@@ -1,23 +1,30 @@
 /*
- * detect_straggler.c: slow, not stuck: a rank that arrives last at most collectives of a communicator, and jobs whose steps get longer.
+ * detect_straggler.c: slow, not stuck: a rank that arrives last at most collectives of a communicator, and jobs whose
+ * steps get longer.
  *
- * Host times are times of enqueueing, and clocks of nodes differ by seconds. Both are got round by looking only at collectives n and n + 1 of a communicator
- * where every member's host came back from a wait behind n before it enqueued n + 1, and waited behind n + 1 again. From n (an operation that nobody leaves
- * before all have arrived) all hosts come back at one instant, whatever their clocks say; the device has nothing left to do there; so the time from that return to
- * the next call, by the rank's own clock, is how late it arrives. No clocks are compared. A host that runs ahead of its device gives no sample: its times of
- * enqueueing say nothing about when the device arrives, and completion, where it is learnt, comes without a time. A slow device shows where its host waits for it before it calls.
+ * Host times are times of enqueueing, and clocks of nodes differ by seconds. Both are got round by looking only at
+ * collectives n and n + 1 of a communicator where every member's host came back from a wait behind n before it enqueued
+ * n + 1, and waited behind n + 1 again. From n (an operation that nobody leaves before all have arrived) all hosts come
+ * back at one instant, whatever their clocks say; the device has nothing left to do there; so the time from that return
+ * to the next call, by the rank's own clock, is how late it arrives. No clocks are compared. A host that runs ahead of
+ * its device gives no sample: its times of enqueueing say nothing about when the device arrives, and completion, where
+ * it is learnt, comes without a time. A slow device shows where its host waits for it before it calls.
  *
- * Time in waits behind other NCCL calls is taken off (it is spent for others), and only members that made the same such calls in between are compared: stages of a
- * pipeline differ by design. A rank counts as late by more than 1 ms and 5 % of the interval over the median, if the others' waits behind the call show it. One late
- * step is nothing; late in 30 of 32 looks is a note; in 60 of 64, by a tenth of the interval and 5 ms, suspected. With jitter alone, two ranks come to the latter once in 10^14 looks.
+ * Time in waits behind other NCCL calls is taken off (it is spent for others), and only members that made the same such
+ * calls in between are compared: stages of a pipeline differ by design. A rank counts as late by more than 1 ms and 5 %
+ * of the interval over the median, if the others' waits behind the call show it. One late step is nothing; late in 30
+ * of 32 looks is a note; in 60 of 64, by a tenth of the interval and 5 ms, suspected. With jitter alone, two ranks come
+ * to the latter once in 10^14 looks.
  *
- * Of a step with many calls and one wait, the first call on the communicator behind the wait is looked at. A wait for an event counts where its place among the rank's
- * calls is known. With an event at an unknown place, or a wait for a stream without NCCL calls of its own, the host may be let go before the call is over, at
- * a time of its own; steps repeat, so nothing in the times tells that from coming back together. These give no sample.
+ * Of a step with many calls and one wait, the first call on the communicator behind the wait is looked at. A wait for
+ * an event counts where its place among the rank's calls is known. With an event at an unknown place, or a wait for a
+ * stream without NCCL calls of its own, the host may be let go before the call is over, at a time of its own; steps
+ * repeat, so nothing in the times tells that from coming back together. These give no sample.
  *
- * Nothing is done on the path of records: at ticks, a few times a second, the logs of some communicators' members are looked at, within a bound. Where it is met in the
- * middle of a large communicator, the next run goes on with the next member. A log that is too short for a step is made longer, within a bound. A counter per record, or
- * arrival times in the slots, were rejected: both are written for every call and read for one in a thousand.
+ * Nothing is done on the path of records: at ticks, a few times a second, the logs of some communicators' members are
+ * looked at, within a bound. Where it is met in the middle of a large communicator, the next run goes on with the next
+ * member. A log that is too short for a step is made longer, within a bound. A counter per record, or arrival times in
+ * the slots, were rejected: both are written for every call and read for one in a thousand.
  */
 #include "daemon/engine/detect/stuck.h"
 
@@ -200,8 +207,8 @@ static bool is_plain(const struct entry *a, const struct entry *b)
 }
 
 /*
- * The newest two neighbouring calls of the member between and behind which its host waited. seq: number of the second; NO_SEQ: any. Walks back from `from` over
- * what the log still holds, within the bound. *end: its log holds no more.
+ * The newest two neighbouring calls of the member between and behind which its host waited. seq: number of the second;
+ * NO_SEQ: any. Walks back from `from` over what the log still holds, within the bound. *end: its log holds no more.
  */
 static bool find_stretch(const struct source *s, const struct member *m, uint64_t from, uint32_t *seq,
                          struct stretch *x, uint32_t *work, bool *end)
@@ -490,7 +497,8 @@ static void tell_slow(struct roll_engine *e, struct comm *c, struct place *p, co
     roll_rankset_fini(&all);
 }
 
-/* The mean of eight intervals without the longest is one point; three points in a row of half as much again than the least so far are a trend. */
+/* The mean of eight intervals without the longest is one point; three points in a row of half as much again than the
+ * least so far are a trend. */
 static void follow_trend(struct roll_engine *e, struct comm *c, struct place *p, const struct stretch *x,
                          uint64_t interval, const struct roll_record *rec)
 {

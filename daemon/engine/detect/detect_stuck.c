@@ -1,17 +1,19 @@
 /*
  * detect_stuck.c: everyone has arrived and nothing completes: the device, the network, or a kernel that does not end.
  *
- * For the matcher such a call is complete: all members have made it, and nothing before it on their streams is missing. That it does not end
- * shows only in hosts that do not come back from a wait behind it. A host wait proves nothing but that somebody waits: device work is not
- * recorded, so a long kernel in front of the call, or behind it, looks the same. Therefore
- *   - all members must stand in it: inside a wait that covers the call and that no incomplete call explains, or inside the call itself; a
- *     member without a wait counts only when nothing at all has come from it for as long;
- *   - where some have left it (their host has come back from a wait behind it, or the device has said so), those who have not must be
- *     ranks that learn completion, and the operation one that nobody leaves before the last has arrived: then no kernel in front or
- *     behind can be the reason;
+ * For the matcher such a call is complete: all members have made it, and nothing before it on their streams is missing.
+ * That it does not end shows only in hosts that do not come back from a wait behind it. A host wait proves nothing but
+ * that somebody waits: device work is not recorded, so a long kernel in front of the call, or behind it, looks the
+ * same. Therefore
+ *   - all members must stand in it: inside a wait that covers the call and that no incomplete call explains, or inside
+ * the call itself; a member without a wait counts only when nothing at all has come from it for as long;
+ *   - where some have left it (their host has come back from a wait behind it, or the device has said so), those who
+ * have not must be ranks that learn completion, and the operation one that nobody leaves before the last has arrived:
+ * then no kernel in front or behind can be the reason;
  *   - the patience is long and grows with the job's own waits: see patience_of.
- * So it is suspected, never proven, and says which calls it may be. A shorter patience (suspect_ns) was rejected: hosts that run a whole step ahead of
- * their device and wait at its end, or the first step with all its set-up, wait longer than that in healthy jobs.
+ * So it is suspected, never proven, and says which calls it may be. A shorter patience (suspect_ns) was rejected: hosts
+ * that run a whole step ahead of their device and wait at its end, or the first step with all its set-up, wait longer
+ * than that in healthy jobs.
  *
  * Nothing here is on the path of a record but a few words per host wait that has returned.
  */
@@ -47,8 +49,8 @@ static uint32_t site_key(const struct roll_record *rec)
 }
 
 /*
- * Its host has come back in good order. When all have that stood in the call, it was slow. A communicator that has been aborted lets go of its hosts as
- * well, and that says nothing.
+ * Its host has come back in good order. When all have that stood in the call, it was slow. A communicator that has been
+ * aborted lets go of its hosts as well, and that says nothing.
  */
 static void came_back(struct roll_engine *e, const struct source *s, struct waits *w)
 {
@@ -164,7 +166,8 @@ static uint32_t calls_behind(struct stuck *k, const struct source *s, const stru
     return n;
 }
 
-/* Who is through and takes the communicator down does no harm by the rules of NCCL, but whoever looks for the reason should know. */
+/* Who is through and takes the communicator down does no harm by the rules of NCCL, but whoever looks for the reason
+ * should know. */
 static void words_aborted(const struct stuck *k, struct words *w)
 {
     struct roll_rankset aborted = {0};
@@ -214,8 +217,8 @@ static void words_who(struct stuck *k, struct words *w)
 }
 
 /*
- * Some of its members have made more calls than others, here or on other communicators. They may have gone on while others waited; or one of them has left
- * something out that later calls took the place of.
+ * Some of its members have made more calls than others, here or on other communicators. They may have gone on while
+ * others waited; or one of them has left something out that later calls took the place of.
  */
 static void open_class(struct roll_verdict *v, const struct roll_engine *e)
 {
@@ -377,7 +380,8 @@ static bool anyone_is_patient(const struct roll_engine *e)
     return false;
 }
 
-/* The call in which this host stands is told, when all do, their patience has run out, and nothing else may be the reason. */
+/* The call in which this host stands is told, when all do, their patience has run out, and nothing else may be the
+ * reason. */
 static void look_at_wait(struct stuck *k, struct source *s, const struct thread *t)
 {
     struct roll_engine *e = k->e;
@@ -421,7 +425,8 @@ static void stuck_tick(struct roll_engine *e)
     stuck_fini(&k);
 }
 
-/* Others wait for a rank that stands in such a call: when patience runs out, that is told, and not that this one is blocked or busy. */
+/* Others wait for a rank that stands in such a call: when patience runs out, that is told, and not that this one is
+ * blocked or busy. */
 static bool stuck_block(struct roll_engine *e, const struct block *b)
 {
     return (b->kind == BLOCK_STUCK || b->kind == BLOCK_BUSY) && stuck_stands(e, b->rank);

@@ -1,14 +1,16 @@
 /*
  * detect_taken.c: a message without partner that a collective has answered.
  *
- * NCCL makes AlltoAll, Gather and Scatter of sends and receives (lowered.c). A message whose partner is missing meets a message of such a collective
- * instead, and is over: no host waits in it, and what hangs is the collective, for which everyone has arrived. Yet the records have it: one side of a pair
- * has made its message before the collective, and the other has made the collective without its side. It is told when something waits, and neither
- * side goes on: until then the other side may still come, and only the order is wrong (detect_lowered.c).
+ * NCCL makes AlltoAll, Gather and Scatter of sends and receives (lowered.c). A message whose partner is missing meets a
+ * message of such a collective instead, and is over: no host waits in it, and what hangs is the collective, for which
+ * everyone has arrived. Yet the records have it: one side of a pair has made its message before the collective, and the
+ * other has made the collective without its side. It is told when something waits, and neither side goes on: until then
+ * the other side may still come, and only the order is wrong (detect_lowered.c).
  *
- * That the data has gone to the wrong call is certain; which call is missing or one too many is not, so nobody is named and the class is suspected. Waiting
- * for the host that waits in such a collective to be asked about (waitgraph.c) was rejected: for the model nothing is missing in it. So the pairs are looked
- * at, some of them in a tick, while some host waits.
+ * That the data has gone to the wrong call is certain; which call is missing or one too many is not, so nobody is named
+ * and the class is suspected. Waiting for the host that waits in such a collective to be asked about (waitgraph.c) was
+ * rejected: for the model nothing is missing in it. So the pairs are looked at, some of them in a tick, while some host
+ * waits.
  */
 #include "daemon/engine/detect/detector.h"
 

@@ -1,10 +1,11 @@
 /*
  * detect_zero.c: zero elements on some ranks: NCCL drops their call without a word, and the others wait for it.
  *
- * Source: NCCL's enqueue discards empty collectives locally. Proven in two ways: the rank's next call disagrees with its peers'
- * while the dropped one would have agreed; or peers wait for this rank at the very place of its dropped call (or at a later one,
- * when all calls look alike: then the rank is behind by as many calls as were dropped), also where that wait is one of a circle. All ranks empty, or an extra empty
- * call whose successor agrees, is healthy and stays silent.
+ * Source: NCCL's enqueue discards empty collectives locally. Proven in two ways: the rank's next call disagrees with
+ * its peers' while the dropped one would have agreed; or peers wait for this rank at the very place of its dropped call
+ * (or at a later one, when all calls look alike: then the rank is behind by as many calls as were dropped), also where
+ * that wait is one of a circle. All ranks empty, or an extra empty call whose successor agrees, is healthy and stays
+ * silent.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -17,9 +18,10 @@ static uint64_t as_one(const struct roll_record *rec)
 }
 
 /*
- * The dropped call would have been what `by` made, but for its count. Of gathered bytes the signature knows no datatype; one call has the same on all ranks.
- * Not one from another place of the program that `by` has called from, too: that is another call, which `by` may make later. A place of which only the other rank
- * knows may be its branch for no elements. Behind the dropped one, calls that look like it stand anywhere.
+ * The dropped call would have been what `by` made, but for its count. Of gathered bytes the signature knows no
+ * datatype; one call has the same on all ranks. Not one from another place of the program that `by` has called from,
+ * too: that is another call, which `by` may make later. A place of which only the other rank knows may be its branch
+ * for no elements. Behind the dropped one, calls that look like it stand anywhere.
  */
 static bool stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,
                        const struct roll_record *made)
@@ -120,9 +122,10 @@ static bool dropped_both(const struct member *waiter, uint64_t sig, uint32_t seq
 }
 
 /*
- * The dropped call because of which m is behind in the call that the waiter waits in; 0 or ticket + 1. stuck: it will not come any more. Without that
- * only a call dropped at its last place counts: it may have gone on since, and be late. A member that has the next call of its kind at this very
- * place is behind all the same, when its call of this place was dropped.
+ * The dropped call because of which m is behind in the call that the waiter waits in; 0 or ticket + 1. stuck: it will
+ * not come any more. Without that only a call dropped at its last place counts: it may have gone on since, and be late.
+ * A member that has the next call of its kind at this very place is behind all the same, when its call of this place
+ * was dropped.
  */
 static uint64_t dropped_of(const struct roll_engine *e, const struct member *m, const struct member *waiter,
                            const struct roll_record *waits, bool stuck)

@@ -1,5 +1,6 @@
 /*
- * detectors.c: the table of detectors. The first that takes a case is the only one that speaks about it, so the more special come first.
+ * detectors.c: the table of detectors. The first that takes a case is the only one that speaks about it, so the more
+ * special come first.
  */
 #include "daemon/engine/detect/detector.h"
 

@@ -1,9 +1,10 @@
 /*
  * gather.c: see gather.h.
  *
- * The same mistake in the program shows in each layer of a model and on each communicator of a kind, one after the other within a step. Told one by
- * one they were seventeen findings of one cause. Waiting for the end of the step was rejected: where the cause hangs the job, there is none. So what
- * comes within a moment (stall/20, at most stall/4) is told together, and what comes later is told as a better verdict, ever more rarely.
+ * The same mistake in the program shows in each layer of a model and on each communicator of a kind, one after the
+ * other within a step. Told one by one they were seventeen findings of one cause. Waiting for the end of the step was
+ * rejected: where the cause hangs the job, there is none. So what comes within a moment (stall/20, at most stall/4) is
+ * told together, and what comes later is told as a better verdict, ever more rarely.
  */
 #include "daemon/engine/detect/gather.h"
 

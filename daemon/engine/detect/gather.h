@@ -1,8 +1,10 @@
 /*
- * gather.h: one finding for one cause that shows in several layers, on several ranks, or on several communicators of one kind.
+ * gather.h: one finding for one cause that shows in several layers, on several ranks, or on several communicators of
+ * one kind.
  *
- * A detector opens the gathering of its cause, fills in what it wants to show the first time, and adds to it. It is said a moment after the last addition;
- * what is added later makes a new verdict that takes the place of the one before.
+ * A detector opens the gathering of its cause, fills in what it wants to show the first time, and adds to it. It is
+ * said a moment after the last addition; what is added later makes a new verdict that takes the place of the one
+ * before.
  */
 #ifndef ROLL_ENGINE_GATHER_H
 #define ROLL_ENGINE_GATHER_H
@@ -41,7 +43,8 @@ struct gathered {
 /* The same for communicators of one kind: same label and size, as the expert-parallel groups of a job are. */
 uint64_t gather_family(const struct comm *c);
 /*
- * The gathering of this cause, new or not; NULL when there is no memory. *fresh: sides, words and the like have to be filled in.
+ * The gathering of this cause, new or not; NULL when there is no memory. *fresh: sides, words and the like have to be
+ * filled in.
  */
 struct gathered *gather_open(struct roll_engine *e, uint64_t key, enum roll_verdict_code code,
                              enum roll_certainty certainty, bool *fresh);

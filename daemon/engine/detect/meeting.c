@@ -1,11 +1,13 @@
 /*
  * meeting.c: a small table per communicator of things that all members say once per step, layer and topic.
  *
- * Three detectors compare such words (numbers that must be equal, replicas, sums of gradients). A list of their own in each was what the obligations
- * have; one table is shorter and bounded in one place. Obligations stay apart, because they compare lists.
+ * Three detectors compare such words (numbers that must be equal, replicas, sums of gradients). A list of their own in
+ * each was what the obligations have; one table is shorter and bounded in one place. Obligations stay apart, because
+ * they compare lists.
  *
- * What is said several times in one step is told apart by its order alone, so the order must be whole: a step of which records are missing, or which
- * was given up for want of room, is compared no more, and a step that is run again (the job went back) never meets what was left over of the first run.
+ * What is said several times in one step is told apart by its order alone, so the order must be whole: a step of which
+ * records are missing, or which was given up for want of room, is compared no more, and a step that is run again (the
+ * job went back) never meets what was left over of the first run.
  */
 #include "daemon/engine/detect/meeting.h"
 
@@ -90,7 +92,8 @@ void meeting_free_all(struct comm *c)
     }
 }
 
-/* No room: the step of the oldest meeting is given up as a whole, because the order of what is left of it would say nothing. */
+/* No room: the step of the oldest meeting is given up as a whole, because the order of what is left of it would say
+ * nothing. */
 static void give_up_oldest(struct comm *c)
 {
     const struct meeting *last = c->meeting;

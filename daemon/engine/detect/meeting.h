@@ -34,17 +34,18 @@ struct meeting {
 };
 
 /*
- * When a member says this, *at; false when it cannot be compared with what others say: the size of the communicator is not known, or records of this
- * step are missing. Must see all that the member says here, in its order.
+ * When a member says this, *at; false when it cannot be compared with what others say: the size of the communicator is
+ * not known, or records of this step are missing. Must see all that the member says here, in its order.
  */
 bool meeting_moment(struct source *s, const struct roll_record *rec, struct moment *at);
 bool meeting_closed(const struct closed *c, const struct moment *at);
 void meeting_close(struct closed *c, const struct moment *upto);
 
 /*
- * The meeting that this record belongs to, with value number `at` of its rank set; NULL when there is no memory, or nothing can be compared. A rank may
- * say a thing several times in one step (layers or microbatches without numbers): the first of each member meets the others' first. Where there are
- * MEETINGS_MAX, those of the oldest step go and that step is closed. wanted: bits of the values that make a member complete.
+ * The meeting that this record belongs to, with value number `at` of its rank set; NULL when there is no memory, or
+ * nothing can be compared. A rank may say a thing several times in one step (layers or microbatches without numbers):
+ * the first of each member meets the others' first. Where there are MEETINGS_MAX, those of the oldest step go and that
+ * step is closed. wanted: bits of the values that make a member complete.
  */
 struct meeting *meeting_say(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                             uint32_t topic, unsigned at, uint64_t value, uint8_t wanted);
@@ -55,7 +56,8 @@ bool meeting_due(const struct roll_engine *e, const struct comm *c, const struct
 void meeting_drop(struct comm *c, struct meeting *m);
 void meeting_free_all(struct comm *c);
 
-/* The value that most members have said (ties: the largest), and the others as world ranks. False when all are equal. */
+/* The value that most members have said (ties: the largest), and the others as world ranks. False when all are equal.
+ */
 bool meeting_vote(const struct roll_engine *e, const struct meeting *m, unsigned at, uint64_t *common,
                   struct roll_rankset *minor, struct roll_rankset *major, bool *tie);
 

@@ -1,8 +1,9 @@
 /*
- * note.c: what an agent saw that is in no ring: a process in which NCCL is at work, and of whose calls none has come by.
+ * note.c: what an agent saw that is in no ring: a process in which NCCL is at work, and of whose calls none has come
+ * by.
  *
- * There is no source for such a process, so nothing can be judged about it; that there is one limits every other verdict. Told as a
- * note, once per process.
+ * There is no source for such a process, so nothing can be judged about it; that there is one limits every other
+ * verdict. Told as a note, once per process.
  */
 #include "daemon/engine/internal.h"
 

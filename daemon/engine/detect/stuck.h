@@ -1,6 +1,7 @@
 /*
- * stuck.h: calls that have all they need and do not end: what detect_stuck.c (when to speak, and the words), stuck_find.c (who stands where),
- * stuck_trouble.c (whether other trouble may be the reason) and stuck_facts.c (what the nodes know about it) share.
+ * stuck.h: calls that have all they need and do not end: what detect_stuck.c (when to speak, and the words),
+ * stuck_find.c (who stands where), stuck_trouble.c (whether other trouble may be the reason) and stuck_facts.c (what
+ * the nodes know about it) share.
  */
 #ifndef ROLL_ENGINE_STUCK_H
 #define ROLL_ENGINE_STUCK_H
@@ -31,7 +32,8 @@ struct waits {
 struct stuck {
     struct roll_engine *e;
     uint32_t work; /* entries that may still be looked at */
-    /* The calls that have been looked at, and whether all stand in them: the answer is the same for all members. Owned, a hash table. */
+    /* The calls that have been looked at, and whether all stand in them: the answer is the same for all members. Owned,
+     * a hash table. */
     uint64_t *seen;
     uint32_t seens, seen_at;  /* how many; where the one stands that is looked at */
     bool stands;              /* the call that was looked at last had been found to be one in which all stand */
@@ -54,7 +56,8 @@ struct stuck {
 /* --- detect_stuck.c --- */
 /* How long this wait of s must last before it is spoken of. */
 uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait);
-/* Groups the sources of these ranks by host, in the order in which the hosts appear. Owned by the caller; NULL: no memory. */
+/* Groups the sources of these ranks by host, in the order in which the hosts appear. Owned by the caller; NULL: no
+ * memory. */
 struct stuck_host {
     uint32_t first, count; /* of its sources, in `source` */
 };
@@ -67,7 +70,8 @@ void stuck_hosts_of(struct stuck_hosts *out, const struct roll_engine *e, const 
 void stuck_hosts_fini(struct stuck_hosts *hosts);
 /* Adds "host a (ranks 0-3), host b (rank 4)" for the ranks of the set. */
 void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set);
-/* How long the rank's last wait beyond the 4.3 s that a record can say has lasted, if it is the one with this ticket. */
+/* How long the rank's last wait beyond the 4.3 s that a record can say has lasted, if it is the one with this ticket.
+ */
 bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns);
 /* Another verdict has taken the place of this one. */
 void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
@@ -79,16 +83,19 @@ bool stuck_is_call(const struct roll_record *rec);
 bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
                   const struct roll_record *call, uint64_t ticket);
 /*
- * The oldest call before this wait in which all its members stand: what is before it on its stream is over, or is not known not to be. Its ticket is
- * then in *at, and all else in *k. t: the thread that waits; NULL: the host of s is inside no call, and a call that its device is not known to be through with is looked for.
+ * The oldest call before this wait in which all its members stand: what is before it on its stream is over, or is not
+ * known not to be. Its ticket is then in *at, and all else in *k. t: the thread that waits; NULL: the host of s is
+ * inside no call, and a call that its device is not known to be through with is looked for.
  */
 bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
 /*
- * The newest such call, where each member may have left it by a wait of a stream without NCCL calls of its own, and yet stands in a later wait that
- * surely covers it. Asked about last: what was not over when that wait came back is one of these calls, or a kernel.
+ * The newest such call, where each member may have left it by a wait of a stream without NCCL calls of its own, and yet
+ * stands in a later wait that surely covers it. Asked about last: what was not over when that wait came back is one of
+ * these calls, or a kernel.
  */
 bool stuck_find_last(struct stuck *k, const struct source *s, const struct thread *t, uint64_t *at);
-/* Behind the newest record before this ticket that does not tell of polls only: a loop of them writes several a second. */
+/* Behind the newest record before this ticket that does not tell of polls only: a loop of them writes several a second.
+ */
 uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto);
 void stuck_fini(struct stuck *k);
 uint32_t stuck_work(struct roll_engine *e); /* what is left of this tick's bound; kept in e->stuck_work */

@@ -1,10 +1,11 @@
 /*
  * stuck_facts.c: what the nodes know about a call that does not complete.
  *
- * The engine asks nobody: it says collective-stuck, its feeder has the agents asked, and their answers come in as facts, in any order or never. When
- * all nodes of the call have answered, or some time after the first of them, a verdict with what they know takes the place of the first. A host that
- * alone has a fault is named as suspected, with its ranks in the call. Counting faults, or weighing what is merely odd, was rejected: ports that are down for
- * years and nodes under pressure are found in every cluster.
+ * The engine asks nobody: it says collective-stuck, its feeder has the agents asked, and their answers come in as
+ * facts, in any order or never. When all nodes of the call have answered, or some time after the first of them, a
+ * verdict with what they know takes the place of the first. A host that alone has a fault is named as suspected, with
+ * its ranks in the call. Counting faults, or weighing what is merely odd, was rejected: ports that are down for years
+ * and nodes under pressure are found in every cluster.
  *
  * One case at a time: a newer one takes the place of an older, whose answers are then ignored.
  */

@@ -1,8 +1,9 @@
 /*
  * stuck_find.c: who stands where: is there a call in which all members stand, and none comes back from it?
  *
- * Looks at the logs of the members, from a host that waits to the calls before its wait, and from each of them to the same call of the other members. Done
- * for waits that have lasted for seconds only, and within a bound on the entries looked at: with more it finds nothing.
+ * Looks at the logs of the members, from a host that waits to the calls before its wait, and from each of them to the
+ * same call of the other members. Done for waits that have lasted for seconds only, and within a bound on the entries
+ * looked at: with more it finds nothing.
  */
 #include "daemon/engine/detect/stuck.h"
 
@@ -46,7 +47,8 @@ static bool is_wait(const struct roll_record *rec)
     return class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL;
 }
 
-/* When this record returns, the call with this ticket before it is over. A stream without NCCL calls may wait for others by events. */
+/* When this record returns, the call with this ticket before it is over. A stream without NCCL calls may wait for
+ * others by events. */
 bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
                   const struct roll_record *call, uint64_t ticket)
 {
@@ -74,7 +76,8 @@ bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_rec
     }
 }
 
-/* The host or the device of s has said that the call is over. *perhaps: a wait has returned that may have been for it, or not. */
+/* The host or the device of s has said that the call is over. *perhaps: a wait has returned that may have been for it,
+ * or not. */
 static bool has_left(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket,
                      bool *perhaps)
 {
@@ -116,8 +119,9 @@ static bool is_explained(const struct source *s, const struct roll_record *wait,
 }
 
 /*
- * The wait of s that covers the call; NULL: none. Where the one that is asked about is inside a wait that nothing explains, the others may be in waits that an
- * incomplete call explains as well: they have gone on to calls that this one does not come to, and it is not known that they have left the earlier one.
+ * The wait of s that covers the call; NULL: none. Where the one that is asked about is inside a wait that nothing
+ * explains, the others may be in waits that an incomplete call explains as well: they have gone on to calls that this
+ * one does not come to, and it is not known that they have left the earlier one.
  */
 static const struct thread *wait_behind(struct stuck *k, const struct source *s, const struct roll_record *call,
                                         uint64_t ticket)
@@ -191,8 +195,8 @@ static bool is_collective(const struct source *s, uint64_t ticket, const struct 
 }
 
 /*
- * Ticket + 1 of the member's collective with this number; 0: not in its log any more. Ranks run one program: where the last one had its call, the next one
- * usually has it, too.
+ * Ticket + 1 of the member's collective with this number; 0: not in its log any more. Ranks run one program: where the
+ * last one had its call, the next one usually has it, too.
  */
 static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct member *m, uint32_t seq)
 {
@@ -257,7 +261,8 @@ static bool is_leaving(const struct source *s, const struct member *m)
     return leaving;
 }
 
-/* Its member may be spoken of: alive, and seen in full. Other trouble is looked for once a call is found: stuck_trouble.c. */
+/* Its member may be spoken of: alive, and seen in full. Other trouble is looked for once a call is found:
+ * stuck_trouble.c. */
 static bool is_sound(const struct stuck *k, const struct member *m)
 {
     const struct source *s = m->source == NO_SOURCE ? NULL : k->e->source[m->source];
@@ -437,7 +442,8 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
             *at = ticket;
             return true;
         } else if (k->stands) {
-            return false; /* another member has found that all stand here: nothing is to be said of what comes behind it */
+            return false; /* another member has found that all stand here: nothing is to be said of what comes behind it
+                           */
         }
     }
     return false;
@@ -461,8 +467,9 @@ bool stuck_find_last(struct stuck *k, const struct source *s, const struct threa
 }
 
 /*
- * Everybody who asks in one tick shares its bound. Who comes when nothing is left is told yes: that only puts off what the asker would say, and the answers
- * of the others are kept for a moment, so that the next tick has room for it. One rank for which a whole tick is not enough stands nowhere.
+ * Everybody who asks in one tick shares its bound. Who comes when nothing is left is told yes: that only puts off what
+ * the asker would say, and the answers of the others are kept for a moment, so that the next tick has room for it. One
+ * rank for which a whole tick is not enough stands nowhere.
  */
 bool stuck_stands(struct roll_engine *e, const struct source *s)
 {

@@ -1,13 +1,16 @@
 /*
  * stuck_trouble.c: whether other trouble that the records know of may be why all stand in a call.
  *
- * A rank that has died, a communicator that is silent, aborted by half of its members or judged no more, lost records: each may hold up calls that look complete. But
- * only those who depend on it. A rank depends on what it has called and is not known to be through with: on those communicators, their members, and what these
- * depend on in turn. What a host has come back from a wait for explains nothing any more, so trouble ends with the first wait that covers it. Where a wait covers a
- * stream only, calls on others stay open; those that are further back than SCAN_MAX records of the rank are taken for over.
+ * A rank that has died, a communicator that is silent, aborted by half of its members or judged no more, lost records:
+ * each may hold up calls that look complete. But only those who depend on it. A rank depends on what it has called and
+ * is not known to be through with: on those communicators, their members, and what these depend on in turn. What a host
+ * has come back from a wait for explains nothing any more, so trouble ends with the first wait that covers it. Where a
+ * wait covers a stream only, calls on others stay open; those that are further back than SCAN_MAX records of the rank
+ * are taken for over.
  *
- * A flag for the whole job was rejected: one lost record, or a rank that died elsewhere, then silenced a run of days. The search is made only when a call has been
- * found that nothing completes, and only where there is trouble at all; without room to end it the answer is that there is some.
+ * A flag for the whole job was rejected: one lost record, or a rank that died elsewhere, then silenced a run of days.
+ * The search is made only when a call has been found that nothing completes, and only where there is trouble at all;
+ * without room to end it the answer is that there is some.
  */
 #include "daemon/engine/detect/stuck.h"
 
@@ -63,8 +66,8 @@ static bool is_good_wait(const struct roll_record *rec)
 }
 
 /*
- * It has aborted the communicator when its host had come back from waits for all that it had called there: such an abort leaves nothing undone. A root may
- * still be in such a call, and others who came later.
+ * It has aborted the communicator when its host had come back from waits for all that it had called there: such an
+ * abort leaves nothing undone. A root may still be in such a call, and others who came later.
  */
 static bool had_left(struct stuck *k, const struct member *m)
 {
@@ -100,8 +103,9 @@ static bool had_left(struct stuck *k, const struct member *m)
 /* --- is there anything at all --- */
 
 /*
- * Some have aborted it, and others have not. Of the communicator on which all stand (k; NULL: nobody asks for one) those count who may have left something
- * undone: that the rest of them had left the call is known, and the verdict says that they have aborted since.
+ * Some have aborted it, and others have not. Of the communicator on which all stand (k; NULL: nobody asks for one)
+ * those count who may have left something undone: that the rest of them had left the call is known, and the verdict
+ * says that they have aborted since.
  */
 static bool is_half_aborted(struct stuck *k, const struct comm *c)
 {
@@ -114,7 +118,8 @@ static bool is_half_aborted(struct stuck *k, const struct comm *c)
     return (ended || c->aborted) && left;
 }
 
-/* A disagreement that is being judged, and is not known to hang nothing. What was told and hangs nothing may be judged on for as long as it comes again. */
+/* A disagreement that is being judged, and is not known to hang nothing. What was told and hangs nothing may be judged
+ * on for as long as it comes again. */
 static bool is_disputed(const struct comm *c)
 {
     return c->held != NO_SEQ && c->held >= c->base && c->held < c->high && comm_slot(c, c->held)->held;
@@ -190,7 +195,8 @@ static bool is_over(const struct source *s, const struct covered *w, const struc
     return over;
 }
 
-/* What was lost is over as well: the host has come back from waits for all streams in which the rank makes calls, or it was long ago. */
+/* What was lost is over as well: the host has come back from waits for all streams in which the rank makes calls, or it
+ * was long ago. */
 static bool loss_is_over(const struct source *s, const struct covered *w, bool any)
 {
     bool all = any;

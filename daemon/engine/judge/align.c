@@ -1,15 +1,18 @@
 /*
  * align.c: ranks disagree at one place of a communicator: who is right, and what did the others do instead?
  *
- * Right is what most members called. A vote counts when no member that has not come could turn it: when more than half of all members made the same call, or
- * when everybody has come who ever will. Until then nobody is named, and what is said is suspected. A tie is said to be one. What the others did instead
- * is found by laying their calls against the majority's (align_lines.c); where the majority's own later calls are not known yet, the period of the
- * communicator's history continues them.
+ * Right is what most members called. A vote counts when no member that has not come could turn it: when more than half
+ * of all members made the same call, or when everybody has come who ever will. Until then nobody is named, and what is
+ * said is suspected. A tie is said to be one. What the others did instead is found by laying their calls against the
+ * majority's (align_lines.c); where the majority's own later calls are not known yet, the period of the communicator's
+ * history continues them.
  *
- * A disagreement is a dispute from the moment it is seen until nothing can be learnt about it any more. It speaks as soon as one mistake alone is left;
- * else when no next call of its ranks is on its way, or after stall/5, and then names the mistakes that are open. Later calls and later ranks decide: what was said
- * is superseded or confirmed by a better verdict. A fixed "wait for the stall" was rejected: most mistakes can be known within microseconds of the call.
- * After a verdict the communicator is silent (unless the mistake may be one that NCCL does not stumble over): what follows is consequence.
+ * A disagreement is a dispute from the moment it is seen until nothing can be learnt about it any more. It speaks as
+ * soon as one mistake alone is left; else when no next call of its ranks is on its way, or after stall/5, and then
+ * names the mistakes that are open. Later calls and later ranks decide: what was said is superseded or confirmed by a
+ * better verdict. A fixed "wait for the stall" was rejected: most mistakes can be known within microseconds of the
+ * call. After a verdict the communicator is silent (unless the mistake may be one that NCCL does not stumble over):
+ * what follows is consequence.
  */
 #include "daemon/engine/judge/align.h"
 #include "daemon/engine/detect/detector.h"
@@ -243,8 +246,9 @@ static void continue_line(const struct comm *c, uint32_t seq, uint32_t period, s
 /* --- the judge --- */
 
 /*
- * The last dropped (zero-count) call of this rank at this place that stands for the call of `by`, a rank that has dropped none there itself; 0 or ticket + 1. One that
- * `by` has dropped behind its call, too, is no call of too few elements: it is made by all, and the call before it is one too many.
+ * The last dropped (zero-count) call of this rank at this place that stands for the call of `by`, a rank that has
+ * dropped none there itself; 0 or ticket + 1. One that `by` has dropped behind its call, too, is no call of too few
+ * elements: it is made by all, and the call before it is one too many.
  */
 static uint64_t dropped_call(const struct judge *j, uint32_t rank, uint32_t by, const struct roll_record *theirs)
 {
@@ -275,7 +279,8 @@ static void break_tie(struct judge *j, uint64_t expected)
     }
 }
 
-/* A rank whose zero-count call was dropped here is not right even when most ranks did the same: their calls are one place ahead. */
+/* A rank whose zero-count call was dropped here is not right even when most ranks did the same: their calls are one
+ * place ahead. */
 static void prefer_undropped(struct judge *j, struct line *line)
 {
     const struct member *major = &j->c->member[j->vote.major_rank];
@@ -336,7 +341,8 @@ static bool is_captured_by_one(const struct roll_record *mine, const struct roll
            match_signature(&as_theirs) == match_signature(theirs);
 }
 
-/* Its next call is not on its way: its host is stuck, its process has ended, or nothing has come from it for a while (it polls, copies or computes). */
+/* Its next call is not on its way: its host is stuck, its process has ended, or nothing has come from it for a while
+ * (it polls, copies or computes). */
 static bool is_still(const struct roll_engine *e, const struct source *s)
 {
     uint64_t moment = e->config.stall_ns / ALIGN_MOMENT;
@@ -376,7 +382,8 @@ static struct align_guess judge_rank(struct judge *j, uint32_t rank, struct line
         blur_launches(line);
     }
     lines_compare(&j->major, line, plain, j->vote.tie, &guess);
-    /* Captured calls hold nobody up: a host that is blocked is so for another reason, and the other ranks' next calls are on their way. */
+    /* Captured calls hold nobody up: a host that is blocked is so for another reason, and the other ranks' next calls
+     * are on their way. */
     bool still = !captured && j->age >= stall / 100 && is_still(e, line->source) && is_still(e, j->major.source);
     if (guess.open != 0 && !due && !still) {
         guess.kind = ALIGN_UNKNOWN;
@@ -450,7 +457,8 @@ static bool is_another_story(const struct told_side *t, uint32_t seq, bool harml
     return harmless && t->seq != seq;
 }
 
-/* What was said about these ranks before; else, where the sides have changed, what was said about those that are right now. */
+/* What was said about these ranks before; else, where the sides have changed, what was said about those that are right
+ * now. */
 static struct told_side *said_before(struct dispute *d, const struct finding *f)
 {
     for (unsigned pass = 0; pass < 2; pass++) {
@@ -633,7 +641,8 @@ static void take_up(struct roll_engine *e, struct comm *c, uint32_t seq)
     align_step(e, c);
 }
 
-/* A later place that was being judged when this one came up, and has another cause: its dispute goes on where it stood. */
+/* A later place that was being judged when this one came up, and has another cause: its dispute goes on where it stood.
+ */
 static bool take_up_later(struct roll_engine *e, struct comm *c)
 {
     struct dispute *d = c->dispute;
@@ -733,7 +742,8 @@ static bool is_ripe(struct judge *j, struct align_guess *guess, struct line *lin
             dropped = dropped || guess[r].kind == ALIGN_ZERO;
         }
     }
-    /* One rank with the call is enough to prove that another one's was dropped; the others come to wait in it in a moment, or drop theirs. */
+    /* One rank with the call is enough to prove that another one's was dropped; the others come to wait in it in a
+     * moment, or drop theirs. */
     return ready && (patience || !dropped || j->vote.camps.may == 0 || j->age >= j->e->config.stall_ns / 5);
 }
 
@@ -788,7 +798,8 @@ void align_arrived(struct roll_engine *e, const struct member *m, const struct e
     if (c->dispute && entry->rec.seq == c->held) {
         c->dispute->ballot[m->rank] = (struct ballot){.sig = match_signature(&entry->rec), .in = true};
     }
-    /* With fewer there is no majority yet; ticks look after those that stay so, and after what has been spoken about. */
+    /* With fewer there is no majority yet; ticks look after those that stay so, and after what has been spoken about.
+     */
     bool open = c->held >= c->base && comm_slot(c, c->held)->held;
     if (open && comm_slot(c, c->held)->arrived * 2 > c->size) {
         align_step(e, c);
@@ -818,8 +829,9 @@ void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
         return;
     }
     /*
-     * The first disagreement comes first: a later one that was being judged stays held, and is taken up again afterwards, unless it has been spoken
-     * about; then it was the consequence of this one, and this one's verdict takes its place.
+     * The first disagreement comes first: a later one that was being judged stays held, and is taken up again
+     * afterwards, unless it has been spoken about; then it was the consequence of this one, and this one's verdict
+     * takes its place.
      */
     if (!c->dispute) {
         struct dispute *d = calloc(1, sizeof(*d));

@@ -39,7 +39,8 @@ struct align_guess {
 };
 #define ALIGN_BIT(kind) (1u << (kind))
 
-/* The lines differ in their first calls, both real. plain: ALIGN_ARGUMENT or ALIGN_OTHER_OP. tie: either side may be the one that is wrong. */
+/* The lines differ in their first calls, both real. plain: ALIGN_ARGUMENT or ALIGN_OTHER_OP. tie: either side may be
+ * the one that is wrong. */
 void lines_compare(const struct line *a, const struct line *b, enum align_kind plain, bool tie,
                    struct align_guess *out);
 

@@ -1,16 +1,19 @@
 /*
  * align_lines.c: two ranks' calls from one place on, and the mistakes that turn one line into the other.
  *
- * Five mistakes are tried: one call with a wrong argument or of another operation (the rest agrees unshifted), k calls left out, k calls made too many, k
- * calls in another order. Each either fits all that is known of both lines, or is excluded. What is not known yet excludes nothing: a rank that has
- * made one call may have left out as many as one likes. A mistake is certain when it alone is left. Choosing the best of several fits and calling it proven
- * was rejected: with short lines it is right three times out of five.
+ * Five mistakes are tried: one call with a wrong argument or of another operation (the rest agrees unshifted), k calls
+ * left out, k calls made too many, k calls in another order. Each either fits all that is known of both lines, or is
+ * excluded. What is not known yet excludes nothing: a rank that has made one call may have left out as many as one
+ * likes. A mistake is certain when it alone is left. Choosing the best of several fits and calling it proven was
+ * rejected: with short lines it is right three times out of five.
  *
- * Call sites are evidence as well: calls that agree but stand at different places of the program are not the same call, and the same place with another
- * argument is a wrong argument; unless that place makes different calls anyway (a helper, a loop), or everything nearby comes from it.
+ * Call sites are evidence as well: calls that agree but stand at different places of the program are not the same call,
+ * and the same place with another argument is a wrong argument; unless that place makes different calls anyway (a
+ * helper, a loop), or everything nearby comes from it.
  *
- * Parsimony is used twice, where strictness would leave everything open for ever: a block of calls of which nothing is seen (left out or added) is not
- * held against one mistake after which two calls agree, and three mistakes not against one after which three agree.
+ * Parsimony is used twice, where strictness would leave everything open for ever: a block of calls of which nothing is
+ * seen (left out or added) is not held against one mistake after which two calls agree, and three mistakes not against
+ * one after which three agree.
  */
 #include "daemon/engine/judge/align.h"
 
@@ -95,7 +98,8 @@ static enum site_relation relation(const struct line *a, const struct line_call 
     return found == SITE_OTHER && are_twins(a, of_a->site, b, of_b->site) ? SITE_SAME : found;
 }
 
-/* The place makes this call and no other, as far as is seen, and not everything comes from it: then being there says which call it is. */
+/* The place makes this call and no other, as far as is seen, and not everything comes from it: then being there says
+ * which call it is. */
 static bool is_telling(const struct line *a, const struct line *b)
 {
     uint64_t site = a->call[0].site, sig = a->call[0].sig;
@@ -127,9 +131,9 @@ static bool is_foreign(const struct line *a, const struct line *b)
 }
 
 /*
- * The two calls differ in nothing but the reduction, the datatype or the root, and the odd one is made nowhere else nearby. That an added call
- * has the operation and the count of the one in whose place it stands by chance is not believed when the rest agrees unshifted. In a tie either side
- * may be the odd one.
+ * The two calls differ in nothing but the reduction, the datatype or the root, and the odd one is made nowhere else
+ * nearby. That an added call has the operation and the count of the one in whose place it stands by chance is not
+ * believed when the rest agrees unshifted. In a tie either side may be the odd one.
  */
 static bool is_slip(const struct line *a, const struct line *b, bool tie)
 {
@@ -158,8 +162,8 @@ static bool agree(const struct trial *t, uint32_t i, uint32_t k)
 }
 
 /*
- * Calls of a from i on against those of b from k on. False when some differ; but where several have agreed, what differs then is a second mistake,
- * which costs as much as it would elsewhere.
+ * Calls of a from i on against those of b from k on. False when some differ; but where several have agreed, what
+ * differs then is a second mistake, which costs as much as it would elsewhere.
  */
 static bool run_agrees(const struct trial *t, uint32_t i, uint32_t k, struct fit *f)
 {
@@ -181,8 +185,8 @@ static bool lengths_allow(const struct trial *t, int more)
 }
 
 /*
- * A wrong line of the program is wrong each time: the same two calls may meet again. Behind a slip a second mistake is believed in wherever it comes:
- * a slip of the reduction stops nobody.
+ * A wrong line of the program is wrong each time: the same two calls may meet again. Behind a slip a second mistake is
+ * believed in wherever it comes: a slip of the reduction stops nobody.
  */
 static struct fit try_plain(const struct trial *t)
 {
@@ -395,8 +399,8 @@ void lines_compare(const struct line *a, const struct line *b, enum align_kind p
     out->open = rivals(f, set, out->kind);
     uint32_t strict = rivals(&real, real.set, out->kind);
     /*
-     * Nothing that follows has shown it: the others are excluded, but a branch that makes its call in place of the peers' is not, unless the odd call
-     * stands where the peers make theirs as well.
+     * Nothing that follows has shown it: the others are excluded, but a branch that makes its call in place of the
+     * peers' is not, unless the odd call stands where the peers make theirs as well.
      */
     bool at_home = f->displaced && site_is_known(a->source, b->call[0].site);
     if (out->overlap == 0 && out->kind != plain && !at_home) {

@@ -1,13 +1,16 @@
 /*
  * astray.c: a call that a rank made on another communicator than its peers.
  *
- * There it is one too many, here it is missing: two disagreements that come of one mistake. They are one when the same rank lacks a call here and has made one
- * like it (operation, count, datatype, reduction) there, between its calls before and behind the gap. So each communicator keeps what was told last
- * about one call that is missing or too many on it; who finds the other half tells both, in the place of what was told, or nothing where that says more: a
- * vote that names somebody says more than a tie, and what is proven more than what is suspected. Between two ties nobody is named.
+ * There it is one too many, here it is missing: two disagreements that come of one mistake. They are one when the same
+ * rank lacks a call here and has made one like it (operation, count, datatype, reduction) there, between its calls
+ * before and behind the gap. So each communicator keeps what was told last about one call that is missing or too many
+ * on it; who finds the other half tells both, in the place of what was told, or nothing where that says more: a vote
+ * that names somebody says more than a tie, and what is proven more than what is suspected. Between two ties nobody is
+ * named.
  *
- * A rank that hangs calls nothing any more, so most findings leave several mistakes open, and the likeliest need not be the one. Each half is kept as both: a call that
- * is missing, and one too many. That the same call is found elsewhere, in the gap, is what decides between them.
+ * A rank that hangs calls nothing any more, so most findings leave several mistakes open, and the likeliest need not be
+ * the one. Each half is kept as both: a call that is missing, and one too many. That the same call is found elsewhere,
+ * in the gap, is what decides between them.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -16,7 +19,8 @@ static bool is_like(const struct roll_record *a, const struct roll_record *b)
     return a->op == b->op && a->count == b->count && a->dtype == b->dtype && a->redop == b->redop;
 }
 
-/* One side of the finding lacks the call, the other has it. In a tie either side may be wrong; else the minor one is. */
+/* One side of the finding lacks the call, the other has it. In a tie either side may be wrong; else the minor one is.
+ */
 static bool read_half(const struct finding *f, enum align_kind kind, struct half *out)
 {
     bool skip = kind == ALIGN_SKIP;

@@ -1,9 +1,10 @@
 /*
  * doubt.c: what was only suspected, and then turned out otherwise, is withdrawn.
  *
- * A rank that peers waited for has come after all, a circle has come undone: the call that the suspicion rested on is complete. The withdrawal says so, and
- * the rank is given twice that time before it is suspected again at the same communicator. The list is short: a job with more open suspicions
- * at once has other trouble, and the oldest simply stays as it was said.
+ * A rank that peers waited for has come after all, a circle has come undone: the call that the suspicion rested on is
+ * complete. The withdrawal says so, and the rank is given twice that time before it is suspected again at the same
+ * communicator. The list is short: a job with more open suspicions at once has other trouble, and the oldest simply
+ * stays as it was said.
  */
 #include "daemon/engine/internal.h"
 

@@ -1,11 +1,12 @@
 /*
  * order_vote.c: in a circle of ranks that wait for each other, who goes another way than all others who can tell?
  *
- * Each rank of the circle waits in a call that the next one lacks, because that one waits in another call first. So each pair of neighbouring calls is a
- * claim of one rank: "this one comes before that one". Whoever belongs to both calls can tell: it has made both, in an order that its tickets show, or one
- * and not the other. A claim that most of them contradict is the mistake. Siblings, the communicators of one split (or of equal label and size), are the same
- * place of the program: their members have a vote as well. The vote of a whole communicator was rejected: most of its members know nothing of the
- * smaller one inside it, and outvoted the rank that was right.
+ * Each rank of the circle waits in a call that the next one lacks, because that one waits in another call first. So
+ * each pair of neighbouring calls is a claim of one rank: "this one comes before that one". Whoever belongs to both
+ * calls can tell: it has made both, in an order that its tickets show, or one and not the other. A claim that most of
+ * them contradict is the mistake. Siblings, the communicators of one split (or of equal label and size), are the same
+ * place of the program: their members have a vote as well. The vote of a whole communicator was rejected: most of its
+ * members know nothing of the smaller one inside it, and outvoted the rank that was right.
  */
 #include "daemon/engine/internal.h"
 
@@ -19,8 +20,8 @@ enum stand { STAND_UNKNOWN = 0, STAND_NOT, STAND_MADE };
 struct place {
     enum { PLACE_COLL, PLACE_MESSAGE, PLACE_CREATE } kind;
     struct comm *comm;
-    uint32_t
-        seq; /* COLL: its number; MESSAGE: collectives that its rank had made here before; CREATE: splits of the parent, with it */
+    uint32_t seq; /* COLL: its number; MESSAGE: collectives that its rank had made here before; CREATE: splits of the
+                     parent, with it */
     uint32_t messages; /* MESSAGE: sends and receives of its rank here since that collective, up to its own unit */
     bool whole;        /* CREATE: from an id, of every rank of the job: who is no member has not come */
     bool half;         /* COLL: half of its members have made it, so that siblings without it have had less to do */
@@ -54,7 +55,8 @@ bool comm_same_call(const struct comm *a, const struct comm *b, uint32_t seq)
     return kept && of_a->ticket != 0 && of_b->ticket != 0 && of_a->sig == of_b->sig;
 }
 
-/* Siblings stand for each other while they have done the same so far: how many of the last calls before the place are alike; -1 when one is not. */
+/* Siblings stand for each other while they have done the same so far: how many of the last calls before the place are
+ * alike; -1 when one is not. */
 int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq)
 {
     int alike = 0;
@@ -249,7 +251,8 @@ static bool is_unsure(uint32_t source, const struct place *p)
     return m && m->unsure;
 }
 
-/* A member (m; NULL: it is none) that has ended, or has left the communicator, without the call: it says for good that there is none. */
+/* A member (m; NULL: it is none) that has ended, or has left the communicator, without the call: it says for good that
+ * there is none. */
 static bool never_makes(const struct roll_engine *e, uint32_t source, const struct member *m, const struct place *p)
 {
     bool over = e->source[source]->proc == ROLL_PROC_FINISHED;
@@ -283,7 +286,8 @@ static bool stands_still(const struct roll_engine *e, const struct source *s)
     return source_blocked(e, s) || source_pending(s);
 }
 
-/* The oldest calls of `s` hold a message for this other one, and its host stands still: it says the same as who waits in the message of the circle. */
+/* The oldest calls of `s` hold a message for this other one, and its host stands still: it says the same as who waits
+ * in the message of the circle. */
 static bool waits_in_message_for(const struct roll_engine *e, const struct source *s, const struct source *other)
 {
     for (uint32_t k = 0; stands_still(e, s) && k < s->queues; k++) {
@@ -332,8 +336,8 @@ static void count_beside(const struct roll_engine *e, uint32_t source, const str
 }
 
 /*
- * Votes on "b comes before a, or instead of it"; `holder` says so. Where it has made a, too, and b is a message, the two are only in one order: who has
- * no such message has no order to compare it with.
+ * Votes on "b comes before a, or instead of it"; `holder` says so. Where it has made a, too, and b is a message, the
+ * two are only in one order: who has no such message has no order to compare it with.
  */
 static void count_votes(const struct roll_engine *e, const struct place *a, const struct place *b,
                         const struct source *holder, struct tally *out)
@@ -355,8 +359,8 @@ static void count_votes(const struct roll_engine *e, const struct place *a, cons
         }
         enum stand sb = stand_of(e, i, b, &bt);
         /*
-         * All ranks come to a communicator made from an id, whatever messages they make. But that they come says nothing against who waits in a message before:
-         * its partner may have left out the other end of it.
+         * All ranks come to a communicator made from an id, whatever messages they make. But that they come says
+         * nothing against who waits in a message before: its partner may have left out the other end of it.
          */
         bool beside_a = is_bystander(e, i, a), beside_b = is_bystander(e, i, b);
         sa = beside_a && from_id ? STAND_NOT : sa;
@@ -406,8 +410,9 @@ static void count_camps(const struct roll_engine *e, const struct place *p, uint
 }
 
 /*
- * A message says nothing about a collective before which as many members stand still as have made it: they may be right. Nor is in a collective or a creation in
- * the place of a message whoever is there with as many members as stay away from it: the message has two ends, and knows nothing of the others.
+ * A message says nothing about a collective before which as many members stand still as have made it: they may be
+ * right. Nor is in a collective or a creation in the place of a message whoever is there with as many members as stay
+ * away from it: the message has two ends, and knows nothing of the others.
  */
 static bool is_called_for(const struct roll_engine *e, const struct place *a, const struct place *b)
 {
@@ -424,8 +429,8 @@ static bool is_called_for(const struct roll_engine *e, const struct place *a, co
 }
 
 /*
- * The call that the next step waits in stands on a communicator that a split of `a`'s has made: then it comes after that split, of which all members of the parent know.
- * False where it does not, or that says nothing against the rank.
+ * The call that the next step waits in stands on a communicator that a split of `a`'s has made: then it comes after
+ * that split, of which all members of the parent know. False where it does not, or that says nothing against the rank.
  */
 static bool count_creation(const struct roll_engine *e, const struct place *a, const struct place *b,
                            const struct source *holder, struct tally *out)
@@ -462,7 +467,8 @@ bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_
             count_votes(e, &one, &two, holder, &t);
         }
         *awaits = *awaits || t.awaited;
-        /* What others say is not what this one claims; and a message has one partner, so no more than one can lack it. */
+        /* What others say is not what this one claims; and a message has one partner, so no more than one can lack it.
+         */
         bool alone = one.kind != PLACE_MESSAGE || roll_rankset_count(&t.agreeing) == 1;
         if (!roll_rankset_has(&t.agreeing, holder->world) || !alone) {
             roll_rankset_fini(&t.agreeing);

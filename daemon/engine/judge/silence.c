@@ -1,12 +1,14 @@
 /*
  * silence.c: what a verdict has explained is not told again, until the trouble is over.
  *
- * A verdict about a communicator explains what follows on it: later disagreements, waits that lead to it, the end of ranks that were stuck in it. That
- * silence has a place (the call at which the trouble began) and an end: a member has got past the trouble when its host comes back, without an
- * error, from a wait that covers a call at or behind the place, or when the device says so, or when it has destroyed the communicator; when all
- * members that can still move have, the silence ends, and what happens then is told afresh. A flag that is set once and for all was rejected: it made
- * the engine deaf after its first word. A rank that has gone on for long without getting past the trouble goes on beside it (on other streams and
- * communicators, where nobody waits for the calls that are stuck): it is not explained by it any more.
+ * A verdict about a communicator explains what follows on it: later disagreements, waits that lead to it, the end of
+ * ranks that were stuck in it. That silence has a place (the call at which the trouble began) and an end: a member has
+ * got past the trouble when its host comes back, without an error, from a wait that covers a call at or behind the
+ * place, or when the device says so, or when it has destroyed the communicator; when all members that can still move
+ * have, the silence ends, and what happens then is told afresh. A flag that is set once and for all was rejected: it
+ * made the engine deaf after its first word. A rank that has gone on for long without getting past the trouble goes on
+ * beside it (on other streams and communicators, where nobody waits for the calls that are stuck): it is not explained
+ * by it any more.
  */
 #include "daemon/engine/internal.h"
 
@@ -75,8 +77,9 @@ static bool has_passed(const struct source *s, const struct member *m)
 }
 
 /*
- * The time of the job. Where all is read at once, it is that of the records, and then that of the second newest rank: one damaged time must not put the end of
- * a silence out of reach. The ranks are gone through once for as many new records as there are ranks, or in a tick, however many communicators fall silent.
+ * The time of the job. Where all is read at once, it is that of the records, and then that of the second newest rank:
+ * one damaged time must not put the end of a silence out of reach. The ranks are gone through once for as many new
+ * records as there are ranks, or in a tick, however many communicators fall silent.
  */
 static uint64_t job_wall(struct roll_engine *e)
 {
@@ -246,7 +249,8 @@ void silence_waited(struct roll_engine *e, struct source *s, const struct roll_r
     }
 }
 
-/* Where all have passed already when the trouble becomes known, the next record or tick ends the silence: the detectors that are being asked now still see it. */
+/* Where all have passed already when the trouble becomes known, the next record or tick ends the silence: the detectors
+ * that are being asked now still see it. */
 void silence_settle(struct roll_engine *e)
 {
     e->mute_fresh = false;

@@ -1,18 +1,21 @@
 /*
- * wait_judge.c: the reasons that one walk of the wait graph has found are judged together: which is the cause, which its echo, and who is wrong.
+ * wait_judge.c: the reasons that one walk of the wait graph has found are judged together: which is the cause, which
+ * its echo, and who is wrong.
  *
- * One mistake shows at many places: every rank that waits leads to it by a path of its own, over other communicators too. So nothing is told while
- * walking. What is certain by itself comes first (a prediction come true, a stopped or dead process), then calls whose members can never
- * all come, then circles, those first in which somebody goes another way than all who can tell (order_vote.c), then, only when nothing harder was
- * found, what is merely quiet. What a verdict has explained (silence.c) is its consequence and stays untold.
+ * One mistake shows at many places: every rank that waits leads to it by a path of its own, over other communicators
+ * too. So nothing is told while walking. What is certain by itself comes first (a prediction come true, a stopped or
+ * dead process), then calls whose members can never all come, then circles, those first in which somebody goes another
+ * way than all who can tell (order_vote.c), then, only when nothing harder was found, what is merely quiet. What a
+ * verdict has explained (silence.c) is its consequence and stays untold.
  *
- * Absence takes part in the vote on a call like any other call: where most members have made it, those who never will are wrong; where most never
- * will, those who have made it are (call-added); between equal camps nobody is named.
+ * Absence takes part in the vote on a call like any other call: where most members have made it, those who never will
+ * are wrong; where most never will, those who have made it are (call-added); between equal camps nobody is named.
  */
 #include "daemon/engine/detect/detector.h"
 
 #define CYCLES_MAX                                                                                                     \
-    32u /* circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs */
+    32u /* circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs \
+         */
 
 static bool is_slot(const struct block *b, struct comm **c, uint32_t *seq)
 {
@@ -66,9 +69,9 @@ static enum fate fate_of(const struct roll_engine *e, const struct member *m, ui
 }
 
 /*
- * A sibling has a vote where it has done the same: made, where that was this very call; never, where its members have left right after calls that were the
- * same. But absence elsewhere does not outvote half of a communicator: another stage of a pipeline may have had less to do. And a sibling that was
- * never called says nothing.
+ * A sibling has a vote where it has done the same: made, where that was this very call; never, where its members have
+ * left right after calls that were the same. But absence elsewhere does not outvote half of a communicator: another
+ * stage of a pipeline may have had less to do. And a sibling that was never called says nothing.
  */
 static void count_sibling(const struct roll_engine *e, const struct comm *sibling, const struct comm *c, uint32_t seq,
                           bool half, uint32_t count[FATES])
@@ -152,7 +155,8 @@ static void add_all_waiting(const struct roll_engine *e, const struct block *b, 
     }
 }
 
-/* A circle in which somebody waits in the creation of a communicator: not a matter of messages, whatever the others wait in. */
+/* A circle in which somebody waits in the creation of a communicator: not a matter of messages, whatever the others
+ * wait in. */
 static bool has_creation(const struct block *b)
 {
     bool any = false;
@@ -181,7 +185,8 @@ void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t
 
 enum end_news { END_NEW, END_TOLD, END_AGAIN };
 
-/* Has the end of those who are absent been told? AGAIN: nobody was named for it, and now somebody else waits as well. */
+/* Has the end of those who are absent been told? AGAIN: nobody was named for it, and now somebody else waits as well.
+ */
 static enum end_news end_news(const struct roll_engine *e, const struct block *b)
 {
     enum end_news news = END_TOLD;
@@ -199,8 +204,9 @@ static enum end_news end_news(const struct roll_engine *e, const struct block *b
 }
 
 /*
- * One end, however many communicators miss it. Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong; when
- * another one waits for it elsewhere they do, and that takes the first verdict's place.
+ * One end, however many communicators miss it. Between two ranks, one that has ended and one that waits for it, the
+ * calls do not say who is wrong; when another one waits for it elsewhere they do, and that takes the first verdict's
+ * place.
  */
 static bool ask_ended(struct roll_engine *e, struct block *b, struct roll_rankset *waiting)
 {
@@ -290,8 +296,9 @@ static bool is_absence(enum block_kind kind)
 }
 
 /*
- * Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong. But where several wait for the same one at several
- * places, each of those ties says the same: that rank has ended too early. One cause, told as such.
+ * Between two ranks, one that has ended and one that waits for it, the calls do not say who is wrong. But where several
+ * wait for the same one at several places, each of those ties says the same: that rank has ended too early. One cause,
+ * told as such.
  */
 static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
 {
@@ -332,7 +339,8 @@ static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
     return any;
 }
 
-/* Calls that some members never will make: first those where most have made them, then the lone callers, then the ties. */
+/* Calls that some members never will make: first those where most have made them, then the lone callers, then the ties.
+ */
 static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t n)
 {
     static const enum quorum order[] = {CAMP_MADE, CAMP_NEVER, CAMP_TIE, CAMP_OPEN};
@@ -406,7 +414,8 @@ static bool is_open(const struct block *b)
     return !is_soft(b) && !told;
 }
 
-/* It went on for long after all that has been told, by its own clock too (its records may come late), and has nothing to do with it. */
+/* It went on for long after all that has been told, by its own clock too (its records may come late), and has nothing
+ * to do with it. */
 static bool went_on(const struct roll_engine *e, const struct source *s)
 {
     uint64_t long_after = e->config.suspect_ns;
@@ -414,8 +423,8 @@ static bool went_on(const struct roll_engine *e, const struct source *s)
 }
 
 /*
- * Where somebody is stuck for a reason that is known, who is merely quiet may be quiet for that. Not so when all concerned went on after it had become
- * known.
+ * Where somebody is stuck for a reason that is known, who is merely quiet may be quiet for that. Not so when all
+ * concerned went on after it had become known.
  */
 static bool is_apart(const struct roll_engine *e, const struct block *b)
 {
@@ -446,8 +455,8 @@ static uint32_t keep_apart(const struct roll_engine *e, struct block *found, uin
 }
 
 /*
- * Somebody who can tell who is wrong has not come yet: a node whose records come late, a rank that is still at work elsewhere. The circle does not go away, so
- * it waits for them, as a vote on a call does.
+ * Somebody who can tell who is wrong has not come yet: a node whose records come late, a rank that is still at work
+ * elsewhere. The circle does not go away, so it waits for them, as a vote on a call does.
  */
 static bool awaits_votes(const struct roll_engine *e, const struct block *b)
 {
@@ -517,8 +526,8 @@ static void mark_known(struct block *b)
 }
 
 /*
- * Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). Where all that is known is that some have died,
- * that excuses those who wait for them, and not the dead.
+ * Why they wait has been told: when a watchdog ends them now, that is a consequence (detect_process.c). Where all that
+ * is known is that some have died, that excuses those who wait for them, and not the dead.
  */
 static void excuse_waiters(struct roll_engine *e, bool deaths_only)
 {

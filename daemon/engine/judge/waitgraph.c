@@ -1,13 +1,15 @@
 /*
  * waitgraph.c: why nothing goes on: from each call that has been waiting too long to the reason.
  *
- * After the sweep, what is left at the head of a stream queue waits: for members that have not made their call, or for members whose call stands behind
- * another one on its stream. NCCL has no wildcards, so the graph is pure AND: one link that can never be satisfied is enough, and a cycle of
- * such links is a proven deadlock. The nodes are queue heads; a walk from every old head follows the links until it meets a reason: a dead,
- * stopped or finished rank, a rank that is busy or stuck outside NCCL, a communicator whose trouble is already known, or its own tail.
+ * After the sweep, what is left at the head of a stream queue waits: for members that have not made their call, or for
+ * members whose call stands behind another one on its stream. NCCL has no wildcards, so the graph is pure AND: one link
+ * that can never be satisfied is enough, and a cycle of such links is a proven deadlock. The nodes are queue heads; a
+ * walk from every old head follows the links until it meets a reason: a dead, stopped or finished rank, a rank that is
+ * busy or stuck outside NCCL, a communicator whose trouble is already known, or its own tail.
  *
- * A link through a rank whose host is inside a recorded call (a wait, an NCCL call) is hard; one through a rank that merely has been quiet
- * is soft, because that rank may still come. Soft reasons are told only when a run finds no hard one: they are usually its echo.
+ * A link through a rank whose host is inside a recorded call (a wait, an NCCL call) is hard; one through a rank that
+ * merely has been quiet is soft, because that rank may still come. Soft reasons are told only when a run finds no hard
+ * one: they are usually its echo.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -24,7 +26,8 @@ struct step {
     bool soft; /* the link into this step */
 };
 
-/* The creation of a communicator, and who keeps it from ending: one list for all that wait in it, who may be ten thousand. */
+/* The creation of a communicator, and who keeps it from ending: one list for all that wait in it, who may be ten
+ * thousand. */
 struct creation {
     uint32_t splits; /* number of the split on its parent */
     bool done, any;  /* it has been looked into; somebody is absent */
@@ -74,7 +77,8 @@ static struct block *find(struct run *run, enum block_kind kind)
     return b;
 }
 
-/* The end of the path is a reason: `absent`, of which `rank` is one, hold up who waits in the last step. Takes absent. */
+/* The end of the path is a reason: `absent`, of which `rank` is one, hold up who waits in the last step. Takes absent.
+ */
 static void leaf(struct run *run, enum block_kind kind, struct source *rank, struct comm *comm, bool hard,
                  struct roll_rankset *absent)
 {
@@ -106,7 +110,8 @@ static void leaf_one(struct run *run, enum block_kind kind, struct source *rank,
     leaf(run, kind, rank, comm, hard, &one);
 }
 
-/* Those in the circle that poll were still at it when the last of them all had come to its wait: one that had left its loop before that closes none. */
+/* Those in the circle that poll were still at it when the last of them all had come to its wait: one that had left its
+ * loop before that closes none. */
 static bool still_polls(const struct run *run, uint32_t from)
 {
     uint64_t last = 0;
@@ -171,8 +176,8 @@ static bool anyone_alive(const struct roll_engine *e)
 }
 
 /*
- * The host is inside an NCCL call, or the end of a group: it waits for its partners to make theirs (connections are set up then), not for
- * what stands before it on the stream. False when every partner has.
+ * The host is inside an NCCL call, or the end of a group: it waits for its partners to make theirs (connections are set
+ * up then), not for what stands before it on the stream. False when every partner has.
  */
 static bool visit_issue(struct run *run, struct source *t, uint64_t ticket, struct queue *q)
 {
@@ -239,7 +244,8 @@ static bool is_kept_away(const struct run *run, const struct source *s)
     return !source_alive(s) || source_blocked(run->e, s);
 }
 
-/* How many members hold a collective up, as far as that matters: 0, 1, 2 for more; 0 where a member that lacks it is not known. */
+/* How many members hold a collective up, as far as that matters: 0, 1, 2 for more; 0 where a member that lacks it is
+ * not known. */
 static uint32_t holders_of(const struct run *run, const struct comm *c, uint32_t seq)
 {
     uint32_t holders = 0;
@@ -263,8 +269,9 @@ static uint32_t holders_of(const struct run *run, const struct comm *c, uint32_t
 }
 
 /*
- * The head of a queue cannot be over soon: somebody lacks it who is inside a call or has ended, or has it standing behind another one. All members that poll for
- * one collective, who may be ten thousand, ask the same: it is looked at once in a run, and the answer stays in the slot.
+ * The head of a queue cannot be over soon: somebody lacks it who is inside a call or has ended, or has it standing
+ * behind another one. All members that poll for one collective, who may be ten thousand, ask the same: it is looked at
+ * once in a run, and the answer stays in the slot.
  */
 static bool is_held_up(const struct run *run, const struct source *s, const struct queue *q)
 {
@@ -292,8 +299,9 @@ static bool is_held_up(const struct run *run, const struct source *s, const stru
 }
 
 /*
- * A host that polls several things by turns may need one of them or all: it stays only where none of them can become ready. Each is a stream or a communicator
- * with an incomplete call that is held up; all of them must have been named by the words of the loop.
+ * A host that polls several things by turns may need one of them or all: it stays only where none of them can become
+ * ready. Each is a stream or a communicator with an incomplete call that is held up; all of them must have been named
+ * by the words of the loop.
  */
 static bool polls_in_vain(const struct run *run, const struct source *s, const struct thread *t)
 {
@@ -313,8 +321,8 @@ static bool polls_in_vain(const struct run *run, const struct source *s, const s
 }
 
 /*
- * What this wait is for may have been taken along by a process that has ended (visit_left): a wait, or a loop of polls about one thing whose place among
- * the calls is known. The number of calls before it that it is for; 0: none.
+ * What this wait is for may have been taken along by a process that has ended (visit_left): a wait, or a loop of polls
+ * about one thing whose place among the calls is known. The number of calls before it that it is for; 0: none.
  */
 static uint64_t left_upto(const struct roll_engine *e, const struct source *s, const struct thread *t,
                           const struct roll_record *in)
@@ -383,8 +391,9 @@ static bool visit_threads(struct run *run, struct source *t, uint16_t caller)
 }
 
 /*
- * Follows what the host of `t` is waiting in. m: the communicator that misses a call of it, where that is why it is asked; then the thread counts that makes
- * all its calls there. What other threads wait in need not keep that one from going on: such links are soft.
+ * Follows what the host of `t` is waiting in. m: the communicator that misses a call of it, where that is why it is
+ * asked; then the thread counts that makes all its calls there. What other threads wait in need not keep that one from
+ * going on: such links are soft.
  */
 static bool visit_inside(struct run *run, struct source *t, const struct member *m)
 {
@@ -413,7 +422,8 @@ static bool visit_quiet(struct run *run, struct source *t)
     return any;
 }
 
-/* The call waited for belongs to the backward of an MoE layer, and the rank has reported that it is beyond that backward. */
+/* The call waited for belongs to the backward of an MoE layer, and the rank has reported that it is beyond that
+ * backward. */
 static bool has_passed(const struct run *run, const struct source *t)
 {
     const struct step *at = run->depth ? &run->path[run->depth - 1] : NULL;
@@ -427,8 +437,9 @@ static bool has_passed(const struct run *run, const struct source *t)
 }
 
 /*
- * Other threads of the rank could go on, but the one that has made all its calls here is inside another call, and nothing has come from the rank for a
- * while: probably that is why. Which thread would have made the call is not known, so such a link is soft.
+ * Other threads of the rank could go on, but the one that has made all its calls here is inside another call, and
+ * nothing has come from the rank for a while: probably that is why. Which thread would have made the call is not known,
+ * so such a link is soft.
  */
 static bool thread_blocked(const struct roll_engine *e, const struct member *m, const struct source *t)
 {
@@ -443,7 +454,8 @@ static bool thread_blocked(const struct roll_engine *e, const struct member *m, 
     return false;
 }
 
-/* Its own host has seen that its call with this ticket is over: it came back from a wait that covers it, or the device has said so. */
+/* Its own host has seen that its call with this ticket is over: it came back from a wait that covers it, or the device
+ * has said so. */
 static bool seen_over(const struct source *s, uint64_t ticket)
 {
     const struct entry *call = source_entry(s, ticket);
@@ -467,8 +479,9 @@ static bool seen_over(const struct source *s, uint64_t ticket)
 }
 
 /*
- * The waiter has made this call in one group with the one before it, which t has made as the last of a group that has ended, and its host waits behind it. NCCL
- * sorts what a group holds: where one side has more of it, other calls meet, and neither group gets done.
+ * The waiter has made this call in one group with the one before it, which t has made as the last of a group that has
+ * ended, and its host waits behind it. NCCL sorts what a group holds: where one side has more of it, other calls meet,
+ * and neither group gets done.
  */
 static bool is_short(const struct run *run, const struct member *m, const struct source *t)
 {
@@ -487,8 +500,9 @@ static bool is_short(const struct run *run, const struct member *m, const struct
 }
 
 /*
- * Why this member has not made the call. A reason that ends the walk is returned, *hard with it; 0: it was walked through, or nothing is known.
- * Creations of communicators (creation) ask about the process only: what its past calls were does not matter there.
+ * Why this member has not made the call. A reason that ends the walk is returned, *hard with it; 0: it was walked
+ * through, or nothing is known. Creations of communicators (creation) ask about the process only: what its past calls
+ * were does not matter there.
  */
 static enum block_kind absence(struct run *run, const struct member *m, struct source *t, bool creation, bool *hard)
 {
@@ -659,8 +673,9 @@ static uint32_t creation_find(struct run *run, const struct source *t, const str
 }
 
 /*
- * The host is inside the creation of a communicator, which needs all members of the parent (or of the communicator itself). Dead and ended ones are told by
- * detect_init.c, which also knows those of whom nothing has been seen. False when nothing is known that it could wait for.
+ * The host is inside the creation of a communicator, which needs all members of the parent (or of the communicator
+ * itself). Dead and ended ones are told by detect_init.c, which also knows those of whom nothing has been seen. False
+ * when nothing is known that it could wait for.
  */
 static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
 {
@@ -696,7 +711,8 @@ static bool visit_creation(struct run *run, struct source *t, uint64_t ticket)
     return run->creation[at].any;
 }
 
-/* Ticket of the other side's call that answers this one of t, or of its last one to t where that is not known; UINT64_MAX: none. */
+/* Ticket of the other side's call that answers this one of t, or of its last one to t where that is not known;
+ * UINT64_MAX: none. */
 static uint64_t other_side(const struct source *o, const struct member *om, const struct member *tm,
                            const struct roll_record *rec)
 {
@@ -719,7 +735,8 @@ struct came_back {
     uint64_t foreign; /* streams on which no call has been met since: they may have waited for others by events */
 };
 
-/* The entry is a wait that has come back, or a poll that found its stream done. False: it covers all that stands before. */
+/* The entry is a wait that has come back, or a poll that found its stream done. False: it covers all that stands
+ * before. */
 static bool came_back(struct came_back *b, const struct roll_record *rec)
 {
     bool wait = roll_op_class(rec->op) == ROLL_CLASS_SYNC;
@@ -745,8 +762,9 @@ static bool is_covered(struct came_back *b, const struct roll_record *rec)
 }
 
 /*
- * All that the host waits for has been called by everybody. But a process that has ended takes along what it had only enqueued: the calls that
- * t waits for are looked at backwards, up to what waits that came back cover, for one whose other side has left it behind.
+ * All that the host waits for has been called by everybody. But a process that has ended takes along what it had only
+ * enqueued: the calls that t waits for are looked at backwards, up to what waits that came back cover, for one whose
+ * other side has left it behind.
  */
 static bool visit_left(struct run *run, struct source *t, const struct roll_record *wait, uint64_t upto)
 {
@@ -876,7 +894,8 @@ static void visit_collective(struct run *run, const struct entry *entry, struct 
     slot->visit = mark;
 }
 
-/* A Gather or Scatter of a member that is not its root waits for the root alone; where that one does not come, all who do not are meant. */
+/* A Gather or Scatter of a member that is not its root waits for the root alone; where that one does not come, all who
+ * do not are meant. */
 static void visit_leaf(struct run *run, const struct entry *entry, struct comm *c)
 {
     uint32_t root = (uint32_t)entry->rec.peer;
@@ -960,7 +979,8 @@ static bool waits_for_queue(const struct source *s, const struct roll_record *wa
     return false;
 }
 
-/* The host of s has been inside a creation, or a wait that no incomplete call explains, for long enough to be asked why. */
+/* The host of s has been inside a creation, or a wait that no incomplete call explains, for long enough to be asked
+ * why. */
 static bool visit_host(struct run *run, struct source *s)
 {
     const struct roll_engine *e = run->e;

@@ -1,13 +1,14 @@
 /*
  * exchange.c: which member of a communicator lacks messages that the others have made with it.
  *
- * A send without receive involves two ranks and says nothing about which of them is wrong. Several do: where all messages without partner on a
- * communicator are with the same member, and two others at least say so, that member stands alone. It lacks the exchange when it has made nothing of it: then it was skipped; else it has left out some of its messages.
- * Or the reverse: it alone has made messages that nobody answers. Where only one partner says so, collectives of the others that the member lacks as well
- * count, if that makes a majority. One against one is a tie.
+ * A send without receive involves two ranks and says nothing about which of them is wrong. Several do: where all
+ * messages without partner on a communicator are with the same member, and two others at least say so, that member
+ * stands alone. It lacks the exchange when it has made nothing of it: then it was skipped; else it has left out some of
+ * its messages. Or the reverse: it alone has made messages that nobody answers. Where only one partner says so,
+ * collectives of the others that the member lacks as well count, if that makes a majority. One against one is a tie.
  *
- * Counted from the numbers of each pair: a side that is behind lacks what the other has made. Blaming the first pair found was rejected: which one that is
- * depends on the order in which the ranks' records come.
+ * Counted from the numbers of each pair: a side that is behind lacks what the other has made. Blaming the first pair
+ * found was rejected: which one that is depends on the order in which the ranks' records come.
  */
 #include "daemon/engine/match/exchange.h"
 
@@ -197,7 +198,8 @@ static uint64_t first_lacking(const struct comm *c, uint32_t source, uint32_t ra
     return first;
 }
 
-/* Whether this maker has come to its exchange with the member before it came to call `at`, which the member waits in. */
+/* Whether this maker has come to its exchange with the member before it came to call `at`, which the member waits in.
+ */
 static bool goes_another_way(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
                              const struct member *m, const struct entry *at)
 {

@@ -26,16 +26,16 @@ struct exchange_lack {
 /* True: the member stands alone. *out owns a set in any case: exchange_fini. */
 bool exchange_lacks(const struct roll_engine *e, const struct comm *c, uint32_t rank, struct exchange_lack *out);
 /*
- * How many of those that wait for the member have come to that before they came to the call that it waits in itself (with its group). With
- * one alone it may as well be that one that has passed over the call.
+ * How many of those that wait for the member have come to that before they came to the call that it waits in itself
+ * (with its group). With one alone it may as well be that one that has passed over the call.
  */
 uint32_t exchange_against(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,
                           const struct source *s, uint64_t ticket);
 /* All messages without partner are this member's, made with two others at least, and all those have ended or left. */
 bool exchange_adds(const struct roll_engine *e, const struct comm *c, uint32_t rank);
 /*
- * How many partners of this call (with its group) have made collective #seq of the communicator before their side of it, or have not made their
- * side: the rank is early with it. 0 where one of them has not.
+ * How many partners of this call (with its group) have made collective #seq of the communicator before their side of
+ * it, or have not made their side: the rank is early with it. 0 where one of them has not.
  */
 uint32_t exchange_early(const struct roll_engine *e, const struct source *s, uint64_t ticket, uint32_t seq);
 void exchange_fini(struct exchange_lack *lack);

@@ -1,13 +1,14 @@
 /*
  * lowered.c: AlltoAll, Gather and Scatter, which NCCL makes of sends and receives.
  *
- * Such a call is a message between each pair of members that it concerns, in the order of the rank's calls: it may meet a plain send or receive of the other
- * side. Then nothing waits for ever; the data goes to the wrong call, in silence. So of a plain message it is remembered which of these collectives was the
- * last one before it, on either side: where they are not the same it will meet another call (p2p.c notes it, detect_lowered.c speaks).
+ * Such a call is a message between each pair of members that it concerns, in the order of the rank's calls: it may meet
+ * a plain send or receive of the other side. Then nothing waits for ever; the data goes to the wrong call, in silence.
+ * So of a plain message it is remembered which of these collectives was the last one before it, on either side: where
+ * they are not the same it will meet another call (p2p.c notes it, detect_lowered.c speaks).
  *
- * Making nodes of each such call was rejected: an AlltoAll of n ranks is n * n messages, and a job that does not mix them with plain ones would pay for
- * nothing. Calls that are made of window-registered buffers go another way in NCCL and are not known here; a job that mixes those as well is told of a
- * difference that it has.
+ * Making nodes of each such call was rejected: an AlltoAll of n ranks is n * n messages, and a job that does not mix
+ * them with plain ones would pay for nothing. Calls that are made of window-registered buffers go another way in NCCL
+ * and are not known here; a job that mixes those as well is told of a difference that it has.
  */
 #include "daemon/engine/internal.h"
 

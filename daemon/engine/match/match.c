@@ -1,7 +1,8 @@
 /*
  * match.c: the fast path: one collective record meets its slot.
  *
- * What NCCL compares in effect is folded into 64 bits (trace/signature.h), so the common case costs one index, one comparison and one increment. Field-by-field comparison happens only after a difference.
+ * What NCCL compares in effect is folded into 64 bits (trace/signature.h), so the common case costs one index, one
+ * comparison and one increment. Field-by-field comparison happens only after a difference.
  */
 #include "daemon/engine/detect/detector.h"
 #include "trace/signature.h"

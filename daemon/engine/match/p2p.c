@@ -1,13 +1,14 @@
 /*
  * p2p.c: sends and receives: first in, first out per (communicator, source, destination).
  *
- * The n-th send meets the n-th receive, empty ones included: to NCCL a message of 0 bytes is a message, which needs its partner
- * as any other does. Frameworks that leave empty messages out do so on both sides, and then there is nothing to match. Leaving them
- * out of the numbering was rejected: a rank that skips an exchange in which all its messages are empty holds its peers up for ever, and it would not be
- * seen. Matching by size was rejected: NCCL does not do it, and it would hide the very mistakes looked for.
+ * The n-th send meets the n-th receive, empty ones included: to NCCL a message of 0 bytes is a message, which needs its
+ * partner as any other does. Frameworks that leave empty messages out do so on both sides, and then there is nothing to
+ * match. Leaving them out of the numbering was rejected: a rank that skips an exchange in which all its messages are
+ * empty holds its peers up for ever, and it would not be seen. Matching by size was rejected: NCCL does not do it, and
+ * it would hide the very mistakes looked for.
  *
- * A call that is refused gives its place back, also when it has met its partner meanwhile: so what two calls differ in is judged only when neither can
- * be refused any more (detect_p2p.c).
+ * A call that is refused gives its place back, also when it has met its partner meanwhile: so what two calls differ in
+ * is judged only when neither can be refused any more (detect_p2p.c).
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -280,7 +281,8 @@ bool p2p_is_alltoallv(const struct source *s, uint64_t ticket)
     if (!m || start->rec.group == 0 || m->comm->size < 3) {
         return false;
     }
-    /* Outwards from this call in both directions; records of other threads and observations of moe_core may lie between. */
+    /* Outwards from this call in both directions; records of other threads and observations of moe_core may lie
+     * between. */
     struct roll_rankset peers = {0};
     for (unsigned forward = 0; forward < 2; forward++) {
         uint64_t t = forward ? ticket : ticket - 1;

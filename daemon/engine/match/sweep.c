@@ -1,14 +1,15 @@
 /*
  * sweep.c: which calls are complete, as far as the ranks' calls can tell.
  *
- * A call is ready when everything before it on its stream is complete; it is complete when it is ready on every member. So the
- * heads of all stream queues are counted as ready, what is complete leaves its queues, and the next heads follow, until nothing moves. A
- * round moves every rank by at least one call while anything moves, so the cost is constant per record. Done lazily (when a log is
- * full, and before a stall is judged): the fast path only appends. Device time is not modelled: a call that could run has run. The reverse is
- * seen: when the host comes back from waiting for a stream, everything before on it is over, whatever the other ranks have called (a small
- * message may be buffered, a root may not wait for its receivers, a wait may end with an error). A process that has ended, or has aborted a
- * communicator, waits for nothing any more; whether what it had enqueued was done by then is asked only when a peer's host waits for it
- * (waitgraph.c: visit_left), because its peers' records may merely be late.
+ * A call is ready when everything before it on its stream is complete; it is complete when it is ready on every member.
+ * So the heads of all stream queues are counted as ready, what is complete leaves its queues, and the next heads
+ * follow, until nothing moves. A round moves every rank by at least one call while anything moves, so the cost is
+ * constant per record. Done lazily (when a log is full, and before a stall is judged): the fast path only appends.
+ * Device time is not modelled: a call that could run has run. The reverse is seen: when the host comes back from
+ * waiting for a stream, everything before on it is over, whatever the other ranks have called (a small message may be
+ * buffered, a root may not wait for its receivers, a wait may end with an error). A process that has ended, or has
+ * aborted a communicator, waits for nothing any more; whether what it had enqueued was done by then is asked only when
+ * a peer's host waits for it (waitgraph.c: visit_left), because its peers' records may merely be late.
  */
 #include "daemon/engine/internal.h"
 
@@ -61,7 +62,8 @@ static void entry_ready(struct roll_engine *e, const struct source *s, struct en
     }
 }
 
-/* Marks the head and the rest of its group ready; true when all of them are complete. *last: ticket of the unit's last call. */
+/* Marks the head and the rest of its group ready; true when all of them are complete. *last: ticket of the unit's last
+ * call. */
 static bool unit_done(struct roll_engine *e, const struct source *s, struct queue *q, uint64_t *last)
 {
     uint64_t ticket = q->head - 1;

@@ -1,9 +1,10 @@
 /*
  * comm.c: communicators, their members, and the window of slots: one slot per collective.
  *
- * The window holds what is not complete yet, and behind it as much history as fits: the signatures of complete collectives stay
- * in their slots until the window comes round, and serve as the template when ranks disagree (align.c). It doubles while
- * some rank runs ahead, up to config.window; a linked list of operations was rejected: one index per record is what makes the matcher fast.
+ * The window holds what is not complete yet, and behind it as much history as fits: the signatures of complete
+ * collectives stay in their slots until the window comes round, and serve as the template when ranks disagree
+ * (align.c). It doubles while some rank runs ahead, up to config.window; a linked list of operations was rejected: one
+ * index per record is what makes the matcher fast.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -114,7 +115,8 @@ static int member_table(struct source *s, uint32_t id)
     return 0;
 }
 
-/* The call that made it, for the faces: a child's is the newest one on its parent; of one made from a unique id it is still to come (comm_made). */
+/* The call that made it, for the faces: a child's is the newest one on its parent; of one made from a unique id it is
+ * still to come (comm_made). */
 static void note_made(struct comm *c, uint32_t source, const struct source *s, const struct roll_def_comm *def)
 {
     enum { LOOKED_AT = 256 };
@@ -213,9 +215,9 @@ void comm_give_up(struct roll_engine *e, struct comm *c)
 }
 
 /*
- * One member has aborted (or revoked) the communicator. That is its own event: what it had not done stays undone for its peers. When the last member that
- * could still call has left, the job has taken the communicator down, and nothing more is judged on it; a disagreement that is still
- * being looked at is decided with what is known.
+ * One member has aborted (or revoked) the communicator. That is its own event: what it had not done stays undone for
+ * its peers. When the last member that could still call has left, the job has taken the communicator down, and nothing
+ * more is judged on it; a disagreement that is still being looked at is decided with what is known.
  */
 void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
 {

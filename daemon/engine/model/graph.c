@@ -1,10 +1,10 @@
 /*
  * graph.c: what was captured into which CUDA graph, per rank.
  *
- * A launch says only the hash of what it replays, so that a rank with thousands of captured calls costs one record a step. When the
- * hashes of two ranks differ, people want to know which call differs first: the captured calls are remembered here, without the rest of
- * their records, in a ring of the newest CAPTURED_MAX. Reading them again from the log was rejected: a captured call waits for nothing,
- * so the log forgets it at once.
+ * A launch says only the hash of what it replays, so that a rank with thousands of captured calls costs one record a
+ * step. When the hashes of two ranks differ, people want to know which call differs first: the captured calls are
+ * remembered here, without the rest of their records, in a ring of the newest CAPTURED_MAX. Reading them again from the
+ * log was rejected: a captured call waits for nothing, so the log forgets it at once.
  */
 #include "daemon/engine/internal.h"
 

@@ -1,9 +1,10 @@
 /*
  * site.c: where in the program a call stands, as a number that is the same on every rank that runs the same binaries.
  *
- * A record names its call site by an id of its own process, and a definition lists the return addresses behind it. Addresses differ from process to process;
- * module (by build id, else by file name) and offset do not. The whole recorded stack counts, not the innermost frame alone: a program that makes all its
- * calls through one helper has one innermost frame and many callers. Numbers are worked out when ranks disagree, not when a call comes: the path of a
+ * A record names its call site by an id of its own process, and a definition lists the return addresses behind it.
+ * Addresses differ from process to process; module (by build id, else by file name) and offset do not. The whole
+ * recorded stack counts, not the innermost frame alone: a program that makes all its calls through one helper has one
+ * innermost frame and many callers. Numbers are worked out when ranks disagree, not when a call comes: the path of a
  * record does not pass here. Symbols and lines were rejected: they need files, and the engine has none.
  */
 #include "daemon/engine/internal.h"
@@ -166,7 +167,8 @@ bool site_is_known(const struct source *s, uint64_t site)
     return false;
 }
 
-/* Stacks that were walked through code without frame pointers may hold other addresses on each rank; then no site is common. */
+/* Stacks that were walked through code without frame pointers may hold other addresses on each rank; then no site is
+ * common. */
 static bool site_comparable(const struct source *a, const struct source *b)
 {
     if (!a->sites || !b->sites) {

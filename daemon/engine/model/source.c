@@ -1,10 +1,10 @@
 /*
  * source.c: the log of one rank process, its host threads and its stream queues.
  *
- * The log holds each call until it is complete, addressed by its ticket, so that an update (the call has returned) and the evidence of a
- * verdict are one index away. It starts small and doubles only while calls really are incomplete; a bound (config.window) keeps a rank
- * whose peers are not traced from growing it for ever. Copying records into per-communicator lists was rejected: a call belongs to a
- * communicator, a stream, a thread and a group at once.
+ * The log holds each call until it is complete, addressed by its ticket, so that an update (the call has returned) and
+ * the evidence of a verdict are one index away. It starts small and doubles only while calls really are incomplete; a
+ * bound (config.window) keeps a rank whose peers are not traced from growing it for ever. Copying records into
+ * per-communicator lists was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
  */
 #include "daemon/engine/internal.h"
 
@@ -266,8 +266,9 @@ uint64_t source_wall(const struct source *s, const struct roll_record *rec)
 }
 
 /*
- * Words come five times a second, from an older loop once: what was said is believed for three times as long. From one older than a minute they come
- * more rarely (until_next in interposer/cuda/poll.c), and it counts as silent in between: to believe it longer would hold back what silence tells.
+ * Words come five times a second, from an older loop once: what was said is believed for three times as long. From one
+ * older than a minute they come more rarely (until_next in interposer/cuda/poll.c), and it counts as silent in between:
+ * to believe it longer would hold back what silence tells.
  */
 static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
 {
@@ -277,8 +278,9 @@ static bool poll_is_fresh(const struct roll_engine *e, const struct thread *t, c
 }
 
 /*
- * A loop of polls is a wait once it has lasted for a stall by the rank's own clock, and while words come that it goes on: a thread that polled once and
- * went to do something else that nobody records sends none. A poll is not proof that the host does nothing else, so it makes soft links only.
+ * A loop of polls is a wait once it has lasted for a stall by the rank's own clock, and while words come that it goes
+ * on: a thread that polled once and went to do something else that nobody records sends none. A poll is not proof that
+ * the host does nothing else, so it makes soft links only.
  */
 static bool poll_waits(const struct roll_engine *e, const struct thread *t, const struct roll_record *in)
 {
@@ -294,7 +296,8 @@ struct host_wait source_wait(const struct roll_engine *e, const struct source *s
     bool event = in->op == ROLL_OP_EVENT_SYNC || in->op == ROLL_OP_EVENT_QUERY;
     struct host_wait w = {.upto = t->inside, .waits = !poll || poll_waits(e, t, in), .soft = poll};
     if (event) {
-        /* Behind the calls that had been made when the event was recorded; of several threads, or in the background, they may have come later. */
+        /* Behind the calls that had been made when the event was recorded; of several threads, or in the background,
+         * they may have come later. */
         w.vague = in->count == 0 || in->count > t->inside || s->threads > 1;
         w.upto = w.vague ? w.upto : in->count - 1;
         w.soft = w.soft || w.vague;

@@ -1,7 +1,8 @@
 /*
  * explain.c: the words that verdicts are made of: calls, ranks, communicators, places, ends of processes.
  *
- * Sentences are composed in the detectors, because each knows its story; the parts are here so that the same thing is always called the same.
+ * Sentences are composed in the detectors, because each knows its story; the parts are here so that the same thing is
+ * always called the same.
  */
 #include "daemon/engine/internal.h"
 

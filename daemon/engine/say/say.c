@@ -1,11 +1,12 @@
 /*
  * say.c: building verdicts, and the memory of what has been said.
  *
- * One cause, one verdict: a detector forms a key of what it is about to say, and say_once answers whether that is new. The keys are hashes in one open
- * table rather than lists at each object: causes span ranks, communicators and steps.
+ * One cause, one verdict: a detector forms a key of what it is about to say, and say_once answers whether that is new.
+ * The keys are hashes in one open table rather than lists at each object: causes span ranks, communicators and steps.
  *
- * What was said before all was known may be said better, be proven, or be taken back. The verdict that does so names the earlier one, which stays in
- * every record of the run and counts as a finding no more. Changing the earlier one in place was rejected: it has been read by then.
+ * What was said before all was known may be said better, be proven, or be taken back. The verdict that does so names
+ * the earlier one, which stays in every record of the run and counts as a finding no more. Changing the earlier one in
+ * place was rejected: it has been read by then.
  */
 #include "daemon/engine/internal.h"
 

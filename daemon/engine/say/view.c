@@ -259,8 +259,9 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
 }
 
 /*
- * The call that keeps a queue from going on: the first one that somebody has not made, which need not be the head (a group
- * waits as a whole, and what stands before it waits for peers that wait in turn); else the first that is incomplete.
+ * The call that keeps a queue from going on: the first one that somebody has not made, which need not be the head (a
+ * group waits as a whole, and what stands before it waits for peers that wait in turn); else the first that is
+ * incomplete.
  */
 static struct entry *call_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
                                      struct roll_rankset *missing, uint32_t *unknown)
@@ -366,7 +367,8 @@ static void why_wait(struct words *w, struct roll_engine *e, const struct subjec
     words_add(w, ".");
 }
 
-/* A process that has ended waits for nothing, and its queues are empty: its oldest call that nobody has answered, of those still in its log. */
+/* A process that has ended waits for nothing, and its queues are empty: its oldest call that nobody has answered, of
+ * those still in its log. */
 static struct entry *call_left_behind(const struct roll_engine *e, const struct source *s, struct roll_rankset *missing,
                                       uint32_t *unknown)
 {
@@ -399,8 +401,8 @@ static const struct comm *trouble_of(const struct source *s)
 }
 
 /*
- * The number of the finding for which a communicator is silent: the newest that stands and names it, for hardly any is told there while the silence
- * lasts. 0 when it is too long ago to be remembered.
+ * The number of the finding for which a communicator is silent: the newest that stands and names it, for hardly any is
+ * told there while the silence lasts. 0 when it is too long ago to be remembered.
  */
 static uint64_t finding_on(const struct roll_engine *e, const struct comm *c)
 {

@@ -1,5 +1,6 @@
 /*
- * cblas.h: the two functions of a BLAS that the host back end calls, for machines that have none (plain_blas.c). Not installed.
+ * cblas.h: the two functions of a BLAS that the host back end calls, for machines that have none (plain_blas.c). Not
+ * installed.
  */
 #ifndef MOE_PLAIN_CBLAS_H
 #define MOE_PLAIN_CBLAS_H

@@ -1,8 +1,10 @@
 /*
- * plain_blas.c: matrix products in plain loops, where there is no BLAS: only with ROLL_RANK_ONLY, for the checks of a GPU machine.
+ * plain_blas.c: matrix products in plain loops, where there is no BLAS: only with ROLL_RANK_ONLY, for the checks of a
+ * GPU machine.
  *
- * There the host back end is what the GPU's results are compared with: it must be right, it need not be fast. Asking for a BLAS was rejected: such machines are
- * borrowed, and have what PyTorch brings. Sums are taken in double, so that the other side of the comparison is the exact one.
+ * There the host back end is what the GPU's results are compared with: it must be right, it need not be fast. Asking
+ * for a BLAS was rejected: such machines are borrowed, and have what PyTorch brings. Sums are taken in double, so that
+ * the other side of the comparison is the exact one.
  */
 #include "moe_core/host/plain/cblas.h"
 

@@ -8,8 +8,9 @@
  * MOE_GEGLU_TANH      gelu(gate) * linear, gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
  * MOE_SWIGLU_CLAMPED  g = min(gate, limit), l = min(max(linear, -limit), limit): g sigmoid(alpha g) * (l + offset)
  *
- * The gradient through a clamp is that of torch.clamp: passed on where the number lies inside or on the bound, else zero. NaN goes through.
- * Sources: Megatron-LM experts.py (--swiglu, gated GELU, --activation-func-clamp-value, glu_linear_offset), gpt-oss: alpha 1.702, limit 7, offset 1.
+ * The gradient through a clamp is that of torch.clamp: passed on where the number lies inside or on the bound, else
+ * zero. NaN goes through. Sources: Megatron-LM experts.py (--swiglu, gated GELU, --activation-func-clamp-value,
+ * glu_linear_offset), gpt-oss: alpha 1.702, limit 7, offset 1.
  */
 #ifndef MOE_ACTIVATION_H
 #define MOE_ACTIVATION_H

@@ -19,16 +19,18 @@ typedef struct moe_device moe_device_t;
 struct moe_device_ops;
 
 /*
- * Makes a device of a back end, with a stream of its own on the current CUDA device: "host" (BLAS, one thread) or "cuda" (libmoe_kernels.so, which
- * is loaded from the folder of libmoe_core.so or, if it is not there, as the loader finds it). *out is owned by the caller. Errors: ARG (no such name),
- * UNSUPPORTED ("cuda" without its library or without a GPU that it has code for; moe_last_error says which), NOMEM, DEVICE. Use the device from
- * one thread at a time.
+ * Makes a device of a back end, with a stream of its own on the current CUDA device: "host" (BLAS, one thread) or
+ * "cuda" (libmoe_kernels.so, which is loaded from the folder of libmoe_core.so or, if it is not there, as the loader
+ * finds it). *out is owned by the caller. Errors: ARG (no such name), UNSUPPORTED ("cuda" without its library or
+ * without a GPU that it has code for; moe_last_error says which), NOMEM, DEVICE. Use the device from one thread at a
+ * time.
  */
 int moe_device_new(const char *backend, moe_device_t **out);
 
 /*
- * How many threads the host back end's products of groups use, all devices together: n, at most MOE_HOST_THREADS (the environment's, read at the first product; 1
- * without it), or all of those with n = 0. No result depends on it. Returns the number. Any thread.
+ * How many threads the host back end's products of groups use, all devices together: n, at most MOE_HOST_THREADS (the
+ * environment's, read at the first product; 1 without it), or all of those with n = 0. No result depends on it. Returns
+ * the number. Any thread.
  */
 int moe_device_host_threads(int n);
 

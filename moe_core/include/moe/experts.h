@@ -3,9 +3,10 @@
  *
  *   h = x w1^T + b1      a = act(h)      y = a w2^T + b2
  *
- * All of it enqueued, for any number of rows, zero included: no path is left out, every weight gets its gradient. Rows past the sum of m are slack: never read,
- * never written. A zero in a member of the config or the weights means float32 SwiGLU without biases or probabilities.
- * Sources: Megatron-LM experts.py (TEGroupedMLP), gpt-oss (clamped SwiGLU, biases).
+ * All of it enqueued, for any number of rows, zero included: no path is left out, every weight gets its gradient. Rows
+ * past the sum of m are slack: never read, never written. A zero in a member of the config or the weights means float32
+ * SwiGLU without biases or probabilities. Sources: Megatron-LM experts.py (TEGroupedMLP), gpt-oss (clamped SwiGLU,
+ * biases).
  */
 #ifndef MOE_EXPERTS_H
 #define MOE_EXPERTS_H
@@ -25,14 +26,16 @@ typedef struct moe_experts moe_experts_t;
 typedef struct moe_experts_workspace moe_experts_workspace_t;
 
 /*
- * Where the router's weight p of a row is applied. ACTIVATION: a = act(h) * p and y = a w2^T + p b2 (Megatron-LM: equal to weighting y, because fc2 is linear).
- * INPUT: h = (p x) w1^T + b1 (score before experts, moe_apply_probs_on_input: another model). SOURCE: not here; unpermute merges with them.
+ * Where the router's weight p of a row is applied. ACTIVATION: a = act(h) * p and y = a w2^T + p b2 (Megatron-LM: equal
+ * to weighting y, because fc2 is linear). INPUT: h = (p x) w1^T + b1 (score before experts, moe_apply_probs_on_input:
+ * another model). SOURCE: not here; unpermute merges with them.
  */
 enum moe_prob_place { MOE_PROB_SOURCE = 0, MOE_PROB_ACTIVATION = 1, MOE_PROB_INPUT = 2 };
 
 /*
- * What backward computes again instead of keeping. ACTIVATION: a, from h. FC1: p x, h and a, from x and the forward's probabilities and counts: nothing of the
- * forward is kept but its inputs. The gradients are equal in every bit: same functions, same numbers (Megatron-LM --recompute-modules moe_act, moe).
+ * What backward computes again instead of keeping. ACTIVATION: a, from h. FC1: p x, h and a, from x and the forward's
+ * probabilities and counts: nothing of the forward is kept but its inputs. The gradients are equal in every bit: same
+ * functions, same numbers (Megatron-LM --recompute-modules moe_act, moe).
  */
 enum moe_recompute { MOE_RECOMPUTE_NONE = 0, MOE_RECOMPUTE_ACTIVATION = 1, MOE_RECOMPUTE_FC1 = 2 };
 
@@ -50,19 +53,20 @@ struct moe_experts_config {
     enum moe_activation activation;
     struct moe_clamp clamp;
     enum moe_prob_place place;
-    float
-        bias2_scale; /* b2 is multiplied by it in forward, its gradient is not: 1/P with P expert tensor parallel ranks; 0 means 1 */
+    float bias2_scale; /* b2 is multiplied by it in forward, its gradient is not: 1/P with P expert tensor parallel
+                          ranks; 0 means 1 */
     enum moe_recompute recompute;
     bool delay_wgrad; /* gradients of parameters are left to moe_experts_backward_dw */
     void (*ready)(
         void *arg,
-        int which); /* NULL, or called when the gradient of a parameter (enum moe_experts_parameter) has been enqueued: on the
-                                            calling thread, once per backward for each parameter, in the order w2, b2, w1, b1 */
+        int which); /* NULL, or called when the gradient of a parameter (enum moe_experts_parameter) has been enqueued:
+                       on the calling thread, once per backward for each parameter, in the order w2, b2, w1, b1 */
     void *ready_arg;
     moe_experts_workspace_t *workspace; /* NULL: of its own */
 };
 
-/* Weights and main_grads of the local experts; device memory that the caller owns, flat, expert after expert. Gradients are added to what is there. */
+/* Weights and main_grads of the local experts; device memory that the caller owns, flat, expert after expert. Gradients
+ * are added to what is there. */
 struct moe_experts_weights {
     const void *w1;      /* [L,2F,H]: gate rows, then linear rows */
     const void *w2;      /* [L,H,F] */
@@ -76,30 +80,34 @@ struct moe_experts_weights {
 };
 
 /*
- * Memory for what lives only while one forward or backward runs, to be shared by all layers whose calls follow each other on one device's stream: the gradients between
- * fc2 and fc1, and whatever is computed again (with recompute FC1 everything: the layers then keep nothing). Not shared where delay_wgrad must keep it. Must outlive
- * the experts that use it. *out is owned; config: of the layer with the largest sizes. Errors: NOMEM, SHAPE, ARG.
+ * Memory for what lives only while one forward or backward runs, to be shared by all layers whose calls follow each
+ * other on one device's stream: the gradients between fc2 and fc1, and whatever is computed again (with recompute FC1
+ * everything: the layers then keep nothing). Not shared where delay_wgrad must keep it. Must outlive the experts that
+ * use it. *out is owned; config: of the layer with the largest sizes. Errors: NOMEM, SHAPE, ARG.
  */
 int moe_experts_workspace_new(moe_device_t *device, const struct moe_experts_config *config,
                               moe_experts_workspace_t **out);
 void moe_experts_workspace_destroy(moe_experts_workspace_t **workspace);
 
 /*
- * *out is owned; borrows device and workspace. Errors: NOMEM, CAPACITY (a workspace that is too small), SHAPE, ARG (a type, activation, place or recompute that there is not). One thread at a time; so all below.
+ * *out is owned; borrows device and workspace. Errors: NOMEM, CAPACITY (a workspace that is too small), SHAPE, ARG (a
+ * type, activation, place or recompute that there is not). One thread at a time; so all below.
  */
 int moe_experts_new(moe_device_t *device, const struct moe_experts_config *config, moe_experts_t **out);
 void moe_experts_destroy(moe_experts_t **experts);
 
 /*
- * y [rows,H] from x [rows,H]; m [L] rows per expert (device); row_probs [rows] float32, NULL with SOURCE. x, m, row_probs and the weights are borrowed until
- * backward (backward_dw) is done. Errors: CAPACITY (rows), ARG (a pointer is missing); in the stream: COUNT, SPLIT.
+ * y [rows,H] from x [rows,H]; m [L] rows per expert (device); row_probs [rows] float32, NULL with SOURCE. x, m,
+ * row_probs and the weights are borrowed until backward (backward_dw) is done. Errors: CAPACITY (rows), ARG (a pointer
+ * is missing); in the stream: COUNT, SPLIT.
  */
 int moe_experts_forward(moe_experts_t *experts, const struct moe_experts_weights *weights, const void *x,
                         const float *row_probs, const int64_t *m, int64_t rows, void *y);
 
 /*
- * dx [rows,H] and d_row_probs [rows] (overwritten; NULL: not wanted, or SOURCE) from dy [rows,H]; and the gradients of the parameters, or with delay_wgrad nothing of
- * them: dy is then borrowed until backward_dw. Errors: STATE before any forward, ARG.
+ * dx [rows,H] and d_row_probs [rows] (overwritten; NULL: not wanted, or SOURCE) from dy [rows,H]; and the gradients of
+ * the parameters, or with delay_wgrad nothing of them: dy is then borrowed until backward_dw. Errors: STATE before any
+ * forward, ARG.
  */
 int moe_experts_backward(moe_experts_t *experts, const struct moe_experts_weights *weights, const void *dy, void *dx,
                          float *d_row_probs);
@@ -110,7 +118,8 @@ int moe_experts_backward_dw(moe_experts_t *experts);
 /* Bytes of device memory that this object holds from forward to backward, and in all (its workspace not counted). */
 void moe_experts_memory(const moe_experts_t *experts, size_t *kept, size_t *all);
 
-/* The remedy SANITIZE for the calls that follow: slack rows of y, dx and d_row_probs become zero instead of staying untouched (R5; hazard H14). */
+/* The remedy SANITIZE for the calls that follow: slack rows of y, dx and d_row_probs become zero instead of staying
+ * untouched (R5; hazard H14). */
 void moe_experts_sanitize(moe_experts_t *experts, bool on);
 
 #ifdef __cplusplus

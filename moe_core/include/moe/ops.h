@@ -2,8 +2,8 @@
  * ops.h: the table of functions behind which the back ends are interchangeable.
  *
  * Every function enqueues on the device's stream and returns 0 or an error of the launch. Matrices are row-major,
- * float32 unless a type says otherwise; all pointers are device memory. Callers have checked shapes. Row and element numbers are 64 bit: rows x
- * width may exceed 2^31. A new back end fills in the table and nothing else.
+ * float32 unless a type says otherwise; all pointers are device memory. Callers have checked shapes. Row and element
+ * numbers are 64 bit: rows x width may exceed 2^31. A new back end fills in the table and nothing else.
  */
 #ifndef MOE_OPS_H
 #define MOE_OPS_H
@@ -138,8 +138,9 @@ struct moe_column_sum {
 };
 
 /*
- * Row maps and chunk maps (permute.h has the layouts). Every body first compares the buffer's header with the view: a mismatch is MOE_E_MAP in the stream and nothing
- * is written. A row number out of range is MOE_E_MAP too; it is never followed, but the rows of sound ones may have been moved. All offsets are 64 bit.
+ * Row maps and chunk maps (permute.h has the layouts). Every body first compares the buffer's header with the view: a
+ * mismatch is MOE_E_MAP in the stream and nothing is written. A row number out of range is MOE_E_MAP too; it is never
+ * followed, but the rows of sound ones may have been moved. All offsets are 64 bit.
  */
 struct moe_map_view {
     enum moe_map_kind kind;
@@ -149,7 +150,8 @@ struct moe_map_view {
 };
 
 /* Builds a row map; the header is written last, with magic 0 after an error. Who chose: index or mask (one of them
- * NULL). Rows of an expert: capacity > 0, else counts, else its tokens rounded up to align. permute.h: moe_map_source. */
+ * NULL). Rows of an expert: capacity > 0, else counts, else its tokens rounded up to align. permute.h: moe_map_source.
+ */
 struct moe_row_map_build {
     enum moe_map_kind kind;
     int64_t tokens, experts;
@@ -180,7 +182,8 @@ struct moe_map_gather {
 
 /* Unpermute, and permute's backward. to[token] = beta * to[token] + sum over its rows, highest row first, of (probs ?
  * probs[token,expert] : 1) * from[row], in float32, cast once; tokens without rows add zero. zero_by_prob: probs are
- * not factors, rows whose probability is exactly 0 are left out. d_probs[token,expert] = d_row_probs[row], 0 elsewhere. */
+ * not factors, rows whose probability is exactly 0 are left out. d_probs[token,expert] = d_row_probs[row], 0 elsewhere.
+ */
 struct moe_map_scatter {
     struct moe_map_view view;
     enum moe_dtype type;
@@ -258,7 +261,8 @@ struct moe_pad_rows {
     void *to;
 };
 
-/* Adds the zero row of remedy PAD for every rank without rows: from the next rank, for its first expert. counts is changed in place. */
+/* Adds the zero row of remedy PAD for every rank without rows: from the next rank, for its first expert. counts is
+ * changed in place. */
 struct moe_pad_counts {
     int64_t ranks, experts, stride;
     int64_t *counts;
@@ -281,7 +285,8 @@ struct moe_scale {
 /*
  * The gated activation (activation.h). Rows past the sum of m are slack: neither read nor written.
  * forward   act[r] = f(h[r]) * (probs ? probs[r] : 1)
- * backward  d_h[r] = d_act[r] * (probs ? probs[r] : 1) * f'(h[r]);  d_probs[r] += <d_act[r], f(h[r])>, the sum in float32
+ * backward  d_h[r] = d_act[r] * (probs ? probs[r] : 1) * f'(h[r]);  d_probs[r] += <d_act[r], f(h[r])>, the sum in
+ * float32
  */
 struct moe_act {
     int64_t groups;   /* of m */
@@ -316,7 +321,8 @@ struct moe_row_scale {
     float *d_probs; /* backward: [rows], added to, or NULL */
 };
 
-/* score[t] = sigmoid(<x[t], gate>); backward: dx[t] += dl gate, d_gate += sum of dl x[t], with dl = d_score[t] s (1 - s). */
+/* score[t] = sigmoid(<x[t], gate>); backward: dx[t] += dl gate, d_gate += sum of dl x[t], with dl = d_score[t] s (1 -
+ * s). */
 struct moe_token_gate {
     int64_t tokens, width;
     enum moe_dtype type, gate_type, grad; /* of x and dx; of gate; of d_gate */
@@ -343,8 +349,9 @@ struct moe_zero_slack {
 };
 
 /*
- * The device form of Megatron-LM #4851: a zero row for every group without rows (remedy R2). padded[i] = max(m[i], 1); map [rows + groups] says of each
- * row of the padded buffer which row of the old one it is, -1: a zero row, -2: slack. Decided on the device. Errors in the stream: COUNT, SPLIT.
+ * The device form of Megatron-LM #4851: a zero row for every group without rows (remedy R2). padded[i] = max(m[i], 1);
+ * map [rows + groups] says of each row of the padded buffer which row of the old one it is, -1: a zero row, -2: slack.
+ * Decided on the device. Errors in the stream: COUNT, SPLIT.
  */
 struct moe_dummy_rows {
     int64_t groups, rows;
@@ -353,7 +360,8 @@ struct moe_dummy_rows {
     int64_t *map;     /* [rows + groups] */
 };
 
-/* Forward: to[r] = from[map[r]], zero where map[r] is -1, untouched where -2. Inverse: to[map[r]] = from[r] for map[r] >= 0, others nothing. */
+/* Forward: to[r] = from[map[r]], zero where map[r] is -1, untouched where -2. Inverse: to[map[r]] = from[r] for map[r]
+ * >= 0, others nothing. */
 struct moe_pick_rows {
     int64_t rows, row_bytes; /* rows of the map */
     bool inverse;
@@ -380,9 +388,10 @@ struct moe_linear_group {
 };
 
 /*
- * The grouped linear of linear.h, one pass. Groups without rows: WGRAD and BGRAD with beta 0 store zeros, with beta 1 they do nothing.
- * y[r] = x[r] w^T + bias_scale * (bias_probs ? bias_probs[r] : 1) * bias, summed in float32, cast once. BGRAD: the sum of bias_probs[r] * dy[r]: bias_scale
- * is not in it (expert tensor parallelism: each of P ranks adds 1/P of the bias, and its gradient is whole).
+ * The grouped linear of linear.h, one pass. Groups without rows: WGRAD and BGRAD with beta 0 store zeros, with beta 1
+ * they do nothing. y[r] = x[r] w^T + bias_scale * (bias_probs ? bias_probs[r] : 1) * bias, summed in float32, cast
+ * once. BGRAD: the sum of bias_probs[r] * dy[r]: bias_scale is not in it (expert tensor parallelism: each of P ranks
+ * adds 1/P of the bias, and its gradient is whole).
  */
 struct moe_linear_pass {
     enum moe_linear_kind kind;
@@ -400,9 +409,10 @@ struct moe_linear_pass {
 };
 
 /*
- * A 64-bit checksum of a tensor's bytes: the sum, modulo 2^64, over the 8-byte words w[i] (little-endian; the last one filled up with zeros) of
- * mix(w[i] + mix(i + 1)), mix being the finaliser of a 64-bit hash, plus mix of the number of bytes. A sum does not care for the order in which it is taken, so
- * it is the same on every back end and for every number of threads; the position in each word's hash makes it see exchanged words.
+ * A 64-bit checksum of a tensor's bytes: the sum, modulo 2^64, over the 8-byte words w[i] (little-endian; the last one
+ * filled up with zeros) of mix(w[i] + mix(i + 1)), mix being the finaliser of a 64-bit hash, plus mix of the number of
+ * bytes. A sum does not care for the order in which it is taken, so it is the same on every back end and for every
+ * number of threads; the position in each word's hash makes it see exchanged words.
  */
 struct moe_checksum {
     const void *data;
@@ -419,11 +429,13 @@ struct moe_cast {
 };
 
 /*
- * Who needs which token: the layout of the Flex dispatchers (dispatcher_flex.h). `ranks` = etp x ranks of ep; expert e belongs to the etp ranks q of ep rank p = e /
- * (experts etp / ranks), so its tokens go to ranks p etp + q. A token goes to a rank once, however many of its experts are there.
- * Tokens from `tokens` to `padded` are pad: nobody's. Who chose: index (one block), or the routing maps of `blocks` ranks, `mask_stride` bytes apart, each [padded, mask_row] bytes of
- * which the first E count, followed at padded x mask_row by an int64, the block's tail. Errors in the stream: EXPERT (an index out of range, or twice in a token); the first
- * number of counts is then -1, so that whoever is told the counts knows.
+ * Who needs which token: the layout of the Flex dispatchers (dispatcher_flex.h). `ranks` = etp x ranks of ep; expert e
+ * belongs to the etp ranks q of ep rank p = e / (experts etp / ranks), so its tokens go to ranks p etp + q. A token
+ * goes to a rank once, however many of its experts are there. Tokens from `tokens` to `padded` are pad: nobody's. Who
+ * chose: index (one block), or the routing maps of `blocks` ranks, `mask_stride` bytes apart, each [padded, mask_row]
+ * bytes of which the first E count, followed at padded x mask_row by an int64, the block's tail. Errors in the stream:
+ * EXPERT (an index out of range, or twice in a token); the first number of counts is then -1, so that whoever is told
+ * the counts knows.
  */
 struct moe_flex_layout {
     int64_t blocks, tokens, padded, experts, ranks, etp;
@@ -433,11 +445,12 @@ struct moe_flex_layout {
     const uint8_t *mask;
     uint8_t *map;      /* out, with index: the routing map [padded, mask_row], or NULL */
     uint8_t *to_ranks; /* out, with index: [padded, ranks], or NULL */
-    int64_t *
-        counts; /* out: [blocks, ranks + experts + 1]: tokens to each rank, tokens of each expert, the tail (with index: left alone) */
+    int64_t *counts;   /* out: [blocks, ranks + experts + 1]: tokens to each rank, tokens of each expert, the tail (with
+                          index: left alone) */
 };
 
-/* words [padded, 2k]: for each choice its expert + 1, then the bits of its float32 probability; zeros where there is none, and for pad. */
+/* words [padded, 2k]: for each choice its expert + 1, then the bits of its float32 probability; zeros where there is
+ * none, and for pad. */
 struct moe_flex_pack {
     int64_t tokens, padded, experts;
     int32_t k;
@@ -446,8 +459,8 @@ struct moe_flex_pack {
     int32_t *words;
 };
 
-/* The other end: local experts (global number - first) as index [rows,k] (-1: none, or not here) and as mask [rows,local], and their probabilities [rows,local], 0
- * where not chosen. */
+/* The other end: local experts (global number - first) as index [rows,k] (-1: none, or not here) and as mask
+ * [rows,local], and their probabilities [rows,local], 0 where not chosen. */
 struct moe_flex_unpack {
     int64_t rows, first, local;
     int32_t k;
@@ -457,7 +470,8 @@ struct moe_flex_unpack {
     float *probs;
 };
 
-/* Between [rows,k] and [rows,experts]: by_expert[r, index[r,j]] = by_choice[r,j], 0 elsewhere; inverse: by_choice[r,j] = by_expert[r, index[r,j]], 0 where -1. */
+/* Between [rows,k] and [rows,experts]: by_expert[r, index[r,j]] = by_choice[r,j], 0 elsewhere; inverse: by_choice[r,j]
+ * = by_expert[r, index[r,j]], 0 where -1. */
 struct moe_flex_choices {
     int64_t rows, experts;
     int32_t k;
@@ -474,8 +488,9 @@ struct moe_flex_dropped {
 };
 
 /*
- * out[0] = sum of s(i) in[i], out[1] = sum of |in[i]|, in double; s(i) is 1 or -1 by the lowest bit of a hash of i (mix.h). A plain sum would not do: that of a
- * router's gradient is zero for every softmax. The order of the sum is the back end's, the same in every run.
+ * out[0] = sum of s(i) in[i], out[1] = sum of |in[i]|, in double; s(i) is 1 or -1 by the lowest bit of a hash of i
+ * (mix.h). A plain sum would not do: that of a router's gradient is zero for every softmax. The order of the sum is the
+ * back end's, the same in every run.
  */
 struct moe_sum_abs {
     int64_t count;

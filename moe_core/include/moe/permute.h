@@ -123,9 +123,8 @@ struct moe_movement {
     enum moe_dtype type; /* of x, y, rows and their gradients */
     int64_t tokens, rows, hidden;
     enum moe_prob_layout layout;
-    bool
-        zero_by_prob; /* permute: a row whose probability is exactly 0 is a zero row (TransformerEngine's convention for
-                          padded routing maps), and its gradient is not passed on */
+    bool zero_by_prob; /* permute: a row whose probability is exactly 0 is a zero row (TransformerEngine's convention
+                          for padded routing maps), and its gradient is not passed on */
 };
 
 /* out [R,H] from x [T,H], padding rows zero; with probs also row_probs [R], 0 for padding. probs and row_probs or both

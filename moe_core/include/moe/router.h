@@ -1,8 +1,8 @@
 /*
  * router.h: which experts a token goes to, and with what weight.
  *
- * Gate: logits = x gate^T (+ gate_bias). Scores s of all experts, then the k largest, ties to the lowest index (so that a recomputed
- * forward routes alike, hazard H9):
+ * Gate: logits = x gate^T (+ gate_bias). Scores s of all experts, then the k largest, ties to the lowest index (so that
+ * a recomputed forward routes alike, hazard H9):
  *
  *   score         s                  chosen by                       weight of the chosen
  *   softmax       softmax(l), all E  s + expert_bias                 s; renormalise: s / sum of the chosen
@@ -10,8 +10,8 @@
  *   sigmoid       sigmoid(l)         s + expert_bias                 s; renormalise and k > 1: s / (sum + 1e-20)
  *   sqrtsoftplus  sqrt(softplus(l))  s + expert_bias                 as sigmoid
  *
- * expert_bias never enters a weight. With `groups` the experts are cut into as many equal parts, of which only `group_topk` stay: those with
- * the greatest sum of their k / group_topk best. Weights are multiplied by `scale` last.
+ * expert_bias never enters a weight. With `groups` the experts are cut into as many equal parts, of which only
+ * `group_topk` stay: those with the greatest sum of their k / group_topk best. Weights are multiplied by `scale` last.
  * Sources: Megatron-LM router.py and moe_utils.py; TransformerEngine fused_router.h; torchtitan moe.py (route_norm).
  */
 #ifndef MOE_ROUTER_H
@@ -37,13 +37,12 @@ enum moe_loss { MOE_LOSS_SWITCH, MOE_LOSS_SEQUENCE, MOE_LOSS_GLOBAL, MOE_LOSS_Z,
 /*
  * How to route. All zero: softmax over all experts, no limits, no losses.
  *
- * Losses, with c[i] the tokens that chose expert i, P[i] the sum of p over this rank's tokens (p = s; for sigmoid and sqrtsoftplus s / sum of s),
- * N the tokens that c counts, at least 1:
- *   switch    coeff E / (k N^2) sum_i P[i] c[i]         c over the group `balance`
- *   sequence  the same per sequence, divided by their number; token t belongs to sequence t mod sequences (layout [s, b])
- *   global    as switch, c the mean over the microbatches since moe_router_global_reset, over the group `global`
- *   z         coeff / ranks of `balance` * mean of logsumexp(l)^2
- * The losses of the ranks of a group add up to the group's. Source: Megatron-LM moe_utils.py (switch_load_balancing_loss_func, z_loss_func).
+ * Losses, with c[i] the tokens that chose expert i, P[i] the sum of p over this rank's tokens (p = s; for sigmoid and
+ * sqrtsoftplus s / sum of s), N the tokens that c counts, at least 1: switch    coeff E / (k N^2) sum_i P[i] c[i] c
+ * over the group `balance` sequence  the same per sequence, divided by their number; token t belongs to sequence t mod
+ * sequences (layout [s, b]) global    as switch, c the mean over the microbatches since moe_router_global_reset, over
+ * the group `global` z         coeff / ranks of `balance` * mean of logsumexp(l)^2 The losses of the ranks of a group
+ * add up to the group's. Source: Megatron-LM moe_utils.py (switch_load_balancing_loss_func, z_loss_func).
  */
 struct moe_router_options {
     enum moe_score score;
@@ -52,9 +51,10 @@ struct moe_router_options {
     bool expert_bias;
     int32_t groups, group_topk; /* 0 or 1 group: no limit */
     float scale;                /* 0 means 1 */
-    /* An expert takes at most ceil(T k / E * capacity_factor) tokens of this rank; 0: all. Which stay: those of greatest weight, or (by_position)
-     * those that come first. Dropped choices have index -1 and weight 0; the others are not renormalised. pad_to_capacity: counts say the
-     * capacity for every expert, and the rows that no token fills are zero. */
+    /* An expert takes at most ceil(T k / E * capacity_factor) tokens of this rank; 0: all. Which stay: those of
+     * greatest weight, or (by_position) those that come first. Dropped choices have index -1 and weight 0; the others
+     * are not renormalised. pad_to_capacity: counts say the capacity for every expert, and the rows that no token fills
+     * are zero. */
     float capacity_factor;
     bool by_position, pad_to_capacity;
     float coeff[MOE_LOSSES];
@@ -78,45 +78,50 @@ struct moe_router_weights {
 };
 
 /*
- * Fills everything of config but max_tokens, hidden and the groups: "mixtral" (8x7B), "deepseek-v3", "qwen3-moe" (235B-A22B), "gpt-oss" (120b).
- * ARG for an unknown name. Any thread. Numbers: the models' published configurations.
+ * Fills everything of config but max_tokens, hidden and the groups: "mixtral" (8x7B), "deepseek-v3", "qwen3-moe"
+ * (235B-A22B), "gpt-oss" (120b). ARG for an unknown name. Any thread. Numbers: the models' published configurations.
  */
 int moe_router_preset(const char *name, struct moe_router_config *config);
 
-/* *out is owned by the caller; borrows device and the groups. Errors: NOMEM, SHAPE (k < 1, k > E, groups that do not divide, too few experts in
- * the groups that stay), ARG (a factor or coefficient that is below zero or not finite, `after` without softmax), COMM. One thread at a time. */
+/* *out is owned by the caller; borrows device and the groups. Errors: NOMEM, SHAPE (k < 1, k > E, groups that do not
+ * divide, too few experts in the groups that stay), ARG (a factor or coefficient that is below zero or not finite,
+ * `after` without softmax), COMM. One thread at a time. */
 int moe_router_new(moe_device_t *device, const struct moe_router_config *config, moe_router_t **out);
 void moe_router_destroy(moe_router_t **router);
 
 /*
- * Routes x [T,H] (x and weights borrowed until backward). T may be 0. Issues, in this order and only where the coefficient is not zero, AllReduce
- * (sum, int64) of [E] and [sequences, E] on `balance` and of [E] on `global`. Errors: SHAPE (T > max_tokens, T no multiple of sequences), ARG (a
- * bias is missing), COMM; in the stream: NAN (a score is no finite number, of which no weight can be made; the choice is still k distinct experts).
+ * Routes x [T,H] (x and weights borrowed until backward). T may be 0. Issues, in this order and only where the
+ * coefficient is not zero, AllReduce (sum, int64) of [E] and [sequences, E] on `balance` and of [E] on `global`.
+ * Errors: SHAPE (T > max_tokens, T no multiple of sequences), ARG (a bias is missing), COMM; in the stream: NAN (a
+ * score is no finite number, of which no weight can be made; the choice is still k distinct experts).
  */
 int moe_router_forward(moe_router_t *router, const float *x, const struct moe_router_weights *weights, int64_t tokens);
 
-/* Results of the last forward, device memory, borrowed: index [T,k] (-1: dropped); probs [T,E] (0 where not chosen); counts [E]: rows for each
- * expert; losses [MOE_LOSSES]: this rank's share, before the loss scale. */
+/* Results of the last forward, device memory, borrowed: index [T,k] (-1: dropped); probs [T,E] (0 where not chosen);
+ * counts [E]: rows for each expert; losses [MOE_LOSSES]: this rank's share, before the loss scale. */
 const int32_t *moe_router_index(const moe_router_t *router);
 const float *moe_router_probs(const moe_router_t *router);
 const int64_t *moe_router_counts(const moe_router_t *router);
 const float *moe_router_losses(const moe_router_t *router);
 
-/* Tokens that one expert takes at most for T tokens of this rank, at most T k, which is also the answer when there is no capacity. The factor is taken as the decimal
-   number that was written (1.2, not the float beside it): ceil(10 * 1.2) is 12, as in a framework that computes in double. Pure. */
+/* Tokens that one expert takes at most for T tokens of this rank, at most T k, which is also the answer when there is
+   no capacity. The factor is taken as the decimal number that was written (1.2, not the float beside it): ceil(10
+   * 1.2) is 12, as in a framework that computes in double. Pure. */
 int64_t moe_router_capacity(const struct moe_router_config *config, int64_t tokens);
 
-/* What the gradients of the auxiliary losses are multiplied by (1): the loss scaler's scale over the number of microbatches. */
+/* What the gradients of the auxiliary losses are multiplied by (1): the loss scaler's scale over the number of
+ * microbatches. */
 void moe_router_set_loss_scale(moe_router_t *router, float scale);
 
 /*
- * From d_probs [T,E]: dx [T,H] += ..., d_gate [E,H] += ..., d_gate_bias [E] += ... (NULL without gate_bias). Every chosen (token, expert) counts,
- * the rest of d_probs is ignored; the auxiliary losses add their gradient. Errors: STATE before any forward.
+ * From d_probs [T,E]: dx [T,H] += ..., d_gate [E,H] += ..., d_gate_bias [E] += ... (NULL without gate_bias). Every
+ * chosen (token, expert) counts, the rest of d_probs is ignored; the auxiliary losses add their gradient. Errors: STATE
+ * before any forward.
  */
 int moe_router_backward(moe_router_t *router, const float *d_probs, float *dx, float *d_gate, float *d_gate_bias);
 
-/* Whether the next forwards count for the expert bias and the global loss (yes): switch it off for evaluation and for recomputed forwards, which
- * would count their tokens twice. */
+/* Whether the next forwards count for the expert bias and the global loss (yes): switch it off for evaluation and for
+ * recomputed forwards, which would count their tokens twice. */
 void moe_router_set_counting(moe_router_t *router, bool counting);
 bool moe_router_counting(const moe_router_t *router);
 
@@ -124,9 +129,10 @@ bool moe_router_counting(const moe_router_t *router);
 int moe_router_global_reset(moe_router_t *router);
 
 /*
- * Loss-free balancing: for each of the routers (same E, same device): bias[i] += rate * sign(mean(c) - c[i]), c the tokens counted since the last
- * update, summed as integers over comm in one AllReduce of [n, E] int64; then c begins at 0. The sign is taken of integers (E c[i] against their sum), so it is
- * the same on every rank and never wrong by rounding (Megatron-LM #7081, hazard H16). bias[i]: device [E]. Errors: ARG, NOMEM, COMM, DEVICE.
+ * Loss-free balancing: for each of the routers (same E, same device): bias[i] += rate * sign(mean(c) - c[i]), c the
+ * tokens counted since the last update, summed as integers over comm in one AllReduce of [n, E] int64; then c begins at
+ * 0. The sign is taken of integers (E c[i] against their sum), so it is the same on every rank and never wrong by
+ * rounding (Megatron-LM #7081, hazard H16). bias[i]: device [E]. Errors: ARG, NOMEM, COMM, DEVICE.
  */
 int moe_router_update_bias(moe_router_t *const *routers, float *const *bias, int32_t n, ncclComm_t comm, float rate);
 

@@ -2,10 +2,10 @@
  * rows.h: rows that are moved without a token map: chunks into another order, rows padded and trimmed.
  *
  * A chunk map comes from the rows of each chunk and the order wanted (TransformerEngine's sort of chunks by index), or
- * from the counts of all expert-parallel ranks: what was received by source rank then becomes expert-major (Megatron-LM,
- * AlltoAll dispatcher). Padding: zeros behind the rows, so that all ranks dispatch equally many (Megatron-LM #4816), or
- * behind the rows of each expert, for types that need aligned groups. Everything is enqueued on the device's stream;
- * pointers to data are device memory; rows are of any type, FP8 included; one thread at a time.
+ * from the counts of all expert-parallel ranks: what was received by source rank then becomes expert-major
+ * (Megatron-LM, AlltoAll dispatcher). Padding: zeros behind the rows, so that all ranks dispatch equally many
+ * (Megatron-LM #4816), or behind the rows of each expert, for types that need aligned groups. Everything is enqueued on
+ * the device's stream; pointers to data are device memory; rows are of any type, FP8 included; one thread at a time.
  */
 #ifndef MOE_ROWS_H
 #define MOE_ROWS_H

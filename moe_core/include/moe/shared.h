@@ -3,7 +3,8 @@
  *
  *   y = g (act(x w1^T + b1) w2^T + b2),  g = sigmoid(<x, gate>) per token where there is a gate (Qwen2-MoE), else 1
  *
- * Tensor parallel over `tp` (P ranks): w1 holds this rank's columns (2F/P rows: its gate rows, then its linear rows), w2 its rows (F/P columns).
+ * Tensor parallel over `tp` (P ranks): w1 holds this rank's columns (2F/P rows: its gate rows, then its linear rows),
+ * w2 its rows (F/P columns).
  *
  * mode         x, y here              forward before fc1 / after fc2     backward before fc2 / after fc1
  * SINGLE       [T,H], P = 1           none                               none
@@ -11,12 +12,14 @@
  * REPLICATED   [T,H], the same all    none / AllReduce                   none / AllReduce
  * PARTIAL      [T,H]; y is a summand  none / none                        none / none (dx is a summand)
  *
- * All on `tp`, left out when it has one rank. Each rank adds b2 / P before the reduction (with PARTIAL: to its summand). Gradients of w1, b1, w2, b2 are whole:
- * b2's is the same on all ranks. That of gate is a summand over tp with SEQUENCE (its own tokens) and PARTIAL, whole with REPLICATED.
+ * All on `tp`, left out when it has one rank. Each rank adds b2 / P before the reduction (with PARTIAL: to its
+ * summand). Gradients of w1, b1, w2, b2 are whole: b2's is the same on all ranks. That of gate is a summand over tp
+ * with SEQUENCE (its own tokens) and PARTIAL, whole with REPLICATED.
  *
- * The work is cut into steps that a dispatcher walks while its own collectives run (Megatron-LM shared_experts.py, --moe-shared-expert-overlap). With a
- * second device the steps run on its stream; events tie it to the main stream at the first and last step of each direction. Without, they run on the main
- * stream: same functions, same order, same bits. A step out of order is STATE.
+ * The work is cut into steps that a dispatcher walks while its own collectives run (Megatron-LM shared_experts.py,
+ * --moe-shared-expert-overlap). With a second device the steps run on its stream; events tie it to the main stream at
+ * the first and last step of each direction. Without, they run on the main stream: same functions, same order, same
+ * bits. A step out of order is STATE.
  */
 #ifndef MOE_SHARED_H
 #define MOE_SHARED_H
@@ -64,10 +67,8 @@ struct moe_shared_config {
     bool has_bias, has_gate;
     int32_t world_rank; /* for messages */
     uint32_t layer;
-    void (*ready)(
-        void *arg,
-        int which); /* NULL, or called when the gradient of a parameter (enum moe_shared_parameter) has been enqueued; its work is on
-                                            moe_shared_stream */
+    void (*ready)(void *arg, int which); /* NULL, or called when the gradient of a parameter (enum moe_shared_parameter)
+                                            has been enqueued; its work is on moe_shared_stream */
     void *ready_arg;
 };
 
@@ -83,8 +84,8 @@ struct moe_shared_weights {
 };
 
 /*
- * *out is owned; borrows device, side (NULL: no overlap; else a device of the same back end, used by this object alone) and tp.
- * Errors: NOMEM, SHAPE (P does not divide ffn), ARG, COMM, DEVICE. One thread at a time; so all below.
+ * *out is owned; borrows device, side (NULL: no overlap; else a device of the same back end, used by this object alone)
+ * and tp. Errors: NOMEM, SHAPE (P does not divide ffn), ARG, COMM, DEVICE. One thread at a time; so all below.
  */
 int moe_shared_new(moe_device_t *device, moe_device_t *side, const struct moe_shared_config *config,
                    moe_shared_t **out);
@@ -94,8 +95,9 @@ void moe_shared_destroy(moe_shared_t **shared);
 cudaStream_t moe_shared_stream(const moe_shared_t *shared);
 
 /*
- * Forward, in this order. x [tokens,H] and the weights are borrowed until backward is done. The collectives that a step enqueues stand in the table above.
- * get_output: y [tokens,H] = (add ? y : 0) + the output, on the main stream. tokens may be 0. Errors: STATE, CAPACITY (tokens), ARG, COMM.
+ * Forward, in this order. x [tokens,H] and the weights are borrowed until backward is done. The collectives that a step
+ * enqueues stand in the table above. get_output: y [tokens,H] = (add ? y : 0) + the output, on the main stream. tokens
+ * may be 0. Errors: STATE, CAPACITY (tokens), ARG, COMM.
  */
 int moe_shared_pre_forward_comm(moe_shared_t *shared, const struct moe_shared_weights *weights, const void *x,
                                 int64_t tokens);
@@ -105,8 +107,8 @@ int moe_shared_post_forward_comm(moe_shared_t *shared);
 int moe_shared_get_output(moe_shared_t *shared, void *y, bool add);
 
 /*
- * Backward, in this order, after a whole forward. dy [tokens,H] is borrowed until get_grad. get_grad: dx [tokens,H] = (add ? dx : 0) + the gradient, on the
- * main stream. Errors: as above.
+ * Backward, in this order, after a whole forward. dy [tokens,H] is borrowed until get_grad. get_grad: dx [tokens,H] =
+ * (add ? dx : 0) + the gradient, on the main stream. Errors: as above.
  */
 int moe_shared_pre_backward_comm(moe_shared_t *shared, const void *dy);
 int moe_shared_fc2_backward(moe_shared_t *shared);
@@ -114,8 +116,9 @@ int moe_shared_fc1_backward(moe_shared_t *shared);
 int moe_shared_post_backward_comm(moe_shared_t *shared);
 int moe_shared_get_grad(moe_shared_t *shared, void *dx, bool add);
 
-/* The collective that a step of backward issues in the forward under way: sets op, comm and count of its node (NONE, NULL, 0 where there is none). `after`: that of
- * post_backward_comm, else of pre_backward_comm. After pre_forward_comm. */
+/* The collective that a step of backward issues in the forward under way: sets op, comm and count of its node (NONE,
+ * NULL, 0 where there is none). `after`: that of post_backward_comm, else of pre_backward_comm. After pre_forward_comm.
+ */
 void moe_shared_obligation(const moe_shared_t *shared, bool after, struct moe_node *node);
 
 /* All steps at once. */

@@ -1,18 +1,19 @@
 /*
  * uneven.h: ranks with different numbers of tokens in a collective that needs equal ones (packed sequences, THD).
  *
- * Every rank pads its tokens to one number T_pad, a multiple of MOE_TOKEN_ALIGN: routing map false, probabilities 0, hidden 0. Pad tokens are routed nowhere, so
- * they take no row of an expert, and the results on real tokens are bitwise independent of how many there are. After combine the first T rows are kept;
- * backward does the two the other way round: gradients of the output are padded with zeros, those of the input trimmed. Budgets and capacities are
- * computed from T_pad, never from T.
+ * Every rank pads its tokens to one number T_pad, a multiple of MOE_TOKEN_ALIGN: routing map false, probabilities 0,
+ * hidden 0. Pad tokens are routed nowhere, so they take no row of an expert, and the results on real tokens are bitwise
+ * independent of how many there are. After combine the first T rows are kept; backward does the two the other way
+ * round: gradients of the output are padded with zeros, those of the input trimmed. Budgets and capacities are computed
+ * from T_pad, never from T.
  *
  * How T_pad is found (enum moe_uneven of dispatcher.h):
- *   MAX     AllReduce MAX of int64 [1] on the dispatch group, and the host waits for it: once per layer-forward on every rank, T = 0 included, and
- *           once more in recompute. Remedy R4.
- *   BOUND   the configured bound: no collective, no wait. T beyond the bound is an error on that rank before any collective. Remedy R4'.
- *   NONE    T as it is.
+ *   MAX     AllReduce MAX of int64 [1] on the dispatch group, and the host waits for it: once per layer-forward on
+ * every rank, T = 0 included, and once more in recompute. Remedy R4. BOUND   the configured bound: no collective, no
+ * wait. T beyond the bound is an error on that rank before any collective. Remedy R4'. NONE    T as it is.
  *
- * Source: Megatron-LM #4816 (HybridEP manager, setup_metadata, HYBRIDEP_TOKEN_ALIGNMENT); the bound is what its review proposed.
+ * Source: Megatron-LM #4816 (HybridEP manager, setup_metadata, HYBRIDEP_TOKEN_ALIGNMENT); the bound is what its review
+ * proposed.
  */
 #ifndef MOE_UNEVEN_H
 #define MOE_UNEVEN_H
@@ -40,7 +41,8 @@ struct moe_uneven_config {
 /* tokens rounded up to a multiple of MOE_TOKEN_ALIGN. Any thread. */
 int64_t moe_uneven_round(int64_t tokens);
 
-/* *out is owned; borrows device and comm; no collective. One thread at a time. Errors: NOMEM, SHAPE (a negative number), COMM. */
+/* *out is owned; borrows device and comm; no collective. One thread at a time. Errors: NOMEM, SHAPE (a negative
+ * number), COMM. */
 int moe_uneven_new(moe_device_t *device, const struct moe_uneven_config *config, moe_uneven_group_t **out);
 void moe_uneven_destroy(moe_uneven_group_t **group);
 
@@ -48,13 +50,15 @@ void moe_uneven_destroy(moe_uneven_group_t **group);
 int64_t moe_uneven_most(const moe_uneven_group_t *group);
 
 /*
- * Finds T_pad of this layer-forward. With MAX a collective and a wait; every rank of the group must call it with the same kind.
- * Errors, local and before any collective: SHAPE (T negative or more than max_tokens), CAPACITY (BOUND: T beyond the bound),
- * UNSUPPORTED (BOUND without a bound). After the collective: CAPACITY (a peer has more than max_tokens: the same on every rank), COMM, DEVICE.
+ * Finds T_pad of this layer-forward. With MAX a collective and a wait; every rank of the group must call it with the
+ * same kind. Errors, local and before any collective: SHAPE (T negative or more than max_tokens), CAPACITY (BOUND: T
+ * beyond the bound), UNSUPPORTED (BOUND without a bound). After the collective: CAPACITY (a peer has more than
+ * max_tokens: the same on every rank), COMM, DEVICE.
  */
 int moe_uneven_agree(moe_uneven_group_t *group, enum moe_uneven kind, int64_t tokens, int64_t *padded);
 
-/* Enqueue: to [padded, row_bytes] = from [tokens, row_bytes], then zeros; to [tokens, row_bytes] = the first rows of from. No overlap. Errors: SHAPE, DEVICE. */
+/* Enqueue: to [padded, row_bytes] = from [tokens, row_bytes], then zeros; to [tokens, row_bytes] = the first rows of
+ * from. No overlap. Errors: SHAPE, DEVICE. */
 int moe_uneven_pad(moe_device_t *device, const void *from, int64_t tokens, int64_t padded, size_t row_bytes, void *to);
 int moe_uneven_trim(moe_device_t *device, const void *from, int64_t tokens, size_t row_bytes, void *to);
 

@@ -1,6 +1,6 @@
 /*
- * program_inside.c: a program that has NCCL in itself, as with a static libnccl; with PROGRAM_RELEASE it also carries the text by
- * which NCCL says its release.
+ * program_inside.c: a program that has NCCL in itself, as with a static libnccl; with PROGRAM_RELEASE it also carries
+ * the text by which NCCL says its release.
  */
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /*
- * faults.h: the first faults after which a job, or a part of it, goes on (firsts.c), and the second ones that must then be told as if they were the first
- * (seconds.c). test_engine_silence.c puts them together.
+ * faults.h: the first faults after which a job, or a part of it, goes on (firsts.c), and the second ones that must then
+ * be told as if they were the first (seconds.c). test_engine_silence.c puts them together.
  */
 #ifndef ROLL_TESTS_ENGINE_FAULTS_H
 #define ROLL_TESTS_ENGINE_FAULTS_H

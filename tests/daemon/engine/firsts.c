@@ -1,7 +1,8 @@
 /*
  * firsts.c: for every code a first fault, what it is told as, and how the job goes on after it.
  *
- * Each scene plays on the left crew; its last rank errs (rank "L"). Hosts that were held up come back in `over`, where they do.
+ * Each scene plays on the left crew; its last rank errs (rank "L"). Hosts that were held up come back in `over`, where
+ * they do.
  */
 #include "tests/daemon/engine/faults.h"
 
@@ -96,7 +97,8 @@ static void bends(struct story *t, int kind)
 
 enum shift { ZERO, SKIP, ADD };
 
-/* On a stream of its own, which nobody waits for: the hosts go on. The ranks are out of step on this communicator for good. */
+/* On a stream of its own, which nobody waits for: the hosts go on. The ranks are out of step on this communicator for
+ * good. */
 static void shifts(struct story *t, int kind)
 {
     EACH(r, &t->left)
@@ -296,7 +298,8 @@ static void exchanges(struct story *t, int kind)
 
 /* --- over several communicators --- */
 
-/* kind 0: two calls in the other order, all wait. 1: the last rank has made the second one only, and its host goes on. */
+/* kind 0: two calls in the other order, all wait. 1: the last rank has made the second one only, and its host goes on.
+ */
 static void crosses(struct story *t, int kind)
 {
     const struct crew *c = &t->left;
@@ -368,7 +371,8 @@ static void threads_race(struct story *t, int kind)
     story_pass(t, S_);
 }
 
-/* The last rank has left a call out and is in the creation of a split, in which it waits for those who wait in the call. */
+/* The last rank has left a call out and is in the creation of a split, in which it waits for those who wait in the
+ * call. */
 static void splits(struct story *t, int kind)
 {
     (void)kind;
@@ -581,7 +585,8 @@ static void has_no_tokens(struct story *t, int kind)
     one_layer(t, 2, 8, kind ? 0 : 2, 0, kind ? 0 : 2);
 }
 
-/* kind 0: an evaluation, without backward. 1: the others wait in backward, the last one goes on to the sum of gradients. */
+/* kind 0: an evaluation, without backward. 1: the others wait in backward, the last one goes on to the sum of
+ * gradients. */
 static void owes(struct story *t, int kind)
 {
     one_layer(t, 2, 8, 2, 0, 0);

@@ -12,7 +12,8 @@ struct roll_record *scene_moe(struct sim *sim, uint32_t rank, uint32_t comm, enu
                               uint8_t phase);
 /* Of layer 2: a number that all members must have alike. */
 void scene_uniform(struct sim *sim, uint32_t rank, uint32_t comm, enum moe_uniform what, uint64_t count);
-/* Of layer 1: the splits of an all-to-all of a buffer of so many rows, `each` to every rank; ranks with an odd number recompute one row more for rank 0. */
+/* Of layer 1: the splits of an all-to-all of a buffer of so many rows, `each` to every rank; ranks with an odd number
+ * recompute one row more for rank 0. */
 void scene_splits(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t buffer, uint32_t ranks, uint32_t each,
                   uint8_t phase, uint16_t microbatch);
 /* Of layer 3: a fact about a tensor. */
@@ -27,7 +28,8 @@ enum news { AT_ONCE, LATER, NEWS };
 /* An AllReduce that NCCL refuses gives its number back. */
 void scene_refused(struct sim *sim, uint32_t rank, uint32_t comm, uint64_t count, enum news news);
 
-/* Only so many of the `size` members of a communicator, the first ones, have entered its creation, and sit there. Returns its number. */
+/* Only so many of the `size` members of a communicator, the first ones, have entered its creation, and sit there.
+ * Returns its number. */
 uint32_t scene_creation(struct sim *sim, const uint32_t *ranks, uint32_t joined, uint32_t size);
 
 #endif

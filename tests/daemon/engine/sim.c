@@ -1,6 +1,6 @@
 /*
- * sim.c: see sim.h. The orders: round robin, rank after rank, the reverse, the last rank first, and random ones with fixed seeds, in chunks of
- * random size, some with time passing between the chunks.
+ * sim.c: see sim.h. The orders: round robin, rank after rank, the reverse, the last rank first, and random ones with
+ * fixed seeds, in chunks of random size, some with time passing between the chunks.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -441,7 +441,8 @@ static int by_line(const void *a, const void *b)
     return by_text(&((const struct line *)a)->text, &((const struct line *)b)->text);
 }
 
-/* What is proven is that ranks wait for each other, and for what: which mistake led there may be open (docs/VERDICTS.md). */
+/* What is proven is that ranks wait for each other, and for what: which mistake led there may be open
+ * (docs/VERDICTS.md). */
 static bool is_of_a_wait(enum roll_verdict_code code)
 {
     static const enum roll_verdict_code waits[] = {
@@ -537,7 +538,8 @@ char *sim_run_all(const struct sim *sim, uint32_t order)
 void sim_expect_at(const struct sim *sim, const char *findings, const char *file, int line)
 {
     for (uint32_t order = 0; order < SIM_ORDERS; order++) {
-        /* What is healthy gives no finding at any time; what is sick is told in the end, and may be told better on the way. */
+        /* What is healthy gives no finding at any time; what is sick is told in the end, and may be told better on the
+         * way. */
         char *got = findings[0] == '\0' ? sim_run_all(sim, order) : sim_run(sim, order, false, false);
         if (strcmp(got, findings) != 0) {
             char *text = sim_run(sim, order, true, true);

@@ -1,9 +1,10 @@
 /*
- * sim.h: scenarios for the engine in a few lines: what each rank calls, in its own order; then fed in many interleavings.
+ * sim.h: scenarios for the engine in a few lines: what each rank calls, in its own order; then fed in many
+ * interleavings.
  *
- * A scenario is a list of events per rank. sim_expect feeds it to fresh engines in several orders (each keeps every rank's own order), lets ten
- * seconds pass, and demands the same findings each time: lines "certainty code culprits", sorted, joined by "; ". Findings count that stand at the
- * end; "" = no finding, none that was taken back either.
+ * A scenario is a list of events per rank. sim_expect feeds it to fresh engines in several orders (each keeps every
+ * rank's own order), lets ten seconds pass, and demands the same findings each time: lines "certainty code culprits",
+ * sorted, joined by "; ". Findings count that stand at the end; "" = no finding, none that was taken back either.
  */
 #ifndef ROLL_TESTS_ENGINE_SIM_H
 #define ROLL_TESTS_ENGINE_SIM_H
@@ -93,12 +94,14 @@ void sim_step(struct sim *sim, uint32_t step);
 /* Forward of one MoE layer on `ep`: counts, then (unless skipped) the list of `duties` backward all-to-alls. */
 void sim_moe_forward(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t layer, uint64_t rows, uint32_t duties);
 
-/* The pieces of feeding, for who feeds in a way of its own: a rank's source is opened, an event is given, time passes in ticks of 20 ms. */
+/* The pieces of feeding, for who feeds in a way of its own: a rank's source is opened, an event is given, time passes
+ * in ticks of 20 ms. */
 uint32_t sim_open(const struct sim *sim, roll_engine_t *e, uint32_t rank);
 void sim_feed(roll_engine_t *e, uint32_t source, const struct sim_event *event, uint64_t *now);
 void sim_wait(roll_engine_t *e, uint64_t ns, uint64_t *now);
 
-/* Feeds the scenario once in order number `order`; returns all verdicts' lines, owned. notes: notes too; text: with their texts. */
+/* Feeds the scenario once in order number `order`; returns all verdicts' lines, owned. notes: notes too; text: with
+ * their texts. */
 char *sim_run(const struct sim *sim, uint32_t order, bool notes, bool text);
 /* Findings that were superseded, confirmed or withdrawn later, too. */
 char *sim_run_all(const struct sim *sim, uint32_t order);

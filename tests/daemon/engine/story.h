@@ -1,7 +1,9 @@
 /*
- * story.h: a program that is fed as it runs: what the ranks do next is written down, read by the engine, time passes, and what it has said since is looked at.
+ * story.h: a program that is fed as it runs: what the ranks do next is written down, read by the engine, time passes,
+ * and what it has said since is looked at.
  *
- * For tests in which something is told and the job goes on: there the moments matter, and sim_expect knows the end only.
+ * For tests in which something is told and the job goes on: there the moments matter, and sim_expect knows the end
+ * only.
  */
 #ifndef ROLL_TESTS_ENGINE_STORY_H
 #define ROLL_TESTS_ENGINE_STORY_H
@@ -54,8 +56,9 @@ void story_pass(struct story *t, uint64_t ns);
 void story_return(struct story *t, uint32_t rank);
 
 /*
- * What has been said since it was asked last: lines "certainty code culprits", sorted, joined by "; "; notes of `code` too, other notes not. What took the
- * place of something said within that time stands for it; what takes back something told before is "withdrawn code".
+ * What has been said since it was asked last: lines "certainty code culprits", sorted, joined by "; "; notes of `code`
+ * too, other notes not. What took the place of something said within that time stands for it; what takes back something
+ * told before is "withdrawn code".
  */
 const char *story_said(struct story *t, enum roll_verdict_code code, char out[STORY_SAID]);
 

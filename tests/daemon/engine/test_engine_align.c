@@ -1,6 +1,6 @@
 /*
- * test_engine_align.c: what is claimed about a disagreement, and when: the vote before all have come, the class while several mistakes fit, call sites as
- * evidence, and how later ranks and calls confirm or replace what was said.
+ * test_engine_align.c: what is claimed about a disagreement, and when: the vote before all have come, the class while
+ * several mistakes fit, call sites as evidence, and how later ranks and calls confirm or replace what was said.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -29,8 +29,8 @@ struct stage {
     uint32_t source[64];
     size_t at[64];
     uint64_t now;
-    char said
-        [1024]; /* since it was read last, in order: "certainty code culprits", supersedes as "!n", confirms as "=n", withdraws as "~n" */
+    char said[1024]; /* since it was read last, in order: "certainty code culprits", supersedes as "!n", confirms as
+                        "=n", withdraws as "~n" */
 };
 
 static void open_stage(struct stage *s, struct sim *sim)
@@ -93,7 +93,8 @@ static void close_stage(struct stage *s)
     sim_destroy(&s->sim);
 }
 
-/* A history, and a call at which the ranks of `wrong` (a bit each) have another count; by call sites a wrong argument. */
+/* A history, and a call at which the ranks of `wrong` (a bit each) have another count; by call sites a wrong argument.
+ */
 static struct sim *job(uint32_t ranks, uint32_t wrong)
 {
     struct sim *sim = sim_new(ranks);
@@ -205,7 +206,8 @@ static void test_a_rank_that_errs_likewise_and_late_is_added(void **state)
     close_stage(&s);
 }
 
-/* Two of five have ended: they have made neither call, and will not. Two against one is decided then; one against one is a tie. */
+/* Two of five have ended: they have made neither call, and will not. Two against one is decided then; one against one
+ * is a tie. */
 static void test_ranks_that_have_ended_do_not_come_any_more(void **state)
 {
     (void)state;
@@ -268,7 +270,8 @@ static void step(struct sim *sim, uint32_t w, uint32_t rank, uint32_t from, uint
     sim->site = 0;
 }
 
-/* The last rank errs in the call at 1 of a step; behind that it makes `more` calls before its host waits, its peers `ahead`. */
+/* The last rank errs in the call at 1 of a step; behind that it makes `more` calls before its host waits, its peers
+ * `ahead`. */
 static struct sim *odd_step(uint32_t ranks, enum kind kind, bool history, bool sites, uint32_t more, uint32_t ahead)
 {
     struct sim *sim = sim_new(ranks);
@@ -341,7 +344,8 @@ static void test_call_sites_say_which_call_it_is(void **state)
     check_class(OTHER_COUNT, false, true, 0, 0, "proven", "count-mismatch");
     check_class(OTHER_COUNT, true, true, 0, 0, "proven", "count-mismatch");
     check_class(OTHER_REDUCTION, false, true, 0, 0, "proven", "redop-mismatch");
-    /* Another place with the same operation is no wrong argument; whether the call that is missing comes later is open. */
+    /* Another place with the same operation is no wrong argument; whether the call that is missing comes later is open.
+     */
     check_class(SKIP, true, true, 0, 0, "suspected", "call-skipped");
     check_class(SWAP, true, true, 0, 0, "suspected", "call-skipped");
     /* A place where nobody else has been: a call that only this rank makes. */
@@ -349,7 +353,8 @@ static void test_call_sites_say_which_call_it_is(void **state)
     check_class(ADD, false, true, 0, 0, "suspected", "call-added");
 }
 
-/* One helper makes all calls: its own frame is the same everywhere, that of its callers is not. A helper without callers says nothing. */
+/* One helper makes all calls: its own frame is the same everywhere, that of its callers is not. A helper without
+ * callers says nothing. */
 static void test_one_place_for_all_calls_says_nothing(void **state)
 {
     (void)state;
@@ -406,7 +411,8 @@ static void test_a_barrier_in_a_branch_is_an_added_call(void **state)
     }
 }
 
-/* Both arms of a branch make one call, with other arguments: a wrong argument as soon as the calls behind it agree, and until then it may be one. */
+/* Both arms of a branch make one call, with other arguments: a wrong argument as soon as the calls behind it agree, and
+ * until then it may be one. */
 static void test_the_other_arm_of_a_branch_is_a_wrong_argument(void **state)
 {
     (void)state;
@@ -528,7 +534,8 @@ static void test_later_calls_confirm_or_replace_the_class(void **state)
     }
 }
 
-/* Hosts of which nothing says that they are stuck (they poll or copy): after stall/20 without news no call is on its way. */
+/* Hosts of which nothing says that they are stuck (they poll or copy): after stall/20 without news no call is on its
+ * way. */
 static void test_an_open_class_is_told_when_nothing_comes_for_a_moment(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /*
- * test_engine_bounds.c: what the analyses of waits cost, counted and not timed: the members and log entries that they look at grow with the ranks of a job,
- * not with their square. A job of eight times as many ranks may cost twelve times as much; what is quadratic costs 64 times as much.
+ * test_engine_bounds.c: what the analyses of waits cost, counted and not timed: the members and log entries that they
+ * look at grow with the ranks of a job, not with their square. A job of eight times as many ranks may cost twelve times
+ * as much; what is quadratic costs 64 times as much.
  */
 #include "daemon/engine/internal.h"
 #include "tests/daemon/engine/sim.h"
@@ -98,7 +99,8 @@ static void say_poll(struct crowd *c, uint32_t rank, enum roll_op op, uint16_t c
     rec->count = 0;
 }
 
-/* All but the last rank are in a call on one communicator, that one on another; each polls its stream and its communicator by turns. */
+/* All but the last rank are in a call on one communicator, that one on another; each polls its stream and its
+ * communicator by turns. */
 static uint64_t cost_of_polling(uint32_t ranks)
 {
     struct crowd c;
@@ -132,7 +134,8 @@ static void test_ranks_that_poll_one_collective_ask_once_what_holds_it_up(void *
     expect_linear(cost_of_polling);
 }
 
-/* All have left the communicator, and one has died there: it is not asked about for ever, and is when somebody is heard that has not left. */
+/* All have left the communicator, and one has died there: it is not asked about for ever, and is when somebody is heard
+ * that has not left. */
 static void test_dead_rank_that_nobody_needs_is_not_asked_about_for_ever(void **state)
 {
     (void)state;

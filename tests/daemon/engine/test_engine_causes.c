@@ -1,6 +1,6 @@
 /*
- * test_engine_causes.c: who is named, and that one cause gives one finding: consequences of a told cause, ends of a job, votes in a circle,
- * communicators taken down, returned waits.
+ * test_engine_causes.c: who is named, and that one cause gives one finding: consequences of a told cause, ends of a
+ * job, votes in a circle, communicators taken down, returned waits.
  */
 #include "tests/daemon/engine/story.h"
 
@@ -67,7 +67,8 @@ static roll_engine_t *engine_of(const struct sim *sim, uint64_t now)
     return e;
 }
 
-/* After `patience` of waiting, rank 0 ends in a way of its own: time passes by a second engine run with ticks between the events. */
+/* After `patience` of waiting, rank 0 ends in a way of its own: time passes by a second engine run with ticks between
+ * the events. */
 static char *ends_later(const struct sim *sim, int32_t status)
 {
     uint64_t now = 1000 * S_;
@@ -228,8 +229,9 @@ static void test_bystanders_do_not_outvote_a_victim(void **state)
 }
 
 /*
- * Three siblings with a long common past. In the first, one rank makes one more call, one has ended before it, two are under way; all of the second make it
- * and go on, all of the third have ended before it: five against five, and two that may still come. Whoever made the call is not named.
+ * Three siblings with a long common past. In the first, one rank makes one more call, one has ended before it, two are
+ * under way; all of the second make it and go on, all of the third have ended before it: five against five, and two
+ * that may still come. Whoever made the call is not named.
  */
 static void test_siblings_vote_after_a_long_past_as_well(void **state)
 {
@@ -360,7 +362,8 @@ static void test_creation_that_a_member_does_not_join(void **state)
     sim_destroy(&sim);
 }
 
-/* The processes of all ranks were ended and started anew in the same run; one of them is still loading its libraries. */
+/* The processes of all ranks were ended and started anew in the same run; one of them is still loading its libraries.
+ */
 static void test_restarted_rank_that_is_late_is_not_given_up(void **state)
 {
     (void)state;
@@ -469,7 +472,8 @@ static void test_calls_that_fail_because_a_peer_died_are_no_skips(void **state)
     sim_destroy(&sim);
 }
 
-/* Two communicators are made at once, each the first of its ranks, and their definitions are lost: they are told apart by their sizes. */
+/* Two communicators are made at once, each the first of its ranks, and their definitions are lost: they are told apart
+ * by their sizes. */
 static void test_creations_without_definition_are_told_apart(void **state)
 {
     (void)state;
@@ -526,7 +530,8 @@ static const char *waiting_in(roll_engine_t *e, enum roll_verdict_code code, cha
     return out;
 }
 
-/* One rank with the call proves that another one's was dropped; who comes to wait in it a moment later is listed as well. */
+/* One rank with the call proves that another one's was dropped; who comes to wait in it a moment later is listed as
+ * well. */
 static void test_all_who_wait_for_a_dropped_call_are_listed(void **state)
 {
     (void)state;

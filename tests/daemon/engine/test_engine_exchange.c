@@ -1,5 +1,6 @@
 /*
- * test_engine_exchange.c: moe-gemm-missing where exchanges are groups of sends and receives; and whoever is not to be blamed there.
+ * test_engine_exchange.c: moe-gemm-missing where exchanges are groups of sends and receives; and whoever is not to be
+ * blamed there.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -21,8 +22,8 @@ static const uint32_t sizes[] = {2, 3, 4, 8};
 static bool posts;
 
 /*
- * One exchange of a rank, as frameworks make it: an all-to-all-v in one group. Ranks send `rows` + their number to each rank but
- * `starved`, which gets nothing; back: the other way round. `idle` has no tokens of its own.
+ * One exchange of a rank, as frameworks make it: an all-to-all-v in one group. Ranks send `rows` + their number to each
+ * rank but `starved`, which gets nothing; back: the other way round. `idle` has no tokens of its own.
  */
 static void exchange(struct sim *sim, uint32_t r, uint32_t comm, uint32_t starved, uint32_t idle, bool back)
 {
@@ -65,7 +66,8 @@ static void exchange_steps(struct sim *sim, uint32_t ep, uint32_t dp, uint32_t l
     }
 }
 
-/* In the last step the last rank gets no rows in the first layer, leaves its experts out, and lacks the backward of that layer. */
+/* In the last step the last rank gets no rows in the first layer, leaves its experts out, and lacks the backward of
+ * that layer. */
 static void skip_in_exchange(uint32_t size, uint32_t layers, uint32_t idle_at)
 {
     struct sim *sim = sim_new(size);
@@ -109,8 +111,9 @@ static void test_a_skip_between_exchanges(void **state)
 }
 
 /*
- * Once, a rank has nothing to send and nothing to get: its group is empty and leaves no record on the communicator. From then on its second exchange is
- * its peers' third, and is to be compared with that one. Then it is away for another reason.
+ * Once, a rank has nothing to send and nothing to get: its group is empty and leaves no record on the communicator.
+ * From then on its second exchange is its peers' third, and is to be compared with that one. Then it is away for
+ * another reason.
  */
 static void test_empty_groups_do_not_shift_the_comparison(void **state)
 {
@@ -230,7 +233,8 @@ static void test_starved_ranks_are_healthy(void **state)
     }
 }
 
-/* Once without rows, in one layer of one step, forward and backward; `later` steps after that the rank is away for another reason. */
+/* Once without rows, in one layer of one step, forward and backward; `later` steps after that the rank is away for
+ * another reason. */
 static void starved_once(uint32_t size, bool sends, uint32_t later)
 {
     struct sim *sim = sim_new(size);

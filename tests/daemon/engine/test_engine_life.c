@@ -1,5 +1,6 @@
 /*
- * test_engine_life.c: the life of a verdict: superseded, confirmed, withdrawn; each finding ends at most once, and what stands is counted.
+ * test_engine_life.c: the life of a verdict: superseded, confirmed, withdrawn; each finding ends at most once, and what
+ * stands is counted.
  */
 #include "daemon/engine/internal.h"
 

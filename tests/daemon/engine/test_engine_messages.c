@@ -1,5 +1,6 @@
 /*
- * test_engine_messages.c: messages that are missing, empty, one too many, or of another size: who is named, and who is not.
+ * test_engine_messages.c: messages that are missing, empty, one too many, or of another size: who is named, and who is
+ * not.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -20,8 +21,8 @@ static const uint32_t sizes[] = {2, 3, 4, 5, 8, 12};
 #define BAD    4 /* ncclInvalidArgument */
 
 /*
- * An all-to-all-v as PyTorch makes it: every message, empty ones too. `starved` has no tokens and gets none. omit: rank that
- * leaves its empty messages out.
+ * An all-to-all-v as PyTorch makes it: every message, empty ones too. `starved` has no tokens and gets none. omit: rank
+ * that leaves its empty messages out.
  */
 static void exchange(struct sim *sim, uint32_t r, uint32_t comm, uint32_t starved, uint32_t omit)
 {
@@ -37,7 +38,8 @@ static void exchange(struct sim *sim, uint32_t r, uint32_t comm, uint32_t starve
     sim_return(sim, r);
 }
 
-/* A step: forward (dispatch and combine), backward (the same), then a sum over all. `stop`: number of the exchange before which rank `odd` stops. */
+/* A step: forward (dispatch and combine), backward (the same), then a sum over all. `stop`: number of the exchange
+ * before which rank `odd` stops. */
 static void steps(struct sim *sim, uint32_t ep, uint32_t dp, uint32_t starved, uint32_t n)
 {
     for (uint32_t step = 0; step < n; step++) {
@@ -238,7 +240,8 @@ static void test_nothing_against_something_differs_in_bytes(void **state)
 
 enum news { AT_ONCE, LATER, LATE, NEWS };
 
-/* A send that NCCL refuses: nothing is enqueued, the number is free again. How the engine hears of it: at once, as entered first, that a while before. */
+/* A send that NCCL refuses: nothing is enqueued, the number is free again. How the engine hears of it: at once, as
+ * entered first, that a while before. */
 static void refused_send(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t to, uint64_t count, enum news news,
                          uint64_t ns)
 {
@@ -492,7 +495,8 @@ static void test_a_collective_before_an_exchange(void **state)
     }
 }
 
-/* The partner of one message waits in a collective: it may have left the message out as well as the other the collective. */
+/* The partner of one message waits in a collective: it may have left the message out as well as the other the
+ * collective. */
 static void test_one_message_against_a_collective_names_nobody(void **state)
 {
     (void)state;
@@ -518,8 +522,9 @@ static void test_one_message_against_a_collective_names_nobody(void **state)
 }
 
 /*
- * A message stands on its stream before a collective that everybody has made, and its partner waits in that collective before it sends. Of the others
- * nobody has such a message, so nobody can say which comes first. Healthy: the partner has sent before it waits.
+ * A message stands on its stream before a collective that everybody has made, and its partner waits in that collective
+ * before it sends. Of the others nobody has such a message, so nobody can say which comes first. Healthy: the partner
+ * has sent before it waits.
  */
 static void test_a_message_before_a_collective_that_all_have_made_names_nobody(void **state)
 {

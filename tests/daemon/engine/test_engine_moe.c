@@ -77,7 +77,8 @@ static void test_several_ranks_that_skip_are_named_together(void **state)
     sim_destroy(&sim);
 }
 
-/* Other ranks are without tokens in each layer: one mistake of the program, one finding, whether it comes true or not. */
+/* Other ranks are without tokens in each layer: one mistake of the program, one finding, whether it comes true or not.
+ */
 static void test_layers_with_other_empty_ranks_are_one_finding(void **state)
 {
     (void)state;
@@ -142,7 +143,8 @@ static void test_layers_of_one_number_are_compared_in_their_order(void **state)
     }
 }
 
-/* More lists of one number than there is room for, a list that is missing, a communicator whose size is not known: nothing meets the wrong one. */
+/* More lists of one number than there is room for, a list that is missing, a communicator whose size is not known:
+ * nothing meets the wrong one. */
 static void test_lists_that_cannot_be_compared_say_nothing(void **state)
 {
     (void)state;
@@ -195,7 +197,8 @@ static void dispatch(struct sim *sim, uint32_t r, uint32_t ep)
     sim_group_end(sim, r);
 }
 
-/* The last rank received nothing and lacks its obligations; `tokens` are its own. posts: empty messages are made, else all-to-alls of no rows are no calls. */
+/* The last rank received nothing and lacks its obligations; `tokens` are its own. posts: empty messages are made, else
+ * all-to-alls of no rows are no calls. */
 static void one_without_rows(struct sim *sim, uint32_t ep, uint64_t tokens, bool skips, bool posts)
 {
     for (uint32_t r = 0; r < sim->ranks; r++) {
@@ -384,7 +387,8 @@ static void test_list_shorter_than_its_end_says_nothing(void **state)
     sim_destroy(&sim);
 }
 
-/* Rank 1 promises like the others, leaves the backward of layer 0 out, and goes on to the reduction; its host waits there, or is not seen to. */
+/* Rank 1 promises like the others, leaves the backward of layer 0 out, and goes on to the reduction; its host waits
+ * there, or is not seen to. */
 static void test_rank_that_leaves_a_promised_backward_out_is_named(void **state)
 {
     (void)state;
@@ -453,7 +457,8 @@ static void test_prediction_that_did_not_come_true_is_forgotten(void **state)
     sim_destroy(&sim);
 }
 
-/* A bucket that holds only what has a gradient is empty on the rank that skipped its experts: the verdict says why, and what cures it. */
+/* A bucket that holds only what has a gradient is empty on the rank that skipped its experts: the verdict says why, and
+ * what cures it. */
 static void test_zero_elements_for_want_of_gradients_name_the_remedy(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /*
- * test_engine_numbers.c: numbers that ranks must have alike, routing that must fit itself, tensors that must agree; each with its healthy twin.
+ * test_engine_numbers.c: numbers that ranks must have alike, routing that must fit itself, tensors that must agree;
+ * each with its healthy twin.
  */
 #include "tests/daemon/engine/scenes.h"
 
@@ -269,7 +270,8 @@ static void test_gradients_that_are_no_sum_are_proven(void **state)
     }
 }
 
-/* One cause in all layers, on two communicators of one kind: one finding. Replicas that drift apart for it are a note, others are not. */
+/* One cause in all layers, on two communicators of one kind: one finding. Replicas that drift apart for it are a note,
+ * others are not. */
 static void test_one_cause_in_several_layers_is_one_finding(void **state)
 {
     (void)state;
@@ -326,9 +328,11 @@ static void test_elements_that_are_no_number_are_told_once(void **state)
     }
 }
 
-/* --- what must not be said: things of one number, steps run again, missing records, communicators of unknown size --- */
+/* --- what must not be said: things of one number, steps run again, missing records, communicators of unknown size ---
+ */
 
-/* What all ranks say about things that have one number (layers without numbers, microbatches without): each time another value. */
+/* What all ranks say about things that have one number (layers without numbers, microbatches without): each time
+ * another value. */
 enum saying { SAY_TOKENS, SAY_REPLICA, SAY_SUM, SAYINGS };
 
 static void say(struct sim *sim, uint32_t rank, uint32_t comm, enum saying what, uint32_t value)
@@ -384,7 +388,8 @@ static void test_things_of_one_number_meet_in_their_order(void **state)
     }
 }
 
-/* More than there is room for in one step, in orders in which one rank is far ahead: what is left over must not meet the wrong one. */
+/* More than there is room for in one step, in orders in which one rank is far ahead: what is left over must not meet
+ * the wrong one. */
 static void test_more_things_than_there_is_room_for_are_healthy(void **state)
 {
     (void)state;
@@ -523,7 +528,8 @@ static void test_an_evaluation_hides_its_own_step_only(void **state)
     sim_destroy(&sim);
 }
 
-/* What rounding can lose, over a thousand ranks with much cancellation; sums too large for a number; numbers too small for full precision. */
+/* What rounding can lose, over a thousand ranks with much cancellation; sums too large for a number; numbers too small
+ * for full precision. */
 static void test_rounding_is_no_fault(void **state)
 {
     (void)state;

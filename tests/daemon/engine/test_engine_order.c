@@ -1,6 +1,6 @@
 /*
- * test_engine_order.c: opposite orders that have gone well, and groups whose boundaries differ over two communicators. For each what is legal and looks alike: these are the
- * counterexamples to any wider rule.
+ * test_engine_order.c: opposite orders that have gone well, and groups whose boundaries differ over two communicators.
+ * For each what is legal and looks alike: these are the counterexamples to any wider rule.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -60,7 +60,8 @@ static void test_a_swap_that_a_buffer_let_through_is_predicted(void **state)
     }
 }
 
-/* Two streams on one of the ranks: nothing orders the calls there. Whether a device runs both at once is in no record. */
+/* Two streams on one of the ranks: nothing orders the calls there. Whether a device runs both at once is in no record.
+ */
 static void test_opposite_order_on_two_streams_is_legal(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /*
- * test_engine_outside.c: moe-gemm-missing: a rank that made no expert product where its peers did, and whom they then wait for; healthy twins.
+ * test_engine_outside.c: moe-gemm-missing: a rank that made no expert product where its peers did, and whom they then
+ * wait for; healthy twins.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -17,8 +18,8 @@ static const uint32_t sizes[] = {2, 3, 4, 8};
 #define SIZES  (sizeof(sizes) / sizeof(sizes[0]))
 #define NOBODY UINT32_MAX
 
-/* One step: dispatch, experts, combine; backward: two exchanges; gradients. `skips` leaves its experts out; `lacks` also the
- * exchanges of its backward. */
+/* One step: dispatch, experts, combine; backward: two exchanges; gradients. `skips` leaves its experts out; `lacks`
+ * also the exchanges of its backward. */
 static void step(struct sim *sim, uint32_t ep, uint32_t dp, uint32_t skips, bool lacks)
 {
     for (uint32_t r = 0; r < sim->ranks; r++) {
@@ -84,7 +85,8 @@ static void test_a_skip_alone_is_no_finding(void **state)
     }
 }
 
-/* A wait that has nothing to do with experts: a pipeline stage that never had any, and one where all ranks made theirs. */
+/* A wait that has nothing to do with experts: a pipeline stage that never had any, and one where all ranks made theirs.
+ */
 static void wait_elsewhere(bool experts_everywhere, uint32_t size)
 {
     struct sim *sim = sim_new(size);

@@ -1,6 +1,6 @@
 /*
- * test_engine_plugin.c: what NCCL's profiler plugin tells: no reductions, at times no streams and no sizes; and the note about a
- * process of which nothing is seen.
+ * test_engine_plugin.c: what NCCL's profiler plugin tells: no reductions, at times no streams and no sizes; and the
+ * note about a process of which nothing is seen.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -89,7 +89,8 @@ static struct roll_record call_of(uint64_t ticket, uint32_t seq, uint64_t count)
                                 .layer = ROLL_LAYER_NONE};
 }
 
-/* `members` of a job of eight share a communicator of which each only knows its own rank; the last may pass another count. */
+/* `members` of a job of eight share a communicator of which each only knows its own rank; the last may pass another
+ * count. */
 static void run_open(uint32_t members, bool sick, bool *found, struct roll_view_comm *view)
 {
     struct roll_engine_config config = {0};

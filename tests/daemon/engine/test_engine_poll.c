@@ -1,6 +1,7 @@
 /*
- * test_engine_poll.c: hosts that poll instead of waiting: loops over cudaStreamQuery, cudaEventQuery and ncclCommGetAsyncError, as the interposer tells them
- * (interposer/cuda/poll.h): one record after 100 ms, another every 200 ms, and every second from an old loop. And events whose place among the calls is known.
+ * test_engine_poll.c: hosts that poll instead of waiting: loops over cudaStreamQuery, cudaEventQuery and
+ * ncclCommGetAsyncError, as the interposer tells them (interposer/cuda/poll.h): one record after 100 ms, another every
+ * 200 ms, and every second from an old loop. And events whose place among the calls is known.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -310,8 +311,8 @@ static void test_polling_hosts_that_go_on_are_healthy(void **state)
 }
 
 /*
- * The last rank polls an event that stands before its call of a (a long kernel), and calls b when that is over; the others wait in b before they call a. No
- * circle: the event is over before a is asked for.
+ * The last rank polls an event that stands before its call of a (a long kernel), and calls b when that is over; the
+ * others wait in b before they call a. No circle: the event is over before a is asked for.
  */
 static void test_event_before_the_call_is_no_wait_for_it(void **state)
 {
@@ -434,7 +435,8 @@ static void test_host_that_has_stopped_polling_may_come(void **state)
     }
 }
 
-/* The words of a loop of ten minutes come every ten seconds: until the next one its rank counts as silent, and is not taken for a busy one. */
+/* The words of a loop of ten minutes come every ten seconds: until the next one its rank counts as silent, and is not
+ * taken for a busy one. */
 static void test_old_loop_counts_as_silent_between_its_rare_words(void **state)
 {
     (void)state;

@@ -251,7 +251,8 @@ static void interleaved(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t 
     group_ends(sim, rank, 2, 2, 62, 70, 2);
 }
 
-/* Groups that go on long after another thread's whole units: the unit in the middle is not the other's newest any more. */
+/* Groups that go on long after another thread's whole units: the unit in the middle is not the other's newest any more.
+ */
 static void around_others(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t other)
 {
     (void)other;

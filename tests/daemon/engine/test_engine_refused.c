@@ -1,5 +1,6 @@
 /*
- * test_engine_refused.c: calls of which nothing was enqueued: made again they are no fault; not made again they are told.
+ * test_engine_refused.c: calls of which nothing was enqueued: made again they are no fault; not made again they are
+ * told.
  */
 #include "tests/daemon/engine/scenes.h"
 
@@ -323,7 +324,8 @@ static void test_a_message_from_itself_is_told(void **state)
     }
 }
 
-/* A call was read while it was entered; the end of its group, which was refused, is read before the call's own return: that takes nothing back. */
+/* A call was read while it was entered; the end of its group, which was refused, is read before the call's own return:
+ * that takes nothing back. */
 static void test_a_call_that_returns_behind_the_end_of_its_group(void **state)
 {
     (void)state;
@@ -505,7 +507,8 @@ static void test_a_refused_creation_is_told(void **state)
     }
 }
 
-/* All calls are alike: that one is missing shows only at the end. Who makes it again at once, or after a word with the others, is not short. */
+/* All calls are alike: that one is missing shows only at the end. Who makes it again at once, or after a word with the
+ * others, is not short. */
 static void test_a_refused_call_among_equal_ones(void **state)
 {
     (void)state;
@@ -540,7 +543,8 @@ static void test_a_refused_call_among_equal_ones(void **state)
 
 enum dispute { TWICE, TWICE_SHIFTED, SIZES_DIFFER, REFUSED_TWICE, HEALTHY };
 
-/* The last rank comes as another one's number, or with another size. All have the number of another rank where shifted. */
+/* The last rank comes as another one's number, or with another size. All have the number of another rank where shifted.
+ */
 static struct sim *disputed(uint32_t n, enum dispute kind)
 {
     struct sim *sim = sim_new(n);

@@ -1,5 +1,6 @@
 /*
- * test_engine_sequence.c: same place, different call; skipped, added and reordered calls; zero counts; each with its healthy twin.
+ * test_engine_sequence.c: same place, different call; skipped, added and reordered calls; zero counts; each with its
+ * healthy twin.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -191,8 +192,8 @@ static void test_different_operation(void **state)
 }
 
 /*
- * Nothing follows: by its place in the program the argument is wrong, proven; without places it may as well be another call, and the verdict
- * says so.
+ * Nothing follows: by its place in the program the argument is wrong, proven; without places it may as well be another
+ * call, and the verdict says so.
  */
 static void test_mismatch_as_the_last_call_is_told_too(void **state)
 {
@@ -351,7 +352,8 @@ static void test_zero_count_on_one_rank_is_named_even_at_two(void **state)
     }
 }
 
-/* It goes on with a call of another communicator, in which its peers do not come: a circle, whose cause is the dropped call. */
+/* It goes on with a call of another communicator, in which its peers do not come: a circle, whose cause is the dropped
+ * call. */
 static void test_zero_count_behind_a_circle_is_named(void **state)
 {
     (void)state;

@@ -1,10 +1,12 @@
 /*
- * test_engine_sight.c: what the engine says when its eyes are late: agents that fall silent, records and ticks that come late, ranks that are starved of CPUs.
+ * test_engine_sight.c: what the engine says when its eyes are late: agents that fall silent, records and ticks that
+ * come late, ranks that are starved of CPUs.
  *
- * A healthy job is played on a clock of its own: the ranks go through rounds of collectives on the world and on a group per node, and compute for as long as
- * they are let. Between them and the engine stand agents (one per node of two ranks) that look late, fall silent and come back, and a root that
- * stops the clock for a silence and says after ten seconds who is not heard, as daemon/root/root.c does. Nothing may be found. Each has a sick twin:
- * the last rank does not come, and is told when the eyes are good again.
+ * A healthy job is played on a clock of its own: the ranks go through rounds of collectives on the world and on a group
+ * per node, and compute for as long as they are let. Between them and the engine stand agents (one per node of two
+ * ranks) that look late, fall silent and come back, and a root that stops the clock for a silence and says after ten
+ * seconds who is not heard, as daemon/root/root.c does. Nothing may be found. Each has a sick twin: the last rank does
+ * not come, and is told when the eyes are good again.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -255,7 +257,8 @@ static char *play(struct sim *sim, const struct eyes *eyes, uint64_t seed, uint6
 }
 
 /*
- * Rounds of: two collectives on the world, one on the node's own group, a wait for all of them; then up to 3.2 s of computing, longer where the rank is starved.
+ * Rounds of: two collectives on the world, one on the node's own group, a wait for all of them; then up to 3.2 s of
+ * computing, longer where the rank is starved.
  */
 static struct sim *job_of(uint32_t ranks, uint32_t rounds)
 {
@@ -359,7 +362,8 @@ static void expect(roll_engine_t *e, bool notes, const char *want)
     free(got);
 }
 
-/* The last rank does not come, and its agent is silent: one note; when it is heard again and still does not come, it is suspected. */
+/* The last rank does not come, and its agent is silent: one note; when it is heard again and still does not come, it is
+ * suspected. */
 static void test_unheard_rank_is_noted_and_not_accused(void **state)
 {
     (void)state;
@@ -398,7 +402,8 @@ static void test_unheard_rank_is_noted_and_not_accused(void **state)
     }
 }
 
-/* What the records prove, they prove of unheard ranks as well: each of two waits in a call that the other has not made. */
+/* What the records prove, they prove of unheard ranks as well: each of two waits in a call that the other has not made.
+ */
 static void test_circle_of_unheard_ranks_is_proven(void **state)
 {
     (void)state;
@@ -428,7 +433,8 @@ static void test_circle_of_unheard_ranks_is_proven(void **state)
     }
 }
 
-/* Inside a wait for which nothing incomplete is known: the last rank is blocked; not while somebody is not heard, and never when it is dead. */
+/* Inside a wait for which nothing incomplete is known: the last rank is blocked; not while somebody is not heard, and
+ * never when it is dead. */
 static void test_blocked_rank_is_alive_and_everybody_heard(void **state)
 {
     (void)state;

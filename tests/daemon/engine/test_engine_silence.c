@@ -1,9 +1,10 @@
 /*
- * test_engine_silence.c: after a verdict that does not end the job the job goes on, and a second, unrelated fault is told.
+ * test_engine_silence.c: after a verdict that does not end the job the job goes on, and a second, unrelated fault is
+ * told.
  *
- * A table of first faults, at least one for every code (firsts.c), and a table of second ones (seconds.c); each pair is a story of its own, at several
- * rank counts. The second one must be told as if it were the first. For whoever looks for a reason: FIRST=code and SECOND=words in the environment choose
- * rows, STORY_TEXTS=1 prints all that is said.
+ * A table of first faults, at least one for every code (firsts.c), and a table of second ones (seconds.c); each pair is
+ * a story of its own, at several rank counts. The second one must be told as if it were the first. For whoever looks
+ * for a reason: FIRST=code and SECOND=words in the environment choose rows, STORY_TEXTS=1 prints all that is said.
  */
 #include "tests/daemon/engine/faults.h"
 
@@ -116,7 +117,8 @@ static void one_story(const struct first *f, const struct second *s, uint32_t n,
     story_close(&t);
 }
 
-/* Nothing has ended in between, since it hangs nothing: the same mistake of the same rank on the same communicator is one cause. */
+/* Nothing has ended in between, since it hangs nothing: the same mistake of the same rank on the same communicator is
+ * one cause. */
 static bool is_one_cause(const struct first *f, const struct second *s, bool last)
 {
     return f && f->code == ROLL_VERDICT_REDOP_MISMATCH && last && strstr(s->said, roll_verdict_name(f->code)) != NULL;
@@ -249,8 +251,9 @@ static void test_consequences_stay_silent_while_the_trouble_lasts(void **state)
 }
 
 /*
- * The times of one rank are damaged, a year ahead, while the first fault happens and is told: the silence ends all the same, and the second fault is told. Times
- * are what a race and who arrives last are found by: those rows say something else then, or nothing.
+ * The times of one rank are damaged, a year ahead, while the first fault happens and is told: the silence ends all the
+ * same, and the second fault is told. Times are what a race and who arrives last are found by: those rows say something
+ * else then, or nothing.
  */
 static void test_damaged_times_do_not_make_a_silence_endless(void **state)
 {

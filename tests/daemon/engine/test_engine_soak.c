@@ -1,5 +1,6 @@
 /*
- * test_engine_soak.c: long healthy traffic of every kind must raise nothing; determinism; bounds; lost records; many ranks.
+ * test_engine_soak.c: long healthy traffic of every kind must raise nothing; determinism; bounds; lost records; many
+ * ranks.
  */
 #include "tests/daemon/engine/sim.h"
 

@@ -1,5 +1,6 @@
 /*
- * test_engine_state.c: how far a call has come, as `why` tells it: entered, in a group, in progress, captured, refused, complete.
+ * test_engine_state.c: how far a call has come, as `why` tells it: entered, in a group, in progress, captured, refused,
+ * complete.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -179,7 +180,8 @@ static void test_a_group_completes_as_a_whole(void **state)
            "AllReduce of 24 float32 (sum) (complete on the device). Everything that it has issued could be matched.");
 }
 
-/* A communicator is named by its label, by its members where others have the label, and by its members alone where there is none. */
+/* A communicator is named by its label, by its members where others have the label, and by its members alone where
+ * there is none. */
 static void test_communicators_are_told_apart_by_who_is_in_them(void **state)
 {
     (void)state;
@@ -263,7 +265,8 @@ static void test_ranks_that_stand_alike_are_one_paragraph(void **state)
     sim_destroy(&sim);
 }
 
-/* Both have made the call, and neither goes on: what is the matter stands in a verdict, which is named by its number. */
+/* Both have made the call, and neither goes on: what is the matter stands in a verdict, which is named by its number.
+ */
 static void test_why_names_the_finding_on_its_communicator(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
 /*
- * test_engine_straggler.c: who arrives last, and by how much: with time, clocks that are seconds apart, and everything healthy that looks alike.
+ * test_engine_straggler.c: who arrives last, and by how much: with time, clocks that are seconds apart, and everything
+ * healthy that looks alike.
  *
- * A job in miniature: all ranks leave a collective at one instant; each works as long as the test says, enqueues the next, waits, and is let go when the last has come.
- * Every host has a clock of its own.
+ * A job in miniature: all ranks leave a collective at one instant; each works as long as the test says, enqueues the
+ * next, waits, and is let go when the last has come. Every host has a clock of its own.
  */
 #include "daemon/engine/engine.h"
 
@@ -294,7 +295,8 @@ static void test_stages_of_a_pipeline_wait_by_design(void **state)
     roll_engine_destroy(&j.e);
 }
 
-/* What is spent for others is not its own: all make the same exchange in between, and one of them waits longer for it. */
+/* What is spent for others is not its own: all make the same exchange in between, and one of them waits longer for it.
+ */
 static void test_waits_behind_other_calls_are_not_its_own(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * test_engine_stuck.c: everyone has arrived and nothing completes; and what looks alike and is healthy: slow calls, long kernels in front and
- * behind, hosts that run ahead, ranks that have left.
+ * test_engine_stuck.c: everyone has arrived and nothing completes; and what looks alike and is healthy: slow calls,
+ * long kernels in front and behind, hosts that run ahead, ranks that have left.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -595,7 +595,8 @@ static void test_a_record_lost_long_ago_explains_nothing(void **state)
     }
 }
 
-/* Other streams: what was lost may have been a call there, and the stream that is waited for may wait for it by an event. */
+/* Other streams: what was lost may have been a call there, and the stream that is waited for may wait for it by an
+ * event. */
 static void test_a_wait_for_one_stream_does_not_end_a_loss_on_another(void **state)
 {
     (void)state;
@@ -615,7 +616,8 @@ static void test_a_wait_for_one_stream_does_not_end_a_loss_on_another(void **sta
     }
 }
 
-/* Rank 4 shares a communicator with rank 3 only and dies early. 0-2: nobody has to do with it. 0-3: rank 3 has come back from all it had called there, or not. */
+/* Rank 4 shares a communicator with rank 3 only and dies early. 0-2: nobody has to do with it. 0-3: rank 3 has come
+ * back from all it had called there, or not. */
 static void test_a_rank_that_died_elsewhere_explains_nothing(void **state)
 {
     (void)state;
@@ -719,7 +721,8 @@ static void test_findings_that_hang_nothing(void **state)
     sim_destroy(&sim);
 }
 
-/* A job of many hosts is spoken of in a tick, and what it says is the same as for few: the first ones in the order of their ranks, and how many more. */
+/* A job of many hosts is spoken of in a tick, and what it says is the same as for few: the first ones in the order of
+ * their ranks, and how many more. */
 static void test_many_hosts_are_named_in_order(void **state)
 {
     (void)state;

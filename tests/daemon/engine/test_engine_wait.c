@@ -1,5 +1,6 @@
 /*
- * test_engine_wait.c: ranks that do not come: dead, ended, stopped, busy, blocked; circles; point to point. Each with its healthy twin.
+ * test_engine_wait.c: ranks that do not come: dead, ended, stopped, busy, blocked; circles; point to point. Each with
+ * its healthy twin.
  */
 #include "tests/daemon/engine/sim.h"
 
@@ -409,7 +410,8 @@ static uint64_t rows(uint32_t from, uint32_t to)
     return (from * 3 + to * 5) % 7 * 16;
 }
 
-/* `odd`: receiver of more rows than are sent in round 1, from rank 0; zeros: empty messages to and from even ranks are made, others left out. */
+/* `odd`: receiver of more rows than are sent in round 1, from rank 0; zeros: empty messages to and from even ranks are
+ * made, others left out. */
 static void alltoallv(struct sim *sim, uint32_t w, uint32_t r, uint32_t round, uint32_t odd, bool zeros)
 {
     sim_group(sim, r);

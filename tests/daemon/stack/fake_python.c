@@ -1,9 +1,11 @@
 /*
- * fake_python.c: the memory of a CPython 3.14, as far as a stack goes, made by hand: no such interpreter is at hand where the tests run.
+ * fake_python.c: the memory of a CPython 3.14, as far as a stack goes, made by hand: no such interpreter is at hand
+ * where the tests run.
  *
- * What is real: the order of the table of offsets at the beginning of _PyRuntime (Include/internal/pycore_debug_offsets.h of 3.14), marked
- * references to code objects, frames that stand for C code (owners 3 and 4), line tables. What is ours: the offsets themselves, which an
- * interpreter of another build would have otherwise too.
+ * What is real: the order of the table of offsets at the beginning of _PyRuntime
+ * (Include/internal/pycore_debug_offsets.h of 3.14), marked references to code objects, frames that stand for C code
+ * (owners 3 and 4), line tables. What is ours: the offsets themselves, which an interpreter of another build would have
+ * otherwise too.
  */
 #include <stddef.h>
 #include <stdint.h>

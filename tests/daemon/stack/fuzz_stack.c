@@ -1,6 +1,6 @@
 /*
- * fuzz_stack.c: what comes out of foreign processes: dumps of CPython and py-spy, line tables, tables of offsets, and the reader's answers
- * on their way into the merged tree. The first byte chooses the decoder.
+ * fuzz_stack.c: what comes out of foreign processes: dumps of CPython and py-spy, line tables, tables of offsets, and
+ * the reader's answers on their way into the merged tree. The first byte chooses the decoder.
  */
 #include "daemon/stack/python_dump.h"
 #include "daemon/stack/stack_merge.h"

@@ -1,4 +1,5 @@
-/* prctl_log.c: preloaded beside librollcall.so: notes whom a process names as its tracer. Yama, which would act on it, is not everywhere. */
+/* prctl_log.c: preloaded beside librollcall.so: notes whom a process names as its tracer. Yama, which would act on it,
+ * is not everywhere. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
 /*
  * program_threads.c: a process whose stacks are known.
  *
- * usage: stack_threads COUNTER MODE [N]. COUNTER is a file of 8 bytes, mapped: a thread of its own counts in it for as long as the process
- * lives, so whoever looks can tell that it goes on. MODE: stuck (main thread three frames deep in a wait, N threads in another),
- * moving (a thread that alternates between two functions), exit (ends after N milliseconds), deep (recursion N deep), calls (system calls
- * that a stop would end with EINTR or cut short: it exits when its standard input ends, with 9 when one of them has returned).
+ * usage: stack_threads COUNTER MODE [N]. COUNTER is a file of 8 bytes, mapped: a thread of its own counts in it for as
+ * long as the process lives, so whoever looks can tell that it goes on. MODE: stuck (main thread three frames deep in a
+ * wait, N threads in another), moving (a thread that alternates between two functions), exit (ends after N
+ * milliseconds), deep (recursion N deep), calls (system calls that a stop would end with EINTR or cut short: it exits
+ * when its standard input ends, with 9 when one of them has returned).
  */
 #include <errno.h>
 #include <fcntl.h>

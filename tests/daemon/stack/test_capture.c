@@ -1,5 +1,6 @@
 /*
- * test_capture.c: what daemon/stack/capture.c does where timing seldom takes it: the file itself is included, to begin there.
+ * test_capture.c: what daemon/stack/capture.c does where timing seldom takes it: the file itself is included, to begin
+ * there.
  *
  * The looked-at process is a child of ours that tells by its exit status whether it noticed.
  */
@@ -106,7 +107,8 @@ static void a_wait_is_read_without_a_stop(void **test)
     assert_int_equal(end_of(pid), 0);
 }
 
-/* vfork's parent sleeps where no signal reaches it: it stops when its child has ended, and that is after our patience. */
+/* vfork's parent sleeps where no signal reaches it: it stops when its child has ended, and that is after our patience.
+ */
 static void a_late_thread_is_let_go_whatever_we_are_at(void **test)
 {
     (void)test;

@@ -1,4 +1,5 @@
-/* test_python.c: layouts and line tables of CPython 3.9 to 3.14, on bytes written by hand from the documented formats. */
+/* test_python.c: layouts and line tables of CPython 3.9 to 3.14, on bytes written by hand from the documented formats.
+ */
 #include "tests/trace/cmocka_all.h"
 
 #include "daemon/stack/python_layout.h"

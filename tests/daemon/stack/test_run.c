@@ -1,6 +1,6 @@
 /*
- * test_run.c: stack_run.h with helpers that behave, die, hang and talk nonsense. The helper is a shell script: what matters here is
- * that every process is answered exactly once, whatever the helper does.
+ * test_run.c: stack_run.h with helpers that behave, die, hang and talk nonsense. The helper is a shell script: what
+ * matters here is that every process is answered exactly once, whatever the helper does.
  */
 #include "tests/trace/cmocka_all.h"
 

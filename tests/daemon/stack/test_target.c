@@ -1,4 +1,5 @@
-/* test_target.c: what a refusal is said to be, for every kind of refusal; maps, modules and memory of this very process. */
+/* test_target.c: what a refusal is said to be, for every kind of refusal; maps, modules and memory of this very
+ * process. */
 #include "tests/trace/cmocka_all.h"
 
 #include "daemon/stack/module.h"

@@ -115,7 +115,8 @@ static void test_branches_run_at_the_same_time(void **state)
     assert_success(cudaStreamDestroy(stream));
 }
 
-/* A launch comes after what is on its stream and after the launch before, on whatever stream that was; later work comes after it. */
+/* A launch comes after what is on its stream and after the launch before, on whatever stream that was; later work comes
+ * after it. */
 static void test_launches_of_one_executable_graph_wait_for_each_other(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
 /*
  * Runs rank functions as real processes and as threads of one process.
  *
- * A test program names its cases in a table. cmocka tests call ranks_run("case", n, ...): the program executes itself n times with
- * RANK, WORLD_SIZE and the name of a file for the unique id, in a HOSTNCCL_DIR of their own; all are killed at the time limit. The
- * directory must be empty afterwards: a segment left behind fails the test. threads_run does the same with ncclCommInitAll and
- * one thread per rank.
+ * A test program names its cases in a table. cmocka tests call ranks_run("case", n, ...): the program executes itself n
+ * times with RANK, WORLD_SIZE and the name of a file for the unique id, in a HOSTNCCL_DIR of their own; all are killed
+ * at the time limit. The directory must be empty afterwards: a segment left behind fails the test. threads_run does the
+ * same with ncclCommInitAll and one thread per rank.
  */
 #ifndef HOSTNCCL_TEST_HARNESS_H
 #define HOSTNCCL_TEST_HARNESS_H
@@ -47,8 +47,8 @@ void check_result(int got, int want, const char *text, const char *file, int lin
 /* From main: runs one rank when the environment says so, else returns. `cases` ends with a NULL name. */
 void rank_main(int argc, char **argv, const struct rank_case *cases);
 
-/* Runs the case on n processes; fails the cmocka test when a rank fails or does not end. `limit_s`: what it may take on an idle
- * machine; it gets many times as much. `env`: "NAME=value" or NULL. */
+/* Runs the case on n processes; fails the cmocka test when a rank fails or does not end. `limit_s`: what it may take on
+ * an idle machine; it gets many times as much. `env`: "NAME=value" or NULL. */
 void ranks_run(const char *name, int n, int limit_s, const char *env);
 /* As ranks_run, with n threads of this process. Cases with makes_comm are not for threads. */
 void threads_run(const struct rank_case *cases, const char *name, int n);
@@ -74,14 +74,15 @@ void sleep_ms(int ms);
 bool still_busy(cudaStream_t stream, int ms);
 /* The communicator hangs for 150 ms; an abort frees the stream. */
 void expect_hang(struct rank *r);
-/* What one rank has to know of another before it goes on: never a matter of how long things take. For processes only. */
+/* What one rank has to know of another before it goes on: never a matter of how long things take. For processes only.
+ */
 void tell(const struct rank *r, const char *what);
 /* Waits until this rank has told that. */
 void await(const struct rank *r, int rank, const char *what);
 /* All ranks come here: nobody gives up a call before the slowest has seen that it hangs. */
 void meet(const struct rank *r, const char *what);
-/* Waits until all ranks but those that stay as well have ended their cases: for a rank that leaves something out, and must not
- * be gone before the others have seen that they hang. */
+/* Waits until all ranks but those that stay as well have ended their cases: for a rank that leaves something out, and
+ * must not be gone before the others have seen that they hang. */
 void stay(const struct rank *r);
 /* Waits for the stream and checks that it ends well. */
 void finish(struct rank *r);

@@ -1,5 +1,6 @@
 /*
- * Values of every NCCL type as doubles, for oracles: written from the formats' definitions and independent of the library.
+ * Values of every NCCL type as doubles, for oracles: written from the formats' definitions and independent of the
+ * library.
  */
 #ifndef HOSTNCCL_TEST_NUMBER_H
 #define HOSTNCCL_TEST_NUMBER_H

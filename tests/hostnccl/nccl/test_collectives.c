@@ -1,8 +1,8 @@
 /*
  * Every collective x data type x reduction, in place and not, against known results, on processes and on threads.
  *
- * Inputs are small whole numbers chosen so that every partial result is exact in every type; only averages over 3 ranks of floats
- * round, and are compared with a bound.
+ * Inputs are small whole numbers chosen so that every partial result is exact in every type; only averages over 3 ranks
+ * of floats round, and are compared with a bound.
  */
 #include "tests/hostnccl/nccl/harness.h"
 #include "tests/hostnccl/nccl/number.h"

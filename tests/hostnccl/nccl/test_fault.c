@@ -1,6 +1,6 @@
 /*
- * Null buffers: the call is taken, then the device faults. The rank's CUDA calls return an illegal address from then on, its other
- * communicators are freed, its peers wait. And messages to oneself and to nobody, which are refused.
+ * Null buffers: the call is taken, then the device faults. The rank's CUDA calls return an illegal address from then
+ * on, its other communicators are freed, its peers wait. And messages to oneself and to nobody, which are refused.
  */
 #include "tests/hostnccl/nccl/harness.h"
 
@@ -28,8 +28,8 @@ static void check_faulted(struct rank *r)
 }
 
 /*
- * After a call on the last rank that faults, and that of the others that waits for it. They wait until it has faulted: who gives up before, on a busy
- * machine, takes away the communicator that the fault needs.
+ * After a call on the last rank that faults, and that of the others that waits for it. They wait until it has faulted:
+ * who gives up before, on a busy machine, takes away the communicator that the fault needs.
  */
 static void faults(struct rank *r)
 {

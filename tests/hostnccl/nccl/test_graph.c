@@ -1,4 +1,5 @@
-/* CUDA graphs: captured calls, launches as collective acts, mixing with other work, lifetimes, and what hangs or is refused. */
+/* CUDA graphs: captured calls, launches as collective acts, mixing with other work, lifetimes, and what hangs or is
+ * refused. */
 #include "tests/hostnccl/nccl/harness.h"
 
 #include <pthread.h>
@@ -97,7 +98,8 @@ static void case_groups(struct rank *r)
     destroy(r, exec);
 }
 
-/* Nothing of a captured call runs or is counted as launched before its graph is: a peer that only captured hangs nobody. */
+/* Nothing of a captured call runs or is counted as launched before its graph is: a peer that only captured hangs
+ * nobody. */
 static void case_capture_alone(struct rank *r)
 {
     int in = 1, out = 0;
@@ -110,7 +112,8 @@ static void case_capture_alone(struct rank *r)
     CHECK(out == r->n);
 }
 
-/* Some ranks launch what they captured, the others make the call at once: NCCL does not promise that these meet, so all hang. */
+/* Some ranks launch what they captured, the others make the call at once: NCCL does not promise that these meet, so all
+ * hang. */
 static void case_half_captured(struct rank *r)
 {
     int in = 1, out = 0;

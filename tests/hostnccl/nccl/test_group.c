@@ -1,6 +1,6 @@
 /*
- * Groups over several communicators: in which order they are launched, what each of them waits for, and what a group of empty
- * messages is. docs/HOSTNCCL.md says the same in words.
+ * Groups over several communicators: in which order they are launched, what each of them waits for, and what a group of
+ * empty messages is. docs/HOSTNCCL.md says the same in words.
  */
 #include "tests/hostnccl/nccl/harness.h"
 
@@ -88,7 +88,8 @@ static void case_opposite_without_group(struct rank *r)
     abort_all(r, &second, 1);
 }
 
-/* Two ranks of a process: what the second one names goes beside the first one's, so even the program's order is no harm. */
+/* Two ranks of a process: what the second one names goes beside the first one's, so even the program's order is no
+ * harm. */
 static void case_siblings(struct rank *r)
 {
     ncclComm_t a[2], b[2];
@@ -135,9 +136,9 @@ static struct lanes lanes_of(struct rank *r)
 }
 
 /*
- * A group of the world on one stream and of a second communicator on another. Rank 0 has a receive before it on `behind`; rank 1
- * sends only when its second stream is done. With the receive on the first stream all is well: the second communicator does not
- * wait for it. On the second stream it is a circle.
+ * A group of the world on one stream and of a second communicator on another. Rank 0 has a receive before it on
+ * `behind`; rank 1 sends only when its second stream is done. With the receive on the first stream all is well: the
+ * second communicator does not wait for it. On the second stream it is a circle.
  */
 static void group_behind_receive(struct rank *r, struct lanes *l, cudaStream_t behind)
 {

@@ -1,4 +1,5 @@
-/* The life of communicators: init in all its forms, split, shrink, nonblocking, finalize, destroy, abort, revoke, registration. */
+/* The life of communicators: init in all its forms, split, shrink, nonblocking, finalize, destroy, abort, revoke,
+ * registration. */
 #include "tests/hostnccl/nccl/harness.h"
 
 #include <pthread.h>

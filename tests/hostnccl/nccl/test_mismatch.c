@@ -1,6 +1,6 @@
 /*
- * Every kind of disagreement between ranks: that it really hangs, on every rank it should hang on, without a word; or that it
- * gives the wrong data that NCCL would give. An abort must free what hangs. docs/HOSTNCCL.md has the table.
+ * Every kind of disagreement between ranks: that it really hangs, on every rank it should hang on, without a word; or
+ * that it gives the wrong data that NCCL would give. An abort must free what hangs. docs/HOSTNCCL.md has the table.
  */
 #include "tests/hostnccl/nccl/harness.h"
 

@@ -1,10 +1,10 @@
 /*
- * bound.c: the process that `roll_bench binding` measures: one call of the fake NCCL by each way of binding, and one lookup.
- * `roll_bench_bound EXTENSION`: prints its figures as one line of JSON, in nanoseconds, medians over batches.
+ * bound.c: the process that `roll_bench binding` measures: one call of the fake NCCL by each way of binding, and one
+ * lookup. `roll_bench_bound EXTENSION`: prints its figures as one line of JSON, in nanoseconds, medians over batches.
  *
- * All ways are timed in turn in one process, in short batches, so that a noisy neighbour hits all alike. The loop of the linked
- * call is compiled twice from here: into the program, and into the extension, which is opened with RTLD_DEEPBIND and
- * so binds past the preload unless the auditor is there.
+ * All ways are timed in turn in one process, in short batches, so that a noisy neighbour hits all alike. The loop of
+ * the linked call is compiled twice from here: into the program, and into the extension, which is opened with
+ * RTLD_DEEPBIND and so binds past the preload unless the auditor is there.
  */
 #include "interposer/wrap/nccl_types.h"
 

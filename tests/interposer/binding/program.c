@@ -1,6 +1,6 @@
 /*
- * program.c: a program that is not linked with NCCL and comes by it in one of many ways: `binding_program WAY [PATH...]`.
- * Built with and without the dlsym of its own that it brings as a hook (hook.c does that for preloading).
+ * program.c: a program that is not linked with NCCL and comes by it in one of many ways: `binding_program WAY
+ * [PATH...]`. Built with and without the dlsym of its own that it brings as a hook (hook.c does that for preloading).
  */
 #include "tests/interposer/binding/calls.h"
 

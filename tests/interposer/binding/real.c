@@ -1,7 +1,7 @@
 /*
- * real.c: what the vendor's NCCL answers on a machine without a GPU, as text: version, error strings, ids, last errors, and
- * calls that fail. `binding_real [PATH]`: bound by linking, or looked up in the library at PATH. The test compares the text
- * with and without us. What is random (ids) is told by its properties.
+ * real.c: what the vendor's NCCL answers on a machine without a GPU, as text: version, error strings, ids, last errors,
+ * and calls that fail. `binding_real [PATH]`: bound by linking, or looked up in the library at PATH. The test compares
+ * the text with and without us. What is random (ids) is told by its properties.
  */
 #include <nccl.h>
 

@@ -234,8 +234,8 @@ static void test_other_programs_behave_as_without_us(void **state)
     }
 }
 
-/* Four NCCLs in one process: three are recorded, and of the fourth one line says that it is not; each is called by its own
- * callers alone, also by itself. */
+/* Four NCCLs in one process: three are recorded, and of the fourth one line says that it is not; each is called by its
+ * own callers alone, also by itself. */
 static void test_four_nccls_are_never_mixed(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * every.c: one rank that calls every function of prototypes.txt, linked and looked up, and checks that each arrives as it was
- * passed and that its result comes back: `ext_every`.
+ * every.c: one rank that calls every function of prototypes.txt, linked and looked up, and checks that each arrives as
+ * it was passed and that its result comes back: `ext_every`.
  *
  * A synchronisation before each call makes the next dense product worth a record, so that there is one record a call.
  */

@@ -1,10 +1,11 @@
 /*
- * job.c: one rank of an MoE job that uses Transformer Engine and cuBLAS, not moe_core: `ext_job calls|sick|healthy|empty[-v]`.
+ * job.c: one rank of an MoE job that uses Transformer Engine and cuBLAS, not moe_core: `ext_job
+ * calls|sick|healthy|empty[-v]`.
  *
- * calls: every kind of function once, for the records. The others train a few steps on hostnccl: dispatch, experts, combine,
- * and their backward. sick: in the last step the last rank leaves its experts out and goes on to the gradients. empty: it has
- * no rows now and then, makes no product, and its backward is whole: healthy. With "-v" after the word exchanges are all-to-all-vs as
- * PyTorch makes them: sends and receives in a group, empty ones left out.
+ * calls: every kind of function once, for the records. The others train a few steps on hostnccl: dispatch, experts,
+ * combine, and their backward. sick: in the last step the last rank leaves its experts out and goes on to the
+ * gradients. empty: it has no rows now and then, makes no product, and its backward is whole: healthy. With "-v" after
+ * the word exchanges are all-to-all-vs as PyTorch makes them: sends and receives in a group, empty ones left out.
  */
 #include "tests/interposer/ext/stub.h"
 

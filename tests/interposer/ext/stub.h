@@ -1,4 +1,5 @@
-/* stub.h: the functions of stub.c, and the arguments that job.c passes: pointers that only say which argument they are. */
+/* stub.h: the functions of stub.c, and the arguments that job.c passes: pointers that only say which argument they are.
+ */
 #ifndef ROLL_TESTS_EXT_STUB_H
 #define ROLL_TESTS_EXT_STUB_H
 

@@ -1,9 +1,10 @@
 /*
  * job.c: one rank of a job for the tests of fail-fast: `failfast_job NAME sick|healthy|solo`.
  *
- * The last rank makes the mistake of a sick program; every call stands in right_call or wrong_call, which the tests ask for
- * by name. A rank whose call is refused prints one line, "refused <ns it took> <text>", looks at what a refused communicator
- * still answers, and ends with status 3. A rank that is not refused waits for the others, as a training job would.
+ * The last rank makes the mistake of a sick program; every call stands in right_call or wrong_call, which the tests ask
+ * for by name. A rank whose call is refused prints one line, "refused <ns it took> <text>", looks at what a refused
+ * communicator still answers, and ends with status 3. A rank that is not refused waits for the others, as a training
+ * job would.
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -251,7 +252,8 @@ static void group_order(void)
     steps(1);
 }
 
-/* The same calls, in one group on some ranks and apart, or in two groups, on others; larger ones first, as NCCL sorts. */
+/* The same calls, in one group on some ranks and apart, or in two groups, on others; larger ones first, as NCCL sorts.
+ */
 static void boundaries(void)
 {
     for (int i = 0; i < 10; i++) {
@@ -271,7 +273,8 @@ static void boundaries(void)
     steps(1);
 }
 
-/* Other datatypes with as many bytes, where bytes are all that NCCL moves; one PreMulSum per rank, with handles that differ. */
+/* Other datatypes with as many bytes, where bytes are all that NCCL moves; one PreMulSum per rank, with handles that
+ * differ. */
 static void looks_odd(void)
 {
     ncclRedOp_t op[3];
@@ -345,8 +348,8 @@ static void mended(void)
     }
 }
 
-/* What NCCL refuses, or only simulates, takes no number either, and leaves nothing to be compared with. The call that it
- * refuses looks right from outside: another operator that the user made. */
+/* What NCCL refuses, or only simulates, takes no number either, and leaves nothing to be compared with. The call that
+ * it refuses looks right from outside: another operator that the user made. */
 static void failing(void)
 {
     const ncclRedOp_t unknown = (ncclRedOp_t)4711;

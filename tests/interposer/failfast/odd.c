@@ -1,9 +1,10 @@
 /*
  * odd.c: one rank of jobs that look odd and are healthy: `failfast_odd NAME [turn]`.
  *
- * Each is a way in which ranks may rightly count, order or repeat their calls differently; none may be refused. After every one
- * come calls whose sizes all differ, so that a rank that is off by one number meets a call that is not its own. With
- * "sick" the last rank makes one of these calls with another size: where comparing must go on, that is refused (status 3).
+ * Each is a way in which ranks may rightly count, order or repeat their calls differently; none may be refused. After
+ * every one come calls whose sizes all differ, so that a rank that is off by one number meets a call that is not its
+ * own. With "sick" the last rank makes one of these calls with another size: where comparing must go on, that is
+ * refused (status 3).
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -215,7 +216,8 @@ static void splits(void)
     finish(true);
 }
 
-/* Two disjoint parts of the job shrink the communicator to themselves: their children have one number, and then some. */
+/* Two disjoint parts of the job shrink the communicator to themselves: their children have one number, and then some.
+ */
 static void shrinks(void)
 {
     int other[64], n = 0, mine = rank < size / 2;
@@ -246,7 +248,8 @@ static void shrinks(void)
     finish(true);
 }
 
-/* Communicators of one id, one after another, and (turn 2 in the same rings) again in a later run: hostnccl takes it again. */
+/* Communicators of one id, one after another, and (turn 2 in the same rings) again in a later run: hostnccl takes it
+ * again. */
 static void one_id(void)
 {
     const char *path = getenv("FIXED_ID");

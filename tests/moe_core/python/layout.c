@@ -1,8 +1,9 @@
 /*
- * layout.c: sizes, offsets and enumerators of moe_core's headers as the compiler has them, for the test of the ctypes declarations.
+ * layout.c: sizes, offsets and enumerators of moe_core's headers as the compiler has them, for the test of the ctypes
+ * declarations.
  *
- * Prints "size STRUCT BYTES", "at STRUCT MEMBER OFFSET BYTES" and "enum NAME VALUE" lines. A member that the headers get and this table lacks still changes
- * the size or the offsets of what follows.
+ * Prints "size STRUCT BYTES", "at STRUCT MEMBER OFFSET BYTES" and "enum NAME VALUE" lines. A member that the headers
+ * get and this table lacks still changes the size or the offsets of what follows.
  */
 #include "moe_core/include/moe/error.h"
 #include "moe_core/include/moe/layer.h"

@@ -1,11 +1,11 @@
 /*
- * fuzz_compare.c: arbitrary bytes as lines of the compare page: no crash, and what is believed is a line that a publisher
- * writes, in every bit: the place's word, the checksum, and a call that can be one.
+ * fuzz_compare.c: arbitrary bytes as lines of the compare page: no crash, and what is believed is a line that a
+ * publisher writes, in every bit: the place's word, the checksum, and a call that can be one.
  *
  * It used to promise that nothing which was not published is believed. That holds for what a killed or overtaken writer
- * leaves (tests/trace/test_compare.c tears lines at every byte), but not for arbitrary bytes: the checksum guards against
- * accidents and is no signature, and a fuzzer finds bytes with the right one. Such a line is what its publisher would have
- * written; whoever may write the page, the user alone, may publish as well.
+ * leaves (tests/trace/test_compare.c tears lines at every byte), but not for arbitrary bytes: the checksum guards
+ * against accidents and is no signature, and a fuzzer finds bytes with the right one. Such a line is what its publisher
+ * would have written; whoever may write the page, the user alone, may publish as well.
  */
 #include "tests/trace/fuzz/fuzz.h"
 #include "trace/compare.h"

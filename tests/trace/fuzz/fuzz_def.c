@@ -1,5 +1,6 @@
 /*
- * fuzz_def.c: arbitrary bytes as a log of definitions, at every alignment; everything borrowed is read to its last byte.
+ * fuzz_def.c: arbitrary bytes as a log of definitions, at every alignment; everything borrowed is read to its last
+ * byte.
  */
 #include "tests/trace/fuzz/fuzz.h"
 #include "trace/def.h"

@@ -1,6 +1,6 @@
 /*
- * fuzz_frame.c: arbitrary bytes as a trace file and as single frames, with and without a repaired checksum; what a frame carries
- * goes on to the decoder that a receiver would hand it to.
+ * fuzz_frame.c: arbitrary bytes as a trace file and as single frames, with and without a repaired checksum; what a
+ * frame carries goes on to the decoder that a receiver would hand it to.
  */
 #include "tests/trace/fuzz/fuzz.h"
 #include "trace/def.h"

@@ -1,8 +1,8 @@
 /*
  * fuzz_ring.c: arbitrary bytes as a ring file: checked as they are, then with a repaired head, then read in full.
  *
- * The head is repaired because no fuzzer guesses a checksum; its geometry is repaired only every other time, so that both wrong
- * sizes and the code behind them are reached.
+ * The head is repaired because no fuzzer guesses a checksum; its geometry is repaired only every other time, so that
+ * both wrong sizes and the code behind them are reached.
  */
 #include "tests/trace/fuzz/fuzz.h"
 #include "trace/def.h"

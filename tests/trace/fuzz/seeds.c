@@ -61,8 +61,9 @@ static size_t seed_control(unsigned i, uint8_t *out)
     return i == 1 ? sizeof(changes) : 0;
 }
 
-/* Lines of the place that the target asks for: published by somebody, claimed only, and noise in the place of both. Last
- * what libFuzzer once found: a group of 768 calls, never published, whose checksum fits, and the rest of a second line. */
+/* Lines of the place that the target asks for: published by somebody, claimed only, and noise in the place of both.
+ * Last what libFuzzer once found: a group of 768 calls, never published, whose checksum fits, and the rest of a second
+ * line. */
 static size_t seed_compare(unsigned i, uint8_t *out)
 {
     static const uint8_t found[] = {0x48, 0xe1, 0x22, 0xd0, 0x85, 0xe9, 0xae, 0x32, 0x5d, 0xea, 0x54, 0xac, 0x01, 0x00,

@@ -1,8 +1,8 @@
 /*
  * test_docs.c: docs/RING.md and docs/FRAME.md against the compiler, docs/VERDICTS.md against verdict.def.
  *
- * A table under "### struct NAME" must list every byte of the struct, in order, without a gap, with the compiler's offsets and
- * sizes; a table under "### enum NAME" every value and name.
+ * A table under "### struct NAME" must list every byte of the struct, in order, without a gap, with the compiler's
+ * offsets and sizes; a table under "### enum NAME" every value and name.
  */
 #include "tests/trace/cmocka_all.h"
 

@@ -1,8 +1,9 @@
 /*
- * test_golden.c: the golden files of every version, byte by byte and through the decoders, and that the current ones still come out
- * the same.
+ * test_golden.c: the golden files of every version, byte by byte and through the decoders, and that the current ones
+ * still come out the same.
  *
- * The numbers below are written down here, not computed by the code under test: a reader of another language would see these bytes.
+ * The numbers below are written down here, not computed by the code under test: a reader of another language would see
+ * these bytes.
  */
 #include "tests/trace/cmocka_all.h"
 
