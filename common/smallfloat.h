@@ -15,7 +15,7 @@ static inline uint32_t hn_float_bits(float f)
 {
     uint32_t u;
 
-    memcpy(&u, &f, sizeof u);
+    memcpy(&u, &f, sizeof(u));
     return u;
 }
 
@@ -23,7 +23,7 @@ static inline float hn_bits_float(uint32_t u)
 {
     float f;
 
-    memcpy(&f, &u, sizeof f);
+    memcpy(&f, &u, sizeof(f));
     return f;
 }
 

@@ -78,7 +78,7 @@ static int open_cuda(moe_device_t *device, char *why, size_t room)
     if (rc != 0) {
         return rc;
     }
-    struct moe_cuda_state *state = calloc(1, sizeof *state);
+    struct moe_cuda_state *state = calloc(1, sizeof(*state));
     if (state == NULL) {
         snprintf(why, room, "no memory");
         return MOE_E_NOMEM;
@@ -86,9 +86,9 @@ static int open_cuda(moe_device_t *device, char *why, size_t room)
     device->state = state;
     state->multiprocessors = multiprocessors;
     cudaError_t err = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
-    err = err != cudaSuccess ? err : cudaMalloc((void **)&state->error, sizeof *state->error);
-    err = err != cudaSuccess ? err : cudaMemsetAsync(state->error, 0, sizeof *state->error, device->stream);
-    err = err != cudaSuccess ? err : cudaMallocHost((void **)&state->seen, sizeof *state->seen);
+    err = err != cudaSuccess ? err : cudaMalloc((void **)&state->error, sizeof(*state->error));
+    err = err != cudaSuccess ? err : cudaMemsetAsync(state->error, 0, sizeof(*state->error), device->stream);
+    err = err != cudaSuccess ? err : cudaMallocHost((void **)&state->seen, sizeof(*state->seen));
     err = err != cudaSuccess ? err : make_pool(gpu, &state->pool);
     err = err != cudaSuccess ? err : cudaStreamSynchronize(device->stream);
     if (err != cudaSuccess) {
@@ -124,13 +124,13 @@ static cudaError_t sync_cuda(moe_device_t *device, int *error)
     struct moe_cuda_state *state = device->state;
     *error = 0;
     cudaError_t err =
-        cudaMemcpyAsync(state->seen, state->error, sizeof *state->seen, cudaMemcpyDeviceToHost, device->stream);
+        cudaMemcpyAsync(state->seen, state->error, sizeof(*state->seen), cudaMemcpyDeviceToHost, device->stream);
     err = err != cudaSuccess ? err : cudaStreamSynchronize(device->stream);
     if (err != cudaSuccess || *state->seen == 0) {
         return err;
     }
     *error = *state->seen;
-    err = cudaMemsetAsync(state->error, 0, sizeof *state->error, device->stream);
+    err = cudaMemsetAsync(state->error, 0, sizeof(*state->error), device->stream);
     return err != cudaSuccess ? err : cudaStreamSynchronize(device->stream);
 }
 

@@ -118,7 +118,7 @@ extern "C" int moe_cuda_chunk_map(moe_device_t *device, const struct moe_chunk_m
     if (rc != 0) {
         return rc;
     }
-    if (cudaMemsetAsync(a->map, 0, sizeof *a->map, device->stream) != cudaSuccess) {
+    if (cudaMemsetAsync(a->map, 0, sizeof(*a->map), device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }
     ByRank by = {*a, local, a->rank * local};
@@ -136,7 +136,7 @@ extern "C" int moe_cuda_chunk_order(moe_device_t *device, const struct moe_chunk
     if (rc != 0) {
         return rc;
     }
-    cudaError_t err = cudaMemsetAsync(a->map, 0, sizeof *a->map, device->stream);
+    cudaError_t err = cudaMemsetAsync(a->map, 0, sizeof(*a->map), device->stream);
     err = err != cudaSuccess
               ? err
               : cudaMemsetAsync(seen.data, 0, (size_t)(a->chunks > 0 ? a->chunks : 1) * sizeof(int), device->stream);

@@ -23,7 +23,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 extern "C" int moe_cuda_count_sequences(moe_device_t *device, const struct moe_count_sequences *a)
 {
-    size_t bytes = (size_t)(a->sequences * a->experts) * sizeof *a->counts;
+    size_t bytes = (size_t)(a->sequences * a->experts) * sizeof(*a->counts);
     int64_t choices = a->tokens * a->k;
     if (bytes > 0 && cudaMemsetAsync(a->counts, 0, bytes, device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;

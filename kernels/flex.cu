@@ -179,7 +179,7 @@ extern "C" int moe_cuda_flex_unpack(moe_device_t *device, const struct moe_flex_
     if (a->rows == 0) {
         return 0;
     }
-    if (cudaMemsetAsync(a->probs, 0, cells * sizeof *a->probs, device->stream) != cudaSuccess ||
+    if (cudaMemsetAsync(a->probs, 0, cells * sizeof(*a->probs), device->stream) != cudaSuccess ||
         cudaMemsetAsync(a->mask, 0, cells, device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }
@@ -206,7 +206,7 @@ extern "C" int moe_cuda_flex_choices(moe_device_t *device, const struct moe_flex
     if (a->rows == 0) {
         return 0;
     }
-    if (!a->inverse && cudaMemsetAsync(a->by_expert, 0, (size_t)(a->rows * a->experts) * sizeof *a->by_expert,
+    if (!a->inverse && cudaMemsetAsync(a->by_expert, 0, (size_t)(a->rows * a->experts) * sizeof(*a->by_expert),
                                        device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }

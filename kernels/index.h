@@ -24,7 +24,7 @@ enum { MOE_KEY_TAKEN = 0, MOE_KEY_NAN = 1 };
 MOE_PURE uint32_t moe_order_key(float value)
 {
     uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    memcpy(&bits, &value, sizeof(bits));
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
         return MOE_KEY_NAN;
     }

@@ -315,8 +315,8 @@ extern "C" int moe_cuda_row_map_build(moe_device_t *device, const struct moe_row
     b.routed = b.m + a->experts;
     b.status = reinterpret_cast<int *>(b.routed + 1);
     b.chunks = chunks;
-    cudaError_t err = cudaMemsetAsync(a->map, 0, sizeof *a->map, device->stream);
-    err = err != cudaSuccess ? err : cudaMemsetAsync(b.status, 0, sizeof *b.status, device->stream);
+    cudaError_t err = cudaMemsetAsync(a->map, 0, sizeof(*a->map), device->stream);
+    err = err != cudaSuccess ? err : cudaMemsetAsync(b.status, 0, sizeof(*b.status), device->stream);
     if (err == cudaSuccess && a->kind == MOE_MAP_SORTED && a->rows > 0) { /* rows that nothing comes from: -1 */
         err = cudaMemsetAsync(a->map + 1, 0xff, (size_t)a->rows * sizeof(int32_t), device->stream);
     }

@@ -277,7 +277,7 @@ extern "C" int moe_cuda_checksum(moe_device_t *device, const struct moe_checksum
 {
     unsigned long long *out = reinterpret_cast<unsigned long long *>(a->out);
     uintptr_t address = (uintptr_t)a->data;
-    if (cudaMemsetAsync(out, 0, sizeof *out, device->stream) != cudaSuccess) {
+    if (cudaMemsetAsync(out, 0, sizeof(*out), device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }
     int64_t words = (int64_t)(a->bytes / 8);

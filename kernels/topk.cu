@@ -232,7 +232,7 @@ extern "C" int moe_cuda_topk(moe_device_t *device, const struct moe_topk *a)
     if (warps == 0 || a->k > MOST_CHOICES) {
         return MOE_E_UNSUPPORTED;
     }
-    if (cudaMemsetAsync(a->counts, 0, (size_t)a->experts * sizeof *a->counts, device->stream) != cudaSuccess) {
+    if (cudaMemsetAsync(a->counts, 0, (size_t)a->experts * sizeof(*a->counts), device->stream) != cudaSuccess) {
         return MOE_E_DEVICE;
     }
     if (a->tokens == 0) {

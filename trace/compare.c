@@ -26,7 +26,7 @@ int roll_compare_path(char *out, size_t size, const char *dir, const char *job, 
     char node[64] = "";
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        ssize_t n = read(fd, node, sizeof node - 1);
+        ssize_t n = read(fd, node, sizeof(node) - 1);
         node[n > 8 ? 8 : 0] = '\0';
         close(fd);
     }
@@ -57,7 +57,7 @@ int roll_compare_check(const void *data, size_t bytes)
         uint16_t version, oldest;
         uint32_t bytes, cells, cell_bytes;
     } head;
-    memcpy(&head, p + offsetof(struct roll_compare, version), sizeof head);
+    memcpy(&head, p + offsetof(struct roll_compare, version), sizeof(head));
     if (head.version < ROLL_COMPARE_VERSION || head.oldest > ROLL_COMPARE_VERSION) {
         return ROLL_E_VERSION;
     }
@@ -149,9 +149,9 @@ uint64_t roll_compare_word(uint64_t key, uint32_t seq, uint64_t signature)
 
 static uint32_t checksum(uint64_t word, uint32_t moment, const struct roll_compare_call *call)
 {
-    uint64_t part[sizeof *call / sizeof(uint64_t)], h = word ^ (uint64_t)moment << 32;
-    memcpy(part, call, sizeof part);
-    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+    uint64_t part[sizeof(*call) / sizeof(uint64_t)], h = word ^ (uint64_t)moment << 32;
+    memcpy(part, call, sizeof(part));
+    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
         h = (h ^ part[i]) * 0xff51afd7ed558ccdu;
         h ^= h >> 32;
     }

@@ -167,7 +167,7 @@ static void remember_bad(struct agent *a, const char *path, const struct stat *s
     }
     if (a->bad_used == a->bad_room) {
         size_t room = a->bad_room ? a->bad_room * 2 : 16;
-        struct bad_file *bad = realloc(a->bad, room * sizeof *bad);
+        struct bad_file *bad = realloc(a->bad, room * sizeof(*bad));
         if (!bad) {
             free(name);
             return;
@@ -247,7 +247,7 @@ static void scan(struct agent *a, uint64_t now)
         if (n < 6 || strcmp(entry->d_name + n - 5, ".ring") != 0 || entry->d_name[0] == '.') {
             continue;
         }
-        snprintf(path, sizeof path, "%s/%s", a->o->dir, entry->d_name);
+        snprintf(path, sizeof(path), "%s/%s", a->o->dir, entry->d_name);
         if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !known(a, path, &st)) {
             open_ring(a, path, &st);
         }
@@ -261,7 +261,7 @@ static bool job_in_use(const struct agent *a, size_t but)
     const struct roll_ring_header *h = a->rings[but]->map.header;
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_ring_header *other = a->rings[i]->map.header;
-        if (i != but && other->restart == h->restart && strncmp(other->job, h->job, sizeof h->job) == 0) {
+        if (i != but && other->restart == h->restart && strncmp(other->job, h->job, sizeof(h->job)) == 0) {
             return true;
         }
     }
@@ -272,7 +272,7 @@ static bool job_in_use(const struct agent *a, size_t but)
 static void remove_announcement(const struct agent *a, const struct roll_agent_ring *ring)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/" ROLL_PYSTACKS_NAME, a->o->dir, (int)ring->map.header->pid);
+    snprintf(path, sizeof(path), "%s/" ROLL_PYSTACKS_NAME, a->o->dir, (int)ring->map.header->pid);
     unlink(path);
 }
 
@@ -433,7 +433,7 @@ static void process_ended(struct roll_agent_ring *ring, uint64_t now)
 static void look_for_ended(struct agent *a, uint64_t now)
 {
     if (a->ended_room < a->used) {
-        struct pollfd *grown = realloc(a->ended, a->room * sizeof *grown);
+        struct pollfd *grown = realloc(a->ended, a->room * sizeof(*grown));
         if (!grown) {
             return; /* the loop's own poll finds most of them */
         }
@@ -573,7 +573,7 @@ static void wait_for_work(struct agent *a, int timeout_ms)
     }
     if (items[1].revents) {
         char events[4096];
-        a->rescan = read(a->inotify, events, sizeof events) > 0;
+        a->rescan = read(a->inotify, events, sizeof(events)) > 0;
     }
     if (items[2].revents && roll_net_monitor_read(a->monitor, "agent")) {
         send_hello(a, now);
@@ -634,7 +634,7 @@ static void loop(struct agent *a)
 static int open_trace(struct agent *a, char *why, size_t why_size)
 {
     char reason[4096 + 128];
-    int err = roll_segment_dir(a->o->trace_dir, reason, sizeof reason);
+    int err = roll_segment_dir(a->o->trace_dir, reason, sizeof(reason));
     if (err) {
         snprintf(why, why_size, "--trace %.200s", reason);
         return err;
@@ -653,13 +653,13 @@ static int start(struct agent *a, char *why, size_t why_size)
     const struct roll_agent_options *o = a->o;
     uint64_t random = 0;
     char identity[160];
-    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
         random = roll_real_ns();
     }
-    if (gethostname(a->host, sizeof a->host - 1) != 0) {
-        snprintf(a->host, sizeof a->host, "unknown");
+    if (gethostname(a->host, sizeof(a->host) - 1) != 0) {
+        snprintf(a->host, sizeof(a->host), "unknown");
     }
-    snprintf(identity, sizeof identity, "agent/%s/%d/%016llx", a->host, (int)getpid(), (unsigned long long)random);
+    snprintf(identity, sizeof(identity), "agent/%s/%d/%016llx", a->host, (int)getpid(), (unsigned long long)random);
     a->buffer = malloc(ROLL_AGENT_BATCH * ROLL_RECORD_BYTES);
     a->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     a->socket = roll_net_dealer(o->context, roll_net_takes_keys(o->endpoint) ? o->keys : NULL, identity, 500);

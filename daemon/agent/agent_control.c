@@ -31,13 +31,13 @@ void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, co
                               enum roll_policy policy)
 {
     char name[ROLL_NAME_BYTES] = "";
-    strncpy(name, job, sizeof name - 1);
+    strncpy(name, job, sizeof(name) - 1);
     if (find(c, name, restart)) {
         return;
     }
     if (c->used == c->room) {
         size_t room = c->room ? c->room * 2 : 4;
-        struct roll_agent_page *page = realloc(c->page, room * sizeof *page);
+        struct roll_agent_page *page = realloc(c->page, room * sizeof(*page));
         if (!page) {
             return;
         }
@@ -45,10 +45,10 @@ void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, co
         c->room = room;
     }
     struct roll_agent_page *p = &c->page[c->used];
-    memset(p, 0, sizeof *p);
-    memcpy(p->job, name, sizeof p->job);
+    memset(p, 0, sizeof(*p));
+    memcpy(p->job, name, sizeof(p->job));
     p->restart = restart;
-    int err = roll_control_path(p->path, sizeof p->path, dir, name, restart);
+    int err = roll_control_path(p->path, sizeof(p->path), dir, name, restart);
     if (!err) {
         err = roll_control_open(p->path, true, policy, &p->control);
     }
@@ -67,8 +67,8 @@ static void remove_compare_page(const struct roll_agent_page *p)
 {
     char dir[PATH_MAX], path[PATH_MAX + 128];
     const char *slash = strrchr(p->path, '/');
-    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - p->path) : 0, p->path);
-    if (roll_compare_path(path, sizeof path, dir, p->job, p->restart) == 0) {
+    snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - p->path) : 0, p->path);
+    if (roll_compare_path(path, sizeof(path), dir, p->job, p->restart) == 0) {
         unlink(path);
     }
 }
@@ -88,13 +88,13 @@ void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_
 {
     struct roll_control_change change;
     char job[ROLL_NAME_BYTES];
-    if (frame->head.payload < sizeof job + sizeof change) {
+    if (frame->head.payload < sizeof(job) + sizeof(change)) {
         roll_log(ROLL_LOG_WARNING, "agent: a CONTROL frame of %u bytes is ignored", frame->head.payload);
         return;
     }
-    memcpy(job, frame->payload, sizeof job);
-    memcpy(&change, frame->payload + sizeof job, sizeof change);
-    job[sizeof job - 1] = '\0';
+    memcpy(job, frame->payload, sizeof(job));
+    memcpy(&change, frame->payload + sizeof(job), sizeof(change));
+    job[sizeof(job) - 1] = '\0';
     for (size_t i = 0; i < c->used; i++) {
         if (strcmp(c->page[i].job, job) != 0 || !c->page[i].control) {
             continue;

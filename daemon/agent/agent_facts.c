@@ -58,7 +58,7 @@ struct roll_agent_facts {
 
 roll_agent_facts_t *roll_agent_facts_new(const char *host, const char *dir, const char *trace)
 {
-    roll_agent_facts_t *f = calloc(1, sizeof *f);
+    roll_agent_facts_t *f = calloc(1, sizeof(*f));
     if (f) {
         f->host = host;
         f->dir = dir;
@@ -174,7 +174,7 @@ static void add(roll_agent_facts_t *f, const char *kind, const char *text)
 {
     if (json_array_size(f->facts) < FACTS_MAX) {
         char cut[TEXT_BYTES];
-        snprintf(cut, sizeof cut, "%s", text);
+        snprintf(cut, sizeof(cut), "%s", text);
         json_array_append_new(f->facts, json_pack("{s:s, s:s}", "kind", kind, "text", cut));
     } else {
         f->more++;
@@ -184,7 +184,7 @@ static void add(roll_agent_facts_t *f, const char *kind, const char *text)
 static void give_up(roll_agent_facts_t *f, const char *why)
 {
     char text[TEXT_BYTES];
-    snprintf(text, sizeof text, "%s cannot be looked at (%s)", f->at, why);
+    snprintf(text, sizeof(text), "%s cannot be looked at (%s)", f->at, why);
     add(f, roll_fact_name(ROLL_FACT_UNKNOWN), text);
 }
 
@@ -193,7 +193,7 @@ static void start(roll_agent_facts_t *f, uint64_t now)
     int fds[2];
     f->facts = json_array();
     f->more = 0;
-    snprintf(f->at, sizeof f->at, "the node"); /* the helper has not begun */
+    snprintf(f->at, sizeof(f->at), "the node"); /* the helper has not begun */
     f->deadline_ns = now + TIME_NS;
     if (pipe2(fds, O_CLOEXEC) != 0) {
         give_up(f, strerror(errno));
@@ -217,7 +217,7 @@ static void take_line(roll_agent_facts_t *f, const char *line, size_t bytes)
     const char *kind = json_string_value(json_object_get(json, "kind"));
     const char *text = json_string_value(json_object_get(json, "text"));
     if (begin) {
-        snprintf(f->at, sizeof f->at, "%s", begin);
+        snprintf(f->at, sizeof(f->at), "%s", begin);
     } else if (kind && text) {
         add(f, kind, text);
     }
@@ -228,7 +228,7 @@ static void take_line(roll_agent_facts_t *f, const char *line, size_t bytes)
 static bool fill(roll_agent_facts_t *f)
 {
     for (;;) {
-        ssize_t n = read(f->fd, f->buffer + f->filled, sizeof f->buffer - f->filled);
+        ssize_t n = read(f->fd, f->buffer + f->filled, sizeof(f->buffer) - f->filled);
         if (n <= 0) {
             return n < 0 && (errno == EAGAIN || errno == EINTR);
         }
@@ -240,7 +240,7 @@ static bool fill(roll_agent_facts_t *f)
             f->filled -= line + 1;
             memmove(f->buffer, end + 1, f->filled);
         }
-        if (f->filled == sizeof f->buffer) {
+        if (f->filled == sizeof(f->buffer)) {
             return false; /* no helper of ours writes such a line */
         }
     }
@@ -255,7 +255,7 @@ static void finish(roll_agent_facts_t *f)
                        "more", (json_int_t)f->more);
     f->out_number = f->queue[0].number;
     f->facts = NULL;
-    memmove(f->queue, f->queue + 1, --f->used * sizeof f->queue[0]);
+    memmove(f->queue, f->queue + 1, --f->used * sizeof(f->queue[0]));
 }
 
 static void work(roll_agent_facts_t *f, uint64_t now)

@@ -44,12 +44,12 @@
 static int read_stat(uint32_t pid, char *state, uint64_t *start_ticks)
 {
     char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
     FILE *f = fopen(path, "re");
     if (!f) {
         return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ROLL_E_BUSY : ROLL_E_NOTFOUND;
     }
-    size_t n = fread(text, 1, sizeof text - 1, f);
+    size_t n = fread(text, 1, sizeof(text) - 1, f);
     fclose(f);
     text[n] = '\0';
     char *close = strrchr(text, ')'); /* the name before it may hold anything */
@@ -76,13 +76,13 @@ static bool same_boot(const struct roll_ring_header *h)
         FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
         char text[64] = "";
         if (f) {
-            if (!fgets(text, sizeof text, f)) {
+            if (!fgets(text, sizeof(text), f)) {
                 text[0] = '\0';
             }
             fclose(f);
         }
         size_t n = 0;
-        for (const char *c = text; *c && n < sizeof boot; c++) {
+        for (const char *c = text; *c && n < sizeof(boot); c++) {
             unsigned byte;
             if (*c != '-' && sscanf(c, "%2x", &byte) == 1) {
                 boot[n++] = (uint8_t)byte;
@@ -163,17 +163,17 @@ static int open_process(uint32_t pid)
 
 int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
 {
-    struct roll_agent_ring *ring = calloc(1, sizeof *ring);
+    struct roll_agent_ring *ring = calloc(1, sizeof(*ring));
     if (!ring) {
         return ROLL_E_NOMEM;
     }
     ring->pidfd = -1;
     ring->upto = UINT64_MAX;
-    snprintf(ring->path, sizeof ring->path, "%s", path);
+    snprintf(ring->path, sizeof(ring->path), "%s", path);
     int err = roll_ring_open(path, true, &ring->map);
     struct stat st;
     if (!err) {
-        ring->pending = malloc(ROLL_PENDING_MAX * sizeof *ring->pending);
+        ring->pending = malloc(ROLL_PENDING_MAX * sizeof(*ring->pending));
         err = ring->pending ? 0 : ROLL_E_NOMEM;
     }
     if (err) {
@@ -242,7 +242,7 @@ static int announce(struct roll_agent_ring *ring, const struct roll_agent_out *o
         atomic_store_explicit(&h->clock_mono_ns, mono, memory_order_relaxed);
         atomic_store_explicit(&h->clock_real_ns, real, memory_order_relaxed);
     }
-    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h->epoch}, h, sizeof *h,
+    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h->epoch}, h, sizeof(*h),
                         &ring->announce_seq);
     if (!err) {
         ring->link = ROLL_LINK_ANNOUNCED;
@@ -284,7 +284,7 @@ static void watch(struct roll_agent_ring *ring, const struct roll_record *rec)
         return;
     }
     if (ring->pending_used == ROLL_PENDING_MAX) { /* cannot come from threads: give up the oldest */
-        memmove(ring->pending, ring->pending + 1, (ROLL_PENDING_MAX - 1) * sizeof *ring->pending);
+        memmove(ring->pending, ring->pending + 1, (ROLL_PENDING_MAX - 1) * sizeof(*ring->pending));
         ring->pending_used--;
     }
     ring->pending[ring->pending_used++] = roll_seal_ticket(rec->seal);
@@ -299,7 +299,7 @@ static int send_recs(struct roll_agent_ring *ring, const struct roll_agent_out *
                                    .first = roll_seal_ticket(recs[0].seal),
                                    .rec_size = ROLL_RECORD_BYTES,
                                    .count = (uint32_t)n};
-    return out->send(out->ctx, head, recs, n * sizeof *recs, &seq);
+    return out->send(out->ctx, head, recs, n * sizeof(*recs), &seq);
 }
 
 /* Will the record at the cursor never be sealed? Its process is gone, or the thread that was writing it is (cancelled,
@@ -378,13 +378,13 @@ static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agen
                 bool first = b == n || (a < keep && ring->pending[a] < roll_seal_ticket(recs[b].seal));
                 merged[m++] = first ? ring->pending[a++] : roll_seal_ticket(recs[b++].seal);
             }
-            memmove(ring->pending + m, ring->pending + i, (ring->pending_used - i) * sizeof *ring->pending);
-            memcpy(ring->pending, merged, m * sizeof *merged);
+            memmove(ring->pending + m, ring->pending + i, (ring->pending_used - i) * sizeof(*ring->pending));
+            memcpy(ring->pending, merged, m * sizeof(*merged));
             ring->pending_used = m + (ring->pending_used - i);
             return err;
         }
     }
-    memmove(ring->pending + keep, ring->pending + i, (ring->pending_used - i) * sizeof *ring->pending);
+    memmove(ring->pending + keep, ring->pending + i, (ring->pending_used - i) * sizeof(*ring->pending));
     ring->pending_used = keep + (ring->pending_used - i);
     return (int64_t)n;
 }
@@ -425,10 +425,10 @@ static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_
     if (n == 0) {
         return 0;
     }
-    qsort(recs, n, sizeof *recs, by_ticket);
+    qsort(recs, n, sizeof(*recs), by_ticket);
     int err = send_recs(ring, out, ROLL_FRAME_UPDATES, recs, n);
     if (err) {
-        memset(ring->done, 0, sizeof ring->done); /* told again, all of them */
+        memset(ring->done, 0, sizeof(ring->done)); /* told again, all of them */
     }
     return err ? err : (int64_t)n;
 }
@@ -487,8 +487,8 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
         return 0;
     }
     roll_clock_pair(&s.clock_mono_ns, &s.clock_real_ns);
-    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &s, sizeof s,
-                        &ring->status_seq);
+    int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &s,
+                        sizeof(s), &ring->status_seq);
     if (!err) {
         ring->status = s;
         ring->status_ns = now;
@@ -508,7 +508,7 @@ static int send_sight(struct roll_agent_ring *ring, const struct roll_agent_out 
     }
     struct roll_frame_sight sight = {.heard = 1, .starved = is};
     int err = out->send(out->ctx, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = ring->map.header->epoch},
-                        &sight, sizeof sight, &seq);
+                        &sight, sizeof(sight), &seq);
     if (!err) {
         ring->starved_said = is;
         ring->starved_ns = now;
@@ -542,10 +542,10 @@ int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_age
 void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *frame)
 {
     struct roll_frame_ack ack;
-    if (frame->head.payload < sizeof ack) {
+    if (frame->head.payload < sizeof(ack)) {
         return;
     }
-    memcpy(&ack, frame->payload, sizeof ack);
+    memcpy(&ack, frame->payload, sizeof(ack));
     uint64_t head = roll_agent_ring_head(ring);
     ack.next_ticket = ack.next_ticket < head ? ack.next_ticket : head;
     if (ring->link == ROLL_LINK_ANNOUNCED && frame->head.seq >= ring->announce_seq) {
@@ -555,7 +555,7 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
         ring->recheck = frame->head.first < ack.next_ticket ? frame->head.first : ack.next_ticket;
         ring->recheck_end = ack.next_ticket;
         ring->pending_used = 0;
-        memset(ring->done, 0, sizeof ring->done);
+        memset(ring->done, 0, sizeof(ring->done));
         ring->status_ns = 0;
         ring->status.proc_state = 0;
         ring->starved_said = 0; /* as RING has made it */

@@ -53,7 +53,7 @@ static bool read_pressure(const char *path, uint64_t *some_us)
     char line[256];
     FILE *f = path[0] ? fopen(path, "re") : NULL;
     bool found = false;
-    while (f && !found && fgets(line, sizeof line, f)) {
+    while (f && !found && fgets(line, sizeof(line), f)) {
         const char *total = strncmp(line, "some ", 5) == 0 ? strstr(line, "total=") : NULL;
         unsigned long long us;
         found = total && sscanf(total, "total=%llu", &us) == 1;
@@ -67,24 +67,24 @@ static bool read_pressure(const char *path, uint64_t *some_us)
 
 roll_agent_sight_t *roll_agent_sight_new(const char *proc, const char *cgroup)
 {
-    roll_agent_sight_t *sight = calloc(1, sizeof *sight);
+    roll_agent_sight_t *sight = calloc(1, sizeof(*sight));
     char path[300], line[300] = "";
     if (!sight) {
         return NULL;
     }
     sight->proc = proc;
     sight->cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    snprintf(sight->pressure[0], sizeof sight->pressure[0], "%s/pressure/cpu", proc);
-    snprintf(path, sizeof path, "%s/self/cgroup", proc);
+    snprintf(sight->pressure[0], sizeof(sight->pressure[0]), "%s/pressure/cpu", proc);
+    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
     FILE *f = fopen(path, "re");
-    while (f && strncmp(line, "0::/", 4) != 0 && fgets(line, sizeof line, f)) {
+    while (f && strncmp(line, "0::/", 4) != 0 && fgets(line, sizeof(line), f)) {
     }
     if (f) {
         fclose(f);
     }
     if (strncmp(line, "0::/", 4) == 0) {
         line[strcspn(line, "\n")] = '\0';
-        snprintf(sight->pressure[1], sizeof sight->pressure[1], "%.200s%.250s/cpu.pressure", cgroup, line + 3);
+        snprintf(sight->pressure[1], sizeof(sight->pressure[1]), "%.200s%.250s/cpu.pressure", cgroup, line + 3);
     }
     return sight;
 }
@@ -123,7 +123,7 @@ static void sample_ready(struct roll_agent_sight *sight)
 {
     char path[300];
     unsigned long ready;
-    snprintf(path, sizeof path, "%s/loadavg", sight->proc);
+    snprintf(path, sizeof(path), "%s/loadavg", sight->proc);
     FILE *f = fopen(path, "re");
     if (f && fscanf(f, "%*s %*s %*s %lu", &ready) == 1 && ready > 0) {
         sight->ready += ready - 1;
@@ -147,7 +147,7 @@ static bool read_wait(const char *proc, uint32_t pid, const char *tid, uint64_t 
 {
     char path[400];
     unsigned long long ran, waited;
-    snprintf(path, sizeof path, "%s/%u/task/%s/schedstat", proc, pid, tid);
+    snprintf(path, sizeof(path), "%s/%u/task/%s/schedstat", proc, pid, tid);
     FILE *f = fopen(path, "re");
     bool found = f && fscanf(f, "%llu %llu", &ran, &waited) == 2;
     if (f) {
@@ -172,10 +172,10 @@ static int look_at_process(const roll_agent_sight_t *sight, struct roll_agent_ri
 {
     char path[300];
     struct roll_sight_of_ring *old = ring->sight, new = {.looked_ns = now};
-    if (!old && !(old = ring->sight = calloc(1, sizeof *old))) {
+    if (!old && !(old = ring->sight = calloc(1, sizeof(*old)))) {
         return -1;
     }
-    snprintf(path, sizeof path, "%s/%u/task", sight->proc, ring->map.header->pid);
+    snprintf(path, sizeof(path), "%s/%u/task", sight->proc, ring->map.header->pid);
     DIR *d = opendir(path);
     uint64_t most = 0;
     struct dirent *entry;

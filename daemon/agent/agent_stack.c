@@ -48,7 +48,7 @@ struct roll_agent_stacks {
 
 roll_agent_stacks_t *roll_agent_stacks_new(const char *dir)
 {
-    roll_agent_stacks_t *s = calloc(1, sizeof *s);
+    roll_agent_stacks_t *s = calloc(1, sizeof(*s));
     if (s) {
         s->dir = dir;
         s->out = json_array();
@@ -64,7 +64,7 @@ static void drop_first(roll_agent_stacks_t *s)
 {
     roll_stack_run_destroy(&s->run);
     free(s->queue[0].ring);
-    memmove(s->queue, s->queue + 1, --s->used * sizeof s->queue[0]);
+    memmove(s->queue, s->queue + 1, --s->used * sizeof(s->queue[0]));
     s->begun = false;
     s->part = 0;
 }
@@ -108,7 +108,7 @@ static int read_streams(struct question *q, const json_t *streams, roll_agent_pi
     if (n == 0 || n > ROLL_STACK_PIDS_MAX) {
         return ROLL_E_ARG;
     }
-    q->ring = calloc(n, sizeof *q->ring);
+    q->ring = calloc(n, sizeof(*q->ring));
     if (!q->ring) {
         return ROLL_E_NOMEM;
     }
@@ -182,7 +182,7 @@ static void cut(json_t *stack)
 static void answer_ring(roll_agent_stacks_t *s, struct asked *a, json_t *stack)
 {
     char stream[24];
-    snprintf(stream, sizeof stream, "%016llx", (unsigned long long)a->stream);
+    snprintf(stream, sizeof(stream), "%016llx", (unsigned long long)a->stream);
     a->sent = true;
     cut(stack);
     queue_answer(s, json_pack("{s:s, s:s, s:o}", "op", "stacks", "stream", stream, "stack", stack));
@@ -204,7 +204,7 @@ static const char *helper_program(void)
 static void begin(roll_agent_stacks_t *s)
 {
     struct question *q = &s->queue[0];
-    pid_t *pid = calloc(q->rings, sizeof *pid);
+    pid_t *pid = calloc(q->rings, sizeof(*pid));
     size_t n = 0;
     char why[256] = "out of memory";
     s->begun = true;
@@ -224,7 +224,7 @@ static void begin(roll_agent_stacks_t *s)
                                  q->python,
                                  s->dir,
                                  (uint64_t)q->timeout_ms * ROLL_MS};
-    s->run = pid && n > 0 ? roll_stack_run_new(&ask, why, sizeof why) : NULL;
+    s->run = pid && n > 0 ? roll_stack_run_new(&ask, why, sizeof(why)) : NULL;
     free(pid);
     for (size_t i = 0; !s->run && i < q->rings; i++) {
         if (!q->ring[i].sent) {

@@ -62,7 +62,7 @@ struct out {
 
 roll_agent_trace_t *roll_agent_trace_new(const struct roll_agent_trace_options *options)
 {
-    roll_agent_trace_t *t = calloc(1, sizeof *t);
+    roll_agent_trace_t *t = calloc(1, sizeof(*t));
     if (!t) {
         return NULL;
     }
@@ -99,7 +99,7 @@ static int send_frame(void *ctx, struct roll_frame_head head, const void *payloa
     struct roll_frame_status status;
     head.seq = *seq = ++out->trace->seq;
     if (head.type == ROLL_FRAME_STATUS) {
-        memcpy(&status, payload, sizeof status);
+        memcpy(&status, payload, sizeof(status));
         if (!roll_feed_status_is_news(&out->kept->said, &status)) {
             return 0;
         }
@@ -134,12 +134,12 @@ static void open_run(const struct roll_agent_trace *t, struct run *run)
 {
     char series[2 * ROLL_NAME_BYTES + 16], host[ROLL_NAME_BYTES];
     size_t n = 0;
-    for (const char *p = t->o.host; *p && n + 1 < sizeof host; p++) {
+    for (const char *p = t->o.host; *p && n + 1 < sizeof(host); p++) {
         bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '-';
         host[n++] = plain ? *p : '_';
     }
     host[n] = '\0';
-    snprintf(series, sizeof series, "%s.%u@%s", run->job, run->restart, host);
+    snprintf(series, sizeof(series), "%s.%u@%s", run->job, run->restart, host);
     struct roll_segment_options o = {.dir = t->o.dir,
                                      .series = series,
                                      .segment_bytes = t->o.segment_bytes,
@@ -170,7 +170,7 @@ static long run_of(struct roll_agent_trace *t, const struct roll_frame *frame)
     }
     if (t->runs == t->run_room) {
         size_t room = t->run_room ? 2 * t->run_room : 8;
-        struct run *grown = realloc(t->run, room * sizeof *grown);
+        struct run *grown = realloc(t->run, room * sizeof(*grown));
         if (!grown) {
             return -1;
         }
@@ -179,7 +179,7 @@ static long run_of(struct roll_agent_trace *t, const struct roll_frame *frame)
     }
     struct run *run = &t->run[t->runs];
     *run = (struct run){.restart = restart};
-    memcpy(run->job, job, sizeof job);
+    memcpy(run->job, job, sizeof(job));
     open_run(t, run);
     return (long)t->runs++;
 }
@@ -192,7 +192,7 @@ static void begin(struct roll_agent_trace *t, struct kept *k)
     roll_segments_cursor(run->segments, k->copy->map.header->epoch, &at);
     struct roll_frame_ack ack = {.next_ticket = at.next_ticket, .defs_offset = at.defs_offset};
     struct roll_frame frame = {.head = {.type = ROLL_FRAME_ACK,
-                                        .payload = sizeof ack,
+                                        .payload = sizeof(ack),
                                         .seq = UINT64_MAX,
                                         .first = at.open_ticket,
                                         .stream = k->copy->map.header->epoch},
@@ -217,7 +217,7 @@ void roll_agent_trace_add(roll_agent_trace_t *t, const struct roll_agent_ring *r
     int err = roll_agent_ring_new(ring->path, &copy);
     if (!err && t->used == t->room) {
         size_t room = t->room ? 2 * t->room : 16;
-        struct kept *grown = realloc(t->kept, room * sizeof *grown);
+        struct kept *grown = realloc(t->kept, room * sizeof(*grown));
         err = grown ? 0 : ROLL_E_NOMEM;
         t->kept = grown ? grown : t->kept;
         t->room = grown ? room : t->room;
@@ -265,7 +265,7 @@ static void tick(struct roll_agent_trace *t, struct run *run, uint64_t now, bool
     uint64_t seq = t->real_ns + (now - t->mono_ns), real = roll_real_ns();
     seq -= seq % GRAIN_NS;
     real += (GRAIN_NS - real % GRAIN_NS) % GRAIN_NS;
-    keep(t, run, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = seq}, &real, sizeof real, now);
+    keep(t, run, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = seq}, &real, sizeof(real), now);
     int err = roll_segments_turn(run->segments, now, at_once || run->urgent);
     if (err) {
         roll_log(ROLL_LOG_ERROR, "agent: %s.%u: the trace ends here: %s; watching goes on, what is not kept is counted",

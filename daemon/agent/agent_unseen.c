@@ -51,18 +51,18 @@ struct roll_unseen {
 
 roll_unseen_t *roll_unseen_new(const char *dir, const char *host)
 {
-    roll_unseen_t *u = calloc(1, sizeof *u);
+    roll_unseen_t *u = calloc(1, sizeof(*u));
     if (!u) {
         return NULL;
     }
-    if (roll_default_dir(u->fallback, sizeof u->fallback) != 0) {
+    if (roll_default_dir(u->fallback, sizeof(u->fallback)) != 0) {
         roll_unseen_destroy(&u);
         return NULL;
     }
     if (!realpath(dir, u->dir)) {
-        snprintf(u->dir, sizeof u->dir, "%s", dir);
+        snprintf(u->dir, sizeof(u->dir), "%s", dir);
     }
-    snprintf(u->host, sizeof u->host, "%s", host);
+    snprintf(u->host, sizeof(u->host), "%s", host);
     return u;
 }
 
@@ -175,7 +175,7 @@ static struct process *entry_of(roll_unseen_t *u, uint32_t pid, ino_t inode, uin
     }
     if (u->used == u->room) {
         size_t room = u->room ? u->room * 2 : 64;
-        struct process *more = realloc(u->process, room * sizeof *more);
+        struct process *more = realloc(u->process, room * sizeof(*more));
         if (!more) {
             return NULL;
         }

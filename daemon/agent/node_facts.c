@@ -34,7 +34,7 @@ void roll_node_say(const struct roll_node *n, enum roll_fact kind, const char *f
     char text[ROLL_NODE_TEXT];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     for (char *p = text; *p; p++) {
         *p = (unsigned char)*p < ' ' || (unsigned char)*p > '~' ? '?' : *p;
@@ -45,7 +45,7 @@ void roll_node_say(const struct roll_node *n, enum roll_fact kind, const char *f
 int roll_node_read(const struct roll_node *n, const char *path, char *out, size_t size)
 {
     char full[PATH_MAX];
-    snprintf(full, sizeof full, "%s%s", n->root, path);
+    snprintf(full, sizeof(full), "%s%s", n->root, path);
     int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t got = fd < 0 ? -1 : read(fd, out, size - 1);
     if (fd >= 0) {
@@ -62,7 +62,7 @@ int roll_node_read(const struct roll_node *n, const char *path, char *out, size_
 int64_t roll_node_number(const struct roll_node *n, const char *path)
 {
     char text[64], *end;
-    if (roll_node_read(n, path, text, sizeof text) <= 0) {
+    if (roll_node_read(n, path, text, sizeof(text)) <= 0) {
         return -1;
     }
     errno = 0;
@@ -75,10 +75,10 @@ static double pressure(const struct roll_node *n, const char *what, const char *
 {
     char path[64], full[PATH_MAX], line[256];
     double value = -1;
-    snprintf(path, sizeof path, "/proc/pressure/%s", what);
-    snprintf(full, sizeof full, "%s%s", n->root, path);
+    snprintf(path, sizeof(path), "/proc/pressure/%s", what);
+    snprintf(full, sizeof(full), "%s%s", n->root, path);
     FILE *f = fopen(full, "re");
-    while (f && fgets(line, sizeof line, f)) {
+    while (f && fgets(line, sizeof(line), f)) {
         const char *at = strncmp(line, which, strlen(which)) == 0 ? strstr(line, "avg10=") : NULL;
         value = at ? strtod(at + 6, NULL) : value;
     }
@@ -92,9 +92,9 @@ static void memory_left(const struct roll_node *n)
 {
     char full[PATH_MAX], line[256];
     unsigned long long total = 0, left = 0;
-    snprintf(full, sizeof full, "%s/proc/meminfo", n->root);
+    snprintf(full, sizeof(full), "%s/proc/meminfo", n->root);
     FILE *f = fopen(full, "re");
-    for (int i = 0; f && i < 64 && fgets(line, sizeof line, f); i++) {
+    for (int i = 0; f && i < 64 && fgets(line, sizeof(line), f); i++) {
         (void)sscanf(line, "MemTotal: %llu", &total);
         (void)sscanf(line, "MemAvailable: %llu", &left);
     }

@@ -66,7 +66,7 @@ static bool load(void *library)
         {&nvml.watch, "nvmlDeviceRegisterEvents"},
         {&nvml.wait, "nvmlEventSetWait_v2"},
     };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         *(void **)all[i].to = dlsym(library, all[i].name);
     }
     return nvml.init && nvml.count && nvml.handle;

@@ -47,12 +47,12 @@ struct found {
 static void take(struct found found[KINDS], const char *text, size_t bytes)
 {
     char line[SHOWN + 1];
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         const void *at = memmem(text, bytes, words[i].word, strlen(words[i].word));
         for (size_t k = 0; at && k < KINDS; k++) {
             if (kinds[k] == words[i].kind) {
-                snprintf(line, sizeof line, "%.*s", (int)(bytes < SHOWN ? bytes : SHOWN), text);
-                memcpy(found[k].line[found[k].count++ % KEPT], line, sizeof line);
+                snprintf(line, sizeof(line), "%.*s", (int)(bytes < SHOWN ? bytes : SHOWN), text);
+                memcpy(found[k].line[found[k].count++ % KEPT], line, sizeof(line));
                 return;
             }
         }
@@ -65,11 +65,11 @@ static void take_record(struct found found[KINDS], const char *line, size_t byte
     char head[64];
     unsigned prio;
     unsigned long long seq, us;
-    const char *text = memchr(line, ';', bytes < sizeof head ? bytes : sizeof head - 1);
+    const char *text = memchr(line, ';', bytes < sizeof(head) ? bytes : sizeof(head) - 1);
     if (!text) {
         return;
     }
-    snprintf(head, sizeof head, "%.*s", (int)(text - line), line);
+    snprintf(head, sizeof(head), "%.*s", (int)(text - line), line);
     if (sscanf(head, "%u,%llu,%llu", &prio, &seq, &us) == 3 && us >= since_us) {
         take(found, text + 1, bytes - (size_t)(text + 1 - line));
     }
@@ -93,14 +93,14 @@ void roll_kernel_tell(const struct roll_node *n, uint64_t since_us)
     static char data[LINE_MAX_];
     struct found found[KINDS] = {{.count = 0}};
     size_t used = 0;
-    snprintf(path, sizeof path, "%s/dev/kmsg", n->root);
+    snprintf(path, sizeof(path), "%s/dev/kmsg", n->root);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         roll_node_say(n, ROLL_FACT_UNKNOWN, "the kernel's log cannot be read (%s)", strerror(errno));
         return;
     }
     for (int i = 0; i < READS_MAX; i++) {
-        ssize_t got = read(fd, data + used, sizeof data - used);
+        ssize_t got = read(fd, data + used, sizeof(data) - used);
         if (got < 0 && (errno == EPIPE || errno == EINTR)) {
             continue; /* overwritten before it was read: go on with the next */
         }
@@ -109,7 +109,7 @@ void roll_kernel_tell(const struct roll_node *n, uint64_t since_us)
         }
         used += (size_t)got;
         size_t done = take_lines(found, data, used, since_us);
-        done = done == 0 && used == sizeof data ? used : done; /* a line that does not fit */
+        done = done == 0 && used == sizeof(data) ? used : done; /* a line that does not fit */
         memmove(data, data + done, used - done);
         used -= done;
     }

@@ -63,7 +63,7 @@ static void read_counters(const struct roll_node *n, const struct port *p, int64
     size_t count = counters_of(p, &names);
     for (size_t i = 0; i < count; i++) {
         char path[384];
-        snprintf(path, sizeof path, "%s/%s", p->path, names[i]);
+        snprintf(path, sizeof(path), "%s/%s", p->path, names[i]);
         out[i] = roll_node_number(n, path);
     }
 }
@@ -88,11 +88,11 @@ static void add(const struct roll_node *n, roll_links_t *l, bool ib, const char 
     struct port *p = &l->port[l->used++];
     p->ib = ib;
     if (ib) {
-        snprintf(p->name, sizeof p->name, "%.31s port %.8s", device, port);
-        snprintf(p->path, sizeof p->path, "/sys/class/infiniband/%.31s/ports/%.31s", device, port);
+        snprintf(p->name, sizeof(p->name), "%.31s port %.8s", device, port);
+        snprintf(p->path, sizeof(p->path), "/sys/class/infiniband/%.31s/ports/%.31s", device, port);
     } else {
-        snprintf(p->name, sizeof p->name, "%.31s", device);
-        snprintf(p->path, sizeof p->path, "/sys/class/net/%.31s", device);
+        snprintf(p->name, sizeof(p->name), "%.31s", device);
+        snprintf(p->path, sizeof(p->path), "/sys/class/net/%.31s", device);
     }
     read_counters(n, p, p->counter);
 }
@@ -100,14 +100,14 @@ static void add(const struct roll_node *n, roll_links_t *l, bool ib, const char 
 static DIR *open_dir(const struct roll_node *n, const char *path)
 {
     char full[PATH_MAX];
-    snprintf(full, sizeof full, "%s%s", n->root, path);
+    snprintf(full, sizeof(full), "%s%s", n->root, path);
     return opendir(full);
 }
 
 static void add_ib(const struct roll_node *n, roll_links_t *l, const char *device)
 {
     char path[128];
-    snprintf(path, sizeof path, "/sys/class/infiniband/%.31s/ports", device);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.31s/ports", device);
     DIR *d = open_dir(n, path);
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         if (is_plain(e->d_name)) {
@@ -122,7 +122,7 @@ static void add_ib(const struct roll_node *n, roll_links_t *l, const char *devic
 static void add_net(const struct roll_node *n, roll_links_t *l, const char *device)
 {
     char path[128];
-    snprintf(path, sizeof path, "/sys/class/net/%.31s/device", device);
+    snprintf(path, sizeof(path), "/sys/class/net/%.31s/device", device);
     DIR *d = open_dir(n, path);
     if (d) { /* virtual ones have no device */
         closedir(d);
@@ -132,7 +132,7 @@ static void add_net(const struct roll_node *n, roll_links_t *l, const char *devi
 
 roll_links_t *roll_links_look(const struct roll_node *n)
 {
-    roll_links_t *l = calloc(1, sizeof *l);
+    roll_links_t *l = calloc(1, sizeof(*l));
     for (int ib = 1; l && ib >= 0; ib--) {
         DIR *d = open_dir(n, ib ? "/sys/class/infiniband" : "/sys/class/net");
         for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
@@ -150,20 +150,20 @@ roll_links_t *roll_links_look(const struct roll_node *n)
 static void tell_state(const struct roll_node *n, const struct port *p)
 {
     char path[384], state[64];
-    snprintf(path, sizeof path, "%s/%s", p->path, p->ib ? "state" : "operstate");
-    if (roll_node_read(n, path, state, sizeof state) < 0) {
+    snprintf(path, sizeof(path), "%s/%s", p->path, p->ib ? "state" : "operstate");
+    if (roll_node_read(n, path, state, sizeof(state)) < 0) {
         return;
     }
     if (p->ib) {
-        snprintf(path, sizeof path, "%s/counters/link_downed", p->path);
+        snprintf(path, sizeof(path), "%s/counters/link_downed", p->path);
         if (!strstr(state, "ACTIVE") && roll_node_number(n, path) > 0) {
             roll_node_say(n, ROLL_FACT_IB_DOWN, "%s is %.32s, and has been up", p->name, state);
         }
         return;
     }
-    snprintf(path, sizeof path, "%s/flags", p->path);
+    snprintf(path, sizeof(path), "%s/flags", p->path);
     int64_t flags = roll_node_number(n, path);
-    snprintf(path, sizeof path, "%s/carrier_down_count", p->path);
+    snprintf(path, sizeof(path), "%s/carrier_down_count", p->path);
     if (strcmp(state, "down") == 0 && flags > 0 && (flags & 1) != 0 && roll_node_number(n, path) > 0) {
         roll_node_say(n, ROLL_FACT_NET_DOWN, "%s has no carrier, and has had one", p->name);
     }

@@ -38,7 +38,7 @@ int roll_lock_take(const char *path, int *out, int *pid)
             return fd;
         }
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-            ssize_t n = pread(fd, text, sizeof text - 1, 0);
+            ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
             text[n > 0 ? n : 0] = '\0';
             *pid = atoi(text);
             close(fd);
@@ -52,7 +52,7 @@ int roll_lock_take(const char *path, int *out, int *pid)
         }
         close(fd); /* its last owner removed the file while we opened it */
     }
-    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
     if (ftruncate(*out, 0) != 0 || pwrite(*out, text, (size_t)n, 0) != n) {
         roll_log(ROLL_LOG_WARNING, "cannot write %s: %s", path, strerror(errno)); /* it is locked all the same */
     }

@@ -34,10 +34,10 @@ void roll_log(enum roll_log_level level, const char *format, ...)
         return;
     }
     char line[1024];
-    int n = snprintf(line, sizeof line, "rollcalld: ");
+    int n = snprintf(line, sizeof(line), "rollcalld: ");
     va_list args;
     va_start(args, format);
-    vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
+    vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
     va_end(args);
     size_t length = strlen(line);
     line[length++] = '\n';

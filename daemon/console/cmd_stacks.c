@@ -129,7 +129,7 @@ static int ask_helper(const struct roll_command *self, struct stacks *s, int arg
 {
     struct roll_place place;
     char why[256], rings[PATH_MAX];
-    pid_t *pid = calloc((size_t)argc + 1, sizeof *pid);
+    pid_t *pid = calloc((size_t)argc + 1, sizeof(*pid));
     roll_place_find(&place);
     int code = pid && argc > 0 ? read_pids(self, s, argc, argv, pid)
                                : roll_usage(self, "--pid needs the numbers of processes");
@@ -149,10 +149,10 @@ static int ask_helper(const struct roll_command *self, struct stacks *s, int arg
         .interval_ms = (unsigned)s->interval_ms,
         .native = s->native,
         .python = s->python,
-        .dir = roll_place_rings(rings, sizeof rings) == 0 ? rings : NULL,
+        .dir = roll_place_rings(rings, sizeof(rings)) == 0 ? rings : NULL,
         .timeout_ns = (uint64_t)(s->timeout_s * 1e9),
     };
-    roll_stack_run_t *run = roll_stack_run_new(&ask, why, sizeof why);
+    roll_stack_run_t *run = roll_stack_run_new(&ask, why, sizeof(why));
     free(pid);
     if (!run) {
         roll_say("%s", why);
@@ -208,7 +208,7 @@ static void print_part(const struct stacks *s, enum roll_stack_threads which, co
 static void print_reasons(const struct stacks *s, const char *key, const char *what, const char *noun)
 {
     size_t n = json_array_size(s->answers);
-    bool *said = calloc(n ? n : 1, sizeof *said);
+    bool *said = calloc(n ? n : 1, sizeof(*said));
     for (size_t i = 0; said && i < n; i++) {
         const char *why = roll_json_text(json_object_get(json_array_get(s->answers, i), "stack"), key, NULL);
         struct roll_rankset set = {0};
@@ -222,7 +222,7 @@ static void print_reasons(const struct stacks *s, const char *key, const char *w
             }
         }
         if (set.used > 0) {
-            roll_rankset_format(&set, text, sizeof text);
+            roll_rankset_format(&set, text, sizeof(text));
             fflush(stdout);
             roll_say("%s%s %s: %s%s", noun, roll_rankset_count(&set) == 1 ? "" : "s", text, what, why);
         }

@@ -66,19 +66,19 @@ static void put_head(FILE *out, const struct roll_stack_node *n, const struct ro
     char text[LINE_BYTES], set[SET_BYTES], threads[64] = "", mark[64] = "";
     size_t ranks = roll_rankset_count(&n->ranks);
     bool stuck = roll_stack_stuck(n);
-    roll_rankset_format(&n->ranks, set, sizeof set);
+    roll_rankset_format(&n->ranks, set, sizeof(set));
     if (n->threads != ranks) {
-        snprintf(threads, sizeof threads, ", %u threads", n->threads);
+        snprintf(threads, sizeof(threads), ", %u threads", n->threads);
     }
     if (style->samples > 1 && stuck) {
-        snprintf(mark, sizeof mark, "  stuck");
+        snprintf(mark, sizeof(mark), "  stuck");
     } else if (style->samples > 1 && n->hits == n->looks) { /* neither is known of who was not seen every time */
-        snprintf(mark, sizeof mark, "  seen in %u of %u looks", n->hits, n->looks + n->missed);
+        snprintf(mark, sizeof(mark), "  seen in %u of %u looks", n->hits, n->looks + n->missed);
     } else if (style->samples > 1) {
-        snprintf(mark, sizeof mark, "  moving: here in %u of %u looks", n->hits, n->looks);
+        snprintf(mark, sizeof(mark), "  moving: here in %u of %u looks", n->hits, n->looks);
     }
-    snprintf(text, sizeof text, "[%s] (%zu %s%s)%s", set, ranks, ranks == 1 ? style->one : style->many, threads, mark);
-    put_line(out, style, indent, stuck ? "\033[1m" : "\033[2m", text, sizeof text);
+    snprintf(text, sizeof(text), "[%s] (%zu %s%s)%s", set, ranks, ranks == 1 ? style->one : style->many, threads, mark);
+    put_line(out, style, indent, stuck ? "\033[1m" : "\033[2m", text, sizeof(text));
 }
 
 /* The only child that everybody here goes on into; NULL when they part, or some end here. */
@@ -108,8 +108,8 @@ static void put_segment(FILE *out, const struct roll_stack_node *n, const struct
             next = only_child(n);
             times++;
         }
-        frame_text(first, times, text, sizeof text);
-        put_line(out, style, indent + DEPTH_STEP, first->python ? "\033[36m" : "", text, sizeof text);
+        frame_text(first, times, text, sizeof(text));
+        put_line(out, style, indent + DEPTH_STEP, first->python ? "\033[36m" : "", text, sizeof(text));
         if (!next) {
             break;
         }

@@ -49,7 +49,7 @@ struct roll_feed {
 
 roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *job, uint32_t restart)
 {
-    roll_feed_t *feed = calloc(1, sizeof *feed);
+    roll_feed_t *feed = calloc(1, sizeof(*feed));
     if (!feed) {
         return NULL;
     }
@@ -59,13 +59,13 @@ roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *
     feed->symbols = roll_symbols_new();
     feed->verdicts = json_array();
     feed->index_room = 64;
-    feed->index = calloc(feed->index_room, sizeof *feed->index);
+    feed->index = calloc(feed->index_room, sizeof(*feed->index));
     if (!feed->engine || !feed->symbols || !feed->verdicts || !feed->index) {
         roll_feed_destroy(&feed);
         return NULL;
     }
     if (job) {
-        strncpy(feed->job, job, sizeof feed->job - 1);
+        strncpy(feed->job, job, sizeof(feed->job) - 1);
         feed->restart = restart;
         feed->named = true;
     }
@@ -111,7 +111,7 @@ static int grow(roll_feed_t *feed)
 {
     if (feed->used == feed->room) {
         size_t room = feed->room ? feed->room * 2 : 16;
-        struct stream *streams = realloc(feed->streams, room * sizeof *streams);
+        struct stream *streams = realloc(feed->streams, room * sizeof(*streams));
         if (!streams) {
             return ROLL_E_NOMEM;
         }
@@ -120,7 +120,7 @@ static int grow(roll_feed_t *feed)
     }
     if (feed->used * 2 >= feed->index_room) {
         size_t room = feed->index_room * 2;
-        uint32_t *index = calloc(room, sizeof *index);
+        uint32_t *index = calloc(room, sizeof(*index));
         if (!index) {
             return ROLL_E_NOMEM;
         }
@@ -172,11 +172,11 @@ int roll_feed_run_of(const struct roll_frame *frame, char job[ROLL_NAME_BYTES], 
     if (frame->head.type == ROLL_FRAME_NOTE) {
         return run_of_note(frame, job, restart);
     }
-    if (frame->head.type != ROLL_FRAME_RING || frame->head.payload < sizeof header) {
+    if (frame->head.type != ROLL_FRAME_RING || frame->head.payload < sizeof(header)) {
         return ROLL_E_SIZE;
     }
-    memcpy(&header, frame->payload, sizeof header);
-    if (memcmp(header.magic, ROLL_RING_MAGIC, sizeof header.magic) != 0) {
+    memcpy(&header, frame->payload, sizeof(header));
+    if (memcmp(header.magic, ROLL_RING_MAGIC, sizeof(header.magic)) != 0) {
         return ROLL_E_MAGIC;
     }
     if (header.oldest > ROLL_RING_VERSION || header.version < ROLL_RING_OLDEST) {
@@ -206,8 +206,8 @@ static int tell_sight(roll_feed_t *feed, struct stream *s, bool heard, uint32_t 
 static int feed_sight(roll_feed_t *feed, struct stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_sight sight;
-    memcpy(&sight, frame->payload, sizeof sight < frame->head.payload ? sizeof sight : frame->head.payload);
-    if (frame->head.payload < sizeof sight || sight.heard > 1 || sight.starved > 1000) {
+    memcpy(&sight, frame->payload, sizeof(sight) < frame->head.payload ? sizeof(sight) : frame->head.payload);
+    if (frame->head.payload < sizeof(sight) || sight.heard > 1 || sight.starved > 1000) {
         return ROLL_E_CORRUPT;
     }
     return tell_sight(feed, s, sight.heard != 0, sight.heard ? sight.starved : s->view.starved);
@@ -231,7 +231,7 @@ static int feed_ring_frame(roll_feed_t *feed, const struct roll_frame *frame)
         return err;
     }
     if (!feed->named) {
-        memcpy(feed->job, job, sizeof feed->job);
+        memcpy(feed->job, job, sizeof(feed->job));
         feed->restart = restart;
         feed->named = true;
     }
@@ -250,16 +250,16 @@ static int feed_ring_frame(roll_feed_t *feed, const struct roll_frame *frame)
         return err;
     }
     struct roll_ring_header header;
-    memcpy(&header, frame->payload, sizeof header);
+    memcpy(&header, frame->payload, sizeof(header));
     struct stream *s = &feed->streams[feed->used];
-    memset(s, 0, sizeof *s);
+    memset(s, 0, sizeof(*s));
     struct roll_feed_stream *v = &s->view;
     v->stream = header.epoch;
     v->world_rank = header.world_rank;
     v->local_rank = header.local_rank;
     v->pid = header.pid;
-    memcpy(v->host, header.host, sizeof v->host - 1);
-    memcpy(v->exe, header.exe, sizeof v->exe - 1);
+    memcpy(v->host, header.host, sizeof(v->host) - 1);
+    memcpy(v->exe, header.exe, sizeof(v->exe) - 1);
     v->proc = ROLL_PROC_RUNNING;
     v->exit_status = ROLL_EXIT_UNKNOWN;
     v->heard = true;
@@ -332,7 +332,7 @@ static int open_add(struct stream *s, uint64_t ticket)
 {
     if (s->open_used == s->open_room) {
         size_t room = s->open_room ? s->open_room * 2 : 16;
-        uint64_t *open = realloc(s->open, room * sizeof *open);
+        uint64_t *open = realloc(s->open, room * sizeof(*open));
         if (!open) {
             return ROLL_E_NOMEM;
         }
@@ -340,7 +340,7 @@ static int open_add(struct stream *s, uint64_t ticket)
         s->open_room = room;
     }
     if (s->open_used == MAX_OPEN) { /* hostile or broken: forget the oldest, it can only stay "entered" */
-        memmove(s->open, s->open + 1, (s->open_used - 1) * sizeof *s->open);
+        memmove(s->open, s->open + 1, (s->open_used - 1) * sizeof(*s->open));
         s->open_used--;
     }
     s->open[s->open_used++] = ticket;
@@ -354,7 +354,7 @@ static bool open_take(struct stream *s, uint64_t ticket)
     if (i == s->open_used || s->open[i] != ticket) {
         return false;
     }
-    memmove(s->open + i, s->open + i + 1, (s->open_used - i - 1) * sizeof *s->open);
+    memmove(s->open + i, s->open + i + 1, (s->open_used - i - 1) * sizeof(*s->open));
     s->open_used--;
     return true;
 }
@@ -423,15 +423,15 @@ static int feed_records(roll_feed_t *feed, struct stream *s, const struct roll_f
 static int feed_status(roll_feed_t *feed, struct stream *s, const struct roll_frame *frame)
 {
     struct roll_frame_status status;
-    if (frame->head.payload < sizeof status) {
+    if (frame->head.payload < sizeof(status)) {
         return ROLL_E_SIZE;
     }
-    memcpy(&status, frame->payload, sizeof status);
+    memcpy(&status, frame->payload, sizeof(status));
     if (status.proc_state < ROLL_PROC_RUNNING || status.proc_state > ROLL_PROC_DEAD) {
         return ROLL_E_CORRUPT;
     }
     s->status = status;
-    memcpy(s->view.losses, status.losses, sizeof s->view.losses);
+    memcpy(s->view.losses, status.losses, sizeof(s->view.losses));
     int64_t offset = (int64_t)(status.clock_real_ns - status.clock_mono_ns);
     int64_t step = (int64_t)((uint64_t)offset - (uint64_t)s->clock_offset);
     if (step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS) {
@@ -462,19 +462,19 @@ bool roll_feed_status_is_news(const struct roll_frame_status *before, const stru
     int64_t step = (int64_t)((uint64_t)offset_of(now) - (uint64_t)offset_of(before));
     bool gone = now->proc_state == ROLL_PROC_FINISHED || now->proc_state == ROLL_PROC_DEAD;
     return gone || now->proc_state != before->proc_state || now->exit_status != before->exit_status ||
-           memcmp(now->losses, before->losses, sizeof now->losses) != 0 || step > CLOCK_STEP_NS ||
+           memcmp(now->losses, before->losses, sizeof(now->losses)) != 0 || step > CLOCK_STEP_NS ||
            step < -CLOCK_STEP_NS;
 }
 
 bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame)
 {
     struct roll_frame_status status;
-    bool known = frame->head.type == ROLL_FRAME_STATUS && frame->head.payload >= sizeof status && feed->used > 0;
+    bool known = frame->head.type == ROLL_FRAME_STATUS && frame->head.payload >= sizeof(status) && feed->used > 0;
     const struct stream *s = known ? find(feed, frame->head.stream) : NULL;
     if (!s || !s->view.heard) { /* of one that was not heard, any word is news */
         return true;
     }
-    memcpy(&status, frame->payload, sizeof status);
+    memcpy(&status, frame->payload, sizeof(status));
     return roll_feed_status_is_news(&s->status, &status);
 }
 
@@ -525,8 +525,8 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
     int err = 0;
     if (frame->head.type == ROLL_FRAME_TICK) {
         uint64_t real_ns;
-        if (frame->head.payload >= sizeof real_ns) {
-            memcpy(&real_ns, frame->payload, sizeof real_ns);
+        if (frame->head.payload >= sizeof(real_ns)) {
+            memcpy(&real_ns, frame->payload, sizeof(real_ns));
             roll_feed_stamp(feed, real_ns);
         }
         err = roll_feed_tick(feed, frame->head.seq);

@@ -32,9 +32,9 @@ static int unseen(roll_engine_t *engine, const json_t *json)
     struct roll_engine_note note = {
         .pid = (uint32_t)json_integer_value(pid),
         .world_rank = json_is_integer(rank) ? (int32_t)json_integer_value(rank) : -1,
-        .host = clean_text(json, "host", host, sizeof host),
-        .exe = clean_text(json, "exe", exe, sizeof exe),
-        .reason = clean_text(json, "reason", reason, sizeof reason),
+        .host = clean_text(json, "host", host, sizeof(host)),
+        .exe = clean_text(json, "exe", exe, sizeof(exe)),
+        .reason = clean_text(json, "reason", reason, sizeof(reason)),
     };
     bool fits = json_integer_value(pid) > 0 && json_integer_value(pid) <= INT32_MAX && note.world_rank >= -1 &&
                 note.world_rank < NOTE_RANKS;
@@ -48,7 +48,7 @@ static int node_facts(roll_engine_t *engine, const json_t *json)
     const json_t *verdict = json_object_get(json, "verdict"), *list = json_object_get(json, "facts");
     json_int_t more = json_integer_value(json_object_get(json, "more"));
     struct roll_engine_facts facts = {.verdict = (uint64_t)json_integer_value(verdict),
-                                      .host = clean_text(json, "host", host, sizeof host),
+                                      .host = clean_text(json, "host", host, sizeof(host)),
                                       .fact = fact,
                                       .more = more > 0 && more < INT32_MAX ? (size_t)more : 0};
     if (!json_is_integer(verdict) || json_integer_value(verdict) <= 0 || !json_is_array(list)) {

@@ -36,7 +36,7 @@ static int give_defs(roll_feed_t *feed, const struct roll_ring *ring, uint64_t e
 /* All records, over the holes that a killed writer left. */
 static int give_records(roll_feed_t *feed, const struct roll_ring *ring, uint64_t epoch, uint64_t head)
 {
-    struct roll_record *recs = malloc(BATCH * sizeof *recs);
+    struct roll_record *recs = malloc(BATCH * sizeof(*recs));
     if (!recs) {
         return ROLL_E_NOMEM;
     }
@@ -52,7 +52,7 @@ static int give_records(roll_feed_t *feed, const struct roll_ring *ring, uint64_
                                                 .first = roll_seal_ticket(recs[0].seal),
                                                 .rec_size = ROLL_RECORD_BYTES,
                                                 .count = (uint32_t)n},
-                       recs, n * sizeof *recs);
+                       recs, n * sizeof(*recs));
         }
         at = next > at ? next : at + 1;
     }
@@ -64,7 +64,7 @@ int roll_feed_ring(roll_feed_t *feed, const struct roll_ring *ring, enum roll_pr
 {
     const struct roll_ring_header *h = ring->header;
     uint64_t head = atomic_load_explicit(&h->head, memory_order_acquire);
-    int err = give(feed, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h->epoch}, h, sizeof *h);
+    int err = give(feed, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h->epoch}, h, sizeof(*h));
     if (!err) {
         err = give_defs(feed, ring, h->epoch);
     }
@@ -84,5 +84,5 @@ int roll_feed_ring(roll_feed_t *feed, const struct roll_ring *ring, enum roll_pr
     for (unsigned i = 0; i < ROLL_LOSS_LIMIT; i++) {
         status.losses[i] = atomic_load(&h->losses[i]);
     }
-    return give(feed, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &status, sizeof status);
+    return give(feed, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &status, sizeof(status));
 }

@@ -78,7 +78,7 @@ static void set_up_process(void)
 
 static int fail(struct daemon *d, const char *what)
 {
-    snprintf(d->why, sizeof d->why, "%s", what);
+    snprintf(d->why, sizeof(d->why), "%s", what);
     return EXIT_CANNOT;
 }
 
@@ -94,19 +94,19 @@ static int take_locks(struct daemon *d)
             if (d->o.if_none) {
                 return 0; /* d->agent_lock stays -1: run() sees it */
             }
-            snprintf(d->why, sizeof d->why, "an agent (pid %d) already serves %s; stop it, or use another --dir", pid,
+            snprintf(d->why, sizeof(d->why), "an agent (pid %d) already serves %s; stop it, or use another --dir", pid,
                      dir);
             return EXIT_CANNOT;
         }
         if (err) {
-            snprintf(d->why, sizeof d->why, "%s/agent.lock: %s", dir, roll_strerror(err));
+            snprintf(d->why, sizeof(d->why), "%s/agent.lock: %s", dir, roll_strerror(err));
             return EXIT_CANNOT;
         }
     }
     if (d->o.mode != ROLL_MODE_AGENT && dir[0]) {
         int err = roll_place_lock_root(dir, &d->root_lock);
         if (err) {
-            snprintf(d->why, sizeof d->why,
+            snprintf(d->why, sizeof(d->why),
                      err == ROLL_E_BUSY ? "a root already serves %s; stop it, or use another --dir"
                                         : "%s/root.lock cannot be had",
                      dir);
@@ -123,7 +123,7 @@ static int load_keys(struct daemon *d)
     for (unsigned i = 0; i < o->listens; i++) {
         tcp |= roll_net_takes_keys(o->listen[i]);
         if (roll_net_beyond_loopback(o->listen[i]) && !o->curve_dir && !o->insecure) {
-            snprintf(d->why, sizeof d->why,
+            snprintf(d->why, sizeof(d->why),
                      "--listen %s reaches beyond this host and needs keys: rollcall keygen DIR, then --curve-dir DIR "
                      "(or --insecure)",
                      o->listen[i]);
@@ -135,11 +135,11 @@ static int load_keys(struct daemon *d)
     }
     int err = 0;
     if (tcp) {
-        err = roll_curve_load(o->curve_dir, true, &d->server_keys, d->why, sizeof d->why);
+        err = roll_curve_load(o->curve_dir, true, &d->server_keys, d->why, sizeof(d->why));
         d->have_server_keys = !err;
     }
     if (!err && o->mode == ROLL_MODE_AGENT && roll_net_takes_keys(o->connect)) {
-        err = roll_curve_load(o->curve_dir, false, &d->client_keys, d->why, sizeof d->why);
+        err = roll_curve_load(o->curve_dir, false, &d->client_keys, d->why, sizeof(d->why));
         d->have_client_keys = !err;
     }
     return err ? EXIT_CANNOT : 0;
@@ -164,10 +164,10 @@ static int make_root(struct daemon *d)
                                   .linger_s = o->linger_s,
                                   .parent = o->parent,
                                   .stop = &stop};
-    memcpy(r.listen, o->listen, sizeof r.listen);
+    memcpy(r.listen, o->listen, sizeof(r.listen));
     r.listens = o->listens;
     if (o->dir[0]) {
-        snprintf(d->ipc, sizeof d->ipc, "ipc://%s/root", o->dir);
+        snprintf(d->ipc, sizeof(d->ipc), "ipc://%s/root", o->dir);
         r.listen[r.listens++] = d->ipc;
     }
     if (o->mode == ROLL_MODE_STANDALONE) {
@@ -178,14 +178,14 @@ static int make_root(struct daemon *d)
     if (d->have_server_keys && roll_curve_zap_new(d->context, o->curve_dir, &d->zap) != 0) {
         return fail(d, "the authenticator cannot be started");
     }
-    return roll_root_new(&r, &d->root, d->why, sizeof d->why) ? EXIT_CANNOT : 0;
+    return roll_root_new(&r, &d->root, d->why, sizeof(d->why)) ? EXIT_CANNOT : 0;
 }
 
 static void *agent_main(void *argument)
 {
     struct daemon *d = argument;
     char why[256] = "";
-    d->agent_err = roll_agent_run(&d->agent, why, sizeof why);
+    d->agent_err = roll_agent_run(&d->agent, why, sizeof(why));
     if (d->agent_err) {
         roll_log(ROLL_LOG_ERROR, "agent: %s", why);
         atomic_store(&stop, true);
@@ -210,7 +210,7 @@ static int announce(struct daemon *d)
 {
     const char *endpoint = d->root ? roll_root_endpoint(d->root, 0) : d->o.connect;
     if (d->root && d->o.dir[0] && roll_place_endpoint(d->o.dir, d->ipc) != 0) {
-        snprintf(d->why, sizeof d->why, "%s/endpoint cannot be written: %s", d->o.dir, strerror(errno));
+        snprintf(d->why, sizeof(d->why), "%s/endpoint cannot be written: %s", d->o.dir, strerror(errno));
         return EXIT_CANNOT;
     }
     if (d->root) {
@@ -218,7 +218,7 @@ static int announce(struct daemon *d)
     }
     if (d->o.ready_fd >= 0) {
         char line[300];
-        int n = snprintf(line, sizeof line, "%s\n", endpoint);
+        int n = snprintf(line, sizeof(line), "%s\n", endpoint);
         if (write(d->o.ready_fd, line, (size_t)n) != n) {
             roll_log(ROLL_LOG_WARNING, "--ready-fd %d cannot be written: %s", d->o.ready_fd, strerror(errno));
         }
@@ -277,8 +277,8 @@ static int run(struct daemon *d)
         finding = roll_root_run(d->root);
     } else {
         char why[256] = "";
-        d->agent_err = roll_agent_run(&d->agent, why, sizeof why);
-        snprintf(d->why, sizeof d->why, "%s", why);
+        d->agent_err = roll_agent_run(&d->agent, why, sizeof(why));
+        snprintf(d->why, sizeof(d->why), "%s", why);
     }
     if (d->agent_err) {
         return EXIT_CANNOT;
@@ -297,8 +297,8 @@ static void take_down(struct daemon *d)
     if (d->context) {
         zmq_ctx_term(d->context);
     }
-    explicit_bzero(&d->server_keys, sizeof d->server_keys);
-    explicit_bzero(&d->client_keys, sizeof d->client_keys);
+    explicit_bzero(&d->server_keys, sizeof(d->server_keys));
+    explicit_bzero(&d->client_keys, sizeof(d->client_keys));
     bool ours = d->agent_lock >= 0 || d->root_lock >= 0;
     roll_place_leave_root(d->o.dir, &d->root_lock);
     roll_agent_unlock(d->o.dir, &d->agent_lock);
@@ -326,7 +326,7 @@ int main(int argc, char **argv)
     }
     roll_log_init(d.o.own_dir);
     set_up_process();
-    if (d.o.dir[0] && roll_place_dir(d.o.dir, sizeof d.o.dir, d.why, sizeof d.why) != 0) {
+    if (d.o.dir[0] && roll_place_dir(d.o.dir, sizeof(d.o.dir), d.why, sizeof(d.why)) != 0) {
         fprintf(stderr, "rollcalld: %s\n", d.why);
         return EXIT_CANNOT;
     }

@@ -77,7 +77,7 @@ static const struct {
     {"version", NULL, OPT_VERSION, "print the version"},
     {"help", NULL, OPT_HELP, "print this"},
 };
-#define OPTIONS (sizeof table / sizeof *table)
+#define OPTIONS (sizeof(table) / sizeof(*table))
 
 static void print_help(void)
 {
@@ -85,7 +85,7 @@ static void print_help(void)
            "Watches the ranks whose rings lie in DIR and says which rank keeps the others waiting, and why.\n\n");
     for (size_t i = 0; i < OPTIONS; i++) {
         char left[40];
-        snprintf(left, sizeof left, "--%s%s%s", table[i].name, table[i].value ? " " : "",
+        snprintf(left, sizeof(left), "--%s%s%s", table[i].name, table[i].value ? " " : "",
                  table[i].value ? table[i].value : "");
         printf("  %-20s  %s\n", left, table[i].help);
     }
@@ -95,7 +95,7 @@ static void print_help(void)
 static int usage(const char *format, const char *a, const char *b)
 {
     char line[512];
-    snprintf(line, sizeof line, format, a, b);
+    snprintf(line, sizeof(line), format, a, b);
     fprintf(stderr, "rollcalld: %s (rollcalld --help lists all options)\n", line);
     return 2;
 }
@@ -130,10 +130,10 @@ static int set(struct roll_options *o, bool *mode_seen, int id, const char *valu
     case OPT_ROOT:
         return set_mode(o, mode_seen, ROLL_MODE_ROOT);
     case OPT_DIR:
-        if (strlen(value) == 0 || strlen(value) >= sizeof o->dir) {
+        if (strlen(value) == 0 || strlen(value) >= sizeof(o->dir)) {
             return usage("--dir: '%s' is no directory name%s", value, "");
         }
-        snprintf(o->dir, sizeof o->dir, "%s", value);
+        snprintf(o->dir, sizeof(o->dir), "%s", value);
         return -1;
     case OPT_LISTEN:
     case OPT_CONNECT:
@@ -269,8 +269,8 @@ static int check(struct roll_options *o)
     bool wants_dir = o->mode != ROLL_MODE_ROOT || o->listens == 0;
     if (o->dir[0] == '\0' && wants_dir) {
         if (env && env[0]) {
-            snprintf(o->dir, sizeof o->dir, "%s", env);
-        } else if (roll_default_dir(o->dir, sizeof o->dir) != 0) {
+            snprintf(o->dir, sizeof(o->dir), "%s", env);
+        } else if (roll_default_dir(o->dir, sizeof(o->dir)) != 0) {
             return usage("no default directory; name one with --dir%s%s", "", "");
         }
     }
@@ -288,7 +288,7 @@ int roll_options_parse(int argc, char **argv, struct roll_options *out)
             (struct option){table[i].name, table[i].value ? required_argument : no_argument, NULL, table[i].id};
     }
     options[OPTIONS] = (struct option){0};
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     out->ready_fd = -1;
     bool mode_seen = false;
     opterr = 0;

@@ -87,7 +87,7 @@ int roll_place_endpoint(const char *dir, const char *endpoint)
     char path[PATH_MAX], temporary[PATH_MAX], line[512];
     name_in(path, dir, "endpoint");
     name_in(temporary, dir, ".endpoint.new");
-    int n = snprintf(line, sizeof line, "%s\n", endpoint);
+    int n = snprintf(line, sizeof(line), "%s\n", endpoint);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) {
         return ROLL_E_IO;
@@ -110,7 +110,7 @@ void roll_place_leave_root(const char *dir, int *fd)
     if (*fd < 0) {
         return;
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         name_in(path, dir, names[i]);
         unlink(path);
     }
@@ -193,7 +193,7 @@ void roll_place_ready(int code, const char *dir, const char *name)
     }
     unsigned char byte = (unsigned char)code;
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s.log", dir, name);
+    snprintf(path, sizeof(path), "%s/%s.log", dir, name);
     int fd = code != 0 || dir[0] == '\0' ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     fd = fd >= 0 ? fd : open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(fd, STDERR_FILENO);
@@ -208,7 +208,7 @@ void roll_place_ready(int code, const char *dir, const char *name)
 void roll_place_log_done(const char *dir, const char *name)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s.log", dir, name);
+    snprintf(path, sizeof(path), "%s/%s.log", dir, name);
     if (roll_log_troubles() == 0) {
         unlink(path);
     }

@@ -61,7 +61,7 @@ static struct roll_peer *add_peer(roll_root_t *root, const struct roll_address *
         roll_room(&root->peers, &root->peers_room, root->peers_used, sizeof(struct roll_peer *)) != 0) {
         return NULL;
     }
-    struct roll_peer *p = calloc(1, sizeof *p);
+    struct roll_peer *p = calloc(1, sizeof(*p));
     if (p) {
         p->at = *at;
         root->peers[root->peers_used++] = p;
@@ -105,11 +105,11 @@ static bool holds_live(const struct roll_peer *peer)
 static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
 {
     struct roll_frame_sight sight = {.heard = 0};
-    uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof sight];
+    uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(sight)];
     for (size_t i = 0; i < peer->used; i++) {
         struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = peer->streams[i].stream};
         struct roll_frame frame;
-        int64_t n = peer->streams[i].live ? roll_frame_encode(&head, &sight, sizeof sight, raw, sizeof raw) : 0;
+        int64_t n = peer->streams[i].live ? roll_frame_encode(&head, &sight, sizeof(sight), raw, sizeof(raw)) : 0;
         if (n > 0 && roll_frame_decode(raw, (size_t)n, &frame, NULL) == 0) {
             (void)roll_run_frame(root, peer->streams[i].run, &frame, raw, (size_t)n);
         }
@@ -165,7 +165,7 @@ static void send_ack(struct roll_peer *peer, struct roll_peer_stream *s, uint64_
     struct roll_frame_ack ack = {.next_ticket = view.next_ticket, .defs_offset = view.defs_offset};
     struct roll_frame_head head = {
         .type = ROLL_FRAME_ACK, .stream = s->stream, .seq = peer->expected - 1, .first = view.open_ticket};
-    if (roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &ack, sizeof ack) == 0) {
+    if (roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &ack, sizeof(ack)) == 0) {
         s->due = s->urgent = false;
         s->fed = 0;
         s->ack_ns = now;
@@ -198,7 +198,7 @@ static void hello(roll_root_t *root, const struct roll_address *from, const stru
         return;
     }
     const char *host = json_string_value(json_object_get(json, "host"));
-    strncpy(peer->host, host ? host : "?", sizeof peer->host - 1);
+    strncpy(peer->host, host ? host : "?", sizeof(peer->host) - 1);
     peer->pid = (uint32_t)json_integer_value(json_object_get(json, "pid"));
     json_decref(json);
     peer->synced = true;
@@ -227,7 +227,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         err = roll_run_frame(root, run, frame, raw, bytes);
     }
     if (!err) {
-        err = roll_room(&peer->streams, &peer->room, peer->used, sizeof *peer->streams);
+        err = roll_room(&peer->streams, &peer->room, peer->used, sizeof(*peer->streams));
     }
     if (err) {
         root->refused_frames++;
@@ -268,7 +268,7 @@ static void note_status(struct roll_peer_stream *s, const struct roll_frame *fra
 {
     struct roll_frame_status status;
     struct roll_feed_stream view;
-    memcpy(&status, frame->payload, sizeof status);
+    memcpy(&status, frame->payload, sizeof(status));
     s->live = status.proc_state == ROLL_PROC_RUNNING || status.proc_state == ROLL_PROC_STOPPED;
     s->fresh =
         s->fresh || (roll_feed_find(s->run->feed, s->stream, &view) && view.next_ticket + FRESH_RECORDS >= status.head);
@@ -601,9 +601,9 @@ static int open_sockets(roll_root_t *root, char *why, size_t why_size)
             snprintf(why, why_size, "cannot listen on %s: %s", endpoint, zmq_strerror(e));
             return e == EADDRINUSE ? ROLL_E_BUSY : (e == EACCES ? ROLL_E_DENIED : ROLL_E_ARG);
         }
-        size_t size = sizeof root->endpoint[i];
+        size_t size = sizeof(root->endpoint[i]);
         if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, root->endpoint[i], &size) != 0) {
-            snprintf(root->endpoint[i], sizeof root->endpoint[i], "%s", endpoint);
+            snprintf(root->endpoint[i], sizeof(root->endpoint[i]), "%s", endpoint);
         }
         if (strncmp(root->endpoint[i], "ipc://", 6) == 0) {
             chmod(root->endpoint[i] + 6, 0600);
@@ -623,7 +623,7 @@ static int open_files(roll_root_t *root, char *why, size_t why_size)
     }
     if (root->o.trace_dir) {
         char reason[4096 + 128];
-        int err = roll_segment_dir(root->o.trace_dir, reason, sizeof reason);
+        int err = roll_segment_dir(root->o.trace_dir, reason, sizeof(reason));
         if (err) {
             snprintf(why, why_size, "--trace %.400s", reason);
             return err;
@@ -634,7 +634,7 @@ static int open_files(roll_root_t *root, char *why, size_t why_size)
 
 int roll_root_new(const struct roll_root_options *options, roll_root_t **out, char *why, size_t why_size)
 {
-    roll_root_t *root = calloc(1, sizeof *root);
+    roll_root_t *root = calloc(1, sizeof(*root));
     if (!root) {
         snprintf(why, why_size, "%s", roll_strerror(ROLL_E_NOMEM));
         return ROLL_E_NOMEM;
@@ -646,10 +646,10 @@ int roll_root_new(const struct roll_root_options *options, roll_root_t **out, ch
     root->start_time = (double)roll_real_ns() * 1e-9;
     pthread_mutex_init(&root->snapshot_lock, NULL);
     uint64_t random = roll_real_ns();
-    if (getrandom(&random, sizeof random, 0) < 0) {
+    if (getrandom(&random, sizeof(random), 0) < 0) {
         roll_log(ROLL_LOG_WARNING, "root: no random numbers: the time stands in");
     }
-    snprintf(root->epoch, sizeof root->epoch, "%016llx", (unsigned long long)random);
+    snprintf(root->epoch, sizeof(root->epoch), "%016llx", (unsigned long long)random);
     int err = open_files(root, why, why_size);
     if (!err) {
         err = open_sockets(root, why, why_size);

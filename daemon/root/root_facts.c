@@ -76,7 +76,7 @@ void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const json_t *v
         json_is_integer(json_object_get(verdict, "supersedes")) || root->peers_used == 0) {
         return;
     }
-    if (!root->facts && !(root->facts = calloc(1, sizeof *root->facts))) {
+    if (!root->facts && !(root->facts = calloc(1, sizeof(*root->facts)))) {
         return;
     }
     struct question *q = &root->facts->list[++root->facts->last_id % QUESTIONS];

@@ -98,7 +98,7 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
         add_run(&s, root->runs[i]);
     }
     pthread_mutex_lock(&root->snapshot_lock);
-    memcpy(s.verdicts, root->snapshot.verdicts, sizeof s.verdicts);
+    memcpy(s.verdicts, root->snapshot.verdicts, sizeof(s.verdicts));
     root->snapshot = s;
     pthread_mutex_unlock(&root->snapshot_lock);
 }

@@ -71,7 +71,7 @@ static void why_sort(struct why_answer *w, const struct roll_run *run, const jso
         while (key && at < w->groups && (w->group[at].key != key || w->group[at].verdict != verdict)) {
             at++;
         }
-        if (key == 0 || (at == w->groups && roll_room(&w->group, &w->room, w->groups, sizeof *w->group) != 0)) {
+        if (key == 0 || (at == w->groups && roll_room(&w->group, &w->room, w->groups, sizeof(*w->group)) != 0)) {
             continue;
         }
         if (at == w->groups) {
@@ -131,7 +131,7 @@ static json_t *no_rank(const struct roll_run *run)
     char text[512];
     json_t *about = roll_about_json(run);
     const char *ranks = json_string_value(json_object_get(about, "ranks_text"));
-    snprintf(text, sizeof text, "no such rank in job %s, whose ranks are %s", run->job, ranks ? ranks : "?");
+    snprintf(text, sizeof(text), "no such rank in job %s, whose ranks are %s", run->job, ranks ? ranks : "?");
     json_decref(about);
     return error(text);
 }
@@ -147,7 +147,7 @@ static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
     FILE *parts = open_memstream(&joined, &room);
     why_sort(&w, run, rank);
     if (w.groups > 1) {
-        qsort(w.group, w.groups, sizeof *w.group, by_first);
+        qsort(w.group, w.groups, sizeof(*w.group), by_first);
     }
     for (size_t i = 0; i < w.groups; i++) {
         if (text && parts && why_text(root, run, &w.group[i], text) == 0) {
@@ -243,7 +243,7 @@ static json_t *status(roll_root_t *root, struct roll_run *run, const json_t *que
 static json_t *subscribe(roll_root_t *root, const struct roll_address *from, const json_t *query)
 {
     if (root->subscribers_used >= MAX_WAITING || roll_room(&root->subscribers, &root->subscribers_room,
-                                                           root->subscribers_used, sizeof *root->subscribers) != 0) {
+                                                           root->subscribers_used, sizeof(*root->subscribers)) != 0) {
         return error("too many subscribers");
     }
     for (size_t i = 0; i < root->subscribers_used; i++) {
@@ -256,7 +256,7 @@ static json_t *subscribe(roll_root_t *root, const struct roll_address *from, con
     struct roll_subscriber *s = &root->subscribers[root->subscribers_used++];
     *s = (struct roll_subscriber){.at = *from, .from = (uint64_t)json_integer_value(json_object_get(query, "from"))};
     const char *job = json_string_value(json_object_get(query, "job"));
-    strncpy(s->job, job ? job : "", sizeof s->job - 1);
+    strncpy(s->job, job ? job : "", sizeof(s->job) - 1);
     return json_pack("{s:b,s:o}", "subscribed", 1, "runs", runs(root, s->job));
 }
 
@@ -267,7 +267,7 @@ static struct roll_cursor *cursor_of(struct roll_subscriber *s, uint64_t run)
             return &s->cursor[i];
         }
     }
-    if (roll_room(&s->cursor, &s->room, s->used, sizeof *s->cursor) != 0) {
+    if (roll_room(&s->cursor, &s->room, s->used, sizeof(*s->cursor)) != 0) {
         return NULL;
     }
     s->cursor[s->used] = (struct roll_cursor){.run = run};
@@ -318,7 +318,7 @@ void roll_push_verdicts(roll_root_t *root)
 static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, uint64_t seq, const json_t *query)
 {
     if (root->drains_used >= MAX_WAITING ||
-        roll_room(&root->drains, &root->drains_room, root->drains_used, sizeof *root->drains) != 0) {
+        roll_room(&root->drains, &root->drains_room, root->drains_used, sizeof(*root->drains)) != 0) {
         return error("too many drains at a time");
     }
     const json_t *timeout = json_object_get(query, "timeout_ms");
@@ -331,7 +331,7 @@ static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, u
                              .deadline_ns = roll_mono_ns() + (uint64_t)ms * ROLL_MS,
                              .final = json_is_true(json_object_get(query, "final"))};
     const char *job = json_string_value(json_object_get(query, "job"));
-    strncpy(d->job, job ? job : "", sizeof d->job - 1);
+    strncpy(d->job, job ? job : "", sizeof(d->job) - 1);
     return NULL;
 }
 
@@ -417,7 +417,7 @@ void roll_query(roll_root_t *root, const struct roll_address *from, const struct
         later = answer == NULL;
     } else {
         struct roll_run *run = roll_run_select(root, query);
-        for (size_t i = 0; i < sizeof table / sizeof *table && !answer; i++) {
+        for (size_t i = 0; i < sizeof(table) / sizeof(*table) && !answer; i++) {
             if (strcmp(op, table[i].op) == 0) {
                 answer = run ? table[i].answer(root, run, query)
                              : error(json_object_get(query, "job") ? "no such job here"

@@ -23,11 +23,11 @@ static const char *const action_name[] = {"clear", "on", "off"};
 
 static void send_change(struct roll_peer *peer, const struct roll_run *run, const struct roll_control_change *change)
 {
-    uint8_t payload[ROLL_NAME_BYTES + sizeof *change] = {0};
+    uint8_t payload[ROLL_NAME_BYTES + sizeof(*change)] = {0};
     memcpy(payload, run->job, strlen(run->job));
-    memcpy(payload + ROLL_NAME_BYTES, change, sizeof *change);
+    memcpy(payload + ROLL_NAME_BYTES, change, sizeof(*change));
     struct roll_frame_head head = {.type = ROLL_FRAME_CONTROL};
-    int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, payload, sizeof payload);
+    int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, payload, sizeof(payload));
     if (err) {
         roll_log(ROLL_LOG_WARNING, "root: agent on %s cannot be told to switch a remedy: %s", peer->host,
                  roll_strerror(err));
@@ -54,7 +54,7 @@ static struct roll_switch *find_switch(struct roll_run *run, const struct roll_c
         }
     }
     if ((c->level == LEVEL_GROUP && groups >= ROLL_CONTROL_GROUPS) ||
-        roll_room(&run->switches, &run->switches_room, run->switches_used, sizeof *run->switches) != 0) {
+        roll_room(&run->switches, &run->switches_room, run->switches_used, sizeof(*run->switches)) != 0) {
         return NULL;
     }
     struct roll_switch *s = &run->switches[run->switches_used++];
@@ -155,7 +155,7 @@ json_t *roll_remedy_state(const struct roll_run *run)
                 layers, json_pack("{s:i,s:o,s:o}", "layer", (int)s->layer, "on", names(s->on), "off", names(s->off)));
         } else if (s->level == LEVEL_GROUP && (s->on | s->off)) {
             char key[24];
-            snprintf(key, sizeof key, "0x%016llx", (unsigned long long)s->comm_key);
+            snprintf(key, sizeof(key), "0x%016llx", (unsigned long long)s->comm_key);
             json_array_append_new(groups,
                                   json_pack("{s:s,s:o,s:o}", "comm", key, "on", names(s->on), "off", names(s->off)));
         }

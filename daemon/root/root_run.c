@@ -32,12 +32,12 @@ int roll_room(void *array, size_t *room, size_t used, size_t element_bytes)
     }
     size_t more = *room ? *room * 2 : 8;
     void *old, *grown;
-    memcpy(&old, array, sizeof old);
+    memcpy(&old, array, sizeof(old));
     grown = realloc(old, more * element_bytes);
     if (!grown) {
         return ROLL_E_NOMEM;
     }
-    memcpy(array, &grown, sizeof grown);
+    memcpy(array, &grown, sizeof(grown));
     *room = more;
     return 0;
 }
@@ -196,7 +196,7 @@ static void open_trace(roll_root_t *root, struct roll_run *run)
     struct roll_segment_name *list = NULL;
     size_t count = 0;
     uint64_t frames = 0;
-    snprintf(series, sizeof series, "%s.%u", run->job, run->restart);
+    snprintf(series, sizeof(series), "%s.%u", run->job, run->restart);
     struct roll_segment_options o = {.dir = root->o.trace_dir,
                                      .series = series,
                                      .segment_bytes = root->o.trace_segment,
@@ -275,14 +275,14 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
         return ROLL_E_LIMIT;
     }
     int err = roll_room(&root->runs, &root->runs_room, root->runs_used, sizeof(struct roll_run *));
-    struct roll_run *run = err ? NULL : calloc(1, sizeof *run);
+    struct roll_run *run = err ? NULL : calloc(1, sizeof(*run));
     if (!run) {
         return ROLL_E_NOMEM;
     }
     struct roll_engine_config config = {
         .stall_ns = root->o.stall_ns, .suspect_ns = root->o.suspect_ns, .policy = root->policy};
     run->id = ++root->next_run;
-    snprintf(run->job, sizeof run->job, "%s", job);
+    snprintf(run->job, sizeof(run->job), "%s", job);
     run->restart = restart;
     run->policy = root->policy;
     run->policy_set = root->policy_set;
@@ -331,9 +331,9 @@ static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, b
 {
     real_ns += (GRAIN_NS - real_ns % GRAIN_NS) % GRAIN_NS;
     if (run->trace) {
-        uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof real_ns];
+        uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof(real_ns)];
         struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = now_ns, .first = final};
-        int64_t n = roll_frame_encode(&head, &real_ns, sizeof real_ns, buffer, sizeof buffer);
+        int64_t n = roll_frame_encode(&head, &real_ns, sizeof(real_ns), buffer, sizeof(buffer));
         struct roll_frame frame;
         int err = n < 0 ? (int)n : roll_frame_decode(buffer, (size_t)n, &frame, NULL);
         if (!err) {
@@ -351,10 +351,10 @@ static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, b
 static bool ends_process(const struct roll_frame *frame)
 {
     struct roll_frame_status status;
-    if (frame->head.type != ROLL_FRAME_STATUS || frame->head.payload < sizeof status) {
+    if (frame->head.type != ROLL_FRAME_STATUS || frame->head.payload < sizeof(status)) {
         return false;
     }
-    memcpy(&status, frame->payload, sizeof status);
+    memcpy(&status, frame->payload, sizeof(status));
     return status.proc_state == ROLL_PROC_FINISHED || status.proc_state == ROLL_PROC_DEAD;
 }
 

@@ -55,7 +55,7 @@ struct roll_root_stacks {
 
 static struct roll_root_stacks *stacks_of(roll_root_t *root)
 {
-    if (!root->stacks && (root->stacks = calloc(1, sizeof *root->stacks)) != NULL) {
+    if (!root->stacks && (root->stacks = calloc(1, sizeof(*root->stacks))) != NULL) {
         root->stacks->top = json_object();
     }
     return root->stacks;
@@ -65,7 +65,7 @@ static void drop(struct roll_root_stacks *s, size_t i)
 {
     free(s->list[i].rank);
     json_decref(s->list[i].answers);
-    memmove(&s->list[i], &s->list[i + 1], (--s->used - i) * sizeof s->list[0]);
+    memmove(&s->list[i], &s->list[i + 1], (--s->used - i) * sizeof(s->list[0]));
 }
 
 void roll_stacks_destroy(roll_root_t *root)
@@ -152,11 +152,11 @@ static int want(struct collection *c, const struct roll_view_source *v)
             return 0;
         }
     }
-    int err = roll_room(&c->rank, &c->room, c->ranks, sizeof *c->rank);
+    int err = roll_room(&c->rank, &c->room, c->ranks, sizeof(*c->rank));
     if (!err) {
         struct wanted *w = &c->rank[c->ranks++];
         *w = (struct wanted){.rank = v->info.world_rank, .stream = v->info.stream};
-        snprintf(w->host, sizeof w->host, "%s", v->info.host ? v->info.host : "");
+        snprintf(w->host, sizeof(w->host), "%s", v->info.host ? v->info.host : "");
     }
     return err;
 }
@@ -191,7 +191,7 @@ static void ask_peer(const struct roll_peer *peer, struct collection *c, const j
     json_t *streams = json_array();
     for (size_t i = 0; i < c->ranks; i++) {
         char text[24];
-        snprintf(text, sizeof text, "%016llx", (unsigned long long)c->rank[i].stream);
+        snprintf(text, sizeof(text), "%016llx", (unsigned long long)c->rank[i].stream);
         if (!c->rank[i].answered && serves(peer, c->rank[i].stream) && json_array_size(streams) < ASK_STREAMS_MAX) {
             json_array_append_new(streams, json_string(text));
         }
@@ -286,9 +286,9 @@ static json_t *frame_text(const json_t *frame)
         return NULL;
     }
     if (file && line > 0) {
-        snprintf(text, sizeof text, "%.300s (%.150s:%lld)", function, slash ? slash + 1 : file, (long long)line);
+        snprintf(text, sizeof(text), "%.300s (%.150s:%lld)", function, slash ? slash + 1 : file, (long long)line);
     } else {
-        snprintf(text, sizeof text, "%.300s", function);
+        snprintf(text, sizeof(text), "%.300s", function);
     }
     return roll_text_to_json(text);
 }
@@ -330,7 +330,7 @@ static void keep_top(struct roll_root_stacks *s, const struct collection *c, con
 {
     char key[64];
     json_t *top = top_frames(stack), *taken = json_object_get(stack, "taken_ns");
-    snprintf(key, sizeof key, "%llu.%d", (unsigned long long)c->run, (int)w->rank);
+    snprintf(key, sizeof(key), "%llu.%d", (unsigned long long)c->run, (int)w->rank);
     if (top) {
         json_object_set_new(s->top, key, json_pack("{s:O, s:o}", "taken_ns", taken ? taken : json_null(), "top", top));
     }
@@ -483,7 +483,7 @@ json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t 
 static bool worth_a_look(const char *code)
 {
     static const char *const codes[] = {"rank-busy", "rank-blocked", "init-missing", "call-skipped", "p2p-unmatched"};
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
         if (code && strcmp(code, codes[i]) == 0) {
             return true;
         }
@@ -526,12 +526,12 @@ void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const json_t *
 void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out)
 {
     char key[64], when[32];
-    snprintf(key, sizeof key, "%llu.%u", (unsigned long long)run->id, rank);
+    snprintf(key, sizeof(key), "%llu.%u", (unsigned long long)run->id, rank);
     const json_t *kept = root->stacks ? json_object_get(root->stacks->top, key) : NULL;
     const json_t *top = json_object_get(kept, "top");
     time_t seconds = (time_t)(json_integer_value(json_object_get(kept, "taken_ns")) / 1000000000);
     struct tm tm;
-    if (!top || !gmtime_r(&seconds, &tm) || strftime(when, sizeof when, "%H:%M:%S", &tm) == 0) {
+    if (!top || !gmtime_r(&seconds, &tm) || strftime(when, sizeof(when), "%H:%M:%S", &tm) == 0) {
         return;
     }
     fprintf(out, " Stacks taken at %s UTC: its main thread is in ", when);

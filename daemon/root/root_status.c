@@ -16,7 +16,7 @@ static const char *const proc_name[] = {"unknown", "running", "stopped", "finish
 static json_t *hex(uint64_t value)
 {
     char text[24];
-    snprintf(text, sizeof text, "0x%016llx", (unsigned long long)value);
+    snprintf(text, sizeof(text), "0x%016llx", (unsigned long long)value);
     return json_string(text);
 }
 
@@ -44,7 +44,7 @@ static json_t *hosts_json(const char **host, size_t n, size_t *hosts)
     json_t *list = json_array();
     *hosts = 0;
     if (n > 1) {
-        qsort(host, n, sizeof *host, by_name);
+        qsort(host, n, sizeof(*host), by_name);
     }
     for (size_t i = 0; i < n; i++) {
         if (i > 0 && strcmp(host[i], host[i - 1]) == 0) {
@@ -66,7 +66,7 @@ json_t *roll_about_json(const struct roll_run *run)
     char folded[256] = "";
     size_t n = 0, hosts;
     roll_engine_summary(engine, &s);
-    const char **host = calloc((size_t)s.sources + 1, sizeof *host);
+    const char **host = calloc((size_t)s.sources + 1, sizeof(*host));
     for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
         if (v.info.world_rank >= 0) {
             (void)roll_rankset_add(&ranks, (uint32_t)v.info.world_rank);
@@ -75,7 +75,7 @@ json_t *roll_about_json(const struct roll_run *run)
             host[n++] = v.info.host;
         }
     }
-    (void)roll_rankset_format(&ranks, folded, sizeof folded);
+    (void)roll_rankset_format(&ranks, folded, sizeof(folded));
     roll_rankset_fini(&ranks);
     json_t *named = hosts_json(host, n, &hosts);
     free(host);

@@ -87,12 +87,12 @@ static void copy_stack(struct roll_target *t, struct roll_capture *out)
 static long read_syscall(const struct roll_target *t, pid_t tid, struct user_regs_struct *regs)
 {
     char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)t->pid, (int)tid);
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", (int)t->pid, (int)tid);
     FILE *f = fopen(path, "re");
     if (!f) {
         return -1;
     }
-    bool read = fgets(text, sizeof text, f) != NULL;
+    bool read = fgets(text, sizeof(text), f) != NULL;
     fclose(f);
     long number = -1;
     unsigned long long sp = 0, pc = 0;
@@ -102,7 +102,7 @@ static long read_syscall(const struct roll_target *t, pid_t tid, struct user_reg
     if (!read || !last || sscanf(text, "%ld", &number) != 1 || sscanf(before, " %llx %llx", &sp, &pc) != 2 || pc == 0) {
         return -1;
     }
-    memset(regs, 0, sizeof *regs);
+    memset(regs, 0, sizeof(*regs));
     regs->rip = pc;
     regs->rsp = sp;
     return number;
@@ -134,7 +134,7 @@ static bool goes_on_when_stopped(long number)
     static const long calls[] = {SYS_futex,           SYS_poll,  SYS_ppoll,         SYS_select,
                                  SYS_pselect6,        SYS_wait4, SYS_waitid,        SYS_nanosleep,
                                  SYS_clock_nanosleep, SYS_pause, SYS_rt_sigsuspend, SYS_restart_syscall};
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         if (number == calls[i]) {
             return true;
         }
@@ -152,11 +152,11 @@ static void call_again(pid_t tid, const struct user_regs_struct *regs)
                                  SYS_write,        SYS_writev,          SYS_recvfrom,       SYS_recvmsg, SYS_recvmmsg,
                                  SYS_sendto,       SYS_sendmsg,         SYS_sendmmsg,       SYS_accept,  SYS_accept4};
     struct user_regs_struct again = *regs;
-    struct iovec io = {&again, sizeof again};
+    struct iovec io = {&again, sizeof(again)};
     if ((long)regs->rax != -EINTR) {
         return;
     }
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         if ((long)regs->orig_rax == calls[i]) {
             again.rax = (unsigned long long)-ERESTARTNOHAND;
             ptrace(PTRACE_SETREGSET, tid, (void *)NT_PRSTATUS, &io);
@@ -278,7 +278,7 @@ static int capture_stopped(struct roll_target *t, pid_t tid, uint64_t deadline, 
     if (err) {
         return err;
     }
-    struct iovec regs = {&out->regs, sizeof out->regs};
+    struct iovec regs = {&out->regs, sizeof(out->regs)};
     if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &regs) == 0) {
         copy_stack(t, out);
         call_again(tid, &out->regs);

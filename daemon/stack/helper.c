@@ -56,7 +56,7 @@ static int read_wish(const json_t *wish, struct job *job)
         .thread_ms = THREAD_MS,
     };
     job->wish.samples += job->wish.samples == 0;
-    job->process = calloc(json_array_size(pids), sizeof *job->process);
+    job->process = calloc(json_array_size(pids), sizeof(*job->process));
     if (!job->process) {
         return ROLL_E_NOMEM;
     }

@@ -16,14 +16,14 @@
 static void read_build_id(const struct roll_target *t, struct roll_module *m, uint64_t at, uint64_t bytes)
 {
     uint8_t note[NOTE_BYTES];
-    size_t have = bytes < sizeof note ? (size_t)bytes : sizeof note;
+    size_t have = bytes < sizeof(note) ? (size_t)bytes : sizeof(note);
     if (!roll_target_read(t, at, note, have)) {
         return;
     }
     for (size_t i = 0; i + sizeof(Elf64_Nhdr) <= have;) {
         Elf64_Nhdr head;
-        memcpy(&head, note + i, sizeof head);
-        size_t name = i + sizeof head, desc = name + (((size_t)head.n_namesz + 3) & ~(size_t)3);
+        memcpy(&head, note + i, sizeof(head));
+        size_t name = i + sizeof(head), desc = name + (((size_t)head.n_namesz + 3) & ~(size_t)3);
         size_t next = desc + (((size_t)head.n_descsz + 3) & ~(size_t)3);
         if (next > have || next <= i) {
             return;
@@ -42,14 +42,14 @@ static void read_table(const struct roll_target *t, struct roll_module *m, uint6
 {
     uint8_t head[12];
     uint32_t rows;
-    if (!roll_target_read(t, at, head, sizeof head) || head[0] != 1 || head[2] != 0x03 || head[3] != 0x3b) {
+    if (!roll_target_read(t, at, head, sizeof(head)) || head[0] != 1 || head[2] != 0x03 || head[3] != 0x3b) {
         return;
     }
     bool short_pointer = (head[1] & 0x0f) == 0x0b || (head[1] & 0x0f) == 0x03; /* sdata4, udata4 */
-    memcpy(&rows, head + 8, sizeof rows);
+    memcpy(&rows, head + 8, sizeof(rows));
     if (short_pointer && rows > 0 && rows < ROWS_MAX) {
         m->table = at;
-        m->table_rows = at + sizeof head;
+        m->table_rows = at + sizeof(head);
         m->rows = rows;
     }
 }
@@ -59,9 +59,9 @@ static bool read_module(const struct roll_target *t, uint64_t start, struct roll
 {
     Elf64_Ehdr elf;
     Elf64_Phdr ph[HEADERS];
-    if (!roll_target_read(t, start, &elf, sizeof elf) || memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0 ||
-        elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_phentsize != sizeof ph[0] || elf.e_phnum == 0 ||
-        elf.e_phnum > HEADERS || !roll_target_read(t, start + elf.e_phoff, ph, elf.e_phnum * sizeof ph[0])) {
+    if (!roll_target_read(t, start, &elf, sizeof(elf)) || memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0 ||
+        elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_phentsize != sizeof(ph[0]) || elf.e_phnum == 0 ||
+        elf.e_phnum > HEADERS || !roll_target_read(t, start + elf.e_phoff, ph, elf.e_phnum * sizeof(ph[0]))) {
         return false;
     }
     uint64_t low = UINT64_MAX, high = 0;
@@ -101,7 +101,7 @@ int roll_modules_read(struct roll_modules *modules, struct roll_target *t)
         }
         if (modules->used == modules->room) {
             size_t room = modules->room ? modules->room * 2 : 64;
-            struct roll_module *grown = realloc(modules->module, room * sizeof *grown);
+            struct roll_module *grown = realloc(modules->module, room * sizeof(*grown));
             if (!grown) {
                 return ROLL_E_NOMEM;
             }

@@ -24,7 +24,7 @@ static bool grow(struct roll_names *n)
 {
     if (n->used == n->room) {
         size_t room = n->room ? n->room * 2 : 512;
-        struct roll_place_in_file *place = realloc(n->place, room * sizeof *place);
+        struct roll_place_in_file *place = realloc(n->place, room * sizeof(*place));
         if (!place) {
             return false;
         }
@@ -32,7 +32,7 @@ static bool grow(struct roll_names *n)
         n->room = room;
     }
     if (n->used * 2 >= n->slots) {
-        uint32_t *slot = calloc(n->slots ? n->slots * 2 : 1024, sizeof *slot);
+        uint32_t *slot = calloc(n->slots ? n->slots * 2 : 1024, sizeof(*slot));
         if (!slot) {
             return false;
         }
@@ -49,7 +49,7 @@ static bool grow(struct roll_names *n)
 static struct named_file *file_of(struct roll_names *n, const struct roll_target *target, const struct roll_module *m)
 {
     char path[PATH_MAX + 64];
-    roll_target_path(target, m->path, path, sizeof path);
+    roll_target_path(target, m->path, path, sizeof(path));
     size_t bytes = strlen(path);
     for (size_t i = 0; i < n->files; i++) {
         if (roll_symbol_file_is(n->file[i].file, path, bytes, m->build_id, m->build_id_bytes)) {
@@ -58,7 +58,7 @@ static struct named_file *file_of(struct roll_names *n, const struct roll_target
     }
     if (n->files == n->file_room) {
         size_t room = n->file_room ? n->file_room * 2 : 64;
-        struct named_file *file = realloc(n->file, room * sizeof *file);
+        struct named_file *file = realloc(n->file, room * sizeof(*file));
         if (!file) {
             return NULL;
         }
@@ -114,7 +114,7 @@ const struct roll_symbol_frame *roll_names_frames(struct roll_names *n, uint32_t
         if (p->file) {
             used = roll_symbol_file_frames(p->file, p->address, frame, ROLL_SYMBOL_FRAMES);
         }
-        p->frame = used > 0 ? malloc(used * sizeof *frame) : NULL;
+        p->frame = used > 0 ? malloc(used * sizeof(*frame)) : NULL;
         if (!p->frame) {
             *count = 1;
             return &unknown;
@@ -122,7 +122,7 @@ const struct roll_symbol_frame *roll_names_frames(struct roll_names *n, uint32_t
         for (size_t i = 0; i < used; i++) {
             frame[i].module = p->module; /* as the process sees it, not by way of /proc */
         }
-        memcpy(p->frame, frame, used * sizeof *frame);
+        memcpy(p->frame, frame, used * sizeof(*frame));
         p->frames = used;
     }
     *count = p->frames;

@@ -63,10 +63,10 @@ static void note_mapping(struct roll_look *look, const char *path)
     if (begins(name, "libnccl.so")) {
         note_nccl(look, path);
     } else if (begins(name, "libnccl-profiler")) {
-        snprintf(look->profiler, sizeof look->profiler, "%s", path);
+        snprintf(look->profiler, sizeof(look->profiler), "%s", path);
     }
     if (look->work[0] == '\0' && is_memory(path, name)) {
-        snprintf(look->work, sizeof look->work, "its shared memory %.*s is mapped", (int)strcspn(name, " "), name);
+        snprintf(look->work, sizeof(look->work), "its shared memory %.*s is mapped", (int)strcspn(name, " "), name);
     }
 }
 
@@ -74,7 +74,7 @@ static int read_maps(uint32_t pid, struct roll_look *look)
 {
     char path[64], *line = NULL;
     size_t room = 0;
-    snprintf(path, sizeof path, "/proc/%u/maps", pid);
+    snprintf(path, sizeof(path), "/proc/%u/maps", pid);
     FILE *f = fopen(path, "re");
     if (!f) {
         return error_of(errno);
@@ -95,7 +95,7 @@ static int read_maps(uint32_t pid, struct roll_look *look)
 static bool is_worker(const char *thread)
 {
     bool worker = begins(thread, "NCCL ");
-    for (size_t i = 0; i < sizeof no_work / sizeof no_work[0]; i++) {
+    for (size_t i = 0; i < sizeof(no_work) / sizeof(no_work[0]); i++) {
         worker = worker && !begins(thread, no_work[i]);
     }
     return worker;
@@ -104,20 +104,20 @@ static bool is_worker(const char *thread)
 static void read_threads(uint32_t pid, struct roll_look *look)
 {
     char path[64], name[32];
-    snprintf(path, sizeof path, "/proc/%u/task", pid);
+    snprintf(path, sizeof(path), "/proc/%u/task", pid);
     DIR *d = opendir(path);
     for (struct dirent *e; d && look->work[0] == '\0' && (e = readdir(d)) != NULL;) {
         char file[400];
-        snprintf(file, sizeof file, "/proc/%u/task/%s/comm", pid, e->d_name);
+        snprintf(file, sizeof(file), "/proc/%u/task/%s/comm", pid, e->d_name);
         int fd = open(file, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd >= 0 ? read(fd, name, sizeof name - 1) : -1;
+        ssize_t n = fd >= 0 ? read(fd, name, sizeof(name) - 1) : -1;
         if (fd >= 0) {
             close(fd);
         }
         name[n > 0 ? n : 0] = '\0';
         name[strcspn(name, "\n")] = '\0';
         if (is_worker(name)) {
-            snprintf(look->work, sizeof look->work, "its thread %s runs", name);
+            snprintf(look->work, sizeof(look->work), "its thread %s runs", name);
         }
     }
     if (d) {
@@ -127,7 +127,7 @@ static void read_threads(uint32_t pid, struct roll_look *look)
 
 int roll_look(uint32_t pid, struct roll_look *out)
 {
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     int err = read_maps(pid, out);
     if (!err && out->work[0] == '\0') {
         read_threads(pid, out);
@@ -139,7 +139,7 @@ int roll_look_env(uint32_t pid, struct roll_look_env *out)
 {
     char path[64];
     *out = (struct roll_look_env){0};
-    snprintf(path, sizeof path, "/proc/%u/environ", pid);
+    snprintf(path, sizeof(path), "/proc/%u/environ", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return error_of(errno);
@@ -204,7 +204,7 @@ int roll_look_kin(uint32_t pid, struct roll_look_kin *out)
     char path[64], *line = NULL;
     size_t room = 0;
     *out = (struct roll_look_kin){.inner = pid};
-    snprintf(path, sizeof path, "/proc/%u/status", pid);
+    snprintf(path, sizeof(path), "/proc/%u/status", pid);
     FILE *f = fopen(path, "re");
     if (!f) {
         return error_of(errno);
@@ -225,7 +225,7 @@ int roll_look_kin(uint32_t pid, struct roll_look_kin *out)
 void roll_look_exe(uint32_t pid, char out[PATH_MAX])
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%u/exe", pid);
+    snprintf(path, sizeof(path), "/proc/%u/exe", pid);
     ssize_t n = readlink(path, out, PATH_MAX - 1);
     out[n > 0 ? n : 0] = '\0';
 }

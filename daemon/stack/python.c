@@ -45,12 +45,12 @@ struct reader {
 
 static bool read_u64(const struct reader *r, uint64_t at, uint64_t *out)
 {
-    return roll_target_read(r->target, at, out, sizeof *out);
+    return roll_target_read(r->target, at, out, sizeof(*out));
 }
 
 static bool read_u32(const struct reader *r, uint64_t at, uint32_t *out)
 {
-    return roll_target_read(r->target, at, out, sizeof *out);
+    return roll_target_read(r->target, at, out, sizeof(*out));
 }
 
 /* A str object as UTF-8, cut to max characters, its end kept (of a path the end matters). NULL when it is none. */
@@ -175,16 +175,16 @@ static bool read_frame(const struct reader *r, uint64_t at, struct raw_frame *ou
     uint8_t data[ROLL_PY_FRAME_BYTES];
     uint64_t word;
     uint32_t lasti;
-    if (!roll_target_read(r->target, at, data, sizeof data)) {
+    if (!roll_target_read(r->target, at, data, sizeof(data))) {
         return false;
     }
-    memcpy(&word, data + l->frame_code, sizeof word);
+    memcpy(&word, data + l->frame_code, sizeof(word));
     out->code = word & ~TAGS;
-    memcpy(previous, data + l->frame_previous, sizeof *previous);
+    memcpy(previous, data + l->frame_previous, sizeof(*previous));
     if (l->at == ROLL_PY_AT_POINTER) {
-        memcpy(&out->at, data + l->frame_at, sizeof out->at);
+        memcpy(&out->at, data + l->frame_at, sizeof(out->at));
     } else {
-        memcpy(&lasti, data + l->frame_at, sizeof lasti);
+        memcpy(&lasti, data + l->frame_at, sizeof(lasti));
         out->at = (uint64_t)(int64_t)(int32_t)lasti;
     }
     *shim = l->frame_owner != ROLL_PY_NONE && data[l->frame_owner] >= l->owner_shim;
@@ -238,7 +238,7 @@ static bool name_frames(struct reader *r, const struct chain *chain, struct roll
     }
     free(out->frame);
     out->frames = 0;
-    out->frame = calloc(n ? n : 1, sizeof *out->frame);
+    out->frame = calloc(n ? n : 1, sizeof(*out->frame));
     for (size_t i = 0; out->frame && i < n; i++) {
         const struct raw_frame *raw = &chain->frame[i < inner ? i : chain->used - n + i];
         const struct code *code = code_at(r, raw->code);
@@ -302,7 +302,7 @@ static int add_thread(struct reader *r, uint64_t at, struct roll_py_stacks *out)
         free(thread.frame);
         return ROLL_E_CORRUPT;
     }
-    struct roll_py_thread *grown = realloc(out->thread, (out->threads + 1) * sizeof *grown);
+    struct roll_py_thread *grown = realloc(out->thread, (out->threads + 1) * sizeof(*grown));
     if (!grown) {
         free(thread.frame);
         return ROLL_E_NOMEM;
@@ -361,7 +361,7 @@ static int choose_layout(struct reader *r, const struct roll_module *m, uint64_t
 {
     uint64_t words[ROLL_PY_OFFSET_WORDS];
     uint32_t hex = 0;
-    if (!roll_target_read(r->target, r->runtime, words, sizeof words)) {
+    if (!roll_target_read(r->target, r->runtime, words, sizeof(words))) {
         return ROLL_E_DENIED;
     }
     int err = roll_py_layout_read(words, ROLL_PY_OFFSET_WORDS, &r->layout);
@@ -374,7 +374,7 @@ static int choose_layout(struct reader *r, const struct roll_module *m, uint64_t
     } else if (err == ROLL_E_VERSION) {
         minor = (unsigned)(words[1] >> 16 & 0xff);
     }
-    snprintf(out->version, sizeof out->version, "3.%u%s", minor, !err && r->layout.free_threaded ? "t" : "");
+    snprintf(out->version, sizeof(out->version), "3.%u%s", minor, !err && r->layout.free_threaded ? "t" : "");
     if (err == ROLL_E_VERSION) {
         snprintf(why, ROLL_STACK_WHY_BYTES, "CPython %s is not one that this release can read (3.9 to 3.14)",
                  minor ? out->version : "of an unknown version");
@@ -405,7 +405,7 @@ static bool may_hold_python(const struct roll_modules *modules, size_t i)
 int roll_py_read(struct roll_target *target, struct roll_modules *modules, struct roll_text_pool *pool,
                  struct roll_py_stacks *out, char why[ROLL_STACK_WHY_BYTES])
 {
-    struct reader *r = calloc(1, sizeof *r);
+    struct reader *r = calloc(1, sizeof(*r));
     int err = ROLL_E_NOTFOUND;
     *out = (struct roll_py_stacks){0};
     why[0] = '\0';
@@ -432,10 +432,10 @@ int roll_py_read(struct roll_target *target, struct roll_modules *modules, struc
     }
     free(r);
     if (err) {
-        char version[sizeof out->version];
-        memcpy(version, out->version, sizeof version);
+        char version[sizeof(out->version)];
+        memcpy(version, out->version, sizeof(version));
         roll_py_stacks_fini(out);
-        memcpy(out->version, version, sizeof version);
+        memcpy(out->version, version, sizeof(version));
     }
     return err;
 }

@@ -38,14 +38,14 @@ static struct roll_py_thread *add_thread(struct roll_py_stacks *out)
         out->more = true;
         return NULL;
     }
-    struct roll_py_thread *grown = realloc(out->thread, (out->threads + 1) * sizeof *grown);
+    struct roll_py_thread *grown = realloc(out->thread, (out->threads + 1) * sizeof(*grown));
     if (!grown) {
         return NULL;
     }
     out->thread = grown;
     struct roll_py_thread *t = &grown[out->threads++];
     *t = (struct roll_py_thread){0};
-    t->frame = calloc(ROLL_PY_INNER + ROLL_PY_OUTER, sizeof *t->frame);
+    t->frame = calloc(ROLL_PY_INNER + ROLL_PY_OUTER, sizeof(*t->frame));
     if (!t->frame) {
         out->threads--;
         return NULL;
@@ -115,7 +115,7 @@ int roll_py_dump_parse(const char *text, size_t bytes, struct roll_text_pool *po
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t n = end ? (size_t)(end - (text + at)) : bytes - at;
         char line[2048];
-        size_t have = n < sizeof line - 1 ? n : sizeof line - 1;
+        size_t have = n < sizeof(line) - 1 ? n : sizeof(line) - 1;
         memcpy(line, text + at, have);
         line[have] = '\0';
         at += n + 1;
@@ -177,11 +177,11 @@ static int announced(const char *path, pid_t pid, char *why)
     if (!good) {
         return 0;
     }
-    snprintf(status_path, sizeof status_path, "/proc/%d/status", (int)pid);
+    snprintf(status_path, sizeof(status_path), "/proc/%d/status", (int)pid);
     FILE *f = fopen(status_path, "re");
     char line[256];
     unsigned long long caught = 0;
-    while (f && fgets(line, sizeof line, f)) {
+    while (f && fgets(line, sizeof(line), f)) {
         sscanf(line, "SigCgt: %llx", &caught);
     }
     if (f) {
@@ -201,7 +201,7 @@ int roll_py_dump_by_signal(pid_t pid, const char *dir, unsigned patience_ms, str
     char path[4096 + 64];
     struct stat st;
     why[0] = '\0';
-    snprintf(path, sizeof path, "%s/" ROLL_PYSTACKS_NAME, dir, (int)pid);
+    snprintf(path, sizeof(path), "%s/" ROLL_PYSTACKS_NAME, dir, (int)pid);
     int number = announced(path, pid, why);
     if (number == 0 || stat(path, &st) != 0) {
         return ROLL_E_NOTFOUND;
@@ -306,7 +306,7 @@ int roll_py_dump_by_spy(pid_t pid, unsigned patience_ms, struct roll_text_pool *
     if (pipe2(fds, O_CLOEXEC) != 0) {
         return ROLL_E_IO;
     }
-    snprintf(number, sizeof number, "%d", (int)pid);
+    snprintf(number, sizeof(number), "%d", (int)pid);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);

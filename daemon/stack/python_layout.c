@@ -55,7 +55,7 @@ static const struct {
 
 const struct roll_py_layout *roll_py_layout_known(unsigned minor)
 {
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (known[i].minor == minor) {
             return &known[i];
         }
@@ -70,10 +70,10 @@ int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layo
     }
     unsigned minor = (unsigned)(words[1] >> 16 & 0xff), major = (unsigned)(words[1] >> 24 & 0xff);
     size_t i = 0;
-    while (i < sizeof places / sizeof places[0] && places[i].minor != minor) {
+    while (i < sizeof(places) / sizeof(places[0]) && places[i].minor != minor) {
         i++;
     }
-    if (major != 3 || i == sizeof places / sizeof places[0]) {
+    if (major != 3 || i == sizeof(places) / sizeof(places[0])) {
         return ROLL_E_VERSION;
     }
     if (places[i].object_type >= count) {
@@ -111,7 +111,7 @@ int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layo
         {&out->code_lines, places[i].code_lines},         {&out->code_firstline, places[i].code_firstline},
         {&out->code_bytes, places[i].code_bytes},         {&out->object_type, places[i].object_type},
     };
-    for (size_t k = 0; k < sizeof fields / sizeof fields[0]; k++) {
+    for (size_t k = 0; k < sizeof(fields) / sizeof(fields[0]); k++) {
         if (words[fields[k].word] >= OFFSET_MAX) {
             return ROLL_E_CORRUPT;
         }

@@ -36,7 +36,7 @@ static struct roll_sampled_thread *get_thread(struct roll_sampled *s, const stru
     }
     if (s->threads == s->room) {
         size_t room = s->room ? s->room * 2 : 16;
-        struct roll_sampled_thread *grown = realloc(s->thread, room * sizeof *grown);
+        struct roll_sampled_thread *grown = realloc(s->thread, room * sizeof(*grown));
         if (!grown) {
             return NULL;
         }
@@ -44,7 +44,7 @@ static struct roll_sampled_thread *get_thread(struct roll_sampled *s, const stru
         s->room = room;
     }
     t = &s->thread[s->threads++];
-    memset(t, 0, sizeof *t);
+    memset(t, 0, sizeof(*t));
     t->info = *info;
     t->ident = ident;
     return t;
@@ -55,7 +55,7 @@ static struct roll_sampled_thread *get_thread(struct roll_sampled *s, const stru
 static int keep_walk(struct roll_thread_sample *sample, const struct roll_walk *walk, struct roll_target *target,
                      struct roll_modules *modules, struct roll_names *names)
 {
-    sample->place = malloc((walk->depth ? walk->depth : 1) * sizeof *sample->place);
+    sample->place = malloc((walk->depth ? walk->depth : 1) * sizeof(*sample->place));
     if (!sample->place) {
         return ROLL_E_NOMEM;
     }
@@ -87,11 +87,11 @@ static int look_at_thread(struct roll_sampled *s, struct roll_sampled_thread *t,
         return ROLL_E_DENIED;
     }
     if (err == ROLL_E_UNSUPPORTED) {
-        snprintf(s->native_why, sizeof s->native_why, "native stacks are read on x86-64 only");
+        snprintf(s->native_why, sizeof(s->native_why), "native stacks are read on x86-64 only");
         return ROLL_E_DENIED;
     }
     if (err) {
-        snprintf(t->why, sizeof t->why, "%s",
+        snprintf(t->why, sizeof(t->why), "%s",
                  err == ROLL_E_NOTFOUND ? "it ended meanwhile"
                  : t->info.state == 'D' ? "asleep in the kernel where it cannot be stopped"
                                         : "it did not stop in time");
@@ -99,7 +99,7 @@ static int look_at_thread(struct roll_sampled *s, struct roll_sampled_thread *t,
     }
     s->stopped_ns = capture.stopped_ns > s->stopped_ns ? capture.stopped_ns : s->stopped_ns;
     if (roll_walk_thread(target, modules, t->info.tid, &capture, &walk) != 0) {
-        snprintf(t->why, sizeof t->why, "its stack cannot be walked");
+        snprintf(t->why, sizeof(t->why), "its stack cannot be walked");
         return 0;
     }
     if (t->sample[i].native) {
@@ -139,7 +139,7 @@ static int by_any_rung(struct roll_sampled *s, const struct roll_stack_wish *wis
     int err = readable ? roll_py_read(target, modules, pool, out, why) : ROLL_E_DENIED;
     if (!err || err == ROLL_E_NOTFOUND) {
         s->python_by = err ? s->python_by : "reader";
-        memcpy(s->python_version, out->version, sizeof s->python_version);
+        memcpy(s->python_version, out->version, sizeof(s->python_version));
         return err;
     }
     if (why[0] == '\0') {
@@ -147,7 +147,7 @@ static int by_any_rung(struct roll_sampled *s, const struct roll_stack_wish *wis
         roll_refusal_look(s->pid, errno ? errno : EPERM, &refusal);
         roll_refusal_text(&refusal, why);
     }
-    memcpy(s->python_version, out->version, sizeof s->python_version);
+    memcpy(s->python_version, out->version, sizeof(s->python_version));
     err = wish->dir ? roll_py_dump_by_signal(s->pid, wish->dir, DUMP_MS, pool, out, other) : ROLL_E_NOTFOUND;
     if (!err) {
         s->python_by = "signal";
@@ -159,7 +159,7 @@ static int by_any_rung(struct roll_sampled *s, const struct roll_stack_wish *wis
         s->python_why[0] = '\0';
         return 0;
     }
-    snprintf(s->python_why, sizeof s->python_why, "%.200s%s%.100s", why, other[0] ? "; " : "", other);
+    snprintf(s->python_why, sizeof(s->python_why), "%.200s%s%.100s", why, other[0] ? "; " : "", other);
     return ROLL_E_DENIED;
 }
 
@@ -190,7 +190,7 @@ static int look_python(struct roll_sampled *s, const struct roll_stack_wish *wis
             info.tid = 0;
         }
         if (!t) {
-            snprintf(info.name, sizeof info.name, "%s", info.tid == s->pid ? "main" : "python");
+            snprintf(info.name, sizeof(info.name), "%s", info.tid == s->pid ? "main" : "python");
             t = get_thread(s, &info, py->ident);
         }
         if (!t) {

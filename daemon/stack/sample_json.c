@@ -63,7 +63,7 @@ static void spread(const struct roll_thread_sample *sample, struct roll_names *n
 
 static bool is_eval(const struct shown *f)
 {
-    return strncmp(f->function, EVAL, sizeof EVAL - 1) == 0;
+    return strncmp(f->function, EVAL, sizeof(EVAL) - 1) == 0;
 }
 
 static void merge(const struct stack *native, const struct roll_py_thread *py, struct stack *out)

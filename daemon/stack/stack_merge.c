@@ -18,7 +18,7 @@
 int roll_stack_threads_by_name(const char *name, enum roll_stack_threads *out)
 {
     static const char *const names[] = {"all", "main", "nccl"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             *out = (enum roll_stack_threads)i;
             return 0;
@@ -52,7 +52,7 @@ static struct roll_stack_node *child_of(struct roll_stack_node *parent, const st
         at = &(*at)->next;
     }
     if (!*at) {
-        *at = malloc(sizeof **at);
+        *at = malloc(sizeof(**at));
         if (*at) {
             **at = *like;
         }

@@ -127,13 +127,13 @@ static void stop(roll_stack_run_t *run, const char *because)
     }
     run->child = -1;
     if (because) {
-        snprintf(run->why, sizeof run->why, "%s", because);
+        snprintf(run->why, sizeof(run->why), "%s", because);
     } else if (WIFSIGNALED(status)) {
-        snprintf(run->why, sizeof run->why, "the stack reader died of signal %d on it", WTERMSIG(status));
+        snprintf(run->why, sizeof(run->why), "the stack reader died of signal %d on it", WTERMSIG(status));
     } else if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
-        snprintf(run->why, sizeof run->why, "the stack reader ended with status %d", WEXITSTATUS(status));
+        snprintf(run->why, sizeof(run->why), "the stack reader ended with status %d", WEXITSTATUS(status));
     } else {
-        snprintf(run->why, sizeof run->why, "the stack reader said nothing about it");
+        snprintf(run->why, sizeof(run->why), "the stack reader said nothing about it");
     }
 }
 
@@ -141,7 +141,7 @@ static void stop(roll_stack_run_t *run, const char *because)
 
 roll_stack_run_t *roll_stack_run_new(const struct roll_stack_ask *ask, char *why, size_t why_size)
 {
-    roll_stack_run_t *run = calloc(1, sizeof *run);
+    roll_stack_run_t *run = calloc(1, sizeof(*run));
     int rc = ENOMEM;
     if (run) {
         uint64_t now = roll_mono_ns();
@@ -154,7 +154,7 @@ roll_stack_run_t *roll_stack_run_new(const struct roll_stack_ask *ask, char *why
         run->deadline_ns = now + ask->timeout_ns;
         run->helper = strdup(ask->helper);
         run->dir = ask->dir ? strdup(ask->dir) : NULL;
-        run->process = calloc(ask->pids ? ask->pids : 1, sizeof *run->process);
+        run->process = calloc(ask->pids ? ask->pids : 1, sizeof(*run->process));
         for (size_t i = 0; run->process && i < ask->pids; i++) {
             run->process[run->processes++].pid = ask->pid[i];
         }

@@ -12,7 +12,7 @@ static Elf *open_elf(const struct roll_target *t, const struct roll_module *m, i
 {
     char path[PATH_MAX + 64];
     elf_version(EV_CURRENT);
-    *fd = roll_symbol_file_open(roll_target_path(t, m->path, path, sizeof path));
+    *fd = roll_symbol_file_open(roll_target_path(t, m->path, path, sizeof(path)));
     Elf *elf = *fd >= 0 ? elf_begin(*fd, ELF_C_READ_MMAP, NULL) : NULL;
     if (!elf && *fd >= 0) {
         close(*fd);
@@ -43,7 +43,7 @@ bool roll_symbol_find(const struct roll_target *t, const struct roll_module *m, 
 {
     static const GElf_Word kinds[] = {SHT_DYNSYM, SHT_SYMTAB};
     int fd;
-    memset(out, 0, n * sizeof *out);
+    memset(out, 0, n * sizeof(*out));
     Elf *elf = open_elf(t, m, &fd);
     if (!elf) {
         return false;

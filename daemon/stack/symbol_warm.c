@@ -52,7 +52,7 @@ static void *work(void *argument)
 
 roll_symbol_warm_t *roll_symbol_warm_new(void)
 {
-    roll_symbol_warm_t *w = calloc(1, sizeof *w);
+    roll_symbol_warm_t *w = calloc(1, sizeof(*w));
     if (!w) {
         return NULL;
     }

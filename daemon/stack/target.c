@@ -44,7 +44,7 @@ static int add_map(struct roll_target *t, const char *line, size_t *room)
     }
     if (t->maps == *room) {
         size_t more = *room ? *room * 2 : 128;
-        struct roll_map *grown = realloc(t->map, more * sizeof *grown);
+        struct roll_map *grown = realloc(t->map, more * sizeof(*grown));
         if (!grown) {
             return ROLL_E_NOMEM;
         }
@@ -63,8 +63,8 @@ static int add_map(struct roll_target *t, const char *line, size_t *room)
 static bool other_root(pid_t pid)
 {
     char path[64], ours[64] = "", theirs[64] = "";
-    snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)pid);
-    ssize_t a = readlink("/proc/self/ns/mnt", ours, sizeof ours - 1), b = readlink(path, theirs, sizeof theirs - 1);
+    snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+    ssize_t a = readlink("/proc/self/ns/mnt", ours, sizeof(ours) - 1), b = readlink(path, theirs, sizeof(theirs) - 1);
     return a > 0 && b > 0 && strcmp(ours, theirs) != 0;
 }
 
@@ -77,9 +77,9 @@ static bool of_our_user(pid_t pid)
     char path[64], line[256];
     unsigned real = 0, effective = 0, saved = 0, us = (unsigned)getuid();
     bool ours = us == 0, found = false;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     FILE *f = ours ? NULL : fopen(path, "re");
-    while (f && !found && fgets(line, sizeof line, f)) {
+    while (f && !found && fgets(line, sizeof(line), f)) {
         found = sscanf(line, "Uid: %u %u %u", &real, &effective, &saved) == 3;
     }
     if (f) {
@@ -96,15 +96,15 @@ int roll_target_open(pid_t pid, struct roll_target **out)
         errno = EPERM;
         return ROLL_E_DENIED;
     }
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
     FILE *f = fopen(path, "re");
     if (!f) {
         return errno == EACCES || errno == EPERM ? ROLL_E_DENIED : ROLL_E_NOTFOUND;
     }
-    struct roll_target *t = calloc(1, sizeof *t);
+    struct roll_target *t = calloc(1, sizeof(*t));
     char *line = NULL;
     size_t line_room = 0, room = 0;
-    int err = t && (t->pages = calloc(1, sizeof *t->pages)) ? 0 : ROLL_E_NOMEM;
+    int err = t && (t->pages = calloc(1, sizeof(*t->pages))) ? 0 : ROLL_E_NOMEM;
     if (!err) {
         t->pid = pid;
         t->moment = 1;
@@ -195,12 +195,12 @@ bool roll_target_word(struct roll_target *t, uint64_t address, uint64_t *out)
 {
     uint64_t page = address & ~(uint64_t)(PAGE - 1);
     size_t at = (size_t)(address - page);
-    if (at > PAGE - sizeof *out) {
-        return roll_target_read(t, address, out, sizeof *out);
+    if (at > PAGE - sizeof(*out)) {
+        return roll_target_read(t, address, out, sizeof(*out));
     }
     const uint8_t *data = page_at(t, page);
     if (data) {
-        memcpy(out, data + at, sizeof *out);
+        memcpy(out, data + at, sizeof(*out));
     }
     return data != NULL;
 }
@@ -216,9 +216,9 @@ void roll_target_moment(struct roll_target *t)
 static bool look_at_thread(pid_t pid, struct roll_thread_info *info)
 {
     char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)info->tid);
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)info->tid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
     if (fd >= 0) {
         close(fd);
     }
@@ -230,7 +230,7 @@ static bool look_at_thread(pid_t pid, struct roll_thread_info *info)
     if (!begin || !end || end < begin) {
         return false;
     }
-    snprintf(info->name, sizeof info->name, "%.*s", (int)(end - begin - 1), begin + 1);
+    snprintf(info->name, sizeof(info->name), "%.*s", (int)(end - begin - 1), begin + 1);
     info->state = end[1] == ' ' ? end[2] : '?';
     return true;
 }
@@ -246,7 +246,7 @@ size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, 
     char path[64];
     size_t n = 0;
     *all = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *d = opendir(path);
     const struct dirent *entry;
     while (d && (entry = readdir(d)) != NULL) {
@@ -262,11 +262,11 @@ size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, 
     if (d) {
         closedir(d);
     }
-    qsort(out, n, sizeof *out, by_tid);
+    qsort(out, n, sizeof(*out), by_tid);
     for (size_t i = 1; i < n; i++) { /* numbers wrap: the main thread need not have the lowest */
         if (out[i].tid == pid) {
             struct roll_thread_info main_thread = out[i];
-            memmove(out + 1, out, i * sizeof *out);
+            memmove(out + 1, out, i * sizeof(*out));
             out[0] = main_thread;
         }
     }
@@ -298,20 +298,20 @@ void roll_refusal_look(pid_t pid, int error, struct roll_refusal *out)
     char path[64], text[4096];
     struct stat st;
     *out = (struct roll_refusal){.error = error, .ours = geteuid(), .theirs = geteuid(), .yama = -1};
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    if (slurp(path, text, sizeof text) > 0) {
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    if (slurp(path, text, sizeof(text)) > 0) {
         long uid = status_field(text, "\nUid:", 10), tracer = status_field(text, "\nTracerPid:", 10);
         out->theirs = uid >= 0 ? (uid_t)uid : out->theirs;
         out->tracer = tracer > 0 ? (pid_t)tracer : 0;
     } else if (error == EPERM || error == EACCES) {
         out->error = ESRCH;
     }
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
     out->same_user_files = stat(path, &st) != 0 || st.st_uid == out->theirs;
-    if (slurp("/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) > 0) {
+    if (slurp("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text)) > 0) {
         out->yama = atoi(text);
     }
-    if (slurp("/proc/self/status", text, sizeof text) > 0) {
+    if (slurp("/proc/self/status", text, sizeof(text)) > 0) {
         out->filtered = status_field(text, "\nSeccomp:", 10) == 2;
         const char *caps = strstr(text, "\nCapEff:");
         bool may = getuid() == 0 || out->theirs == getuid(); /* see of_our_user */

@@ -18,7 +18,7 @@ static size_t place(char *const *slot, size_t slots, const char *text)
 static int grow(struct roll_text_pool *pool)
 {
     size_t slots = pool->slots ? pool->slots * 2 : 256;
-    char **slot = calloc(slots, sizeof *slot);
+    char **slot = calloc(slots, sizeof(*slot));
     if (!slot) {
         return -1;
     }

@@ -64,8 +64,8 @@ static int access_mem(unw_addr_space_t as, unw_word_t address, unw_word_t *value
     if (write) {
         return -UNW_EINVAL;
     }
-    if (address >= c->low && address - c->low + sizeof *value <= c->bytes) {
-        memcpy(value, c->stack + (address - c->low), sizeof *value);
+    if (address >= c->low && address - c->low + sizeof(*value) <= c->bytes) {
+        memcpy(value, c->stack + (address - c->low), sizeof(*value));
         return 0;
     }
     uint64_t word;
@@ -86,7 +86,7 @@ static int access_reg(unw_addr_space_t as, unw_regnum_t reg, unw_word_t *value, 
                                             &r->r12, &r->r13, &r->r14, &r->r15, &r->rip};
     _Static_assert(UNW_X86_64_RAX == 0 && UNW_X86_64_RDX == 1 && UNW_X86_64_RSP == 7 && UNW_X86_64_RIP == 16,
                    "the order of libunwind's registers");
-    if (write || reg < 0 || (size_t)reg >= sizeof at / sizeof at[0]) {
+    if (write || reg < 0 || (size_t)reg >= sizeof(at) / sizeof(at[0])) {
         return -UNW_EBADREG;
     }
     *value = *at[reg];

@@ -42,7 +42,7 @@ static int find_file(Dwfl_Module *module, void **user, const char *name, Dwarf_A
     if (name[0] != '/' || !looked_at->other_root || deleted) {
         return dwfl_linux_proc_find_elf(module, user, name, base, file, elf);
     }
-    int fd = roll_symbol_file_open(roll_target_path(looked_at, name, path, sizeof path));
+    int fd = roll_symbol_file_open(roll_target_path(looked_at, name, path, sizeof(path)));
     *file = fd >= 0 ? strdup(path) : NULL;
     return fd;
 }
@@ -63,8 +63,8 @@ static bool read_word(Dwfl *dwfl, Dwarf_Addr address, Dwarf_Word *out, void *arg
     (void)dwfl;
     struct attached *a = arg;
     const struct roll_capture *c = a->capture;
-    if (address >= c->low && address - c->low + sizeof *out <= c->bytes) {
-        memcpy(out, c->stack + (address - c->low), sizeof *out);
+    if (address >= c->low && address - c->low + sizeof(*out) <= c->bytes) {
+        memcpy(out, c->stack + (address - c->low), sizeof(*out));
         return true;
     }
     uint64_t word;
@@ -79,7 +79,7 @@ static bool set_registers(Dwfl_Thread *thread, void *arg)
     const struct user_regs_struct *r = &a->capture->regs;
     const Dwarf_Word regs[] = {r->rax, r->rdx, r->rcx, r->rbx, r->rsi, r->rdi, r->rbp, r->rsp, r->r8,
                                r->r9,  r->r10, r->r11, r->r12, r->r13, r->r14, r->r15, r->rip}; /* DWARF's order */
-    return dwfl_thread_state_registers(thread, 0, sizeof regs / sizeof regs[0], regs);
+    return dwfl_thread_state_registers(thread, 0, sizeof(regs) / sizeof(regs[0]), regs);
 }
 
 static const Dwfl_Thread_Callbacks callbacks = {

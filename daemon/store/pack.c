@@ -42,7 +42,7 @@ struct roll_unpacker {
 
 roll_packer_t *roll_packer_new(void)
 {
-    roll_packer_t *p = calloc(1, sizeof *p);
+    roll_packer_t *p = calloc(1, sizeof(*p));
     if (p) {
         p->model = roll_pack_model_new();
         p->zstd = ZSTD_createCCtx();
@@ -135,7 +135,7 @@ int roll_packer_finish(roll_packer_t *p, bool repeats, const uint8_t **out, size
     }
     struct roll_pack_head head = {.frames = p->frames, .columns = (uint32_t)(roll_pack_size(&p->coder) + LENGTHS)};
     if (!err) {
-        err = squeeze(p, &used, length, sizeof length, ZSTD_e_continue);
+        err = squeeze(p, &used, length, sizeof(length), ZSTD_e_continue);
     }
     for (int i = 0; i < PACK_COLUMNS && !err; i++) {
         const struct roll_pack_bytes *b = &p->coder.column[i];
@@ -145,7 +145,7 @@ int roll_packer_finish(roll_packer_t *p, bool repeats, const uint8_t **out, size
     if (err) {
         return err;
     }
-    memcpy(p->out + ROLL_FRAME_HEAD_BYTES, &head, sizeof head);
+    memcpy(p->out + ROLL_FRAME_HEAD_BYTES, &head, sizeof(head));
     struct roll_frame_head frame = {.type = ROLL_FRAME_PACK, .seq = p->number, .first = repeats};
     int64_t n = roll_frame_encode(&frame, p->out + ROLL_FRAME_HEAD_BYTES, used - ROLL_FRAME_HEAD_BYTES, p->out, used);
     if (n < 0) {
@@ -163,7 +163,7 @@ int roll_packer_finish(roll_packer_t *p, bool repeats, const uint8_t **out, size
 
 roll_unpacker_t *roll_unpacker_new(void)
 {
-    roll_unpacker_t *u = calloc(1, sizeof *u);
+    roll_unpacker_t *u = calloc(1, sizeof(*u));
     if (u) {
         u->number = UINT64_MAX;
         u->model = roll_pack_model_new();
@@ -221,8 +221,8 @@ static int expand(roll_unpacker_t *u, const uint8_t *data, size_t bytes, size_t 
 static int split(const roll_unpacker_t *u, size_t columns, struct roll_pack_coder *c)
 {
     uint32_t length[PACK_COLUMNS];
-    size_t at = sizeof length;
-    memcpy(length, u->columns, sizeof length);
+    size_t at = sizeof(length);
+    memcpy(length, u->columns, sizeof(length));
     for (int i = 0; i < PACK_COLUMNS; i++) {
         if (length[i] > columns - at) {
             return ROLL_E_CORRUPT;
@@ -263,10 +263,10 @@ int roll_unpacker_take(roll_unpacker_t *u, const struct roll_frame *pack, const 
     if (pack->head.type != ROLL_FRAME_PACK) {
         return ROLL_E_ARG;
     }
-    if (pack->head.payload < sizeof head) {
+    if (pack->head.payload < sizeof(head)) {
         return ROLL_E_CORRUPT;
     }
-    memcpy(&head, pack->payload, sizeof head);
+    memcpy(&head, pack->payload, sizeof(head));
     if (pack->head.seq == 0) {
         roll_pack_model_reset(u->model);
         ZSTD_DCtx_reset(u->zstd, ZSTD_reset_session_only);
@@ -281,7 +281,7 @@ int roll_unpacker_take(roll_unpacker_t *u, const struct roll_frame *pack, const 
         return ROLL_E_NOMEM;
     }
     struct roll_pack_coder coder = {.reading = true};
-    int err = expand(u, pack->payload + sizeof head, pack->head.payload - sizeof head, head.columns);
+    int err = expand(u, pack->payload + sizeof(head), pack->head.payload - sizeof(head), head.columns);
     if (!err) {
         err = split(u, head.columns, &coder);
     }

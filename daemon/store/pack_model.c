@@ -48,7 +48,7 @@ void roll_pack_model_reset(struct roll_pack_model *m)
     struct roll_record *scratch = m->scratch;
     size_t room = m->scratch_room;
     forget_rings(m);
-    memset(m, 0, sizeof *m);
+    memset(m, 0, sizeof(*m));
     m->scratch = scratch;
     m->scratch_room = room;
 }
@@ -74,7 +74,7 @@ static struct pack_ring *code_ring(struct roll_pack_model *m, struct roll_pack_c
     if (number == m->rings) {
         if (m->rings == m->room) {
             size_t room = m->room ? 2 * m->room : 16;
-            struct pack_ring *grown = realloc(m->ring, room * sizeof *grown);
+            struct pack_ring *grown = realloc(m->ring, room * sizeof(*grown));
             if (!grown) {
                 roll_pack_fail(c, ROLL_E_NOMEM);
                 return NULL;
@@ -117,7 +117,7 @@ static void code_seq(struct roll_pack_model *m, struct roll_pack_coder *c, struc
 static struct roll_record *scratch(struct roll_pack_model *m, struct roll_pack_coder *c, size_t count)
 {
     if (count > m->scratch_room) {
-        struct roll_record *grown = realloc(m->scratch, count * sizeof *grown);
+        struct roll_record *grown = realloc(m->scratch, count * sizeof(*grown));
         if (!grown) {
             roll_pack_fail(c, ROLL_E_NOMEM);
             return NULL;
@@ -148,9 +148,9 @@ static void code_record_frame(struct roll_pack_model *m, struct roll_pack_coder 
         return;
     }
     if (c->reading) {
-        memset(recs, 0, count * sizeof *recs);
+        memset(recs, 0, count * sizeof(*recs));
     } else {
-        memcpy(recs, payload, count * sizeof *recs);
+        memcpy(recs, payload, count * sizeof(*recs));
     }
     head->count = (uint32_t)count;
     if (kind == KIND_UPDATES) {
@@ -200,10 +200,10 @@ static void code_status(struct roll_pack_model *m, struct roll_pack_coder *c, st
     as.head = ring->next_ticket;
     as.clock_mono_ns = mono;
     as.clock_real_ns = real;
-    uint64_t other = !c->reading && memcmp(&as, status, sizeof as) != 0;
+    uint64_t other = !c->reading && memcmp(&as, status, sizeof(as)) != 0;
     roll_pack_code_number(c, PACK_STATE, 0, &other);
     if (other) {
-        roll_pack_code_bytes(c, PACK_RAW, status, sizeof *status);
+        roll_pack_code_bytes(c, PACK_RAW, status, sizeof(*status));
     } else {
         *status = as;
     }
@@ -225,7 +225,7 @@ static uint8_t kind_of(const struct roll_pack_model *m, const struct roll_frame 
     }
     if (h->type == ROLL_FRAME_TICK && h->payload == sizeof(uint64_t) && h->stream == 0) {
         uint64_t real;
-        memcpy(&real, frame->payload, sizeof real);
+        memcpy(&real, frame->payload, sizeof(real));
         return h->seq % GRAIN_NS == 0 && real % GRAIN_NS == 0 && m->tick_seq % GRAIN_NS == 0 &&
                        m->tick_real % GRAIN_NS == 0
                    ? KIND_TICK_COARSE
@@ -272,11 +272,11 @@ void roll_pack_write(struct roll_pack_model *m, struct roll_pack_coder *c, const
     switch (kind) {
     case KIND_TICK:
     case KIND_TICK_COARSE:
-        memcpy(&real, frame->payload, sizeof real);
+        memcpy(&real, frame->payload, sizeof(real));
         code_tick(m, c, kind, &head, &real);
         break;
     case KIND_STATUS:
-        memcpy(&status, frame->payload, sizeof status);
+        memcpy(&status, frame->payload, sizeof(status));
         code_status(m, c, &head, &status);
         break;
     case KIND_RAW:
@@ -312,13 +312,13 @@ int64_t roll_pack_read(struct roll_pack_model *m, struct roll_pack_coder *c, uin
         code_tick(m, c, kind, &head, &real);
         head.type = ROLL_FRAME_TICK;
         payload = &real;
-        n = sizeof real;
+        n = sizeof(real);
         break;
     case KIND_STATUS:
         code_status(m, c, &head, &status);
         head.type = ROLL_FRAME_STATUS;
         payload = &status;
-        n = sizeof status;
+        n = sizeof(status);
         break;
     case KIND_RAW:
         code_raw(c, out, &n, out_bytes);

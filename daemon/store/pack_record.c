@@ -70,7 +70,7 @@ static void apply_signature(const struct pack_signature *s, struct roll_record *
 static uint64_t hash_signature(const struct pack_signature *s)
 {
     uint64_t word[3];
-    memcpy(word, s, sizeof word);
+    memcpy(word, s, sizeof(word));
     return mix(mix(mix(0, word[0]), word[1]), word[2]);
 }
 
@@ -78,7 +78,7 @@ static uint64_t hash_signature(const struct pack_signature *s)
 static uint32_t find_signature(const struct roll_pack_model *m, const struct pack_signature *s, size_t *slot)
 {
     size_t i = (size_t)(hash_signature(s) >> 32) & (SLOTS - 1);
-    while (m->slot[i] != 0 && memcmp(&m->signature[m->slot[i] - 1], s, sizeof *s) != 0) {
+    while (m->slot[i] != 0 && memcmp(&m->signature[m->slot[i] - 1], s, sizeof(*s)) != 0) {
         i = (i + 1) & (SLOTS - 1);
     }
     *slot = i;
@@ -102,7 +102,7 @@ static uint32_t code_signature(struct roll_pack_model *m, struct roll_pack_coder
         return (uint32_t)wide;
     }
     size_t slot;
-    roll_pack_code_bytes(c, PACK_RAW, s, sizeof *s);
+    roll_pack_code_bytes(c, PACK_RAW, s, sizeof(*s));
     if (m->signatures < MAX_SIGNATURES && find_signature(m, s, &slot) == m->signatures) {
         m->signature[m->signatures++] = *s;
         m->slot[slot] = m->signatures;
@@ -127,12 +127,12 @@ static bool is_open(const struct pack_ring *ring, uint64_t ticket)
 static void remember_open(struct roll_pack_coder *c, struct pack_ring *ring, const struct roll_record *r,
                           uint32_t place)
 {
-    if (!ring->open && !(ring->open = malloc(OPEN * sizeof *ring->open))) {
+    if (!ring->open && !(ring->open = malloc(OPEN * sizeof(*ring->open)))) {
         roll_pack_fail(c, ROLL_E_NOMEM);
         return;
     }
     if (ring->opened == OPEN) { /* the oldest waits for somebody: its end will be written in full */
-        memmove(ring->open, ring->open + 1, (OPEN - 1) * sizeof *ring->open);
+        memmove(ring->open, ring->open + 1, (OPEN - 1) * sizeof(*ring->open));
         ring->opened--;
     }
     ring->open[ring->opened++] = (struct pack_open_call){.rec = *r, .place = place};
@@ -252,7 +252,7 @@ void roll_pack_code_record(struct roll_pack_model *m, struct roll_pack_coder *c,
     uint64_t *counter = counter_of(m, ring, &s);
     struct prediction as = predict(ring, p, *counter);
     if (c->reading) {
-        memset(r, 0, sizeof *r);
+        memset(r, 0, sizeof(*r));
         apply_signature(&s, r);
         state = ROLL_STATE_RETURNED;
     }
@@ -305,7 +305,7 @@ static bool differs_otherwise(const struct roll_record *a, const struct roll_rec
     same.seal = a->seal;
     same.call_ns = a->call_ns;
     same.result = a->result;
-    return memcmp(a, &same, sizeof same) != 0;
+    return memcmp(a, &same, sizeof(same)) != 0;
 }
 
 /* A record that was sent as entered comes once more. */
@@ -323,7 +323,7 @@ void roll_pack_code_update(struct roll_pack_model *m, struct roll_pack_coder *c,
     }
     roll_pack_code_byte(c, PACK_MISS, &miss);
     if (miss & UPDATE_OTHER) {
-        roll_pack_code_bytes(c, PACK_RAW, r, sizeof *r);
+        roll_pack_code_bytes(c, PACK_RAW, r, sizeof(*r));
         if (c->err) {
             return;
         }
@@ -352,7 +352,7 @@ void roll_pack_code_update(struct roll_pack_model *m, struct roll_pack_coder *c,
     if (at < ring->opened) {
         bool newest = at + 1 == ring->opened && roll_seal_ticket(r->seal) + 1 == ring->next_ticket;
         ring->call_ns = newest ? r->call_ns : ring->call_ns;
-        memmove(ring->open + at, ring->open + at + 1, (ring->opened - at - 1) * sizeof *ring->open);
+        memmove(ring->open + at, ring->open + at + 1, (ring->opened - at - 1) * sizeof(*ring->open));
         ring->opened--;
     }
 }

@@ -123,7 +123,7 @@ static int open_part(struct roll_segments *w, const char *part)
         return roll_segment_errno();
     }
     roll_trace_head(head);
-    return flock(w->fd, LOCK_EX | LOCK_NB) == 0 ? write_all(w->fd, head, sizeof head) : ROLL_E_BUSY;
+    return flock(w->fd, LOCK_EX | LOCK_NB) == 0 ? write_all(w->fd, head, sizeof(head)) : ROLL_E_BUSY;
 }
 
 /* A new segment: under another name until it holds what it has to repeat. It never takes the place of a file that is
@@ -131,7 +131,7 @@ static int open_part(struct roll_segments *w, const char *part)
 static int begin_segment(struct roll_segments *w, uint64_t now)
 {
     char part[PATH_MAX], path[PATH_MAX];
-    snprintf(part, sizeof part, "%s/.%s.part", w->dir, w->series);
+    snprintf(part, sizeof(part), "%s/.%s.part", w->dir, w->series);
     if (!roll_segment_path(w->dir, w->series, w->number + 1, path)) {
         return ROLL_E_LIMIT;
     }
@@ -306,7 +306,7 @@ int roll_segments_new(const struct roll_segment_options *o, roll_segments_t **ou
     char path[PATH_MAX];
     struct roll_segment_name *list = NULL;
     size_t count = 0;
-    struct roll_segments *w = calloc(1, sizeof *w);
+    struct roll_segments *w = calloc(1, sizeof(*w));
     *pid = 0;
     if (!w) {
         return ROLL_E_NOMEM;
@@ -316,12 +316,12 @@ int roll_segments_new(const struct roll_segment_options *o, roll_segments_t **ou
     w->state = roll_segment_state_new();
     w->frame = malloc(ALONE_BYTES);
     int err = w->packer && w->state && w->frame ? 0 : ROLL_E_NOMEM;
-    if (!err && (strlen(o->dir) >= sizeof w->dir || strlen(o->series) >= sizeof w->series)) {
+    if (!err && (strlen(o->dir) >= sizeof(w->dir) || strlen(o->series) >= sizeof(w->series))) {
         err = ROLL_E_LIMIT;
     }
     if (!err) {
-        snprintf(w->dir, sizeof w->dir, "%s", o->dir);
-        snprintf(w->series, sizeof w->series, "%s", o->series);
+        snprintf(w->dir, sizeof(w->dir), "%s", o->dir);
+        snprintf(w->series, sizeof(w->series), "%s", o->series);
         w->o = *o;
         w->o.dir = w->dir;
         w->o.series = w->series;

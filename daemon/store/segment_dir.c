@@ -116,23 +116,23 @@ int roll_segment_list(const char *dir, const char *series, struct roll_segment_n
     size_t used = 0, room = 0;
     char old[300];
     int err = 0;
-    snprintf(old, sizeof old, "%s%s", series, SUFFIX);
+    snprintf(old, sizeof(old), "%s%s", series, SUFFIX);
     for (struct dirent *entry; !err && (entry = readdir(d)) != NULL;) {
         char mine[256];
         uint64_t number = 0;
-        bool named = roll_segment_parse(entry->d_name, mine, sizeof mine, &number) && strcmp(mine, series) == 0;
+        bool named = roll_segment_parse(entry->d_name, mine, sizeof(mine), &number) && strcmp(mine, series) == 0;
         if (!named && strcmp(entry->d_name, old) != 0) {
             continue;
         }
         if (used == room) {
             room = room ? 2 * room : 16;
-            struct roll_segment_name *grown = realloc(list, room * sizeof *grown);
+            struct roll_segment_name *grown = realloc(list, room * sizeof(*grown));
             err = grown ? 0 : ROLL_E_NOMEM;
             list = grown ? grown : list;
         }
         if (!err) {
             list[used].number = named ? number : 0;
-            snprintf(list[used++].path, sizeof list->path, "%s/%s", dir, entry->d_name);
+            snprintf(list[used++].path, sizeof(list->path), "%s/%s", dir, entry->d_name);
         }
     }
     closedir(d);
@@ -141,7 +141,7 @@ int roll_segment_list(const char *dir, const char *series, struct roll_segment_n
         return err;
     }
     if (used > 1) {
-        qsort(list, used, sizeof *list, by_number);
+        qsort(list, used, sizeof(*list), by_number);
     }
     *out = list;
     *count = used;
@@ -185,19 +185,19 @@ static struct old_file *kept_files(const struct roll_segment_options *o, size_t 
         char series[256];
         uint64_t number;
         struct stat st;
-        if (!roll_segment_parse(entry->d_name, series, sizeof series, &number) || !same_kind(series, o->series) ||
+        if (!roll_segment_parse(entry->d_name, series, sizeof(series), &number) || !same_kind(series, o->series) ||
             fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) {
             continue;
         }
         if (used == room) {
             room = room ? 2 * room : 64;
-            struct old_file *grown = realloc(list, room * sizeof *grown);
+            struct old_file *grown = realloc(list, room * sizeof(*grown));
             if (!grown) {
                 break;
             }
             list = grown;
         }
-        snprintf(list[used].name, sizeof list->name, "%s", entry->d_name);
+        snprintf(list[used].name, sizeof(list->name), "%s", entry->d_name);
         list[used].bytes = (uint64_t)st.st_size;
         list[used++].changed = st.st_mtim;
     }
@@ -205,7 +205,7 @@ static struct old_file *kept_files(const struct roll_segment_options *o, size_t 
         closedir(d);
     }
     if (used > 1) {
-        qsort(list, used, sizeof *list, by_change);
+        qsort(list, used, sizeof(*list), by_change);
     }
     *count = used;
     return list;
@@ -215,7 +215,7 @@ static struct old_file *kept_files(const struct roll_segment_options *o, size_t 
 static bool remove_segment(const struct roll_segment_options *o, const struct old_file *file)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", o->dir, file->name);
+    snprintf(path, sizeof(path), "%s/%s", o->dir, file->name);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool done = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink(path) == 0;
     if (fd >= 0) {

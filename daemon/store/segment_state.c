@@ -77,12 +77,12 @@ static bool grow(void *array, size_t *room, size_t used, size_t more, size_t ele
     size_t want = *room ? *room * 2 : 16;
     want = want < used + more ? used + more : want;
     void *old, *grown;
-    memcpy(&old, array, sizeof old);
+    memcpy(&old, array, sizeof(old));
     grown = realloc(old, want * element);
     if (!grown) {
         return false;
     }
-    memcpy(array, &grown, sizeof grown);
+    memcpy(array, &grown, sizeof(grown));
     *room = want;
     return true;
 }
@@ -108,12 +108,12 @@ static int note_ring(struct roll_segment_state *s, const struct roll_frame *fram
     if (frame->head.payload < ROLL_RING_HEADER_BYTES || (r && r->announced)) {
         return 0;
     }
-    if (!grow(&s->ring, &s->room, s->rings, 1, sizeof *s->ring)) {
+    if (!grow(&s->ring, &s->room, s->rings, 1, sizeof(*s->ring))) {
         return ROLL_E_NOMEM;
     }
     r = &s->ring[s->rings++];
     *r = (struct ring){.epoch = frame->head.stream, .announced = true, .sight.heard = 1};
-    memcpy(r->header, frame->payload, sizeof r->header);
+    memcpy(r->header, frame->payload, sizeof(r->header));
     return 0;
 }
 
@@ -125,7 +125,7 @@ static int note_defs(struct ring *r, const struct roll_frame *frame)
     }
     size_t skip = (size_t)(r->defs_used - first), more = (size_t)n - skip;
     if (!grow(&r->defs, &r->defs_room, r->defs_used, more, 1) ||
-        !grow(&r->end, &r->end_room, r->ends, 1, sizeof *r->end)) {
+        !grow(&r->end, &r->end_room, r->ends, 1, sizeof(*r->end))) {
         return ROLL_E_NOMEM;
     }
     memcpy(r->defs + r->defs_used, frame->payload + skip, more);
@@ -168,7 +168,7 @@ static int note_last(struct ring *r, const struct roll_record *rec)
         if (i == MAX_COMMS) {
             return 0;
         }
-        if (!grow(&r->last, &r->last_room, r->lasts, 1, sizeof *r->last)) {
+        if (!grow(&r->last, &r->last_room, r->lasts, 1, sizeof(*r->last))) {
             return ROLL_E_NOMEM;
         }
         r->lasts++;
@@ -185,7 +185,7 @@ static int note_record(struct ring *r, const struct roll_record *rec)
     bool known = at < r->opened && roll_seal_ticket(r->open[at].seal) == ticket;
     if (roll_seal_state(rec->seal) != ROLL_STATE_ENTERED) {
         if (known) {
-            memmove(r->open + at, r->open + at + 1, (r->opened - at - 1) * sizeof *r->open);
+            memmove(r->open + at, r->open + at + 1, (r->opened - at - 1) * sizeof(*r->open));
             r->opened--;
         }
         return note_last(r, rec);
@@ -194,14 +194,14 @@ static int note_record(struct ring *r, const struct roll_record *rec)
         return 0;
     }
     if (r->opened == MAX_OPEN) {
-        memmove(r->open, r->open + 1, (r->opened - 1) * sizeof *r->open);
+        memmove(r->open, r->open + 1, (r->opened - 1) * sizeof(*r->open));
         r->opened--;
         at -= at > 0;
     }
-    if (!grow(&r->open, &r->open_room, r->opened, 1, sizeof *r->open)) {
+    if (!grow(&r->open, &r->open_room, r->opened, 1, sizeof(*r->open))) {
         return ROLL_E_NOMEM;
     }
-    memmove(r->open + at + 1, r->open + at, (r->opened - at) * sizeof *r->open);
+    memmove(r->open + at + 1, r->open + at, (r->opened - at) * sizeof(*r->open));
     r->open[at] = *rec;
     r->opened++;
     return 0;
@@ -226,8 +226,8 @@ int roll_segment_state_note(struct roll_segment_state *s, const struct roll_fram
     if (h->type == ROLL_FRAME_TICK) {
         s->ticked = true;
         s->tick_seq = h->seq;
-        if (h->payload >= sizeof s->tick_real) {
-            memcpy(&s->tick_real, frame->payload, sizeof s->tick_real);
+        if (h->payload >= sizeof(s->tick_real)) {
+            memcpy(&s->tick_real, frame->payload, sizeof(s->tick_real));
         }
         return 0;
     }
@@ -242,14 +242,14 @@ int roll_segment_state_note(struct roll_segment_state *s, const struct roll_fram
     }
     r->sight.heard = 1;
     if (sight) {
-        memcpy(&r->sight, frame->payload, sizeof r->sight);
+        memcpy(&r->sight, frame->payload, sizeof(r->sight));
         return 0;
     }
     if (h->type == ROLL_FRAME_DEFS) {
         return note_defs(r, frame);
     }
     if (h->type == ROLL_FRAME_STATUS) {
-        memcpy(&r->status, frame->payload, sizeof r->status);
+        memcpy(&r->status, frame->payload, sizeof(r->status));
         r->told = true;
         return 0;
     }
@@ -273,17 +273,17 @@ static int repeat_records(const struct ring *r,
                           int (*give)(void *, const struct roll_frame_head *, const void *, size_t), void *ctx)
 {
     size_t n = r->opened + r->lasts;
-    struct roll_record *all = n ? malloc(n * sizeof *all) : NULL;
+    struct roll_record *all = n ? malloc(n * sizeof(*all)) : NULL;
     if (n == 0 || !all) {
         return n ? ROLL_E_NOMEM : 0;
     }
     if (r->opened) {
-        memcpy(all, r->open, r->opened * sizeof *all);
+        memcpy(all, r->open, r->opened * sizeof(*all));
     }
     if (r->lasts) {
-        memcpy(all + r->opened, r->last, r->lasts * sizeof *all);
+        memcpy(all + r->opened, r->last, r->lasts * sizeof(*all));
     }
-    qsort(all, n, sizeof *all, by_ticket);
+    qsort(all, n, sizeof(*all), by_ticket);
     int err = 0;
     for (size_t i = 0; i < n && !err; i += BATCH) {
         size_t use = n - i < BATCH ? n - i : BATCH;
@@ -292,7 +292,7 @@ static int repeat_records(const struct ring *r,
                                        .first = roll_seal_ticket(all[i].seal),
                                        .rec_size = ROLL_RECORD_BYTES,
                                        .count = (uint32_t)use};
-        err = give(ctx, &head, all + i, use * sizeof *all);
+        err = give(ctx, &head, all + i, use * sizeof(*all));
     }
     free(all);
     return err;
@@ -304,12 +304,12 @@ int roll_segment_state_repeat(const struct roll_segment_state *s,
     int err = 0;
     if (s->ticked) {
         struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = s->tick_seq};
-        err = give(ctx, &head, &s->tick_real, sizeof s->tick_real);
+        err = give(ctx, &head, &s->tick_real, sizeof(s->tick_real));
     }
     for (size_t i = 0; i < s->rings && !err; i++) {
         const struct ring *r = &s->ring[i];
         struct roll_frame_head head = {.type = ROLL_FRAME_RING, .stream = r->epoch};
-        err = give(ctx, &head, r->header, sizeof r->header);
+        err = give(ctx, &head, r->header, sizeof(r->header));
         head.type = ROLL_FRAME_DEFS;
         for (size_t k = 0; k < r->ends && !err; k++) {
             head.first = k ? r->end[k - 1] : 0;
@@ -321,10 +321,10 @@ int roll_segment_state_repeat(const struct roll_segment_state *s,
     }
     for (size_t i = 0; i < s->rings && !err; i++) {
         struct roll_frame_head head = {.type = ROLL_FRAME_STATUS, .stream = s->ring[i].epoch};
-        err = s->ring[i].told ? give(ctx, &head, &s->ring[i].status, sizeof s->ring[i].status) : 0;
+        err = s->ring[i].told ? give(ctx, &head, &s->ring[i].status, sizeof(s->ring[i].status)) : 0;
         head.type = ROLL_FRAME_SIGHT;
         if (!err && (s->ring[i].sight.starved > 0 || s->ring[i].sight.heard == 0)) {
-            err = give(ctx, &head, &s->ring[i].sight, sizeof s->ring[i].sight);
+            err = give(ctx, &head, &s->ring[i].sight, sizeof(s->ring[i].sight));
         }
     }
     return err;

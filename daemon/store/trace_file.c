@@ -65,7 +65,7 @@ static int prepare(int fd, const char *path)
     if (st.st_size == 0) {
         uint8_t head[ROLL_TRACE_HEAD_BYTES];
         roll_trace_head(head);
-        return write_all(fd, head, sizeof head);
+        return write_all(fd, head, sizeof(head));
     }
     roll_trace_reader_t *reader = NULL;
     int err = roll_trace_reader_new(path, &reader);
@@ -85,7 +85,7 @@ static int prepare(int fd, const char *path)
 
 int roll_trace_writer_new(const char *path, roll_trace_writer_t **out)
 {
-    roll_trace_writer_t *w = calloc(1, sizeof *w);
+    roll_trace_writer_t *w = calloc(1, sizeof(*w));
     if (!w) {
         return ROLL_E_NOMEM;
     }
@@ -115,13 +115,13 @@ int roll_trace_writer_flush(roll_trace_writer_t *w)
 
 int roll_trace_writer_append(roll_trace_writer_t *w, const void *frame, size_t bytes)
 {
-    if (bytes > sizeof w->buffer - w->used) {
+    if (bytes > sizeof(w->buffer) - w->used) {
         int err = roll_trace_writer_flush(w);
         if (err) {
             return err;
         }
     }
-    if (bytes > sizeof w->buffer) {
+    if (bytes > sizeof(w->buffer)) {
         return write_all(w->fd, frame, bytes);
     }
     memcpy(w->buffer + w->used, frame, bytes);
@@ -149,7 +149,7 @@ int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t *
     if (err) {
         return err;
     }
-    roll_trace_reader_t *r = calloc(1, sizeof *r);
+    roll_trace_reader_t *r = calloc(1, sizeof(*r));
     if (!r) {
         return ROLL_E_NOMEM;
     }

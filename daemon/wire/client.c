@@ -42,7 +42,7 @@ struct found {
 static bool root_alive(const char *dir)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/root.lock", dir);
+    snprintf(path, sizeof(path), "%s/root.lock", dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
@@ -55,19 +55,19 @@ static bool root_alive(const char *dir)
 static void look_in(const char *dir, struct found *found)
 {
     char path[PATH_MAX], line[256] = "";
-    snprintf(path, sizeof path, "%s/endpoint", dir);
+    snprintf(path, sizeof(path), "%s/endpoint", dir);
     FILE *f = fopen(path, "re");
     if (!f) {
         return;
     }
-    bool read = fgets(line, sizeof line, f) != NULL;
+    bool read = fgets(line, sizeof(line), f) != NULL;
     fclose(f);
     line[strcspn(line, "\r\n")] = '\0';
     if (!read || !roll_net_endpoint_ok(line) || !root_alive(dir)) {
         return;
     }
     if (found->count < LIVE_MAX) {
-        memcpy(found->endpoint[found->count], line, sizeof line);
+        memcpy(found->endpoint[found->count], line, sizeof(line));
     }
     found->count++;
 }
@@ -96,7 +96,7 @@ static void find_live(const char *base, struct found *found)
     struct dirent *entry;
     while (d && (entry = readdir(d)) != NULL) {
         if (strncmp(entry->d_name, "run-", 4) == 0) {
-            snprintf(sub, sizeof sub, "%s/%s", base, entry->d_name);
+            snprintf(sub, sizeof(sub), "%s/%s", base, entry->d_name);
             look_in(sub, found);
         }
     }
@@ -104,17 +104,17 @@ static void find_live(const char *base, struct found *found)
         closedir(d);
     }
     size_t known = found->count < LIVE_MAX ? found->count : LIVE_MAX;
-    qsort(found->endpoint, known, sizeof found->endpoint[0], by_text);
+    qsort(found->endpoint, known, sizeof(found->endpoint[0]), by_text);
 }
 
 size_t roll_client_live(char (*out)[ROLL_CLIENT_ENDPOINT_BYTES], size_t room)
 {
     char base[PATH_MAX / 2];
     struct found found = {.count = 0};
-    base_dir(base, sizeof base);
+    base_dir(base, sizeof(base));
     find_live(base, &found);
     for (size_t i = 0; i < found.count && i < LIVE_MAX && i < room; i++) {
-        memcpy(out[i], found.endpoint[i], sizeof out[i]);
+        memcpy(out[i], found.endpoint[i], sizeof(out[i]));
     }
     return found.count;
 }
@@ -128,7 +128,7 @@ int roll_client_discover(char *endpoint, size_t endpoint_size, char *why, size_t
     }
     char base[PATH_MAX / 2];
     struct found found = {.count = 0};
-    base_dir(base, sizeof base);
+    base_dir(base, sizeof(base));
     find_live(base, &found);
     if (found.count == 0) {
         snprintf(why, why_size,
@@ -231,7 +231,7 @@ static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_
     }
     client->context = zmq_ctx_new();
     client->socket = client->context ? roll_net_dealer(client->context, secure ? &keys : NULL, "", 0) : NULL;
-    explicit_bzero(&keys, sizeof keys);
+    explicit_bzero(&keys, sizeof(keys));
     if (!client->socket) {
         snprintf(why, why_size, "cannot make a socket: %s", strerror(errno));
         return ROLL_E_NOMEM;
@@ -254,7 +254,7 @@ static int connect_to(roll_client_t *client, const char *curve_dir, int timeout_
 int roll_client_new(const char *endpoint, const char *curve_dir, int timeout_ms, roll_client_t **out, char *why,
                     size_t why_size)
 {
-    roll_client_t *client = calloc(1, sizeof *client);
+    roll_client_t *client = calloc(1, sizeof(*client));
     int err = client ? 0 : ROLL_E_NOMEM;
     if (!err) {
         client->verdicts = json_array();
@@ -265,9 +265,9 @@ int roll_client_new(const char *endpoint, const char *curve_dir, int timeout_ms,
         goto out;
     }
     if (endpoint) {
-        snprintf(client->endpoint, sizeof client->endpoint, "%s", endpoint);
+        snprintf(client->endpoint, sizeof(client->endpoint), "%s", endpoint);
     } else {
-        err = roll_client_discover(client->endpoint, sizeof client->endpoint, why, why_size);
+        err = roll_client_discover(client->endpoint, sizeof(client->endpoint), why, why_size);
     }
     if (!err) {
         err = connect_to(client, curve_dir ? curve_dir : getenv("ROLLCALL_CURVE_DIR"), timeout_ms, why, why_size);

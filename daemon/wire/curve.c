@@ -44,14 +44,14 @@ static int make_dir(const char *path, char *why, size_t size)
 static int write_key(const char *dir, const char *name, const char *key, mode_t mode, char *why, size_t size)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0) {
         return errno == EEXIST ? say(ROLL_E_BUSY, why, size, "exists already", path, "keys are never overwritten")
                                : say(errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO, why, size, strerror(errno), path, "");
     }
     char line[ROLL_CURVE_KEY_BYTES + 1];
-    int n = snprintf(line, sizeof line, "%s\n", key);
+    int n = snprintf(line, sizeof(line), "%s\n", key);
     int err = 0;
     if (write(fd, line, (size_t)n) != n) {
         err = say(ROLL_E_IO, why, size, "cannot write", path, "");
@@ -66,7 +66,7 @@ int roll_curve_keygen(const char *dir, char *why, size_t why_size)
         return say(ROLL_E_UNSUPPORTED, why, why_size, "this libzmq has no CURVE", dir, "");
     }
     char allowed[PATH_MAX];
-    snprintf(allowed, sizeof allowed, "%s/allowed", dir);
+    snprintf(allowed, sizeof(allowed), "%s/allowed", dir);
     int err = make_dir(dir, why, why_size);
     if (!err) {
         err = make_dir(allowed, why, why_size);
@@ -86,7 +86,7 @@ int roll_curve_keygen(const char *dir, char *why, size_t why_size)
         if (!err && i == 1) {
             err = write_key(allowed, "client.pub", pub, 0644, why, why_size);
         }
-        explicit_bzero(sec, sizeof sec);
+        explicit_bzero(sec, sizeof(sec));
     }
     return err;
 }
@@ -96,7 +96,7 @@ static int read_key(const char *dir, const char *name, bool secret, char key[ROL
                     size_t size)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return errno == ENOENT
@@ -105,7 +105,7 @@ static int read_key(const char *dir, const char *name, bool secret, char key[ROL
     }
     struct stat st;
     char line[64] = "";
-    ssize_t n = fstat(fd, &st) == 0 ? read(fd, line, sizeof line - 1) : -1;
+    ssize_t n = fstat(fd, &st) == 0 ? read(fd, line, sizeof(line) - 1) : -1;
     close(fd);
     if (n < 0) {
         return say(ROLL_E_DENIED, why, size, "cannot be read", path, "");
@@ -119,8 +119,8 @@ static int read_key(const char *dir, const char *name, bool secret, char key[ROL
         return say(ROLL_E_CORRUPT, why, size, "not a key (one line of 40 characters, Z85)", path, "");
     }
     memcpy(key, line, ROLL_CURVE_KEY_BYTES);
-    explicit_bzero(line, sizeof line);
-    explicit_bzero(raw, sizeof raw);
+    explicit_bzero(line, sizeof(line));
+    explicit_bzero(raw, sizeof(raw));
     return 0;
 }
 
@@ -139,7 +139,7 @@ int roll_curve_load(const char *dir, bool server, struct roll_curve_keys *keys, 
 bool roll_curve_allowed(const char *dir, const char *public_key)
 {
     char path[PATH_MAX], why[PATH_MAX + 128], key[ROLL_CURVE_KEY_BYTES];
-    snprintf(path, sizeof path, "%s/allowed", dir);
+    snprintf(path, sizeof(path), "%s/allowed", dir);
     DIR *d = opendir(path);
     if (!d) {
         return false;
@@ -149,7 +149,7 @@ bool roll_curve_allowed(const char *dir, const char *public_key)
     while (!found && (entry = readdir(d)) != NULL) {
         size_t n = strlen(entry->d_name);
         if (n > 4 && strcmp(entry->d_name + n - 4, ".pub") == 0) {
-            found = read_key(path, entry->d_name, false, key, why, sizeof why) == 0 && strcmp(key, public_key) == 0;
+            found = read_key(path, entry->d_name, false, key, why, sizeof(why)) == 0 && strcmp(key, public_key) == 0;
         }
     }
     closedir(d);
@@ -230,17 +230,17 @@ static void *zap_main(void *argument)
 
 int roll_curve_zap_new(void *context, const char *dir, roll_curve_zap_t **out)
 {
-    roll_curve_zap_t *zap = calloc(1, sizeof *zap);
+    roll_curve_zap_t *zap = calloc(1, sizeof(*zap));
     if (!zap) {
         return ROLL_E_NOMEM;
     }
     zap->context = context;
-    snprintf(zap->dir, sizeof zap->dir, "%s", dir);
-    snprintf(zap->stop_endpoint, sizeof zap->stop_endpoint, "inproc://zap-stop-%p", (void *)zap);
+    snprintf(zap->dir, sizeof(zap->dir), "%s", dir);
+    snprintf(zap->stop_endpoint, sizeof(zap->stop_endpoint), "inproc://zap-stop-%p", (void *)zap);
     zap->socket = zmq_socket(context, ZMQ_REP);
     zap->stop = zmq_socket(context, ZMQ_PAIR);
     int linger = 0;
-    if (!zap->socket || !zap->stop || zmq_setsockopt(zap->socket, ZMQ_LINGER, &linger, sizeof linger) != 0 ||
+    if (!zap->socket || !zap->stop || zmq_setsockopt(zap->socket, ZMQ_LINGER, &linger, sizeof(linger)) != 0 ||
         zmq_bind(zap->socket, ZAP_ENDPOINT) != 0 || zmq_bind(zap->stop, zap->stop_endpoint) != 0) {
         goto out;
     }

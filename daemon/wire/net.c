@@ -55,7 +55,7 @@ bool roll_net_takes_keys(const char *endpoint)
 
 static int set_int(void *socket, int option, int value)
 {
-    return zmq_setsockopt(socket, option, &value, sizeof value);
+    return zmq_setsockopt(socket, option, &value, sizeof(value));
 }
 
 /* Common to both sides. The heartbeats notice a dead host or a cut link; the process itself is watched by HEARTBEAT
@@ -63,7 +63,7 @@ static int set_int(void *socket, int option, int value)
 static void set_common(void *socket, int linger_ms)
 {
     int64_t largest = ROLL_FRAME_MAX_BYTES + ROLL_FRAME_HEAD_BYTES;
-    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
+    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
     set_int(socket, ZMQ_SNDHWM, QUEUE_FRAMES);
     set_int(socket, ZMQ_RCVHWM, QUEUE_FRAMES);
     set_int(socket, ZMQ_LINGER, linger_ms);
@@ -139,9 +139,9 @@ static const struct {
 void *roll_net_monitor(void *context, void *socket, const char *name)
 {
     char endpoint[96];
-    snprintf(endpoint, sizeof endpoint, "inproc://monitor-%s-%p", name, socket);
+    snprintf(endpoint, sizeof(endpoint), "inproc://monitor-%s-%p", name, socket);
     int events = 0;
-    for (size_t i = 0; i < sizeof monitor_table / sizeof *monitor_table; i++) {
+    for (size_t i = 0; i < sizeof(monitor_table) / sizeof(*monitor_table); i++) {
         events |= monitor_table[i].event;
     }
     if (zmq_socket_monitor(socket, endpoint, events) != 0) {
@@ -164,14 +164,14 @@ bool roll_net_monitor_read(void *monitor, const char *who)
     for (;;) {
         uint8_t head[6] = {0};
         char address[256] = "";
-        if (zmq_recv(monitor, head, sizeof head, ZMQ_DONTWAIT) < 0) {
+        if (zmq_recv(monitor, head, sizeof(head), ZMQ_DONTWAIT) < 0) {
             return connected;
         }
-        int n = zmq_recv(monitor, address, sizeof address - 1, ZMQ_DONTWAIT);
-        address[n < 0 ? 0 : (n < (int)sizeof address ? n : (int)sizeof address - 1)] = '\0';
+        int n = zmq_recv(monitor, address, sizeof(address) - 1, ZMQ_DONTWAIT);
+        address[n < 0 ? 0 : (n < (int)sizeof(address) ? n : (int)sizeof(address) - 1)] = '\0';
         uint16_t event;
-        memcpy(&event, head, sizeof event);
-        for (size_t i = 0; i < sizeof monitor_table / sizeof *monitor_table; i++) {
+        memcpy(&event, head, sizeof(event));
+        for (size_t i = 0; i < sizeof(monitor_table) / sizeof(*monitor_table); i++) {
             if (monitor_table[i].event == event && monitor_table[i].text) {
                 roll_log(monitor_table[i].level, "%s: %s: %s", who, address, monitor_table[i].text);
             }

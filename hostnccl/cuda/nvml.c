@@ -81,8 +81,8 @@ int nvmlInit_v2(void)
     char line[256], word[16], number[3][32];
     int error = SUCCESS;
     FILE *f = path ? fopen(path, "re") : NULL;
-    memset(&nvml, 0, sizeof nvml);
-    while (f && fgets(line, sizeof line, f)) {
+    memset(&nvml, 0, sizeof(nvml));
+    while (f && fgets(line, sizeof(line), f)) {
         unsigned long long n[3] = {0, 0, 0};
         int got = sscanf(line, "%15s %31s %31s %31s", word, number[0], number[1], number[2]);
         for (int i = 0; i < got - 1; i++) {

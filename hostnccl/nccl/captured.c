@@ -26,7 +26,7 @@ const struct hostcuda_private *hn_cuda(void)
 
     if (!table) {
         const void *found = NULL;
-        memcpy(&name, HOSTCUDA_PRIVATE_ID, sizeof name);
+        memcpy(&name, HOSTCUDA_PRIVATE_ID, sizeof(name));
         if (cudaGetExportTable(&found, &name) == cudaSuccess) {
             table = found;
             atomic_store(&known, table);
@@ -61,7 +61,7 @@ ncclResult_t hn_capture_of(cudaStream_t stream, cudaGraph_t *graph)
 /* A plan like the pattern, to run once. NULL without memory. */
 static struct hn_plan *plan_like(const struct hn_plan *pattern)
 {
-    struct hn_plan *plan = calloc(1, sizeof *plan);
+    struct hn_plan *plan = calloc(1, sizeof(*plan));
 
     if (!plan) {
         return NULL;
@@ -69,20 +69,20 @@ static struct hn_plan *plan_like(const struct hn_plan *pattern)
     plan->comm = pattern->comm;
     plan->ncolls = pattern->ncolls;
     plan->np2ps = pattern->np2ps;
-    plan->colls = malloc((plan->ncolls + 1) * sizeof *plan->colls);
-    plan->p2ps = malloc((plan->np2ps + 1) * sizeof *plan->p2ps);
+    plan->colls = malloc((plan->ncolls + 1) * sizeof(*plan->colls));
+    plan->p2ps = malloc((plan->np2ps + 1) * sizeof(*plan->p2ps));
     if (!plan->colls || !plan->p2ps) {
         hn_plan_free(plan);
         return NULL;
     }
     if (plan->ncolls) {
-        memcpy(plan->colls, pattern->colls, plan->ncolls * sizeof *plan->colls);
+        memcpy(plan->colls, pattern->colls, plan->ncolls * sizeof(*plan->colls));
     }
     for (size_t i = 0; i < plan->ncolls; i++) {
         plan->colls[i].captured = true;
     }
     if (plan->np2ps) {
-        memcpy(plan->p2ps, pattern->p2ps, plan->np2ps * sizeof *plan->p2ps);
+        memcpy(plan->p2ps, pattern->p2ps, plan->np2ps * sizeof(*plan->p2ps));
     }
     return plan;
 }

@@ -243,7 +243,7 @@ static ncclResult_t append_p2p(const struct call *c, lower_fn *lower, bool drops
     if (rc != ncclSuccess || (drops_empty && c->count == 0)) {
         return rc;
     }
-    ops = malloc(((size_t)c->comm->nranks * 2 + 1) * sizeof *ops);
+    ops = malloc(((size_t)c->comm->nranks * 2 + 1) * sizeof(*ops));
     if (!ops) {
         return hn_fail(ncclSystemError, "out of memory");
     }

@@ -155,7 +155,7 @@ void hn_comm_watch_peers(ncclComm_t comm)
         return;
     }
     close_pidfds(comm);
-    comm->pidfds = calloc((size_t)comm->nranks, sizeof *comm->pidfds);
+    comm->pidfds = calloc((size_t)comm->nranks, sizeof(*comm->pidfds));
     if (comm->pidfds) {
         comm->npidfds = comm->nranks;
         comm->exec_wait.check = comm->host_wait.check = peer_died;

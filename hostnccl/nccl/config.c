@@ -68,7 +68,7 @@ static ncclResult_t check(const ncclConfig_t *c)
         {"nvlinkCentricSched", c->nvlinkCentricSched, 0, 1},
     };
 
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         if (!in_range(rules[i].value, rules[i].low, rules[i].high)) {
             return hn_fail(ncclInvalidArgument, "ncclConfig_t: %s is %d", rules[i].name, rules[i].value);
         }
@@ -86,7 +86,7 @@ ncclResult_t hn_config_read(ncclConfig_t *out, const ncclConfig_t *given, const 
     ncclResult_t rc;
 
     if (given) {
-        size_t size = given->size < sizeof c ? given->size : sizeof c;
+        size_t size = given->size < sizeof(c) ? given->size : sizeof(c);
         if (given->magic != (unsigned)CONFIG_MAGIC) {
             return hn_fail(ncclInvalidArgument, "ncclConfig_t was not made with NCCL_CONFIG_INITIALIZER");
         }
@@ -95,7 +95,7 @@ ncclResult_t hn_config_read(ncclConfig_t *out, const ncclConfig_t *given, const 
         }
         memcpy(&c, given, size);
         blank_newer(&c, c.version);
-        c.size = sizeof c;
+        c.size = sizeof(c);
         c.version = unset.version;
     } else if (base) {
         c = *base;

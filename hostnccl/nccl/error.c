@@ -46,14 +46,14 @@ const struct hn_settings *hn_settings(void)
 
 ncclResult_t hn_fail(ncclResult_t code, const char *format, ...)
 {
-    char text[sizeof last];
+    char text[sizeof(last)];
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     pthread_mutex_lock(&lock);
-    snprintf(last, sizeof last, "%s", text);
+    snprintf(last, sizeof(last), "%s", text);
     pthread_mutex_unlock(&lock);
     hn_debug("error %d: %s", (int)code, text);
     return code;
@@ -61,10 +61,10 @@ ncclResult_t hn_fail(ncclResult_t code, const char *format, ...)
 
 const char *hn_last_error(void)
 {
-    static _Thread_local char copy[sizeof last];
+    static _Thread_local char copy[sizeof(last)];
 
     pthread_mutex_lock(&lock);
-    memcpy(copy, last, sizeof copy);
+    memcpy(copy, last, sizeof(copy));
     pthread_mutex_unlock(&lock);
     return copy;
 }
@@ -77,11 +77,11 @@ void hn_debug(const char *format, ...)
     if (!hn_settings()->debug) {
         return;
     }
-    int used = snprintf(line, sizeof line, "hostnccl %d: ", (int)getpid());
+    int used = snprintf(line, sizeof(line), "hostnccl %d: ", (int)getpid());
     va_start(args, format);
-    int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, args);
+    int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
     va_end(args);
-    used = used + more < (int)sizeof line - 1 ? used + more : (int)sizeof line - 2;
+    used = used + more < (int)sizeof(line) - 1 ? used + more : (int)sizeof(line) - 2;
     line[used] = '\n';
     (void)!write(STDERR_FILENO, line, (size_t)used + 1); /* one write: lines of ranks do not mix */
 }

@@ -49,7 +49,7 @@ static void *grow(void **array, size_t *count, size_t *cap, size_t size)
     return (char *)*array + (*count)++ * size;
 }
 
-#define GROW(array, count, cap) grow((void **)&(array), &(count), &(cap), sizeof *(array))
+#define GROW(array, count, cap) grow((void **)&(array), &(count), &(cap), sizeof(*(array)))
 
 static void free_job(struct hn_job *job)
 {
@@ -133,7 +133,7 @@ static struct hn_plan *plan_of(ncclComm_t comm)
         }
     }
     struct hn_plan **last = GROW(b->plans, b->nplans, b->plans_cap);
-    struct hn_plan *plan = last ? calloc(1, sizeof *plan) : NULL;
+    struct hn_plan *plan = last ? calloc(1, sizeof(*plan)) : NULL;
     if (!plan) {
         b->nplans -= last != NULL;
         return NULL;
@@ -220,7 +220,7 @@ bool hn_is_grouped(void)
 ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, ncclComm_t meets, bool blocking, void *args,
                            void (*free_args)(void *))
 {
-    struct hn_job *job = calloc(1, sizeof *job);
+    struct hn_job *job = calloc(1, sizeof(*job));
     ncclResult_t rc = job ? note_mode(blocking) : no_memory();
 
     if (rc != ncclSuccess) {
@@ -381,7 +381,7 @@ static ncclResult_t give_up(struct batch *b, int err)
 
 static ncclResult_t run_in_background(struct batch *b)
 {
-    struct batch *own = malloc(sizeof *own);
+    struct batch *own = malloc(sizeof(*own));
     pthread_attr_t attr;
     pthread_t thread;
 
@@ -470,7 +470,7 @@ HN_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *simInfo)
     if (--group.depth > 0) {
         return ncclSuccess;
     }
-    if (simInfo && simInfo->size >= sizeof *simInfo) {
+    if (simInfo && simInfo->size >= sizeof(*simInfo)) {
         simInfo->estimatedTime = (float)(bytes / 1000.0); /* microseconds */
     }
     ncclResult_t rc = group.error;

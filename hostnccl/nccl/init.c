@@ -33,11 +33,11 @@ HN_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId *uniqueId)
     if (!uniqueId) {
         return hn_fail(ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
     }
-    if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id) {
+    if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
         return hn_fail(ncclSystemError, "ncclGetUniqueId: no random bytes");
     }
-    memcpy(id.magic, ID_MAGIC, sizeof id.magic);
-    memcpy(uniqueId, &id, sizeof id);
+    memcpy(id.magic, ID_MAGIC, sizeof(id.magic));
+    memcpy(uniqueId, &id, sizeof(id));
     hn_debug("ncclGetUniqueId %016llx", (unsigned long long)id.name);
     return ncclSuccess;
 }
@@ -49,9 +49,9 @@ ncclResult_t hn_comm_allocate(ncclComm_t comm)
     free(comm->send_seq);
     free(comm->recv_seq);
     free(comm->ring_ready);
-    comm->send_seq = calloc(n, sizeof *comm->send_seq);
-    comm->recv_seq = calloc(n, sizeof *comm->recv_seq);
-    comm->ring_ready = calloc(n, sizeof *comm->ring_ready);
+    comm->send_seq = calloc(n, sizeof(*comm->send_seq));
+    comm->recv_seq = calloc(n, sizeof(*comm->recv_seq));
+    comm->ring_ready = calloc(n, sizeof(*comm->ring_ready));
     hn_comm_watch_peers(comm);
     if (!comm->send_seq || !comm->recv_seq || !comm->ring_ready) {
         return hn_fail(ncclSystemError, "out of memory");
@@ -61,7 +61,7 @@ ncclResult_t hn_comm_allocate(ncclComm_t comm)
 
 ncclResult_t hn_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t hash, const ncclConfig_t *config)
 {
-    ncclComm_t comm = calloc(1, sizeof *comm);
+    ncclComm_t comm = calloc(1, sizeof(*comm));
 
     *out = NULL;
     if (!comm) {
@@ -131,11 +131,11 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, int nid
         return hn_fail(ncclInvalidArgument, "%s: %d unique ids for %d ranks", call, nids, nranks);
     }
     for (int i = 0; i < nids; i++) {
-        memcpy(&id, &ids[i], sizeof id);
-        if (memcmp(id.magic, ID_MAGIC, sizeof ID_MAGIC)) {
+        memcpy(&id, &ids[i], sizeof(id));
+        if (memcmp(id.magic, ID_MAGIC, sizeof(ID_MAGIC))) {
             return hn_fail(ncclInvalidArgument, "%s: the unique id was not made by ncclGetUniqueId", call);
         }
-        hash = i || nids > 1 ? hn_hash(hash, &id, sizeof id) : id.name;
+        hash = i || nids > 1 ? hn_hash(hash, &id, sizeof(id)) : id.name;
     }
     rc = hn_fault_check(call);
     if (rc == ncclSuccess) {

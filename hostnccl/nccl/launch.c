@@ -30,7 +30,7 @@ static ncclResult_t reserve(ncclComm_t comm, size_t at, size_t size)
         return ncclSuccess;
     }
     int err = errno;
-    (void)hn_segment_dir(dir, sizeof dir);
+    (void)hn_segment_dir(dir, sizeof(dir));
     return hn_fail(ncclSystemError, "no room for %zu bytes of communication buffer in %s: %s", size, dir,
                    strerror(err));
 }

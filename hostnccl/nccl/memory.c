@@ -48,7 +48,7 @@ void hn_registrations_free(ncclComm_t comm)
 
 static struct hn_registration *add(ncclComm_t comm, void *buff, size_t size, bool window)
 {
-    struct hn_registration *r = malloc(sizeof *r);
+    struct hn_registration *r = malloc(sizeof(*r));
 
     if (r) {
         pthread_mutex_lock(&comm->lock);
@@ -114,7 +114,7 @@ static ncclResult_t window_job(struct hn_job *job)
 {
     struct window_args *w = job->args;
     uint64_t mine[HN_CTL_WORDS] = {EXCHANGE_WINDOW, w->size};
-    uint64_t(*all)[HN_CTL_WORDS] = calloc((size_t)job->comm->nranks, sizeof *all);
+    uint64_t(*all)[HN_CTL_WORDS] = calloc((size_t)job->comm->nranks, sizeof(*all));
     ncclResult_t rc = all ? hn_exchange(job->comm, mine, all) : hn_fail(ncclSystemError, "out of memory");
 
     if (rc == ncclSuccess) {
@@ -137,7 +137,7 @@ static ncclResult_t submit_window(ncclComm_t comm, void *buff, size_t size, nccl
         return hn_fail(ncclInvalidArgument, "ncclCommWindowRegister: buff %p (4096-aligned) size %zu win %p flags %d",
                        buff, size, (void *)win, flags);
     }
-    args = malloc(sizeof *args);
+    args = malloc(sizeof(*args));
     if (!args) {
         return hn_fail(ncclSystemError, "out of memory");
     }

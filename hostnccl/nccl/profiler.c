@@ -53,7 +53,7 @@ static const char *type_name(ncclDataType_t type)
     static const char *const names[] = {"ncclInt8",    "ncclUint8",    "ncclInt32",      "ncclUint32",
                                         "ncclInt64",   "ncclUint64",   "ncclFloat16",    "ncclFloat32",
                                         "ncclFloat64", "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
-    return (unsigned)type < sizeof names / sizeof names[0] ? names[type] : "Unknown";
+    return (unsigned)type < sizeof(names) / sizeof(names[0]) ? names[type] : "Unknown";
 }
 
 static void *open_library(void)
@@ -71,9 +71,9 @@ static void *open_library(void)
             return handle;
         }
         hn_debug("profiler plugin: %s", dlerror());
-        snprintf(name, sizeof name, "libnccl-profiler-%s.so", wanted);
+        snprintf(name, sizeof(name), "libnccl-profiler-%s.so", wanted);
     } else {
-        snprintf(name, sizeof name, "libnccl-profiler.so");
+        snprintf(name, sizeof(name), "libnccl-profiler.so");
     }
     handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
@@ -97,7 +97,7 @@ static void load(void)
 
     library = open_library();
     for (int v = newest(); library && v >= 1 && !plugin; v--) {
-        snprintf(symbol, sizeof symbol, "ncclProfiler_v%d", v);
+        snprintf(symbol, sizeof(symbol), "ncclProfiler_v%d", v);
         plugin = dlsym(library, symbol);
         version = v;
     }
@@ -373,7 +373,7 @@ static void kernel_channel(ncclComm_t comm, void *task)
     if (version < 3 || !task || !wants(comm, HN_EVENT_KERNEL_CH)) {
         return;
     }
-    memset(&d, 0, sizeof d);
+    memset(&d, 0, sizeof(d));
     if (version <= 4) {
         d.v4.type = HN_EVENT_KERNEL_CH;
     } else {
@@ -398,7 +398,7 @@ static void proxy_op(ncclComm_t comm, void *task)
     if (!task || !wants(comm, WANT_PROXY)) {
         return;
     }
-    memset(&d, 0, sizeof d);
+    memset(&d, 0, sizeof(d));
     if (version <= 4) {
         d.v4.type = HN_EVENT_PROXY_OP;
         d.v4.proxy_op = op;
@@ -436,7 +436,7 @@ void hn_profiler_tasks(struct hn_plan *plan)
     if (!wants(comm, WANT_GROUP) || plan->graph || (comm->nranks == 1 && plan->np2ps == 0)) {
         return;
     }
-    memset(&d, 0, sizeof d);
+    memset(&d, 0, sizeof(d));
     if (version <= 4) {
         d.v4.type = HN_EVENT_GROUP;
     } else {
@@ -444,13 +444,13 @@ void hn_profiler_tasks(struct hn_plan *plan)
     }
     plugin->start(comm->profiler, &group, &d);
     for (size_t i = 0; i < plan->ncolls && comm->nranks > 1 && wants(comm, WANT_COLL); i++) {
-        memset(&d, 0, sizeof d);
+        memset(&d, 0, sizeof(d));
         describe_coll(comm, &plan->colls[i], group, &d);
         task(comm, &d, &plan->colls[i].event);
         comm->profiled_colls++;
     }
     for (size_t i = 0; i < plan->np2ps && wants(comm, WANT_P2P); i++) {
-        memset(&d, 0, sizeof d);
+        memset(&d, 0, sizeof(d));
         describe_p2p(comm, &plan->p2ps[i], group, &d);
         task(comm, &d, &plan->p2ps[i].event);
     }

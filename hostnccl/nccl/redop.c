@@ -15,7 +15,7 @@ enum { INDEX_BITS = 20 };
 
 static int tag_of(ncclComm_t comm)
 {
-    return (int)(hn_hash(0, &comm, sizeof comm) & 0x3ff) << INDEX_BITS;
+    return (int)(hn_hash(0, &comm, sizeof(comm)) & 0x3ff) << INDEX_BITS;
 }
 
 static int find_op(ncclComm_t comm, ncclRedOp_t op)
@@ -34,11 +34,11 @@ static int new_op(ncclComm_t comm)
         }
     }
     size_t more = comm->nops ? 2 * comm->nops : 4;
-    struct hn_user_op *bigger = more < 1u << INDEX_BITS ? realloc(comm->ops, more * sizeof *bigger) : NULL;
+    struct hn_user_op *bigger = more < 1u << INDEX_BITS ? realloc(comm->ops, more * sizeof(*bigger)) : NULL;
     if (!bigger) {
         return -1;
     }
-    memset(bigger + comm->nops, 0, (more - comm->nops) * sizeof *bigger);
+    memset(bigger + comm->nops, 0, (more - comm->nops) * sizeof(*bigger));
     int index = (int)comm->nops;
     comm->ops = bigger;
     comm->nops = more;
@@ -125,7 +125,7 @@ static ncclResult_t resolve_user(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t
     } else {
         out->scaled = true;
         out->scalar = comm->ops[index].device_scalar;
-        memcpy(out->immediate, comm->ops[index].immediate, sizeof out->immediate);
+        memcpy(out->immediate, comm->ops[index].immediate, sizeof(out->immediate));
     }
     pthread_mutex_unlock(&comm->lock);
     return rc;

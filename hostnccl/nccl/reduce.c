@@ -42,7 +42,7 @@ struct type_ops {
     {                                                                                                                  \
         STORE *a = out, s;                                                                                             \
         const STORE *b = x;                                                                                            \
-        memcpy(&s, scalar, sizeof s);                                                                                  \
+        memcpy(&s, scalar, sizeof(s));                                                                                 \
         const WORK scale = GET(s);                                                                                     \
         for (size_t i = 0; i < count; i++) {                                                                           \
             a[i] = PUT((WORK)(GET(b[i]) * scale));                                                                     \
@@ -92,7 +92,7 @@ struct type_ops {
     static void NAME##_double(void *out, double value)                                                                 \
     {                                                                                                                  \
         STORE v = (STORE)value;                                                                                        \
-        memcpy(out, &v, sizeof v);                                                                                     \
+        memcpy(out, &v, sizeof(v));                                                                                    \
     }
 
 #define DEFINE_FLOAT(NAME, STORE, WORK, GET, PUT, MAX, MIN)                                                            \
@@ -100,7 +100,7 @@ struct type_ops {
     static void NAME##_double(void *out, double value)                                                                 \
     {                                                                                                                  \
         STORE v = PUT((WORK)value);                                                                                    \
-        memcpy(out, &v, sizeof v);                                                                                     \
+        memcpy(out, &v, sizeof(v));                                                                                    \
     }
 
 #define SAME(v) (v)
@@ -144,7 +144,7 @@ static const struct type_ops TYPES[] = {
 
 static bool type_ok(ncclDataType_t type)
 {
-    return (unsigned)type < sizeof TYPES / sizeof TYPES[0];
+    return (unsigned)type < sizeof(TYPES) / sizeof(TYPES[0]);
 }
 
 size_t hn_type_size(ncclDataType_t type)

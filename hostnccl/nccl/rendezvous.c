@@ -44,7 +44,7 @@ static ncclResult_t join(ncclComm_t comm)
     }
     if (rc) {
         int err = errno;
-        (void)hn_segment_dir(dir, sizeof dir);
+        (void)hn_segment_dir(dir, sizeof(dir));
         return hn_fail(ncclSystemError, "cannot make or open the communicator's memory in %s: %s", dir, strerror(err));
     }
     struct hn_rank *self = hn_map_rank(&comm->map, comm->rank);
@@ -157,13 +157,13 @@ static int exchange(ncclComm_t comm, const uint64_t mine[HN_CTL_WORDS], uint64_t
     if (wait_all(comm, offsetof(struct hn_rank, ctl_consumed), index + 1 - HN_CTL_SLOTS)) {
         return -1;
     }
-    memcpy(self->ctl[index % HN_CTL_SLOTS].word, mine, sizeof self->ctl[0].word);
+    memcpy(self->ctl[index % HN_CTL_SLOTS].word, mine, sizeof(self->ctl[0].word));
     hn_word_set(&self->ctl_posted, index + 1);
     if (wait_all(comm, offsetof(struct hn_rank, ctl_posted), index + 1)) {
         return -1;
     }
     for (int r = 0; r < comm->nranks; r++) {
-        memcpy(all[r], hn_map_rank(&comm->map, r)->ctl[index % HN_CTL_SLOTS].word, sizeof all[r]);
+        memcpy(all[r], hn_map_rank(&comm->map, r)->ctl[index % HN_CTL_SLOTS].word, sizeof(all[r]));
         fits = fits && all[r][0] == mine[0];
     }
     if (!fits) { /* one splits, another registers a window: neither can go on */

@@ -75,7 +75,7 @@ int hn_mismatch(ncclComm_t comm, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     if (choice == HN_MISMATCH_ERROR) {
         hn_comm_set_async(comm, hn_fail(ncclInvalidUsage, "rank %d of %d: %s", comm->rank, comm->nranks, text));

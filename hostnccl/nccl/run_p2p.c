@@ -179,7 +179,7 @@ static int step_all(ncclComm_t comm, struct hn_p2p *ops, size_t count, bool *bus
 {
     int moved = 0;
 
-    memset(busy, 0, 2 * (size_t)comm->nranks * sizeof *busy);
+    memset(busy, 0, 2 * (size_t)comm->nranks * sizeof(*busy));
     *all_done = true;
     for (size_t i = 0; i < count; i++) {
         struct hn_p2p *op = &ops[i];
@@ -203,7 +203,7 @@ static int step_all(ncclComm_t comm, struct hn_p2p *ops, size_t count, bool *bus
 int hn_run_p2p(ncclComm_t comm, struct hn_p2p *ops, size_t count)
 {
     struct hn_word *bell = &hn_map_rank(&comm->map, comm->rank)->bell;
-    bool *busy = calloc(2 * (size_t)comm->nranks, sizeof *busy);
+    bool *busy = calloc(2 * (size_t)comm->nranks, sizeof(*busy));
     bool all_done = false;
     int rc = 0;
 

@@ -178,11 +178,11 @@ static int create_file(const struct hn_map *map, const char *dir, const char *pa
     if (!err) {
         err = allocate(fd, 0, map->outbox_at);
     }
-    if (!err && pwrite(fd, &head, sizeof head, 0) != (ssize_t)sizeof head) {
+    if (!err && pwrite(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head)) {
         err = EIO;
     }
     if (!err) {
-        snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+        snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
         err = linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) ? errno : 0;
     }
     if (err) {
@@ -210,7 +210,7 @@ static int check_header(const struct hn_map *map)
 {
     struct hn_segment head;
 
-    if (pread(map->fd, &head, sizeof head, 0) != (ssize_t)sizeof head || head.magic != SEGMENT_MAGIC ||
+    if (pread(map->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) || head.magic != SEGMENT_MAGIC ||
         head.version != SEGMENT_VERSION || head.name != map->name) {
         errno = EINVAL;
         return -1;
@@ -226,7 +226,7 @@ int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks)
 
     *map = (struct hn_map){.fd = -1, .name = name};
     lay_out(map, nranks);
-    if (hn_segment_dir(dir, sizeof dir) || segment_path(path, sizeof path, name)) {
+    if (hn_segment_dir(dir, sizeof(dir)) || segment_path(path, sizeof(path), name)) {
         return -1;
     }
     for (;;) {
@@ -275,7 +275,7 @@ void hn_map_unlink(const struct hn_map *map)
 {
     char path[PATH_MAX];
 
-    if (!segment_path(path, sizeof path, map->name)) {
+    if (!segment_path(path, sizeof(path), map->name)) {
         (void)unlink(path);
     }
 }

@@ -46,7 +46,7 @@ static uint64_t child_name(ncclComm_t parent, uint64_t kind, uint64_t index, uin
 {
     uint64_t words[] = {kind, index, what};
 
-    return hn_hash(parent->hash, words, sizeof words);
+    return hn_hash(parent->hash, words, sizeof(words));
 }
 
 /* Place of this rank among those of its colour: by key, then by rank of the parent. */
@@ -68,7 +68,7 @@ static ncclResult_t place_by_color(struct child_args *a, uint64_t index, uint64_
 static ncclResult_t split(struct child_args *a)
 {
     uint64_t mine[HN_CTL_WORDS] = {EXCHANGE_SPLIT, (uint64_t)(int64_t)a->color, (uint64_t)(int64_t)a->key};
-    uint64_t(*all)[HN_CTL_WORDS] = calloc((size_t)a->parent->nranks, sizeof *all);
+    uint64_t(*all)[HN_CTL_WORDS] = calloc((size_t)a->parent->nranks, sizeof(*all));
     uint64_t index = a->parent->ctl_count;
     ncclResult_t rc = all ? hn_exchange(a->parent, mine, all) : hn_fail(ncclSystemError, "out of memory");
 
@@ -136,7 +136,7 @@ static ncclResult_t submit_child(struct child_args *a, int nranks, int rank, uin
 
 static struct child_args *new_args(ncclComm_t parent, ncclComm_t *handle)
 {
-    struct child_args *a = calloc(1, sizeof *a);
+    struct child_args *a = calloc(1, sizeof(*a));
 
     if (a) {
         hn_comm_ref(parent);
@@ -213,12 +213,12 @@ static ncclResult_t submit_shrink(ncclComm_t comm, const int *list, int count, n
                        (const void *)list, count, flags);
     }
     hn_publish(newcomm, NULL);
-    gone = calloc((size_t)comm->nranks, sizeof *gone);
+    gone = calloc((size_t)comm->nranks, sizeof(*gone));
     if (!gone) {
         return hn_fail(ncclSystemError, "out of memory");
     }
     rc = count_survivors(comm, list, count, gone, &nranks, &rank);
-    uint64_t excluded = hn_hash(0, gone, (size_t)comm->nranks * sizeof *gone);
+    uint64_t excluded = hn_hash(0, gone, (size_t)comm->nranks * sizeof(*gone));
     free(gone);
     if (rc != ncclSuccess) {
         return rc;

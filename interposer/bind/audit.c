@@ -61,7 +61,7 @@ void la_preinit(uintptr_t *cookie)
 {
     (void)cookie;
     void *found = preloaded != NULL ? roll_elf_symbol(preloaded, "roll_audit_answer") : NULL;
-    memcpy(&answer, &found, sizeof answer);
+    memcpy(&answer, &found, sizeof(answer));
     started = true;
 }
 

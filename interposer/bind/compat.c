@@ -64,10 +64,10 @@ roll_dlsym_t roll_dlsym_behind(void)
     if (real == NULL) {
 #ifdef ROLL_OLDEST
         void *found = &dlvsym != NULL ? dlvsym(RTLD_NEXT, "dlsym", ROLL_OLDEST) : NULL;
-        memcpy(&real, &found, sizeof real);
+        memcpy(&real, &found, sizeof(real));
         void *next = real != NULL ? real(RTLD_NEXT, "dlsym") : NULL;
         if (next != NULL) {
-            memcpy(&real, &next, sizeof real);
+            memcpy(&real, &next, sizeof(real));
         }
 #else
         real = dlsym;

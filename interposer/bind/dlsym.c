@@ -53,7 +53,7 @@ static const struct row {
 #define ROLL_HOOK(name, library) {#name, library, 0, true, {roll_own_##name, NULL, NULL}},
 #include "interposer/bind/hook.def"
 };
-#define ROWS (sizeof rows / sizeof rows[0])
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
 
 static const struct row *row_of(const char *name)
 {
@@ -72,7 +72,7 @@ static const struct row *row_of(const char *name)
 static void *address(roll_function_t function)
 {
     void *out;
-    memcpy(&out, &function, sizeof out);
+    memcpy(&out, &function, sizeof(out));
     return out;
 }
 
@@ -195,12 +195,12 @@ roll_function_t roll_lookup_recorded(void *handle, unsigned id, bool twin)
     if (row == NULL) {
         return NULL;
     }
-    strncat(strong, name, sizeof strong - 2);
+    strncat(strong, name, sizeof(strong) - 2);
     void *found = roll_dlsym(handle, twin ? strong : name);
     found = found != NULL ? found : roll_dlsym(handle, twin ? name : strong);
     found = found != NULL && !twin ? wrapper_of(row, found) : found;
     roll_function_t function = NULL;
-    memcpy(&function, &found, sizeof function);
+    memcpy(&function, &found, sizeof(function));
     return function;
 }
 

@@ -48,8 +48,8 @@ static void *open_beside(void)
 {
     const struct link_map *map = roll_object_of(&roll_front);
     char path[4096];
-    size_t n = map != NULL ? strnlen(map->l_name, sizeof path) : sizeof path;
-    if (n >= sizeof path) {
+    size_t n = map != NULL ? strnlen(map->l_name, sizeof(path)) : sizeof(path);
+    if (n >= sizeof(path)) {
         return NULL;
     }
     memcpy(path, map->l_name, n + 1);
@@ -61,10 +61,10 @@ static void *open_beside(void)
         *slash = '\0';
     }
     n = strlen(path);
-    if (n + sizeof "/librollcall.so" > sizeof path) {
+    if (n + sizeof("/librollcall.so") > sizeof(path)) {
         return NULL;
     }
-    memcpy(path + n, "/librollcall.so", sizeof "/librollcall.so");
+    memcpy(path + n, "/librollcall.so", sizeof("/librollcall.so"));
     return roll_dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
@@ -79,7 +79,7 @@ static void say_alone(void)
     struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
     if ((quiet == NULL || strcmp(quiet, "1") != 0) && !atomic_exchange(&said, true) && poll(&ready, 1, 0) == 1 &&
         ready.revents == POLLOUT) {
-        ssize_t n = write(STDERR_FILENO, line, sizeof line - 1);
+        ssize_t n = write(STDERR_FILENO, line, sizeof(line) - 1);
         (void)n;
     }
 }
@@ -94,7 +94,7 @@ static roll_front_function_t connect_library(void)
         library = library != NULL ? library : open_beside();
         library = library != NULL ? library : roll_dlopen("librollcall.so", RTLD_NOW | RTLD_LOCAL);
         void *found = library != NULL ? roll_dlsym(library, "roll_front_function") : NULL;
-        memcpy(&function, &found, sizeof function);
+        memcpy(&function, &found, sizeof(function));
         __atomic_store_n(&cached, function, __ATOMIC_RELEASE);
     }
     return function;

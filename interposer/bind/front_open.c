@@ -44,7 +44,7 @@ static int note_loaded(struct dl_phdr_info *info, size_t size, void *unused)
     (void)size;
     (void)unused;
     const char *base = info->dlpi_name == NULL ? NULL : strrchr(info->dlpi_name, '/');
-    if (base != NULL && strncmp(base, "/libnccl.so", 11) == 0 && strlen(info->dlpi_name) < sizeof loaded.path[0] &&
+    if (base != NULL && strncmp(base, "/libnccl.so", 11) == 0 && strlen(info->dlpi_name) < sizeof(loaded.path[0]) &&
         loaded.count < CANDIDATES) {
         strcpy(loaded.path[loaded.count++], info->dlpi_name);
     }
@@ -79,8 +79,8 @@ static void *open_in_library_path(void)
     void *handle = NULL;
     while (at != NULL && *at != '\0' && handle == NULL) {
         size_t n = strcspn(at, ":;");
-        if (n > 0 && n < sizeof path - sizeof SONAME - 1) {
-            snprintf(path, sizeof path, "%.*s/%s", (int)n, at, SONAME);
+        if (n > 0 && n < sizeof(path) - sizeof(SONAME) - 1) {
+            snprintf(path, sizeof(path), "%.*s/%s", (int)n, at, SONAME);
             handle = access(path, R_OK) == 0 ? open_nccl(path, 0) : NULL;
         }
         at += n + (at[n] != '\0');
@@ -100,13 +100,13 @@ static void *open_in_cache(void)
         const char *at = map == MAP_FAILED ? NULL : map;
         /* With its terminating zero: a path that goes on is another file's. */
         while (handle == NULL && at != NULL &&
-               (at = memmem(at, bytes - (size_t)(at - map), wanted, sizeof wanted)) != NULL) {
+               (at = memmem(at, bytes - (size_t)(at - map), wanted, sizeof(wanted))) != NULL) {
             const char *start = at;
             while (start > map && start[-1] != '\0') {
                 start--;
             }
             handle = *start == '/' ? open_nccl(start, 0) : NULL;
-            at += sizeof wanted;
+            at += sizeof(wanted);
         }
         if (map != MAP_FAILED) {
             munmap((void *)(uintptr_t)map, bytes);
@@ -124,7 +124,7 @@ static void compare_releases(const int *front, void *handle)
     int (*get_version)(int *) = NULL;
     int version = 0;
     void *found = roll_dlsym(handle, "ncclGetVersion");
-    memcpy(&get_version, &found, sizeof get_version);
+    memcpy(&get_version, &found, sizeof(get_version));
     for (unsigned id = 0; id < ROLL_API_LIMIT && get_version != NULL && get_version(&version) == 0; id++) {
         const char *name = roll_api_name(id);
         if (name == NULL) {

@@ -43,14 +43,14 @@ static void find_build_id(const struct dl_phdr_info *info, struct roll_def_modul
         size_t left = ph->p_memsz, align = ph->p_align == 8 ? 8 : 4;
         while (left >= sizeof(ElfW(Nhdr))) {
             ElfW(Nhdr) note;
-            memcpy(&note, at, sizeof note);
-            size_t name = sizeof note, desc = (name + note.n_namesz + align - 1) & ~(align - 1);
+            memcpy(&note, at, sizeof(note));
+            size_t name = sizeof(note), desc = (name + note.n_namesz + align - 1) & ~(align - 1);
             size_t whole = (desc + note.n_descsz + align - 1) & ~(align - 1);
             if (desc > left || note.n_descsz > left - desc) {
                 break;
             }
             if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(at + name, "GNU", 4) == 0) {
-                def->build_id_bytes = note.n_descsz < sizeof def->build_id ? note.n_descsz : sizeof def->build_id;
+                def->build_id_bytes = note.n_descsz < sizeof(def->build_id) ? note.n_descsz : sizeof(def->build_id);
                 memcpy(def->build_id, at + desc, def->build_id_bytes);
                 return;
             }
@@ -69,15 +69,15 @@ static void append(const struct dl_phdr_info *info, uintptr_t start, uintptr_t e
     struct roll_def_module def = {.start = start, .end = end, .bias = info->dlpi_addr};
     size_t bytes = 0;
     if (info->dlpi_name != NULL && info->dlpi_name[0] != '\0') {
-        bytes = strnlen(info->dlpi_name, sizeof path);
+        bytes = strnlen(info->dlpi_name, sizeof(path));
         memcpy(path, info->dlpi_name, bytes);
     } else {
-        ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+        ssize_t n = readlink("/proc/self/exe", path, sizeof(path));
         bytes = n > 0 ? (size_t)n : 0;
     }
     find_build_id(info, &def);
     def.path_bytes = (uint32_t)bytes;
-    roll_def_append(&roll_session->ring, ROLL_DEF_MODULE, known + 1, &def, sizeof def, path, bytes);
+    roll_def_append(&roll_session->ring, ROLL_DEF_MODULE, known + 1, &def, sizeof(def), path, bytes);
     modules[known].start = start;
     modules[known].end = end;
     known++;

@@ -70,7 +70,7 @@ static int match_object(struct dl_phdr_info *info, size_t size, void *arg)
         return 0;
     }
     size_t length = strlen(info->dlpi_name);
-    if (length >= sizeof search->path) {
+    if (length >= sizeof(search->path)) {
         return 0;
     }
     memcpy(search->path, info->dlpi_name, length + 1);
@@ -114,7 +114,7 @@ static void *find(void *(*lookup)(void *, const char *), void *handle, const cha
     char twin[NAME_BYTES];
     void *found = lookup(handle, name);
     if (found == NULL) {
-        snprintf(twin, sizeof twin, "p%s", name);
+        snprintf(twin, sizeof(twin), "p%s", name);
         found = lookup(handle, twin);
     }
     return found;
@@ -139,7 +139,7 @@ roll_function_t roll_api_resolve(unsigned set, unsigned id)
         found = handle != NULL ? find(roll_dlsym, handle, name) : NULL;
     }
     roll_function_t real = NULL;
-    memcpy(&real, &found, sizeof real);
+    memcpy(&real, &found, sizeof(real));
     if (real != NULL) {
         __atomic_store_n(&roll_api_real[set][id], real, __ATOMIC_RELEASE);
     }
@@ -195,7 +195,7 @@ roll_function_t roll_api_real_for(unsigned id, uintptr_t pc)
     int saved = errno;
     roll_function_t real = NULL;
     void *found = find(roll_dlsym, other->map, roll_api_name(id));
-    memcpy(&real, &found, sizeof real);
+    memcpy(&real, &found, sizeof(real));
     errno = saved;
     return real;
 }
@@ -280,7 +280,7 @@ roll_function_t roll_symbol_resolve(const char *name, const char *library)
         found = handle != NULL ? roll_dlsym(handle, name) : NULL;
     }
     roll_function_t real = NULL;
-    memcpy(&real, &found, sizeof real);
+    memcpy(&real, &found, sizeof(real));
     errno = saved;
     return real;
 }

@@ -87,7 +87,7 @@ void roll_completion_start(struct roll_ring_header *header)
     if (wanted == NULL || wanted[0] == '\0') {
         return;
     }
-    for (uint32_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         if (strcmp(wanted, words[i]) == 0) {
             atomic_store_explicit(&header->completion, i, memory_order_relaxed);
             atomic_store_explicit(&roll_completion_mode, i, memory_order_relaxed);
@@ -117,7 +117,7 @@ static const char *prepare_write(void)
     if (get_device(&device) != 0 || attribute(&wide, WIDE_MEM_OPS, device) != 0 || wide == 0) {
         return "this device has no 64-bit stream memory operations; ROLLCALL_COMPLETION=event does without";
     }
-    if (host_register(page, sizeof *page, PORTABLE | DEVICEMAP) != 0 || device_pointer(&cuda.address, page, 0) != 0) {
+    if (host_register(page, sizeof(*page), PORTABLE | DEVICEMAP) != 0 || device_pointer(&cuda.address, page, 0) != 0) {
         return "the driver does not take the ring's page; it may where ROLLCALL_DIR is in memory, as /dev/shm is";
     }
     return NULL;
@@ -233,7 +233,7 @@ void roll_completion_after(struct roll_thread *t, uint64_t ticket)
     bool legacy = (uintptr_t)t->work_stream <= 1;
     bool capturing = atomic_load_explicit(&roll_captures_open, memory_order_relaxed) != 0;
     if (t->work_id != 0 && t->work_id < ROLL_RING_DONE_STREAMS && !(legacy && capturing) && prepared(mode)) {
-        uint64_t at = cuda.address + offsetof(struct roll_ring_header, done) + t->work_id * sizeof page->done[0];
+        uint64_t at = cuda.address + offsetof(struct roll_ring_header, done) + t->work_id * sizeof(page->done[0]);
         if (mode == ROLL_COMPLETION_EVENT) {
             by_event(t, ticket);
         } else if (cuda.write(t->work_stream, at, ticket + 1, 0) != 0) {
@@ -258,7 +258,7 @@ void roll_completion_count(cudaStream_t stream, uint16_t id)
         !atomic_load_explicit(&ready, memory_order_acquire) || id == 0 || id >= ROLL_RING_DONE_GRAPHS) {
         return;
     }
-    uint64_t at = cuda.address + offsetof(struct roll_ring_header, graph_done) + id * sizeof page->graph_done[0];
+    uint64_t at = cuda.address + offsetof(struct roll_ring_header, graph_done) + id * sizeof(page->graph_done[0]);
     void *arguments[] = {&at};
     if (cuda.launch(cuda.count, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL) != 0) {
         off("the counting kernel cannot be captured");

@@ -54,7 +54,7 @@ void roll_capture_prepare(void)
         return;
     }
     roll_function_t found = NULL;
-    for (unsigned i = 0; i < sizeof driver / sizeof driver[0] && found == NULL; i++) {
+    for (unsigned i = 0; i < sizeof(driver) / sizeof(driver[0]) && found == NULL; i++) {
         found = roll_symbol_resolve(driver[i], "libcuda.so");
     }
     if (found == NULL) { /* releases differ in what follows the third argument; all of that may be NULL */
@@ -91,7 +91,7 @@ static struct roll_body *body_new(void)
     if (body != NULL) {
         spare = body->next;
     } else if (bodies < BODIES) {
-        body = roll_session_alloc(sizeof *body);
+        body = roll_session_alloc(sizeof(*body));
         bodies += body != NULL;
     }
     if (body != NULL) {
@@ -137,7 +137,7 @@ static bool p2p_append(struct roll_body *body, const struct roll_captured_p2p *c
         if (chunk != NULL) {
             spare_chunk = chunk->next;
         } else {
-            chunk = roll_session_alloc(sizeof *chunk);
+            chunk = roll_session_alloc(sizeof(*chunk));
         }
         if (chunk == NULL) {
             return false;
@@ -193,8 +193,8 @@ static void body_define(const struct roll_body *body)
             .p2p = (uint16_t)(from->p2p < UINT16_MAX ? from->p2p : UINT16_MAX),
         };
     }
-    roll_def_append(&roll_session->ring, ROLL_DEF_GRAPH, body->id, &def, sizeof def, part,
-                    body->parts * sizeof part[0]);
+    roll_def_append(&roll_session->ring, ROLL_DEF_GRAPH, body->id, &def, sizeof(def), part,
+                    body->parts * sizeof(part[0]));
 }
 
 /* --- handles; all under roll_lock --- */

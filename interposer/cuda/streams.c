@@ -52,7 +52,7 @@ static uint16_t make_id(uint64_t key)
     if (id == 0 && !full) {
         struct roll_def_stream def = {.handle = key & UINT64_C(0x0000ffffffffffff)};
         uint32_t next = ROLL_STREAM_LEGACY + known + 1;
-        if (roll_def_append(&roll_session->ring, ROLL_DEF_STREAM, next, &def, sizeof def, NULL, 0) == 0) {
+        if (roll_def_append(&roll_session->ring, ROLL_DEF_STREAM, next, &def, sizeof(def), NULL, 0) == 0) {
             known++;
             id = (uint16_t)next;
             streams[at].id = id;

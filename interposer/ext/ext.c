@@ -89,7 +89,7 @@ static uint8_t dtype_of_te(int type)
     static const uint8_t map[] = {ROLL_DTYPE_UINT8,    ROLL_DTYPE_NONE,       ROLL_DTYPE_INT32,
                                   ROLL_DTYPE_INT64,    ROLL_DTYPE_FLOAT32,    ROLL_DTYPE_FLOAT16,
                                   ROLL_DTYPE_BFLOAT16, ROLL_DTYPE_FLOAT8E4M3, ROLL_DTYPE_FLOAT8E5M2};
-    return type >= 0 && (size_t)type < sizeof map ? map[type] : ROLL_DTYPE_NONE;
+    return type >= 0 && (size_t)type < sizeof(map) ? map[type] : ROLL_DTYPE_NONE;
 }
 
 static uint8_t dtype_of_cuda(int type)
@@ -249,7 +249,7 @@ static const struct {
 #define ROLL_EXT_NOTE(n, name, library, op) [n] = {#name, LIBRARY_##library, ROLL_OP_##op},
 #include "interposer/ext/ext.def"
 };
-#define NOTES (sizeof notes / sizeof notes[0])
+#define NOTES (sizeof(notes) / sizeof(notes[0]))
 static roll_function_t noted[NOTES];
 
 /* Always empty, so that each call of a noted function takes the slow way of its thunk, which asks roll_ext_note. */

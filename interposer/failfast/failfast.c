@@ -36,7 +36,7 @@ struct roll_compare *roll_failfast_start(const char *dir, const struct roll_iden
                  wanted);
         return NULL;
     }
-    int rc = roll_compare_path(path, sizeof path, dir, ident->job, ident->restart);
+    int rc = roll_compare_path(path, sizeof(path), dir, ident->job, ident->restart);
     if (rc == 0) {
         rc = roll_compare_open(path, &page);
     }
@@ -54,7 +54,7 @@ struct roll_compare *roll_failfast_start(const char *dir, const struct roll_iden
 bool roll_failfast_common_id(const void *ids, size_t bytes)
 {
     static const uint64_t fixed = 0x0280028002800280; /* in the place of random bytes, with NCCL_COMM_ID */
-    return bytes >= sizeof fixed && memcmp(ids, &fixed, sizeof fixed) == 0;
+    return bytes >= sizeof(fixed) && memcmp(ids, &fixed, sizeof(fixed)) == 0;
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)

@@ -29,7 +29,7 @@ static struct roll_group_list *list_take(void)
         }
     }
     pthread_mutex_lock(&roll_lock);
-    struct roll_group_list *list = roll_session_alloc(sizeof *list);
+    struct roll_group_list *list = roll_session_alloc(sizeof(*list));
     pthread_mutex_unlock(&roll_lock);
     return list;
 }

@@ -58,7 +58,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct words *w, const cha
 
 void roll_failfast_say_start(const char *dir, const struct roll_ident *ident)
 {
-    snprintf(directory, sizeof directory, "%s", dir);
+    snprintf(directory, sizeof(directory), "%s", dir);
     identity = *ident;
 }
 
@@ -85,7 +85,7 @@ static int match_object(struct dl_phdr_info *info, size_t size, void *arg)
     }
     if (object->found) {
         object->bias = info->dlpi_addr;
-        snprintf(object->name, sizeof object->name, "%s", info->dlpi_name != NULL ? info->dlpi_name : "");
+        snprintf(object->name, sizeof(object->name), "%s", info->dlpi_name != NULL ? info->dlpi_name : "");
     }
     return object->found;
 }
@@ -114,7 +114,7 @@ static void my_place(struct words *w, uintptr_t pc)
         return;
     }
     if (object.name[0] == '\0') {
-        snprintf(object.name, sizeof object.name, "%s", roll_session->ring.header->exe);
+        snprintf(object.name, sizeof(object.name), "%s", roll_session->ring.header->exe);
     }
     place(w, object.name, pc - object.bias, pc);
 }
@@ -129,7 +129,7 @@ static void their_place(struct words *w, const struct roll_compare_call *call)
     uint64_t pc = 0, offset = 0;
     char object[256] = "";
     whose.rank = call->world;
-    if (call->callsite == 0 || roll_ring_path(path, sizeof path, directory, &whose, call->pid) != 0 ||
+    if (call->callsite == 0 || roll_ring_path(path, sizeof(path), directory, &whose, call->pid) != 0 ||
         roll_ring_open(path, false, &ring) != 0) {
         add(w, "an unknown place");
         return;
@@ -142,7 +142,7 @@ static void their_place(struct words *w, const struct roll_compare_call *call)
     }
     for (size_t at = 0; pc != 0 && roll_def_decode(ring.defs, ring.defs_bytes, &at, &def) == 0;) {
         if (def.type == ROLL_DEF_MODULE && pc >= def.module.info.start && pc < def.module.info.end) {
-            snprintf(object, sizeof object, "%.*s", (int)def.module.info.path_bytes, def.module.path);
+            snprintf(object, sizeof(object), "%.*s", (int)def.module.info.path_bytes, def.module.path);
             offset = pc - def.module.info.bias;
             break;
         }

@@ -50,7 +50,7 @@ static _Atomic uint32_t cursor;
 bool roll_plugin_events_start(void)
 {
     if (events == NULL) {
-        events = roll_session_alloc(EVENTS * sizeof *events);
+        events = roll_session_alloc(EVENTS * sizeof(*events));
     }
     return events != NULL;
 }

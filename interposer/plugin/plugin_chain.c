@@ -63,7 +63,7 @@ static void *open_plugin(const char *name)
 {
     char file[512];
     void *handle = roll_dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL && snprintf(file, sizeof file, "libnccl-profiler-%s.so", name) < (int)sizeof file) {
+    if (handle == NULL && snprintf(file, sizeof(file), "libnccl-profiler-%s.so", name) < (int)sizeof(file)) {
         handle = roll_dlopen(file, RTLD_NOW | RTLD_LOCAL);
     }
     return handle;
@@ -90,7 +90,7 @@ static void load(int version)
         return;
     }
     for (int v = version; v >= 1; v--) {
-        snprintf(symbol, sizeof symbol, "ncclProfiler_v%d", v);
+        snprintf(symbol, sizeof(symbol), "ncclProfiler_v%d", v);
         const struct roll_profiler *table = roll_dlsym(handle, symbol);
         if (table != NULL && strcmp(table->name, ROLL_PROFILER_NAME) == 0) {
             roll_say("ROLLCALL_CHAIN_PROFILER=%s is rollcall itself: nothing is chained", name);
@@ -131,7 +131,7 @@ int roll_chain_init(struct roll_plugin_comm *comm, const struct roll_plugin_comm
 
 bool roll_chain_wants(const struct roll_plugin_comm *comm, uint64_t type)
 {
-    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
         if (told[i].type == type) {
             return (comm->theirs_mask & told[i].bits) != 0 && (type & known(spoken)) != 0;
         }
@@ -146,7 +146,7 @@ static bool is_foreign(int version, const void *descr)
     if (roll_plugin_type(version, descr) != ROLL_EVENT_PROXY_OP) {
         return false;
     }
-    memcpy(&pid, (const char *)descr + sizeof(struct roll_descr), sizeof pid);
+    memcpy(&pid, (const char *)descr + sizeof(struct roll_descr), sizeof(pid));
     return pid != getpid();
 }
 

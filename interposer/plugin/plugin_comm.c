@@ -33,14 +33,14 @@ static struct roll_comm *new_comm(uint64_t hash, const char *name, int nranks, i
         uint64_t hash;
     } id = {"profiler", hash};
     struct roll_def_comm def = {
-        .key = roll_key_unique_id(&id, sizeof id),
+        .key = roll_key_unique_id(&id, sizeof(id)),
         .rank = rank,
         .nranks = nranks,
         .color = ROLL_COLOR_NONE,
         .origin = ROLL_COMM_INIT,
         .device = -1,
     };
-    ncclConfig_t config = {.size = sizeof config, .magic = ROLL_NCCL_CONFIG_MAGIC, .blocking = 1, .commName = name};
+    ncclConfig_t config = {.size = sizeof(config), .magic = ROLL_NCCL_CONFIG_MAGIC, .blocking = 1, .commName = name};
     if (nranks <= 0) {
         int world = roll_session->ring.header->world_size;
         def.nranks = world > rank ? world : RANKS_UNKNOWN;
@@ -71,7 +71,7 @@ static bool is_wrapped(uintptr_t caller)
         for (unsigned id = 0; atomic_load(&wrapped[set]) && id < ROLL_API_LIMIT; id++) {
             roll_function_t real = __atomic_load_n(&roll_api_real[set][id], __ATOMIC_ACQUIRE);
             const void *at;
-            memcpy(&at, &real, sizeof at);
+            memcpy(&at, &real, sizeof(at));
             if (real != NULL && roll_object_of(at) == nccl && nccl != NULL) {
                 return true;
             }
@@ -94,7 +94,7 @@ static int our_mask(int version)
 static struct roll_plugin_comm *keep(const struct roll_plugin_comm *said)
 {
     pthread_mutex_lock(&roll_lock);
-    struct roll_plugin_comm *c = roll_session_alloc(sizeof *c);
+    struct roll_plugin_comm *c = roll_session_alloc(sizeof(*c));
     bool events = roll_plugin_events_start();
     pthread_mutex_unlock(&roll_lock);
     if (c == NULL || !events) {

@@ -137,7 +137,7 @@ static void name_call(struct roll_plugin_call *out, const char *func, int root)
 {
     out->op = ROLL_OP_NONE;
     out->peer = ROLL_PEER_NONE;
-    for (size_t i = 0; func != NULL && i < sizeof functions / sizeof functions[0]; i++) {
+    for (size_t i = 0; func != NULL && i < sizeof(functions) / sizeof(functions[0]); i++) {
         if (strcmp(func, functions[i].name) == 0) {
             out->op = functions[i].op;
             out->peer = functions[i].rooted || functions[i].op == ROLL_OP_SEND || functions[i].op == ROLL_OP_RECV
@@ -150,7 +150,7 @@ static void name_call(struct roll_plugin_call *out, const char *func, int root)
 
 static const char *numbered_function(uint8_t number)
 {
-    return number < sizeof numbered / sizeof numbered[0] ? numbered[number] : NULL;
+    return number < sizeof(numbered) / sizeof(numbered[0]) ? numbered[number] : NULL;
 }
 
 uint64_t roll_plugin_type(int version, const void *descr)
@@ -159,7 +159,7 @@ uint64_t roll_plugin_type(int version, const void *descr)
     if (version <= 4) {
         return *(const uint8_t *)descr;
     }
-    memcpy(&type, descr, sizeof type);
+    memcpy(&type, descr, sizeof(type));
     return type;
 }
 
@@ -218,7 +218,7 @@ static void read_api(uint64_t type, const void *descr, struct roll_plugin_call *
 void roll_plugin_read(int version, const void *descr, struct roll_plugin_call *out)
 {
     uint64_t type = roll_plugin_type(version, descr);
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     if (type == ROLL_EVENT_COLL_API || type == ROLL_EVENT_P2P_API) {
         read_api(type, descr, out);
     } else if (version == 1) {

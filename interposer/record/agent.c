@@ -48,7 +48,7 @@ static bool agent_runs(const char *dir, char path[PATH_BYTES])
     if (snprintf(path, PATH_BYTES, "%s/agent.lock", dir) >= (int)PATH_BYTES || stat(path, &st) != 0) {
         return false;
     }
-    snprintf(wanted, sizeof wanted, " %02x:%02x:%lu ", major(st.st_dev), minor(st.st_dev), (unsigned long)st.st_ino);
+    snprintf(wanted, sizeof(wanted), " %02x:%02x:%lu ", major(st.st_dev), minor(st.st_dev), (unsigned long)st.st_ino);
     int fd = open("/proc/locks", O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
@@ -56,7 +56,7 @@ static bool agent_runs(const char *dir, char path[PATH_BYTES])
     bool held = false;
     size_t used = 0;
     for (;;) {
-        ssize_t n = read(fd, line + used, sizeof line - 1 - used);
+        ssize_t n = read(fd, line + used, sizeof(line) - 1 - used);
         if (n <= 0) {
             break;
         }
@@ -70,7 +70,7 @@ static bool agent_runs(const char *dir, char path[PATH_BYTES])
         }
         used = strlen(start);
         memmove(line, start, used);
-        if (used == sizeof line - 1) {
+        if (used == sizeof(line) - 1) {
             used = 0; /* no line of that file is so long */
         }
     }
@@ -106,7 +106,7 @@ static int find_daemon(char out[PATH_BYTES])
         *slash = '\0';
         /* The second is for library directories with the machine's name below lib/. */
         static const char *const beside[] = {"/../bin/rollcalld", "/../../bin/rollcalld"};
-        for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+        for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
             if (snprintf(out, PATH_BYTES, "%s%s", own, beside[i]) < (int)PATH_BYTES && access(out, X_OK) == 0) {
                 return 0;
             }
@@ -131,7 +131,7 @@ static int become_agent(void *arg)
     syscall(SYS_setsid);
     for (int number = 1; number < NSIG; number++) {
         struct sigaction action;
-        memset(&action, 0, sizeof action);
+        memset(&action, 0, sizeof(action));
         action.sa_handler = SIG_DFL;
         sigaction(number, &action, NULL);
     }

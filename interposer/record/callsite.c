@@ -40,8 +40,8 @@ static uint32_t append(const uintptr_t *pc, uint32_t depth)
     for (uint32_t i = 0; i < depth; i++) {
         pcs[i] = pc[i];
     }
-    if (roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof def, pcs,
-                        depth * sizeof pcs[0]) != 0) {
+    if (roll_def_append(&roll_session->ring, ROLL_DEF_CALLSITE, known + 1, &def, sizeof(def), pcs,
+                        depth * sizeof(pcs[0])) != 0) {
         full = true;
         return 0;
     }
@@ -56,7 +56,7 @@ static uint32_t intern_locked(const uintptr_t *pc, uint32_t depth)
     while (kept < depth && roll_module_define(pc[kept], true)) {
         kept++;
     }
-    uint64_t hash = roll_hash64(kept, pc, kept * sizeof pc[0]);
+    uint64_t hash = roll_hash64(kept, pc, kept * sizeof(pc[0]));
     hash += hash == 0;
     for (uint32_t i = 0, at = (uint32_t)hash & (SITES - 1); i < SITES; i++, at = (at + 1) & (SITES - 1)) {
         if (sites[at].hash == hash) {

@@ -36,7 +36,7 @@ static bool kernel_uses_tsc(void)
     if (fd < 0) {
         return false;
     }
-    ssize_t n = read(fd, name, sizeof name - 1);
+    ssize_t n = read(fd, name, sizeof(name) - 1);
     close(fd);
     return n >= 4 && strncmp(name, "tsc\n", 4) == 0;
 }

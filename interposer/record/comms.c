@@ -176,7 +176,7 @@ static uint32_t *new_counts(size_t words)
             return (uint32_t *)(void *)(block + 1);
         }
     }
-    struct counts_block *block = roll_session_alloc(sizeof *block + words * sizeof(uint32_t));
+    struct counts_block *block = roll_session_alloc(sizeof(*block) + words * sizeof(uint32_t));
     if (block == NULL) {
         return NULL;
     }
@@ -188,7 +188,7 @@ struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, c
                                 uint8_t inherited)
 {
     pthread_mutex_lock(&roll_lock);
-    struct roll_comm *comm = roll_session_alloc(sizeof *comm);
+    struct roll_comm *comm = roll_session_alloc(sizeof(*comm));
     pthread_mutex_unlock(&roll_lock);
     if (comm == NULL) {
         return NULL;
@@ -201,11 +201,11 @@ struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, c
     comm->born = roll_compare_moment(roll_clock_monotonic());
     /* A member is read only if the caller's struct is long enough to have it. */
     if (config != NULL && config->magic == ROLL_NCCL_CONFIG_MAGIC) {
-        if (config->size >= offsetof(ncclConfig_t, blocking) + sizeof config->blocking) {
+        if (config->size >= offsetof(ncclConfig_t, blocking) + sizeof(config->blocking)) {
             comm->flags = config->blocking == 0 ? ROLL_FLAG_NONBLOCKING : 0;
         }
-        if (config->size >= offsetof(ncclConfig_t, commName) + sizeof config->commName && config->commName != NULL) {
-            size_t n = strnlen(config->commName, sizeof comm->label);
+        if (config->size >= offsetof(ncclConfig_t, commName) + sizeof(config->commName) && config->commName != NULL) {
+            size_t n = strnlen(config->commName, sizeof(comm->label));
             memcpy(comm->label, config->commName, n);
             comm->def.label_bytes = (uint32_t)n;
         }
@@ -249,7 +249,7 @@ uint32_t roll_comm_define(struct roll_comm *comm)
         comm->def.rank = comm->rank;
         comm->def.nranks = comm->nranks;
         if (next <= UINT16_MAX && roll_def_append(&roll_session->ring, ROLL_DEF_COMM, next, &comm->def,
-                                                  sizeof comm->def, comm->label, comm->def.label_bytes) == 0) {
+                                                  sizeof(comm->def), comm->label, comm->def.label_bytes) == 0) {
             atomic_store_explicit(&ids, next, memory_order_relaxed);
             atomic_store_explicit(&comm->p2p, new_counts((size_t)comm->nranks * 2), memory_order_relaxed);
             atomic_store_explicit(&comm->id, next, memory_order_release);
@@ -302,15 +302,15 @@ bool roll_comm_any_pending(void)
 static ncclComm_t look_at(ncclComm_t *where)
 {
     ncclComm_t seen = NULL;
-    struct iovec local = {.iov_base = &seen, .iov_len = sizeof seen};
-    struct iovec remote = {.iov_base = where, .iov_len = sizeof seen};
+    struct iovec local = {.iov_base = &seen, .iov_len = sizeof(seen)};
+    struct iovec remote = {.iov_base = where, .iov_len = sizeof(seen)};
     ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
     if (n < 0 && errno != EFAULT) {
         int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : pread(fd, &seen, sizeof seen, (off_t)(uintptr_t)where);
+        n = fd < 0 ? -1 : pread(fd, &seen, sizeof(seen), (off_t)(uintptr_t)where);
         close(fd);
     }
-    return n == (ssize_t)sizeof seen ? seen : NULL;
+    return n == (ssize_t)sizeof(seen) ? seen : NULL;
 }
 
 /* Ties those of the list whose handle is there, of one group, or (group 0) of one parent. */

@@ -43,8 +43,8 @@ void moe_observe(const struct moe_event *event)
     }
     /* A member that the writer's struct does not have counts as zero. */
     struct moe_event seen;
-    memset(&seen, 0, sizeof seen);
-    memcpy(&seen, event, event->size < sizeof seen ? event->size : sizeof seen);
+    memset(&seen, 0, sizeof(seen));
+    memcpy(&seen, event, event->size < sizeof(seen) ? event->size : sizeof(seen));
     if (seen.kind < ROLL_OP_MOE_STEP || seen.kind > ROLL_OP_MOE_TENSOR) {
         return;
     }

@@ -54,7 +54,7 @@ static void on_signal(int number, siginfo_t *info, void *context)
         int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
         if (fd >= 0) {
             function(fd, NULL, NULL);
-            write_all(fd, ROLL_PYSTACKS_END, sizeof ROLL_PYSTACKS_END - 1);
+            write_all(fd, ROLL_PYSTACKS_END, sizeof(ROLL_PYSTACKS_END) - 1);
             close(fd);
         }
     }
@@ -79,8 +79,8 @@ static int signal_number(void)
 static int announce(const char *dir, int number)
 {
     char line[128];
-    int n = snprintf(path, sizeof path, "%s/" ROLL_PYSTACKS_NAME, dir, (int)getpid());
-    if (n < 0 || (size_t)n >= sizeof path) {
+    int n = snprintf(path, sizeof(path), "%s/" ROLL_PYSTACKS_NAME, dir, (int)getpid());
+    if (n < 0 || (size_t)n >= sizeof(path)) {
         return -1;
     }
     /* One of this pid may be left from a process that was killed. */
@@ -88,7 +88,7 @@ static int announce(const char *dir, int number)
     if (fd < 0) {
         return -1;
     }
-    n = snprintf(line, sizeof line, ROLL_PYSTACKS_HEAD, (int)getpid(), number);
+    n = snprintf(line, sizeof(line), ROLL_PYSTACKS_HEAD, (int)getpid(), number);
     write_all(fd, line, (size_t)n);
     close(fd);
     announcer = getpid();
@@ -137,10 +137,10 @@ static uint32_t agent_by_lock(const char *dir)
     static char lock[PATH_BYTES];
     char text[16] = "";
     uint32_t pid = 0;
-    int n = snprintf(lock, sizeof lock, "%s/agent.lock", dir);
-    int fd = n > 0 && (size_t)n < sizeof lock ? open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    int n = snprintf(lock, sizeof(lock), "%s/agent.lock", dir);
+    int fd = n > 0 && (size_t)n < sizeof(lock) ? open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd >= 0) {
-        ssize_t got = read(fd, text, sizeof text - 1);
+        ssize_t got = read(fd, text, sizeof(text) - 1);
         close(fd);
         for (ssize_t i = 0; i < got && text[i] >= '0' && text[i] <= '9'; i++) {
             pid = pid * 10 + (uint32_t)(text[i] - '0');

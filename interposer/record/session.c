@@ -91,13 +91,13 @@ void roll_say(const char *what, ...)
         size_t used = strlen(line);
         va_list args;
         va_start(args, what);
-        int n = vsnprintf(line + used, sizeof line - used - 64, what, args);
+        int n = vsnprintf(line + used, sizeof(line) - used - 64, what, args);
         va_end(args);
         used += n < 0 ? 0 : (size_t)n;
-        if (used > sizeof line - 64) {
-            used = sizeof line - 64;
+        if (used > sizeof(line) - 64) {
+            used = sizeof(line) - 64;
         }
-        used += (size_t)snprintf(line + used, sizeof line - used, "; the job runs on without it\n");
+        used += (size_t)snprintf(line + used, sizeof(line) - used, "; the job runs on without it\n");
         say(line, used);
     }
     errno = saved;
@@ -189,7 +189,7 @@ static char path[PATH_BYTES];
 
 static int make_ring(const char *dir, const struct roll_ident *ident, struct roll_ring *ring)
 {
-    int rc = roll_ring_path(path, sizeof path, dir, ident, (uint32_t)getpid());
+    int rc = roll_ring_path(path, sizeof(path), dir, ident, (uint32_t)getpid());
     if (rc == 0) {
         struct roll_ring_params params = {
             .capacity = ring_records(),
@@ -216,7 +216,7 @@ static struct roll_control *open_control(const char *dir, const struct roll_iden
     if (name != NULL) {
         roll_policy_by_name(name, &policy);
     }
-    int rc = roll_control_path(path, sizeof path, dir, ident->job, ident->restart);
+    int rc = roll_control_path(path, sizeof(path), dir, ident->job, ident->restart);
     if (rc == 0) {
         rc = roll_control_open(path, true, policy, &control);
     }

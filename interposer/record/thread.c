@@ -32,7 +32,7 @@ void roll_thread_attach(struct roll_thread *t)
     prctl(PR_GET_NAME, name, 0, 0, 0);
     struct roll_def_thread def = {.tid = (uint32_t)syscall(SYS_gettid), .name_bytes = (uint32_t)strnlen(name, 16)};
     if (id <= UINT16_MAX) {
-        roll_def_append(&roll_session->ring, ROLL_DEF_THREAD, t->id, &def, sizeof def, name, def.name_bytes);
+        roll_def_append(&roll_session->ring, ROLL_DEF_THREAD, t->id, &def, sizeof(def), name, def.name_bytes);
     }
     errno = saved;
 }

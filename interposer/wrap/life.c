@@ -117,7 +117,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
         return real(comm, nranks, commId, rank);
     }
     struct roll_call call;
-    struct roll_comm *entry = enter_init(t, &call, &commId, sizeof commId, nranks, rank, NULL, ROLL_PC, ROLL_FRAME);
+    struct roll_comm *entry = enter_init(t, &call, &commId, sizeof(commId), nranks, rank, NULL, ROLL_PC, ROLL_FRAME);
     ncclResult_t result = real(comm, nranks, commId, rank);
     created(t, entry, NULL, comm, result);
     roll_leave(t, &call, (int)result);
@@ -133,7 +133,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId c
         return real(comm, nranks, commId, rank, config);
     }
     struct roll_call call;
-    struct roll_comm *entry = enter_init(t, &call, &commId, sizeof commId, nranks, rank, config, ROLL_PC, ROLL_FRAME);
+    struct roll_comm *entry = enter_init(t, &call, &commId, sizeof(commId), nranks, rank, config, ROLL_PC, ROLL_FRAME);
     ncclResult_t result = real(comm, nranks, commId, rank, config);
     created(t, entry, NULL, comm, result);
     roll_leave(t, &call, (int)result);
@@ -151,7 +151,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
     }
     struct roll_call call;
     struct roll_comm *entry =
-        enter_init(t, &call, commIds, (size_t)nId * sizeof *commIds, nranks, myrank, config, ROLL_PC, ROLL_FRAME);
+        enter_init(t, &call, commIds, (size_t)nId * sizeof(*commIds), nranks, myrank, config, ROLL_PC, ROLL_FRAME);
     ncclResult_t result = real(newcomm, nranks, myrank, nId, commIds, config);
     created(t, entry, NULL, newcomm, result);
     roll_leave(t, &call, (int)result);
@@ -163,10 +163,10 @@ static uint64_t process_key(void)
 {
     uint64_t random[2] = {(uint64_t)getpid(), roll_clock_monotonic()};
     int saved = errno;
-    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) {
+    if (getrandom(random, sizeof(random), GRND_NONBLOCK) < 0) {
         errno = saved;
     }
-    return roll_key_unique_id(random, sizeof random);
+    return roll_key_unique_id(random, sizeof(random));
 }
 
 /* One record per member, so that each is seen to have come. More devices than this are in no machine: such a call
@@ -310,7 +310,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
         entry = enter_child(t, &call, comm, ROLL_OP_COMM_GROW, ROLL_COMM_GROW, 0, (uint64_t)(nRanks > 0 ? nRanks : 0),
                             true, config, ROLL_PC, ROLL_FRAME);
     } else {
-        entry = enter_init(t, &call, uniqueId, sizeof *uniqueId, nRanks, rank, config, ROLL_PC, ROLL_FRAME);
+        entry = enter_init(t, &call, uniqueId, sizeof(*uniqueId), nRanks, rank, config, ROLL_PC, ROLL_FRAME);
     }
     ncclResult_t result = real(comm, nRanks, uniqueId, rank, newcomm, config);
     created(t, entry, comm, newcomm, result);

@@ -78,7 +78,7 @@ extern "C" int moe_kernel_gemm_new(int64_t groups, moe_kernel_gemm_t **out)
     if (groups < 1 || groups > MOST_GROUPS) {
         return MOE_E_ARG;
     }
-    moe_kernel_gemm_t *g = static_cast<moe_kernel_gemm_t *>(calloc(1, sizeof *g));
+    moe_kernel_gemm_t *g = static_cast<moe_kernel_gemm_t *>(calloc(1, sizeof(*g)));
     if (g == NULL) {
         return MOE_E_NOMEM;
     }
@@ -187,7 +187,7 @@ static int launch(moe_kernel_gemm_t *g, struct gemm_args *a, enum path path, con
                   cudaStream_t stream)
 {
     struct gemm_plan_args p;
-    memset(&p, 0, sizeof p);
+    memset(&p, 0, sizeof(p));
     a->plan = p.plan = g->plan;
     p.kind = a->kind;
     p.tile_rows = tile_of[path].rows;
@@ -285,7 +285,7 @@ extern "C" int moe_kernel_linear(moe_kernel_gemm_t *g, enum moe_kernel_backend b
         return rc;
     }
     struct gemm_args a;
-    memset(&a, 0, sizeof a);
+    memset(&a, 0, sizeof(a));
     bool grad = pass->kind == MOE_LINEAR_WGRAD || pass->kind == MOE_LINEAR_BGRAD;
     a.kind = pass->kind == MOE_LINEAR_FORWARD ? MOE_GEMM_FORWARD : grad ? MOE_GEMM_WGRAD : MOE_GEMM_DGRAD;
     a.groups = pass->groups;
@@ -323,7 +323,7 @@ extern "C" int moe_kernel_grouped(moe_kernel_gemm_t *g, const struct moe_grouped
         return MOE_E_ARG;
     }
     struct gemm_args a;
-    memset(&a, 0, sizeof a); /* all types: float32 */
+    memset(&a, 0, sizeof(a)); /* all types: float32 */
     a.kind = wgrad ? MOE_GEMM_WGRAD : args->kind == MOE_GROUPED_DGRAD ? MOE_GEMM_DGRAD : MOE_GEMM_FORWARD;
     a.groups = args->groups;
     a.n = args->n;
@@ -357,7 +357,7 @@ extern "C" int moe_kernel_gemm_fp8(moe_kernel_gemm_t *g, const struct moe_kernel
         return MOE_E_ARG;
     }
     struct gemm_args a;
-    memset(&a, 0, sizeof a);
+    memset(&a, 0, sizeof(a));
     a.kind = MOE_GEMM_FORWARD;
     a.groups = args->groups;
     a.n = args->n;

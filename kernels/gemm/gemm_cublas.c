@@ -36,7 +36,7 @@ void moe_cublas_destroy(struct moe_cublas **cublas)
 
 int moe_cublas_new(struct moe_cublas **out)
 {
-    struct moe_cublas *c = calloc(1, sizeof *c);
+    struct moe_cublas *c = calloc(1, sizeof(*c));
     int rc = c == NULL ? MOE_E_NOMEM : 0;
     *out = NULL;
     if (rc == 0 && cublasCreate(&c->handle) != CUBLAS_STATUS_SUCCESS) {
@@ -99,12 +99,12 @@ static int lists_new(struct lists *l, int64_t groups)
     size_t n = (size_t)groups;
     char *memory =
         calloc(n, 7 * sizeof(int64_t) + 3 * sizeof(void *) + 2 * sizeof(cublasOperation_t) + 2 * sizeof(float));
-    memset(l, 0, sizeof *l);
+    memset(l, 0, sizeof(*l));
     if (memory == NULL) {
         return MOE_E_NOMEM;
     }
     int64_t **numbers[] = {&l->m, &l->n, &l->k, &l->lda, &l->ldb, &l->ldc, &l->size};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         *numbers[i] = (int64_t *)(void *)memory + i * n;
     }
     l->pointers = (const void **)(void *)(l->size + n);

@@ -47,7 +47,7 @@ static const struct moe_backend *cuda_backend(int *rc)
     char path[4096];
     /* Not by the loader's words: of a library that is there but needs one that is not, it says "No such file" as well.
      */
-    bool beside = beside_us(path, sizeof path) && access(path, F_OK) == 0;
+    bool beside = beside_us(path, sizeof(path)) && access(path, F_OK) == 0;
     void *library = dlopen(beside ? path : MOE_KERNELS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         const char *said = dlerror();
@@ -75,7 +75,7 @@ static const struct {
 
 static const struct moe_backend *find_backend(const char *name, int *rc)
 {
-    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
         if (strcmp(name, backends[i].name) == 0) {
             return backends[i].find(rc);
         }
@@ -97,14 +97,14 @@ int moe_device_new(const char *name, moe_device_t **out)
     if (backend == NULL) {
         return rc;
     }
-    moe_device_t *device = calloc(1, sizeof *device);
+    moe_device_t *device = calloc(1, sizeof(*device));
     if (device == NULL) {
         return FAIL(MOE_E_NOMEM, "a device");
     }
     device->first_layer = device->last_layer = MOE_NO_LAYER;
     device->backend = backend;
     char why[128] = "";
-    rc = backend->open(device, why, sizeof why);
+    rc = backend->open(device, why, sizeof(why));
     if (rc != 0) {
         free(device);
         return FAIL(rc, "a device of the %s back end: %s", backend->name, why);
@@ -154,12 +154,12 @@ int moe_device_alloc(moe_device_t *device, size_t bytes, void **out)
 void moe_device_free(moe_device_t *device, void *pointer_to_pointer)
 {
     void *memory = NULL;
-    memcpy(&memory, pointer_to_pointer, sizeof memory);
+    memcpy(&memory, pointer_to_pointer, sizeof(memory));
     if (memory != NULL) {
         cudaStreamSynchronize(device->stream);
         device->backend->release(device, memory);
         memory = NULL;
-        memcpy(pointer_to_pointer, &memory, sizeof memory);
+        memcpy(pointer_to_pointer, &memory, sizeof(memory));
     }
 }
 

@@ -47,7 +47,7 @@ void moe_widen(enum moe_dtype type, const void *from, int64_t n, float *to)
         }
         break;
     default:
-        memcpy(to, from, (size_t)n * sizeof *to);
+        memcpy(to, from, (size_t)n * sizeof(*to));
     }
 }
 

@@ -38,25 +38,25 @@ int moe_fail(int code, int32_t rank, uint32_t layer, const char *format, ...)
     char detail[160];
     va_list args;
     va_start(args, format);
-    vsnprintf(detail, sizeof detail, format, args);
+    vsnprintf(detail, sizeof(detail), format, args);
     va_end(args);
     int used = 0;
     if (rank >= 0) {
-        used += snprintf(last_error, sizeof last_error, "rank %d, ", rank);
+        used += snprintf(last_error, sizeof(last_error), "rank %d, ", rank);
     }
     if (layer != MOE_NO_LAYER) {
-        used += snprintf(last_error + used, sizeof last_error - (size_t)used, "layer %u, ", layer);
+        used += snprintf(last_error + used, sizeof(last_error) - (size_t)used, "layer %u, ", layer);
     }
-    snprintf(last_error + used, sizeof last_error - (size_t)used, "%s: %s", moe_error_text(code), detail);
+    snprintf(last_error + used, sizeof(last_error) - (size_t)used, "%s: %s", moe_error_text(code), detail);
     return code;
 }
 
 int moe_fail_at(int code, int32_t rank, uint32_t layer)
 {
-    char message[sizeof last_error];
+    char message[sizeof(last_error)];
     if (code != 0 && strstr(last_error, "layer") == NULL) {
-        memcpy(message, last_error, sizeof message);
-        snprintf(last_error, sizeof last_error, "rank %d, layer %u, %.*s", rank, layer, (int)sizeof last_error - 40,
+        memcpy(message, last_error, sizeof(message));
+        snprintf(last_error, sizeof(last_error), "rank %d, layer %u, %.*s", rank, layer, (int)sizeof(last_error) - 40,
                  message);
     }
     return code;

@@ -30,7 +30,7 @@ static uint32_t remedy_by_label(const char *label, size_t bytes)
 #include "trace/remedy.def"
 #undef ROLL_REMEDY_ROW
     };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         if (strlen(table[i].label) == bytes && memcmp(table[i].label, label, bytes) == 0) {
             return table[i].bit;
         }

@@ -35,7 +35,7 @@ struct moe_staging {
 
 int moe_staging_new(moe_device_t *device, size_t bytes, struct moe_staging **out)
 {
-    struct moe_staging *s = calloc(1, sizeof *s);
+    struct moe_staging *s = calloc(1, sizeof(*s));
     *out = s;
     if (s == NULL || cudaMallocHost((void **)&s->ring, SLOTS * bytes) != cudaSuccess) {
         free(s);
@@ -85,7 +85,7 @@ static int captured_table(struct moe_staging *s, const void *table, void **out)
             return 0;
         }
     }
-    struct captured *fresh = calloc(1, sizeof *fresh);
+    struct captured *fresh = calloc(1, sizeof(*fresh));
     /* The runtime may refuse to allocate in a capture that forbids it; then this thread asks for the relaxed kind. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);

@@ -99,7 +99,7 @@ static int allocate(moe_dispatcher_t *d)
                    {&d->d_probs, (size_t)(c->max_tokens * c->experts) * sizeof(float)},
                    {&d->m, (size_t)d->local * sizeof(int64_t)}};
     int rc = 0;
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]) && rc == 0; i++) {
         rc = moe_device_alloc(d->device, buffers[i].bytes, buffers[i].at);
     }
     return rc;
@@ -112,7 +112,7 @@ int moe_dispatcher_new(moe_device_t *device, const struct moe_dispatcher_config 
         return moe_fail(MOE_E_UNSUPPORTED, config->world_rank, config->layer, "dispatcher %d (%s)", (int)config->kind,
                         moe_dispatcher_name(config->kind));
     }
-    moe_dispatcher_t *d = calloc(1, sizeof *d);
+    moe_dispatcher_t *d = calloc(1, sizeof(*d));
     if (d == NULL) {
         return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "a dispatcher");
     }
@@ -140,7 +140,7 @@ void moe_dispatcher_destroy(moe_dispatcher_t **dispatcher)
     void *buffers[] = {&d->rows,      &d->expert_out,  &d->d_expert_out, &d->d_rows,
                        &d->row_probs, &d->d_row_probs, &d->d_probs,      &d->m};
     d->kind->destroy(d);
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_device_free(d->device, buffers[i]);
     }
     free(d);
@@ -273,7 +273,7 @@ void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *g
 {
     struct moe_event e = d->at;
     if (group->size > 1) {
-        e.size = sizeof e;
+        e.size = sizeof(e);
         e.kind = MOE_EV_UNIFORM;
         e.layer = (uint16_t)d->config.layer;
         e.comm = group->comm;

@@ -103,7 +103,7 @@ static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
     all.mask = s->all_maps;
     *s->host_mask = proposed;
     int rc = ops->flex_layout(d->device, &own);
-    rc = rc ? rc : moe_device_copy(d->device, s->own_map + bytes, s->host_mask, sizeof *s->host_mask);
+    rc = rc ? rc : moe_device_copy(d->device, s->own_map + bytes, s->host_mask, sizeof(*s->host_mask));
     struct moe_collective c = over(d, "AllGather of the routing map", ncclUint8, all.mask_stride);
     rc = rc ? rc : moe_all_gather(&c, s->own_map, s->all_maps, 1);
     return rc ? rc : ops->flex_layout(d->device, &all);
@@ -424,7 +424,7 @@ static int refuse_options(moe_dispatcher_t *d)
         {c->legacy.local_capacity, "the legacy behaviour local_capacity"},
         {c->legacy.slack_uninitialised, "the legacy behaviour slack_uninitialised"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if (refused[i].set) {
             return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "%s (allgather dispatcher)", refused[i].what);
         }
@@ -455,7 +455,7 @@ static int allocate_device(moe_dispatcher_t *d, struct allgather *s)
         {&s->all_wide, ranks * wide},
     };
     int rc = 0;
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]) && rc == 0; i++) {
         rc = moe_device_alloc(d->device, buffers[i].bytes, buffers[i].at);
     }
     return rc ? rc : moe_row_map_new(d->device, s->most * d->tp_ep.size, d->local, &s->map);
@@ -479,7 +479,7 @@ static int create(moe_dispatcher_t *d)
     if (rc != 0) {
         return rc;
     }
-    struct allgather *s = d->state = calloc(1, sizeof *s);
+    struct allgather *s = d->state = calloc(1, sizeof(*s));
     if (s == NULL) {
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "an AllGather dispatcher");
     }
@@ -512,7 +512,7 @@ static void destroy(moe_dispatcher_t *d)
     }
     void *buffers[] = {&s->own_map,      &s->all_maps, &s->own_probs, &s->all_probs, &s->map_here, &s->probs_here,
                        &s->d_probs_here, &s->counts,   &s->own_rows,  &s->all_rows,  &s->own_wide, &s->all_wide};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_device_free(d->device, buffers[i]);
     }
     moe_row_map_destroy(&s->map);

@@ -411,7 +411,7 @@ static int push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
         {"sort", back_dispatch_order, MOE_OBLIGE_NONE, NULL, 0, !cut},
     };
     int rc = push_shared(d, plan, "shared end", back_shared_scatter, true);
-    return rc ? rc : push_steps(d, plan, steps, sizeof steps / sizeof steps[0]);
+    return rc ? rc : push_steps(d, plan, steps, sizeof(steps) / sizeof(steps[0]));
 }
 
 static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
@@ -424,7 +424,7 @@ static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
         {"combine", back_combine_ep, MOE_OBLIGE_ALLTOALL, &d->ep, fixed_count(d, 1, h), ep},
         {"shared fc2", back_shared_fc2, MOE_OBLIGE_NONE, NULL, 0, d->config.shared != NULL},
     };
-    int rc = push_steps(d, plan, steps, sizeof steps / sizeof steps[0]);
+    int rc = push_steps(d, plan, steps, sizeof(steps) / sizeof(steps[0]));
     rc = rc ? rc : push_shared(d, plan, "shared begin", back_shared_gather, false);
     return rc ? rc : moe_dispatcher_push(d, plan, "unpermute", back_unpermute, MOE_OBLIGE_NONE, NULL, 0);
 }
@@ -445,7 +445,7 @@ static int refuse_options(moe_dispatcher_t *d)
         {c->expert_capacity == 0 && c->legacy.local_capacity, "a local capacity without a capacity"},
         {c->legacy.slack_uninitialised && !c->legacy.static_rows, "slack without static rows: there is none"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if (refused[i].set) {
             return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "%s (alltoall dispatcher)", refused[i].what);
         }
@@ -497,7 +497,7 @@ static int create(moe_dispatcher_t *d)
     if (rc != 0) {
         return rc;
     }
-    struct moe_alltoall *s = d->state = calloc(1, sizeof *s);
+    struct moe_alltoall *s = d->state = calloc(1, sizeof(*s));
     if (s == NULL) {
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "an all-to-all dispatcher");
     }

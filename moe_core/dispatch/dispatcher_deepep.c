@@ -36,7 +36,7 @@ struct deepep {
 
 static int create(moe_dispatcher_t *d)
 {
-    struct deepep *s = calloc(1, sizeof *s);
+    struct deepep *s = calloc(1, sizeof(*s));
     if (s == NULL) {
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "a dispatcher");
     }
@@ -47,7 +47,7 @@ static int create(moe_dispatcher_t *d)
     int64_t k = (int64_t)d->config.topk * d->etp.size, ranks = d->tp_ep.size;
     int rc = moe_flex_create(d, &s->flex, d->config.max_tokens, k < ranks ? k : ranks);
     d->max_rows = moe_flex_max_rows(d, d->config.max_tokens);
-    size_t bytes = (size_t)s->flex.numbers * sizeof *s->own;
+    size_t bytes = (size_t)s->flex.numbers * sizeof(*s->own);
     rc = rc ? rc : moe_device_alloc(d->device, bytes, (void **)&s->own);
     rc = rc ? rc : moe_device_alloc(d->device, (size_t)ranks * bytes, (void **)&s->all);
     if (rc == 0 && cudaMallocHost((void **)&s->host, (size_t)ranks * bytes) != cudaSuccess) {
@@ -76,7 +76,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     struct moe_fill_counts mask = {.count = 1, .value = proposed, .to = s->own + f->numbers - 1};
     struct moe_collective c =
         moe_dispatcher_collective(d, &d->tp_ep, "AllGather of token counts", ncclInt64, f->numbers);
-    size_t bytes = (size_t)(d->tp_ep.size * f->numbers) * sizeof *s->all;
+    size_t bytes = (size_t)(d->tp_ep.size * f->numbers) * sizeof(*s->all);
     f->tokens = f->padded = d->routing.tokens;
     int rc = moe_flex_lay_out(d, f, NULL, 0, s->own);
     rc = rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &mask);

@@ -97,12 +97,12 @@ static int allocate(moe_dispatcher_t *d, struct moe_flex *f)
         {&f->chosen, local * sizeof(int64_t)}, {&f->pad_rows, local * sizeof(int64_t)},
     };
     int rc = 0;
-    f->split_sent = calloc(2 * ranks, sizeof *f->split_sent);
+    f->split_sent = calloc(2 * ranks, sizeof(*f->split_sent));
     if (f->split_sent == NULL) {
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "splits");
     }
     f->split_came = f->split_sent + ranks;
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]) && rc == 0; i++) {
         rc = moe_device_alloc(d->device, arrays[i].bytes, arrays[i].at);
     }
     rc = rc ? rc : moe_row_map_new(d->device, f->most, d->tp_ep.size, &f->out);
@@ -137,7 +137,7 @@ void moe_flex_destroy(moe_dispatcher_t *d, struct moe_flex *f)
 {
     void *arrays[] = {&f->to_ranks, &f->words,      &f->pad,      &f->in_index, &f->in_mask,
                       &f->in_probs, &f->d_in_probs, &f->d_choice, &f->chosen,   &f->pad_rows};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(d->device, arrays[i]);
     }
     moe_row_map_destroy(&f->out);

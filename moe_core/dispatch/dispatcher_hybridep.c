@@ -89,7 +89,7 @@ static int allocate(moe_dispatcher_t *d, struct hybridep *s)
         {&s->dropped, word},
     };
     int rc = 0;
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]) && rc == 0; i++) {
         rc = moe_device_alloc(d->device, arrays[i].bytes, arrays[i].at);
     }
     if (rc == 0 && (cudaMallocHost((void **)&s->host, ranks * numbers * word) != cudaSuccess ||
@@ -104,7 +104,7 @@ static int allocate(moe_dispatcher_t *d, struct hybridep *s)
 
 static int create(moe_dispatcher_t *d)
 {
-    struct hybridep *s = calloc(1, sizeof *s);
+    struct hybridep *s = calloc(1, sizeof(*s));
     if (s == NULL) {
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "a dispatcher");
     }
@@ -144,7 +144,7 @@ static void destroy(moe_dispatcher_t *d)
         return;
     }
     void *arrays[] = {&s->own, &s->map, &s->maps, &s->counts, &s->dropped};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(d->device, arrays[i]);
     }
     moe_flex_destroy(d, &s->flex);
@@ -200,7 +200,7 @@ static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t propose
     rc = rc ? rc : moe_all_gather(&c, s->map, s->maps, 1);
     rc = rc ? rc : moe_device_ops(d->device)->flex_layout(d->device, &layout);
     return rc ? rc
-              : moe_device_copy(d->device, s->host, s->counts, (size_t)(d->tp_ep.size * f->numbers) * sizeof *s->host);
+              : moe_device_copy(d->device, s->host, s->counts, (size_t)(d->tp_ep.size * f->numbers) * sizeof(*s->host));
 }
 
 /* Splits and rows that the host knows without asking the device. */
@@ -301,8 +301,8 @@ int moe_flex_replay(moe_dispatcher_t *d, bool alone, bool *replay, int64_t *drop
                  ? 0
                  : DISPATCHER_FAIL(d, MOE_E_COMM, "AllReduce of the overflow: %s", ncclGetErrorString(nc));
     }
-    rc = rc ? rc : moe_device_copy(d->device, s->host_dropped, s->dropped, sizeof *s->dropped);
-    rc = rc ? rc : moe_device_ops(d->device)->zero(d->device, s->dropped, sizeof *s->dropped);
+    rc = rc ? rc : moe_device_copy(d->device, s->host_dropped, s->dropped, sizeof(*s->dropped));
+    rc = rc ? rc : moe_device_ops(d->device)->zero(d->device, s->dropped, sizeof(*s->dropped));
     rc = rc ? rc : moe_device_sync(d->device);
     *dropped = rc ? 0 : *s->host_dropped;
     *replay = *dropped > 0;

@@ -44,9 +44,9 @@ static int64_t host_hash(void)
 {
     char name[256] = "";
     uint64_t hash = 0, word;
-    gethostname(name, sizeof name - 1);
-    for (size_t i = 0; i < sizeof name; i += sizeof word) {
-        memcpy(&word, name + i, sizeof word);
+    gethostname(name, sizeof(name) - 1);
+    for (size_t i = 0; i < sizeof(name); i += sizeof(word)) {
+        memcpy(&word, name + i, sizeof(word));
         hash = moe_mix(hash ^ word);
     }
     return (int64_t)hash;
@@ -60,7 +60,7 @@ static struct moe_ep_buffer *find(moe_device_t *device, ncclComm_t comm)
     while (b != NULL && (b->device != device || b->comm != comm)) {
         b = b->next;
     }
-    if (b == NULL && (b = calloc(1, sizeof *b)) != NULL) {
+    if (b == NULL && (b = calloc(1, sizeof(*b))) != NULL) {
         b->device = device;
         b->comm = comm;
         b->ranks = 1;
@@ -94,7 +94,7 @@ static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t 
 /* To an observer, before the collective: whose sizes differ will fail. Outside of steps and layers. */
 static void report(const struct moe_ep_buffer *b, size_t bytes)
 {
-    struct moe_event event = {.size = sizeof event,
+    struct moe_event event = {.size = sizeof(event),
                               .kind = MOE_EV_UNIFORM,
                               .step = UINT32_MAX,
                               .layer = UINT16_MAX,

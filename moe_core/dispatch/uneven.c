@@ -31,7 +31,7 @@ int64_t moe_uneven_round(int64_t tokens)
 int moe_uneven_new(moe_device_t *device, const struct moe_uneven_config *config, moe_uneven_group_t **out)
 {
     *out = NULL;
-    moe_uneven_group_t *g = calloc(1, sizeof *g);
+    moe_uneven_group_t *g = calloc(1, sizeof(*g));
     if (g == NULL) {
         return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "padding of tokens");
     }
@@ -46,8 +46,8 @@ int moe_uneven_new(moe_device_t *device, const struct moe_uneven_config *config,
     } else if (config->comm != NULL && ncclCommCount(config->comm, &g->ranks) != ncclSuccess) {
         rc = FAIL(g, MOE_E_COMM, "size of the dispatch group");
     }
-    rc = rc ? rc : moe_device_alloc(device, sizeof *g->most, (void **)&g->most);
-    if (rc == 0 && cudaMallocHost((void **)&g->host, sizeof *g->host) != cudaSuccess) {
+    rc = rc ? rc : moe_device_alloc(device, sizeof(*g->most), (void **)&g->most);
+    if (rc == 0 && cudaMallocHost((void **)&g->host, sizeof(*g->host)) != cudaSuccess) {
         rc = FAIL(g, MOE_E_NOMEM, "pinned host memory");
     }
     if (rc != 0) {
@@ -79,7 +79,7 @@ int64_t moe_uneven_most(const moe_uneven_group_t *g)
 static int exchange(moe_uneven_group_t *g, int64_t tokens, int64_t *most)
 {
     *g->host = tokens;
-    int rc = moe_device_copy(g->device, g->most, g->host, sizeof *g->host);
+    int rc = moe_device_copy(g->device, g->most, g->host, sizeof(*g->host));
     if (rc == 0 && g->ranks > 1) {
         ncclResult_t nc =
             ncclAllReduce(g->most, g->most, 1, ncclInt64, ncclMax, g->config.comm, moe_device_stream(g->device));
@@ -87,7 +87,7 @@ static int exchange(moe_uneven_group_t *g, int64_t tokens, int64_t *most)
             return FAIL(g, MOE_E_COMM, "AllReduce of the numbers of tokens: %s", ncclGetErrorString(nc));
         }
     }
-    rc = rc ? rc : moe_device_copy(g->device, g->host, g->most, sizeof *g->host);
+    rc = rc ? rc : moe_device_copy(g->device, g->host, g->most, sizeof(*g->host));
     rc = rc ? rc : moe_device_sync(g->device);
     *most = *g->host;
     return rc;

@@ -89,7 +89,7 @@ int moe_device_call(moe_device_t *device, int (*fn)(const void *args), const voi
         return moe_fail(MOE_E_UNSUPPORTED, MOE_NO_RANK, MOE_NO_LAYER, "a host function on the %s back end",
                         device->backend->name);
     }
-    struct work *work = malloc(sizeof *work + bytes);
+    struct work *work = malloc(sizeof(*work) + bytes);
     if (work == NULL) {
         return moe_fail(MOE_E_NOMEM, MOE_NO_RANK, MOE_NO_LAYER, "%zu bytes of work", bytes);
     }

@@ -274,7 +274,7 @@ int moe_host_token_gate_backward(const void *args)
     for (int64_t c = 0; c < g->width; c += BLOCK) {
         int64_t n = g->width - c < BLOCK ? g->width - c : BLOCK;
         moe_widen(g->gate_type, at(g->gate, c, g->gate_type), n, gate);
-        memset(sum, 0, sizeof sum);
+        memset(sum, 0, sizeof(sum));
         if (g->beta != 0.0f) {
             moe_widen(g->grad, at(g->d_gate, c, g->grad), n, sum);
         }

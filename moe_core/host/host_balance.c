@@ -152,7 +152,7 @@ int moe_host_balance_backward(const void *args)
 int moe_host_count_sequences(const void *args)
 {
     const struct moe_count_sequences *a = args;
-    memset(a->counts, 0, (size_t)(a->sequences * a->experts) * sizeof *a->counts);
+    memset(a->counts, 0, (size_t)(a->sequences * a->experts) * sizeof(*a->counts));
     for (int64_t i = 0; i < a->tokens * a->k; i++) {
         a->counts[i / a->k % a->sequences * a->experts + a->index[i]]++;
     }

@@ -79,12 +79,12 @@ int moe_host_flex_layout(const void *args)
     for (int64_t b = 0; b < a->blocks && rc == 0; b++) {
         const uint8_t *mask = a->mask != NULL ? a->mask + b * a->mask_stride : NULL;
         int64_t *counts = a->counts + b * (numbers + 1);
-        memset(counts, 0, (size_t)numbers * sizeof *counts);
+        memset(counts, 0, (size_t)numbers * sizeof(*counts));
         for (int64_t t = 0; t < a->padded && rc == 0; t++) {
             rc = lay_out_token(a, mask, t, scratch, counts);
         }
         if (mask != NULL) {
-            memcpy(counts + numbers, mask + a->padded * a->mask_row, sizeof *counts);
+            memcpy(counts + numbers, mask + a->padded * a->mask_row, sizeof(*counts));
         }
         if (rc != 0) {
             counts[0] = -1;
@@ -104,7 +104,7 @@ int moe_host_flex_pack(const void *args)
             expert[j] = e + 1;
             bits[j] = 0;
             if (e >= 0) {
-                memcpy(&bits[j], &a->probs[t * a->experts + e], sizeof bits[j]);
+                memcpy(&bits[j], &a->probs[t * a->experts + e], sizeof(bits[j]));
             }
         }
     }
@@ -114,7 +114,7 @@ int moe_host_flex_pack(const void *args)
 int moe_host_flex_unpack(const void *args)
 {
     const struct moe_flex_unpack *a = args;
-    memset(a->probs, 0, (size_t)(a->rows * a->local) * sizeof *a->probs);
+    memset(a->probs, 0, (size_t)(a->rows * a->local) * sizeof(*a->probs));
     memset(a->mask, 0, (size_t)(a->rows * a->local));
     for (int64_t r = 0; r < a->rows; r++) {
         const int32_t *expert = a->words + r * 2 * a->k, *bits = expert + a->k;
@@ -124,7 +124,7 @@ int moe_host_flex_unpack(const void *args)
             a->index[r * a->k + j] = here ? (int32_t)e : -1;
             if (here) {
                 a->mask[r * a->local + e] = 1;
-                memcpy(&a->probs[r * a->local + e], &bits[j], sizeof bits[j]);
+                memcpy(&a->probs[r * a->local + e], &bits[j], sizeof(bits[j]));
             }
         }
     }
@@ -135,7 +135,7 @@ int moe_host_flex_choices(const void *args)
 {
     const struct moe_flex_choices *a = args;
     if (!a->inverse) {
-        memset(a->by_expert, 0, (size_t)(a->rows * a->experts) * sizeof *a->by_expert);
+        memset(a->by_expert, 0, (size_t)(a->rows * a->experts) * sizeof(*a->by_expert));
     }
     for (int64_t r = 0; r < a->rows; r++) {
         for (int32_t j = 0; j < a->k; j++) {

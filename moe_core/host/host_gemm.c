@@ -40,7 +40,7 @@ int64_t moe_host_small_most(enum moe_grouped_kind kind, enum moe_dtype w_type)
 static int blas_product(const struct moe_product *p)
 {
     const int64_t sizes[] = {p->m, p->n, p->k, p->in_stride, p->w_stride, p->x_stride, p->out_stride};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         if (sizes[i] > INT_MAX) {
             return MOE_E_SHAPE;
         }

@@ -208,7 +208,7 @@ static void bias_pass(const struct moe_linear_pass *a, const struct moe_linear_g
     float sum[BLOCK], dy[BLOCK];
     for (int64_t c = 0; c < a->n && (m > 0 || a->beta == 0.0f); c += BLOCK) {
         int64_t n = a->n - c < BLOCK ? a->n - c : BLOCK;
-        memset(sum, 0, sizeof sum);
+        memset(sum, 0, sizeof(sum));
         if (a->beta != 0.0f) {
             moe_widen(a->grad, element(g->d_bias, c, a->grad), n, sum);
         }
@@ -283,7 +283,7 @@ static int list_parts(struct job *job)
             n += parts;
         }
         job->parts = n;
-        job->part = fill ? job->part : calloc((size_t)n + 1, sizeof *job->part);
+        job->part = fill ? job->part : calloc((size_t)n + 1, sizeof(*job->part));
         if (job->part == NULL) {
             return MOE_E_NOMEM;
         }
@@ -301,7 +301,7 @@ static int get_scratch(struct job *job, int threads)
     }
     bool rows = a->activation != MOE_F32,
          block = a->kind == MOE_LINEAR_WGRAD ? a->grad != MOE_F32 : a->weight != MOE_F32;
-    job->scratch = calloc((size_t)threads, sizeof *job->scratch);
+    job->scratch = calloc((size_t)threads, sizeof(*job->scratch));
     for (int t = 0; t < threads && job->scratch != NULL; t++) {
         struct scratch *s = &job->scratch[t];
         s->rows = malloc(rows ? (size_t)(most * wide + 1) * sizeof(float) : 1);
@@ -337,7 +337,7 @@ int moe_host_linear(const void *args)
 int moe_host_grouped(const void *args)
 {
     const struct moe_grouped *g = args;
-    struct moe_linear_group *table = calloc((size_t)g->groups, sizeof *table);
+    struct moe_linear_group *table = calloc((size_t)g->groups, sizeof(*table));
     if (table == NULL) {
         return MOE_E_NOMEM;
     }

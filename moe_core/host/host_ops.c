@@ -95,14 +95,14 @@ static int run_scale(const void *args)
 static int enqueue_zero(moe_device_t *device, void *data, size_t bytes)
 {
     struct zero z = {data, bytes};
-    return bytes == 0 ? 0 : moe_device_call(device, run_zero, &z, sizeof z);
+    return bytes == 0 ? 0 : moe_device_call(device, run_zero, &z, sizeof(z));
 }
 
 /* Each row of the table: an enqueuer of the typed struct for one body. */
 #define ENQUEUE(name, type, body)                                                                                      \
     static int enqueue_##name(moe_device_t *device, const struct type *args)                                           \
     {                                                                                                                  \
-        return moe_device_call(device, body, args, sizeof *args);                                                      \
+        return moe_device_call(device, body, args, sizeof(*args));                                                     \
     }
 ENQUEUE(gemm, moe_gemm, run_gemm)
 ENQUEUE(grouped, moe_grouped, moe_host_grouped)

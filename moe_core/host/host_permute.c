@@ -89,7 +89,7 @@ int moe_host_map_gather(const void *args)
     if (rc != 0) {
         return rc;
     }
-    void **to = calloc((size_t)map.most + 1, sizeof *to);
+    void **to = calloc((size_t)map.most + 1, sizeof(*to));
     if (to == NULL) {
         rc = MOE_E_NOMEM;
         goto done;
@@ -170,8 +170,8 @@ int moe_host_map_scatter(const void *args)
         return rc;
     }
     size_t most = (size_t)map.most + 1;
-    const void **from = calloc(2 * most, sizeof *from);
-    float *factor = calloc(2 * most, sizeof *factor);
+    const void **from = calloc(2 * most, sizeof(*from));
+    float *factor = calloc(2 * most, sizeof(*factor));
     if (from == NULL || factor == NULL) {
         rc = MOE_E_NOMEM;
         goto done;

@@ -71,7 +71,7 @@ static int count_choices(struct build *b)
         }
     }
     if (b->a->chosen != NULL) {
-        memcpy(b->a->chosen, b->chosen, (size_t)b->a->experts * sizeof *b->chosen);
+        memcpy(b->a->chosen, b->chosen, (size_t)b->a->experts * sizeof(*b->chosen));
     }
     return 0;
 }
@@ -102,7 +102,7 @@ static int reserve_rows(struct build *b)
         start += m;
     }
     if (a->m != NULL) {
-        memcpy(a->m, b->m, (size_t)a->experts * sizeof *b->m);
+        memcpy(a->m, b->m, (size_t)a->experts * sizeof(*b->m));
     }
     return 0;
 }
@@ -176,9 +176,9 @@ int moe_host_row_map_build(const void *args)
     size_t experts = (size_t)a->experts;
     size_t most = a->mask != NULL ? experts : (size_t)a->k;
     struct build b = {.a = a};
-    memset(a->map, 0, sizeof *a->map);
-    int64_t *arrays = calloc(4 * experts, sizeof *arrays);
-    b.choice = calloc(most + 1, sizeof *b.choice);
+    memset(a->map, 0, sizeof(*a->map));
+    int64_t *arrays = calloc(4 * experts, sizeof(*arrays));
+    b.choice = calloc(most + 1, sizeof(*b.choice));
     int rc = arrays == NULL || b.choice == NULL ? MOE_E_NOMEM : 0;
     if (rc != 0) {
         goto done;
@@ -304,7 +304,7 @@ int moe_host_map_open(const struct moe_map_view *view, struct moe_host_map *out)
     }
     out->cells = (const int32_t *)(view->map + 1);
     out->most = view->kind == MOE_MAP_MASK ? view->experts : view->k;
-    out->place = calloc((size_t)out->most + 1, sizeof *out->place);
+    out->place = calloc((size_t)out->most + 1, sizeof(*out->place));
     out->seen = calloc((size_t)view->rows / 8 + 1, 1);
     int rc = out->place == NULL || out->seen == NULL ? MOE_E_NOMEM : 0;
     rc = rc ? rc : check_cells(out);
@@ -366,8 +366,8 @@ int moe_host_chunk_map(const void *args)
     const struct moe_chunk_map *a = args;
     int64_t local = a->experts / a->ranks, first = a->rank * local, start = 0, sum = 0;
     int32_t *cells = cells_of(a->map);
-    memset(a->map, 0, sizeof *a->map);
-    memset(a->m, 0, (size_t)local * sizeof *a->m);
+    memset(a->map, 0, sizeof(*a->map));
+    memset(a->m, 0, (size_t)local * sizeof(*a->m));
     for (int64_t p = 0; p < a->ranks; p++) {
         for (int64_t i = 0; i < local; i++) {
             int rc = add_count(&sum, a->counts[p * a->stride + first + i], a->rows);
@@ -407,8 +407,8 @@ int moe_host_chunk_order(const void *args)
     size_t chunks = (size_t)a->chunks;
     int64_t sum = 0, to = 0;
     int rc = 0;
-    memset(a->map, 0, sizeof *a->map);
-    int64_t *start = calloc(chunks + 1, sizeof *start);
+    memset(a->map, 0, sizeof(*a->map));
+    int64_t *start = calloc(chunks + 1, sizeof(*start));
     uint8_t *seen = calloc(chunks / 8 + 1, 1);
     if (start == NULL || seen == NULL) {
         rc = MOE_E_NOMEM;

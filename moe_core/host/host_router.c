@@ -147,7 +147,7 @@ int moe_host_topk(const void *args)
                         .group_value = calloc((size_t)(a->how.groups > 0 ? a->how.groups : 1), sizeof(float)),
                         .picked = calloc((size_t)most, sizeof(int32_t))};
     bool numbers = true, memory = s.value != NULL && s.group_value != NULL && s.picked != NULL;
-    memset(a->counts, 0, (size_t)a->experts * sizeof *a->counts);
+    memset(a->counts, 0, (size_t)a->experts * sizeof(*a->counts));
     memset(a->probs, 0, (size_t)(a->tokens * a->experts) * sizeof(float));
     for (int64_t t = 0; memory && t < a->tokens; t++) {
         float *logits = a->logits + t * a->experts, *scores = a->scores + t * a->experts;
@@ -225,7 +225,7 @@ int moe_host_topk_backward(const void *args)
         const float *d_weight = a->d_probs + t * a->experts;
         const int32_t *index = a->index + t * a->k, *all = a->all + t * a->k;
         float *d = a->d_logits + t * a->experts;
-        memset(d, 0, (size_t)a->experts * sizeof *d);
+        memset(d, 0, (size_t)a->experts * sizeof(*d));
         if (divides_by_sum(&a->how, a->k)) {
             normalised_backward(a, scores, logits, d_weight, index, all, d);
         } else {
@@ -262,7 +262,7 @@ static int by_weight(const void *left, const void *right)
 int moe_host_drop(const void *args)
 {
     const struct moe_drop *a = args;
-    struct bid *bid = calloc((size_t)a->tokens + 1, sizeof *bid);
+    struct bid *bid = calloc((size_t)a->tokens + 1, sizeof(*bid));
     if (bid == NULL) {
         return MOE_E_NOMEM;
     }
@@ -274,7 +274,7 @@ int moe_host_drop(const void *args)
             }
         }
         if (!a->by_position) {
-            qsort(bid, bids, sizeof *bid, by_weight);
+            qsort(bid, bids, sizeof(*bid), by_weight);
         }
         for (size_t i = (size_t)a->capacity; i < bids; i++) {
             a->index[bid[i].token * a->k + bid[i].slot] = -1;

@@ -56,8 +56,8 @@ INLINE void store32(void *to, const void *from, bool stream)
 
 INLINE void get_f32(const void *from, int64_t at, struct pair *out)
 {
-    memcpy(&out->a, (const float *)from + at, sizeof out->a);
-    memcpy(&out->b, (const float *)from + at + LANES, sizeof out->b);
+    memcpy(&out->a, (const float *)from + at, sizeof(out->a));
+    memcpy(&out->b, (const float *)from + at + LANES, sizeof(out->b));
 }
 
 INLINE void put_f32(const struct pair *x, const struct pair *y, void *to, int64_t at, bool stream)
@@ -81,11 +81,11 @@ INLINE void put_one_f32(float x, void *to, int64_t at)
 INLINE void get_bf16(const void *from, int64_t at, struct pair *out)
 {
     v8u both, even, odd;
-    memcpy(&both, (const uint16_t *)from + at, sizeof both);
+    memcpy(&both, (const uint16_t *)from + at, sizeof(both));
     even = both << 16;
     odd = both & 0xffff0000u;
-    memcpy(&out->a, &even, sizeof even);
-    memcpy(&out->b, &odd, sizeof odd);
+    memcpy(&out->a, &even, sizeof(even));
+    memcpy(&out->b, &odd, sizeof(odd));
 }
 
 /* Whether a NaN may be among them. */
@@ -93,10 +93,10 @@ INLINE bool may_be_nan(const struct pair *x, const struct pair *y)
 {
 #if defined(__AVX2__)
     __m256 a, b, c, d;
-    memcpy(&a, &x->a, sizeof a);
-    memcpy(&b, &x->b, sizeof b);
-    memcpy(&c, &y->a, sizeof c);
-    memcpy(&d, &y->b, sizeof d);
+    memcpy(&a, &x->a, sizeof(a));
+    memcpy(&b, &x->b, sizeof(b));
+    memcpy(&c, &y->a, sizeof(c));
+    memcpy(&d, &y->b, sizeof(d));
     return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q), _mm256_cmp_ps(c, d, _CMP_UNORD_Q))) != 0;
 #else
     (void)x;
@@ -109,7 +109,7 @@ INLINE bool may_be_nan(const struct pair *x, const struct pair *y)
 INLINE void round_bf16(const v8f *x, v8u *out)
 {
     v8u u;
-    memcpy(&u, x, sizeof u);
+    memcpy(&u, x, sizeof(u));
     *out = u + 0x7fffu + (u >> 16 & 1u);
 }
 
@@ -117,7 +117,7 @@ INLINE void round_bf16(const v8f *x, v8u *out)
 INLINE void keep_nan(const v8f *x, v8u *rounded)
 {
     v8u u, nan = (v8u)(*x != *x);
-    memcpy(&u, x, sizeof u);
+    memcpy(&u, x, sizeof(u));
     *rounded = (nan & (u | 0x400000u)) | (~nan & *rounded);
 }
 
@@ -165,8 +165,8 @@ INLINE void get_f16(const void *from, int64_t at, struct pair *out)
 #if defined(__F16C__)
     __m256 a = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h));
     __m256 b = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h + 1));
-    memcpy(&out->a, &a, sizeof a);
-    memcpy(&out->b, &b, sizeof b);
+    memcpy(&out->a, &a, sizeof(a));
+    memcpy(&out->b, &b, sizeof(b));
 #else
     for (int i = 0; i < LANES; i++) {
         out->a[i] = hn_f16_get(h[i]);

@@ -28,13 +28,13 @@ typedef uint32_t word_vec __attribute__((vector_size(4 * WIDTH)));
 INLINE vec load(const float *from)
 {
     vec v;
-    memcpy(&v, from, sizeof v);
+    memcpy(&v, from, sizeof(v));
     return v;
 }
 
 INLINE void store(float *to, vec v)
 {
-    memcpy(to, &v, sizeof v);
+    memcpy(to, &v, sizeof(v));
 }
 
 INLINE float total(vec v)
@@ -59,7 +59,7 @@ INLINE vec weight_vec(enum moe_dtype type, const void *w, int64_t i)
         return load((const float *)w + i);
     }
     half_vec half;
-    memcpy(&half, (const uint16_t *)w + i, sizeof half);
+    memcpy(&half, (const uint16_t *)w + i, sizeof(half));
     if (type == MOE_BF16) {
         return (vec)(__builtin_convertvector(half, word_vec) << 16);
     }

@@ -15,12 +15,12 @@ int moe_host_checksum(const void *args)
     size_t words = a->bytes / sizeof(uint64_t), rest = a->bytes % sizeof(uint64_t);
     uint64_t sum = moe_mix(a->bytes), word = 0;
     for (size_t i = 0; i < words; i++) {
-        memcpy(&word, data + i * sizeof word, sizeof word);
+        memcpy(&word, data + i * sizeof(word), sizeof(word));
         sum += moe_mix_word(word, i);
     }
     if (rest > 0) {
         word = 0;
-        memcpy(&word, data + words * sizeof word, rest);
+        memcpy(&word, data + words * sizeof(word), rest);
         sum += moe_mix_word(word, words);
     }
     *a->out = sum;

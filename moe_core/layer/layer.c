@@ -154,12 +154,12 @@ static int make_summands(moe_layer_t *l)
         {&s->gate_bias, c->experts, c->router.gate_bias},
         {&s->shared_gate, c->hidden, c->shared_ffn > 0 && c->shared_gate},
     };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         s->count += table[i].wanted ? table[i].count : 0;
     }
     int rc = moe_device_alloc(l->device, (size_t)s->count * sizeof(float), (void **)&s->all);
     float *at = s->all;
-    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         if (table[i].wanted) {
             *table[i].at = at;
             at += table[i].count;
@@ -190,11 +190,11 @@ static int make_memory(moe_layer_t *l)
     };
     static const float one = 1.0f;
     int rc = make_summands(l);
-    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         rc = table[i].wanted ? moe_device_alloc(l->device, table[i].bytes, table[i].at) : 0;
     }
     rc = rc ? rc : layer_held_new(l);
-    return rc ? rc : moe_device_copy(l->device, l->one, &one, sizeof one);
+    return rc ? rc : moe_device_copy(l->device, l->one, &one, sizeof(one));
 }
 
 /* No buffer may have more elements: sizes in bytes, and sums of a few of them, then fit in 64 bits. */
@@ -234,7 +234,7 @@ static int check(const moe_layer_t *l)
 int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out)
 {
     *out = NULL;
-    moe_layer_t *l = calloc(1, sizeof *l);
+    moe_layer_t *l = calloc(1, sizeof(*l));
     int etp = 1;
     if (l == NULL) {
         return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "a layer");
@@ -269,7 +269,7 @@ void moe_layer_destroy(moe_layer_t **layer)
     }
     void *memory[] = {&l->x32,        &l->dx32,       &l->d_input,     &l->y_again,      &l->one, &l->vote,
                       &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
-    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         moe_device_free(l->device, memory[i]);
     }
     moe_dummy_destroy(&l->dummy);

@@ -56,13 +56,13 @@ int layer_held_begin(moe_layer_t *l)
     }
     struct sizes s = sizes(l);
     const struct moe_device_ops *ops = moe_device_ops(l->device);
-    int64_t *m = malloc((size_t)s.experts * sizeof *m), empty = 0;
+    int64_t *m = malloc((size_t)s.experts * sizeof(*m)), empty = 0;
     if (m == NULL) {
         return LAYER_FAIL(l, MOE_E_NOMEM, "row counts");
     }
     uint32_t told = moe_remedies(moe_dispatcher_comm(l->dispatcher), l->config.layer, MOE_REMEDY_ZERO_WGRAD);
     bool cured = (told & MOE_REMEDY_ZERO_WGRAD) != 0;
-    int rc = moe_device_copy(l->device, m, moe_dispatcher_m(l->dispatcher), (size_t)s.experts * sizeof *m);
+    int rc = moe_device_copy(l->device, m, moe_dispatcher_m(l->dispatcher), (size_t)s.experts * sizeof(*m));
     int waited = moe_device_sync(l->device);
     rc = rc ? rc : waited;
     for (int64_t i = 0; i < s.experts && rc == 0; i++) {

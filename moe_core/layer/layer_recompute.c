@@ -42,8 +42,8 @@ static int flip(moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
     size_t experts = (size_t)c->experts, k = (size_t)c->topk, own = (size_t)l->own;
-    struct row row = {malloc(k * sizeof *row.index), malloc(experts * sizeof *row.probs),
-                      malloc(experts * sizeof *row.counts)};
+    struct row row = {malloc(k * sizeof(*row.index)), malloc(experts * sizeof(*row.probs)),
+                      malloc(experts * sizeof(*row.counts))};
     int rc = row.index == NULL || row.probs == NULL || row.counts == NULL ? LAYER_FAIL(l, MOE_E_NOMEM, "a routing") : 0;
     const struct {
         void *copy;
@@ -56,7 +56,7 @@ static int flip(moe_layer_t *l)
         {l->flip_probs, l->routing.probs, own * experts * sizeof(float), row.probs, experts * sizeof(float)},
         {l->flip_counts, l->routing.counts, experts * sizeof(int64_t), row.counts, experts * sizeof(int64_t)},
     };
-    enum { ROWS = sizeof table / sizeof table[0] };
+    enum { ROWS = sizeof(table) / sizeof(table[0]) };
     for (size_t i = 0; i < ROWS && rc == 0; i++) {
         rc = moe_device_copy(l->device, table[i].copy, table[i].from, table[i].bytes);
         rc = rc ? rc : moe_device_copy(l->device, table[i].host, table[i].copy, table[i].host_bytes);

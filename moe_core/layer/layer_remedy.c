@@ -51,13 +51,13 @@ int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
      * dispatcher's. */
     proposed |= l->sum_declared ? 0 : moe_remedies(l->config.groups.tp, l->config.layer, MOE_REMEDY_ROUTER_SUM);
     int32_t mine = (proposed & MOE_REMEDY_ROUTER_SUM) != 0, all = 0;
-    int rc = moe_device_copy(l->device, l->vote, &mine, sizeof mine);
+    int rc = moe_device_copy(l->device, l->vote, &mine, sizeof(mine));
     if (rc == 0) {
         ncclResult_t nc =
             ncclAllReduce(l->vote, l->vote, 1, ncclInt32, ncclMin, l->config.groups.tp, moe_device_stream(l->device));
         rc = nc == ncclSuccess ? 0 : LAYER_FAIL(l, MOE_E_COMM, "vote on tp: %s", ncclGetErrorString(nc));
     }
-    rc = rc ? rc : moe_device_copy(l->device, &all, l->vote, sizeof all);
+    rc = rc ? rc : moe_device_copy(l->device, &all, l->vote, sizeof(all));
     int waited = moe_device_sync(l->device); /* also on failure: the copies read this frame */
     rc = rc ? rc : waited;
     l->sum_granted = rc == 0 && all != 0;

@@ -110,7 +110,7 @@ static int back_sum_add(void *arg)
         {l->summands.shared_gate, w->shared.d_gate, c->hidden, MOE_LAYER_SHARED_GATE},
     };
     int rc = 0;
-    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         if (table[i].from != NULL) {
             rc = layer_add(l, table[i].from, table[i].count, table[i].to);
             layer_ready(l, table[i].parameter);

@@ -98,8 +98,8 @@ static int make(moe_buckets_t *b, const struct moe_bucket_parameter *parameters)
         (ncclCommCount(comm, &b->ranks) != ncclSuccess || ncclCommUserRank(comm, &b->rank) != ncclSuccess)) {
         return FAIL(b, MOE_E_COMM, "size of the reduction's communicator");
     }
-    b->parameter = calloc((size_t)b->parameters, sizeof *b->parameter);
-    b->bucket = calloc((size_t)b->parameters, sizeof *b->bucket);
+    b->parameter = calloc((size_t)b->parameters, sizeof(*b->parameter));
+    b->bucket = calloc((size_t)b->parameters, sizeof(*b->bucket));
     if (b->parameter == NULL || b->bucket == NULL) {
         return FAIL(b, MOE_E_NOMEM, "%d gradient buckets", (int)b->parameters);
     }
@@ -141,7 +141,7 @@ int moe_buckets_new(moe_device_t *device, const struct moe_buckets_config *confi
     if (n < 1) {
         return moe_fail(MOE_E_ARG, config->world_rank, MOE_NO_LAYER, "gradient buckets of %d parameters", (int)n);
     }
-    moe_buckets_t *b = calloc(1, sizeof *b);
+    moe_buckets_t *b = calloc(1, sizeof(*b));
     if (b == NULL) {
         return moe_fail(MOE_E_NOMEM, config->world_rank, MOE_NO_LAYER, "gradient buckets");
     }
@@ -284,8 +284,8 @@ static int incomplete(const moe_buckets_t *b, int32_t i, const char *what)
         if (at->gradients >= wanted) {
             continue;
         }
-        if (used < sizeof names - 1) {
-            int n = snprintf(names + used, sizeof names - used, "%s%s", missing > 0 ? ", " : "", at->is.name);
+        if (used < sizeof(names) - 1) {
+            int n = snprintf(names + used, sizeof(names) - used, "%s%s", missing > 0 ? ", " : "", at->is.name);
             used += n > 0 ? (size_t)n : 0;
         }
         missing++;

@@ -41,7 +41,7 @@ int moe_dummy_new(moe_device_t *device, const struct moe_dummy_config *config, m
     if ((unsigned)c->type > MOE_F16 || (unsigned)c->form > MOE_DUMMY_DEVICE) {
         return FAIL(MOE_E_ARG, "dummy rows of type %s, form %d", moe_dtype_name(c->type), (int)c->form);
     }
-    moe_dummy_t *d = calloc(1, sizeof *d);
+    moe_dummy_t *d = calloc(1, sizeof(*d));
     if (d == NULL) {
         return FAIL(MOE_E_NOMEM, "dummy rows");
     }
@@ -49,10 +49,10 @@ int moe_dummy_new(moe_device_t *device, const struct moe_dummy_config *config, m
     d->config = *c;
     d->rows = -1;
     size_t rows = (size_t)(c->max_rows + c->experts), row = (size_t)c->hidden * moe_dtype_bytes(c->type);
-    int rc = moe_device_alloc(device, (size_t)c->experts * sizeof *d->m, (void **)&d->m);
-    rc = rc ? rc : moe_device_alloc(device, rows * sizeof *d->map, (void **)&d->map);
-    rc = rc ? rc : moe_device_alloc(device, rows * sizeof *d->probs, (void **)&d->probs);
-    rc = rc ? rc : moe_device_alloc(device, rows * sizeof *d->d_probs, (void **)&d->d_probs);
+    int rc = moe_device_alloc(device, (size_t)c->experts * sizeof(*d->m), (void **)&d->m);
+    rc = rc ? rc : moe_device_alloc(device, rows * sizeof(*d->map), (void **)&d->map);
+    rc = rc ? rc : moe_device_alloc(device, rows * sizeof(*d->probs), (void **)&d->probs);
+    rc = rc ? rc : moe_device_alloc(device, rows * sizeof(*d->d_probs), (void **)&d->d_probs);
     for (int b = 0; b < BUFFERS && rc == 0; b++) {
         rc = moe_device_alloc(device, rows * row, &d->buffer[b]);
     }
@@ -109,7 +109,7 @@ static int pad_on_host(moe_dummy_t *d)
 {
     struct moe_fill_counts ones = {.count = d->config.experts, .value = 1, .to = d->m};
     int rc = zero_rows(d, d->buffer[X], row_bytes(d));
-    rc = rc ? rc : zero_rows(d, d->probs, sizeof *d->probs);
+    rc = rc ? rc : zero_rows(d, d->probs, sizeof(*d->probs));
     return rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &ones);
 }
 
@@ -118,7 +118,7 @@ static int pad_on_device(moe_dummy_t *d, const void *x, const float *row_probs, 
     struct moe_dummy_rows rows = {.groups = d->config.experts, .rows = d->rows, .m = m, .padded = d->m, .map = d->map};
     int rc = moe_device_ops(d->device)->dummy_rows(d->device, &rows);
     rc = rc ? rc : pick(d, false, row_bytes(d), x, d->buffer[X]);
-    return rc || row_probs == NULL ? rc : pick(d, false, sizeof *d->probs, row_probs, d->probs);
+    return rc || row_probs == NULL ? rc : pick(d, false, sizeof(*d->probs), row_probs, d->probs);
 }
 
 /* The host's sum of its counts; -1 when they cannot be. */
@@ -212,7 +212,7 @@ int moe_dummy_backward(moe_dummy_t *d, void *dx, float *d_row_probs)
         rc = FAIL(MOE_E_ARG, "a gradient of probabilities that were not given");
     }
     rc = rc ? rc : take_out(d, d->buffer[DX], dx, row_bytes(d));
-    return rc || d_row_probs == NULL ? rc : take_out(d, d->d_probs, d_row_probs, sizeof *d_row_probs);
+    return rc || d_row_probs == NULL ? rc : take_out(d, d->d_probs, d_row_probs, sizeof(*d_row_probs));
 }
 
 int64_t moe_dummy_count(const moe_dummy_t *d)

@@ -95,7 +95,7 @@ int moe_experts_workspace_new(moe_device_t *device, const struct moe_experts_con
 {
     *out = NULL;
     int rc = check_config(config);
-    moe_experts_workspace_t *w = rc == 0 ? calloc(1, sizeof *w) : NULL;
+    moe_experts_workspace_t *w = rc == 0 ? calloc(1, sizeof(*w)) : NULL;
     if (w == NULL) {
         return rc ? rc : FAIL(MOE_E_NOMEM, "a workspace");
     }
@@ -190,7 +190,7 @@ int moe_experts_new(moe_device_t *device, const struct moe_experts_config *confi
 {
     *out = NULL;
     int rc = check_config(config);
-    moe_experts_t *e = rc == 0 ? calloc(1, sizeof *e) : NULL;
+    moe_experts_t *e = rc == 0 ? calloc(1, sizeof(*e)) : NULL;
     if (e == NULL) {
         return rc ? rc : FAIL(MOE_E_NOMEM, "experts");
     }
@@ -201,10 +201,10 @@ int moe_experts_new(moe_device_t *device, const struct moe_experts_config *confi
         *clamp = (struct moe_clamp){1.702f, 7.0f, 1.0f};
     }
     size_t both = 2 * (size_t)config->experts;
-    e->params = calloc(both, sizeof *e->params);
-    e->param = calloc(both, sizeof *e->param);
-    e->biases = calloc(both, sizeof *e->biases);
-    e->bias_grads = calloc(both, sizeof *e->bias_grads);
+    e->params = calloc(both, sizeof(*e->params));
+    e->param = calloc(both, sizeof(*e->param));
+    e->biases = calloc(both, sizeof(*e->biases));
+    e->bias_grads = calloc(both, sizeof(*e->bias_grads));
     if (e->params == NULL || e->param == NULL || e->biases == NULL || e->bias_grads == NULL) {
         rc = FAIL(MOE_E_NOMEM, "%lld experts", (long long)config->experts);
     }
@@ -291,7 +291,7 @@ static int check_weights(const moe_experts_t *e, const struct moe_experts_weight
         {"scale1", w->scale1, fp8},
         {"scale2", w->scale2, fp8},
     };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         if (table[i].needed && table[i].pointer == NULL) {
             return FAIL(MOE_E_ARG, "experts without %s", table[i].name);
         }

@@ -32,14 +32,14 @@ struct moe_facts {
 int moe_facts_new(moe_device_t *device, uint32_t most, moe_facts_t **out)
 {
     *out = NULL;
-    moe_facts_t *f = calloc(1, sizeof *f);
+    moe_facts_t *f = calloc(1, sizeof(*f));
     if (f == NULL) {
         return moe_fail(MOE_E_NOMEM, MOE_NO_RANK, MOE_NO_LAYER, "facts");
     }
     size_t bytes = (size_t)most * WORDS * sizeof(uint64_t);
     f->device = device;
     f->most = most;
-    f->fact = calloc(most > 0 ? most : 1, sizeof *f->fact);
+    f->fact = calloc(most > 0 ? most : 1, sizeof(*f->fact));
     int rc = f->fact == NULL ? moe_fail(MOE_E_NOMEM, MOE_NO_RANK, MOE_NO_LAYER, "%u facts", most) : 0;
     rc = rc ? rc : moe_device_alloc(device, bytes, (void **)&f->words);
     if (rc == 0 && cudaMallocHost((void **)&f->host_words, bytes > 0 ? bytes : 1) != cudaSuccess) {
@@ -130,10 +130,10 @@ int moe_facts_finite(moe_facts_t *f, const struct moe_subject *subject, const fl
 static uint64_t float_bits(uint64_t double_bits)
 {
     double wide;
-    memcpy(&wide, &double_bits, sizeof wide);
+    memcpy(&wide, &double_bits, sizeof(wide));
     float narrow = (float)wide;
     uint32_t bits;
-    memcpy(&bits, &narrow, sizeof bits);
+    memcpy(&bits, &narrow, sizeof(bits));
     return bits;
 }
 
@@ -145,7 +145,7 @@ void moe_facts_report(moe_facts_t *f)
         if (fact->kind == MOE_TENSOR_NOTFINITE && word[0] == 0) {
             continue; /* nothing to tell */
         }
-        struct moe_event event = {.size = sizeof event,
+        struct moe_event event = {.size = sizeof(event),
                                   .kind = MOE_EV_TENSOR,
                                   .phase = PHASE_REDUCE,
                                   .step = f->step.step,

@@ -75,7 +75,7 @@ static int placeholder_get(moe_device_t *device, int64_t rows, int64_t columns, 
         rc = FAIL(MOE_E_STATE, "no placeholder gradient of %lld x %lld yet: one backward must run before the capture",
                   (long long)rows, (long long)columns);
     } else if (*out == NULL) {
-        struct placeholder *fresh = malloc(sizeof *fresh);
+        struct placeholder *fresh = malloc(sizeof(*fresh));
         rc = fresh == NULL ? FAIL(MOE_E_NOMEM, "a placeholder gradient")
                            : moe_device_alloc(device, (size_t)(rows * columns) * moe_dtype_bytes(type), &like.data);
         if (rc == 0) {
@@ -124,16 +124,16 @@ static int allocate(moe_linear_t *l)
     const struct moe_linear_config *c = &l->config;
     size_t groups = (size_t)c->groups, cells = (size_t)(c->out_features * c->in_features);
     l->param = calloc(groups, sizeof(struct moe_param *));
-    l->weight_grad = calloc(groups, sizeof *l->weight_grad);
-    l->bias_grad = calloc(groups, sizeof *l->bias_grad);
-    l->group = calloc(groups, sizeof *l->group);
+    l->weight_grad = calloc(groups, sizeof(*l->weight_grad));
+    l->bias_grad = calloc(groups, sizeof(*l->bias_grad));
+    l->group = calloc(groups, sizeof(*l->group));
     if (l->param == NULL || l->weight_grad == NULL || l->bias_grad == NULL || l->group == NULL) {
         return FAIL(MOE_E_NOMEM, "a grouped linear");
     }
-    int rc = moe_staging_new(l->device, groups * sizeof *l->group, &l->table_staging);
-    rc = rc ? rc : moe_staging_new(l->device, groups * sizeof *l->own_m, &l->counts_staging);
-    rc = rc ? rc : moe_device_alloc(l->device, groups * sizeof *l->table, (void **)&l->table);
-    rc = rc ? rc : moe_device_alloc(l->device, groups * sizeof *l->own_m, (void **)&l->own_m);
+    int rc = moe_staging_new(l->device, groups * sizeof(*l->group), &l->table_staging);
+    rc = rc ? rc : moe_staging_new(l->device, groups * sizeof(*l->own_m), &l->counts_staging);
+    rc = rc ? rc : moe_device_alloc(l->device, groups * sizeof(*l->table), (void **)&l->table);
+    rc = rc ? rc : moe_device_alloc(l->device, groups * sizeof(*l->own_m), (void **)&l->own_m);
     if (rc == 0 && !c->fuse_wgrad_accumulation) {
         rc = moe_device_alloc(l->device, groups * cells * moe_dtype_bytes(c->activation), &l->d_weight);
     }
@@ -147,7 +147,7 @@ int moe_linear_new(moe_device_t *device, const struct moe_linear_config *config,
 {
     *out = NULL;
     int rc = check_config(config);
-    moe_linear_t *l = rc == 0 ? calloc(1, sizeof *l) : NULL;
+    moe_linear_t *l = rc == 0 ? calloc(1, sizeof(*l)) : NULL;
     if (l == NULL) {
         return rc ? rc : FAIL(MOE_E_NOMEM, "a grouped linear");
     }

@@ -67,7 +67,7 @@ int moe_row_map_create(moe_device_t *device, const struct moe_row_map_config *co
     if (c.kind == MOE_MAP_SORTED && c.max_rows == 0) {
         c.max_rows = c.max_tokens * c.k;
     }
-    moe_row_map_t *map = calloc(1, sizeof *map);
+    moe_row_map_t *map = calloc(1, sizeof(*map));
     if (map == NULL) {
         return FAIL(MOE_E_NOMEM, "a row map");
     }

@@ -35,7 +35,7 @@ int moe_reduce(moe_device_t *device, const struct moe_bucket *bucket)
 
 void moe_step_report(const struct moe_step *step, uint8_t phase, uint64_t tokens)
 {
-    struct moe_event event = {.size = sizeof event,
+    struct moe_event event = {.size = sizeof(event),
                               .kind = MOE_EV_STEP,
                               .phase = phase,
                               .step = step->step,

@@ -102,7 +102,7 @@ static int allocate(moe_router_t *r)
         {&r->bias_counts, row},
     };
     int rc = 0;
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]) && rc == 0; i++) {
         rc = moe_device_alloc(r->device, buffers[i].bytes, buffers[i].at);
     }
     return rc;
@@ -115,7 +115,7 @@ int moe_router_new(moe_device_t *device, const struct moe_router_config *config,
     if (rc != 0) {
         return rc;
     }
-    moe_router_t *router = calloc(1, sizeof *router);
+    moe_router_t *router = calloc(1, sizeof(*router));
     if (router == NULL) {
         return FAIL(MOE_E_NOMEM, "a router");
     }
@@ -144,7 +144,7 @@ void moe_router_destroy(moe_router_t **router)
     void *buffers[] = {&r->logits,       &r->scores,        &r->probs,       &r->d_logits,       &r->losses,
                        &r->index,        &r->all,           &r->counts,      &r->balance_counts, &r->sequence_counts,
                        &r->batch_counts, &r->global_counts, &r->bias_counts, &r->update};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_device_free(r->device, buffers[i]);
     }
     free(r);

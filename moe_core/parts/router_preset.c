@@ -32,7 +32,7 @@ static const struct {
 
 int moe_router_preset(const char *name, struct moe_router_config *config)
 {
-    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+    for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
         if (strcmp(presets[i].name, name) == 0) {
             struct moe_router_config preset = presets[i].config;
             preset.max_tokens = config->max_tokens;

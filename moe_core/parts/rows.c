@@ -22,7 +22,7 @@ int moe_chunks_new(moe_device_t *device, int64_t max_rows, moe_chunks_t **out)
     if (max_rows < 0 || max_rows > INT32_MAX) {
         return FAIL(MOE_E_SHAPE, "a chunk map of %lld rows", (long long)max_rows);
     }
-    moe_chunks_t *chunks = calloc(1, sizeof *chunks);
+    moe_chunks_t *chunks = calloc(1, sizeof(*chunks));
     if (chunks == NULL) {
         return FAIL(MOE_E_NOMEM, "a chunk map");
     }

@@ -119,7 +119,7 @@ static int allocate(moe_shared_t *s)
         [DX_FULL] = {full, c->hidden},
         [DX_OWN] = {sharded_tokens(s) ? own : 0, c->hidden},
     };
-    int rc = moe_device_alloc(s->work, sizeof *s->m, (void **)&s->m);
+    int rc = moe_device_alloc(s->work, sizeof(*s->m), (void **)&s->m);
     for (int b = 0; b < BUFFERS && rc == 0; b++) {
         rc = moe_device_alloc(s->work, (size_t)(sizes[b].rows * sizes[b].width) * moe_dtype_bytes(c->type),
                               &s->buffer[b]);
@@ -143,7 +143,7 @@ static int new_events(moe_shared_t *s)
 int moe_shared_new(moe_device_t *device, moe_device_t *side, const struct moe_shared_config *config, moe_shared_t **out)
 {
     *out = NULL;
-    moe_shared_t *s = calloc(1, sizeof *s);
+    moe_shared_t *s = calloc(1, sizeof(*s));
     if (s == NULL) {
         return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "a shared expert");
     }

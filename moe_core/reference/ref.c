@@ -108,7 +108,7 @@ static void expert_backward(const struct moe_ref *ref, int32_t e, const double *
 
 void moe_ref_route(const struct moe_ref *ref, const double *x, int32_t *index, double *weight)
 {
-    double *p = calloc((size_t)ref->experts, sizeof *p);
+    double *p = calloc((size_t)ref->experts, sizeof(*p));
     if (p != NULL) {
         scores(ref, x, p);
         double sum = choose(ref, p, index);
@@ -149,7 +149,7 @@ int moe_ref_forward(const struct moe_ref *ref, int64_t tokens, const double *x, 
     if (scratch_new(ref, &s) != 0) {
         return -1;
     }
-    memset(y, 0, (size_t)(tokens * ref->hidden) * sizeof *y);
+    memset(y, 0, (size_t)(tokens * ref->hidden) * sizeof(*y));
     for (int64_t t = 0; t < tokens; t++) {
         const double *row = x + t * ref->hidden;
         scores(ref, row, s.p);
@@ -193,7 +193,7 @@ int moe_ref_backward(const struct moe_ref *ref, int64_t tokens, const double *x,
     if (scratch_new(ref, &s) != 0) {
         return -1;
     }
-    memset(dx, 0, (size_t)(tokens * ref->hidden) * sizeof *dx);
+    memset(dx, 0, (size_t)(tokens * ref->hidden) * sizeof(*dx));
     for (int64_t t = 0; t < tokens; t++) {
         const double *row = x + t * ref->hidden, *d_row = dy + t * ref->hidden;
         scores(ref, row, s.p);

@@ -365,7 +365,7 @@ static int run_set(const struct moe_ref_layer *l, struct moe_ref_set *set, struc
 
 int moe_ref_layer_run(const struct moe_ref_layer *layer, struct moe_ref_set *sets, int32_t n)
 {
-    struct work *works = calloc((size_t)n + 1, sizeof *works);
+    struct work *works = calloc((size_t)n + 1, sizeof(*works));
     int rc = works != NULL ? 0 : -1;
     for (int32_t i = 0; rc == 0 && i < n; i++) {
         rc = work_new(layer, &sets[i], &works[i]) ? route(layer, &sets[i], &works[i]) : -1;

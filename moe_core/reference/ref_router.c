@@ -121,7 +121,7 @@ static int64_t capacity_of(const struct moe_router_config *c, int64_t tokens)
 {
     double choices = (double)(tokens * c->topk);
     char written[32];
-    snprintf(written, sizeof written, "%.7g", (double)c->options.capacity_factor);
+    snprintf(written, sizeof(written), "%.7g", (double)c->options.capacity_factor);
     double factor = strtod(written, NULL);
     return (int64_t)(factor > 0 ? fmin(ceil(choices / (double)c->experts * factor), choices) : choices);
 }
@@ -249,7 +249,7 @@ static void route(const struct moe_ref_router *ref, int64_t tokens, const double
         if (fixed_all == NULL) {
             choose(ref, logit, score, r->value, r->allowed, all);
         } else {
-            memcpy(all, fixed_all + t * c->topk, (size_t)c->topk * sizeof *all);
+            memcpy(all, fixed_all + t * c->topk, (size_t)c->topk * sizeof(*all));
         }
         weigh(ref, logit, score, all, r->weight);
         for (int32_t j = 0; j < c->topk; j++) {

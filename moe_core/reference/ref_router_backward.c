@@ -161,7 +161,7 @@ int moe_ref_router_backward(const struct moe_ref_router *ref, int64_t tokens, co
 {
     const struct moe_router_config *c = &ref->config;
     int64_t sequences = c->options.sequences > 0 ? c->options.sequences : 1, experts = c->experts;
-    double *room = calloc((size_t)(experts * (5 + sequences)), sizeof *room);
+    double *room = calloc((size_t)(experts * (5 + sequences)), sizeof(*room));
     if (room == NULL) {
         return -1;
     }

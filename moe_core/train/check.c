@@ -22,7 +22,7 @@ static const double tolerances[] = {[MOE_F32] = 1e-4, [MOE_BF16] = 6e-2, [MOE_F1
 
 static double *widen(const float *from, int64_t count)
 {
-    double *to = malloc((size_t)count * sizeof *to);
+    double *to = malloc((size_t)count * sizeof(*to));
     for (int64_t i = 0; to != NULL && i < count; i++) {
         to[i] = (double)from[i];
     }
@@ -33,7 +33,7 @@ static uint64_t hash(const float *data, int64_t count)
 {
     uint64_t h = 0xcbf29ce484222325ull;
     const unsigned char *bytes = (const unsigned char *)data;
-    for (size_t i = 0; i < (size_t)count * sizeof *data; i++) {
+    for (size_t i = 0; i < (size_t)count * sizeof(*data); i++) {
         h = (h ^ bytes[i]) * 0x100000001b3ull;
     }
     return h;
@@ -44,7 +44,7 @@ static int agree(const struct model *m, ncclComm_t comm, uint64_t value)
 {
     uint64_t *pair = NULL;
     int same = -1;
-    if (moe_device_alloc(m->job->device, 2 * sizeof *pair, (void **)&pair) != 0) {
+    if (moe_device_alloc(m->job->device, 2 * sizeof(*pair), (void **)&pair) != 0) {
         return -1;
     }
     pair[0] = pair[1] = value;
@@ -73,7 +73,7 @@ static int check_replicas(struct check *check, const struct model *m, uint32_t s
         {"shared parameters", m->job->data, m->shared.value, m->shared.count},
         {"shared gradients", m->job->data, m->shared.grad, m->shared.count},
     };
-    for (size_t i = 0; i < sizeof replicas / sizeof replicas[0]; i++) {
+    for (size_t i = 0; i < sizeof(replicas) / sizeof(replicas[0]); i++) {
         if (replicas[i].count == 0) {
             continue;
         }
@@ -123,7 +123,7 @@ static void compare_all(struct check *check, const struct shape *s, uint32_t ste
         {"final norm", got->dense, want->dense, shape_final_norm(s), shape_head(s)},
         {"head", got->dense, want->dense, shape_head(s), shape_dense(s)},
     };
-    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
         compare(check, step, whole[i].name, outside, whole[i].got + whole[i].from, whole[i].want + whole[i].from,
                 whole[i].to - whole[i].from);
     }
@@ -146,7 +146,7 @@ static void compare_all(struct check *check, const struct shape *s, uint32_t ste
             {"shared b2", got->shared, want->shared, shape_shared_b2(s, shared, l), shared > 0 && s->bias ? h : 0},
             {"shared gate", got->dense, want->dense, shape_shared_gate(s, l), shared > 0 && s->shared_gate ? h : 0},
         };
-        for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
             compare(check, step, tensors[i].name, l, tensors[i].got + tensors[i].from,
                     tensors[i].want + tensors[i].from, tensors[i].count);
         }
@@ -180,10 +180,10 @@ static int reference(const struct model *m, const struct corpus *corpus, uint32_
     double weight = 1.0 / ((double)m->job->data_size * o->microbatches * (double)o->tokens);
     struct ref_how how = reference_how(m);
     size_t counts = (size_t)(o->layers * o->experts);
-    how.earlier = malloc(counts * sizeof *how.earlier);
+    how.earlier = malloc(counts * sizeof(*how.earlier));
     int rc = batch == NULL || how.earlier == NULL ? -1 : 0;
     for (int32_t rank = 0; rank < m->job->data_size && rc == 0; rank++) {
-        memset(how.earlier, 0, counts * sizeof *how.earlier);
+        memset(how.earlier, 0, counts * sizeof(*how.earlier));
         for (uint32_t mb = 0; mb < o->microbatches && rc == 0; mb++) {
             struct moe_step at = {.step = step, .microbatch = (uint16_t)mb};
             how.microbatch = mb;

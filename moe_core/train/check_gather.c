@@ -58,7 +58,7 @@ double *check_gather_experts(const struct model *m, const float *share)
     int64_t mine = shape_w1(s, local, s->layers), whole = shape_w1(s, all, s->layers), f = s->local_ffn, h = s->hidden;
     int32_t parts = m->job->parts, ranks = m->job->ep_size * parts;
     float *shares = gather(m, share, mine, m->job->block);
-    double *out = calloc((size_t)whole + 1, sizeof *out);
+    double *out = calloc((size_t)whole + 1, sizeof(*out));
     for (int32_t r = 0; shares != NULL && out != NULL && r < ranks; r++) {
         const float *from = shares + (int64_t)r * mine;
         int64_t first = r / parts * s->local, column = r % parts * f;
@@ -93,7 +93,7 @@ double *check_gather_shared(const struct model *m, const float *share)
 {
     const struct shape *s = &m->shape;
     int64_t f = s->local_shared, h = s->hidden, mine = shape_shared_w1(s, f, s->layers);
-    double *out = calloc((size_t)shape_shared_w1(s, s->shared, s->layers) + 1, sizeof *out);
+    double *out = calloc((size_t)shape_shared_w1(s, s->shared, s->layers) + 1, sizeof(*out));
     float *shares = gather(m, share, mine, m->job->tp);
     for (int32_t r = 0; shares != NULL && out != NULL && r < m->job->tp_size; r++) {
         const float *from = shares + r * mine;

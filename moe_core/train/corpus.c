@@ -19,9 +19,9 @@ static FILE *open_text(const char *path)
     if (path != NULL) {
         return fopen(path, "re");
     }
-    for (size_t i = 0; i < sizeof licences / sizeof licences[0]; i++) {
+    for (size_t i = 0; i < sizeof(licences) / sizeof(licences[0]); i++) {
         char name[64];
-        snprintf(name, sizeof name, "/usr/share/common-licenses/%s", licences[i]);
+        snprintf(name, sizeof(name), "/usr/share/common-licenses/%s", licences[i]);
         FILE *file = fopen(name, "re");
         if (file != NULL) {
             return file;

@@ -49,7 +49,7 @@ static const struct hazard_row rows[] = {
     {"idle-rank", "H22", IDLE_RANK,
      "a rank without a batch leaves out the forward that its peers wait for (vllm #51984)"},
 };
-enum { ROWS = sizeof rows / sizeof rows[0] };
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /* Tokens that one counted token stands for: a real batch, in which bfloat16 cannot hold the counts. */
 static const float tokens_each = 101.0f;
@@ -59,7 +59,7 @@ static const float tokens_each = 101.0f;
 static int parse_word(const char *at, size_t bytes, struct hazard_choice *choice)
 {
     char word[32];
-    if (bytes >= sizeof word) {
+    if (bytes >= sizeof(word)) {
         return -1;
     }
     memcpy(word, at, bytes);
@@ -136,7 +136,7 @@ int hazard_new(const struct hazard_choice *choice, const struct job *job, const 
     rc = rc ? rc : moe_device_alloc(job->device, (size_t)floats * sizeof(float), (void **)&h->work);
     rc = rc ? rc : moe_device_alloc(job->device, (size_t)floats * sizeof(float), (void **)&h->reduced);
     rc = rc ? rc : moe_device_alloc(job->device, (size_t)model->shape.experts * sizeof(float), (void **)&h->bias);
-    if (rc == 0 && cudaMallocHost((void **)&h->flag, sizeof *h->flag) != cudaSuccess) {
+    if (rc == 0 && cudaMallocHost((void **)&h->flag, sizeof(*h->flag)) != cudaSuccess) {
         rc = MOE_E_NOMEM;
     }
     return rc;
@@ -264,11 +264,11 @@ static int balance(struct hazard *h, uint32_t step)
     int64_t experts = h->model->shape.experts;
     struct widen_counts counts = {moe_router_counts(moe_layer_router(h->model->layer[0])), h->work, experts};
     struct update_bias update = {h->reduced, h->bias, experts};
-    int rc = moe_device_call(h->job->device, widen_counts, &counts, sizeof counts);
+    int rc = moe_device_call(h->job->device, widen_counts, &counts, sizeof(counts));
     rc = rc ? rc : moe_facts_share(h->facts, &bias, h->work, (size_t)experts);
     rc = rc ? rc : sum_counts(h, step);
     rc = rc ? rc : moe_facts_sum(h->facts, &bias, h->reduced, (size_t)experts);
-    rc = rc ? rc : moe_device_call(h->job->device, update_bias, &update, sizeof update);
+    rc = rc ? rc : moe_device_call(h->job->device, update_bias, &update, sizeof(update));
     return rc ? rc : moe_facts_replica(h->facts, &bias, h->bias, (size_t)experts * sizeof(float));
 }
 
@@ -309,7 +309,7 @@ static int gradient_norm(struct hazard *h, uint32_t step)
                               .counted_copies = sick(h, step, false) ? 1 : h->job->edp_size,
                               .right = h->work,
                               .used = h->work + 1};
-    int rc = moe_device_call(h->job->device, square_norms, &squares, sizeof squares);
+    int rc = moe_device_call(h->job->device, square_norms, &squares, sizeof(squares));
     rc = rc ? rc : moe_facts_share(h->facts, &norm, h->work, 1);
     rc = rc ? rc : reduce(h, "AllReduce of the norm", h->work + 1, h->reduced, 1, ncclFloat32, ncclSum, h->job->world);
     return rc ? rc : moe_facts_sum(h->facts, &norm, h->reduced, 1);
@@ -340,7 +340,7 @@ static int look_for_nan(struct hazard *h, uint32_t step)
     if (step != h->choice->step || h->job->rank != h->choice->rank) {
         return 0;
     }
-    int rc = moe_device_call(h->job->device, poison, &first, sizeof first);
+    int rc = moe_device_call(h->job->device, poison, &first, sizeof(first));
     if (rc == 0 && !h->choice->healthy) {
         rc = moe_device_sync(h->job->device);
         fprintf(stderr, "moe_train: rank %d: step %u: NaN in the gradients of this rank\n", h->job->rank, step);
@@ -353,9 +353,9 @@ static int look_for_nan(struct hazard *h, uint32_t step)
 static int agree_on_infinity(struct hazard *h, bool *skip)
 {
     struct squares args = {.dense = h->model->dense.grad, .dense_count = h->model->dense.count, .used = h->work};
-    int rc = moe_device_call(h->job->device, find_infinity, &args, sizeof args);
+    int rc = moe_device_call(h->job->device, find_infinity, &args, sizeof(args));
     rc = rc ? rc : reduce(h, "AllReduce of found_inf", h->work, h->reduced, 1, ncclFloat32, ncclMax, h->job->world);
-    rc = rc ? rc : moe_device_copy(h->job->device, h->flag, h->reduced, sizeof *h->flag);
+    rc = rc ? rc : moe_device_copy(h->job->device, h->flag, h->reduced, sizeof(*h->flag));
     rc = rc ? rc : moe_device_sync(h->job->device);
     *skip = rc == 0 && *h->flag != 0.0f;
     return rc;

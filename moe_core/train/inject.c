@@ -60,7 +60,7 @@ static const struct fault faults[] = {
 
 static const struct fault *find(const char *name, size_t bytes)
 {
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         if (strlen(faults[i].name) == bytes && memcmp(faults[i].name, name, bytes) == 0) {
             return &faults[i];
         }
@@ -112,7 +112,7 @@ int inject_parse(const char *text, struct inject *inject)
 
 void inject_help(FILE *out)
 {
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         fprintf(out, "      %-17s %s\n", faults[i].name, faults[i].help);
     }
 }
@@ -246,7 +246,7 @@ int inject_reduce(const struct inject *inject, int32_t rank, uint32_t step, moe_
         rc = moe_reduce(device, bucket);
         return rc ? rc : moe_reduce(device, bucket);
     case F_NAN:
-        rc = moe_device_call(device, poison, &bucket->grad, sizeof bucket->grad);
+        rc = moe_device_call(device, poison, &bucket->grad, sizeof(bucket->grad));
         return rc ? rc : moe_reduce(device, bucket);
     default:
         return moe_reduce(device, bucket);

@@ -61,7 +61,7 @@ static bool refused_by_tp(const struct train_options *o, const struct job *job, 
         {true, "--shared", o->shared, o->tp},
         {o->tp > 1 && o->tp_mode == MOE_TP_SPLIT_TOKENS, "--tokens", o->tokens, o->tp},
     };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         if (table[i].needed && table[i].number % table[i].parts != 0) {
             fprintf(stderr, "moe_train: %s (%lld) is no multiple of %d (--tp %d, --etp %d)\n", table[i].name,
                     (long long)table[i].number, table[i].parts, o->tp, o->etp);
@@ -162,7 +162,7 @@ static int communicators(const struct train_options *o, struct job *job)
     char path[4000];
     ncclUniqueId id;
     uint32_t limit_s = o->timeout_s > WATCHDOG_START_S ? o->timeout_s : WATCHDOG_START_S;
-    if (rendezvous_path(path, sizeof path) != 0 || rendezvous_meet(path, job->rank, limit_s, &id) != 0) {
+    if (rendezvous_path(path, sizeof(path)) != 0 || rendezvous_meet(path, job->rank, limit_s, &id) != 0) {
         return -1;
     }
     ncclConfig_t world = named("world");
@@ -209,7 +209,7 @@ void job_end(struct job *job)
         job->data = NULL;
     }
     ncclComm_t *comms[] = {&job->data, &job->tp, &job->etp, &job->block, &job->edp, &job->ep, &job->world};
-    for (size_t i = 0; i < sizeof comms / sizeof comms[0]; i++) {
+    for (size_t i = 0; i < sizeof(comms) / sizeof(comms[0]); i++) {
         if (*comms[i] != NULL) {
             ncclCommDestroy(*comms[i]);
             *comms[i] = NULL;

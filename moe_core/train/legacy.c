@@ -39,7 +39,7 @@ static const struct {
     {"router-summed-twice", offsetof(struct legacy, layer.legacy_router_summed_twice),
      "H15's twin: it is summed twice"},
 };
-enum { ROWS = sizeof table / sizeof table[0] };
+enum { ROWS = sizeof(table) / sizeof(table[0]) };
 
 int legacy_parse(const char *name, struct legacy *legacy)
 {

@@ -61,7 +61,7 @@ static int broadcast_rate(struct train *t, uint32_t step)
 {
     int root = inject_root(&t->options->inject, t->job.rank, step);
     t->host_rate = optim_rate(t->options->lr, step, t->options->steps);
-    int rc = moe_device_copy(t->job.device, t->rate, &t->host_rate, sizeof t->host_rate);
+    int rc = moe_device_copy(t->job.device, t->rate, &t->host_rate, sizeof(t->host_rate));
     ncclResult_t nc =
         ncclBroadcast(t->rate, t->rate, 1, ncclFloat32, root, t->job.world, moe_device_stream(t->job.device));
     return job_nccl_failed(&t->job, "Broadcast", nc) ? MOE_E_COMM : rc;
@@ -85,7 +85,7 @@ static int reduce_loss(struct train *t)
     double *loss = t->model.loss;
     ncclResult_t nc =
         ncclAllReduce(loss, loss, 1, ncclFloat64, ncclSum, t->job.world, moe_device_stream(t->job.device));
-    int rc = moe_device_copy(t->job.device, t->host_loss, loss, sizeof *loss);
+    int rc = moe_device_copy(t->job.device, t->host_loss, loss, sizeof(*loss));
     return job_nccl_failed(&t->job, "AllReduce of the loss", nc) ? MOE_E_COMM : rc;
 }
 
@@ -246,9 +246,9 @@ static int run_rank(const struct train_options *options)
     model = model_new(options, &t.job, &t.model) == 0;
     if (!model || fail(&t, "hazard", hazard_new(&options->hazard, &t.job, &t.model, &t.hazard)) != 0 ||
         fail(&t, "gradient buckets", step_reduce_new(options, &t.job, &t.model, &t.reduce)) != 0 ||
-        moe_device_alloc(t.job.device, sizeof *t.rate, (void **)&t.rate) != 0 ||
-        moe_device_alloc(t.job.device, sizeof *t.host_loss, (void **)&t.host_loss) != 0 ||
-        moe_device_alloc(t.job.device, 2 * sizeof *t.empty, (void **)&t.empty) != 0) {
+        moe_device_alloc(t.job.device, sizeof(*t.rate), (void **)&t.rate) != 0 ||
+        moe_device_alloc(t.job.device, sizeof(*t.host_loss), (void **)&t.host_loss) != 0 ||
+        moe_device_alloc(t.job.device, 2 * sizeof(*t.empty), (void **)&t.empty) != 0) {
         goto out;
     }
     t.empty[1] = INT64_MAX;

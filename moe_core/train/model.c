@@ -59,7 +59,7 @@ static int buffers_new(struct model *m)
         {&m->d_rows, narrow},
     };
     int rc = 0;
-    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         rc = moe_device_alloc(device, table[i].bytes, table[i].at);
     }
     m->host_batch = malloc(lines);
@@ -109,7 +109,7 @@ void model_destroy(struct model *m)
     params_destroy(device, &m->shared);
     void *buffers[] = {&m->rows, &m->rows_out, &m->d_rows,  &m->expert_bias, &m->batch,    &m->x,   &m->normed,
                        &m->y,    &m->dx,       &m->d_inner, &m->logits,      &m->d_logits, &m->loss};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_device_free(device, buffers[i]);
     }
 }

@@ -109,7 +109,7 @@ int model_layers_new(struct model *m)
     int rc = 0;
     int64_t layers = m->shape.layers;
     bool biased = router(m->options).options.expert_bias;
-    m->hook = calloc((size_t)layers, sizeof *m->hook);
+    m->hook = calloc((size_t)layers, sizeof(*m->hook));
     if (m->hook == NULL) {
         return MOE_E_NOMEM;
     }
@@ -137,7 +137,7 @@ int model_update_bias(struct model *m)
 {
     int64_t layers = m->shape.layers;
     moe_router_t **routers = calloc((size_t)layers, sizeof(moe_router_t *));
-    float **bias = calloc((size_t)layers, sizeof *bias);
+    float **bias = calloc((size_t)layers, sizeof(*bias));
     int rc = routers == NULL || bias == NULL ? MOE_E_NOMEM : 0;
     for (int64_t l = 0; l < layers && rc == 0; l++) {
         routers[l] = moe_layer_router(m->layer[l]);
@@ -304,14 +304,14 @@ int model_load_weights(struct model *m)
         void (*draw)(const struct model *model, float *to);
     } table[] = {{&m->dense, draw_dense}, {&m->experts, draw_experts}, {&m->shared, draw_shared}};
     int rc = 0;
-    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         const struct params *p = table[i].params;
-        float *host = calloc((size_t)p->count + 1, sizeof *host);
+        float *host = calloc((size_t)p->count + 1, sizeof(*host));
         if (host == NULL) {
             return MOE_E_NOMEM;
         }
         table[i].draw(m, host);
-        rc = moe_device_copy(m->job->device, p->value, host, (size_t)p->count * sizeof *host);
+        rc = moe_device_copy(m->job->device, p->value, host, (size_t)p->count * sizeof(*host));
         int waited = moe_device_sync(m->job->device);
         rc = rc ? rc : waited;
         free(host);

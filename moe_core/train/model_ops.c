@@ -116,30 +116,30 @@ static int run_add(const void *args)
 
 int model_embed(moe_device_t *device, const struct embed *args)
 {
-    return moe_device_call(device, run_embed, args, sizeof *args);
+    return moe_device_call(device, run_embed, args, sizeof(*args));
 }
 
 int model_embed_backward(moe_device_t *device, const struct embed *args)
 {
-    return moe_device_call(device, run_embed_backward, args, sizeof *args);
+    return moe_device_call(device, run_embed_backward, args, sizeof(*args));
 }
 
 int model_rmsnorm(moe_device_t *device, const struct rmsnorm *args)
 {
-    return moe_device_call(device, run_rmsnorm, args, sizeof *args);
+    return moe_device_call(device, run_rmsnorm, args, sizeof(*args));
 }
 
 int model_rmsnorm_backward(moe_device_t *device, const struct rmsnorm *args)
 {
-    return moe_device_call(device, run_rmsnorm_backward, args, sizeof *args);
+    return moe_device_call(device, run_rmsnorm_backward, args, sizeof(*args));
 }
 
 int model_cross_entropy(moe_device_t *device, const struct cross_entropy *args)
 {
-    return moe_device_call(device, run_cross_entropy, args, sizeof *args);
+    return moe_device_call(device, run_cross_entropy, args, sizeof(*args));
 }
 
 int model_add(moe_device_t *device, const struct add *args)
 {
-    return moe_device_call(device, run_add, args, sizeof *args);
+    return moe_device_call(device, run_add, args, sizeof(*args));
 }

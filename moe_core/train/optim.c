@@ -41,5 +41,5 @@ int optim_step(moe_device_t *device, const struct params *params, const float *r
                          .rate = rate,
                          .correct_mean = 1.0f / (1.0f - powf(0.9f, (float)step + 1.0f)),
                          .correct_variance = 1.0f / (1.0f - powf(0.95f, (float)step + 1.0f))};
-    return moe_device_call(device, run_adamw, &args, sizeof args);
+    return moe_device_call(device, run_adamw, &args, sizeof(args));
 }

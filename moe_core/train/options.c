@@ -117,7 +117,7 @@ static const struct row rows[] = {
     {"version", NULL, V_VERSION, 0, 0, 0, "print the version"},
     {"help", NULL, V_HELP, 0, 0, 0, "this text"},
 };
-enum { ROWS = sizeof rows / sizeof rows[0] };
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /* The names of 0, 1, ... of each V_CHOICE. */
 static const struct {
@@ -135,7 +135,7 @@ static void print_help(void)
            "parallel).\n\n");
     for (size_t i = 0; i < ROWS; i++) {
         char left[48];
-        snprintf(left, sizeof left, "--%s %s", rows[i].name, rows[i].argument ? rows[i].argument : "");
+        snprintf(left, sizeof(left), "--%s %s", rows[i].name, rows[i].argument ? rows[i].argument : "");
         printf("  %-18s %s\n", left, rows[i].help);
     }
     printf("\nnames for --legacy:\n");
@@ -234,7 +234,7 @@ static enum options_result check_remedies(const char *at)
 #include "trace/remedy.def"
 #undef ROLL_REMEDY_ROW
     };
-    enum { NAMES = sizeof names / sizeof names[0] };
+    enum { NAMES = sizeof(names) / sizeof(names[0]) };
     while (at != NULL && *at != '\0') {
         size_t bytes = strcspn(at, ","), i = 0;
         while (i < NAMES && (strlen(names[i]) != bytes || memcmp(names[i], at, bytes) != 0)) {

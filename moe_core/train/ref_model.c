@@ -63,7 +63,7 @@ static double head_token(const struct shape *s, const double *head, const double
         p[v] = exp(p[v] - top);
         sum += p[v];
     }
-    memset(d_row, 0, (size_t)s->hidden * sizeof *d_row);
+    memset(d_row, 0, (size_t)s->hidden * sizeof(*d_row));
     for (int v = 0; v < VOCAB; v++) {
         double d = (p[v] / sum - (v == target ? 1 : 0)) * weight;
         for (int64_t i = 0; i < s->hidden; i++) {
@@ -141,8 +141,8 @@ static int run_layer(const struct shape *s, const struct ref_how *how, const str
 {
     int32_t n = how->slices > 1 ? how->slices : 1;
     int64_t part = tokens / n;
-    struct moe_ref_set *set = calloc((size_t)n, sizeof *set);
-    int64_t *chosen = calloc((size_t)(n * s->experts), sizeof *chosen);
+    struct moe_ref_set *set = calloc((size_t)n, sizeof(*set));
+    int64_t *chosen = calloc((size_t)(n * s->experts), sizeof(*chosen));
     for (int32_t i = 0; i < n && set != NULL && chosen != NULL; i++) {
         int64_t at = i * part * s->hidden;
         set[i] = (struct moe_ref_set){.tokens = part,
@@ -171,7 +171,7 @@ int ref_model(const struct shape *s, const struct ref_how *how, const struct ref
 {
     int64_t h = s->hidden, rows = tokens * h;
     /* x of each block and of the head, their normed rows, and three rows of scratch. */
-    double *memory = calloc((size_t)(rows * (2 * (s->layers + 1) + 3) + 1), sizeof *memory);
+    double *memory = calloc((size_t)(rows * (2 * (s->layers + 1) + 3) + 1), sizeof(*memory));
     int rc = memory == NULL ? -1 : 0;
     if (rc != 0) {
         return rc;

@@ -57,12 +57,12 @@ int rendezvous_path(char *path, size_t bytes)
 static uint64_t start_time(int64_t pid)
 {
     char path[48], text[1024];
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
     FILE *file = fopen(path, "re");
     if (file == NULL) {
         return 0;
     }
-    size_t got = fread(text, 1, sizeof text - 1, file);
+    size_t got = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[got] = '\0';
     const char *at = strrchr(text, ')'); /* the name may hold anything; field 3 follows its last ')' */
@@ -75,16 +75,17 @@ static uint64_t start_time(int64_t pid)
 static int publish(const char *path, ncclUniqueId *id)
 {
     struct meeting m = {.pid = getpid(), .start = start_time(getpid())};
-    memcpy(m.magic, meeting_magic, sizeof m.magic);
-    gethostname(m.host, sizeof m.host - 1);
+    memcpy(m.magic, meeting_magic, sizeof(m.magic));
+    gethostname(m.host, sizeof(m.host) - 1);
     char temporary[4096];
     ncclResult_t nc = ncclGetUniqueId(&m.id);
-    if (nc != ncclSuccess || snprintf(temporary, sizeof temporary, "%s.%d", path, getpid()) >= (int)sizeof temporary) {
+    if (nc != ncclSuccess ||
+        snprintf(temporary, sizeof(temporary), "%s.%d", path, getpid()) >= (int)sizeof(temporary)) {
         fprintf(stderr, "moe_train: ncclGetUniqueId: %s\n", ncclGetErrorString(nc));
         return -1;
     }
     FILE *file = fopen(temporary, "wxe");
-    bool ok = file != NULL && fwrite(&m, sizeof m, 1, file) == 1;
+    bool ok = file != NULL && fwrite(&m, sizeof(m), 1, file) == 1;
     ok = file != NULL && fclose(file) == 0 && ok;
     if (!ok || rename(temporary, path) != 0) {
         fprintf(stderr, "moe_train: cannot write %s: %s\n", path, strerror(errno));
@@ -103,10 +104,10 @@ static bool fetch(const char *path, ncclUniqueId *id)
     if (file == NULL) {
         return false;
     }
-    bool whole = fread(&m, sizeof m, 1, file) == 1 && memcmp(m.magic, meeting_magic, sizeof m.magic) == 0;
+    bool whole = fread(&m, sizeof(m), 1, file) == 1 && memcmp(m.magic, meeting_magic, sizeof(m.magic)) == 0;
     fclose(file);
-    gethostname(host, sizeof host - 1);
-    m.host[sizeof m.host - 1] = '\0';
+    gethostname(host, sizeof(host) - 1);
+    m.host[sizeof(m.host) - 1] = '\0';
     if (!whole || (strcmp(host, m.host) == 0 && start_time(m.pid) != m.start)) {
         return false;
     }

@@ -27,7 +27,7 @@ struct child {
 static void set_number(const char *name, int32_t value)
 {
     char text[16];
-    snprintf(text, sizeof text, "%d", value);
+    snprintf(text, sizeof(text), "%d", value);
     setenv(name, text, 1);
 }
 
@@ -133,13 +133,13 @@ int spawn_ranks(char **argv, int32_t ranks, uint32_t grace_s)
     const char *tmp = getenv("TMPDIR");
     char dir[256];
     sigset_t mask, signals = block_signals(&mask);
-    if (snprintf(dir, sizeof dir, "%s/moe-train-XXXXXX", tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp") >=
-            (int)sizeof dir ||
+    if (snprintf(dir, sizeof(dir), "%s/moe-train-XXXXXX", tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp") >=
+            (int)sizeof(dir) ||
         mkdtemp(dir) == NULL) {
         fprintf(stderr, "moe_train: cannot make a directory for the ranks to meet in (%s): %s\n", dir, strerror(errno));
         return 1;
     }
-    struct child *children = calloc((size_t)ranks, sizeof *children);
+    struct child *children = calloc((size_t)ranks, sizeof(*children));
     int32_t started = 0;
     int rc = children == NULL;
     pid_t parent = getpid();

@@ -39,9 +39,9 @@ static void add(const struct step_reduce *r, struct bucketed *b, int64_t layer, 
     bool inside = layer < r->model->shape.layers;
     char *name = b->name[b->used];
     if (inside) {
-        snprintf(name, sizeof b->name[0], "layer %lld %s", (long long)layer, what);
+        snprintf(name, sizeof(b->name[0]), "layer %lld %s", (long long)layer, what);
     } else {
-        snprintf(name, sizeof b->name[0], "%s", what);
+        snprintf(name, sizeof(b->name[0]), "%s", what);
     }
     b->parameter[b->used] = (struct moe_bucket_parameter){
         .name = name, .layer = inside ? (uint32_t)layer : UINT32_MAX, .offset = (size_t)offset, .count = (size_t)count};
@@ -99,9 +99,9 @@ static int make(const struct step_reduce *r, struct bucketed *b, const struct pa
     if (p->count == 0) {
         return 0;
     }
-    b->parameter = calloc(most, sizeof *b->parameter);
-    b->name = calloc(most, sizeof *b->name);
-    b->place = calloc(most, sizeof *b->place);
+    b->parameter = calloc(most, sizeof(*b->parameter));
+    b->name = calloc(most, sizeof(*b->name));
+    b->place = calloc(most, sizeof(*b->place));
     if (b->parameter == NULL || b->name == NULL || b->place == NULL) {
         return MOE_E_NOMEM;
     }
@@ -125,7 +125,7 @@ static void hook(void *arg, int64_t layer, int which)
 {
     struct step_reduce *r = arg;
     struct bucketed *buffers[] = {&r->dense, &r->experts, &r->shared};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && r->rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]) && r->rc == 0; i++) {
         int32_t place = buffers[i]->place != NULL ? buffers[i]->place[layer * HOOKS + which] : -1;
         r->rc = place >= 0 ? moe_buckets_ready(buffers[i]->buckets, place) : 0;
     }
@@ -150,7 +150,7 @@ int step_reduce_new(const struct train_options *options, const struct job *job, 
 void step_reduce_destroy(struct step_reduce *r)
 {
     struct bucketed *buffers[] = {&r->dense, &r->experts, &r->shared};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
         moe_buckets_destroy(&buffers[i]->buckets);
         free(buffers[i]->parameter);
         free(buffers[i]->name);
@@ -162,7 +162,7 @@ static int finish_buckets(struct step_reduce *r)
 {
     struct bucketed *buffers[] = {&r->dense, &r->shared, &r->experts};
     int rc = r->rc;
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]) && rc == 0; i++) {
         rc = buffers[i]->buckets != NULL ? moe_buckets_finish(buffers[i]->buckets) : 0;
     }
     return rc;

@@ -51,7 +51,7 @@ static bool layer_fits(const struct train_options *o)
         {o->token_bound > 0 && !pads_tokens, "--token-bound: only allgather and hybridep have one"},
         {o->token_bound > 0 && o->token_bound < o->tokens, "--token-bound is less than --tokens"},
     };
-    return report(rules, sizeof rules / sizeof rules[0]);
+    return report(rules, sizeof(rules) / sizeof(rules[0]));
 }
 
 /* Wrong behaviours that would never be met. */
@@ -77,7 +77,7 @@ static bool legacy_fits(const struct train_options *o)
         {o->inject.fault != NULL && buckets && inject_reduces(&o->inject),
          "--inject of a fault in a gradient AllReduce with --overlap or --buckets: that call is not made"},
     };
-    return report(rules, sizeof rules / sizeof rules[0]);
+    return report(rules, sizeof(rules) / sizeof(rules[0]));
 }
 
 bool options_fit_together(const struct train_options *o)

@@ -25,7 +25,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 static json_t *measure(const char *top, const char *work, const char *variables)
 {
     char command[4 * PATH_MAX], line[1024] = "";
-    snprintf(command, sizeof command,
+    snprintf(command, sizeof(command),
              "env -u LD_PRELOAD -u LD_AUDIT -u ROLLCALL_DAEMON ROLLCALL_DIR=%s %s "
              "%s/bin/roll_bench_bound %s/tests/binding/libroll_bench_bound_extension.so",
              work, variables, top, top);
@@ -33,7 +33,7 @@ static json_t *measure(const char *top, const char *work, const char *variables)
     if (pipe == NULL) {
         return NULL;
     }
-    char *read = fgets(line, sizeof line, pipe);
+    char *read = fgets(line, sizeof(line), pipe);
     int status = pclose(pipe);
     json_t *result = read != NULL && status == 0 ? json_loads(line, 0, NULL) : NULL;
     if (result == NULL) {
@@ -52,7 +52,7 @@ static void line_over(FILE *table, json_t *out, const char *what, const char *ke
 {
     char text[64];
     double over = figure(run, name) - figure(run, "bare");
-    snprintf(text, sizeof text, "p50 %.1f ns", over);
+    snprintf(text, sizeof(text), "p50 %.1f ns", over);
     roll_bench_line(table, what, text, goal);
     json_object_set_new(out, key, json_real(over));
 }
@@ -61,7 +61,7 @@ static void line_lookup(FILE *table, json_t *out, const char *what, const char *
                         const char *name)
 {
     char text[64];
-    snprintf(text, sizeof text, "%.0f ns, without us %.0f", figure(run, name), figure(bare, name));
+    snprintf(text, sizeof(text), "%.0f ns, without us %.0f", figure(run, name), figure(bare, name));
     roll_bench_line(table, what, text, "(once per function)");
     json_object_set_new(out, key, json_pack("[f, f]", figure(run, name), figure(bare, name)));
 }
@@ -69,7 +69,7 @@ static void line_lookup(FILE *table, json_t *out, const char *what, const char *
 int roll_bench_binding(json_t *out, FILE *table)
 {
     char top[PATH_MAX] = "", work[] = "/tmp/roll-bench-XXXXXX", with[PATH_MAX + 64], audited[2 * PATH_MAX + 128];
-    ssize_t n = readlink("/proc/self/exe", top, sizeof top - 1);
+    ssize_t n = readlink("/proc/self/exe", top, sizeof(top) - 1);
     top[n > 0 ? n : 0] = '\0';
     for (int up = 0; up < 2; up++) {
         char *slash = strrchr(top, '/');
@@ -81,8 +81,8 @@ int roll_bench_binding(json_t *out, FILE *table)
     if (mkdtemp(work) == NULL) {
         return -1;
     }
-    snprintf(with, sizeof with, "LD_PRELOAD=%s/lib/librollcall.so", top);
-    snprintf(audited, sizeof audited, "%s LD_AUDIT=%s/lib/librollcall_audit.so", with, top);
+    snprintf(with, sizeof(with), "LD_PRELOAD=%s/lib/librollcall.so", top);
+    snprintf(audited, sizeof(audited), "%s LD_AUDIT=%s/lib/librollcall_audit.so", with, top);
     json_t *bare = measure(top, work, ""), *hooked = measure(top, work, with), *through = measure(top, work, audited);
     int rc = bare != NULL && hooked != NULL && through != NULL ? 0 : -1;
     if (rc == 0) {

@@ -40,7 +40,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 
 static int find_products(struct bench *b)
 {
-    ssize_t n = readlink("/proc/self/exe", b->top, sizeof b->top - 1);
+    ssize_t n = readlink("/proc/self/exe", b->top, sizeof(b->top) - 1);
     b->top[n > 0 ? n : 0] = '\0';
     for (int up = 0; up < 2; up++) {
         char *slash = strrchr(b->top, '/');
@@ -49,7 +49,7 @@ static int find_products(struct bench *b)
         }
         *slash = '\0';
     }
-    snprintf(b->work, sizeof b->work, "/dev/shm/roll-bench-XXXXXX");
+    snprintf(b->work, sizeof(b->work), "/dev/shm/roll-bench-XXXXXX");
     return mkdtemp(b->work) != NULL ? 0 : -1;
 }
 
@@ -57,12 +57,12 @@ static int find_products(struct bench *b)
 static void exec_rank(const struct bench *b, int rank, const char *mode, int run)
 {
     char out[PATH_MAX + 32], program[PATH_MAX + 64], preload[PATH_MAX + 64], turns[PATH_MAX + 16], number[16], job[32];
-    snprintf(out, sizeof out, "%s/%d", b->work, rank);
-    snprintf(program, sizeof program, "%s/bin/roll_bench_compare_rank", b->top);
-    snprintf(preload, sizeof preload, "%s/lib/librollcall.so", b->top);
-    snprintf(turns, sizeof turns, "%s/turns", b->work);
-    snprintf(number, sizeof number, "%d", rank);
-    snprintf(job, sizeof job, "bench-%d", run);
+    snprintf(out, sizeof(out), "%s/%d", b->work, rank);
+    snprintf(program, sizeof(program), "%s/bin/roll_bench_compare_rank", b->top);
+    snprintf(preload, sizeof(preload), "%s/lib/librollcall.so", b->top);
+    snprintf(turns, sizeof(turns), "%s/turns", b->work);
+    snprintf(number, sizeof(number), "%d", rank);
+    snprintf(job, sizeof(job), "bench-%d", run);
     int fd = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(fd, STDOUT_FILENO);
     unsetenv("ROLLCALL_DAEMON");
@@ -83,9 +83,9 @@ static int run_mode(struct bench *b, int mode, int run)
     char turns[PATH_MAX + 16];
     pid_t pid[RANKS];
     int rc = 0;
-    snprintf(turns, sizeof turns, "%s/turns", b->work);
+    snprintf(turns, sizeof(turns), "%s/turns", b->work);
     int fd = open(turns, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, zero, sizeof zero) != (ssize_t)sizeof zero) {
+    if (fd < 0 || write(fd, zero, sizeof(zero)) != (ssize_t)sizeof(zero)) {
         return -1;
     }
     close(fd);
@@ -101,7 +101,7 @@ static int run_mode(struct bench *b, int mode, int run)
     }
     for (int r = 0; r < RANKS && rc == 0; r++) {
         char path[PATH_MAX + 16];
-        snprintf(path, sizeof path, "%s/%d", b->work, r);
+        snprintf(path, sizeof(path), "%s/%d", b->work, r);
         json_t *line = json_load_file(path, 0, NULL);
         rc = line != NULL && json_integer_value(json_object_get(line, "refused")) == 0 ? 0 : -1;
         for (int f = 0; f < FIGURES && rc == 0; f++) {
@@ -137,10 +137,10 @@ static void report(struct bench *b, json_t *out, FILE *table)
             }
         }
         double p50 = value[ERROR][0] - value[REPORT][0], p99 = value[ERROR][1] - value[REPORT][1];
-        snprintf(name, sizeof name, "a call, 8 ranks on the node, that %s", who[kind]);
-        snprintf(text, sizeof text, "p50 +%.1f ns, p99 +%.1f ns", p50, p99);
+        snprintf(name, sizeof(name), "a call, 8 ranks on the node, that %s", who[kind]);
+        snprintf(text, sizeof(text), "p50 +%.1f ns, p99 +%.1f ns", p50, p99);
         roll_bench_line(table, name, text, "p50 <= 150 ns");
-        snprintf(text, sizeof text, "p50 %.1f ns, with error %.1f ns", value[REPORT][0], value[ERROR][0]);
+        snprintf(text, sizeof(text), "p50 %.1f ns, with error %.1f ns", value[REPORT][0], value[ERROR][0]);
         roll_bench_line(table, "  over the bare call with report", text, "");
         json_object_set_new(out, kind == 0 ? "publishes" : "compares",
                             json_pack("{s:f,s:f,s:f,s:f,s:b}", "added_p50_ns", p50, "added_p99_ns", p99,

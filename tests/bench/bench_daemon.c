@@ -67,7 +67,7 @@ static int start_daemon(struct bench *b, int slot, const char *const *extra, cha
 {
     char path[PATH_MAX], fd[16];
     int ends[2];
-    if (daemon_path(path, sizeof path) != 0) {
+    if (daemon_path(path, sizeof(path)) != 0) {
         fprintf(stderr, "bench: rollcalld is not beside this program\n");
         return ROLL_E_NOTFOUND;
     }
@@ -78,7 +78,7 @@ static int start_daemon(struct bench *b, int slot, const char *const *extra, cha
     if (b->daemon[slot] == 0) {
         const char *argv[24] = {path, "--dir", b->dir, "--ready-fd", fd};
         int n = 5;
-        snprintf(fd, sizeof fd, "%d", ends[1]);
+        snprintf(fd, sizeof(fd), "%d", ends[1]);
         for (; *extra; extra++) {
             argv[n++] = *extra;
         }
@@ -99,13 +99,13 @@ static int start_daemon(struct bench *b, int slot, const char *const *extra, cha
 
 static int open_bench(struct bench *b)
 {
-    memset(b, 0, sizeof *b);
-    snprintf(b->dir, sizeof b->dir, "/dev/shm/rollcall-bench-XXXXXX");
+    memset(b, 0, sizeof(*b));
+    snprintf(b->dir, sizeof(b->dir), "/dev/shm/rollcall-bench-XXXXXX");
     if (!mkdtemp(b->dir)) {
         fprintf(stderr, "bench: no directory under /dev/shm\n");
         return ROLL_E_IO;
     }
-    b->board = mmap(NULL, sizeof *b->board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    b->board = mmap(NULL, sizeof(*b->board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return b->board == MAP_FAILED ? ROLL_E_NOMEM : 0;
 }
 
@@ -136,12 +136,12 @@ static void close_bench(struct bench *b)
         }
     }
     char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", b->dir);
+    snprintf(command, sizeof(command), "rm -rf '%s'", b->dir);
     if (system(command) != 0) {
         fprintf(stderr, "bench: %s is left behind\n", b->dir);
     }
     if (b->board && b->board != MAP_FAILED) {
-        munmap(b->board, sizeof *b->board);
+        munmap(b->board, sizeof(*b->board));
     }
 }
 
@@ -205,7 +205,7 @@ static int by_size(const void *a, const void *b)
 static double one_trial(struct bench *b, uint32_t trial, FILE *printed)
 {
     char key[24];
-    snprintf(key, sizeof key, "0x%016llx", 0x2000ull + trial);
+    snprintf(key, sizeof(key), "0x%016llx", 0x2000ull + trial);
     atomic_store(&b->board->trial, trial);
     for (int tries = 0; tries < 100; tries++) {
         json_t *verdict = NULL;
@@ -237,10 +237,10 @@ int roll_bench_verdict(json_t *out, FILE *table)
     int err = open_bench(&b);
     FILE *printed = fopen("/dev/null", "w");
     if (!err) {
-        err = start_daemon(&b, 0, (const char *const[]){"--standalone", NULL}, endpoint, sizeof endpoint);
+        err = start_daemon(&b, 0, (const char *const[]){"--standalone", NULL}, endpoint, sizeof(endpoint));
     }
     if (!err) {
-        err = roll_client_new(endpoint, NULL, 3000, &b.client, why, sizeof why);
+        err = roll_client_new(endpoint, NULL, 3000, &b.client, why, sizeof(why));
     }
     json_t *reply = NULL;
     if (!err) {
@@ -268,12 +268,12 @@ int roll_bench_verdict(json_t *out, FILE *table)
         usleep(10000 + t * 7919 % 40000);
     }
     if (used > 0) {
-        qsort(ms, used, sizeof *ms, by_size);
+        qsort(ms, used, sizeof(*ms), by_size);
         double p50 = ms[used / 2], p99 = ms[used * 99 / 100];
         json_object_set_new(out, "verdict_latency",
                             json_pack("{s:i,s:i,s:f,s:f,s:f}", "ranks", RANKS_LATENCY, "trials", (int)used, "p50_ms",
                                       p50, "p99_ms", p99, "max_ms", ms[used - 1]));
-        snprintf(measured, sizeof measured, "p50 %.1f ms, p99 %.1f ms", p50, p99);
+        snprintf(measured, sizeof(measured), "p50 %.1f ms, p99 %.1f ms", p50, p99);
         roll_bench_line(table, "wrong call to printed verdict, 16 ranks", measured, "p50 <= 10 ms, p99 <= 50 ms");
     }
     if (printed) {
@@ -321,14 +321,14 @@ int roll_bench_agent(json_t *out, FILE *table)
     char endpoint[256] = "", ignored[256], why[512], measured[64];
     int err = open_bench(&b);
     if (!err) {
-        err = start_daemon(&b, 0, (const char *const[]){"--root", NULL}, endpoint, sizeof endpoint);
+        err = start_daemon(&b, 0, (const char *const[]){"--root", NULL}, endpoint, sizeof(endpoint));
     }
     if (!err) {
-        err =
-            start_daemon(&b, 1, (const char *const[]){"--agent", "--connect", endpoint, NULL}, ignored, sizeof ignored);
+        err = start_daemon(&b, 1, (const char *const[]){"--agent", "--connect", endpoint, NULL}, ignored,
+                           sizeof(ignored));
     }
     if (!err) {
-        err = roll_client_new(endpoint, NULL, 3000, &b.client, why, sizeof why);
+        err = roll_client_new(endpoint, NULL, 3000, &b.client, why, sizeof(why));
     }
     for (int i = 0; i < RANKS_CPU && !err; i++) {
         b.rank[i] = fork();
@@ -361,7 +361,7 @@ int roll_bench_agent(json_t *out, FILE *table)
                                       (int)RATE, "agent_percent", agent, "root_percent", root, "percent_of_one_core",
                                       agent + root, "records_expected", (json_int_t)RANKS_CPU * RATE * SECONDS,
                                       "records", records, "lost", lost));
-        snprintf(measured, sizeof measured, "%.1f %%, %lld lost", agent + root, (long long)lost);
+        snprintf(measured, sizeof(measured), "%.1f %%, %lld lost", agent + root, (long long)lost);
         roll_bench_line(table, "agent + root, 8 ranks at 10,000 calls/s, of one core", measured, "< 20 %, no loss");
         if (records + lost != (json_int_t)RANKS_CPU * RATE * SECONDS) {
             fprintf(stderr, "bench: %lld records of %u arrived\n", (long long)records, RANKS_CPU * RATE * SECONDS);

@@ -49,12 +49,12 @@ static json_t *measure(const char *top, const char *way)
     if (mkdtemp(dir) == NULL) {
         return NULL;
     }
-    snprintf(command, sizeof command,
+    snprintf(command, sizeof(command),
              "env -u ROLLCALL_DAEMON ROLLCALL_DIR=%s ROLLCALL_COMPLETION=%s LD_PRELOAD='%s/lib/librollcall.so' "
              "'%s/bin/roll_bench_graph'",
              dir, way, top, top);
     FILE *out = popen(command, "r");
-    bool read = out != NULL && fgets(line, sizeof line, out) != NULL;
+    bool read = out != NULL && fgets(line, sizeof(line), out) != NULL;
     int status = out != NULL ? pclose(out) : -1;
     remove_directory(dir);
     return read && status == 0 ? json_loads(line, 0, NULL) : NULL;
@@ -68,7 +68,7 @@ static double figure(const json_t *run, const char *name)
 static void print(FILE *table, const char *what, double ns, const char *goal)
 {
     char text[32];
-    snprintf(text, sizeof text, "%.1f ns", ns);
+    snprintf(text, sizeof(text), "%.1f ns", ns);
     roll_bench_line(table, what, text, goal);
 }
 
@@ -81,7 +81,7 @@ int roll_bench_graph(json_t *out, FILE *table)
         fprintf(stderr, "roll_bench: cannot find the build tree\n");
         return -1;
     }
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         json_t *run = measure(top, ways[i]);
         if (run == NULL) {
             fprintf(stderr, "roll_bench: roll_bench_graph gave no figures (completion %s)\n", ways[i]);
@@ -98,7 +98,7 @@ int roll_bench_graph(json_t *out, FILE *table)
             print(table, "a call, completion off", call, "(with the fake library's part)");
         } else {
             char what[64];
-            snprintf(what, sizeof what, "a call, completion %s, over off", ways[i]);
+            snprintf(what, sizeof(what), "a call, completion %s, over off", ways[i]);
             print(table, what, call - plain, "(with the fake driver's part)");
         }
         json_object_set_new(out, ways[i], run);

@@ -36,7 +36,7 @@ static const struct {
      "larger",
      {"--steps", "6", "--hidden", "192", "--ffn", "256", NULL}},
 };
-#define JOBS (sizeof jobs / sizeof jobs[0])
+#define JOBS (sizeof(jobs) / sizeof(jobs[0]))
 
 struct sample {
     double step_ms, cpu_s;
@@ -140,14 +140,14 @@ static json_t *report(FILE *table, const char *figure, const char *goal, double 
     char measured[64], name[96];
     /* Order statistics: the number of ratios below the true median is binomial with p = 1/2. */
     int half = (int)ceil(0.98 * sqrt(PAIRS)), middle = PAIRS / 2;
-    qsort(ratios, PAIRS, sizeof *ratios, by_size);
+    qsort(ratios, PAIRS, sizeof(*ratios), by_size);
     double median = percent(ratios, middle), low = percent(ratios, middle - half),
            high = percent(ratios, middle + half);
-    snprintf(measured, sizeof measured, "%+.2f %% (%+.2f..%+.2f)", median, low, high);
+    snprintf(measured, sizeof(measured), "%+.2f %% (%+.2f..%+.2f)", median, low, high);
     roll_bench_line(table, figure, measured, goal);
-    snprintf(name, sizeof name, "  its spread over %d pairs: quartiles, extremes", PAIRS);
+    snprintf(name, sizeof(name), "  its spread over %d pairs: quartiles, extremes", PAIRS);
     char spread[64];
-    snprintf(spread, sizeof spread, "%+.1f..%+.1f, %+.1f..%+.1f", percent(ratios, PAIRS / 4),
+    snprintf(spread, sizeof(spread), "%+.1f..%+.1f, %+.1f..%+.1f", percent(ratios, PAIRS / 4),
              percent(ratios, PAIRS * 3 / 4), percent(ratios, 0), percent(ratios, PAIRS - 1));
     roll_bench_line(table, name, spread, "");
     return json_pack("{s:i,s:f,s:[f,f],s:[f,f],s:[f,f]}", "pairs", PAIRS, "median_percent", median, "ci95_percent", low,
@@ -172,7 +172,7 @@ static int one_job(size_t job, json_t *out, FILE *table)
         alone_ms += sample[0].step_ms / PAIRS;
     }
     char name[96];
-    snprintf(name, sizeof name, "%s (%.0f ms a step)", jobs[job].name, alone_ms);
+    snprintf(name, sizeof(name), "%s (%.0f ms a step)", jobs[job].name, alone_ms);
     json_t *part = json_object();
     json_object_set_new(part, "alone_ms_a_step", json_real(alone_ms));
     json_object_set_new(part, "step_time", report(table, name, "<= 0.5 %", steps));

@@ -51,7 +51,7 @@ static int by_value(const void *a, const void *b)
 
 static double median(double *values)
 {
-    qsort(values, REPEATS, sizeof *values, by_value);
+    qsort(values, REPEATS, sizeof(*values), by_value);
     return values[REPEATS / 2];
 }
 
@@ -89,7 +89,7 @@ static void tear_down(struct problem *p)
     void *arrays[] = {&p->index, &p->probs, &p->d_probs, &p->x, &p->rows, &p->d_rows, &p->from, &p->to};
     if (p->device != NULL) {
         moe_row_map_destroy(&p->map);
-        for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
             moe_device_free(p->device, arrays[i]);
         }
         moe_device_destroy(&p->device);
@@ -98,16 +98,16 @@ static void tear_down(struct problem *p)
 
 static int set_up(struct problem *p, enum moe_dtype type, int64_t hidden, int32_t k)
 {
-    memset(p, 0, sizeof *p);
+    memset(p, 0, sizeof(*p));
     p->k = k;
     p->move = (struct moe_movement){
         .kind = MOE_MAP_MASK, .type = type, .tokens = TOKENS, .rows = (int64_t)TOKENS * k, .hidden = hidden};
     size_t row = (size_t)hidden * moe_dtype_bytes(type);
     int rc = moe_device_new_host(&p->device);
     rc = rc ? rc : moe_row_map_new(p->device, TOKENS, EXPERTS, &p->map);
-    rc = rc ? rc : moe_device_alloc(p->device, TOKENS * (size_t)k * sizeof *p->index, (void **)&p->index);
-    rc = rc ? rc : moe_device_alloc(p->device, (size_t)TOKENS * EXPERTS * sizeof *p->probs, (void **)&p->probs);
-    rc = rc ? rc : moe_device_alloc(p->device, (size_t)TOKENS * EXPERTS * sizeof *p->d_probs, (void **)&p->d_probs);
+    rc = rc ? rc : moe_device_alloc(p->device, TOKENS * (size_t)k * sizeof(*p->index), (void **)&p->index);
+    rc = rc ? rc : moe_device_alloc(p->device, (size_t)TOKENS * EXPERTS * sizeof(*p->probs), (void **)&p->probs);
+    rc = rc ? rc : moe_device_alloc(p->device, (size_t)TOKENS * EXPERTS * sizeof(*p->d_probs), (void **)&p->d_probs);
     rc = rc ? rc : moe_device_alloc(p->device, TOKENS * (size_t)k * row, &p->d_rows);
     rc = rc ? rc : moe_device_alloc(p->device, TOKENS * row, &p->x);
     rc = rc ? rc : moe_device_alloc(p->device, TOKENS * (size_t)k * row, &p->rows);
@@ -176,9 +176,9 @@ static int one_shape(json_t *list, FILE *table, enum moe_dtype type, int64_t hid
     for (int side = PERMUTE; rc == 0 && side < SIDES; side++) {
         char what[80], text[64], goal[32];
         least[side] = share[side] < least[side] ? share[side] : least[side];
-        snprintf(what, sizeof what, "%s %s H %lld k %d", side_names[side], moe_dtype_name(type), (long long)hidden, k);
-        snprintf(text, sizeof text, "%.1f GB/s, %.2f", rate[side] / 1e9, share[side]);
-        snprintf(goal, sizeof goal, "(memcpy %.1f GB/s)", rate[COPY] / 1e9);
+        snprintf(what, sizeof(what), "%s %s H %lld k %d", side_names[side], moe_dtype_name(type), (long long)hidden, k);
+        snprintf(text, sizeof(text), "%.1f GB/s, %.2f", rate[side] / 1e9, share[side]);
+        snprintf(goal, sizeof(goal), "(memcpy %.1f GB/s)", rate[COPY] / 1e9);
         roll_bench_line(table, what, text, goal);
         json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:i, s:f, s:f}", "what", side_names[side], "type",
                                               moe_dtype_name(type), "hidden", (json_int_t)hidden, "k", k, "rate",
@@ -204,8 +204,8 @@ static int bench_permute(json_t *out, FILE *table)
     }
     for (int side = PERMUTE; rc == 0 && side < SIDES; side++) {
         char what[80], text[64];
-        snprintf(what, sizeof what, "%s: least share of memcpy's bandwidth", side_names[side]);
-        snprintf(text, sizeof text, "%.2f", least[side]);
+        snprintf(what, sizeof(what), "%s: least share of memcpy's bandwidth", side_names[side]);
+        snprintf(text, sizeof(text), "%.2f", least[side]);
         roll_bench_line(table, what, text, ">= 0.70");
         json_object_set_new(out, side_names[side], json_real(least[side]));
     }
@@ -225,7 +225,7 @@ static const struct {
 int roll_bench_moe(json_t *out, FILE *table)
 {
     int rc = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         json_t *part = json_object();
         int err = parts[i].run(part, table);
         if (err != 0) {

@@ -77,7 +77,7 @@ static int by_value(const void *a, const void *b)
 
 static double median(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, by_value);
+    qsort(values, (size_t)n, sizeof(*values), by_value);
     return n % 2 != 0 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
@@ -94,7 +94,7 @@ static void fill(float *to, uint16_t *narrow, int64_t n, uint64_t *state)
         to[i] = (float)next(state) / 2147483648.0f - 0.5f;
         if (narrow != NULL) {
             uint32_t bits;
-            memcpy(&bits, &to[i], sizeof bits);
+            memcpy(&bits, &to[i], sizeof(bits));
             narrow[i] = (uint16_t)(bits >> 16);
         }
     }
@@ -105,7 +105,7 @@ static void tear_down(struct problem *p)
     void *arrays[] = {&p->m,  &p->group, &p->x,        &p->dy,        &p->y,        &p->dx,      &p->w,
                       &p->dw, &p->want,  &p->narrow_x, &p->narrow_dy, &p->narrow_y, &p->narrow_w};
     if (p->device != NULL) {
-        for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
             moe_device_free(p->device, arrays[i]);
         }
         moe_device_destroy(&p->device);
@@ -124,10 +124,10 @@ static int allocate(struct problem *p)
                  {&p->w, cells * 4},       {&p->dw, cells * 4},      {&p->want, cells * 4},    {&p->narrow_x, in * 2},
                  {&p->narrow_dy, out * 2}, {&p->narrow_y, wide * 2}, {&p->narrow_w, cells * 2}};
     int rc = 0;
-    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         void *memory = NULL;
         rc = moe_device_alloc(p->device, table[i].bytes, &memory);
-        memcpy(table[i].at, &memory, sizeof memory);
+        memcpy(table[i].at, &memory, sizeof(memory));
     }
     return rc;
 }
@@ -135,17 +135,17 @@ static int allocate(struct problem *p)
 static int set_up(struct problem *p, const struct shape *shape, enum moe_dtype type)
 {
     uint64_t state = 11;
-    memset(p, 0, sizeof *p);
+    memset(p, 0, sizeof(*p));
     p->shape = shape;
     p->type = type;
     int rc = moe_device_new_host(&p->device);
-    rc = rc ? rc : moe_device_alloc(p->device, (size_t)shape->groups * sizeof *p->m, (void **)&p->m);
+    rc = rc ? rc : moe_device_alloc(p->device, (size_t)shape->groups * sizeof(*p->m), (void **)&p->m);
     for (int64_t g = 0; rc == 0 && g < shape->groups; g++) {
         p->m[g] = shape->least + (int64_t)(next(&state) % (uint64_t)(shape->most - shape->least + 1));
         p->rows += p->m[g];
     }
     rc = rc ? rc : allocate(p);
-    rc = rc ? rc : moe_device_alloc(p->device, (size_t)shape->groups * sizeof *p->group, (void **)&p->group);
+    rc = rc ? rc : moe_device_alloc(p->device, (size_t)shape->groups * sizeof(*p->group), (void **)&p->group);
     if (rc == 0) {
         fill(p->x, p->narrow_x, p->rows * shape->k, &state);
         fill(p->dy, p->narrow_dy, p->rows * shape->n, &state);
@@ -240,7 +240,7 @@ static bool agrees(struct problem *p, enum pass pass)
     if (ours(p, pass) != 0) {
         return false;
     }
-    memcpy(p->want, at, (size_t)n * sizeof *at);
+    memcpy(p->want, at, (size_t)n * sizeof(*at));
     blas(p, pass);
     for (int64_t i = 0, row = 0, g = 0; i < n; i++) {
         for (; pass == WGRAD && g < i / (s->n * s->k); g++) {
@@ -337,11 +337,11 @@ static int one_shape(json_t *list, FILE *table, const struct shape *shape, enum 
             count_in(&totals->work[shape->small], f.work);
             totals->n[shape->small]++;
         }
-        snprintf(what, sizeof what, "%s %s %s: %lld groups, %lld rows, N %lld K %lld", shape->name, pass_names[pass],
+        snprintf(what, sizeof(what), "%s %s %s: %lld groups, %lld rows, N %lld K %lld", shape->name, pass_names[pass],
                  moe_dtype_name(type), (long long)shape->groups, (long long)p.rows, (long long)shape->n,
                  (long long)shape->k);
-        snprintf(text, sizeof text, "%.1f GFLOP/s, %.2f", work / f.wall[OURS_2], f.two);
-        snprintf(other, sizeof other, "(BLAS %.1f; one core %.1f, %.2f; work %.2f; %d rounds)", work / f.wall[BLAS_2],
+        snprintf(text, sizeof(text), "%.1f GFLOP/s, %.2f", work / f.wall[OURS_2], f.two);
+        snprintf(other, sizeof(other), "(BLAS %.1f; one core %.1f, %.2f; work %.2f; %d rounds)", work / f.wall[BLAS_2],
                  work / f.wall[OURS_1], f.one, f.work, f.rounds);
         fprintf(table, "  %-72s %22s   %s\n", what, text, other);
         fflush(table);
@@ -371,7 +371,7 @@ int roll_bench_moe_gemm(json_t *out, FILE *table)
             "  gemm: grouped products of fc1 over the same as single BLAS calls, %d threads each; bfloat16 beside "
             "float32 BLAS\n",
             moe_device_host_threads(0));
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && rc == 0; i++) {
         rc = one_shape(list, table, &shapes[i], MOE_F32, &totals);
         if (rc == 0 && shapes[i].groups > 8) { /* one model is enough to see what narrow types do */
             rc = one_shape(list, table, &shapes[i], MOE_BF16, &totals);
@@ -380,9 +380,9 @@ int roll_bench_moe_gemm(json_t *out, FILE *table)
     for (int kind = 0; rc == 0 && kind < 2; kind++) {
         char what[96], text[64], goal[96];
         double mean = exp(totals.two[kind].sum / totals.n[kind]), work = exp(totals.work[kind].sum / totals.n[kind]);
-        snprintf(what, sizeof what, "%s, float32: mean and least ratio to BLAS", names[kind]);
-        snprintf(text, sizeof text, "%.2f, %.2f", mean, totals.two[kind].least);
-        snprintf(goal, sizeof goal, "%s (processor time, one core: %.2f, %.2f)", goals[kind], work,
+        snprintf(what, sizeof(what), "%s, float32: mean and least ratio to BLAS", names[kind]);
+        snprintf(text, sizeof(text), "%.2f, %.2f", mean, totals.two[kind].least);
+        snprintf(goal, sizeof(goal), "%s (processor time, one core: %.2f, %.2f)", goals[kind], work,
                  totals.work[kind].least);
         roll_bench_line(table, what, text, goal);
         json_object_set_new(out, keys[kind],

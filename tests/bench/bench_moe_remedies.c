@@ -109,7 +109,7 @@ static int make(moe_device_t *device, int rank, struct tensors *t)
         {&t->d_w2, L * H * F, 0, 1},
     };
     int rc = 0;
-    for (size_t i = 0; i < sizeof table / sizeof table[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && rc == 0; i++) {
         rc = moe_device_alloc(device, (size_t)table[i].count * sizeof(float), (void **)table[i].at);
         if (rc == 0) {
             fill(*table[i].at, table[i].count, table[i].scale, table[i].seed);
@@ -201,7 +201,7 @@ static void *run_rank(void *arg)
     }
     moe_layer_destroy(&layer);
     float **all[] = {&t.x[0], &t.x[1], &t.dy, &t.y, &t.dx, &t.gate, &t.w1, &t.w2, &t.d_gate, &t.d_w1, &t.d_w2};
-    for (size_t i = 0; device != NULL && i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; device != NULL && i < sizeof(all) / sizeof(all[0]); i++) {
         moe_device_free(device, all[i]);
     }
     moe_device_destroy(&device);
@@ -224,7 +224,7 @@ static double more(const struct turns *t, enum side side, enum side beside)
     for (int i = 0; i < t->rounds; i++) {
         ratio[i] = t->taken[side][i] / t->taken[beside][i] - 1;
     }
-    qsort(ratio, (size_t)t->rounds, sizeof *ratio, by_value);
+    qsort(ratio, (size_t)t->rounds, sizeof(*ratio), by_value);
     return ratio[t->rounds / 2];
 }
 
@@ -251,15 +251,15 @@ static void print(json_t *out, FILE *table, struct turns *t)
                  {IDLE, LEAST, "idle", "< 0.5 %"},
                  {CROWD_ON, CROWD, "on", "-"}};
     char text[64];
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         double extra = more(t, lines[i].side, lines[i].beside);
-        snprintf(text, sizeof text, "%+.2f %% of a step", 100 * extra);
+        snprintf(text, sizeof(text), "%+.2f %% of a step", 100 * extra);
         roll_bench_line(table, names[lines[i].side], text, lines[i].goal);
         json_object_set_new(out, lines[i].key, json_real(extra));
     }
     qsort(t->taken[LEAST], (size_t)t->rounds, sizeof(double), by_value);
     double whole = t->taken[LEAST][t->rounds / 2] / RANKS, question = one_question(OFF);
-    snprintf(text, sizeof text, "%.1f ns, %.5f %%", 1e9 * question, 100 * 3 * question / whole);
+    snprintf(text, sizeof(text), "%.1f ns, %.5f %%", 1e9 * question, 100 * 3 * question / whole);
     roll_bench_line(table, "one question; three of them in a step", text, "< 0.5 %");
     json_object_set_new(out, "rounds", json_integer(t->rounds));
     json_object_set_new(out, "step_s", json_real(whole));
@@ -270,7 +270,7 @@ int roll_bench_moe_remedies(json_t *out, FILE *table)
 {
     char path[] = "/tmp/roll-bench-XXXXXX", file[64];
     struct rank rank[RANKS] = {{.rank = 0}};
-    struct turns *turns = calloc(1, sizeof *turns);
+    struct turns *turns = calloc(1, sizeof(*turns));
     pthread_t thread[RANKS];
     ncclUniqueId id;
     int rc = turns == NULL || mkdtemp(path) == NULL || ncclGetUniqueId(&id) != ncclSuccess ||
@@ -279,7 +279,7 @@ int roll_bench_moe_remedies(json_t *out, FILE *table)
                  : 0;
     for (int s = OFF; s < SIDES && rc == 0; s++) {
         if (s != CROWD) {
-            snprintf(file, sizeof file, "%s/%d.ctl", path, s);
+            snprintf(file, sizeof(file), "%s/%d.ctl", path, s);
             rc = roll_control_open(file, true, ROLL_POLICY_OBSERVE, &pages[s]);
             unlink(file);
         }

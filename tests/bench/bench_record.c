@@ -81,7 +81,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 
 static int find_products(struct bench *bench)
 {
-    ssize_t n = readlink("/proc/self/exe", bench->top, sizeof bench->top - 1);
+    ssize_t n = readlink("/proc/self/exe", bench->top, sizeof(bench->top) - 1);
     for (int up = 0; up < 2 && n > 0; up++) {
         bench->top[n] = '\0';
         char *slash = strrchr(bench->top, '/');
@@ -91,7 +91,7 @@ static int find_products(struct bench *bench)
         return -1;
     }
     bench->top[n] = '\0';
-    snprintf(bench->work, sizeof bench->work, "/tmp/roll-bench-XXXXXX");
+    snprintf(bench->work, sizeof(bench->work), "/tmp/roll-bench-XXXXXX");
     return mkdtemp(bench->work) != NULL ? 0 : -1;
 }
 
@@ -110,8 +110,8 @@ static bool start_tracing(struct bench *bench, FILE *table)
             return false;
         }
     }
-    snprintf(bench->session, sizeof bench->session, "roll-bench-%d", (int)getpid());
-    snprintf(output, sizeof output, "--output=%s/trace", bench->work);
+    snprintf(bench->session, sizeof(bench->session), "roll-bench-%d", (int)getpid());
+    snprintf(output, sizeof(output), "--output=%s/trace", bench->work);
     bench->tracing =
         RUN("lttng", "-n", "create", bench->session, "--snapshot", output) &&
         RUN("lttng", "-n", "enable-channel", "-u", "-s", bench->session, "--overwrite", "--subbuf-size=1M",
@@ -129,7 +129,7 @@ static pid_t daemon_pid(void)
 {
     char path[PATH_MAX];
     const char *home = getenv("LTTNG_HOME") != NULL ? getenv("LTTNG_HOME") : getenv("HOME");
-    snprintf(path, sizeof path, geteuid() == 0 ? "/var/run/lttng/lttng-sessiond.pid" : "%s/.lttng/lttng-sessiond.pid",
+    snprintf(path, sizeof(path), geteuid() == 0 ? "/var/run/lttng/lttng-sessiond.pid" : "%s/.lttng/lttng-sessiond.pid",
              home != NULL ? home : "");
     FILE *file = fopen(path, "re");
     int pid = 0;
@@ -158,9 +158,9 @@ static void stop_tracing(struct bench *bench)
 static json_t *measure(const struct bench *bench, const char *library, const char *mode)
 {
     char preload[PATH_MAX + 64], dir[PATH_MAX + 64], program[PATH_MAX + 64], out[4096];
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s/lib/%s", bench->top, library);
-    snprintf(dir, sizeof dir, "ROLLCALL_DIR=/dev/shm/rollcall-bench-%d", (int)getpid());
-    snprintf(program, sizeof program, "%s/bin/roll_bench_rank", bench->top);
+    snprintf(preload, sizeof(preload), "LD_PRELOAD=%s/lib/%s", bench->top, library);
+    snprintf(dir, sizeof(dir), "ROLLCALL_DIR=/dev/shm/rollcall-bench-%d", (int)getpid());
+    snprintf(program, sizeof(program), "%s/bin/roll_bench_rank", bench->top);
     char *argv[] = {(char *)(uintptr_t) "env",
                     (char *)(uintptr_t) "-u",
                     (char *)(uintptr_t) "ROLLCALL_DAEMON",
@@ -169,7 +169,7 @@ static json_t *measure(const struct bench *bench, const char *library, const cha
                     program,
                     (char *)(uintptr_t)mode,
                     NULL};
-    int status = run(argv, out, sizeof out);
+    int status = run(argv, out, sizeof(out));
     nftw(dir + strlen("ROLLCALL_DIR="), remove_entry, 8, FTW_DEPTH | FTW_PHYS);
     json_t *result = status == 0 ? json_loads(out, 0, NULL) : NULL;
     if (result == NULL) {
@@ -190,7 +190,7 @@ static json_t *over_bare(json_t *run, const char *variant)
     static const char *const names[][2] = {{"batch_p50", "batch_p50"},   {"batch_p99", "batch_p50"},
                                            {"single_p50", "single_p50"}, {"single_p90", "single_p50"},
                                            {"single_p99", "single_p50"}, {"single_p999", "single_p50"}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         double value = figure(run, variant, names[i][0]) - figure(run, "bare", names[i][1]);
         json_object_set_new(out, names[i][0], json_real(value));
     }
@@ -201,14 +201,14 @@ static json_t *over_bare(json_t *run, const char *variant)
 static void print_over(FILE *table, const char *what, json_t *over, const char *batch_goal, const char *single_goal)
 {
     char text[64];
-    snprintf(text, sizeof text, "p50 %.1f ns, p99 %.1f ns", json_real_value(json_object_get(over, "batch_p50")),
+    snprintf(text, sizeof(text), "p50 %.1f ns, p99 %.1f ns", json_real_value(json_object_get(over, "batch_p50")),
              json_real_value(json_object_get(over, "batch_p99")));
     char name[96];
-    snprintf(name, sizeof name, "%s, batches of 500", what);
+    snprintf(name, sizeof(name), "%s, batches of 500", what);
     roll_bench_line(table, name, text, batch_goal);
-    snprintf(text, sizeof text, "p50 %.1f ns, p99 %.1f ns", json_real_value(json_object_get(over, "single_p50")),
+    snprintf(text, sizeof(text), "p50 %.1f ns, p99 %.1f ns", json_real_value(json_object_get(over, "single_p50")),
              json_real_value(json_object_get(over, "single_p99")));
-    snprintf(name, sizeof name, "%s, single calls", what);
+    snprintf(name, sizeof(name), "%s, single calls", what);
     roll_bench_line(table, name, text, single_goal);
 }
 
@@ -231,7 +231,7 @@ static void report_group(json_t *out, FILE *table, json_t *full)
     double bare = figure(full, "group", "bare_p50"), p50 = figure(full, "group", "preloaded_p50") - bare;
     double p99 = figure(full, "group", "preloaded_p99") - bare;
     char text[64];
-    snprintf(text, sizeof text, "p50 %.1f ns, p99 %.1f ns", p50, p99);
+    snprintf(text, sizeof(text), "p50 %.1f ns, p99 %.1f ns", p50, p99);
     roll_bench_line(table, "group of 2 x 64 sends and receives, each of them", text, "p50 <= 60 ns");
     json_object_set_new(
         out, "group_over_bare_ns",
@@ -250,10 +250,10 @@ static void report_products(json_t *out, FILE *table, json_t *full)
         {"noted", "nvte_ep_prepare, noted"},
     };
     json_t *products = json_object();
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[32];
         double ns = figure(full, "products", rows[i].name);
-        snprintf(text, sizeof text, "p50 %.1f ns", ns);
+        snprintf(text, sizeof(text), "p50 %.1f ns", ns);
         roll_bench_line(table, rows[i].text, text, "(over the bare call)");
         json_object_set_new(products, rows[i].name, json_real(ns));
     }
@@ -278,7 +278,7 @@ static void report(json_t *out, FILE *table, json_t *full, json_t *nop)
         print_over(table, "LTTng-UST, same fields", traced, "(recording, snapshot session)",
                    "(recording, snapshot session)");
         double ratio = p50 / json_real_value(json_object_get(traced, "batch_p50"));
-        snprintf(text, sizeof text, "%.2f", ratio);
+        snprintf(text, sizeof(text), "%.2f", ratio);
         roll_bench_line(table, "rollcall / LTTng-UST, p50 of batches", text, "<= 0.4");
         json_object_set_new(out, "lttng_over_bare_ns", traced);
         json_object_set_new(out, "ratio_to_lttng", json_real(ratio));

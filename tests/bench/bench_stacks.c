@@ -53,20 +53,20 @@ static int begin(struct bench *b)
                     (char[]){"sleep:rank=3"},
                     NULL};
     posix_spawn_file_actions_t quiet;
-    ssize_t used = readlink("/proc/self/exe", b->bin, sizeof b->bin - 1);
+    ssize_t used = readlink("/proc/self/exe", b->bin, sizeof(b->bin) - 1);
     if (used <= 0) {
         return ROLL_E_NOTFOUND;
     }
     b->bin[used] = '\0';
     *strrchr(b->bin, '/') = '\0';
-    snprintf(b->dir, sizeof b->dir, "/dev/shm/rollcall-bench-XXXXXX");
+    snprintf(b->dir, sizeof(b->dir), "/dev/shm/rollcall-bench-XXXXXX");
     if (!mkdtemp(b->dir)) {
         return ROLL_E_IO;
     }
     setenv("ROLLCALL_DIR", b->dir, 1);
-    snprintf(rollcall, sizeof rollcall, "%s/rollcall", b->bin);
-    snprintf(train, sizeof train, "%s/moe_train", b->bin);
-    snprintf(n, sizeof n, "%d", RANKS);
+    snprintf(rollcall, sizeof(rollcall), "%s/rollcall", b->bin);
+    snprintf(train, sizeof(train), "%s/moe_train", b->bin);
+    snprintf(n, sizeof(n), "%d", RANKS);
     posix_spawn_file_actions_init(&quiet);
     posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&quiet, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
@@ -98,7 +98,7 @@ static int run(const char *command, char *out, size_t size, double *seconds)
     }
     size_t n = fread(out, 1, size - 1, f);
     out[n] = '\0';
-    while (fread(rest, 1, sizeof rest, f) > 0) {
+    while (fread(rest, 1, sizeof(rest), f) > 0) {
     }
     int status = pclose(f);
     *seconds = (double)(roll_mono_ns() - from) * 1e-9;
@@ -109,9 +109,9 @@ static bool hung(const struct bench *b)
 {
     char command[PATH_MAX_BYTES + 64], out[4096];
     double seconds;
-    snprintf(command, sizeof command, "'%s/rollcall' verdicts --json 2>/dev/null", b->bin);
+    snprintf(command, sizeof(command), "'%s/rollcall' verdicts --json 2>/dev/null", b->bin);
     for (int i = 0; i < WAIT_S * 5; i++) {
-        run(command, out, sizeof out, &seconds);
+        run(command, out, sizeof(out), &seconds);
         if (strstr(out, "\"rank-busy\"")) {
             return true;
         }
@@ -132,12 +132,12 @@ static int measure(const char *command, const char *proof, double out[2])
     static char text[1 << 20];
     double took[TRIALS];
     for (int i = 0; i < TRIALS; i++) {
-        if (run(command, text, sizeof text, &took[i]) != 0 || !strstr(text, proof)) {
+        if (run(command, text, sizeof(text), &took[i]) != 0 || !strstr(text, proof)) {
             fprintf(stderr, "roll_bench: '%s' did not show %s\n", command, proof);
             return ROLL_E_INCOMPLETE;
         }
     }
-    qsort(took, TRIALS, sizeof took[0], by_value);
+    qsort(took, TRIALS, sizeof(took[0]), by_value);
     out[0] = took[TRIALS / 2];
     out[1] = took[TRIALS - 1];
     return 0;
@@ -151,18 +151,18 @@ static int ours(const struct bench *b, json_t *out, FILE *table)
         {"-n 1", "one_look", "8 ranks, one look: merged and printed", "goal <= 1 s"},
         {"", "three_looks", "8 ranks, three looks (400 ms of waiting in it)", "goal <= 1 s"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char command[PATH_MAX_BYTES + 64], measured[64], key[64];
         double took[2];
-        snprintf(command, sizeof command, "'%s/rollcall' stacks %s 2>&1", b->bin, rows[i].options);
+        snprintf(command, sizeof(command), "'%s/rollcall' stacks %s 2>&1", b->bin, rows[i].options);
         if (measure(command, "inject_process", took) != 0) {
             return ROLL_E_INCOMPLETE;
         }
-        snprintf(measured, sizeof measured, "%.2f s, worst %.2f s", took[0], took[1]);
+        snprintf(measured, sizeof(measured), "%.2f s, worst %.2f s", took[0], took[1]);
         roll_bench_line(table, rows[i].title, measured, rows[i].goal);
-        snprintf(key, sizeof key, "%s_s", rows[i].key);
+        snprintf(key, sizeof(key), "%s_s", rows[i].key);
         json_object_set_new(out, key, json_real(took[0]));
-        snprintf(key, sizeof key, "%s_worst_s", rows[i].key);
+        snprintf(key, sizeof(key), "%s_worst_s", rows[i].key);
         json_object_set_new(out, key, json_real(took[1]));
     }
     return 0;
@@ -174,24 +174,24 @@ static void theirs(const struct bench *b, const char *tool, const char *each, js
     static char text[1 << 20];
     char command[PATH_MAX_BYTES + 512], title[64], measured[64], key[32];
     double seconds;
-    snprintf(command, sizeof command, "command -v %s", tool);
-    snprintf(title, sizeof title, "%s on the same 8 ranks, one after the other", tool);
-    if (run(command, text, sizeof text, &seconds) != 0) {
-        snprintf(measured, sizeof measured, "%s is not installed", tool);
+    snprintf(command, sizeof(command), "command -v %s", tool);
+    snprintf(title, sizeof(title), "%s on the same 8 ranks, one after the other", tool);
+    if (run(command, text, sizeof(text), &seconds) != 0) {
+        snprintf(measured, sizeof(measured), "%s is not installed", tool);
         roll_bench_line(table, title, measured, "");
         return;
     }
-    snprintf(command, sizeof command,
+    snprintf(command, sizeof(command),
              "'%s/rollcall' top --once --json | tr ',' '\\n' | sed -n 's/.*\"pid\": *\\([0-9]*\\).*/\\1/p' | sort -u | "
              "while read p; do "
              "tr '\\0' ' ' < /proc/$p/cmdline | grep -q 'moe_train ' && { %s; }; done 2>/dev/null",
              b->bin, each);
-    run(command, text, sizeof text, &seconds);
+    run(command, text, sizeof(text), &seconds);
     if (!strstr(text, "inject_process")) {
-        snprintf(measured, sizeof measured, "%s could not look", tool);
+        snprintf(measured, sizeof(measured), "%s could not look", tool);
     } else {
-        snprintf(measured, sizeof measured, "%.2f s", seconds);
-        snprintf(key, sizeof key, "%s_s", tool);
+        snprintf(measured, sizeof(measured), "%.2f s", seconds);
+        snprintf(key, sizeof(key), "%s_s", tool);
         json_object_set_new(out, key, json_real(seconds));
     }
     roll_bench_line(table, title, measured, "for comparison");

@@ -54,7 +54,7 @@ static double first_name(bool ahead)
     void *const functions[] = {(void *)roll_feed_frame, (void *)roll_packer_finish, (void *)roll_verdict_print,
                                (void *)roll_bench_symbol};
     char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path));
     roll_symbols_t *symbols = roll_symbols_new();
     if (n <= 0 || !symbols) {
         return -1;
@@ -99,11 +99,11 @@ int roll_bench_symbol(json_t *out, FILE *table)
                 return ROLL_E_NOTFOUND;
             }
         }
-        qsort(ms, TRIALS, sizeof *ms, by_size);
+        qsort(ms, TRIALS, sizeof(*ms), by_size);
         json_object_set_new(
             out, names[ahead],
             json_pack("{s:i,s:f,s:f}", "trials", TRIALS, "p50_ms", ms[TRIALS / 2], "p99_ms", ms[TRIALS * 99 / 100]));
-        snprintf(measured, sizeof measured, "p50 %.2f ms, p99 %.2f ms", ms[TRIALS / 2], ms[TRIALS * 99 / 100]);
+        snprintf(measured, sizeof(measured), "p50 %.2f ms, p99 %.2f ms", ms[TRIALS / 2], ms[TRIALS * 99 / 100]);
         roll_bench_line(table, labels[ahead], measured, ahead ? "p50 <= 10 ms, p99 <= 50 ms" : "");
     }
     return 0;

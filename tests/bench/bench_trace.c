@@ -64,7 +64,7 @@ static int beside(const char *name, char *out, size_t size)
 static int record_job(const char *dir)
 {
     char rollcall[PATH_MAX], train[PATH_MAX];
-    if (beside("rollcall", rollcall, sizeof rollcall) != 0 || beside("moe_train", train, sizeof train) != 0) {
+    if (beside("rollcall", rollcall, sizeof(rollcall)) != 0 || beside("moe_train", train, sizeof(train)) != 0) {
         fprintf(stderr, "bench: rollcall or moe_train is not beside this program\n");
         return ROLL_E_NOTFOUND;
     }
@@ -121,7 +121,7 @@ static int read_back(const char *dir, struct frames *f)
         roll_trace_reader_t *r = NULL;
         struct roll_frame frame;
         if (!err && entry[i]->d_name[0] != '.') {
-            snprintf(path, sizeof path, "%s/%s", dir, entry[i]->d_name);
+            snprintf(path, sizeof(path), "%s/%s", dir, entry[i]->d_name);
             err = roll_trace_reader_new(path, &r);
             if (!err && !first) {
                 roll_trace_reader_resume(r);
@@ -223,12 +223,12 @@ static void say(json_t *out, FILE *table, const char *name, const char *label, c
                         json_pack("{s:f,s:f,s:f,s:f}", "bytes_per_record", s->bytes / n, "write_ns_per_record",
                                   s->make_ns / n, "read_ns_per_record", s->read_ns / n, "write_mb_per_s",
                                   s->make_ns > 0 ? mb / (s->make_ns * 1e-9) : 0.0));
-    snprintf(figure, sizeof figure, "bytes a record, %s", label);
-    snprintf(measured, sizeof measured, "%.2f", s->bytes / n);
+    snprintf(figure, sizeof(figure), "bytes a record, %s", label);
+    snprintf(measured, sizeof(measured), "%.2f", s->bytes / n);
     roll_bench_line(table, figure, measured, goal);
     if (s->make_ns > 0) {
-        snprintf(figure, sizeof figure, "CPU a million records, write / read, %s", label);
-        snprintf(measured, sizeof measured, "%.2f / %.2f s", s->make_ns / n * 1e-3, s->read_ns / n * 1e-3);
+        snprintf(figure, sizeof(figure), "CPU a million records, write / read, %s", label);
+        snprintf(measured, sizeof(measured), "%.2f / %.2f s", s->make_ns / n * 1e-3, s->read_ns / n * 1e-3);
         roll_bench_line(table, figure, measured, "");
     }
 }
@@ -262,15 +262,15 @@ int roll_bench_trace(json_t *out, FILE *table)
         say(out, table, "packed", "as written", &ours, &f, "<= 8");
         double steady = ours.half_bytes / (double)half;
         json_object_set_new(out, "steady_bytes_per_record", json_real(steady));
-        snprintf(measured, sizeof measured, "%.2f", steady);
+        snprintf(measured, sizeof(measured), "%.2f", steady);
         roll_bench_line(table, "bytes a record, as written, second half", measured, "<= 8");
         json_object_set_new(out, "calls", json_integer((json_int_t)f.calls));
         json_object_set_new(out, "bytes_per_call", json_real(ours.bytes / (double)(f.calls ? f.calls : 1)));
-        snprintf(measured, sizeof measured, "%.2f", ours.bytes / (double)(f.calls ? f.calls : 1));
+        snprintf(measured, sizeof(measured), "%.2f", ours.bytes / (double)(f.calls ? f.calls : 1));
         roll_bench_line(table, "all bytes, by collectives, sends and receives", measured, "<= 8");
         double percent = ours.make_ns / (double)f.records * 80000 * 1e-7;
         json_object_set_new(out, "percent_of_a_core_at_80000_per_s", json_real(percent));
-        snprintf(measured, sizeof measured, "%.1f %%", percent);
+        snprintf(measured, sizeof(measured), "%.1f %%", percent);
         roll_bench_line(table, "packing 8 ranks at 10,000 calls/s, of one core", measured, "");
     }
     free(f.bytes);

@@ -27,7 +27,7 @@ void cat_check_begin(struct cat *c, size_t bytes)
         perror("catalogue");
         exit(9);
     }
-    for (size_t i = 0; i < bytes / sizeof *host; i++) {
+    for (size_t i = 0; i < bytes / sizeof(*host); i++) {
         host[i] = (float)(c->rank + 1);
     }
     CUDA(cudaMemcpy(c->send, host, bytes, cudaMemcpyHostToDevice));

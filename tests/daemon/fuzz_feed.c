@@ -18,7 +18,7 @@ static uint8_t buffer[8192];
 static void feed(roll_feed_t *f, struct roll_frame_head head, const void *payload, size_t bytes)
 {
     struct roll_frame frame;
-    int64_t n = roll_frame_encode(&head, payload, bytes, buffer, sizeof buffer);
+    int64_t n = roll_frame_encode(&head, payload, bytes, buffer, sizeof(buffer));
     if (n > 0 && roll_frame_decode(buffer, (size_t)n, &frame, NULL) == 0) {
         roll_feed_frame(f, &frame);
     }
@@ -36,9 +36,9 @@ static void announce(roll_feed_t *f, unsigned which)
                                  .local_rank = -1,
                                  .epoch = which + 1,
                                  .job = "fuzz"};
-    memcpy(h.magic, ROLL_RING_MAGIC, sizeof h.magic);
+    memcpy(h.magic, ROLL_RING_MAGIC, sizeof(h.magic));
     h.static_crc = roll_crc32c(0, &h, offsetof(struct roll_ring_header, static_crc));
-    feed(f, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h.epoch}, &h, sizeof h);
+    feed(f, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = h.epoch}, &h, sizeof(h));
 }
 
 /* One command: four bytes of choice, then the payload that they ask for. Returns the bytes taken. */
@@ -58,15 +58,15 @@ static size_t command(roll_feed_t *f, const uint8_t *p, size_t left, uint64_t *t
     }
     if (p[0] % 6 == 2 && p[0] < 250) {
         struct roll_frame_status status = {0};
-        size_t n = body < sizeof status ? body : sizeof status;
+        size_t n = body < sizeof(status) ? body : sizeof(status);
         memcpy(&status, p + 4, n);
         status.proc_state = p[2] % 6;
         if (p[3] % 8 == 7) {
             struct roll_frame_sight sight = {.heard = p[2] % 2, .starved = (uint32_t)p[2] << p[3] % 32};
-            feed(f, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = stream}, &sight, sizeof sight);
+            feed(f, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = stream}, &sight, sizeof(sight));
             return 4;
         }
-        feed(f, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = stream}, &status, sizeof status);
+        feed(f, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = stream}, &status, sizeof(status));
         return 4 + n;
     }
     if (p[0] % 6 == 3 && p[0] < 250) {
@@ -80,8 +80,8 @@ static size_t command(roll_feed_t *f, const uint8_t *p, size_t left, uint64_t *t
     struct roll_record recs[8];
     size_t n = 0, at = 4;
     *ticket += p[2] % 4;
-    for (; n < sizeof recs / sizeof *recs && at + sizeof *recs <= left; n++, at += sizeof *recs) {
-        memcpy(&recs[n], p + at, sizeof *recs);
+    for (; n < sizeof(recs) / sizeof(*recs) && at + sizeof(*recs) <= left; n++, at += sizeof(*recs)) {
+        memcpy(&recs[n], p + at, sizeof(*recs));
         recs[n].seal = roll_seal((*ticket)++, (enum roll_state)(1 + recs[n].seal % 3));
     }
     if (n > 0) {
@@ -91,7 +91,7 @@ static size_t command(roll_feed_t *f, const uint8_t *p, size_t left, uint64_t *t
                                       .first = roll_seal_ticket(recs[0].seal),
                                       .rec_size = ROLL_RECORD_BYTES,
                                       .count = (uint32_t)n},
-             recs, n * sizeof *recs);
+             recs, n * sizeof(*recs));
     }
     return at;
 }

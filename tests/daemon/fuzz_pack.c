@@ -24,7 +24,7 @@ static roll_packer_t *packer;
 static size_t deal(const uint8_t *p, size_t n, uint8_t *out)
 {
     uint32_t length[PACK_COLUMNS] = {0};
-    size_t used = sizeof length, left = n > PACK_COLUMNS ? n - PACK_COLUMNS : 0;
+    size_t used = sizeof(length), left = n > PACK_COLUMNS ? n - PACK_COLUMNS : 0;
     for (int i = 0; i < PACK_COLUMNS && n > PACK_COLUMNS; i++) {
         size_t part = i == PACK_COLUMNS - 1 ? left : left * p[i] / 512;
         length[i] = (uint32_t)part;
@@ -34,7 +34,7 @@ static size_t deal(const uint8_t *p, size_t n, uint8_t *out)
         memcpy(out + used, p + PACK_COLUMNS, n - PACK_COLUMNS);
         used += n - PACK_COLUMNS;
     }
-    memcpy(out, length, sizeof length);
+    memcpy(out, length, sizeof(length));
     return used;
 }
 
@@ -44,7 +44,7 @@ static void take(roll_unpacker_t *u, uint64_t seq, size_t bytes)
     struct roll_frame pack, frame;
     const uint8_t *out;
     size_t n, used;
-    int64_t size = roll_frame_encode(&head, payload, bytes, raw, sizeof raw);
+    int64_t size = roll_frame_encode(&head, payload, bytes, raw, sizeof(raw));
     if (size < 0 || roll_frame_decode(raw, (size_t)size, &pack, NULL) != 0 ||
         roll_unpacker_take(u, &pack, &out, &n) != 0) {
         return;
@@ -102,16 +102,16 @@ static int64_t make_frame(struct maker *k)
         head.first = first;
         head.rec_size = ROLL_RECORD_BYTES;
         head.count = n;
-        return roll_frame_encode(&head, recs, n * sizeof *recs, k->frame, sizeof k->frame);
+        return roll_frame_encode(&head, recs, n * sizeof(*recs), k->frame, sizeof(k->frame));
     }
     if (kind == 2) {
         head.type = ROLL_FRAME_STATUS;
-        return roll_frame_encode(&head, &status, sizeof status, k->frame, sizeof k->frame);
+        return roll_frame_encode(&head, &status, sizeof(status), k->frame, sizeof(k->frame));
     }
     head.type = kind == 3 ? ROLL_FRAME_TICK : ROLL_FRAME_HEARTBEAT;
     head.seq = kind == 3 ? real : head.seq;
     head.stream = kind == 3 ? 0 : head.stream;
-    return roll_frame_encode(&head, &real, kind == 3 ? sizeof real : 0, k->frame, sizeof k->frame);
+    return roll_frame_encode(&head, &real, kind == 3 ? sizeof(real) : 0, k->frame, sizeof(k->frame));
 }
 
 /* Changes bytes of the columns of a PACK that begins a stream; nothing where they are too many. */
@@ -119,11 +119,11 @@ static void damage(const struct roll_frame *pack, struct maker *k)
 {
     static uint8_t plain[1 << 17];
     struct roll_pack_head head;
-    memcpy(&head, pack->payload, sizeof head);
+    memcpy(&head, pack->payload, sizeof(head));
     ZSTD_DCtx *zstd = ZSTD_createDCtx();
-    ZSTD_inBuffer in = {pack->payload + sizeof head, pack->head.payload - sizeof head, 0};
-    ZSTD_outBuffer out = {plain, sizeof plain, 0};
-    bool good = zstd && head.columns > 0 && head.columns < sizeof plain;
+    ZSTD_inBuffer in = {pack->payload + sizeof(head), pack->head.payload - sizeof(head), 0};
+    ZSTD_outBuffer out = {plain, sizeof(plain), 0};
+    bool good = zstd && head.columns > 0 && head.columns < sizeof(plain);
     while (good && in.pos < in.size) {
         good = !ZSTD_isError(ZSTD_decompressStream(zstd, &out, &in));
     }
@@ -135,9 +135,9 @@ static void damage(const struct roll_frame *pack, struct maker *k)
         size_t at = (size_t)(next_byte(k) | next_byte(k) << 8) % head.columns;
         plain[at] ^= next_byte(k);
     }
-    size_t squeezed = ZSTD_compress(payload + sizeof head, sizeof payload - sizeof head, plain, head.columns, 1);
-    memcpy(payload, &head, sizeof head);
-    take(unpacker, 0, sizeof head + (ZSTD_isError(squeezed) ? 0 : squeezed));
+    size_t squeezed = ZSTD_compress(payload + sizeof(head), sizeof(payload) - sizeof(head), plain, head.columns, 1);
+    memcpy(payload, &head, sizeof(head));
+    take(unpacker, 0, sizeof(head) + (ZSTD_isError(squeezed) ? 0 : squeezed));
 }
 
 /* Frames of these bytes through the packer and back. */
@@ -183,7 +183,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             continue;
         }
         struct roll_pack_head head = {.frames = p[1]};
-        size_t bytes = sizeof head;
+        size_t bytes = sizeof(head);
         if (p[0] & 1) {
             head.columns = (uint32_t)n * 4;
             memcpy(payload + bytes, p + 4, n);
@@ -191,10 +191,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         } else {
             size_t dealt = deal(p + 4, n, columns);
             head.columns = (uint32_t)dealt;
-            size_t squeezed = ZSTD_compress(payload + bytes, sizeof payload - bytes, columns, dealt, 1);
+            size_t squeezed = ZSTD_compress(payload + bytes, sizeof(payload) - bytes, columns, dealt, 1);
             bytes += ZSTD_isError(squeezed) ? 0 : squeezed;
         }
-        memcpy(payload, &head, sizeof head);
+        memcpy(payload, &head, sizeof(head));
         take(unpacker, p[0] & 2 ? 0 : seq, bytes);
     }
     return 0;

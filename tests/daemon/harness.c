@@ -42,8 +42,8 @@ const char *harness_path(const char *name)
         }
     }
     int i = turn++ % 64;
-    snprintf(known[i].name, sizeof known[i].name, "%s", name);
-    snprintf(known[i].path, sizeof known[i].path, "%s/%s", dir, name);
+    snprintf(known[i].name, sizeof(known[i].name), "%s", name);
+    snprintf(known[i].path, sizeof(known[i].path), "%s/%s", dir, name);
     return known[i].path;
 }
 
@@ -65,7 +65,7 @@ int harness_tear_down(void **state)
         }
     }
     char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     return system(command);
 }
 
@@ -125,14 +125,14 @@ pid_t harness_daemon(const char *log, char *endpoint, const char *const *argv)
         args[n] = argv[n];
     }
     fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-    snprintf(fd, sizeof fd, "%d", ends[1]);
+    snprintf(fd, sizeof(fd), "%d", ends[1]);
     args[n++] = "--ready-fd";
     args[n++] = fd;
     args[n] = NULL;
     pid_t pid = harness_spawn(log, args);
     close(ends[1]);
     struct pollfd p = {ends[0], POLLIN, 0};
-    ssize_t got = poll(&p, 1, HARNESS_END_MS) > 0 ? read(ends[0], line, sizeof line - 1) : -1;
+    ssize_t got = poll(&p, 1, HARNESS_END_MS) > 0 ? read(ends[0], line, sizeof(line) - 1) : -1;
     close(ends[0]);
     if (got <= 0) {
         return -1;
@@ -147,11 +147,11 @@ pid_t harness_daemon(const char *log, char *endpoint, const char *const *argv)
 pid_t harness_rank(const char *where, int rank, int size, unsigned rate, unsigned count, const char *end)
 {
     char r[16], s[16], hz[16], c[16], log[32];
-    snprintf(r, sizeof r, "%d", rank);
-    snprintf(s, sizeof s, "%d", size);
-    snprintf(hz, sizeof hz, "%u", rate);
-    snprintf(c, sizeof c, "%u", count);
-    snprintf(log, sizeof log, "rank%d.err", rank);
+    snprintf(r, sizeof(r), "%d", rank);
+    snprintf(s, sizeof(s), "%d", size);
+    snprintf(hz, sizeof(hz), "%u", rate);
+    snprintf(c, sizeof(c), "%u", count);
+    snprintf(log, sizeof(log), "rank%d.err", rank);
     /* A ring that holds all its calls: nothing is lost however late the agent is. */
     return SPAWN(log, "synth_rank", where, "job", r, s, hz, c, count < 65536 ? "65536" : "131072", end);
 }
@@ -181,7 +181,7 @@ roll_client_t *harness_client(const char *endpoint)
 {
     roll_client_t *client = NULL;
     char why[512] = "";
-    if (roll_client_new(endpoint, NULL, HARNESS_END_MS, &client, why, sizeof why) != 0) {
+    if (roll_client_new(endpoint, NULL, HARNESS_END_MS, &client, why, sizeof(why)) != 0) {
         fail_msg("%s", why);
     }
     return client;
@@ -246,7 +246,7 @@ uint64_t harness_calls(const char *where, int rank, int size, pid_t pid)
     char path[512];
     struct roll_ring ring;
     struct roll_ident ident = {.rank = rank, .size = size, .local_rank = rank, .job = "job"};
-    assert_int_equal(roll_ring_path(path, sizeof path, where, &ident, (uint32_t)pid), 0);
+    assert_int_equal(roll_ring_path(path, sizeof(path), where, &ident, (uint32_t)pid), 0);
     if (roll_ring_open(path, false, &ring) != 0) {
         return 0;
     }

@@ -29,12 +29,12 @@ void synth_until(uint64_t mono_ns)
 
 int synth_open(struct synth *s, const char *dir, const char *job, int32_t rank, int32_t size, uint32_t capacity)
 {
-    memset(s, 0, sizeof *s);
+    memset(s, 0, sizeof(*s));
     s->rank = rank;
     s->size = size;
     struct roll_ident ident = {.rank = rank, .size = size, .local_rank = rank};
-    snprintf(ident.job, sizeof ident.job, "%s", job);
-    int err = roll_ring_path(s->path, sizeof s->path, dir, &ident, (uint32_t)getpid());
+    snprintf(ident.job, sizeof(ident.job), "%s", job);
+    int err = roll_ring_path(s->path, sizeof(s->path), dir, &ident, (uint32_t)getpid());
     if (err) {
         return err;
     }
@@ -57,7 +57,7 @@ uint16_t synth_comm(struct synth *s, uint64_t key)
                                 .origin = ROLL_COMM_INIT,
                                 .device = s->rank};
     s->comms++;
-    roll_def_append(&s->ring, ROLL_DEF_COMM, s->comms, &def, sizeof def, NULL, 0);
+    roll_def_append(&s->ring, ROLL_DEF_COMM, s->comms, &def, sizeof(def), NULL, 0);
     return s->comms;
 }
 

@@ -21,9 +21,9 @@ static char endpoint[256];
 static pid_t start_agent(int node, const char *const connect, const char *segment)
 {
     char log[32], dir[32], trace[32];
-    snprintf(log, sizeof log, "agent%d.err", node);
-    snprintf(dir, sizeof dir, "d%d", node);
-    snprintf(trace, sizeof trace, "t%d", node);
+    snprintf(log, sizeof(log), "agent%d.err", node);
+    snprintf(dir, sizeof(dir), "d%d", node);
+    snprintf(trace, sizeof(trace), "t%d", node);
     pid_t pid = DAEMON(log, NULL, "--agent", "--dir", harness_path(dir), "--connect", connect, "--trace",
                        harness_path(trace), "--trace-segment", segment);
     assert_true(pid > 0);
@@ -33,7 +33,7 @@ static pid_t start_agent(int node, const char *const connect, const char *segmen
 static pid_t start_root(void)
 {
     char listen[300];
-    snprintf(listen, sizeof listen, "ipc://%s", harness_path("root.sock"));
+    snprintf(listen, sizeof(listen), "ipc://%s", harness_path("root.sock"));
     pid_t pid = DAEMON("root.err", endpoint, "--root", "--listen", listen, "--dir", harness_path("rootdir"));
     assert_true(pid > 0);
     return pid;
@@ -123,7 +123,7 @@ static void test_what_two_agents_kept_tells_what_the_root_told(void **state)
     told = analyze(both, 2);
     assert_non_null(told.first);
     static const char *const same[] = {"code", "certainty", "culprits", "waiting", "comm", "text"};
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+    for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         if (!json_equal(json_object_get(live, same[i]), json_object_get(told.first, same[i]))) {
             fail_msg("%s: live %s, kept %s", same[i], json_dumps(live, JSON_COMPACT),
                      json_dumps(told.first, JSON_COMPACT));
@@ -144,7 +144,7 @@ static void test_an_agent_keeps_what_no_root_ever_sees_also_when_it_is_killed(vo
     (void)state;
     char nowhere[300];
     static const char *const one[] = {"t1"};
-    snprintf(nowhere, sizeof nowhere, "ipc://%s", harness_path("nobody"));
+    snprintf(nowhere, sizeof(nowhere), "ipc://%s", harness_path("nobody"));
     pid_t agent = start_agent(1, nowhere, "1M");
     pid_t rank = harness_rank(harness_path("d1"), 0, 1, 3000, CALLS, "wait");
     assert_true(HARNESS_UNTIL(kept(one, 1) > 0));
@@ -166,7 +166,7 @@ static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
 {
     (void)state;
     char nowhere[300], path[600];
-    snprintf(nowhere, sizeof nowhere, "ipc://%s", harness_path("nobody"));
+    snprintf(nowhere, sizeof(nowhere), "ipc://%s", harness_path("nobody"));
     pid_t agent[2] = {start_agent(1, nowhere, "64K"), start_agent(2, nowhere, "64K")};
     pid_t rank[2];
     rank[0] = harness_rank(harness_path("d1"), 0, 2, 40000, 100000, "wait");
@@ -183,13 +183,13 @@ static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
     assert_int_equal(whole.findings, 0);
     assert_int_equal(whole.headless, 0);
     char host[64] = "";
-    gethostname(host, sizeof host - 1);
+    gethostname(host, sizeof(host) - 1);
     for (char *p = host; *p; p++) {
         *p = *p == '.' || *p == '_' ? '_' : *p;
     }
     for (int node = 1; node <= 2; node++) {
         for (int n = 1; n <= (node == 1 ? 1 : 2); n++) {
-            snprintf(path, sizeof path, "%s/job.0@%s.%08d.rtrc", harness_path(node == 1 ? "t1" : "t2"), host, n);
+            snprintf(path, sizeof(path), "%s/job.0@%s.%08d.rtrc", harness_path(node == 1 ? "t1" : "t2"), host, n);
             assert_int_equal(unlink(path), 0);
         }
     }
@@ -231,12 +231,12 @@ static void test_the_rings_of_a_killed_job_tell_who_was_waited_for(void **state)
     assert_non_null(strstr(text, "for rank 1: rank 1 is dead (its exit status is not known)"));
     assert_null(strstr(text, "exit code 0"));
     json_decref(standing);
-    snprintf(command, sizeof command, "'%s' analyze --json '%s'", getenv("ROLL_TEST_ROLLCALL"), harness_path("d1"));
+    snprintf(command, sizeof(command), "'%s' analyze --json '%s'", getenv("ROLL_TEST_ROLLCALL"), harness_path("d1"));
     FILE *out = popen(command, "r");
     assert_non_null(out);
     char line[65536];
     bool told = false;
-    while (fgets(line, sizeof line, out)) {
+    while (fgets(line, sizeof(line), out)) {
         json_t *object = json_loads(line, 0, NULL);
         told = told || json_array_size(json_object_get(object, "standing")) == 2;
         json_decref(object);

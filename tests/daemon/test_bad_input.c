@@ -22,7 +22,7 @@ static void refused(int code, const char *text, const char *const *argv)
 {
     static int turn;
     char log[32];
-    snprintf(log, sizeof log, "bad%d.err", turn++);
+    snprintf(log, sizeof(log), "bad%d.err", turn++);
     pid_t pid = harness_spawn(log, argv);
     assert_int_equal(harness_end(pid, 0), code);
     if (!harness_logged(log, text)) {
@@ -140,7 +140,7 @@ static void test_a_ring_of_another_version_gets_one_line(void **state)
     assert_true(harness_logged("daemon.err", "short.0.0.1.ring: truncated"));
     usleep(2500000); /* two more scans: nothing is said twice */
     char command[512];
-    snprintf(command, sizeof command, "test $(grep -c 'this ring is ignored' '%s') = 2", harness_path("daemon.err"));
+    snprintf(command, sizeof(command), "test $(grep -c 'this ring is ignored' '%s') = 2", harness_path("daemon.err"));
     assert_int_equal(system(command), 0);
     pid_t rank = harness_rank(dir, 0, 1, 1000, 50, "exit"); /* the good one is served */
     assert_int_equal(harness_end(rank, 0), 0);
@@ -210,12 +210,12 @@ static void test_garbage_on_the_socket_is_answered_and_survived(void **state)
     assert_true(daemon > 0);
     void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
     int linger = 0, timeout = HARNESS_END_MS;
-    zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
-    zmq_setsockopt(socket, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
+    zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof(linger));
+    zmq_setsockopt(socket, ZMQ_RCVTIMEO, &timeout, sizeof(timeout));
     assert_int_equal(zmq_connect(socket, endpoint), 0);
     zmq_send(socket, "garbage", 7, 0);
     uint8_t buffer[4096];
-    int n = zmq_recv(socket, buffer, sizeof buffer, 0);
+    int n = zmq_recv(socket, buffer, sizeof(buffer), 0);
     struct roll_frame frame;
     assert_true(n > 0);
     assert_int_equal(roll_frame_decode(buffer, (size_t)n, &frame, NULL), 0);
@@ -271,9 +271,9 @@ static void test_an_unreachable_root_is_said_to_the_console(void **state)
     (void)state;
     roll_client_t *client = NULL;
     char why[512] = "";
-    assert_int_equal(roll_client_new("tcp://127.0.0.1:9", NULL, 300, &client, why, sizeof why), ROLL_E_UNREACHABLE);
+    assert_int_equal(roll_client_new("tcp://127.0.0.1:9", NULL, 300, &client, why, sizeof(why)), ROLL_E_UNREACHABLE);
     assert_non_null(strstr(why, "no answer from tcp://127.0.0.1:9"));
-    assert_int_equal(roll_client_new("nonsense", NULL, 300, &client, why, sizeof why), ROLL_E_ARG);
+    assert_int_equal(roll_client_new("nonsense", NULL, 300, &client, why, sizeof(why)), ROLL_E_ARG);
     assert_null(client);
 }
 

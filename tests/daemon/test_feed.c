@@ -23,7 +23,7 @@ struct fixture {
 
 static int set_up(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct fixture *f = calloc(1, sizeof(*f));
     strcpy(f->dir, "/tmp/rollcall-feed-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     for (int r = 0; r < 2; r++) {
@@ -56,7 +56,7 @@ static int give(roll_feed_t *feed, struct roll_frame_head head, const void *payl
 {
     static uint8_t buffer[ROLL_FRAME_MAX_BYTES];
     struct roll_frame frame;
-    int64_t n = roll_frame_encode(&head, payload, bytes, buffer, sizeof buffer);
+    int64_t n = roll_frame_encode(&head, payload, bytes, buffer, sizeof(buffer));
     assert_true(n > 0);
     int err = roll_frame_decode(buffer, (size_t)n, &frame, NULL);
     return err ? err : roll_feed_frame(feed, &frame);
@@ -66,7 +66,7 @@ static int give_ring(struct fixture *f, int r)
 {
     const struct roll_ring *ring = &f->rank[r].ring;
     int err = give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = ring->header->epoch},
-                   ring->header, sizeof *ring->header);
+                   ring->header, sizeof(*ring->header));
     if (!err) {
         err = give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .stream = ring->header->epoch},
                    ring->defs, ring->header->defs_used);
@@ -86,7 +86,7 @@ static int give_records(struct fixture *f, int r, uint64_t from, uint32_t n, enu
                                          .first = from,
                                          .rec_size = ROLL_RECORD_BYTES,
                                          .count = n},
-                recs, n * sizeof *recs);
+                recs, n * sizeof(*recs));
 }
 
 static struct roll_feed_stream view(struct fixture *f, int r)
@@ -185,7 +185,7 @@ static void test_frames_of_unknown_rings_and_other_runs_are_refused(void **state
     struct synth other;
     assert_int_equal(synth_open(&other, f->dir, "another", 5, 6, 64), 0);
     int err = give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = other.ring.header->epoch},
-                   other.ring.header, sizeof *other.ring.header);
+                   other.ring.header, sizeof(*other.ring.header));
     assert_int_equal(err, ROLL_E_ARG);
     synth_close(&other);
     unlink(other.path);
@@ -195,15 +195,15 @@ static void test_a_damaged_header_is_refused(void **state)
 {
     struct fixture *f = *state;
     struct roll_ring_header h;
-    memcpy(&h, f->rank[0].ring.header, sizeof h);
+    memcpy(&h, f->rank[0].ring.header, sizeof(h));
     h.world_rank = 17;
     struct roll_frame_head head = {.type = ROLL_FRAME_RING, .stream = h.epoch};
-    assert_int_equal(give(f->feed, head, &h, sizeof h), ROLL_E_CHECKSUM);
+    assert_int_equal(give(f->feed, head, &h, sizeof(h)), ROLL_E_CHECKSUM);
     h.version = 99;
     h.oldest = 99;
-    assert_int_equal(give(f->feed, head, &h, sizeof h), ROLL_E_VERSION);
+    assert_int_equal(give(f->feed, head, &h, sizeof(h)), ROLL_E_VERSION);
     h.magic[0] = 'X';
-    assert_int_equal(give(f->feed, head, &h, sizeof h), ROLL_E_MAGIC);
+    assert_int_equal(give(f->feed, head, &h, sizeof(h)), ROLL_E_MAGIC);
 }
 
 static void test_what_a_dead_process_never_sent_is_lost(void **state)
@@ -214,7 +214,7 @@ static void test_what_a_dead_process_never_sent_is_lost(void **state)
     assert_int_equal(give_records(f, 0, 0, 6, ROLL_FRAME_RECORDS), 0);
     struct roll_frame_status status = {.head = 8, .proc_state = ROLL_PROC_DEAD, .exit_status = 9};
     struct roll_frame_head head = {.type = ROLL_FRAME_STATUS, .stream = f->rank[0].ring.header->epoch};
-    assert_int_equal(give(f->feed, head, &status, sizeof status), 0);
+    assert_int_equal(give(f->feed, head, &status, sizeof(status)), 0);
     assert_int_equal(view(f, 0).lost, 2);
     assert_int_equal(view(f, 0).proc, ROLL_PROC_DEAD);
     assert_int_equal(view(f, 0).exit_status, 9);
@@ -229,27 +229,27 @@ static void test_a_rank_is_heard_as_soon_as_its_agent_says_anything(void **state
     struct roll_frame_sight sight = {.heard = 1, .starved = 700};
     assert_true(view(f, 0).heard);
     assert_int_equal(view(f, 0).starved, 0);
-    assert_int_equal(give(f->feed, head, &sight, sizeof sight), 0);
+    assert_int_equal(give(f->feed, head, &sight, sizeof(sight)), 0);
     assert_int_equal(view(f, 0).starved, 700);
     sight = (struct roll_frame_sight){.heard = 0};
-    assert_int_equal(give(f->feed, head, &sight, sizeof sight), 0);
+    assert_int_equal(give(f->feed, head, &sight, sizeof(sight)), 0);
     assert_false(view(f, 0).heard);
     assert_int_equal(view(f, 0).starved, 700);
     assert_int_equal(give_records(f, 0, 0, 6, ROLL_FRAME_RECORDS), 0);
     assert_true(view(f, 0).heard);
     assert_int_equal(view(f, 0).starved, 700);
-    assert_int_equal(give(f->feed, head, &sight, sizeof sight), 0);
+    assert_int_equal(give(f->feed, head, &sight, sizeof(sight)), 0);
     assert_int_equal(give_ring(f, 0),
                      0); /* its agent begins anew, and says how freely it runs if there is anything to say */
     assert_true(view(f, 0).heard);
     assert_int_equal(view(f, 0).starved, 0);
     sight = (struct roll_frame_sight){.heard = 1, .starved = 1001};
-    assert_int_equal(give(f->feed, head, &sight, sizeof sight), ROLL_E_CORRUPT);
+    assert_int_equal(give(f->feed, head, &sight, sizeof(sight)), ROLL_E_CORRUPT);
     sight = (struct roll_frame_sight){.heard = 2};
-    assert_int_equal(give(f->feed, head, &sight, sizeof sight), ROLL_E_CORRUPT);
+    assert_int_equal(give(f->feed, head, &sight, sizeof(sight)), ROLL_E_CORRUPT);
     head.stream++;
     sight.heard = 1;
-    assert_int_equal(give(f->feed, head, &sight, sizeof sight), ROLL_E_NOTFOUND);
+    assert_int_equal(give(f->feed, head, &sight, sizeof(sight)), ROLL_E_NOTFOUND);
     assert_true(view(f, 0).heard);
 }
 
@@ -308,7 +308,7 @@ static void check_skew(struct fixture *f, int64_t skew_ns)
         status.clock_mono_ns = h->clock_mono_ns;
         status.clock_real_ns = h->clock_real_ns;
         assert_int_equal(give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_STATUS, .stream = h->epoch}, &status,
-                              sizeof status),
+                              sizeof(status)),
                          0);
     }
     roll_feed_finish(f->feed);
@@ -335,7 +335,7 @@ static void test_a_verdict_shows_the_stamp_and_a_tick_frame_carries_it(void **st
     }
     uint64_t stamp = UINT64_C(1700000000123456789);
     assert_int_equal(
-        give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = 1000}, &stamp, sizeof stamp), 0);
+        give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = 1000}, &stamp, sizeof(stamp)), 0);
     assert_int_equal(give_records(f, 0, 0, 1, ROLL_FRAME_RECORDS), 0);
     assert_int_equal(give_records(f, 1, 0, 1, ROLL_FRAME_RECORDS), 0);
     json_t *verdict = roll_feed_next(f->feed);
@@ -381,7 +381,7 @@ static void test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused(void **s
         "{\"note\":\"node-facts\",\"verdict\":\"1\",\"facts\":[]}",
     };
     struct fixture *f = *state;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(give_note(f, bad[i]), ROLL_E_CORRUPT);
     }
     assert_int_equal(give_note(f, "{\"note\":\"of a newer agent\",\"pid\":5}"), 0);

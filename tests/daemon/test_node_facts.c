@@ -25,13 +25,13 @@ static void hear(void *ctx, enum roll_fact kind, const char *text)
     (void)ctx;
     size_t used = strlen(said);
     assert_true(strlen(text) < ROLL_NODE_TEXT);
-    snprintf(said + used, sizeof said - used, "%s: %s\n", roll_fact_name(kind), text);
+    snprintf(said + used, sizeof(said) - used, "%s: %s\n", roll_fact_name(kind), text);
 }
 
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(root, sizeof root, "/tmp/roll_node.XXXXXX");
+    snprintf(root, sizeof(root), "/tmp/roll_node.XXXXXX");
     assert_non_null(mkdtemp(root));
     node = (struct roll_node){.root = root, .tell = hear};
     said[0] = '\0';
@@ -42,14 +42,14 @@ static int tear_down(void **state)
 {
     (void)state;
     char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    snprintf(command, sizeof(command), "rm -rf '%s'", root);
     return system(command);
 }
 
 static void put(const char *path, const char *text)
 {
     char full[PATH_MAX];
-    snprintf(full, sizeof full, "%s%s", root, path);
+    snprintf(full, sizeof(full), "%s%s", root, path);
     for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')) != NULL; p++) {
         *p = '\0';
         (void)mkdir(full, 0700);
@@ -64,11 +64,11 @@ static void put(const char *path, const char *text)
 static void port(const char *device, const char *state, const char *downed, const char *symbols)
 {
     char path[128];
-    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/state", device);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/state", device);
     put(path, state);
-    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/counters/link_downed", device);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/counters/link_downed", device);
     put(path, downed);
-    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/counters/symbol_error", device);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/counters/symbol_error", device);
     put(path, symbols);
 }
 
@@ -161,7 +161,7 @@ static void test_a_long_log_tells_its_newest_lines(void **state)
     static char text[1 << 20];
     size_t used = 0;
     for (unsigned i = 0; i < 2000; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "4,%u,%u,-;NVRM: Xid %u\n", i, 5000 + i, i);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "4,%u,%u,-;NVRM: Xid %u\n", i, 5000 + i, i);
         if (i == 1000) { /* a line that no kernel writes */
             memset(text + used, 'x', 20000);
             used += 20000;
@@ -199,7 +199,7 @@ static void play(const char *text)
 {
     char path[128];
     put("/nvml", text);
-    snprintf(path, sizeof path, "%s/nvml", root);
+    snprintf(path, sizeof(path), "%s/nvml", root);
     setenv("HOSTCUDA_NVML", path, 1);
     said[0] = '\0';
     roll_gpu_tell(&node);

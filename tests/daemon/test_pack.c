@@ -37,7 +37,7 @@ static uint64_t draw(struct stream *s)
 
 static int set_up(void **state)
 {
-    struct stream *s = calloc(1, sizeof *s);
+    struct stream *s = calloc(1, sizeof(*s));
     s->bytes = malloc(ROOM);
     s->random = 88172645463325252u;
     *state = s;
@@ -68,7 +68,7 @@ static void add_records(struct stream *s, enum roll_frame_type type, uint64_t ri
                                    .first = roll_seal_ticket(recs[0].seal),
                                    .rec_size = ROLL_RECORD_BYTES,
                                    .count = n};
-    add(s, head, recs, n * sizeof *recs);
+    add(s, head, recs, n * sizeof(*recs));
 }
 
 /* Packs the stream, `every` frames to a PACK, unpacks it and compares. Returns the bytes of all PACKs. */
@@ -143,7 +143,7 @@ static uint64_t make_job(struct stream *s, unsigned ranks, unsigned rounds, unsi
         now += 2000000;
         struct roll_frame_head tick = {.type = ROLL_FRAME_TICK, .seq = now};
         uint64_t real = now + 300000;
-        add(s, tick, &real, sizeof real);
+        add(s, tick, &real, sizeof(real));
         for (unsigned r = 0; r < ranks; r++) {
             for (unsigned i = 0; i < batch; i++) {
                 recs[i] = call(s, ticket[r]++, &clock[r]);
@@ -166,7 +166,7 @@ static uint64_t make_job(struct stream *s, unsigned ranks, unsigned rounds, unsi
                                                    .proc_state = ROLL_PROC_RUNNING,
                                                    .exit_status = INT32_MIN};
                 struct roll_frame_head head = {.type = ROLL_FRAME_STATUS, .seq = ++seq, .stream = 100 + r};
-                add(s, head, &status, sizeof status);
+                add(s, head, &status, sizeof(status));
             }
         }
     }
@@ -178,7 +178,7 @@ static void test_a_job_comes_back_bit_for_bit_however_it_is_cut(void **state)
     struct stream *s = *state;
     make_job(s, 4, 60, 5);
     static const unsigned every[] = {1, 2, 7, 100000};
-    for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
+    for (size_t i = 0; i < sizeof(every) / sizeof(*every); i++) {
         round_trip(s, every[i]);
     }
 }
@@ -232,14 +232,14 @@ static void test_frames_of_every_type_come_back(void **state)
 {
     struct stream *s = *state;
     static uint8_t payload[70000];
-    for (size_t i = 0; i < sizeof payload; i++) {
+    for (size_t i = 0; i < sizeof(payload); i++) {
         payload[i] = (uint8_t)draw(s);
     }
     for (uint16_t type = 1; type < 40; type++) {
         if (type == ROLL_FRAME_PACK || type == ROLL_FRAME_RECORDS || type == ROLL_FRAME_UPDATES) {
             continue;
         }
-        for (size_t bytes = 8; bytes < sizeof payload; bytes = bytes * 9 + 1) {
+        for (size_t bytes = 8; bytes < sizeof(payload); bytes = bytes * 9 + 1) {
             struct roll_frame_head head = {
                 .type = type, .seq = draw(s), .stream = draw(s) % 2, .first = draw(s) % 2, .flags = type % 3};
             add(s, head, payload, bytes < 4300 ? 4300 : bytes);
@@ -279,7 +279,7 @@ static int take_columns(const uint8_t *columns, size_t bytes, uint32_t promised,
     size_t bound = ZSTD_compressBound(bytes);
     uint8_t *payload = malloc(8 + bound), *raw = malloc(8 + bound + ROLL_FRAME_HEAD_BYTES);
     struct roll_pack_head head = {.frames = frames, .columns = promised};
-    memcpy(payload, &head, sizeof head);
+    memcpy(payload, &head, sizeof(head));
     size_t n = ZSTD_compress(payload + 8, bound, columns, bytes, 1);
     assert_false(ZSTD_isError(n));
     struct roll_frame_head frame = {.type = ROLL_FRAME_PACK};
@@ -349,7 +349,7 @@ static void test_damage_is_refused_or_harmless(void **state)
             copy[ROLL_FRAME_HEAD_BYTES + draw(s) % (bytes - ROLL_FRAME_HEAD_BYTES)] ^= (uint8_t)(1 + draw(s) % 255);
         }
         struct roll_frame pack = {.payload = copy + ROLL_FRAME_HEAD_BYTES};
-        memcpy(&pack.head, copy, sizeof pack.head);
+        memcpy(&pack.head, copy, sizeof(pack.head));
         roll_unpacker_t *unpacker = roll_unpacker_new();
         const uint8_t *again;
         size_t n;
@@ -382,7 +382,7 @@ static int write_golden(const char *path)
     unsigned frames = 0;
     make_golden_job(&s);
     roll_trace_head(head);
-    bool good = f && fwrite(head, sizeof head, 1, f) == 1;
+    bool good = f && fwrite(head, sizeof(head), 1, f) == 1;
     for (size_t at = 0, used; good && at < s.used; at += used) {
         struct roll_frame frame;
         const uint8_t *out;
@@ -410,7 +410,7 @@ static void test_the_golden_file_is_read_as_it_was_written(void **state)
     assert_int_equal(roll_trace_reader_new(GOLDEN, &r), 0);
     for (; roll_trace_reader_next(r, &frame) == 0; at += used) {
         assert_int_equal(roll_frame_decode(s->bytes + at, s->used - at, &mine, &used), 0);
-        assert_memory_equal(&frame.head, &mine.head, sizeof mine.head);
+        assert_memory_equal(&frame.head, &mine.head, sizeof(mine.head));
         assert_memory_equal(frame.payload, mine.payload, mine.head.payload);
     }
     assert_int_equal(at, s->used);

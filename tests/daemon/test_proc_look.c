@@ -72,7 +72,7 @@ static void test_memory_of_a_communicator(void **state)
 {
     (void)state;
     char dir[64], path[96];
-    snprintf(path, sizeof path, "/dev/shm/nccl-test%d", (int)getpid());
+    snprintf(path, sizeof(path), "/dev/shm/nccl-test%d", (int)getpid());
     assert_non_null(strstr(look_at(path, false, NULL).work, "its shared memory nccl-test"));
     assert_non_null(strstr(look_at(path, true, NULL).work, "its shared memory nccl-test")); /* as NCCL does */
     scratch_make(dir);
@@ -87,7 +87,7 @@ static void test_files_that_are_only_called_so(void **state)
     static const char *const names[] = {"nccl-bench", "libnccl-net.so", "hn-notes", "hn-0123456789abcdefg"};
     char dir[64];
     scratch_make(dir);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         assert_string_equal(look_at(scratch_path(dir, names[i]), false, NULL).work, "");
     }
     scratch_remove(dir);

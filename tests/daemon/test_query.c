@@ -81,7 +81,7 @@ static void test_status_why_and_verdicts_are_told(void **state)
     assert_non_null(finding);
     assert_true(json_equal(explains, json_object_get(finding, "number")));
     char quote[200];
-    snprintf(quote, sizeof quote, "Verdict %d (count-mismatch, %s): %.30s",
+    snprintf(quote, sizeof(quote), "Verdict %d (count-mismatch, %s): %.30s",
              (int)json_integer_value(json_object_get(finding, "number")),
              json_string_value(json_object_get(finding, "certainty")),
              json_string_value(json_object_get(finding, "text")));
@@ -117,7 +117,7 @@ static void test_names_that_are_no_utf8_cost_no_answer(void **state)
                                 .color = ROLL_COLOR_NONE,
                                 .origin = ROLL_COMM_INIT,
                                 .label_bytes = (uint32_t)strlen(label)};
-    assert_int_equal(roll_def_append(&s.ring, ROLL_DEF_COMM, 1, &def, sizeof def, label, strlen(label)), 0);
+    assert_int_equal(roll_def_append(&s.ring, ROLL_DEF_COMM, 1, &def, sizeof(def), label, strlen(label)), 0);
     synth_allreduce(&s, &(struct synth_call){.comm = 1, .count = 8, .hang = true});
     pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", dir);
     assert_true(daemon > 0);
@@ -155,7 +155,7 @@ static void test_wrong_questions_get_an_error(void **state)
     static const struct {
         const char *key, *value;
     } bad[] = {{"op", "nonsense"}, {"no", "op"}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         reply = harness_ask(client, "{s:s}", bad[i].key, bad[i].value);
         assert_non_null(error_of(reply));
         json_decref(reply);
@@ -236,8 +236,8 @@ static void test_a_trace_gives_the_verdicts_of_the_live_run(void **state)
     (void)state;
     pid_t daemon, rank[3];
     char trace[300], json[300];
-    snprintf(trace, sizeof trace, "%s", harness_path("trace"));
-    snprintf(json, sizeof json, "%s", harness_path("v.json"));
+    snprintf(trace, sizeof(trace), "%s", harness_path("trace"));
+    snprintf(json, sizeof(json), "%s", harness_path("v.json"));
     roll_client_t *client = sick_job(&daemon, rank, (const char *const[]){"--trace", trace, "--json", json, NULL});
     json_decref(harness_ask(client, "{s:s,s:i,s:b}", "op", "drain", "timeout_ms", 60000, "final", 1));
     end_job(client, daemon, rank);
@@ -246,7 +246,7 @@ static void test_a_trace_gives_the_verdicts_of_the_live_run(void **state)
     struct roll_engine_config config = {0};
     roll_feed_t *feed = roll_feed_new(&config, NULL, 0);
     struct roll_frame frame;
-    snprintf(trace, sizeof trace, "%s", harness_path("trace/job.0.00000001.rtrc"));
+    snprintf(trace, sizeof(trace), "%s", harness_path("trace/job.0.00000001.rtrc"));
     assert_int_equal(roll_trace_reader_new(trace, &reader), 0);
     while (roll_trace_reader_next(reader, &frame) == 0) {
         assert_int_equal(roll_feed_frame(feed, &frame), 0);
@@ -309,17 +309,17 @@ static void test_a_console_finds_the_one_root(void **state)
     char found[256] = "", why[512] = "";
     assert_int_equal(setenv("ROLLCALL_DIR", harness_dir(), 1), 0);
     unsetenv("ROLLCALL_DAEMON");
-    assert_int_equal(roll_client_discover(found, sizeof found, why, sizeof why), ROLL_E_UNREACHABLE);
+    assert_int_equal(roll_client_discover(found, sizeof(found), why, sizeof(why)), ROLL_E_UNREACHABLE);
     assert_non_null(strstr(why, "no rollcalld"));
     pid_t one = DAEMON("one.err", endpoint, "--dir", harness_path("run-1"));
-    assert_int_equal(roll_client_discover(found, sizeof found, why, sizeof why), 0);
+    assert_int_equal(roll_client_discover(found, sizeof(found), why, sizeof(why)), 0);
     assert_string_equal(found, endpoint);
     pid_t two = DAEMON("two.err", endpoint, "--dir", harness_path("run-2"));
-    assert_int_equal(roll_client_discover(found, sizeof found, why, sizeof why), ROLL_E_LIMIT);
+    assert_int_equal(roll_client_discover(found, sizeof(found), why, sizeof(why)), ROLL_E_LIMIT);
     assert_non_null(strstr(why, "run-1"));
     assert_non_null(strstr(why, "run-2"));
     assert_int_equal(harness_end(one, SIGKILL), 128 + SIGKILL); /* leaves its files, but not its lock */
-    assert_int_equal(roll_client_discover(found, sizeof found, why, sizeof why), 0);
+    assert_int_equal(roll_client_discover(found, sizeof(found), why, sizeof(why)), 0);
     assert_string_equal(found, endpoint);
     assert_int_equal(harness_end(two, SIGTERM), 0);
     unsetenv("ROLLCALL_DIR");

@@ -45,7 +45,7 @@ static int tear_down(void **state)
 {
     (void)state;
     char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     return system(command);
 }
 
@@ -67,7 +67,7 @@ static uint64_t draw(struct job *j)
 
 static void begin_job(struct job *j)
 {
-    memset(j, 0, sizeof *j);
+    memset(j, 0, sizeof(*j));
     j->random = 88172645463325252u;
 }
 
@@ -83,10 +83,10 @@ static size_t ring_frame(struct job *j, uint64_t epoch)
                                  .local_rank = -1,
                                  .epoch = epoch,
                                  .job = "job"};
-    memcpy(h.magic, ROLL_RING_MAGIC, sizeof h.magic);
+    memcpy(h.magic, ROLL_RING_MAGIC, sizeof(h.magic));
     h.static_crc = roll_crc32c(0, &h, offsetof(struct roll_ring_header, static_crc));
     struct roll_frame_head head = {.type = ROLL_FRAME_RING, .stream = epoch};
-    return (size_t)roll_frame_encode(&head, &h, sizeof h, j->bytes, sizeof j->bytes);
+    return (size_t)roll_frame_encode(&head, &h, sizeof(h), j->bytes, sizeof(j->bytes));
 }
 
 /* Frame j->frame of the job, in j->bytes. Records by turns; the last of some frames has not returned yet. */
@@ -100,7 +100,7 @@ static size_t next_frame(struct job *j)
     if (number % 10 == 9) {
         uint64_t real = number * 3000000;
         struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = real + 1};
-        return (size_t)roll_frame_encode(&head, &real, sizeof real, j->bytes, sizeof j->bytes);
+        return (size_t)roll_frame_encode(&head, &real, sizeof(real), j->bytes, sizeof(j->bytes));
     }
     struct roll_record recs[32];
     uint32_t n = 1 + (uint32_t)(draw(j) % 32);
@@ -124,7 +124,7 @@ static size_t next_frame(struct job *j)
                                    .first = roll_seal_ticket(recs[0].seal),
                                    .rec_size = ROLL_RECORD_BYTES,
                                    .count = n};
-    return (size_t)roll_frame_encode(&head, recs, n * sizeof *recs, j->bytes, sizeof j->bytes);
+    return (size_t)roll_frame_encode(&head, recs, n * sizeof(*recs), j->bytes, sizeof(j->bytes));
 }
 
 static int append(roll_segments_t *w, const void *raw, size_t bytes, uint64_t now)
@@ -178,7 +178,7 @@ static uint64_t check_prefix(bool may_be_torn)
             size_t n = next_frame(&j);
             struct roll_frame mine;
             assert_int_equal(roll_frame_decode(j.bytes, n, &mine, NULL), 0);
-            assert_memory_equal(&frame.head, &mine.head, sizeof mine.head);
+            assert_memory_equal(&frame.head, &mine.head, sizeof(mine.head));
             assert_memory_equal(frame.payload, mine.payload, mine.head.payload);
             frames++;
         }
@@ -295,11 +295,11 @@ static void test_calls_that_have_not_returned_are_repeated(void **state)
                               .redop = ROLL_RED_NONE};
     struct roll_frame_head head = {
         .type = ROLL_FRAME_RECORDS, .stream = 2, .first = 7, .rec_size = ROLL_RECORD_BYTES, .count = 1};
-    assert_int_equal(append(w, raw, (size_t)roll_frame_encode(&head, &rec, sizeof rec, raw, sizeof raw), CLOCK), 0);
+    assert_int_equal(append(w, raw, (size_t)roll_frame_encode(&head, &rec, sizeof(rec), raw, sizeof(raw)), CLOCK), 0);
     struct roll_frame_head tick = {.type = ROLL_FRAME_TICK};
     for (uint64_t i = 0; i < 60000; i++) { /* the job hangs, and its clock goes on */
         uint64_t real = tick.seq = i * 20000000 + draw(&j) % 999999;
-        assert_int_equal(append(w, raw, (size_t)roll_frame_encode(&tick, &real, sizeof real, raw, sizeof raw), CLOCK),
+        assert_int_equal(append(w, raw, (size_t)roll_frame_encode(&tick, &real, sizeof(real), raw, sizeof(raw)), CLOCK),
                          0);
         if (i % 500 == 0) {
             assert_int_equal(roll_segments_turn(w, CLOCK, true), 0);
@@ -317,7 +317,7 @@ static void test_calls_that_have_not_returned_are_repeated(void **state)
         if (frame.head.type == ROLL_FRAME_RECORDS) {
             struct roll_record again;
             roll_frame_record(&frame, 0, &again);
-            assert_memory_equal(&again, &rec, sizeof rec);
+            assert_memory_equal(&again, &rec, sizeof(rec));
             assert_int_equal(frame.head.stream, 2);
             seen++;
         }
@@ -362,7 +362,7 @@ static void test_old_segments_go_and_other_files_stay(void **state)
                                         "notes.txt", "plain.rtrc"};
     char path[200];
     for (size_t i = 0; i < 5; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
         FILE *f = fopen(path, "w");
         fputs("x", f);
         fclose(f);
@@ -374,11 +374,11 @@ static void test_old_segments_go_and_other_files_stay(void **state)
     write_job(w, &j, 100);
     roll_segments_destroy(&w);
     for (size_t i = 0; i < 5; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
         assert_int_equal(access(path, F_OK),
                          i < 2 ? -1 : 0); /* an agent's and what is no segment is not ours to remove */
     }
-    snprintf(path, sizeof path, "%s/job.0.00000002.rtrc", dir);
+    snprintf(path, sizeof(path), "%s/job.0.00000002.rtrc", dir);
     assert_int_equal(access(path, F_OK), 0);
 }
 
@@ -421,7 +421,7 @@ static void test_time_alone_takes_little_room(void **state)
         seq += SECOND / 10 + draw(&j) % 4 * 100000;
         real += SECOND / 10 + draw(&j) % 4 * 100000;
         struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = seq};
-        size_t n = (size_t)roll_frame_encode(&head, &real, sizeof real, j.bytes, sizeof j.bytes);
+        size_t n = (size_t)roll_frame_encode(&head, &real, sizeof(real), j.bytes, sizeof(j.bytes));
         assert_int_equal(append(w, j.bytes, n, now), 0);
         assert_int_equal(roll_segments_turn(w, now, false), 0);
         segments(&now_bytes);
@@ -466,7 +466,7 @@ static void test_a_writer_that_is_killed_at_any_instant_leaves_whole_frames(void
         }
         assert_true(pid > 0);
         char second[100];
-        snprintf(second, sizeof second, "%s/" SERIES ".00000002.rtrc", dir);
+        snprintf(second, sizeof(second), "%s/" SERIES ".00000002.rtrc", dir);
         for (unsigned ms = 0; i % 4 == 0 && ms < 5000 && access(second, F_OK) != 0; ms++) {
             usleep(1000);
         }
@@ -529,14 +529,14 @@ static void test_directories_that_are_not_ours_are_refused(void **state)
 {
     (void)state;
     char why[400] = "", path[100];
-    assert_int_equal(roll_segment_dir(dir, why, sizeof why), 0);
-    snprintf(path, sizeof path, "%s/new", dir);
-    assert_int_equal(roll_segment_dir(path, why, sizeof why), 0);
+    assert_int_equal(roll_segment_dir(dir, why, sizeof(why)), 0);
+    snprintf(path, sizeof(path), "%s/new", dir);
+    assert_int_equal(roll_segment_dir(path, why, sizeof(why)), 0);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0700);
     assert_int_equal(chmod(path, 0777), 0);
-    assert_int_equal(roll_segment_dir(path, why, sizeof why), ROLL_E_DENIED);
+    assert_int_equal(roll_segment_dir(path, why, sizeof(why)), ROLL_E_DENIED);
     assert_non_null(strstr(why, "everybody"));
     assert_int_equal(chmod(path, 0755), 0);
     const char *other = path;
@@ -545,11 +545,11 @@ static void test_directories_that_are_not_ours_are_refused(void **state)
     } else {
         other = "/usr";
     }
-    assert_int_equal(roll_segment_dir(other, why, sizeof why), ROLL_E_DENIED);
+    assert_int_equal(roll_segment_dir(other, why, sizeof(why)), ROLL_E_DENIED);
     assert_non_null(strstr(why, "another user"));
-    snprintf(path, sizeof path, "%s/file", dir);
+    snprintf(path, sizeof(path), "%s/file", dir);
     fclose(fopen(path, "w"));
-    assert_int_equal(roll_segment_dir(path, why, sizeof why), ROLL_E_ARG);
+    assert_int_equal(roll_segment_dir(path, why, sizeof(why)), ROLL_E_ARG);
 }
 
 /* Thousands of old ones do not hold up the daemon: a few at a time, until all are gone. */
@@ -562,7 +562,7 @@ static void test_many_old_segments_go_a_few_at_a_time(void **state)
     const struct timespec old[2] = {{1000, 0}, {1000, 0}};
     begin_job(&j);
     for (unsigned i = 1; i <= 3 * ROLL_SEGMENT_REMOVE; i++) {
-        snprintf(path, sizeof path, "%s/" SERIES ".%08u.rtrc", dir, i);
+        snprintf(path, sizeof(path), "%s/" SERIES ".%08u.rtrc", dir, i);
         fclose(fopen(path, "w"));
         assert_int_equal(chmod(path, 0600), 0);
         assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
@@ -588,14 +588,14 @@ static void test_what_is_no_file_is_neither_waited_for_nor_replaced(void **state
     size_t count;
     roll_trace_reader_t *reader;
     begin_job(&j);
-    snprintf(path, sizeof path, "%s/" SERIES ".00000001.rtrc", dir);
+    snprintf(path, sizeof(path), "%s/" SERIES ".00000001.rtrc", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
     alarm(20); /* a pipe that is opened would hold us for ever */
     assert_int_equal(roll_trace_reader_new(path, &reader), ROLL_E_IO);
     roll_segments_t *w = writer(0, 1000, 0);
-    snprintf(other, sizeof other, "%s/elsewhere", dir);
+    snprintf(other, sizeof(other), "%s/elsewhere", dir);
     fclose(fopen(other, "w"));
-    snprintf(path, sizeof path, "%s/." SERIES ".part", dir);
+    snprintf(path, sizeof(path), "%s/." SERIES ".part", dir);
     assert_int_equal(symlink(other, path), 0);
     write_job(w, &j, 200);
     roll_segments_destroy(&w);
@@ -619,7 +619,7 @@ static void test_a_segment_that_appears_meanwhile_is_not_written_over(void **sta
     struct stat st;
     begin_job(&j);
     roll_segments_t *w = writer(0, 0, 0);
-    snprintf(path, sizeof path, "%s/" SERIES ".00000001.rtrc", dir);
+    snprintf(path, sizeof(path), "%s/" SERIES ".00000001.rtrc", dir);
     FILE *f = fopen(path, "w");
     fputs("another's", f);
     fclose(f);
@@ -631,9 +631,9 @@ static void test_a_segment_that_appears_meanwhile_is_not_written_over(void **sta
     roll_segments_destroy(&w);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, 9);
-    snprintf(path, sizeof path, "%s/." SERIES ".part", dir);
+    snprintf(path, sizeof(path), "%s/." SERIES ".part", dir);
     assert_int_equal(access(path, F_OK), -1);
-    snprintf(path, sizeof path, "%s/." SERIES ".lock", dir);
+    snprintf(path, sizeof(path), "%s/." SERIES ".lock", dir);
     assert_int_equal(access(path, F_OK), -1);
 }
 
@@ -648,13 +648,13 @@ static void test_a_segment_that_is_removed_is_followed_by_a_new_one(void **state
     begin_job(&j);
     roll_segments_t *w = writer(0, 0, 0);
     write_job(w, &j, 100);
-    snprintf(path, sizeof path, "%s/" SERIES ".00000001.rtrc", dir);
+    snprintf(path, sizeof(path), "%s/" SERIES ".00000001.rtrc", dir);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(roll_segments_turn(w, CLOCK + 11 * SECOND, false), 0);
     write_job(w, &j, 100);
-    snprintf(path, sizeof path, "%s/" SERIES ".00000002.rtrc", dir);
+    snprintf(path, sizeof(path), "%s/" SERIES ".00000002.rtrc", dir);
     assert_int_equal(access(path, F_OK), 0);
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     assert_int_equal(system(command), 0);
     assert_int_equal(roll_segments_turn(w, CLOCK + 22 * SECOND, false), 0);
     size_t n = next_frame(&j);

@@ -95,7 +95,7 @@ static void test_a_killed_root_is_told_everything_again(void **state)
     (void)state;
     pid_t rank[RANKS];
     char where[300];
-    snprintf(where, sizeof where, "ipc://%s/sock", harness_dir());
+    snprintf(where, sizeof(where), "ipc://%s/sock", harness_dir());
     pid_t root = DAEMON("root.err", NULL, "--root", "--listen", where);
     pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", where);
     assert_true(root > 0 && agent > 0);
@@ -123,7 +123,7 @@ static bool is_kept(const char *trace)
     struct roll_frame frame;
     char path[400];
     bool found = false;
-    snprintf(path, sizeof path, "%s/job.0.00000001.rtrc", trace);
+    snprintf(path, sizeof(path), "%s/job.0.00000001.rtrc", trace);
     if (roll_trace_reader_new(path, &reader) != 0) {
         return false;
     }
@@ -144,9 +144,9 @@ static void test_a_killed_root_with_a_trace_continues_it(void **state)
     (void)state;
     pid_t rank[2];
     char where[300], trace[300], json[300];
-    snprintf(where, sizeof where, "ipc://%s/sock", harness_dir());
-    snprintf(trace, sizeof trace, "%s", harness_path("trace"));
-    snprintf(json, sizeof json, "%s", harness_path("verdicts.json"));
+    snprintf(where, sizeof(where), "ipc://%s/sock", harness_dir());
+    snprintf(trace, sizeof(trace), "%s", harness_path("trace"));
+    snprintf(json, sizeof(json), "%s", harness_path("verdicts.json"));
     pid_t root = DAEMON("root.err", NULL, "--root", "--listen", where, "--trace", trace, "--json", json);
     pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", where);
     assert_true(root > 0 && agent > 0);
@@ -192,7 +192,7 @@ static void test_ranks_do_not_notice_that_no_root_is_there(void **state)
     (void)state;
     pid_t rank[RANKS];
     char where[300];
-    snprintf(where, sizeof where, "ipc://%s/sock", harness_dir());
+    snprintf(where, sizeof(where), "ipc://%s/sock", harness_dir());
     pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", where);
     assert_true(agent > 0);
     start_ranks(rank, "exit");
@@ -217,7 +217,7 @@ static void note_exit_status(int32_t rank, int32_t size, pid_t pid, int status)
     char path[512];
     struct roll_ring ring;
     struct roll_ident ident = {.rank = rank, .size = size, .local_rank = rank, .job = "job"};
-    assert_int_equal(roll_ring_path(path, sizeof path, harness_path("d"), &ident, (uint32_t)pid), 0);
+    assert_int_equal(roll_ring_path(path, sizeof(path), harness_path("d"), &ident, (uint32_t)pid), 0);
     assert_int_equal(roll_ring_open(path, true, &ring), 0);
     atomic_store(&ring.header->exit_status, status);
     roll_ring_close(&ring);
@@ -271,7 +271,7 @@ static void test_ranks_whose_agent_is_gone_are_shown_as_not_heard(void **state)
     (void)state;
     char listen[300];
     json_int_t all, gone = 0, ranks = 0;
-    snprintf(listen, sizeof listen, "ipc://%s", harness_path("root.sock"));
+    snprintf(listen, sizeof(listen), "ipc://%s", harness_path("root.sock"));
     pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", listen, "--dir", harness_path("rootdir"));
     pid_t agent = DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", endpoint);
     assert_true(root > 0 && agent > 0);
@@ -418,11 +418,11 @@ static void test_a_wrong_call_is_said_after_it_was_made_and_soon(void **state)
 {
     (void)state;
     static const unsigned calls[] = {0, 3, 50, 400};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
         json_int_t ns = lag_of_a_wrong_call(calls[i]);
         assert_in_range(ns, 0, SOON_NS);
         char command[320];
-        snprintf(command, sizeof command, "rm -rf '%s'", harness_path("trace"));
+        snprintf(command, sizeof(command), "rm -rf '%s'", harness_path("trace"));
         assert_int_equal(system(command), 0);
     }
 }
@@ -432,12 +432,12 @@ static void test_a_trace_that_cannot_be_written_costs_nothing_else(void **state)
 {
     (void)state;
     char command[700];
-    snprintf(command, sizeof command, "ulimit -f 40; exec '%s' --dir '%s' --trace '%s' --ready-fd 1",
+    snprintf(command, sizeof(command), "ulimit -f 40; exec '%s' --dir '%s' --trace '%s' --ready-fd 1",
              getenv("ROLL_TEST_ROLLCALLD"), harness_path("d"), harness_path("trace"));
     pid_t daemon = SPAWN("daemon.err", "sh", "-c", command);
     assert_true(daemon > 0);
     assert_true(harness_logged("daemon.err", "listening on"));
-    snprintf(endpoint, sizeof endpoint, "ipc://%s/root", harness_path("d"));
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s/root", harness_path("d"));
     roll_client_t *client = harness_client(endpoint);
     pid_t rank = harness_rank(harness_path("d"), 0, 1, 40000, 60000, "wait");
     assert_true(harness_logged("daemon.err", "the trace ends here"));
@@ -461,12 +461,12 @@ static void test_a_trace_that_ended_long_ago_does_not_set_the_clock(void **state
     roll_trace_writer_t *writer;
     char path[300];
     assert_int_equal(mkdir(harness_path("trace"), 0700), 0);
-    snprintf(path, sizeof path, "%s/job.0.rtrc", harness_path("trace"));
+    snprintf(path, sizeof(path), "%s/job.0.rtrc", harness_path("trace"));
     assert_int_equal(roll_trace_writer_new(path, &writer), 0);
     struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = ((uint64_t)time(NULL) - 645) * 1000000000u};
     uint8_t buffer[ROLL_FRAME_HEAD_BYTES];
-    assert_int_equal(roll_frame_encode(&head, NULL, 0, buffer, sizeof buffer), sizeof buffer);
-    assert_int_equal(roll_trace_writer_append(writer, buffer, sizeof buffer), 0);
+    assert_int_equal(roll_frame_encode(&head, NULL, 0, buffer, sizeof(buffer)), sizeof(buffer));
+    assert_int_equal(roll_trace_writer_append(writer, buffer, sizeof(buffer)), 0);
     roll_trace_writer_destroy(&writer);
     json_int_t ns = lag_of_a_wrong_call(50);
     assert_in_range(ns, 0, SOON_NS);

@@ -31,15 +31,15 @@ static int sh(const char *format, ...)
     char command[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
+    vsnprintf(command, sizeof(command), format, args);
     va_end(args);
     return system(command);
 }
 
 static bool make_hosts(void)
 {
-    snprintf(head, sizeof head, "rollh%d", (int)getpid());
-    snprintf(node, sizeof node, "rolln%d", (int)getpid());
+    snprintf(head, sizeof(head), "rollh%d", (int)getpid());
+    snprintf(node, sizeof(node), "rolln%d", (int)getpid());
     if (sh("ip netns add %s 2>/dev/null", head) != 0 || sh("ip netns add %s 2>/dev/null", node) != 0) {
         return false;
     }
@@ -63,8 +63,8 @@ static void remove_hosts(void)
 static pid_t start_root(const char *keys)
 {
     char port[64], local[300];
-    snprintf(port, sizeof port, "tcp://" HEAD_ADDRESS ":7777");
-    snprintf(local, sizeof local, "ipc://%s/local", harness_dir());
+    snprintf(port, sizeof(port), "tcp://" HEAD_ADDRESS ":7777");
+    snprintf(local, sizeof(local), "ipc://%s/local", harness_dir());
     return harness_daemon("root.err", NULL,
                           (const char *const[]){IN(head), "rollcalld", "--root", "--listen", port, "--listen", local,
                                                 "--curve-dir", keys, NULL});
@@ -83,7 +83,7 @@ static pid_t start_agent(const char *host, const char *dir, const char *log, con
 static roll_client_t *local_client(void)
 {
     char local[300];
-    snprintf(local, sizeof local, "ipc://%s/local", harness_dir());
+    snprintf(local, sizeof(local), "ipc://%s/local", harness_dir());
     return harness_client(local);
 }
 
@@ -93,7 +93,7 @@ static void test_a_cut_cable_loses_nothing_and_accuses_nobody(void **state)
     char why[512];
     const char *keys = harness_path("keys");
     pid_t rank[RANKS];
-    assert_int_equal(roll_curve_keygen(keys, why, sizeof why), 0);
+    assert_int_equal(roll_curve_keygen(keys, why, sizeof(why)), 0);
     pid_t root = start_root(keys);
     pid_t one = start_agent(head, harness_path("d1"), "agent1.err", keys);
     pid_t two = start_agent(node, harness_path("d2"), "agent2.err", keys);
@@ -134,7 +134,7 @@ static void test_a_mismatch_between_two_hosts_is_named(void **state)
     (void)state;
     char why[512];
     const char *keys = harness_path("keys");
-    assert_int_equal(roll_curve_keygen(keys, why, sizeof why), 0);
+    assert_int_equal(roll_curve_keygen(keys, why, sizeof(why)), 0);
     pid_t root = start_root(keys);
     pid_t one = start_agent(head, harness_path("d1"), "agent1.err", keys);
     pid_t two = start_agent(node, harness_path("d2"), "agent2.err", keys);
@@ -165,8 +165,8 @@ static void test_a_stranger_is_refused(void **state)
     (void)state;
     char why[512];
     const char *keys = harness_path("keys"), *other = harness_path("other");
-    assert_int_equal(roll_curve_keygen(keys, why, sizeof why), 0);
-    assert_int_equal(roll_curve_keygen(other, why, sizeof why), 0);
+    assert_int_equal(roll_curve_keygen(keys, why, sizeof(why)), 0);
+    assert_int_equal(roll_curve_keygen(other, why, sizeof(why)), 0);
     /* It knows the root's public key, but is not on the root's list. */
     assert_int_equal(sh("cp '%s/server.pub' '%s/server.pub'", keys, other), 0);
     pid_t root = start_root(keys);

@@ -25,7 +25,7 @@
 static void map_file(const char *dir, const char *name)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     int fd = open(path, O_RDWR | O_CREAT, 0600);
     if (fd < 0 || ftruncate(fd, 4096) != 0 || mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
         _exit(1);
@@ -50,12 +50,12 @@ static int be_a_process(bool parent, const char *dir)
         close(ready[1]);
         return read(ready[0], &byte, 1) == 0 ? 0 : 1; /* as long as the parent lives */
     }
-    if (write(STDOUT_FILENO, &pid, sizeof pid) != (ssize_t)sizeof pid) {
+    if (write(STDOUT_FILENO, &pid, sizeof(pid)) != (ssize_t)sizeof(pid)) {
         return 1;
     }
     while (read(STDIN_FILENO, &byte, 1) == 1) {
         map_file(dir, MEMORY);
-        if (write(STDOUT_FILENO, &pid, sizeof pid) != (ssize_t)sizeof pid) {
+        if (write(STDOUT_FILENO, &pid, sizeof(pid)) != (ssize_t)sizeof(pid)) {
             return 1;
         }
     }
@@ -92,7 +92,7 @@ static void start(struct process *p, const char *kind)
     char variable[128];
     *p = (struct process){.now = SECOND};
     scratch_make(p->dir);
-    snprintf(variable, sizeof variable, "ROLLCALL_DIR=%s", p->dir);
+    snprintf(variable, sizeof(variable), "ROLLCALL_DIR=%s", p->dir);
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     p->pid = fork();
@@ -108,7 +108,7 @@ static void start(struct process *p, const char *kind)
     close(out[1]);
     p->in = in[1];
     p->out = out[0];
-    assert_int_equal(read(p->out, &p->looked_at, sizeof p->looked_at), sizeof p->looked_at);
+    assert_int_equal(read(p->out, &p->looked_at, sizeof(p->looked_at)), sizeof(p->looked_at));
     p->unseen = roll_unseen_new(p->dir, "here");
     assert_non_null(p->unseen);
 }
@@ -117,7 +117,7 @@ static void begin_work(struct process *p)
 {
     pid_t pid;
     assert_int_equal(write(p->in, "w", 1), 1);
-    assert_int_equal(read(p->out, &pid, sizeof pid), sizeof pid);
+    assert_int_equal(read(p->out, &pid, sizeof(pid)), sizeof(pid));
 }
 
 /* Lets seconds pass; stops when there is a note. Returns how many have passed. */

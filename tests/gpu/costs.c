@@ -109,7 +109,7 @@ static const struct {
     {"stream_write_64", stream_write, has_stream_write, CALLS, false},
     {"host_function", host_func, always, 1024, false},
 };
-#define ROWS (sizeof rows / sizeof rows[0])
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
 
 /* ---- measuring ---- */
 
@@ -131,7 +131,7 @@ static void prepare(struct cost *c)
     CUDA(cudaEventCreateWithFlags(&c->done, cudaEventDisableTiming));
     CUDA(cudaEventRecord(c->done, c->rank.stream));
     CUDA(cudaStreamSynchronize(c->rank.stream));
-    CUDA(cudaHostAlloc((void **)&c->word, sizeof *c->word, cudaHostAllocMapped));
+    CUDA(cudaHostAlloc((void **)&c->word, sizeof(*c->word), cudaHostAllocMapped));
     CUDA(cudaHostGetDevicePointer(&c->word_device, c->word, 0));
     void *symbol = driver ? dlsym(driver, "cuStreamWriteValue64_v2") : NULL;
     *(void **)&c->stream_write = symbol;
@@ -152,11 +152,11 @@ static float seconds_of_one(struct cost *c)
     }
     CUDA(cudaStreamSynchronize(c->rank.stream));
     float seconds = (float)(now() - begin) / 1e9f / WARM;
-    CUDA(cudaMemcpy(c->send, &seconds, sizeof seconds, cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpy(c->send, &seconds, sizeof(seconds), cudaMemcpyHostToDevice));
     CUDA(cudaDeviceSynchronize()); /* the copy is not ordered with a stream that does not wait */
     NCCL(ncclAllReduce(c->send, c->recv, 1, ncclFloat32, ncclMax, c->rank.comm, c->rank.stream));
     CUDA(cudaStreamSynchronize(c->rank.stream));
-    CUDA(cudaMemcpy(&seconds, c->recv, sizeof seconds, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(&seconds, c->recv, sizeof(seconds), cudaMemcpyDeviceToHost));
     return seconds;
 }
 
@@ -182,7 +182,7 @@ static void measure(struct cost *c, size_t row, int calls)
         ns[i] = now() - begin;
     }
     CUDA(cudaStreamSynchronize(c->rank.stream));
-    qsort(ns, (size_t)calls, sizeof *ns, by_size);
+    qsort(ns, (size_t)calls, sizeof(*ns), by_size);
 }
 
 int main(void)

@@ -83,7 +83,7 @@ void exact_token_gate(const struct exact_tokens *g, bool backward)
 
 double *exact_scatter(const struct exact_movement *s)
 {
-    double *to = calloc((size_t)(s->tokens * s->width + 1), sizeof *to);
+    double *to = calloc((size_t)(s->tokens * s->width + 1), sizeof(*to));
     for (int64_t i = 0; to != NULL && i < s->tokens * s->columns; i++) {
         int64_t t = i / s->columns;
         for (int64_t h = 0; h < s->width; h++) {
@@ -97,7 +97,7 @@ double *exact_scatter(const struct exact_movement *s)
 
 double *exact_dots(const struct exact_movement *s)
 {
-    double *to = calloc((size_t)(s->tokens * s->columns + 1), sizeof *to);
+    double *to = calloc((size_t)(s->tokens * s->columns + 1), sizeof(*to));
     for (int64_t i = 0; to != NULL && i < s->tokens * s->columns; i++) {
         for (int64_t h = 0; s->row[i] >= 0 && h < s->width; h++) {
             to[i] += s->x[i / s->columns * s->width + h] * s->rows[s->row[i] * s->width + h];
@@ -171,7 +171,7 @@ static double sum_of_shares(const struct moe_scoring *how, const float *logits, 
 
 void exact_topk(const struct moe_topk *a, double *scores, double *probs)
 {
-    memset(probs, 0, (size_t)(a->tokens * a->experts) * sizeof *probs);
+    memset(probs, 0, (size_t)(a->tokens * a->experts) * sizeof(*probs));
     for (int64_t t = 0; t < a->tokens; t++) {
         const float *logits = a->logits + t * a->experts;
         const int32_t *chosen = a->index + t * a->k;
@@ -206,10 +206,10 @@ static void shares_backward(const struct moe_topk_backward *a, int64_t t, const 
 void exact_topk_backward(const struct moe_topk_backward *a, double *d_logits)
 {
     double scores[MOE_EXACT_EXPERTS], d_shares[MOE_EXACT_EXPERTS];
-    memset(d_logits, 0, (size_t)(a->tokens * a->experts) * sizeof *d_logits);
+    memset(d_logits, 0, (size_t)(a->tokens * a->experts) * sizeof(*d_logits));
     for (int64_t t = 0; t < a->tokens; t++) {
         const float *logits = a->logits + t * a->experts;
-        memset(d_shares, 0, sizeof d_shares);
+        memset(d_shares, 0, sizeof(d_shares));
         scores_of(a->how.score, logits, a->experts, scores);
         shares_backward(a, t, scores, d_shares);
         if (!a->how.after) {
@@ -266,7 +266,7 @@ static double z_coeff(const struct moe_balance *a)
 
 void exact_balance(const struct moe_balance *a, double *losses)
 {
-    memset(losses, 0, MOE_LOSSES * sizeof *losses);
+    memset(losses, 0, MOE_LOSSES * sizeof(*losses));
     for (int64_t t = 0; t < a->tokens; t++) {
         struct pulls pulls = pulls_of(a, t);
         double sum = score_sum(a, t);

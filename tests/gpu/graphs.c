@@ -160,7 +160,7 @@ int main(int argc, char **argv)
         return WRONG_DATA;
     }
     if (j.rank.rank == 0) {
-        qsort(ns, REPLAYS, sizeof *ns, by_size);
+        qsort(ns, REPLAYS, sizeof(*ns), by_size);
         printf("{\"graph_launch\":{\"calls\":%d,\"p50_ns\":%llu,\"p99_ns\":%llu},\"replays_checked\":%d}\n", REPLAYS,
                (unsigned long long)ns[REPLAYS / 2], (unsigned long long)ns[REPLAYS * 99 / 100], CHECKED);
     }

@@ -24,7 +24,7 @@ static const struct {
     {"graph", check_graph},
 #endif
 };
-#define PARTS (sizeof parts / sizeof parts[0])
+#define PARTS (sizeof(parts) / sizeof(parts[0]))
 
 void row_begin(struct check *c, const char *name)
 {

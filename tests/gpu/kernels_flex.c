@@ -12,7 +12,7 @@ static const struct {
     int32_t k;
 } shapes[] = {{0, 0, 1, 1, 4, 2},     {1, 1, 1, 1, 1, 1},      {5, 8, 2, 1, 6, 2},
               {65, 128, 4, 2, 16, 4}, {301, 320, 8, 1, 64, 8}, {130, 192, 6, 3, 34, 5}};
-#define SHAPES (sizeof shapes / sizeof shapes[0])
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 static struct twin choices(struct check *c, size_t s)
 {
@@ -136,7 +136,7 @@ static void facts(struct check *c)
 {
     static const int64_t size[][2] = {{0, 5}, {1, 1}, {3, 7}, {8, 1009}, {64, 4096}}; /* groups, elements */
     row_begin(c, "sum_abs, not_finite");
-    for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
+    for (size_t s = 0; s < sizeof(size) / sizeof(size[0]); s++) {
         int64_t groups = size[s][0], count = groups * size[s][1];
         struct twin in = twin_random(c, count, MOE_F32, 2), m = twin_new(c, groups, sizeof(int64_t));
         struct twin sums = twin_new(c, 2, sizeof(double)), wrong = twin_new(c, 2, sizeof(uint64_t));
@@ -212,9 +212,9 @@ static void zero_empty(struct check *c)
             row_end(c, more);
             return;
         }
-        memcpy(&run, &symbol, sizeof run);
+        memcpy(&run, &symbol, sizeof(run));
     }
-    for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
+    for (size_t s = 0; s < sizeof(size) / sizeof(size[0]); s++) {
         struct twin out = twin_new(c, size[s][0] * size[s][1], sizeof(float)),
                     m = twin_new(c, size[s][0], sizeof(int64_t));
         for (int64_t g = 0; g < size[s][0]; g++) {
@@ -237,7 +237,7 @@ static void zero_empty(struct check *c)
     }
     twin_push(c, &m);
     struct zero_empty z = {run, twin_at(&out, GPU), twin_at(&m, GPU), 64, 4096};
-    snprintf(more, sizeof more, "\"large_shape_ms\":%.5f", time_ms(c, zero_empty_once, &z));
+    snprintf(more, sizeof(more), "\"large_shape_ms\":%.5f", time_ms(c, zero_empty_once, &z));
     twin_free(c, &m);
     twin_free(c, &out);
     row_end(c, more);

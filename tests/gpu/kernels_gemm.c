@@ -24,7 +24,7 @@ static void find(void *to, void *library, const char *name)
         fprintf(stderr, "gpu check: libmoe_kernels.so has no %s\n", name);
         exit(9);
     }
-    memcpy(to, &symbol, sizeof symbol);
+    memcpy(to, &symbol, sizeof(symbol));
 }
 
 static void open_library(struct check *c)
@@ -117,7 +117,7 @@ static const struct kinds types[] = {
     {MOE_F16, MOE_E5M2, MOE_F16, MOE_F32, true},     {MOE_F32, MOE_E4M3, MOE_BF16, MOE_F32, true},
     {MOE_BF16, MOE_F32, MOE_F32, MOE_F32, false},
 };
-#define TYPES (sizeof types / sizeof types[0])
+#define TYPES (sizeof(types) / sizeof(types[0]))
 
 static void products(struct check *c, const char *name, enum moe_kernel_backend backend)
 {
@@ -160,7 +160,7 @@ static void bad_counts(struct check *c)
                {3, INT64_MAX, MOE_E_SPLIT}};
     row_begin(c, "linear, bad counts");
     for (size_t t = 0; t < 2; t++) {
-        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
             struct problem p =
                 problem_new(c, types[t], (struct wanted){.n = 136, .k = 272, .position = 4, .has_bias = true});
             ((int64_t *)twin_at(&p.m, HOST))[bad[i].group] = bad[i].count;
@@ -231,7 +231,7 @@ static void plain(struct check *c)
 {
     static const int64_t shape[][3] = {{1, 1, 1}, {7, 5, 0}, {0, 4, 3}, {65, 33, 129}, {256, 384, 512}};
     row_begin(c, "gemm");
-    for (size_t i = 0; i < 4 * sizeof shape / sizeof shape[0]; i++) {
+    for (size_t i = 0; i < 4 * sizeof(shape) / sizeof(shape[0]); i++) {
         const int64_t *s = shape[i / 4];
         bool ta = i % 2 != 0, tb = i / 2 % 2 != 0;
         struct twin a = twin_random(c, s[0] * s[2], MOE_F32, 1), b = twin_random(c, s[1] * s[2], MOE_F32, 1),
@@ -329,7 +329,7 @@ static void fp8(struct check *c)
 void check_gemm(struct check *c)
 {
     open_library(c);
-    for (size_t i = 0; i < (api.gemm == NULL ? 1 : sizeof backends / sizeof backends[0]); i++) {
+    for (size_t i = 0; i < (api.gemm == NULL ? 1 : sizeof(backends) / sizeof(backends[0])); i++) {
         products(c, backends[i].name, backends[i].backend);
     }
     bad_counts(c);

@@ -20,7 +20,7 @@ static void *room(size_t count, size_t size)
 /* The host's side of an array, widened. */
 static float *wide(struct check *c, const struct twin *t, enum moe_dtype type)
 {
-    float *to = room((size_t)t->count, sizeof *to);
+    float *to = room((size_t)t->count, sizeof(*to));
     struct moe_cast cast = {.count = t->count, .from_type = type, .from = twin_at(t, HOST), .to = to};
     launched(c, moe_device_ops(c->device[HOST])->cast(c->device[HOST], &cast), "cast");
     launched(c, moe_device_sync(c->device[HOST]), "cast");
@@ -66,7 +66,7 @@ static void row_of(const struct numbers *v, enum moe_linear_kind kind, int64_t g
         return;
     }
     double *to = v->want + row * p->k;
-    memset(to, 0, (size_t)p->k * sizeof *to);
+    memset(to, 0, (size_t)p->k * sizeof(*to));
     for (int64_t n = 0; n < p->n; n++) {
         double dy = (double)v->dy[row * p->n + n];
         for (int64_t k = 0; k < p->k; k++) {
@@ -78,7 +78,7 @@ static void row_of(const struct numbers *v, enum moe_linear_kind kind, int64_t g
 static void rows_of(const struct numbers *v, enum moe_linear_kind kind, int64_t g, int64_t first, int64_t m)
 {
     const struct problem *p = v->p;
-    double *w = room((size_t)(p->n * p->k), sizeof *w);
+    double *w = room((size_t)(p->n * p->k), sizeof(*w));
     for (int64_t i = 0; m > 0 && i < p->n * p->k; i++) {
         w[i] = weight_at(v, g, i / p->k, i % p->k);
     }
@@ -148,7 +148,7 @@ double *gemm_expected(struct check *c, const struct problem *p, enum moe_linear_
                         .old = wide(c, out, type),
                         .scale = twin_at(&p->scale, HOST),
                         .probs = twin_at(&p->probs, HOST),
-                        .want = room((size_t)out->count, sizeof *v.want),
+                        .want = room((size_t)out->count, sizeof(*v.want)),
                         .step = step};
     for (int64_t i = 0; i < out->count; i++) {
         v.want[i] = (double)NAN;

@@ -84,7 +84,7 @@ static void fill_table(struct check *c, struct problem *p)
                                                        .d_weight = part(&p->d_weight, side, g * cells),
                                                        .d_bias = part(&p->d_bias, side, g * p->n)};
         }
-        launched(c, moe_device_copy(c->device[side], twin_at(&p->table, side), group[side], sizeof group[side]),
+        launched(c, moe_device_copy(c->device[side], twin_at(&p->table, side), group[side], sizeof(group[side])),
                  "copy");
         launched(c, moe_device_sync(c->device[side]), "copy");
     }
@@ -129,7 +129,7 @@ void problem_free(struct check *c, struct problem *p)
 {
     struct twin *all[] = {&p->m, &p->x,  &p->dy,       &p->weight, &p->scale,   &p->bias, &p->probs,
                           &p->y, &p->dx, &p->d_weight, &p->d_bias, &p->d_probs, &p->table};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         twin_free(c, all[i]);
     }
 }

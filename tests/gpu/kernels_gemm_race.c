@@ -72,7 +72,8 @@ static void race(struct check *c, const struct race *s, enum moe_linear_kind kin
     static const char *const kinds[] = {"forward", "dgrad", "wgrad"};
     int64_t rows = s->ragged ? s->m : s->groups * s->m, across = (s->k + 127) / 128, left = rows;
     size_t cells = (size_t)(s->n * s->k);
-    struct racer r = {.m = calloc((size_t)s->groups, sizeof *r.m), .group = calloc((size_t)s->groups, sizeof *r.group)};
+    struct racer r = {.m = calloc((size_t)s->groups, sizeof(*r.m)),
+                      .group = calloc((size_t)s->groups, sizeof(*r.group))};
     void *x = noise(c, (size_t)(rows * s->k) * 2), *y = noise(c, (size_t)(rows * s->n) * 2),
          *w = noise(c, (size_t)s->groups * cells * 2), *m = NULL, *table = NULL, *scales = NULL, *d_weight = NULL;
     if (kind == MOE_LINEAR_WGRAD) {
@@ -88,7 +89,7 @@ static void race(struct check *c, const struct race *s, enum moe_linear_kind kin
                                                .scale = (float *)scales + rows * across,
                                                .d_weight = d_weight ? (char *)d_weight + (size_t)g * cells * 2 : NULL};
     }
-    size_t m_bytes = (size_t)s->groups * sizeof *r.m, table_bytes = (size_t)s->groups * sizeof *r.group;
+    size_t m_bytes = (size_t)s->groups * sizeof(*r.m), table_bytes = (size_t)s->groups * sizeof(*r.group);
     launched(c, moe_device_alloc(c->device[GPU], m_bytes, &m), "memory");
     launched(c, moe_device_alloc(c->device[GPU], table_bytes, &table), "memory");
     launched(c, moe_device_copy(c->device[GPU], m, r.m, m_bytes), "copy");
@@ -112,17 +113,17 @@ static void race(struct check *c, const struct race *s, enum moe_linear_kind kin
            cublas_ms = time_ms(c, cublas, &r) / CALLS;
     char name[96], more[256], eight[64] = "";
     if (kind == MOE_LINEAR_FORWARD) {
-        snprintf(eight, sizeof eight, ", own FP8 by FP8 %.0f", CALLS * flop / time_ms(c, own_fp8, &r) * 1e-9);
+        snprintf(eight, sizeof(eight), ", own FP8 by FP8 %.0f", CALLS * flop / time_ms(c, own_fp8, &r) * 1e-9);
     }
-    snprintf(name, sizeof name, "%s bf16 %lldx%s%lldx%lldx%lld", kinds[kind], (long long)s->groups,
+    snprintf(name, sizeof(name), "%s bf16 %lldx%s%lldx%lldx%lld", kinds[kind], (long long)s->groups,
              s->ragged ? "ragged " : "", (long long)s->m, (long long)s->n, (long long)s->k);
-    snprintf(more, sizeof more, "\"large_shape_ms\":%.4f,\"tflops\":%.0f,\"beside\":\"cuBLAS grouped %.0f%s\"", own_ms,
+    snprintf(more, sizeof(more), "\"large_shape_ms\":%.4f,\"tflops\":%.0f,\"beside\":\"cuBLAS grouped %.0f%s\"", own_ms,
              flop / own_ms * 1e-9, flop / cublas_ms * 1e-9, eight);
     row_begin(c, name);
     c->shapes = 1;
     row_end(c, more);
     void *memory[] = {x, y, w, m, table, scales, d_weight};
-    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         moe_device_free(c->device[GPU], &memory[i]);
     }
     free(r.m);
@@ -137,7 +138,7 @@ static void nothing_to_do(struct check *c)
     struct racer r = {.pass = pass_of(&p, MOE_LINEAR_WGRAD, GPU)};
     char more[64];
     row_begin(c, "linear, all groups empty");
-    snprintf(more, sizeof more, "\"large_shape_ms\":%.4f", time_ms(c, own, &r) / CALLS);
+    snprintf(more, sizeof(more), "\"large_shape_ms\":%.4f", time_ms(c, own, &r) / CALLS);
     c->shapes = 1;
     row_end(c, more);
     problem_free(c, &p);
@@ -154,7 +155,7 @@ void gemm_races(struct check *c, const struct gemm_api *found)
     if (api->gemm == NULL) {
         return;
     }
-    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++) {
+    for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
         for (int kind = MOE_LINEAR_FORWARD; kind <= MOE_LINEAR_WGRAD; kind++) {
             race(c, &shape[i], (enum moe_linear_kind)kind);
         }

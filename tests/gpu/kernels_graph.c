@@ -132,8 +132,8 @@ static void step_new(struct check *c, struct step *s)
         for (int64_t e = 0; e < E; e++) {
             group[e].weight = (const float *)ON(s->t[WEIGHT]) + e * N * W;
         }
-        launched(c, moe_device_alloc(c->device[side], sizeof group, (void **)&s->group[side]), "memory");
-        launched(c, moe_device_copy(c->device[side], s->group[side], group, sizeof group), "copy");
+        launched(c, moe_device_alloc(c->device[side], sizeof(group), (void **)&s->group[side]), "memory");
+        launched(c, moe_device_copy(c->device[side], s->group[side], group, sizeof(group)), "copy");
         launched(c, moe_device_sync(c->device[side]), "copy");
     }
 }

@@ -111,7 +111,7 @@ static void one_layer(struct check *c, size_t i, ncclComm_t ep)
 void check_layer(struct check *c)
 {
     row_begin(c, "layer, alone");
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         one_layer(c, i, NULL);
     }
     row_end(c, "");
@@ -121,7 +121,7 @@ void check_layer(struct check *c)
     if (ncclGetUniqueId(&id) != ncclSuccess || ncclCommInitRank(&ep, 1, id, 0) != ncclSuccess) {
         row_wrong(c, "no communicator of one rank");
     } else {
-        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             one_layer(c, i, ep);
         }
         ncclCommDestroy(ep);

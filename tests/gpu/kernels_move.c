@@ -29,7 +29,7 @@ static void choose(struct check *c, const struct shape *s, struct mapped *p)
 {
     int32_t *index = twin_at(&p->index, HOST);
     uint8_t *mask = twin_at(&p->mask, HOST);
-    int64_t *chosen = calloc((size_t)s->experts, sizeof *chosen);
+    int64_t *chosen = calloc((size_t)s->experts, sizeof(*chosen));
     for (int64_t t = 0; t < s->tokens; t++) {
         int64_t first = random_below(c, s->spread);
         for (int32_t j = 0; j < s->k; j++) {
@@ -80,7 +80,7 @@ static struct mapped mapped_new(struct check *c, const struct shape *s)
 static void mapped_free(struct check *c, struct mapped *p)
 {
     struct twin *all[] = {&p->index, &p->mask, &p->map, &p->chosen, &p->m};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         twin_free(c, all[i]);
     }
 }
@@ -94,7 +94,7 @@ static const struct shape shapes[] = {
     {MOE_MAP_INDEX, 257, 64, 6, 128, 32, true, 40},  {MOE_MAP_SORTED, 1, 3, 2, 8, 0, false, 3},
     {MOE_MAP_SORTED, 129, 16, 4, 48, 4, false, 11},  {MOE_MAP_SORTED, 200, 12, 3, 5, 0, true, 12},
 };
-#define SHAPES (sizeof shapes / sizeof shapes[0])
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 static const enum moe_dtype types[] = {MOE_F32, MOE_BF16, MOE_F16};
 static const double step[] = {1e-6, 1.0 / 128, 1.0 / 1024}; /* of a rounding, by type */
 
@@ -125,11 +125,11 @@ static void build_refuses(struct check *c)
         {{0, 1, 1, 2}, {1, 2, 2}, 4, MOE_E_CAPACITY}, {{0, 1, 1, 2}, {1, 2, INT64_MAX}, 4, MOE_E_CAPACITY},
     };
     row_begin(c, "row_map_build: errors");
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct twin index = twin_new(c, 4, sizeof(int32_t)), counts = twin_new(c, 3, sizeof(int64_t));
         struct twin map = twin_new(c, (int64_t)moe_map_bytes(MOE_MAP_MASK, 2, 3, 2, 4), 1);
-        memcpy(twin_at(&index, HOST), bad[i].index, sizeof bad[i].index);
-        memcpy(twin_at(&counts, HOST), bad[i].counts, sizeof bad[i].counts);
+        memcpy(twin_at(&index, HOST), bad[i].index, sizeof(bad[i].index));
+        memcpy(twin_at(&counts, HOST), bad[i].counts, sizeof(bad[i].counts));
         twin_push(c, &index);
         twin_push(c, &counts);
         RUN_BOTH(c, row_map_build, struct moe_row_map_build, .kind = MOE_MAP_MASK, .tokens = 2, .experts = 3, .k = 2,
@@ -161,14 +161,14 @@ static void build_refuses(struct check *c)
  */
 static int64_t *rows_of_tokens(const struct shape *s, const struct mapped *p, bool by_choice, int64_t columns)
 {
-    int64_t *row = malloc((size_t)(s->tokens * columns + 1) * sizeof *row), next = 0;
+    int64_t *row = malloc((size_t)(s->tokens * columns + 1) * sizeof(*row)), next = 0;
     const uint8_t *mask = twin_at(&p->mask, HOST);
     const int32_t *index = twin_at(&p->index, HOST);
     if (row == NULL) {
         perror("gpu check");
         exit(9);
     }
-    memset(row, 0xff, (size_t)(s->tokens * columns) * sizeof *row);
+    memset(row, 0xff, (size_t)(s->tokens * columns) * sizeof(*row));
     for (int64_t e = 0; e < s->experts; e++) {
         int64_t used = 0, align = s->align > 1 ? s->align : 1;
         for (int64_t t = 0; t < s->tokens; t++) {
@@ -324,7 +324,7 @@ static void beyond_int32(struct check *c)
     bool room = moe_device_alloc(c->device[GPU], (size_t)s.tokens * row, &tokens) == 0 &&
                 moe_device_alloc(c->device[GPU], (size_t)p.rows * row, &rows) == 0 &&
                 moe_device_alloc(c->device[GPU], (size_t)s.tokens * row, &back) == 0 &&
-                moe_device_alloc(c->device[GPU], 2 * sizeof *sum, (void **)&sum) == 0;
+                moe_device_alloc(c->device[GPU], 2 * sizeof(*sum), (void **)&sum) == 0;
     if (room) {
         /* All ones: the sum over a token's rows is then its number of rows, whatever rows those are, and none may be
          * missed. */
@@ -336,7 +336,7 @@ static void beyond_int32(struct check *c)
                 n += index[t * s.k + j] >= 0 ? 1.0f : 0.0f;
             }
             uint32_t bits;
-            memcpy(&bits, &n, sizeof bits);
+            memcpy(&bits, &n, sizeof(bits));
             for (int64_t i = 0; i < s.width; i++) {
                 ones[t * s.width + i] = 0x3f80;
                 want[t * s.width + i] = (uint16_t)(bits >> 16);
@@ -356,7 +356,7 @@ static void beyond_int32(struct check *c)
         launched(c, ops->checksum(c->device[GPU], &first), "checksum");
         launched(c, moe_device_copy(c->device[GPU], tokens, want, (size_t)s.tokens * row), "copy");
         launched(c, ops->checksum(c->device[GPU], &second), "checksum");
-        launched(c, moe_device_copy(c->device[GPU], got, sum, sizeof got), "copy");
+        launched(c, moe_device_copy(c->device[GPU], got, sum, sizeof(got)), "copy");
         both_found(c, 0, "beyond 2^31");
         if (got[0] != got[1]) {
             row_wrong(c, "the sums of rows are wrong");
@@ -429,7 +429,7 @@ void check_move(struct check *c)
     build_refuses(c);
     wrong_map(c);
     row_begin(c, "speed of movements");
-    speed(c, rate[0], rate[1], sizeof rate[0]);
+    speed(c, rate[0], rate[1], sizeof(rate[0]));
     for (int m = 0; m < 3; m++) {
         row_begin(c, movements[m]);
         for (size_t i = 0; i < SHAPES; i++) {

@@ -15,7 +15,7 @@ static const struct {
     int32_t k, groups, group_topk;
 } shapes[] = {{0, 8, 2, 0, 0},    {1, 1, 1, 0, 0},     {3, 5, 5, 0, 0},     {33, 16, 4, 4, 2},
               {257, 64, 6, 0, 0}, {130, 256, 8, 8, 4}, {65, 300, 33, 0, 0}, {1024, 128, 8, 0, 0}};
-#define SHAPES (sizeof shapes / sizeof shapes[0])
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 /* softmax, softmax after, sigmoid, sqrtsoftplus; with and without renormalising and scaling. */
 static struct moe_scoring scoring(int i, int32_t groups, int32_t group_topk)
@@ -34,7 +34,7 @@ enum { SCORINGS = 8 };
 
 static double *doubles(int64_t count)
 {
-    double *d = calloc((size_t)count + 1, sizeof *d);
+    double *d = calloc((size_t)count + 1, sizeof(*d));
     if (d == NULL) {
         perror("gpu check");
         exit(9);
@@ -129,7 +129,7 @@ static void topk_backward(struct check *c)
             struct twin d_probs = twin_random(c, cells, MOE_F32, 1), d_logits = twin_new(c, cells, sizeof(float));
             struct twin kept = twin_new(c, r.index.count, sizeof(int32_t));
             int32_t *index = twin_at(&kept, HOST);
-            memcpy(index, twin_at(&r.index, HOST), (size_t)r.index.count * sizeof *index);
+            memcpy(index, twin_at(&r.index, HOST), (size_t)r.index.count * sizeof(*index));
             for (int64_t i = 0; i < r.index.count; i += 7) {
                 index[i] = -1; /* dropped */
             }

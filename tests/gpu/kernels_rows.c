@@ -13,7 +13,7 @@ static const double step[] = {4e-6, 1.0 / 128, 1.0 / 1024}; /* of a rounding, by
 static const struct {
     int64_t groups, rows, width;
 } shapes[] = {{1, 0, 8}, {1, 1, 1}, {3, 7, 5}, {4, 64, 24}, {9, 131, 100}, {33, 500, 264}, {64, 301, 1031}};
-#define SHAPES (sizeof shapes / sizeof shapes[0])
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 /* Rows of groups that leave some slack; one group in three is empty. */
 static struct twin splits(struct check *c, int64_t groups, int64_t rows)
@@ -39,7 +39,7 @@ static void bad_splits(struct check *c)
     for (size_t i = 0; i < 3; i++) {
         struct twin m = twin_new(c, 2, sizeof(int64_t)), h = twin_random(c, 8 * 16, MOE_F32, 1),
                     act = twin_new(c, 8 * 8, sizeof(float));
-        memcpy(twin_at(&m, HOST), bad[i].m, sizeof bad[i].m);
+        memcpy(twin_at(&m, HOST), bad[i].m, sizeof(bad[i].m));
         twin_push(c, &m);
         twin_poison(c, &act);
         RUN_BOTH(c, act, struct moe_act, .groups = 2, .m = ON(m), .rows = 8, .width = 8, .h = ON(h), .act = ON(act));

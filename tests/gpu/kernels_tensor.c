@@ -4,7 +4,7 @@
 #include "tests/gpu/kernels.h"
 
 static const int64_t lengths[] = {0, 1, 2, 3, 7, 8, 31, 255, 1009, 4096, 100003, 1 << 20};
-#define LENGTHS (sizeof lengths / sizeof lengths[0])
+#define LENGTHS (sizeof(lengths) / sizeof(lengths[0]))
 
 static void checksum(struct check *c)
 {
@@ -66,7 +66,7 @@ static void column_sum(struct check *c)
 {
     static const int64_t shape[][2] = {{0, 8}, {1, 1}, {7, 33}, {256, 64}, {257, 31}, {4099, 129}};
     row_begin(c, "column_sum");
-    for (size_t s = 0; s < sizeof shape / sizeof shape[0]; s++) {
+    for (size_t s = 0; s < sizeof(shape) / sizeof(shape[0]); s++) {
         struct twin in = twin_random(c, shape[s][0] * shape[s][1], MOE_F32, 1),
                     out = twin_random(c, shape[s][1], MOE_F32, 1);
         double *want = twin_wide(c, &out, MOE_F32);
@@ -128,7 +128,7 @@ static void count_functions(struct check *c)
             struct twin all = counts(c, ranks * stride, 2);
             int64_t *cell = twin_at(&all, HOST);
             for (int64_t p = 0; p < ranks; p++) { /* one rank without rows at least */
-                memset(cell + p * stride + (ranks - 1) * local, 0, (size_t)local * sizeof *cell);
+                memset(cell + p * stride + (ranks - 1) * local, 0, (size_t)local * sizeof(*cell));
             }
             twin_push(c, &all);
             RUN_BOTH(c, pad_counts, struct moe_pad_counts, .ranks = ranks, .experts = experts, .stride = stride,

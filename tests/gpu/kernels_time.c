@@ -38,7 +38,7 @@ double time_ms(struct check *c, void (*work)(struct check *c, const void *args),
     for (int i = 0; i < TIMES; i++) {
         ms[i] = one_ms(c, work, args);
     }
-    qsort(ms, TIMES, sizeof ms[0], ascending);
+    qsort(ms, TIMES, sizeof(ms[0]), ascending);
     return ms[TIMES / 2];
 }
 

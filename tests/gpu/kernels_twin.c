@@ -75,7 +75,7 @@ void twin_poison(struct check *c, const struct twin *t)
     static const uint32_t poison = POISON;
     unsigned char *to = twin_at(t, HOST);
     for (size_t i = 0; i < bytes_of(t); i++) {
-        to[i] = ((const unsigned char *)&poison)[i % sizeof poison];
+        to[i] = ((const unsigned char *)&poison)[i % sizeof(poison)];
     }
     twin_push(c, t);
 }
@@ -90,7 +90,7 @@ static void narrow(struct check *c, const float *from, enum moe_dtype type, cons
 
 static float *floats(int64_t count)
 {
-    float *f = calloc((size_t)count + 1, sizeof *f);
+    float *f = calloc((size_t)count + 1, sizeof(*f));
     if (f == NULL) {
         perror("gpu check");
         exit(9);
@@ -228,7 +228,7 @@ static void judge(struct check *c, const float *got, int64_t count, const struct
 double *twin_wide(struct check *c, const struct twin *t, enum moe_dtype type)
 {
     float *narrow = widened(c, twin_at(t, HOST), type, t->count);
-    double *wide = calloc((size_t)t->count + 1, sizeof *wide);
+    double *wide = calloc((size_t)t->count + 1, sizeof(*wide));
     if (wide == NULL) {
         perror("gpu check");
         exit(9);
@@ -247,7 +247,7 @@ static void compare(struct check *c, const struct twin *t, enum moe_dtype type, 
     unsigned char *all = judged(c, t, what), *raw = all + ZONE + t->offset, *host = twin_at(t, HOST);
     float *got = widened(c, raw, type, t->count), *of_host = widened(c, host, type, t->count);
     double *hosts = want == NULL ? twin_wide(c, t, type) : NULL;
-    bool *same = calloc((size_t)t->count + 1, sizeof *same);
+    bool *same = calloc((size_t)t->count + 1, sizeof(*same));
     if (same == NULL) {
         perror("gpu check");
         exit(9);

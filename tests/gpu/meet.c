@@ -41,12 +41,12 @@ static const char *need(const char *name)
 static void share_id(int rank, ncclUniqueId *id)
 {
     char path[512], tmp[520];
-    snprintf(path, sizeof path, "%s/id", need("CHECK_DIR"));
-    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    snprintf(path, sizeof(path), "%s/id", need("CHECK_DIR"));
+    snprintf(tmp, sizeof(tmp), "%s.tmp", path);
     if (rank == 0) {
         NCCL(ncclGetUniqueId(id));
         FILE *f = fopen(tmp, "wb");
-        if (!f || fwrite(id, sizeof *id, 1, f) != 1 || fclose(f) != 0 || rename(tmp, path) != 0) {
+        if (!f || fwrite(id, sizeof(*id), 1, f) != 1 || fclose(f) != 0 || rename(tmp, path) != 0) {
             perror("gpu check: writing the unique id");
             exit(9);
         }
@@ -55,7 +55,7 @@ static void share_id(int rank, ncclUniqueId *id)
     for (int tries = 0; tries < 6000; tries++) { /* 60 s */
         FILE *f = fopen(path, "rb");
         if (f) {
-            size_t n = fread(id, sizeof *id, 1, f);
+            size_t n = fread(id, sizeof(*id), 1, f);
             fclose(f);
             if (n == 1) {
                 return;
@@ -71,7 +71,7 @@ static void share_id(int rank, ncclUniqueId *id)
 static void count(void **arguments)
 {
     uint64_t *word;
-    memcpy(&word, arguments[0], sizeof word);
+    memcpy(&word, arguments[0], sizeof(word));
     __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
 }
 
@@ -81,7 +81,7 @@ void *gpu_driver(void)
     int (*stand_in)(const char *, void (*)(void **), size_t, const size_t *) = NULL;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     void *symbol = driver ? dlsym(driver, "hostcuda_register_kernel") : NULL;
-    memcpy(&stand_in, &symbol, sizeof symbol);
+    memcpy(&stand_in, &symbol, sizeof(symbol));
     if (stand_in && stand_in(ROLL_COUNT_KERNEL, count, 1, bytes) != 0) {
         fprintf(stderr, "gpu check: the stand-in takes no kernel\n");
         exit(9);

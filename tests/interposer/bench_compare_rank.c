@@ -81,7 +81,7 @@ int main(int argc, char **argv)
     void *map = fd >= 0 ? mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     ncclComm_t comm = NULL;
     ncclUniqueId id;
-    memset(&id, 7, sizeof id);
+    memset(&id, 7, sizeof(id));
     if (map == MAP_FAILED || ncclCommInitRank(&comm, ranks, id, rank) != ncclSuccess) {
         return 1;
     }

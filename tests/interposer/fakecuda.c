@@ -148,7 +148,7 @@ int cuEventCreate(void **event, unsigned flags)
 
 int cuEventRecord(void *event, void *stream)
 {
-    int i = (int)((char *)event - (char *)events) / (int)sizeof events[0];
+    int i = (int)((char *)event - (char *)events) / (int)sizeof(events[0]);
     unsafe(stream);
     events[i].recorded = 1;
     events[i].done = 0;
@@ -157,7 +157,7 @@ int cuEventRecord(void *event, void *stream)
 
 int cuEventQuery(void *event)
 {
-    int i = (int)((char *)event - (char *)events) / (int)sizeof events[0];
+    int i = (int)((char *)event - (char *)events) / (int)sizeof(events[0]);
     unsafe(NULL);
     return events[i].done ? 0 : 600;
 }

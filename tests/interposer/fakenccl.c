@@ -60,7 +60,7 @@ void fake_progress(void)
 
 static ncclResult_t make(ncclComm_t *out, int rank, int nranks, const ncclConfig_t *config)
 {
-    ncclComm_t comm = malloc(sizeof *comm);
+    ncclComm_t comm = malloc(sizeof(*comm));
     comm->rank = rank;
     comm->nranks = nranks;
     bool nonblocking = config != NULL && config->blocking == 0;
@@ -89,7 +89,7 @@ static ncclResult_t work(void)
 FAKE(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))
 {
     static char next;
-    memset(id, ++next, sizeof *id);
+    memset(id, ++next, sizeof(*id));
     return ncclSuccess;
 }
 

@@ -255,7 +255,7 @@ int main(int argc, char **argv)
         {"plain", plain},     {"mixed", mixed},           {"derived", derived}, {"driver", driver},
         {"bounded", bounded}, {"completion", completion}, {"behind", behind},   {"narrow", narrow},
     };
-    for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof modes[0]; i++) {
+    for (size_t i = 0; argc > 1 && i < sizeof(modes) / sizeof(modes[0]); i++) {
         if (strcmp(argv[1], modes[i].name) == 0) {
             return modes[i].run();
         }

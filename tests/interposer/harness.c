@@ -21,7 +21,7 @@ static void remove_directory(const char *path)
     char file[512];
     DIR *dir = opendir(path);
     for (struct dirent *e = dir != NULL ? readdir(dir) : NULL; e != NULL; e = readdir(dir)) {
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
+        snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
         unlink(file);
     }
     if (dir != NULL) {
@@ -62,19 +62,20 @@ static void catch_output(struct job *job)
 
 void job_join(struct job *job, const struct job *other)
 {
-    memset(job, 0, sizeof *job);
-    memcpy(job->dir, other->dir, sizeof job->dir);
+    memset(job, 0, sizeof(*job));
+    memcpy(job->dir, other->dir, sizeof(job->dir));
     catch_output(job);
 }
 
 void job_begin(struct job *job)
 {
-    memset(job, 0, sizeof *job);
-    snprintf(job->dir, sizeof job->dir, "%s/rollcall-test-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    memset(job, 0, sizeof(*job));
+    snprintf(job->dir, sizeof(job->dir), "%s/rollcall-test-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     assert_non_null(mkdtemp(job->dir));
     for (size_t i = 0; i < DIRS; i++) {
         if (left[i][0] == '\0') {
-            snprintf(left[i], sizeof left[i], "%s", job->dir);
+            snprintf(left[i], sizeof(left[i]), "%s", job->dir);
             break;
         }
     }
@@ -173,14 +174,14 @@ void job_leave(struct job *job)
 void dump_open(const struct job *job, struct dump *dump)
 {
     char path[512] = "";
-    memset(dump, 0, sizeof *dump);
+    memset(dump, 0, sizeof(*dump));
     char pid[32];
     size_t rings = 0;
-    snprintf(pid, sizeof pid, ".%d.ring", (int)job->pid);
+    snprintf(pid, sizeof(pid), ".%d.ring", (int)job->pid);
     DIR *dir = opendir(job->dir);
     for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
         if (ends_like(e->d_name, pid)) {
-            snprintf(path, sizeof path, "%s/%s", job->dir, e->d_name);
+            snprintf(path, sizeof(path), "%s/%s", job->dir, e->d_name);
             rings++;
         }
     }
@@ -193,7 +194,7 @@ void dump_open(const struct job *job, struct dump *dump)
         dump->def_count++;
     }
     uint64_t head = atomic_load(&dump->ring.header->head), capacity = dump->ring.mask + 1, next = 0;
-    dump->records = calloc(capacity, sizeof *dump->records);
+    dump->records = calloc(capacity, sizeof(*dump->records));
     assert_non_null(dump->records);
     dump->count =
         roll_ring_read(&dump->ring, head > capacity ? head - capacity : 0, dump->records, capacity, &next, &dump->lost);
@@ -231,7 +232,7 @@ const struct roll_record *dump_next(const struct dump *dump, size_t *at, enum ro
 static void function_at(const char *path, uint64_t address, char *out, size_t size)
 {
     char command[1024];
-    snprintf(command, sizeof command, "addr2line -f -e '%s' 0x%llx", path, (unsigned long long)address);
+    snprintf(command, sizeof(command), "addr2line -f -e '%s' 0x%llx", path, (unsigned long long)address);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     assert_non_null(fgets(out, (int)size, pipe));
@@ -249,7 +250,7 @@ void dump_frames(const struct dump *dump, uint16_t site, char names[ROLL_CALLSIT
             const struct roll_def *module = &dump->defs[m];
             if (module->type == ROLL_DEF_MODULE && pc >= module->module.info.start && pc < module->module.info.end) {
                 char path[512];
-                snprintf(path, sizeof path, "%.*s", (int)module->module.info.path_bytes, module->module.path);
+                snprintf(path, sizeof(path), "%.*s", (int)module->module.info.path_bytes, module->module.path);
                 function_at(path, pc - module->module.info.bias, names[i], 64);
                 assert_true(module->module.info.build_id_bytes == 20);
             }

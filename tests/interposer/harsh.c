@@ -42,7 +42,7 @@
     } while (0)
 
 static char buffer[64];
-static ncclConfig_t nonblocking = {.size = sizeof nonblocking, .magic = ROLL_NCCL_CONFIG_MAGIC, .version = 22809};
+static ncclConfig_t nonblocking = {.size = sizeof(nonblocking), .magic = ROLL_NCCL_CONFIG_MAGIC, .version = 22809};
 
 static ncclComm_t new_comm(int rank, int nranks)
 {
@@ -136,7 +136,7 @@ static int full_stderr(void)
 {
     int ends[2];
     CHECK(pipe(ends) == 0 && fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
-    while (write(ends[1], buffer, sizeof buffer) > 0) {
+    while (write(ends[1], buffer, sizeof(buffer)) > 0) {
     }
     CHECK(fcntl(ends[1], F_SETFL, 0) == 0 && dup2(ends[1], 2) == 2);
     return new_comm(0, 2) != NULL ? 0 : 1;
@@ -309,7 +309,7 @@ static int new_object(void)
 static int odd_phase(void)
 {
     void (*observe)(const struct moe_event *) = (void (*)(const struct moe_event *))dlsym(RTLD_DEFAULT, "moe_observe");
-    struct moe_event event = {.size = sizeof event, .kind = MOE_EV_COUNTS, .phase = 200, .step = 1};
+    struct moe_event event = {.size = sizeof(event), .kind = MOE_EV_COUNTS, .phase = 200, .step = 1};
     ncclComm_t comm = new_comm(0, 2);
     observe(&event);
     return reduce(comm, 1);
@@ -345,7 +345,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
     static int (*real)(pthread_mutex_t *);
     if (real == NULL) {
         void *found = dlsym(RTLD_NEXT, "pthread_mutex_lock");
-        memcpy(&real, &found, sizeof real);
+        memcpy(&real, &found, sizeof(real));
     }
     locks++;
     return real(mutex);
@@ -368,7 +368,7 @@ static int forbid_system_calls(void)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
+    struct sock_fprog program = {sizeof(rules) / sizeof(rules[0]), rules};
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
@@ -432,7 +432,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; argc == 2 && i < sizeof modes / sizeof modes[0]; i++) {
+    for (size_t i = 0; argc == 2 && i < sizeof(modes) / sizeof(modes[0]); i++) {
         if (strcmp(argv[1], modes[i].name) == 0) {
             return modes[i].run();
         }

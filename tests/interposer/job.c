@@ -104,7 +104,7 @@ static int children(void)
     ncclUniqueId ids[3];
     void (*progress)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "fake_progress");
     ncclConfig_t config = {
-        .size = sizeof config, .magic = ROLL_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 1, .commName = "tensor"};
+        .size = sizeof(config), .magic = ROLL_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 1, .commName = "tensor"};
     int excluded = 3;
     CHECK(ncclCommSplit(comm, 5, 0, &a, &config) == ncclSuccess);
     CHECK(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, NULL) == ncclSuccess);
@@ -243,7 +243,7 @@ static int signals(void)
 {
     struct itimerval every = {.it_interval = {0, 50}, .it_value = {0, 50}}, never = {{0, 0}, {0, 0}};
     struct sigaction action;
-    memset(&action, 0, sizeof action);
+    memset(&action, 0, sizeof(action));
     action.sa_handler = call_from_handler;
     action.sa_flags = SA_RESTART;
     in_handler = new_comm(0, 2);
@@ -394,7 +394,7 @@ static int moe(void)
     remedies_t remedies = (remedies_t)dlsym(RTLD_DEFAULT, "moe_remedies");
     CHECK(observe != NULL && remedies != NULL);
     ncclComm_t comm = new_comm(0, 2);
-    struct moe_event event = {.size = sizeof event,
+    struct moe_event event = {.size = sizeof(event),
                               .kind = MOE_EV_COUNTS,
                               .phase = 1,
                               .step = 70,
@@ -488,7 +488,7 @@ static int wild_frames(void)
                         here - 64,
                         here + (1u << 20),
                         here + 4096};
-    for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
+    for (size_t i = 0; i < sizeof(wild) / sizeof(wild[0]); i++) {
         CHECK(job_wild_call(comm, wild[i], buffer) == 0);
     }
     return 0;
@@ -607,7 +607,7 @@ int job_main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "many") == 0) {
         return many(atoi(argv[2]));
     }
-    for (size_t i = 0; argc >= 2 && i < sizeof modes / sizeof modes[0]; i++) {
+    for (size_t i = 0; argc >= 2 && i < sizeof(modes) / sizeof(modes[0]); i++) {
         if (strcmp(argv[1], modes[i].name) == 0) {
             return modes[i].run();
         }

@@ -35,12 +35,12 @@ static ncclUniqueId share_id(const char *directory)
 {
     char path[256], temporary[300];
     ncclUniqueId id;
-    snprintf(path, sizeof path, "%s/id", directory);
-    snprintf(temporary, sizeof temporary, "%s.new", path);
+    snprintf(path, sizeof(path), "%s/id", directory);
+    snprintf(temporary, sizeof(temporary), "%s.new", path);
     if (rank == 0) {
         NCCL(ncclGetUniqueId(&id));
         int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        CHECK(fd >= 0 && write(fd, &id, sizeof id) == (ssize_t)sizeof id && close(fd) == 0);
+        CHECK(fd >= 0 && write(fd, &id, sizeof(id)) == (ssize_t)sizeof(id) && close(fd) == 0);
         CHECK(rename(temporary, path) == 0);
         return id;
     }
@@ -48,7 +48,7 @@ static ncclUniqueId share_id(const char *directory)
     for (int i = 0; i < 280000 && (fd = open(path, O_RDONLY)) < 0; i++) {
         usleep(1000);
     }
-    CHECK(fd >= 0 && read(fd, &id, sizeof id) == (ssize_t)sizeof id);
+    CHECK(fd >= 0 && read(fd, &id, sizeof(id)) == (ssize_t)sizeof(id));
     close(fd);
     return id;
 }
@@ -58,8 +58,8 @@ static void start(const char *directory)
     ncclUniqueId id = share_id(directory);
     CUDA(cudaSetDevice(rank));
     CUDA(cudaStreamCreate(&stream));
-    CUDA(cudaMalloc((void **)&send, COUNT * sizeof *send * (size_t)size));
-    CUDA(cudaMalloc((void **)&recv, COUNT * sizeof *recv * (size_t)size));
+    CUDA(cudaMalloc((void **)&send, COUNT * sizeof(*send) * (size_t)size));
+    CUDA(cudaMalloc((void **)&recv, COUNT * sizeof(*recv) * (size_t)size));
     for (int i = 0; i < COUNT * size; i++) {
         send[i] = (float)rank;
     }

@@ -12,7 +12,7 @@
     {                                                                                                                  \
         ncclResult_t(*real) params;                                                                                    \
         void *found = dlsym(RTLD_NEXT, #name);                                                                         \
-        memcpy(&real, &found, sizeof real);                                                                            \
+        memcpy(&real, &found, sizeof(real));                                                                           \
         return real != NULL ? real args : ncclSystemError;                                                             \
     }
 SHIM(ncclGetUniqueId, (ncclUniqueId * id), (id))

@@ -43,12 +43,12 @@ static ncclUniqueId share_id(const char *name)
 {
     char path[256], temporary[300];
     ncclUniqueId id;
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    snprintf(temporary, sizeof temporary, "%s.new", path);
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    snprintf(temporary, sizeof(temporary), "%s.new", path);
     if (rank == 0) {
         NCCL(ncclGetUniqueId(&id));
         int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        CHECK(fd >= 0 && write(fd, &id, sizeof id) == (ssize_t)sizeof id && close(fd) == 0);
+        CHECK(fd >= 0 && write(fd, &id, sizeof(id)) == (ssize_t)sizeof(id) && close(fd) == 0);
         CHECK(rename(temporary, path) == 0);
         return id;
     }
@@ -56,7 +56,7 @@ static ncclUniqueId share_id(const char *name)
     for (int i = 0; i < 280000 && (fd = open(path, O_RDONLY)) < 0; i++) {
         usleep(1000);
     }
-    CHECK(fd >= 0 && read(fd, &id, sizeof id) == (ssize_t)sizeof id);
+    CHECK(fd >= 0 && read(fd, &id, sizeof(id)) == (ssize_t)sizeof(id));
     close(fd);
     return id;
 }
@@ -177,8 +177,8 @@ int main(int argc, char **argv)
     }
     CUDA(cudaSetDevice(rank));
     CUDA(cudaStreamCreate(&stream));
-    CUDA(cudaMalloc((void **)&send, COUNT * 2 * sizeof *send));
-    CUDA(cudaMalloc((void **)&recv, COUNT * 2 * sizeof *recv));
+    CUDA(cudaMalloc((void **)&send, COUNT * 2 * sizeof(*send)));
+    CUDA(cudaMalloc((void **)&recv, COUNT * 2 * sizeof(*recv)));
     if (strcmp(argv[1], "nonblocking") == 0) {
         nonblocking();
     } else if (strcmp(argv[1], "two") == 0) {

@@ -23,7 +23,7 @@ static void write_script(const struct job *job, char path[128])
     snprintf(path, 128, "%s/stub", job->dir);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, script, sizeof script - 1), sizeof script - 1);
+    assert_int_equal(write(fd, script, sizeof(script) - 1), sizeof(script) - 1);
     close(fd);
 }
 
@@ -31,7 +31,7 @@ static void read_log(const struct job *job, char *out, size_t size)
 {
     char path[128];
     const struct timespec pause = {0, 10000000};
-    snprintf(path, sizeof path, "%s/agent.log", job->dir);
+    snprintf(path, sizeof(path), "%s/agent.log", job->dir);
     for (int i = 0; i < 28000 && access(path, R_OK) != 0; i++) {
         nanosleep(&pause, NULL);
     }
@@ -49,14 +49,14 @@ static void test_the_first_rank_starts_the_agent_unnoticed(void **state)
     char path[128], variable[160], log[4096], want[256];
     job_begin(&job);
     write_script(&job, path);
-    snprintf(variable, sizeof variable, "ROLLCALL_BIN=%s", path);
+    snprintf(variable, sizeof(variable), "ROLLCALL_BIN=%s", path);
     job_env(&job, variable);
     job_env(&job, "ROLLCALL_DAEMON=tcp://127.0.0.1:7777");
     job_run(&job, "ROLL_TEST_JOB", "agent", NULL);
     JOB_SUCCEEDED(&job);
     assert_string_equal(job.errors, "");
-    read_log(&job, log, sizeof log);
-    snprintf(want, sizeof want,
+    read_log(&job, log, sizeof(log));
+    snprintf(want, sizeof(want),
              "args: --agent --dir %s --connect tcp://127.0.0.1:7777 --detach --if-none --linger 30\n", job.dir);
     assert_non_null(strstr(log, want));
     assert_non_null(strstr(log, "preload: none\n"));
@@ -77,10 +77,10 @@ static void test_no_agent_is_started_where_one_holds_the_lock(void **state)
     char path[128], lock[128], variable[160];
     job_begin(&job);
     write_script(&job, path);
-    snprintf(lock, sizeof lock, "%s/agent.lock", job.dir);
+    snprintf(lock, sizeof(lock), "%s/agent.lock", job.dir);
     int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
-    snprintf(variable, sizeof variable, "ROLLCALL_BIN=%s", path);
+    snprintf(variable, sizeof(variable), "ROLLCALL_BIN=%s", path);
     job_env(&job, variable);
     job_env(&job, "ROLLCALL_DAEMON=tcp://127.0.0.1:7777");
     job_run(&job, "ROLL_TEST_JOB", "agent", NULL);

@@ -125,7 +125,7 @@ static void test_the_counting_kernel_can_be_assembled(void **state)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, ROLL_COUNT_PTX, strlen(ROLL_COUNT_PTX)), (ssize_t)strlen(ROLL_COUNT_PTX));
     close(fd);
-    snprintf(command, sizeof command, "'%s' -arch=sm_80 -o /dev/null '%s'", ptxas, path);
+    snprintf(command, sizeof(command), "'%s' -arch=sm_80 -o /dev/null '%s'", ptxas, path);
     int status = system(command);
     unlink(path);
     assert_int_equal(status, 0);

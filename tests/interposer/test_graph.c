@@ -103,7 +103,7 @@ static void test_captured_calls_and_launches_are_recorded(void **state)
         CALL(1, 9, 7),
     };
     run("plain", &job, &dump);
-    check(&dump, want, sizeof want / sizeof want[0]);
+    check(&dump, want, sizeof(want) / sizeof(want[0]));
     const struct roll_def *def = dump_def(&dump, ROLL_DEF_GRAPH, 1);
     assert_int_equal(def->graph.info.first_ticket, 2);
     assert_int_equal(def->graph.info.last_ticket, 4);
@@ -141,7 +141,7 @@ static void test_communicators_streams_and_messages_in_one_graph(void **state)
         {ROLL_OP_SEND, 0, 1, 0, 2, 16, 0, 0},
     };
     run("mixed", &job, &dump);
-    check(&dump, want, sizeof want / sizeof want[0]);
+    check(&dump, want, sizeof(want) / sizeof(want[0]));
     const struct roll_def *def = dump_def(&dump, ROLL_DEF_GRAPH, 1);
     assert_int_equal(def->graph.info.parts, 2);
     assert_int_equal(def->graph.part[0].p2p, 2);
@@ -178,7 +178,7 @@ static void test_the_driver_is_seen_too_and_nothing_twice(void **state)
     static const struct want want[] = {INIT(1), CAPTURED(1, 1, 0, 10), LAUNCH(1, 1, 1, 0), LAUNCH(1, 1, 2, 0),
                                        LAUNCH(1, 1, 3, 0)};
     run("driver", &job, &dump);
-    check(&dump, want, sizeof want / sizeof want[0]);
+    check(&dump, want, sizeof(want) / sizeof(want[0]));
     done(&job, &dump);
 }
 

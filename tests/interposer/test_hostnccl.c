@@ -13,18 +13,18 @@ static char texts[RANKS_MAX][3][32];
 static void start_ranks(struct job job[], int size, const char *mode)
 {
     static char path[128], nccl_dir[128], number[8];
-    snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s", job_path("ROLL_TEST_HOSTNCCL"));
-    snprintf(number, sizeof number, "%d", size);
+    snprintf(path, sizeof(path), "LD_LIBRARY_PATH=%s", job_path("ROLL_TEST_HOSTNCCL"));
+    snprintf(number, sizeof(number), "%d", size);
     for (int r = 0; r < size; r++) {
         if (r == 0) {
             job_begin(&job[r]);
         } else {
             job_join(&job[r], &job[0]);
         }
-        snprintf(nccl_dir, sizeof nccl_dir, "HOSTNCCL_DIR=%s", job[0].dir);
-        snprintf(texts[r][0], sizeof texts[r][0], "RANK=%d", r);
-        snprintf(texts[r][1], sizeof texts[r][1], "WORLD_SIZE=%d", size);
-        snprintf(texts[r][2], sizeof texts[r][2], "%d", r);
+        snprintf(nccl_dir, sizeof(nccl_dir), "HOSTNCCL_DIR=%s", job[0].dir);
+        snprintf(texts[r][0], sizeof(texts[r][0]), "RANK=%d", r);
+        snprintf(texts[r][1], sizeof(texts[r][1]), "WORLD_SIZE=%d", size);
+        snprintf(texts[r][2], sizeof(texts[r][2]), "%d", r);
         job_env(&job[r], path);
         job_env(&job[r], nccl_dir);
         job_env(&job[r], texts[r][0]);
@@ -98,7 +98,7 @@ static void check_rank(const struct dump *dump, int rank, int size)
 {
     uint16_t stream = dump->records[1].stream;
     char names[ROLL_CALLSITE_DEPTH][64];
-    assert_int_equal(dump->count, sizeof whole_job / sizeof whole_job[0]);
+    assert_int_equal(dump->count, sizeof(whole_job) / sizeof(whole_job[0]));
     for (size_t i = 0; i < dump->count; i++) {
         const struct roll_record *rec = &dump->records[i];
         const struct expected *want = &whole_job[i];
@@ -193,8 +193,8 @@ static void check_completion(const char *way, enum roll_completion completion, u
         JOB_SUCCEEDED(&job[r]);
         assert_string_equal(job[r].errors, "");
         dump_open(&job[r], &dump[r]);
-        assert_int_equal(dump[r].count, sizeof ops);
-        for (size_t i = 0; i < sizeof ops; i++) {
+        assert_int_equal(dump[r].count, sizeof(ops));
+        for (size_t i = 0; i < sizeof(ops); i++) {
             assert_int_equal(dump[r].records[i].op, ops[i]);
             assert_int_equal((dump[r].records[i].flags & ROLL_FLAG_CAPTURED) != 0, i >= 4 && i <= 6);
         }
@@ -264,8 +264,8 @@ static void test_a_wait_that_failed_says_so(void **state)
     dump_open(&job[0], &dump);
     static const uint8_t ops[] = {ROLL_OP_COMM_INIT,   ROLL_OP_ALLREDUCE,  ROLL_OP_STREAM_SYNC, ROLL_OP_ALLREDUCE,
                                   ROLL_OP_STREAM_SYNC, ROLL_OP_EVENT_SYNC, ROLL_OP_DEVICE_SYNC};
-    assert_int_equal(dump.count, sizeof ops);
-    for (size_t i = 0; i < sizeof ops; i++) {
+    assert_int_equal(dump.count, sizeof(ops));
+    for (size_t i = 0; i < sizeof(ops); i++) {
         assert_int_equal(dump.records[i].op, ops[i]);
         assert_int_equal(roll_seal_state(dump.records[i].seal), ROLL_STATE_RETURNED);
         assert_int_equal(dump.records[i].result, i < 4 ? 0 : 1);

@@ -154,7 +154,7 @@ static void test_a_directory_that_cannot_be_had_costs_one_line(void **state)
     (void)state;
     static const char *const dirs[] = {"ROLLCALL_DIR=/proc/self/nowhere", "ROLLCALL_DIR=/dev/null",
                                        "ROLLCALL_DIR=/nonexistent/deep/dir"};
-    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
         struct job job;
         job_begin(&job);
         job_env(&job, dirs[i]);
@@ -355,7 +355,7 @@ static void test_times_are_those_of_the_monotonic_clock(void **state)
         late[n++] = (int64_t)(rec->enter_ns - rec->count);
     }
     assert_int_equal(n, 3000);
-    qsort(late, n, sizeof late[0], by_value);
+    qsort(late, n, sizeof(late[0]), by_value);
     print_message("after the clock was read: earliest %lld ns, median %lld ns\n", (long long)late[0],
                   (long long)late[n / 2]);
     assert_true(late[0] > -1500);
@@ -381,7 +381,7 @@ static void test_programs_without_nccl_notice_nothing(void **state)
                                               {"/bin/bash", "-c", "echo $((6*7)); (exit 3)", NULL},
                                               {"/usr/bin/python3", "-c", "print(6 * 7)", NULL},
                                               {"/bin/true", NULL}};
-    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
         if (access(programs[i][0], X_OK) != 0) {
             print_message("left out: %s is not installed\n", programs[i][0]);
             continue;
@@ -420,7 +420,7 @@ static void test_a_change_of_the_communicators_state_is_recorded_once(void **sta
     job_run(&job, "ROLL_TEST_JOB", "async", NULL);
     JOB_SUCCEEDED(&job);
     dump_open(&job, &dump);
-    assert_int_equal(dump.count, sizeof want / sizeof want[0]);
+    assert_int_equal(dump.count, sizeof(want) / sizeof(want[0]));
     for (size_t i = 0; i < dump.count; i++) {
         assert_int_equal(dump.records[i].op, want[i].op);
         assert_int_equal(dump.records[i].result, want[i].result);

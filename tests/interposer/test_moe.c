@@ -50,7 +50,7 @@ static void check_masks(enum roll_policy policy, const struct roll_control_chang
     char path[256];
     job_begin(&job);
     job_env(&job, "ROLLCALL_JOB=masks");
-    assert_int_equal(roll_control_path(path, sizeof path, job.dir, "masks", 0), 0);
+    assert_int_equal(roll_control_path(path, sizeof(path), job.dir, "masks", 0), 0);
     assert_int_equal(roll_control_open(path, true, policy, &control), 0);
     struct roll_control_change set = {.action = 3, .mask = (uint32_t)policy};
     assert_int_equal(roll_control_apply(control, &set), 0);
@@ -70,8 +70,8 @@ static void test_remedies_come_from_the_control_page(void **state)
 {
     (void)state;
     uint8_t id[128];
-    memset(id, 1, sizeof id);
-    uint64_t key = roll_key_unique_id(id, sizeof id);
+    memset(id, 1, sizeof(id));
+    uint64_t key = roll_key_unique_id(id, sizeof(id));
     const struct roll_control_change job = {.level = 0, .action = 1, .mask = ROLL_REMEDY_PAD};
     const struct roll_control_change group = {.level = 1, .action = 1, .mask = ROLL_REMEDY_FILL, .comm_key = key};
     const struct roll_control_change layer = {.level = 2, .action = 2, .mask = ROLL_REMEDY_PAD, .layer = 4};

@@ -15,7 +15,7 @@ static char texts[RANKS_MAX][8][300];
 
 static void add_env(struct job *job, int rank, int *used, const char *format, const char *value)
 {
-    snprintf(texts[rank][*used], sizeof texts[rank][0], format, value);
+    snprintf(texts[rank][*used], sizeof(texts[rank][0]), format, value);
     job_env(job, texts[rank][(*used)++]);
 }
 
@@ -24,8 +24,8 @@ static void start_ranks(struct job job[], const char *program, int size, const c
                         const char *plugin, const char *const extra[])
 {
     static char size_text[8], rank_text[RANKS_MAX][8], version_text[8];
-    snprintf(size_text, sizeof size_text, "%d", size);
-    snprintf(version_text, sizeof version_text, "%d", version);
+    snprintf(size_text, sizeof(size_text), "%d", size);
+    snprintf(version_text, sizeof(version_text), "%d", version);
     for (int r = 0; r < size; r++) {
         int used = 0;
         if (r == 0) {
@@ -33,7 +33,7 @@ static void start_ranks(struct job job[], const char *program, int size, const c
         } else {
             job_join(&job[r], &job[0]);
         }
-        snprintf(rank_text[r], sizeof rank_text[r], "%d", r);
+        snprintf(rank_text[r], sizeof(rank_text[r]), "%d", r);
         add_env(&job[r], r, &used, "LD_LIBRARY_PATH=%s", job_path("ROLL_TEST_HOSTNCCL"));
         add_env(&job[r], r, &used, "HOSTNCCL_DIR=%s", job[0].dir);
         add_env(&job[r], r, &used, "RANK=%s", rank_text[r]);
@@ -89,7 +89,7 @@ struct list {
 
 static void add(struct list *l, struct expected e)
 {
-    assert_true(l->count < sizeof l->call / sizeof l->call[0]);
+    assert_true(l->count < sizeof(l->call) / sizeof(l->call[0]));
     l->call[l->count++] = e;
 }
 
@@ -179,7 +179,7 @@ static void check_records(const struct dump *dump, const struct list *l)
         const struct expected *want = &l->call[i];
         bool sync = roll_op_class(rec->op) == ROLL_CLASS_SYNC;
         char line[256];
-        roll_record_format(rec, line, sizeof line);
+        roll_record_format(rec, line, sizeof(line));
         uint64_t count =
             rec->op == ROLL_OP_EVENT_SYNC ? i + 1 : want->count; /* the place of its event: behind all before it */
         if (rec->op != want->op || rec->count != count || rec->peer != want->peer || rec->seq != want->seq ||
@@ -256,7 +256,7 @@ static void check_not_twice(const char *program, const char *mode, const char *b
 {
     size_t plain = 0;
     char preload[1024];
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s%s%s", job_path("ROLL_TEST_PRELOAD"), behind != NULL ? ":" : "",
+    snprintf(preload, sizeof(preload), "LD_PRELOAD=%s%s%s", job_path("ROLL_TEST_PRELOAD"), behind != NULL ? ":" : "",
              behind != NULL ? behind : "");
     const char *extra[] = {preload, NULL};
     for (int with = 0; with < 2; with++) {
@@ -349,7 +349,7 @@ static void test_two_communicators_in_one_group(void **state)
     start_ranks(job, "ROLL_TEST_STATIC_JOB", 2, "two", NEWEST, job_path("ROLL_TEST_PRELOAD"), NULL);
     wait_ranks(job, 2);
     dump_open(&job[0], &dump);
-    assert_int_equal(dump.count, sizeof want / sizeof want[0]);
+    assert_int_equal(dump.count, sizeof(want) / sizeof(want[0]));
     for (size_t i = 0; i < dump.count; i++) {
         assert_int_equal(dump.records[i].op, want[i].op);
         assert_int_equal(dump.records[i].comm, want[i].comm);
@@ -382,15 +382,15 @@ static void hear(const char *user, int version, const char *mask, enum stand sta
     bool chained = stand != ALONE, ours = stand == CHAINED || stand == BY_NAME;
     static char log[128], log_text[160], mask_text[64], chain_text[600], directory[64];
     struct job job[2];
-    snprintf(log, sizeof log, "/tmp/roll-test-user-profiler.%d", (int)getpid());
+    snprintf(log, sizeof(log), "/tmp/roll-test-user-profiler.%d", (int)getpid());
     unlink(log);
-    snprintf(log_text, sizeof log_text, "USER_PROFILER_LOG=%s", log);
-    snprintf(mask_text, sizeof mask_text, "USER_PROFILER_MASK=%s", mask);
-    snprintf(chain_text, sizeof chain_text, "ROLLCALL_CHAIN_PROFILER=%s", user);
+    snprintf(log_text, sizeof(log_text), "USER_PROFILER_LOG=%s", log);
+    snprintf(mask_text, sizeof(mask_text), "USER_PROFILER_MASK=%s", mask);
+    snprintf(chain_text, sizeof(chain_text), "ROLLCALL_CHAIN_PROFILER=%s", user);
     if (stand == BY_NAME) { /* as NCCL looks for it where no variable is set */
         scratch_make(directory);
         assert_int_equal(symlink(user, scratch_path(directory, "libnccl-profiler.so")), 0);
-        snprintf(chain_text, sizeof chain_text, "LD_LIBRARY_PATH=%s:%s", directory, job_path("ROLL_TEST_HOSTNCCL"));
+        snprintf(chain_text, sizeof(chain_text), "LD_LIBRARY_PATH=%s:%s", directory, job_path("ROLL_TEST_HOSTNCCL"));
     }
     const char *extra[] = {log_text, mask_text, chained ? chain_text : NULL,
                            stand == DISABLED ? "ROLLCALL_DISABLE=1" : NULL, NULL};
@@ -416,10 +416,10 @@ static void hear(const char *user, int version, const char *mask, enum stand sta
 static void check_chain(const char *user, int version, const char *mask)
 {
     static char alone[65536], behind[65536];
-    hear(job_path(user), version, mask, ALONE, alone, sizeof alone);
+    hear(job_path(user), version, mask, ALONE, alone, sizeof(alone));
     assert_non_null(strstr(alone, "init\n"));
     for (enum stand stand = CHAINED; stand < STANDS; stand++) {
-        hear(job_path(user), version, mask, stand, behind, sizeof behind);
+        hear(job_path(user), version, mask, stand, behind, sizeof(behind));
         assert_string_equal(behind, alone);
     }
 }
@@ -440,8 +440,8 @@ static void test_an_older_plugin_is_spoken_to_in_its_own_version(void **state)
 {
     (void)state;
     static char behind[65536], alone[65536];
-    hear(job_path("ROLL_TEST_USER_V4"), 7, "4", CHAINED, behind, sizeof behind);
-    hear(job_path("ROLL_TEST_USER_V4"), 4, "4", ALONE, alone, sizeof alone);
+    hear(job_path("ROLL_TEST_USER_V4"), 7, "4", CHAINED, behind, sizeof(behind));
+    hear(job_path("ROLL_TEST_USER_V4"), 4, "4", ALONE, alone, sizeof(alone));
     assert_non_null(strstr(alone, "start 4 parent 1\n"));
     assert_string_equal(behind, alone);
 }
@@ -457,11 +457,11 @@ static void test_a_plugin_that_cannot_be_chained_is_named_and_the_job_runs(void 
         {"ROLL_TEST_USER_V3", "has no table that can share version 7 with ours"},
         {"ROLL_TEST_PRELOAD", "is rollcall itself: nothing is chained"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         static char chain[300];
         struct job job[2];
         static struct dump dump;
-        snprintf(chain, sizeof chain, "ROLLCALL_CHAIN_PROFILER=%s",
+        snprintf(chain, sizeof(chain), "ROLLCALL_CHAIN_PROFILER=%s",
                  rows[i].user[0] == '/' ? rows[i].user : job_path(rows[i].user));
         const char *extra[] = {chain, NULL};
         start_ranks(job, "ROLL_TEST_STATIC_RANKS", 2, "whole", NEWEST, job_path("ROLL_TEST_PRELOAD"), extra);

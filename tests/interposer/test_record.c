@@ -70,7 +70,7 @@ static void check_record(const struct dump *dump, const struct roll_record *rec,
 static void check_operations(const struct dump *dump)
 {
     uint64_t last = 0;
-    assert_int_equal(dump->count, sizeof operations / sizeof operations[0]);
+    assert_int_equal(dump->count, sizeof(operations) / sizeof(operations[0]));
     for (size_t i = 0; i < dump->count; i++) {
         const struct roll_record *rec = &dump->records[i];
         check_record(dump, rec, &operations[i]);
@@ -104,9 +104,9 @@ static void test_every_operation_is_recorded_field_by_field(void **state)
     assert_int_equal(dump.ring.header->pid, job.pid);
     assert_string_equal(dump.ring.header->job, "unit");
     uint8_t id[128];
-    memset(id, 1, sizeof id);
+    memset(id, 1, sizeof(id));
     const struct roll_def *comm = dump_def(&dump, ROLL_DEF_COMM, 1);
-    assert_true(comm->comm.info.key == roll_key_unique_id(id, sizeof id));
+    assert_true(comm->comm.info.key == roll_key_unique_id(id, sizeof(id)));
     assert_int_equal(comm->comm.info.rank, 1);
     assert_int_equal(comm->comm.info.nranks, 4);
     assert_int_equal(comm->comm.info.origin, ROLL_COMM_INIT);
@@ -184,7 +184,7 @@ static void test_groups_are_numbered_and_closed_by_one_record(void **state)
         {ROLL_OP_COMM_INIT, 2, 0, 2}, {ROLL_OP_COMM_INIT, 2, 0, 3}, {ROLL_OP_GROUP_END, 2, 2, 0},
         {ROLL_OP_ALLREDUCE, 0, 0, 3},
     };
-    assert_int_equal(dump.count, sizeof want / sizeof want[0]);
+    assert_int_equal(dump.count, sizeof(want) / sizeof(want[0]));
     for (size_t i = 0; i < dump.count; i++) {
         assert_int_equal(dump.records[i].op, want[i].op);
         assert_int_equal(dump.records[i].group, want[i].group);
@@ -238,7 +238,7 @@ static void test_children_get_the_key_that_every_member_computes(void **state)
         memset(ids[i], i + 2, 128);
     }
     const struct roll_def *scalable = dump_def(&dump, ROLL_DEF_COMM, 5);
-    assert_true(scalable->comm.info.key == roll_key_unique_id(ids, sizeof ids));
+    assert_true(scalable->comm.info.key == roll_key_unique_id(ids, sizeof(ids)));
     assert_int_equal(scalable->comm.info.label_bytes, 0);
     for (uint32_t i = 0; i < 3; i++) { /* ncclCommInitAll: three members here, one key */
         const struct roll_def *def = dump_def(&dump, ROLL_DEF_COMM, 6 + i);
@@ -283,7 +283,7 @@ static void test_waits_are_recorded_with_their_stream(void **state)
         {ROLL_OP_STREAM_SYNC, 0x7010}, {ROLL_OP_STREAM_SYNC, 1},     {ROLL_OP_STREAM_SYNC, 2},
         {ROLL_OP_EVENT_SYNC, 0},       {ROLL_OP_EVENT_SYNC, 0x7010}, {ROLL_OP_DEVICE_SYNC, 0},
     };
-    assert_int_equal(dump.count, 1 + sizeof want / sizeof want[0]);
+    assert_int_equal(dump.count, 1 + sizeof(want) / sizeof(want[0]));
     for (size_t i = 1; i < dump.count; i++) {
         const struct roll_record *rec = &dump.records[i];
         assert_int_equal(rec->op, want[i - 1].op);

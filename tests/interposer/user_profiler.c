@@ -23,7 +23,7 @@ static FILE *out;
 
 static struct mine *new_mine(unsigned long type)
 {
-    struct mine *m = calloc(1, sizeof *m);
+    struct mine *m = calloc(1, sizeof(*m));
     if (m == NULL) {
         abort();
     }

@@ -80,10 +80,10 @@ template <typename T> class communicator : public reducer
         std::string path = std::string(getenv("JOB_DIR")) + "/id";
         if (plan.rank == 0) {
             check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-            std::ofstream(path + ".tmp", std::ios::binary).write(id.internal, sizeof id.internal);
+            std::ofstream(path + ".tmp", std::ios::binary).write(id.internal, sizeof(id.internal));
             rename((path + ".tmp").c_str(), path.c_str());
         }
-        while (!std::ifstream(path, std::ios::binary).read(id.internal, sizeof id.internal)) {
+        while (!std::ifstream(path, std::ios::binary).read(id.internal, sizeof(id.internal))) {
             usleep(5000);
         }
         return id;

@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     if (plan.rank == 0) {
         check(ncclGetUniqueId(&id) == ncclSuccess, "ncclGetUniqueId");
     }
-    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    MPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, MPI_COMM_WORLD);
     check(cudaStreamCreate(&stream) == cudaSuccess, "cudaStreamCreate");
     check(ncclCommInitRank(&comm, plan.size, id, plan.rank) == ncclSuccess, "ncclCommInitRank");
     double total = 0;

@@ -28,7 +28,7 @@ static inline void plan_timed_out(int signal_number)
 {
     (void)signal_number;
     static const char text[] = "job: no progress\n";
-    ssize_t written = write(2, text, sizeof text - 1);
+    ssize_t written = write(2, text, sizeof(text) - 1);
     (void)written;
     _exit(PLAN_TIMED_OUT);
 }

@@ -195,7 +195,7 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
 ncclResult_t ncclGroupStart(void)
 {
     if (self != NULL && self->depth++ == 0) {
-        memset(&self->group, 0, sizeof self->group);
+        memset(&self->group, 0, sizeof(self->group));
     }
     PASS_ON(ncclGroupStart);
 }
@@ -259,7 +259,7 @@ static void make_data(const struct dr_case *c, int rank, struct data *d)
     uint64_t weights = 5, tokens = 100 + (uint64_t)rank;
     int64_t experts = experts_of(c);
     int32_t allowed[DR_EXPERTS], n = 0;
-    memset(d, 0, sizeof *d);
+    memset(d, 0, sizeof(*d));
     for (int32_t e = 0; e < experts; e++) {
         if ((c->empty >> (e / local_of(c)) & 1) == 0) {
             allowed[n++] = e;
@@ -311,14 +311,14 @@ static int widen(struct work *w, const void *from, int64_t count, float *to)
     struct moe_cast cast = {.count = count, .from_type = w->type, .to_type = MOE_F32, .from = from, .to = w->wide};
     int rc = moe_device_ops(w->device)->cast(w->device, &cast);
     rc = rc ? rc : moe_device_sync(w->device);
-    memcpy(to, w->wide, (size_t)count * sizeof *to);
+    memcpy(to, w->wide, (size_t)count * sizeof(*to));
     return rc;
 }
 
 static int narrow(struct work *w, const float *from, int64_t count, void *to)
 {
     struct moe_cast cast = {.count = count, .from_type = MOE_F32, .to_type = w->type, .from = w->wide, .to = to};
-    memcpy(w->wide, from, (size_t)count * sizeof *from);
+    memcpy(w->wide, from, (size_t)count * sizeof(*from));
     int rc = moe_device_ops(w->device)->cast(w->device, &cast);
     return rc ? rc : moe_device_sync(w->device);
 }
@@ -386,7 +386,7 @@ static int expert_backward(void *arg)
         return rc;
     }
     owners(w, rows, owner);
-    memset(w->row, 0, sizeof w->row);
+    memset(w->row, 0, sizeof(w->row));
     for (int64_t r = 0; r < rows; r++) {
         double dot = 0;
         for (int64_t o = 0; o < DR_HIDDEN && owner[r] >= 0; o++) {
@@ -490,9 +490,9 @@ static int step(struct rank *r, struct work *w, const struct arrays *a, struct s
     struct moe_routing routing = {
         .tokens = w->data->tokens + more, .index = a->index, .probs = a->probs, .counts = a->counts};
     moe_plan_reset(&plan);
-    memset(&out->forward, 0, sizeof out->forward);
-    memset(&out->backward, 0, sizeof out->backward);
-    memset(out->d_w, 0, sizeof out->d_w);
+    memset(&out->forward, 0, sizeof(out->forward));
+    memset(&out->backward, 0, sizeof(out->backward));
+    memset(out->d_w, 0, sizeof(out->d_w));
     r->record = &out->forward;
     int rc = moe_dispatcher_prepare(d, &routing, r->proposal, &out->agreed);
     rc = rc ? rc : moe_dispatcher_forward(d, a->x);
@@ -636,13 +636,13 @@ static int run_dispatcher(struct rank *r, struct work *w)
         }
         if (shared.side != NULL) {
             rc = rc ? rc : moe_device_sync(shared.side);
-            memcpy(out->d_shared, shared.grads, sizeof out->d_shared);
+            memcpy(out->d_shared, shared.grads, sizeof(out->d_shared));
         }
     }
     moe_dispatcher_destroy(&w->dispatcher);
     destroy_shared(w->device, &shared);
     void *all[] = {&w->wide, &a.x, &a.dy, &a.y, &a.dx, &a.probs, &a.index, &a.counts};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         moe_device_free(w->device, all[i]);
     }
     return rc;
@@ -676,8 +676,8 @@ static void *run_rank(void *arg)
 {
     struct rank *r = arg;
     moe_device_t *device = NULL;
-    struct data *data = calloc(1, sizeof *data);
-    struct work *work = calloc(1, sizeof *work);
+    struct data *data = calloc(1, sizeof(*data));
+    struct work *work = calloc(1, sizeof(*work));
     self = r;
     int rc = data != NULL && work != NULL ? 0 : MOE_E_NOMEM;
     rc = rc ? rc : cudaSetDevice(r->rank) == cudaSuccess ? 0 : MOE_E_DEVICE;
@@ -692,7 +692,7 @@ static void *run_rank(void *arg)
     }
     r->result->rc = rc;
     if (rc != 0) {
-        snprintf(r->result->message, sizeof r->result->message, "%s", moe_last_error());
+        snprintf(r->result->message, sizeof(r->result->message), "%s", moe_last_error());
     }
     moe_device_destroy(&device);
     free(data);
@@ -746,8 +746,8 @@ void dr_run(const struct dr_case *c, struct dr_result *results)
     int ranks = dr_ranks(c);
     assert_in_range(ranks, 1, DR_RANKS);
     assert_true(experts_of(c) <= DR_EXPERTS);
-    memset(results, 0, DR_RANKS * sizeof *results);
-    memset(rank, 0, sizeof rank);
+    memset(results, 0, DR_RANKS * sizeof(*results));
+    memset(rank, 0, sizeof(rank));
     self = NULL;
     setenv("HOSTCUDA_DEVICES", "16", 1); /* before the first call of the runtime */
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
@@ -768,7 +768,7 @@ void dr_run(const struct dr_case *c, struct dr_result *results)
     if (!all && c->patience_ms == 0) {
         char text[160];
         const char *why = "no rank reports an error";
-        dr_describe(c, text, sizeof text);
+        dr_describe(c, text, sizeof(text));
         for (int r = 0; r < ranks; r++) {
             why = !results[r].hung && results[r].rc != 0 ? results[r].message : why;
         }
@@ -788,7 +788,7 @@ static void close_to(const struct dr_case *c, int rank, const char *what, const 
     for (int64_t i = 0; i < count; i++) {
         if (!(fabs(got[i] - want[i]) <= tolerance * size)) {
             char text[160];
-            dr_describe(c, text, sizeof text);
+            dr_describe(c, text, sizeof(text));
             fail_msg("%s: rank %d: %s[%lld]: got %.9g, want %.9g", text, rank, what, (long long)i, got[i], want[i]);
         }
     }
@@ -814,14 +814,14 @@ void dr_check_reference(const struct dr_case *c, const struct dr_result *results
 {
     enum { WEIGHT = DR_HIDDEN * DR_HIDDEN };
     int64_t experts = experts_of(c);
-    struct data *d = malloc(sizeof *d);
+    struct data *d = malloc(sizeof(*d));
     double *d_w = support_doubles(DR_EXPERTS * WEIGHT);
     assert_non_null(d);
     for (int r = 0; r < dr_ranks(c); r++) {
         double y[DR_TOKENS * DR_HIDDEN] = {0}, dx[DR_TOKENS * DR_HIDDEN], d_probs[DR_TOKENS * DR_EXPERTS] = {0};
         if (results[r].rc != 0) {
             char text[160];
-            dr_describe(c, text, sizeof text);
+            dr_describe(c, text, sizeof(text));
             fail_msg("%s: rank %d: %s", text, r, results[r].message);
         }
         make_data(c, r, d);
@@ -883,7 +883,7 @@ static void check_unit(const struct dr_case *c, const struct dr_result *results,
     char text[160];
     const struct dr_record *mine = backward ? &results[r].backward : &results[r].forward;
     const struct dr_unit *unit = &mine->unit[i];
-    dr_describe(c, text, sizeof text);
+    dr_describe(c, text, sizeof(text));
     if (unit->op != DR_NOTHING && (unit->op != want->op || unit->role != want->role)) {
         fail_msg("%s: rank %d: %s %zu is %s on %s, want %s on %s", text, r, backward ? "backward" : "forward", i,
                  op_name(unit->op), role_name(unit->role), op_name(want->op), role_name(want->role));
@@ -919,7 +919,7 @@ static void check_list(const struct dr_case *c, const struct dr_result *results,
                        const struct dr_want *want, size_t count)
 {
     char text[160];
-    dr_describe(c, text, sizeof text);
+    dr_describe(c, text, sizeof(text));
     for (int r = 0; r < dr_ranks(c); r++) {
         const struct dr_record *record = backward ? &results[r].backward : &results[r].forward;
         if (record->units != count) {

@@ -17,7 +17,7 @@ static const int64_t patterns[][EXPERTS] = {
     {0, 0, 5, 0}, /* all but one */
     {0, 0, 0, 0}, /* all */
 };
-enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
+enum { PATTERNS = sizeof(patterns) / sizeof(patterns[0]) };
 
 static const struct types {
     enum moe_dtype row, weight, main_grad;
@@ -26,7 +26,7 @@ static const struct types {
     {MOE_BF16, MOE_BF16, MOE_BF16}, {MOE_F32, MOE_BF16, MOE_F16},  {MOE_BF16, MOE_E4M3, MOE_F32},
     {MOE_F16, MOE_E5M2, MOE_F32},
 };
-enum { TYPES = sizeof types / sizeof types[0] };
+enum { TYPES = sizeof(types) / sizeof(types[0]) };
 
 /* One set of experts with its data; doubles beside it. */
 struct trial {
@@ -75,7 +75,7 @@ static inline void set_up(struct trial *t)
     assert_int_equal(moe_device_new_host(&t->device), 0);
     assert_int_equal(moe_experts_new(t->device, c, &t->experts), 0);
     moe_experts_sanitize(t->experts, t->sanitize);
-    t->m = support_array(t->device, l, sizeof *t->m);
+    t->m = support_array(t->device, l, sizeof(*t->m));
     t->live = 0;
     for (int64_t i = 0; i < l; i++) {
         t->m[i] = t->pattern[i];
@@ -127,10 +127,10 @@ static inline void tear_down(struct trial *t)
                       &t->weights.d_b2};
     double *doubles[] = {t->xd, t->dyd, t->pd, t->w1d, t->b1d, t->w2d, t->b2d, t->g1d, t->gb1d, t->g2d, t->gb2d};
     moe_experts_destroy(&t->experts);
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(t->device, arrays[i]);
     }
-    for (size_t i = 0; i < sizeof doubles / sizeof doubles[0]; i++) {
+    for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++) {
         free(doubles[i]);
     }
     moe_device_destroy(&t->device);

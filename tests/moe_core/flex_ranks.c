@@ -182,9 +182,9 @@ static double held(const struct flex_case *c, double v)
     float f = (float)v;
     if (c->type == MOE_BF16) {
         uint32_t bits;
-        memcpy(&bits, &f, sizeof bits);
+        memcpy(&bits, &f, sizeof(bits));
         bits &= 0xffff0000u;
-        memcpy(&f, &bits, sizeof f);
+        memcpy(&f, &bits, sizeof(f));
     }
     return (double)f;
 }
@@ -220,7 +220,7 @@ static void make_model(const struct flex_case *c, int rank, struct model *m)
             allowed[n++] = e;
         }
     }
-    memset(m, 0, sizeof *m);
+    memset(m, 0, sizeof(*m));
     for (int64_t t = 0; t < c->tokens[rank]; t++) {
         uint64_t seed = (uint64_t)(rank * 1000 + t) * 7919 + 13;
         support_random(&seed);
@@ -250,7 +250,7 @@ static float get(const struct flex_case *c, const void *rows, int64_t i)
     }
     uint32_t bits = (uint32_t)((const uint16_t *)rows)[i] << 16;
     float f;
-    memcpy(&f, &bits, sizeof f);
+    memcpy(&f, &bits, sizeof(f));
     return f;
 }
 
@@ -261,7 +261,7 @@ static void put(const struct flex_case *c, void *rows, int64_t i, float value)
         return;
     }
     uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    memcpy(&bits, &value, sizeof(bits));
     ((uint16_t *)rows)[i] = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
@@ -412,7 +412,7 @@ static int forward(struct rank *r, int n, int64_t tokens)
 static int backward(struct rank *r)
 {
     struct moe_plan plan;
-    struct moe_event base = {.size = sizeof base};
+    struct moe_event base = {.size = sizeof(base)};
     struct moe_node experts = {.name = "experts", .run = experts_backward, .arg = r};
     moe_plan_reset(&plan);
     int rc = moe_dispatcher_push_dispatch(r->d, &plan);
@@ -438,7 +438,7 @@ static void keep(struct rank *r)
     out->empty_experts = plan->empty_experts;
     out->pad_rows = plan->padded;
     out->padded = moe_flex_padded(r->d);
-    memcpy(out->m, moe_dispatcher_m(r->d), sizeof out->m);
+    memcpy(out->m, moe_dispatcher_m(r->d), sizeof(out->m));
     for (int64_t i = 0; i < tokens * FLEX_H; i++) {
         out->y[i] = get(c, r->narrow_y, i);
         out->dx[i] = get(c, r->narrow_dx, i);
@@ -473,7 +473,7 @@ static int run_dispatcher(struct rank *r)
 static void fill(struct rank *r)
 {
     const struct flex_case *c = r->c;
-    struct model *m = malloc(sizeof *m);
+    struct model *m = malloc(sizeof(*m));
     make_model(c, r->rank, m);
     for (int64_t i = 0; i < c->tokens[r->rank] * FLEX_H; i++) {
         put(c, r->narrow_x, i, (float)m->x[i]);
@@ -484,8 +484,8 @@ static void fill(struct rank *r)
     for (int64_t i = 0; i < c->tokens[r->rank] * experts_of(c); i++) {
         r->probs[i] = (float)m->probs[i];
     }
-    memcpy(r->index, m->index, sizeof m->index);
-    memcpy(r->counts, m->counts, sizeof m->counts);
+    memcpy(r->index, m->index, sizeof(m->index));
+    memcpy(r->counts, m->counts, sizeof(m->counts));
     free(m);
 }
 
@@ -502,7 +502,7 @@ static int allocate(struct rank *r)
                   {&r->index, FLEX_T * 4 * sizeof(int32_t)},
                   {&r->counts, FLEX_E * sizeof(int64_t)}};
     int rc = 0;
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]) && rc == 0; i++) {
         rc = moe_device_alloc(r->device, arrays[i].bytes, arrays[i].at);
     }
     return rc;
@@ -568,7 +568,7 @@ static void *run_rank(void *arg)
         out->rc = run_dispatcher(r);
     }
     if (out->rc != 0) {
-        snprintf(out->message, sizeof out->message, "%s", moe_last_error());
+        snprintf(out->message, sizeof(out->message), "%s", moe_last_error());
     }
     out->done = 1;
     return NULL;
@@ -581,7 +581,7 @@ static void clean(struct rank *r, bool aborted)
     self = NULL;
     void *arrays[] = {&r->narrow_x, &r->narrow_y, &r->narrow_dy, &r->narrow_dx, &r->probs, &r->index, &r->counts};
     moe_dispatcher_destroy(&r->d);
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && r->device != NULL; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]) && r->device != NULL; i++) {
         moe_device_free(r->device, arrays[i]);
     }
     moe_device_destroy(&r->device);
@@ -621,8 +621,8 @@ static bool run(const struct flex_case *c, struct flex_result *results, int ms)
     static struct rank rank[FLEX_RANKS];
     pthread_t thread[FLEX_RANKS];
     ncclUniqueId id;
-    memset(rank, 0, sizeof rank);
-    memset(results, 0, FLEX_RANKS * sizeof *results);
+    memset(rank, 0, sizeof(rank));
+    memset(results, 0, FLEX_RANKS * sizeof(*results));
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     for (int r = 0; r < c->ranks; r++) {
         rank[r].c = c;
@@ -680,7 +680,7 @@ static bool chosen(const struct flex_case *c, const struct model *m, int64_t t, 
 static void keep_choices(const struct flex_case *c, bool kept[FLEX_RANKS][FLEX_T * FLEX_E])
 {
     int64_t experts = experts_of(c);
-    struct model *m = malloc(sizeof *m);
+    struct model *m = malloc(sizeof(*m));
     for (int64_t e = 0, rows = 0; e < experts; e++) {
         rows = e % FLEX_L == 0 ? 0 : rows;
         for (int r = 0; r < c->ranks; r++) {
@@ -703,13 +703,13 @@ void flex_check(const struct flex_case *c, const struct flex_result *results, do
     int64_t experts = experts_of(c);
     double d_a[FLEX_E] = {0}, d_b[FLEX_E] = {0};
     static bool kept[FLEX_RANKS][FLEX_T * FLEX_E];
-    struct model *m = malloc(sizeof *m);
+    struct model *m = malloc(sizeof(*m));
     keep_choices(c, kept);
     double *y = support_doubles(FLEX_T * FLEX_H), *dx = support_doubles(FLEX_T * FLEX_H),
            *d_probs = support_doubles(FLEX_T * FLEX_E);
     for (int r = 0; r < c->ranks; r++) {
         make_model(c, r, m);
-        memset(d_probs, 0, FLEX_T * FLEX_E * sizeof *d_probs);
+        memset(d_probs, 0, FLEX_T * FLEX_E * sizeof(*d_probs));
         for (int64_t i = 0; i < c->tokens[r] * FLEX_H; i++) {
             int64_t t = i / FLEX_H;
             double x = m->x[i];
@@ -756,8 +756,8 @@ void flex_equal(const struct flex_case *c, const struct flex_result *a, const st
         assert_memory_equal(a[r].y, b[r].y, rows);
         assert_memory_equal(a[r].dx, b[r].dx, rows);
         assert_memory_equal(a[r].d_probs, b[r].d_probs, (size_t)(c->tokens[r] * experts_of(c)) * sizeof(float));
-        assert_memory_equal(a[r].d_a, b[r].d_a, sizeof a[r].d_a);
-        assert_memory_equal(a[r].d_b, b[r].d_b, sizeof a[r].d_b);
+        assert_memory_equal(a[r].d_a, b[r].d_a, sizeof(a[r].d_a));
+        assert_memory_equal(a[r].d_b, b[r].d_b, sizeof(a[r].d_b));
     }
 }
 

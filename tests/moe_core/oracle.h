@@ -71,7 +71,7 @@ static inline double *doubles(const json_t *object, const char *key)
 static inline int32_t *integers(const json_t *object, const char *key)
 {
     const json_t *array = json_object_get(object, key);
-    int32_t *to = json_is_array(array) ? calloc(json_array_size(array) + 1, sizeof *to) : NULL;
+    int32_t *to = json_is_array(array) ? calloc(json_array_size(array) + 1, sizeof(*to)) : NULL;
     for (size_t i = 0; to != NULL && i < json_array_size(array); i++) {
         to[i] = (int32_t)json_integer_value(json_array_get(array, i));
     }
@@ -92,7 +92,7 @@ static inline struct moe_ref_layer layer_of(const json_t *o)
     json_object_foreach((json_t *)o, key, value)
     {
         char spaced[64];
-        snprintf(spaced, sizeof spaced, " %s ", key);
+        snprintf(spaced, sizeof(spaced), " %s ", key);
         if (strstr(known, spaced) == NULL) {
             fail_msg("the option %s is not known to this test", key);
         }

@@ -52,7 +52,7 @@ static inline void support_fill(float *to, double *twin, int64_t count, double s
 
 static inline double *support_doubles(int64_t count)
 {
-    double *array = calloc((size_t)count + 1, sizeof *array);
+    double *array = calloc((size_t)count + 1, sizeof(*array));
     assert_non_null(array);
     return array;
 }

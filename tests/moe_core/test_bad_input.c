@@ -44,7 +44,7 @@ COUNTED(ncclRecv, (void *a, size_t n, ncclDataType_t t, int p, ncclComm_t c, cud
 static void assert_placed(const char *what)
 {
     char place[40];
-    snprintf(place, sizeof place, "rank %d, layer %d, ", RANK, LAYER);
+    snprintf(place, sizeof(place), "rank %d, layer %d, ", RANK, LAYER);
     if (strncmp(moe_last_error(), place, strlen(place)) != 0) {
         fail_msg("%s: '%s' does not begin with '%s'", what, moe_last_error(), place);
     }
@@ -104,7 +104,7 @@ static void test_shapes_that_do_not_fit_are_refused_by_the_constructor(void **st
     (void)state;
     moe_device_t *device = NULL;
     assert_int_equal(moe_device_new_host(&device), 0);
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         struct moe_layer_config config = good();
         moe_layer_t *layer = (moe_layer_t *)&config;
         if (strncmp(shapes[i].what, "router.group_topk", 17) == 0) {
@@ -163,7 +163,7 @@ static int teardown(void **state)
     struct fixture *f = *state;
     moe_layer_destroy(&f->layer);
     float **arrays[] = {&f->x, &f->y, &f->gate, &f->w1, &f->w2};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(f->device, arrays[i]);
     }
     moe_device_destroy(&f->device);
@@ -176,7 +176,7 @@ static void test_numbers_of_tokens_beyond_the_limits_are_refused(void **state)
 {
     struct fixture *f = *state;
     static const int64_t bad[] = {-1, T + 1, INT64_MAX, INT64_MIN};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(moe_layer_forward(f->layer, &f->weights, &step, f->x, bad[i], f->y), MOE_E_SHAPE);
         assert_placed("tokens");
         assert_int_equal(moe_layer_backward(f->layer, f->x, f->y), MOE_E_STATE);
@@ -234,10 +234,10 @@ static void test_counts_that_do_not_fit_write_nothing(void **state)
     moe_linear_t *linear = NULL;
     assert_int_equal(moe_linear_new(f->device, &config, &linear), 0);
     float *y = support_floats(f->device, 6 * H);
-    int64_t *m = support_array(f->device, 2, sizeof *m);
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+    int64_t *m = support_array(f->device, 2, sizeof(*m));
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         support_poison(y, 6 * H);
-        memcpy(m, counts[i].m, sizeof counts[i].m);
+        memcpy(m, counts[i].m, sizeof(counts[i].m));
         assert_int_equal(moe_linear_forward(linear, weights, NULL, f->x, m, 4, y), 0);
         assert_int_equal(moe_device_sync(f->device), counts[i].want);
         assert_true(support_is_poison(y + 4 * H, 2 * H));
@@ -281,7 +281,7 @@ static void *run_rank(void *arg)
     int before = atomic_load(&calls);
     r->rc = moe_layer_new(device, &r->config, &layer);
     r->issued = atomic_load(&calls) - before;
-    snprintf(r->message, sizeof r->message, "%s", moe_last_error());
+    snprintf(r->message, sizeof(r->message), "%s", moe_last_error());
     moe_layer_destroy(&layer);
     moe_device_destroy(&device);
     ncclCommDestroy(comm);
@@ -308,7 +308,7 @@ static const struct {
 static void test_communicators_of_another_size_are_refused_before_any_collective(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
         pthread_t thread[2];
         struct rank rank[2];
         ncclUniqueId id;

@@ -58,7 +58,7 @@ static bool missing(const struct plan *p, int rank, int batch, int which)
 static int one_batch(const struct rank *r, moe_buckets_t *b, float *grad, int batch)
 {
     int rc = 0;
-    memset(grad, 0, COUNT * sizeof *grad); /* the stream is idle */
+    memset(grad, 0, COUNT * sizeof(*grad)); /* the stream is idle */
     for (int mb = 0; mb < r->plan->microbatches && rc == 0; mb++) {
         for (int i = PARAMETERS; i-- > 0 && rc == 0;) {
             const struct moe_bucket_parameter *p = &parameters[i];
@@ -86,7 +86,7 @@ static void *run_rank(void *arg)
     out->rc |= ncclCommInitRank(&comm, RANKS, r->id, r->rank) == ncclSuccess ? 0 : MOE_E_COMM;
     out->rc |= moe_device_new_host(&device) | moe_device_new_host(&side);
     if (out->rc == 0) {
-        out->rc = moe_device_alloc(device, COUNT * sizeof *grad, (void **)&grad);
+        out->rc = moe_device_alloc(device, COUNT * sizeof(*grad), (void **)&grad);
         struct moe_buckets_config config = {.grad = grad,
                                             .count = COUNT,
                                             .comm = comm,
@@ -105,9 +105,9 @@ static void *run_rank(void *arg)
         out->rc = one_batch(r, b, grad, batch);
         int waited = moe_device_sync(device);
         out->rc = out->rc ? out->rc : waited;
-        memcpy(out->grad[batch], grad, sizeof out->grad[batch]);
+        memcpy(out->grad[batch], grad, sizeof(out->grad[batch]));
     }
-    snprintf(out->message, sizeof out->message, "%s", out->rc != 0 ? moe_last_error() : "");
+    snprintf(out->message, sizeof(out->message), "%s", out->rc != 0 ? moe_last_error() : "");
     for (int32_t i = 0; b != NULL && i < moe_buckets_count(b); i++) {
         out->buckets = moe_buckets_count(b);
         moe_buckets_shard(b, i, &out->shard_offset[i], &out->shard_count[i]);
@@ -127,7 +127,7 @@ static void run(const struct plan *p, struct result *results)
     pthread_t thread[RANKS];
     struct rank rank[RANKS];
     ncclUniqueId id;
-    memset(results, 0, RANKS * sizeof *results);
+    memset(results, 0, RANKS * sizeof(*results));
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     for (int r = 0; r < RANKS; r++) {
         rank[r] = (struct rank){p, id, r, &results[r]};
@@ -193,7 +193,7 @@ static void test_buckets_fill_from_the_last_parameter_and_cover_the_buffer(void 
         int32_t buckets;
         size_t first_count; /* of the bucket that is complete first */
     } table[] = {{0, 1, COUNT}, {1, PARAMETERS, 8}, {20 * sizeof(float), 3, 20}, {36 * sizeof(float), 2, 36}};
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         struct plan p = {.dp = 4, .bucket_bytes = table[i].bytes, .microbatches = 1, .missing = -1};
         size_t end = COUNT;
         run(&p, results);
@@ -312,7 +312,7 @@ static void test_bad_ranges_are_refused(void **state)
         {{"a", 0, 8, 8}, {"b", 0, 0, 8}},            /* descending */
         {{"a", 0, 0, 8}, {"b", 0, SIZE_MAX - 3, 8}}, /* wraps */
     };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(moe_buckets_new(device, &config, bad[i], 2, &b), MOE_E_SHAPE);
         assert_null(b);
     }

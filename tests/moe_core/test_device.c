@@ -61,7 +61,7 @@ static void test_checksum(void **state)
     moe_device_t *device = NULL;
     assert_int_equal(moe_device_new_host(&device), 0);
     unsigned char *data = support_array(device, 64, 1);
-    uint64_t *out = support_array(device, 1, sizeof *out), word[3] = {0};
+    uint64_t *out = support_array(device, 1, sizeof(*out)), word[3] = {0};
     for (int i = 0; i < 64; i++) {
         data[i] = (unsigned char)(i * 37 + 11);
     }
@@ -95,7 +95,7 @@ static void test_cast(void **state)
     uint64_t random = 5;
     assert_int_equal(moe_device_new_host(&device), 0);
     float *from = support_floats(device, N), *back = support_floats(device, N);
-    uint16_t *half = support_array(device, N, sizeof *half);
+    uint16_t *half = support_array(device, N, sizeof(*half));
     support_fill(from, NULL, N, 3, &random);
     static const struct {
         enum moe_dtype type;

@@ -285,12 +285,12 @@ static void test_remedies_change_no_bit_when_nobody_is_empty(void **state)
             for (int r = 0; r < dr_ranks(&c); r++) {
                 assert_int_equal(results[r].agreed, mask);
                 assert_int_equal(results[r].plan.remedied, 0);
-                assert_memory_equal(results[r].forward.unit, others[r].forward.unit, sizeof others[r].forward.unit);
-                assert_memory_equal(results[r].backward.unit, others[r].backward.unit, sizeof others[r].backward.unit);
-                assert_memory_equal(results[r].y, others[r].y, sizeof others[r].y);
-                assert_memory_equal(results[r].dx, others[r].dx, sizeof others[r].dx);
-                assert_memory_equal(results[r].d_probs, others[r].d_probs, sizeof others[r].d_probs);
-                assert_memory_equal(results[r].d_w, others[r].d_w, sizeof others[r].d_w);
+                assert_memory_equal(results[r].forward.unit, others[r].forward.unit, sizeof(others[r].forward.unit));
+                assert_memory_equal(results[r].backward.unit, others[r].backward.unit, sizeof(others[r].backward.unit));
+                assert_memory_equal(results[r].y, others[r].y, sizeof(others[r].y));
+                assert_memory_equal(results[r].dx, others[r].dx, sizeof(others[r].dx));
+                assert_memory_equal(results[r].d_probs, others[r].d_probs, sizeof(others[r].d_probs));
+                assert_memory_equal(results[r].d_w, others[r].d_w, sizeof(others[r].d_w));
             }
         }
     }
@@ -305,10 +305,10 @@ static void test_a_handle_used_again_gives_the_same_bits(void **state)
         c.steps = 3;
         dr_run(&c, others);
         for (int r = 0; r < 4; r++) {
-            assert_memory_equal(results[r].y, others[r].y, sizeof results[r].y);
-            assert_memory_equal(results[r].dx, others[r].dx, sizeof results[r].dx);
-            assert_memory_equal(results[r].d_probs, others[r].d_probs, sizeof results[r].d_probs);
-            assert_memory_equal(results[r].d_w, others[r].d_w, sizeof results[r].d_w);
+            assert_memory_equal(results[r].y, others[r].y, sizeof(results[r].y));
+            assert_memory_equal(results[r].dx, others[r].dx, sizeof(results[r].dx));
+            assert_memory_equal(results[r].d_probs, others[r].d_probs, sizeof(results[r].d_probs));
+            assert_memory_equal(results[r].d_w, others[r].d_w, sizeof(results[r].d_w));
         }
     }
 }
@@ -361,9 +361,9 @@ static void test_shared_expert_inside_equals_the_one_after(void **state)
             for (int r = 0; r < ranks; r++) {
                 assert_int_equal(results[r].rc, 0);
                 assert_int_equal(others[r].rc, 0);
-                assert_memory_equal(results[r].y, others[r].y, sizeof results[r].y);
-                assert_memory_equal(results[r].dx, others[r].dx, sizeof results[r].dx);
-                assert_memory_equal(results[r].d_shared, others[r].d_shared, sizeof results[r].d_shared);
+                assert_memory_equal(results[r].y, others[r].y, sizeof(results[r].y));
+                assert_memory_equal(results[r].dx, others[r].dx, sizeof(results[r].dx));
+                assert_memory_equal(results[r].d_shared, others[r].d_shared, sizeof(results[r].d_shared));
                 assert_true(results[r].d_shared[0] != 0.0f);
             }
         }

@@ -21,7 +21,7 @@ static size_t empties(int ep, uint32_t *set)
     uint32_t all = (1u << ep) - 1;
     const uint32_t wanted[] = {0, 1, 1u << (ep - 1), all & 0x55, all & ~1u, all >> 1, all};
     size_t n = 0;
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         bool seen = false;
         for (size_t j = 0; j < n; j++) {
             seen = seen || set[j] == wanted[i];
@@ -121,7 +121,7 @@ static void check_cell(const struct table *table, const struct dr_case *c)
 
 static void check_table(const struct table *table)
 {
-    for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
+    for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
         uint32_t set[8];
         size_t n = empties(layouts[l].ep, set);
         for (size_t i = 0; i < n; i++) {
@@ -147,7 +147,7 @@ static void test_sequences_and_results_whichever_ranks_are_empty(void **state)
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
         const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(
             test_sequences_and_results_whichever_ranks_are_empty, (void *)(uintptr_t)&tables[i])};
         if (argc < 2 || strcmp(argv[1], moe_dispatcher_name(tables[i].kind)) == 0) {

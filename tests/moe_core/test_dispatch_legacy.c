@@ -22,7 +22,7 @@ static void check_hung(const struct dr_case *c, uint32_t mask)
     for (int r = 0; r < dr_ranks(c); r++) {
         if (results[r].hung != (mask >> r & 1)) {
             char text[160];
-            dr_describe(c, text, sizeof text);
+            dr_describe(c, text, sizeof(text));
             fail_msg("%s: rank %d %s (%s)", text, r, results[r].hung ? "hangs" : "does not hang", results[r].message);
         }
     }
@@ -37,10 +37,10 @@ static void check_equal_bits(const struct dr_case *c)
 {
     for (int r = 0; r < dr_ranks(c); r++) {
         assert_int_equal(results[r].rc, 0);
-        assert_memory_equal(results[r].y, plain[r].y, sizeof plain[r].y);
-        assert_memory_equal(results[r].dx, plain[r].dx, sizeof plain[r].dx);
-        assert_memory_equal(results[r].d_probs, plain[r].d_probs, sizeof plain[r].d_probs);
-        assert_memory_equal(results[r].d_w, plain[r].d_w, sizeof plain[r].d_w);
+        assert_memory_equal(results[r].y, plain[r].y, sizeof(plain[r].y));
+        assert_memory_equal(results[r].dx, plain[r].dx, sizeof(plain[r].dx));
+        assert_memory_equal(results[r].d_probs, plain[r].d_probs, sizeof(plain[r].d_probs));
+        assert_memory_equal(results[r].d_w, plain[r].d_w, sizeof(plain[r].d_w));
     }
 }
 
@@ -64,7 +64,7 @@ static void test_detached_rank_issues_nothing_in_backward(void **state)
             assert_int_equal(results[0].obligations, plain[0].obligations);
             for (int r = 0; r < c.ep; r++) {
                 assert_true(results[r].forward_done);
-                assert_memory_equal(results[r].forward.unit, plain[r].forward.unit, sizeof plain[r].forward.unit);
+                assert_memory_equal(results[r].forward.unit, plain[r].forward.unit, sizeof(plain[r].forward.unit));
             }
         }
     }
@@ -196,7 +196,7 @@ static void test_static_rows_that_nobody_checks_poison_the_last_expert(void **st
             for (int r = 0; r < c.ep; r++) {
                 assert_int_equal(results[r].rc, 0);
                 assert_int_equal(results[r].plan.slack > 0, r == 1);
-                assert_memory_equal(results[r].y, plain[r].y, sizeof plain[r].y);
+                assert_memory_equal(results[r].y, plain[r].y, sizeof(plain[r].y));
                 for (size_t i = 0; i < 2 * weight; i++) {
                     assert_int_equal(isnan(results[r].d_w[i]) != 0, r == last && i >= weight);
                 }

@@ -107,8 +107,8 @@ static void open_one(struct one *o, enum moe_dispatcher_kind kind)
     o->x = support_floats(o->device, 12);
     o->y = support_floats(o->device, 12);
     o->probs = support_floats(o->device, 16);
-    o->index = support_array(o->device, 8, sizeof *o->index);
-    o->counts = support_array(o->device, 4, sizeof *o->counts);
+    o->index = support_array(o->device, 8, sizeof(*o->index));
+    o->counts = support_array(o->device, 4, sizeof(*o->counts));
     for (int t = 0; t < 4; t++) { /* all tokens choose experts 0 and 1 */
         o->index[2 * t + 1] = 1;
         o->probs[4 * t] = o->probs[4 * t + 1] = 0.5f;
@@ -187,7 +187,7 @@ static void test_counts_and_choices_that_do_not_fit(void **state)
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct one o;
         open_one(&o, MOE_DISPATCH_ALLTOALL);
-        memcpy(o.counts, cases[i].counts, sizeof cases[i].counts);
+        memcpy(o.counts, cases[i].counts, sizeof(cases[i].counts));
         assert_int_equal(prepare(&o), cases[i].code);
         assert_non_null(strstr(moe_last_error(), "rank 5, layer 7"));
         close_one(&o);
@@ -223,7 +223,7 @@ static void test_one_rank_with_bad_counts_is_an_error_on_all(void **state)
         dr_run(&c, results);
         for (int r = 0; r < ranks; r++) {
             char text[32];
-            snprintf(text, sizeof text, "rank %d, layer 3", r);
+            snprintf(text, sizeof(text), "rank %d, layer 3", r);
             assert_int_equal(results[r].rc, MOE_E_COUNT);
             assert_non_null(strstr(results[r].message, text));
             assert_non_null(strstr(results[r].message, "rank 0 of the group"));

@@ -42,10 +42,10 @@ static void check(struct trial *t)
     double *y = support_doubles(t->rows * h), *dx = support_doubles(t->rows * h), *dp = support_doubles(t->rows);
     double tolerance = typed_tolerance(c->type), grads = fmax(tolerance, typed_tolerance(c->main_grad));
     if (t->overwrite) {
-        memset(t->g1d, 0, (size_t)(c->experts * 2 * f * h) * sizeof *t->g1d);
-        memset(t->g2d, 0, (size_t)(c->experts * h * f) * sizeof *t->g2d);
-        memset(t->gb1d, 0, (size_t)(c->experts * 2 * f) * sizeof *t->gb1d);
-        memset(t->gb2d, 0, (size_t)(c->experts * h) * sizeof *t->gb2d);
+        memset(t->g1d, 0, (size_t)(c->experts * 2 * f * h) * sizeof(*t->g1d));
+        memset(t->g2d, 0, (size_t)(c->experts * h * f) * sizeof(*t->g2d));
+        memset(t->gb1d, 0, (size_t)(c->experts * 2 * f) * sizeof(*t->gb1d));
+        memset(t->gb2d, 0, (size_t)(c->experts * h) * sizeof(*t->gb2d));
     }
     for (int64_t e = 0; e < c->experts; e++) {
         struct ffn_ref ref = reference(t, e);
@@ -361,9 +361,9 @@ static void test_slack_rows_are_untouched_or_zero_as_asked(void **state)
         }
         t.probs[t.live] = NAN;
         run(&t);
-        memset(want, t.sanitize ? 0 : 0x77, sizeof want);
-        same("slack of y", (float *)t.y + t.live * HIDDEN, want, sizeof want);
-        same("slack of dx", (float *)t.dx + t.live * HIDDEN, want, sizeof want);
+        memset(want, t.sanitize ? 0 : 0x77, sizeof(want));
+        same("slack of y", (float *)t.y + t.live * HIDDEN, want, sizeof(want));
+        same("slack of dx", (float *)t.dx + t.live * HIDDEN, want, sizeof(want));
         check(&t);
         tear_down(&t);
     }

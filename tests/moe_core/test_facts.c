@@ -59,7 +59,7 @@ static void report(struct fixture *f)
 static double as_double(uint64_t bits)
 {
     double value;
-    memcpy(&value, &bits, sizeof value);
+    memcpy(&value, &bits, sizeof(value));
     return value;
 }
 
@@ -76,7 +76,7 @@ static double projection(struct fixture *f, const float *values, int from, int t
     report(f);
     assert_int_equal(events, before + 1);
     uint32_t low = (uint32_t)seen[before].count2;
-    memcpy(size, &low, sizeof *size);
+    memcpy(size, &low, sizeof(*size));
     return as_double(seen[before].count);
 }
 

@@ -39,7 +39,7 @@ static void test_results_equal_the_reference_on_every_layout(void **state)
     } layouts[] = {{1, 1, 0}, {2, 1, 0},    {2, 2, 0}, {4, 1, 0}, {4, 2, 1},
                    {4, 4, 0}, {8, 1, 0x81}, {8, 2, 2}, {4, 1, 7}};
     for (size_t k = 0; k < 2; k++) {
-        for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
             for (int variant = 0; variant < 4; variant++) {
                 struct flex_case c = even(kinds[k], layouts[i].ranks, 6);
                 c.etp = layouts[i].etp;
@@ -342,7 +342,7 @@ static void test_ranks_make_the_same_buffer_or_none(void **state)
     pthread_t thread[3];
     struct buffer_rank rank[3];
     ncclUniqueId id;
-    memset(rank, 0, sizeof rank);
+    memset(rank, 0, sizeof(rank));
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     for (int r = 0; r < 3; r++) {
         rank[r].id = id;

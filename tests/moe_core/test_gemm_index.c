@@ -206,7 +206,7 @@ static void play_store(const struct problem *p, int32_t (*acc)[COLS / 2], int ha
     for (int warp = 0; warp < 4; warp++) {
         for (int chunk = 0; chunk < COLS / 32; chunk++) {
             uint8_t staging[2048];
-            memset(staging, 0xee, sizeof staging);
+            memset(staging, 0xee, sizeof(staging));
             for (int lane = 0; lane < 32; lane++) {
                 for (int j = 0; j < 4; j++) {
                     for (int e = 0; e < 4; e++) {
@@ -236,15 +236,15 @@ static void play_product(int kind, int64_t m, int64_t n, int64_t k)
     struct problem p = problem_new(kind, m, n, k);
     struct moe_gemm_shape s = p.shape;
     int64_t high = moe_gemm_ceil(s.rows, ROWS), wide = moe_gemm_ceil(s.cols, COLS);
-    int32_t *out = calloc((size_t)(s.rows * s.cols) + 4, sizeof *out), (*acc)[COLS / 2] = NULL;
+    int32_t *out = calloc((size_t)(s.rows * s.cols) + 4, sizeof(*out)), (*acc)[COLS / 2] = NULL;
     uint8_t *stage = malloc((ROWS + COLS) * 128);
-    acc = malloc(128 * sizeof *acc);
+    acc = malloc(128 * sizeof(*acc));
     assert_true(out != NULL && stage != NULL && acc != NULL);
-    memset(out, 0x55, (size_t)(s.rows * s.cols) * sizeof *out);
+    memset(out, 0x55, (size_t)(s.rows * s.cols) * sizeof(*out));
     for (int64_t i = 0; i < high * wide; i++) {
         struct moe_gemm_tile tile = moe_gemm_raster(i, high, wide);
         for (int half = 0; half < 2; half++) {
-            memset(acc, 0, 128 * sizeof *acc);
+            memset(acc, 0, 128 * sizeof(*acc));
             for (int64_t depth = 0; depth < s.depth; depth += DEPTH) {
                 memset(stage, 0x77, (ROWS + COLS) * 128);
                 play_stage(&p, stage, tile, depth);
@@ -294,13 +294,13 @@ static void test_widened_weights_lie_as_copied_ones(void **state)
             struct moe_gemm_box at = moe_gemm_box(!forward, 0, 0, box);
             play_copy(copied, at.offset, &b, at.x, at.y, 64, forward ? 128 : 64);
         }
-        memset(widened, 0, sizeof widened);
+        memset(widened, 0, sizeof(widened));
         for (uint32_t piece = 0; piece < 128 * 64 / 16; piece++) {
             struct moe_widen_place to = moe_widen_place(forward, piece);
             memcpy(widened + to.first, numbers + piece * 16, 16);
             memcpy(widened + to.second, numbers + piece * 16 + 8, 16);
         }
-        assert_memory_equal(copied, widened, sizeof copied);
+        assert_memory_equal(copied, widened, sizeof(copied));
     }
 }
 
@@ -323,7 +323,7 @@ static void test_ldmatrix_gives_the_fragments_of_mma(void **state)
         for (uint32_t mn = 0; mn < 128; mn++) {
             for (uint32_t d = 0; d < 32; d++) {
                 int16_t mark = (int16_t)(mn * 32 + d);
-                assert_in_range(moe_mma_offset(mn, d, mn_major), 0, sizeof stage - 2);
+                assert_in_range(moe_mma_offset(mn, d, mn_major), 0, sizeof(stage) - 2);
                 memcpy(stage + moe_mma_offset(mn, d, mn_major), &mark, 2);
             }
         }

@@ -15,7 +15,7 @@ static const int64_t patterns[][GROUPS] = {
     {0, 0, 4, 0, 0}, /* all but one */
     {0, 0, 0, 0, 0}, /* all */
 };
-enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
+enum { PATTERNS = sizeof(patterns) / sizeof(patterns[0]) };
 
 struct fixture {
     moe_device_t *device;
@@ -28,10 +28,10 @@ struct fixture {
 
 static void set_up(struct fixture *f, const int64_t *pattern)
 {
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     f->state = 7;
     assert_int_equal(moe_device_new_host(&f->device), 0);
-    f->m = support_array(f->device, GROUPS, sizeof *f->m);
+    f->m = support_array(f->device, GROUPS, sizeof(*f->m));
     for (int i = 0; i < GROUPS; i++) {
         f->m[i] = pattern[i];
         f->rows += pattern[i];
@@ -54,7 +54,7 @@ static void set_up(struct fixture *f, const int64_t *pattern)
 static void tear_down(struct fixture *f)
 {
     void *arrays[] = {&f->m, &f->x, &f->dy, &f->w, &f->y, &f->dx, &f->dw};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(f->device, arrays[i]);
     }
     free(f->xd);
@@ -112,7 +112,7 @@ static void check_wgrad(const int64_t *pattern, bool accumulate)
     double *dw = support_doubles(GROUPS * N * K);
     support_fill(f.dw, dw, GROUPS * N * K, 1, &f.state);
     float before[GROUPS * N * K];
-    memcpy(before, f.dw, sizeof before);
+    memcpy(before, f.dw, sizeof(before));
     assert_int_equal(moe_grouped_wgrad(f.device, &s, f.dy, f.x, accumulate, f.dw), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
     int64_t row = 0;
@@ -127,7 +127,7 @@ static void check_wgrad(const int64_t *pattern, bool accumulate)
         }
         if (pattern[g] == 0) {
             static const float zeros[N * K];
-            assert_memory_equal(f.dw + g * N * K, accumulate ? before + g * N * K : zeros, sizeof zeros);
+            assert_memory_equal(f.dw + g * N * K, accumulate ? before + g * N * K : zeros, sizeof(zeros));
         }
     }
     support_close("dw", f.dw, dw, GROUPS * N * K, 1e-6);
@@ -159,7 +159,7 @@ static void test_row_numbers_are_read_when_the_stream_runs(void **state)
     struct moe_grouped_shape s = shape(&f);
     int64_t late[GROUPS] = {0, 0, 0, 0, 2};
     support_poison(f.y, (f.rows + SLACK) * N);
-    assert_int_equal(moe_device_copy(f.device, f.m, late, sizeof late), 0);
+    assert_int_equal(moe_device_copy(f.device, f.m, late, sizeof(late)), 0);
     assert_int_equal(moe_grouped_forward(f.device, &s, f.x, f.w, f.y), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
     assert_true(support_is_poison(f.y + 2 * N, (f.rows + SLACK - 2) * N));

@@ -16,7 +16,7 @@ static void test_order_keys_order_as_the_choice_does(void **state)
 {
     (void)state;
     const float value[] = {-NAN, NAN, -INFINITY, -3.0f, -1e-40f, -0.0f, 0.0f, 1e-40f, 0.5f, INFINITY};
-    enum { N = sizeof value / sizeof value[0] };
+    enum { N = sizeof(value) / sizeof(value[0]) };
     for (int i = 0; i < N; i++) {
         assert_true(moe_order_key(value[i]) > MOE_KEY_TAKEN);
         for (int j = 0; j < N; j++) {
@@ -56,7 +56,7 @@ static void test_piece_of_finds_the_piece_past_empty_ones(void **state)
 {
     (void)state;
     const int64_t size[] = {0, 3, 0, 0, 1, 5, 0, 2, 0};
-    enum { N = sizeof size / sizeof size[0] };
+    enum { N = sizeof(size) / sizeof(size[0]) };
     int64_t start[N], sum = 0;
     for (int i = 0; i < N; i++) {
         start[i] = sum;
@@ -111,7 +111,7 @@ static void test_swiglu_twins_equal_the_host_back_end(void **state)
     }
     support_close("d_h", d_h, want, T * 2 * W, 1e-6);
     void *arrays[] = {&h, &d_act, &act, &d_h};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
     moe_device_destroy(&device);
@@ -127,7 +127,7 @@ static void test_zero_empty_twin_clears_empty_groups_only(void **state)
     moe_kernel_ref_zero_empty(out, m, E, W);
     for (int g = 0; g < E; g++) {
         if (m[g] == 0) {
-            assert_memory_equal(out + g * W, zeros, sizeof zeros);
+            assert_memory_equal(out + g * W, zeros, sizeof(zeros));
         } else {
             assert_true(support_is_poison(out + g * W, W));
         }

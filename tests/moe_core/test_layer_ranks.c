@@ -93,7 +93,7 @@ static void make_data(const struct scenario *s, int rank, struct data *d)
             allowed[n++] = e;
         }
     }
-    memset(d, 0, sizeof *d);
+    memset(d, 0, sizeof(*d));
     for (int64_t i = 0; i < experts * H; i++) {
         d->gate[i] = rounded(&weights, 0.1) + (i / H == i % H ? 2 : 0);
         d->gate[i] = (double)(float)d->gate[i];
@@ -122,7 +122,7 @@ static void make_data(const struct scenario *s, int rank, struct data *d)
 static float *narrow(moe_device_t *device, const double *from, int64_t count)
 {
     float *to = NULL;
-    if (moe_device_alloc(device, (size_t)count * sizeof *to, (void **)&to) == 0) {
+    if (moe_device_alloc(device, (size_t)count * sizeof(*to), (void **)&to) == 0) {
         for (int64_t i = 0; i < count; i++) {
             to[i] = (float)from[i];
         }
@@ -145,7 +145,7 @@ static void run_layer(struct rank *r, ncclComm_t ep, moe_device_t *device)
 {
     const struct scenario *s = r->scenario;
     struct result *out = r->result;
-    struct data *d = malloc(sizeof *d);
+    struct data *d = malloc(sizeof(*d));
     moe_layer_t *layer = NULL;
     make_data(s, r->rank, d);
     int64_t experts = s->ranks * L, first = r->rank * L;
@@ -211,7 +211,7 @@ static void run_layer(struct rank *r, ncclComm_t ep, moe_device_t *device)
         memcpy(outputs[i].copy, *outputs[i].at, (size_t)outputs[i].count * sizeof(float));
     }
     void *arrays[] = {&x, &dy, &gate, &w1, &w2, &y, &dx, &d_gate, &d_w1, &d_w2, &scale};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
     moe_layer_destroy(&layer);
@@ -242,7 +242,7 @@ static void run(const struct scenario *s, struct result *results)
     pthread_t thread[MOST_RANKS];
     struct rank rank[MOST_RANKS];
     ncclUniqueId id;
-    memset(results, 0, MOST_RANKS * sizeof *results);
+    memset(results, 0, MOST_RANKS * sizeof(*results));
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     for (int r = 0; r < s->ranks; r++) {
         rank[r] = (struct rank){s, id, r, &results[r]};
@@ -258,7 +258,7 @@ static void run(const struct scenario *s, struct result *results)
 static void check_against_reference(const struct scenario *s, const struct result *results)
 {
     int64_t experts = s->ranks * L;
-    struct data *d = malloc(sizeof *d);
+    struct data *d = malloc(sizeof(*d));
     double *d_gate = support_doubles(MOST_E * H), *d_w1 = support_doubles(MOST_E * 2 * F * H),
            *d_w2 = support_doubles(MOST_E * H * F);
     double got_gate[MOST_E * H] = {0};
@@ -299,9 +299,9 @@ static void check_against_reference(const struct scenario *s, const struct resul
 static void check_bitwise_equal(const struct scenario *s, const struct result *a, const struct result *b)
 {
     for (int r = 0; r < s->ranks; r++) {
-        assert_memory_equal(a[r].y, b[r].y, sizeof a[r].y);
-        assert_memory_equal(a[r].dx, b[r].dx, sizeof a[r].dx);
-        assert_memory_equal(a[r].d_gate, b[r].d_gate, sizeof a[r].d_gate);
+        assert_memory_equal(a[r].y, b[r].y, sizeof(a[r].y));
+        assert_memory_equal(a[r].dx, b[r].dx, sizeof(a[r].dx));
+        assert_memory_equal(a[r].d_gate, b[r].d_gate, sizeof(a[r].d_gate));
         /* == and not bytes: a sum with PAD's zero row may turn -0 into 0 */
         for (size_t i = 0; i < L * 2 * F * H; i++) {
             assert_true(a[r].d_w1[i] == b[r].d_w1[i]);
@@ -337,7 +337,7 @@ static void test_results_equal_the_reference_whichever_rank_is_empty(void **stat
 {
     (void)state;
     static struct result results[MOST_RANKS];
-    for (size_t i = 0; i < sizeof empties / sizeof empties[0]; i++) {
+    for (size_t i = 0; i < sizeof(empties) / sizeof(empties[0]); i++) {
         for (int32_t topk = 1; topk <= 2; topk++) {
             struct scenario s = {.ranks = 4, .topk = topk, .empty = empties[i], .backward = true};
             run(&s, results);
@@ -371,8 +371,8 @@ static void test_options_of_the_layer_change_no_result(void **state)
         {.weight = MOE_E4M3, .row_multiple = 16},
         {.weight = MOE_E5M2, .delay_wgrad = true},
     };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        for (size_t n = 0; n < sizeof empties / sizeof empties[0]; n++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        for (size_t n = 0; n < sizeof(empties) / sizeof(empties[0]); n++) {
             struct scenario s = {.ranks = 4, .topk = 2, .empty = empties[n], .backward = true};
             s.kind = table[i].kind;
             s.row_multiple = table[i].row_multiple;
@@ -427,7 +427,7 @@ static void test_backward_after_a_refused_forward_is_refused(void **state)
     assert_non_null(strstr(moe_last_error(), "without gradients"));
     assert_int_equal(moe_device_sync(device), 0);
     float *arrays[] = {x, y, w, d};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, &arrays[i]);
     }
     moe_layer_destroy(&layer);
@@ -502,7 +502,7 @@ static void test_fill_granted_at_the_hazard_equals_the_run_without_skipping(void
 {
     (void)state;
     static struct result plain[MOST_RANKS], filled[MOST_RANKS];
-    for (size_t i = 0; i < sizeof empties / sizeof empties[0]; i++) {
+    for (size_t i = 0; i < sizeof(empties) / sizeof(empties[0]); i++) {
         struct scenario s = {.ranks = 4, .topk = 2, .empty = empties[i], .backward = true};
         run(&s, plain);
         s.legacy = true;
@@ -532,7 +532,7 @@ static void test_pad_agreed_by_all_leaves_nobody_empty_and_changes_no_result(voi
 {
     (void)state;
     static struct result plain[MOST_RANKS], padded[MOST_RANKS];
-    for (size_t i = 0; i < sizeof empties / sizeof empties[0]; i++) {
+    for (size_t i = 0; i < sizeof(empties) / sizeof(empties[0]); i++) {
         struct scenario s = {.ranks = 4, .topk = 2, .empty = empties[i], .backward = true};
         run(&s, plain);
         s.legacy = true;
@@ -585,11 +585,11 @@ static void test_remedies_change_no_bit_when_nobody_is_empty(void **state)
     s.legacy = true;
     run(&s, remedied);
     for (int r = 0; r < 4; r++) {
-        assert_memory_equal(plain[r].y, remedied[r].y, sizeof plain[r].y);
-        assert_memory_equal(plain[r].dx, remedied[r].dx, sizeof plain[r].dx);
-        assert_memory_equal(plain[r].d_gate, remedied[r].d_gate, sizeof plain[r].d_gate);
-        assert_memory_equal(plain[r].d_w1, remedied[r].d_w1, sizeof plain[r].d_w1);
-        assert_memory_equal(plain[r].d_w2, remedied[r].d_w2, sizeof plain[r].d_w2);
+        assert_memory_equal(plain[r].y, remedied[r].y, sizeof(plain[r].y));
+        assert_memory_equal(plain[r].dx, remedied[r].dx, sizeof(plain[r].dx));
+        assert_memory_equal(plain[r].d_gate, remedied[r].d_gate, sizeof(plain[r].d_gate));
+        assert_memory_equal(plain[r].d_w1, remedied[r].d_w1, sizeof(plain[r].d_w1));
+        assert_memory_equal(plain[r].d_w2, remedied[r].d_w2, sizeof(plain[r].d_w2));
         assert_int_equal(count_events(&remedied[r], MOE_EV_REMEDY), 0);
     }
 }

@@ -16,7 +16,7 @@ static const int64_t empties[][GROUPS] = {
     {3, 1, 4, 0}, /* last */
     {0, 0, 0, 0}, /* all */
 };
-enum { EMPTIES = sizeof empties / sizeof empties[0] };
+enum { EMPTIES = sizeof(empties) / sizeof(empties[0]) };
 
 /* Half a unit in the last place of a sum of products of this type. */
 static double tolerance(enum moe_dtype type)
@@ -66,7 +66,7 @@ static void set_up(struct trial *t)
     c->bias = c->activation;
     assert_int_equal(moe_device_new_host(&t->device), 0);
     assert_int_equal(moe_linear_new(t->device, c, &t->linear), 0);
-    t->m = support_array(t->device, GROUPS, sizeof *t->m);
+    t->m = support_array(t->device, GROUPS, sizeof(*t->m));
     t->x = random_array(t, c->activation, ROWS * K, 1, &state);
     t->dy = random_array(t, c->activation, ROWS * N, 1, &state);
     t->y = support_array(t->device, ROWS * N, 4);
@@ -99,12 +99,12 @@ static void set_up(struct trial *t)
 static void tear_down(struct trial *t)
 {
     void *arrays[] = {&t->m, &t->x, &t->dy, &t->y, &t->dx};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(t->device, arrays[i]);
     }
     for (int g = 0; g < GROUPS; g++) {
         void *each[] = {&t->weight[g], &t->scale[g], &t->bias[g], &t->main_grad[g], &t->before[g]};
-        for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
+        for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
             moe_device_free(t->device, each[i]);
         }
     }
@@ -116,7 +116,7 @@ static int forward(struct trial *t)
 {
     const void *const *biases = t->config.has_bias ? t->biases : NULL;
     int64_t host[GROUPS];
-    memcpy(host, t->pattern, sizeof host);
+    memcpy(host, t->pattern, sizeof(host));
     return t->host_counts ? moe_linear_forward_host(t->linear, t->params, biases, t->x, host, t->rows, t->y)
                           : moe_linear_forward(t->linear, t->params, biases, t->x, t->m, t->rows + SLACK, t->y);
 }
@@ -259,7 +259,7 @@ static void test_every_place_type_recipe_and_way(void **state)
         {MOE_F32, MOE_E4M3, MOE_BF16},  {MOE_F16, MOE_E4M3, MOE_F16},
     };
     int trials = 0;
-    for (size_t r = 0; r < sizeof recipes / sizeof recipes[0]; r++) {
+    for (size_t r = 0; r < sizeof(recipes) / sizeof(recipes[0]); r++) {
         for (int e = 0; e < EMPTIES; e++) {
             for (unsigned way = 0; way < 32; way++) {
                 struct trial t = {.config = {.activation = recipes[r].activation,
@@ -345,7 +345,7 @@ static void test_no_decision_on_the_host(void **state)
     assert_int_equal(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
     for (int e = 0; e < 2 * EMPTIES; e++) {
         t.pattern = empties[e % EMPTIES];
-        memcpy(t.m, t.pattern, sizeof empties[0]);
+        memcpy(t.m, t.pattern, sizeof(empties[0]));
         memset(t.y, 0x77, ROWS * N * 4);
         memset(t.dx, 0x77, ROWS * K * 4);
         assert_int_equal(cudaGraphLaunch(exec, stream), cudaSuccess);
@@ -376,7 +376,7 @@ static void test_block_scales(void **state)
     assert_int_equal(moe_linear_new(device, &config, &linear), 0);
     uint8_t *weight = support_array(device, TALL * WIDE, 1);
     float *scale = support_floats(device, 4), *x = support_floats(device, WIDE), *y = support_floats(device, TALL);
-    int64_t *m = support_array(device, 1, sizeof *m);
+    int64_t *m = support_array(device, 1, sizeof(*m));
     m[0] = 1;
     for (int i = 0; i < TALL * WIDE; i++) {
         weight[i] = hn_e4m3_put(1.0f);
@@ -394,7 +394,7 @@ static void test_block_scales(void **state)
     assert_true(y[127] == 128.0f * 1 + 1.0f * 2);
     assert_true(y[128] == 128.0f * 3 + 1.0f * 4); /* blocks (1,0) and (1,1) */
     void *arrays[] = {&weight, &scale, &x, &y, &m};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
     moe_linear_destroy(&linear);
@@ -459,7 +459,7 @@ static void test_splits_of_the_host_that_do_not_fit(void **state)
                       .pattern = empties[0]};
     set_up(&t);
     assert_int_equal(forward(&t), 0);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(moe_linear_forward_host(t.linear, t.params, NULL, t.x, bad[i].m, t.rows, t.y), bad[i].error);
     }
     assert_int_equal(moe_linear_backward(t.linear, t.dy, t.dx, MOE_MICROBATCH_LATER), 0);
@@ -484,7 +484,7 @@ static void test_a_placeholder_is_not_made_in_a_capture(void **state)
     assert_int_equal(moe_device_new_host(&device), 0);
     assert_int_equal(moe_linear_new(device, &config, &linear), 0);
     float *x = support_floats(device, 13), *y = support_floats(device, 13), *w = support_floats(device, 2 * 11 * 13);
-    int64_t *m = support_array(device, 1, sizeof *m);
+    int64_t *m = support_array(device, 1, sizeof(*m));
     struct moe_param param = {.data = w, .main_grad = w + 11 * 13, .has_added_flag = true}, *params[] = {&param};
     cudaStream_t stream = moe_device_stream(device);
     for (int before = 0; before < 2; before++) {
@@ -498,7 +498,7 @@ static void test_a_placeholder_is_not_made_in_a_capture(void **state)
         assert_int_equal(moe_device_sync(device), 0);
     }
     void *arrays[] = {&x, &y, &w, &m};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
     moe_linear_destroy(&linear);

@@ -50,7 +50,7 @@ static void fields_of(struct moe_ref_weights *w, struct moe_ref_layer_grads *g, 
                                       {"shared_w2", &w->shared_w2, &g->shared_w2},
                                       {"shared_b2", &w->shared_b2, &g->shared_b2},
                                       {"shared_gate", &w->shared_gate, &g->shared_gate}};
-    memcpy(to, all, sizeof all);
+    memcpy(to, all, sizeof(all));
 }
 
 static struct moe_ref_set set_of(const json_t *s, const struct moe_ref_layer *l, const struct moe_ref_layer_grads *g)
@@ -89,7 +89,7 @@ static void check_set(const char *name, const json_t *s, const struct moe_ref_se
 static void set_free(struct moe_ref_set *s)
 {
     void *arrays[] = {(void *)s->x, (void *)s->dy, (void *)s->choice, s->y, s->dx, s->probs, s->losses, s->index};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         free(arrays[i]);
     }
 }

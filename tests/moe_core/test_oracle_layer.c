@@ -34,7 +34,7 @@ static void hold(const char *name, const json_t *object, const char *key, const 
 {
     double *want = doubles(object, key), size = 1e-2; /* what cancels does so to the rounding of what was added */
     char what[96];
-    snprintf(what, sizeof what, "%s: %s", name, key);
+    snprintf(what, sizeof(what), "%s: %s", name, key);
     for (int64_t i = 0; i < length(object, key); i++) {
         size = fmax(size, fabs(want[i]));
     }
@@ -89,14 +89,14 @@ static void run_set(moe_device_t *device, moe_layer_t *layer, const struct moe_l
     float *x = narrow(device, s, "x"), *dy = narrow(device, s, "dy"), losses[MOE_LOSSES];
     float *y = support_floats(device, length(s, "x") + 1), *dx = support_floats(device, length(s, "x") + 1);
     assert_int_equal(moe_layer_forward(layer, weights, &step, x, (int64_t)number(s, "tokens"), y), 0);
-    assert_int_equal(moe_device_copy(device, losses, moe_router_losses(moe_layer_router(layer)), sizeof losses), 0);
+    assert_int_equal(moe_device_copy(device, losses, moe_router_losses(moe_layer_router(layer)), sizeof(losses)), 0);
     assert_int_equal(moe_layer_backward(layer, dy, dx), 0);
     assert_int_equal(moe_device_sync(device), 0);
     hold(name, s, "losses", losses);
     hold(name, s, "y", y);
     hold(name, s, "dx", dx);
     void *arrays[] = {&x, &dy, &y, &dx};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
 }

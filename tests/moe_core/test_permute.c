@@ -22,13 +22,13 @@ struct fixture {
 
 static void set_up(struct fixture *f)
 {
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     f->state = 3;
     assert_int_equal(moe_device_new_host(&f->device), 0);
     assert_int_equal(moe_row_map_new(f->device, T, E, &f->map), 0);
-    f->index = support_array(f->device, T * TOPK, sizeof *f->index);
-    f->counts = support_array(f->device, E, sizeof *f->counts);
-    memcpy(f->index, choice, sizeof choice);
+    f->index = support_array(f->device, T * TOPK, sizeof(*f->index));
+    f->counts = support_array(f->device, E, sizeof(*f->counts));
+    memcpy(f->index, choice, sizeof(choice));
     for (int i = 0; i < T * TOPK; i++) {
         f->counts[choice[i]]++;
     }
@@ -45,7 +45,7 @@ static void tear_down(struct fixture *f)
 {
     void *arrays[] = {&f->index, &f->counts, &f->x, &f->rows, &f->y, &f->probs, &f->d_probs};
     moe_row_map_destroy(&f->map);
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(f->device, arrays[i]);
     }
     moe_device_destroy(&f->device);
@@ -97,7 +97,7 @@ static void test_padding_rows_are_zero_and_do_not_count(void **state)
     assert_int_equal(moe_permute(f.map, f.x, H, f.rows), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
     static const float zeros[PAD * H];
-    assert_memory_equal(f.rows + 2 * H, zeros, sizeof zeros); /* expert 0 has 2 tokens, then the padding */
+    assert_memory_equal(f.rows + 2 * H, zeros, sizeof(zeros)); /* expert 0 has 2 tokens, then the padding */
     assert_memory_equal(f.rows + row_of(1, 1, PAD) * H, f.x + H, H * sizeof(float));
     /* Whatever comes back in them is not seen. */
     support_poison(f.rows + 2 * H, PAD * H);
@@ -151,7 +151,7 @@ static void test_zero_tokens_give_a_valid_map_and_zeros(void **state)
     (void)state;
     struct fixture f;
     set_up(&f);
-    memset(f.counts, 0, E * sizeof *f.counts);
+    memset(f.counts, 0, E * sizeof(*f.counts));
     assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, 0, f.counts, 0), 0);
     assert_int_equal(moe_permute(f.map, f.x, H, f.rows), 0);
     assert_int_equal(moe_unpermute(f.map, f.rows, f.probs, H, f.y), 0);
@@ -203,16 +203,16 @@ static void test_ties_go_to_the_lowest_expert(void **state)
     assert_int_equal(moe_router_new(device, &config, &router), 0);
     float *x = support_floats(device, 2), *gate = support_floats(device, 6);
     const float scores[6] = {1, 2, 2, 3, 2, 3};
-    memcpy(gate, scores, sizeof scores);
+    memcpy(gate, scores, sizeof(scores));
     x[0] = 1;  /* scores as they are: 3, 5, then 1 of {1, 2, 4} */
     x[1] = -1; /* best is 0, then 1 of {1, 2, 4} twice */
     const struct moe_router_weights weights = {.gate = gate};
     assert_int_equal(moe_router_forward(router, x, &weights, 2), 0);
     assert_int_equal(moe_device_sync(device), 0);
     const int32_t want[6] = {3, 5, 1, 0, 1, 2};
-    assert_memory_equal(moe_router_index(router), want, sizeof want);
+    assert_memory_equal(moe_router_index(router), want, sizeof(want));
     const int64_t counts[6] = {1, 2, 1, 1, 0, 1};
-    assert_memory_equal(moe_router_counts(router), counts, sizeof counts);
+    assert_memory_equal(moe_router_counts(router), counts, sizeof(counts));
     assert_int_equal(moe_router_forward(router, x, &weights, 3), MOE_E_SHAPE);
     moe_router_destroy(&router);
     config.topk = 7;

@@ -74,15 +74,15 @@ static void choose(struct fixture *f, const struct build *b)
 
 static void set_up(struct fixture *f, const struct build *b, enum moe_map_kind kind)
 {
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     f->random = 5;
     f->kind = kind;
     assert_int_equal(moe_device_new_host(&f->device), 0);
-    f->index = support_array(f->device, T * K, sizeof *f->index);
+    f->index = support_array(f->device, T * K, sizeof(*f->index));
     f->mask = support_array(f->device, T * E, 1);
-    f->counts = support_array(f->device, E, sizeof *f->counts);
-    f->m = support_array(f->device, E, sizeof *f->m);
-    f->chosen = support_array(f->device, E, sizeof *f->chosen);
+    f->counts = support_array(f->device, E, sizeof(*f->counts));
+    f->m = support_array(f->device, E, sizeof(*f->m));
+    f->chosen = support_array(f->device, E, sizeof(*f->chosen));
     choose(f, b);
     f->c = (struct choices){.tokens = b->no_tokens ? 0 : T, .experts = E, .k = K, .index = f->index, .m = f->ref_m};
     int64_t align = b->align > 1 ? b->align : 1, sum = 0;
@@ -113,7 +113,7 @@ static void set_up(struct fixture *f, const struct build *b, enum moe_map_kind k
                                     .m = f->m};
     assert_int_equal(moe_row_map_build_from(f->map, &source, K, f->c.tokens, f->c.rows), 0);
     assert_int_equal(moe_device_sync(f->device), 0);
-    assert_memory_equal(f->chosen, f->counts, E * sizeof *f->counts);
+    assert_memory_equal(f->chosen, f->counts, E * sizeof(*f->counts));
     int64_t left = f->c.rows;
     for (int e = 0; e < E; e++) {
         int64_t want = f->ref_m[e] < left ? f->ref_m[e] : left;
@@ -126,7 +126,7 @@ static void tear_down(struct fixture *f)
 {
     void *arrays[] = {&f->index, &f->mask, &f->counts, &f->m, &f->chosen};
     moe_row_map_destroy(&f->map);
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(f->device, arrays[i]);
     }
     moe_device_destroy(&f->device);
@@ -144,8 +144,8 @@ static size_t buffers(struct data *d, struct guarded **out)
 {
     struct guarded *all[] = {&d->x,     &d->rows,      &d->y,           &d->d_rows,
                              &d->probs, &d->row_probs, &d->d_row_probs, &d->d_probs};
-    memcpy(out, all, sizeof all);
-    return sizeof all / sizeof all[0];
+    memcpy(out, all, sizeof(all));
+    return sizeof(all) / sizeof(all[0]);
 }
 
 static void random_typed(struct fixture *f, enum moe_dtype type, void *data, int64_t n, bool whole)
@@ -387,7 +387,7 @@ static void test_every_kind_type_build_and_use_of_probabilities(void **state)
 {
     (void)state;
     static unsigned char mask[1 << 16], other[1 << 16];
-    for (size_t b = 0; b < sizeof builds / sizeof builds[0]; b++) {
+    for (size_t b = 0; b < sizeof(builds) / sizeof(builds[0]); b++) {
         for (int type = MOE_F32; type <= MOE_F16; type++) {
             for (int mode = NONE; mode < PROB_MODES; mode++) {
                 size_t bytes = 0;
@@ -397,7 +397,7 @@ static void test_every_kind_type_build_and_use_of_probabilities(void **state)
                     }
                     bool first = kind == MOE_MAP_MASK || (kind == MOE_MAP_INDEX && mode == BY_CHOICE);
                     size_t n = run_case(&builds[b], (enum moe_map_kind)kind, (enum moe_dtype)type, (enum probs)mode,
-                                        first ? mask : other, sizeof mask);
+                                        first ? mask : other, sizeof(mask));
                     if (first) {
                         bytes = n;
                     } else {
@@ -420,7 +420,7 @@ static void test_a_mask_map_stores_descending_rows(void **state)
     assert_int_equal(moe_row_map_new(device, 3, 2, &map), 0);
     uint8_t *mask = support_array(device, 6, 1);
     const uint8_t routing[6] = {1, 1, 1, 0, 1, 0}; /* rows of expert 0: tokens 0, 1, 2; of expert 1: token 0 */
-    memcpy(mask, routing, sizeof routing);
+    memcpy(mask, routing, sizeof(routing));
     const struct moe_map_source source = {.mask = mask};
     assert_int_equal(moe_row_map_build_from(map, &source, 0, 3, 4), 0);
     assert_int_equal(moe_device_sync(device), 0);
@@ -428,7 +428,7 @@ static void test_a_mask_map_stores_descending_rows(void **state)
     const int32_t *cells = (const int32_t *)(header + 1);
     assert_int_equal(header->routed, 4);
     const int32_t want[5] = {3, 0, 1, 0, 2}; /* rows 3, 0; experts 1, 0; n */
-    assert_memory_equal(cells, want, sizeof want);
+    assert_memory_equal(cells, want, sizeof(want));
     assert_int_equal(cells[5], 1);
     assert_int_equal(cells[9], 1);
     assert_int_equal(cells[10], 2);

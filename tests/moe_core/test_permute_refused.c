@@ -30,10 +30,10 @@ static void build(struct fixture *f, enum moe_map_kind kind)
 
 static void set_up(struct fixture *f)
 {
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     assert_int_equal(moe_device_new_host(&f->device), 0);
-    f->index = support_array(f->device, T * K, sizeof *f->index);
-    f->counts = support_array(f->device, E, sizeof *f->counts);
+    f->index = support_array(f->device, T * K, sizeof(*f->index));
+    f->counts = support_array(f->device, E, sizeof(*f->counts));
     for (int i = 0; i < T * K; i++) {
         f->index[i] = i * 3 % E;
         f->counts[f->index[i]]++;
@@ -55,7 +55,7 @@ static void set_up(struct fixture *f)
 static void tear_down(struct fixture *f)
 {
     struct guarded *all[] = {&f->x, &f->rows, &f->y, &f->probs, &f->d_probs};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         guarded_free(f->device, all[i]);
     }
     for (int kind = 0; kind < MOE_MAP_CHUNK; kind++) {
@@ -134,7 +134,7 @@ static struct moe_map_header *open_buffer(struct fixture *f, int kind)
     const struct moe_map_header *header = moe_row_map_buffer(f->map[kind]);
     struct moe_map_header *writable = NULL;
     assert_non_null(header);
-    memcpy(&writable, &header, sizeof writable);
+    memcpy(&writable, &header, sizeof(writable));
     return writable;
 }
 
@@ -155,7 +155,7 @@ static void test_the_stream_refuses_a_foreign_header(void **state)
         bad[5].rows++;
         bad[6].routed--;
         bad[7].routed = ROWS + 1;
-        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
             *header = bad[i];
             refused(&f, f.map[kind], &move, true, MOE_E_MAP);
         }
@@ -179,7 +179,7 @@ static void test_the_stream_refuses_wild_row_numbers(void **state)
         /* The first row, the first expert and, of a MASK map, the first count. */
         const int64_t row = kind == MOE_MAP_SORTED ? ROWS : 0;
         const int64_t expert = kind == MOE_MAP_MASK ? E : row + T * K;
-        for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
+        for (size_t i = 0; i < sizeof(wild) / sizeof(wild[0]); i++) {
             int32_t keep = cells[row];
             assert_int_not_equal(keep, wild[i]);
             cells[row] = wild[i];
@@ -245,7 +245,7 @@ static void test_more_rows_than_the_buffer_are_an_error_and_no_write(void **stat
         f.counts[1] = 3;
         static const int32_t bad[] = {E, -2, INT32_MAX, INT32_MIN};
         int32_t keep = f.index[0];
-        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
             f.index[0] = bad[i];
             build_fails(&f, kind, &plain, ROWS, MOE_E_EXPERT);
         }
@@ -275,7 +275,7 @@ static void test_what_is_wrong_at_once_is_said_at_once(void **state)
         {.kind = MOE_MAP_MASK, .max_tokens = -1, .experts = E},
         {.kind = MOE_MAP_MASK, .max_tokens = T, .experts = 0},
     };
-    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+    for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         assert_int_equal(moe_row_map_create(f.device, &configs[i], &map), MOE_E_SHAPE);
         assert_null(map);
     }
@@ -361,7 +361,7 @@ static void test_padded_groups_beyond_two_to_the_30(void **state)
     assert_ptr_not_equal(far, MAP_FAILED);
     far[0] = 1;
     struct guarded out = guarded_new(device, 3);
-    int64_t *m = support_array(device, 2, sizeof *m);
+    int64_t *m = support_array(device, 2, sizeof(*m));
     m[0] = 1;
     m[1] = 2;
     pad.m = m;

@@ -22,16 +22,16 @@ struct fixture {
 static void set_up(struct fixture *f, enum moe_dtype type)
 {
     const size_t row = H * moe_dtype_bytes(type);
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     assert_int_equal(moe_device_new_host(&f->device), 0);
     f->map = support_array(f->device, (int64_t)moe_map_bytes(MOE_MAP_CHUNK, 0, 0, 0, ROWS), 1);
     f->from = guarded_new(f->device, ROWS * row);
     f->to = guarded_new(f->device, ROWS * row);
     f->probs = guarded_new(f->device, ROWS * sizeof(float));
     f->probs_to = guarded_new(f->device, ROWS * sizeof(float));
-    f->split = support_array(f->device, 2 * CHUNKS, sizeof *f->split);
-    f->m = support_array(f->device, CHUNKS, sizeof *f->m);
-    f->order = support_array(f->device, CHUNKS, sizeof *f->order);
+    f->split = support_array(f->device, 2 * CHUNKS, sizeof(*f->split));
+    f->m = support_array(f->device, CHUNKS, sizeof(*f->m));
+    f->order = support_array(f->device, CHUNKS, sizeof(*f->order));
     for (size_t i = 0; i < f->from.bytes; i++) {
         ((unsigned char *)f->from.data)[i] = (unsigned char)(i * 7 + i / row);
     }
@@ -47,7 +47,7 @@ static void tear_down(struct fixture *f)
     guarded_free(f->device, &f->to);
     guarded_free(f->device, &f->probs);
     guarded_free(f->device, &f->probs_to);
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(f->device, arrays[i]);
     }
     moe_device_destroy(&f->device);
@@ -84,8 +84,8 @@ static void assert_rows(const struct fixture *f, enum moe_dtype type, const int 
 
 static int build_order(struct fixture *f, const int64_t *split, const int32_t *order, bool slack)
 {
-    memcpy(f->split, split, CHUNKS * sizeof *split);
-    memcpy(f->order, order, CHUNKS * sizeof *order);
+    memcpy(f->split, split, CHUNKS * sizeof(*split));
+    memcpy(f->order, order, CHUNKS * sizeof(*order));
     const struct moe_chunk_order args = {
         .chunks = CHUNKS, .rows = ROWS, .slack = slack, .split = f->split, .order = f->order, .map = f->map};
     assert_int_equal(moe_device_ops(f->device)->chunk_order(f->device, &args), 0);
@@ -102,7 +102,7 @@ static void test_chunks_in_any_order_and_back(void **state)
     static const int there_less[ROWS] = {7, 8, 0, 1, 2, 9, 3, 4, 5, 6, -1, -1};
     static const int back_less[ROWS] = {2, 3, 4, 6, 7, 8, 9, 0, 1, 5, -1, -1};
     static const int nothing[ROWS] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         struct fixture f;
         set_up(&f, types[i]);
         assert_int_equal(build_order(&f, split, order, false), 0);
@@ -139,14 +139,14 @@ static void test_chunks_that_do_not_fit_are_refused(void **state)
     } cases[] = {{more, order, MOE_E_SPLIT},     {less, order, MOE_E_SPLIT},   {below, order, MOE_E_SPLIT},
                  {huge, order, MOE_E_SPLIT},     {split, twice, MOE_E_EXPERT}, {split, wild, MOE_E_EXPERT},
                  {split, negative, MOE_E_EXPERT}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(build_order(&f, cases[i].split, cases[i].order, false), cases[i].code);
         assert_int_equal(sort(&f, MOE_F32, false), MOE_E_MAP); /* and there is no map */
         memset(f.probs_to.data, CANARY_BYTE, f.probs_to.bytes);
         assert_true(guarded_untouched(&f.to));
     }
     static const int32_t bad[] = {ROWS, -2, INT32_MAX, INT32_MIN, 1 /* twice */};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(build_order(&f, split, order, false), 0);
         ((int32_t *)(f.map + 1))[0] = bad[i];
         assert_int_equal(sort(&f, MOE_F32, i % 2 != 0), MOE_E_MAP);
@@ -163,7 +163,7 @@ static void test_the_counts_of_all_ranks_make_chunks(void **state)
     static const int64_t counts[10] = {9, 9, 2, 3, -1 /* a word between */, 9, 9, 4, 3, -1};
     static const int there[ROWS] = {0, 1, 5, 6, 7, 8, 2, 3, 4, 9, 10, 11};
     set_up(&f, MOE_F32);
-    memcpy(f.split, counts, sizeof counts);
+    memcpy(f.split, counts, sizeof(counts));
     struct moe_chunk_map args = {
         .ranks = 2, .experts = 4, .stride = 5, .rank = 1, .rows = ROWS, .counts = f.split, .m = f.m, .map = f.map};
     assert_int_equal(moe_device_ops(f.device)->chunk_map(f.device, &args), 0);
@@ -173,14 +173,14 @@ static void test_the_counts_of_all_ranks_make_chunks(void **state)
     assert_int_equal(f.m[1], 6);
     /* A count that leads out of the buffer in a chunk that is not the first: nothing is written beyond it. */
     static const int64_t bad[] = {1000, -1, INT64_MAX, 2, 4};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         f.split[3] = bad[i];
         assert_int_equal(moe_device_ops(f.device)->chunk_map(f.device, &args), 0);
         assert_int_equal(moe_device_sync(f.device), MOE_E_SPLIT);
         assert_int_equal(sort(&f, MOE_F32, false), MOE_E_MAP);
     }
     args.slack = true; /* more rows than there is room for stay an error */
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0] - 2; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]) - 2; i++) {
         f.split[3] = bad[i];
         assert_int_equal(moe_device_ops(f.device)->chunk_map(f.device, &args), 0);
         assert_int_equal(moe_device_sync(f.device), MOE_E_SPLIT);
@@ -221,7 +221,7 @@ static void test_rows_are_padded_and_trimmed(void **state)
     static const int grouped[ROWS] = {0, 1, 2, -1, 3, 4, 5, 6, 7, -1, -1, -1};
     static const int trimmed[ROWS] = {0, 1, 2, 4, 5, 6, 7, 8, -1, -1, -1, -1};
     static const int64_t m[CHUNKS] = {3, 0, 4, 1, 0}, padded_m[CHUNKS] = {4, 0, 4, 4, 0};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         struct fixture f;
         enum moe_dtype type = types[i];
         set_up(&f, type);
@@ -237,12 +237,12 @@ static void test_rows_are_padded_and_trimmed(void **state)
         for (size_t b = seven_rows; b < f.to.bytes; b++) {
             assert_int_equal(((unsigned char *)f.to.data)[b], CANARY_BYTE);
         }
-        memcpy(f.split, m, sizeof m);
+        memcpy(f.split, m, sizeof(m));
         struct moe_pad_rows groups = {
             .type = type, .rows = 8, .padded = ROWS, .groups = CHUNKS, .align = 4, .padded_m = f.m};
         assert_int_equal(pad(&f, groups), 0);
         assert_padded(&f, type, grouped);
-        assert_memory_equal(f.m, padded_m, sizeof padded_m);
+        assert_memory_equal(f.m, padded_m, sizeof(padded_m));
         groups.trim = true;
         groups.rows = ROWS;
         assert_int_equal(pad(&f, groups), 0);
@@ -264,8 +264,8 @@ static void test_groups_that_do_not_fit_are_refused(void **state)
                  {{3, -1, 4, 2, 0}, MOE_E_COUNT},
                  {{3, 0, INT64_MAX, 1, 0}, MOE_E_SPLIT},
                  {{3, 1, 2, 1, 0}, MOE_E_CAPACITY}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        memcpy(f.split, cases[i].m, sizeof cases[i].m);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        memcpy(f.split, cases[i].m, sizeof(cases[i].m));
         assert_int_equal(pad(&f, groups), cases[i].code);
         assert_true(guarded_untouched(&f.to));
         groups.trim = !groups.trim;
@@ -294,8 +294,8 @@ static void test_the_functions_check_what_they_can(void **state)
     assert_int_equal(moe_chunks_order(NULL, f.split, f.order, CHUNKS, ROWS, false), MOE_E_MAP);
     assert_int_equal(moe_chunks_new(f.device, ROWS, &chunks), 0);
     assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, NULL, NULL), MOE_E_MAP);
-    memcpy(f.split, split, sizeof split);
-    memcpy(f.order, order, sizeof order);
+    memcpy(f.split, split, sizeof(split));
+    memcpy(f.order, order, sizeof(order));
     assert_int_equal(moe_chunks_order(chunks, f.split, f.order, CHUNKS, ROWS, false), 0);
     assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS - 1, H, false, from, to, NULL, NULL), MOE_E_MAP);
     assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, f.probs.data, NULL), MOE_E_ARG);
@@ -312,7 +312,7 @@ static void test_the_functions_check_what_they_can(void **state)
     bad[1].experts = 3;
     bad[2].stride = 3;
     bad[3].ranks = 0;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(moe_chunks_counts(chunks, &bad[i], ROWS, false), MOE_E_SHAPE);
         assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, NULL, NULL), MOE_E_MAP);
     }
@@ -320,7 +320,7 @@ static void test_the_functions_check_what_they_can(void **state)
     assert_int_equal(moe_chunks_order(chunks, f.split, f.order, -1, ROWS, false), MOE_E_SHAPE);
     static const int64_t of_ranks[10] = {9, 9, 2, 3, -1, 9, 9, 4, 3, -1};
     static const int by_expert[ROWS] = {0, 1, 5, 6, 7, 8, 2, 3, 4, 9, 10, 11};
-    memcpy(f.split, of_ranks, sizeof of_ranks);
+    memcpy(f.split, of_ranks, sizeof(of_ranks));
     assert_int_equal(moe_chunks_counts(chunks, &counts, ROWS, false), 0);
     assert_int_equal(moe_chunks_sort(chunks, MOE_BF16, ROWS, H, false, from, to, f.probs.data, f.probs_to.data), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
@@ -335,7 +335,7 @@ static void test_the_functions_check_what_they_can(void **state)
     assert_int_equal(moe_rows_pad(f.device, MOE_BF16, 7, ROWS, H, from, to), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
     assert_padded(&f, MOE_BF16, seven);
-    memcpy(f.split, m, sizeof m);
+    memcpy(f.split, m, sizeof(m));
     groups.align = 4;
     assert_int_equal(moe_rows_pad_groups(f.device, MOE_BF16, &groups, false, 8, ROWS, H, from, to), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
@@ -357,7 +357,7 @@ static void hard_numbers(enum moe_dtype type, void *row, int64_t n, uint64_t *ra
         if (type == MOE_F32) {
             bits = i % 3 == 0 ? (bits & 0xffff0000u) | 0x8000u : bits; /* half way between two of bfloat16 */
             bits = i % 7 == 0 ? 0x3f800000u + (bits & 0xffu) : bits;
-            memcpy((uint32_t *)row + i, &bits, sizeof bits);
+            memcpy((uint32_t *)row + i, &bits, sizeof(bits));
         } else {
             ((uint16_t *)row)[i] = (uint16_t)bits;
         }
@@ -385,7 +385,7 @@ static void test_all_instruction_sets_give_the_same_bits(void **state)
         int64_t width = round % 2 ? WIDTH : round % WIDTH;
         for (int stream = 0; stream < 2; stream++) {
             float dot[2] = {0, 0};
-            memset(out, CANARY_BYTE, sizeof out);
+            memset(out, CANARY_BYTE, sizeof(out));
             for (int i = 0; i < tables; i++) {
                 table[i]->sum[type](from, round % 5 ? p : NULL, round % (MOST + 1), round % 4 ? from : NULL, width,
                                     out[i], stream != 0);
@@ -396,7 +396,7 @@ static void test_all_instruction_sets_give_the_same_bits(void **state)
                 double a = typed_get(type, out[0], i), b = typed_get(type, out[1], i);
                 assert_true(a == b || (isnan(a) && isnan(b)));
             }
-            for (size_t b = (size_t)width * moe_dtype_bytes(type); b < sizeof out[0]; b++) {
+            for (size_t b = (size_t)width * moe_dtype_bytes(type); b < sizeof(out[0]); b++) {
                 assert_int_equal(((unsigned char *)out[tables - 1])[b], CANARY_BYTE);
             }
             for (int i = 0; i < tables; i++) {
@@ -456,7 +456,7 @@ static void test_a_nan_stays_one(void **state)
     const uint32_t ones = 0x7fffffffu;
     const void *from[1] = {in};
     float p;
-    memcpy(&p, &ones, sizeof p);
+    memcpy(&p, &ones, sizeof(p));
     for (int i = 0; i < tables; i++) {
         for (int t = 0; t < 3; t++) {
             for (int64_t h = 0; h < WIDTH; h++) {
@@ -479,15 +479,15 @@ static void test_rows_are_copied_and_zeroed_whatever_their_place(void **state)
     (void)state;
     enum { MOST = 3 * 4096 };
     static unsigned char from[MOST + 64], to[3][MOST + 64];
-    for (size_t i = 0; i < sizeof from; i++) {
+    for (size_t i = 0; i < sizeof(from); i++) {
         from[i] = (unsigned char)(i * 31 + i / 256);
     }
     static const size_t sizes[] = {0, 1, 15, 16, 63, 64, 65, 4095, 4096, 4097, MOST};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (size_t shift = 0; shift < 34; shift += 11) {
             for (int stream = 0; stream < 2; stream++) {
                 void *places[3] = {to[0] + shift, to[1] + 16, to[2] + 3};
-                memset(to, CANARY_BYTE, sizeof to);
+                memset(to, CANARY_BYTE, sizeof(to));
                 moe_host_rows_copy(places, 3, from + shift / 2, sizes[i], stream != 0);
                 moe_host_rows_done();
                 for (int j = 0; j < 3; j++) {

@@ -73,7 +73,7 @@ static void check_small(const struct moe_host_small *table, enum moe_grouped_kin
     fill(&a, type, state);
     int64_t rows = kind == MOE_GROUPED_WGRAD ? n : m, columns = kind == MOE_GROUPED_FORWARD ? n : k;
     static float before[64 * 64];
-    memcpy(before, a.out, sizeof before);
+    memcpy(before, a.out, sizeof(before));
     (kind == MOE_GROUPED_WGRAD   ? table->wgrad
      : kind == MOE_GROUPED_DGRAD ? table->dgrad[type]
                                  : table->forward[type])(&p);
@@ -96,7 +96,7 @@ static void check_table(const struct moe_host_small *table)
     static const int64_t sizes[][2] = {{1, 1}, {3, 7}, {8, 8}, {9, 17}, {12, 31}, {25, 16}, {31, 40}, {40, 33}};
     uint64_t state = 3;
     for (int64_t m = 1; m <= MOST; m++) {
-        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
             for (int type = MOE_F32; type <= MOE_F16; type++) {
                 check_small(table, MOE_GROUPED_FORWARD, (enum moe_dtype)type, m, sizes[s][0], sizes[s][1], 0, &state);
                 check_small(table, MOE_GROUPED_DGRAD, (enum moe_dtype)type, m, sizes[s][0], sizes[s][1], 0, &state);
@@ -138,9 +138,9 @@ struct pass {
 static void set_up(struct pass *p, enum moe_linear_kind kind, enum moe_dtype type)
 {
     uint64_t state = 9;
-    memset(p, 0, sizeof *p);
+    memset(p, 0, sizeof(*p));
     assert_int_equal(moe_device_new_host(&p->device), 0);
-    p->m = support_array(p->device, GROUPS, sizeof *p->m);
+    p->m = support_array(p->device, GROUPS, sizeof(*p->m));
     for (int g = 0; g < GROUPS; g++) {
         p->m[g] = counts[g];
         p->rows += counts[g];
@@ -152,7 +152,7 @@ static void set_up(struct pass *p, enum moe_linear_kind kind, enum moe_dtype typ
     p->bytes = (size_t)(wgrad ? GROUPS * N * K : p->rows * (kind == MOE_LINEAR_FORWARD ? N : K)) *
                (wgrad ? sizeof(float) : moe_dtype_bytes(type));
     p->out = support_array(p->device, (int64_t)p->bytes, 1);
-    p->group = support_array(p->device, GROUPS, sizeof *p->group);
+    p->group = support_array(p->device, GROUPS, sizeof(*p->group));
     for (int g = 0; g < GROUPS; g++) {
         p->group[g] = (struct moe_linear_group){.weight = (char *)p->w + (size_t)g * N * K * moe_dtype_bytes(type),
                                                 .d_weight = wgrad ? (float *)p->out + g * N * K : NULL};
@@ -175,7 +175,7 @@ static void tear_down(struct pass *p)
 {
     void *x = (void *)(uintptr_t)p->args.x, *dy = (void *)(uintptr_t)p->args.dy;
     void *arrays[] = {&p->m, &p->w, &p->out, &p->group, &x, &dy};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(p->device, arrays[i]);
     }
     free(p->xd);
@@ -254,8 +254,8 @@ static void test_parts_leave_no_column_out(void **state)
     enum { ROWS = 150, WIDE = 1537, DEEP = 900 };
     moe_device_t *device = NULL;
     assert_int_equal(moe_device_new_host(&device), 0);
-    int64_t *m = support_array(device, 1, sizeof *m);
-    struct moe_linear_group *group = support_array(device, 1, sizeof *group);
+    int64_t *m = support_array(device, 1, sizeof(*m));
+    struct moe_linear_group *group = support_array(device, 1, sizeof(*group));
     float *x = support_floats(device, ROWS * DEEP), *w = support_floats(device, WIDE * DEEP),
           *y = support_floats(device, ROWS * WIDE);
     support_poison(y, ROWS * WIDE);
@@ -294,7 +294,7 @@ static void test_parts_leave_no_column_out(void **state)
         assert_true(dx[i] == 2.0f * (float)(i % LONG));
     }
     void *arrays[] = {&m, &group, &x, &w, &y, &dy, &wide, &dx};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
     moe_device_destroy(&device);
@@ -308,8 +308,8 @@ static void test_short_lists_one_after_the_other(void **state)
     enum { LISTS = 4000, TASKS = 7, WIDE = 3, DEEP = 5 };
     moe_device_t *device = NULL;
     assert_int_equal(moe_device_new_host(&device), 0);
-    int64_t *m = support_array(device, TASKS, sizeof *m);
-    struct moe_linear_group *group = support_array(device, TASKS, sizeof *group);
+    int64_t *m = support_array(device, TASKS, sizeof(*m));
+    struct moe_linear_group *group = support_array(device, TASKS, sizeof(*group));
     float *x = support_floats(device, TASKS * DEEP), *w = support_floats(device, WIDE * DEEP),
           *y = support_floats(device, LISTS * TASKS * WIDE);
     support_poison(y, LISTS * TASKS * WIDE);
@@ -340,7 +340,7 @@ static void test_short_lists_one_after_the_other(void **state)
         assert_true(y[i] == (float)(DEEP * (i / WIDE % TASKS + 1))); /* every task, once, with its own list */
     }
     void *arrays[] = {&m, &group, &x, &w, &y};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
     moe_device_destroy(&device);

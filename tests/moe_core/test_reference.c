@@ -24,7 +24,7 @@ static void fill(double *to, size_t count, double scale, uint64_t *state)
 static struct moe_ref twin_ref(struct twin *t, int32_t topk)
 {
     uint64_t state = 11;
-    memset(t, 0, sizeof *t);
+    memset(t, 0, sizeof(*t));
     fill(t->x, T * H, 1, &state);
     fill(t->dy, T * H, 1, &state);
     fill(t->gate, E * H, 1, &state);
@@ -169,7 +169,7 @@ static void test_references_agree(void **state)
                      {t.d_gate, other.d_gate, E * H},
                      {t.d_w1, other.d_w1, E * 2 * F * H},
                      {t.d_w2, other.d_w2, E * H * F}};
-        for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+        for (size_t p = 0; p < sizeof(pairs) / sizeof(pairs[0]); p++) {
             for (int i = 0; i < pairs[p].count; i++) {
                 assert_true(fabs(pairs[p].a[i] - pairs[p].b[i]) < 1e-12);
             }
@@ -240,7 +240,7 @@ static void check_layer(int32_t topk, int64_t tokens)
     assert_int_equal(moe_layer_forward(layer, &weights, &step, x, T + 1, out), MOE_E_SHAPE);
     assert_non_null(strstr(moe_last_error(), "rank 0, layer 0"));
     void *arrays[] = {&x, &dy, &gate, &w1, &w2, &out, &dx, &d_gate, &d_w1, &d_w2};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
     moe_layer_destroy(&layer);

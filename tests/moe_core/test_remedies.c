@@ -152,15 +152,15 @@ static void run_steps(struct rank *r, ncclComm_t comm, moe_device_t *device)
         int waited = moe_device_sync(device);
         out->rc = out->rc ? out->rc : waited;
         out->in_force[step] = moe_layer_remedies(layer);
-        memcpy(out->y[step], y, (size_t)(tokens * H) * sizeof *y);
-        memcpy(out->dx[step], dx, (size_t)(tokens * H) * sizeof *dx);
+        memcpy(out->y[step], y, (size_t)(tokens * H) * sizeof(*y));
+        memcpy(out->dx[step], dx, (size_t)(tokens * H) * sizeof(*dx));
     }
-    snprintf(out->message, sizeof out->message, "%s", out->rc != 0 ? moe_last_error() : "");
-    memcpy(out->d_gate, d_gate, sizeof out->d_gate);
-    memcpy(out->d_w1, d_w1, sizeof out->d_w1);
-    memcpy(out->d_w2, d_w2, sizeof out->d_w2);
+    snprintf(out->message, sizeof(out->message), "%s", out->rc != 0 ? moe_last_error() : "");
+    memcpy(out->d_gate, d_gate, sizeof(out->d_gate));
+    memcpy(out->d_w1, d_w1, sizeof(out->d_w1));
+    memcpy(out->d_w2, d_w2, sizeof(out->d_w2));
     float *arrays[] = {x, dy, y, dx, gate, w1, w2, d_gate, d_w1, d_w2};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, &arrays[i]);
     }
     moe_layer_destroy(&layer);
@@ -195,7 +195,7 @@ static void run(const struct scenario *s, struct result *results)
     pthread_t thread[MOST];
     struct rank rank[MOST];
     ncclUniqueId id;
-    memset(results, 0, MOST * sizeof *results);
+    memset(results, 0, MOST * sizeof(*results));
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     for (int r = 0; r < s->ranks; r++) {
         rank[r] = (struct rank){.scenario = s, .id = id, .rank = r, .result = &results[r]};
@@ -269,20 +269,20 @@ static void test_no_remedy_changes_a_bit_when_nobody_is_empty(void **state)
     static struct result plain[MOST], with[MOST];
     const uint32_t bits[] = {MOE_REMEDY_FILL,   MOE_REMEDY_PAD,     MOE_REMEDY_ZERO_WGRAD, MOE_REMEDY_SANITIZE,
                              MOE_REMEDY_SPLITS, MOE_REMEDY_ROUTING, MOE_REMEDY_DUMMY,      MOE_REMEDY_ROUTER_SUM};
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         struct scenario s = always(0);
         s.kind = kinds[k];
         s.recompute = k == 0;
         run(&s, plain);
-        for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
+        for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++) {
             s.mask = bits[i];
             run(&s, with);
             for (int r = 0; r < MOST; r++) {
-                assert_memory_equal(plain[r].y, with[r].y, sizeof plain[r].y);
-                assert_memory_equal(plain[r].dx, with[r].dx, sizeof plain[r].dx);
-                assert_memory_equal(plain[r].d_gate, with[r].d_gate, sizeof plain[r].d_gate);
-                assert_memory_equal(plain[r].d_w1, with[r].d_w1, sizeof plain[r].d_w1);
-                assert_memory_equal(plain[r].d_w2, with[r].d_w2, sizeof plain[r].d_w2);
+                assert_memory_equal(plain[r].y, with[r].y, sizeof(plain[r].y));
+                assert_memory_equal(plain[r].dx, with[r].dx, sizeof(plain[r].dx));
+                assert_memory_equal(plain[r].d_gate, with[r].d_gate, sizeof(plain[r].d_gate));
+                assert_memory_equal(plain[r].d_w1, with[r].d_w1, sizeof(plain[r].d_w1));
+                assert_memory_equal(plain[r].d_w2, with[r].d_w2, sizeof(plain[r].d_w2));
             }
         }
     }
@@ -312,7 +312,7 @@ static void test_each_cure_gives_the_results_of_the_run_without_its_hazard(void 
         {{.dispatcher = {.static_rows = true, .slack_uninitialised = true}}, MOE_REMEDY_SANITIZE, false, false, 0.5f},
         {{.dispatcher = {.static_rows = true, .slack_uninitialised = true}}, MOE_REMEDY_SANITIZE, true, false, 0.5f},
     };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         struct scenario s = always(0);
         s.crowd = true;
         s.capacity = table[i].capacity;

@@ -59,7 +59,7 @@ static const struct {
       .renormalise = true,
       .options = {.score = MOE_SCORE_SIGMOID, .scale = 1.5f, .capacity_factor = 0.5f, .coeff = {0.5f}}}},
 };
-enum { WAYS = sizeof ways / sizeof ways[0] };
+enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 
 /* One problem, in the library's and in the reference's numbers. */
 struct problem {
@@ -77,7 +77,7 @@ struct problem {
 
 static void set_up(struct problem *p, const struct moe_router_config *config, uint64_t seed)
 {
-    memset(p, 0, sizeof *p);
+    memset(p, 0, sizeof(*p));
     p->config = *config;
     p->config.max_tokens = T;
     p->config.hidden = H;
@@ -109,7 +109,7 @@ static void tear_down(struct problem *p)
 {
     void *arrays[] = {&p->x,       &p->gate, &p->gate_bias, &p->expert_bias,
                       &p->d_probs, &p->dx,   &p->d_gate,    &p->d_gate_bias};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(p->device, arrays[i]);
     }
     moe_router_destroy(&p->router);
@@ -138,7 +138,7 @@ static void check_forward(struct problem *p, const char *name, int64_t tokens)
         }
     }
     support_close(name, moe_router_probs(p->router), p->probs, tokens * E, 1e-5);
-    assert_memory_equal(moe_router_counts(p->router), p->counts, sizeof p->counts);
+    assert_memory_equal(moe_router_counts(p->router), p->counts, sizeof(p->counts));
     for (int i = 0; i < MOE_LOSSES; i++) {
         if (p->config.options.coeff[i] != 0.0f && fabs((double)moe_router_losses(p->router)[i] - p->want.losses[i]) >
                                                       1e-5 * fabs(p->want.losses[i]) + 1e-30) {
@@ -269,7 +269,7 @@ static void test_the_global_loss_is_of_the_mean_over_microbatches(void **state)
     set_up(&p, &config, 31);
     forward(&p, T);
     int64_t total[E];
-    memcpy(total, p.counts, sizeof total);
+    memcpy(total, p.counts, sizeof(total));
     for (int64_t i = 0; i < T * H; i++) {
         p.x[i] = -p.x[i];
         p.twin_x[i] = -p.twin_x[i];
@@ -315,7 +315,7 @@ static void *run_rank(void *arg)
     struct rank *r = arg;
     static const struct moe_router_config config = {
         .topk = 2, .options = {.score = MOE_SCORE_SIGMOID, .expert_bias = true, .coeff = {1, 1, 1, 1}, .sequences = 2}};
-    struct problem *p = calloc(1, sizeof *p);
+    struct problem *p = calloc(1, sizeof(*p));
     ncclComm_t comm = NULL;
     assert_non_null(p);
     /* A device each: freeing memory waits for all streams of a device, and they wait for each other. */
@@ -334,14 +334,14 @@ static void *run_rank(void *arg)
     for (int i = 0; i < MOE_LOSSES; i++) {
         r->losses[i] = (double)moe_router_losses(p->router)[i];
     }
-    memcpy(r->counts, moe_router_counts(p->router), sizeof r->counts);
+    memcpy(r->counts, moe_router_counts(p->router), sizeof(r->counts));
     assert_int_equal(moe_router_update_bias(&p->router, &p->expert_bias, 1, comm, 0.125f), 0);
     assert_int_equal(moe_device_sync(p->device), 0);
     /* Counts begin anew: an update without a forward in between finds all equal and changes nothing. */
-    memcpy(r->bias, p->expert_bias, sizeof r->bias);
+    memcpy(r->bias, p->expert_bias, sizeof(r->bias));
     assert_int_equal(moe_router_update_bias(&p->router, &p->expert_bias, 1, comm, 0.125f), 0);
     assert_int_equal(moe_device_sync(p->device), 0);
-    r->anew = memcmp(r->bias, p->expert_bias, sizeof r->bias) == 0;
+    r->anew = memcmp(r->bias, p->expert_bias, sizeof(r->bias)) == 0;
     tear_down(p);
     free(p);
     ncclCommDestroy(comm);
@@ -377,7 +377,7 @@ static void test_counts_are_summed_over_the_group(void **state)
         memcpy(whole.twin_x + all * H, twin, sizeof(double) * (size_t)(tokens[i] * H));
         all += tokens[i];
     }
-    memset(whole.twin_expert_bias, 0, sizeof whole.twin_expert_bias);
+    memset(whole.twin_expert_bias, 0, sizeof(whole.twin_expert_bias));
     assert_int_equal(moe_ref_router_forward(&whole.ref, all, whole.twin_x, &whole.want), 0);
     for (int k = 0; k < MOE_LOSS_Z; k++) {
         double sum = rank[0].losses[k] + rank[1].losses[k] + rank[2].losses[k];
@@ -479,7 +479,7 @@ static void test_what_does_not_fit_is_refused(void **state)
     };
     moe_device_t *device = NULL;
     assert_int_equal(moe_device_new_host(&device), 0);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct moe_router_config config = bad[i].config;
         moe_router_t *router = NULL;
         config.max_tokens = T;
@@ -531,7 +531,7 @@ static void test_infinite_scores_are_told(void **state)
         {{.score = MOE_SCORE_SOFTMAX, .after = true}, -INFINITY, 0},
         {{.score = MOE_SCORE_SOFTMAX, .after = true}, NAN, MOE_E_NAN},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         static struct problem p;
         struct moe_router_config config = {.topk = 2, .renormalise = true, .options = cases[i].options};
         config.options.gate_bias = true;
@@ -557,7 +557,7 @@ static void test_capacity_rounds_as_a_framework_does(void **state)
         int64_t tokens, experts, want;
     } cases[] = {{1.2f, 80, 16, 12}, {1.1f, 80, 16, 11}, {0.7f, 160, 32, 7}, {1.25f, 64, 8, 20}, {1.3f, 1600, 32, 130},
                  {1e-3f, 5, 10, 1},  {1e30f, 16, 8, 32}, {0.0f, 16, 8, 32},  {2.0f, 0, 8, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct moe_router_config config = {
             .experts = cases[i].experts, .topk = 2, .options = {.capacity_factor = cases[i].factor}};
         assert_int_equal(moe_router_capacity(&config, cases[i].tokens), cases[i].want);

@@ -185,9 +185,9 @@ static void run_layer(struct rank *r, moe_device_t *device, ncclComm_t tp, ncclC
     if (out->rc != 0) {
         fprintf(stderr, "rank %d: %s\n", r->rank, moe_last_error());
     }
-    memcpy(out->y, y, sizeof out->y);
-    memcpy(out->dx, dx, sizeof out->dx);
-    memcpy(out->d_gate, d_gate, sizeof out->d_gate);
+    memcpy(out->y, y, sizeof(out->y));
+    memcpy(out->dx, dx, sizeof(out->dx));
+    memcpy(out->d_gate, d_gate, sizeof(out->d_gate));
     for (int i = 0; i < E * H; i++) {
         out->gate[i] = gate[i] - rate * d_gate[i];
     }
@@ -196,7 +196,7 @@ static void run_layer(struct rank *r, moe_device_t *device, ncclComm_t tp, ncclC
     memcpy(out->d_s1, d_s1, (size_t)(2 * p.ss * H) * sizeof(float));
     memcpy(out->d_s2, d_s2, (size_t)(H * p.ss) * sizeof(float));
     float **arrays[] = {&x, &dy, &y, &dx, &gate, &d_gate, &w1, &d_w1, &w2, &d_w2, &s1, &d_s1, &s2, &d_s2};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(device, arrays[i]);
     }
     moe_layer_destroy(&layer);
@@ -238,7 +238,7 @@ static void run(const struct scenario *s, const struct model *m, struct result *
     pthread_t thread[MOST];
     struct rank rank[MOST];
     ncclUniqueId id;
-    memset(results, 0, MOST * sizeof *results);
+    memset(results, 0, MOST * sizeof(*results));
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     for (int r = 0; r < ranks_of(s); r++) {
         rank[r] = (struct rank){.scenario = s, .model = m, .world = id, .rank = r, .result = &results[r]};
@@ -269,7 +269,7 @@ static void find_truth(const struct scenario *s, const struct model *m, struct t
         .place = s->before ? MOE_PROB_INPUT : MOE_PROB_SOURCE,
         .weights = {.gate = m->gate, .w1 = m->w1, .w2 = m->w2, .shared_w1 = m->s1, .shared_w2 = m->s2}};
     struct moe_ref_set set[SETS];
-    memset(t, 0, sizeof *t);
+    memset(t, 0, sizeof(*t));
     for (int i = 0; i < sets; i++) {
         set[i] = (struct moe_ref_set){
             .tokens = T,
@@ -343,8 +343,8 @@ static void check_summed(const struct scenario *s, const struct result *results,
     float sum[T * H];
     for (int r = 0; r < ranks_of(s); r++) {
         int set = set_of(s, r);
-        assert_memory_equal(results[r].d_gate, results[set * s->tp].d_gate, sizeof results[r].d_gate);
-        assert_memory_equal(results[r].gate, results[set * s->tp].gate, sizeof results[r].gate);
+        assert_memory_equal(results[r].d_gate, results[set * s->tp].d_gate, sizeof(results[r].d_gate));
+        assert_memory_equal(results[r].gate, results[set * s->tp].gate, sizeof(results[r].gate));
         support_close("d_gate", results[r].d_gate, t->d_gate[set], E * H, tolerance);
     }
     for (int set = 0; set < ranks_of(s) / s->tp; set++) {
@@ -367,7 +367,7 @@ static void check_unsummed(const struct scenario *s, const struct result *result
         for (int k = 0; k < s->tp; k++) {
             assert_true(off(results[set * s->tp + k].d_gate, t->d_gate[set], E * H) > 1e-2);
         }
-        assert_memory_not_equal(results[set * s->tp].gate, results[set * s->tp + 1].gate, sizeof results[0].gate);
+        assert_memory_not_equal(results[set * s->tp].gate, results[set * s->tp + 1].gate, sizeof(results[0].gate));
     }
 }
 
@@ -379,7 +379,7 @@ static void check_twice(const struct scenario *s, const struct result *results, 
             want[i] = s->tp * t->d_gate[set_of(s, r)][i];
         }
         support_close("d_gate, twice", results[r].d_gate, want, E * H, tolerance);
-        assert_memory_equal(results[r].d_gate, results[set_of(s, r) * s->tp].d_gate, sizeof results[r].d_gate);
+        assert_memory_equal(results[r].d_gate, results[set_of(s, r) * s->tp].d_gate, sizeof(results[r].d_gate));
     }
 }
 

@@ -135,7 +135,7 @@ static void free_arrays(moe_device_t *device, struct arrays *a)
 {
     void *all[] = {&a->x,    &a->other,  &a->dy,     &a->y,      &a->dx,     &a->w.w1,   &a->w.w2,    &a->w.b1,
                    &a->w.b2, &a->w.gate, &a->w.d_w1, &a->w.d_w2, &a->w.d_b1, &a->w.d_b2, &a->w.d_gate};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         moe_device_free(device, all[i]);
     }
 }
@@ -314,7 +314,7 @@ static void near(const char *what, double got, double want, double size, double 
 
 static void check(const struct scenario *s, int n, int ranks, const struct result *results)
 {
-    struct result *want = calloc(1, sizeof *want);
+    struct result *want = calloc(1, sizeof(*want));
     const double *y[MOST_RANKS], *dx[MOST_RANKS];
     int64_t part = FFN / ranks;
     double base = s->overwrite ? 0 : (double)before_grad;
@@ -388,8 +388,8 @@ static void test_equals_the_reference_on_any_number_of_ranks(void **state)
     static struct scenario scenarios[CASES];
     for (int ranks = 1; ranks <= MOST_RANKS; ranks *= 2) {
         int n = make_scenarios(ranks, scenarios);
-        struct result *plain = calloc((size_t)(ranks * n), sizeof *plain);
-        struct result *overlapped = calloc((size_t)(ranks * n), sizeof *overlapped);
+        struct result *plain = calloc((size_t)(ranks * n), sizeof(*plain));
+        struct result *overlapped = calloc((size_t)(ranks * n), sizeof(*overlapped));
         assert_non_null(plain);
         assert_non_null(overlapped);
         run(scenarios, n, ranks, false, plain);
@@ -398,7 +398,7 @@ static void test_equals_the_reference_on_any_number_of_ranks(void **state)
             check(&scenarios[i], n, ranks, plain + i);
         }
         for (int i = 0; i < ranks * n; i++) { /* through widened numbers, bit for bit */
-            assert_memory_equal(&plain[i], &overlapped[i], sizeof plain[i]);
+            assert_memory_equal(&plain[i], &overlapped[i], sizeof(plain[i]));
         }
         free(plain);
         free(overlapped);
@@ -413,7 +413,7 @@ static void test_parameters_are_told_ready_in_the_order_of_backward(void **state
     static struct result result;
     run(&s, 1, 1, false, &result);
     assert_int_equal(result.n_told, 5);
-    assert_memory_equal(result.told, all, sizeof all);
+    assert_memory_equal(result.told, all, sizeof(all));
 }
 
 /* --- that the overlap is one --- */
@@ -499,26 +499,26 @@ static void test_each_stream_waits_for_what_the_other_gives_it(void **state)
     assert_int_equal(moe_shared_forward(shared, &a.w, a.x, TOKENS, a.y, false), 0);
     assert_int_equal(moe_shared_backward(shared, a.dy, a.dx, false), 0);
     assert_int_equal(moe_device_sync(device), 0);
-    memcpy(y, a.y, sizeof y);
-    memcpy(dx, a.dx, sizeof dx);
-    memcpy(x, a.x, sizeof x);
-    memcpy(dy, a.dy, sizeof dy);
-    memcpy(w1, a.w.w1, sizeof w1);
+    memcpy(y, a.y, sizeof(y));
+    memcpy(dx, a.dx, sizeof(dx));
+    memcpy(x, a.x, sizeof(x));
+    memcpy(dy, a.dy, sizeof(dy));
+    memcpy(w1, a.w.w1, sizeof(w1));
     moe_shared_destroy(&shared);
-    memset(a.x, 0, sizeof x);
-    memset(a.dy, 0, sizeof dy);
-    memset((void *)(uintptr_t)a.w.w1, 0, sizeof w1);
+    memset(a.x, 0, sizeof(x));
+    memset(a.dy, 0, sizeof(dy));
+    memset((void *)(uintptr_t)a.w.w1, 0, sizeof(w1));
     const struct late late_x = {a.x, x, N}, late_dy = {a.dy, dy, N};
     const struct late late_w1 = {(float *)(uintptr_t)a.w.w1, w1, 2 * FFN * HIDDEN};
     assert_int_equal(moe_shared_new(device, side, &config, &shared), 0);
-    assert_int_equal(moe_device_call(device, copy_late, &late_x, sizeof late_x), 0); /* main gives x late */
-    assert_int_equal(moe_device_call(side, copy_late, &late_w1, sizeof late_w1), 0); /* side has y late */
+    assert_int_equal(moe_device_call(device, copy_late, &late_x, sizeof(late_x)), 0); /* main gives x late */
+    assert_int_equal(moe_device_call(side, copy_late, &late_w1, sizeof(late_w1)), 0); /* side has y late */
     assert_int_equal(moe_shared_forward(shared, &a.w, a.x, TOKENS, a.y, false), 0);
-    assert_int_equal(moe_device_call(device, copy_late, &late_dy, sizeof late_dy), 0);
+    assert_int_equal(moe_device_call(device, copy_late, &late_dy, sizeof(late_dy)), 0);
     assert_int_equal(moe_shared_backward(shared, a.dy, a.dx, false), 0);
     assert_int_equal(moe_device_sync(device), 0);
-    assert_memory_equal(y, a.y, sizeof y);
-    assert_memory_equal(dx, a.dx, sizeof dx);
+    assert_memory_equal(y, a.y, sizeof(y));
+    assert_memory_equal(dx, a.dx, sizeof(dx));
     moe_shared_destroy(&shared);
     free_arrays(device, &a);
     moe_device_destroy(&side);

@@ -97,8 +97,8 @@ static void test_uneven_tokens_equal_the_reference(void **state)
         int ranks, etp;
         uint32_t empty;
     } layouts[] = {{2, 1, 0}, {4, 1, 0}, {4, 2, 0}, {8, 1, 0}, {4, 1, 6}, {8, 2, 1}};
-    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
-        for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+    for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
+        for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
             for (int which = 0; which < PATTERNS; which++) {
                 struct flex_case c = uneven(ways[w].kind, ways[w].how, layouts[i].ranks, which);
                 c.etp = layouts[i].etp;

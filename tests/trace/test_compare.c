@@ -29,7 +29,7 @@ static enum roll_compare_answer publish(uint64_t key, uint32_t seq, int32_t rank
 static int clean(void **state)
 {
     (void)state;
-    memset(&page, 0, sizeof page);
+    memset(&page, 0, sizeof(page));
     return 0;
 }
 
@@ -62,14 +62,14 @@ static void a_line_that_is_not_whole_is_never_believed(void **state)
     publish(7, 3, 0, 1024, 5, &other);
     struct roll_compare_cell *line = roll_compare_find(&page, 7, 3);
     kept = *line;
-    for (size_t cut = 8; cut < sizeof kept; cut++) { /* byte `cut` was not written yet */
-        memcpy(line, &kept, sizeof kept);
+    for (size_t cut = 8; cut < sizeof(kept); cut++) { /* byte `cut` was not written yet */
+        memcpy(line, &kept, sizeof(kept));
         ((uint8_t *)line)[cut] ^= 0x41;
         assert_int_equal(publish(7, 3, 1, 512, 6, &other), ROLL_COMPARE_OTHER);
         assert_int_equal(roll_compare_read(other, 7, 3, &seen, &moment), ROLL_COMPARE_TORN);
         assert_int_equal(publish(7, 3, 1, 1024, 6, &other), ROLL_COMPARE_SAME);
     }
-    memset(line, 0, sizeof *line); /* claimed, and nothing more */
+    memset(line, 0, sizeof(*line)); /* claimed, and nothing more */
     atomic_store(&line->word, roll_compare_word(7, 3, 1024));
     assert_int_equal(publish(7, 3, 1, 512, 6, &other), ROLL_COMPARE_OTHER);
     assert_int_equal(roll_compare_read(other, 7, 3, &seen, &moment), ROLL_COMPARE_TORN);
@@ -175,15 +175,15 @@ static void a_page_is_private_and_a_broken_one_refused(void **state)
     assert_int_equal(atomic_load(&b->cell[9].word), 77);
     roll_compare_close(&b);
     static uint8_t copy[ROLL_COMPARE_BYTES];
-    memcpy(copy, a, sizeof copy);
-    assert_int_equal(roll_compare_check(copy, sizeof copy), 0);
-    assert_int_equal(roll_compare_check(copy, sizeof copy - 1), ROLL_E_SHORT);
+    memcpy(copy, a, sizeof(copy));
+    assert_int_equal(roll_compare_check(copy, sizeof(copy)), 0);
+    assert_int_equal(roll_compare_check(copy, sizeof(copy) - 1), ROLL_E_SHORT);
     copy[16]++;
-    assert_int_equal(roll_compare_check(copy, sizeof copy), ROLL_E_SIZE);
+    assert_int_equal(roll_compare_check(copy, sizeof(copy)), ROLL_E_SIZE);
     copy[10] = 9;
-    assert_int_equal(roll_compare_check(copy, sizeof copy), ROLL_E_VERSION);
+    assert_int_equal(roll_compare_check(copy, sizeof(copy)), ROLL_E_VERSION);
     copy[0] = 'x';
-    assert_int_equal(roll_compare_check(copy, sizeof copy), ROLL_E_MAGIC);
+    assert_int_equal(roll_compare_check(copy, sizeof(copy)), ROLL_E_MAGIC);
     roll_compare_close(&a);
     assert_int_equal(truncate(scratch_path(dir, "j.cmp"), 4096), 0);
     assert_int_equal(roll_compare_open(scratch_path(dir, "j.cmp"), &a), ROLL_E_SHORT);

@@ -160,8 +160,8 @@ static int feed_one(struct series *s, struct reading *r)
 static uint64_t tick_time(const struct roll_frame *frame)
 {
     uint64_t real = 0;
-    if (frame->head.payload >= sizeof real) {
-        memcpy(&real, frame->payload, sizeof real);
+    if (frame->head.payload >= sizeof(real)) {
+        memcpy(&real, frame->payload, sizeof(real));
     }
     return real ? real : frame->head.seq;
 }
@@ -170,7 +170,7 @@ static int note_ring(struct series *s)
 {
     if (s->epochs == s->room) {
         size_t room = s->room ? 2 * s->room : 16;
-        uint64_t *grown = realloc(s->epoch, room * sizeof *grown);
+        uint64_t *grown = realloc(s->epoch, room * sizeof(*grown));
         if (!grown) {
             return ROLL_E_NOMEM;
         }
@@ -265,11 +265,11 @@ static int by_series(const void *a, const void *b)
 int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_feed_of *feed_of, void *ctx, bool *cut)
 {
     struct reading reading = {feed_of, ctx, cut};
-    struct series *all = calloc(n + 1, sizeof *all);
+    struct series *all = calloc(n + 1, sizeof(*all));
     size_t used = 0;
     int err = all ? 0 : ROLL_E_NOMEM;
     if (!err && n > 1) {
-        qsort(file, n, sizeof *file, by_series);
+        qsort(file, n, sizeof(*file), by_series);
     }
     size_t kept = 0;
     for (size_t i = 0; i < n && !err; i++) {

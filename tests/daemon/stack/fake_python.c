@@ -91,7 +91,7 @@ __attribute__((visibility("default"))) void fake_python_begin(uint64_t native)
     interp.threads = &thread;
     memcpy(t, "xdebugpy", 8);
     t[1] = 0x030e00f0;
-    t[INTERPRETERS] = sizeof _PyRuntime.table;
+    t[INTERPRETERS] = sizeof(_PyRuntime.table);
     t[NEXT] = offsetof(struct interp, next);
     t[THREADS] = offsetof(struct interp, threads);
     t[T_NEXT] = offsetof(struct thread, next);

@@ -34,7 +34,7 @@ static void layouts(const uint8_t *data, size_t size)
 {
     uint64_t words[ROLL_PY_OFFSET_WORDS] = {0};
     struct roll_py_layout layout;
-    size_t bytes = size < sizeof words ? size : sizeof words;
+    size_t bytes = size < sizeof(words) ? size : sizeof(words);
     memcpy(words, data, bytes);
     memcpy(words, "xdebugpy", 8);
     if (roll_py_layout_read(words, bytes / 8, &layout) == 0 && layout.frame_at > ROLL_PY_FRAME_BYTES - 8) {

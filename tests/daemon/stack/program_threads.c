@@ -112,7 +112,7 @@ static int timed_socket(int *peer)
     const struct timeval hour = {3600, 0};
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0 ||
-        setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &hour, sizeof hour) != 0) {
+        setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &hour, sizeof(hour)) != 0) {
         _exit(3);
     }
     *peer = fds[1];
@@ -151,7 +151,7 @@ static void *in_recv_all(void *arg)
     char bytes[8];
     int peer, fd = timed_socket(&peer);
     (void)!write(peer, "half", 4);
-    (void)!recv(fd, bytes, sizeof bytes, MSG_WAITALL);
+    (void)!recv(fd, bytes, sizeof(bytes), MSG_WAITALL);
     ended();
     return arg;
 }
@@ -161,7 +161,7 @@ static void *in_write(void *arg)
     static char much[1 << 20];
     int fds[2];
     (void)!pipe(fds);
-    (void)!write(fds[1], much, sizeof much);
+    (void)!write(fds[1], much, sizeof(much));
     ended();
     return arg;
 }

@@ -20,7 +20,7 @@ static void threads_and_frames(void **state)
     (void)state;
     struct roll_text_pool pool = {0};
     struct roll_py_stacks s;
-    assert_int_equal(roll_py_dump_parse(dump, sizeof dump - 1, &pool, &s), 0);
+    assert_int_equal(roll_py_dump_parse(dump, sizeof(dump) - 1, &pool, &s), 0);
     assert_int_equal(s.threads, 2);
     assert_true(s.thread[0].ident == UINT64_C(0x7f1c2b7fe700));
     assert_int_equal(s.thread[0].frames, 2);
@@ -37,7 +37,7 @@ static void threads_and_frames(void **state)
 static void every_cut_is_taken(void **state)
 {
     (void)state;
-    for (size_t n = 0; n < sizeof dump; n++) {
+    for (size_t n = 0; n < sizeof(dump); n++) {
         struct roll_text_pool pool = {0};
         struct roll_py_stacks s;
         char *copy = malloc(n + 1);
@@ -56,11 +56,11 @@ static void a_dump_without_end_is_bounded(void **state)
     struct roll_text_pool pool = {0};
     struct roll_py_stacks s;
     static const char line[] = "  File \"x.py\", line 1 in f\n", head[] = "Thread 0x1 (most recent call first):\n";
-    size_t frames = 100000, bytes = sizeof head - 1 + frames * (sizeof line - 1);
+    size_t frames = 100000, bytes = sizeof(head) - 1 + frames * (sizeof(line) - 1);
     char *text = malloc(bytes);
-    memcpy(text, head, sizeof head - 1);
+    memcpy(text, head, sizeof(head) - 1);
     for (size_t i = 0; i < frames; i++) {
-        memcpy(text + sizeof head - 1 + i * (sizeof line - 1), line, sizeof line - 1);
+        memcpy(text + sizeof(head) - 1 + i * (sizeof(line) - 1), line, sizeof(line) - 1);
     }
     assert_int_equal(roll_py_dump_parse(text, bytes, &pool, &s), 0);
     assert_int_equal(s.thread[0].frames, ROLL_PY_INNER + ROLL_PY_OUTER);
@@ -78,7 +78,7 @@ static void py_spy(void **state)
                                "{\"name\":3}]}]";
     struct roll_text_pool pool = {0};
     struct roll_py_stacks s;
-    assert_int_equal(roll_py_spy_parse(text, sizeof text - 1, &pool, &s), 0);
+    assert_int_equal(roll_py_spy_parse(text, sizeof(text) - 1, &pool, &s), 0);
     assert_int_equal(s.thread[0].tid, 9);
     assert_string_equal(s.thread[0].frame[0].function, "step");
     assert_string_equal(s.thread[0].frame[1].function, "?");

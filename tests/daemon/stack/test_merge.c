@@ -118,7 +118,7 @@ static void threads_are_chosen(void **state)
                  {ROLL_STACK_MAIN, true, false},
                  {ROLL_STACK_OTHERS, false, true},
                  {ROLL_STACK_NCCL, false, true}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct roll_stack_tree tree = {0};
         roll_stack_tree_add(&tree, 0, outside, cases[i].which);
         roll_stack_tree_add(&tree, 1, inside, cases[i].which);
@@ -158,7 +158,7 @@ static void hostile_answers(void **state)
         "{\"threads\":[{\"samples\":{}}],\"stacks\":7,\"frames\":\"x\"}",
         "{\"threads\":[{\"samples\":[0]}],\"stacks\":[[\"x\"]],\"frames\":[{\"fn\":3,\"line\":\"y\"}]}",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct roll_stack_tree tree = {0};
         json_t *json = json_loads(texts[i], 0, NULL);
         assert_non_null(json);

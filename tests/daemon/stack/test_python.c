@@ -86,11 +86,11 @@ static void lines_of_3_9(void **state)
     (void)state;
     static const uint8_t t[] = {0, 1,           8, 2,
                                 6, (uint8_t)-1, 4, 10}; /* from 0: 11; from 8: 13; from 14: 12; from 18: 22 */
-    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof t, 10, 0), 11);
-    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof t, 10, 7), 11);
-    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof t, 10, 8), 13);
-    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof t, 10, 14), 12);
-    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof t, 10, 400), 22);
+    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof(t), 10, 0), 11);
+    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof(t), 10, 7), 11);
+    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof(t), 10, 8), 13);
+    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof(t), 10, 14), 12);
+    assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, sizeof(t), 10, 400), 22);
     assert_int_equal(roll_py_line(ROLL_PY_LNOTAB, t, 0, 10, 400), 10);
 }
 
@@ -98,10 +98,10 @@ static void lines_of_3_10(void **state)
 {
     (void)state;
     static const uint8_t t[] = {4, 1, 6, 0x80, 2, 2}; /* below 4: 11; below 10: none; below 12: 13 */
-    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof t, 10, 3), 11);
-    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof t, 10, 4), 0);
-    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof t, 10, 10), 13);
-    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof t, 10, 12), 0);
+    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 3), 11);
+    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 4), 0);
+    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 10), 13);
+    assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, sizeof(t), 10, 12), 0);
 }
 
 static void lines_of_3_11(void **state)
@@ -115,10 +115,10 @@ static void lines_of_3_11(void **state)
         0x80 | 13 << 3 | 7, 0x03,                /* 8 units, no columns: -1: 77 */
     };
     const unsigned want[] = {10, 10, 11, 0, 78, 78, 77, 77, 77};
-    for (unsigned i = 0; i < sizeof want / sizeof want[0]; i++) {
-        assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, t, sizeof t, 10, i * 2), want[i]);
+    for (unsigned i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, t, sizeof(t), 10, i * 2), want[i]);
     }
-    assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, t, sizeof t, 10, 1000), 0);
+    assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, t, sizeof(t), 10, 1000), 0);
 }
 
 /* Whatever the bytes are: an end, and no read beyond them (the sanitizer build sees to that). */

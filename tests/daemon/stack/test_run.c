@@ -32,7 +32,7 @@ static const char *ask(const pid_t *pid, size_t n, unsigned timeout_ms)
     static char out[1024];
     char why[256] = "", word[4][200] = {{0}};
     struct roll_stack_ask a = {script, pid, n, 1, 1, true, true, "/nowhere", timeout_ms * ROLL_MS};
-    roll_stack_run_t *run = roll_stack_run_new(&a, why, sizeof why);
+    roll_stack_run_t *run = roll_stack_run_new(&a, why, sizeof(why));
     assert_non_null(run);
     assert_true(n <= 4);
     while (!roll_stack_run_over(run)) {
@@ -45,7 +45,7 @@ static const char *ask(const pid_t *pid, size_t n, unsigned timeout_ms)
             for (size_t i = 0; i < n; i++) {
                 if (pid[i] == who) {
                     assert_string_equal(word[i], ""); /* answered once */
-                    snprintf(word[i], sizeof word[i], "%s", error ? error : "ok");
+                    snprintf(word[i], sizeof(word[i]), "%s", error ? error : "ok");
                 }
             }
             json_decref(answer);
@@ -56,7 +56,7 @@ static const char *ask(const pid_t *pid, size_t n, unsigned timeout_ms)
     out[0] = '\0';
     for (size_t i = 0; i < n; i++) {
         assert_true(word[i][0] != '\0');
-        snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s", i ? "; " : "", word[i]);
+        snprintf(out + strlen(out), sizeof(out) - strlen(out), "%s%s", i ? "; " : "", word[i]);
     }
     return out;
 }
@@ -111,7 +111,7 @@ static void no_helper(void **state)
     (void)state;
     char why[256] = "";
     struct roll_stack_ask a = {"/nowhere/rollcalld", two, 2, 1, 1, true, true, NULL, ROLL_MS};
-    assert_null(roll_stack_run_new(&a, why, sizeof why));
+    assert_null(roll_stack_run_new(&a, why, sizeof(why)));
     assert_non_null(strstr(why, "/nowhere/rollcalld cannot be started"));
 }
 

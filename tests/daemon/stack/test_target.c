@@ -29,7 +29,7 @@ static void refusals(void **state)
         {{.error = EIO, .yama = 1}, "cannot be looked at"},
     };
     char text[ROLL_STACK_WHY_BYTES];
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         roll_refusal_text(&cases[i].refusal, text);
         if (!strstr(text, cases[i].say) || strchr(text, '\n')) {
             fail_msg("case %zu: '%s' does not say '%s'", i, text, cases[i].say);

@@ -30,7 +30,7 @@ size_t ABI_FUNCTION(struct abi_row *out)
         VALUE(NCCL_MINOR),
         VALUE(NCCL_PATCH),
         VALUE(NCCL_VERSION_CODE),
-        VALUE(sizeof NCCL_SUFFIX),
+        VALUE(sizeof(NCCL_SUFFIX)),
         VALUE(NCCL_VERSION(2, 8, 3)),
         VALUE(NCCL_VERSION(2, 9, 6)),
         VALUE(NCCL_VERSION(2, 28, 9)),
@@ -130,7 +130,7 @@ size_t ABI_FUNCTION(struct abi_row *out)
         VALUE(abi_sim.version),
         VALUE(abi_sim.estimatedTime * 10),
     };
-    const size_t n = sizeof rows / sizeof rows[0];
+    const size_t n = sizeof(rows) / sizeof(rows[0]);
 
     for (size_t i = 0; i < n; i++) {
         out[i] = rows[i];

@@ -83,7 +83,7 @@ void expect_hang(struct rank *r)
 static const char *told(const char *dir, int rank, const char *what)
 {
     static _Thread_local char path[256];
-    snprintf(path, sizeof path, "%s/told-%s-%d", dir, what, rank);
+    snprintf(path, sizeof(path), "%s/told-%s-%d", dir, what, rank);
     return path;
 }
 
@@ -132,10 +132,10 @@ static void share_id(struct rank *r, const char *path)
     int fd;
 
     if (r->rank == 0) {
-        snprintf(temporary, sizeof temporary, "%s.new", path);
+        snprintf(temporary, sizeof(temporary), "%s.new", path);
         NCCL(ncclGetUniqueId(&r->id));
         fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
-        CHECK(fd >= 0 && write(fd, &r->id, sizeof r->id) == (ssize_t)sizeof r->id);
+        CHECK(fd >= 0 && write(fd, &r->id, sizeof(r->id)) == (ssize_t)sizeof(r->id));
         close(fd);
         CHECK(rename(temporary, path) == 0);
         return;
@@ -143,7 +143,7 @@ static void share_id(struct rank *r, const char *path)
     while ((fd = open(path, O_RDONLY)) < 0) {
         sleep_ms(1);
     }
-    CHECK(read(fd, &r->id, sizeof r->id) == (ssize_t)sizeof r->id);
+    CHECK(read(fd, &r->id, sizeof(r->id)) == (ssize_t)sizeof(r->id));
     close(fd);
 }
 
@@ -184,12 +184,12 @@ static void exec_rank(const struct job *j, const char *name, int rank, const cha
 {
     char text[32], path[128], *argv[] = {(char *)(uintptr_t) "rank", (char *)(uintptr_t)name, NULL};
 
-    snprintf(text, sizeof text, "%d", rank);
+    snprintf(text, sizeof(text), "%d", rank);
     setenv("RANK", text, 1);
-    snprintf(text, sizeof text, "%d", j->n);
+    snprintf(text, sizeof(text), "%d", j->n);
     setenv("WORLD_SIZE", text, 1);
     setenv("HOSTNCCL_DIR", j->dir, 1);
-    snprintf(path, sizeof path, "%s/id", j->dir);
+    snprintf(path, sizeof(path), "%s/id", j->dir);
     setenv("TEST_ID_FILE", path, 1);
     if (env) {
         (void)putenv((char *)(uintptr_t)env);

@@ -41,7 +41,7 @@ static inline double number_get(const void *array, size_t i, ncclDataType_t t)
     double d;
 
     memcpy(&u, p, number_size(t));
-    memcpy(&f, p, sizeof f < number_size(t) ? sizeof f : number_size(t));
+    memcpy(&f, p, sizeof(f) < number_size(t) ? sizeof(f) : number_size(t));
     switch ((int)t) {
     case ncclInt8:
         return (int8_t)u;
@@ -60,7 +60,7 @@ static inline double number_get(const void *array, size_t i, ncclDataType_t t)
     case ncclFloat32:
         return (double)f;
     case ncclFloat64:
-        memcpy(&d, p, sizeof d);
+        memcpy(&d, p, sizeof(d));
         return d;
     default:
         return (double)u;
@@ -107,10 +107,10 @@ static inline void number_put(void *array, size_t i, ncclDataType_t t, double va
 
     switch ((int)t) {
     case ncclFloat32:
-        memcpy(p, &f, sizeof f);
+        memcpy(p, &f, sizeof(f));
         return;
     case ncclFloat64:
-        memcpy(p, &value, sizeof value);
+        memcpy(p, &value, sizeof(value));
         return;
     case ncclFloat16:
     case ncclBfloat16:

@@ -26,9 +26,9 @@ int main(void)
         }
         TRY(cudaSetDevice(d));
         TRY(cudaStreamCreate(&streams[d]));
-        TRY(cudaMalloc((void **)&in[d], sizeof host));
-        TRY(cudaMalloc((void **)&out[d], sizeof host));
-        TRY(cudaMemcpy(in[d], host, sizeof host, cudaMemcpyHostToDevice));
+        TRY(cudaMalloc((void **)&in[d], sizeof(host)));
+        TRY(cudaMalloc((void **)&out[d], sizeof(host)));
+        TRY(cudaMemcpy(in[d], host, sizeof(host), cudaMemcpyHostToDevice));
     }
     TRY(ncclGroupStart());
     for (int d = 0; d < DEVICES; d++) {
@@ -38,7 +38,7 @@ int main(void)
     for (int d = 0; d < DEVICES; d++) {
         TRY(cudaSetDevice(d));
         TRY(cudaStreamSynchronize(streams[d]));
-        TRY(cudaMemcpy(host, out[d], sizeof host, cudaMemcpyDeviceToHost));
+        TRY(cudaMemcpy(host, out[d], sizeof(host), cudaMemcpyDeviceToHost));
         for (int i = 0; i < COUNT; i++) {
             TRY(host[i] != (float)(2 * i + 1));
         }

@@ -23,7 +23,7 @@
 template <typename T> static T from_bits(uint32_t bits)
 {
     T v;
-    std::memcpy(&v, &bits, sizeof v);
+    std::memcpy(&v, &bits, sizeof(v));
     return v;
 }
 
@@ -52,7 +52,7 @@ template <typename T> static int compare(ncclComm_t *comms, ncclDataType_t type,
     for (size_t i = 0; i < in[0].size(); i++) {
         T want = T(float(in[0][i]) + float(in[1][i]));
         bool both_nan = std::isnan(float(want)) && std::isnan(float(out[0][i]));
-        if (!both_nan && (std::memcmp(&want, &out[0][i], sizeof want) || std::memcmp(&want, &out[1][i], sizeof want))) {
+        if (!both_nan && (std::memcmp(&want, &out[0][i], sizeof(want)) || std::memcmp(&want, &out[1][i], sizeof(want)))) {
             std::fprintf(stderr, "%s: %g + %g is %g, not %g\n", name, double(float(in[0][i])), double(float(in[1][i])),
                          double(float(out[0][i])), double(float(want)));
             return 1;

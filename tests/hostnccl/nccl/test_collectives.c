@@ -180,7 +180,7 @@ static void case_matrix(struct rank *r)
 
     for (int coll = 0; coll < COLLS; coll++) {
         for (int type = 0; type < ncclNumTypes; type++) {
-            for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
                 struct trial t = {.r = r, .coll = (enum coll)coll, .type = (ncclDataType_t)type, .count = counts[c]};
                 all_ops(&t);
             }
@@ -194,7 +194,7 @@ static void case_pieces(struct rank *r)
     static const ncclDataType_t types[] = {ncclInt8, ncclFloat16, ncclFloat32, ncclInt64};
 
     for (int coll = 0; coll < COLLS; coll++) {
-        for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
+        for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++) {
             struct trial t = {.r = r, .coll = (enum coll)coll, .type = types[k], .op = ncclSum, .count = 70001};
             t.in_place = k % 2 && SHAPES[coll].can_be_in_place;
             run_trial(&t);
@@ -205,7 +205,7 @@ static void case_pieces(struct rank *r)
 static void case_64MiB(struct rank *r)
 {
     const size_t count = 16u << 20;
-    float *x = malloc(count * sizeof *x);
+    float *x = malloc(count * sizeof(*x));
 
     for (size_t i = 0; i < count; i++) {
         x[i] = (float)((i + (size_t)r->rank) % 1000);
@@ -227,7 +227,7 @@ static void case_bits_are_equal(struct rank *r)
 {
     const size_t count = 5000;
     unsigned seed = 7; /* every rank draws the inputs of all */
-    float *x = malloc(count * sizeof *x), *all = malloc(count * sizeof *x * (size_t)r->n);
+    float *x = malloc(count * sizeof(*x)), *all = malloc(count * sizeof(*x) * (size_t)r->n);
 
     for (size_t i = 0; i < count; i++) {
         float want = 0;
@@ -238,11 +238,11 @@ static void case_bits_are_equal(struct rank *r)
         }
         all[i] = want;
     }
-    float *want = malloc(count * sizeof *x);
-    memcpy(want, all, count * sizeof *x);
+    float *want = malloc(count * sizeof(*x));
+    memcpy(want, all, count * sizeof(*x));
     NCCL(ncclAllReduce(x, x, count, ncclFloat, ncclSum, r->comm, r->stream));
     finish(r);
-    CHECK(!memcmp(x, want, count * sizeof *x));
+    CHECK(!memcmp(x, want, count * sizeof(*x)));
     free(x);
     free(all);
     free(want);
@@ -296,7 +296,7 @@ static void case_premulsum(struct rank *r)
     ncclRedOp_t by_host, by_device;
     float *device;
 
-    CUDA(cudaMalloc((void **)&device, sizeof *device));
+    CUDA(cudaMalloc((void **)&device, sizeof(*device)));
     for (int i = 0; i < 100; i++) {
         x[i] = (float)i;
     }
@@ -322,7 +322,7 @@ static void case_premulsum(struct rank *r)
 /* 64 processes on however few cores: nobody starves, nobody spins. */
 static void case_crowd(struct rank *r)
 {
-    int x = r->rank, y = 0, *in = calloc((size_t)r->n, sizeof *in), *out = calloc((size_t)r->n, sizeof *out);
+    int x = r->rank, y = 0, *in = calloc((size_t)r->n, sizeof(*in)), *out = calloc((size_t)r->n, sizeof(*out));
 
     for (int round = 0; round < 20; round++) {
         NCCL(ncclAllReduce(&x, &y, 1, ncclInt, ncclSum, r->comm, r->stream));
@@ -357,7 +357,7 @@ static void every_collective_type_and_operation_is_right_on_processes(void **sta
     static const int sizes[] = {1, 2, 3, 4, 8};
 
     (void)state;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         ranks_run("matrix", sizes[i], 60, NULL);
     }
 }

@@ -91,7 +91,7 @@ static void case_room(struct rank *r)
     if (r->rank == 0) {
         for (int i = 0; i < 5; i++) {
             x[0] = (char)i;
-            NCCL(ncclSend(x, sizeof x, ncclChar, 1, r->comm, r->stream));
+            NCCL(ncclSend(x, sizeof(x), ncclChar, 1, r->comm, r->stream));
             if (i < 4) {
                 CUDA(cudaStreamSynchronize(r->stream));
             }
@@ -113,7 +113,7 @@ static void case_room(struct rank *r)
         NCCL(ncclRecv(&go, 1, ncclInt, 0, second, r->stream));
         finish(r);
         for (int i = 0; i < 5; i++) {
-            NCCL(ncclRecv(y, sizeof y, ncclChar, 0, r->comm, r->stream));
+            NCCL(ncclRecv(y, sizeof(y), ncclChar, 0, r->comm, r->stream));
             finish(r);
             CHECK(y[0] == i);
         }
@@ -127,12 +127,12 @@ static size_t length_of(int i)
 {
     const size_t lengths[] = {1, 250, 0, 256, 300, 7, LONGEST, 33};
 
-    return lengths[(size_t)i * 5 % (sizeof lengths / sizeof lengths[0])];
+    return lengths[(size_t)i * 5 % (sizeof(lengths) / sizeof(lengths[0]))];
 }
 
 static void case_mixed(struct rank *r)
 {
-    int *x = malloc((LONGEST + 1) * sizeof *x), *y = malloc((LONGEST + 1) * sizeof *y);
+    int *x = malloc((LONGEST + 1) * sizeof(*x)), *y = malloc((LONGEST + 1) * sizeof(*y));
 
     for (int i = 0; i < MESSAGES && r->rank < 2; i++) {
         size_t n = length_of(i);
@@ -199,7 +199,7 @@ static const struct rank_case CASES[] = {
     {                                                                                                                  \
         static const int counts[] = {__VA_ARGS__};                                                                     \
         (void)state;                                                                                                   \
-        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {                                                \
+        for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {                                              \
             ranks_run(#name, counts[i], 30, env);                                                                      \
         }                                                                                                              \
     }

@@ -249,7 +249,7 @@ static const struct rank_case CASES[] = {
     {                                                                                                                  \
         static const int counts[] = {__VA_ARGS__};                                                                     \
         (void)state;                                                                                                   \
-        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {                                                \
+        for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {                                              \
             ranks_run(#name, counts[i], 30, NULL);                                                                     \
         }                                                                                                              \
     }

@@ -317,7 +317,7 @@ static void case_thrown_away(struct rank *r)
 static void case_many_launches(struct rank *r)
 {
     enum { COUNT = 100000, LAUNCHES = 20 };
-    int *in = malloc(COUNT * sizeof *in), *out = calloc(COUNT, sizeof *out);
+    int *in = malloc(COUNT * sizeof(*in)), *out = calloc(COUNT, sizeof(*out));
 
     CHECK(in && out);
     for (int i = 0; i < COUNT; i++) {

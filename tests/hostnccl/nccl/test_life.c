@@ -205,7 +205,7 @@ static void case_group_of_inits(struct rank *r)
 
     NCCL(ncclCommInitRank(&a, r->n, r->id, r->rank));
     NCCL(ncclGetUniqueId(&other));
-    NCCL(ncclAllGather(&other, all, sizeof other, ncclChar, a, r->stream));
+    NCCL(ncclAllGather(&other, all, sizeof(other), ncclChar, a, r->stream));
     CUDA(cudaStreamSynchronize(r->stream));
     ncclComm_t more[2];
     NCCL(ncclGroupStart());

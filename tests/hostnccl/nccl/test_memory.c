@@ -155,7 +155,7 @@ static void the_directory_is_private(void **state)
 
     (void)state;
     assert_non_null(mkdtemp(dir));
-    snprintf(sub, sizeof sub, "%s/sub", dir);
+    snprintf(sub, sizeof(sub), "%s/sub", dir);
     setenv("HOSTNCCL_DIR", sub, 1);
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     assert_int_equal(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);

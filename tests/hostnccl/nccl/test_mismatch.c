@@ -172,7 +172,7 @@ static void case_sends_more(struct rank *r)
     for (int i = 0; i < 8; i++) {
         x[i] = i + 1;
     }
-    memset(y, 0, sizeof y);
+    memset(y, 0, sizeof(y));
     if (r->rank == 0) {
         NCCL(ncclSend(x, 8, ncclInt, 1, r->comm, r->stream));
         expect_hang(r);
@@ -190,7 +190,7 @@ static void case_sends_less(struct rank *r)
     for (int i = 0; i < 8; i++) {
         x[i] = i + 1;
     }
-    memset(y, 0, sizeof y);
+    memset(y, 0, sizeof(y));
     if (r->rank == 0) {
         NCCL(ncclSend(x, 5, ncclInt, 1, r->comm, r->stream));
         finish(r);
@@ -251,10 +251,10 @@ static void case_type_of_reduction(struct rank *r)
 {
     float f = 1.5f;
 
-    memcpy(x, &f, sizeof f);
+    memcpy(x, &f, sizeof(f));
     NCCL(ncclAllReduce(x, y, 1, r->rank == 1 ? ncclInt : ncclFloat, ncclSum, r->comm, r->stream));
     finish(r);
-    memcpy(&f, y, sizeof f);
+    memcpy(&f, y, sizeof(f));
     CHECK((r->rank == 1) == (f != 3.0f));
 }
 
@@ -379,7 +379,7 @@ static void case_printed(struct rank *r)
     int before = dup(STDERR_FILENO);
     dup2(ends[1], STDERR_FILENO);
     all_reduce(r, r->rank == 1 ? 5 : 4);
-    CHECK(read(ends[0], line, sizeof line - 1) > 0);
+    CHECK(read(ends[0], line, sizeof(line) - 1) > 0);
     dup2(before, STDERR_FILENO);
     CHECK(strstr(line, "AllReduce of") && strstr(line, "hanging"));
     expect_hang(r);
@@ -405,8 +405,8 @@ static int open_pidfds(void)
 
     for (int fd = 0; fd < 256; fd++) {
         char path[32], target[64] = "";
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        (void)!readlink(path, target, sizeof target - 1);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        (void)!readlink(path, target, sizeof(target) - 1);
         found += strstr(target, "pidfd") != NULL;
     }
     return found;

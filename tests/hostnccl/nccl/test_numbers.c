@@ -37,7 +37,7 @@ static const struct format FORMATS[] = {
     {"e4m3", 4, 3, false, true, e4m3_get, e4m3_put},
     {"e5m2", 5, 2, true, true, e5m2_get, e5m2_put},
 };
-enum { FORMAT_COUNT = sizeof FORMATS / sizeof FORMATS[0] };
+enum { FORMAT_COUNT = sizeof(FORMATS) / sizeof(FORMATS[0]) };
 
 static uint32_t patterns(const struct format *f)
 {
@@ -106,7 +106,7 @@ static void an_average_of_integers_truncates_for_any_number_of_ranks(void **stat
     static const int ranks[] = {2, 3, 127, 128, 129, 255, 256, 257, 4096};
 
     (void)state;
-    for (size_t k = 0; k < sizeof ranks / sizeof ranks[0]; k++) {
+    for (size_t k = 0; k < sizeof(ranks) / sizeof(ranks[0]); k++) {
         const struct hn_redop op = {.kind = HN_SUM, .divisor = ranks[k]};
         for (int v = -128; v < 128; v++) {
             int8_t s = (int8_t)v;
@@ -136,7 +136,7 @@ static void a_number_wins_against_a_nan_in_maximum_and_minimum(void **state)
                                            ncclFloat8e5m2, ncclFloat32,  ncclFloat64};
 
     (void)state;
-    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
+    for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++) {
         for (int kind = HN_SUM; kind <= HN_MIN; kind++) {
             for (int side = 0; side < 2; side++) {
                 const struct hn_redop op = {.kind = (enum hn_reduce)kind};

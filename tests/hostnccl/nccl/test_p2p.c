@@ -91,7 +91,7 @@ static void case_fifo(struct rank *r)
         NCCL(ncclGroupEnd());
     }
     finish(r);
-    CHECK(r->rank != 1 || !memcmp(x, y, sizeof x));
+    CHECK(r->rank != 1 || !memcmp(x, y, sizeof(x)));
 }
 
 static void case_self(struct rank *r)
@@ -190,7 +190,7 @@ static void case_two_comms_in_a_group(struct rank *r)
 /* Inside a group: collectives before point-to-point, larger before smaller, whatever the order of the calls. */
 static void case_order_inside_a_group(struct rank *r)
 {
-    float *big = calloc(50000, sizeof *big), small = 1;
+    float *big = calloc(50000, sizeof(*big)), small = 1;
     int x = r->rank, y = -1, peer = 1 - r->rank;
 
     big[49999] = 2;

@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     }
     printf("{");
     for (int w = 0; w < WAYS; w++) {
-        qsort(per_call[w], BATCHES, sizeof per_call[w][0], by_double);
+        qsort(per_call[w], BATCHES, sizeof(per_call[w][0]), by_double);
         printf("%s\"%s\":%.2f", w > 0 ? "," : "", names[w], per_call[w][BATCHES / 2]);
     }
     printf("}\n");

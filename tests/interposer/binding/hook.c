@@ -16,9 +16,9 @@ __attribute__((visibility("default"))) void *dlsym(void *handle, const char *nam
     static void *(*real)(void *, const char *);
     if (real == NULL) {
         void *first = dlvsym(RTLD_NEXT, "dlsym", HOOK_DLSYM), *next;
-        memcpy(&real, &first, sizeof real);
+        memcpy(&real, &first, sizeof(real));
         next = real(RTLD_NEXT, "dlsym");
-        memcpy(&real, &next, sizeof real);
+        memcpy(&real, &next, sizeof(real));
     }
     count += strcmp(name, "ncclAllReduce") == 0;
     return real(handle, name);
@@ -49,7 +49,7 @@ __attribute__((destructor)) static void tell(void)
 int main(void)
 {
     static const char *const names[] = {"malloc", "ncclAllReduce", "cudaStreamSynchronize", "no_such_function", "n"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         printf("%s: %d %d\n", names[i], dlsym(RTLD_DEFAULT, names[i]) != NULL, dlsym(RTLD_NEXT, names[i]) != NULL);
     }
     return 0;

@@ -21,7 +21,7 @@ static int look_up(void *handle, struct calls *nccl)
 {
     static const char *const names[CALLS_COUNT] = CALLS_NAMES;
     void *found[CALLS_COUNT];
-    _Static_assert(sizeof found == sizeof *nccl, "one pointer for each name");
+    _Static_assert(sizeof(found) == sizeof(*nccl), "one pointer for each name");
     for (int i = 0; i < CALLS_COUNT; i++) {
         found[i] = dlsym(handle, names[i]);
         if (found[i] == NULL) {
@@ -31,7 +31,7 @@ static int look_up(void *handle, struct calls *nccl)
             return fail("an error after a lookup that succeeded");
         }
     }
-    memcpy(nccl, found, sizeof found);
+    memcpy(nccl, found, sizeof(found));
     return 0;
 }
 
@@ -40,7 +40,7 @@ static int check_absent(void *handle)
 {
     static const char *const names[] = {
         "ncclCommGrow", "ncclAllReduceConfig", "ncclParamBind", "ncclTeamWorld", "ncclNoSuchFunction", "nccl", "n", ""};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(names[i], "ncclTeamWorld") == 0 && dlsym(handle, "roll_front") != NULL) {
             continue; /* its release has it, though hostnccl has not */
         }
@@ -204,7 +204,7 @@ static int nothing_behind(const char *path)
     }
     /* What every program asks for next, and prints. */
     static const char *const texts[] = {"ncclGetErrorString", "pncclGetErrorString", "ncclGetLastError"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         const char *(*text)(uintptr_t) = (const char *(*)(uintptr_t))dlsym(handle, texts[i]);
         if (text == NULL || text(0) == NULL || strstr(text(0), "NCCL") == NULL) {
             return fail("no text from a front with nothing behind it");

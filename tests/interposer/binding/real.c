@@ -49,7 +49,7 @@ static void tell_names(void)
 #define ROLL_API_JUMP(id, name)           #name, "p" #name,
 #include "interposer/wrap/api.def"
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         void *found = dlsym(library != NULL ? library : RTLD_DEFAULT, names[i]);
         const char *error = dlerror();
         printf("%s %s %s\n", names[i], found != NULL ? "yes" : "no", error != NULL ? "dlerror" : "");
@@ -59,13 +59,13 @@ static void tell_names(void)
 static void tell_ids(void)
 {
     ncclUniqueId a, b, zero;
-    memset(&zero, 0, sizeof zero);
-    memset(&a, 0, sizeof a);
-    memset(&b, 0, sizeof b);
+    memset(&zero, 0, sizeof(zero));
+    memset(&a, 0, sizeof(a));
+    memset(&b, 0, sizeof(b));
     TELL(F(ncclGetUniqueId)(&a));
     TELL(F(ncclGetUniqueId)(&b));
-    printf("ids: %s, %s\n", memcmp(&a, &zero, sizeof a) != 0 ? "not empty" : "empty",
-           memcmp(&a, &b, sizeof a) != 0 ? "different" : "the same");
+    printf("ids: %s, %s\n", memcmp(&a, &zero, sizeof(a)) != 0 ? "not empty" : "empty",
+           memcmp(&a, &b, sizeof(a)) != 0 ? "different" : "the same");
 }
 
 static void tell_failing_inits(void)

@@ -10,7 +10,7 @@ static const uint8_t expected[] = {
     ROLL_OP_COMM_INIT, ROLL_OP_ALLREDUCE, ROLL_OP_ALLREDUCE, ROLL_OP_ALLREDUCE,
     ROLL_OP_ALLREDUCE, ROLL_OP_GROUP_END, ROLL_OP_BROADCAST, ROLL_OP_COMM_DESTROY,
 };
-#define CALLS (sizeof expected / sizeof expected[0])
+#define CALLS (sizeof(expected) / sizeof(expected[0]))
 
 #define PROGRAM "ROLL_TEST_PROGRAM"
 #define PYTHON  "ROLL_TEST_PYTHON"
@@ -124,8 +124,8 @@ static void run_way(const struct way *way)
     struct job job;
     char *argv[5] = {NULL};
     job_begin(&job);
-    snprintf(library_path, sizeof library_path, "LD_LIBRARY_PATH=%s", job_path("ROLL_TEST_HOSTNCCL"));
-    snprintf(nccl_dir, sizeof nccl_dir, "HOSTNCCL_DIR=%s", job.dir);
+    snprintf(library_path, sizeof(library_path), "LD_LIBRARY_PATH=%s", job_path("ROLL_TEST_HOSTNCCL"));
+    snprintf(nccl_dir, sizeof(nccl_dir), "HOSTNCCL_DIR=%s", job.dir);
     job_env(&job, library_path);
     job_env(&job, nccl_dir);
     job_env(&job, no_debug);
@@ -160,9 +160,9 @@ static void test_a_front_with_nothing_behind_it(void **state)
 {
     (void)state;
     static char itself[512], text[1024], audit[512];
-    snprintf(itself, sizeof itself, "ROLLCALL_NCCL=%s", job_path(FRONT));
+    snprintf(itself, sizeof(itself), "ROLLCALL_NCCL=%s", job_path(FRONT));
     const char *const named[] = {"ROLLCALL_NCCL=/nowhere/libnccl.so.2", "ROLLCALL_NCCL=libc.so.6", itself};
-    for (size_t i = 0; i < 2 * sizeof named / sizeof named[0]; i++) {
+    for (size_t i = 0; i < 2 * sizeof(named) / sizeof(named[0]); i++) {
         struct job job;
         job_begin(&job);
         job_env(&job, named[i / 2]);
@@ -216,7 +216,7 @@ static void test_other_programs_behave_as_without_us(void **state)
         "kill -9 $$",
     };
     static char text[1024], audit[512];
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         static struct job jobs[3]; /* large */
         static const enum preload preloads[3] = {NONE, OURS, AUDITED};
         for (int p = 0; p < 3; p++) {
@@ -246,7 +246,7 @@ static void test_four_nccls_are_never_mixed(void **state)
         struct dump dump;
         job_begin(&job);
         for (int i = 0; i < n; i++) {
-            snprintf(paths[i], sizeof paths[i], "%s%d", job_path("ROLL_TEST_TAGGED"), 3 + i);
+            snprintf(paths[i], sizeof(paths[i]), "%s%d", job_path("ROLL_TEST_TAGGED"), 3 + i);
             argv[2 + i] = paths[i];
         }
         argv[2 + n] = NULL;
@@ -271,7 +271,7 @@ static void test_four_nccls_are_never_mixed(void **state)
 static void test_ways_without_us(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         if (strcmp(ways[i].name, "no NCCL at all") != 0 && ways[i].preload == OURS &&
             strncmp(ways[i].name, "front", 5) != 0) {
             struct way bare = ways[i];
@@ -284,7 +284,7 @@ static void test_ways_without_us(void **state)
 
 int main(void)
 {
-    enum { WAYS = sizeof ways / sizeof ways[0] };
+    enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
     struct CMUnitTest tests[WAYS + 5];
     for (size_t i = 0; i < WAYS; i++) {
         tests[i] = (struct CMUnitTest){ways[i].name, test_way, NULL, NULL, (void *)(uintptr_t)&ways[i]};

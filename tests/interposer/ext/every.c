@@ -32,7 +32,7 @@ int main(void)
         return 2;
     }
     int linked = every_call(false, before), looked_up = every_call(true, before);
-    for (size_t i = 0; i < sizeof every_area; i++) {
+    for (size_t i = 0; i < sizeof(every_area); i++) {
         every_wrong += every_area[i / 256][i % 256] != 0;
     }
     every_wrong += ncclCommDestroy(comm) != ncclSuccess;

@@ -37,17 +37,17 @@ static ncclComm_t join(const char *name)
     char path[512], temporary[520];
     ncclUniqueId id;
     ncclComm_t comm;
-    snprintf(path, sizeof path, "%s/ext-%s.id", getenv("ROLLCALL_DIR"), name);
-    snprintf(temporary, sizeof temporary, "%s.new", path);
+    snprintf(path, sizeof(path), "%s/ext-%s.id", getenv("ROLLCALL_DIR"), name);
+    snprintf(temporary, sizeof(temporary), "%s.new", path);
     FILE *f = NULL;
     if (rank == 0) {
         CHECK(ncclGetUniqueId(&id) == ncclSuccess && (f = fopen(temporary, "wb")) != NULL);
-        CHECK(fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
+        CHECK(fwrite(&id, sizeof(id), 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
     } else {
         for (int i = 0; i < 500000 && (f = fopen(path, "rb")) == NULL; i++) {
             usleep(1000);
         }
-        CHECK(f != NULL && fread(&id, sizeof id, 1, f) == 1);
+        CHECK(f != NULL && fread(&id, sizeof(id), 1, f) == 1);
         fclose(f);
     }
     CHECK(ncclCommInitRank(&comm, size, id, rank) == ncclSuccess);

@@ -49,18 +49,18 @@ static ncclUniqueId share_id(void)
 {
     char path[512], temporary[520];
     ncclUniqueId id;
-    snprintf(path, sizeof path, "%s/id", need("JOB_DIR"));
-    snprintf(temporary, sizeof temporary, "%s.new", path);
+    snprintf(path, sizeof(path), "%s/id", need("JOB_DIR"));
+    snprintf(temporary, sizeof(temporary), "%s.new", path);
     if (rank == 0) {
         CHECK(ncclGetUniqueId(&id) == ncclSuccess);
         FILE *f = fopen(temporary, "wb");
-        CHECK(f != NULL && fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
+        CHECK(f != NULL && fwrite(&id, sizeof(id), 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
         return id;
     }
     for (int i = 0; i < 280000; i++) {
         FILE *f = fopen(path, "rb");
         if (f != NULL) {
-            CHECK(fread(&id, sizeof id, 1, f) == 1);
+            CHECK(fread(&id, sizeof(id), 1, f) == 1);
             fclose(f);
             return id;
         }
@@ -442,7 +442,7 @@ static const struct {
 int main(int argc, char **argv)
 {
     void (*run)(void) = NULL;
-    for (size_t i = 0; argc == 3 && i < sizeof programs / sizeof programs[0]; i++) {
+    for (size_t i = 0; argc == 3 && i < sizeof(programs) / sizeof(programs[0]); i++) {
         run = strcmp(argv[1], programs[i].name) == 0 ? programs[i].run : run;
     }
     if (run == NULL) {

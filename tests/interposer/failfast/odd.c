@@ -42,8 +42,8 @@ static ncclUniqueId share_id(const char *name, bool root, const ncclUniqueId *kn
     char path[512], temporary[520];
     ncclUniqueId id;
     CHECK(getenv("JOB_DIR") != NULL);
-    snprintf(path, sizeof path, "%s/%s", getenv("JOB_DIR"), name);
-    snprintf(temporary, sizeof temporary, "%s.new", path);
+    snprintf(path, sizeof(path), "%s/%s", getenv("JOB_DIR"), name);
+    snprintf(temporary, sizeof(temporary), "%s.new", path);
     if (root) {
         if (known != NULL) {
             id = *known;
@@ -51,13 +51,13 @@ static ncclUniqueId share_id(const char *name, bool root, const ncclUniqueId *kn
             OK(ncclGetUniqueId(&id));
         }
         FILE *f = fopen(temporary, "wb");
-        CHECK(f != NULL && fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
+        CHECK(f != NULL && fwrite(&id, sizeof(id), 1, f) == 1 && fclose(f) == 0 && rename(temporary, path) == 0);
         return id;
     }
     for (int i = 0; i < 280000; i++) {
         FILE *f = fopen(path, "rb");
         if (f != NULL) {
-            CHECK(fread(&id, sizeof id, 1, f) == 1);
+            CHECK(fread(&id, sizeof(id), 1, f) == 1);
             fclose(f);
             return id;
         }
@@ -258,13 +258,13 @@ static void one_id(void)
     FILE *f = fopen(path, "rb");
     bool known = f != NULL;
     if (known) {
-        CHECK(fread(&id, sizeof id, 1, f) == 1 && fclose(f) == 0);
+        CHECK(fread(&id, sizeof(id), 1, f) == 1 && fclose(f) == 0);
     }
     ladder(world, 1); /* all have looked */
     id = known ? id : share_id("fixed", rank == 0, NULL);
     if (!known && rank == 0) {
         f = fopen(path, "wb");
-        CHECK(f != NULL && fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0);
+        CHECK(f != NULL && fwrite(&id, sizeof(id), 1, f) == 1 && fclose(f) == 0);
     }
     const char *turn = getenv("TURN");
     for (int i = 0; i < 3; i++) {
@@ -410,7 +410,7 @@ static const struct {
 int main(int argc, char **argv)
 {
     void (*run)(void) = NULL;
-    for (size_t i = 0; argc >= 2 && i < sizeof programs / sizeof programs[0]; i++) {
+    for (size_t i = 0; argc >= 2 && i < sizeof(programs) / sizeof(programs[0]); i++) {
         run = strcmp(argv[1], programs[i].name) == 0 ? programs[i].run : run;
     }
     if (run == NULL || getenv("RANK") == NULL || getenv("WORLD_SIZE") == NULL) {
