@@ -32,7 +32,7 @@ static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
         if (json) {
             roll_json_line(verdict, stdout);
         } else {
-            roll_verdict_print_of(stdout, verdict, roll_verdict_retired_by(list, verdict), colour);
+            roll_verdict_print_of(stdout, verdict, roll_verdict_json_retired_by(list, verdict), colour);
         }
     }
     json_decref(list);

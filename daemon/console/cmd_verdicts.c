@@ -31,7 +31,7 @@ static void print_one(const json_t *verdict, const json_t *list, bool json, bool
     if (json) {
         roll_json_line(verdict, stdout);
     } else {
-        roll_verdict_print_of(stdout, verdict, roll_verdict_retired_by(list, verdict), colour);
+        roll_verdict_print_of(stdout, verdict, roll_verdict_json_retired_by(list, verdict), colour);
         fflush(stdout);
     }
 }

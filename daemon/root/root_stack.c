@@ -101,7 +101,7 @@ static void suspects(const struct roll_run *run, struct roll_rankset *out)
     {
         const char *culprits = json_string_value(json_object_get(verdict, "culprits_text"));
         struct roll_rankset set = {0};
-        bool stands = roll_verdict_is_finding(verdict) && !roll_verdict_retired_by(run->verdicts, verdict);
+        bool stands = roll_verdict_json_is_finding(verdict) && !roll_verdict_json_retired_by(run->verdicts, verdict);
         if (stands && culprits && roll_rankset_parse(culprits, &set) == 0) {
             roll_rankset_union(out, &set);
         }

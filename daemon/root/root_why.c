@@ -55,7 +55,7 @@ const json_t *roll_why_verdict(const struct roll_run *run, const struct roll_vie
     bool waits = v->in_call || v->waits_for > 0;
     for (size_t i = json_array_size(run->verdicts); i-- > 0;) {
         const json_t *verdict = json_array_get(run->verdicts, i);
-        if (!roll_verdict_is_finding(verdict) || roll_verdict_retired_by(run->verdicts, verdict)) {
+        if (!roll_verdict_json_is_finding(verdict) || roll_verdict_json_retired_by(run->verdicts, verdict)) {
             continue;
         }
         bool culprit = holds(json_object_get(verdict, "culprits"), v->info.world_rank);

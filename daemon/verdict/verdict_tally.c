@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t roll_verdict_retires(const json_t *verdict)
+uint64_t roll_verdict_json_retires(const json_t *verdict)
 {
     static const char *const ways[] = {"supersedes", "confirms", "withdraws"};
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -22,7 +22,7 @@ uint64_t roll_verdict_retires(const json_t *verdict)
     return 0;
 }
 
-bool roll_verdict_is_finding(const json_t *verdict)
+bool roll_verdict_json_is_finding(const json_t *verdict)
 {
     const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
     return certainty != NULL && strcmp(certainty, "note") != 0;
@@ -45,16 +45,16 @@ static uint32_t restart_of(const json_t *verdict)
     return (uint32_t)json_integer_value(json_object_get(verdict, "restart"));
 }
 
-const json_t *roll_verdict_retired_by(const json_t *list, const json_t *verdict)
+const json_t *roll_verdict_json_retired_by(const json_t *list, const json_t *verdict)
 {
     uint64_t number = number_of(verdict);
-    bool finding = roll_verdict_is_finding(verdict);
+    bool finding = roll_verdict_json_is_finding(verdict);
     for (size_t i = json_array_size(list); i-- > 0 && finding;) {
         const json_t *other = json_array_get(list, i);
         if (other == verdict) {
             break; /* only a later one can */
         }
-        if (number != 0 && roll_verdict_retires(other) == number && restart_of(other) == restart_of(verdict) &&
+        if (number != 0 && roll_verdict_json_retires(other) == number && restart_of(other) == restart_of(verdict) &&
             strcmp(job_of(other), job_of(verdict)) == 0) {
             return other;
         }
@@ -91,13 +91,13 @@ static bool grow(struct roll_tally *tally)
 
 void roll_tally_add(struct roll_tally *tally, const json_t *verdict)
 {
-    uint64_t retires = roll_verdict_retires(verdict);
+    uint64_t retires = roll_verdict_json_retires(verdict);
     struct roll_tally_row *old = retires != 0 ? find(tally, verdict, retires) : NULL;
     if (old != NULL) {
         free(old->job);
         *old = tally->row[--tally->used];
     }
-    if (!roll_verdict_is_finding(verdict) || find(tally, verdict, number_of(verdict)) != NULL) {
+    if (!roll_verdict_json_is_finding(verdict) || find(tally, verdict, number_of(verdict)) != NULL) {
         return;
     }
     char *copy = strdup(job_of(verdict));

@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 /* Number of the earlier verdict that this one ends, by any of the three ways; 0 = none. Any thread, like all below. */
-uint64_t roll_verdict_retires(const json_t *verdict);
+uint64_t roll_verdict_json_retires(const json_t *verdict);
 /* Whether it was a finding when it was said. */
-bool roll_verdict_is_finding(const json_t *verdict);
+bool roll_verdict_json_is_finding(const json_t *verdict);
 /* The verdict of this list (each run in order; holds `verdict` itself) that ends `verdict`; NULL: it stands. Borrowed.
  */
-const json_t *roll_verdict_retired_by(const json_t *list, const json_t *verdict);
+const json_t *roll_verdict_json_retired_by(const json_t *list, const json_t *verdict);
 
 /* Counts findings that stand while verdicts of any number of runs pass by. Zero-initialised is valid. One thread at a
  * time. */

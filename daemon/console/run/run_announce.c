@@ -44,7 +44,7 @@ struct roll_announcer {
 static bool is_folded(struct roll_announcer *a, const json_t *verdict)
 {
     const char *code = roll_json_text(verdict, "code", "");
-    if (roll_verdict_is_finding(verdict) || json_is_integer(json_object_get(verdict, "withdraws"))) {
+    if (roll_verdict_json_is_finding(verdict) || json_is_integer(json_object_get(verdict, "withdraws"))) {
         return false;
     }
     if (atomic_load(&a->ended) && strcmp(code, "rank-dead") == 0) {
@@ -61,7 +61,7 @@ static bool is_folded(struct roll_announcer *a, const json_t *verdict)
 
 static void announce(struct roll_announcer *a, const json_t *verdict)
 {
-    bool note = !roll_verdict_is_finding(verdict);
+    bool note = !roll_verdict_json_is_finding(verdict);
     a->seen++;
     roll_tally_add(&a->tally, verdict);
     if (!a->quiet && !is_folded(a, verdict)) {

@@ -315,7 +315,7 @@ int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
         any(v, "number", cell[0]);
         roll_time_text((uint64_t)roll_json_int(v, "time_ns", 0), time);
         snprintf(cell[1], CELL, "%.12s", time + 11); /* hours to milliseconds; the date is on the verdict itself */
-        const json_t *by = roll_verdict_retired_by(verdicts, v);
+        const json_t *by = roll_verdict_json_retired_by(verdicts, v);
         any(v, "certainty", cell[2]);
         if (by != NULL) {
             snprintf(cell[2], CELL, "%s", roll_json_int(by, "withdraws", 0) > 0 ? "withdrawn" : "replaced");

@@ -68,11 +68,11 @@ static void a_list_says_which_verdict_ended_another(void **state)
     json_array_append_new(list, verdict(3, "note", "withdraws", 1));
     json_array_append_new(list, verdict(4, "proven", "confirms", 2));
     const json_t *one = json_array_get(list, 0), *two = json_array_get(list, 1);
-    assert_ptr_equal(roll_verdict_retired_by(list, one), json_array_get(list, 2));
-    assert_ptr_equal(roll_verdict_retired_by(list, two), json_array_get(list, 3));
-    assert_null(roll_verdict_retired_by(list, json_array_get(list, 2)));
-    assert_null(roll_verdict_retired_by(list, json_array_get(list, 3)));
-    assert_null(roll_verdict_retired_by(NULL, one));
+    assert_ptr_equal(roll_verdict_json_retired_by(list, one), json_array_get(list, 2));
+    assert_ptr_equal(roll_verdict_json_retired_by(list, two), json_array_get(list, 3));
+    assert_null(roll_verdict_json_retired_by(list, json_array_get(list, 2)));
+    assert_null(roll_verdict_json_retired_by(list, json_array_get(list, 3)));
+    assert_null(roll_verdict_json_retired_by(NULL, one));
     json_decref(list);
 }
 
