@@ -7,7 +7,7 @@
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/console.h"
 #include "daemon/console/text.h"
-#include "daemon/verdict/verdict_tally.h"
+#include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_text.h"
 #include "trace/err.h"
 
@@ -23,19 +23,21 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv);
  * after another. */
 static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
 {
-    json_t *list = json_array(), *verdict;
-    for (; (verdict = roll_analysis_next(a)) != NULL; json_array_append_new(list, verdict)) {
+    struct roll_verdict_list list = {.at = NULL};
+    struct roll_verdict_copy *verdict;
+    while ((verdict = roll_analysis_next(a)) != NULL) {
+        roll_verdict_list_add(&list, verdict);
     }
-    size_t i;
-    json_array_foreach(list, i, verdict)
-    {
+    for (size_t i = 0; i < list.used; i++) {
+        struct roll_verdict_copy *by = roll_verdict_list_ended_by(&list, list.at[i]);
+        const json_t *shown = roll_verdict_json(list.at[i]);
         if (json) {
-            roll_json_line(verdict, stdout);
+            roll_json_line(shown, stdout);
         } else {
-            roll_verdict_print_of(stdout, verdict, roll_verdict_json_retired_by(list, verdict), colour);
+            roll_verdict_print_of(stdout, shown, by ? roll_verdict_json(by) : NULL, colour);
         }
     }
-    json_decref(list);
+    roll_verdict_list_fini(&list);
 }
 
 /* For people: the first few, for the others repeat them. */

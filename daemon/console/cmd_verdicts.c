@@ -125,7 +125,7 @@ static void follow(roll_client_t *client, struct roll_tally *tally, bool json, b
         json_t *verdict = NULL;
         int err = roll_client_next(client, 500, &verdict);
         if (err == 0) {
-            roll_tally_add(tally, verdict);
+            roll_tally_add_json(tally, verdict);
             print_one(verdict, NULL, json, colour);
             json_decref(verdict);
             continue;
@@ -190,7 +190,7 @@ int cmd_verdicts(const struct roll_command *self, int argc, char **argv)
         json_array_foreach(list, i, verdict)
         {
             bool folded = !json && is_folded(seen, verdict);
-            roll_tally_add(&tally, verdict);
+            roll_tally_add_json(&tally, verdict);
             if (!folded) {
                 print_one(verdict, list, json, colour);
             }

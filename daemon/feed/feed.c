@@ -2,17 +2,17 @@
  * feed.c: from frames to the engine.
  *
  * Relies on tickets: a record's ticket and a definition's offset say exactly what has been seen, so a sender that
- * repeats itself after a reconnect costs nothing, and a hole in the tickets is a loss, not a guess. Verdicts are turned
- * into JSON right after the frame that brought them: later definitions could otherwise change their text, and a replay
- * would differ from what was said live. A feeder inside the root was rejected: the analyzer would need a second one,
- * and the two would drift apart.
+ * repeats itself after a reconnect costs nothing, and a hole in the tickets is a loss, not a guess. Verdicts are
+ * copied, call sites included, right after the frame that brought them: later definitions could otherwise change what
+ * they say, and a replay would differ from what was said live. A feeder inside the root was rejected: the analyzer
+ * would need a second one, and the two would drift apart.
  */
 #include "daemon/feed/feed.h"
 
 #include "daemon/feed/feed_note.h"
-#include "daemon/verdict/verdict_json.h"
 #include "trace/err.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ struct roll_feed {
     size_t used, room;
     uint32_t *index; /* open addressing: stream number + 1 by hash of the epoch; a power of two, at most half full */
     size_t index_room;
-    json_t *verdicts; /* array: a queue */
+    struct roll_verdict_list verdicts; /* a queue: those below `taken` belong to others */
     size_t taken;
     uint64_t stamp_ns; /* wall clock that verdicts show; 0 = the engine's time */
     struct roll_record batch[BATCH];
@@ -57,10 +57,9 @@ roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *
     own.window = own.window ? own.window : WINDOW;
     feed->engine = roll_engine_new(&own);
     feed->symbols = roll_symbols_new();
-    feed->verdicts = json_array();
     feed->index_room = 64;
     feed->index = calloc(feed->index_room, sizeof(*feed->index));
-    if (!feed->engine || !feed->symbols || !feed->verdicts || !feed->index) {
+    if (!feed->engine || !feed->symbols || !feed->index) {
         roll_feed_destroy(&feed);
         return NULL;
     }
@@ -70,6 +69,17 @@ roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *
         feed->named = true;
     }
     return feed;
+}
+
+/* The verdicts that were handed out leave the queue. */
+static void forget_taken(roll_feed_t *feed)
+{
+    struct roll_verdict_list *queue = &feed->verdicts;
+    queue->used -= feed->taken;
+    if (queue->used > 0) {
+        memmove(queue->at, queue->at + feed->taken, queue->used * sizeof(*queue->at));
+    }
+    feed->taken = 0;
 }
 
 void roll_feed_destroy(roll_feed_t **pointer)
@@ -83,7 +93,8 @@ void roll_feed_destroy(roll_feed_t **pointer)
     }
     free(feed->streams);
     free(feed->index);
-    json_decref(feed->verdicts);
+    forget_taken(feed);
+    roll_verdict_list_fini(&feed->verdicts);
     roll_symbols_destroy(&feed->symbols);
     roll_engine_destroy(&feed->engine);
     free(feed);
@@ -484,13 +495,14 @@ static int take_verdicts(roll_feed_t *feed)
 {
     const struct roll_verdict *verdict;
     while ((verdict = roll_engine_next(feed->engine)) != NULL) {
-        json_t *json = roll_verdict_to_json(verdict, feed->engine, feed->symbols, feed->job, feed->restart);
-        if (!json ||
-            (feed->stamp_ns && json_object_set_new(json, "time_ns", json_integer((json_int_t)feed->stamp_ns)) != 0)) {
-            json_decref(json);
+        struct roll_verdict_copy *copy =
+            roll_verdict_copy_new(verdict, feed->engine, feed->symbols, feed->job, feed->restart);
+        if (!copy) {
             return ROLL_E_NOMEM;
         }
-        if (json_array_append_new(feed->verdicts, json) != 0) {
+        copy->said.time_ns = feed->stamp_ns ? feed->stamp_ns : copy->said.time_ns;
+        forget_taken(feed); /* those may be gone, and the list looks at all that it holds */
+        if (roll_verdict_list_add(&feed->verdicts, copy) != 0) {
             return ROLL_E_NOMEM;
         }
     }
@@ -564,16 +576,13 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
     return err ? err : last;
 }
 
-json_t *roll_feed_next(roll_feed_t *feed)
+struct roll_verdict_copy *roll_feed_next(roll_feed_t *feed)
 {
-    json_t *verdict = json_array_get(feed->verdicts, feed->taken);
-    if (!verdict) {
-        json_array_clear(feed->verdicts);
-        feed->taken = 0;
+    if (feed->taken == feed->verdicts.used) {
+        forget_taken(feed);
         return NULL;
     }
-    feed->taken++;
-    return json_incref(verdict);
+    return feed->verdicts.at[feed->taken++];
 }
 
 roll_engine_t *roll_feed_engine(roll_feed_t *feed)

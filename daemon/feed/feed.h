@@ -1,10 +1,10 @@
 /*
- * feed.h: the feeder of one run: decoded frames in, verdicts as JSON out.
+ * feed.h: the feeder of one run: decoded frames in, verdicts out.
  *
  * The live root and the post-mortem analyzer drive the engine through this one object, so the frames of a trace file
  * give the same verdicts, byte for byte, as they gave live. It finds the ring (stream) that a frame is about, drops
  * what it has seen before (by ticket and by offset in the definitions), tells the engine about gaps, sets clocks, and
- * turns each verdict into JSON at the moment it appears. It has no clock and does no input or output. One thread per
+ * copies each verdict at the moment it appears. It has no clock and does no input or output. One thread per
  * feed.
  */
 #ifndef ROLL_DAEMON_FEED_H
@@ -12,10 +12,10 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/stack/symbol.h"
+#include "daemon/verdict/verdict.h"
 #include "trace/frame.h"
 #include "trace/ring.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -74,8 +74,8 @@ void roll_feed_stamp(roll_feed_t *feed, uint64_t real_ns);
 /* No more input will come: decides what is decidable. A second call without input in between does nothing. */
 int roll_feed_finish(roll_feed_t *feed);
 
-/* The next verdict (rollcall.verdict/1), returned owned; NULL when there is none. */
-json_t *roll_feed_next(roll_feed_t *feed);
+/* The next verdict, returned owned, and of no further need of the feed; NULL when there is none. */
+struct roll_verdict_copy *roll_feed_next(roll_feed_t *feed);
 
 /* Borrowed. */
 roll_engine_t *roll_feed_engine(roll_feed_t *feed);

@@ -47,43 +47,33 @@ static bool serves(const struct roll_peer *peer, const struct roll_run *run, con
 }
 
 /* All ranks of the verdict: who waits, and those of its sides. */
-static void ranks_of(const json_t *verdict, struct roll_rankset *out)
+static void ranks_of(const struct roll_verdict *verdict, struct roll_rankset *out)
 {
-    const json_t *sides = json_object_get(verdict, "evidence");
-    for (size_t i = 0; i <= json_array_size(sides); i++) {
-        const json_t *text = i < json_array_size(sides) ? json_object_get(json_array_get(sides, i), "ranks_text")
-                                                        : json_object_get(verdict, "waiting_text");
-        struct roll_rankset set = {0};
-        if (json_is_string(text) && roll_rankset_parse(json_string_value(text), &set) == 0) {
-            roll_rankset_union(out, &set);
-        }
-        roll_rankset_fini(&set);
+    for (uint32_t i = 0; i < verdict->sides; i++) {
+        roll_rankset_union(out, &verdict->side[i].ranks);
     }
+    roll_rankset_union(out, &verdict->waiting);
 }
 
-static int64_t age_s(const json_t *verdict)
+static int64_t age_s(const struct roll_verdict *verdict)
 {
-    int64_t at = json_integer_value(json_object_get(verdict, "event_ns")), now = (int64_t)roll_real_ns();
+    int64_t at = (int64_t)verdict->event_ns, now = (int64_t)roll_real_ns();
     int64_t age = at > 0 && at < now ? (now - at) / 1000000000 : 0;
     return (age < 3600 ? age : 3600) + BACK_S;
 }
 
-void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict)
+void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict)
 {
-    const char *code = json_string_value(json_object_get(verdict, "code"));
-    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
-    if (!code || strcmp(code, "collective-stuck") != 0 || !certainty || strcmp(certainty, "note") == 0 ||
-        json_is_integer(json_object_get(verdict, "supersedes")) || root->peers_used == 0) {
+    if (verdict->code != ROLL_VERDICT_COLLECTIVE_STUCK || !roll_verdict_is_finding(verdict) ||
+        verdict->supersedes != 0 || root->peers_used == 0) {
         return;
     }
     if (!root->facts && !(root->facts = calloc(1, sizeof(*root->facts)))) {
         return;
     }
     struct question *q = &root->facts->list[++root->facts->last_id % QUESTIONS];
-    *q = (struct question){.id = root->facts->last_id,
-                           .run = run->id,
-                           .verdict = (uint64_t)json_integer_value(json_object_get(verdict, "number")),
-                           .asked_ns = roll_mono_ns()};
+    *q = (struct question){
+        .id = root->facts->last_id, .run = run->id, .verdict = verdict->number, .asked_ns = roll_mono_ns()};
     json_t *ask = json_pack("{s:s, s:I}", "op", "facts", "back_s", (json_int_t)age_s(verdict));
     struct roll_rankset ranks = {0};
     ranks_of(verdict, &ranks);

@@ -37,19 +37,12 @@ int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size)
     return err;
 }
 
-void roll_root_metrics_verdict(roll_root_t *root, const json_t *verdict)
+void roll_root_metrics_verdict(roll_root_t *root, const struct roll_verdict *verdict)
 {
-    const char *code = json_string_value(json_object_get(verdict, "code"));
-    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
-    if (!code || !certainty || !root->o.http) {
-        return;
-    }
-    for (unsigned c = ROLL_NOTE; c <= ROLL_PROVEN; c++) {
-        if (strcmp(roll_certainty_name(c), certainty) == 0) {
-            pthread_mutex_lock(&root->snapshot_lock);
-            roll_metrics_count_verdict(&root->snapshot, roll_verdict_by_name(code), (enum roll_certainty)c, 1);
-            pthread_mutex_unlock(&root->snapshot_lock);
-        }
+    if (root->o.http) {
+        pthread_mutex_lock(&root->snapshot_lock);
+        roll_metrics_count_verdict(&root->snapshot, verdict->code, verdict->certainty, 1);
+        pthread_mutex_unlock(&root->snapshot_lock);
     }
 }
 

@@ -40,7 +40,7 @@ static json_t *error(const char *text)
 /* Ranks that stand alike, and for which the same verdict is the reason: one paragraph. */
 struct why_group {
     uint64_t key;
-    const json_t *verdict;
+    const struct roll_verdict_copy *verdict;
     struct roll_rankset ranks;
 };
 
@@ -66,7 +66,7 @@ static void why_sort(struct why_answer *w, const struct roll_run *run, const jso
     struct roll_view_source v;
     for (uint32_t i = 0; roll_engine_source(engine, i, &v); i++) {
         uint64_t key = why_wanted(run, rank, &v) ? roll_engine_why_key(engine, (uint32_t)v.info.world_rank) : 0;
-        const json_t *verdict = key ? roll_why_verdict(run, &v) : NULL;
+        const struct roll_verdict_copy *verdict = key ? roll_why_verdict(run, &v) : NULL;
         size_t at = 0;
         while (key && at < w->groups && (w->group[at].key != key || w->group[at].verdict != verdict)) {
             at++;
@@ -97,7 +97,7 @@ static int why_text(roll_root_t *root, struct roll_run *run, const struct why_gr
     size_t used = strlen(text), n = roll_rankset_count(&g->ranks);
     FILE *tail = fmemopen(text + used, WHY_BYTES - used, "w");
     if (tail && g->verdict) {
-        roll_why_quote(g->verdict, tail);
+        roll_why_quote(&g->verdict->said, tail);
     }
     for (size_t i = 0; tail && i < n; i++) {
         roll_stacks_why(root, run, roll_rankset_at(&g->ranks, i), tail);
@@ -115,7 +115,7 @@ static void why_add(json_t *all, json_t *groups, const struct why_group *g, cons
     for (size_t i = 0; i < n; i++) {
         json_t *one = json_pack("{s:i,s:O}", "rank", (int)roll_rankset_at(&g->ranks, i), "text", said);
         if (one && g->verdict) {
-            json_object_set(one, "verdict", json_object_get(g->verdict, "number"));
+            json_object_set_new(one, "verdict", json_integer((json_int_t)g->verdict->said.number));
         }
         json_array_append_new(all, one);
     }
@@ -175,21 +175,14 @@ static json_t *why(roll_root_t *root, struct roll_run *run, const json_t *query)
     return answer;
 }
 
-static uint64_t number_of(const json_t *verdict)
-{
-    return (uint64_t)json_integer_value(json_object_get(verdict, "number"));
-}
-
 static json_t *verdicts(roll_root_t *root, struct roll_run *run, const json_t *query)
 {
     (void)root;
     uint64_t from = (uint64_t)json_integer_value(json_object_get(query, "from"));
-    json_t *list = json_array(), *verdict;
-    size_t i;
-    json_array_foreach(run->verdicts, i, verdict)
-    {
-        if (number_of(verdict) >= from) {
-            json_array_append(list, verdict);
+    json_t *list = json_array();
+    for (size_t i = 0; i < run->verdicts.used; i++) {
+        if (run->verdicts.at[i]->said.number >= from) {
+            json_array_append(list, roll_verdict_json(run->verdicts.at[i]));
         }
     }
     return json_pack("{s:o}", "verdicts", list);
@@ -278,13 +271,14 @@ static struct roll_cursor *cursor_of(struct roll_subscriber *s, uint64_t run)
 static bool push(struct roll_subscriber *s, const struct roll_run *run)
 {
     struct roll_cursor *cursor = cursor_of(s, run->id);
-    while (cursor && cursor->next < json_array_size(run->verdicts)) {
-        const json_t *verdict = json_array_get(run->verdicts, cursor->next);
-        if (number_of(verdict) >= s->from) {
-            struct roll_frame_head head = {.type = ROLL_FRAME_VERDICT, .seq = number_of(verdict)};
-            int err = roll_net_send_json(s->at.socket, s->at.id, s->at.bytes, &head, verdict);
+    while (cursor && cursor->next < run->verdicts.used) {
+        struct roll_verdict_copy *verdict = run->verdicts.at[cursor->next];
+        if (verdict->said.number >= s->from) {
+            const json_t *json = roll_verdict_json(verdict);
+            struct roll_frame_head head = {.type = ROLL_FRAME_VERDICT, .seq = verdict->said.number};
+            int err = json ? roll_net_send_json(s->at.socket, s->at.id, s->at.bytes, &head, json) : ROLL_E_BUSY;
             if (err == ROLL_E_BUSY) {
-                return true; /* it reads slowly: next time */
+                return true; /* it reads slowly, or there is no memory at the moment: next time */
             }
             if (err == ROLL_E_UNREACHABLE) {
                 return false;

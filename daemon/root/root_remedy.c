@@ -108,27 +108,24 @@ static struct roll_switch switched(const struct roll_run *run, uint32_t level, u
     return (struct roll_switch){.level = level};
 }
 
-void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const json_t *verdict)
+void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict)
 {
-    const char *name = json_string_value(json_object_get(json_object_get(verdict, "remedy"), "name"));
-    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
-    uint32_t bit = name ? roll_remedy_by_name(name) : 0;
-    if (run->policy != ROLL_POLICY_AUTO || bit == 0 || !certainty || strcmp(certainty, "note") == 0) {
+    uint32_t bit = verdict->remedy;
+    if (run->policy != ROLL_POLICY_AUTO || bit == 0 || !roll_verdict_is_finding(verdict)) {
         return;
     }
-    const json_t *layer = json_object_get(verdict, "layer");
     struct roll_control_change c = {.level = LEVEL_JOB, .action = ACTION_ON, .mask = bit};
-    if (!(bit & roll_remedy_local()) && json_is_integer(layer) && json_integer_value(layer) < ROLL_CONTROL_LAYERS) {
+    if (!(bit & roll_remedy_local()) && verdict->layer < ROLL_CONTROL_LAYERS) {
         c.level = LEVEL_LAYER;
-        c.layer = (uint32_t)json_integer_value(layer);
+        c.layer = verdict->layer;
     }
     struct roll_switch job = switched(run, LEVEL_JOB, 0), here = switched(run, c.level, c.layer);
     if ((job.on | job.off | here.on | here.off) & bit) { /* on already, or somebody wants it off */
         return;
     }
     if (change_run(root, run, &c) == 0) {
-        roll_log(ROLL_LOG_INFO, "%s.%u: policy auto switches remedy %s on for the %s", run->job, run->restart, name,
-                 level_name[c.level]);
+        roll_log(ROLL_LOG_INFO, "%s.%u: policy auto switches remedy %s on for the %s", run->job, run->restart,
+                 roll_remedy_name(bit), level_name[c.level]);
     }
 }
 
@@ -241,8 +238,8 @@ json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t 
             c = (struct roll_control_change){.action = ACTION_OFF, .mask = off};
             send_all(root, run, &c);
         }
-        for (size_t i = 0; i < json_array_size(run->verdicts); i++) { /* what was already found counts */
-            roll_remedy_auto(root, run, json_array_get(run->verdicts, i));
+        for (size_t i = 0; i < run->verdicts.used; i++) { /* what was already found counts */
+            roll_remedy_auto(root, run, &run->verdicts.at[i]->said);
         }
     }
     return json_pack("{s:s}", "policy", roll_policy_name(run->policy));

@@ -65,7 +65,7 @@ void roll_run_destroy(struct roll_run **pointer)
     }
     roll_segments_destroy(&run->trace);
     roll_feed_destroy(&run->feed);
-    json_decref(run->verdicts);
+    roll_verdict_list_fini(&run->verdicts);
     free(run->switches);
     roll_rankset_fini(&run->looked_at);
     free(run);
@@ -76,7 +76,7 @@ void roll_run_destroy(struct roll_run **pointer)
 
 static void write_json(roll_root_t *root, const json_t *verdict)
 {
-    char *text = json_dumps(verdict, JSON_COMPACT);
+    char *text = verdict ? json_dumps(verdict, JSON_COMPACT) : NULL;
     if (!text) {
         return;
     }
@@ -120,33 +120,31 @@ static uint64_t said_before(const roll_root_t *root, const struct roll_run *run)
     return said;
 }
 
-static void say(roll_root_t *root, struct roll_run *run, const json_t *verdict)
+static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_copy *copy)
 {
-    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
-    const char *code = json_string_value(json_object_get(verdict, "code"));
-    const char *text = json_string_value(json_object_get(verdict, "text"));
-    roll_tally_add(&root->tally, verdict);
+    const struct roll_verdict *verdict = &copy->said;
+    roll_tally_add(&root->tally, copy);
     roll_root_metrics_verdict(root, verdict);
     roll_remedy_auto(root, run, verdict);
-    if ((uint64_t)json_integer_value(json_object_get(verdict, "number")) <= run->said) {
+    if (verdict->number <= run->said) {
         return;
     }
     if (root->json_fd >= 0) {
-        write_json(root, verdict);
+        write_json(root, roll_verdict_json(copy));
     }
     roll_stacks_suspect(root, run, verdict);
     roll_facts_suspect(root, run, verdict);
-    roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, certainty ? certainty : "?", code ? code : "?",
-             text ? text : "");
+    roll_log(ROLL_LOG_INFO, "%s.%u: %s %s: %s", run->job, run->restart, roll_certainty_name(verdict->certainty),
+             roll_verdict_name(verdict->code), verdict->text);
 }
 
 static void take_verdicts(roll_root_t *root, struct roll_run *run)
 {
-    json_t *verdict;
+    struct roll_verdict_copy *verdict;
     while ((verdict = roll_feed_next(run->feed)) != NULL) {
         say(root, run, verdict);
         run->trace_urgent = true;
-        json_array_append_new(run->verdicts, verdict);
+        roll_verdict_list_add(&run->verdicts, verdict);
     }
 }
 
@@ -287,8 +285,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     run->policy = root->policy;
     run->policy_set = root->policy_set;
     run->feed = roll_feed_new(&config, job, restart);
-    run->verdicts = json_array();
-    if (!run->feed || !run->verdicts) {
+    if (!run->feed) {
         roll_run_destroy(&run);
         return ROLL_E_NOMEM;
     }

@@ -95,17 +95,10 @@ static struct roll_run *run_by_id(const roll_root_t *root, uint64_t id)
 /* The culprits of everything found so far, and who keeps a communicator waiting. */
 static void suspects(const struct roll_run *run, struct roll_rankset *out)
 {
-    size_t i;
-    json_t *verdict;
-    json_array_foreach(run->verdicts, i, verdict)
-    {
-        const char *culprits = json_string_value(json_object_get(verdict, "culprits_text"));
-        struct roll_rankset set = {0};
-        bool stands = roll_verdict_json_is_finding(verdict) && !roll_verdict_json_retired_by(run->verdicts, verdict);
-        if (stands && culprits && roll_rankset_parse(culprits, &set) == 0) {
-            roll_rankset_union(out, &set);
+    for (size_t i = 0; i < run->verdicts.used; i++) {
+        if (roll_verdict_stands(run->verdicts.at[i])) {
+            roll_rankset_union(out, &run->verdicts.at[i]->said.culprits);
         }
-        roll_rankset_fini(&set);
     }
     struct roll_view_comm comm;
     for (uint32_t k = 0; roll_engine_comm(roll_feed_engine(run->feed), k, &comm); k++) {
@@ -336,34 +329,37 @@ static void keep_top(struct roll_root_stacks *s, const struct collection *c, con
     }
 }
 
+/* What the agents answered about the ranks of a collection, for its verdict. */
+static json_t *answers_json(const struct collection *c)
+{
+    json_t *list = json_array(), *answer;
+    size_t i;
+    json_array_foreach(c->answers, i, answer)
+    {
+        const json_t *stack = json_object_get(answer, "stack");
+        json_t *top = top_frames(stack), *taken = json_object_get(stack, "taken_ns");
+        const char *why = json_string_value(json_object_get(stack, "error"));
+        json_t *item =
+            json_pack("{s:O, s:O}", "rank", json_object_get(answer, "rank"), "host", json_object_get(answer, "host"));
+        if (top) {
+            json_object_set_new(item, "top", top);
+            json_object_set(item, "taken_ns", taken);
+        } else {
+            json_object_set_new(item, "error", json_string(why ? why : "its main thread could not be read"));
+        }
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
 /* What was taken on suspicion goes into its verdict. */
 static void attach(roll_root_t *root, const struct collection *c)
 {
     struct roll_run *run = run_by_id(root, c->run);
-    size_t i, k;
-    json_t *verdict, *answer;
-    json_array_foreach(run ? run->verdicts : NULL, i, verdict)
-    {
-        if ((uint64_t)json_integer_value(json_object_get(verdict, "number")) != c->verdict) {
-            continue;
+    for (size_t i = 0; run && i < run->verdicts.used; i++) {
+        if (run->verdicts.at[i]->said.number == c->verdict) {
+            roll_verdict_attach(run->verdicts.at[i], "stacks", answers_json(c));
         }
-        json_t *list = json_array();
-        json_array_foreach(c->answers, k, answer)
-        {
-            const json_t *stack = json_object_get(answer, "stack");
-            json_t *top = top_frames(stack), *taken = json_object_get(stack, "taken_ns");
-            const char *why = json_string_value(json_object_get(stack, "error"));
-            json_t *item = json_pack("{s:O, s:O}", "rank", json_object_get(answer, "rank"), "host",
-                                     json_object_get(answer, "host"));
-            if (top) {
-                json_object_set_new(item, "top", top);
-                json_object_set(item, "taken_ns", taken);
-            } else {
-                json_object_set_new(item, "error", json_string(why ? why : "its main thread could not be read"));
-            }
-            json_array_append_new(list, item);
-        }
-        json_object_set_new(verdict, "stacks", list);
     }
 }
 
@@ -480,32 +476,23 @@ json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t 
 }
 
 /* Verdicts whose culprits' code is worth a look: somebody has not come, or is stuck where the records cannot see. */
-static bool worth_a_look(const char *code)
+static bool worth_a_look(enum roll_verdict_code code)
 {
-    static const char *const codes[] = {"rank-busy", "rank-blocked", "init-missing", "call-skipped", "p2p-unmatched"};
-    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
-        if (code && strcmp(code, codes[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return code == ROLL_VERDICT_RANK_BUSY || code == ROLL_VERDICT_RANK_BLOCKED || code == ROLL_VERDICT_INIT_MISSING ||
+           code == ROLL_VERDICT_CALL_SKIPPED || code == ROLL_VERDICT_P2P_UNMATCHED;
 }
 
-void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict)
+void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict)
 {
-    const char *culprits = json_string_value(json_object_get(verdict, "culprits_text"));
-    struct roll_rankset all = {0}, chosen = {0};
+    struct roll_rankset chosen = {0};
     struct roll_view_source v;
     char host[SUSPECTS][ROLL_NAME_BYTES];
     size_t n = 0;
-    if (!root->o.stacks_auto || root->peers_used == 0 ||
-        !worth_a_look(json_string_value(json_object_get(verdict, "code"))) || !culprits ||
-        roll_rankset_parse(culprits, &all) != 0) {
-        roll_rankset_fini(&all);
+    if (!root->o.stacks_auto || root->peers_used == 0 || !worth_a_look(verdict->code)) {
         return;
     }
     for (uint32_t i = 0; n < SUSPECTS && roll_engine_source(roll_feed_engine(run->feed), i, &v); i++) {
-        bool fresh = v.info.world_rank >= 0 && roll_rankset_has(&all, (uint32_t)v.info.world_rank) &&
+        bool fresh = v.info.world_rank >= 0 && roll_rankset_has(&verdict->culprits, (uint32_t)v.info.world_rank) &&
                      !roll_rankset_has(&run->looked_at, (uint32_t)v.info.world_rank);
         for (size_t k = 0; fresh && k < n; k++) {
             fresh = strcmp(host[k], v.info.host ? v.info.host : "") != 0;
@@ -517,9 +504,8 @@ void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const json_t *
         }
     }
     if (chosen.used > 0) {
-        collect(root, run, &chosen, NULL, (uint64_t)json_integer_value(json_object_get(verdict, "number")));
+        collect(root, run, &chosen, NULL, verdict->number);
     }
-    roll_rankset_fini(&all);
     roll_rankset_fini(&chosen);
 }
 

@@ -8,6 +8,7 @@
 #include "daemon/http/metrics.h"
 #include "daemon/root/root.h"
 #include "daemon/store/segment.h"
+#include "daemon/verdict/verdict.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "trace/control.h"
 
@@ -37,10 +38,10 @@ struct roll_run {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
     roll_feed_t *feed;
-    roll_segments_t *trace; /* NULL = none */
-    bool trace_urgent;      /* what waits for it must not wait: a verdict, the end of a process */
-    json_t *verdicts;       /* all, in order */
-    uint64_t said;          /* verdicts up to this number are in the NDJSON file already (a restarted root) */
+    roll_segments_t *trace;            /* NULL = none */
+    bool trace_urgent;                 /* what waits for it must not wait: a verdict, the end of a process */
+    struct roll_verdict_list verdicts; /* all, in order */
+    uint64_t said; /* verdicts up to this number are in the NDJSON file already (a restarted root) */
     enum roll_policy policy;
     bool policy_set;
     struct roll_switch *switches;
@@ -151,9 +152,9 @@ void roll_serve_drains(roll_root_t *root, uint64_t now);
 
 /* root_why.c */
 /* The verdict that explains why this rank waits (borrowed from the run); NULL when none does for certain. */
-const json_t *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *rank);
+const struct roll_verdict_copy *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *rank);
 /* Its number, code and first sentence, behind a space. */
-void roll_why_quote(const json_t *verdict, FILE *out);
+void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
 
 /* root_status.c */
 json_t *roll_status_json(roll_root_t *root, struct roll_run *run);
@@ -162,7 +163,7 @@ json_t *roll_summary_json(struct roll_run *run);
 json_t *roll_about_json(const struct roll_run *run);
 
 /* root_remedy.c */
-void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const json_t *verdict);
+void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll_verdict *verdict);
 json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_remedy_state(const struct roll_run *run);
@@ -172,19 +173,21 @@ void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct 
 json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 void roll_stacks_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
 void roll_stacks_tick(roll_root_t *root, uint64_t now);
-void roll_stacks_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict); /* a verdict was said */
+void roll_stacks_suspect(roll_root_t *root, struct roll_run *run,
+                         const struct roll_verdict *verdict); /* a verdict was said */
 void roll_stacks_why(const roll_root_t *root, const struct roll_run *run, uint32_t rank, FILE *out);
 void roll_stacks_destroy(roll_root_t *root);
 
 /* root_facts.c */
 #define ROLL_ROOT_FACTS_BYTES 16384u /* of one answer; an agent sends at most 16 facts of 160 bytes */
-void roll_facts_suspect(roll_root_t *root, struct roll_run *run, const json_t *verdict); /* a verdict was said */
-void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame);               /* of a known agent */
+void roll_facts_suspect(roll_root_t *root, struct roll_run *run,
+                        const struct roll_verdict *verdict);               /* a verdict was said */
+void roll_facts_answer(roll_root_t *root, const struct roll_frame *frame); /* of a known agent */
 void roll_facts_destroy(roll_root_t *root);
 
 /* root_metrics.c */
 int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);
 void roll_root_metrics_refresh(roll_root_t *root, uint64_t now);
-void roll_root_metrics_verdict(roll_root_t *root, const json_t *verdict);
+void roll_root_metrics_verdict(roll_root_t *root, const struct roll_verdict *verdict);
 
 #endif

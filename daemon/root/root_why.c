@@ -10,20 +10,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static bool holds(const json_t *ranks, int32_t rank)
+static bool holds(const struct roll_rankset *ranks, int32_t rank)
 {
-    size_t i;
-    json_t *one;
-    json_array_foreach(ranks, i, one)
-    {
-        if (json_integer_value(one) == rank) {
-            return true;
-        }
-    }
-    return false;
+    return rank >= 0 && roll_rankset_has(ranks, (uint32_t)rank);
 }
 
 /* How far all members of a communicator have come; 0 when it is not known. */
@@ -39,30 +30,28 @@ static uint64_t done_of(const struct roll_run *run, uint64_t key)
 }
 
 /* Does the rank stand behind the operation that the verdict is about, and is that still incomplete? */
-static bool stands_behind(const struct roll_run *run, const json_t *verdict, const struct roll_view_source *v)
+static bool stands_behind(const struct roll_run *run, const struct roll_verdict *verdict,
+                          const struct roll_view_source *v)
 {
-    const char *text = json_string_value(json_object_get(json_object_get(verdict, "comm"), "key"));
-    const json_t *seq = json_object_get(verdict, "seq");
-    if (!text || !json_is_integer(seq) || roll_op_class(v->last.op) != ROLL_CLASS_COLL) {
-        return false;
-    }
-    uint64_t key = strtoull(text, NULL, 16), number = (uint64_t)json_integer_value(seq);
-    return key == v->last_comm_key && number <= v->last.seq && done_of(run, key) <= number;
+    uint64_t key = verdict->comm_key, number = verdict->seq;
+    return key != 0 && key == v->last_comm_key && roll_op_class(v->last.op) == ROLL_CLASS_COLL &&
+           number <= v->last.seq && done_of(run, key) <= number;
 }
 
-const json_t *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *v)
+const struct roll_verdict_copy *roll_why_verdict(const struct roll_run *run, const struct roll_view_source *v)
 {
     bool waits = v->in_call || v->waits_for > 0;
-    for (size_t i = json_array_size(run->verdicts); i-- > 0;) {
-        const json_t *verdict = json_array_get(run->verdicts, i);
-        if (!roll_verdict_json_is_finding(verdict) || roll_verdict_json_retired_by(run->verdicts, verdict)) {
+    for (size_t i = run->verdicts.used; i-- > 0;) {
+        const struct roll_verdict_copy *copy = run->verdicts.at[i];
+        const struct roll_verdict *verdict = &copy->said;
+        if (!roll_verdict_stands(copy)) {
             continue;
         }
-        bool culprit = holds(json_object_get(verdict, "culprits"), v->info.world_rank);
-        bool named = culprit || holds(json_object_get(verdict, "waiting"), v->info.world_rank);
-        bool still = v->last_ns <= (uint64_t)json_integer_value(json_object_get(verdict, "time_ns"));
+        bool culprit = holds(&verdict->culprits, v->info.world_rank);
+        bool named = culprit || holds(&verdict->waiting, v->info.world_rank);
+        bool still = v->last_ns <= verdict->time_ns;
         if ((named && still && (waits || culprit)) || (waits && stands_behind(run, verdict, v))) {
-            return verdict;
+            return copy;
         }
     }
     return NULL;
@@ -76,13 +65,8 @@ static int sentence(const char *text)
     return (int)(n < 400 ? n : 400);
 }
 
-void roll_why_quote(const json_t *verdict, FILE *out)
+void roll_why_quote(const struct roll_verdict *verdict, FILE *out)
 {
-    const char *text = json_string_value(json_object_get(verdict, "text"));
-    const char *code = json_string_value(json_object_get(verdict, "code"));
-    const char *certainty = json_string_value(json_object_get(verdict, "certainty"));
-    if (text && code && certainty) {
-        fprintf(out, " Verdict %" JSON_INTEGER_FORMAT " (%s, %s): %.*s",
-                json_integer_value(json_object_get(verdict, "number")), code, certainty, sentence(text), text);
-    }
+    fprintf(out, " Verdict %" PRIu64 " (%s, %s): %.*s", verdict->number, roll_verdict_name(verdict->code),
+            roll_certainty_name(verdict->certainty), sentence(verdict->text), verdict->text);
 }

@@ -34,10 +34,11 @@ static const char *state_name(uint64_t seal)
 
 /* ---- call sites ---- */
 
-static json_t *frames_to_json(const struct roll_symbol_frame *frame, int n)
+static json_t *frames_to_json(const struct roll_verdict_site *site)
 {
+    const struct roll_symbol_frame *frame = site->frame;
     json_t *array = json_array();
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < site->frames; i++) {
         json_array_append_new(array, json_pack("{s:o, s:o, s:o, s:o, s:I}", "function", text_or_null(frame[i].function),
                                                "file", text_or_null(frame[i].file), "line",
                                                number_or_null(frame[i].line > 0, frame[i].line), "module",
@@ -46,36 +47,22 @@ static json_t *frames_to_json(const struct roll_symbol_frame *frame, int n)
     return array;
 }
 
-/* Adds ranks to the call site with these frames; a new one where none is equal. Its index, or -1. Takes frames. */
-static int note_callsite(json_t *sites, json_t *frames, const struct roll_rankset *ranks)
+/* All call sites, each with the ranks of the sides that share it. */
+static json_t *sites_to_json(const struct roll_verdict_copy *copy)
 {
-    json_t *numbers = roll_ranks_to_json(ranks);
-    size_t i;
-    json_t *site;
-    json_array_foreach(sites, i, site)
-    {
-        if (json_equal(json_object_get(site, "frames"), frames)) {
-            json_array_extend(json_object_get(site, "ranks"), numbers);
-            json_decref(numbers);
-            json_decref(frames);
-            return (int)i;
+    json_t *sites = json_array();
+    for (uint32_t i = 0; i < copy->sites; i++) {
+        json_t *ranks = json_array();
+        for (uint32_t k = 0; k < copy->said.sides; k++) {
+            if (copy->side_site[k] == (int)i) {
+                json_t *more = roll_ranks_to_json(&copy->said.side[k].ranks);
+                json_array_extend(ranks, more);
+                json_decref(more);
+            }
         }
+        json_array_append_new(sites, json_pack("{s:o, s:o}", "ranks", ranks, "frames", frames_to_json(&copy->site[i])));
     }
-    site = json_pack("{s:o, s:o}", "ranks", numbers, "frames", frames);
-    return site != NULL && json_array_append_new(sites, site) == 0 ? (int)json_array_size(sites) - 1 : -1;
-}
-
-static int side_callsite(const struct roll_verdict_side *side, const roll_engine_t *engine, roll_symbols_t *symbols,
-                         json_t *sites)
-{
-    struct roll_view_source source;
-    if (symbols == NULL || engine == NULL || side->rec.op == ROLL_OP_NONE || side->rec.callsite == 0 ||
-        !roll_engine_source(engine, side->source, &source)) {
-        return -1;
-    }
-    struct roll_symbol_frame frames[ROLL_SYMBOL_FRAMES];
-    int n = roll_symbols_callsite(symbols, source.info.stream, side->rec.callsite, frames, ROLL_SYMBOL_FRAMES);
-    return n > 0 ? note_callsite(sites, frames_to_json(frames, n), &side->ranks) : -1;
+    return sites;
 }
 
 /* ---- evidence ---- */
@@ -123,23 +110,17 @@ static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
     return out;
 }
 
-static void add_evidence(json_t *out, const struct roll_verdict *v, const roll_engine_t *engine,
-                         roll_symbols_t *symbols)
+static void add_evidence(json_t *out, const struct roll_verdict_copy *copy)
 {
     json_t *evidence = json_array();
-    json_t *sites = json_array();
-    for (uint32_t i = 0; i < v->sides && i < ROLL_VERDICT_SIDES; i++) {
-        int callsite = side_callsite(&v->side[i], engine, symbols, sites);
-        json_array_append_new(evidence, side_to_json(&v->side[i], callsite));
+    for (uint32_t i = 0; i < copy->said.sides; i++) {
+        json_array_append_new(evidence, side_to_json(&copy->said.side[i], copy->side_site[i]));
     }
     json_object_set_new(out, "evidence", evidence);
-    struct roll_verdict_side made = {.source = v->comm_made_source,
-                                     .rec = {.op = ROLL_OP_COMM_INIT, .callsite = v->comm_made_callsite}};
-    int callsite = v->comm_key != 0 ? side_callsite(&made, engine, symbols, sites) : -1;
-    if (callsite >= 0) { /* beside how it was made: where */
-        json_object_set_new(json_object_get(out, "comm"), "callsite", json_integer(callsite));
+    if (copy->comm_site >= 0) { /* beside how it was made: where */
+        json_object_set_new(json_object_get(out, "comm"), "callsite", json_integer(copy->comm_site));
     }
-    json_object_set_new(out, "callsites", sites);
+    json_object_set_new(out, "callsites", sites_to_json(copy));
 }
 
 /* ---- the rest ---- */
@@ -185,7 +166,7 @@ static void add_moment(json_t *out, const struct roll_verdict *v)
 static void add_life(json_t *out, const struct roll_verdict *v)
 {
     json_t *may_be = json_array();
-    for (uint32_t i = 0; i < v->may_bes && i < ROLL_VERDICT_MAYBE; i++) {
+    for (uint32_t i = 0; i < v->may_bes; i++) {
         json_array_append_new(may_be, json_string(roll_verdict_name(v->may_be[i])));
     }
     json_object_set_new(out, "supersedes", number_or_null(v->supersedes != 0, v->supersedes));
@@ -211,9 +192,9 @@ static bool complete(const json_t *verdict)
     return true;
 }
 
-json_t *roll_verdict_to_json(const struct roll_verdict *v, const roll_engine_t *engine, roll_symbols_t *symbols,
-                             const char *job, uint32_t restart)
+json_t *roll_verdict_to_json(const struct roll_verdict_copy *copy)
 {
+    const struct roll_verdict *v = &copy->said;
     json_t *out = json_object();
     json_object_set_new(out, "schema", json_string("rollcall.verdict/1"));
     json_object_set_new(out, "number", json_integer((json_int_t)v->number));
@@ -225,14 +206,14 @@ json_t *roll_verdict_to_json(const struct roll_verdict *v, const roll_engine_t *
     json_object_set_new(out, "culprits_text", roll_ranks_text_json(&v->culprits));
     json_object_set_new(out, "comm", comm_to_json(v));
     add_moment(out, v);
-    add_evidence(out, v, engine, symbols);
+    add_evidence(out, copy);
     json_object_set_new(out, "waiting", roll_ranks_to_json(&v->waiting));
     json_object_set_new(out, "waiting_text", roll_ranks_text_json(&v->waiting));
     json_object_set_new(out, "remedy", remedy_to_json(v));
     json_object_set_new(out, "remedied", json_boolean(v->remedied));
-    json_object_set_new(out, "text", roll_text_to_json(v->text != NULL ? v->text : ""));
-    json_object_set_new(out, "job", roll_text_to_json(job != NULL ? job : ""));
-    json_object_set_new(out, "restart", json_integer((json_int_t)restart));
+    json_object_set_new(out, "text", roll_text_to_json(v->text));
+    json_object_set_new(out, "job", roll_text_to_json(copy->job));
+    json_object_set_new(out, "restart", json_integer((json_int_t)copy->restart));
     add_life(out, v);
     if (!complete(out)) {
         json_decref(out);

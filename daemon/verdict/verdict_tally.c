@@ -1,7 +1,8 @@
 /*
  * verdict_tally.c: counts the findings that stand.
  *
- * Works from JSON alone, so that the daemon, the consoles and the analyzer count alike. Findings are few, so a plain
+ * Takes verdicts of this process typed and those of another as JSON, so that the daemon, the consoles and the analyzer
+ * count alike. Findings are few, so a plain
  * list is searched; a count that goes up and down without knowing which verdicts it holds was rejected: a console that
  * subscribes late sees withdrawals of verdicts that it never saw.
  */
@@ -9,6 +10,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+/* What counting asks of a verdict. Borrows. */
+struct life {
+    const char *job;
+    uint32_t restart;
+    uint64_t number, retires; /* retires: the earlier verdict that this one ends; 0 = none */
+    bool is_finding;
+};
 
 uint64_t roll_verdict_json_retires(const json_t *verdict)
 {
@@ -62,12 +71,12 @@ const json_t *roll_verdict_json_retired_by(const json_t *list, const json_t *ver
     return NULL;
 }
 
-/* The row of verdict `number` of the run that `verdict` belongs to; NULL = none. */
-static struct roll_tally_row *find(struct roll_tally *tally, const json_t *verdict, uint64_t number)
+/* The row of verdict `number` of this run; NULL = none. */
+static struct roll_tally_row *find(struct roll_tally *tally, const struct life *life, uint64_t number)
 {
     for (size_t i = 0; i < tally->used; i++) {
         struct roll_tally_row *row = &tally->row[i];
-        if (row->number == number && row->restart == restart_of(verdict) && strcmp(row->job, job_of(verdict)) == 0) {
+        if (row->number == number && row->restart == life->restart && strcmp(row->job, life->job) == 0) {
             return row;
         }
     }
@@ -89,25 +98,43 @@ static bool grow(struct roll_tally *tally)
     return true;
 }
 
-void roll_tally_add(struct roll_tally *tally, const json_t *verdict)
+static void add(struct roll_tally *tally, const struct life *life)
 {
-    uint64_t retires = roll_verdict_json_retires(verdict);
-    struct roll_tally_row *old = retires != 0 ? find(tally, verdict, retires) : NULL;
+    struct roll_tally_row *old = life->retires != 0 ? find(tally, life, life->retires) : NULL;
     if (old != NULL) {
         free(old->job);
         *old = tally->row[--tally->used];
     }
-    if (!roll_verdict_json_is_finding(verdict) || find(tally, verdict, number_of(verdict)) != NULL) {
+    if (!life->is_finding || find(tally, life, life->number) != NULL) {
         return;
     }
-    char *copy = strdup(job_of(verdict));
+    char *copy = strdup(life->job);
     if (copy == NULL || !grow(tally)) {
         free(copy);
         tally->full = true;
         return;
     }
-    tally->row[tally->used++] =
-        (struct roll_tally_row){.job = copy, .restart = restart_of(verdict), .number = number_of(verdict)};
+    tally->row[tally->used++] = (struct roll_tally_row){.job = copy, .restart = life->restart, .number = life->number};
+}
+
+void roll_tally_add(struct roll_tally *tally, const struct roll_verdict_copy *verdict)
+{
+    const struct life life = {.job = verdict->job,
+                              .restart = verdict->restart,
+                              .number = verdict->said.number,
+                              .retires = roll_verdict_retires(&verdict->said),
+                              .is_finding = roll_verdict_is_finding(&verdict->said)};
+    add(tally, &life);
+}
+
+void roll_tally_add_json(struct roll_tally *tally, const json_t *verdict)
+{
+    const struct life life = {.job = job_of(verdict),
+                              .restart = restart_of(verdict),
+                              .number = number_of(verdict),
+                              .retires = roll_verdict_json_retires(verdict),
+                              .is_finding = roll_verdict_json_is_finding(verdict)};
+    add(tally, &life);
 }
 
 uint64_t roll_tally_findings(const struct roll_tally *tally)

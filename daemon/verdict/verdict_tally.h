@@ -5,11 +5,14 @@
 #ifndef ROLL_DAEMON_VERDICT_TALLY_H
 #define ROLL_DAEMON_VERDICT_TALLY_H
 
+#include "daemon/verdict/verdict.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* The next three read JSON that another process sent; verdict.h asks the same of typed verdicts. */
 /* Number of the earlier verdict that this one ends, by any of the three ways; 0 = none. Any thread, like all below. */
 uint64_t roll_verdict_json_retires(const json_t *verdict);
 /* Whether it was a finding when it was said. */
@@ -30,7 +33,9 @@ struct roll_tally {
     bool full; /* out of memory: a finding could not be noted, and there is one for good */
 };
 /* Takes in one verdict; one that is known already changes nothing. */
-void roll_tally_add(struct roll_tally *tally, const json_t *verdict);
+void roll_tally_add(struct roll_tally *tally, const struct roll_verdict_copy *verdict);
+/* The same of a verdict that another process sent. */
+void roll_tally_add_json(struct roll_tally *tally, const json_t *verdict);
 /* How many findings stand. */
 uint64_t roll_tally_findings(const struct roll_tally *tally);
 void roll_tally_fini(struct roll_tally *tally);

@@ -6,6 +6,7 @@
  */
 #include "daemon/feed/feed.h"
 #include "daemon/store/trace_file.h"
+#include "tests/daemon/verdict_json.h"
 #include "trace/op.h"
 
 #include <stdlib.h>
@@ -119,7 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     roll_feed_finish(f);
     json_t *verdict;
-    while ((verdict = roll_feed_next(f)) != NULL) {
+    while ((verdict = json_of_verdict(roll_feed_next(f))) != NULL) {
         json_decref(verdict);
     }
     roll_feed_destroy(&f);

@@ -3,6 +3,7 @@
  * at all too.
  */
 #include "tests/daemon/harness.h"
+#include "tests/daemon/verdict_json.h"
 
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/store/segment.h"
@@ -55,7 +56,7 @@ static struct told analyze(const char *const *names, size_t n)
         assert_int_equal(roll_analysis_add(a, harness_path(names[i])), 0);
     }
     assert_int_equal(roll_analysis_finish(a), 0);
-    for (json_t *v; (v = roll_analysis_next(a)) != NULL; json_decref(v)) {
+    for (json_t *v; (v = json_of_verdict(roll_analysis_next(a))) != NULL; json_decref(v)) {
         told.headless += strstr(json_string_value(json_object_get(v, "text")), "segments have been removed") != NULL;
         if (strcmp(json_string_value(json_object_get(v, "certainty")), "note") != 0 && told.findings++ == 0) {
             told.first = json_incref(v);
@@ -219,7 +220,7 @@ static void test_the_rings_of_a_killed_job_tell_who_was_waited_for(void **state)
     roll_analysis_t *a = roll_analysis_new(&config);
     assert_int_equal(roll_analysis_add(a, harness_path("d1")), 0);
     assert_int_equal(roll_analysis_finish(a), 0);
-    for (json_t *v; (v = roll_analysis_next(a)) != NULL; json_decref(v)) {
+    for (json_t *v; (v = json_of_verdict(roll_analysis_next(a))) != NULL; json_decref(v)) {
         assert_string_equal(json_string_value(json_object_get(v, "certainty")), "note");
     }
     json_t *standing = roll_analysis_standing(a);

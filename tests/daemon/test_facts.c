@@ -6,6 +6,7 @@
 #include "daemon/store/segment.h"
 #include "daemon/store/trace_file.h"
 #include "tests/daemon/harness.h"
+#include "tests/daemon/verdict_json.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -98,7 +99,7 @@ static void replays(const json_t *wanted)
     }
     bool found = false;
     json_t *verdict;
-    while ((verdict = roll_feed_next(feed)) != NULL) {
+    while ((verdict = json_of_verdict(roll_feed_next(feed))) != NULL) {
         if (json_equal(json_object_get(verdict, "number"), json_object_get(wanted, "number"))) {
             json_t *same = json_copy((json_t *)wanted); /* the root adds what is not the engine's */
             json_object_del(same, "stacks");

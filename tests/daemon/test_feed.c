@@ -3,6 +3,7 @@
  */
 #include "daemon/feed/feed.h"
 #include "tests/daemon/synth.h"
+#include "tests/daemon/verdict_json.h"
 #include "trace/err.h"
 
 #include <setjmp.h>
@@ -265,7 +266,7 @@ static char *verdict_of(struct fixture *f, roll_feed_t *feed)
     f->feed = mine;
     roll_feed_tick(feed, 2000000000u + f->rank[0].ring.header->clock_real_ns);
     roll_feed_finish(feed);
-    json_t *verdict = roll_feed_next(feed);
+    json_t *verdict = json_of_verdict(roll_feed_next(feed));
     assert_non_null(verdict);
     assert_string_equal(json_string_value(json_object_get(verdict, "code")), "count-mismatch");
     char *text = json_dumps(verdict, JSON_COMPACT);
@@ -287,6 +288,37 @@ static void test_the_same_frames_give_the_same_verdict(void **state)
     free(one);
     free(two);
     roll_feed_destroy(&again);
+}
+
+/* A verdict belongs to who took it: neither later frames nor the end of the feed and its engine change it. */
+static void test_a_verdict_outlives_its_feed(void **state)
+{
+    struct fixture *f = *state;
+    for (int r = 0; r < 2; r++) {
+        calls(f, r, 2);
+        synth_allreduce(&f->rank[r], &(struct synth_call){.comm = f->comm[r], .count = 8u + (unsigned)r, .hang = true});
+    }
+    struct roll_engine_config config = {0};
+    char *text = verdict_of(f, f->feed);
+    roll_feed_t *feed = roll_feed_new(&config, NULL, 0), *mine = f->feed;
+    f->feed = feed;
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(give_ring(f, r), 0);
+        assert_int_equal(give_records(f, r, 0, 3, ROLL_FRAME_RECORDS), 0);
+    }
+    f->feed = mine;
+    roll_feed_tick(feed, 2000000000u + f->rank[0].ring.header->clock_real_ns);
+    roll_feed_finish(feed);
+    struct roll_verdict_copy *first = roll_feed_next(feed);
+    assert_non_null(first);
+    roll_feed_destroy(&feed);
+    assert_int_equal(first->said.code, ROLL_VERDICT_COUNT_MISMATCH);
+    assert_true(roll_rankset_count(&first->said.side[0].ranks) == 1);
+    char *again = json_dumps(roll_verdict_json(first), JSON_COMPACT);
+    assert_string_equal(again, text);
+    free(again);
+    free(text);
+    roll_verdict_copy_destroy(&first);
 }
 
 /* Two nodes whose clocks differ by a lot do the same calls, one a little after the other: nobody is late. */
@@ -312,7 +344,7 @@ static void check_skew(struct fixture *f, int64_t skew_ns)
                          0);
     }
     roll_feed_finish(f->feed);
-    json_t *verdict = roll_feed_next(f->feed);
+    json_t *verdict = json_of_verdict(roll_feed_next(f->feed));
     assert_null(verdict);
 }
 
@@ -338,10 +370,10 @@ static void test_a_verdict_shows_the_stamp_and_a_tick_frame_carries_it(void **st
         give(f->feed, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = 1000}, &stamp, sizeof(stamp)), 0);
     assert_int_equal(give_records(f, 0, 0, 1, ROLL_FRAME_RECORDS), 0);
     assert_int_equal(give_records(f, 1, 0, 1, ROLL_FRAME_RECORDS), 0);
-    json_t *verdict = roll_feed_next(f->feed);
+    json_t *verdict = json_of_verdict(roll_feed_next(f->feed));
     if (!verdict) {
         roll_feed_finish(f->feed);
-        verdict = roll_feed_next(f->feed);
+        verdict = json_of_verdict(roll_feed_next(f->feed));
     }
     assert_non_null(verdict);
     assert_true(json_integer_value(json_object_get(verdict, "time_ns")) == (json_int_t)stamp);
@@ -395,7 +427,7 @@ static void test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused(void **s
                                       "\"exe\":\"train\",\"reason\":\"its thread NCCL Service 0 runs\"}"),
                          0);
     }
-    json_t *verdict = roll_feed_next(f->feed);
+    json_t *verdict = json_of_verdict(roll_feed_next(f->feed));
     assert_non_null(verdict);
     assert_string_equal(json_string_value(json_object_get(verdict, "code")), "attached-unseen");
     assert_string_equal(json_string_value(json_object_get(verdict, "culprits_text")), "1");
@@ -451,6 +483,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_damaged_header_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_dead_process_never_sent_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_same_frames_give_the_same_verdict, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_verdict_outlives_its_feed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_node_whose_clock_is_ahead_raises_no_alarm, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_node_whose_clock_is_behind_raises_no_alarm, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_verdict_shows_the_stamp_and_a_tick_frame_carries_it, set_up, tear_down),

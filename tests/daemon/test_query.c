@@ -5,6 +5,7 @@
 #include "daemon/store/trace_file.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
+#include "tests/daemon/verdict_json.h"
 #include "trace/control.h"
 #include "trace/def.h"
 #include "trace/err.h"
@@ -259,7 +260,7 @@ static void test_a_trace_gives_the_verdicts_of_the_live_run(void **state)
     int n = 0;
     assert_non_null(live);
     while (getline(&line, &room, live) > 0) {
-        json_t *again = roll_feed_next(feed);
+        json_t *again = json_of_verdict(roll_feed_next(feed));
         assert_non_null(again);
         char *text = json_dumps(again, JSON_COMPACT);
         line[strcspn(line, "\n")] = '\0';

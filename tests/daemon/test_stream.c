@@ -5,6 +5,7 @@
 #include "daemon/store/trace_file.h"
 #include "tests/daemon/harness.h"
 #include "tests/daemon/synth.h"
+#include "tests/daemon/verdict_json.h"
 #include "trace/ident.h"
 #include "trace/op.h"
 #include "trace/ring_write.h"
@@ -131,7 +132,7 @@ static bool is_kept(const char *trace)
     while (roll_trace_reader_next(reader, &frame) == 0) {
         roll_feed_frame(feed, &frame);
     }
-    for (json_t *v; (v = roll_feed_next(feed)) != NULL; json_decref(v)) {
+    for (json_t *v; (v = json_of_verdict(roll_feed_next(feed))) != NULL; json_decref(v)) {
         found = found || strcmp(json_string_value(json_object_get(v, "code")), "count-mismatch") == 0;
     }
     roll_feed_destroy(&feed);

@@ -240,10 +240,10 @@ int roll_analysis_finish(roll_analysis_t *a)
     return err;
 }
 
-json_t *roll_analysis_next(roll_analysis_t *a)
+struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *a)
 {
     for (size_t i = 0; i < a->runs; i++) {
-        json_t *verdict = roll_feed_next(a->run[i].feed);
+        struct roll_verdict_copy *verdict = roll_feed_next(a->run[i].feed);
         if (verdict != NULL) {
             return verdict;
         }

@@ -30,7 +30,7 @@ int roll_analysis_add(roll_analysis_t *analysis, const char *path);
  */
 int roll_analysis_finish(roll_analysis_t *analysis);
 /* The next verdict of any run, returned owned; NULL when there is none. */
-json_t *roll_analysis_next(roll_analysis_t *analysis);
+struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *analysis);
 
 struct roll_analysis_summary {
     struct roll_engine_summary engine; /* summed over the runs */

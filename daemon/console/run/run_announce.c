@@ -63,7 +63,7 @@ static void announce(struct roll_announcer *a, const json_t *verdict)
 {
     bool note = !roll_verdict_json_is_finding(verdict);
     a->seen++;
-    roll_tally_add(&a->tally, verdict);
+    roll_tally_add_json(&a->tally, verdict);
     if (!a->quiet && !is_folded(a, verdict)) {
         (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->colour);
         fflush(stderr);

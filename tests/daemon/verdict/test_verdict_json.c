@@ -76,6 +76,18 @@ static void define_callsite(roll_symbols_t *symbols, uint64_t stream, uint64_t p
     assert_int_equal(roll_symbols_define(symbols, stream, &def), 0);
 }
 
+/* The JSON of a copy; the verdict and the copy are gone when it is read. */
+static json_t *to_json(const struct roll_verdict *v, const roll_engine_t *from, roll_symbols_t *symbols,
+                       const char *job, uint32_t restart)
+{
+    struct roll_verdict_copy *copy = roll_verdict_copy_new(v, from, symbols, job, restart);
+    assert_non_null(copy);
+    json_t *json = roll_verdict_to_json(copy);
+    roll_verdict_copy_destroy(&copy);
+    assert_null(copy);
+    return json;
+}
+
 static const char *text(const json_t *object, const char *name)
 {
     const char *value = json_string_value(json_object_get(object, name));
@@ -95,7 +107,7 @@ static void a_full_verdict_has_every_member(void **state)
     roll_symbols_t *symbols = roll_symbols_new();
     define_callsite(symbols, 10, 0x1001);
     define_callsite(symbols, 11, 0x2001);
-    json_t *json = roll_verdict_to_json(&v, engine, symbols, "job-1", 2);
+    json_t *json = to_json(&v, engine, symbols, "job-1", 2);
     assert_non_null(json);
     assert_string_equal(text(json, "schema"), "rollcall.verdict/1");
     assert_int_equal(number(json, "number"), 2);
@@ -145,7 +157,7 @@ static void call_sites_that_are_alike_are_listed_once(void **state)
     roll_symbols_t *symbols = roll_symbols_new();
     define_callsite(symbols, 10, 0x1001);
     define_callsite(symbols, 11, 0x1001);
-    json_t *json = roll_verdict_to_json(&v, engine, symbols, "j", 0);
+    json_t *json = to_json(&v, engine, symbols, "j", 0);
     const json_t *sites = json_object_get(json, "callsites");
     assert_int_equal(json_array_size(sites), 1);
     assert_int_equal(json_array_size(json_object_get(json_array_get(sites, 0), "ranks")), 4);
@@ -168,7 +180,7 @@ static void what_is_unknown_is_null(void **state)
                              .layer = ROLL_LAYER_NONE,
                              .sides = 1,
                              .text = "gone"};
-    json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j", 0);
+    json_t *json = to_json(&v, NULL, NULL, "j", 0);
     assert_non_null(json);
     static const char *const nulls[] = {"comm",       "seq",   "event_ns", "field", "step",
                                         "microbatch", "layer", "phase",    "remedy"};
@@ -196,7 +208,7 @@ static void a_launch_names_its_graph_and_not_a_hash(void **state)
     v.side[0].rec.aux = 7;
     v.side[1].rec.flags |= ROLL_FLAG_CAPTURED;
     v.side[1].rec.aux = 9;
-    json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j", 0);
+    json_t *json = to_json(&v, NULL, NULL, "j", 0);
     const json_t *launch = json_array_get(json_object_get(json, "evidence"), 0);
     const json_t *captured = json_array_get(json_object_get(json, "evidence"), 1);
     assert_true(json_is_null(json_object_get(launch, "count")));
@@ -216,7 +228,7 @@ static void a_peer_is_not_a_root(void **state)
     v.side[0].rec.peer = 5;
     v.side[1].rec.op = ROLL_OP_BROADCAST;
     v.side[1].rec.peer = 6;
-    json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j", 0);
+    json_t *json = to_json(&v, NULL, NULL, "j", 0);
     const json_t *evidence = json_object_get(json, "evidence");
     assert_int_equal(number(json_array_get(evidence, 0), "peer"), 5);
     assert_true(json_is_null(json_object_get(json_array_get(evidence, 0), "root")));
@@ -246,7 +258,7 @@ static void a_product_has_groups_and_no_peer(void **state)
         v.side[0].rec.count = cases[i].count;
         v.side[0].rec.peer = cases[i].peer;
         v.side[0].rec.aux = cases[i].aux;
-        json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j", 0);
+        json_t *json = to_json(&v, NULL, NULL, "j", 0);
         const json_t *side = json_array_get(json_object_get(json, "evidence"), 0);
         const char *const names[] = {"count", "groups", "empty"};
         const int64_t wanted[] = {cases[i].want_count, cases[i].want_groups, cases[i].want_empty};
@@ -278,7 +290,7 @@ static void a_verdict_says_what_it_takes_the_place_of(void **state)
         v.may_be[0] = ROLL_VERDICT_CALL_ADDED;
         v.may_be[1] = ROLL_VERDICT_OP_MISMATCH;
         v.may_bes = i == 3 ? 0 : 2;
-        json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j", 0);
+        json_t *json = to_json(&v, NULL, NULL, "j", 0);
         for (size_t k = 0; k < 3; k++) {
             const json_t *number = json_object_get(json, ways[k]);
             assert_true(k == i ? json_integer_value(number) == 1 : json_is_null(number));
@@ -300,7 +312,7 @@ static void text_that_is_no_utf8_does_not_lose_the_verdict(void **state)
     struct roll_verdict v = full_verdict();
     memcpy(v.comm_label, "d\xff\xfep", 5);
     v.text = "broken \xc3( text";
-    json_t *json = roll_verdict_to_json(&v, NULL, NULL, "j\xff", 0);
+    json_t *json = to_json(&v, NULL, NULL, "j\xff", 0);
     assert_non_null(json);
     assert_string_equal(text(json_object_get(json, "comm"), "label"), "d??p");
     assert_string_equal(text(json, "text"), "broken ?( text");

@@ -17,7 +17,7 @@ static json_t *verdict(int number, const char *certainty, const char *way, int e
 
 static void take(struct roll_tally *tally, json_t *v)
 {
-    roll_tally_add(tally, v);
+    roll_tally_add_json(tally, v);
     json_decref(v);
 }
 
@@ -38,6 +38,41 @@ static void what_ended_is_not_counted(void **state)
         assert_int_equal(roll_tally_findings(&tally), i == 2 ? 1 : 2);
         roll_tally_fini(&tally);
     }
+}
+
+/* A verdict of this process counts as it would if another had sent it. */
+static void typed_verdicts_count_like_their_json(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t number, supersedes, confirms, withdraws;
+        enum roll_certainty certainty;
+        const char *job;
+        uint64_t standing; /* behind it */
+    } said[] = {
+        {1, 0, 0, 0, ROLL_SUSPECTED, "j", 1}, {2, 0, 0, 0, ROLL_NOTE, "j", 1},
+        {1, 0, 0, 0, ROLL_SUSPECTED, "j", 1}, {3, 0, 1, 0, ROLL_PROVEN, "j", 1},
+        {4, 0, 0, 0, ROLL_PREDICTED, "j", 2}, {5, 4, 0, 0, ROLL_PROVEN, "k", 3},
+        {5, 4, 0, 0, ROLL_PROVEN, "j", 3},    {6, 0, 0, 5, ROLL_NOTE, "j", 2},
+    };
+    struct roll_tally typed = {.row = NULL}, parsed = {.row = NULL};
+    for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+        const struct roll_verdict v = {.number = said[i].number,
+                                       .code = ROLL_VERDICT_RANK_BUSY,
+                                       .certainty = said[i].certainty,
+                                       .supersedes = said[i].supersedes,
+                                       .confirms = said[i].confirms,
+                                       .withdraws = said[i].withdraws};
+        struct roll_verdict_copy *copy = roll_verdict_copy_new(&v, NULL, NULL, said[i].job, 0);
+        assert_non_null(copy);
+        roll_tally_add(&typed, copy);
+        roll_tally_add_json(&parsed, roll_verdict_json(copy));
+        roll_verdict_copy_destroy(&copy);
+        assert_int_equal(roll_tally_findings(&typed), said[i].standing);
+        assert_int_equal(roll_tally_findings(&parsed), said[i].standing);
+    }
+    roll_tally_fini(&typed);
+    roll_tally_fini(&parsed);
 }
 
 static void runs_do_not_meet(void **state)
@@ -80,6 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_ended_is_not_counted),
+        cmocka_unit_test(typed_verdicts_count_like_their_json),
         cmocka_unit_test(runs_do_not_meet),
         cmocka_unit_test(a_list_says_which_verdict_ended_another),
     };

@@ -1,0 +1,81 @@
+/*
+ * verdict.h: a verdict that outlives the engine's queue: typed, for every part of this process that asks something of
+ * it.
+ *
+ * The engine lends a verdict until the next call of one of its functions. The copy made here owns all that the verdict
+ * points to: ranks, text, and the frames of its call sites, which are resolved when the copy is made, because later
+ * definitions could change what they say. JSON is for the edge (a file, a console, another process): it is made when
+ * somebody asks for it first, and once. Handing JSON around inside the process was rejected: each reader turned names
+ * back into codes, and texts back into sets of ranks.
+ */
+#ifndef ROLL_DAEMON_VERDICT_H
+#define ROLL_DAEMON_VERDICT_H
+
+#include "daemon/engine/engine.h"
+#include "daemon/stack/symbol.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A call site of a verdict. Strings are owned by the copy. */
+struct roll_verdict_site {
+    struct roll_symbol_frame *frame; /* innermost first */
+    size_t frames;
+};
+#define ROLL_VERDICT_SITES (ROLL_VERDICT_SIDES + 1) /* one a side, and where the communicator was made */
+
+struct roll_verdict_copy {
+    struct roll_verdict said; /* what it points to is owned by the copy; its text is valid UTF-8 */
+    char *job;
+    uint32_t restart;
+    struct roll_verdict_site site[ROLL_VERDICT_SITES]; /* each once, also where several sides share it */
+    uint32_t sites;
+    int side_site[ROLL_VERDICT_SIDES]; /* index of `site`; -1 = not known */
+    int comm_site;                     /* where the communicator was made; likewise */
+    uint64_t ended_by;                 /* number of the later verdict that ended this finding; 0 = none in its list */
+    char *text, *field;                /* what `said` points to */
+    json_t *json;                      /* NULL until somebody asked for it */
+};
+
+/*
+ * Copies a verdict (borrowed, as are the others), returned owned; NULL when out of memory. symbols and engine may be
+ * NULL: then without call sites. time_ns of the verdict is what it shows; the caller may change it until the JSON is
+ * made. One thread per table of symbols; the copy itself may be used by any one thread at a time.
+ */
+struct roll_verdict_copy *roll_verdict_copy_new(const struct roll_verdict *verdict, const roll_engine_t *engine,
+                                                roll_symbols_t *symbols, const char *job, uint32_t restart);
+void roll_verdict_copy_destroy(struct roll_verdict_copy **copy);
+
+/* The JSON of the verdict (rollcall.verdict/1), borrowed: it lives as long as the copy. NULL when out of memory. */
+json_t *roll_verdict_json(struct roll_verdict_copy *copy);
+/* Adds a member of another process's making to the JSON, at its end. Takes value. Errors: NOMEM. */
+int roll_verdict_attach(struct roll_verdict_copy *copy, const char *member, json_t *value);
+
+/* Whether it was a finding when it was said: all but notes are. */
+static inline bool roll_verdict_is_finding(const struct roll_verdict *verdict)
+{
+    return verdict->certainty != ROLL_NOTE;
+}
+/* Number of the earlier verdict that this one ends, by any of the three ways; 0 = none. */
+uint64_t roll_verdict_retires(const struct roll_verdict *verdict);
+
+/* Verdicts in the order in which they were said. Zero-initialised is empty. */
+struct roll_verdict_list {
+    struct roll_verdict_copy **at; /* owned, as are the copies */
+    size_t used, room;
+};
+/* Takes the copy, and notes which earlier finding of its run it ends. Errors: NOMEM (the copy is destroyed). */
+int roll_verdict_list_add(struct roll_verdict_list *list, struct roll_verdict_copy *copy);
+/* Is this verdict of a list a finding that no later verdict of the list has ended? */
+static inline bool roll_verdict_stands(const struct roll_verdict_copy *copy)
+{
+    return roll_verdict_is_finding(&copy->said) && copy->ended_by == 0;
+}
+/* The verdict of the list that ended this one (of the same list); NULL = none. Borrowed. */
+struct roll_verdict_copy *roll_verdict_list_ended_by(const struct roll_verdict_list *list,
+                                                     const struct roll_verdict_copy *copy);
+void roll_verdict_list_fini(struct roll_verdict_list *list);
+
+#endif
