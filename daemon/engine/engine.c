@@ -6,6 +6,7 @@
  * off, and order is what makes runs repeat.
  */
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/detect/moe.h"
 
 #include <stdio.h>
 #include <stdlib.h>

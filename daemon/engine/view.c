@@ -1,7 +1,7 @@
 /*
  * view.c: read-only views for the faces: what each rank and each communicator is doing, and why a rank does not go on.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/detect/detector.h"
 
 #include <inttypes.h>
 #include <stdio.h>

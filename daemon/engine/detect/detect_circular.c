@@ -9,6 +9,7 @@
  * it proven to be the order; else it may as well have been left out, or the other one added.
  */
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/detect/moe.h"
 
 #include <string.h>
 

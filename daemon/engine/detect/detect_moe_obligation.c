@@ -17,6 +17,7 @@
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
 #include "daemon/engine/detect/meeting.h"
+#include "daemon/engine/detect/moe.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,6 +8,7 @@
  */
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
+#include "daemon/engine/detect/moe.h"
 
 static void words_phase(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {

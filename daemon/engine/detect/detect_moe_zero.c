@@ -6,7 +6,7 @@
  * matters. Source of the hazard: Megatron-LM pull requests #3626 and #4851 (a rank with no routed tokens skips its
  * expert subgraph).
  */
-#include "daemon/engine/detect/detector.h"
+#include "daemon/engine/detect/moe.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,6 +8,7 @@
  * silent.
  */
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/detect/moe.h"
 
 static uint64_t as_one(const struct roll_record *rec)
 {

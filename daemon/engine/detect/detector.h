@@ -9,7 +9,7 @@
 #ifndef ROLL_ENGINE_DETECTOR_H
 #define ROLL_ENGINE_DETECTOR_H
 
-#include "daemon/engine/internal.h"
+#include "daemon/engine/judge/judge.h"
 
 struct detector {
     const char *name;
@@ -59,5 +59,72 @@ void loss_window(struct roll_engine *e, const struct comm *c);
 void lowered_cross(struct roll_engine *e, const struct pair *p, uint32_t index);
 /* Says that a send and a receive differ in bytes; ticket: of both calls. */
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven);
+
+/* --- detect_refused.c: calls of which nothing was enqueued --- */
+bool refused_call(const struct entry *entry);              /* it is such a call, as far as is known */
+bool refused_is_group_void(const struct roll_record *rec); /* this GROUP_END ends a group in vain */
+void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry);
+void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
+void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket);
+void refused_repeat(struct roll_engine *e, struct member *m,
+                    const struct roll_record *rec); /* its number comes again */
+void refused_over(const struct roll_engine *e, struct member *m,
+                  const struct roll_record *rec); /* it has made a call here that counts */
+/* The newest call of its process, when it comes and when it has returned. */
+void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
+bool refused_death(struct roll_engine *e, struct source *s); /* it ended after an error: told here */
+bool refused_end(const struct source *s);                    /* and that has been told, whoever else waits for it */
+void refused_forget(struct source *s);                       /* records are lost: it may have been made again */
+void refused_renew(const struct roll_engine *e,
+                   struct source *s); /* it is heard again: time to make them again begins anew */
+void refused_free(struct member *m);
+
+/* --- detect_zero.c: calls of no elements --- */
+/* How many calls m has dropped at this place that may stand for what `by` made; *ticket: the last one. */
+uint32_t zero_dropped(const struct roll_engine *e, const struct member *m, uint32_t seq, const struct source *by,
+                      const struct roll_record *made, uint64_t *ticket);
+bool zero_drops(const struct member *m, const struct roll_record *rec); /* it has dropped calls like this one */
+
+/* --- detect_claim.c: definitions that contradict each other --- */
+/* Keeps what cannot be a member: 0, CORRUPT where it is no claim of its own, NOMEM. */
+int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const struct roll_def_comm *def);
+const struct claim *claim_of(const struct roll_engine *e, const struct source *s,
+                             const struct comm **out); /* or NULL */
+
+/* --- detect_race.c: calls of several host threads --- */
+void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);
+void race_returned(struct roll_engine *e, struct source *s,
+                   const struct roll_record *rec); /* news of a call, or of a group's end */
+void race_forget(struct source *s);
+
+/* --- detect_stuck.c: what host waits have been like --- */
+/* A loop of polls (ticket + 1 of its record) is now told by another record. */
+void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside);
+/* A wait of the host has returned; since: patience clock at which it was seen to be inside, NO_CLOCK: it was not. */
+void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t since);
+
+void stuck_polled(struct source *s, uint64_t ticket); /* polls that were over before they were seen */
+
+/* stuck_find.c: its host stands in a call in which everybody stands, and that is why it does not come (yet) to where
+ * others wait for it. */
+bool stuck_stands(struct roll_engine *e, const struct source *s);
+
+/* --- detect_straggler.c --- */
+void lag_free(struct comm *c);
+
+/* --- detect_init.c --- */
+/* A nonblocking creation of this source is over, if it is inside one: it goes on with other calls. */
+void creation_over(struct source *s);
+/* It has asked how a communicator stands (rec), and nothing is in progress there. */
+void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec);
+uint64_t creation_key(const struct source *s, const struct roll_record *rec); /* of the verdict about it */
+/* The communicator under creation holds every rank of the job. */
+bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
+
+/* --- detect_signature.c --- */
+/* The code of a wrong argument or operation, and the argument's name; NONE: nothing that is known differs.
+ * detect_signature.c */
+enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
+                                      const char **field);
 
 #endif

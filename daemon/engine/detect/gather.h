@@ -9,7 +9,7 @@
 #ifndef ROLL_ENGINE_GATHER_H
 #define ROLL_ENGINE_GATHER_H
 
-#include "daemon/engine/internal.h"
+#include "daemon/engine/say/say.h"
 
 struct gathered {
     uint64_t key;

@@ -4,7 +4,7 @@
 #ifndef ROLL_ENGINE_MEETING_H
 #define ROLL_ENGINE_MEETING_H
 
-#include "daemon/engine/internal.h"
+#include "daemon/engine/model/engine_state.h"
 
 #define MEETING_VALUES 3u
 

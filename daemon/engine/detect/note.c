@@ -5,7 +5,7 @@
  * There is no source for such a process, so nothing can be judged about it; that there is one limits every other
  * verdict. Told as a note, once per process.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/say/say.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef ROLL_ENGINE_ALIGN_H
 #define ROLL_ENGINE_ALIGN_H
 
-#include "daemon/engine/internal.h"
+#include "daemon/engine/judge/judge.h"
 
 #define ALIGN_CALLS  24u /* calls compared from the place on */
 #define ALIGN_BEFORE 64u /* and before it */

@@ -12,7 +12,7 @@
  * the one. Each half is kept as both: a call that is missing, and one too many. That the same call is found elsewhere,
  * in the gap, is what decides between them.
  */
-#include "daemon/engine/detect/detector.h"
+#include "daemon/engine/judge/judge.h"
 
 static bool is_like(const struct roll_record *a, const struct roll_record *b)
 {

@@ -6,7 +6,7 @@
  * communicator. The list is short: a job with more open suspicions at once has other trouble, and the oldest simply
  * stays as it was said.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/judge/judge.h"
 
 #include <stdio.h>
 #include <stdlib.h>

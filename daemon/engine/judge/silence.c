@@ -10,7 +10,7 @@
  * beside it (on other streams and communicators, where nobody waits for the calls that are stuck): it is not explained
  * by it any more.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/judge/judge.h"
 
 #define WAITS_TRIED 8u /* newest waits of a rank that are looked at: each covers all older ones of its stream */
 

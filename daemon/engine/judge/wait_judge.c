@@ -590,3 +590,20 @@ void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
         excuse_waiters(e, deaths && !other && e->numbers == said);
     }
 }
+
+void words_soft(struct words *w, const struct roll_engine *e, const struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct source *s = b->step[i].rank;
+        for (uint32_t t = 0; t < s->threads; t++) {
+            const struct entry *in = s->thread[t].inside ? source_entry(s, s->thread[t].inside - 1) : NULL;
+            if (s->thread[t].acts && in && source_wait(e, s, &s->thread[t], &in->rec).waits && s->thread[t].polls) {
+                words_add(w, " Suspected: what they have called is proven, but not that rank %u stays in ", s->world);
+                words_call(w, &in->rec);
+                words_add(w, ", in which it made no other recorded call.");
+                return;
+            }
+        }
+    }
+    words_add(w, " Suspected: at least one of them has only been silent, and was not seen to wait.");
+}

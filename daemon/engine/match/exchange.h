@@ -4,7 +4,7 @@
 #ifndef ROLL_ENGINE_EXCHANGE_H
 #define ROLL_ENGINE_EXCHANGE_H
 
-#include "daemon/engine/internal.h"
+#include "daemon/engine/model/engine_state.h"
 
 /* What a member lacks of the messages that others have made with it. All numbers are of one communicator. */
 struct exchange_lack {

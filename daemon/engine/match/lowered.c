@@ -10,7 +10,7 @@
  * them with plain ones would pay for nothing. Calls that are made of window-registered buffers go another way in NCCL
  * and are not known here; a job that mixes those as well is told of a difference that it has.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/match/match.h"
 
 #include <stdlib.h>
 

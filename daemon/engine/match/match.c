@@ -4,6 +4,7 @@
  * What NCCL compares in effect is folded into 64 bits (trace/signature.h), so the common case costs one index, one
  * comparison and one increment. Field-by-field comparison happens only after a difference.
  */
+#include "daemon/engine/match/match.h"
 #include "daemon/engine/detect/detector.h"
 #include "trace/signature.h"
 

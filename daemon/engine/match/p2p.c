@@ -11,6 +11,7 @@
  * is judged only when neither can be refused any more (detect_p2p.c).
  */
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/match/match.h"
 
 #include <stdlib.h>
 #include <string.h>

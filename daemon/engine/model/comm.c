@@ -7,6 +7,7 @@
  * index per record is what makes the matcher fast.
  */
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/model/engine_state.h"
 
 #include <stdlib.h>
 #include <string.h>

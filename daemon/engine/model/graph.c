@@ -6,7 +6,7 @@
  * remembered here, without the rest of their records, in a ring of the newest CAPTURED_MAX. Reading them again from the
  * log was rejected: a captured call waits for nothing, so the log forgets it at once.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * innermost frame and many callers. Numbers are worked out when ranks disagree, not when a call comes: the path of a
  * record does not pass here. Symbols and lines were rejected: they need files, and the engine has none.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>

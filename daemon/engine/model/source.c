@@ -6,7 +6,8 @@
  * bound (config.window) keeps a rank whose peers are not traced from growing it for ever. Copying records into
  * per-communicator lists was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/model/engine_state.h"
+#include "daemon/engine/sweep/sweep.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -386,4 +387,14 @@ bool source_certain(struct source *s, const struct roll_record *rec)
     }
     s->in_gap = s->in_gap && s->gap_step == rec->step;
     return !s->in_gap;
+}
+
+uint32_t source_index(const struct roll_engine *e, const struct source *s)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        if (e->source[i] == s) {
+            return i;
+        }
+    }
+    return NO_SOURCE;
 }

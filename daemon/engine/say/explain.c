@@ -4,7 +4,7 @@
  * Sentences are composed in the detectors, because each knows its story; the parts are here so that the same thing is
  * always called the same.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/say/say.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -217,23 +217,6 @@ void words_exit(struct words *w, int32_t status)
     } else {
         words_add(w, "exit code %d", WEXITSTATUS(status));
     }
-}
-
-void words_soft(struct words *w, const struct roll_engine *e, const struct block *b)
-{
-    for (uint32_t i = 0; i < b->steps; i++) {
-        const struct source *s = b->step[i].rank;
-        for (uint32_t t = 0; t < s->threads; t++) {
-            const struct entry *in = s->thread[t].inside ? source_entry(s, s->thread[t].inside - 1) : NULL;
-            if (s->thread[t].acts && in && source_wait(e, s, &s->thread[t], &in->rec).waits && s->thread[t].polls) {
-                words_add(w, " Suspected: what they have called is proven, but not that rank %u stays in ", s->world);
-                words_call(w, &in->rec);
-                words_add(w, ", in which it made no other recorded call.");
-                return;
-            }
-        }
-    }
-    words_add(w, " Suspected: at least one of them has only been silent, and was not seen to wait.");
 }
 
 void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer)

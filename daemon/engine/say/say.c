@@ -8,7 +8,7 @@
  * the earlier one, which stays in every record of the run and counts as a finding no more. Changing the earlier one in
  * place was rejected: it has been read by then.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/say/say.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -365,14 +365,4 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
         v->text = text;
     }
     va_end(args);
-}
-
-uint32_t source_index(const struct roll_engine *e, const struct source *s)
-{
-    for (uint32_t i = 0; i < e->sources; i++) {
-        if (e->source[i] == s) {
-            return i;
-        }
-    }
-    return NO_SOURCE;
 }

@@ -11,7 +11,7 @@
  * aborted a communicator, waits for nothing any more; whether what it had enqueued was done by then is asked only when
  * a peer's host waits for it (waitgraph.c: visit_left), because its peers' records may merely be late.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/sweep/sweep.h"
 
 #define TURN_LOOK 64u /* calls of another stream looked at for one of the same communicator */
 

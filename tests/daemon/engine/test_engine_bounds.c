@@ -3,7 +3,7 @@
  * look at grow with the ranks of a job, not with their square. A job of eight times as many ranks may cost twelve times
  * as much; what is quadratic costs 64 times as much.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/model/engine_state.h"
 #include "tests/daemon/engine/sim.h"
 
 #include <setjmp.h>

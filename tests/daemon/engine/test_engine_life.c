@@ -2,7 +2,7 @@
  * test_engine_life.c: the life of a verdict: superseded, confirmed, withdrawn; each finding ends at most once, and what
  * stands is counted.
  */
-#include "daemon/engine/internal.h"
+#include "daemon/engine/say/say.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,71 @@
+/*
+ * say.h: building verdicts, the memory of what has been said, and the words.
+ */
+#ifndef ROLL_ENGINE_SAY_H
+#define ROLL_ENGINE_SAY_H
+
+#include "daemon/engine/model/engine_state.h"
+
+struct words;
+
+/* --- say.c: building verdicts --- */
+struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enum roll_certainty certainty);
+bool say_once(struct roll_engine *e, uint64_t key); /* true the first time */
+bool say_is_said(const struct roll_engine *e, uint64_t key);
+uint64_t say_key(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
+void say_comm(struct roll_verdict *v, const struct comm *c, uint64_t seq);
+void say_side(struct roll_verdict *v, const struct source *s, uint32_t index, const struct roll_rankset *ranks,
+              const struct roll_record *rec);
+/* World ranks that wait in the same call as this one of s, s included: one side of a verdict. */
+void say_beside(const struct roll_engine *e, const struct source *s, const struct entry *at, struct roll_rankset *out);
+void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/*
+ * The life of a verdict. A detector that says something before all is known remembers its number under a key of its own
+ * (say_key with what identifies the case: code or a tag, communicator, place), and later supersedes, confirms or
+ * withdraws it.
+ *
+ *     v = say(e, ...);                       say_remember(e, key, v->number);
+ *     v = say(e, ... PROVEN);                say_confirms(e, v, say_recall(e, key));
+ *     say_withdraw(e, say_recall(e, key), "the call came after all");   say_forget(e, key);
+ *
+ * All take 0, a number that is not that of a finding, and one that is retired already, and then do nothing. What is
+ * proven is never withdrawn: say_withdraw refuses. Each finding is retired at most once, by the first that does it.
+ */
+void say_supersedes(struct roll_engine *e, struct roll_verdict *v, uint64_t number); /* v says it better */
+void say_confirms(struct roll_engine *e, struct roll_verdict *v, uint64_t number); /* v says the same, and proves it */
+/* One note: "Verdict 3 (call-skipped) is withdrawn: <why>." True when it was. why: part of a sentence, without its full
+ * stop. */
+bool say_withdraw(struct roll_engine *e, uint64_t number, const char *why);
+/* The class of mistake is open: it may be this code as well. The detector's text says so, too: words_may_be. */
+void say_may_be(struct roll_verdict *v, enum roll_verdict_code code);
+bool say_stands(const struct roll_engine *e, uint64_t number);             /* it is a finding and not retired */
+const struct told *say_told(const struct roll_engine *e, uint64_t number); /* NULL: no finding */
+void say_keep(struct roll_engine *e, const struct roll_verdict *v); /* it leaves the queue: what a withdrawal shows */
+void say_remember(struct roll_engine *e, uint64_t key, uint64_t number);
+uint64_t say_recall(const struct roll_engine *e, uint64_t key); /* 0 = nothing */
+void say_forget(struct roll_engine *e, uint64_t key);           /* say_once is true again */
+
+/* --- explain.c: words --- */
+struct words {
+    char text[4096];
+    size_t used;
+};
+void words_add(struct words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void words_call(struct words *w, const struct roll_record *rec);   /* "AllReduce of 1024 float32 (sum)" */
+void words_ranks(struct words *w, const struct roll_rankset *set); /* "rank 3", "ranks 0-2,5" */
+void words_wait(struct words *w, const struct roll_rankset *set);  /* \"rank 3 waits\", \"ranks 0-2 wait\" */
+/* The one name of a communicator: "communicator ep (8 ranks)"; "communicator ep of ranks 0-7 (8 ranks)" where others
+ * have that label; without a label "communicator of every 8th rank from 3 (4 ranks)", "the 2nd communicator of ranks
+ * 0-7 (8 ranks)". */
+void words_comm(struct words *w, const struct comm *c);
+void words_comm_made(struct words *w,
+                     const struct comm *c); /* "made by CommSplit of communicator world (16 ranks), color 1" */
+void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t layer); /* "MoE layer 3, step 17" */
+void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
+/* " The calls known so far fit call-skipped and op-mismatch as well." Nothing where the class is certain. */
+void words_may_be(struct words *w, const struct roll_verdict *v);
+void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer);
+
+#endif
