@@ -34,6 +34,7 @@ roll_engine_t *roll_engine_new(const struct roll_engine_config *config)
         return NULL;
     }
     e->config = *config;
+    e->ask = &detectors_ask;
     e->config.stall_ns = config->stall_ns ? config->stall_ns : DEFAULT_STALL_NS;
     e->config.suspect_ns = config->suspect_ns ? config->suspect_ns : DEFAULT_SUSPECT_NS;
     e->config.window = power_of_two(config->window ? config->window : DEFAULT_WINDOW);
@@ -56,6 +57,17 @@ static void said_free(struct said **said)
     }
 }
 
+/* With what the other floors have hung onto it. */
+static void comm_fini(struct comm *c)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        refused_free(&c->member[r]);
+        lowered_free(&c->member[r]);
+    }
+    lag_free(c);
+    comm_free(c);
+}
+
 void roll_engine_destroy(roll_engine_t **engine)
 {
     struct roll_engine *e = *engine;
@@ -75,7 +87,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     said_free(&e->shown);
     for (uint32_t i = 0; i < e->comms; i++) {
         align_drop(e, e->comm[i]);
-        comm_free(e->comm[i]);
+        comm_fini(e->comm[i]);
     }
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
@@ -165,7 +177,12 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
     if (def->type == ROLL_DEF_CALLSITE || def->type == ROLL_DEF_MODULE) {
         return site_define(e->source[source], def);
     }
-    return def->type == ROLL_DEF_COMM ? comm_define(e, source, def->id, &def->comm.info, def->comm.label) : 0;
+    if (def->type != ROLL_DEF_COMM) {
+        return 0;
+    }
+    struct comm *contradicts;
+    int rc = comm_define(e, source, def->id, &def->comm.info, def->comm.label, &contradicts);
+    return contradicts ? claim_add(e, contradicts, source, &def->comm.info) : rc;
 }
 
 static void ask_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
@@ -228,14 +245,89 @@ static void completed(struct roll_engine *e, struct source *s, const struct roll
     }
 }
 
-static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+/* A call takes its place among those of the other members, and what it has met there is looked into. */
+static int meet_collective(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
 {
-    struct source *s = e->source[source];
-    struct entry *entry;
-    int rc = source_log_add(e, s, rec, &entry);
+    struct comm *c = m->comm;
+    uint32_t seq = entry->rec.seq;
+    struct match_how how;
+    unsigned met;
+    if (entry->rec.count == 0) {
+        zero_remember(m, &entry->rec, ticket);
+        return 0;
+    }
+    if (seq < m->next) {
+        refused_repeat(e, m, &entry->rec);
+    }
+    if (!match_enter(m, entry, &how)) {
+        return 0;
+    }
+    if (m->refusal) {
+        refused_over(e, m, &entry->rec);
+    }
+    if (seq < c->base) {
+        return 0;
+    }
+    int rc = seq < c->high ? 0 : room_for_collective(e, c, seq);
     if (rc != 0) {
         return rc;
     }
+    rc = match_collective(e, m, entry, ticket, &how, &met);
+    if ((met & MATCH_DIFFERS) != 0) {
+        align_look(e, c, seq);
+    } else if ((met & MATCH_GROUPED) != 0) {
+        align_grouped(e, m, seq, ticket);
+    }
+    if ((met & MATCH_MIXED) != 0) {
+        dtype_note(e, c, seq);
+    }
+    if (c->held != NO_SEQ && rc == 0) {
+        align_arrived(e, m, entry);
+    }
+    return rc;
+}
+
+static int meet_message(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    unsigned side = p2p_side(&entry->rec);
+    struct pair *p;
+    int rc = p2p_enter(e, m, entry, &p);
+    if (!p) {
+        return rc;
+    }
+    uint32_t exchange = outside_exchange(e, m, &entry->rec), index = p->issued[side];
+    if (p->unsure || (entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
+        return 0; /* a captured one has taken a number, and will move something when its graph is launched */
+    }
+    rc = room_for_message(e, p, index);
+    if (rc != 0 || p->unsure) {
+        return rc;
+    }
+    if (m->refusal) {
+        refused_over(e, m, &entry->rec);
+    }
+    unsigned met = p2p_meet(e, m, p, entry, ticket);
+    outside_meet(m, &c->member[p->end[!side]], p2p_node(p, index), exchange);
+    if ((met & P2P_CROSSED) != 0 && !c->muted) {
+        lowered_cross(e, p, index);
+    }
+    if ((met & P2P_DIFFERS) != 0 && !c->muted) {
+        (void)detectors_pair(e, p, index);
+    } else if ((met & P2P_DIFFERS) != 0) {
+        p2p_node(p, index)->bytes = p2p_bytes(&entry->rec);
+    }
+    return 0;
+}
+
+static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+{
+    struct source *s = e->source[source];
+    int rc = source_log_fits(s, ticket) ? 0 : room_in_log(e, s, ticket);
+    if (rc != 0) {
+        return rc;
+    }
+    struct entry *entry = source_log_put(s, rec, ticket);
     enum roll_op_class class = roll_op_class(rec->op);
     struct member *m;
     s->late = s->late || (s->records == 0 && ticket > 0);
@@ -315,7 +407,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
                 refused_fresh(e, m, entry);
                 break;
             }
-            rc = match_collective(e, m, entry, ticket);
+            rc = meet_collective(e, m, entry, ticket);
             if (lowered_op(rec->op) && rec->count != 0 && entry->index != COLL_REFUSED) {
                 lowered_note(m, rec, true);
             }
@@ -334,7 +426,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         m = source_member(s, rec->comm);
         if (m && (!call_failed(rec) || rec->group != 0)) {
             m->comm->p2p++;
-            rc = p2p_call(e, m, entry, ticket);
+            rc = meet_message(e, m, entry, ticket);
             if (rc == 0 && entry->pair) {
                 rc = source_queue_push(e, s, entry, ticket);
             }

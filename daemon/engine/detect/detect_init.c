@@ -104,13 +104,6 @@ static bool is_over(const struct absent *a)
     return roll_rankset_count(&a->never) > 0;
 }
 
-/* The communicator holds every rank of the job. */
-bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
-{
-    uint64_t ranks = s->info.world_size > 0 ? (uint64_t)s->info.world_size : e->sources;
-    return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
-}
-
 /* m: as a member of the parent; NULL where there is none. An abort is followed by others, as a rule: it counts after a
  * while. */
 static void add_absent(const struct roll_engine *e, const struct source *s, const struct source *o,

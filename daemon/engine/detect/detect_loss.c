@@ -38,23 +38,4 @@ static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
              count, s->world);
 }
 
-void loss_window(struct roll_engine *e, const struct comm *c)
-{
-    struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
-    if (!v) {
-        return;
-    }
-    struct words w = {.used = 0};
-    say_comm(v, c, c->high);
-    words_add(&w, "More than %u calls on ", e->config.window);
-    words_comm(&w, c);
-    words_add(&w, " are incomplete, so it is judged no more. ");
-    if (c->seen < c->size) {
-        words_add(&w, "Of its members %u have never been seen: not started, or not preloaded.", c->size - c->seen);
-    } else {
-        words_add(&w, "Some member is that far behind, or its records are missing.");
-    }
-    say_text(e, v, "%s", w.text);
-}
-
 const struct detector detect_loss = {.name = "loss", .lost = loss_lost};

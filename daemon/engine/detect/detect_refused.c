@@ -45,11 +45,6 @@ bool refused_is_group_void(const struct roll_record *rec)
     return rec->op == ROLL_OP_GROUP_END && (call_failed(rec) || rec->count != 0);
 }
 
-bool refused_call(const struct entry *entry)
-{
-    return entry->index == COLL_REFUSED && !entry->pair;
-}
-
 static bool is_counted(const struct entry *entry)
 {
     return roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED;
@@ -76,7 +71,7 @@ static void rebuild(struct roll_engine *e, struct comm *c, uint32_t seq, const s
     struct slot *s = comm_slot(c, seq);
     s->ticket = 0;
     s->known = false;
-    match_release(e, c, s);
+    slot_release(e, s);
     for (uint32_t r = 0; r < c->size; r++) {
         struct member *m = &c->member[r];
         uint64_t ticket;
@@ -85,7 +80,7 @@ static void rebuild(struct roll_engine *e, struct comm *c, uint32_t seq, const s
             (void)match_meet(e, m, s, entry, ticket);
         }
     }
-    match_open(e, c, seq);
+    align_look(e, c, seq);
 }
 
 /* The member's call at seq, its newest there, does not count. */

@@ -9,34 +9,6 @@
  */
 #include "daemon/engine/detect/detector.h"
 
-enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
-                                      const char **field)
-{
-    bool reduction = a->op == ROLL_OP_ALLREDUCE || a->op == ROLL_OP_REDUCE || a->op == ROLL_OP_REDUCESCATTER;
-    uint64_t bytes_a = a->count * roll_dtype_bytes(a->dtype), bytes_b = b->count * roll_dtype_bytes(b->dtype);
-    *field = "op";
-    if (kind == ALIGN_OTHER_OP) {
-        return ROLL_VERDICT_OP_MISMATCH;
-    }
-    bool amounts_differ = reduction ? a->count != b->count : bytes_a != bytes_b;
-    *field = "dtype";
-    if (a->dtype != b->dtype && (reduction || amounts_differ)) {
-        return ROLL_VERDICT_DTYPE_MISMATCH; /* a wrong type makes wrong bytes */
-    }
-    *field = "count";
-    if (amounts_differ) {
-        return ROLL_VERDICT_COUNT_MISMATCH;
-    }
-    /* What the profiler plugin tells has no reduction: unknown is not different. */
-    bool known = a->redop != ROLL_RED_NONE && b->redop != ROLL_RED_NONE;
-    *field = "redop";
-    if (reduction && known && a->redop != b->redop) {
-        return ROLL_VERDICT_REDOP_MISMATCH;
-    }
-    *field = "root";
-    return reduction && !known && a->peer == b->peer ? ROLL_VERDICT_NONE : ROLL_VERDICT_ROOT_MISMATCH;
-}
-
 static const char *consequence(enum roll_verdict_code code)
 {
     return code == ROLL_VERDICT_REDOP_MISMATCH ? "NCCL does not notice: the results are silently wrong."

@@ -10,53 +10,6 @@
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/moe.h"
 
-static uint64_t as_one(const struct roll_record *rec)
-{
-    struct roll_record one = *rec;
-    one.count = 1;
-    one.result = 0;
-    return match_signature(&one);
-}
-
-/*
- * The dropped call would have been what `by` made, but for its count. Of gathered bytes the signature knows no
- * datatype; one call has the same on all ranks. Not one from another place of the program that `by` has called from,
- * too: that is another call, which `by` may make later. A place of which only the other rank knows may be its branch
- * for no elements. Behind the dropped one, calls that look like it stand anywhere.
- */
-static bool stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,
-                       const struct roll_record *made)
-{
-    return dropped && sig == as_one(made) && dropped->rec.dtype == made->dtype &&
-           (dropped->rec.seq < made->seq || site_compare(s, &dropped->rec, by, made) != SITE_OTHER ||
-            !site_is_known(by, site_of(s, &dropped->rec)));
-}
-
-uint32_t zero_dropped(const struct roll_engine *e, const struct member *m, uint32_t seq, const struct source *by,
-                      const struct roll_record *made, uint64_t *ticket)
-{
-    const struct source *s = m->source != NO_SOURCE ? e->source[m->source] : NULL;
-    uint32_t count = 0;
-    for (uint32_t i = 0; s && i < ZEROS_MAX && i < m->zeros; i++) {
-        uint32_t at = (m->zeros - 1 - i) % ZEROS_MAX;
-        if (m->zero[at].seq == seq && stands_for(s, source_entry(s, m->zero[at].ticket), m->zero[at].sig, by, made)) {
-            *ticket = count++ == 0 ? m->zero[at].ticket : *ticket;
-        }
-    }
-    return count;
-}
-
-bool zero_drops(const struct member *m, const struct roll_record *rec)
-{
-    uint64_t sig = as_one(rec);
-    for (uint32_t i = 0; i < ZEROS_MAX && i < m->zeros; i++) {
-        if (m->zero[i].sig == sig) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* f: NULL where somebody waits. */
 static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const struct source *minor,
                   uint64_t minor_ticket, const struct roll_rankset *minors, const struct source *major,
@@ -138,7 +91,7 @@ static uint64_t dropped_of(const struct roll_engine *e, const struct member *m, 
         uint32_t at = (m->zeros - 1 - i) % ZEROS_MAX;
         const struct entry *dropped = source_entry(e->source[m->source], m->zero[at].ticket);
         bool here = issued ? stuck && m->zero[at].seq == waits->seq : stuck || m->zero[at].seq == m->next;
-        if (here && stands_for(e->source[m->source], dropped, m->zero[at].sig, e->source[waiter->source], waits) &&
+        if (here && zero_stands_for(e->source[m->source], dropped, m->zero[at].sig, e->source[waiter->source], waits) &&
             !dropped_both(waiter, m->zero[at].sig, m->zero[at].seq)) {
             return m->zero[at].ticket + 1;
         }

@@ -41,9 +41,8 @@ extern const struct detector detect_null, detect_signature, detect_group, detect
 extern const struct detector *const detectors[];
 extern const size_t detector_count;
 
-bool detectors_disagree(struct roll_engine *e, const struct finding *f);
+extern const struct judge_ask detectors_ask; /* what the judge asks of them */
 bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index);
-bool detectors_block(struct roll_engine *e, const struct block *b);
 
 /* detect_moe_outside.c: a send or receive in a group: the place of the group among the member's exchanges, from 1; 0 =
  * not followed. */
@@ -53,15 +52,12 @@ uint32_t outside_exchange(struct roll_engine *e, struct member *m, const struct 
 void outside_meet(struct member *m, struct member *other, struct node *n, uint32_t place);
 /* Notes that members moved as many bytes in this collective, but not of one datatype; once per place. detect_dtype.c */
 void dtype_note(struct roll_engine *e, struct comm *c, uint32_t seq);
-/* Notes that a communicator is judged no more, because too much on it is incomplete. */
-void loss_window(struct roll_engine *e, const struct comm *c);
 /* A send and a receive that pair up have different numbers of collectives before them that are made of messages. */
 void lowered_cross(struct roll_engine *e, const struct pair *p, uint32_t index);
 /* Says that a send and a receive differ in bytes; ticket: of both calls. */
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven);
 
 /* --- detect_refused.c: calls of which nothing was enqueued --- */
-bool refused_call(const struct entry *entry);              /* it is such a call, as far as is known */
 bool refused_is_group_void(const struct roll_record *rec); /* this GROUP_END ends a group in vain */
 void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry);
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
@@ -78,12 +74,6 @@ void refused_forget(struct source *s);                       /* records are lost
 void refused_renew(const struct roll_engine *e,
                    struct source *s); /* it is heard again: time to make them again begins anew */
 void refused_free(struct member *m);
-
-/* --- detect_zero.c: calls of no elements --- */
-/* How many calls m has dropped at this place that may stand for what `by` made; *ticket: the last one. */
-uint32_t zero_dropped(const struct roll_engine *e, const struct member *m, uint32_t seq, const struct source *by,
-                      const struct roll_record *made, uint64_t *ticket);
-bool zero_drops(const struct member *m, const struct roll_record *rec); /* it has dropped calls like this one */
 
 /* --- detect_claim.c: definitions that contradict each other --- */
 /* Keeps what cannot be a member: 0, CORRUPT where it is no claim of its own, NOMEM. */
@@ -118,13 +108,5 @@ void creation_over(struct source *s);
 /* It has asked how a communicator stands (rec), and nothing is in progress there. */
 void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 uint64_t creation_key(const struct source *s, const struct roll_record *rec); /* of the verdict about it */
-/* The communicator under creation holds every rank of the job. */
-bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
-
-/* --- detect_signature.c --- */
-/* The code of a wrong argument or operation, and the argument's name; NONE: nothing that is known differs.
- * detect_signature.c */
-enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
-                                      const char **field);
 
 #endif

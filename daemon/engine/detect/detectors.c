@@ -23,7 +23,7 @@ const struct detector *const detectors[] = {
 };
 const size_t detector_count = sizeof(detectors) / sizeof(detectors[0]);
 
-bool detectors_disagree(struct roll_engine *e, const struct finding *f)
+static bool ask_disagree(struct roll_engine *e, const struct finding *f)
 {
     for (size_t i = 0; i < detector_count; i++) {
         if (detectors[i]->disagree && detectors[i]->disagree(e, f)) {
@@ -33,20 +33,28 @@ bool detectors_disagree(struct roll_engine *e, const struct finding *f)
     return false;
 }
 
-bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index)
+static bool ask_block(struct roll_engine *e, const struct block *b, enum ask whom)
 {
+    if (whom == ASK_END) {
+        return detect_refused.block(e, b) || detect_missing.block(e, b);
+    }
+    if (whom == ASK_CREATION) {
+        return detect_zero.block(e, b) || detect_circular.block(e, b);
+    }
     for (size_t i = 0; i < detector_count; i++) {
-        if (detectors[i]->pair && detectors[i]->pair(e, p, index)) {
+        if (detectors[i]->block && detectors[i]->block(e, b)) {
             return true;
         }
     }
     return false;
 }
 
-bool detectors_block(struct roll_engine *e, const struct block *b)
+const struct judge_ask detectors_ask = {.disagree = ask_disagree, .block = ask_block, .end_is_told = refused_end};
+
+bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index)
 {
     for (size_t i = 0; i < detector_count; i++) {
-        if (detectors[i]->block && detectors[i]->block(e, b)) {
+        if (detectors[i]->pair && detectors[i]->pair(e, p, index)) {
             return true;
         }
     }

@@ -15,7 +15,6 @@
  * what follows is consequence.
  */
 #include "daemon/engine/judge/align.h"
-#include "daemon/engine/detect/detector.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -498,7 +497,7 @@ static void speak(struct judge *j, struct finding *f, uint64_t sig)
         f->earlier = t->number;
     }
     f->number = &number;
-    (void)detectors_disagree(j->e, f);
+    (void)j->e->ask->disagree(j->e, f);
     if (number == 0 || (!t && d->sides == DISPUTE_SIDES)) {
         return;
     }
@@ -725,7 +724,7 @@ static void come_true(struct judge *j)
 {
     struct block b = {.kind = BLOCK_BLAMED, .comm = j->c, .hard = true};
     b.rank = j->e->source[j->c->member[j->vote.major_rank].source];
-    (void)detectors_block(j->e, &b);
+    (void)j->e->ask->block(j->e, &b, ASK_ALL);
     comm_mute(j->e, j->c, j->seq);
     close_dispute(j->e, j->c, j->vote.major);
 }
@@ -852,6 +851,31 @@ void align_open(struct roll_engine *e, struct comm *c, uint32_t seq)
     take_up(e, c, seq);
 }
 
+void align_look(struct roll_engine *e, struct comm *c, uint32_t seq)
+{
+    if (comm_slot(c, seq)->variant != 0 && !comm_silent_at(c, seq) && !c->overflow &&
+        (c->held == NO_SEQ || seq < c->held)) {
+        align_open(e, c, seq);
+    }
+}
+
+void align_grouped(struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    const struct slot *s = comm_slot(c, seq);
+    struct finding f = {.comm = c, .seq = seq, .kind = ALIGN_GROUP, .length = 1, .tie = true};
+    c->group_told = true;
+    f.minor_source = e->source[m->source];
+    f.minor_ticket = ticket;
+    f.major_source = e->source[c->member[s->rank].source];
+    f.major_ticket = s->ticket - 1;
+    (void)roll_rankset_add(&f.minor, f.minor_source->world);
+    (void)roll_rankset_add(&f.major, f.major_source->world);
+    (void)e->ask->disagree(e, &f);
+    roll_rankset_fini(&f.minor);
+    roll_rankset_fini(&f.major);
+}
+
 void align_withdraw(struct roll_engine *e, struct comm *c, uint32_t seq)
 {
     struct slot *s = comm_slot(c, seq);
@@ -882,6 +906,34 @@ static uint64_t finding_key(const struct finding *f, enum roll_verdict_code code
 bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_verdict_code code)
 {
     return f->earlier != 0 || say_recall(e, finding_key(f, code)) == 0;
+}
+
+enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
+                                      const char **field)
+{
+    bool reduction = a->op == ROLL_OP_ALLREDUCE || a->op == ROLL_OP_REDUCE || a->op == ROLL_OP_REDUCESCATTER;
+    uint64_t bytes_a = a->count * roll_dtype_bytes(a->dtype), bytes_b = b->count * roll_dtype_bytes(b->dtype);
+    *field = "op";
+    if (kind == ALIGN_OTHER_OP) {
+        return ROLL_VERDICT_OP_MISMATCH;
+    }
+    bool amounts_differ = reduction ? a->count != b->count : bytes_a != bytes_b;
+    *field = "dtype";
+    if (a->dtype != b->dtype && (reduction || amounts_differ)) {
+        return ROLL_VERDICT_DTYPE_MISMATCH; /* a wrong type makes wrong bytes */
+    }
+    *field = "count";
+    if (amounts_differ) {
+        return ROLL_VERDICT_COUNT_MISMATCH;
+    }
+    /* What the profiler plugin tells has no reduction: unknown is not different. */
+    bool known = a->redop != ROLL_RED_NONE && b->redop != ROLL_RED_NONE;
+    *field = "redop";
+    if (reduction && known && a->redop != b->redop) {
+        return ROLL_VERDICT_REDOP_MISMATCH;
+    }
+    *field = "root";
+    return reduction && !known && a->peer == b->peer ? ROLL_VERDICT_NONE : ROLL_VERDICT_ROOT_MISMATCH;
 }
 
 static enum roll_verdict_code code_of(const struct finding *f, enum align_kind kind)

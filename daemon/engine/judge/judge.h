@@ -8,6 +8,14 @@
 #include "daemon/engine/say/say.h"
 #include "daemon/engine/sweep/sweep.h"
 
+/* --- room.c: where there is no room for a call --- */
+/* Each makes room for one more: by a sweep, by growing, or by giving up what is incomplete. 0 or NOMEM. */
+int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket);
+int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq);
+int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index); /* p->unsure: it was given up */
+void comm_give_up(struct roll_engine *e, struct comm *c);                    /* it is judged no more; that is said */
+void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op);   /* m has aborted it */
+
 /* --- silence.c: what has been explained, and until when --- */
 /* What follows on c is a consequence of what has been said; seq: the collective at which the trouble began, NO_SEQ: not
  * a collective, or not known; comm_mute_at: that call itself. comm_explained adds that the members are stuck for it. */
@@ -29,7 +37,12 @@ void silence_trouble(struct roll_engine *e); /* it is known from now on that ran
 void silence_settle(struct roll_engine *e);  /* e->mute_fresh: something was muted since it was called last */
 
 /* --- align.c: a disagreement at one slot --- */
+/* The calls at this place may differ: that is judged, unless a silence or an earlier place comes first. */
+void align_look(struct roll_engine *e, struct comm *c, uint32_t seq);
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
+/* The call of m at this place, and that which came first there, differ in whether they are in one group with the call
+ * before them. */
+void align_grouped(struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t ticket);
 /* A member has made a call while a disagreement is being judged. */
 void align_arrived(struct roll_engine *e, const struct member *m, const struct entry *entry);
 void align_step(struct roll_engine *e, struct comm *c);   /* decides when it can */
@@ -85,6 +98,11 @@ bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_ve
 /* Culprits or a tie, what is open, and which verdict this one takes the place of: into v and the words. Last before
  * say_text. */
 void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct finding *f, struct words *w);
+
+/* The code of a wrong argument or operation, and the argument's name; NONE: nothing that is known differs.
+ */
+enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
+                                      const char **field);
 
 /* --- astray.c: a call made on another communicator than its peers --- */
 struct astray {
@@ -155,6 +173,9 @@ bool waitgraph_old(const struct roll_engine *e, const struct queue *q); /* its h
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
                            struct roll_rankset *out); /* world ranks that have not issued their side */
 
+/* The communicator under creation holds every rank of the job. */
+bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
+
 /* --- wait_judge.c: which of the reasons found is the cause --- */
 void waits_judge(struct roll_engine *e, struct block *found, uint32_t n);
 /* The newest verdict says that these have ended (world ranks) and that this source waits for it: what was said of it
@@ -162,6 +183,22 @@ void waits_judge(struct roll_engine *e, struct block *found, uint32_t n);
 void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter);
 /* Why a circle is only suspected. */
 void words_soft(struct words *w, const struct roll_engine *e, const struct block *b);
+
+/* --- what the judge asks of the detectors --- */
+enum ask {
+    ASK_ALL,     /* whoever knows */
+    ASK_END,     /* who knows about the end of a process or a member */
+    ASK_CREATION /* who knows about a circle that leads through the creation of a communicator */
+};
+/* The floor above has it; engine.c hands it in. */
+struct judge_ask {
+    /* Ranks disagree at one place: true when it has been said, or is known. */
+    bool (*disagree)(struct roll_engine *e, const struct finding *f);
+    /* Ranks wait, and this is why: the same. */
+    bool (*block)(struct roll_engine *e, const struct block *b, enum ask whom);
+    /* That this process has ended was told with the error that came before it, whoever waits for it. */
+    bool (*end_is_told)(const struct source *s);
+};
 
 /* --- doubt.c: suspicions that come to nothing --- */
 void doubt_add(struct roll_engine *e, uint64_t number,

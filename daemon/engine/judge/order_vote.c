@@ -8,7 +8,6 @@
  * place of the program: their members have a vote as well. The vote of a whole communicator was rejected: most of its
  * members know nothing of the smaller one inside it, and outvoted the rank that was right.
  */
-#include "daemon/engine/detect/detector.h"
 #include "daemon/engine/judge/judge.h"
 
 #include <string.h>

@@ -11,7 +11,7 @@
  * Absence takes part in the vote on a call like any other call: where most members have made it, those who never will
  * are wrong; where most never will, those who have made it are (call-added); between equal camps nobody is named.
  */
-#include "daemon/engine/detect/detector.h"
+#include "daemon/engine/judge/judge.h"
 
 #define CYCLES_MAX                                                                                                     \
     32u /* circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs \
@@ -195,10 +195,11 @@ static enum end_news end_news(const struct roll_engine *e, const struct block *b
         if (!roll_rankset_has(&b->absent, s->world) || source_alive(s)) {
             continue;
         }
-        if (s->end_number == 0 && !refused_end(s)) {
+        if (s->end_number == 0 && !e->ask->end_is_told(s)) {
             return END_NEW;
         }
-        news = !s->end_named && !refused_end(s) && s->end_waiter != source_index(e, b->waiter) ? END_AGAIN : news;
+        news =
+            !s->end_named && !e->ask->end_is_told(s) && s->end_waiter != source_index(e, b->waiter) ? END_AGAIN : news;
     }
     return news;
 }
@@ -222,7 +223,7 @@ static bool ask_ended(struct roll_engine *e, struct block *b, struct roll_rankse
     add_all_waiting(e, b, waiting);
     b->waiting = waiting;
     b->camp = news == END_AGAIN && b->camp == CAMP_TIE ? CAMP_MADE : b->camp;
-    bool told = news == END_AGAIN ? detect_refused.block(e, b) || detect_missing.block(e, b) : detectors_block(e, b);
+    bool told = e->ask->block(e, b, news == END_AGAIN ? ASK_END : ASK_ALL);
     if (e->numbers != said) {
         ended_say(e, &b->absent, source_index(e, b->waiter));
     }
@@ -240,7 +241,7 @@ static bool ask_for(struct roll_engine *e, struct block *b, struct roll_rankset 
     }
     add_all_waiting(e, b, waiting);
     b->waiting = waiting;
-    bool told = has_creation(b) ? detect_zero.block(e, b) || detect_circular.block(e, b) : detectors_block(e, b);
+    bool told = e->ask->block(e, b, has_creation(b) ? ASK_CREATION : ASK_ALL);
     b->waiting = NULL;
     roll_rankset_fini(waiting);
     return told;
@@ -276,7 +277,7 @@ static bool judge_dead(struct roll_engine *e, struct block *found, uint32_t n)
     }
     if (first) {
         first->waiting = &waiting;
-        (void)detectors_block(e, first);
+        (void)e->ask->block(e, first, ASK_ALL);
         first->waiting = NULL;
     }
     for (uint32_t i = 0; i < n; i++) { /* who is stuck for it is not asked about again */
@@ -323,7 +324,7 @@ static bool judge_ended(struct roll_engine *e, struct block *found, uint32_t n)
         b->camp = CAMP_MADE;
         b->waiting = &waiting;
         uint64_t said = e->numbers;
-        any = detect_refused.block(e, b) || detect_missing.block(e, b) || any;
+        any = e->ask->block(e, b, ASK_END) || any;
         if (e->numbers != said) {
             ended_say(e, &b->absent, source_index(e, b->waiter));
         }

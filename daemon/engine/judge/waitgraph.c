@@ -11,7 +11,7 @@
  * merely has been quiet is soft, because that rank may still come. Soft reasons are told only when a run finds no hard
  * one: they are usually its echo.
  */
-#include "daemon/engine/detect/detector.h"
+#include "daemon/engine/judge/judge.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -621,6 +621,13 @@ static bool absentee_add(struct creation *c, uint32_t *room, const struct member
     }
     c->absentee[c->absentees++] = (struct absentee){.member = m, .source = s};
     return true;
+}
+
+/* The communicator holds every rank of the job. */
+bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
+{
+    uint64_t ranks = s->info.world_size > 0 ? (uint64_t)s->info.world_size : e->sources;
+    return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
 }
 
 /* Members of the parent that have made fewer splits; of a communicator of the whole job, whoever has not defined it. */

@@ -11,7 +11,6 @@
  * found was rejected: which one that is depends on the order in which the ranks' records come.
  */
 #include "daemon/engine/match/exchange.h"
-#include "daemon/engine/detect/detector.h"
 #include "daemon/engine/match/match.h"
 
 #include <stdlib.h>

@@ -9,19 +9,39 @@
 
 /* --- match.c --- */
 uint64_t match_signature(const struct roll_record *rec);
-int match_collective(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket);
-/* A call meets those that are on its slot already; match_open has a disagreement judged. 0 or NOMEM. */
+/* How a call stands to its rank's call before it on this communicator. */
+struct match_how {
+    bool joined;  /* in one group with it */
+    bool follows; /* that call is known */
+};
+/* The call takes its number. False: it has none of its own, and has no slot. */
+bool match_enter(struct member *m, struct entry *entry, struct match_how *how);
+/* What a collective has met on its slot. */
+enum match_met {
+    MATCH_DIFFERS = 1, /* another call than that which came first */
+    MATCH_GROUPED = 2, /* the same call, but one of the two is in one group with the call before it, the other is not */
+    MATCH_MIXED = 4    /* all members have come, with as many bytes and not of one datatype */
+};
+/* The call takes its slot, which there is room for. *met: bits of enum match_met. 0 or NOMEM. */
+int match_collective(struct roll_engine *e, const struct member *m, const struct entry *entry, uint64_t ticket,
+                     const struct match_how *how, unsigned *met);
+/* A call is compared with those that are on its slot already. 0 or NOMEM. */
 int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, const struct entry *entry,
                uint64_t ticket);
-void match_open(struct roll_engine *e, struct comm *c, uint32_t seq);
 void match_ready(struct member *m, uint32_t seq);
-void match_release(struct roll_engine *e, struct comm *c, struct slot *s); /* drops the variants */
 
 /* --- p2p.c --- */
-int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket);
+/* The call takes its number in its pair: *out. NULL: it has no pair, because its peer is not a member. 0 or NOMEM. */
+int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry, struct pair **out);
+/* What a message has met on its node. */
+enum p2p_met {
+    P2P_CROSSED = 1, /* the two sides have different collectives before them that NCCL makes of messages */
+    P2P_DIFFERS = 2  /* the two sides differ in bytes; the node keeps the bytes of the side that came first */
+};
+/* The call takes the next node of its pair, which has room for it; returns bits of enum p2p_met. */
+unsigned p2p_meet(const struct roll_engine *e, const struct member *m, struct pair *p, struct entry *entry,
+                  uint64_t ticket);
 uint64_t p2p_bytes(const struct roll_record *rec); /* of one message */
-/* It is known how many messages this side of the pair has made. */
-bool p2p_known(const struct pair *p, unsigned side);
 void p2p_ready(struct entry *entry);
 /* Nothing was enqueued: the call does not count. */
 void p2p_refused(struct roll_engine *e, struct member *m, struct entry *entry);
@@ -54,5 +74,15 @@ void lowered_note(struct member *m, const struct roll_record *rec, bool made); /
  * none. */
 uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst);
 void lowered_free(struct member *m);
+
+/* --- zero.c: calls of no elements --- */
+void zero_remember(struct member *m, const struct roll_record *rec, uint64_t ticket);
+/* The dropped call would have been what `by` made, but for its count. */
+bool zero_stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,
+                     const struct roll_record *made);
+/* How many calls m has dropped at this place that may stand for what `by` made; *ticket: the last one. */
+uint32_t zero_dropped(const struct roll_engine *e, const struct member *m, uint32_t seq, const struct source *by,
+                      const struct roll_record *made, uint64_t *ticket);
+bool zero_drops(const struct member *m, const struct roll_record *rec); /* it has dropped calls like this one */
 
 #endif

@@ -10,112 +10,10 @@
  * A call that is refused gives its place back, also when it has met its partner meanwhile: so what two calls differ in
  * is judged only when neither can be refused any more (detect_p2p.c).
  */
-#include "daemon/engine/detect/detector.h"
 #include "daemon/engine/match/match.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static uint32_t place(const struct comm *c, uint32_t src, uint32_t dst)
-{
-    uint32_t i = (src * 0x9e3779b1u ^ dst * 0x85ebca77u) & c->pair_mask;
-    while (c->pair[i] && (c->pair[i]->end[0] != src || c->pair[i]->end[1] != dst)) {
-        i = (i + 1) & c->pair_mask;
-    }
-    return i;
-}
-
-struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst)
-{
-    return c->pair ? c->pair[place(c, src, dst)] : NULL;
-}
-
-static int table_grow(struct comm *c)
-{
-    if (c->pair && (c->pairs + 1) * 2 <= c->pair_mask) {
-        return 0;
-    }
-    uint32_t old_room = c->pair ? c->pair_mask + 1 : 0;
-    uint32_t room = old_room ? old_room * 2 : 16;
-    struct pair **old = c->pair;
-    c->pair = calloc(room, sizeof(struct pair *));
-    if (!c->pair) {
-        c->pair = old;
-        return ROLL_E_NOMEM;
-    }
-    c->pair_mask = room - 1;
-    for (uint32_t i = 0; i < old_room; i++) {
-        if (old[i]) {
-            c->pair[place(c, old[i]->end[0], old[i]->end[1])] = old[i];
-        }
-    }
-    free(old);
-    return 0;
-}
-
-static struct pair *pair_get(struct comm *c, uint32_t src, uint32_t dst)
-{
-    struct pair *p = p2p_pair(c, src, dst);
-    if (p || table_grow(c) != 0) {
-        return p;
-    }
-    p = calloc(1, sizeof(*p));
-    struct node *node = calloc(4, sizeof(*node));
-    if (!p || !node) {
-        free(p);
-        free(node);
-        return NULL;
-    }
-    p->comm = c;
-    p->end[0] = src;
-    p->end[1] = dst;
-    p->node = node;
-    p->mask = 3;
-    c->pair[place(c, src, dst)] = p;
-    c->pairs++;
-    return p;
-}
-
-struct node *p2p_node(const struct pair *p, uint32_t index)
-{
-    return &p->node[index & p->mask];
-}
-
-static void pair_advance(struct pair *p)
-{
-    uint32_t low = p->issued[0] > p->issued[1] ? p->issued[0] : p->issued[1];
-    while (p->base != low && p2p_node(p, p->base)->ready == 3 && !p->said) {
-        *p2p_node(p, p->base) = (struct node){0};
-        p->base++;
-    }
-}
-
-static int node_reach(struct roll_engine *e, struct pair *p, uint32_t index)
-{
-    while (index - p->base > p->mask) {
-        if (p->mask + 1 >= e->config.window) {
-            sweep(e);
-            if (index - p->base > p->mask) {
-                comm_give_up(e, p->comm);
-                p->unsure = true;
-                return 0;
-            }
-            continue;
-        }
-        uint32_t room = (p->mask + 1) * 2;
-        struct node *node = calloc(room, sizeof(*node));
-        if (!node) {
-            return ROLL_E_NOMEM;
-        }
-        for (uint32_t i = p->base; i != index; i++) {
-            node[i & (room - 1)] = *p2p_node(p, i);
-        }
-        free(p->node);
-        p->node = node;
-        p->mask = room - 1;
-    }
-    return 0;
-}
 
 uint64_t p2p_bytes(const struct roll_record *rec)
 {
@@ -192,18 +90,18 @@ static bool is_crossed(const struct node *n)
     return n->before[0] != n->before[1] && n->before[0] != LOWERED_UNKNOWN && n->before[1] != LOWERED_UNKNOWN;
 }
 
-int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry, struct pair **out)
 {
     struct comm *c = m->comm;
     unsigned side = p2p_side(&entry->rec);
-    uint32_t peer = (uint32_t)entry->rec.peer;
+    uint32_t me = (uint32_t)m->rank, peer = (uint32_t)entry->rec.peer;
+    *out = NULL;
     if (c->open && peer < c->room && peer >= c->size) {
         c->size = peer + 1; /* a peer is a member, seen or not */
     }
     if (peer >= c->size) {
         return 0;
     }
-    uint32_t me = (uint32_t)m->rank;
     struct pair *p = side == 0 ? pair_get(c, me, peer) : pair_get(c, peer, me);
     if (!p) {
         return ROLL_E_NOMEM;
@@ -216,54 +114,33 @@ int p2p_call(struct roll_engine *e, struct member *m, struct entry *entry, uint6
     }
     p->calls[side] = entry->rec.seq + 1;
     p->gaps[side] = m->gaps;
-    uint32_t exchange = outside_exchange(e, m, &entry->rec);
-    if (p->unsure) {
-        return 0;
-    }
-    if ((entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
-        return 0; /* it has taken a number, and will move something when its graph is launched */
-    }
-    uint32_t index = p->issued[side];
-    int rc = node_reach(e, p, index);
-    if (rc != 0 || p->unsure) {
-        return rc;
-    }
-    p->issued[side] = index + 1;
-    refused_over(e, m, &entry->rec);
+    *out = p;
+    return 0;
+}
+
+unsigned p2p_meet(const struct roll_engine *e, const struct member *m, struct pair *p, struct entry *entry,
+                  uint64_t ticket)
+{
+    unsigned side = p2p_side(&entry->rec), met = 0;
+    uint32_t index = p->issued[side]++;
     uint64_t bytes = p2p_bytes(&entry->rec);
     struct node *n = p2p_node(p, index);
     entry->pair = p;
     entry->index = index;
     n->ticket[side] = ticket;
     n->have |= (uint8_t)(1u << side);
-    c->empties += bytes == 0;
-    outside_meet(m, &c->member[peer], n, exchange);
+    p->comm->empties += bytes == 0;
     bool unknown = e->source[m->source]->late;
-    n->before[side] = peer == me ? 0 : unknown ? LOWERED_UNKNOWN : lowered_before(m, p->end[0], p->end[1]);
-    if (n->have == 3 && is_crossed(n) && !c->muted) {
-        lowered_cross(e, p, index);
+    n->before[side] = p->end[0] == p->end[1] ? 0 : unknown ? LOWERED_UNKNOWN : lowered_before(m, p->end[0], p->end[1]);
+    if (n->have == 3 && is_crossed(n)) {
+        met |= P2P_CROSSED;
     }
-    if (n->have == 3 && n->bytes != bytes && !c->muted) {
-        (void)detectors_pair(e, p, index);
+    if (n->have == 3 && n->bytes != bytes) {
+        met |= P2P_DIFFERS;
     } else {
         n->bytes = bytes;
     }
-    return 0;
-}
-
-bool p2p_known(const struct pair *p, unsigned side)
-{
-    return !p->unsure && p->gaps[side] == p->comm->member[p->end[side]].gaps;
-}
-
-bool p2p_complete(const struct entry *entry)
-{
-    const struct pair *p = entry->pair;
-    if (p && p->said && !p->comm->muted) {
-        return false; /* about to be told: its evidence must stay */
-    }
-    return !p || p->unsure || p->comm->aborted || p->comm->overflow || entry->index - p->base > p->mask ||
-           p2p_node(p, entry->index)->ready == 3;
+    return met;
 }
 
 void p2p_ready(struct entry *entry)

@@ -6,7 +6,6 @@
  * (align.c). It doubles while some rank runs ahead, up to config.window; a linked list of operations was rejected: one
  * index per record is what makes the matcher fast.
  */
-#include "daemon/engine/detect/detector.h"
 #include "daemon/engine/model/engine_state.h"
 
 #include <stdlib.h>
@@ -141,8 +140,10 @@ void comm_made(struct comm *c, uint32_t source, const struct roll_record *rec)
     }
 }
 
-int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def, const char *label)
+int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def, const char *label,
+                struct comm **contradicts)
 {
+    *contradicts = NULL;
     struct source *s = e->source[source];
     if (def->key == 0 || def->nranks <= 0 || def->rank < 0 || def->rank >= def->nranks || id == 0 || id > UINT16_MAX) {
         return ROLL_E_CORRUPT;
@@ -157,7 +158,8 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     /* Of an open one the size is not known: it has the members that have been seen. */
     bool open = (def->flags & ROLL_DEF_COMM_OPEN) != 0;
     if (open != c->open || (open ? (uint32_t)def->rank >= c->room : c->size != (uint32_t)def->nranks)) {
-        return claim_add(e, c, source, def);
+        *contradicts = c;
+        return 0;
     }
     c->size = (uint32_t)def->rank >= c->size ? (uint32_t)def->rank + 1 : c->size;
     struct member *m = &c->member[def->rank];
@@ -167,7 +169,8 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
         c->seen++;
         e->enrolled++;
     } else if (m->source != source) {
-        return claim_add(e, c, source, def);
+        *contradicts = c;
+        return 0;
     }
     if (label && def->label_bytes > 0 && c->label[0] == '\0') {
         size_t n = def->label_bytes < ROLL_NAME_BYTES - 1 ? def->label_bytes : ROLL_NAME_BYTES - 1;
@@ -196,58 +199,12 @@ void comm_advance(struct roll_engine *e, struct comm *c)
         if (s->ready < c->size || s->held) {
             return;
         }
-        match_release(e, c, s);
+        slot_release(e, s);
         c->base++;
     }
 }
 
-/* Judges this communicator no more; what is pending on it counts as complete. */
-void comm_give_up(struct roll_engine *e, struct comm *c)
-{
-    align_drop(e, c);
-    for (uint32_t seq = c->base; seq < c->high; seq++) {
-        match_release(e, c, comm_slot(c, seq));
-    }
-    c->base = c->high;
-    if (!c->overflow && !c->muted && !c->aborted) {
-        loss_window(e, c);
-    }
-    c->overflow = true;
-}
-
-/*
- * One member has aborted (or revoked) the communicator. That is its own event: what it had not done stays undone for
- * its peers. When the last member that could still call has left, the job has taken the communicator down, and nothing
- * more is judged on it; a disagreement that is still being looked at is decided with what is known.
- */
-void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
-{
-    struct comm *c = m->comm;
-    if (m->ended == 0) {
-        m->ended_calm = m->comm->ended_calm = e->calm;
-        e->aborts++;
-    }
-    m->ended = (uint8_t)op;
-    for (uint32_t r = 0; r < c->size; r++) {
-        const struct member *o = &c->member[r];
-        if (o->source == NO_SOURCE && !c->open) {
-            return; /* it may have been heard late */
-        }
-        if (o->source != NO_SOURCE && o->ended == 0 && !o->gone && source_alive(e->source[o->source])) {
-            return;
-        }
-    }
-    if (c->held != NO_SEQ) {
-        bool finishing = e->finishing;
-        e->finishing = true;
-        align_step(e, c);
-        e->finishing = finishing;
-    }
-    c->aborted = true;
-    comm_give_up(e, c);
-}
-
-static int window_grow(struct comm *c)
+int comm_grow(struct comm *c)
 {
     uint32_t room = (c->slot_mask + 1) * 2;
     struct slot *slot = calloc(room, sizeof(*slot));
@@ -264,7 +221,7 @@ static int window_grow(struct comm *c)
     return 0;
 }
 
-static void slots_open(struct comm *c, uint32_t upto)
+void comm_open_slots(struct comm *c, uint32_t upto)
 {
     for (; c->high != upto; c->high++) {
         struct slot *s = comm_slot(c, c->high);
@@ -276,30 +233,6 @@ static void slots_open(struct comm *c, uint32_t upto)
             s->ready = s->arrived;
         }
     }
-}
-
-int comm_reach(struct roll_engine *e, struct comm *c, uint32_t seq)
-{
-    while (seq - c->base > c->slot_mask) {
-        if (c->slot_mask + 1 < e->config.window) {
-            int rc = seq - c->base < e->config.window ? window_grow(c) : 0;
-            if (rc != 0) {
-                return rc;
-            }
-            if (seq - c->base < e->config.window) {
-                continue;
-            }
-        }
-        sweep(e);
-        if (seq - c->base > c->slot_mask) {
-            comm_give_up(e, c);
-            c->base = c->high = seq;
-        }
-    }
-    if (seq >= c->high) {
-        slots_open(c, seq + 1);
-    }
-    return 0;
 }
 
 uint32_t comm_world(const struct roll_engine *e, const struct comm *c, uint32_t rank)
@@ -322,10 +255,7 @@ void comm_free(struct comm *c)
     for (uint32_t r = 0; c->member && r < c->size; r++) {
         free(c->member[r].race);
         free(c->member[r].exchange);
-        refused_free(&c->member[r]);
-        lowered_free(&c->member[r]);
     }
-    lag_free(c);
     free(c->pair);
     free(c->claim);
     free(c->member);

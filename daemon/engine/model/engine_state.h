@@ -11,6 +11,7 @@ struct cause;
 struct crossings;
 struct doubt;
 struct gathered;
+struct judge_ask;
 struct p2p_case;
 struct stuck_case;
 
@@ -50,9 +51,10 @@ struct said { /* one verdict in the queue */
 
 struct roll_engine {
     struct roll_engine_config config;
-    uint64_t now;   /* wall clock of the last tick */
-    uint64_t clock; /* patience: see roll_engine_tick; all `since` and `seen` are on it */
-    uint64_t calm;  /* suspicion: the same, but for the time in which ranks could not run; all `calm` are on it */
+    const struct judge_ask *ask; /* judge/judge.h */
+    uint64_t now;                /* wall clock of the last tick */
+    uint64_t clock;              /* patience: see roll_engine_tick; all `since` and `seen` are on it */
+    uint64_t calm; /* suspicion: the same, but for the time in which ranks could not run; all `calm` are on it */
     uint32_t starved, unheard; /* permille of the live rank that is starved most; live ranks that are not heard */
     uint32_t silences;         /* how often ranks have fallen silent */
     bool sight_changed;        /* `starved` and `unheard` have to be found anew */

@@ -456,7 +456,14 @@ static inline bool spend(uint32_t *work)
 /* --- source.c: the log of a source, its threads, its streams --- */
 int source_enlist(struct roll_engine *e, struct source *s, uint32_t index); /* as the newest process of its rank */
 struct source *source_newest(const struct roll_engine *e, uint32_t world);  /* NULL: none has come */
-int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out);
+int source_log_open(struct source *s, uint64_t ticket); /* its first record will have this ticket. 0 or NOMEM */
+static inline bool source_log_fits(const struct source *s, uint64_t ticket)
+{
+    return s->log && (ticket <= s->log_mask || ticket - s->log_mask <= s->safe);
+}
+uint64_t source_log_needed(struct source *s, uint64_t upto); /* no ticket below this is needed any more */
+/* Where there is room for it. */
+struct entry *source_log_put(struct source *s, const struct roll_record *rec, uint64_t ticket);
 int source_log_grow(struct source *s); /* to twice its length. 0 or NOMEM */
 struct thread *source_thread(struct source *s, uint16_t id);
 int source_queue_push(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
@@ -496,18 +503,43 @@ uint32_t source_index(const struct roll_engine *e, const struct source *s); /* N
 
 /* --- comm.c: communicators and their slots --- */
 struct comm *comm_find(const struct roll_engine *e, uint64_t key);
-int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def,
-                const char *label);
+/* *contradicts: a communicator of which the definition says something else than those before it, and which has
+ * therefore not got this member; NULL as a rule. Errors: NOMEM, CORRUPT. */
+int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struct roll_def_comm *def, const char *label,
+                struct comm **contradicts);
 void comm_made(struct comm *c, uint32_t source, const struct roll_record *rec); /* the call that makes it */
-int comm_reach(struct roll_engine *e, struct comm *c, uint32_t seq);            /* makes room for seq; 0 or NOMEM */
+int comm_grow(struct comm *c);                                                  /* its window, twofold. 0 or NOMEM */
+void comm_open_slots(struct comm *c, uint32_t upto);                            /* those that there is room for */
 bool comm_member_issued(const struct member *m, uint32_t seq);
 void comm_advance(struct roll_engine *e, struct comm *c);
-bool comm_behind(const struct member *m);                                  /* it has calls here that are not complete */
-void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op); /* m has aborted it */
-void comm_give_up(struct roll_engine *e, struct comm *c);                  /* too much is incomplete: judged no more */
+bool comm_behind(const struct member *m); /* it has calls here that are not complete */
 void comm_free(struct comm *c);
 uint32_t comm_world(const struct roll_engine *e, const struct comm *c,
                     uint32_t rank); /* world rank, NO_SOURCE unknown */
+
+/* A call of which nothing was enqueued, as far as is known. */
+static inline bool refused_call(const struct entry *entry)
+{
+    return entry->index == COLL_REFUSED && !entry->pair;
+}
+
+/* --- variant.c: the calls at a slot that differ from its first one --- */
+int slot_add_variant(struct roll_engine *e, struct slot *s, const struct variant *v); /* v is copied. 0 or NOMEM */
+void slot_release(struct roll_engine *e, struct slot *s);                             /* drops the variants */
+
+/* --- pair.c: messages --- */
+struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst); /* NULL: none so far */
+struct pair *pair_get(struct comm *c, uint32_t src, uint32_t dst);       /* makes it; NULL: no memory */
+struct node *p2p_node(const struct pair *p, uint32_t index);
+static inline bool pair_fits(const struct pair *p, uint32_t index)
+{
+    return index - p->base <= p->mask;
+}
+int pair_grow(struct pair *p, uint32_t index); /* to twice its window; nodes before `index` are kept. 0 or NOMEM */
+void pair_advance(struct pair *p);             /* past the nodes of which both sides are ready */
+/* It is known how many messages this side of the pair has made. */
+bool p2p_known(const struct pair *p, unsigned side);
+bool p2p_complete(const struct entry *entry);
 
 /* --- calls --- */
 /* It returned an error: nothing was enqueued. */
@@ -516,9 +548,6 @@ static inline bool call_failed(const struct roll_record *rec)
     return rec->result != 0 && rec->result != NCCL_IN_PROGRESS && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED;
 }
 
-struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst);
-struct node *p2p_node(const struct pair *p, uint32_t index);
-bool p2p_complete(const struct entry *entry);
 /* All sides are ready. */
 static inline bool entry_answered(const struct source *s, const struct entry *entry)
 {

@@ -7,7 +7,6 @@
  * per-communicator lists was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
  */
 #include "daemon/engine/model/engine_state.h"
-#include "daemon/engine/sweep/sweep.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +43,7 @@ static bool is_evidence(const struct source *s, const struct entry *entry)
     return counts && !entry_complete(s, entry);
 }
 
-static uint64_t oldest_needed(struct source *s, uint64_t upto)
+uint64_t source_log_needed(struct source *s, uint64_t upto)
 {
     const struct entry *entry;
     while (s->kept < upto && (!(entry = source_entry(s, s->kept)) || !is_evidence(s, entry))) {
@@ -77,58 +76,26 @@ int source_log_grow(struct source *s)
     return 0;
 }
 
-/* The bound was reached: what is pending is given up, and the communicators concerned are judged no more. */
-static void log_overflow(struct roll_engine *e, struct source *s)
+int source_log_open(struct source *s, uint64_t ticket)
 {
-    for (uint32_t i = 0; i < s->queues; i++) {
-        s->queue[i].head = s->queue[i].tail = 0;
-        s->queue[i].marked = false;
+    s->log = calloc(LOG_MIN, sizeof(*s->log));
+    if (!s->log) {
+        return ROLL_E_NOMEM;
     }
-    for (uint32_t i = 0; i < s->members; i++) {
-        if (s->member[i] && comm_behind(s->member[i])) {
-            comm_give_up(e, s->member[i]->comm);
-        }
-    }
+    s->log_mask = LOG_MIN - 1;
+    s->safe = s->kept = ticket;
+    return 0;
 }
 
-int source_log_add(struct roll_engine *e, struct source *s, const struct roll_record *rec, struct entry **out)
+struct entry *source_log_put(struct source *s, const struct roll_record *rec, uint64_t ticket)
 {
-    uint64_t ticket = roll_seal_ticket(rec->seal);
-    int rc = 0;
-    if (!s->log) {
-        s->log = calloc(LOG_MIN, sizeof(*s->log));
-        if (!s->log) {
-            return ROLL_E_NOMEM;
-        }
-        s->log_mask = LOG_MIN - 1;
-        s->safe = s->kept = ticket;
-    }
-    if (ticket > s->log_mask && ticket - s->log_mask > s->safe) {
-        s->safe = oldest_needed(s, ticket);
-        if (ticket - s->log_mask > s->safe) {
-            sweep(e);
-            s->safe = oldest_needed(s, ticket);
-        }
-        while (rc == 0 && ticket > s->log_mask && ticket - s->log_mask > s->safe) {
-            if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {
-                log_overflow(e, s);
-                s->safe = ticket;
-            } else {
-                rc = source_log_grow(s);
-            }
-        }
-    }
-    if (rc != 0) {
-        return rc;
-    }
     struct entry *entry = &s->log[ticket & s->log_mask];
     entry->rec = *rec;
     entry->pair = NULL;
     entry->index = 0;
     entry->next = 0;
     s->next = ticket + 1;
-    *out = entry;
-    return 0;
+    return entry;
 }
 
 static int queue_room(struct source *s, uint32_t stream)

@@ -1,0 +1,152 @@
+/*
+ * room.c: where there is no room for a call: in its rank's log, in the window of its communicator, in that of its pair.
+ *
+ * What is complete is swept out first; then the place grows, up to config.window; then what is incomplete on that
+ * communicator is given up, and nothing more is judged on it. A rank whose peers are not traced would else make the
+ * engine grow for ever.
+ */
+#include "daemon/engine/judge/judge.h"
+
+static void tell_window(struct roll_engine *e, const struct comm *c)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
+    if (!v) {
+        return;
+    }
+    struct words w = {.used = 0};
+    say_comm(v, c, c->high);
+    words_add(&w, "More than %u calls on ", e->config.window);
+    words_comm(&w, c);
+    words_add(&w, " are incomplete, so it is judged no more. ");
+    if (c->seen < c->size) {
+        words_add(&w, "Of its members %u have never been seen: not started, or not preloaded.", c->size - c->seen);
+    } else {
+        words_add(&w, "Some member is that far behind, or its records are missing.");
+    }
+    say_text(e, v, "%s", w.text);
+}
+
+void comm_give_up(struct roll_engine *e, struct comm *c)
+{
+    align_drop(e, c);
+    for (uint32_t seq = c->base; seq < c->high; seq++) {
+        slot_release(e, comm_slot(c, seq));
+    }
+    c->base = c->high;
+    if (!c->overflow && !c->muted && !c->aborted) {
+        tell_window(e, c);
+    }
+    c->overflow = true;
+}
+
+/*
+ * One member has aborted (or revoked) the communicator. That is its own event: what it had not done stays undone for
+ * its peers. When the last member that could still call has left, the job has taken the communicator down, and nothing
+ * more is judged on it; a disagreement that is still being looked at is decided with what is known.
+ */
+void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op)
+{
+    struct comm *c = m->comm;
+    if (m->ended == 0) {
+        m->ended_calm = m->comm->ended_calm = e->calm;
+        e->aborts++;
+    }
+    m->ended = (uint8_t)op;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *o = &c->member[r];
+        if (o->source == NO_SOURCE && !c->open) {
+            return; /* it may have been heard late */
+        }
+        if (o->source != NO_SOURCE && o->ended == 0 && !o->gone && source_alive(e->source[o->source])) {
+            return;
+        }
+    }
+    if (c->held != NO_SEQ) {
+        bool finishing = e->finishing;
+        e->finishing = true;
+        align_step(e, c);
+        e->finishing = finishing;
+    }
+    c->aborted = true;
+    comm_give_up(e, c);
+}
+
+/* The bound was reached: what is pending is given up, and the communicators concerned are judged no more. */
+static void log_overflow(struct roll_engine *e, struct source *s)
+{
+    for (uint32_t i = 0; i < s->queues; i++) {
+        s->queue[i].head = s->queue[i].tail = 0;
+        s->queue[i].marked = false;
+    }
+    for (uint32_t i = 0; i < s->members; i++) {
+        if (s->member[i] && comm_behind(s->member[i])) {
+            comm_give_up(e, s->member[i]->comm);
+        }
+    }
+}
+
+int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket)
+{
+    int rc = s->log ? 0 : source_log_open(s, ticket);
+    if (rc != 0 || source_log_fits(s, ticket)) {
+        return rc;
+    }
+    s->safe = source_log_needed(s, ticket);
+    if (!source_log_fits(s, ticket)) {
+        sweep(e);
+        s->safe = source_log_needed(s, ticket);
+    }
+    while (rc == 0 && !source_log_fits(s, ticket)) {
+        if (s->log_mask + 1 >= (uint64_t)e->config.window * 4) {
+            log_overflow(e, s);
+            s->safe = ticket;
+        } else {
+            rc = source_log_grow(s);
+        }
+    }
+    return rc;
+}
+
+int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq)
+{
+    while (seq - c->base > c->slot_mask) {
+        if (c->slot_mask + 1 < e->config.window) {
+            int rc = seq - c->base < e->config.window ? comm_grow(c) : 0;
+            if (rc != 0) {
+                return rc;
+            }
+            if (seq - c->base < e->config.window) {
+                continue;
+            }
+        }
+        sweep(e);
+        if (seq - c->base > c->slot_mask) {
+            comm_give_up(e, c);
+            c->base = c->high = seq;
+        }
+    }
+    if (seq >= c->high) {
+        comm_open_slots(c, seq + 1);
+    }
+    return 0;
+}
+
+int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index)
+{
+    while (!pair_fits(p, index)) {
+        if (p->mask + 1 < e->config.window) {
+            int rc = pair_grow(p, index);
+            if (rc != 0) {
+                return rc;
+            }
+            continue;
+        }
+        sweep(e);
+        if (!pair_fits(p, index)) {
+            comm_give_up(e, p->comm);
+            p->unsure = true;
+            return 0;
+        }
+    }
+    return 0;
+}

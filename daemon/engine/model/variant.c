@@ -1,0 +1,47 @@
+/*
+ * variant.c: the calls at a slot that differ from its first one: a pool of the engine, because few slots ever have any.
+ */
+#include "daemon/engine/model/engine_state.h"
+
+#include <stdlib.h>
+
+static uint32_t new_variant(struct roll_engine *e)
+{
+    uint32_t at = e->variant_free;
+    if (at != 0) {
+        e->variant_free = e->variant[at - 1].next;
+        return at;
+    }
+    if (e->variants == e->variant_room) {
+        uint32_t room = e->variant_room ? e->variant_room * 2 : 64;
+        struct variant *table = realloc(e->variant, room * sizeof(*table));
+        if (!table) {
+            return 0;
+        }
+        e->variant = table;
+        e->variant_room = room;
+    }
+    return ++e->variants;
+}
+
+int slot_add_variant(struct roll_engine *e, struct slot *s, const struct variant *v)
+{
+    uint32_t at = new_variant(e);
+    if (at == 0) {
+        return ROLL_E_NOMEM;
+    }
+    e->variant[at - 1] = *v;
+    e->variant[at - 1].next = s->variant;
+    s->variant = at;
+    return 0;
+}
+
+void slot_release(struct roll_engine *e, struct slot *s)
+{
+    while (s->variant != 0) {
+        uint32_t at = s->variant;
+        s->variant = e->variant[at - 1].next;
+        e->variant[at - 1].next = e->variant_free;
+        e->variant_free = at;
+    }
+}
