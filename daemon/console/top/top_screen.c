@@ -110,8 +110,9 @@ static void paint_help(void)
         "",
         "ranks: an ellipsis behind LAST CALL: the call was entered and has not returned.",
         "  AGE: since the last call.  WAITS: operations issued by the rank that are incomplete.",
-        "communicators: DONE: collectives that all members have issued.",
-        "  AHEAD: the furthest member.  BEHIND: who has not issued the next one.",
+        "communicators: DONE: how many collectives every member has issued.",
+        "  AHEAD: how many the furthest member has issued.  BEHIND: who has not issued the next one.",
+        "verdicts: TIME (UTC): when the verdict was given.  RANKS: the culprits.",
     };
     for (size_t i = 0; i < sizeof(text) / sizeof(text[0]); i++) {
         put_line(HEAD_LINES + 1 + (int)i, text[i], i == 0 ? A_BOLD : A_NORMAL);

@@ -303,8 +303,8 @@ int roll_top_comms(const json_t *status, struct roll_columns *t)
 
 int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
 {
-    static const char *const heading[] = {"#",       "TIME", "CERTAINTY", "VERDICT", "RANKS",
-                                          "WAITING", "COMM", "SEQ",       "TITLE"};
+    static const char *const heading[] = {"#",       "TIME (UTC)", "CERTAINTY", "VERDICT", "RANKS",
+                                          "WAITING", "COMM",       "SEQ",       "TITLE"};
     size_t i;
     json_t *v;
     *t = (struct roll_columns){.columns = 9, .right = 1u << 0 | 1u << 7, .shrink = 9};

@@ -80,7 +80,7 @@ static void test_once_shows_ranks_comms_and_verdicts(void **state)
               "COMM                LABEL  ROLE  SIZE  SEEN  DONE  AHEAD  BEHIND  MEMBERS\n"
               "0x00000000000000aa  dp     -        4     4     5      6  1       0-3\n"
               "\n"
-              "#  TIME          CERTAINTY  VERDICT       RANKS  WAITING  COMM  SEQ  TITLE\n"
+              "#  TIME (UTC)    CERTAINTY  VERDICT       RANKS  WAITING  COMM  SEQ  TITLE\n"
               "1  22:13:29.123  proven     call-skipped  1      0,2-3    dp      5  a rank left out a call\n");
     free(text);
     json_decref(status);
