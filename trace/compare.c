@@ -2,8 +2,8 @@
  * compare.c: the page of compare.h: made like the control page, searched by place.
  *
  * Successive calls of one communicator take successive sets of two lines, so a set comes round after 8,192 calls, and
- * the line that the next call will need can be fetched ahead. A place that finds both lines taken replaces the older
- * one: what is lost is one comparison, never its truth, because a line says itself whose it is.
+ * the line that the next call will need can be fetched ahead. A call that finds both lines taken replaces the older
+ * one. That loses one comparison and never makes one wrong, because each line names its place.
  */
 #include "trace/compare.h"
 
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define SETS     (ROLL_COMPARE_CELLS / ROLL_COMPARE_WAYS)
-#define ATTEMPTS 4 /* how often a line may be taken from under us before we leave it */
+#define ATTEMPTS 4 /* how often another rank may take the line before us until we give up */
 
 int roll_compare_path(char *out, size_t size, const char *dir, const char *job, uint32_t restart)
 {
@@ -175,7 +175,7 @@ void roll_compare_prefetch(const struct roll_compare *page, uint64_t key, uint32
     __builtin_prefetch(&set[1], 0);
 }
 
-/* The line to give up: a free one, else the older. NULL: what is there is newer than this call. */
+/* The line to write to: a free one, else the older one. NULL: both lines are newer than this call. */
 static struct roll_compare_cell *victim(struct roll_compare_cell *set, const uint64_t *seen,
                                         const struct roll_compare_call *call)
 {

@@ -3,17 +3,17 @@
  *
  * One file per (job, restart, node): a table of cache lines, one per (communicator, sequence number). The first rank
  * that comes to a place claims its line with one compare-and-swap that publishes the signature at the same time; the
- * others compare one word. What the publisher called stands behind the word, with a checksum that is written last: it
- * is read only when the words differ. A writer that was killed, or overtaken, leaves a checksum that does not fit: then
- * nothing is known, and nothing is said. It guards against accidents, and is no signature: whoever may write the page
- * may publish.
+ * others compare one word. The publisher's call stands behind the word, with a checksum that is written last; it is
+ * read only when the words differ. A writer that was killed, or overtaken, leaves a checksum that does not fit: then
+ * nothing is known, and nothing is said. The checksum guards against accidents and is no signature: whoever may write
+ * the page may publish.
  *
  * Rejected: a claim first and the signature later (a rank that comes in between would have to wait, or to miss the
  * difference); a lock per line (a killed holder would hold it for ever); a line per rank (eight lines to read).
  *
  * The page is never cleared. A line belongs to (communicator's key, sequence number), and keys are hashes of random
- * ids, so what an earlier job of the same name has left matches nothing; and where ids are not random, a line tells
- * when it was written: one that is older than the communicator is nobody's.
+ * ids, so lines that an earlier job of the same name has left match nothing. Where ids are not random, a line says when
+ * it was written, and a line that is older than the communicator is ignored.
  */
 #ifndef ROLL_TRACE_COMPARE_H
 #define ROLL_TRACE_COMPARE_H
@@ -30,7 +30,8 @@
 #define ROLL_COMPARE_HEADER  4096u
 #define ROLL_COMPARE_BYTES   (ROLL_COMPARE_HEADER + ROLL_COMPARE_CELLS * 64u)
 
-/* In `flags` of a published call, beside those of the record: its rank has sent or received on the communicator. */
+/* A flag of a published call, beside the flags of the record: the publisher has sent or received on the communicator.
+ */
 #define ROLL_COMPARE_P2P (1u << 7)
 
 /* What a rank has called, as it is published. */
@@ -52,8 +53,8 @@ struct roll_compare_call {
     uint16_t pad0;     /* 46 */
 };
 
-/* The moment of a line: the monotonic clock in units of 2^24 ns. They are compared as differences: they come round
- * after more than two years. */
+/* The moment of a line: the monotonic clock in units of 2^24 ns. Moments are compared by their difference, because they
+ * wrap after more than two years. */
 static inline uint32_t roll_compare_moment(uint64_t ns)
 {
     return (uint32_t)(ns >> 24);
@@ -61,8 +62,8 @@ static inline uint32_t roll_compare_moment(uint64_t ns)
 
 struct roll_compare_cell {
     _Atomic uint64_t word;         /*  0: upper half the place, lower half the signature; 0 = free */
-    _Atomic uint32_t check;        /*  8: checksum of all else, written last */
-    uint32_t moment;               /* 12: when it was published; the older line makes room */
+    _Atomic uint32_t check;        /*  8: checksum of all other members, written last */
+    uint32_t moment;               /* 12: when the line was published; the older line of a set makes room */
     struct roll_compare_call call; /* 16 */
 };
 
@@ -81,7 +82,7 @@ _Static_assert(sizeof(struct roll_compare_cell) == 64, "a line of the table is a
 _Static_assert(sizeof(struct roll_compare) == ROLL_COMPARE_BYTES, "the page has no padding of its own");
 
 /* The name of the page in a ring directory: DIR/<job>.<restart>.<node>.cmp; node: eight digits of the host's boot id,
- * for directories that several nodes share. 0 or ROLL_E_SIZE. Reads a file of the kernel. */
+ * for directories that several nodes share. Reads the boot id from /proc. 0 or ROLL_E_SIZE. */
 int roll_compare_path(char *out, size_t size, const char *dir, const char *job, uint32_t restart);
 
 /*
@@ -97,8 +98,8 @@ int roll_compare_check(const void *data, size_t bytes);
 
 enum roll_compare_answer {
     ROLL_COMPARE_FIRST, /* nobody had been here: the call is published now */
-    ROLL_COMPARE_SAME,  /* as somebody called before */
-    ROLL_COMPARE_OTHER, /* somebody called something else: ask roll_compare_read */
+    ROLL_COMPARE_SAME,  /* the same call was published before */
+    ROLL_COMPARE_OTHER, /* another call was published: ask roll_compare_read */
     ROLL_COMPARE_LATE,  /* the line belongs to a later call by now: nothing is known */
 };
 
@@ -114,21 +115,21 @@ enum roll_compare_answer roll_compare_call(struct roll_compare *page, const stru
 
 enum roll_compare_seen {
     ROLL_COMPARE_WHOLE,   /* *out and *moment are what was published at this place */
-    ROLL_COMPARE_FOREIGN, /* whole, but of another place, or free */
-    ROLL_COMPARE_TORN,    /* being written, or its writer was killed, or overtaken: nothing is known */
+    ROLL_COMPARE_FOREIGN, /* the line is whole, but belongs to another place, or is free */
+    ROLL_COMPARE_TORN,    /* the line is being written, or its writer was killed or overtaken: nothing is known */
 };
 
-/* Copies what is published at a line. Pure but for the copy; no wait. */
+/* Copies the call that is published in a line. Pure but for the copy; no wait. */
 enum roll_compare_seen roll_compare_read(const struct roll_compare_cell *cell, uint64_t key, uint32_t seq,
                                          struct roll_compare_call *out, uint32_t *moment);
 
 /* The line of a place, NULL when there is none. */
 struct roll_compare_cell *roll_compare_find(struct roll_compare *page, uint64_t key, uint32_t seq);
 
-/* Frees the line of a place if this process's rank published it: the call was not made after all. */
+/* Frees the line of a place if this process's rank published it: that call was not made after all. */
 void roll_compare_withdraw(struct roll_compare *page, uint64_t key, uint32_t seq, uint32_t pid, int32_t rank);
 
-/* Frees a line that nobody can be compared with, if it still says what *seen and `moment` say. */
+/* Frees a line with which no call can be compared, if it still holds *seen and `moment`. */
 void roll_compare_drop(struct roll_compare_cell *cell, const struct roll_compare_call *seen, uint32_t moment);
 
 /* Fetches the lines of a place ahead of its use. */

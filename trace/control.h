@@ -1,9 +1,9 @@
 /*
  * control.h: the control page: one page per (job, restart) and node, written by the agent, read by every rank.
  *
- * Ranks read it without a lock, with relaxed loads of single words: each word is meaningful alone, and remedies that
- * need several ranks to agree agree in-band (docs/MOE.md, Remedies), so no consistent snapshot is needed. `generation`
- * grows with each change, for people. Byte by byte: docs/RING.md.
+ * Ranks read the page without a lock, with relaxed loads of single words. Each word is meaningful alone, and ranks
+ * agree on remedies that need several of them in-band (docs/MOE.md, Remedies), so no consistent snapshot is needed.
+ * `generation` grows with each change, for people who look. Byte by byte: docs/RING.md.
  */
 #ifndef ROLL_TRACE_CONTROL_H
 #define ROLL_TRACE_CONTROL_H
@@ -32,10 +32,10 @@ struct roll_control {
     _Atomic uint32_t auto_local;    /*  32: remedies that a rank may take (local) or propose to its group (symmetric) by
                                        itself when it meets their hazard */
     _Atomic uint32_t agent_pid;     /*  36 */
-    _Atomic uint64_t agent_seen_ns; /*  40: CLOCK_MONOTONIC of the agent's last look */
+    _Atomic uint64_t agent_seen_ns; /*  40: CLOCK_MONOTONIC when the agent last looked */
     uint8_t pad0[80];               /*  48 */
     struct {
-        _Atomic uint32_t on, off; /* added to, then taken from, the job's remedies */
+        _Atomic uint32_t on, off; /* remedies added to those of the job, then remedies taken from them */
     } layer[ROLL_CONTROL_LAYERS]; /* 128 */
     struct {
         _Atomic uint64_t comm_key; /* 0 = unused entry */
@@ -60,10 +60,11 @@ void roll_control_close(struct roll_control **control);
 int roll_control_check(const void *data, size_t bytes);
 
 /*
- * The remedies in force for a layer on a communicator (key 0 or layer ROLL_LAYER_NONE: that level is skipped) that is
- * about to meet the hazards which the bits of `hazard` cure: what is on, and of `hazard` what the policy lets a rank
- * take; what is off for the communicator or the layer is off whatever the policy. Inline because moe_core asks through
- * the interposer once per layer and pass. Any thread; wait-free.
+ * The remedies in force for a layer on a communicator; with key 0 or layer ROLL_LAYER_NONE that level is skipped.
+ * `hazard` has the bits of the remedies that would cure what the rank is about to meet. In force are the remedies that
+ * are on, and those of `hazard` that the policy lets a rank take. A remedy that is off for the communicator or the
+ * layer stays off whatever the policy. Inline because moe_core asks through the interposer once per layer and pass. Any
+ * thread; wait-free.
  */
 static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_key, uint32_t layer, uint32_t hazard)
 {
@@ -85,8 +86,8 @@ static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_k
 
 /*
  * One change, as sent by the root (frame CONTROL) and applied by the agent. level: 0 job, 1 group (comm_key), 2 layer.
- * action: 0 clear (take back both), 1 on, 2 off, 3 set policy (mask holds the policy). What is off for the job is not
- * taken by policy auto either.
+ * action: 0 clear (take back both), 1 on, 2 off, 3 set policy (mask holds the policy). A remedy that is off for the job
+ * is not taken by policy auto either.
  */
 struct roll_control_change {
     uint32_t level;

@@ -49,7 +49,8 @@ int roll_def_append(struct roll_ring *ring, enum roll_def_type type, uint32_t id
     return ROLL_OK;
 }
 
-/* A mapped area is aligned and may be written at this moment; a frame's payload is neither. */
+/* A mapped area is aligned, and another process may be writing it; a frame's payload may be unaligned and does not
+ * change. */
 static uint32_t load_seal(const uint8_t *p)
 {
     uint32_t seal;
@@ -60,7 +61,7 @@ static uint32_t load_seal(const uint8_t *p)
     return seal;
 }
 
-/* Copies the fixed part and finds `tail_bytes` (a field of it) behind it. */
+/* Copies the fixed part and finds the label behind it, whose length is a field of that part. */
 static int decode_comm(const uint8_t *body, size_t bytes, struct roll_def *out)
 {
     struct roll_def_comm *info = &out->comm.info;

@@ -35,16 +35,16 @@ enum roll_comm_origin { ROLL_COMM_INIT = 1, ROLL_COMM_SPLIT = 2, ROLL_COMM_SHRIN
 
 #define ROLL_COLOR_NONE INT32_MIN
 
-/* A flag of a communicator: `nranks` is only an upper bound, because nothing told its size (old profiler interfaces).
+/* A flag of a communicator: `nranks` is only an upper bound, because nothing told the size (old profiler interfaces).
  */
 #define ROLL_DEF_COMM_OPEN 2u
 
 struct roll_def_comm {
     uint64_t key;        /* the same on every member: see ident.h */
     uint64_t parent_key; /* 0 = none */
-    int32_t rank;        /* this process's rank in it */
+    int32_t rank;        /* this process's rank in the communicator */
     int32_t nranks;
-    int32_t color;   /* split; else ROLL_COLOR_NONE */
+    int32_t color;   /* of a split; else ROLL_COLOR_NONE */
     uint32_t child;  /* index of the child on the parent, from 0 */
     uint32_t origin; /* enum roll_comm_origin */
     int32_t device;  /* CUDA device ordinal, -1 unknown */
@@ -90,7 +90,7 @@ struct roll_def_layer {
 /* A captured CUDA graph that holds NCCL calls; written when its capture ends. Its id is the `aux` of the captured
  * calls. */
 struct roll_def_graph {
-    uint64_t first_ticket, last_ticket; /* of its captured calls; others may lie between them */
+    uint64_t first_ticket, last_ticket; /* first and last captured call; other records may lie between them */
     uint32_t calls;                     /* captured NCCL calls */
     uint32_t parts;
     /* parts x struct roll_graph_part */
@@ -98,10 +98,10 @@ struct roll_def_graph {
 
 /* What the graph does on one communicator. */
 struct roll_graph_part {
-    uint64_t hash;        /* of its collectives in order, never 0; the `count` of its launches; 0 = none */
-    uint32_t collectives; /* captured on this communicator */
+    uint64_t hash; /* hash of the collectives in order, which is the `count` of its launches; 0 = no collectives */
+    uint32_t collectives; /* number captured on this communicator */
     uint16_t comm;        /* id of the communicator's definition */
-    uint16_t p2p;         /* sends and receives, saturating */
+    uint16_t p2p;         /* number of sends and receives, saturating */
 };
 #define ROLL_GRAPH_PARTS 64u
 

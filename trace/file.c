@@ -46,7 +46,7 @@ static int allocate(int fd, uint64_t bytes)
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur) {
         return ROLL_E_LIMIT;
     }
-    /* A profiler's timer may interrupt it again and again; each try goes on where the last one stopped. */
+    /* A profiler's timer may interrupt the allocation again and again; each try goes on where the last one stopped. */
     int number = EINTR;
     for (int i = 0; i < 1000 && number == EINTR; i++) {
         number = posix_fallocate(fd, 0, (off_t)bytes);

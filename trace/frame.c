@@ -1,8 +1,9 @@
 /*
  * frame.c: encodes and decodes wire frames, and the head of trace files.
  *
- * The checksum is looked at before any field that is not needed to find its extent, so that line noise is "checksum",
- * and contradictions behind a good checksum are "corrupt": the first is the network's fault, the second the sender's.
+ * The checksum is checked before any field that is not needed to find how far it reaches. So damage on the way is
+ * reported as "checksum", and contradictions behind a good checksum as "corrupt": the first is the network's fault, the
+ * second the sender's.
  */
 #include "trace/frame.h"
 #include "trace/control.h"

@@ -2,7 +2,8 @@
  * frame.h: the wire frame, and the same bytes in trace files. Byte by byte: docs/FRAME.md.
  *
  * One ZeroMQ message part is one frame: a 56-byte head, then the payload. Little-endian. Newer writers may make the
- * head longer (hdr_len) and records larger (rec_size): older readers skip the tail. Types they do not know they skip.
+ * head longer (hdr_len) and records larger (rec_size): older readers skip the tail. Readers skip types that they do not
+ * know.
  */
 #ifndef ROLL_TRACE_FRAME_H
 #define ROLL_TRACE_FRAME_H
@@ -25,7 +26,7 @@ enum roll_frame_type {
     ROLL_FRAME_DEFS = 4,    /* first = offset in the definitions area; payload: whole entries */
     ROLL_FRAME_RECORDS = 5, /* first = ticket of the first record; count records in ticket order, gaps = losses */
     ROLL_FRAME_UPDATES = 6, /* count records already sent whose state has grown */
-    ROLL_FRAME_STATUS = 7,  /* payload: struct roll_frame_status */
+    ROLL_FRAME_STATUS = 7,  /* agent -> root; payload: struct roll_frame_status */
     ROLL_FRAME_HEARTBEAT = 8, /* both ways; no payload */
     ROLL_FRAME_ACK = 9,       /* root -> agent; stream; payload: struct roll_frame_ack */
     ROLL_FRAME_CONTROL = 10,  /* root -> agent; payload: job name (64 bytes), then struct roll_control_change */
@@ -37,9 +38,9 @@ enum roll_frame_type {
         15, /* trace files only: seq = now_ns that the engine was given; payload: wall clock, u64 or none */
     ROLL_FRAME_BYE = 16,    /* the sender leaves in good order */
     ROLL_FRAME_ASK = 17,    /* root -> agent; JSON {"op":…}; seq = number of the question. See docs/FRAME.md */
-    ROLL_FRAME_ANSWER = 18, /* agent -> root; JSON; seq = that of the question; first = its part, from 0 */
+    ROLL_FRAME_ANSWER = 18, /* agent -> root; JSON; seq = that of the question; first = number of this part, from 0 */
     ROLL_FRAME_PACK = 19,   /* trace files only: many frames in one, compressed; see docs/FRAME.md */
-    ROLL_FRAME_NOTE = 20,   /* agent -> root; JSON: what the agent saw that is in no ring (docs/FRAME.md) */
+    ROLL_FRAME_NOTE = 20,   /* agent -> root; JSON: a fact that the agent saw and that is in no ring (docs/FRAME.md) */
     ROLL_FRAME_SIGHT = 21,  /* agent -> root, and root -> trace; payload: struct roll_frame_sight */
 };
 
@@ -65,8 +66,8 @@ _Static_assert(sizeof(struct roll_frame_head) == ROLL_FRAME_HEAD_BYTES, "the fra
 enum roll_proc_state {
     ROLL_PROC_RUNNING = 1,
     ROLL_PROC_STOPPED = 2,  /* SIGSTOP, debugger */
-    ROLL_PROC_FINISHED = 3, /* exited after saying so */
-    ROLL_PROC_DEAD = 4,     /* gone without a word; exit_status where the launcher knows it */
+    ROLL_PROC_FINISHED = 3, /* the process ended by exit() and said so in its ring */
+    ROLL_PROC_DEAD = 4, /* the process is gone and has not said that it ends; exit_status where the launcher knows it */
 };
 
 struct roll_frame_status {
@@ -81,18 +82,19 @@ struct roll_frame_status {
 };
 _Static_assert(sizeof(struct roll_frame_status) == 48 + 128, "part of the wire format");
 
-/* How well a rank is seen, and how freely it runs, from here on. Heard and not starved until one says otherwise. */
+/* How well a rank is seen, and how freely it runs, from here on. A rank is heard and not starved until such a frame
+ * says otherwise. */
 struct roll_frame_sight {
-    uint32_t heard; /* 1; 0: its agent is silent, as the root noticed. Any other frame about the ring makes it 1 again,
-                       RING also `starved` 0 */
+    uint32_t heard; /* 1; 0: the rank's agent is silent, as the root noticed. Any other frame about the ring makes it 1
+                       again; a RING frame also makes `starved` 0 */
     uint32_t starved; /* permille of the last time in which a thread of the rank wanted a CPU and had none */
     uint64_t reserved;
 };
 _Static_assert(sizeof(struct roll_frame_sight) == 16, "part of the wire format");
 
 struct roll_frame_ack {
-    uint64_t next_ticket; /* everything below has been fed to the engine */
-    uint64_t defs_offset; /* likewise */
+    uint64_t next_ticket; /* every record below has been fed to the engine */
+    uint64_t defs_offset; /* every definition below has been fed to the engine */
 };
 _Static_assert(sizeof(struct roll_frame_ack) == 16, "part of the wire format");
 
@@ -111,9 +113,9 @@ int64_t roll_frame_encode(const struct roll_frame_head *head, const void *payloa
                           size_t out_bytes);
 
 /*
- * Decodes one frame that fills `bytes` bytes exactly, or begins there (*used = bytes it took; may be NULL when it must
- * fill). Pure, bounded. Errors: SHORT, MAGIC, VERSION, SIZE, CHECKSUM, CORRUPT (counts that contradict sizes). Records
- * of RECORDS and UPDATES have been checked by roll_record_check.
+ * Decodes one frame that begins at `data`. *used becomes the bytes that it took; with `used` NULL the frame must fill
+ * all `bytes` bytes. Pure, bounded. Errors: SHORT, MAGIC, VERSION, SIZE, CHECKSUM, CORRUPT (counts that contradict
+ * sizes). Records of RECORDS and UPDATES have been checked by roll_record_check.
  */
 int roll_frame_decode(const void *data, size_t bytes, struct roll_frame *out, size_t *used);
 
@@ -130,10 +132,10 @@ void roll_frame_record(const struct roll_frame *frame, uint32_t i, struct roll_r
 #define ROLL_TRACE_HEAD_BYTES 16u
 /* Fills the 16 bytes that begin a trace file. */
 void roll_trace_head(uint8_t out[ROLL_TRACE_HEAD_BYTES]);
-/* Checks them: 0, SHORT, MAGIC, VERSION. */
+/* Checks the bytes that begin a trace file. 0, SHORT, MAGIC, VERSION. */
 int roll_trace_check(const void *data, size_t bytes);
 
-/* CRC-32C (Castagnoli), of bytes appended to a running crc that starts at 0. Any thread. */
+/* CRC-32C (Castagnoli): continues the running `crc`, which starts at 0, with `bytes` bytes. Any thread. */
 uint32_t roll_crc32c(uint32_t crc, const void *data, size_t bytes);
 
 #endif

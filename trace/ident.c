@@ -1,5 +1,5 @@
 /*
- * ident.c: who is who, from the environment, and keys that every member computes alike.
+ * ident.c: reads job, rank and restart from the environment, and computes the keys that are the same on every member.
  *
  * Launchers differ in their variables and nest in each other (torchrun inside srun), so the variables stand in one
  * table, a row per launcher, innermost first; a row counts as a whole once its rank is valid. Mixing rows was rejected:

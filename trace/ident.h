@@ -1,5 +1,6 @@
 /*
- * ident.h: who is who, the same on every rank without talking.
+ * ident.h: names and keys of jobs, ranks and communicators, which every rank computes alike without talking to the
+ * others.
  */
 #ifndef ROLL_TRACE_IDENT_H
 #define ROLL_TRACE_IDENT_H

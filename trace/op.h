@@ -78,7 +78,8 @@ const char *roll_redop_name(unsigned redop);
 const char *roll_phase_name(unsigned phase);
 const char *roll_result_name(unsigned result); /* ncclResult_t: "ncclInvalidArgument" */
 
-/* The class of an operation; ROLL_CLASS_NONE for an unknown id. Asked several times for every record, so it is no call.
+/* The class of an operation; ROLL_CLASS_NONE for an unknown id. Inline, because it is asked several times for every
+ * record.
  */
 extern const uint8_t roll_op_classes[ROLL_OP_LIMIT];
 static inline enum roll_op_class roll_op_class(unsigned op)

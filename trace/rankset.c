@@ -41,7 +41,7 @@ static int reserve(struct roll_rankset *set, size_t room)
     return ROLL_OK;
 }
 
-/* Index of the first range that ends at `rank` or later; used when there is none. */
+/* Index of the first range that ends at `rank` or later; `used` (behind the last) when there is none. */
 static size_t first_reaching(const struct roll_rankset *set, uint64_t rank)
 {
     size_t low = 0;
@@ -62,7 +62,7 @@ int roll_rankset_add_range(struct roll_rankset *set, uint32_t first, uint32_t la
     if (first > last) {
         return ROLL_E_ARG;
     }
-    /* Ranges [i, end) overlap or touch the new one and melt into it. */
+    /* Ranges [i, end) overlap or touch the new one and are merged with it. */
     size_t i = first_reaching(set, first > 0 ? (uint64_t)first - 1 : 0);
     size_t end = i;
     while (end < set->used && set->range[end].first <= (uint64_t)last + 1) {
@@ -167,7 +167,7 @@ size_t roll_rankset_format(const struct roll_rankset *set, char *out, size_t siz
 {
     static const char more[] = ",\u2026";
     size_t wanted = 0;
-    size_t whole = 0; /* written so far that would still leave room for `more` */
+    size_t whole = 0; /* bytes written so far that still leave room for `more` */
     for (size_t i = 0; i < set->used; i++) {
         char text[32];
         size_t n = (size_t)format_range(text, &set->range[i], i > 0);

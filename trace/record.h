@@ -1,9 +1,9 @@
 /*
  * record.h: the 64-byte record, one per call, the same bytes in the ring, on the wire and in trace files.
  *
- * The record holds its own state: it is written when the call is entered and its seal is rewritten when the call
+ * The record holds its own state: it is written when the call is entered, and its seal is rewritten when the call
  * returns, so a call that never comes back is visible from outside. A separate "return" record was rejected: it doubles
- * the traffic, and the reader would have to pair them. Little-endian; every field is naturally aligned; no padding.
+ * the traffic, and the reader would have to pair the two. Little-endian; every field is naturally aligned; no padding.
  *
  * MOE records reuse the fields; the table stands in moe_core/include/moe/observe.h and docs/RING.md.
  */
@@ -21,7 +21,7 @@
  * point-to-point call, flagged REPLAYED. A launch that writes more than one record is a group, closed by a GROUP_END.
  */
 
-/* The life of a call; it only ever grows. */
+/* The state of a call, which only ever grows. */
 enum roll_state {
     ROLL_STATE_EMPTY = 0,    /* slot never written, or being written now */
     ROLL_STATE_ENTERED = 1,  /* the call has been entered and has not returned */
@@ -36,7 +36,7 @@ enum roll_record_flag {
     ROLL_FLAG_NONBLOCKING = 1 << 3, /* nonblocking communicator: ncclInProgress is not an error */
     ROLL_FLAG_BYTES = 1 << 4,       /* NCCL compares bytes, not (count, datatype) */
     ROLL_FLAG_REPLAYED = 1 << 5,    /* point-to-point of a captured graph, written again by each launch of it */
-    ROLL_FLAG_PLUGIN = 1 << 6,      /* told by NCCL's profiler plugin: no call site, no reduction */
+    ROLL_FLAG_PLUGIN = 1 << 6,      /* recorded by way of NCCL's profiler plugin: no call site, no reduction */
 };
 
 #define ROLL_RECORD_BYTES 64u
@@ -48,7 +48,7 @@ struct roll_record {
     uint64_t seal;       /*  0: (ticket + 1) << 8 | state; state EMPTY while being written; 0 = never written */
     uint64_t enter_ns;   /*  8: CLOCK_MONOTONIC of the rank's host when the call was entered */
     uint64_t count;      /* 16: elements, as passed by the caller (per NCCL's definition for that call);
-                                GROUP_END: 1 = only simulated: nothing of the group was enqueued */
+                                GROUP_END: 1 = the group was only simulated, so nothing of it was enqueued */
     uint32_t seq;        /* 24: collectives: number on the communicator, from 0, counting non-zero counts only;
                                 p2p: number on (communicator, peer, direction), from 0; else 0. A call that returned
                                 an error, and all calls of a group that did or was only simulated, give their

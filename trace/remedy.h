@@ -20,7 +20,7 @@ enum roll_policy {
 
 /* "fill", "pad"; "?" for an unknown bit. Any thread; static storage. */
 const char *roll_remedy_name(uint32_t bit);
-/* What the remedy does, one sentence. */
+/* One sentence that says what the remedy does. */
 const char *roll_remedy_text(uint32_t bit);
 /* The bit with this label; 0 when there is none. */
 uint32_t roll_remedy_by_name(const char *label);

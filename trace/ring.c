@@ -144,7 +144,7 @@ static void fill_header(struct roll_ring_header *h, const struct roll_ring_param
     atomic_store_explicit(&h->state, ROLL_RING_ATTACHED, memory_order_release);
 }
 
-/* `h` is a header that was checked: not the mapped one, which its writer could change under a reader's feet. */
+/* `h` is a checked copy of the header, and not the mapped header, which its writer could change at any moment. */
 static void point_into(struct roll_ring *ring, void *base, size_t bytes, const struct roll_ring_header *h)
 {
     ring->header = base;
@@ -188,7 +188,7 @@ int roll_ring_create(const char *path, const struct roll_ring_params *params, st
         return err;
     }
     int sharing = path != NULL ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-    /* Populated now, so that no call of the job pays for a page fault. */
+    /* The pages are populated now, so that no call of the job pays for a page fault. */
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_POPULATE, file.fd, 0);
     if (base == MAP_FAILED) {
         err = errno == ENOMEM ? ROLL_E_LIMIT : roll_err_from_errno(errno);
@@ -335,7 +335,8 @@ int roll_ring_view(const void *data, size_t bytes, struct roll_ring *ring)
     if (err < 0) {
         return err;
     }
-    /* The const goes, the promise stays: writable is false, and bytes 0 tells close that nothing is mapped. */
+    /* The cast drops const, but nothing writes: `writable` is false. `bytes` 0 tells roll_ring_close that nothing is
+     * mapped. */
     point_into(ring, (void *)(uintptr_t)data, 0, &copy.header);
     return ROLL_OK;
 }

@@ -63,7 +63,7 @@ enum roll_completion {
 
 enum roll_ring_state {
     ROLL_RING_ATTACHED = 1, /* the rank is running */
-    ROLL_RING_FINISHED = 2, /* the process ended by exit(): its last words */
+    ROLL_RING_FINISHED = 2, /* the process ended by exit() and said so here */
     ROLL_RING_DISABLED = 3, /* recording was switched off (fork, error) */
 };
 
@@ -95,7 +95,7 @@ struct roll_ring_header {
     uint32_t static_crc;        /* 372: CRC-32C of bytes 0..371 */
     uint8_t pad0[136];          /* 376 */
 
-    /* Changing fields, one writer kind per cache line. */
+    /* The fields from here on change while the job runs; each kind of writer has a cache line of its own. */
     _Atomic uint64_t head; /* 512: tickets handed out so far */
     uint8_t pad1[56];
     _Atomic uint64_t defs_used; /* 576: bytes of the definitions area handed out (may exceed defs_bytes when full) */
@@ -129,7 +129,7 @@ _Static_assert(offsetof(struct roll_ring_header, static_crc) == 372 && offsetof(
                    offsetof(struct roll_ring_header, graph_done) == 3072,
                "ring header offsets are part of the format");
 
-/* What a writer says about itself when it makes a ring. */
+/* Facts about the writer that go into the header of a ring. */
 struct roll_ring_params {
     uint32_t capacity;   /* records; rounded up to a power of two; 0 = default */
     uint64_t defs_bytes; /* 0 = default; rounded up to a page */
@@ -149,7 +149,7 @@ struct roll_ring {
     uint64_t defs_bytes; /* as checked, for readers: the job may have overwritten the header since */
     size_t bytes;        /* of the mapping */
     bool writable;
-    bool anonymous; /* no file: a private ring that nobody outside can read */
+    bool anonymous; /* there is no file: the ring is private to this process */
 };
 
 /*
@@ -171,7 +171,7 @@ int roll_ring_open(const char *path, bool writable, struct roll_ring *ring);
 /* Checks `bytes` bytes that should be a ring file (a mapping or a copy); pure. Errors as roll_ring_open. */
 int roll_ring_check(const void *data, size_t bytes);
 
-/* Checks a header alone, as it travels in a RING frame: all but the presence of the rest of the file. Pure. */
+/* Checks a header alone, as it travels in a RING frame: everything but whether the rest of the file is there. Pure. */
 int roll_ring_check_header(const void *data, size_t bytes);
 
 /* Makes a read-only struct roll_ring over a checked copy in memory (borrowed; not unmapped by close). */
@@ -183,8 +183,8 @@ void roll_ring_close(struct roll_ring *ring);
 /*
  * Copies up to max records from ticket `from` on that are sealed (any state but EMPTY), in ticket order, into out.
  * *next becomes the ticket to ask for next time; *lost is increased by the records that were overwritten before they
- * were read. Stops early at a slot that is still being written (unless a whole lap behind it was written: then it
- * counts as lost). Returns the number copied. Wait-free; one reader; safe beside writers.
+ * were read. Stops early at a slot that is still being written; where a whole lap has been written behind that slot,
+ * its record counts as lost instead. Returns the number copied. Wait-free; one reader; safe beside writers.
  *
  * A writer that was killed or is held up inside a slot stops the reader there: n is 0 and *next < head. How long to
  * wait is the caller's choice; to go past it, count one loss and ask again from *next + 1 (at once when the process is

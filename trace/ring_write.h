@@ -10,8 +10,8 @@
 
 #include "trace/ring.h"
 
-/* GCC warns that its thread sanitizer does not understand fences. Nothing here needs it to: readers are not
- * instrumented. */
+/* GCC warns that its thread sanitizer does not understand fences. That does no harm here: readers are not instrumented.
+ */
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
@@ -20,9 +20,9 @@
 /*
  * Reserves a slot and marks it as being written. Returns the slot; *ticket is its number. Any thread.
  *
- * A writer that was held up for a whole lap may still be filling this slot, or may find that a later one has it: then
- * the record goes to a scratch slot that nobody reads, and the reader counts its ticket as lost, as it does any other
- * that it does not find. Taking the slot nevertheless would mix two records under one good seal.
+ * A writer that was held up for a whole lap may still be filling this slot, or this writer may find that a later ticket
+ * has taken it: then the record goes to a scratch slot that nobody reads, and the reader counts its ticket as lost,
+ * like any other ticket that it does not find. Taking the slot nevertheless would mix two records under one good seal.
  */
 static inline struct roll_record *roll_ring_reserve(struct roll_ring *ring, uint64_t *ticket)
 {

@@ -1,10 +1,11 @@
 /*
- * signature.h: what NCCL compares of a collective, in effect, folded into 64 bits.
+ * signature.h: the parts of a collective that must be equal on all ranks, folded into 64 bits.
  *
  * AllGather and Broadcast are turned into bytes, AlltoAll, Gather and Scatter are lowered to byte transfers; reductions
  * depend on count, datatype and operator, rooted calls on the root. Whether the call was captured into a graph is part
- * of it: a captured call does not run. One definition for everybody who compares: the engine, the hash of a graph's
- * collectives, a rank that looks at its neighbours. Inline, because two of these are hot paths. Pure; any thread.
+ * of the signature, because a captured call does not run. There is one definition for everything that compares calls:
+ * the engine, the hash of a graph's collectives, a rank that compares itself with the other ranks of its node. Inline,
+ * because two of these are hot paths. Pure; any thread.
  */
 #ifndef ROLL_TRACE_SIGNATURE_H
 #define ROLL_TRACE_SIGNATURE_H
@@ -55,7 +56,7 @@ static inline uint64_t roll_signature(const struct roll_signed_call *call)
 
 /*
  * The hash of a list of signatures, in order. A polynomial, so that the hash of two lists laid end to end follows from
- * theirs: hash(a, b) = hash(a) * base^(length of b) + hash(b). roll_sequence_hash appends one.
+ * the hashes of both: hash(a, b) = hash(a) * base^(length of b) + hash(b). roll_sequence_hash appends one signature.
  */
 #define ROLL_SEQUENCE_BASE 0xd6e8feb86659fd93u
 static inline uint64_t roll_sequence_hash(uint64_t hash, uint64_t signature)

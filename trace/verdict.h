@@ -31,7 +31,8 @@ enum roll_family {
     ROLL_FAMILY_NUMBERS,
 };
 
-/* "count-mismatch"; "?" for an unknown code. Any thread; static storage. Likewise below. */
+/* "count-mismatch"; "?" for an unknown code. Any thread; static storage. This holds for the two functions below as
+ * well. */
 const char *roll_verdict_name(unsigned code);
 const char *roll_verdict_title(unsigned code);
 enum roll_family roll_verdict_family(unsigned code);
