@@ -4,8 +4,8 @@
  * An object opened with RTLD_DEEPBIND binds to its own libraries first: to NCCL past any preload, and to libc's dlsym
  * past our hook. The loader tells an auditor of each binding before it is used, and takes the auditor's answer. The
  * auditor lives in a namespace of its own, with its own libc, so it does nothing but pass the question on to
- * librollcall.so, which is preloaded in the program's namespace; without that it changes nothing. It is not the way for
- * everybody: see "How lookups are seen" in docs/INTERPOSER.md.
+ * librollcall.so, which is preloaded in the program's namespace; where that library is missing, the auditor changes
+ * nothing. docs/INTERPOSER.md ("Why a hook and not an auditor") says why not every process is audited.
  */
 #include "interposer/bind/elfsym.h"
 
@@ -29,7 +29,7 @@ EXPORT void la_preinit(uintptr_t *cookie);
 EXPORT uintptr_t la_symbind64(ElfW(Sym) * symbol, unsigned int index, uintptr_t *from, uintptr_t *to,
                               unsigned int *flags, const char *name);
 
-/* What we use has not changed since version 1, so the loader's own is spoken, up to ours. */
+/* The functions that we use have not changed since version 1, so the loader's version is taken, up to ours. */
 unsigned int la_version(unsigned int version)
 {
     return version < LAV_CURRENT ? version : LAV_CURRENT;
@@ -42,7 +42,7 @@ static bool is_named(const struct link_map *map, const char *start)
     return strncmp(base, start, strlen(start)) == 0;
 }
 
-/* Bindings to NCCL are of interest, from everywhere but librollcall.so, which wants NCCL itself. */
+/* Bindings to NCCL are of interest, from every object except librollcall.so, which needs NCCL itself. */
 unsigned int la_objopen(struct link_map *map, Lmid_t space, uintptr_t *cookie)
 {
     *cookie = (uintptr_t)map;
@@ -56,7 +56,7 @@ unsigned int la_objopen(struct link_map *map, Lmid_t space, uintptr_t *cookie)
     return is_named(map, "libnccl") ? LA_FLG_BINDFROM | LA_FLG_BINDTO : LA_FLG_BINDFROM;
 }
 
-/* Before this librollcall.so is not ready to be asked; nor can anything have been bound past it. */
+/* Before this call librollcall.so is not ready to be asked; but no object can have been bound past it either. */
 void la_preinit(uintptr_t *cookie)
 {
     (void)cookie;

@@ -46,7 +46,7 @@ ROLL_BIND(pthread_attr_destroy);
 
 extern void *__libc_stack_end;
 
-/* Read by the assembly of dlsym.c; NULL until first asked for. */
+/* The dlsym behind ours, read by the assembly of dlsym.c; NULL until it is first asked for. */
 extern roll_dlsym_t roll_dlsym_real __attribute__((visibility("hidden")));
 roll_dlsym_t roll_dlsym_real;
 
@@ -54,9 +54,10 @@ roll_dlsym_t roll_dlsym_real;
 #define MAIN_STACK_BYTES (64u * 1024u * 1024u)
 
 /*
- * dlsym cannot be called by its name here: this library defines one. dlvsym finds that of libc whatever stands between;
- * it is then asked for the one that comes next, so that another library's hook keeps its place. Threads that race find
- * the same. Other processors than the two below have no hook here, and the plain name means libc's.
+ * Finds the dlsym behind ours. Calling dlsym by its name would find the one that this library defines. dlvsym finds
+ * libc's dlsym whatever stands between; that dlsym is then asked for the next one, so that another library's hook keeps
+ * its place. Threads that race find the same function. Other processors than the two below have no hook here, and the
+ * plain name means libc's dlsym.
  */
 roll_dlsym_t roll_dlsym_behind(void)
 {
@@ -77,7 +78,7 @@ roll_dlsym_t roll_dlsym_behind(void)
     return real;
 }
 
-/* volatile: a tail call would look up on behalf of whoever called us. */
+/* The result is volatile, because a tail call would look up on behalf of our caller. */
 void *roll_dlsym_next(const char *name)
 {
     roll_dlsym_t real = roll_dlsym_behind();
@@ -99,7 +100,7 @@ void *roll_object_of(const void *address)
     return &dladdr1 != NULL && dladdr1(address, &info, &map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
 }
 
-/* An object that came as a dependency can be looked into only while it is open on its own account. */
+/* An object that came as a dependency can be looked into only while it is opened by itself. */
 void *roll_dlsym_within(const struct link_map *map, const char *name)
 {
     void *handle = roll_dlopen(map->l_name[0] != '\0' ? map->l_name : NULL, RTLD_LAZY | RTLD_NOLOAD);

@@ -1,6 +1,6 @@
 /*
- * dlsym.c: programs that look NCCL's functions up (ctypes, vLLM, JAX) get our wrappers, and the truth about what
- * exists.
+ * dlsym.c: gives programs that look NCCL's functions up (ctypes, vLLM, JAX) our wrappers, and only for functions that
+ * their NCCL has.
  *
  * This library defines dlsym. Its entry is assembly (dlsym_entry.h): a name that is none of ours jumps on to the real
  * dlsym with the caller's return address in place, because that is how the loader knows on whose behalf RTLD_NEXT and
@@ -9,8 +9,8 @@
  * For our own names one rule holds: the answer is a wrapper only if that wrapper forwards to the very function that
  * the lookup would have found without us. So a lookup never changes which NCCL is called, another shim that looks up
  * what lies behind it never gets itself back, and two NCCLs are never mixed (see sets in api.h). Names of the pnccl
- * kind, and functions that are never recorded, are answered with the real function. What a lookup would not have found
- * without us is not found, with the text that dlerror then has.
+ * kind, and functions that are never recorded, are answered with the real function. A function that the lookup would
+ * not have found without us is not found, and dlerror has the usual text.
  */
 #include "interposer/bind/dlsym.h"
 
@@ -26,7 +26,7 @@
 
 #if ROLL_HOOK_DLSYM
 
-/* The wrappers' own addresses, by set and id. NULL: functions that are only forwarded. */
+/* The addresses of the wrappers, by set and id. NULL for functions that are only forwarded. */
 #define ROLL_API_CALL(id, name, ...)      extern void roll_own_##name(void), roll_set1_##name(void), roll_set2_##name(void);
 #define ROLL_API_LIFE(id, name, ...)      extern void roll_own_##name(void), roll_set1_##name(void), roll_set2_##name(void);
 #define ROLL_API_PASS(id, ret, name, ...) extern void roll_own_##name(void);
@@ -40,7 +40,7 @@
 _Static_assert(ROLL_API_SETS == 3, "one column of wrappers for each set");
 static const struct row {
     const char *name;
-    const char *library; /* not NCCL's: the object that the real one lives in */
+    const char *library; /* NULL for NCCL's functions; else the object that the real function lives in */
     uint32_t id;
     bool recorded;
     roll_function_t wrapper[ROLL_API_SETS];
@@ -76,13 +76,13 @@ static void *address(roll_function_t function)
     return out;
 }
 
-/* What our exported wrapper forwards to; NULL when there is nothing behind it. */
+/* The function that our exported wrapper forwards to; NULL when there is none. */
 static void *behind(const struct row *row)
 {
     return address(row->library != NULL ? roll_symbol_resolve(row->name, row->library) : roll_api_resolve(0, row->id));
 }
 
-/* The last object that was there when the program started: what comes behind it in the loader's list was dlopened. */
+/* The last object that was loaded when the program started; objects behind it in the loader's list were dlopened. */
 static const struct link_map *last_at_start;
 
 __attribute__((constructor)) static void note_start(void)
@@ -108,13 +108,14 @@ bool roll_is_front(void *map)
     return roll_elf_symbol(map, "roll_front") != NULL;
 }
 
-/* A whole NCCL, not a shim that wraps a few of its functions. */
+/* Whether an object is a whole NCCL, and not a shim that wraps a few of its functions. */
 static bool is_nccl(void *map)
 {
     return roll_elf_symbol(map, "ncclCommInitRank") != NULL && !roll_is_front(map);
 }
 
-/* The wrapper that forwards to `found`, what the lookup has found; `found` itself where there is none. */
+/* The wrapper that forwards to `found`, the function that the lookup has found; `found` itself where there is no such
+ * wrapper. */
 static void *wrapper_of(const struct row *row, void *found)
 {
     void *map = row->library == NULL ? roll_object_of(found) : NULL;
@@ -128,13 +129,14 @@ static void *wrapper_of(const struct row *row, void *found)
     return set > 0 && address(roll_api_resolve((unsigned)set, row->id)) == found ? address(row->wrapper[set]) : found;
 }
 
-/* RTLD_DEFAULT, for a caller that would be given our wrapper: is there anything behind it that the caller can see? */
+/* Answers RTLD_DEFAULT for a caller that would be given our wrapper: the wrapper counts only if there is a function
+ * behind it that the caller can see. */
 static void *answer_default(const struct row *row, void *caller)
 {
     void *found = roll_dlsym_next(row->name);
     if (found == NULL && caller != NULL && !there_at_start(caller)) {
         found = roll_dlsym_within(caller, row->name);
-        found = found != NULL ? found : behind(row); /* its siblings' NCCL: see Limits in docs/INTERPOSER.md */
+        found = found != NULL ? found : behind(row); /* the NCCL of other objects: see Limits in docs/INTERPOSER.md */
     }
     return found != NULL ? wrapper_of(row, found) : NULL;
 }
@@ -150,9 +152,10 @@ static bool before_us(const struct link_map *map, const struct link_map *ours)
 }
 
 /*
- * RTLD_NEXT. A caller before us would be given our wrapper, unless a library between has the function; a caller behind
- * us what comes after it, which is the NCCL that it needs. A caller that has the function itself is a shim: what it
- * asks for is what lies behind it, and its calls came by us already. `known` false: to be left to the real dlsym.
+ * Answers RTLD_NEXT. A caller before us would be given our wrapper, unless a library between has the function. A caller
+ * behind us would be given the function that comes after it, which is that of the NCCL it needs. A caller that has the
+ * function itself is a shim: it asks for the function behind itself, and its calls came by us already. *known false:
+ * the lookup is left to the real dlsym.
  */
 static void *answer_next(const struct row *row, struct link_map *caller, struct link_map *ours, bool *known)
 {
@@ -173,13 +176,13 @@ static void *answer_next(const struct row *row, struct link_map *caller, struct 
     return found != NULL && *known ? wrapper_of(row, found) : NULL;
 }
 
-/* For the auditor: what an object that was about to be bound to NCCL's function `found` is bound to instead. */
+/* Called by the auditor: returns the function to which an object is bound in place of NCCL's function `found`. */
 ROLL_EXPORT void *roll_audit_answer(const char *name, void *found, void *from);
 ROLL_EXPORT void *roll_audit_answer(const char *name, void *found, void *from)
 {
     const struct row *row = row_of(name);
     if (row == NULL || from == NULL || roll_elf_symbol(from, name) != NULL) {
-        return found; /* an object with such a function itself is a shim: its calls came by us already */
+        return found; /* an object that has such a function itself is a shim, and its calls came by us already */
     }
     int saved = errno;
     void *value = wrapper_of(row, found);
@@ -217,18 +220,19 @@ struct roll_answer roll_dlsym_answer(void *handle, const char *name, const void 
     if (handle == RTLD_NEXT) {
         value = answer_next(row, roll_object_of(caller), roll_object_of(own), &known);
     } else {
-        /* On our own behalf: we are in the global scope, and what comes before us there comes first for everybody. */
+        /* This lookup is made on our own behalf: we are in the global scope, and objects before us there come first for
+         * every caller. */
         value = roll_dlsym(handle, name);
         if (value == own) {
             value = answer_default(row, handle == RTLD_DEFAULT ? roll_object_of(caller) : NULL);
         } else if (handle == RTLD_DEFAULT || value == NULL) {
-            known = false; /* the real dlsym says so itself, in the words that belong to the handle */
+            known = false; /* the real dlsym fails itself, with the text that belongs to the handle */
         } else {
             value = wrapper_of(row, value);
         }
     }
     if (known && value == NULL) {
-        (void)roll_dlsym_next(name); /* fails, and its text stays for dlerror */
+        (void)roll_dlsym_next(name); /* this lookup fails, and leaves its text for dlerror */
     } else if (known) {
         roll_dlerror_clear();
     }

@@ -9,9 +9,9 @@
 #include <stdbool.h>
 
 /*
- * What a caller that looks a function up in `handle` (an NCCL's) gets: our wrapper that forwards to it, the function
- * itself where it is never recorded or `twin` (its pnccl name) is meant; NULL when that NCCL has none. Any thread; may
- * take the loader's lock.
+ * The answer to a lookup in `handle`, which is an NCCL's: our wrapper that forwards to the function; the function
+ * itself where it is never recorded, or where `twin` (its pnccl name) is meant; NULL when that NCCL lacks it. Any
+ * thread; may take the loader's lock.
  */
 roll_function_t roll_lookup_recorded(void *handle, unsigned id, bool twin);
 

@@ -1,21 +1,23 @@
 /*
  * dlsym_entry.h: the entry of our dlsym, in assembly, for the processors that have one. Included by dlsym.c alone.
  *
- * A first letter that none of our names has is enough to jump on; else roll_dlsym_answer is asked, and when it knows
- * nothing the jump follows, all registers and the return address as the caller left them.
+ * The entry jumps on at once when the name begins with a letter that none of our names begins with. Else it asks
+ * roll_dlsym_answer, and jumps on when that has no answer, with all registers and the return address as the caller left
+ * them.
  */
 #ifndef ROLL_INTERPOSER_DLSYM_ENTRY_H
 #define ROLL_INTERPOSER_DLSYM_ENTRY_H
 
 #include <stdint.h>
 
-/* What to answer a lookup with; known 0: ask the real dlsym. Two words, so that both come back in registers. */
+/* The answer to a lookup; known 0: ask the real dlsym. The struct has two words, so that both come back in registers.
+ */
 struct roll_answer {
     void *value;
     uintptr_t known;
 };
 
-/* The question behind dlsym(handle, name), asked from `caller`, an address in the object that asks. Keeps errno. */
+/* Answers dlsym(handle, name) for `caller`, an address in the object that asks. Keeps errno. */
 struct roll_answer roll_dlsym_answer(void *handle, const char *name, const void *caller)
     __attribute__((visibility("hidden"), used));
 
@@ -110,7 +112,7 @@ __asm__(".text\n"
         "  .cfi_endproc\n"
         ".size dlsym, .-dlsym\n");
 #else
-/* Elsewhere there is no hook: lookups by handle are then not seen, as before there was one. */
+/* Other processors have no hook: lookups by handle are not seen there. */
 #define ROLL_HOOK_DLSYM 0
 #endif
 

@@ -1,8 +1,8 @@
 /*
  * elfsym.h: whether a loaded object itself defines a symbol, read from its own tables.
  *
- * dlsym cannot say it: it goes on to what the object needs, and for an object that came as somebody's dependency it
- * finds nothing at all. Nor does the auditor have another way into the namespace of the program.
+ * dlsym cannot answer that: it also searches the libraries that the object needs, and for an object that came as a
+ * dependency it finds nothing at all. The auditor has no other way into the namespace of the program either.
  */
 #ifndef ROLL_INTERPOSER_ELFSYM_H
 #define ROLL_INTERPOSER_ELFSYM_H
@@ -12,7 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The loader has relocated most of these addresses; where the table is read-only it has not. */
+/* The address that an entry of the object's dynamic table means. The loader has relocated most entries, but not those
+ * of a read-only table. */
 static inline const void *roll_elf_address(const struct link_map *map, ElfW(Addr) at)
 {
     return (const void *)(at < map->l_addr ? map->l_addr + at : at);
@@ -27,8 +28,8 @@ static inline uint32_t roll_elf_hash(const char *name)
     return hash;
 }
 
-/* The address of the symbol of that name that `map` defines and exports; NULL when there is none. Objects without a GNU
- * hash table (no linker of this century makes them by default) define nothing here. Any thread, as long as the object
+/* The address of the symbol of that name that `map` defines and exports; NULL when there is none. An object without a
+ * GNU hash table (today's linkers make none by default) counts as defining nothing. Any thread, as long as the object
  * is loaded. */
 static inline void *roll_elf_symbol(const struct link_map *map, const char *name)
 {

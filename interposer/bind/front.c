@@ -2,14 +2,14 @@
  * front.c: a libnccl.so.2 to be named where a program asks for NCCL's path (VLLM_NCCL_SO_PATH, SGLANG_NCCL_SO_PATH):
  * every function is a jump to librollcall.so's wrapper, which forwards to the real NCCL (front_open.c finds it).
  *
- * Compiled once for each release that brought functions, with ROLL_API_VERSION its number: what that NCCL lacks is not
- * in the file, so that a program which looks a function up gets the truth. One front with every name was rejected for
- * that reason; a symbol that appears and disappears by itself is not to be had from the loader. pnccl names go to the
- * real functions past the wrappers, as in NCCL.
+ * Compiled once for each release that brought functions, with ROLL_API_VERSION its number: functions that this NCCL
+ * lacks are not in the file, so that a program which looks a function up gets the truth. One front with every name was
+ * rejected for that reason: the loader has no symbols that appear and disappear at run time. pnccl names go to the real
+ * functions past the wrappers, as in NCCL.
  *
- * librollcall.so is opened at the first call: the one that is preloaded, else the one beside which we are installed. It
- * is not named as needed, because a lookup in a library goes on to what that needs, and would find there every name of
- * every release.
+ * librollcall.so is opened at the first call: the one that is preloaded, else the one beside which we are installed.
+ * The front does not name librollcall.so as needed (DT_NEEDED), because a lookup in the front would then also search
+ * librollcall.so, and find every name of every release.
  */
 #include "interposer/bind/front.h"
 #include "interposer/bind/compat.h"
@@ -31,11 +31,11 @@
 extern const int roll_front;
 ROLL_EXPORT const int roll_front = ROLL_API_VERSION;
 
-/* By id, twice: the nccl names, then, from ROLL_API_LIMIT on, the pnccl names. */
+/* Addresses by id, twice: of the nccl names, and from ROLL_API_LIMIT on of the pnccl names. */
 extern roll_function_t roll_front_table[2 * ROLL_API_LIMIT] __attribute__((visibility("hidden")));
 roll_function_t roll_front_table[2 * ROLL_API_LIMIT];
 
-/* A front has one NCCL behind it, whoever calls. */
+/* Always 0: a front has only one NCCL behind it, whatever object calls. */
 extern const unsigned roll_front_never __attribute__((visibility("hidden")));
 const unsigned roll_front_never = 0;
 
@@ -43,7 +43,7 @@ roll_function_t roll_front_find(unsigned index, uintptr_t pc) __attribute__((vis
 
 typedef __typeof__(&roll_front_function) roll_front_function_t;
 
-/* Where librollcall.so is, from here: LIBDIR/rollcall/front/RELEASE/libnccl.so.2. */
+/* Opens librollcall.so by its place relative to this front, which is LIBDIR/rollcall/front/RELEASE/libnccl.so.2. */
 static void *open_beside(void)
 {
     const struct link_map *map = roll_object_of(&roll_front);
@@ -68,7 +68,8 @@ static void *open_beside(void)
     return roll_dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Once, and not where it would block or raise a signal. What librollcall.so has for this is not there to be asked. */
+/* Says that librollcall.so is missing: once, and not where writing would block or raise a signal. The function of
+ * librollcall.so for this purpose cannot be used, because that library is missing. */
 static void say_alone(void)
 {
     static _Atomic bool said;
@@ -84,7 +85,8 @@ static void say_alone(void)
     }
 }
 
-/* NULL where there is no librollcall.so: then nothing can be forwarded either, for it knows where NCCL is. */
+/* The function of librollcall.so that finds NCCL's functions. NULL where there is no librollcall.so: then no call can
+ * be forwarded, because only that library knows where NCCL is. */
 static roll_front_function_t connect_library(void)
 {
     static roll_front_function_t cached;
@@ -110,7 +112,7 @@ static ncclResult_t nothing_behind(void)
     return ncclSystemError;
 }
 
-/* Callers print it without a look. */
+/* The answer of a function that returns a text. It must not be NULL, because callers print it unchecked. */
 static const char *no_text(void)
 {
     return "there is no NCCL behind the front";

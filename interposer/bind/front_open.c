@@ -1,10 +1,10 @@
 /*
  * front_open.c: finds the real NCCL behind a front, and the wrappers that its functions jump to.
  *
- * In this order: the file that ROLLCALL_NCCL names; an NCCL that is in the process already (a framework's, which came
- * by DT_NEEDED); libnccl.so.2 where the loader would look, but not the front itself. The loader cannot be asked for the
- * last: for it the front is libnccl.so.2. So the directories of LD_LIBRARY_PATH and the loader's cache are gone through
- * here; of the cache only its strings are read, which are paths, whatever the format around them.
+ * The search goes in this order: the file that ROLLCALL_NCCL names; an NCCL that is in the process already (a
+ * framework's, which came by DT_NEEDED); libnccl.so.2 where the loader would look, but not the front itself. The loader
+ * cannot find the last one: to it the front is libnccl.so.2. So this file searches the directories of LD_LIBRARY_PATH
+ * and the loader's cache. Of the cache only the strings are read, which are paths, whatever the format around them.
  */
 #include "interposer/bind/front.h"
 
@@ -30,7 +30,7 @@
 #define CACHE      "/etc/ld.so.cache"
 #define CANDIDATES 8u
 
-/* Under `opening`, but for the last, which is read without. */
+/* The variables below are written under `opening`; only the last is read without it. */
 static char path[4096];
 static struct {
     char path[CANDIDATES][512];
@@ -51,7 +51,7 @@ static int note_loaded(struct dl_phdr_info *info, size_t size, void *unused)
     return 0;
 }
 
-/* Opens a file that may be the NCCL; NULL, and closed again, when it is none or a front. */
+/* Opens a file that may be the real NCCL. NULL when it is no NCCL, or is a front. */
 static void *open_nccl(const char *file, int flags)
 {
     void *handle = roll_dlopen(file, RTLD_LAZY | RTLD_LOCAL | flags);
@@ -98,7 +98,7 @@ static void *open_in_cache(void)
         size_t bytes = (size_t)end;
         const char *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         const char *at = map == MAP_FAILED ? NULL : map;
-        /* With its terminating zero: a path that goes on is another file's. */
+        /* The match includes the terminating zero, so that a longer path is not taken for this file's. */
         while (handle == NULL && at != NULL &&
                (at = memmem(at, bytes - (size_t)(at - map), wanted, sizeof(wanted))) != NULL) {
             const char *start = at;
@@ -118,7 +118,8 @@ static void *open_in_cache(void)
     return handle;
 }
 
-/* A front of another release is told once: what a program learns by lookups is then not the truth. */
+/* Says once that the front is of another release than the NCCL: then lookups in the front find other functions than
+ * that NCCL has. */
 static void compare_releases(const int *front, void *handle)
 {
     int (*get_version)(int *) = NULL;

@@ -1,10 +1,10 @@
 /*
  * jump.c: forwards functions whose prototypes we do not know: a jump that leaves every argument register as it is.
  *
- * The address comes from the same table as everywhere; the first call of each asks roll_api_resolve. Copying NVIDIA's
- * newer structs into our table instead was rejected: they change from release to release. On processors without thunks
- * (thunk.h) nothing is defined here: the application then binds to NCCL's own symbols, which is what forwarding amounts
- * to.
+ * The address comes from the table that all wrappers use (roll_api_real); the first call of each function asks
+ * roll_api_resolve. Copying NVIDIA's newer structs into our table instead was rejected: they change from release to
+ * release. On processors without thunks (thunk.h) nothing is defined here: the application then binds to NCCL's own
+ * symbols, which has the same effect as forwarding.
  */
 #include "interposer/bind/thunk.h"
 #include "interposer/wrap/api.h"
@@ -14,7 +14,7 @@
 /* Called from the assembly, so the linker must keep it. */
 roll_function_t roll_jump_find(unsigned id, uintptr_t pc) __attribute__((visibility("hidden"), used));
 
-/* What a function does that the loaded NCCL lacks, or where there is none: nothing, and says so to a caller that looks.
+/* Stands in for a function that the loaded NCCL lacks, or where there is no NCCL: it does nothing and returns an error.
  */
 static ncclResult_t invalid_usage(void)
 {

@@ -3,8 +3,8 @@
  * gone.
  *
  * Only objects that a call site touches are defined: a training process maps hundreds. The loader is asked when an
- * address is in none of those known; for words found on the stack, not more than a hundred times a second when the
- * answers are no. The caller's own address is always asked about: its object may be one that was loaded a moment ago.
+ * address lies in no known object. For words found on the stack it is asked at most a hundred times a second while its
+ * answers are no. It is always asked about the caller's own address, whose object may have been loaded a moment ago.
  */
 #include "interposer/record/callsite.h"
 #include "interposer/record/clock.h"

@@ -3,10 +3,10 @@
  *
  * RTLD_NEXT alone is not enough: when NCCL came into the process through a dlopen with local scope (how Python loads
  * extension modules) the application's calls reach our wrapper, but RTLD_NEXT finds nothing, and at load time it finds
- * nothing in any case. A handle to the object that is already loaded works always; it is taken with RTLD_NOLOAD so that
- * we never bring an NCCL into a process that has none. The handle stays open: the addresses are kept. (What dlsym finds
- * by RTLD_NEXT the loader itself keeps loaded, as a dependency of this library.) Linking with NCCL was rejected: it
- * would load one into every process, perhaps another than the framework's.
+ * nothing in any case. A handle to the object that is already loaded always works. It is opened with RTLD_NOLOAD, so
+ * that we never bring an NCCL into a process that has none. The handle stays open: the addresses are kept. (What dlsym
+ * finds by RTLD_NEXT the loader itself keeps loaded, as a dependency of this library.) Linking with NCCL was rejected:
+ * it would load one into every process, perhaps another than the framework's.
  *
  * Two NCCLs are never mixed: where RTLD_NEXT finds an NCCL, the functions that it lacks are absent, though another
  * object may have them; and each further NCCL is asked through its own handle.
@@ -29,11 +29,11 @@
 
 roll_function_t roll_api_real[ROLL_API_SETS][ROLL_API_LIMIT];
 
-/* The objects of the sets above 0. */
+/* The objects to which the sets above 0 are bound. */
 static void *_Atomic bound[ROLL_API_SETS];
 
-/* Every NCCL but that of set 0, those included that no set is left for (set 0 here): where its code lies. Appended
- * under roll_lock, read without. */
+/* Every NCCL but that of set 0, with the addresses of its code. An NCCL for which no set was left has set 0 here.
+ * Appended under roll_lock, read without a lock. */
 #define OTHERS 16u
 static struct other {
     uintptr_t start, end;
@@ -87,7 +87,7 @@ static void *loaded_object(const char *prefix)
     return roll_dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/* The NCCL that set 0 stands for: the one in the global scope behind us, else the one that DT_NEEDED would be given. */
+/* The NCCL of set 0: the one in the global scope behind us, else the one that the name libnccl.so.2 leads to. */
 static void *nccl_object(void)
 {
     static void *_Atomic cached;
@@ -108,7 +108,8 @@ static void *nccl_object(void)
     return handle;
 }
 
-/* NCCL keeps a strong twin of every function; builds that hide the weak name still have it. */
+/* Finds a function, or else its pnccl twin: NCCL keeps a strong twin of every function, also in builds that hide the
+ * weak name. */
 static void *find(void *(*lookup)(void *, const char *), void *handle, const char *name)
 {
     char twin[NAME_BYTES];
@@ -180,8 +181,8 @@ static roll_function_t real_of(unsigned set, unsigned id)
     return known != NULL ? known : roll_api_resolve(set, id);
 }
 
-/* A call made while a wrapper is open comes from that wrapper's NCCL, from wherever it seems to come: ncclBcast may end
- * with a jump to ncclBroadcast, which leaves no trace of the former. */
+/* A call that is made while a wrapper is open comes from that wrapper's NCCL, whatever its return address says:
+ * ncclBcast may end with a jump to ncclBroadcast, which leaves no trace of ncclBcast. */
 roll_function_t roll_api_real_for(unsigned id, uintptr_t pc)
 {
     const struct roll_thread *t = &roll_thread_self;
@@ -218,7 +219,7 @@ static int find_range(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* The set of an object that is known already, -1 where none was left for it, 0: not known. Under roll_lock. */
+/* The set of a known object; -1 where no set was left for it; 0: the object is not known. Under roll_lock. */
 static int known_set(const void *map)
 {
     unsigned count = atomic_load_explicit(&roll_api_others, memory_order_relaxed);
@@ -254,8 +255,9 @@ int roll_api_bind(void *map)
     int set = known_set(map);
     pthread_mutex_unlock(&roll_lock);
     if (set == 0) {
-        /* Opened on its own account: only then can it be asked by handle; and never closed: the addresses stay good.
-         * Not under our lock: the auditor comes here with the loader's. */
+        /* The object is opened by itself, because only then can it be asked by handle. It is never closed, so the
+         * addresses stay valid. This happens outside our lock, because the auditor comes here with the loader's lock
+         * held. */
         (void)roll_dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
         dl_iterate_phdr(find_range, &other);
         pthread_mutex_lock(&roll_lock);

@@ -3,8 +3,8 @@
  * caller left them, so no prototype is needed.
  *
  * A thunk jumps through a table of addresses; while its entry is NULL it goes through ROLL_THUNK_SLOW, which saves
- * what may carry arguments, asks a C function for the address, and jumps on. On processors without code below there are
- * none, and ROLL_THUNKS is 0.
+ * what may carry arguments, asks a C function for the address, and jumps on. Processors without code below have no
+ * thunks, and ROLL_THUNKS is 0 there.
  */
 #ifndef ROLL_INTERPOSER_THUNK_H
 #define ROLL_INTERPOSER_THUNK_H
@@ -12,8 +12,8 @@
 #if defined(__x86_64__)
 #define ROLL_THUNKS 1
 
-/* Defines the slow way: `find` is a hidden function void *(unsigned index, uintptr_t pc) that never returns NULL; pc is
- * where the caller goes on. */
+/* Defines the slow way. `find` is a hidden function void *(unsigned index, uintptr_t pc) that never returns NULL; `pc`
+ * is the caller's return address. */
 #define ROLL_THUNK_SLOW(find)                                                                                          \
     __asm__(".text\n"                                                                                                  \
             ".p2align 4\n"                                                                                             \
@@ -61,8 +61,8 @@
             "  jmp *%r11\n"                                                                                            \
             ".size roll_thunk_slow, .-roll_thunk_slow\n");
 
-/* Defines the exported function `name` (a string) that jumps to entry `index` (a constant) of the hidden table; through
- * the slow way also while the hidden 32-bit counter `unless` is not 0. */
+/* Defines the exported function `name` (a string), which jumps to entry `index` (a constant) of the hidden table. It
+ * takes the slow way also while the hidden 32-bit counter `unless` is not 0. */
 #define ROLL_THUNK(name, table, index, unless)                                                                         \
     __asm__(".text\n"                                                                                                  \
             ".p2align 4\n"                                                                                             \

@@ -1,14 +1,14 @@
 /*
  * capture.c: the wrappers of cuda.def: captures begin and end, graphs are instantiated, changed and launched.
  *
- * NCCL sees a captured call once, whatever is launched later; so launches are recorded here, at both layers: the
- * runtime (which applications link) and the driver (which a statically linked runtime, and PyTorch, reach through
- * cuGetProcAddress: its answer is exchanged for ours). The runtime calls the driver itself; the thread's depth keeps
- * that from being seen twice. Handles of both layers are the same addresses.
+ * NCCL sees a captured call once, whatever is launched later. So launches are recorded here, at both layers: the
+ * runtime, which applications link, and the driver, which a statically linked runtime, and PyTorch, reach through
+ * cuGetProcAddress (its answer is exchanged for our wrapper). The runtime itself calls the driver; the thread's depth
+ * keeps such a call from being recorded twice. Handles of both layers are the same addresses.
  *
  * Every wrapper takes six words and passes them on: no function of the table has more, all are integers or pointers,
  * and the forms of different releases (cudaGraphInstantiate has had three or five arguments) then need no rows of their
- * own. Words that the caller did not give are never read by the real function either.
+ * own. The real function never reads the words that the caller did not give.
  */
 #include "interposer/wrap/call.h"
 
@@ -17,7 +17,7 @@
 
 #define NO_RUNTIME 303 /* cudaErrorSharedObjectInitFailed, and the driver's error of the same name */
 
-/* Errors of EndCapture that leave the capture open: it began on another stream, or in another thread. */
+/* Errors of EndCapture that leave the capture open: the capture began on another stream, or in another thread. */
 #define ERROR_UNMATCHED    903
 #define ERROR_WRONG_THREAD 908
 
@@ -64,7 +64,7 @@ static int forward(real_t real, const struct words *w)
     return real(w->a, w->b, w->c, w->d, w->e, w->f);
 }
 
-/* Around what is not recorded but must not be seen twice. */
+/* Forwards a call that is not recorded itself, and whose inner calls must not be recorded either. */
 static int forward_alone(struct roll_thread *t, real_t real, const struct words *w, const uintptr_t *frame)
 {
     t->depth = 1;
@@ -74,7 +74,8 @@ static int forward_alone(struct roll_thread *t, real_t real, const struct words 
     return result;
 }
 
-/* Our own code, between an application's call and its return: a handler's calls are not recorded in it. */
+/* Marks the thread as running our own code, between an application's call and its return: calls that a signal handler
+ * makes there are not recorded. */
 static void quietly(struct roll_thread *t, bool on)
 {
     t->depth = on;
@@ -88,7 +89,7 @@ static int begin(struct roll_thread *t, real_t real, const struct words *w, cons
     roll_capture_prepare();
     roll_completion_before_capture();
     quietly(t, false);
-    /* Before the call: from its return on, other threads may use the stream. */
+    /* The counter grows before the call, because other threads may use the stream as soon as the call returns. */
     atomic_fetch_add_explicit(&roll_captures_open, 1, memory_order_relaxed);
     int result = forward_alone(t, real, w, frame);
     if (result != 0) {
@@ -111,7 +112,8 @@ static int end(struct roll_thread *t, real_t real, const struct words *w, const 
     quietly(t, false);
     int result = forward_alone(t, real, w, frame);
     int saved = errno;
-    /* A capture that had been invalidated is over too, though it was not active; an end without a beginning is none. */
+    /* A capture that was invalidated is over too, although it was not active any more. An end without a beginning ends
+     * no capture. */
     if (result != ERROR_UNMATCHED && result != ERROR_WRONG_THREAD && (active || result != 0)) {
         uint32_t open = atomic_load_explicit(&roll_captures_open, memory_order_relaxed);
         while (open != 0 && !atomic_compare_exchange_weak_explicit(&roll_captures_open, &open, open - 1,
@@ -127,10 +129,10 @@ static int end(struct roll_thread *t, real_t real, const struct words *w, const 
     return result;
 }
 
-/* Calls that give handles their contents; what they do is known when they have succeeded. */
+/* Calls that give handles their contents. Their effect is noted when they have succeeded. */
 static int derive(struct roll_thread *t, enum kind kind, real_t real, const struct words *w, const uintptr_t *frame)
 {
-    if (kind == FORGET) { /* before the call: the address may be used again at once */
+    if (kind == FORGET) { /* before the call, because CUDA may use the address again at once */
         quietly(t, true);
         roll_graph_bind((const void *)w->a, NULL);
         quietly(t, false);
@@ -157,12 +159,12 @@ static int derive(struct roll_thread *t, enum kind kind, real_t real, const stru
 struct launch {
     struct roll_thread *t;
     const struct roll_body *body;
-    uint32_t group; /* 0: one record */
+    uint32_t group; /* 0: the launch is a single record */
     uint16_t stream, site;
 };
 
-/* The record of one part of the launch. In a group the parts are only announced: the end of the group is what takes
- * time. */
+/* Writes the record of one part of the launch. In a group the parts are only announced: the group's end is the record
+ * that takes time. */
 static void write_part(const struct launch *l, struct roll_call *call, struct roll_comm *comm,
                        const struct roll_captured_p2p *p2p, uint64_t hash)
 {
@@ -276,9 +278,9 @@ static int dispatch(real_t real, enum kind kind, bool per_thread, const struct w
                     const uintptr_t *frame);
 
 /*
- * What the driver answers is the form of a function that fits the version asked for, which may be another than any that
- * it exports under that name: so each answer gets a wrapper of its own that forwards to just that address. There are
- * fixed numbers of them, because nothing makes code here; one program asks for a dozen.
+ * The driver answers with the form of a function that fits the version asked for, and may not export that form under
+ * the function's name. So each answer gets a wrapper of its own that forwards to just that address. The number of these
+ * wrappers is fixed, because no code is made at run time; a program asks for a dozen.
  */
 #define ANSWERS 32
 static struct {
@@ -312,7 +314,7 @@ static bool is_ours(real_t function)
     return false;
 }
 
-/* The answer of cuGetProcAddress becomes ours. */
+/* Exchanges the answer of cuGetProcAddress for our wrapper. */
 static void exchange(const char *symbol, void **answer, bool per_thread)
 {
     unsigned row = 0;

@@ -1,17 +1,18 @@
 /*
- * completion.c: see completion.h. Three ways, none of which another thread's capture can notice:
+ * completion.c: see completion.h. There are three ways, none of which disturbs a capture of another thread:
  *
- *   write    the stream itself writes the call's ticket + 1 into the ring's header, a page of its own that is
- * registered with the driver: no CUDA call to ask later. Nothing for captured calls: the value would be that of the
- * capture. counter  the same, and each captured graph with NCCL calls ends in a kernel that counts its replays. event
- * where memory operations are not to be had: an event after the call, asked at later calls, never while any capture is
- * open, and with the thread's capture mode relaxed.
+ * - write: the stream itself writes the call's ticket + 1 into the ring's header, a page of its own that is registered
+ *   with the driver, so that no CUDA call has to ask later. Captured calls write nothing: the value would be that of
+ *   the capture.
+ * - counter: as write, and each captured graph with NCCL calls ends in a kernel that counts its replays.
+ * - event: for devices without memory operations. An event is recorded after the call and asked about at later calls,
+ *   never while any capture is open, and with the thread's capture mode relaxed.
  *
- * A host function in the stream was rejected: it holds the stream up until the function has run. All of CUDA is found
- * late, in the driver that the process has anyway; where a function or ability is missing, or a call fails that should
- * not, one line says so and the mode is off for good. Streams are in order, so the newest ticket says all; a stream
- * whose id is beyond the header's cells is not followed, nor is the legacy stream while a capture is open: it may not
- * be used then.
+ * A host function in the stream was rejected: it holds the stream up until the function has run. All functions of CUDA
+ * are found late, in the driver that the process has anyway. Where a function or ability is missing, or a call fails
+ * that should not, one line says so and the mode is off for good. Streams are in order, so the newest ticket of a
+ * stream covers all earlier ones. A stream whose id is beyond the header's cells is not followed; nor is the legacy
+ * stream while a capture is open, because it may not be used then.
  */
 #include "interposer/cuda/completion.h"
 
@@ -49,8 +50,9 @@ typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned
                         void **, void **);
 
 static struct roll_ring_header *page;
-static atomic_flag lock = ATOMIC_FLAG_INIT; /* only ever tried: who cannot have it does without */
-static _Atomic bool ready;                  /* the functions below are found, the page is registered */
+static atomic_flag lock =
+    ATOMIC_FLAG_INIT;      /* only ever tried, never waited for: a thread that cannot have it skips its work */
+static _Atomic bool ready; /* the functions below are found and the page is registered */
 
 static struct {
     write_t write;
@@ -59,8 +61,8 @@ static struct {
     event_query_t event_query;
     exchange_t exchange;
     launch_t launch;
-    uint64_t address; /* of the page, for the device */
-    void *count;      /* the kernel; NULL: not loaded */
+    uint64_t address; /* address of the page, as the device sees it */
+    void *count;      /* the kernel that counts replays; NULL: not loaded */
 } cuda;
 
 static struct {
@@ -148,7 +150,8 @@ static const char *prepare_counter(void)
                : NULL;
 }
 
-/* At the first call that needs it, on a thread that has a device, with no capture open. True when all is there. */
+/* Finds the driver's functions and registers the page, at the first call that needs them, on a thread that has a
+ * device, with no capture open. True when everything is there. */
 static bool prepared(uint32_t mode)
 {
     if (atomic_load_explicit(&ready, memory_order_acquire)) {
@@ -178,7 +181,7 @@ static void done(uint16_t stream, uint64_t ticket)
     }
 }
 
-/* Under lock, relaxed. */
+/* Asks the oldest events whether they are complete. Under `lock`, with the thread's capture mode relaxed. */
 static void ask_events(void)
 {
     for (uint32_t asked = 0; events_used != 0 && asked < ASKED; asked++) {
@@ -198,7 +201,7 @@ static void ask_events(void)
 static void record_event(const struct roll_thread *t, uint64_t ticket)
 {
     if (events_used == EVENTS) {
-        return; /* a later call of the stream will tell of this one too */
+        return; /* a later call of the stream covers this one too */
     }
     uint32_t at = (events_first + events_used) % EVENTS;
     if (events[at].event == NULL && cuda.event_create(&events[at].event, NO_TIMING) != 0) {

@@ -10,22 +10,25 @@
 
 #include <stdatomic.h>
 
-/* enum roll_completion; what the calls look at. OFF again for good when something that it needs is missing. */
+/* The mode (enum roll_completion) that every call looks at. It becomes OFF for good when something that it needs is
+ * missing. */
 extern _Atomic uint32_t roll_completion_mode __attribute__((visibility("hidden")));
 
-/* Reads ROLLCALL_COMPLETION; once, when recording starts. Says the one line about a word that it does not know. */
+/* Reads ROLLCALL_COMPLETION, once, when recording starts. The one line says so when its value is unknown. */
 void roll_completion_start(struct roll_ring_header *header);
 
 /*
- * The call of `ticket` has returned, and its work (that of a whole group, for the group's end) is on t->work_stream:
- * asks the device, or an event, to tell when it is complete. The thread is inside a wrapper. Keeps errno; no lock is
- * waited for.
+ * Asks the device, or an event, to tell when the work of a call is complete. The call of `ticket` has returned; its
+ * work (for a group's end, that of the whole group) is on t->work_stream. The thread is inside a wrapper. Keeps errno;
+ * waits for no lock.
  */
 void roll_completion_after(struct roll_thread *t, uint64_t ticket);
 
-/* A capture is about to begin: what counting needs is made now, because nothing may be made while it is open. */
+/* Called when a capture is about to begin: makes what counting replays needs, because nothing may be made while a
+ * capture is open. */
 void roll_completion_before_capture(void);
-/* A capture with NCCL calls is about to end on `stream`: its last node counts replays of graph `id`. */
+/* Called when a capture with NCCL calls is about to end on `stream`: adds a last node that counts the replays of graph
+ * `id`. */
 void roll_completion_count(cudaStream_t stream, uint16_t id);
 
 #endif

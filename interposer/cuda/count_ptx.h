@@ -1,6 +1,6 @@
 /*
- * count_ptx.h: the kernel that counts replays: adds one to a word that host and device share. As text for the driver,
- * which translates it for whatever device there is. A test assembles it where the vendor's assembler is installed.
+ * count_ptx.h: the kernel that counts replays: adds one to a word that host and device share. The kernel is text, which
+ * the driver translates for whatever device there is. A test assembles it where the vendor's assembler is installed.
  */
 #ifndef ROLL_INTERPOSER_COUNT_PTX_H
 #define ROLL_INTERPOSER_COUNT_PTX_H

@@ -3,12 +3,13 @@
  * handles.
  *
  * A capture becomes known here when the first NCCL call comes on a stream that belongs to it; so streams that joined by
- * events count, and graphs without NCCL calls cost nothing. Which capture a stream belongs to only CUDA knows; it is
+ * events count, and graphs without NCCL calls cost nothing. Only CUDA knows which capture a stream belongs to. CUDA is
  * asked through the driver where there is one, because the driver has no "last error" that asking could change. The
- * legacy stream cannot be captured, and asking about it is an error while another stream is: it is not asked.
+ * legacy stream cannot be captured, and asking about it while another stream is captured is an error, so it is never
+ * asked about.
  *
- * Handles are addresses that CUDA uses again: every new executable graph is bound, if only to nothing. Counting nodes
- * of a finished graph instead was rejected: NCCL's kernels do not say which call they came from.
+ * Handles are addresses that CUDA uses again. So every new executable graph is bound, also one that holds nothing.
+ * Counting nodes of a finished graph instead was rejected: NCCL's kernels do not say which call they came from.
  */
 #include "interposer/cuda/graphs.h"
 
@@ -29,7 +30,7 @@ _Atomic uint32_t roll_graph_handles;
 
 static struct {
     unsigned long long id;
-    uint64_t used; /* when, to tell the oldest: a capture whose end was not seen is forgotten at last */
+    uint64_t used; /* time of the last use: the oldest capture makes room, because its end may never have been seen */
     struct roll_body *body;
 } captures[CAPTURES];
 static uint64_t uses;
@@ -57,7 +58,7 @@ void roll_capture_prepare(void)
     for (unsigned i = 0; i < sizeof(driver) / sizeof(driver[0]) && found == NULL; i++) {
         found = roll_symbol_resolve(driver[i], "libcuda.so");
     }
-    if (found == NULL) { /* releases differ in what follows the third argument; all of that may be NULL */
+    if (found == NULL) { /* releases differ in the arguments behind the third; all of these may be NULL */
         found = roll_symbol_resolve("cudaStreamGetCaptureInfo", "libcudart.so");
     }
     __atomic_store_n(&query, (query_t)found, __ATOMIC_RELEASE);
@@ -152,7 +153,7 @@ static bool p2p_append(struct roll_body *body, const struct roll_captured_p2p *c
     return true;
 }
 
-/* What `from` holds, behind what `body` holds. */
+/* Appends the contents of `from` to those of `body`. */
 static bool body_append(struct roll_body *body, const struct roll_body *from)
 {
     bool whole = true;
@@ -204,7 +205,7 @@ static uint32_t slot_of(uintptr_t handle)
     return (uint32_t)((handle * UINT64_C(0x9e3779b97f4a7c15)) >> 40) & (HANDLES - 1);
 }
 
-/* Where the handle is; else (found false) the first free place on its way. */
+/* The place of the handle in the table; else (found false) the first free place where it would be. */
 static uint32_t place_of(uintptr_t handle, bool *found)
 {
     uint32_t at = slot_of(handle), free_place = HANDLES;
@@ -243,7 +244,7 @@ static void unbind(uint32_t at)
     atomic_fetch_sub_explicit(&roll_graph_handles, 1, memory_order_relaxed);
 }
 
-/* Takes over one reference to body, which may be NULL. */
+/* Binds a handle to body, which may be NULL. Takes one reference to body. */
 static void bind(const void *handle, struct roll_body *body)
 {
     bool found = false;
@@ -277,7 +278,7 @@ void roll_graph_bind(const void *handle, const void *source)
     pthread_mutex_unlock(&roll_lock);
 }
 
-/* A new body with what both hold, `b` behind `a`; NULL where there is no room. Defines it. */
+/* Makes and defines a new body with the contents of `a` and behind them those of `b`; NULL where there is no room. */
 static struct roll_body *joined(const struct roll_body *a, const struct roll_body *b)
 {
     struct roll_body *body = body_new();
@@ -327,7 +328,8 @@ void roll_body_put(struct roll_body *body)
 
 /* --- captures --- */
 
-/* The body of a capture, made when it is not known yet; NULL where there is no room. Under roll_lock. */
+/* The body of a capture, which is made when the capture is not known yet; NULL where there is no room. Under roll_lock.
+ */
 static struct roll_body *captured_body(unsigned long long id)
 {
     uint32_t oldest = 0;
@@ -442,7 +444,7 @@ void roll_capture_end(unsigned long long id, const void *graph)
         }
     }
     if (body != NULL && graph != NULL && body->calls != 0) {
-        /* A capture into a graph that holds something already adds to it. */
+        /* A capture into a graph that holds something already adds to that. */
         const struct roll_body *before = body_of(graph);
         struct roll_body *both = NULL;
         body_define(body);

@@ -18,10 +18,11 @@ struct roll_comm;
 struct roll_fill;
 struct roll_body;
 
-/* Captures that are open in this process: while it is 0, which is nearly always, no call asks CUDA anything. */
+/* Number of captures that are open in this process. While it is 0, which is nearly always, no call asks CUDA anything.
+ */
 extern _Atomic uint32_t roll_captures_open __attribute__((visibility("hidden")));
 
-/* One captured point-to-point call: its record is written again at each launch. */
+/* One captured point-to-point call; its record is written again at each launch. */
 struct roll_captured_p2p {
     struct roll_comm *comm;
     uint64_t count;
@@ -43,41 +44,41 @@ struct roll_body_part {
 
 struct roll_body {
     uint32_t refs; /* under roll_lock */
-    uint16_t id;   /* of its definition */
+    uint16_t id;   /* id of the graph's definition */
     uint64_t first, last;
     uint32_t calls, parts, p2ps;
-    uint32_t lists; /* parts with collectives */
+    uint32_t lists; /* number of parts that hold collectives */
     struct roll_p2p_chunk *p2p, *p2p_last;
-    struct roll_body *next; /* in the list of spare ones */
+    struct roll_body *next; /* next one in the list of spare bodies */
     struct roll_body_part part[ROLL_GRAPH_PARTS];
 };
 
-/* A call on `stream` is about to be recorded while a capture is open: if that stream is captured, marks `fill`, and the
- * thread for roll_captured_leave. */
+/* Called when a call on `stream` is about to be recorded while a capture is open. If that stream is captured, marks
+ * `fill`, and the thread for roll_captured_leave. */
 void roll_captured_enter(struct roll_thread *t, cudaStream_t stream, struct roll_comm *comm, struct roll_fill *fill);
-/* The captured call has returned: its place in the graph, unless it failed. */
+/* Called when a captured call has returned: gives it its place in the graph, unless it failed. */
 void roll_captured_leave(struct roll_thread *t, uint64_t ticket, int result);
 
 /* Whether the stream is being captured, and by which capture. No CUDA function is called unless one is open. */
 bool roll_capture_of(cudaStream_t stream, unsigned long long *id);
-/* Finds CUDA's function that answers this, outside of any hot path. */
+/* Finds the function of CUDA that roll_capture_of asks, outside of any hot path. */
 void roll_capture_prepare(void);
 
-/* The id of the graph that an open capture will be; 0 while it holds no NCCL call. */
+/* The id of the graph that an open capture will become; 0 while the capture holds no NCCL call. */
 uint16_t roll_capture_graph(unsigned long long id);
-/* A capture has ended: its graph is `graph`, or nothing (NULL). */
+/* Called when a capture has ended: its graph is `graph`; NULL when there is none. */
 void roll_capture_end(unsigned long long id, const void *graph);
 
-/* What a handle (graph or executable graph) holds: bound to what another holds (NULL: nothing); with the contents of a
- * child added; forgotten. Any thread. */
+/* Changes what a handle (graph or executable graph) holds: roll_graph_bind makes it what `source` holds (NULL: nothing,
+ * so the handle is forgotten), roll_graph_add_child adds the contents of a child. Any thread. */
 void roll_graph_bind(const void *handle, const void *source);
 void roll_graph_add_child(const void *graph, const void *child);
-/* The capture `id` takes in what `exec` holds: a launch into a captured stream becomes a node. */
+/* Adds what `exec` holds to the capture `id`: a launch into a captured stream becomes a node. */
 void roll_graph_embed(unsigned long long id, const void *exec);
 
-/* How many handles hold something. */
+/* Number of handles that hold something. */
 extern _Atomic uint32_t roll_graph_handles __attribute__((visibility("hidden")));
-/* What a handle holds, NULL for nothing; given back with roll_body_put. */
+/* The body of a handle, NULL when it holds nothing. roll_body_put gives it back. */
 struct roll_body *roll_body_get(const void *handle);
 void roll_body_put(struct roll_body *body);
 

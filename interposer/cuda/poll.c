@@ -1,11 +1,11 @@
 /*
- * poll.c: see poll.h. What happens at the ends of a loop of polls, and within it five times a second, more rarely the
- * older the loop is: whoever reads the records keeps a few hundred of each rank, and the calls before a loop that lasts
- * for twenty minutes must still be among them.
+ * poll.c: see poll.h. Here is the work at the ends of a loop of polls, and within the loop five times a second; the
+ * older the loop is, the more rarely. A reader keeps a few hundred records of each rank, and the calls before a loop of
+ * twenty minutes must still be among them.
  *
- * The new record is written before the old one returns: whoever reads the ring in between sees a thread that polls,
- * never one that does nothing. A record for each poll, and a counter that lives in the record, were rejected: the one
- * floods the ring, the other is not seen by an agent that takes a record when it is entered and when it has returned.
+ * The new record is written before the old one returns, so a reader of the ring always sees a thread that polls, never
+ * one that does nothing. A record for each poll was rejected: it floods the ring. A counter inside the record was
+ * rejected: an agent takes a record only when it is entered and when it has returned, and would not see the counter.
  */
 #include "interposer/cuda/poll.h"
 
@@ -13,8 +13,8 @@
 
 #include <errno.h>
 
-#define FIRST_NS UINT64_C(100000000) /* shorter loops are no news */
-#define AGAIN_NS UINT64_C(200000000) /* between two words of a young loop */
+#define FIRST_NS UINT64_C(100000000) /* shorter loops are not recorded */
+#define AGAIN_NS UINT64_C(200000000) /* between two records of a young loop */
 
 unsigned roll_poll_find(const struct roll_poll *poll, uintptr_t key)
 {
@@ -39,7 +39,8 @@ void roll_poll_join(struct roll_thread *t, uintptr_t key)
     t->poll.key[t->poll.things++] = key;
 }
 
-/* Things that nobody has asked about since the last word leave the loop. Returns the new place of `thing`, which stays.
+/* Takes the things out of the loop that no poll has asked about since the last record. Returns the new place of
+ * `thing`, which stays.
  */
 static unsigned drop_left(struct roll_poll *poll, unsigned thing)
 {
@@ -58,7 +59,8 @@ static unsigned drop_left(struct roll_poll *poll, unsigned thing)
     return place;
 }
 
-/* As roll_ring_return; where the ring has gone round meanwhile, nothing is lost that anybody needs. */
+/* Closes the loop's record, as roll_ring_return does. Where the ring has overwritten the record meanwhile, that is not
+ * counted: nobody needs it. */
 static void give_back(const struct roll_poll *poll, enum roll_poll_end how, uint64_t now)
 {
     uint64_t seal = roll_seal(poll->ticket, ROLL_STATE_ENTERED);
@@ -84,8 +86,8 @@ void roll_poll_end(struct roll_thread *t, enum roll_poll_end how)
     }
 }
 
-/* What passes until the next word: a fifth of the loop's age, from 0.2 s to 1 s; of a loop older than a minute a
- * sixtieth, to 30 s. */
+/* The time until the next record: a fifth of the loop's age, from 0.2 s to 1 s; for a loop older than a minute a
+ * sixtieth of its age, up to 30 s. */
 static uint64_t until_next(uint64_t age)
 {
     const uint64_t second = UINT64_C(1000000000);
@@ -101,11 +103,12 @@ void roll_poll_say(struct roll_thread *t, unsigned thing, uint8_t op, uintptr_t 
     int saved = errno;
     thing = drop_left(&t->poll, thing);
     if ((t->poll.told & 1u << thing) != 0) {
-        return; /* it is another one's turn, whose poll comes next */
+        return; /* it is the turn of another thing, which will be polled soon */
     }
     roll_enter_begin(t);
     struct roll_poll poll = t->poll;
-    t->poll.key[0] = 0; /* writing a record ends the loop that it is not about */
+    t->poll.key[0] =
+        0; /* roll_record_write ends any open loop; this record is the loop's own, so the loop is hidden from it */
     uint64_t lasts_ms = (roll_clock_now(t) - poll.since_ns) / 1000000;
     uint32_t rounds = poll.polls / poll.things;
     struct roll_fill fill = {.seq = lasts_ms < UINT32_MAX ? (uint32_t)lasts_ms : UINT32_MAX,

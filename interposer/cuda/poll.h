@@ -1,16 +1,19 @@
 /*
- * poll.h: a host that polls waits too: loops over cudaStreamQuery, cudaEventQuery and ncclCommGetAsyncError, of one
- * thread, over one thing or up to four by turns, with no other recorded call in between.
+ * poll.h: a host that polls waits too. A loop of polls is a thread that calls cudaStreamQuery, cudaEventQuery or
+ * ncclCommGetAsyncError again and again about one thing (a stream, an event, a communicator), or about up to four by
+ * turns, with no other recorded call in between.
  *
- * A poll is cheap and may come by the million, so it writes no record: the first one of a loop notes what is polled,
- * the next ones count and look at the clock. A loop that has lasted for 100 ms is said by one record, which stays
- * entered; every 200 ms a new one takes its place (every second when the loop is old), so that who reads the ring knows
- * that the loop goes on. It returns when what was polled is ready, or when the thread makes another recorded call.
+ * A poll is cheap and may come by the million, so it writes no record: the first poll of a loop notes the thing, the
+ * next ones count and look at the clock. A loop that has lasted for 100 ms writes one record, which stays entered.
+ * Every 200 ms a new record takes its place (more rarely when the loop is old: until_next in poll.c), so that a reader
+ * of the ring knows that the loop goes on. The record returns when the thing is ready, or when the thread makes another
+ * recorded call.
  *
- * Of several things each word says how many they are and names one, the next word the next one. Whether the host needs
- * one of them or all nobody can see: so none has been ready since the loop began, or it begins anew; so it does when
- * another thing joins. What was not asked about since the last word has left the loop. Loops that are shorter, and
- * threads that poll more things (a watchdog), write nothing at all.
+ * Where there are several things, each record says how many and names one; the next record names the next thing. Nobody
+ * can see whether the host needs one of the things or all of them. So a loop begins anew when one of its things is
+ * ready, and when another thing joins: none of them has been ready since the loop began. A thing that no poll asked
+ * about since the last record has left the loop. Loops that are shorter, and threads that poll more things (a
+ * watchdog), write nothing at all.
  */
 #ifndef ROLL_INTERPOSER_POLL_H
 #define ROLL_INTERPOSER_POLL_H
@@ -20,16 +23,16 @@
 #include "interposer/record/thread.h"
 #include "trace/op.h"
 
-/* What a record of class POLL says in `result` when it has returned. */
+/* The `result` of a record of class POLL that has returned. */
 enum roll_poll_end {
     ROLL_POLL_READY = 0,
-    ROLL_POLL_LEFT = 1, /* the thread has made another call, or the poll failed */
+    ROLL_POLL_LEFT = 1, /* the thread has made another recorded call, or the poll failed */
     ROLL_POLL_GOES_ON = 2,
 };
 
-/* The place of a thing among those of the loop; ROLL_POLL_THINGS: it is none of them. */
+/* The place of a thing among the things of the loop; ROLL_POLL_THINGS when it is none of them. */
 unsigned roll_poll_find(const struct roll_poll *poll, uintptr_t key);
-/* Another thing is polled: it joins the loop, or begins one. */
+/* Called when a thing is polled that the loop does not have: the thing joins the loop, or begins one. */
 void roll_poll_join(struct roll_thread *t, uintptr_t key);
 void roll_poll_say(struct roll_thread *t, unsigned thing, uint8_t op, uintptr_t what, bool per_thread, uintptr_t pc,
                    const uintptr_t *frame);
@@ -43,7 +46,8 @@ static inline void roll_poll_over(struct roll_thread *t)
     }
 }
 
-/* A poll has answered: `waits`: not ready; else `ready`, or it failed. Only where roll_wanted. */
+/* Called when a poll has answered. `waits`: not ready yet; `ready`: ready; neither: the poll failed. Only where
+ * roll_wanted. */
 static inline void roll_polled(struct roll_thread *t, uint8_t op, uintptr_t what, bool per_thread, bool waits,
                                bool ready, uintptr_t pc, const uintptr_t *frame)
 {

@@ -22,18 +22,18 @@ static struct {
     uint16_t id;
 } streams[STREAMS];
 static uint32_t known;
-static _Atomic bool full; /* the table, or the room for definitions: not tried again at each call */
+static _Atomic bool full; /* the table, or the room for definitions, is full, and it is not tried again at each call */
 
 static _Atomic uint64_t events[EVENTS];
-static _Atomic uint64_t
-    places[EVENTS]; /* 48 bits of place, 16 of address: those of another event are not taken for it */
+static _Atomic uint64_t places[EVENTS]; /* 48 bits of place, 16 of the event's address, so that another event's place is
+                                           not taken for this one's */
 
 static uint64_t hash_of(uint64_t key)
 {
     return key * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Where the key is, or the free place where it would be. The table never fills, so there is one. */
+/* The place of the key, or the free place where it would be. There always is one: the table never fills. */
 static uint32_t place_of(uint64_t key)
 {
     for (uint32_t at = (uint32_t)(hash_of(key) >> 40);; at++) {

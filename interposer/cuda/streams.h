@@ -14,7 +14,7 @@
 uint16_t roll_stream_id_slow(struct roll_thread *t, uint64_t key);
 
 /* The id of a stream; 1 for the legacy default stream, 0 (and the loss counted) when the table is full. `per_thread`:
- * the application was compiled so that stream 0 is its thread's own. */
+ * the application was compiled so that stream 0 means the thread's own stream. */
 static inline uint16_t roll_stream_id(struct roll_thread *t, cudaStream_t stream, bool per_thread)
 {
     uint64_t key = (uint64_t)(uintptr_t)stream;
@@ -22,7 +22,7 @@ static inline uint16_t roll_stream_id(struct roll_thread *t, cudaStream_t stream
         if (key <= 1 && !(key == 0 && per_thread)) {
             return ROLL_STREAM_LEGACY;
         }
-        key = 2 | (uint64_t)t->id << 48; /* one per thread: no address has these bits */
+        key = 2 | (uint64_t)t->id << 48; /* a key per thread, with bits that no address has */
     }
     unsigned at = (unsigned)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 61) & (ROLL_STREAM_CACHE - 1);
     if (ROLL_LIKELY(t->stream[at].handle == key)) {
@@ -31,8 +31,9 @@ static inline uint16_t roll_stream_id(struct roll_thread *t, cudaStream_t stream
     return roll_stream_id_slow(t, key);
 }
 
-/* Notes that an event was recorded on a stream, and asks for it; 0 when not known. Lock-free. `place`: ticket + 1 of
- * the first record that was written behind it, so that all calls before that are before the event; 0 = not known. */
+/* roll_event_note notes that an event was recorded on a stream; roll_event_stream returns that stream and the place, 0
+ * when not known. `place` is ticket + 1 of the first record that was written behind the event, so that all earlier
+ * calls are before the event. Lock-free. */
 void roll_event_note(cudaEvent_t event, uint16_t stream, uint64_t place);
 uint16_t roll_event_stream(cudaEvent_t event, uint64_t *place);
 

@@ -1,15 +1,15 @@
 /*
  * sync.c: the CUDA runtime's host waits: where a rank's host is blocked, and on which stream.
  *
- * A host that polls waits as well: what loops over queries say stands in poll.h.
+ * A host that polls waits as well; poll.h has the loops of queries.
  *
- * Recorded only while there is a session, that is, in processes that use NCCL. Event records are watched for one thing:
- * to say which stream an event wait is about. An application that has the CUDA runtime linked in statically does not
- * come by here; its waits are then simply not seen.
+ * Waits are recorded only while there is a session, that is, in processes that use NCCL. cudaEventRecord is wrapped for
+ * one reason: to know which stream an event wait is about. The waits of an application that has the CUDA runtime linked
+ * in statically do not come by here and are not seen.
  */
 #include "interposer/wrap/call.h"
 
-/* What a wait returns when there is no CUDA runtime behind it: cudaErrorSharedObjectInitFailed. */
+/* The result of a wait when there is no CUDA runtime behind it: cudaErrorSharedObjectInitFailed. */
 #define NO_RUNTIME 303
 
 enum wait_function {
@@ -52,7 +52,7 @@ static roll_function_t real_of(enum wait_function which)
     return real;
 }
 
-/* place: of the event that is waited for, 0 where there is none or it is not known. */
+/* Enters a wait. `place`: that of the event waited for, 0 where there is no event or its place is not known. */
 static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op, uint16_t stream, uint64_t place,
                        uintptr_t pc, const uintptr_t *frame)
 {
@@ -66,8 +66,8 @@ static void enter_wait(struct roll_thread *t, struct roll_call *call, uint8_t op
     roll_enter_end(t);
 }
 
-/* A wait that ended in an error says nothing of the work that it was for: the device may have faulted in the midst of
- * it. */
+/* The recorded result of a wait. A wait that ended in an error says nothing about the work that it waited for: the
+ * device may have faulted in the midst of that work. */
 static int wait_result(cudaError_t error)
 {
     return error == 0 ? 0 : 1; /* ncclUnhandledCudaError */
@@ -152,15 +152,15 @@ ROLL_EXPORT cudaError_t cudaDeviceSynchronize(void)
     return result;
 }
 
-/* Notes the event's stream; not recorded, and not counted as a call. */
+/* Notes the stream that an event is recorded on. This writes no record and counts as no call. */
 static void note_event(cudaEvent_t event, cudaStream_t stream, bool per_thread)
 {
     struct roll_thread *t = &roll_thread_self;
     if (roll_wanted(t)) {
         roll_enter_begin(t);
-        roll_poll_over(t); /* work has been given to a stream: that was no mere waiting */
+        roll_poll_over(t); /* the thread has given work to a stream, so it did more than wait */
         uint64_t head = atomic_load_explicit(&roll_session->ring.header->head, memory_order_relaxed);
-        /* What an open group holds is enqueued behind it, whatever its tickets. */
+        /* The calls of an open group are enqueued behind the event, whatever their tickets. */
         roll_event_note(event, roll_stream_id(t, stream, per_thread), t->group_depth == 0 ? head + 1 : 0);
         roll_enter_end(t);
         t->depth = 0;

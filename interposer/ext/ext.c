@@ -1,15 +1,16 @@
 /*
  * ext.c: the wrappers of ext.def: compute calls of MoE layers, for jobs that do not use moe_core.
  *
- * What they are for: "this rank made no expert product between these two collectives". So what counts is that a call
- * was made, when, and how large it was, as far as the host can say: nothing on the device is ever read. Recorded only
- * while there is a session; what one of these calls in turn (a grouped product calls cuBLAS) is not recorded again.
+ * Their records serve one finding: "this rank made no expert product between these two collectives". So a record says
+ * that a call was made, when, and how large it was as far as the host knows: nothing on the device is ever read. Calls
+ * are recorded only while there is a session. A call that one of these functions makes in turn (a grouped product calls
+ * cuBLAS) is not recorded again.
  *
- * Dense products are made by every layer. Each would cost as much as it is worth, so only the first after any other
- * record of the process is recorded; those left out are counted and stand in the next one.
+ * Every layer makes dense products. A record of each would cost more than it is worth, so only the first one after any
+ * other record of the process is recorded; the next record counts those that were left out.
  *
- * Transformer Engine throws C++ exceptions through these functions. A wrapper that is left so leaves its record open
- * and its depth behind, as after a longjmp: see roll_outside.
+ * Transformer Engine throws C++ exceptions through these functions. A wrapper that an exception leaves keeps its record
+ * open and its depth set, as after a longjmp: see roll_outside.
  */
 #include "interposer/bind/thunk.h"
 #include "interposer/wrap/call.h"
@@ -51,7 +52,7 @@ static roll_function_t real_of(enum ext_id id)
     return real;
 }
 
-/* How large a call is, as far as the host knows; empty -1 and dtype NONE: not known. */
+/* How large a call is, as far as the host knows. `empty` -1 and `dtype` NONE mean that these are not known. */
 struct shape {
     uint64_t rows;
     uint64_t groups;
@@ -59,7 +60,7 @@ struct shape {
     uint8_t dtype;
 };
 
-/* Transformer Engine's readers of a tensor handle; all of them, or none. */
+/* Transformer Engine's readers of a tensor handle; either all of them are found, or none. */
 static struct {
     size_t (*ndims)(const void *);
     size_t (*size)(const void *, size_t);
@@ -101,8 +102,8 @@ static uint8_t dtype_of_cuda(int type)
     return type >= 0 && type < 32 && (known >> type & 1u) != 0 ? map[type] : ROLL_DTYPE_NONE;
 }
 
-/* Rows of a tensor that is seen as a matrix; 0 for one without elements. Asked with care: TE's readers throw where a
- * dimension does not exist. */
+/* Rows of a tensor that is seen as a matrix; 0 for a tensor without elements. Only existing dimensions are asked for:
+ * TE's readers throw for others. */
 static uint64_t rows_of(const void *tensor)
 {
     size_t dims = tensor != NULL ? reader.ndims(tensor) : 0;
@@ -154,7 +155,8 @@ static struct shape shape_dense(int64_t n, int64_t batch, int type)
         .rows = total, .groups = batch > 0 ? (uint64_t)batch : 0, .empty = -1, .dtype = dtype_of_cuda(type)};
 }
 
-/* cuBLAS keeps the shapes of grouped products in host memory. A result is n columns: a framework's n rows. */
+/* cuBLAS keeps the shapes of grouped products in host memory. A result has n columns, which are n rows to a framework.
+ */
 #define SHAPE_GROUPS(name, int_t)                                                                                      \
     static struct shape name(const int_t *m, const int_t *n, const int_t *k, const int_t *size, int_t groups,          \
                              int type)                                                                                 \
@@ -192,7 +194,7 @@ static bool dense_wanted(struct roll_thread *t)
     uint64_t head = atomic_load_explicit(&roll_session->ring.header->head, memory_order_relaxed);
     if (head == t->dense_head) {
         t->dense_skipped++;
-        roll_poll_over(t); /* it computes: no mere waiting */
+        roll_poll_over(t); /* the thread computes, so it does more than wait */
         return false;
     }
     return true;
@@ -252,7 +254,8 @@ static const struct {
 #define NOTES (sizeof(notes) / sizeof(notes[0]))
 static roll_function_t noted[NOTES];
 
-/* Always empty, so that each call of a noted function takes the slow way of its thunk, which asks roll_ext_note. */
+/* The table of the thunks of noted functions. It always stays empty, so that each call takes the slow way of its thunk,
+ * which asks roll_ext_note. */
 roll_function_t roll_ext_none[NOTES] __attribute__((visibility("hidden"), used));
 uint32_t roll_ext_never __attribute__((visibility("hidden"), used));
 roll_function_t roll_ext_note(unsigned n, uintptr_t pc) __attribute__((visibility("hidden"), used));

@@ -2,8 +2,8 @@
  * failfast.c: compares each collective with what other ranks of the node have published, and refuses it when they
  * differ.
  *
- * The comparison itself is one line of a shared table (trace/compare.h). What is here: which calls are comparable,
- * under which number, and what is done when one is refused; failfast_judge.c says what a difference proves,
+ * The comparison itself is one line of a shared table (trace/compare.h). This file decides which calls are comparable,
+ * under which number, and what happens when a call is refused; failfast_judge.c decides what a difference proves,
  * failfast_group.c compares groups.
  *
  * A refused call takes no number: nothing was enqueued, so the same call made right takes the place of the wrong one.
@@ -53,7 +53,8 @@ struct roll_compare *roll_failfast_start(const char *dir, const struct roll_iden
 
 bool roll_failfast_common_id(const void *ids, size_t bytes)
 {
-    static const uint64_t fixed = 0x0280028002800280; /* in the place of random bytes, with NCCL_COMM_ID */
+    static const uint64_t fixed =
+        0x0280028002800280; /* NCCL writes this in place of random bytes when NCCL_COMM_ID is set */
     return bytes >= sizeof(fixed) && memcmp(ids, &fixed, sizeof(fixed)) == 0;
 }
 
@@ -74,11 +75,11 @@ uint64_t roll_failfast_set_of(const int *ranks, int n)
 }
 
 /*
- * Under which key calls are published. Where ranks may rightly differ in how they count, their calls must not meet: one
+ * Computes the key under which the calls of a communicator are published. Healthy ranks may count differently: one
  * captures two collectives into one graph and another into two, which are one launch and two; one abandons a capture
  * and makes it again; one sends and receives what another calls AlltoAll. Then the same number is not the same place
- * any more; so what went before of these kinds is part of the key. Size and excluded ranks are, because children of
- * different ranks may bear one key.
+ * any more, and the calls must not be compared. So earlier calls of these kinds are part of the key. The size and the
+ * excluded ranks are part of it, because children of different ranks may bear one key.
  */
 static void rekey(struct roll_comm *comm)
 {
@@ -138,7 +139,8 @@ static struct roll_compare_call describe(struct roll_comm *comm, const struct ro
     };
 }
 
-/* A call on a communicator that we have aborted. In a group it spoils the group, as with NCCL. */
+/* Refuses a call on a communicator that fail-fast has aborted. Inside a group the whole group is refused, as NCCL does.
+ */
 static bool refuse_aborted(struct roll_thread *t, struct roll_comm *comm, const struct roll_compare_call *call)
 {
     roll_failfast_say_aborted(comm, call);
@@ -149,7 +151,7 @@ static bool refuse_aborted(struct roll_thread *t, struct roll_comm *comm, const 
     return true;
 }
 
-/* The number of a call that was not made is given to the next one. */
+/* Gives the number of a call that was not made to the next call. */
 static void take_back(struct roll_comm *comm, uint32_t seq)
 {
     if ((int32_t)(atomic_load_explicit(&comm->seq, memory_order_relaxed) - seq) > 0) {
@@ -166,7 +168,7 @@ void roll_failfast_undo(struct roll_comm *comm, uint64_t key, uint32_t seq)
 void roll_failfast_failed(const struct roll_call *call)
 {
     if (call->compared->common_id || call->compared->nranks < 2 || !roll_failfast_numbered()) {
-        return; /* it had not been compared */
+        return; /* the call had not been compared */
     }
     roll_failfast_passed(call->compared, call->op, call->flags, UINT32_MAX);
     roll_failfast_undo(call->compared, key_of(call->compared), call->seq);
@@ -205,7 +207,7 @@ bool roll_failfast_call(struct roll_thread *t, struct roll_comm *comm, const str
     if (class != ROLL_CLASS_COLL || comm->nranks < 2 || ROLL_UNLIKELY(comm->common_id)) {
         return false;
     }
-    if (fill->count == 0) { /* NCCL drops it: what it means is shown by the next call */
+    if (fill->count == 0) { /* NCCL drops the call; the next call shows whether that was a mistake */
         comm->zero_seq = fill->seq + 1;
         comm->zero_op = fill->op;
         return false;

@@ -2,13 +2,14 @@
  * failfast_group.c: the collectives of a group are compared when it ends.
  *
  * Inside a group NCCL sorts, so order says nothing there: the group's calls are kept until it ends, put in the order of
- * their signatures, and published in that order; then equal groups are equal line by line, whoever published which. A
- * refused group is ended by a call that NCCL itself refuses (a collective on no communicator): NCCL then drops what
- * the group holds. ncclGroupSimulateEnd was rejected for that: it connects to peers first, and may wait for them.
+ * their signatures, and published in that order; then equal groups are equal line by line, whichever rank published
+ * which line. A refused group is ended by a call that NCCL itself refuses (a collective on no communicator): NCCL then
+ * drops what the group holds. ncclGroupSimulateEnd was rejected for that: it connects to peers first, and may wait for
+ * them.
  */
 #include "interposer/failfast/failfast_inner.h"
 
-#define LISTS 64u /* kept for reuse: threads that are in a group at once */
+#define LISTS 64u /* lists that are kept for reuse; as many threads may be in a group at once */
 
 /* The collectives of the group that a thread has open. */
 struct roll_group_list {
@@ -71,7 +72,8 @@ void roll_failfast_keep(struct roll_thread *t, struct roll_comm *comm, const str
                                                         .call = *call};
 }
 
-/* By communicator, then by signature. Groups are small and mostly in order: no library's sort, which may allocate. */
+/* Sorts by communicator, then by signature. Groups are small and mostly in order; qsort is not used because it may
+ * allocate. */
 static void sort_list(struct roll_group_list *list)
 {
     for (uint32_t i = 0; i < list->used; i++) {
@@ -88,7 +90,8 @@ static void sort_list(struct roll_group_list *list)
     }
 }
 
-/* The calls of one communicator: numbers them in their sorted order, publishes or compares. True: a mismatch is proven.
+/* Numbers the calls of one communicator in their sorted order, and publishes or compares each. True: a mismatch is
+ * proven.
  */
 static bool compare_run(struct roll_group_list *list, const uint16_t *order, uint32_t n)
 {
@@ -101,14 +104,14 @@ static bool compare_run(struct roll_group_list *list, const uint16_t *order, uin
         last = seq > last ? seq : last;
     }
     if (last - base + 1 != n) {
-        return false; /* another thread has used the communicator meanwhile: nothing can be said */
+        return false; /* another thread has used the communicator meanwhile, so the numbers prove nothing */
     }
     for (uint32_t i = 0; i < n; i++) {
         struct roll_compare_call *call = &list->call[order[i]].call;
         call->seq = base + i;
         call->before = (uint16_t)i;
         call->members = (uint16_t)n;
-        call->flags |= comm->messages ? ROLL_COMPARE_P2P : 0u; /* those of this very group count too */
+        call->flags |= comm->messages ? ROLL_COMPARE_P2P : 0u; /* messages of this very group count too */
     }
     for (uint32_t i = 0; i < n; i++) {
         const struct roll_group_call *mine = &list->call[order[i]];
@@ -185,7 +188,7 @@ ncclResult_t roll_failfast_group_cancel(unsigned set, ncclResult_t (*real)(void)
                                      cudaStream_t);
     reduce_t reduce = ROLL_REAL_OF(set, ncclAllReduce, reduce_t);
     if (reduce != NULL) {
-        (void)reduce(NULL, NULL, 1, 0, 0, NULL, NULL); /* refused by NCCL, and with it the whole group */
+        (void)reduce(NULL, NULL, 1, 0, 0, NULL, NULL); /* NCCL refuses this call, and with it the whole group */
     }
     ncclResult_t result = real();
     roll_failfast_say_settled();

@@ -1,16 +1,16 @@
 /*
  * failfast_judge.c: what a difference between two published calls proves.
  *
- * The rule is that a refusal must be right. So nothing is said where a line is not whole, or older than the
- * communicator; where group boundaries cross, so that which call stands against which is not known; where an AlltoAll
+ * The rule is that a refusal must be right. So a call is not refused where the line is not whole, or older than the
+ * communicator; where group boundaries cross, so that nobody knows which call stands against which; where an AlltoAll
  * may meet sends and receives; and where the other call is gone a moment later, because NCCL refused it too.
  */
 #include "interposer/failfast/failfast_inner.h"
 
 #include <time.h>
 
-#define READS     500 /* of a line that is being written, 0.1 ms apart */
-#define SETTLE_MS 20  /* a call that NCCL refuses is back by then, and its line is gone */
+#define READS     500 /* how often a line that is being written is read, 0.1 ms apart */
+#define SETTLE_MS 20  /* a call that NCCL refuses has returned by then, and its line is gone */
 
 uint64_t roll_failfast_signature(const struct roll_compare_call *call)
 {
@@ -34,13 +34,15 @@ static void pause_us(long us)
     nanosleep(&pause, NULL);
 }
 
-/* Whether a line was written before this communicator was: its members call only when all of them have come. */
+/* Whether a line was written before this communicator was made. Its members make calls only when all of them have come.
+ */
 static bool is_stale(const struct roll_comm *comm, uint32_t moment)
 {
     return (int32_t)(moment - comm->born) < 0;
 }
 
-/* What another rank has published. It may still be writing; not for ever, because it may have been killed. */
+/* Reads the call that another rank has published. That rank may still be writing; the wait has an end, because it may
+ * have been killed. */
 static bool read_theirs(const struct roll_comm *comm, struct roll_compare_cell *cell,
                         const struct roll_compare_call *mine, struct roll_compare_call *theirs)
 {
@@ -55,7 +57,7 @@ static bool read_theirs(const struct roll_comm *comm, struct roll_compare_cell *
     if (seen != ROLL_COMPARE_WHOLE) {
         return false;
     }
-    /* One rank twice is not one communicator: an id that was used again. */
+    /* Two calls of one rank number do not belong to one communicator: its id was used again. */
     bool nobodys = is_stale(comm, moment) || theirs->rank == mine->rank;
     if (nobodys) {
         roll_compare_drop(cell, theirs, moment);
@@ -71,7 +73,8 @@ static bool may_be_messages(const struct roll_compare_call *a, const struct roll
            ((a->flags | b->flags) & ROLL_COMPARE_P2P) != 0;
 }
 
-/* Call number i of a published group; false when it cannot be read, or is another group's by now. */
+/* Reads call number i of a published group; false when it cannot be read, or its line belongs to another group by now.
+ */
 static bool read_member(const struct roll_run *mine, const struct roll_compare_call *theirs, uint32_t i,
                         struct roll_compare_call *out)
 {
@@ -104,7 +107,7 @@ static int count_in_mine(const struct roll_run *mine, uint64_t signature)
     return found;
 }
 
-/* Two groups that differ: finds the calls to show, one of each that the other has not, or not as often. */
+/* Finds the calls to show of two groups that differ: from each group one that the other has not, or not as often. */
 static void show_difference(const struct roll_run *mine, uint32_t *at, struct roll_compare_call *theirs)
 {
     struct roll_compare_call other;
@@ -132,12 +135,12 @@ static bool groups_differ(const struct roll_run *mine, uint32_t *at, struct roll
     const struct roll_group_call *call = &mine->call[mine->order[*at]];
     uint32_t my_base = call->call.seq - *at, my_end = my_base + mine->n;
     uint32_t base = call->call.seq - theirs->before, end = base + theirs->members;
-    bool differ = false; /* where boundaries cross, which call stands against which is not known */
+    bool differ = false; /* where boundaries cross, nobody knows which call stands against which */
     if (theirs->members > ROLL_GROUP_CALLS) {
-        return false; /* nobody publishes that */
+        return false; /* no rank publishes such a call: the line is damaged */
     }
     if (base == my_base && end == my_end) {
-        differ = true;                             /* equal groups are equal in this order */
+        differ = true;                             /* equal groups would be equal in this order */
     } else if (base <= my_base && my_end <= end) { /* mine lies within theirs: each of my calls must be among theirs */
         differ = count_in_theirs(mine, theirs, call->signature) == 0;
     } else if (my_base <= base && end <= my_end) {

@@ -1,14 +1,14 @@
 /*
  * failfast_say.c: the words of a refusal.
  *
- * Our own place in the code is asked of the loader. The other rank's lies in another address space: its ring names the
- * call site's address and the object that it lies in, as for every reader of rings, and where this process has the same
- * object loaded the loader gives the function's name. Publishing names beside each call was rejected: it would cost
- * every call what one in a million needs.
+ * The loader names our own place in the code. The other rank's place lies in another address space. Its ring has the
+ * call site's address and the object that holds it, as for every reader of rings; where this process has the same
+ * object loaded, the loader gives the function's name. Names published beside each call were rejected: every call would
+ * pay for what one in a million needs.
  *
  * The text that ncclGetLastError gives is kept here for the life of the process, in turn in one of a few places,
- * because the application may still hold an earlier one. It is ours until NCCL's own text changes: NCCL has one text
- * per process too.
+ * because the application may still hold an earlier one. ncclGetLastError gives our text until NCCL's own text changes:
+ * NCCL, too, has one text per process.
  */
 #include "interposer/failfast/failfast_say.h"
 
@@ -27,19 +27,19 @@
 
 #define TEXTS      8u
 #define TEXT_BYTES 1536u
-#define LINES      16u /* written to standard error in a process's life */
+#define LINES      16u /* most lines that a process writes to standard error */
 #define PLACE      320u
 
 static char directory[3072];
 static struct roll_ident identity;
 
-/* Guards what follows; taken only by refusals and by ncclGetLastError after one. */
+/* Guards the data below; taken only by refusals, and by ncclGetLastError after one. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char texts[TEXTS][TEXT_BYTES];
-static unsigned told, told_set; /* texts so far; whose communicator the newest is about */
-static uint64_t real_hash;      /* of NCCL's own text when the newest of ours was written */
+static unsigned told, told_set; /* number of texts so far; set (api.h) of the newest text's communicator */
+static uint64_t real_hash;      /* hash of NCCL's own text when our newest text was written */
 static bool real_known;
-static _Atomic bool speaking; /* ours is the newest */
+static _Atomic bool speaking; /* our text is newer than NCCL's own */
 
 struct words {
     char *text;
@@ -63,7 +63,7 @@ void roll_failfast_say_start(const char *dir, const struct roll_ident *ident)
 }
 
 struct object {
-    uintptr_t pc;     /* wanted: the object that holds it, or (0) */
+    uintptr_t pc;     /* the object that holds this address is wanted, or (0) */
     const char *path; /* the object of this path */
     uintptr_t bias;
     char name[256];
@@ -119,7 +119,7 @@ static void my_place(struct words *w, uintptr_t pc)
     place(w, object.name, pc - object.bias, pc);
 }
 
-/* Their address in their object, if their ring tells. */
+/* Writes the other rank's place: address and object, if its ring has them. */
 static void their_place(struct words *w, const struct roll_compare_call *call)
 {
     static char path[4096]; /* under `lock` */
@@ -152,7 +152,7 @@ static void their_place(struct words *w, const struct roll_compare_call *call)
     } else {
         struct object same = {.path = object};
         if (strcmp(short_name(object), ring.header->exe) == 0) {
-            same.path = ""; /* the loader has no name for the program itself */
+            same.path = ""; /* the loader's name for the program itself is empty */
         }
         bool here = dl_iterate_phdr(match_object, &same) != 0;
         place(w, object, offset, here ? same.bias + (uintptr_t)offset : 0);
@@ -232,7 +232,7 @@ static uint64_t hash_of(const char *text)
     return text != NULL ? roll_hash64(1, text, strlen(text)) : 0;
 }
 
-/* A place for the next text, and what NCCL's own says now. Takes `lock`, which publish gives back. */
+/* Begins the next text in a free place, and notes NCCL's own text of now. Takes `lock`, which `publish` gives back. */
 static struct words begin(const struct roll_comm *comm)
 {
     pthread_mutex_lock(&lock);
@@ -242,7 +242,7 @@ static struct words begin(const struct roll_comm *comm)
     return w;
 }
 
-/* Under `lock`. */
+/* Notes the hash of NCCL's own text. Under `lock`. */
 static void note_real(void)
 {
     typedef const char *(*ask_t)(ncclComm_t);

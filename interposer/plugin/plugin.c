@@ -2,13 +2,14 @@
  * plugin.c: records what NCCL tells its profiler plugin, in the same ring as the wrappers.
  *
  * NCCL keeps one opaque handle per event and gives it back as the parent of others, long after the event has stopped (a
- * captured graph repeats it). So a handle is a place in a table and a number of its use: one that is out of date is
- * found out, where a pointer would be followed into the next event. The table is also where the handle of the user's
- * own plugin is kept.
+ * captured graph repeats it). So a handle is a place in a table and the number of that place's use: a handle that is
+ * out of date is recognised, where a pointer would be followed into the next event. The table also keeps the handle of
+ * the user's own plugin.
  *
  * Versions 5 and later tell of the call itself (API events) and, at launch, of the task, which alone names a peer:
  * collectives are recorded when called, sends and receives when launched. Versions 1 to 4 know only launches, in
- * groups. An event on a thread that is inside a wrapper is the wrapper's. Communicators begin and end in plugin_comm.c.
+ * groups. An event on a thread that is inside a wrapper is recorded by the wrapper, not here. Communicators begin and
+ * end in plugin_comm.c.
  */
 #include "interposer/plugin/plugin.h"
 
@@ -21,23 +22,23 @@
 enum kind {
     KIND_NONE, /* nothing to record */
     KIND_DONE,
-    KIND_CALL,      /* its record returns when it stops */
+    KIND_CALL,      /* the record returns when the event stops */
     KIND_GROUP,     /* a group of calls (API) */
     KIND_P2P,       /* a send or receive whose peer its task will name */
     KIND_TASKGROUP, /* a group of tasks: versions 1 to 4 */
 };
 
 struct event {
-    _Atomic uint32_t serial; /* of its use; 0 = never */
-    _Atomic bool open;       /* not to be used again yet */
+    _Atomic uint32_t serial; /* number of the place's use; 0 = never used */
+    _Atomic bool open;       /* the place must not be used again yet */
     _Atomic uint8_t kind;
     struct roll_call call;
     void *theirs; /* the handle of the user's plugin */
-    /* Of a group: */
+    /* Members of a group event: */
     bool is_explicit;
-    _Atomic bool stopped, ended; /* its last call was made; its GroupEnd is written */
+    _Atomic bool stopped, ended; /* the last call was made; the GroupEnd is written */
     _Atomic uint32_t group, calls, waiting;
-    /* Of a send or receive: */
+    /* Members of a send or receive: */
     void *parent;
     uint64_t count;
     uint16_t stream;
@@ -73,7 +74,8 @@ static struct event *event_of(const void *handle)
     return atomic_load_explicit(&e->serial, memory_order_acquire) == (uint32_t)(bits >> INDEX_BITS) ? e : NULL;
 }
 
-/* A place in the table; the oldest one is given away when all are in use, as those of failed groups are for ever. */
+/* Takes a place in the table. When all are in use, the oldest is given away: those of failed groups would stay in use
+ * for ever. */
 static struct event *take(void)
 {
     struct event *e = NULL;
@@ -100,7 +102,7 @@ static struct event *take(void)
     return e;
 }
 
-/* Done with: the place may be used again. Of two threads that end a group at once, one does it. */
+/* Releases a place for its next use. Of two threads that end a group at once, only one releases it. */
 static void release(struct event *e, uint8_t kind)
 {
     if (atomic_compare_exchange_strong(&e->kind, &kind, KIND_DONE)) {
@@ -154,13 +156,14 @@ static uint32_t group_of(struct event *g)
     return id;
 }
 
-/* Several calls are a unit: those of ncclGroupStart to End, and what an AlltoAll, Gather or Scatter is made of. */
+/* Whether the calls of a group are a unit: the calls from ncclGroupStart to ncclGroupEnd, and the messages that an
+ * AlltoAll, Gather or Scatter is made of. */
 static bool is_unit(const struct event *g)
 {
     return g != NULL && (g->is_explicit || atomic_load_explicit(&g->calls, memory_order_relaxed) > 1);
 }
 
-/* The record of one call, in the group g (NULL: none). */
+/* Writes the record of one call, in the group g (NULL: none). */
 static void write_call(struct roll_thread *t, struct roll_plugin_comm *c, struct roll_call *out,
                        const struct roll_plugin_call *call, uint16_t stream, struct event *g, enum roll_state state)
 {
@@ -203,7 +206,7 @@ static void write_group_end(struct roll_thread *t, struct event *g, enum roll_st
     }
 }
 
-/* A group has been ended by the application, and every call of it has been launched. */
+/* Writes the GroupEnd of a group that the application has ended, and whose calls have all been launched. */
 static void close_group(struct roll_thread *t, struct event *g)
 {
     if (is_unit(g)) {
@@ -214,14 +217,14 @@ static void close_group(struct roll_thread *t, struct event *g)
 
 /* ---- events ---- */
 
-/* A call is made: version 5 and later. */
+/* Called when a call is made (version 5 and later). */
 static void start_call(struct roll_thread *t, struct roll_plugin_comm *c, struct event *e, void *descr, uint64_t type)
 {
     void *parent = ((struct roll_descr *)descr)->parent;
     struct event *g = event_of(parent);
     struct roll_plugin_call call;
     roll_plugin_read(c->version, descr, &call);
-    /* A send into a graph is launched with the graph: its peer is told then or never. */
+    /* A send into a graph is launched with the graph; its peer is told then, or never. */
     if (call.op == ROLL_OP_NONE || (type == ROLL_EVENT_P2P_API && call.captured)) {
         return;
     }
@@ -243,12 +246,13 @@ static void start_call(struct roll_thread *t, struct roll_plugin_comm *c, struct
         write_call(t, c, &e->call, &call, stream, g, ROLL_STATE_ENTERED);
         atomic_store_explicit(&e->kind, KIND_CALL, memory_order_release);
     } else {
-        /* Alone in its implicit group: it returns when the group does. */
+        /* The call is alone in its implicit group, and returns when the group does. */
         write_call(t, c, &g->call, &call, stream, NULL, ROLL_STATE_ENTERED);
     }
 }
 
-/* A send or receive is launched: its peer is known. Once: a graph's replays tell it again. */
+/* Called when a send or receive is launched, and its peer is known. It is recorded once: a graph's replays tell of it
+ * again. */
 static void start_p2p_task(struct roll_thread *t, struct roll_plugin_comm *c, void *descr)
 {
     struct event *api = event_of(((struct roll_descr *)descr)->parent);
@@ -271,7 +275,7 @@ static void start_p2p_task(struct roll_thread *t, struct roll_plugin_comm *c, vo
     }
 }
 
-/* A task of versions 1 to 4. */
+/* Called when a task of versions 1 to 4 starts. */
 static void start_task(struct roll_thread *t, struct roll_plugin_comm *c, struct event *e, void *descr)
 {
     const struct roll_descr *head = descr;
@@ -306,7 +310,7 @@ static void start_event(struct roll_thread *t, struct roll_plugin_comm *c, struc
     }
 }
 
-/* The user's handle of one of ours. What another process gave (a proxy's parent) is left alone. */
+/* The user's handle that belongs to one of ours. A handle of another process (a proxy's parent) is left alone. */
 static void *theirs_of(void *handle)
 {
     struct event *e = event_of(handle);
@@ -384,7 +388,7 @@ int roll_plugin_stop(void *handle)
         stop_event(t, e, kind);
         roll_plugin_end(t, saved);
     }
-    /* A send waits for its task, a group for its sends: they are released there. */
+    /* A send waits for its task, a group for its sends; their places are released when these have come. */
     if (kind != KIND_P2P && !(kind == KIND_GROUP && atomic_load(&e->waiting) != 0)) {
         release(e, kind);
     }
@@ -399,7 +403,8 @@ int roll_plugin_state(void *handle, int state, void *args)
     if (e == NULL) {
         return 0;
     }
-    /* The end of a group of collectives is seen while it lasts; with sends in it their records have to come first. */
+    /* The end of a group of collectives is recorded as it begins. Where the group holds sends, their records have to
+     * come first. */
     if (state == ROLL_STATE_GROUP_END_STARTS && atomic_load_explicit(&e->kind, memory_order_acquire) == KIND_GROUP &&
         e->is_explicit && atomic_load(&e->waiting) == 0 && roll_plugin_begin(t, &saved)) {
         write_group_end(t, e, ROLL_STATE_ENTERED);

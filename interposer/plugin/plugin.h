@@ -2,8 +2,9 @@
  * plugin.h: this library as NCCL's profiler plugin: for an NCCL whose functions no preload can stand before, because it
  * is linked statically.
  *
- * What NCCL and a plugin say to each other, written from the facts of the interface: only what is read here is named.
- * The seven versions differ in init and in the descriptors of events; everything else has kept its shape.
+ * The structs through which NCCL and a plugin talk, written from the facts of the interface; only members that are read
+ * here are named. The seven versions differ in init and in the descriptors of events; everything else has kept its
+ * shape.
  */
 #ifndef ROLL_INTERPOSER_PLUGIN_H
 #define ROLL_INTERPOSER_PLUGIN_H
@@ -34,17 +35,17 @@ enum roll_profile_event {
     ROLL_EVENT_KERNEL_PHASE = 1 << 15,
 };
 
-/* The state of a group API event that says: the outermost ncclGroupEnd begins. */
+/* The state of a group API event when the outermost ncclGroupEnd begins. */
 #define ROLL_STATE_GROUP_END_STARTS 24
 
-/* What every descriptor begins with; `type` has one byte in versions 1 to 4, the rest is padding there. */
+/* The beginning of every descriptor. In versions 1 to 4 `type` has one byte, and the other bytes are padding. */
 struct roll_descr {
     uint64_t type;
     void *parent;
     int rank;
 };
 
-/* A plugin's table. */
+/* The table of functions that a plugin gives to NCCL. */
 struct roll_profiler {
     const char *name;
     union {
@@ -60,14 +61,14 @@ struct roll_profiler {
     int (*finalize)(void *context);
 };
 
-/* What NCCL says of a communicator; hash 0 and nranks 0 where the version does not say it (1 to 3). */
+/* What NCCL tells of a communicator. hash and nranks are 0 in versions 1 to 3, which do not tell them. */
 struct roll_plugin_comm {
-    int version; /* that NCCL speaks */
+    int version; /* version of the interface that NCCL uses */
     uint64_t hash;
     const char *name; /* borrowed for the call */
     int nodes, nranks, rank;
     void *logger;
-    bool ours; /* recorded here: not one that the wrappers have seen created */
+    bool ours; /* the plugin records it; false where the wrappers have seen it created */
     struct roll_comm *_Atomic comm;
     void *theirs; /* the context of the user's plugin */
     int theirs_mask;
@@ -76,12 +77,12 @@ struct roll_plugin_comm {
 
 /* A call as an event tells it. */
 struct roll_plugin_call {
-    uint8_t op, dtype; /* op ROLL_OP_NONE: one that is not recorded */
+    uint8_t op, dtype; /* op ROLL_OP_NONE: the call is not recorded */
     bool captured;
     uint64_t count;
     int peer;
     void *stream;
-    uint64_t hash; /* of the communicator; versions 1 to 3 */
+    uint64_t hash; /* hash of the communicator, in versions 1 to 3 */
     const char *name;
 };
 
@@ -98,29 +99,29 @@ int roll_plugin_start(void *context, void **handle, void *descr);
 int roll_plugin_stop(void *handle);
 int roll_plugin_state(void *handle, int state, void *args);
 
-/* plugin.c, for plugin_comm.c. Recording in this thread, between begin and end: false where a wrapper is open. Keeps
- * errno. */
+/* plugin.c, for plugin_comm.c: records are written in this thread between roll_plugin_begin and roll_plugin_end. False
+ * where a wrapper is open. Keeps errno. */
 bool roll_plugin_begin(struct roll_thread *t, int *saved);
 void roll_plugin_end(struct roll_thread *t, int saved);
 void roll_plugin_write(struct roll_thread *t, struct roll_call *call, struct roll_fill *fill, enum roll_state state);
 /* Makes the table of events, once. Under roll_lock. False without memory. */
 bool roll_plugin_events_start(void);
 
-/* plugin_comm.c, for plugin.c: the events that we want of this version; and what versions 1 to 3 say of a communicator
- * only in its events. */
+/* plugin_comm.c, for plugin.c: roll_plugin_mask is the set of events that we want of this version; roll_plugin_learn
+ * takes what versions 1 to 3 tell of a communicator only in its events. */
 int roll_plugin_mask(int version);
 void roll_plugin_learn(struct roll_plugin_comm *c, const struct roll_plugin_call *call, int rank);
 
-/* life.c says that a communicator is being created through a wrapper of this set: NCCL's own word about it is then not
- * needed. */
+/* Called by life.c when a communicator is created through a wrapper of this set: the plugin then need not record it. */
 void roll_plugin_wrapped(unsigned set);
 
 /*
  * plugin_chain.c: the plugin of the user, ROLLCALL_CHAIN_PROFILER, loaded at the first communicator.
  *
- * It is offered what NCCL speaks: its newest version that is not newer is taken. Where NCCL speaks 5 or later and it
- * speaks 4, API events are kept from it and the group becomes the parent, as NCCL itself does. `kinds` of a mask are
- * the events that NCCL tells when only that mask is asked for: parents come with their children.
+ * The user's plugin is called in its newest version that is not newer than NCCL's. Where NCCL uses version 5 or later
+ * and the plugin has version 4, API events are kept from the plugin and the group becomes the parent, as NCCL itself
+ * does. The `kinds` of a mask are the events that NCCL tells of when only that mask is asked for: parents come with
+ * their children.
  */
 int roll_chain_init(struct roll_plugin_comm *comm, const struct roll_plugin_comm *said, int *mask);
 /* parent and group: the user's own handles of the event's parent and group. */

@@ -1,9 +1,11 @@
 /*
- * plugin_chain.c: the profiler plugin that the user already had. NCCL takes one; so ours takes theirs.
+ * plugin_chain.c: calls the profiler plugin that the user already had. NCCL takes only one plugin, so ours passes
+ * events on to the user's.
  *
- * What NCCL would tell it alone it is told, with its own context and handles: descriptors are handed on as they are,
- * but for the parents, which are our handles and become theirs for the time of the call (the descriptor lives on NCCL's
- * stack, and nobody else looks at it). A copy was rejected: newer releases may append members that we do not know.
+ * The user's plugin is told what NCCL would tell it alone, with its own context and handles. Descriptors are handed on
+ * as they are, except for the parents: these are our handles, and are replaced by the user's for the time of the call
+ * (the descriptor lives on NCCL's stack, and nobody else looks at it). A copy of the descriptor was rejected: newer
+ * releases may append members that we do not know.
  */
 #include "interposer/plugin/plugin.h"
 
@@ -18,14 +20,15 @@
 #include <unistd.h>
 
 static const struct roll_profiler *plugin;
-static int spoken; /* the version of its table */
+static int spoken; /* version of the user's table that is used */
 
 #define PROXY (ROLL_EVENT_PROXY_OP | ROLL_EVENT_PROXY_STEP | ROLL_EVENT_NET)
 #define COLL  (ROLL_EVENT_COLL | PROXY | ROLL_EVENT_KERNEL_CH)
 #define P2P   (ROLL_EVENT_P2P | PROXY | ROLL_EVENT_KERNEL_CH)
 #define CE    (ROLL_EVENT_CE_COLL | ROLL_EVENT_CE_SYNC | ROLL_EVENT_CE_BATCH)
 
-/* Which bits of a mask make NCCL tell of a kind of event: its own, and those of what it is the parent of. */
+/* Which bits of a mask make NCCL tell of a kind of event: the bit of that kind, and the bits of kinds whose parent it
+ * is. */
 static const struct {
     uint64_t type;
     int bits;
@@ -58,7 +61,7 @@ static uint64_t known(int version)
                           : UINT64_MAX;
 }
 
-/* Opens what the variable names, as NCCL would: a path, a file, or the suffix of a file. */
+/* Opens the plugin that the variable names, as NCCL would: a path, a file, or the suffix of a file. */
 static void *open_plugin(const char *name)
 {
     char file[512];
@@ -69,9 +72,9 @@ static void *open_plugin(const char *name)
     return handle;
 }
 
-/* Loads it at the first communicator: the one that is named, else the one that NCCL would have looked for. Its newest
- * table that is not newer than what NCCL speaks; and where it can be served: tables of versions 1 to 3 only by an NCCL
- * of the same version. */
+/* Loads the user's plugin, at the first communicator: the one that is named, else the one that NCCL would have looked
+ * for. Takes its newest table that is not newer than NCCL's version and that can be served: a table of versions 1 to 3
+ * only by an NCCL of the same version. */
 static void load(int version)
 {
     static _Atomic bool tried;
@@ -94,7 +97,7 @@ static void load(int version)
         const struct roll_profiler *table = roll_dlsym(handle, symbol);
         if (table != NULL && strcmp(table->name, ROLL_PROFILER_NAME) == 0) {
             roll_say("ROLLCALL_CHAIN_PROFILER=%s is rollcall itself: nothing is chained", name);
-            return; /* it would call itself for ever */
+            return; /* the plugin is this library itself, which would call itself for ever */
         }
         if (table != NULL && (v >= 4 || v == version)) {
             spoken = v;
@@ -139,7 +142,8 @@ bool roll_chain_wants(const struct roll_plugin_comm *comm, uint64_t type)
     return comm->theirs_mask != 0 && (type & known(spoken)) != 0;
 }
 
-/* A proxy may work for another process: then the parent is that process's handle, and only a number here. */
+/* Whether the parent of an event is a handle of another process. A proxy may work for another process; its parent is
+ * only a number here. */
 static bool is_foreign(int version, const void *descr)
 {
     pid_t pid;

@@ -1,10 +1,10 @@
 /*
- * plugin_comm.c: communicators as NCCL tells them to its profiler plugin: which are recorded, and their first and last
- * record.
+ * plugin_comm.c: communicators as NCCL tells them to its profiler plugin: decides which are recorded, and writes their
+ * first and last record.
  *
- * One is not recorded when the wrappers see it: when it is made on a thread inside a wrapper, or by an NCCL whose
- * communicators the wrappers have seen created, for that NCCL also makes them on threads of its own. Asking the user
- * which NCCL is linked in was rejected: one process may hold both kinds.
+ * A communicator is not recorded when the wrappers see it: it is made on a thread inside a wrapper, or by an NCCL whose
+ * communicators the wrappers have seen created (such an NCCL also makes communicators on threads of its own). Asking
+ * the user which NCCL is linked in was rejected: one process may hold both kinds.
  */
 #include "interposer/bind/compat.h"
 #include "interposer/plugin/plugin.h"
@@ -12,14 +12,15 @@
 #include <errno.h>
 #include <string.h>
 
-/* A communicator whose size the interface does not tell (versions 1 to 3) has at most so many ranks. */
+/* The size that is recorded for a communicator whose size the interface does not tell (versions 1 to 3): an upper
+ * bound. */
 #define RANKS_UNKNOWN 8192
 
 #define OURS_V1 (ROLL_EVENT_GROUP | ROLL_EVENT_COLL | ROLL_EVENT_P2P)
 #define OURS_V5 (ROLL_EVENT_GROUP_API | ROLL_EVENT_COLL_API | ROLL_EVENT_P2P_API | ROLL_EVENT_P2P)
 
 static _Atomic bool wrapped[ROLL_API_SETS]; /* wrappers of this NCCL have seen a communicator created */
-static _Atomic uint32_t recorded;           /* communicators of ours, ever */
+static _Atomic uint32_t recorded;           /* communicators recorded by the plugin so far */
 
 void roll_plugin_wrapped(unsigned set)
 {
@@ -61,8 +62,8 @@ void roll_plugin_learn(struct roll_plugin_comm *c, const struct roll_plugin_call
 }
 
 /*
- * Do the wrappers see the communicators of the NCCL that calls from here? Any function of it that they forward to
- * tells: others may lead to a shim that stands between.
+ * Whether the wrappers see the communicators of the NCCL that calls from `caller`. One function of that NCCL to which
+ * the wrappers forward is enough: other functions may lead to a shim that stands between.
  */
 static bool is_wrapped(uintptr_t caller)
 {
@@ -85,7 +86,7 @@ int roll_plugin_mask(int version)
     return version >= 5 ? OURS_V5 : OURS_V1;
 }
 
-/* What NCCL is asked for: it has one mask for the whole process, whatever a later communicator says. */
+/* The events that we ask NCCL for. NCCL has one mask for the whole process, whatever a later communicator says. */
 static int our_mask(int version)
 {
     return atomic_load_explicit(&recorded, memory_order_relaxed) == 0 ? 0 : roll_plugin_mask(version);
@@ -101,7 +102,7 @@ static struct roll_plugin_comm *keep(const struct roll_plugin_comm *said)
         return NULL;
     }
     *c = *said;
-    c->name = NULL; /* NCCL's */
+    c->name = NULL; /* NCCL owns the name only during this call */
     return c;
 }
 

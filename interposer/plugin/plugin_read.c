@@ -1,9 +1,9 @@
 /*
- * plugin_read.c: what the descriptor of an event says, in each version of the profiler interface.
+ * plugin_read.c: reads the descriptor of an event, in each version of the profiler interface.
  *
- * Each layout is named as far as its last member that is read. Later versions only ever appended to these members (5 to
- * 7 are alike up to there), so the newest also reads those that come after it. One table of names serves all: versions
- * 2 and later give functions and datatypes as words, version 1 as NCCL's internal numbers.
+ * Each layout is named as far as its last member that is read. Later versions only appended members (5 to 7 are alike
+ * up to there), so the newest layout also reads the versions after it. One table of names serves all: versions 2 and
+ * later give functions and datatypes as words, version 1 as NCCL's internal numbers.
  */
 #include "interposer/plugin/plugin.h"
 
@@ -109,7 +109,7 @@ static const struct {
     {"Gather", ROLL_OP_GATHER, true},        {"Scatter", ROLL_OP_SCATTER, true},
 };
 
-/* Version 1: NCCL's internal number of a function. */
+/* Names of functions by NCCL's internal numbers, which version 1 gives. */
 static const char *const numbered[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter",
                                        "AllReduce", NULL,     "Send",      "Recv"};
 
@@ -132,7 +132,7 @@ static uint8_t dtype_of(const char *name)
     return ROLL_DTYPE_NONE;
 }
 
-/* Fills operation and root; an operation that is not known is not recorded. */
+/* Fills operation and root; an unknown operation is not recorded. */
 static void name_call(struct roll_plugin_call *out, const char *func, int root)
 {
     out->op = ROLL_OP_NONE;

@@ -1,7 +1,7 @@
 /*
  * plugin_tables.c: the tables ncclProfiler_v1 to ncclProfiler_v7 that NCCL looks for, newest first.
  *
- * Only init differs, and carries the version on: every other callback finds it in the context that init gave.
+ * Only init differs between the tables. It stores the version in the context, where every other callback finds it.
  */
 #include "interposer/plugin/plugin.h"
 

@@ -40,7 +40,8 @@ struct launch {
     uint8_t *inner_stack;
 };
 
-/* Is the lock of dir's agent held? Asked of /proc/locks, because trying to take it could make a starting agent fail. */
+/* Whether the lock of dir's agent is held. /proc/locks is read for it, because trying to take the lock could make a
+ * starting agent fail. */
 static bool agent_runs(const char *dir, char path[PATH_BYTES])
 {
     char line[256], wanted[64];
@@ -104,7 +105,7 @@ static int find_daemon(char out[PATH_BYTES])
     char *slash = strrchr(own, '/');
     if (slash != NULL) {
         *slash = '\0';
-        /* The second is for library directories with the machine's name below lib/. */
+        /* The second path is for library directories with the machine's name below lib/. */
         static const char *const beside[] = {"/../bin/rollcalld", "/../../bin/rollcalld"};
         for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
             if (snprintf(out, PATH_BYTES, "%s%s", own, beside[i]) < (int)PATH_BYTES && access(out, X_OK) == 0) {
@@ -124,7 +125,8 @@ static int find_daemon(char out[PATH_BYTES])
     return ROLL_E_NOTFOUND;
 }
 
-/* In the process that becomes the agent. Shares the application's memory until exec: touches nothing but its stack. */
+/* Runs in the process that becomes the agent. That process shares the application's memory until exec, so this function
+ * touches nothing but its stack. */
 static int become_agent(void *arg)
 {
     struct launch *launch = arg;
@@ -155,7 +157,7 @@ static int become_agent(void *arg)
     _exit(127);
 }
 
-/* Between the application and the agent: ends as soon as the agent has been executed. */
+/* Runs in the process between the application and the agent, which ends as soon as the agent has been executed. */
 static int become_middle(void *arg)
 {
     struct launch *launch = arg;
@@ -179,7 +181,8 @@ static void agent_environment(char **out)
 
 int roll_agent_start(const char *dir, const char *endpoint)
 {
-    static char path[PATH_BYTES]; /* static: one thread of a process comes here, once, perhaps with a small stack */
+    static char
+        path[PATH_BYTES]; /* static: only one thread of a process comes here, once, and its stack may be small */
     if (agent_runs(dir, path)) {
         return 0;
     }

@@ -1,12 +1,12 @@
 /*
- * callsite.c: gives call sites their ids, off the hot path: a thread comes here with a stack that nobody has used
+ * callsite.c: gives call sites their ids, off the hot path: a thread comes here with a stack that no thread has used
  * lately.
  *
  * Addresses that lie in no loaded object are cut off, with everything above them: they come from frames without frame
  * pointers, or from generated code. So the definition that is kept is what a reader can turn into names, and random
  * words on a stack do not fill the table. Symbols are not looked up here: that is the agent's work.
  *
- * Before the table stands roll_callsite_known (callsite.h), which is read without a lock.
+ * roll_callsite_known (callsite.h), which is read without a lock, is asked before this table.
  */
 #include "interposer/record/callsite.h"
 
@@ -45,7 +45,7 @@ static uint32_t append(const uintptr_t *pc, uint32_t depth)
         full = true;
         return 0;
     }
-    roll_ptracer_refresh(NULL); /* a place that is rare, and never silent for long while a job starts */
+    roll_ptracer_refresh(NULL); /* here, because new call sites are rare, but come again and again while a job starts */
     return ++known;
 }
 
@@ -87,7 +87,7 @@ static bool find_shared(uint64_t hash, uint32_t *id)
     return false;
 }
 
-/* In a free place, else in one that the hash picks. Under roll_lock. */
+/* Keeps the id of a call site in a free place of the shared table, else in one that the hash picks. Under roll_lock. */
 static void keep_shared(uint64_t hash, uint32_t id)
 {
     _Atomic uint64_t *bucket = roll_callsite_known[hash & (ROLL_CALLSITE_BUCKETS - 1)];

@@ -11,9 +11,9 @@
 /* Finds or makes the definition of these addresses and remembers it in the thread's cache under `hash`. */
 uint16_t roll_callsite_intern(uint64_t hash, const uintptr_t *pc, uint32_t depth);
 
-/* The ids found so far, by the hash of the addresses as they were found: single words, 48 bits of the hash and 16 of
- * id, shared by all threads without a lock. Not per thread: that would be kilobytes of thread-local memory, and a
- * library that is loaded late (by a front) is given less than that. */
+/* The ids given so far, by the hash of the addresses as they stood on the stack: single words, 48 bits of the hash and
+ * 16 of id, shared by all threads without a lock. A table per thread was rejected: that would be kilobytes of
+ * thread-local memory, and a library that is loaded late (by a front) is given less than that. */
 #define ROLL_CALLSITE_BUCKETS 4096u /* a power of two */
 #define ROLL_CALLSITE_WAYS    4u
 extern _Atomic uint64_t roll_callsite_known[ROLL_CALLSITE_BUCKETS][ROLL_CALLSITE_WAYS]
@@ -22,14 +22,14 @@ extern _Atomic uint64_t roll_callsite_known[ROLL_CALLSITE_BUCKETS][ROLL_CALLSITE
 /* Counts a call that had to be recorded without a call site. */
 void roll_callsite_lost(void);
 
-/* The module that holds an address is defined; false when no object in the process has it. `guess`: the address may be
- * any word, so the loader is not asked too often. Under roll_lock. */
+/* Defines the module that holds an address, if it is not defined yet; false when no object in the process holds the
+ * address. `guess`: the address may be any word, so the loader is not asked too often. Under roll_lock. */
 bool roll_module_define(uintptr_t pc, bool guess);
 
 /*
  * The call site of a wrapper whose return address is `pc` and whose frame is `frame`. Walks frame pointers within the
  * thread's own stack, ever upwards, so that it reads nothing but stack even where the application was compiled
- * without frame pointers; what it then finds are addresses that roll_callsite_intern cuts off. No lock, no system call.
+ * without frame pointers; roll_callsite_intern cuts off the words that the walk finds then. No lock, no system call.
  */
 static inline uint16_t roll_callsite(struct roll_thread *t, uintptr_t pc, const uintptr_t *frame)
 {

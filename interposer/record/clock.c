@@ -5,8 +5,9 @@
  * the job runs. The rate is the counter's advance against the clock between two looks of one thread, so it follows a
  * clock that is being slewed (by NTP, up to some per cent) within two such spans. Used only where the processor says
  * that the counter is constant and never stops, and the kernel itself runs its clock on it (which implies that the
- * processors' counters agree). Waiting at start to calibrate was rejected: until 2 ms have passed, the kernel is asked.
- * A rate measured once over a long time was rejected too: exact, until somebody corrects the clock.
+ * processors' counters agree). Waiting at start to calibrate was rejected: until 2 ms have passed, the kernel is asked
+ * for the time. A rate measured once over a long time was rejected too: it is exact only until somebody corrects the
+ * clock.
  */
 #include "interposer/record/clock.h"
 
@@ -20,8 +21,8 @@
 #endif
 
 #define WINDOW_NS   10000000u
-#define BASE_MIN_NS 2000000u /* between two looks for a rate: their error is some 50 ns */
-#define TIGHT_TICKS 2000u    /* a look that took longer was interrupted: nothing is tied to it */
+#define BASE_MIN_NS 2000000u /* least time between two looks that give a rate: each look errs by some 50 ns */
+#define TIGHT_TICKS 2000u    /* a look that took longer was interrupted and is not used */
 #define INVARIANT   (1u << 8)
 
 struct roll_clock roll_clock;
@@ -81,7 +82,7 @@ uint64_t roll_clock_resync(struct roll_thread *t)
     uint64_t ns = both(&tsc, &width);
     uint64_t span = ns - t->ns_base;
     bool rated = atomic_load_explicit(&roll_clock.window, memory_order_relaxed) != 0;
-    /* Or too soon to tell the rate: the base must grow older. */
+    /* The look was interrupted, or it is too soon to tell the rate. */
     if (width > TIGHT_TICKS || (t->ns_base != 0 && span < BASE_MIN_NS && !rated)) {
         return ns;
     }

@@ -1,6 +1,6 @@
 /*
  * clock.h: CLOCK_MONOTONIC at the price of reading the processor's counter, where that counter is what the kernel's
- * clock runs on. Elsewhere clock_gettime.
+ * clock runs on. Elsewhere the time comes from clock_gettime.
  */
 #ifndef ROLL_INTERPOSER_CLOCK_H
 #define ROLL_INTERPOSER_CLOCK_H
@@ -21,10 +21,10 @@ struct roll_clock {
 };
 extern struct roll_clock roll_clock __attribute__((visibility("hidden")));
 
-/* Looks whether the counter can be trusted. Once, when recording starts. */
+/* Finds out whether the counter can be trusted. Called once, when recording starts. */
 void roll_clock_start(void);
 
-/* Asks the kernel, and ties this thread's counter to the answer. */
+/* Asks the kernel for the time, and ties this thread's counter to the answer. */
 uint64_t roll_clock_resync(struct roll_thread *t);
 
 static inline uint64_t roll_clock_monotonic(void)

@@ -6,9 +6,10 @@
  * handle. A removed pair leaves a tombstone, which becomes free again when nothing follows it.
  *
  * A handle is not always there when the creating call returns: inside a group it belongs to the application only after
- * the outermost ncclGroupEnd, and a nonblocking communicator may get it later still. Those wait in a short list until
- * the group ends, until the parent's state says that the child is there, or until a call comes on an unknown handle:
- * then the list is asked whose place holds it. Places are read through the kernel, because they may be gone.
+ * the outermost ncclGroupEnd, and a nonblocking communicator may get it later still. Such communicators wait in a short
+ * list until the group ends, until the parent's state says that the child is there, or until a call comes on an unknown
+ * handle: then the list is searched for the place that holds this handle. The application's places are read through the
+ * kernel, because their memory may be gone.
  */
 #include "interposer/record/comms.h"
 
@@ -40,11 +41,12 @@ static struct {
     uint32_t group;
     uintptr_t parent;
 } pending[PENDING];
-static _Atomic uint32_t pendings; /* how many; read without the lock, so that calls look only when there is something */
+static _Atomic uint32_t
+    pendings; /* entries of the list; read without the lock, so that calls look only when there are some */
 
 static _Atomic uint32_t ids;
 
-/* Counts of destroyed communicators, kept for the next one: [0] of the block links to the next, [1] is its ranks. */
+/* Blocks of counts that belonged to destroyed communicators, kept for the next one. */
 struct counts_block {
     struct counts_block *next;
     size_t words;
@@ -122,7 +124,7 @@ static void insert_locked(struct roll_comm *comm, uintptr_t key)
         return;
     }
     if (old != NULL) {
-        remove_locked(old); /* its destruction was not seen: freed inside NCCL, and the address used again */
+        remove_locked(old); /* the old one's destruction was not seen: NCCL freed it, and the address was used again */
     }
     if (bound >= TABLE_LIMIT) {
         return;
@@ -214,7 +216,7 @@ struct roll_comm *roll_comm_new(unsigned set, const struct roll_def_comm *def, c
     return comm;
 }
 
-/* Rank and size of a child are known only when it exists: NCCL is asked. */
+/* Asks NCCL for rank and size of a child, which are known only when the child exists. */
 static bool ask_shape(struct roll_comm *comm)
 {
     typedef ncclResult_t (*query_t)(ncclComm_t, int *);
@@ -277,7 +279,7 @@ void roll_comm_pend(struct roll_comm *comm, ncclComm_t *where, uint32_t group, n
     uint32_t place = PENDING;
     pthread_mutex_lock(&roll_lock);
     for (uint32_t i = 0; i < PENDING; i++) {
-        /* The place now waits for another: whose handle it held before cannot be told any more. */
+        /* The application now uses the place for another communicator: the handle that it held before is lost. */
         if (pending[i].comm != NULL && pending[i].where == where) {
             forget_pending(i);
         }
@@ -298,7 +300,8 @@ bool roll_comm_any_pending(void)
     return atomic_load_explicit(&pendings, memory_order_relaxed) != 0;
 }
 
-/* What a place of the application holds; NULL when it is gone. Seccomp filters may forbid the first way. */
+/* The handle that a place of the application holds; NULL when that memory is gone. Seccomp filters may forbid the first
+ * way of reading it. */
 static ncclComm_t look_at(ncclComm_t *where)
 {
     ncclComm_t seen = NULL;
@@ -313,7 +316,7 @@ static ncclComm_t look_at(ncclComm_t *where)
     return n == (ssize_t)sizeof(seen) ? seen : NULL;
 }
 
-/* Ties those of the list whose handle is there, of one group, or (group 0) of one parent. */
+/* Ties the communicators of the list whose handle is there: those of one group, or (group 0) of one parent. */
 static void settle(uint32_t group, uintptr_t parent, bool failed)
 {
     struct roll_comm *settled[PENDING];

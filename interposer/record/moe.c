@@ -1,8 +1,8 @@
 /*
- * moe.c: moe_core's tool interface (moe/observe.h), defined again so that its calls come here first.
+ * moe.c: moe_core's tool interface (moe/observe.h), defined again here so that moe_core's calls come here first.
  *
- * An observation becomes a record, complete when written, and sets the context that the NCCL records between it and
- * the next one carry: the last event of the same thread, else of the process. The remedies are read from the control
+ * An observation becomes a record, complete when written. It also sets the context that the NCCL records until the next
+ * observation carry: the last event of the same thread, else of the process. The remedies are read from the control
  * page, word by word and without a lock; the library's own mask is always added, so that MOE_REMEDIES keeps working.
  */
 #include "interposer/wrap/call.h"
@@ -48,7 +48,9 @@ void moe_observe(const struct moe_event *event)
     if (seen.kind < ROLL_OP_MOE_STEP || seen.kind > ROLL_OP_MOE_TENSOR) {
         return;
     }
-    seen.phase = seen.phase <= ROLL_PHASE_OPTIMIZER ? seen.phase : ROLL_PHASE_NONE; /* else readers refuse the record */
+    seen.phase = seen.phase <= ROLL_PHASE_OPTIMIZER
+                     ? seen.phase
+                     : ROLL_PHASE_NONE; /* readers would refuse the record with another phase */
     roll_enter_begin(t);
     set_context(t, &seen);
     struct roll_comm *comm = seen.comm != NULL ? roll_comm_get(t, (ncclComm_t)seen.comm) : NULL;

@@ -28,7 +28,7 @@ typedef const char *dumper(int fd, void *interpreter, void *thread);
 
 static char path[PATH_BYTES];
 static _Atomic(dumper *) dump;
-static pid_t announcer; /* whose file it is: not a forked child's */
+static pid_t announcer; /* process that the file belongs to; a forked child leaves the file alone */
 
 static void write_all(int fd, const char *text, size_t bytes)
 {
@@ -72,7 +72,7 @@ static int signal_number(void)
     for (; *text >= '0' && *text <= '9' && number < 1000; text++) {
         number = number * 10 + (*text - '0');
     }
-    /* Only real-time signals: the others mean something to schedulers and programs. */
+    /* Only real-time signals are taken: the others mean something to schedulers and programs. */
     return *text == '\0' && number >= SIGRTMIN && number <= SIGRTMAX ? number : 0;
 }
 
@@ -83,7 +83,7 @@ static int announce(const char *dir, int number)
     if (n < 0 || (size_t)n >= sizeof(path)) {
         return -1;
     }
-    /* One of this pid may be left from a process that was killed. */
+    /* A file of this pid may be left from a process that was killed. */
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         return -1;
@@ -131,7 +131,8 @@ static bool setting_is(const char *value, const char *word)
     return value != NULL && strcmp(value, word) == 0;
 }
 
-/* The agent that serves DIR, by its lock: the control page names it only once it has seen our ring. 0 = none. */
+/* The pid of the agent that serves DIR, found by the agent's lock: the control page names the agent only once it has
+ * seen our ring. 0 = none. */
 static uint32_t agent_by_lock(const char *dir)
 {
     static char lock[PATH_BYTES];
@@ -152,13 +153,14 @@ static uint32_t agent_by_lock(const char *dir)
 void roll_ptracer_refresh(const char *dir)
 {
     static _Atomic uint32_t named;
-    static _Atomic int how; /* 0 = not read yet, 1 = the agent, 2 = nothing more to do */
+    static _Atomic int how; /* ROLLCALL_PTRACER: 0 = not read yet, 1 = name the agent, 2 = nothing more to do */
     struct roll_control *control = roll_session->control;
     int saved = errno;
     if (atomic_load_explicit(&how, memory_order_relaxed) == 0) {
         const char *setting = getenv("ROLLCALL_PTRACER");
         if (setting_is(setting, "any")) {
-            prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* fails where nobody asks for it: all the better */
+            prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0,
+                  0); /* fails where the kernel does not ask for a tracer, which does no harm */
         }
         atomic_store_explicit(&how, setting_is(setting, "any") || setting_is(setting, "off") ? 2 : 1,
                               memory_order_relaxed);

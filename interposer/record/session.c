@@ -49,8 +49,8 @@ bool roll_env_true(const char *name)
     return value != NULL && strcmp(value, "1") == 0;
 }
 
-/* Writes to standard error if that can be had at once: a pipe may be full, or have lost its reader, and the job must
- * neither wait for it nor die of a signal that our line has raised. */
+/* Writes a line to standard error if that is possible at once. A pipe may be full, or have lost its reader, and the job
+ * must neither wait for the pipe nor die of a signal that our line has raised. */
 static void say(const char *line, size_t bytes)
 {
     struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -63,7 +63,7 @@ static void say(const char *line, size_t bytes)
     sigaddset(&ours, SIGXFSZ);
     sigpending(&pending);
     if (sigismember(&pending, SIGPIPE) == 1 || sigismember(&pending, SIGXFSZ) == 1) {
-        return; /* then ours could not be told from the job's */
+        return; /* a signal that our line raises could not be told from the job's own */
     }
     sigprocmask(SIG_BLOCK, &ours, &before);
     if (write(STDERR_FILENO, line, bytes) < 0) {
@@ -124,7 +124,7 @@ void *roll_session_alloc(size_t bytes)
     return out;
 }
 
-/* The ring directory: made when absent, refused when others own it or may look into it. */
+/* The ring directory: made when absent, refused when another user owns it or others may look into it. */
 static int open_directory(char *dir, size_t size)
 {
     const char *wanted = getenv("ROLLCALL_DIR");
@@ -134,7 +134,8 @@ static int open_directory(char *dir, size_t size)
             return ROLL_E_SIZE;
         }
         if (wanted[0] != '/' && getcwd(dir, size) != NULL && strlen(dir) + strlen(wanted) + 2 <= size) {
-            strcat(dir, "/"); /* the agent and the ring must mean the same place, wherever the job goes */
+            strcat(dir, "/"); /* a relative path would mean another place for the agent, or when the job changes its
+                                 directory */
             strcat(dir, wanted);
         } else {
             strcpy(dir, wanted);
@@ -151,7 +152,8 @@ static int open_directory(char *dir, size_t size)
         roll_say("cannot make the directory %s: %s", dir, strerror(errno));
         return ROLL_E_IO;
     }
-    /* The default's parent is open to all: what lies there may be somebody's link to a directory of this user. */
+    /* The parent of the default directory is open to all users: another user may have put a link to a directory of this
+     * user there. */
     if ((chosen ? stat(dir, &st) : lstat(dir, &st)) != 0) {
         roll_say("cannot look at the directory %s: %s", dir, strerror(errno));
         return ROLL_E_IO;
@@ -171,7 +173,7 @@ static uint32_t ring_records(void)
 {
     const char *at = getenv("ROLLCALL_RING_RECORDS");
     uint32_t records = 0;
-    /* Not strtoul: newer headers rename it to a function that older systems lack. */
+    /* strtoul is avoided: newer headers rename it to a function that older systems lack. */
     for (; at != NULL && *at >= '0' && *at <= '9' && records <= ROLL_RING_MAX_RECORDS; at++) {
         records = records * 10 + (uint32_t)(*at - '0');
     }
@@ -184,7 +186,8 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/* Static, as is the directory: the thread that comes here first may have a very small stack. Under roll_lock. */
+/* The path is static, as is the directory: the thread that comes here first may have a very small stack. Under
+ * roll_lock. */
 static char path[PATH_BYTES];
 
 static int make_ring(const char *dir, const struct roll_ident *ident, struct roll_ring *ring)
@@ -227,7 +230,7 @@ static struct roll_control *open_control(const char *dir, const struct roll_iden
     return control;
 }
 
-/* Gives the child private memory in place of what it shares with its parent. */
+/* Gives a forked child private memory in place of a mapping that it shares with its parent. */
 static void drop_mapping(void *start, size_t bytes)
 {
     if (start != NULL && bytes > 0) {
@@ -235,7 +238,7 @@ static void drop_mapping(void *start, size_t bytes)
     }
 }
 
-/* What the child must drop, kept outside the session page because that has been wiped when it is needed. */
+/* The mappings that a forked child must drop, kept outside the session page because that page is wiped in the child. */
 static struct roll_ring parent_ring;
 static struct roll_control *parent_control;
 static struct roll_compare *parent_compare;
@@ -264,7 +267,7 @@ static void start_agent(const char *dir)
     }
 }
 
-/* True when there is a ring; dir is then the directory that it is in. */
+/* Starts recording. True when there is a ring; dir is then its directory. */
 static bool start(char *dir)
 {
     struct roll_ident ident;
@@ -308,8 +311,8 @@ void roll_session_start(void)
     }
     int saved = errno, cancel = PTHREAD_CANCEL_ENABLE;
     bool started = false;
-    /* From here to the end neither a signal handler that calls NCCL nor a cancellation may come between: the first
-     * would wait for a lock that its own thread holds, the second would leave it held. */
+    /* From here to the end neither a signal handler that calls NCCL nor a cancellation may come between: a handler
+     * would wait for a lock that its own thread holds, a cancelled thread would leave the lock held. */
     t->depth = 1;
     t->busy = true;
     atomic_signal_fence(memory_order_seq_cst);
@@ -324,7 +327,7 @@ void roll_session_start(void)
     }
     pthread_mutex_unlock(&roll_lock);
     if (started) {
-        start_agent(dir); /* outside the lock: executing a program may take its time */
+        start_agent(dir); /* outside the lock: starting a program may take long */
         roll_pydump_start(dir);
         roll_ptracer_refresh(dir);
     }
@@ -335,8 +338,8 @@ void roll_session_start(void)
     errno = saved;
 }
 
-/* exit(): the ring says so, that the death of the process is not mistaken for a crash. The mapping stays: other
- * threads may still be running, and destructors that run after this one may still call NCCL. */
+/* Runs at exit(): the ring says that the process has ended, so that nobody takes this end for a crash. The mapping
+ * stays: other threads may still be running, and destructors that run after this one may still call NCCL. */
 __attribute__((destructor)) static void finish(void)
 {
     if (roll_active()) {

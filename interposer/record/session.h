@@ -21,10 +21,10 @@ enum roll_session_state {
 struct roll_session {
     _Atomic uint32_t state;
     struct roll_ring ring;
-    struct roll_control *control; /* NULL: none could be had */
-    struct roll_compare *compare; /* NULL: mismatches are not refused; see failfast.h */
+    struct roll_control *control; /* NULL: there is no control page */
+    struct roll_compare *compare; /* NULL: calls that differ are not refused; see failfast.h */
     _Atomic uint32_t groups;      /* explicit groups so far */
-    /* The last MoE event of the process: for threads that have had none of their own (an autograd thread). */
+    /* The last MoE event of the process, for threads that have had none of their own (an autograd thread). */
     _Atomic uint64_t moe;       /* step << 32 | layer << 16 | microbatch */
     _Atomic uint32_t moe_phase; /* phase + 1; 0 = no event yet */
 };
@@ -32,10 +32,11 @@ struct roll_session {
 /* Never NULL. A mapping of its own that the kernel wipes in a forked child. */
 extern struct roll_session *roll_session __attribute__((visibility("hidden")));
 
-/* Guards the slow paths: new communicators, call sites, streams. Never taken on the hot path, never while NCCL runs. */
+/* Guards the slow paths: new communicators, call sites, streams. It is never taken on the hot path, and never while
+ * NCCL runs. */
 extern pthread_mutex_t roll_lock __attribute__((visibility("hidden")));
 
-/* The nop build is the same library without recording: what is left is the price of being there at all. */
+/* The nop build is the same library without recording. It measures what the wrappers alone cost. */
 #ifdef ROLL_NOP
 #define ROLL_RECORDING false
 #else
@@ -48,7 +49,7 @@ static inline bool roll_active(void)
            ROLL_LIKELY(atomic_load_explicit(&roll_session->state, memory_order_acquire) == ROLL_SESSION_ACTIVE);
 }
 
-/* Starts recording unless that was tried before. Keeps errno. Any thread. */
+/* Starts recording, unless that has been tried before. Keeps errno. Any thread. */
 void roll_session_start(void);
 
 /* Memory that lives as long as the process, zeroed; NULL when there is none. Under roll_lock. Not malloc: the
@@ -56,8 +57,8 @@ void roll_session_start(void);
 void *roll_session_alloc(size_t bytes);
 
 /*
- * The one line: "rollcall: <what>; the job runs on without it", once per process, not at all with ROLLCALL_QUIET=1.
- * what is a printf format. Keeps errno.
+ * Prints the one line: "rollcall: <what>; the job runs on without it", once per process, not at all with
+ * ROLLCALL_QUIET=1. `what` is a printf format. Keeps errno.
  */
 void roll_say(const char *what, ...) __attribute__((format(printf, 1, 2)));
 
@@ -67,8 +68,8 @@ void roll_tell(const char *line, size_t bytes);
 /* A boolean of the environment: "1" is true, everything else false. */
 bool roll_env_true(const char *name);
 
-/* Starts the agent of dir, connected to endpoint, unless one holds the lock there. Errors: NOTFOUND, IO. Keeps the
- * application free of zombies and SIGCHLD. */
+/* Starts the agent of dir, connected to endpoint, unless an agent holds the lock there. Leaves the application no
+ * zombie and no SIGCHLD. Errors: NOTFOUND, IO. */
 int roll_agent_start(const char *dir, const char *endpoint);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * thread.c: a thread's first recorded call. Threads are never detached: ids are 16 bits, and a job that makes more
- * than 65,535 threads that call NCCL shares the last id among the rest.
+ * thread.c: a thread's first recorded call. Thread ids are never given back. They have 16 bits: in a process with more
+ * than 65,535 threads that call NCCL the later threads share the last id.
  */
 #include "interposer/record/thread.h"
 

@@ -15,7 +15,7 @@ struct roll_comm;
 struct roll_group_list;
 struct roll_record;
 
-/* Where in the training step a call is made, as moe_core last said. */
+/* Where in the training step a call is made, as moe_core last reported. */
 struct roll_moe_context {
     uint32_t step;
     uint16_t microbatch;
@@ -25,7 +25,7 @@ struct roll_moe_context {
 
 /* A call that is being captured into a CUDA graph: see graphs.c. */
 struct roll_captured_call {
-    unsigned long long id; /* of the capture */
+    unsigned long long id; /* CUDA's id of the capture */
     struct roll_comm *comm;
     uint64_t count;
     int32_t peer;
@@ -35,15 +35,16 @@ struct roll_captured_call {
 
 #define ROLL_POLL_THINGS 4u
 
-/* The loop of polls that this thread is in: see poll.h. The bits of `asked` and `told` are those of its things. */
+/* The loop of polls that this thread is in: see poll.h. A "thing" is a stream, event or communicator that the loop asks
+ * about; bit i of `asked` and `told` is that of thing i. */
 struct roll_poll {
-    uintptr_t key[ROLL_POLL_THINGS]; /* what it polls, and how; key[0] 0: no loop */
+    uintptr_t key[ROLL_POLL_THINGS]; /* the things, each with the function that asks about it; key[0] 0: no loop */
     uint64_t since_ns, next_ns;
-    struct roll_record *rec; /* that says so; NULL: none yet */
+    struct roll_record *rec; /* the loop's open record; NULL: none yet */
     uint64_t ticket, said_ns;
     uint32_t polls;
-    uint8_t things, said; /* how many; which of them rec is about */
-    uint8_t asked, told;  /* since the last word; in this turn of words */
+    uint8_t things, said; /* number of things; which of them rec names */
+    uint8_t asked, told;  /* things polled since the last record; things named since each had its turn */
 };
 
 struct roll_thread {
@@ -52,21 +53,22 @@ struct roll_thread {
     volatile uint32_t depth;
     volatile bool busy;
     bool moe_known;
-    uint8_t set; /* of the wrapper that is open: which NCCL it forwards to */
-    uint16_t id; /* of the thread definition; 0 = not yet */
+    uint8_t set; /* set of the open wrapper: which NCCL it forwards to */
+    uint16_t id; /* id of the thread's definition; 0 = not defined yet */
 
-    uintptr_t frame; /* of the wrapper that is open: see roll_outside */
+    uintptr_t frame; /* stack frame of the open wrapper: see roll_outside */
 
     uint32_t group_depth;
     uint32_t group_id;
     uint32_t group_calls;
-    struct roll_group_list *group_list; /* of failfast_group.c; NULL: nothing is kept */
-    uint8_t group_set;                  /* the NCCL whose group it is */
-    bool group_mixed;                   /* another NCCL's calls came in between: whose group ends when is not known */
+    struct roll_group_list
+        *group_list;   /* the open group's collectives, kept by failfast_group.c; NULL: none are kept */
+    uint8_t group_set; /* set of the NCCL whose group is open */
+    bool group_mixed;  /* calls of another NCCL came in between, so nobody knows whose group ends when */
 
     struct roll_captured_call captured;
 
-    /* Where the work of the open call, or of the open group, is: see completion.h. work_id 0: nowhere. */
+    /* The stream that has the work of the open call, or of the open group: see completion.h. work_id 0: no stream. */
     void *work_stream;
     uint16_t work_id;
     uint16_t group_stream; /* id of the stream of the group's first call that has one */
@@ -84,7 +86,8 @@ struct roll_thread {
 
     struct roll_moe_context moe;
 
-    /* Dense products of ext.c: tickets handed out when the last one was recorded, and those left out since. */
+    /* Dense products (ext.c): how many tickets had been handed out when the last one was recorded, and how many
+     * products were left out since. */
     uint64_t dense_head;
     uint32_t dense_skipped;
 

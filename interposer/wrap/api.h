@@ -25,11 +25,11 @@ enum roll_api_id {
 typedef void (*roll_function_t)(void);
 
 /*
- * A process may hold more than one NCCL. Each that is recorded has a set: wrappers of its own and the addresses that
- * they forward to, so that the functions of two NCCLs are never mixed. Set 0 has the exported wrappers and forwards to
- * what the loader binds; the others belong to one object each and are handed out by the dlsym hook and the fronts.
- * wrap.c and life.c are compiled once for each set, with ROLL_SET its number: they hold wrappers and what is static to
- * them.
+ * A process may hold more than one NCCL. Each NCCL that is recorded has a set: wrappers of its own and the addresses
+ * that these forward to, so that the functions of two NCCLs are never mixed. Set 0 has the exported wrappers and
+ * forwards to what the loader binds; every other set belongs to one loaded object, and the dlsym hook and the fronts
+ * hand out its wrappers. wrap.c and life.c are compiled once for each set, with ROLL_SET the number of the set: they
+ * hold the wrappers and their static data.
  */
 #define ROLL_API_SETS 3
 #ifndef ROLL_SET
@@ -65,31 +65,35 @@ const char *roll_api_name(unsigned id);
  */
 roll_function_t roll_api_resolve(unsigned set, unsigned id);
 
-/* What a wrapper returns that has no function to forward to: ncclInvalidUsage where the NCCL of the set lacks it,
- * ncclSystemError where there is no NCCL at all. Said in the one line. Keeps errno. */
+/* The result of a wrapper that has no function to forward to: ncclInvalidUsage where the NCCL of the set lacks the
+ * function, ncclSystemError where there is no NCCL at all. The one line on standard error says which. Keeps errno. */
 ncclResult_t roll_api_absent(unsigned set, unsigned id);
 
-/* The set of the NCCL that is loaded as `map` (a struct link_map), bound now if it has none; -1: all are taken. The
- * object stays loaded from then on. Any thread; may take the loader's lock. */
+/* The set of the NCCL that is loaded as `map` (a struct link_map); a free set is bound to it if it has none yet. -1:
+ * all sets are taken. The object stays loaded from then on. Any thread; may take the loader's lock. */
 int roll_api_bind(void *map);
 
-/* The same for a function of another library already in the process: `library` is the start of its file name. */
+/* Finds a function of another library that is already in the process; `library` is the start of its file name. NULL
+ * when there is none. */
 roll_function_t roll_symbol_resolve(const char *name, const char *library);
 
 /*
- * An NCCL calls some of its public functions by name, and such a call comes by our exported wrappers whichever NCCL it
- * is. So these look, where a process has more than one, in which object their caller lies. The number of the others: 0
- * as a rule.
+ * The number of NCCLs in the process besides that of set 0: 0 as a rule. An NCCL calls some of its public functions by
+ * name, and such a call comes by our exported wrappers whichever NCCL it is. So where this number is not 0, the
+ * exported wrappers look in which object their caller lies.
  */
 extern _Atomic unsigned roll_api_others __attribute__((visibility("hidden")));
 
-/* What an exported wrapper of this id forwards to for the caller at `pc`; NULL when absent. Like roll_api_resolve. */
+/* The function that an exported wrapper of this id forwards to for the caller at `pc`; NULL when there is none. Like
+ * roll_api_resolve. */
 roll_function_t roll_api_real_for(unsigned id, uintptr_t pc);
 
-/* Whether the code at `pc` belongs to one of the others: then it is NCCL that calls, not the application. Lock-free. */
+/* Whether the code at `pc` belongs to one of the other NCCLs: then NCCL makes the call, not the application. Lock-free.
+ */
 int roll_api_within(uintptr_t pc);
 
-/* The real function of a set, with its type; NULL when absent. And, in a wrapper, that of its own set. */
+/* The real function of a set, with its type; NULL when there is none. ROLL_REAL: in a wrapper, the function of the
+ * wrapper's own set. */
 #define ROLL_REAL_OF(set, name, type)                                                                                  \
     ((type)(ROLL_LIKELY(roll_api_real[set][ROLL_API_##name] != NULL) ? roll_api_real[set][ROLL_API_##name]             \
                                                                      : roll_api_resolve(set, ROLL_API_##name)))

@@ -1,9 +1,10 @@
 /*
  * call.h: recording one call: enter before the real function, leave after it. This is the hot path.
  *
- * enter gathers what the record says (communicator, sequence, stream, call site, MoE context, group), then reserves a
- * slot, fills and publishes it; leave rewrites its seal. Everything is inline so that what is constant for one function
- * (operation, class, flags) is folded away in its wrapper; whatever happens rarely is a function elsewhere.
+ * roll_enter gathers the fields of the record (communicator, sequence, stream, call site, MoE context, group), then
+ * reserves a slot, fills and publishes it; roll_leave rewrites the slot's seal. Everything is inline, so that the
+ * compiler folds away in each wrapper what is constant there (operation, class, flags); rare work is in functions
+ * elsewhere.
  */
 #ifndef ROLL_INTERPOSER_CALL_H
 #define ROLL_INTERPOSER_CALL_H
@@ -41,7 +42,7 @@ enum roll_inplace {
     ROLL_INPLACE_RECV_AT_ROOT, /* on the root: recv == send + root * count */
 };
 
-/* What the record of a call says, but for time, place and group. */
+/* The fields of a call's record, except time, place and group. */
 struct roll_fill {
     uint64_t count;
     uint32_t seq;
@@ -56,22 +57,22 @@ struct roll_fill {
     uint8_t flags;
 };
 
-/* A call between enter and leave; rec NULL: it is not recorded. */
+/* A call between enter and leave. rec NULL: the call is not recorded. */
 struct roll_call {
     struct roll_record *rec;
     uint64_t ticket;
     uint64_t enter_ns;
-    struct roll_comm *compared; /* NULL: not compared with other ranks */
+    struct roll_comm *compared; /* the communicator, where the call is compared with other ranks; else NULL */
     uint32_t seq;
     uint8_t op, flags;
-    bool refused; /* it must not be made: see failfast.h */
+    bool refused; /* the call must not be made: see failfast.h */
 };
 
 /*
  * Whether this thread is in none of our wrappers. Always inlined: the frame is that of the wrapper that asks.
  *
- * A wrapper that was left by longjmp leaves its depth behind. What NCCL calls lies below the open wrapper on the stack;
- * so a call that comes from where that wrapper was, or from above it, shows that it is gone. Other stacks than the
+ * A wrapper that was left by longjmp leaves its depth behind. Whatever NCCL calls lies below the open wrapper on the
+ * stack. So a call from where that wrapper was, or from above it, shows that the wrapper is gone. Other stacks than the
  * thread's own (a handler's, a coroutine's) prove nothing.
  */
 static inline __attribute__((always_inline)) bool roll_outside(struct roll_thread *t)
@@ -108,7 +109,7 @@ static inline __attribute__((always_inline)) bool roll_wanted(struct roll_thread
     return true;
 }
 
-/* The MoE context of a record: what this thread heard last, else what the process heard last. */
+/* The MoE context of a record: that of this thread's last MoE event, else of the process's last one. */
 static inline void roll_fill_moe(const struct roll_thread *t, struct roll_record *rec)
 {
     if (t->moe_known) {
@@ -165,7 +166,7 @@ static inline void roll_record_write(struct roll_thread *t, struct roll_call *ca
     call->refused = false;
 }
 
-/* The id of the group that this thread is in; given late where the group began before recording did. */
+/* The id of the group that this thread is in. A group that began before recording did gets its id here. */
 static inline uint32_t roll_group_id(struct roll_thread *t)
 {
     if (t->group_id == 0) {
@@ -185,15 +186,15 @@ static inline void roll_fill_group(struct roll_thread *t, struct roll_fill *fill
     }
 }
 
-/* Whether calls have to do with the device: a capture is open somewhere, or completion is to be learnt. */
+/* Whether a call has work to do for the device: a capture is open somewhere, or completion is to be learnt. */
 static inline bool roll_device_wanted(void)
 {
     return (atomic_load_explicit(&roll_captures_open, memory_order_relaxed) |
             atomic_load_explicit(&roll_completion_mode, memory_order_relaxed)) != 0;
 }
 
-/* A call on `stream` is entered: captured, or else its completion will be asked for. In a group the first stream
- * counts: NCCL joins all others around it. */
+/* Called when a call on `stream` is entered: notes that the call is captured, or else on which stream its completion
+ * will be asked for. In a group the first stream counts, because NCCL joins the group's other streams to that one. */
 static inline void roll_device_enter(struct roll_thread *t, cudaStream_t stream, struct roll_comm *comm,
                                      struct roll_fill *fill)
 {
@@ -212,7 +213,7 @@ static inline void roll_device_leave(struct roll_thread *t, uint64_t ticket, int
     if (t->captured.pending) {
         roll_captured_leave(t, ticket, result);
     } else if (t->group_depth == 0 && result == ncclSuccess) {
-        roll_completion_after(t, ticket); /* in progress: not on the stream yet */
+        roll_completion_after(t, ticket); /* a call in progress may not be on the stream yet */
     } else if (t->group_depth == 0) {
         t->work_id = 0;
     }
@@ -235,7 +236,7 @@ static inline void roll_enter_end(struct roll_thread *t)
     t->busy = false;
 }
 
-/* The real function has returned `result`. */
+/* Closes the record of a call: the real function has returned `result`. */
 static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int result)
 {
     t->busy = true;
@@ -247,7 +248,7 @@ static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int
         if (ROLL_UNLIKELY(result != ncclSuccess && result != ncclInProgress)) {
             roll_refused_call(t, call);
         }
-        /* The slot that the next call will write: fetched for writing while the application computes. */
+        /* Fetches the slot that the next call will write, while the application computes. */
         __builtin_prefetch(&roll_session->ring.records[(call->ticket + 2) & roll_session->ring.mask], 1);
         if (ROLL_UNLIKELY(result == ncclInProgress && t->comm != NULL)) {
             atomic_store_explicit(&t->comm->async, (uint8_t)ncclInProgress, memory_order_relaxed);
@@ -291,7 +292,7 @@ static inline bool roll_is_inplace(enum roll_inplace kind, const void *send, con
     return false;
 }
 
-/* What is the same for every call of one function. */
+/* The properties that every call of one function shares. */
 struct roll_kind {
     uint8_t op;
     uint8_t class;
@@ -369,7 +370,7 @@ static inline __attribute__((always_inline)) void roll_enter(struct roll_thread 
     roll_enter_end(t);
 }
 
-/* Enters a call whose record the caller has filled (communicator life, groups, waits). */
+/* Enters a call whose record the wrapper has filled itself (communicator life, groups, waits). */
 static inline void roll_enter_fill(struct roll_thread *t, struct roll_call *call, const struct roll_fill *fill,
                                    uintptr_t pc, const uintptr_t *frame)
 {

@@ -2,9 +2,9 @@
  * life.c: the wrappers that change what the library knows: communicators begin and end, groups open and close.
  *
  * The definition of a communicator made from a unique id is written before the call, because the call blocks until all
- * members have come and "who has not come" is the question. A child's rank and size are known only afterwards; its
- * record names the parent. What count and peer mean in these records stands in docs/INTERPOSER.md.
- * Compiled once for each set of api.h: nothing here may be global but the wrappers.
+ * members have come and "who has not come" is the question. A child's rank and size are known only after the call, so
+ * its record names the parent. What count and peer mean in these records stands in docs/INTERPOSER.md. Compiled once
+ * for each set of api.h: nothing here may be global but the wrappers.
  */
 #include "interposer/plugin/plugin.h"
 #include "interposer/wrap/call.h"
@@ -14,8 +14,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* The rest of a creating call after the real function: ties the handle now, or when it is there. `parent` is NULL for
- * a communicator that has none. */
+/* The rest of a creating call after the real function has returned: ties the handle to the entry now, or later when
+ * NCCL has written it. `parent` is NULL for a communicator that has none. */
 static void created(struct roll_thread *t, struct roll_comm *comm, ncclComm_t parent, ncclComm_t *where,
                     ncclResult_t result)
 {
@@ -92,7 +92,7 @@ static struct roll_comm *enter_init(struct roll_thread *t, struct roll_call *cal
     return comm;
 }
 
-/* The wrappers of creating calls share their frame: begin, forward, tie the handle, leave. */
+/* The wrappers of creating calls share these steps: begin, forward, tie the handle, leave. */
 #define LIFE_PROLOGUE(name, params, args)                                                                              \
     typedef ncclResult_t(*real_t) params;                                                                              \
     struct roll_thread *t = &roll_thread_self;                                                                         \
@@ -158,7 +158,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
     return result;
 }
 
-/* All members are in this process, so any number that nobody else has will do as the key. */
+/* A key for a communicator whose members are all in this process: any number that no other communicator has will do. */
 static uint64_t process_key(void)
 {
     uint64_t random[2] = {(uint64_t)getpid(), roll_clock_monotonic()};
@@ -169,8 +169,8 @@ static uint64_t process_key(void)
     return roll_key_unique_id(random, sizeof(random));
 }
 
-/* One record per member, so that each is seen to have come. More devices than this are in no machine: such a call
- * fails. */
+/* InitAll writes one record per member, so that each member is seen to have come. No machine has more devices than
+ * this: such a call fails. */
 #define INIT_ALL_LIMIT 64
 
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
@@ -197,14 +197,16 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     for (int i = 0; i < ndev; i++) {
         created(t, entry[i], NULL, &comm[i], result);
     }
-    /* Apart, because the first of these ends the call: a signal handler may make its own from there on. */
+    /* This loop is apart, because the first roll_leave ends the call: from there on a signal handler may make calls of
+     * its own. */
     for (int i = 0; i < ndev; i++) {
         roll_leave(t, &call[i], (int)result);
     }
     return result;
 }
 
-/* Enters a call that makes a child of `parent`. The child's entry is returned; NULL when this rank will not be in it.
+/* Enters a call that makes a child of `parent`. Returns the child's entry; NULL when this rank will not be in the
+ * child.
  */
 static struct roll_comm *enter_child(struct roll_thread *t, struct roll_call *call, ncclComm_t parent, uint8_t op,
                                      enum roll_comm_origin origin, int color, uint64_t count, bool member,
@@ -318,8 +320,8 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
     return result;
 }
 
-/* Destroy and abort: the handle is forgotten before the call, because another thread may be given the same address the
- * moment it is free; and remembered again should the call fail. */
+/* The wrapper of destroy and abort. It forgets the handle before the call, because another thread may be given the same
+ * address the moment that it is free; if the call fails, the handle is remembered again. */
 static ncclResult_t end_comm(struct roll_thread *t, ncclResult_t (*real)(ncclComm_t), ncclComm_t handle, uint8_t op,
                              uintptr_t pc, const uintptr_t *frame)
 {
@@ -350,7 +352,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     LIFE_PROLOGUE(ncclCommDestroy, (ncclComm_t), (comm))
     if (roll_failfast_ended(comm)) {
-        return ncclSuccess; /* it was aborted, and so freed, when a call on it was refused */
+        return ncclSuccess; /* the communicator was aborted, and so freed, when a call on it was refused */
     }
     return roll_wanted(t) ? end_comm(t, real, comm, ROLL_OP_COMM_DESTROY, ROLL_PC, ROLL_FRAME) : real(comm);
 }
@@ -359,7 +361,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     LIFE_PROLOGUE(ncclCommAbort, (ncclComm_t), (comm))
     if (roll_failfast_ended(comm)) {
-        return ncclSuccess; /* it was aborted, and so freed, when a call on it was refused */
+        return ncclSuccess; /* the communicator was aborted, and so freed, when a call on it was refused */
     }
     return roll_wanted(t) ? end_comm(t, real, comm, ROLL_OP_COMM_ABORT, ROLL_PC, ROLL_FRAME) : real(comm);
 }
@@ -368,7 +370,7 @@ ncclResult_t ncclGroupStart(void)
 {
     LIFE_PROLOGUE(ncclGroupStart, (void), ())
     ncclResult_t result = real();
-    /* Counted also before recording starts: a group may begin with the first communicator's creation. */
+    /* Groups are counted before recording starts, too: a group may begin with the first communicator's creation. */
     if (!roll_outside(t) || result != ncclSuccess) {
         return result;
     }
@@ -439,7 +441,7 @@ ncclResult_t ncclGroupEnd(void)
     return end_group(t, real, ROLL_PC, ROLL_FRAME);
 }
 
-/* Ends a group without launching anything: what was called in it did not happen. Its record says so in `count`. */
+/* Ends a group without launching anything: the calls in it did not happen. The GroupEnd's record says so in `count`. */
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
     LIFE_PROLOGUE(ncclGroupSimulateEnd, (ncclSimInfo_t *), (simInfo))
@@ -469,8 +471,8 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
     return result;
 }
 
-/* A communicator's state has changed: what was in progress is done, or there is an error. Polls that say the same again
- * are not recorded: a nonblocking job makes them by the thousand. */
+/* Records that a communicator's state has changed: a call in progress is done, or there is an error. Polls with the
+ * same answer as before are not recorded: a nonblocking job makes them by the thousand. */
 static void note_async(struct roll_thread *t, ncclComm_t handle, ncclResult_t state, uintptr_t pc,
                        const uintptr_t *frame)
 {
@@ -499,8 +501,8 @@ static void note_async(struct roll_thread *t, ncclComm_t handle, ncclResult_t st
     errno = saved;
 }
 
-/* Recorded when the answer changes. "Done" is also the moment when the handles of nonblocking children are there for
- * certain. */
+/* The call is recorded when its answer changes. When the answer is that nothing is in progress any more, the handles of
+ * nonblocking children are there for certain. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
     LIFE_PROLOGUE(ncclCommGetAsyncError, (ncclComm_t, ncclResult_t *), (comm, asyncError))

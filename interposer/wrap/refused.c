@@ -1,12 +1,14 @@
 /*
  * refused.c: see refused.h.
  *
- * NCCL refuses a call with a wrong argument before it takes its place among the others: an application that catches the
- * error and makes the call again, right, is in step with its peers. So a number counts only what was enqueued, and is
- * given back otherwise. A group is refused as a whole: its calls are found again in the ring, from the end backwards.
- * Keeping a list of them in the thread was rejected: every group would pay for what hardly ever happens.
+ * NCCL refuses a call with a wrong argument before the call takes its place among the others. An application that
+ * catches the error and makes the right call is then in step with its peers. So a sequence number counts only calls
+ * that were enqueued, and is given back otherwise. A group is refused as a whole: its calls are found again in the
+ * ring, from the end backwards. A list of the calls in the thread was rejected: every group would pay for what hardly
+ * ever happens.
  *
- * A number is given back only while it is still the newest: another thread may have used the communicator meanwhile.
+ * A number is given back only while it is still the newest of its communicator: another thread may have used the
+ * communicator meanwhile.
  */
 #include "interposer/wrap/refused.h"
 
@@ -14,7 +16,7 @@
 
 #include <errno.h>
 
-/* The record of this ticket, if it is ours and whole. */
+/* Reads the record of this ticket; true if this thread wrote it and it is whole. */
 static bool read_own(const struct roll_thread *t, uint64_t ticket, struct roll_record *out)
 {
     const struct roll_record *rec = &roll_session->ring.records[ticket & roll_session->ring.mask];

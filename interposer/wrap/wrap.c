@@ -7,7 +7,7 @@
  */
 #include "interposer/wrap/call.h"
 
-/* The buffers of a call, by which in-place is told: operations without two buffers never ask. */
+/* The two buffers of a call, which show whether it is in place. Operations without two buffers never ask. */
 #define sendbuff_of_NEVER        NULL
 #define recvbuff_of_NEVER        NULL
 #define sendbuff_of_ALWAYS       NULL
@@ -23,13 +23,14 @@
 #define sendbuff_of_RECV_AT_ROOT sendbuff
 #define recvbuff_of_RECV_AT_ROOT recvbuff
 
-/* The communicator among the arguments of a PASS row, which does not name it: the first three are looked at, and the
- * last of five (ncclRedOpCreatePreMulSum). NULL when there is none. */
+/* The communicator among the arguments of a PASS row, which does not name one: the first three arguments are looked at,
+ * and the last of five (ncclRedOpCreatePreMulSum). NULL when there is none. */
 #define COMM_OR(x, rest)                    _Generic((x), ncclComm_t : (x), default : (rest))
 #define COMM_PICK(zero, a, b, c, d, e, ...) COMM_OR(a, COMM_OR(b, COMM_OR(c, COMM_OR(e, (ncclComm_t)NULL))))
 #define COMM_AMONG(...)                     COMM_PICK(0, ##__VA_ARGS__, 0, 0, 0, 0, 0, 0)
 
-/* What a PASS row's result goes through on its way to the application: nothing, but for the names listed here. */
+/* The function that a PASS row's result goes through on its way to the application: none, except for the names listed
+ * here. */
 #define VIA_ncclGetLastError ~, last_error
 #define SECOND(a, b, ...)    b
 #define SECOND_OF(...)       SECOND(__VA_ARGS__)
