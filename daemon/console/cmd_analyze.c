@@ -1,8 +1,8 @@
 /*
  * cmd_analyze.c: rollcall analyze: recorded traces and rings, judged after the fact by the engine that judges live.
  *
- * The exit code answers a script's question in one number: 1 a finding; else 3 something could not be read at all; else
- * 4 something was cut or lost, so that "clean" cannot be said; else 0.
+ * The exit code is the first of these that holds: 1 there is a finding; 3 something could not be read at all; 4
+ * something was cut or lost, so that nobody can say "clean"; 0 otherwise.
  */
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/console/console.h"
@@ -15,12 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STANDING_MOST 16 /* ranks of a job that was ended from outside: beyond, they repeat each other */
+#define STANDING_MOST 16 /* ranks that are listed of a job that was ended from outside; further ones repeat these */
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv);
 
-/* All of them are known before the first is printed, so that what was taken back later takes one line. Runs come one
- * after another. */
+/* Prints the verdicts, one run after another. All verdicts are collected before the first is printed, so that a verdict
+ * that a later one withdrew takes only one line. */
 static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
 {
     struct roll_verdict_list list = {.at = NULL};
@@ -40,7 +40,7 @@ static void print_verdicts(roll_analysis_t *a, bool json, bool colour)
     roll_verdict_list_fini(&list);
 }
 
-/* For people: the first few, for the others repeat them. */
+/* Prints for people where the ranks stood: only the first few, because the others repeat these. */
 static void print_standing(const json_t *standing)
 {
     size_t i, n = json_array_size(standing);
@@ -60,7 +60,7 @@ static void print_standing(const json_t *standing)
     }
 }
 
-/* standing: borrowed; a member of the JSON when there is something to tell. */
+/* Prints the summary. `standing` (borrowed) becomes a member of the JSON when it is not empty. */
 static void print_summary(const struct roll_analysis_summary *s, json_t *standing, bool json)
 {
     char text[256];

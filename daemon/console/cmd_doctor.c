@@ -32,7 +32,7 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv);
 #define RING_BYTES                                                                                                     \
     (ROLL_RING_HEADER_BYTES + ROLL_RING_DEFAULT_DEFS_BYTES +                                                           \
      ROLL_RING_DEFAULT_RECORDS * (unsigned long long)ROLL_RECORD_BYTES)
-#define RANKS_WANTED 8u /* a usual node */
+#define RANKS_WANTED 8u /* ranks of a usual node */
 
 void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_health health, const char *format, ...)
 {
@@ -56,7 +56,7 @@ void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_healt
     json_decref(line);
 }
 
-/* Runs a program with its output caught. Returns the wait status, -1 when it could not be run. */
+/* Runs a program and catches its output. Returns the wait status, -1 when the program could not be run. */
 static int run_quietly(char *const argv[], const char *preload, char *out, size_t size)
 {
     int fd[2], status = -1;
@@ -130,7 +130,7 @@ static void check_daemon(struct roll_checkup *c, struct roll_place *place)
     }
 }
 
-/* The directory itself, or the nearest one above it that is there. */
+/* Shortens path to the nearest directory that exists: itself, or one above it. */
 static void existing(char *path)
 {
     while (access(path, F_OK) != 0) {
@@ -265,7 +265,7 @@ static void check_root(struct roll_checkup *c)
     roll_client_destroy(&client);
 }
 
-/* A number is a process; a program of that name needs a path. */
+/* Whether the operand is a process: a number is; a program with such a name needs a path. */
 static bool is_process(const char *text)
 {
     return text[0] != '\0' && strspn(text, "0123456789") == strlen(text) && strlen(text) < 10;
@@ -284,7 +284,7 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     static struct roll_place place;
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is what a check is to find, not the end of the program */
+    signal(SIGXFSZ, SIG_IGN); /* a check is to find that a file may not grow; the signal would end the program */
     roll_place_find(&place);
     check_preload(&c, &place);
     check_daemon(&c, &place);

@@ -1,6 +1,6 @@
 /*
- * cmd_remedy.c: rollcall remedy: the remedies of moe_core, which are on, and switching them: for the job, for one
- * layer or for one communicator ("group").
+ * cmd_remedy.c: rollcall remedy: lists the remedies of moe_core and which are on, and switches them for the job, for
+ * one layer or for one communicator ("group").
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
@@ -29,7 +29,7 @@ static const char *labels(const json_t *list, char out[LABELS])
     return out;
 }
 
-/* A row for each layer or communicator for which something was switched. */
+/* Adds a row for each layer or communicator for which a remedy was switched. */
 static void add_level(struct roll_columns *table, const json_t *entries, const char *what, const char *key)
 {
     size_t i;

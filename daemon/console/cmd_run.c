@@ -2,8 +2,8 @@
  * cmd_run.c: rollcall run: the job under rollcall, in one step.
  *
  * One loop over descriptors (signals as a signalfd, the ranks' output, a timer), because a launcher must never miss the
- * end of a child or sleep through a Ctrl-C. The job comes first: whatever fails on our side is said in one line, and
- * the job runs; nothing of ours changes its exit code but --timeout and --fail-on-finding, which ask for it.
+ * end of a child or sleep through a Ctrl-C. The job comes first: when something fails on our side, one line says so and
+ * the job runs. Only --timeout and --fail-on-finding change its exit code, because they ask for that.
  */
 #include "daemon/base/units.h"
 #include "daemon/console/console.h"
@@ -31,7 +31,7 @@
 
 int cmd_run(const struct roll_command *self, int argc, char **argv);
 
-#define WHY_MS         1000 /* the job stands still, and so may this wait */
+#define WHY_MS         1000 /* patience for the root's answer; the job stands still anyway */
 #define TIMED_OUT_CODE 124  /* as timeout(1) */
 #define DRAIN_WAIT_MS  15000
 #define RANKS_MAX      4096
@@ -52,9 +52,9 @@ struct run {
     int signal_fd;
 
     bool timed_out, daemon_died;
-    int asked;         /* how many times we were told to stop */
+    int asked;         /* how many signals have asked us to stop */
     uint64_t kill_at;  /* when SIGKILL follows; 0 = never */
-    uint64_t moved_at; /* when something last moved */
+    uint64_t moved_at; /* when a rank last made a call or printed */
     uint64_t progress, output;
 };
 
@@ -65,7 +65,7 @@ static uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Asks the job to end with this signal; insists after the grace time, at once when asked again. */
+/* Asks the job to end with this signal. SIGKILL follows after the grace time, or at once when the user asks again. */
 static void end_job(struct run *r, int sig)
 {
     r->asked++;
@@ -79,7 +79,8 @@ static void end_job(struct run *r, int sig)
     r->kill_at = now_ms() + (uint64_t)(r->o.grace_s * 1000);
 }
 
-/* The job's only process was stopped at the terminal: stop as well, and hand the terminal on again when continued. */
+/* Called when the job's only process was stopped at the terminal: stops this program as well, and hands the terminal on
+ * again when it is continued. */
 static void stopped(struct run *r)
 {
     pid_t group = r->job.rank[0].pid;
@@ -130,8 +131,8 @@ static const char *environment(const char *name)
 }
 
 /*
- * Before --timeout ends the job: what the first rank that waits is waiting for. A suspicion takes its time to become a
- * verdict; whoever set a shorter limit would be told nothing.
+ * Says, before --timeout ends the job, what the first waiting rank waits for. A suspicion takes some seconds to become
+ * a verdict; a user who set a shorter limit would be told nothing.
  */
 static void say_who_waits(const struct run *r)
 {
@@ -158,7 +159,8 @@ static void say_who_waits(const struct run *r)
     roll_client_destroy(&client);
 }
 
-/* Time passes: has anything moved, has the grace time run out? Returns ms until the next look, -1 for none. */
+/* Checks whether anything has moved and whether the grace time has run out. Returns ms until the next look, -1 for
+ * none. */
 static int watch_time(struct run *r)
 {
     uint64_t now = now_ms(), next = UINT64_MAX;
@@ -190,7 +192,8 @@ static int watch_time(struct run *r)
     return next > 1u << 30 ? -1 : (int)next;
 }
 
-/* One turn of the loop: waits for whatever comes first, at most `limit` ms (-1 = any time). Returns true when `done_fd`
+/* One turn of the loop: waits until a descriptor is ready or a signal comes, at most `limit` ms (-1 = any time).
+ * Returns true when `done_fd`
  * (-1 = none) is readable. */
 static bool turn(struct run *r, struct pollfd *fds, int done_fd, int limit)
 {
@@ -234,7 +237,7 @@ static void wait_for_job(struct run *r)
     while (r->job.alive > 0) {
         turn(r, fds, -1, watch_time(r));
     }
-    /* What was printed last. A grandchild may keep a pipe open for ever, so this ends when nothing comes. */
+    /* Relays what the ranks printed last. A grandchild may keep a pipe open for ever, so this has an end. */
     for (uint64_t until = now_ms() + 300; streams_open(r) && now_ms() < until;) {
         turn(r, fds, -1, 50);
     }
@@ -249,7 +252,8 @@ static void wait_for_job(struct run *r)
                 break;
             }
             if (r->asked > asked) {
-                roll_announcer_give_up(r->announcer); /* impatient: told to stop while we waited for the last word */
+                roll_announcer_give_up(
+                    r->announcer); /* the user asked again to stop while we waited for the root's last verdicts */
                 break;
             }
         }
@@ -265,7 +269,7 @@ static void print_summary(struct run *r)
         return;
     }
     if (s == NULL) {
-        if (r->announcer != NULL) { /* else it was said before the job began */
+        if (r->announcer != NULL) { /* without an announcer a line before the job began has said why */
             roll_say("the job is over; the last word of the daemon is missing%s", r->daemon_died ? ": it ended" : "");
         }
         return;
@@ -291,7 +295,7 @@ static void print_summary(struct run *r)
     roll_say("%s", roll_summary_text(&summary, text, sizeof(text)));
 }
 
-/* What the daemon would refuse is said before a job starts that it would not watch. */
+/* Checks the trace options before the job starts: a daemon that refuses them would not watch the job. */
 static int check_trace(const struct roll_command *self, const struct roll_run_options *o)
 {
     uint64_t limit = UINT64_MAX, n;
@@ -398,7 +402,8 @@ static void name_job(void)
     setenv("ROLLCALL_JOB", name, 1);
 }
 
-/* Everything that has to be there before the job starts; each part that fails is said and done without. */
+/* Sets up everything that has to be there before the job starts. For each part that fails one line says so, and the job
+ * runs without it. */
 static void prepare(struct run *r)
 {
     char why[512] = "";
@@ -500,7 +505,7 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     block_signals(&r);
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a dying rank leaves behind is ours to reap, not init's */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* we, not init, reap the processes that a dying rank leaves behind */
     prepare(&r);
     int start_error = roll_run_job_start(&r.job, &r.o, &r.place, r.dir, &r.old_mask, &r.warden);
     if (start_error != 0) {

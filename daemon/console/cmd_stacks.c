@@ -1,6 +1,6 @@
 /*
- * cmd_stacks.c: rollcall stacks [RANKS]: where in their code the ranks are, merged over ranks; or with --pid of any
- * processes here.
+ * cmd_stacks.c: rollcall stacks [RANKS]: shows where in their code the ranks are, merged over ranks; with --pid, any
+ * processes of this host.
  *
  * The daemon answers rank by rank as the agents do, so there is progress to show and a slow rank does not hide the
  * others. With
@@ -204,7 +204,7 @@ static void print_part(const struct stacks *s, enum roll_stack_threads which, co
     roll_stack_tree_fini(&tree);
 }
 
-/* One line for each reason why ranks, or one half of their stacks, are missing. */
+/* Prints one line for each reason why ranks, or the native or Python half of their stacks, are missing. */
 static void print_reasons(const struct stacks *s, const char *key, const char *what, const char *noun)
 {
     size_t n = json_array_size(s->answers);
@@ -305,7 +305,7 @@ static int check(const struct roll_command *self, struct stacks *s)
     if (s->samples > SAMPLES_MAX || s->interval_ms > MS_MAX) {
         return roll_usage(self, "at most %d samples, %d ms apart", SAMPLES_MAX, MS_MAX);
     }
-    if (!s->native && !s->python) { /* neither was named: both */
+    if (!s->native && !s->python) { /* neither was asked for alone: show both */
         s->native = s->python = true;
     }
     s->timeout_s += s->samples * (double)s->interval_ms / 1000;

@@ -20,7 +20,8 @@ struct source {
     const struct roll_link_options *link;
 };
 
-/* Asks one question without saying anything on the terminal. NULL when there is no answer. */
+/* Asks one question without printing anything on the terminal. NULL when there is no answer; `why` then says the
+ * reason. */
 static json_t *ask(struct source *s, json_t *query, char *why, size_t size)
 {
     json_t *reply = NULL;
@@ -54,7 +55,7 @@ static void fetch(void *context, json_t **status, json_t **verdicts, char *why, 
         *verdicts = reply != NULL ? json_incref(json_object_get(reply, "verdicts")) : NULL;
         json_decref(reply);
     } else {
-        roll_client_destroy(&s->client); /* connect anew: the next root may be another */
+        roll_client_destroy(&s->client); /* connect anew next time: another root may be there then */
     }
 }
 

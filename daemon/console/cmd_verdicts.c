@@ -1,9 +1,9 @@
 /*
- * cmd_verdicts.c: rollcall verdicts: what has been found so far, and with --follow what is found from now on.
+ * cmd_verdicts.c: rollcall verdicts: prints the verdicts so far, and with --follow those that come from now on.
  *
- * Exit code 1 when there is a finding among what was printed that still stands, so that it can stand in a script's
- * condition. What a later verdict took back or said better takes one line, for people, and so do notes that say the
- * same of other ranks, layers and steps; as JSON every verdict is as it was said.
+ * The exit code is 1 when a printed finding still stands, so that a script can use it as a condition. For people, a
+ * verdict that a later one withdrew or replaced takes one line, and so do notes that say the same of other ranks,
+ * layers and steps. As JSON every verdict is printed as it was given.
  */
 #include "daemon/console/link.h"
 #include "daemon/console/text.h"
@@ -36,7 +36,8 @@ static void print_one(const json_t *verdict, const json_t *list, bool json, bool
     }
 }
 
-/* What takes an earlier verdict back is about that one alone. */
+/* Whether a note may be printed as one line with others. A verdict that withdraws an earlier one belongs to that one
+ * alone. */
 static bool may_be_folded(const json_t *verdict)
 {
     return strcmp(roll_json_text(verdict, "certainty", ""), "note") == 0 &&
@@ -59,7 +60,7 @@ static void add_numbers(struct roll_rankset *set, const json_t *numbers)
     }
 }
 
-/* Notes with the code of this one, which is the first of them: how many more there are, and about whom. */
+/* Prints, behind the first note of a code, how many more notes of this code there are and about which ranks. */
 static void print_more(const json_t *list, size_t at)
 {
     const json_t *first = json_array_get(list, at);
@@ -88,7 +89,7 @@ static void print_more(const json_t *list, size_t at)
     roll_rankset_fini(&layers);
 }
 
-/* An earlier note has its code: it is counted there. `seen` holds the codes of all before it. */
+/* Whether an earlier note has the same code and counts this one. `seen` holds the codes of all earlier notes. */
 static bool is_folded(json_t *seen, const json_t *verdict)
 {
     const char *code = roll_json_text(verdict, "code", "");
@@ -100,7 +101,7 @@ static bool is_folded(json_t *seen, const json_t *verdict)
     return folded;
 }
 
-/* Whose verdicts will come: all jobs of the root, or the one that was named. */
+/* Prints whose verdicts will come: those of all jobs of the root, or of the job that was named. */
 static void print_followed(const json_t *reply, bool json)
 {
     char text[512];

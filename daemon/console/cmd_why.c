@@ -5,11 +5,11 @@
 
 #include <stdlib.h>
 
-#define COLUMNS 100 /* as verdicts */
+#define COLUMNS 100 /* the width of verdicts, too */
 
 int cmd_why(const struct roll_command *self, int argc, char **argv);
 
-/* A paragraph for ranks that stand alike, in the order of their first. */
+/* Prints a paragraph for each group of ranks that stand alike, ordered by the group's first rank. */
 static void print_ranks(json_t *reply)
 {
     size_t i;

@@ -22,7 +22,7 @@ enum roll_exit {
 
 struct roll_command {
     const char *name;
-    const char *operands;                                                /* for the usage line */
+    const char *operands;                                                /* names of the operands in the usage line */
     const char *brief;                                                   /* one line */
     int (*main)(const struct roll_command *self, int argc, char **argv); /* argv[0] is the command's name */
 };
@@ -48,17 +48,17 @@ struct roll_option {
     const char *name; /* without dashes; NULL ends the table */
     char letter;      /* 0 = none */
     enum roll_option_kind kind;
-    const char *arg;  /* what the argument is called; NULL for a flag */
+    const char *arg;  /* name of the argument in the help; NULL for a flag */
     const char *help; /* one line */
-    void *value;      /* where it goes; unchanged when the option is not given */
+    void *value;      /* where the argument is stored; unchanged when the option is not given */
 };
 #define ROLL_OPTIONS_MAX 24
 
 /*
  * Reads the options of a command. Operands end up at argv[result...argc-1]. With `leading` the first operand ends the
- * options (for commands that are followed by somebody else's command line). Prints the help on --help.
- * Returns the index of the first operand, or -1 when the command is over with the exit code *code (help printed, or
- * one line about what is wrong). Borrows all.
+ * options (for commands that are followed by the user's own command line). Prints the help on --help.
+ * Returns the index of the first operand; or -1 when the command is over with the exit code *code: the help was
+ * printed, or one line about what is wrong. Borrows all.
  */
 int roll_options_read(const struct roll_command *cmd, const struct roll_option *options, bool leading, int argc,
                       char **argv, int *code);
@@ -69,7 +69,7 @@ int roll_options_read(const struct roll_command *cmd, const struct roll_option *
 void roll_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* roll_say, and "see `rollcall help CMD`"; returns ROLL_EXIT_USAGE. */
 int roll_usage(const struct roll_command *cmd, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* May text for this stream (a FILE's descriptor) be coloured: a terminal, not TERM=dumb, and NO_COLOR is not set? */
+/* Whether text for this descriptor may be coloured: it is a terminal, TERM is not dumb, and NO_COLOR is not set. */
 bool roll_colour_wanted(int fd);
 
 #endif

@@ -15,7 +15,7 @@ int roll_file_read(const char *path, void **data, size_t *bytes);
 /* One line on standard error: what is wrong with the file and what to do. */
 void roll_file_complain(const char *path, int err);
 
-/* Removes a directory of our own with everything in it; follows no links. Returns 0 or ROLL_E_IO. */
+/* Removes a directory with everything in it; follows no links. Returns 0 or ROLL_E_IO. */
 int roll_directory_remove(const char *path);
 
 #endif

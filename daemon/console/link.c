@@ -1,4 +1,4 @@
-/* link.c: connecting and asking, with the same words and exit codes in every subcommand. */
+/* link.c: connects to the root and asks it, with the same messages and exit codes in every subcommand. */
 #include "daemon/console/link.h"
 
 #include "daemon/console/text.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define ROOTS_NAMED  16
-#define ROOT_WAIT_MS 1000 /* for one of several roots to say what it watches */
+#define ROOT_WAIT_MS 1000 /* patience with each of several roots, which are asked what they watch */
 
 static void say_hosts(const json_t *run, FILE *out)
 {
@@ -54,7 +54,7 @@ const char *roll_link_about(const json_t *run, char *out, size_t size)
         fprintf(text, live == 0 ? ", none running" : ", %s running", roll_count_text(live, many, sizeof(many)));
     }
     roll_time_text(since, time);
-    time[sizeof("2026-11-20T13:01:02") - 1] = '\0'; /* nobody counts nanoseconds here */
+    time[sizeof("2026-11-20T13:01:02") - 1] = '\0'; /* seconds are enough here */
     fprintf(text, ", watched since %sZ (%s)", time, roll_span_text(now > since ? now - since : 0, age, sizeof(age)));
     fclose(text);
     out[size - 1] = '\0';
@@ -78,7 +78,7 @@ void roll_link_print_about(const json_t *reply)
     fputs(json_array_size(others) > 0 ? "\n\n" : "\n", stdout);
 }
 
-/* What one of several roots watches, behind the option that picks it. */
+/* Prints one of several roots: the option that picks it, and the jobs that it watches. */
 static void name_root(const struct roll_link_options *o, const char *endpoint, int width)
 {
     roll_client_t *client = NULL;
@@ -101,7 +101,7 @@ static void name_root(const struct roll_link_options *o, const char *endpoint, i
     roll_client_destroy(&client);
 }
 
-/* Several roots: each with its jobs, for nobody knows them by their endpoints. */
+/* Prints several roots, each with its jobs, because nobody knows roots by their endpoints. */
 static void name_roots(const struct roll_link_options *o)
 {
     static char endpoint[ROOTS_NAMED][ROLL_CLIENT_ENDPOINT_BYTES];

@@ -1,5 +1,5 @@
 /*
- * link.h: a subcommand's connection to the root, with the one line that is said when there is none.
+ * link.h: a subcommand's connection to the root, and the one line on standard error when there is none.
  */
 #ifndef ROLL_CONSOLE_LINK_H
 #define ROLL_CONSOLE_LINK_H
@@ -22,20 +22,20 @@ struct roll_link_options {
         "job", 0, ROLL_OPT_TEXT, "JOB", "which job, where the root watches several", &(l).job                          \
     }
 
-/* Connects. 0, or the exit code after one line has been said. */
+/* Connects. 0, or the exit code after one line on standard error. */
 int roll_link_open(const struct roll_link_options *options, roll_client_t **client);
 
 /*
- * Asks (takes query, adds the job) and waits. On success *reply is returned owned. 0, or the exit code after one
- * line has been said: ROLL_EXIT_UNREACHABLE when nobody answers, ROLL_EXIT_USAGE when the root refuses the query.
+ * Asks (takes query, adds the job) and waits. On success *reply is returned owned. 0, or after one line on standard
+ * error the exit code: ROLL_EXIT_UNREACHABLE when nobody answers, ROLL_EXIT_USAGE when the root refuses the query.
  */
 int roll_link_ask(roll_client_t *client, const struct roll_link_options *options, json_t *query, json_t **reply);
 
 /* "job NAME: ranks 0-3 (4 ranks) on host vm, watched since 2026-11-23T00:55:40Z (35.1 s)". run: a member `run` of a
  * reply. Returns out. */
 const char *roll_link_about(const json_t *run, char *out, size_t size);
-/* That line to stdout for a reply that says whose it is, with the jobs that could have been meant; nothing for one of
- * an older root. */
+/* Prints that line for a reply that names its run, and the other jobs that could have been meant. Prints nothing for
+ * the reply of an older root, which names no run. */
 void roll_link_print_about(const json_t *reply);
 
 #endif

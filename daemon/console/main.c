@@ -8,8 +8,8 @@
 int main(int argc, char **argv)
 {
     int code = roll_console_main(argc, argv);
-    /* A listing that did not get out was not given: a full disk must not look like success. A reader that has gone
-     * (EPIPE) wanted no more. */
+    /* A listing that could not be written was not given: a full disk must not look like success. A reader that has
+     * closed the pipe (EPIPE) wanted no more. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && errno != EPIPE) {
         roll_say("cannot write to standard output: %s", strerror(errno));
         code = code == ROLL_EXIT_CLEAN ? ROLL_EXIT_UNREACHABLE : code;

@@ -1,6 +1,6 @@
 /*
  * options.c: one table of options per command drives both the parser (getopt_long) and the help text, so that the
- * two cannot drift apart. Also the one-line messages.
+ * two cannot drift apart. The one-line messages are here as well.
  */
 #include "daemon/console/console.h"
 
@@ -113,7 +113,7 @@ static bool store(const struct roll_option *o, const char *arg)
     return false;
 }
 
-/* What a bad argument should have been. */
+/* Says what kind of argument an option wants. */
 static const char *wanted(enum roll_option_kind kind)
 {
     switch (kind) {

@@ -61,7 +61,7 @@ void roll_place_find(struct roll_place *place)
     first_of(place->python, bin, python_at, sizeof(python_at) / sizeof(python_at[0]), R_OK | X_OK);
     first_of(place->audit, bin, audit_at, sizeof(audit_at) / sizeof(audit_at[0]), R_OK);
     first_of(place->fronts, bin, fronts_at, sizeof(fronts_at) / sizeof(fronts_at[0]), R_OK);
-    /* Not realpath of the library: its directory is wanted, and the library itself may be a link. */
+    /* realpath is asked for the directory, not for the library, because the library itself may be a link. */
     for (size_t i = 0; i < sizeof(hostnccl_at) / sizeof(hostnccl_at[0]); i++) {
         char path[2 * PATH_MAX];
         snprintf(path, sizeof(path), "%s/%s", bin, hostnccl_at[i]);

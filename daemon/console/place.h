@@ -16,7 +16,7 @@ struct roll_place {
     char hostnccl[PATH_MAX]; /* the directory of the stand-in libnccl.so.2 and libcudart */
 };
 
-/* Looks. Each part that is missing stays "". */
+/* Looks for all parts. A part that is missing stays "". */
 void roll_place_find(struct roll_place *place);
 
 /* A directory for rings: ROLLCALL_DIR, else roll_default_dir(). 0 or ROLL_E_SIZE. */

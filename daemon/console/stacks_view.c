@@ -1,6 +1,6 @@
 /*
- * stacks_view.c: indentation says where ranks part, not how deep a call is: stacks of a training job are 40 deep and
- * part twice.
+ * stacks_view.c: prints a merged tree of stacks. Indentation shows where ranks part, not how deep a call is: stacks of
+ * a training job are 40 deep and part twice.
  */
 #include "daemon/console/stacks_view.h"
 
@@ -18,7 +18,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The file with its folder: enough to tell two __init__.py apart. */
+/* The file name with its folder, which is enough to tell two __init__.py apart. */
 static const char *short_path(const char *path)
 {
     const char *end = path + strlen(path);
@@ -54,7 +54,7 @@ static void put_line(FILE *out, const struct roll_stacks_style *style, size_t in
     if (style->width > indent + 8) {
         roll_text_fit(text, size, style->width - indent);
     }
-    for (char *c = text; *c; c++) { /* names come out of foreign memory */
+    for (char *c = text; *c; c++) { /* names come out of another process's memory and may hold control characters */
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
     }
     bool coloured = style->colour && colour[0];
@@ -72,7 +72,8 @@ static void put_head(FILE *out, const struct roll_stack_node *n, const struct ro
     }
     if (style->samples > 1 && stuck) {
         snprintf(mark, sizeof(mark), "  stuck");
-    } else if (style->samples > 1 && n->hits == n->looks) { /* neither is known of who was not seen every time */
+    } else if (style->samples > 1 &&
+               n->hits == n->looks) { /* a thread that was not seen in every look is called neither stuck nor moving */
         snprintf(mark, sizeof(mark), "  seen in %u of %u looks", n->hits, n->looks + n->missed);
     } else if (style->samples > 1) {
         snprintf(mark, sizeof(mark), "  moving: here in %u of %u looks", n->hits, n->looks);
@@ -81,7 +82,7 @@ static void put_head(FILE *out, const struct roll_stack_node *n, const struct ro
     put_line(out, style, indent, stuck ? "\033[1m" : "\033[2m", text, sizeof(text));
 }
 
-/* The only child that everybody here goes on into; NULL when they part, or some end here. */
+/* The child into which all threads of this node go on; NULL when they part, or when some stacks end here. */
 static const struct roll_stack_node *only_child(const struct roll_stack_node *n)
 {
     const struct roll_stack_node *c = n->child;
@@ -94,7 +95,7 @@ static bool repeats(const struct roll_stack_node *a, const struct roll_stack_nod
            strcmp(a->function, b->function) == 0 && strcmp(a->file, b->file) == 0;
 }
 
-/* A run of frames with one set of ranks, then what they part into. */
+/* Prints a row of frames that one set of ranks shares, then the subtrees into which these ranks part. */
 static void put_segment(FILE *out, const struct roll_stack_node *n, const struct roll_stacks_style *style,
                         size_t indent)
 {

@@ -94,7 +94,7 @@ int roll_columns_row(struct roll_columns *t, const char *const *cells)
             }
             return ROLL_E_NOMEM;
         }
-        /* Text that came from elsewhere must not move the cursor or start a new line. */
+        /* Text from another process must not move the cursor or start a new line. */
         for (char *p = copy; *p != '\0'; p++) {
             if ((unsigned char)*p < 0x20 || *p == 0x7f) {
                 *p = '?';
@@ -110,7 +110,7 @@ size_t roll_columns_rows(const struct roll_columns *t)
     return t->columns == 0 ? 0 : t->used / t->columns;
 }
 
-/* Widths of all columns; the one that may shrink gives up what exceeds `width`. */
+/* Computes the widths of all columns; the column that may shrink gives up what exceeds `width`. */
 static void widths(const struct roll_columns *t, size_t width, size_t out[ROLL_COLUMNS_MAX])
 {
     size_t sum = 0;
@@ -237,7 +237,7 @@ const char *roll_plural(uint64_t n, const char *one, const char *many, char *out
 const char *roll_summary_text(const struct roll_summary *s, char *out, size_t size)
 {
     char ranks[48], calls[48], comms[48], findings[48], lost[48], open[64], of[32] = "";
-    bool partly = s->of_ranks > s->ranks; /* what the others did is in no record: that is a loss too */
+    bool partly = s->of_ranks > s->ranks; /* the calls of the other ranks are in no record, which is a loss as well */
     if (partly) {
         snprintf(of, sizeof(of), "%llu of ", (unsigned long long)s->ranks);
     }

@@ -18,7 +18,7 @@ struct roll_columns {
     size_t used, room; /* cells */
     char **cell;       /* owned, row by row; the first row is the heading */
     uint32_t right;    /* bit i: column i is aligned to the right */
-    size_t shrink;     /* this column gives way when the table is too wide (index + 1; 0 = none) */
+    size_t shrink;     /* the column that shrinks when the table is too wide (index + 1; 0 = none) */
 };
 
 /* Appends one row of `columns` cells (copied). 0 or ROLL_E_NOMEM. */
@@ -34,7 +34,8 @@ size_t roll_text_width(const char *text);
 /* Cuts text to `width` columns, at a character's boundary, with an ellipsis when something was cut. */
 void roll_text_fit(char *text, size_t size, size_t width);
 
-/* Paragraphs, broken between words so that no line is wider than `width` columns where that can be had. */
+/* Prints paragraphs, broken between words so that no line is wider than `width` columns, except where a single word is.
+ */
 void roll_text_wrap(const char *text, size_t width, FILE *out);
 
 /* "2026-11-20T13:01:02.123456789Z". Returns out. */
@@ -46,11 +47,11 @@ const char *roll_count_text(uint64_t n, char *out, size_t size);
 /* "1 finding", "2 findings". Returns out. */
 const char *roll_plural(uint64_t n, const char *one, const char *many, char *out, size_t size);
 
-/* What a job comes to, in the words of `run` and `analyze`: "4 ranks, 123 calls on 1 communicator: 1 finding, nothing
- * lost". */
+/* The figures of a job for the last line of `run` and `analyze`: "4 ranks, 123 calls on 1 communicator: 1 finding,
+ * nothing lost". */
 struct roll_summary {
     uint64_t ranks,
-        of_ranks; /* of_ranks: how many there are, when that is known and some of them recorded nothing; else 0 */
+        of_ranks; /* of_ranks: how many ranks there are, when that is known and some of them recorded nothing; else 0 */
     uint64_t calls, comms, findings, lost, incomplete;
 };
 /* The sentence, without a full stop and a new line. Returns out. */

@@ -68,7 +68,7 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
     free(a);
 }
 
-/* The run with this identity, made when it is new; NULL when out of memory. */
+/* The run of this job and restart, which is made when it is new; NULL when out of memory. */
 static struct run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
 {
     for (size_t i = 0; i < a->runs; i++) {
@@ -106,7 +106,7 @@ static roll_feed_t *feed_of_frame(void *ctx, const struct roll_frame *frame)
     return run != NULL ? run->feed : NULL;
 }
 
-/* Traces are only looked at here, and fed when all of them are known: some belong together. */
+/* Adds a trace. Traces are only opened here, and fed when all of them are known, because some belong together. */
 static int add_trace(roll_analysis_t *a, const char *path)
 {
     roll_trace_reader_t *reader = NULL;
@@ -172,7 +172,7 @@ static bool ends(const char *name, const char *suffix)
     return n > m && strcmp(name + n - m, suffix) == 0;
 }
 
-/* One file, by what it says it is rather than by its name. */
+/* Adds one file. Its first bytes, and not its name, say what kind of file it is. */
 static int add_file(roll_analysis_t *a, const char *path)
 {
     char magic[8] = "";
@@ -251,7 +251,7 @@ struct roll_verdict_copy *roll_analysis_next(roll_analysis_t *a)
     return NULL;
 }
 
-/* Did somebody die while somebody was inside a call? */
+/* Whether a process died while a rank was inside a call. */
 static bool ended_badly(roll_engine_t *engine)
 {
     struct roll_engine_summary summary;

@@ -20,13 +20,14 @@ void roll_analysis_destroy(roll_analysis_t **analysis);
 
 /*
  * Adds a file, or all *.rtrc and *.ring files of a directory and of its direct subdirectories. Each file that cannot be
- * read is said in one line and counted. Everything is fed by roll_analysis_finish.
- * 0, or what was wrong with the path.
+ * read is counted, and one line on standard error names it. roll_analysis_finish feeds everything. 0, or the error of
+ * the path itself.
  */
 int roll_analysis_add(roll_analysis_t *analysis, const char *path);
 /*
  * Feeds the traces (segments in their order, several series of one run merged by their clocks), then the rings, merged
- * in time order over all ranks, and lets each engine say its last word. 0 or NOMEM.
+ * in time order over all ranks, and tells each engine that no more will come, which gives its last verdicts. 0 or
+ * NOMEM.
  */
 int roll_analysis_finish(roll_analysis_t *analysis);
 /* The next verdict of any run, returned owned; NULL when there is none. */
@@ -41,8 +42,8 @@ void roll_analysis_summary(const roll_analysis_t *analysis, struct roll_analysis
 
 /*
  * Where the ranks stood when a run ended that has no finding and in which a process died without a word: what each
- * waited for. The records do not tell who died first, so no verdict does; this is what they do tell. An array (returned
- * owned; NULL without memory) of objects with `job`, `restart`, `rank` and `text`.
+ * waited for. The records do not tell who died first, so no verdict does; where the ranks stood is what the records do
+ * tell. An array (returned owned; NULL without memory) of objects with `job`, `restart`, `rank` and `text`.
  */
 json_t *roll_analysis_standing(const roll_analysis_t *analysis);
 

@@ -3,8 +3,8 @@
  *
  * Rank after rank would be simpler (roll_feed_ring) and is wrong for long runs: the engine keeps a bounded window of
  * operations per communicator, which the first ring would outrun before the second began. So records are merged by wall
- * clock; the feeder still gets each ring's records in ticket order. What became of the processes comes last, as it
- * would have.
+ * clock; the feeder still gets each ring's records in ticket order. The ends of the processes come last, as they would
+ * have.
  */
 #include "daemon/console/analyze/analyze.h"
 
@@ -18,7 +18,7 @@
 
 #define BATCH    512u
 #define TICK_NS  100000000u /* of recorded time between two looks of the engine: about as often as live */
-#define SLACK_NS 1000000u   /* records this far ahead of the slowest rank go along in its batch */
+#define SLACK_NS 1000000u   /* records that are at most this far ahead of the slowest rank are fed in its batch */
 
 /* Where the merge stands in one ring. */
 struct cursor {
@@ -51,14 +51,14 @@ static int announce(roll_feed_t *feed, struct cursor *c)
     return err;
 }
 
-/* Reads on when everything read has been fed. False at the end of the ring. */
+/* Reads more records when all that were read have been fed. False at the end of the ring. */
 static bool refill(struct cursor *c)
 {
     while (c->at == c->n && c->next < c->head) {
         uint64_t next = c->next;
         c->at = 0;
         c->n = roll_ring_read(c->ring, c->next, c->rec, BATCH, &next, &c->lost);
-        c->next = next > c->next ? next : c->next + 1; /* over a slot that a killed writer left unfinished */
+        c->next = next > c->next ? next : c->next + 1; /* go past a slot that a killed writer left unfinished */
     }
     return c->at < c->n;
 }
@@ -68,7 +68,8 @@ static uint64_t time_of(const struct cursor *c, size_t i)
     return c->rec[i].enter_ns + (uint64_t)c->offset_ns;
 }
 
-/* The engine's clock is that of the records: it ticks before what comes next, so nothing looks older than it was. */
+/* Feeds all rings, merged. The engine's clock follows the records: it ticks before the next record is fed, so no call
+ * looks older than it was. */
 static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
 {
     uint64_t ticked = 0;
@@ -106,7 +107,7 @@ static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
     }
 }
 
-/* Is this very process still there? Its number may have been given to another. */
+/* Whether this very process is still there. Another process may have its number now, so the start time is compared. */
 static bool lives(uint32_t pid, uint64_t start_ticks)
 {
     char path[64], text[1024];
@@ -119,7 +120,7 @@ static bool lives(uint32_t pid, uint64_t start_ticks)
     size_t got = fread(text, 1, sizeof(text) - 1, f);
     fclose(f);
     text[got] = '\0';
-    char *p = strrchr(text, ')'); /* the name before it may hold anything */
+    char *p = strrchr(text, ')'); /* the name in front of it may hold any character */
     for (int field = 2; p != NULL && field < 22; field++) {
         p = strchr(p + 1, ' ');
     }

@@ -1,11 +1,11 @@
 /*
- * analyze_trace.c: recorded traces into the feeds of their runs: segments of a series one after the other, several
+ * analyze_trace.c: feeds recorded traces to the feeds of their runs: segments of a series one after the other, several
  * series of one run side by side.
  *
- * One series is fed as it stands, clock included, and so repeats what its root said. Several (the agents of a job's
- * nodes) are merged by their clocks; time passes for the engine only as far as all of them have come, so no node looks
- * late because its file is read later. When one ends while its ranks still run, no more time passes: nobody knows what
- * they did then.
+ * A single series is fed as it stands, clock included, and so repeats what its root said. Several (the agents of a
+ * job's nodes) are merged by their clocks; time passes for the engine only as far as all of them have come, so no node
+ * looks late because its file is read later. When one ends while its ranks still run, no more time passes: nobody knows
+ * what they did then.
  */
 #include "daemon/console/analyze/analyze.h"
 
@@ -18,16 +18,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The segments of a series that were given, and where we are in them. */
+/* The segments of a series that were given, and how far they have been read. */
 struct series {
     const struct roll_analyze_file *file; /* borrowed */
     size_t files, at;
     roll_trace_reader_t *reader;
-    struct roll_frame frame; /* the next; borrows the reader */
+    struct roll_frame frame; /* the next frame; borrows the reader's memory */
     bool ended;
-    roll_feed_t *feed; /* of the run that it is about; NULL: it announces no ring */
-    uint64_t time_ns;  /* of its last tick */
-    uint64_t *epoch;   /* of its rings */
+    roll_feed_t *feed; /* feed of the run that the series is about; NULL: the series announces no ring */
+    uint64_t time_ns;  /* time of the last tick */
+    uint64_t *epoch;   /* epochs of the rings */
     size_t epochs, room;
 };
 
@@ -44,8 +44,8 @@ static bool follows(const struct roll_analyze_file *a, const struct roll_analyze
     return b->number == a->number + 1 && b->number > 1;
 }
 
-/* What the end of a file means. A torn end that the next segment goes on from is what a killed writer leaves: nothing
- * is missing. */
+/* Judges the end of a file. A killed writer leaves a torn end, from which the next segment goes on: then nothing is
+ * missing. */
 static void judge_end(const struct series *s, int err, struct reading *r)
 {
     const struct roll_analyze_file *file = &s->file[s->at];
@@ -58,7 +58,7 @@ static void judge_end(const struct series *s, int err, struct reading *r)
     *r->cut = true;
 }
 
-/* The segment at s->at. `resume`: the one before it has been read to its end. */
+/* Opens the segment at s->at. `resume`: the segment before it has been read to its end. */
 static int open_file(struct series *s, bool resume)
 {
     int err = roll_trace_reader_new(s->file[s->at].path, &s->reader);
@@ -68,7 +68,7 @@ static int open_file(struct series *s, bool resume)
     return err;
 }
 
-/* The next frame of the series in s->frame, or s->ended. Returns NOMEM, else 0. */
+/* Reads the next frame of the series into s->frame, or sets s->ended. Returns NOMEM, else 0. */
 static int advance(struct series *s, struct reading *r)
 {
     while (!s->ended) {
@@ -86,7 +86,7 @@ static int advance(struct series *s, struct reading *r)
             s->ended = true;
         } else {
             whole = whole && follows(&s->file[s->at - 1], &s->file[s->at]);
-            err = open_file(s, whole); /* it could be read a moment ago: since then it was removed by its writer */
+            err = open_file(s, whole); /* the file could be read a moment ago, so its writer has removed it since */
             if (err) {
                 roll_say("%s: %s", s->file[s->at].path, roll_strerror(err));
                 *r->cut = true;
@@ -110,7 +110,7 @@ static int begin(struct series *s, struct reading *r)
     return err ? err : advance(s, r);
 }
 
-/* Which run is it about? Its first ring or note says. */
+/* Finds the run that the series is about, which its first ring or note says. */
 static int find_feed(struct series *s, struct reading *r)
 {
     bool cut = *r->cut;
@@ -132,7 +132,7 @@ static int find_feed(struct series *s, struct reading *r)
     return 0;
 }
 
-/* One bad payload must not cost the rest of the file: the feed stays usable after each. */
+/* Feeds one frame. One bad payload must not cost the rest of the file: the feed stays usable after it. */
 static int feed_frame(struct series *s, struct reading *r)
 {
     if (s->frame.head.type == ROLL_FRAME_RING || s->frame.head.type == ROLL_FRAME_NOTE) {
@@ -211,7 +211,7 @@ static struct series *oldest(struct series *all, size_t n, const roll_feed_t *fe
     return found;
 }
 
-/* Time passes as far as all series have come. */
+/* Lets time pass as far as all series have come. */
 static int pass_time(const struct series *all, size_t n, roll_feed_t *feed, uint64_t *clock)
 {
     uint64_t now = UINT64_MAX;
@@ -275,7 +275,7 @@ int roll_analyze_traces(struct roll_analyze_file *file, size_t n, roll_analyze_f
     for (size_t i = 0; i < n && !err; i++) {
         bool same = kept > 0 && strcmp(file[i].series, file[kept - 1].series) == 0;
         if (same && file[i].number == file[kept - 1].number) {
-            continue; /* given twice */
+            continue; /* the user gave this file twice */
         }
         file[kept] = file[i];
         if (same) {

@@ -1,7 +1,7 @@
 /*
- * doctor_process.c: what is seen of a process that runs, and if nothing is, why.
+ * doctor_process.c: checks what rollcall sees of a running process, and if it sees nothing, why.
  *
- * All of it from /proc and the ring directory; nothing is attached to and nothing in the process is called.
+ * Everything comes from /proc and the ring directory: the process is neither attached to nor made to run anything.
  */
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/stack/proc_look.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How its calls came into the ring. */
+/* How the calls of the process came into its ring. */
 struct seen {
     bool ring;
     char path[PATH_MAX + 300];

@@ -1,8 +1,8 @@
 /*
- * doctor_program.c: what would be seen of a command, binding by binding, and what not.
+ * doctor_program.c: checks what rollcall would see of a command, binding by binding.
  *
- * One line says what the command is, one where its NCCL is, one per way of standing before it, and the last says what
- * follows. Only that last line fails: a binding that does not reach an NCCL is no fault while another one does.
+ * One line says what the command is, one where its NCCL is, one for each binding what it would see, and the last what
+ * this means. Only that last line fails: a binding that does not reach an NCCL is no fault while another one does.
  */
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/console/run/bind.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Why nothing can be preloaded into it; NULL when it can. */
+/* The reason why no library can be preloaded into the program; NULL when one can. */
 static const char *closed_because(const struct roll_study *s)
 {
     const struct roll_program *p = &s->program;

@@ -1,7 +1,7 @@
 /*
- * dump.c: prints things as rows of sixteen bytes with the fields that begin in each row.
+ * dump.c: prints structures as rows of sixteen bytes with the fields that begin in each row.
  *
- * Every structure of trace/ is described by one table of fields (dump_format.c, dump_trace.c), and this file walks
+ * Every structure of trace/ is described by one table of fields (dump_ring.c, dump_trace.c), and this file walks
  * any table. The rows keep the file's own order and show every byte, padding included, so that a dump can be held
  * against the byte-by-byte description in docs/ and against `hexdump -C`. A dump of decoded structs was rejected: it
  * would hide exactly the bytes that one looks for when a file is damaged.
@@ -61,7 +61,7 @@ static void exit_text(int64_t status, char *out, size_t size)
     }
 }
 
-/* The value of a field as people read it. */
+/* Writes the value of a field as people read it. */
 static void value_text(const struct roll_dump_field *f, const uint8_t *data, char *out, size_t size)
 {
     uint64_t v = number(data, f->bytes);

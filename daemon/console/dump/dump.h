@@ -46,7 +46,7 @@ struct roll_dump_field {
         ROLL_DUMP_LOSS(type, "lost_stream", ROLL_LOSS_STREAM), ROLL_DUMP_LOSS(type, "lost_signal", ROLL_LOSS_SIGNAL),  \
         ROLL_DUMP_LOSS(type, "lost_wire", ROLL_LOSS_WIRE), ROLL_DUMP_LOSS(type, "lost_graph", ROLL_LOSS_GRAPH)
 
-/* Where a dump goes. */
+/* A dump in progress: where it goes, and how much it shows. */
 struct roll_dump {
     FILE *out;
     bool json;
@@ -55,8 +55,8 @@ struct roll_dump {
 };
 
 /*
- * Shows one thing: `bytes` bytes at `data`, which begin at `offset` of the file, with `n` fields. `kind` names it for
- * scripts ("record"), `title` says it in one line for people. Borrows all.
+ * Shows one structure: `bytes` bytes at `data`, which begin at `offset` of the file, with `n` fields. `kind` names the
+ * structure for scripts ("record"), `title` is its one line for people. Borrows all.
  */
 void roll_dump_thing(struct roll_dump *dump, const char *kind, const char *title, uint64_t offset, const void *data,
                      size_t bytes, const struct roll_dump_field *fields, size_t n);
@@ -64,18 +64,20 @@ void roll_dump_thing(struct roll_dump *dump, const char *kind, const char *title
 void roll_dump_note(struct roll_dump *dump, const char *kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Each shows a whole file held in memory. 0, ROLL_E_INCOMPLETE for a file cut short, or why it cannot be read. */
+/* The next three functions each show a whole file that is held in memory. 0, ROLL_E_INCOMPLETE for a file cut short, or
+ * why it cannot be read. */
 int roll_dump_ring(struct roll_dump *dump, const void *data, size_t bytes);
 int roll_dump_control(struct roll_dump *dump, const void *data, size_t bytes);
 int roll_dump_trace(struct roll_dump *dump, const void *data, size_t bytes);
-/* Picks by magic. ROLL_E_MAGIC when it is none of them. */
+/* Shows a file of any of the three kinds, which its magic tells. ROLL_E_MAGIC when it is of none. */
 int roll_dump_any(struct roll_dump *dump, const void *data, size_t bytes);
 
-/* One record at file offset `offset` (0 = not in a file of its own). */
+/* Shows one record at file offset `offset` (0 = not in a file of its own). */
 void roll_dump_record(struct roll_dump *dump, uint64_t offset, const void *record);
-/* A run of definitions entries, the first at file offset `offset`. 0 or what stopped it. */
+/* Shows successive entries of a definitions area, the first at file offset `offset`. 0, or the error of the entry that
+ * cannot be read. */
 int roll_dump_defs(struct roll_dump *dump, uint64_t offset, const void *data, size_t bytes);
-/* The 4096 bytes of a ring's header. */
+/* Shows the 4096 bytes of a ring's header. */
 void roll_dump_ring_header(struct roll_dump *dump, uint64_t offset, const void *data);
 
 #endif

@@ -168,7 +168,7 @@ static const struct roll_dump_field graph_fields[] = {
 #undef G
 static const struct roll_dump_field other_fields[] = {DEF_HEAD};
 
-/* Per type: the fixed fields; the text behind them, if any, becomes one more field. */
+/* For each type of definition: its fixed fields. The text behind them, if any, becomes one more field. */
 static const struct {
     const struct roll_dump_field *fields;
     size_t n;
@@ -297,7 +297,7 @@ static const struct roll_dump_field control_layer_fields[] = {{"on", 0, 4, ROLL_
 static const struct roll_dump_field control_group_fields[] = {
     {"comm_key", 0, 8, ROLL_DUMP_HEX, NULL}, {"on", 8, 4, ROLL_DUMP_HEX, NULL}, {"off", 12, 4, ROLL_DUMP_HEX, NULL}};
 
-/* Entries of a table in the page that are not all zero. */
+/* Shows the entries of a table in the control page that are not all zero. */
 static void dump_entries(struct roll_dump *d, const char *what, const uint8_t *page, size_t at, size_t bytes, size_t n,
                          const struct roll_dump_field *fields, size_t field_count)
 {

@@ -1,8 +1,8 @@
 /*
  * dump_trace.c: frames of a trace file, with what they carry: ring headers, definitions, records, states, ticks.
  *
- * A trace file is valid up to its last whole frame (trace/frame.h), so a cut file is shown up to the cut and then said
- * to be cut; refusing it would lose what a crashed daemon left. What is packed is shown unpacked, frame by frame.
+ * A trace file is valid up to its last whole frame (trace/frame.h), so a cut file is shown up to the cut, and one line
+ * says that it is cut; refusing it would lose what a crashed daemon left. Packed frames are shown unpacked, one by one.
  */
 #include "daemon/console/dump/dump.h"
 
@@ -108,7 +108,8 @@ static void dump_payload(struct roll_dump *d, uint64_t offset, const struct roll
     }
 }
 
-/* Where a walk over frames is. Frames inside a PACK are numbered on, and their offsets are those in the unpacked bytes.
+/* The state of a walk over frames. The numbers of frames go on inside a PACK; their offsets are those in the unpacked
+ * bytes.
  */
 struct walk {
     struct roll_dump *d;

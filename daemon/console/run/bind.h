@@ -1,5 +1,5 @@
 /*
- * bind.h: how `rollcall run` stands before a job's NCCL: which of preload, auditor, profiler plugin and front, and why.
+ * bind.h: which of preload, auditor, profiler plugin and front `rollcall run` uses to see a job's NCCL calls, and why.
  */
 #ifndef ROLL_CONSOLE_BIND_H
 #define ROLL_CONSOLE_BIND_H
@@ -18,7 +18,7 @@ enum roll_bind_kind {
 /* "auto", "preload", ...; -1 for anything else. */
 int roll_bind_by_name(const char *name);
 
-/* What was picked. The preload is always part of it: the others only lead calls to it. */
+/* The ways of binding that were picked. The preload is always one of them: the others only lead calls to it. */
 struct roll_bind {
     bool audit, plugin;
     char front[PATH_MAX]; /* the front's file; "" = none */
@@ -26,14 +26,14 @@ struct roll_bind {
     char why[512];        /* one line: what, and why */
 };
 
-/* Picks. hostnccl: the job will have the stand-ins first. Borrows command (ended by NULL). Never fails: what cannot be
- * had is left out, and why says so. */
+/* Picks the ways of binding. hostnccl: the job will have the stand-ins first. Borrows command (ended by NULL). Never
+ * fails: a way that cannot be had is left out, and out->why says so. */
 void roll_bind_pick(int kind, const struct roll_place *place, bool hostnccl, char *const command[],
                     struct roll_bind *out);
-/* Sets the environment of the job, in the process that becomes it. */
+/* Sets the environment of the job, in the process that becomes the job. */
 void roll_bind_apply(const struct roll_bind *bind, const struct roll_place *place);
 
-/* The profiler plugin that the user's environment names; NULL when it is none, or librollcall.so. Borrowed. */
+/* The profiler plugin that the user's environment names; NULL when it names none, or librollcall.so. Borrowed. */
 const char *roll_bind_users_plugin(void);
 
 #endif

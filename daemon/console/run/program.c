@@ -48,7 +48,7 @@ static void look_at_symbols(Elf *elf, Elf_Scn *section, const GElf_Shdr *header,
     }
 }
 
-/* Is it made for the processor that this program runs on? */
+/* Notes whether the file is made for the processor that this program runs on. */
 static void look_at_machine(Elf *elf, struct roll_program *p)
 {
     GElf_Ehdr theirs, ours;
@@ -102,7 +102,7 @@ int roll_program_inspect(const char *path, struct roll_program *p)
     char head[128] = "";
     struct stat st;
     *p = (struct roll_program){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe would keep us waiting */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a named pipe would wait */
     if (fd < 0) {
         return errno == ENOENT || errno == ENOTDIR ? ROLL_E_NOTFOUND : errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO;
     }
@@ -118,7 +118,7 @@ int roll_program_inspect(const char *path, struct roll_program *p)
         p->script = true;
         snprintf(p->interpreter, sizeof(p->interpreter), "%.*s", (int)strcspn(head + 2, "\n"), head + 2);
     } else if (got > 0 && head[0] != '\x7f' && strlen(head) == (size_t)got) {
-        p->script = true; /* as execvp takes what has no magic number */
+        p->script = true; /* execvp, too, takes a file without a magic number for a script */
         snprintf(p->interpreter, sizeof(p->interpreter), "/bin/sh");
     } else {
         look_at_elf(fd, p);
@@ -152,7 +152,7 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* One library of a program. */
+/* Adds one library of a program to the study. */
 static void study_library(struct roll_study *s, const char *path)
 {
     struct roll_program p;
@@ -166,7 +166,8 @@ static void study_library(struct roll_study *s, const char *path)
     }
 }
 
-/* As ldd(1): the loader lists what it would load, and nothing of the program runs. */
+/* Lists the libraries of a program as ldd(1) does: the loader lists what it would load, and no code of the program
+ * runs. */
 static void study_libraries(const char *first, struct roll_study *s)
 {
     int out[2];
@@ -215,7 +216,8 @@ void roll_study(const char *command, const char *first, struct roll_study *s)
     if (s->error == 0 && s->program.defines_nccl) {
         snprintf(s->holder, sizeof(s->holder), "%s", s->path);
     }
-    bool glibc = strstr(s->program.loader, "/ld-linux") != NULL; /* others may run the program instead of listing */
+    bool glibc = strstr(s->program.loader, "/ld-linux") !=
+                 NULL; /* loaders other than glibc's may run the program instead of listing */
     if (s->error == 0 && s->program.dynamic && glibc && !s->program.other_machine && !s->program.elevated) {
         study_libraries(first, s);
     }

@@ -17,18 +17,18 @@
 #include <sys/types.h>
 
 struct roll_run_options {
-    uint32_t ranks; /* -n; 0 = the command once, as it is */
+    uint32_t ranks; /* -n; 0 = run the command once, as it is */
     bool hostnccl, prefix, quiet, fail_on_finding;
     bool python_stacks;      /* ranks register a signal for their Python stacks */
     const char *policy;      /* NULL = not given */
     const char *on_mismatch; /* report, error or abort; NULL = not given */
-    const char *stacks;      /* likewise: "auto", "ask" */
+    const char *stacks;      /* "auto" or "ask"; NULL = not given */
     const char *json, *trace, *http, *daemon;
     const char *trace_segment, *trace_limit, *trace_age; /* NULL = the daemon's default */
     double timeout_s;                                    /* 0 = none */
     double grace_s;
     int bind;                      /* enum roll_bind_kind */
-    const struct roll_bind *bound; /* what was picked */
+    const struct roll_bind *bound; /* the bindings that were picked */
     char **command;
 };
 
@@ -45,18 +45,18 @@ void roll_run_dir_remove(const char *dir);
 
 /*
  * A process that outlives this one by a moment: when `rollcall run` is killed with SIGKILL, the warden ends the ranks'
- * process groups and the daemon and removes the directory. Told what to guard through a pipe, whose end of file is
- * the sign.
+ * process groups and the daemon and removes the directory. `run` tells the warden through a pipe what to guard; end of
+ * file on that pipe means that `run` is gone.
  */
 struct roll_warden {
     pid_t pid;
     int fd;
 };
-/* Before any thread is started. dir is copied. 0 or ROLL_E_IO. */
+/* Starts the warden, before any thread is started. dir is copied. 0 or ROLL_E_IO. */
 int roll_warden_start(struct roll_warden *warden, const char *dir);
 void roll_warden_guard_group(struct roll_warden *warden, pid_t group);
 void roll_warden_guard_daemon(struct roll_warden *warden, pid_t pid);
-/* All is over in good order: the warden ends without doing anything. */
+/* Called when everything has ended in good order: the warden ends without doing anything. */
 void roll_warden_dismiss(struct roll_warden *warden);
 
 /* ---- the daemon (run_daemon.c) ---- */
@@ -65,24 +65,24 @@ struct roll_run_daemon {
     pid_t pid;          /* 0 = none */
     char endpoint[256]; /* of the root; "" = unknown */
 };
-/* Starts rollcalld and waits until it is ready. 0 or an error; one line has been said. */
+/* Starts rollcalld and waits until it is ready. 0, or an error after one line on standard error. */
 int roll_run_daemon_start(struct roll_run_daemon *daemon, const struct roll_run_options *options,
                           const struct roll_place *place, const char *dir, const sigset_t *mask);
-/* SIGTERM, a moment, SIGKILL; reaps it. */
+/* Ends the daemon: SIGTERM, after a moment SIGKILL; reaps it. */
 void roll_run_daemon_stop(struct roll_run_daemon *daemon);
 
 /* ---- the ranks (run_ranks.c) ---- */
 
 struct roll_run_stream {
     int fd; /* read end; -1 = closed or passed through */
-    int to; /* descriptor that it is copied to */
+    int to; /* descriptor that the output is copied to */
     size_t used;
     char line[8192]; /* an unfinished line, with --prefix */
 };
 struct roll_run_rank {
     pid_t pid; /* also its process group; 0 = not started */
     bool alive;
-    int status; /* wait status, once it is not alive */
+    int status; /* wait status, valid once the rank is not alive */
     struct roll_run_stream stream[2];
 };
 struct roll_run_job {
@@ -93,26 +93,27 @@ struct roll_run_job {
     bool terminal;   /* the job has the terminal's foreground */
     uint64_t output; /* bytes that the ranks have printed */
 };
-/* Starts all ranks. 0; or ROLL_E_NOTFOUND, DENIED, IO when the command cannot be run: one line has been said. */
+/* Starts all ranks. 0; or ROLL_E_NOTFOUND, DENIED, IO when the command cannot be run, after one line on standard error.
+ */
 int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *options, const struct roll_place *place,
                        const char *dir, const sigset_t *mask, struct roll_warden *warden);
-/* Notes what became of a child. Returns its rank, or -1 when it is no rank of ours. */
+/* Notes the end of a child. Returns its rank, or -1 when the child is no rank. */
 int roll_run_job_reaped(struct roll_run_job *job, pid_t pid, int status);
-/* A signal to the process group of every rank that lives. */
+/* Sends a signal to the process group of every rank that lives. */
 void roll_run_job_signal(struct roll_run_job *job, int signal);
-/* Copies what a rank has printed. Returns false when the stream is at its end. */
+/* Copies the output that a rank has printed. Returns false at the end of that output. */
 bool roll_run_job_relay(struct roll_run_job *job, uint32_t rank, int which);
-/* What is left of the ranks' process groups is ended (only with -n, where we are the launcher). */
+/* Ends the processes that are left in the ranks' process groups (only with -n, where we are the launcher). */
 void roll_run_job_sweep(struct roll_run_job *job);
 void roll_run_job_fini(struct roll_run_job *job);
 /* Puts `first` in front of a list with colons in our environment. */
 void roll_env_prepend(const char *name, const char *first);
-/* The code that a shell gives for a wait status. */
+/* The exit code that a shell gives for a wait status. */
 int roll_run_code(int status);
 
 /* ---- rings (run_watch.c) ---- */
 
-/* The sum of all heads and the number of rings in dir: grows when any rank makes a call. */
+/* The sum of all heads and the number of rings in dir, which grows when any rank makes a call. */
 uint64_t roll_run_progress(const char *dir);
 /* Writes the wait status into the ring of this process, when it has one. */
 void roll_run_note_exit(const char *dir, pid_t pid, int status);
@@ -123,13 +124,14 @@ typedef struct roll_announcer roll_announcer_t;
 /* Starts a thread that prints the verdicts of `job` ("" = of the root, which is ours alone) as they come, and copies
  * them to `json` (NULL = nowhere; borrowed, closed by the caller after destroy). NULL when out of memory. */
 roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE *json, bool quiet);
-/* The job is over: asks for the last word. The descriptor becomes readable when it has come or cannot. */
+/* Called when the job is over: asks the root for its last verdicts and the summary. The descriptor that is returned
+ * becomes readable when they have come or cannot come. */
 int roll_announcer_finish(roll_announcer_t *announcer);
-/* We have ended the job ourselves and said so: that its ranks are dead is no news. */
+/* Called when we have ended the job ourselves and said so: the deaths of its ranks are then not announced. */
 void roll_announcer_ended(roll_announcer_t *announcer);
-/* The daemon is gone: stop asking. */
+/* Called when the daemon is gone: the thread stops asking it. */
 void roll_announcer_give_up(roll_announcer_t *announcer);
-/* After the descriptor was readable: the root's summary (borrowed), or NULL when it never came. */
+/* The root's summary (borrowed), once the descriptor was readable; NULL when the summary never came. */
 const json_t *roll_announcer_summary(const roll_announcer_t *announcer);
 uint64_t roll_announcer_findings(const roll_announcer_t *announcer);
 /* Joins the thread. */

@@ -1,9 +1,10 @@
 /*
- * run_announce.c: the thread that prints verdicts as they come and asks for the last word when the job is over.
+ * run_announce.c: the thread that prints verdicts as they come and asks for the root's last verdicts and the summary
+ * when the job is over.
  *
  * A thread of its own, because the client waits inside its calls (ZeroMQ) while the main thread has to relay
- * output and reap ranks. The two share one structure: the flags below go one way each, and everything that the main
- * thread reads at the end is published by the write to done_fd, after which the thread touches nothing any more.
+ * output and reap ranks. The two threads share one structure. Each flag below goes one way; everything that the main
+ * thread reads at the end is published by the write to done_fd, after which this thread touches nothing any more.
  */
 #include "daemon/console/console.h"
 #include "daemon/console/run/run.h"
@@ -21,9 +22,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define NOTES_SHOWN 8 /* of a code: on a large job there is one for each rank and layer */
+#define NOTES_SHOWN 8 /* notes of one code that are printed: a large job has one for each rank and layer */
 #define DRAIN_MS    10000
-#define LATE_MS     1000 /* verdicts that the root still owes after its answer */
+#define LATE_MS     1000 /* patience for verdicts that the root still sends after its answer */
 #define LOOK_MS     50   /* how soon the end of the job is noticed; a verdict wakes the thread at once */
 
 struct roll_announcer {
@@ -32,15 +33,16 @@ struct roll_announcer {
     FILE *json; /* borrowed */
     bool quiet, colour;
     atomic_bool finish, give_up; /* set by the main thread, read by this one */
-    atomic_bool ended;           /* likewise: the job did not end by itself, we have ended it */
+    atomic_bool ended;           /* set by the main thread: the job did not end by itself, we have ended it */
     int done_fd;
     uint64_t seen; /* verdicts printed */
     struct roll_tally tally;
-    json_t *notes;   /* owned; how many of each code */
-    json_t *summary; /* owned; NULL until the last word */
+    json_t *notes;   /* owned; number of notes of each code */
+    json_t *summary; /* owned; NULL until the root has sent it */
 };
 
-/* A note like many before it. The first that is left out says so; what takes something back is always shown. */
+/* Whether a note is left out because many like it were printed. The first that is left out is replaced by a line that
+ * says so; a verdict that withdraws another is always printed. */
 static bool is_folded(struct roll_announcer *a, const json_t *verdict)
 {
     const char *code = roll_json_text(verdict, "code", "");
@@ -85,7 +87,7 @@ static bool announce_next(struct roll_announcer *a, roll_client_t *client, int t
     return true;
 }
 
-/* A query about our job: a root that others use as well is told which. */
+/* A query about our job; it names the job, because others may use the root as well. */
 static json_t *query(const struct roll_announcer *a, const char *op)
 {
     json_t *q = json_pack("{s:s}", "op", op);
@@ -97,7 +99,8 @@ static json_t *query(const struct roll_announcer *a, const char *op)
 
 /*
  * Everything recorded is judged before the root answers a drain, and it pushes the verdicts before the answer. The
- * engine's last word ("final") is asked for only where the root is ours: elsewhere other nodes may still be running.
+ * engine is told that no more will come ("final") only where the root is ours: elsewhere other nodes may still be
+ * running.
  */
 static void last_word(struct roll_announcer *a, roll_client_t *client)
 {
@@ -143,7 +146,7 @@ static void *run(void *arg)
     }
 out:
     roll_client_destroy(&client);
-    /* The main thread may wait for this long before it asks: the byte stays. */
+    /* The byte stays in the pipe, however late the main thread reads it. */
     (void)!write(a->done_fd, &one, sizeof(one));
     return NULL;
 }

@@ -1,11 +1,11 @@
 /*
- * run_bind.c: picks how a job's NCCL is stood before; see bind.h.
+ * run_bind.c: picks the ways in which a job's NCCL calls are seen; see bind.h.
  *
- * The preload alone sees a shared NCCL however it is bound (linked, loaded later, looked up), so it is the whole of
- * `auto` but for one case: NCCL linked into the program or one of its libraries. Only then is NCCL's profiler plugin
- * used: NCCL takes exactly one, and code that it never runs otherwise is no risk that a job should bear for nothing.
- * The user's own plugin is chained. Fronts are chosen by their names: the newest whose every function the real NCCL
- * has.
+ * The preload alone sees a shared NCCL however it is bound (linked, loaded later, looked up), so `auto` uses nothing
+ * else, with one exception: NCCL linked into the program or one of its libraries. Only then is NCCL's profiler plugin
+ * used. NCCL takes exactly one plugin and runs code for it that it does not run otherwise; a job should not bear that
+ * risk for nothing. The user's own plugin is chained. The front is the one of the newest release all of whose functions
+ * the real NCCL has.
  */
 #include "daemon/console/console.h"
 #include "daemon/console/run/bind.h"
@@ -40,7 +40,7 @@ int roll_bind_by_name(const char *name)
 struct symbols {
     char **name; /* owned, sorted */
     size_t used;
-    bool front; /* it is one of our fronts */
+    bool front; /* the library is one of our fronts */
 };
 
 static int compare(const void *a, const void *b)
@@ -109,7 +109,8 @@ static bool has_all(const struct symbols *all, const struct symbols *some)
     return some->used > 0;
 }
 
-/* The front with most functions that the real NCCL all has; "" when there is none. False when `real` is a front itself.
+/* Finds the front with the most functions among those whose functions the real NCCL all has; "" when there is none.
+ * False when `real` is a front itself.
  */
 static bool find_front(const struct roll_place *place, const char *real, char out[PATH_MAX])
 {
@@ -226,7 +227,7 @@ void roll_bind_pick(int kind, const struct roll_place *place, bool hostnccl, cha
 void roll_bind_apply(const struct roll_bind *b, const struct roll_place *place)
 {
     setenv("NCCL_SET_THREAD_NAME", "1",
-           0); /* so that NCCL at work is known from outside; and names help whoever debugs */
+           0); /* NCCL then names its threads, which shows from outside that NCCL is at work, and helps in a debugger */
     if (b->audit) {
         roll_env_prepend("LD_AUDIT", place->audit);
     }

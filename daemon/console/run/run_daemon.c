@@ -1,8 +1,8 @@
 /*
- * run_daemon.c: starts the daemon of one run and ends it.
+ * run_daemon.c: starts and ends the daemon of one `rollcall run`.
  *
  * The daemon is our child, in a session of its own so that the terminal's Ctrl-C does not reach it before the last
- * verdicts are out; it says through a pipe when it is ready and where it listens, so nothing is polled.
+ * verdicts are out; the daemon says through a pipe when it is ready and where it listens, so nothing is polled.
  */
 #include "daemon/console/console.h"
 #include "daemon/console/run/run.h"

@@ -1,8 +1,8 @@
 /*
  * run_dir.c: the private ring directory of one `rollcall run`.
  *
- * Its own directory per run, rather than the user's common one: two jobs of one user on one machine must not see each
- * other's rings, and what is private can be removed whole at the end.
+ * Each run has a directory of its own, rather than the user's common one: two jobs of one user on one machine must not
+ * see each other's rings, and a private directory can be removed whole at the end.
  */
 #include "daemon/console/file.h"
 #include "daemon/console/run/run.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Makes a directory, or accepts one that is there, is a directory, is ours, and that nobody else can write to. */
+/* Makes a directory, or accepts an existing one that belongs to this user and that nobody else can write to. */
 static int own_directory(const char *path, char *why, size_t why_size)
 {
     struct stat st;

@@ -2,9 +2,9 @@
  * run_ranks.c: the processes of the job: environment, start, output, signals, end.
  *
  * Every rank is the leader of a process group of its own, so that a signal for the job reaches what the rank started as
- * well, and never this program. Output is passed through untouched (the ranks inherit our descriptors) unless somebody
- * has to look at it: --prefix tags lines, --timeout wants to know whether anything was printed; then it goes through
- * pipes.
+ * well, and never this program. Output is passed through untouched (the ranks inherit our descriptors) unless an option
+ * needs to look at it: --prefix tags lines, --timeout must know whether anything was printed. Then the output goes
+ * through pipes.
  */
 #include "daemon/console/console.h"
 #include "daemon/console/run/run.h"
@@ -66,7 +66,7 @@ static void set_number(const char *name, uint32_t value)
     setenv(name, text, 1);
 }
 
-/* In the child: what all ranks have in common was set once; here what is this rank's own. */
+/* Runs in the child: sets the variables of this rank. Those that all ranks share were set before. */
 static void set_rank(const struct roll_run_options *o, uint32_t rank, int port)
 {
     if (o->ranks == 0) {
@@ -118,7 +118,7 @@ static void set_common(const struct roll_run_options *o, const struct roll_place
     if (o->hostnccl) {
         roll_env_prepend("LD_LIBRARY_PATH", place->hostnccl);
         if (dir[0] != '\0') {
-            /* Made here, because programs meet in it before the library has seen it. */
+            /* This directory is made here, because the ranks meet in it before the library has seen it. */
             snprintf(path, sizeof(path), "%s/hostnccl", dir);
             mkdir(path, 0700);
             setenv("HOSTNCCL_DIR", path, 0);
@@ -131,7 +131,8 @@ static _Noreturn void child(const struct roll_run_options *o, const struct roll_
                             struct roll_warden *warden)
 {
     setpgid(0, 0);
-    roll_warden_guard_group(warden, getpid()); /* before anything of the job runs: we may be killed at any moment */
+    roll_warden_guard_group(warden,
+                            getpid()); /* before the job's program runs, because we may be killed at any moment */
     if (o->ranks > 0) {
         int null = open("/dev/null", O_RDONLY);
         dup2(null, STDIN_FILENO);
@@ -182,7 +183,7 @@ static int start_rank(struct roll_run_job *job, uint32_t i, const struct roll_ru
         int out[2] = {pipe_fd[0][1], pipe_fd[1][1]};
         child(o, place, dir, mask, i, port, out, error_fd[1], warden);
     }
-    setpgid(r->pid, r->pid); /* also here: whichever comes first, so that no signal can miss it */
+    setpgid(r->pid, r->pid); /* the child does this too; whichever comes first, no signal can miss the group */
     close(error_fd[1]);
     error_fd[1] = -1;
     if (read(error_fd[0], &code, sizeof(code)) != (ssize_t)sizeof(code)) {
@@ -238,7 +239,7 @@ int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *
         }
     }
     if (o->ranks == 0 && isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
-        /* A single command may want to read the terminal (a debugger, a prompt): it gets the foreground, as in a shell.
+        /* A single command may read the terminal (a debugger, a prompt), so it gets the foreground, as in a shell.
          */
         job->terminal = tcsetpgrp(STDIN_FILENO, job->rank[0].pid) == 0;
         kill(-job->rank[0].pid, SIGCONT);
@@ -274,7 +275,7 @@ void roll_run_job_signal(struct roll_run_job *job, int sig)
         if (job->rank[i].alive) {
             kill(-job->rank[i].pid, sig);
             if (sig != SIGKILL && sig != SIGCONT) {
-                kill(-job->rank[i].pid, SIGCONT); /* a stopped process would not see it */
+                kill(-job->rank[i].pid, SIGCONT); /* a stopped process would not see the signal */
             }
         }
     }
@@ -287,20 +288,20 @@ static void put(int fd, const char *data, size_t bytes)
         if (n < 0 && errno == EINTR) {
             continue;
         }
-        if (n < 0 && errno == EAGAIN) { /* somebody who shares our standard output has made it non-blocking */
+        if (n < 0 && errno == EAGAIN) { /* another process that shares our standard output has made it non-blocking */
             struct pollfd room = {fd, POLLOUT, 0};
             poll(&room, 1, -1);
             continue;
         }
         if (n <= 0) {
-            return; /* nobody listens any more; the job goes on */
+            return; /* nobody reads our output any more; the job goes on */
         }
         data += n;
         bytes -= (size_t)n;
     }
 }
 
-/* Writes the lines that are complete, each with the rank in front; keeps the rest. */
+/* Writes the complete lines, each with the rank in front; keeps an unfinished one. */
 static void put_lines(struct roll_run_stream *s, uint32_t rank, bool all)
 {
     char tagged[sizeof(s->line) + 32];
@@ -350,7 +351,8 @@ void roll_run_job_sweep(struct roll_run_job *job)
         bool left = false;
         for (uint32_t i = 0; i < job->count; i++) {
             pid_t group = job->rank[i].pid;
-            while (group > 0 && waitpid(-group, NULL, WNOHANG) > 0) { /* orphans come to us: see cmd_run.c */
+            while (group > 0 && waitpid(-group, NULL, WNOHANG) >
+                                    0) { /* orphans become our children: see PR_SET_CHILD_SUBREAPER in cmd_run.c */
             }
             if (group > 0 && kill(-group, round == 0 ? SIGTERM : round == 99 ? SIGKILL : 0) == 0) {
                 left = true;

@@ -1,9 +1,9 @@
 /*
  * run_warden.c: the process that cleans up when `rollcall run` itself is killed with SIGKILL.
  *
- * It holds the read end of a pipe whose write end only `run` has, so the end of file is the kernel's own word that
- * `run` is gone. PR_SET_PDEATHSIG was rejected: it reaches direct children only, is cleared by set-user-id programs,
- * and leaves nobody to remove the directory.
+ * The warden holds the read end of a pipe whose write end only `run` has, so end of file means for certain that `run`
+ * is gone. PR_SET_PDEATHSIG was rejected: it reaches direct children only, is cleared by set-user-id programs, and
+ * leaves nobody to remove the directory.
  */
 #include "daemon/console/run/run.h"
 
@@ -34,7 +34,7 @@ static void sleep_ms(long ms)
     nanosleep(&ts, NULL);
 }
 
-/* Waits until none of these can be signalled any more, at most `ms`. */
+/* Waits, at most `ms`, until none of these processes and groups can be signalled any more. */
 static bool gone(const pid_t *target, size_t n, int ms)
 {
     for (int waited = 0;; waited += 20) {
@@ -95,7 +95,7 @@ static _Noreturn void guard(int fd, const char *dir)
     _exit(0);
 }
 
-/* Everything but the pipe and nothing else: the warden must not keep the job's pipes or terminals open. */
+/* Closes all descriptors except the pipe: the warden must not keep the job's pipes or terminals open. */
 static void close_others(int keep)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -137,7 +137,7 @@ static void tell(struct roll_warden *w, enum note_kind kind, pid_t pid)
 {
     struct note note = {(int32_t)kind, pid};
     ssize_t n = w->pid > 0 ? write(w->fd, &note, sizeof(note)) : 0;
-    (void)n; /* a warden that is gone cannot be told, and nothing depends on it while we live */
+    (void)n; /* an error means that the warden is gone, and nothing depends on it while we live */
 }
 
 void roll_warden_guard_group(struct roll_warden *w, pid_t group)

@@ -1,5 +1,5 @@
 /*
- * run_watch.c: what the launcher itself reads and writes in the rings: whether anything moves, and how a rank ended.
+ * run_watch.c: the launcher reads from the rings whether anything moves, and writes into them how a rank ended.
  *
  * Progress is read from the rings rather than asked of the daemon, so that --timeout also works when the daemon is
  * gone.

@@ -1,5 +1,5 @@
 /*
- * top_screen.c: ncurses paints, nothing else: what is shown is decided in top_view.c.
+ * top_screen.c: paints with ncurses; top_view.c decides what is shown.
  *
  * The whole screen is painted anew on every turn; ncurses sends only what differs. Windows and panels were rejected:
  * one list and three fixed lines need neither. SIGTERM and SIGHUP only set a flag, so that the terminal is restored on
@@ -24,7 +24,7 @@
 enum pair { PAIR_PLAIN, PAIR_HEAD, PAIR_BAD, PAIR_DOUBT, PAIR_KEY };
 
 struct screen {
-    json_t *status, *verdicts; /* owned; what is shown */
+    json_t *status, *verdicts; /* owned; the ones that are shown */
     char why[256];             /* why there is nothing newer; "" = all is well */
     uint64_t heard_ns;         /* when the status came */
     enum roll_top_tab tab;
@@ -57,7 +57,7 @@ static void put_line(int row, const char *text, attr_t attributes)
     attrset(A_NORMAL);
 }
 
-/* The colour of a row: what is certain to be wrong stands out, what is doubtful a little. */
+/* The colour of a row: a certain fault stands out, a doubtful one a little. */
 static attr_t row_attributes(enum roll_top_tab tab, const char *line)
 {
     if (tab == ROLL_TOP_VERDICTS) {
@@ -150,7 +150,7 @@ static void paint(struct screen *s)
     uint64_t now = roll_now_real_ns();
     uint64_t silent = s->heard_ns != 0 && now > s->heard_ns ? now - s->heard_ns : 0;
     if (s->why[0] != '\0') {
-        /* The age first: a reason with a path in it is cut at the edge of a narrow window. */
+        /* The age comes first: a reason with a path in it is cut at the edge of a narrow window. */
         snprintf(line, sizeof(line), "last heard %s ago: %s", roll_span_text(silent, span, sizeof(span)), s->why);
         put_line(LINES - 2, s->heard_ns == 0 ? s->why : line, COLOR_PAIR(PAIR_BAD));
     } else if (s->frozen) {
@@ -219,7 +219,7 @@ static bool on_key(struct screen *s, int key)
         *scroll = 0;
         break;
     case KEY_END:
-        *scroll = SIZE_MAX / 2; /* painting brings it back to the last page */
+        *scroll = SIZE_MAX / 2; /* painting limits it to the last page */
         break;
     case 'f':
         s->frozen = !s->frozen;

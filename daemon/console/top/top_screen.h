@@ -6,7 +6,8 @@
 
 #include <jansson.h>
 
-/* Gives the newest status and verdicts (returned owned), or a line that says why there are none (then both NULL). */
+/* Fetches the newest status and verdicts (returned owned). When there are none both stay NULL, and `why` holds a line
+ * that says the reason. */
 typedef void roll_top_fetch(void *context, json_t **status, json_t **verdicts, char *why, size_t why_size);
 
 /* Runs until `q`, or a signal that ends it. Restores the terminal. 0, or ROLL_E_UNSUPPORTED without a usable terminal.

@@ -105,7 +105,7 @@ void roll_top_heading(const json_t *status, char first[], char second[], size_t 
              counted(sum, "incomplete", b));
 }
 
-/* A communicator's label, where the status knows one; else what was given. */
+/* Replaces a communicator's key by its label, where the status has one. */
 static void name_comm(const json_t *status, char comm[CELL])
 {
     size_t i;
@@ -120,7 +120,7 @@ static void name_comm(const json_t *status, char comm[CELL])
     }
 }
 
-/* The last call of a rank: what, and where. */
+/* The last call of a rank: its operation, communicator and sequence number. */
 static void last_call(const json_t *status, const json_t *rank, char what[CELL], char comm[CELL], char seq[CELL])
 {
     const json_t *last = json_object_get(rank, "last");
@@ -129,7 +129,7 @@ static void last_call(const json_t *status, const json_t *rank, char what[CELL],
     name_comm(status, comm);
     any(last, "seq", seq);
     if (json_is_true(json_object_get(rank, "in_call")) && strlen(what) + 5 < CELL) {
-        strcat(what, " \xe2\x80\xa6"); /* entered, and not come back */
+        strcat(what, " \xe2\x80\xa6"); /* the call was entered and has not returned */
     }
     const char *state = json_string_value(json_object_get(last, "state"));
     bool ordinary = !state || strcmp(state, "returned") == 0 || strcmp(state, "entered") == 0 || state[0] == '\0';
@@ -181,7 +181,7 @@ static int one_row_each(const json_t *status, uint64_t now_ns, struct roll_colum
     return err;
 }
 
-/* What makes two ranks stand at the same place. */
+/* Writes a key that is equal for ranks that stand at the same place. */
 static void place_key(const json_t *status, const json_t *rank, char *out, size_t size)
 {
     char state[CELL], what[CELL], comm[CELL], seq[CELL], step[CELL];
@@ -325,7 +325,7 @@ int roll_top_verdicts(const json_t *verdicts, struct roll_columns *t)
         any(v, "waiting_text", cell[5]);
         const json_t *comm = json_object_get(v, "comm");
         any(comm, roll_json_text(comm, "label", "")[0] != '\0' ? "label" : "key", cell[6]);
-        /* What moe_core reports is no call on its communicator. */
+        /* A report of moe_core is no call on its communicator, so its verdict has no sequence number. */
         any(strcmp(roll_json_text(v, "family", ""), "moe") == 0 ? NULL : v, "seq", cell[7]);
         any(v, "title", cell[8]);
         const char *cells[9];
