@@ -2,9 +2,9 @@
  * capture.c: PTRACE_SEIZE, PTRACE_INTERRUPT, registers, one read of the stack, PTRACE_DETACH.
  *
  * PTRACE_ATTACH was rejected: it sends a SIGSTOP that stays behind when the tracer dies at the wrong moment, and it
- * confuses a process that is stopped already. With SEIZE a tracer that dies leaves nothing. A signal that arrives just
- * then is handed on with the detach. A thread is only stopped where the program cannot tell afterwards; elsewhere its
- * stack is read as it lies.
+ * confuses a process that is stopped already. With SEIZE a tracer that dies leaves nothing. A signal that arrives
+ * during the stop is handed on with the detach. A thread is only stopped where the program cannot tell afterwards;
+ * elsewhere its stack is read as it lies.
  */
 #include "daemon/stack/capture.h"
 
@@ -24,18 +24,19 @@
 
 #ifdef __x86_64__
 
-#define SPIN_NS  (50 * UINT64_C(1000)) /* between two looks whether it has stopped */
+#define SPIN_NS  (50 * UINT64_C(1000)) /* between two looks whether the thread has stopped */
 #define LATE_MAX 64u
-#define RED_ZONE 128u /* below the stack pointer, in use by leaf functions */
-#define TRIES    3    /* to read the stack of a sleeper that must not be stopped */
+#define RED_ZONE 128u /* bytes below the stack pointer that leaf functions use */
+#define TRIES    3    /* tries to read the stack of a sleeper that must not be stopped */
 
-#define ERESTARTNOHAND 514 /* of the kernel, told to tracers only */
+#define ERESTARTNOHAND 514 /* the kernel's own number, which only tracers see */
 
 #ifndef SYS_epoll_pwait2
 #define SYS_epoll_pwait2 441
 #endif
 
-/* Waits for the thread to stop. 0, TIMEOUT, NOTFOUND; *signal is what has to be delivered with the detach. */
+/* Waits for the thread to stop. 0, TIMEOUT, NOTFOUND; *signal is the signal that has to be delivered with the detach.
+ */
 static int wait_stopped(pid_t tid, uint64_t deadline, int *signal)
 {
     const struct timespec nap = {0, (long)SPIN_NS};
@@ -69,7 +70,7 @@ static void copy_stack(struct roll_target *t, struct roll_capture *out)
     out->low = sp - RED_ZONE;
     out->bytes = 0;
     if (!map) {
-        return; /* mapped since the list was read: words are read one by one */
+        return; /* the stack was mapped after the list was read; its words are then read one by one */
     }
     if (out->low < map->start) {
         out->low = map->start;
@@ -82,8 +83,8 @@ static void copy_stack(struct roll_target *t, struct roll_capture *out)
     out->bytes = n > 0 ? (size_t)n : 0;
 }
 
-/* What the kernel says about a thread that sleeps in a system call: its number, sp, pc. -1: it does not, or we may not
- * know. */
+/* Reads what the kernel says about a thread that sleeps in a system call: sp and pc. Returns the number of the call;
+ * -1: the thread does not sleep in one, or we may not know. */
 static long read_syscall(const struct roll_target *t, pid_t tid, struct user_regs_struct *regs)
 {
     char path[64], text[256] = "";
@@ -108,8 +109,8 @@ static long read_syscall(const struct roll_target *t, pid_t tid, struct user_reg
     return number;
 }
 
-/* Without stopping it: what a thread that sleeps has on its stack stays as it is. Its other registers are not known, so
- * a walk may end early. */
+/* Captures a sleeping thread without stopping it: the stack of a thread that sleeps does not change. The other
+ * registers are not known, so a walk may end early. */
 static int capture_asleep(struct roll_target *t, pid_t tid, struct roll_capture *out)
 {
     struct user_regs_struct again;
@@ -142,9 +143,9 @@ static bool goes_on_when_stopped(long number)
     return false;
 }
 
-/* A thread may fall asleep in one of the others after it was asked to stop. Its EINTR is turned into what the kernel
- * itself uses for "call again, unless a handler runs" before it gets back to the program. Only for calls that have then
- * done nothing yet. */
+/* A thread may fall asleep in another system call after it was asked to stop. Then its EINTR is replaced, before the
+ * program sees it, by the number that the kernel itself uses for "call again, unless a handler runs". This is done only
+ * for calls that have done nothing yet. */
 static void call_again(pid_t tid, const struct user_regs_struct *regs)
 {
     static const long calls[] = {SYS_epoll_wait,   SYS_epoll_pwait,     SYS_epoll_pwait2,   SYS_semop,   SYS_semtimedop,
@@ -205,7 +206,8 @@ static void on_child(int number)
     errno = saved;
 }
 
-/* From the first late thread on: whatever this process is at when the thread stops at last, it lets go at once. */
+/* Installs the handler at the first late thread: whatever this process does when the thread stops at last, the handler
+ * lets go of it at once. */
 static void watch_late(void)
 {
     static bool watching;
@@ -215,7 +217,7 @@ static void watch_late(void)
     }
 }
 
-/* The list of the late is for one at a time: this, or the handler. */
+/* Keeps the handler away while the program uses the list of late threads. */
 static void hold_handler(bool hold)
 {
     sigset_t set;
@@ -256,8 +258,8 @@ static int stop(pid_t tid, uint64_t deadline, int *signal, int *error)
     return err;
 }
 
-/* What a sleeper that must not be stopped has on its stack. TIMEOUT: it is no such sleeper, or kept moving (*stoppable
- * says which). */
+/* Captures the stack of a sleeper that must not be stopped. TIMEOUT: the thread is no such sleeper, or it kept moving
+ * (*stoppable says which). */
 static int capture_sleeper(struct roll_target *t, pid_t tid, struct roll_capture *out, bool *stoppable)
 {
     int err = ROLL_E_TIMEOUT;
@@ -300,7 +302,8 @@ int roll_capture_thread(struct roll_target *t, const struct roll_thread_info *th
     out->stopped_ns = 0;
     *error = 0;
     int err = capture_sleeper(t, tid, out, &stoppable);
-    if (err && stoppable && thread->state != 'D') { /* D: it would not stop before it wakes; it is not even asked */
+    if (err && stoppable &&
+        thread->state != 'D') { /* a thread in state D would not stop before it wakes, so it is not asked */
         hold_handler(true);
         err = capture_stopped(t, tid, roll_mono_ns() + patience_ns, out, error);
         hold_handler(false);

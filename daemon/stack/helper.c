@@ -82,11 +82,11 @@ static void pause_until(uint64_t end)
 {
     for (uint64_t now = roll_mono_ns(); now < end; now = roll_mono_ns()) {
         const struct timespec ts = {(time_t)((end - now) / 1000000000u), (long)((end - now) % 1000000000u)};
-        nanosleep(&ts, NULL); /* a late thread may wake us */
+        nanosleep(&ts, NULL); /* the signal of a late thread may end the sleep early */
     }
 }
 
-/* Whoever reads us knows by it whom to blame when we crash or hang. */
+/* Prints the line that says which process we look at, so that the reader knows it when we crash or hang. */
 static int begin(const struct roll_sampled *process)
 {
     return print(json_pack("{s:i}", "begin", (int)process->pid));
@@ -110,8 +110,8 @@ static int look(struct job *job)
     return err;
 }
 
-/* Makes the names of all places of a process. That may take seconds where libraries are large and the cores are the
- * job's: whoever reads us hears of each half second in which it went on, and does not take it for a hang. */
+/* Makes the names of all places of a process. That may take seconds where libraries are large and the job keeps the
+ * cores busy. A line each half second tells the reader that we go on and do not hang. */
 static int name(struct job *job, const struct roll_sampled *process)
 {
     int err = begin(process);
@@ -135,7 +135,7 @@ static int name(struct job *job, const struct roll_sampled *process)
 int roll_stack_helper(const char *text)
 {
     struct job job = {0};
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* whoever asked is gone: nobody reads on */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when the parent is gone, nobody reads the answer */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     json_t *wish = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     int err = wish ? read_wish(wish, &job) : ROLL_E_ARG;
@@ -143,7 +143,7 @@ int roll_stack_helper(const char *text)
         fprintf(stderr, "rollcalld: --stack is for rollcalld itself: it wants {\"pids\":[...]} (docs/STACKS.md)\n");
     }
     err = err ? err : look(&job);
-    setpriority(PRIO_PROCESS, 0, 5); /* from here on nobody is held up: names may wait for the job's own work */
+    setpriority(PRIO_PROCESS, 0, 5); /* from here on no thread is held up, and the job's own work goes first */
     for (size_t k = 0; k < job.processes && !err; k++) {
         err = name(&job, &job.process[k]);
         err = err ? err : print(roll_sample_json(&job.process[k], &job.wish, &job.names));

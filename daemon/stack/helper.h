@@ -1,7 +1,7 @@
 /*
  * helper.h: `rollcalld --stack WISH`: the process that looks at other processes, so that an agent never does.
  *
- * It may be killed at any instant: nothing that it looked at stays stopped or traced. WISH is JSON:
+ * The helper may be killed at any instant: no process that it looked at stays stopped or traced. WISH is JSON:
  * {"pids":[…],"samples":3,"interval_ms":200,"native":true,"python":true,"dir":…}. On standard output, one JSON object a
  * line:
  * {"begin":PID} before each look at a process, and at the end one rollcall.stack/1 for each.

@@ -1,5 +1,5 @@
-/* module.c: ELF program headers in a foreign memory. Every length comes from a process that may be broken: all are
- * bounded. */
+/* module.c: reads ELF program headers in another process's memory. Every length comes from a process that may be
+ * broken, so all are bounded. */
 #include "daemon/stack/module.h"
 
 #include "trace/err.h"
@@ -10,7 +10,7 @@
 
 #define PAGE_MASK  (~(uint64_t)4095)
 #define HEADERS    64   /* program headers looked at */
-#define NOTE_BYTES 1024 /* of a note segment looked at */
+#define NOTE_BYTES 1024 /* bytes of a note segment looked at */
 #define ROWS_MAX   (1u << 24)
 
 static void read_build_id(const struct roll_target *t, struct roll_module *m, uint64_t at, uint64_t bytes)
@@ -37,7 +37,8 @@ static void read_build_id(const struct roll_target *t, struct roll_module *m, ui
     }
 }
 
-/* The header of .eh_frame_hdr, in the one form that linkers write: a table of 32-bit offsets from its own beginning. */
+/* Reads the header of .eh_frame_hdr, in the one form that linkers write: a table of 32-bit offsets from its own
+ * beginning. */
 static void read_table(const struct roll_target *t, struct roll_module *m, uint64_t at)
 {
     uint8_t head[12];
@@ -97,7 +98,7 @@ int roll_modules_read(struct roll_modules *modules, struct roll_target *t)
             continue;
         }
         if (modules->used > 0 && m.start < modules->module[modules->used - 1].end) {
-            continue; /* the file's data mapped a second time, inside */
+            continue; /* the file is mapped a second time, inside the module */
         }
         if (modules->used == modules->room) {
             size_t room = modules->room ? modules->room * 2 : 64;

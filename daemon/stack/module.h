@@ -2,8 +2,8 @@
  * module.h: the programs and libraries that are mapped into a process, as its memory shows them: load address, build
  * id, unwind table.
  *
- * Read from memory, not from the files: so the vdso, deleted files and files of another mount namespace are no special
- * cases. Names come from the files all the same (symbol_file.h), checked by build id. One thread.
+ * Headers are read from memory, not from the files, so the vdso, deleted files and files of another mount namespace are
+ * no special cases. Names come from the files (symbol_file.h), checked by build id. One thread.
  */
 #ifndef ROLL_STACK_MODULE_H
 #define ROLL_STACK_MODULE_H
@@ -13,15 +13,15 @@
 #define ROLL_BUILD_ID_BYTES 20u
 
 struct roll_module {
-    uint64_t start, end; /* of all of its mappings */
+    uint64_t start, end; /* first and last address of all its mappings */
     uint64_t bias;       /* address in memory = address in the file + bias */
     const char *path;    /* as in maps; borrowed from the target */
     uint8_t build_id[ROLL_BUILD_ID_BYTES];
     size_t build_id_bytes;
-    uint64_t table;      /* .eh_frame_hdr in memory; 0 = none that we can use */
+    uint64_t table;      /* address of .eh_frame_hdr in memory; 0 = none that we can use */
     uint64_t table_rows; /* address of its binary search table */
     uint64_t rows;
-    void *symbols; /* for whoever names addresses; not used here */
+    void *symbols; /* belongs to names.c; not used here */
 };
 
 struct roll_modules {
@@ -29,7 +29,8 @@ struct roll_modules {
     size_t used, room;
 };
 
-/* Looks at everything mapped. 0 or NOMEM; what is no ELF file is left out. Borrows target: it must live as long. */
+/* Finds the modules among all mappings; a mapping that is no ELF file is left out. 0 or NOMEM. Borrows target, which
+ * must live as long. */
 int roll_modules_read(struct roll_modules *modules, struct roll_target *target);
 void roll_modules_fini(struct roll_modules *modules);
 /* The module that holds an address; NULL when none does. */

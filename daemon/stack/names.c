@@ -1,5 +1,5 @@
-/* names.c: a table of places over symbol_file.h. Sampling only notes places; names are made when no thread waits for
- * it. */
+/* names.c: a table of places over symbol_file.h. Sampling only notes places; names are made later, when no thread is
+ * held up. */
 #include "daemon/stack/names.h"
 
 #include <limits.h>
@@ -85,7 +85,8 @@ uint32_t roll_names_place(struct roll_names *n, const struct roll_target *target
             if (!file) {
                 return UINT32_MAX;
             }
-            module->symbols = (void *)((uintptr_t)(file - n->file) + 1); /* its number: the table may move */
+            module->symbols = (void *)((uintptr_t)(file - n->file) +
+                                       1); /* the file's number + 1, not its address: the table may move */
         }
         file = &n->file[(uintptr_t)module->symbols - 1];
         address -= module->bias;

@@ -1,8 +1,9 @@
 /*
  * proc_look.c: see proc_look.h.
  *
- * That NCCL is mapped is no work: PyTorch maps it in every program. Work is what only a communicator brings: threads
- * that NCCL has named (NCCL_SET_THREAD_NAME=1, which `rollcall run` sets), or its shared memory.
+ * A mapped NCCL alone is not at work: PyTorch maps it in every program. NCCL is at work where there is something that
+ * only a communicator brings: threads that NCCL has named (NCCL_SET_THREAD_NAME=1, which `rollcall run` sets), or its
+ * shared memory.
  */
 #include "daemon/stack/proc_look.h"
 
@@ -18,7 +19,8 @@
 
 #define ENVIRONMENT_MAX (1024u * 1024u)
 
-/* Threads of NCCL that work without a communicator: the one behind a unique id waits for the members, maybe for long.
+/* Threads of NCCL that exist without a communicator: the thread behind a unique id waits for the members, maybe for
+ * long.
  */
 static const char *const no_work[] = {"NCCL Bootstrap"};
 
@@ -33,9 +35,9 @@ static bool begins(const char *text, const char *with)
 }
 
 /*
- * Shared memory that exists as long as a communicator does: NCCL's /dev/shm/nccl-XXXXXX, hostnccl's hn- and 16 hex
- * digits. Not by the beginning of a name alone: programs and libraries are mapped too, and some are called
- * nccl-something.
+ * Whether a mapping is shared memory that exists as long as a communicator does: NCCL's /dev/shm/nccl-XXXXXX,
+ * hostnccl's hn- and 16 hex digits. The beginning of a name alone does not decide: programs and libraries are mapped
+ * too, and some are called nccl-something.
  */
 static bool is_memory(const char *path, const char *name)
 {

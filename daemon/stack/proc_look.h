@@ -1,6 +1,6 @@
 /*
- * proc_look.h: what /proc tells of another process as far as NCCL and this project are concerned: read only, of one's
- * own processes.
+ * proc_look.h: reads from /proc what concerns NCCL and this project in another process of the same user; changes
+ * nothing.
  *
  * Used by the agent (agent_unseen.c) and by `rollcall doctor PID`, so that both mean the same by "NCCL is at work".
  */
@@ -21,7 +21,7 @@ struct roll_look {
     char nccl[ROLL_LOOK_NCCLS][PATH_MAX]; /* libnccl.so*: their paths */
     unsigned nccls;
     char profiler[PATH_MAX]; /* a libnccl-profiler*.so; "" = none */
-    char work[128];          /* how it is known that NCCL is at work; "" = it is not */
+    char work[128];          /* the sign that NCCL is at work; "" = it is not */
 };
 
 /* The environment of a process when it was started. */
@@ -35,14 +35,14 @@ int roll_look(uint32_t pid, struct roll_look *out);
 /* Reads the environment. Errors as roll_look, NOMEM. */
 int roll_look_env(uint32_t pid, struct roll_look_env *out);
 void roll_look_env_fini(struct roll_look_env *env);
-/* A variable of it, NULL when it is not set; borrowed. */
+/* A variable of that environment, NULL when it is not set; borrowed. */
 const char *roll_look_get(const struct roll_look_env *env, const char *name);
-/* The run and rank that the process takes itself for. */
+/* The run and rank that the environment of the process names. */
 void roll_look_ident(const struct roll_look_env *env, struct roll_ident *out);
-/* Whose child it is, and how it is called by itself. */
+/* The parent of a process, and its number in its own pid namespace. */
 struct roll_look_kin {
     uint32_t parent; /* 0 = none that can be seen from here */
-    uint32_t inner;  /* its number in its own pid namespace, which is what stands in its ring */
+    uint32_t inner;  /* number in its own pid namespace, which is also the number in its ring */
 };
 int roll_look_kin(uint32_t pid, struct roll_look_kin *out);
 /* The program's file; "" when it cannot be read. */

@@ -1,9 +1,9 @@
 /*
- * python.c: follows CPython's own lists in a foreign memory that may change under our eyes.
+ * python.c: follows CPython's own lists in another process's memory, which may change meanwhile.
  *
- * Every pointer is checked by what it leads to: code objects by their type, texts by their size. A chain of frames is
- * read again when its head has moved meanwhile. Running code in the process (PEP 768) was rejected: it acts when the
- * interpreter loop comes by, and a thread that hangs in C never comes by.
+ * Every pointer is checked by the object that it leads to: code objects by their type, texts by their size. A chain of
+ * frames is read again when its head has moved meanwhile. Running code in the process (PEP 768) was rejected: it acts
+ * when the interpreter loop comes by, and a thread that hangs in C never comes by.
  */
 #include "daemon/stack/python.h"
 
@@ -20,9 +20,12 @@
 #define NAME_CHARS  256u
 #define FILE_CHARS  1024u
 #define LINES_BYTES (64u * 1024u)
-#define CODES       512u        /* code objects remembered; a power of two */
-#define TAGS        UINT64_C(7) /* low bits of a pointer to an object, of use to nobody else (3.14 marks references there) */
-#define GLIBC_TID   720u        /* of struct pthread: where 3.9 and 3.10 leave the kernel's number of a thread */
+#define CODES       512u /* code objects remembered; a power of two */
+#define TAGS                                                                                                           \
+    UINT64_C(7) /* low bits of a pointer to an object, which are no part of the address (3.14 marks references there)  \
+                 */
+#define GLIBC_TID                                                                                                      \
+    720u /* offset in glibc's struct pthread of the kernel's thread id, which 3.9 and 3.10 do not keep themselves */
 
 struct code {
     uint64_t address; /* 0 = free */
@@ -53,7 +56,8 @@ static bool read_u32(const struct reader *r, uint64_t at, uint32_t *out)
     return roll_target_read(r->target, at, out, sizeof(*out));
 }
 
-/* A str object as UTF-8, cut to max characters, its end kept (of a path the end matters). NULL when it is none. */
+/* A str object as UTF-8, cut to max characters; the end is kept, because the end of a path matters. NULL when the
+ * object is no str. */
 static const char *read_text(const struct reader *r, uint64_t object, size_t max)
 {
     const struct roll_py_layout *l = &r->layout;
@@ -208,7 +212,8 @@ static bool follow(const struct reader *r, uint64_t frame, struct chain *out)
         if (!read_frame(r, frame, &raw, &previous, &shim)) {
             return false;
         }
-        if (shim) { /* stands for the C code that called into the interpreter: what it called is an entry */
+        if (shim) { /* a shim stands for the C code that called into the interpreter, so the frame that it called is an
+                       entry */
             if (out->used > 0) {
                 out->frame[out->used - 1].entry = true;
             }
@@ -223,7 +228,7 @@ static bool follow(const struct reader *r, uint64_t frame, struct chain *out)
     return true;
 }
 
-/* Turns kept frames into names. False when a code object is none. */
+/* Turns kept frames into names. False when the code object of a frame is none. */
 static bool name_frames(struct reader *r, const struct chain *chain, struct roll_py_thread *out)
 {
     size_t n = chain->used, inner = n;
@@ -234,7 +239,7 @@ static bool name_frames(struct reader *r, const struct chain *chain, struct roll
         n = ROLL_PY_INNER + ROLL_PY_OUTER;
     }
     if (chain->cut) {
-        out->left_out += 1; /* at least */
+        out->left_out += 1; /* at least one: the chain was cut */
     }
     free(out->frame);
     out->frames = 0;
@@ -287,7 +292,7 @@ static pid_t tid_of(const struct reader *r, uint64_t thread, uint64_t ident)
     if (r->layout.thread_tid != ROLL_PY_NONE) {
         return read_u64(r, thread + r->layout.thread_tid, &tid) && tid <= INT32_MAX ? (pid_t)tid : 0;
     }
-    /* Not a documented place: whoever uses the number checks that the process has such a thread. */
+    /* This place is not documented, so the caller checks that the process has such a thread. */
     return read_u32(r, ident + GLIBC_TID, &word) && word <= INT32_MAX ? (pid_t)word : 0;
 }
 
@@ -336,7 +341,7 @@ static int read_all(struct reader *r, struct roll_py_stacks *out)
                 return err;
             }
             if (err || !read_u64(r, thread + l->thread_next, &thread)) {
-                break; /* the list changed under our eyes: what we have counts */
+                break; /* the list has changed meanwhile; the threads read so far are kept */
             }
         }
         if (!read_u64(r, interp + l->interp_next, &interp)) {

@@ -1,8 +1,9 @@
 /*
- * python_dump.c: what other rungs of the ladder give: parsed, bounded, turned into the same structure as the reader's.
+ * python_dump.c: parses the dumps that the other rungs of the ladder give (docs/STACKS.md) into the structure that the
+ * reader fills; all lengths are bounded.
  *
- * The dumper's text is not made for machines: it has no end mark when faulthandler writes it, so a dump is taken as
- * whole when it has not grown for a moment. The handler of librollcall.so ends it with a line of its own.
+ * The dumper's text is not made for machines: when faulthandler writes it, it has no end mark, so a dump counts as
+ * whole when it has not grown for a moment. The handler of librollcall.so ends its dump with a line of its own.
  */
 #include "daemon/stack/python_dump.h"
 
@@ -25,7 +26,7 @@
 #include <unistd.h>
 
 #define TEXT_MAX (4u * 1024u * 1024u)
-#define QUIET_MS 60 /* a dump that has not grown for so long is whole */
+#define QUIET_MS 60 /* a dump that has not grown for this long counts as whole */
 #define STEP_MS  2
 
 extern char **environ;
@@ -64,7 +65,7 @@ static void add_frame(struct roll_py_thread *t, const char *function, const char
 
 /* ---- the dumper's text ---- */
 
-/* The dumper writes what is not ASCII as \\xf6, \\u65e5 or \\U0001f600: turned back in place, for UTF-8 is never
+/* Turns the dumper's \\xf6, \\u65e5 and \\U0001f600 back into characters. This works in place, because UTF-8 is never
  * longer. */
 static void unescape(char *text)
 {
@@ -86,12 +87,12 @@ static void unescape(char *text)
     *to = '\0';
 }
 
-/* A line like `  File "train.py", line 12 in step`. */
+/* Parses a line like `  File "train.py", line 12 in step`. */
 static void parse_frame(char *line, struct roll_text_pool *pool, struct roll_py_thread *t)
 {
     char *file = strchr(line, '"'), *end = file ? strstr(file + 1, "\", line ") : NULL;
     for (char *later = end; later; later = strstr(later + 1, "\", line ")) {
-        end = later; /* a file name may hold anything */
+        end = later; /* a file name may hold any character */
     }
     if (!file || !end) {
         return;
@@ -272,7 +273,7 @@ int roll_py_spy_parse(const char *text, size_t bytes, struct roll_text_pool *poo
     return out->threads > 0 ? 0 : ROLL_E_NOTFOUND;
 }
 
-/* Everything that a child writes, until it ends or time is over. */
+/* Reads everything that a child writes, until it ends or the time is over. */
 static char *read_all(int fd, unsigned patience_ms, size_t *bytes)
 {
     uint64_t end = roll_mono_ns() + patience_ms * ROLL_MS;
@@ -320,7 +321,7 @@ int roll_py_dump_by_spy(pid_t pid, unsigned patience_ms, struct roll_text_pool *
     size_t bytes;
     char *text = read_all(fds[0], patience_ms, &bytes);
     close(fds[0]);
-    kill(child, SIGKILL); /* it has said all, or its time is over */
+    kill(child, SIGKILL); /* the child has written everything, or its time is over */
     waitpid(child, NULL, 0);
     int err = text ? roll_py_spy_parse(text, bytes, pool, out) : ROLL_E_NOMEM;
     free(text);

@@ -2,8 +2,8 @@
  * python_dump.h: Python stacks that the process writes itself, when a signal asks for them; and py-spy, where it is
  * installed.
  *
- * For processes whose memory may not be read. A signal is only sent to a process that has announced its handler in a
- * file; see docs/STACKS.md.
+ * Both are for processes whose memory may not be read. A signal is only sent to a process that has announced its
+ * handler in a file; see docs/STACKS.md.
  */
 #ifndef ROLL_STACK_PYTHON_DUMP_H
 #define ROLL_STACK_PYTHON_DUMP_H
@@ -13,7 +13,7 @@
 /* Reads the text that CPython's dumper (faulthandler) writes: threads, innermost frame first. Hostile input. 0,
  * NOTFOUND (no thread), NOMEM. */
 int roll_py_dump_parse(const char *text, size_t bytes, struct roll_text_pool *pool, struct roll_py_stacks *out);
-/* The same for `py-spy dump --json`. 0, CORRUPT, NOTFOUND, NOMEM. */
+/* Reads the output of `py-spy dump --json`. 0, CORRUPT, NOTFOUND, NOMEM. */
 int roll_py_spy_parse(const char *text, size_t bytes, struct roll_text_pool *pool, struct roll_py_stacks *out);
 
 /*

@@ -3,7 +3,7 @@
  *
  * The offsets of 3.9 to 3.12 are those that a C compiler gives for these versions' own headers (debug and tracing
  * builds differ and are refused by the reader's checks). From 3.13 on an interpreter carries its offsets, in an order
- * that changed with 3.14: only the places of the words in that table are fixed here.
+ * that changed with 3.14: only the places of the words in that table stand here.
  */
 #include "daemon/stack/python_layout.h"
 
@@ -41,7 +41,7 @@ static const struct roll_py_layout known[] = {
      .text_length = 16, .text_state = 32, .text_ascii = 40, .text_wide = 56, .text_kind_bit = 2, .owner_shim = 3},
 };
 
-/* Which word of the table of offsets holds what. */
+/* Which word of the table of offsets holds which offset. */
 static const struct {
     unsigned minor;
     uint8_t interpreters, interp_next, interp_threads, thread_next, thread_frame, thread_ident, thread_tid;

@@ -10,13 +10,13 @@
 #include <stdint.h>
 
 #define ROLL_PY_NONE         0xffffu /* this version has no such member */
-#define ROLL_PY_OFFSET_WORDS 128u    /* of the table of offsets at the beginning of _PyRuntime, 3.13 and later */
+#define ROLL_PY_OFFSET_WORDS 128u    /* words of the table of offsets at the beginning of _PyRuntime, 3.13 and later */
 
-#define ROLL_PY_FRAME_BYTES 128u /* of a frame: all that is looked at lies within */
+#define ROLL_PY_FRAME_BYTES 128u /* bytes of a frame that are read: all members of interest lie within */
 
 enum roll_py_lines {
     ROLL_PY_LNOTAB,    /* 3.9: pairs (bytes of code, lines) */
-    ROLL_PY_RANGES,    /* 3.10: the same with gaps, ends instead of beginnings */
+    ROLL_PY_RANGES,    /* 3.10: pairs as in LNOTAB, but with gaps, and with ends instead of beginnings */
     ROLL_PY_LOCATIONS, /* 3.11 on: variable-length entries */
 };
 enum roll_py_at {
@@ -27,11 +27,11 @@ enum roll_py_at {
 
 /* Offsets in bytes within each structure. */
 struct roll_py_layout {
-    unsigned minor; /* of 3.minor */
+    unsigned minor; /* the version is 3.minor */
     bool free_threaded;
     enum roll_py_lines lines;
     enum roll_py_at at;
-    uint32_t interpreters;                /* in _PyRuntime: the first interpreter */
+    uint32_t interpreters;                /* first interpreter, in _PyRuntime */
     uint32_t interp_next, interp_threads; /* in an interpreter */
     uint32_t thread_next, thread_frame, thread_ident, thread_tid;
     uint32_t cframe_frame; /* 3.11, 3.12: thread_frame leads to a struct that holds the frame here */
@@ -47,8 +47,8 @@ struct roll_py_layout {
 /* The table of a version from 3.9 to 3.12 (default builds, x86-64 and other 64-bit machines). NULL for others. */
 const struct roll_py_layout *roll_py_layout_known(unsigned minor);
 /*
- * From the table of offsets that 3.13 and later carry (`words` 64-bit words of it). 0; MAGIC: no such table; VERSION: a
- * version that is not known; CORRUPT: an offset that cannot be.
+ * Reads the table of offsets that 3.13 and later carry (`count` 64-bit words of it). 0; MAGIC: no such table; VERSION:
+ * a version that is not known; CORRUPT: an offset that cannot be.
  */
 int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layout *out);
 

@@ -1,6 +1,6 @@
 /*
- * sample.c: one look: native stacks thread by thread, each thread stopped alone and briefly; then the Python stacks,
- * stopping nobody.
+ * sample.c: takes one look at a process: first the native stacks, each thread stopped alone and briefly; then the
+ * Python stacks, without stopping any thread.
  */
 #include "daemon/stack/sample.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DUMP_MS 500 /* what a signal or py-spy is given */
+#define DUMP_MS 500 /* patience with the signal's handler, or with py-spy */
 
 static struct roll_sampled_thread *find_thread(struct roll_sampled *s, pid_t tid, uint64_t ident)
 {
@@ -60,7 +60,8 @@ static int keep_walk(struct roll_thread_sample *sample, const struct roll_walk *
         return ROLL_E_NOMEM;
     }
     for (size_t i = 0; i < walk->depth; i++) {
-        uint64_t pc = walk->exact[i] ? walk->pc[i] : walk->pc[i] - 1; /* the call is before the address it returns to */
+        uint64_t pc =
+            walk->exact[i] ? walk->pc[i] : walk->pc[i] - 1; /* the call stands before the address to which it returns */
         sample->place[i] = roll_names_place(names, target, roll_modules_find(modules, pc), pc);
         if (sample->place[i] == UINT32_MAX) {
             return ROLL_E_NOMEM;
@@ -134,7 +135,7 @@ static int by_any_rung(struct roll_sampled *s, const struct roll_stack_wish *wis
                        struct roll_modules *modules, struct roll_text_pool *pool, struct roll_py_stacks *out)
 {
     char why[ROLL_STACK_WHY_BYTES] = "", other[ROLL_STACK_WHY_BYTES] = "";
-    /* Without a module its memory could not be read, whatever /proc/PID/maps said. */
+    /* Without a module the memory could not be read, whatever /proc/PID/maps said. */
     bool readable = target && modules->used > 0;
     int err = readable ? roll_py_read(target, modules, pool, out, why) : ROLL_E_DENIED;
     if (!err || err == ROLL_E_NOTFOUND) {
@@ -163,7 +164,8 @@ static int by_any_rung(struct roll_sampled *s, const struct roll_stack_wish *wis
     return ROLL_E_DENIED;
 }
 
-/* The main thread is the last that the dumper writes. */
+/* Gives threads without a number theirs by the order of the dump: the main thread is the last that the dumper writes.
+ */
 static void name_by_order(const struct roll_sampled *s, struct roll_py_stacks *stacks)
 {
     if (stacks->threads > 0 && !stacks->more && stacks->thread[stacks->threads - 1].tid == 0) {
@@ -184,7 +186,7 @@ static int look_python(struct roll_sampled *s, const struct roll_stack_wish *wis
     for (size_t k = 0; k < stacks.threads && !err; k++) {
         struct roll_py_thread *py = &stacks.thread[k];
         struct roll_thread_info info = {.tid = py->tid, .state = '?'};
-        /* A number that was read from a private place counts only when there is such a thread. */
+        /* A thread id that was read from an undocumented place counts only when there is such a thread. */
         struct roll_sampled_thread *t = py->tid ? find_thread(s, py->tid, 0) : NULL;
         if (!t && py->tid && (wish->native && s->native_why[0] == '\0')) {
             info.tid = 0;

@@ -15,12 +15,12 @@
 struct roll_stack_wish {
     unsigned samples, interval_ms;
     bool native, python;
-    const char *dir;    /* where announcements lie; NULL = none */
-    unsigned budget_ms; /* for one look at one process */
-    unsigned thread_ms; /* for one thread to stop */
+    const char *dir;    /* directory of the *.pystacks announcements; NULL = none */
+    unsigned budget_ms; /* time for one look at one process */
+    unsigned thread_ms; /* time for one thread to stop */
 };
 
-/* What one look at one thread gave. */
+/* The result of one look at one thread. */
 struct roll_thread_sample {
     bool native, python;
     bool cut;
@@ -40,16 +40,17 @@ struct roll_sampled {
     pid_t pid;
     struct roll_sampled_thread *thread;
     size_t threads, room;
-    size_t left_out; /* threads that were not looked at, at worst */
-    char native_why[ROLL_STACK_WHY_BYTES], python_why[ROLL_STACK_WHY_BYTES]; /* "" = nothing was refused */
+    size_t left_out; /* most threads that one look left out */
+    char native_why[ROLL_STACK_WHY_BYTES],
+        python_why[ROLL_STACK_WHY_BYTES]; /* why stacks are missing; "" = nothing was refused */
     char python_version[16];
     const char *python_by; /* "reader", "signal", "py-spy"; NULL = none */
     uint64_t taken_ns;     /* wall clock of the first look */
-    uint64_t stopped_ns;   /* the longest that one thread was held up */
+    uint64_t stopped_ns;   /* longest time that one thread was held up */
     bool gone;
 };
 
-/* Look number `i` at the process. Everything that goes wrong is noted in `s`. 0 or NOMEM. */
+/* Takes look number `i` at the process. Everything that goes wrong is noted in `s`. 0 or NOMEM. */
 int roll_sample_look(struct roll_sampled *s, const struct roll_stack_wish *wish, unsigned i, struct roll_names *names,
                      struct roll_text_pool *pool);
 void roll_sample_fini(struct roll_sampled *s);

@@ -1,10 +1,10 @@
 /*
- * sample_json.c: samples as JSON: frames and stacks are listed once and referred to by number, for most threads of most
- * samples are alike.
+ * sample_json.c: samples as JSON. Frames and stacks are listed once and referred to by number, because most threads of
+ * most samples are alike.
  *
  * Native and Python frames are merged: each native frame of the interpreter's loop gives way to the Python frames that
- * it runs, and the interpreter's own functions are left out. Where the two do not fit (the thread moved between the
- * looks) the Python frames stand first and what they called behind them.
+ * it runs, and the interpreter's own functions are left out. Where the two do not fit (the thread moved between the two
+ * reads) the Python frames stand first, and behind them the native frames that they called.
  */
 #include "daemon/stack/sample.h"
 
@@ -45,7 +45,7 @@ static void push_python(struct stack *s, const struct roll_py_thread *t, size_t 
     push(s, &(struct shown){f->function, f->file, "", 0, f->line, true});
 }
 
-/* All native frames, outermost first, inlined ones spread out. */
+/* Writes all native frames, outermost first, each inlined function as a frame of its own. */
 static void spread(const struct roll_thread_sample *sample, struct roll_names *names, struct stack *out)
 {
     out->used = 0;
@@ -81,7 +81,7 @@ static void merge(const struct stack *native, const struct roll_py_thread *py, s
         entries += py->frame[i].entry;
     }
     bool fits = evals > 0 && evals == entries && py->left_out == 0;
-    size_t next = py->frames; /* Python frames still to come: [0, next) */
+    size_t next = py->frames; /* the Python frames [0, next) are still to come */
     out->used = 0;
     if (!fits) {
         while (next > 0) {

@@ -1,7 +1,7 @@
 /*
- * stack_merge.c: inserts stacks, outermost frame first.
+ * stack_merge.c: inserts stacks into the tree, outermost frame first.
  *
- * Siblings are searched one by one: a frame calls few others. What counts as the same frame is function and line
+ * Siblings are searched one by one: a frame calls few others. Two frames are the same when function and line are
  * (module and offset where there is no name): ranks that stand in one function at two lines are shown apart, because
  * that is what people look for.
  */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH_MAX 2048 /* frames of one stack that are believed */
+#define DEPTH_MAX 2048 /* a stack with more frames is not believed */
 
 int roll_stack_threads_by_name(const char *name, enum roll_stack_threads *out)
 {
@@ -60,12 +60,12 @@ static struct roll_stack_node *child_of(struct roll_stack_node *parent, const st
     return *at;
 }
 
-/* Of the looks at one thread: those that gave a stack, and the others. */
+/* How many looks at one thread gave a stack, and how many did not. */
 struct seen {
     uint32_t looks, missed;
 };
 
-/* One look at one thread went through this node. */
+/* Counts one look at one thread whose stack goes through this node. */
 static int count(struct roll_stack_node *node, uint32_t rank, uint64_t task, const struct seen *seen)
 {
     node->hits++;

@@ -1,9 +1,9 @@
 /*
- * stack_run.c: the helper from outside.
+ * stack_run.c: starts, reads and ends the helper.
  *
- * A process of its own, not a thread: an unwinder that follows damaged tables may crash or spin, ptrace binds a thread
- * to what it traces, and a killed process lets go of everything. posix_spawn, because the caller may hold gigabytes and
- * have threads.
+ * The helper is a process and not a thread: an unwinder that follows damaged tables may crash or spin, ptrace binds a
+ * thread to the threads that it traces, and a killed process lets go of everything. It is started with posix_spawn,
+ * because the caller may hold gigabytes and have threads.
  */
 #include "daemon/stack/stack_run.h"
 
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SILENT_NS  (6000 * ROLL_MS) /* a helper that says nothing for so long hangs */
+#define SILENT_NS  (6000 * ROLL_MS) /* a helper that writes nothing for this long counts as hung */
 #define LINE_BYTES (16u * 1024u * 1024u)
 
 extern char **environ;
@@ -39,10 +39,10 @@ struct roll_stack_run {
     uint64_t deadline_ns, heard_ns;
     pid_t child;   /* -1 = none */
     int fd;        /* -1 = none */
-    pid_t current; /* whom the helper looks at; 0 = it has not begun, or is past that */
+    pid_t current; /* process that the helper looks at; 0 = the helper has not begun, or has looked at all */
     char *buffer;
     size_t used, room;
-    char why[128]; /* what became of the last helper */
+    char why[128]; /* how the last helper ended */
 };
 
 /* ---- the child ---- */
@@ -109,7 +109,7 @@ static int start(roll_stack_run_t *run, uint64_t now)
     return 0;
 }
 
-/* Ends the helper, if it has not ended; notes what became of it. */
+/* Ends the helper, if it has not ended, and notes how it ended. */
 static void stop(roll_stack_run_t *run, const char *because)
 {
     int status = 0;
@@ -217,7 +217,7 @@ static json_t *refuse(roll_stack_run_t *run, struct process *p, const char *why)
     return answer(run, p, json_pack("{s:s, s:i, s:s}", "schema", "rollcall.stack/1", "pid", (int)p->pid, "error", why));
 }
 
-/* One line of the helper. Returns an answer, or NULL. */
+/* Takes one line of the helper. Returns an answer, or NULL. */
 static json_t *take_line(roll_stack_run_t *run, const char *line, size_t bytes)
 {
     json_t *object = json_loadb(line, bytes, 0, NULL);
@@ -234,7 +234,7 @@ static json_t *take_line(roll_stack_run_t *run, const char *line, size_t bytes)
     return NULL;
 }
 
-/* The next whole line in the buffer, handled. */
+/* Takes the next whole line of the buffer. Returns an answer, or NULL. */
 static json_t *next_line(roll_stack_run_t *run)
 {
     json_t *out = NULL;
@@ -248,7 +248,7 @@ static json_t *next_line(roll_stack_run_t *run)
     return out;
 }
 
-/* Reads what there is. False at the end of the helper's output. */
+/* Reads the output that is there. False at the end of the helper's output. */
 static bool fill(roll_stack_run_t *run, uint64_t now)
 {
     for (;;) {
@@ -271,11 +271,12 @@ static bool fill(roll_stack_run_t *run, uint64_t now)
     }
 }
 
-/* The helper is gone with processes left: the one it was at is given up, another helper tries the others. */
+/* Called when the helper is gone with processes left: the process that it was looking at is given up, and another
+ * helper tries the others. */
 static json_t *after_helper(roll_stack_run_t *run, uint64_t now)
 {
     struct process *at = run->current ? find(run, run->current) : NULL;
-    if (!at || at->done) { /* it was not at one: it could not begin, or died over the names */
+    if (!at || at->done) { /* the helper was looking at none: it could not begin, or died while it made names */
         for (size_t i = 0; i < run->processes && (!at || at->done); i++) {
             at = &run->process[i];
         }

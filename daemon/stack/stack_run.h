@@ -2,8 +2,8 @@
  * stack_run.h: asks for the stacks of processes of this node: starts the helper (`rollcalld --stack`), reads it,
  * outlives it.
  *
- * Nothing here blocks or looks into a process: the caller polls a descriptor and the clock. A helper that dies or hangs
- * costs the one process that it was looking at; another helper goes on with the rest. One thread.
+ * No function here blocks or looks into a process: the caller polls a descriptor and the clock. A helper that dies or
+ * hangs costs the one process that it was looking at; another helper goes on with the rest. One thread.
  */
 #ifndef ROLL_DAEMON_STACK_RUN_H
 #define ROLL_DAEMON_STACK_RUN_H
@@ -23,21 +23,21 @@ struct roll_stack_ask {
     unsigned samples, interval_ms; /* 1 to 16; at most 10000 */
     bool native, python;
     const char *dir;     /* ring directory, for announced signal handlers; may be NULL; copied */
-    uint64_t timeout_ns; /* for all of it */
+    uint64_t timeout_ns; /* time for all processes together */
 };
 
 typedef struct roll_stack_run roll_stack_run_t;
 
-/* Starts. NULL when a process cannot be started; `why` holds one line. */
+/* Starts a helper for these processes. NULL when it cannot be started; `why` holds one line. */
 roll_stack_run_t *roll_stack_run_new(const struct roll_stack_ask *ask, char *why, size_t why_size);
-void roll_stack_run_destroy(roll_stack_run_t **run); /* also ends a helper that still works */
+void roll_stack_run_destroy(roll_stack_run_t **run); /* ends the helper, too, if it still works */
 /* The descriptor to poll for reading; -1 when there is none at the moment (then call next when time has passed). It
  * changes. */
 int roll_stack_run_fd(const roll_stack_run_t *run);
 /*
- * What has come: rollcall.stack/1 of one process, owned, or one with "error" for a process that cannot be had; NULL:
- * nothing yet, or over. Each process is answered exactly once. Call it until NULL, after poll and about ten times a
- * second.
+ * The next answer: rollcall.stack/1 of one process, owned, with "error" for a process that could not be read. NULL:
+ * there is none yet, or all were given. Each process is answered exactly once. To be called until it returns NULL,
+ * after poll and about ten times a second.
  */
 json_t *roll_stack_run_next(roll_stack_run_t *run, uint64_t now_ns);
 bool roll_stack_run_over(const roll_stack_run_t *run);

@@ -1,8 +1,8 @@
 /*
- * symbol.c: what the ranks told about modules and call sites, and the frames made from it on demand.
+ * symbol.c: keeps the modules and call sites that the ranks defined, and makes frames of them on demand.
  *
  * Call sites are symbolised when a verdict first shows them, not when they are defined: a job defines thousands and
- * shows a handful. What takes long in that, reading debug information, a live root has done ahead (symbol_warm.c).
+ * shows a handful. Reading debug information takes long; a live root does it ahead (symbol_warm.c).
  * Modules of one ring are searched newest first, because a library that was unloaded may have left its addresses to
  * another. Reading the debug information itself is symbol_file.c.
  */
@@ -28,7 +28,7 @@ struct callsite {
     struct roll_symbol_frame *frame; /* owned; strings belong to the files and the table */
 };
 
-/* What one ring has defined. */
+/* The definitions of one ring. */
 struct stream {
     uint64_t epoch;
     struct module *module;
@@ -230,7 +230,7 @@ void roll_symbols_warm(roll_symbols_t *symbols)
     symbols->warm = symbols->warm != NULL ? symbols->warm : roll_symbol_warm_new();
 }
 
-/* The same addresses as resolve() will ask for. */
+/* Asks ahead for the addresses that resolve() will ask for. */
 static void warm_up(struct roll_symbols *table, const struct stream *stream, const struct roll_def *def)
 {
     for (uint32_t i = 0; table->warm != NULL && i < def->callsite.depth; i++) {
@@ -263,7 +263,7 @@ int roll_symbols_define(roll_symbols_t *symbols, uint64_t stream, const struct r
 
 /* ---- call sites ---- */
 
-/* Frames of one return address: the call is the instruction before it. */
+/* Writes the frames of one return address; the call is the instruction in front of that address. */
 static size_t resolve_pc(const struct stream *stream, uint64_t pc, struct roll_symbol_frame *out, size_t max)
 {
     uint64_t call = pc > 0 ? pc - 1 : 0;

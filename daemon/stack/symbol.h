@@ -1,7 +1,7 @@
 /*
  * symbol.h: names for call sites: function, file and line from the addresses that a rank recorded.
  *
- * Works without the process: modules are found by path and accepted only with the build id that the rank noted, so a
+ * It works without the process: modules are found by path and accepted only with the build id that the rank noted, so a
  * rebuilt program gives module and offset, never a wrong line. Nothing is fetched over a network. One thread per table.
  */
 #ifndef ROLL_DAEMON_SYMBOL_H
@@ -30,9 +30,9 @@ roll_symbols_t *roll_symbols_new(void);
 void roll_symbols_destroy(roll_symbols_t **symbols);
 
 /*
- * From here on, reads the debug information of call sites on a thread of its own as soon as they are defined, so that
- * the first verdict need not wait for it. What is shown is the same with and without. Where no thread can be had
- * nothing changes.
+ * From now on reads the debug information of call sites as soon as they are defined, on a thread of its own, so that
+ * the first verdict need not wait for it. The frames are the same with and without. Where no thread can be had, frames
+ * are read when they are first shown.
  */
 void roll_symbols_warm(roll_symbols_t *symbols);
 

@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEEN_FRAMES 16   /* ROLL_SYMBOL_FRAMES: no call site shows more */
-#define SEEN_MOST   8192 /* remembered per file */
+#define SEEN_FRAMES 16   /* frames remembered of an address; no call site shows more (ROLL_SYMBOL_FRAMES) */
+#define SEEN_MOST   8192 /* addresses remembered per file */
 
 struct roll_symbol_file {
     char *path;
@@ -32,9 +32,10 @@ struct roll_symbol_file {
     GElf_Addr bias;      /* address in dwfl = address in the file + bias */
     char **name;         /* demangled names, owned */
     size_t names;
-    struct seen *seen; /* what was looked up */
+    struct seen *seen; /* addresses that were looked up */
     size_t seen_used, seen_room;
-    pthread_mutex_t lock; /* of all this but path and build id: libdwfl's objects are for one thread at a time */
+    pthread_mutex_t
+        lock; /* guards all members except path and build id: libdwfl's objects are for one thread at a time */
 };
 
 /* An address that was looked up, and its frames. */
@@ -139,7 +140,7 @@ static void open_file(struct roll_symbol_file *file)
 {
     file->opened = true;
     if (file->path[0] != '/') {
-        return; /* "[vdso]", or relative to a directory that we do not know */
+        return; /* "[vdso]", or a path relative to an unknown directory */
     }
     int fd = roll_symbol_file_open(file->path);
     file->dwfl = fd >= 0 ? dwfl_begin(&callbacks) : NULL;
@@ -152,7 +153,7 @@ static void open_file(struct roll_symbol_file *file)
     dwfl_report_begin(file->dwfl);
     Dwfl_Module *module = dwfl_report_offline(file->dwfl, file->path, file->path, fd);
     if (module == NULL) {
-        close(fd); /* taken over only with success */
+        close(fd); /* dwfl owns the descriptor only when it succeeds */
     }
     dwfl_report_end(file->dwfl, NULL, NULL);
     GElf_Addr bias;
@@ -202,7 +203,7 @@ static const char *die_name(struct roll_symbol_file *file, Dwarf_Die *die)
     return demangle(file, linkage != NULL ? linkage : dwarf_diename(die));
 }
 
-/* Where an inlined function was called from, as its entry in the debug information says. */
+/* Reads where an inlined function was called from, which its entry in the debug information says. */
 static void call_place(Dwarf_Die *cu, Dwarf_Die *inlined, const char **path, unsigned *line)
 {
     Dwarf_Attribute attribute;
@@ -226,7 +227,7 @@ static void call_place(Dwarf_Die *cu, Dwarf_Die *inlined, const char **path, uns
 static Dwarf_Die *find_unit(struct roll_symbol_file *file, GElf_Addr address, Dwarf_Addr *bias)
 {
     Dwarf_Die *unit = dwfl_module_addrdie(file->module, address, bias);
-    if (unit != NULL) { /* that table is by ranges, and code without debug information may lie in one */
+    if (unit != NULL) { /* the table is by ranges, and a range may hold code without debug information */
         return dwarf_haspc(unit, address - *bias) == 1 ? unit : NULL;
     }
     while ((unit = dwfl_module_nextcu(file->module, unit, bias)) != NULL) {

@@ -1,5 +1,5 @@
 /*
- * symbol_file.h: one program or library on disk, and names for addresses in it. Inside the symbol table only.
+ * symbol_file.h: one program or library on disk, and names for addresses in it. Used only inside the symbol table.
  */
 #ifndef ROLL_DAEMON_SYMBOL_FILE_H
 #define ROLL_DAEMON_SYMBOL_FILE_H
@@ -15,11 +15,11 @@ struct roll_symbol_file *roll_symbol_file_new(const char *path, size_t path_byte
                                               size_t build_id_bytes);
 void roll_symbol_file_destroy(struct roll_symbol_file **file);
 
-/* A descriptor of a regular file, owned; -1: there is none, or it is something else. The path is a rank's word: what
- * has been put in the file's place since (a FIFO, a device) must not hold us up. */
+/* Opens a regular file; the descriptor is owned. -1: there is no such file, or it is something else. The path comes
+ * from a rank: whatever stands in the file's place by now (a FIFO, a device) must not hold us up. */
 int roll_symbol_file_open(const char *path);
 
-/* Whether this is that file: path and build id alike. */
+/* Whether `file` has this path and this build id. */
 bool roll_symbol_file_is(const struct roll_symbol_file *file, const char *path, size_t path_bytes,
                          const uint8_t *build_id, size_t build_id_bytes);
 const char *roll_symbol_file_path(const struct roll_symbol_file *file);

@@ -2,7 +2,7 @@
  * symbol_warm.c: a queue of addresses and the thread that looks them up.
  *
  * The first look into a program's debug information takes tens of milliseconds, and would otherwise delay the first
- * verdict, which is the one that people wait for. Call sites are told when they are first used, mostly long before
+ * verdict, which is the one that people wait for. Call sites are defined when they are first used, mostly long before
  * anything is wrong. The thread only fills the memory of the files (symbol_file.c), under their locks: what a verdict
  * shows does not depend on who looked first, so it is the same live and afterwards. Printing without names when they
  * are late was rejected: the same trace would then give other bytes.
@@ -13,7 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#define WAITING 4096u /* most that waits; a job has a few hundred call sites */
+#define WAITING 4096u /* most addresses that wait; a job has a few hundred call sites */
 
 struct item {
     struct roll_symbol_file *file;
@@ -22,10 +22,10 @@ struct item {
 
 struct roll_symbol_warm {
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t more;
     bool stop;
-    unsigned first, count; /* of a ring buffer */
+    unsigned first, count; /* ends of a circular buffer */
     struct item item[WAITING];
 };
 

@@ -27,7 +27,7 @@
 struct roll_page_cache {
     struct {
         uint64_t address; /* 0 = free */
-        uint64_t moment;  /* when it was read; UINT64_MAX: it cannot change */
+        uint64_t moment;  /* moment at which the page was read; UINT64_MAX: the page cannot change */
     } head[CACHED];
     uint8_t data[CACHED][PAGE];
 };
@@ -69,8 +69,9 @@ static bool other_root(pid_t pid)
 }
 
 /*
- * Ours to look at: a program that was given CAP_SYS_PTRACE could read everybody's memory for whoever may start it, so
- * beyond root it is used for processes of the same user only.
+ * Whether a process may be looked at: only root may look at processes of other users. With CAP_SYS_PTRACE this program
+ * could read everybody's memory for any user who may start it, so the capability is used only for processes of our own
+ * user.
  */
 static bool of_our_user(pid_t pid)
 {
@@ -86,7 +87,8 @@ static bool of_our_user(pid_t pid)
         fclose(f);
     }
     return ours || !found ||
-           (real == us && effective == us && saved == us); /* not found: it has ended, says who opens it */
+           (real == us && effective == us &&
+            saved == us); /* a process that has ended is reported by the caller, who opens it next */
 }
 
 int roll_target_open(pid_t pid, struct roll_target **out)
@@ -114,7 +116,8 @@ int roll_target_open(pid_t pid, struct roll_target **out)
     while (!err && getline(&line, &line_room, f) > 0) {
         err = add_map(t, line, &room);
     }
-    if (!err && t->maps == 0) { /* the permission is checked at the first read; a zombie has no mappings */
+    if (!err &&
+        t->maps == 0) { /* no mapping: the permission is checked at the first read, or the process is a zombie */
         err = errno == EACCES || errno == EPERM ? ROLL_E_DENIED : ROLL_E_NOTFOUND;
     }
     free(line);
@@ -263,7 +266,7 @@ size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, 
         closedir(d);
     }
     qsort(out, n, sizeof(*out), by_tid);
-    for (size_t i = 1; i < n; i++) { /* numbers wrap: the main thread need not have the lowest */
+    for (size_t i = 1; i < n; i++) { /* thread ids wrap, so the main thread need not have the lowest */
         if (out[i].tid == pid) {
             struct roll_thread_info main_thread = out[i];
             memmove(out + 1, out, i * sizeof(*out));
@@ -275,7 +278,7 @@ size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, 
 
 /* ---- refusals ---- */
 
-/* The number behind NAME: in a status file; -1 when it is not there. */
+/* The number behind `name` in a status file of /proc; -1 when it is not there. */
 static long status_field(const char *text, const char *name, int base)
 {
     const char *at = strstr(text, name);

@@ -1,4 +1,4 @@
-/* text_pool.c: open addressing over the texts themselves; and UTF-8. */
+/* text_pool.c: a hash table of texts with open addressing; and UTF-8. */
 #include "daemon/stack/text_pool.h"
 
 #include "trace/ident.h"
@@ -69,7 +69,7 @@ size_t roll_put_utf8(char *out, uint32_t c)
         return 2;
     }
     if (c < 0x10000) {
-        if (c >= 0xd800 && c < 0xe000) { /* half of a pair: a file name that was no text */
+        if (c >= 0xd800 && c < 0xe000) { /* half of a surrogate pair, from a file name that is no valid text */
             out[0] = '?';
             return 1;
         }

@@ -14,7 +14,7 @@
 #ifdef __x86_64__
 #include <libunwind.h>
 
-/* Exported by libunwind for those who bring their own way to find tables; it has no public declaration. */
+/* libunwind exports this function for callers that find unwind tables themselves; it has no public declaration. */
 #define SEARCH_TABLE UNW_OBJ(dwarf_search_unwind_table)
 extern int SEARCH_TABLE(unw_addr_space_t as, unw_word_t ip, unw_dyn_info_t *di, unw_proc_info_t *pi,
                         int need_unwind_info, void *arg);
@@ -23,7 +23,7 @@ struct walker {
     struct roll_target *target;
     struct roll_modules *modules;
     const struct roll_capture *capture;
-    bool guessed; /* some code had no unwind table: libunwind went on, or ended, by a rule of thumb */
+    bool guessed; /* some code had no unwind table, so libunwind went on, or ended, by a rule of thumb */
 };
 
 static unw_addr_space_t space;
@@ -144,7 +144,7 @@ int roll_walk_libunwind(struct roll_target *target, struct roll_modules *modules
             break;
         }
         if (out->depth == ROLL_STACK_DEPTH || (out->depth > 0 && sp == last_sp && ip == out->pc[out->depth - 1])) {
-            out->cut = true; /* too deep, or a stack that leads back to itself */
+            out->cut = true; /* the stack is too deep, or leads back to itself */
             return 0;
         }
         out->exact[out->depth] = out->depth == 0 || unw_is_signal_frame(&cursor) > 0;

@@ -1,9 +1,9 @@
 /*
- * walk_dwfl.c: libdwfl's unwinder over a copied stack, for what libunwind cannot walk.
+ * walk_dwfl.c: libdwfl's unwinder over a copied stack, for stacks that libunwind cannot walk.
  *
- * It reads .eh_frame and .debug_frame from the files, also where there is no binary search table, and takes longer: so
- * it is the second choice. libdwfl's own way into a process (it attaches with SIGSTOP) is not used: registers and stack
- * are those of the capture.
+ * libdwfl reads .eh_frame and .debug_frame from the files, also where there is no binary search table, and takes
+ * longer, so it is the second choice. libdwfl's own way into a process (it attaches with SIGSTOP) is not used:
+ * registers and stack are those of the capture.
  */
 #include "daemon/stack/walk.h"
 
@@ -23,7 +23,8 @@ struct attached {
     struct roll_walk *out;
 };
 
-static const struct roll_target *looked_at; /* there is one thread, and libdwfl hands no argument to find_file */
+static const struct roll_target
+    *looked_at; /* a global, because libdwfl hands no argument to find_file; there is only one thread */
 
 static int no_debuginfo(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, const char *file,
                         const char *link, GElf_Word crc, char **out)
@@ -32,8 +33,8 @@ static int no_debuginfo(Dwfl_Module *module, void **user, const char *name, Dwar
     return -1;
 }
 
-/* In another mount namespace the same path may be another build. Elsewhere libdwfl's own way is good: only regular
- * files, deleted ones and the vdso out of memory. */
+/* Finds the file of a module for libdwfl. In another mount namespace the same path may be another build. Elsewhere
+ * libdwfl's own way works: it opens only regular files, and reads deleted ones and the vdso from memory. */
 static int find_file(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, char **file, Elf **elf)
 {
     char path[PATH_MAX + 64];
