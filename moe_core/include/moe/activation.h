@@ -1,16 +1,17 @@
 /*
- * activation.h: the gated activations of a feed-forward: what stands between fc1 and fc2.
+ * activation.h: the gated activations of a feed-forward, which stand between fc1 and fc2.
  *
- * fc1 gives each row [gate | linear], 2F wide; the activation makes F numbers of it. Computed in float32, cast once.
+ * fc1 gives each row [gate | linear], 2F numbers wide; the activation makes F numbers of it. It computes in float32 and
+ * casts once.
  *
  * MOE_SWIGLU          silu(gate) * linear
  * MOE_GEGLU           gelu(gate) * linear, gelu(x) = x Phi(x) (erf: torch's default)
  * MOE_GEGLU_TANH      gelu(gate) * linear, gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
  * MOE_SWIGLU_CLAMPED  g = min(gate, limit), l = min(max(linear, -limit), limit): g sigmoid(alpha g) * (l + offset)
  *
- * The gradient through a clamp is that of torch.clamp: passed on where the number lies inside or on the bound, else
- * zero. NaN goes through. Sources: Megatron-LM experts.py (--swiglu, gated GELU, --activation-func-clamp-value,
- * glu_linear_offset), gpt-oss: alpha 1.702, limit 7, offset 1.
+ * The gradient through a clamp is that of torch.clamp: it is passed on where the number lies inside or on the bound,
+ * and is zero elsewhere. NaN passes through. Sources: Megatron-LM experts.py (--swiglu, gated
+ * GELU, --activation-func-clamp-value, glu_linear_offset); gpt-oss for alpha 1.702, limit 7, offset 1.
  */
 #ifndef MOE_ACTIVATION_H
 #define MOE_ACTIVATION_H
@@ -27,7 +28,10 @@ enum moe_activation {
     MOE_ACTIVATIONS,
 };
 
-/* Read by MOE_SWIGLU_CLAMPED only. alpha and limit 0 (both): gpt-oss's numbers, 1.702, 7 and 1. */
+/*
+ * The numbers of MOE_SWIGLU_CLAMPED; the other activations do not read them. alpha = limit = 0 means those of gpt-oss:
+ * alpha 1.702, limit 7, offset 1.
+ */
 struct moe_clamp {
     float alpha, limit, offset;
 };

@@ -1,16 +1,16 @@
 /*
  * ep_buffer.h: the communication buffer of an expert-parallel group: one per process and group, shared by all layers.
  *
- * Two areas: what a rank receives into (peers on its node write there: the NVL part) and what it sends from. Where all
- * ranks of the group are on one node the send area is in the NVL part too and there is no RDMA part; otherwise the send
- * area is the RDMA part. Source: DeepEP's Buffer (num_nvl_bytes, num_rdma_bytes) and Megatron-LM #4816 (no RDMA part
- * for a group inside a node: DeepEP built without internode support refuses it). Megatron compares the group's size
- * with the number of visible devices; here the node's size is configured, or found by exchanging host names, so that a
- * process that sees only its own device is right as well.
+ * A buffer has two areas: a rank receives into one (peers on its node write there: the NVL part) and sends from the
+ * other. Where all ranks of the group are on one node, the send area is in the NVL part too and there is no RDMA part;
+ * otherwise the send area is the RDMA part. Sources: DeepEP's Buffer (num_nvl_bytes, num_rdma_bytes); Megatron-LM #4816
+ * (no RDMA part for a group inside a node: DeepEP built without internode support refuses it). Megatron compares the
+ * group's size with the number of visible devices. Here the node's size is configured, or found by exchanging host
+ * names, so that it is right as well for a process that sees only its own device.
  *
- * Making a buffer is a collective of the group, and so is making it larger. So every rank must ask for the same at the
- * same place: sizes come from numbers that are equal on all ranks (most tokens, T_pad), never from the rows that a rank
- * happens to have.
+ * Making a buffer is a collective of the group, and so is making it larger. Every rank must therefore ask for the same
+ * sizes at the same place: sizes come from numbers that are equal on all ranks (most tokens, T_pad), never from the
+ * rows that a rank happens to have.
  */
 #ifndef MOE_EP_BUFFER_H
 #define MOE_EP_BUFFER_H
@@ -27,27 +27,30 @@ extern "C" {
 typedef struct moe_ep_buffer moe_ep_buffer_t;
 
 struct moe_ep_buffer_info {
-    size_t nvl_bytes, rdma_bytes;
-    int32_t ranks, node_ranks; /* of the group; of them on this node */
-    uint32_t made;             /* how often it was made or made larger: collectives issued */
+    size_t nvl_bytes, rdma_bytes; /* sizes of the two parts */
+    int32_t ranks, node_ranks;    /* ranks of the group; ranks of the group on this node */
+    uint32_t made;                /* how often the buffer was made or enlarged: the number of collectives issued */
 };
 
 /*
- * The buffer of (device, comm), with at least receive_bytes and send_bytes. COLLECTIVE and a wait where it is not there
- * yet or must grow: AllGather of int64 [3] (both sizes, hash of the host's name). node_ranks: ranks of the group on
- * this node, 0: found by host names. *out is owned: one release each; borrows device and comm (NULL: one rank, no
- * collective). Growing moves the areas: ask for them at each use. Thread-safe for different devices. Errors: NOMEM,
- * SHAPE (another rank asks for other sizes: the same error on all ranks), COMM, DEVICE.
+ * Gives the buffer of (device, comm) with at least receive_bytes and send_bytes. COLLECTIVE, and a wait, where the
+ * buffer is missing or must grow: AllGather of int64 [3] (both sizes, hash of the host's name). node_ranks is the
+ * number of ranks of the group on this node; 0: found by host names. Each *out is owned by the caller and needs one
+ * release; borrows device and comm (NULL: one rank, no collective). Growing moves the areas, so ask for them at each
+ * use. Threads may call this at once for different devices. Errors: NOMEM, SHAPE (another rank asks for other sizes:
+ * the same error on all ranks), COMM, DEVICE.
  */
 int moe_ep_buffer_acquire(moe_device_t *device, ncclComm_t comm, size_t receive_bytes, size_t send_bytes,
                           int32_t node_ranks, moe_ep_buffer_t **out);
-/* Clears the pointer; the last release of a buffer frees it. NULL is allowed. */
+/* Releases one acquisition and clears the pointer; the last release of a buffer frees it. NULL is allowed. */
 void moe_ep_buffer_release(moe_ep_buffer_t **buffer);
 
-/* The areas, device memory aligned to 256 bytes. Borrowed until the next acquire on the same group. */
+/* The receive area, device memory aligned to 256 bytes. Borrowed until the next acquire on the same group. */
 void *moe_ep_buffer_receive(const moe_ep_buffer_t *buffer);
+/* The send area, device memory aligned to 256 bytes. Borrowed until the next acquire on the same group. */
 void *moe_ep_buffer_send(const moe_ep_buffer_t *buffer);
 
+/* Fills *info with the sizes and numbers of the buffer. */
 void moe_ep_buffer_describe(const moe_ep_buffer_t *buffer, struct moe_ep_buffer_info *info);
 
 #ifdef __cplusplus

@@ -8,6 +8,7 @@
 extern "C" {
 #endif
 
+/* The error codes: MOE_OK, and MOE_E_NAME for each row of err.def. Functions that return int return one of these. */
 enum moe_error {
     MOE_OK = 0,
 #define MOE_ERR(name, value, text) MOE_E_##name = (value),
@@ -15,12 +16,12 @@ enum moe_error {
 #undef MOE_ERR
 };
 
-/* What the code means, one phrase; "unknown error" for a number that is no code. Any thread; static storage. */
+/* What a code means, in one phrase; "unknown error" for a number that is no code. Any thread; static storage. */
 const char *moe_error_text(int code);
 
 /*
- * The message of the last failure in this thread: "rank 3, layer 2: ...", with the numbers that did not fit; "" when
- * nothing failed yet. Borrowed: valid until the next failure in this thread.
+ * The message of the last failure in this thread, such as "rank 3, layer 2: ..." with the numbers that did not fit; ""
+ * when nothing has failed yet. Borrowed: valid until the next failure in this thread.
  */
 const char *moe_last_error(void);
 

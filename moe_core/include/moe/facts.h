@@ -1,10 +1,10 @@
 /*
  * facts.h: facts about tensors, for an observer: checksums of replicas, sums of gradients before and after their
- * reduction, elements that are no number.
+ * reduction, and counts of elements that are not finite.
  *
- * A fact is computed by the stream where it is asked for, and reported (MOE_TENSOR of observe.h) by moe_facts_report
- * after the stream was synchronised, as every training loop does once per step: nothing here waits. Costs one reading
- * of the tensor each; who calls it decides how often.
+ * The stream computes a fact where it is asked for. moe_facts_report reports the facts (MOE_TENSOR of observe.h) after
+ * the stream was synchronised, which every training loop does once per step, so nothing here waits. Each fact costs one
+ * reading of its tensor; the caller decides how often.
  */
 #ifndef MOE_FACTS_H
 #define MOE_FACTS_H
@@ -23,36 +23,51 @@ extern "C" {
 
 typedef struct moe_facts moe_facts_t;
 
-/* What a fact is about. comm: the ranks that hold replicas, or sum the gradient; borrowed until it is reported. layer:
- * UINT32_MAX for none. */
+/*
+ * What a fact is about. comm: the ranks that hold replicas of the tensor, or sum its gradient; borrowed until the fact
+ * is reported. layer: UINT32_MAX for none.
+ */
 struct moe_subject {
     enum moe_tensor tensor;
     uint32_t layer;
     ncclComm_t comm;
 };
 
-/* Room for `most` facts per step. *out is owned; borrows device. Errors: NOMEM. One thread at a time, the device's. */
+/*
+ * Makes room for `most` facts per step. *out is owned by the caller; borrows device. All functions of this file: one
+ * thread at a time, the device's. Errors: NOMEM.
+ */
 int moe_facts_new(moe_device_t *device, uint32_t most, moe_facts_t **out);
+/* Frees the facts and clears the pointer. NULL is allowed. */
 void moe_facts_destroy(moe_facts_t **facts);
 
-/* Begins a step: facts that were not reported are forgotten. */
+/* Begins a step; facts that were not reported are dropped. */
 void moe_facts_begin(moe_facts_t *facts, const struct moe_step *step);
 
-/* The checksum of `bytes` bytes that are to be equal on all ranks of comm. Errors here and below: CAPACITY (more than
- * `most`), DEVICE. */
+/*
+ * Takes the checksum of `bytes` bytes of device memory at `data`, which must be equal on all ranks of comm. Errors of
+ * this function and of the three below: CAPACITY (more than `most` facts), DEVICE.
+ */
 int moe_facts_replica(moe_facts_t *facts, const struct moe_subject *subject, const void *data, size_t bytes);
 
-/* This rank's share of a float32 gradient, as it enters its reduction (scaled already), and what is used as the
- * gradient afterwards. Every rank of comm reports both; in each, count elements. */
+/*
+ * Takes the sum of this rank's share of a float32 gradient of `count` elements as it enters its reduction (scaled
+ * already). Every rank of comm reports both this fact and the next, with the same count.
+ */
 int moe_facts_share(moe_facts_t *facts, const struct moe_subject *subject, const float *grad, size_t count);
+/* Takes the sum of the reduced float32 gradient of `count` elements, as the optimizer uses it. */
 int moe_facts_sum(moe_facts_t *facts, const struct moe_subject *subject, const float *grad, size_t count);
 
-/* Elements of grad [groups, elements] that are no finite number, and those of them in groups with m[i] = 0 (device;
- * NULL: not known). */
+/*
+ * Counts the elements of grad [groups, elements] that are not finite, and those of them in groups with m[i] = 0 (m:
+ * [groups] on the device; NULL: not known).
+ */
 int moe_facts_finite(moe_facts_t *facts, const struct moe_subject *subject, const float *grad, const int64_t *m,
                      int64_t groups, int64_t elements);
 
-/* Reports what was asked for since moe_facts_begin. The stream must have been synchronised since; does not wait. */
+/*
+ * Reports the facts taken since moe_facts_begin. Call it after the stream was synchronised; the function does not wait.
+ */
 void moe_facts_report(moe_facts_t *facts);
 
 #ifdef __cplusplus

@@ -1,10 +1,11 @@
 /*
- * grouped.h: grouped linear: one weight per group of rows; forward, dgrad and wgrad.
+ * grouped.h: grouped linear in float32: one weight per group of rows; forward, dgrad and wgrad.
  *
- * Row numbers m [groups] stay on the device: nothing here branches on them on the host (TransformerEngine #3019). A
- * group without rows has no rows in Y and dX; its weight gradient is stored as zeros (accumulate = 0) or left bitwise
- * alone (accumulate = 1). Weight gradients are float32 main_grad, full shape, always written as that table says.
- * Source: TransformerEngine grouped_linear.
+ * The row counts m [groups] stay on the device: the host never branches on them (TransformerEngine #3019). A group
+ * without rows has no rows in Y and dX; its weight gradient is stored as zeros (accumulate = 0) or left bitwise
+ * unchanged (accumulate = 1). Weight gradients are float32 main_grads of full shape. All pointers are device memory,
+ * borrowed until the enqueued work has run; use them from the device's thread. Source: TransformerEngine
+ * grouped_linear.
  */
 #ifndef MOE_GROUPED_H
 #define MOE_GROUPED_H
@@ -18,21 +19,22 @@
 extern "C" {
 #endif
 
+/* The shape of one call: N = out_features, K = in_features. */
 struct moe_grouped_shape {
     int64_t groups, out_features, in_features;
-    int64_t rows;     /* rows of the buffers; sum of m must not exceed it (checked in the stream: SPLIT) */
-    const int64_t *m; /* [groups], device; negative: COUNT in the stream */
+    int64_t rows;     /* rows of the buffers; the sum of m must not exceed it (SPLIT in the stream) */
+    const int64_t *m; /* [groups], on the device; a negative number is COUNT in the stream */
 };
 
-/* y [rows,N] = x [rows,K] times the group's w [N,K] transposed. Errors: SHAPE. */
+/* Enqueues y [rows,N] = x [rows,K] times the transposed weight w [N,K] of each row's group. Errors: SHAPE. */
 int moe_grouped_forward(moe_device_t *device, const struct moe_grouped_shape *shape, const float *x, const float *w,
                         float *y);
 
-/* dx [rows,K] = dy [rows,N] times the group's w. Errors: SHAPE. */
+/* Enqueues dx [rows,K] = dy [rows,N] times the weight w [N,K] of each row's group. Errors: SHAPE. */
 int moe_grouped_dgrad(moe_device_t *device, const struct moe_grouped_shape *shape, const float *dy, const float *w,
                       float *dx);
 
-/* dw [groups,N,K] = (accumulate ? dw : 0) + dy^T x per group. Errors: SHAPE. */
+/* Enqueues dw [groups,N,K] = (accumulate ? dw : 0) + dy^T x for each group. Errors: SHAPE. */
 int moe_grouped_wgrad(moe_device_t *device, const struct moe_grouped_shape *shape, const float *dy, const float *x,
                       bool accumulate, float *dw);
 

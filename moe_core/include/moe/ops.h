@@ -1,9 +1,10 @@
 /*
  * ops.h: the table of functions behind which the back ends are interchangeable.
  *
- * Every function enqueues on the device's stream and returns 0 or an error of the launch. Matrices are row-major,
- * float32 unless a type says otherwise; all pointers are device memory. Callers have checked shapes. Row and element
- * numbers are 64 bit: rows x width may exceed 2^31. A new back end fills in the table and nothing else.
+ * Every function of the table enqueues on the device's stream and returns 0 or the error of the launch. Matrices are
+ * row-major, float32 unless a type says otherwise; all pointers are device memory, borrowed until the enqueued work has
+ * run. Callers have checked shapes. Row and element numbers have 64 bits: rows x width may exceed 2^31. One thread at a
+ * time, the device's. A new back end fills in the table and nothing else.
  */
 #ifndef MOE_OPS_H
 #define MOE_OPS_H
@@ -36,21 +37,24 @@ enum moe_grouped_kind {
     MOE_GROUPED_WGRAD,   /* out_i[n,k] = beta * out_i + in_i[m_i,n]^T x_i[m_i,k] */
 };
 
-/* One product per group; rows of group i start at the prefix sum of m. Rows beyond the sum are never read or
- * written. */
+/*
+ * One product per group; the rows of group i begin at the prefix sum of m. Rows beyond the sum of m are never read or
+ * written.
+ */
 struct moe_grouped {
     enum moe_grouped_kind kind;
     int64_t groups, n, k;
-    int64_t rows;     /* rows of the buffers: the sum of m must not exceed it */
+    int64_t rows;     /* rows of the buffers; the sum of m must not exceed it */
     const int64_t *m; /* [groups], device */
     const float *in;
     const float *w; /* [groups, n, k] */
     const float *x; /* WGRAD only */
     float *out;
-    float beta; /* WGRAD only, 0 or 1: a group without rows stores zeros (0) or leaves its slice bitwise alone (1) */
+    float beta; /* WGRAD only, 0 or 1: for a group without rows, 0 stores zeros and 1 leaves the slice bitwise unchanged
+                 */
 };
 
-/* How scores become a choice and weights: router.h has the table. */
+/* How scores become a choice and weights; the table is in router.h. */
 struct moe_scoring {
     enum moe_score score;
     bool after, renormalise;
@@ -58,6 +62,7 @@ struct moe_scoring {
     int32_t groups, group_topk; /* groups <= 1: no limit */
 };
 
+/* Scores and chooses: router.h. */
 struct moe_topk {
     int64_t tokens, experts;
     int32_t k;
@@ -71,17 +76,19 @@ struct moe_topk {
     int64_t *counts;          /* [E]: tokens that chose the expert */
 };
 
+/* The gradient of moe_topk, from d_probs to d_logits. */
 struct moe_topk_backward {
     int64_t tokens, experts;
     int32_t k;
     struct moe_scoring how;
     const float *logits, *scores, *probs, *d_probs;
-    const int32_t *index; /* -1: dropped; its d_probs is ignored, its score still counts in a renormalised sum */
-    const int32_t *all;   /* [T,k]: the choice before anything was dropped */
-    float *d_logits;      /* overwritten */
+    const int32_t
+        *index; /* [T,k]; -1: dropped: its d_probs is ignored, but its score still counts in a renormalised sum */
+    const int32_t *all; /* [T,k]: the choice before anything was dropped */
+    float *d_logits;    /* overwritten */
 };
 
-/* Takes choices beyond the capacity away: router.h. counts [E] is changed in place. */
+/* Drops choices beyond the capacity (router.h); probs, index and counts [E] are changed in place. */
 struct moe_drop {
     int64_t tokens, experts, capacity;
     int32_t k;
@@ -91,7 +98,7 @@ struct moe_drop {
     int64_t *counts;
 };
 
-/* counts[b, e]: tokens of sequence b that chose e; token t belongs to sequence t mod sequences. */
+/* counts[b, e] = tokens of sequence b that chose e; token t belongs to sequence t mod sequences. */
 struct moe_count_sequences {
     int64_t tokens, experts, sequences;
     int32_t k;
@@ -106,7 +113,10 @@ struct moe_add_counts {
     int64_t *to;
 };
 
-/* The auxiliary losses of router.h and their gradients. A coefficient of 0 leaves its pointers unread. */
+/*
+ * The auxiliary losses of router.h and their gradients. Where a coefficient is 0, the pointers of its loss are not
+ * read.
+ */
 struct moe_balance {
     int64_t tokens, experts;
     int32_t k;
@@ -122,7 +132,7 @@ struct moe_balance {
     float *d_logits;                /* backward: added to */
 };
 
-/* bias[e] += rate * sign(sum of counts - E counts[e]); counts become 0. */
+/* bias[e] += rate * sign(sum of counts - E counts[e]), after which counts are 0. */
 struct moe_bias_update {
     int64_t experts;
     float rate;
@@ -138,9 +148,10 @@ struct moe_column_sum {
 };
 
 /*
- * Row maps and chunk maps (permute.h has the layouts). Every body first compares the buffer's header with the view: a
- * mismatch is MOE_E_MAP in the stream and nothing is written. A row number out of range is MOE_E_MAP too; it is never
- * followed, but the rows of sound ones may have been moved. All offsets are 64 bit.
+ * What a row map or chunk map must be (permute.h has the layouts). Every function that takes a view first compares it
+ * with the header of the device buffer: a mismatch is MOE_E_MAP in the stream, and nothing is written. A row number out
+ * of range is MOE_E_MAP too: the function does not follow that number, but rows with valid numbers may already have
+ * been moved. All offsets have 64 bits.
  */
 struct moe_map_view {
     enum moe_map_kind kind;
@@ -149,25 +160,29 @@ struct moe_map_view {
     const struct moe_map_header *map; /* device: header, then int32 cells */
 };
 
-/* Builds a row map; the header is written last, with magic 0 after an error. Who chose: index or mask (one of them
- * NULL). Rows of an expert: capacity > 0, else counts, else its tokens rounded up to align. permute.h: moe_map_source.
+/*
+ * Builds a row map (permute.h: moe_map_source). The header is written last, with magic 0 after an error. Either index
+ * or mask says who chose; the other is NULL. The rows of an expert are `capacity` where that is above 0, else counts[e]
+ * where counts are given, else the tokens that chose the expert, rounded up to align.
  */
 struct moe_row_map_build {
     enum moe_map_kind kind;
     int64_t tokens, experts;
-    int32_t k;             /* columns of index; INDEX and SORTED from a mask: most choices of a token */
-    int64_t rows;          /* of the buffers: the experts' rows must not exceed it */
+    int32_t k;             /* INDEX and SORTED: columns of index; from a mask: the most choices of a token */
+    int64_t rows;          /* rows of the buffers; the experts' rows must not exceed it */
     const int32_t *index;  /* [T,k]; -1: no expert */
     const uint8_t *mask;   /* [T,E] */
     const int64_t *counts; /* [E] or NULL */
     int64_t align, capacity;
-    bool drop;           /* choices without a row are dropped, instead of SPLIT and CAPACITY */
-    int64_t *chosen, *m; /* [E] or NULL: tokens that chose the expert, rows it has */
+    bool drop;           /* choices without a row are dropped; otherwise they are SPLIT or CAPACITY */
+    int64_t *chosen, *m; /* out, [E] or NULL: tokens that chose each expert, rows of each expert */
     struct moe_map_header *map;
 };
 
-/* Permute. to[row] = from[token]; rows that no token maps to become zero. With probs: row_probs[row] = the
- * probability, 0 for rows without a token; zero_by_prob: rows whose probability is exactly 0 become zero. */
+/*
+ * Permute: to[row] = from[token]; rows without a token become zero. Where probs are given, row_probs[row] is the row's
+ * probability, 0 for rows without a token. With zero_by_prob, rows whose probability is exactly 0 become zero.
+ */
 struct moe_map_gather {
     struct moe_map_view view;
     enum moe_dtype type;
@@ -180,9 +195,11 @@ struct moe_map_gather {
     float *row_probs;   /* [rows] or NULL */
 };
 
-/* Unpermute, and permute's backward. to[token] = beta * to[token] + sum over its rows, highest row first, of (probs ?
- * probs[token,expert] : 1) * from[row], in float32, cast once; tokens without rows add zero. zero_by_prob: probs are
- * not factors, rows whose probability is exactly 0 are left out. d_probs[token,expert] = d_row_probs[row], 0 elsewhere.
+/*
+ * Unpermute, and permute's backward: to[token] = beta * to[token] + the sum over the token's rows, highest row first,
+ * of (probs ? probs[token,expert] : 1) * from[row], in float32, cast once; tokens without rows add zero. With
+ * zero_by_prob, probs are no factors, and rows whose probability is exactly 0 are left out of the sum.
+ * d_probs[token,expert] = d_row_probs[row], and 0 elsewhere.
  */
 struct moe_map_scatter {
     struct moe_map_view view;
@@ -195,11 +212,13 @@ struct moe_map_scatter {
     void *to;                 /* [T,width] */
     float beta;               /* 0 or 1 */
     const float *d_row_probs; /* [rows] or NULL */
-    float *d_probs;           /* as probs; NULL with d_row_probs */
+    float *d_probs;           /* in the layout of probs; NULL where d_row_probs is NULL */
 };
 
-/* d_from[row] = probs * dy[token], rows without a token zero; d_probs[token,expert] = <dy[token], from[row]> in
- * float32, zero elsewhere. */
+/*
+ * Unpermute's backward: d_from[row] = probs * dy[token], rows without a token zero; d_probs[token,expert] = <dy[token],
+ * from[row]> in float32, and zero elsewhere.
+ */
 struct moe_map_scatter_backward {
     struct moe_map_view view;
     enum moe_dtype type;
@@ -211,18 +230,22 @@ struct moe_map_scatter_backward {
     float *d_probs;
 };
 
-/* A chunk map: int32 [rows], where row r of the input goes, -1: nowhere (slack). From the counts of all ep ranks: rows
- * of each local expert, and where each received row goes to be expert-major. */
+/*
+ * Builds a chunk map from the counts of all ep ranks: int32 [rows], the output row of each received row so that the
+ * output is expert-major; -1: none (slack). m receives the rows of each local expert.
+ */
 struct moe_chunk_map {
     int64_t ranks, experts, stride, rank, rows; /* stride: int64 elements per rank in `counts` */
-    bool slack;                                 /* fewer rows than `rows` are no error (SPLIT) */
-    const int64_t *counts;                      /* [ranks, stride] */
-    int64_t *m;                                 /* [experts / ranks] */
+    bool slack;            /* the chunks may have fewer rows than `rows`; otherwise that is SPLIT */
+    const int64_t *counts; /* [ranks, stride] */
+    int64_t *m;            /* [experts / ranks] */
     struct moe_map_header *map;
 };
 
-/* The same from any chunks: the output is chunk order[0], then chunk order[1], ... order is a permutation (EXPERT
- * otherwise). */
+/*
+ * Builds a chunk map from any chunks: the output is chunk order[0], then chunk order[1], and so on. order must be a
+ * permutation (EXPERT).
+ */
 struct moe_chunk_order {
     int64_t chunks, rows;
     bool slack;
@@ -231,8 +254,10 @@ struct moe_chunk_order {
     struct moe_map_header *map;
 };
 
-/* Forward: to[map[r]] = from[r]; inverse: to[r] = from[map[r]]; rows of `to` that get nothing become zero. Row
- * probabilities go the same way. */
+/*
+ * Moves rows by a chunk map. Forward: to[map[r]] = from[r]; inverse: to[r] = from[map[r]]. Rows of `to` that receive
+ * nothing become zero. Row probabilities are moved the same way.
+ */
 struct moe_chunk_sort {
     int64_t rows, width;
     enum moe_dtype type;
@@ -241,13 +266,14 @@ struct moe_chunk_sort {
     const void *from;
     void *to;
     const float *probs_from; /* [rows] or NULL */
-    float *probs_to;         /* NULL with probs_from */
+    float *probs_to;         /* [rows]; NULL where probs_from is NULL */
 };
 
 /*
- * Copies rows and zeroes the rest: to [padded,width] = from [rows,width], then zeros; trim: to [rows,width] = the first
- * rows of from [padded,width]. With groups: group i has m[i] rows unpadded and m[i] rounded up to align padded, groups
- * follow one another on both sides, and what is left of `to` behind the last is zeroed. Any type, FP8 included.
+ * Copies rows and zeroes the rest: to [padded,width] = from [rows,width], then zeros. With trim: to [rows,width] = the
+ * first rows of from [padded,width]. With groups, group i has m[i] rows unpadded and m[i] rounded up to align rows
+ * padded; groups follow one another on both sides, and the rows of `to` behind the last group are zeroed. Any type, FP8
+ * included.
  */
 struct moe_pad_rows {
     enum moe_dtype type;
@@ -255,20 +281,22 @@ struct moe_pad_rows {
     int64_t rows, padded, width;
     int64_t groups;    /* 0: one group of `rows` */
     const int64_t *m;  /* [groups] */
-    int64_t align;     /* with groups; 0 and 1: none */
+    int64_t align;     /* with groups; 0 and 1: no padding */
     int64_t *padded_m; /* out, [groups] or NULL */
     const void *from;
     void *to;
 };
 
-/* Adds the zero row of remedy PAD for every rank without rows: from the next rank, for its first expert. counts is
- * changed in place. */
+/*
+ * Adds the zero row of remedy PAD for every rank without rows: the row is sent by the next rank, to the first expert of
+ * the rank without rows. counts [ranks, stride] is changed in place.
+ */
 struct moe_pad_counts {
     int64_t ranks, experts, stride;
     int64_t *counts;
 };
 
-/* act = silu(gate) * up, h = [gate | up] of width 2 * width */
+/* act = silu(gate) * up, from h = [gate | up] of width 2 * width. */
 struct moe_swiglu {
     int64_t rows, width;
     const float *h;
@@ -276,6 +304,7 @@ struct moe_swiglu {
     float *out;         /* forward: act [rows,width]; backward: d_h [rows,2*width] */
 };
 
+/* data[i] *= factor. */
 struct moe_scale {
     size_t count;
     float factor;
@@ -283,17 +312,18 @@ struct moe_scale {
 };
 
 /*
- * The gated activation (activation.h). Rows past the sum of m are slack: neither read nor written.
+ * The gated activation (activation.h). Rows past the sum of m are slack, neither read nor written.
+ *
  * forward   act[r] = f(h[r]) * (probs ? probs[r] : 1)
- * backward  d_h[r] = d_act[r] * (probs ? probs[r] : 1) * f'(h[r]);  d_probs[r] += <d_act[r], f(h[r])>, the sum in
- * float32
+ * backward  d_h[r] = d_act[r] * (probs ? probs[r] : 1) * f'(h[r])
+ *           d_probs[r] += <d_act[r], f(h[r])>, the sum in float32
  */
 struct moe_act {
     int64_t groups;   /* of m */
     const int64_t *m; /* [groups], device; NULL: no slack */
     int64_t rows, width;
     enum moe_activation kind;
-    struct moe_clamp clamp; /* as it is to be used: no zeros that mean something else */
+    struct moe_clamp clamp; /* the numbers to use; zeros have no special meaning here */
     enum moe_dtype type;    /* of h, act, d_act, d_h */
     const void *h;          /* [rows, 2 width]: [gate | linear] */
     const float *probs;     /* [rows] or NULL */
@@ -304,9 +334,11 @@ struct moe_act {
 };
 
 /*
- * Rows times a number each. Slack as in moe_act. probs NULL: 1. in and out may be the same.
+ * Rows times one number each; probs = NULL: 1. Rows past the sum of m are slack, neither read nor written. in and out
+ * may be the same buffer.
+ *
  * forward   out[r] = beta * out[r] + probs[r] * in[r]
- * backward  the same (in = d_out, out = d_in), and d_probs[r] += <in[r], x[r]>
+ * backward  the same with in = d_out and out = d_in, and d_probs[r] += <in[r], x[r]>
  */
 struct moe_row_scale {
     int64_t groups;
@@ -317,12 +349,14 @@ struct moe_row_scale {
     const void *in;
     void *out;
     float beta;     /* 0 or 1 */
-    const void *x;  /* backward: [rows,width], what forward multiplied */
+    const void *x;  /* backward: [rows,width], the rows that forward multiplied */
     float *d_probs; /* backward: [rows], added to, or NULL */
 };
 
-/* score[t] = sigmoid(<x[t], gate>); backward: dx[t] += dl gate, d_gate += sum of dl x[t], with dl = d_score[t] s (1 -
- * s). */
+/*
+ * The gate of a shared expert: score[t] = sigmoid(<x[t], gate>). Backward, with s = score[t] and dl = d_score[t] s (1 -
+ * s): dx[t] += dl gate, d_gate += the sum of dl x[t].
+ */
 struct moe_token_gate {
     int64_t tokens, width;
     enum moe_dtype type, gate_type, grad; /* of x and dx; of gate; of d_gate */
@@ -335,13 +369,13 @@ struct moe_token_gate {
     float beta;                           /* 0 or 1 */
 };
 
-/* to[i] = value, by value of the call: what a copy from the host would need pinned memory for. */
+/* to[i] = value. The value travels in the call, where a copy from the host would need pinned memory. */
 struct moe_fill_counts {
     int64_t count, value;
     int64_t *to;
 };
 
-/* Zeros into the slack rows: those past the sum of m (remedy R5). */
+/* Writes zeros into the slack rows, those past the sum of m (remedy R5). */
 struct moe_zero_slack {
     int64_t groups, rows, row_bytes;
     const int64_t *m;
@@ -349,9 +383,9 @@ struct moe_zero_slack {
 };
 
 /*
- * The device form of Megatron-LM #4851: a zero row for every group without rows (remedy R2). padded[i] = max(m[i], 1);
- * map [rows + groups] says of each row of the padded buffer which row of the old one it is, -1: a zero row, -2: slack.
- * Decided on the device. Errors in the stream: COUNT, SPLIT.
+ * The device form of Megatron-LM #4851: a zero row for every group without rows (remedy R2), decided on the device.
+ * padded[i] = max(m[i], 1). map [rows + groups] gives for each row of the padded buffer its row in the unpadded one;
+ * -1: a zero row; -2: slack. Errors in the stream: COUNT, SPLIT.
  */
 struct moe_dummy_rows {
     int64_t groups, rows;
@@ -360,8 +394,10 @@ struct moe_dummy_rows {
     int64_t *map;     /* [rows + groups] */
 };
 
-/* Forward: to[r] = from[map[r]], zero where map[r] is -1, untouched where -2. Inverse: to[map[r]] = from[r] for map[r]
- * >= 0, others nothing. */
+/*
+ * Moves rows by the map of moe_dummy_rows. Forward: to[r] = from[map[r]]; zero where map[r] is -1, untouched where it
+ * is -2. Inverse: to[map[r]] = from[r] where map[r] >= 0; other rows write nothing.
+ */
 struct moe_pick_rows {
     int64_t rows, row_bytes; /* rows of the map */
     bool inverse;
@@ -375,23 +411,23 @@ enum moe_linear_kind {
     MOE_LINEAR_DGRAD,
     MOE_LINEAR_WGRAD,
     MOE_LINEAR_BGRAD,
-    MOE_LINEAR_PGRAD, /* of the numbers that the bias was multiplied by: float32 out[r] += bias_scale <dy[r], bias> */
+    MOE_LINEAR_PGRAD, /* gradient of bias_probs: float32 out[r] += bias_scale <dy[r], bias> */
 };
 
-/* One group's pointers; a table of them lies in device memory. */
+/* The pointers of one group; the table of all groups is in device memory. */
 struct moe_linear_group {
     const void *weight; /* [N,K] */
-    const float *scale; /* of an FP8 weight, else NULL */
+    const float *scale; /* scales of an FP8 weight, else NULL */
     const void *bias;   /* [N] or NULL */
     void *d_weight;     /* [N,K] */
     void *d_bias;       /* [N] or NULL */
 };
 
 /*
- * The grouped linear of linear.h, one pass. Groups without rows: WGRAD and BGRAD with beta 0 store zeros, with beta 1
- * they do nothing. y[r] = x[r] w^T + bias_scale * (bias_probs ? bias_probs[r] : 1) * bias, summed in float32, cast
- * once. BGRAD: the sum of bias_probs[r] * dy[r]: bias_scale is not in it (expert tensor parallelism: each of P ranks
- * adds 1/P of the bias, and its gradient is whole).
+ * One pass of the grouped linear of linear.h. For groups without rows, WGRAD and BGRAD store zeros with beta 0 and do
+ * nothing with beta 1. FORWARD: y[r] = x[r] w^T + bias_scale * (bias_probs ? bias_probs[r] : 1) * bias, summed in
+ * float32, cast once. BGRAD: the sum of bias_probs[r] * dy[r], without bias_scale, because with expert tensor
+ * parallelism each of P ranks adds 1/P of the bias while the gradient is whole.
  */
 struct moe_linear_pass {
     enum moe_linear_kind kind;
@@ -402,7 +438,7 @@ struct moe_linear_pass {
     bool block_scales;
     const void *x;           /* FORWARD, WGRAD */
     const void *dy;          /* DGRAD, WGRAD, BGRAD, PGRAD */
-    void *out;               /* FORWARD y, DGRAD dx, PGRAD the float32 numbers [rows] */
+    void *out;               /* FORWARD: y, DGRAD: dx, PGRAD: float32 [rows] */
     float beta;              /* WGRAD, BGRAD, 0 or 1 */
     const float *bias_probs; /* FORWARD, BGRAD: [rows] or NULL */
     float bias_scale;        /* FORWARD, PGRAD; 0 means 1 */
@@ -410,9 +446,9 @@ struct moe_linear_pass {
 
 /*
  * A 64-bit checksum of a tensor's bytes: the sum, modulo 2^64, over the 8-byte words w[i] (little-endian; the last one
- * filled up with zeros) of mix(w[i] + mix(i + 1)), mix being the finaliser of a 64-bit hash, plus mix of the number of
- * bytes. A sum does not care for the order in which it is taken, so it is the same on every back end and for every
- * number of threads; the position in each word's hash makes it see exchanged words.
+ * filled up with zeros) of mix(w[i] + mix(i + 1)), plus mix of the number of bytes, where mix is the finaliser of a
+ * 64-bit hash. The order of summands does not change a sum, so the checksum is the same on every back end and for every
+ * number of threads. The hash of the position i makes exchanged words visible.
  */
 struct moe_checksum {
     const void *data;
@@ -420,7 +456,7 @@ struct moe_checksum {
     uint64_t *out; /* device, overwritten */
 };
 
-/* to[i] = from[i] in another element type (dtype.h says how it is rounded). The arrays do not overlap. */
+/* to[i] = from[i] in another element type (dtype.h says how numbers are rounded). The arrays do not overlap. */
 struct moe_cast {
     int64_t count;
     enum moe_dtype from_type, to_type;
@@ -429,13 +465,13 @@ struct moe_cast {
 };
 
 /*
- * Who needs which token: the layout of the Flex dispatchers (dispatcher_flex.h). `ranks` = etp x ranks of ep; expert e
- * belongs to the etp ranks q of ep rank p = e / (experts etp / ranks), so its tokens go to ranks p etp + q. A token
- * goes to a rank once, however many of its experts are there. Tokens from `tokens` to `padded` are pad: nobody's. Who
- * chose: index (one block), or the routing maps of `blocks` ranks, `mask_stride` bytes apart, each [padded, mask_row]
- * bytes of which the first E count, followed at padded x mask_row by an int64, the block's tail. Errors in the stream:
- * EXPERT (an index out of range, or twice in a token); the first number of counts is then -1, so that whoever is told
- * the counts knows.
+ * Which rank needs which token: the layout of the Flex dispatchers (dispatcher_flex.h). `ranks` = etp x ranks of ep.
+ * Expert e belongs to ep rank p = e / (experts etp / ranks), so its tokens go to the ranks p etp + q for all etp ranks
+ * q. A token goes to a rank once, however many of its experts are there. Tokens from `tokens` to `padded` are padding
+ * and go nowhere. The choices come from index (one block), or from the routing maps of `blocks` ranks, which lie
+ * `mask_stride` bytes apart; each map is [padded, mask_row] bytes, of which the first E of a line count, followed at
+ * padded x mask_row by an int64, the tail of the block. Errors in the stream: EXPERT (an index out of range, or twice
+ * in a token); the first number of counts is then -1, so that every rank that receives the counts knows of the error.
  */
 struct moe_flex_layout {
     int64_t blocks, tokens, padded, experts, ranks, etp;
@@ -446,11 +482,13 @@ struct moe_flex_layout {
     uint8_t *map;      /* out, with index: the routing map [padded, mask_row], or NULL */
     uint8_t *to_ranks; /* out, with index: [padded, ranks], or NULL */
     int64_t *counts;   /* out: [blocks, ranks + experts + 1]: tokens to each rank, tokens of each expert, the tail (with
-                          index: left alone) */
+                          index the tail is not written) */
 };
 
-/* words [padded, 2k]: for each choice its expert + 1, then the bits of its float32 probability; zeros where there is
- * none, and for pad. */
+/*
+ * words [padded, 2k]: for each choice of a token its expert + 1, then the bits of its float32 probability; zeros where
+ * there is no choice, and for padding.
+ */
 struct moe_flex_pack {
     int64_t tokens, padded, experts;
     int32_t k;
@@ -459,8 +497,10 @@ struct moe_flex_pack {
     int32_t *words;
 };
 
-/* The other end: local experts (global number - first) as index [rows,k] (-1: none, or not here) and as mask
- * [rows,local], and their probabilities [rows,local], 0 where not chosen. */
+/*
+ * Unpacks the words of moe_flex_pack on the receiving rank: local experts (global number - first) as index [rows,k]
+ * (-1: none, or on another rank) and as mask [rows,local], and their probabilities [rows,local], 0 where not chosen.
+ */
 struct moe_flex_unpack {
     int64_t rows, first, local;
     int32_t k;
@@ -470,8 +510,10 @@ struct moe_flex_unpack {
     float *probs;
 };
 
-/* Between [rows,k] and [rows,experts]: by_expert[r, index[r,j]] = by_choice[r,j], 0 elsewhere; inverse: by_choice[r,j]
- * = by_expert[r, index[r,j]], 0 where -1. */
+/*
+ * Converts between [rows,k] and [rows,experts]: by_expert[r, index[r,j]] = by_choice[r,j], and 0 elsewhere; inverse:
+ * by_choice[r,j] = by_expert[r, index[r,j]], and 0 where the index is -1.
+ */
 struct moe_flex_choices {
     int64_t rows, experts;
     int32_t k;
@@ -480,7 +522,7 @@ struct moe_flex_choices {
     float *by_choice, *by_expert;
 };
 
-/* dropped[0] += the sum over i of max(chosen[i] - m[i], 0): choices for which a row budget had no row. */
+/* dropped[0] += the sum over i of max(chosen[i] - m[i], 0): the choices for which a row budget had no row. */
 struct moe_flex_dropped {
     int64_t groups;
     const int64_t *chosen, *m;
@@ -488,9 +530,9 @@ struct moe_flex_dropped {
 };
 
 /*
- * out[0] = sum of s(i) in[i], out[1] = sum of |in[i]|, in double; s(i) is 1 or -1 by the lowest bit of a hash of i
- * (mix.h). A plain sum would not do: that of a router's gradient is zero for every softmax. The order of the sum is the
- * back end's, the same in every run.
+ * out[0] = the sum of s(i) in[i] and out[1] = the sum of |in[i]|, in double; s(i) is 1 or -1 by the lowest bit of a
+ * hash of i (mix.h). The signs are needed because the plain sum of a router's gradient is zero for every softmax. The
+ * order of summation is the back end's, the same in every run.
  */
 struct moe_sum_abs {
     int64_t count;
@@ -506,6 +548,7 @@ struct moe_not_finite {
     uint64_t *out;    /* device [2], overwritten */
 };
 
+/* The table of a back end. The comment of each struct of arguments says what its function does. */
 struct moe_device_ops {
     const char *name;
     int (*zero)(moe_device_t *device, void *data, size_t bytes);

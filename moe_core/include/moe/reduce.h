@@ -1,9 +1,9 @@
 /*
  * reduce.h: gradient reduction, and the report of a new training step.
  *
- * Scaling: gradients are sums over a rank's own tokens, divided by their number. A mean over all ranks' tokens is
- * therefore: scale by 1 / dp, sum. For experts too it is dp, not edp: an expert's gradient already holds the tokens of
- * its whole ep group (Megatron-LM param_and_grad_buffer).
+ * Gradients are sums over a rank's own tokens, divided by their number. A mean over the tokens of all ranks is
+ * therefore scaled by 1 / dp, then summed. The divisor is dp for experts too, not edp: an expert's gradient already
+ * holds the tokens of its whole ep group (Megatron-LM param_and_grad_buffer).
  */
 #ifndef MOE_REDUCE_H
 #define MOE_REDUCE_H
@@ -17,19 +17,25 @@
 extern "C" {
 #endif
 
-/* One buffer of main_grads that is reduced by one AllReduce. */
+/* A buffer of main_grads that one AllReduce reduces. */
 struct moe_bucket {
-    float *grad; /* device; the caller's */
+    float *grad; /* device memory [count], owned by the caller */
     size_t count;
-    float scale;     /* applied before the sum */
-    ncclComm_t comm; /* dp for dense parameters, edp for experts; NULL: only scale */
-    uint32_t layer;  /* UINT32_MAX for none */
+    float scale;     /* factor of each element before the sum */
+    ncclComm_t comm; /* dp for dense parameters, edp for experts; borrowed; NULL: gradients are only scaled */
+    uint32_t layer;  /* appears in messages; UINT32_MAX: no layer */
 };
 
-/* Scales one bucket and sums it over its communicator (left out when that has one rank). Errors: COMM, DEVICE. */
+/*
+ * Enqueues the scaling of one bucket and its sum over the communicator, which is left out when the communicator has one
+ * rank. The device's thread. Errors: COMM, DEVICE.
+ */
 int moe_reduce(moe_device_t *device, const struct moe_bucket *bucket);
 
-/* Tells the observer which part of a step begins (phases as in trace/op.h), and with how many local tokens. */
+/*
+ * Tells the observer that part `phase` of a step begins (phases as in trace/op.h), with `tokens` local tokens. Any
+ * thread.
+ */
 void moe_step_report(const struct moe_step *step, uint8_t phase, uint64_t tokens);
 
 #ifdef __cplusplus

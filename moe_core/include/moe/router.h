@@ -10,9 +10,9 @@
  *   sigmoid       sigmoid(l)         s + expert_bias                 s; renormalise and k > 1: s / (sum + 1e-20)
  *   sqrtsoftplus  sqrt(softplus(l))  s + expert_bias                 as sigmoid
  *
- * expert_bias never enters a weight. With `groups` the experts are cut into as many equal parts, of which only
- * `group_topk` stay: those with the greatest sum of their k / group_topk best. Weights are multiplied by `scale` last.
- * Sources: Megatron-LM router.py and moe_utils.py; TransformerEngine fused_router.h; torchtitan moe.py (route_norm).
+ * expert_bias never enters a weight. `groups` cuts the experts into that many equal parts, of which only `group_topk`
+ * stay: those whose k / group_topk best scores have the greatest sums. Weights are multiplied by `scale` last. Sources:
+ * Megatron-LM router.py and moe_utils.py; TransformerEngine fused_router.h; torchtitan moe.py (route_norm).
  */
 #ifndef MOE_ROUTER_H
 #define MOE_ROUTER_H
@@ -31,18 +31,22 @@ typedef struct moe_router moe_router_t;
 
 enum moe_score { MOE_SCORE_SOFTMAX = 0, MOE_SCORE_SIGMOID = 1, MOE_SCORE_SQRTSOFTPLUS = 2 };
 
-/* The auxiliary losses, in the order of moe_router_losses. */
+/* The auxiliary losses, in the order of moe_router_losses; the table is at struct moe_router_options. */
 enum moe_loss { MOE_LOSS_SWITCH, MOE_LOSS_SEQUENCE, MOE_LOSS_GLOBAL, MOE_LOSS_Z, MOE_LOSSES };
 
 /*
  * How to route. All zero: softmax over all experts, no limits, no losses.
  *
- * Losses, with c[i] the tokens that chose expert i, P[i] the sum of p over this rank's tokens (p = s; for sigmoid and
- * sqrtsoftplus s / sum of s), N the tokens that c counts, at least 1: switch    coeff E / (k N^2) sum_i P[i] c[i] c
- * over the group `balance` sequence  the same per sequence, divided by their number; token t belongs to sequence t mod
- * sequences (layout [s, b]) global    as switch, c the mean over the microbatches since moe_router_global_reset, over
- * the group `global` z         coeff / ranks of `balance` * mean of logsumexp(l)^2 The losses of the ranks of a group
- * add up to the group's. Source: Megatron-LM moe_utils.py (switch_load_balancing_loss_func, z_loss_func).
+ * The losses use c[i], the tokens that chose expert i; P[i], the sum of p over this rank's tokens (p = s; for sigmoid
+ * and sqrtsoftplus s / sum of s); and N, the tokens that c counts, at least 1:
+ *
+ *   switch    coeff E / (k N^2) sum_i P[i] c[i]; c over the group `balance`
+ *   sequence  the same for each sequence, divided by the number of sequences; token t belongs to sequence t mod
+ * sequences (layout [s, b]) global    as switch, with c the mean over the microbatches since moe_router_global_reset,
+ * over the group `global` z         coeff / ranks of `balance` * mean of logsumexp(l)^2
+ *
+ * The losses of the ranks of a group add up to the group's loss. Source: Megatron-LM moe_utils.py
+ * (switch_load_balancing_loss_func, z_loss_func).
  */
 struct moe_router_options {
     enum moe_score score;
@@ -51,10 +55,12 @@ struct moe_router_options {
     bool expert_bias;
     int32_t groups, group_topk; /* 0 or 1 group: no limit */
     float scale;                /* 0 means 1 */
-    /* An expert takes at most ceil(T k / E * capacity_factor) tokens of this rank; 0: all. Which stay: those of
-     * greatest weight, or (by_position) those that come first. Dropped choices have index -1 and weight 0; the others
-     * are not renormalised. pad_to_capacity: counts say the capacity for every expert, and the rows that no token fills
-     * are zero. */
+    /*
+     * An expert takes at most ceil(T k / E * capacity_factor) tokens of this rank; 0: all. The choices of greatest
+     * weight stay, or with by_position those that come first. Dropped choices have index -1 and weight 0; the other
+     * weights are not renormalised. With pad_to_capacity, counts give the capacity for every expert, and the rows that
+     * no token fills are zero.
+     */
     float capacity_factor;
     bool by_position, pad_to_capacity;
     float coeff[MOE_LOSSES];
@@ -66,8 +72,10 @@ struct moe_router_config {
     int32_t topk;
     bool renormalise;
     struct moe_router_options options;
-    ncclComm_t balance; /* borrowed; tp x cp: switch and sequence count over it; NULL: this rank alone */
-    ncclComm_t global;  /* borrowed; tp x dp x cp: global counts over it; NULL: this rank alone */
+    ncclComm_t balance; /* borrowed; tp x cp: the counts of switch and sequence are summed over this group; NULL: this
+                           rank alone */
+    ncclComm_t
+        global; /* borrowed; tp x dp x cp: the counts of global are summed over this group; NULL: this rank alone */
 };
 
 /* Device memory that the caller owns; the biases may be NULL where the options do not ask for them. */
@@ -78,61 +86,76 @@ struct moe_router_weights {
 };
 
 /*
- * Fills everything of config but max_tokens, hidden and the groups: "mixtral" (8x7B), "deepseek-v3", "qwen3-moe"
- * (235B-A22B), "gpt-oss" (120b). ARG for an unknown name. Any thread. Numbers: the models' published configurations.
+ * Fills all of *config but max_tokens, hidden and the groups, with the numbers of a model's published configuration:
+ * "mixtral" (8x7B), "deepseek-v3", "qwen3-moe" (235B-A22B), "gpt-oss" (120b). Any thread. Errors: ARG (unknown name).
  */
 int moe_router_preset(const char *name, struct moe_router_config *config);
 
-/* *out is owned by the caller; borrows device and the groups. Errors: NOMEM, SHAPE (k < 1, k > E, groups that do not
- * divide, too few experts in the groups that stay), ARG (a factor or coefficient that is below zero or not finite,
- * `after` without softmax), COMM. One thread at a time. */
+/*
+ * Makes a router. *out is owned by the caller; borrows device and the groups. All functions of a router: one thread at
+ * a time. Errors: NOMEM, SHAPE (k < 1, k > E, groups that do not divide E, too few experts in the groups that stay),
+ * ARG (a factor or coefficient that is negative or not finite, `after` without softmax), COMM.
+ */
 int moe_router_new(moe_device_t *device, const struct moe_router_config *config, moe_router_t **out);
+/* Frees the router and clears the pointer. NULL is allowed. */
 void moe_router_destroy(moe_router_t **router);
 
 /*
- * Routes x [T,H] (x and weights borrowed until backward). T may be 0. Issues, in this order and only where the
+ * Routes x [T,H]; T may be 0. Borrows x and weights until backward has run. Issues, in this order and only where the
  * coefficient is not zero, AllReduce (sum, int64) of [E] and [sequences, E] on `balance` and of [E] on `global`.
  * Errors: SHAPE (T > max_tokens, T no multiple of sequences), ARG (a bias is missing), COMM; in the stream: NAN (a
- * score is no finite number, of which no weight can be made; the choice is still k distinct experts).
+ * score is not finite, so no weight can be computed; the choice is still k distinct experts).
  */
 int moe_router_forward(moe_router_t *router, const float *x, const struct moe_router_weights *weights, int64_t tokens);
 
-/* Results of the last forward, device memory, borrowed: index [T,k] (-1: dropped); probs [T,E] (0 where not chosen);
- * counts [E]: rows for each expert; losses [MOE_LOSSES]: this rank's share, before the loss scale. */
+/*
+ * The experts chosen in the last forward: [T,k] on the device, -1: dropped. Borrowed until the next forward, as the
+ * three below.
+ */
 const int32_t *moe_router_index(const moe_router_t *router);
+/* The weights of the last forward: [T,E] on the device, 0 where not chosen. */
 const float *moe_router_probs(const moe_router_t *router);
+/* The rows for each expert in the last forward: [E] on the device. */
 const int64_t *moe_router_counts(const moe_router_t *router);
+/* This rank's share of the losses of the last forward, before the loss scale: [MOE_LOSSES] on the device. */
 const float *moe_router_losses(const moe_router_t *router);
 
-/* Tokens that one expert takes at most for T tokens of this rank, at most T k, which is also the answer when there is
-   no capacity. The factor is taken as the decimal number that was written (1.2, not the float beside it): ceil(10
-   * 1.2) is 12, as in a framework that computes in double. Pure. */
+/*
+ * The most tokens that one expert takes from T tokens of this rank: at most T k, which is also the answer without a
+ * capacity. The factor is taken as the decimal number that was written (1.2, not the float beside it): ceil(10 * 1.2)
+ * is 12, as in a framework that computes in double. Any thread.
+ */
 int64_t moe_router_capacity(const struct moe_router_config *config, int64_t tokens);
 
-/* What the gradients of the auxiliary losses are multiplied by (1): the loss scaler's scale over the number of
- * microbatches. */
+/*
+ * Sets the factor of the gradients of the auxiliary losses: the loss scaler's scale over the number of microbatches; 1
+ * by default.
+ */
 void moe_router_set_loss_scale(moe_router_t *router, float scale);
 
 /*
- * From d_probs [T,E]: dx [T,H] += ..., d_gate [E,H] += ..., d_gate_bias [E] += ... (NULL without gate_bias). Every
- * chosen (token, expert) counts, the rest of d_probs is ignored; the auxiliary losses add their gradient. Errors: STATE
- * before any forward.
+ * From d_probs [T,E], adds to dx [T,H], d_gate [E,H] and d_gate_bias [E] (NULL without gate_bias). Every chosen (token,
+ * expert) counts; the rest of d_probs is ignored. The auxiliary losses add their gradients. Errors: STATE before any
+ * forward.
  */
 int moe_router_backward(moe_router_t *router, const float *d_probs, float *dx, float *d_gate, float *d_gate_bias);
 
-/* Whether the next forwards count for the expert bias and the global loss (yes): switch it off for evaluation and for
- * recomputed forwards, which would count their tokens twice. */
+/*
+ * Says whether the next forwards count for the expert bias and the global loss; they do by default. Switch it off for
+ * evaluation and for recomputed forwards, which would count their tokens twice.
+ */
 void moe_router_set_counting(moe_router_t *router, bool counting);
+/* Whether forwards count now. */
 bool moe_router_counting(const moe_router_t *router);
 
-/* Begins the mean of the global loss anew. */
+/* Begins the mean of the global loss anew. Errors: DEVICE. */
 int moe_router_global_reset(moe_router_t *router);
 
 /*
- * Loss-free balancing: for each of the routers (same E, same device): bias[i] += rate * sign(mean(c) - c[i]), c the
- * tokens counted since the last update, summed as integers over comm in one AllReduce of [n, E] int64; then c begins at
- * 0. The sign is taken of integers (E c[i] against their sum), so it is the same on every rank and never wrong by
- * rounding (Megatron-LM #7081, hazard H16). bias[i]: device [E]. Errors: ARG, NOMEM, COMM, DEVICE.
+ * Loss-free balancing. For each of the n routers (same E, same device): bias[i] += rate * sign(mean(c) - c[i]), where c
+ * are the tokens counted since the last update, summed as integers over comm in one AllReduce of [n, E] int64; then c
+ * is 0. bias[i]: device [E]. The sign is computed from integers (E c[i] against their sum), so it is the same on every
+ * rank and never wrong by rounding (Megatron-LM #7081, hazard H16). Errors: ARG, NOMEM, COMM, DEVICE.
  */
 int moe_router_update_bias(moe_router_t *const *routers, float *const *bias, int32_t n, ncclComm_t comm, float rate);
 

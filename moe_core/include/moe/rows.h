@@ -1,11 +1,12 @@
 /*
  * rows.h: rows that are moved without a token map: chunks into another order, rows padded and trimmed.
  *
- * A chunk map comes from the rows of each chunk and the order wanted (TransformerEngine's sort of chunks by index), or
- * from the counts of all expert-parallel ranks: what was received by source rank then becomes expert-major
- * (Megatron-LM, AlltoAll dispatcher). Padding: zeros behind the rows, so that all ranks dispatch equally many
- * (Megatron-LM #4816), or behind the rows of each expert, for types that need aligned groups. Everything is enqueued on
- * the device's stream; pointers to data are device memory; rows are of any type, FP8 included; one thread at a time.
+ * A chunk map is built from the rows of each chunk and the order wanted (TransformerEngine's sort of chunks by index),
+ * or from the counts of all expert-parallel ranks, so that rows received by source rank become expert-major
+ * (Megatron-LM, AlltoAll dispatcher). Padding adds zeros behind the rows, so that all ranks dispatch equally many
+ * (Megatron-LM #4816), or behind the rows of each expert, for types that need aligned groups. All work is enqueued on
+ * the device's stream. Pointers to data are device memory, borrowed until that work has run. Rows are of any type, FP8
+ * included. One thread at a time.
  */
 #ifndef MOE_ROWS_H
 #define MOE_ROWS_H
@@ -22,38 +23,52 @@ extern "C" {
 
 typedef struct moe_chunks moe_chunks_t;
 
-/* An empty chunk map for up to max_rows rows. *out is owned; borrows device. Errors: NOMEM, SHAPE. */
+/*
+ * Makes an empty chunk map for up to max_rows rows. *out is owned by the caller; borrows device. Errors: NOMEM, SHAPE.
+ */
 int moe_chunks_new(moe_device_t *device, int64_t max_rows, moe_chunks_t **out);
+/* Frees the map and clears the pointer. NULL is allowed. */
 void moe_chunks_destroy(moe_chunks_t **chunks);
 
 /*
- * Chunk order[0] comes first, then chunk order[1], ...; split [n] rows of each, order int32 [n] a permutation. slack:
- * the chunks may have fewer rows than `rows`, the rest are zero rows after the sort. Errors: MAP, SHAPE, CAPACITY; in
- * the stream: SPLIT (the rows do not add up), EXPERT (order is no permutation). After those there is no map.
+ * Builds the map in which chunk order[0] comes first, then chunk order[1], and so on. split [n] gives the rows of each
+ * chunk; order, int32 [n], is a permutation. With slack the chunks may have fewer rows than `rows`, and the rest are
+ * zero rows after the sort. Errors: MAP, SHAPE, CAPACITY; in the stream: SPLIT (the rows do not add up), EXPERT (order
+ * is no permutation). After an error in the stream the map is not built.
  */
 int moe_chunks_order(moe_chunks_t *chunks, const int64_t *split, const int32_t *order, int64_t n, int64_t rows,
                      bool slack);
 
-/* What the counts of all ranks say: counts [ranks, stride], of which the first `experts` of each line are read. */
+/*
+ * The counts of all ranks: counts [ranks, stride], of which the first `experts` of each line are read. rank: this rank.
+ */
 struct moe_chunk_counts {
     int64_t ranks, experts, stride, rank;
     const int64_t *counts;
     int64_t *m; /* out, [experts / ranks]: rows of each of this rank's experts */
 };
 
-/* From (source rank, expert) order to expert-major order. Errors as above. */
+/* Builds the map from (source rank, expert) order to expert-major order. Errors: those of moe_chunks_order. */
 int moe_chunks_counts(moe_chunks_t *chunks, const struct moe_chunk_counts *counts, int64_t rows, bool slack);
 
-/* to [rows,width] from `from`, and probs_to [rows] from probs_from (both or neither); inverse: the way back, which is
- * also the gradient. Errors: MAP (never built, or for other rows), ARG, SHAPE. */
+/*
+ * Moves rows from [rows,width] to [rows,width], and probs_from [rows] to probs_to [rows] (give both or neither).
+ * `inverse` is the way back, which is also the gradient. Errors: MAP (never built, or built for another number of
+ * rows), ARG, SHAPE.
+ */
 int moe_chunks_sort(moe_chunks_t *chunks, enum moe_dtype type, int64_t rows, int64_t width, bool inverse,
                     const void *from, void *to, const float *probs_from, float *probs_to);
 
-/* to [padded,width] = from [rows,width] and zeros; padded 0 or more beyond rows. from may be to. Errors: ARG, SHAPE,
- * CAPACITY (fewer padded rows than rows). */
+/*
+ * Copies from [rows,width] to [padded,width] and zeroes the rows beyond `rows`; padded >= rows. from may be to. Errors:
+ * ARG, SHAPE, CAPACITY (padded < rows).
+ */
 int moe_rows_pad(moe_device_t *device, enum moe_dtype type, int64_t rows, int64_t padded, int64_t width,
                  const void *from, void *to);
-/* to [rows,width] = the first rows of from [padded,width]: pad's gradient. Errors as above. */
+/*
+ * Copies the first `rows` rows of from [padded,width] to [rows,width]: the gradient of moe_rows_pad. Errors: those of
+ * moe_rows_pad.
+ */
 int moe_rows_trim(moe_device_t *device, enum moe_dtype type, int64_t rows, int64_t padded, int64_t width,
                   const void *from, void *to);
 
@@ -64,8 +79,10 @@ struct moe_row_groups {
     int64_t *padded_m; /* out, [groups] or NULL */
 };
 
-/* Pads each group (trim: takes the padding away); the buffers have `rows` rows unpadded and `padded` rows padded, what
- * is left of `to` behind the last group becomes zero. Errors: ARG, SHAPE; in the stream: COUNT, SPLIT, CAPACITY. */
+/*
+ * Pads each group, or with trim takes the padding away. The unpadded buffer has `rows` rows, the padded one `padded`
+ * rows; the rows of `to` behind the last group become zero. Errors: ARG, SHAPE; in the stream: COUNT, SPLIT, CAPACITY.
+ */
 int moe_rows_pad_groups(moe_device_t *device, enum moe_dtype type, const struct moe_row_groups *groups, bool trim,
                         int64_t rows, int64_t padded, int64_t width, const void *from, void *to);
 
