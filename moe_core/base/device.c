@@ -193,7 +193,7 @@ int moe_device_sync(moe_device_t *device)
         return 0;
     }
     int32_t rank = first != MOE_NO_LAYER ? device->rank : MOE_NO_RANK;
-    return first == last ? moe_fail(found, rank, first, "found while the stream ran")
-                         : moe_fail(found, rank, MOE_NO_LAYER,
-                                    "found while the stream ran, in one of the layers %u to %u", first, last);
+    return first == last
+               ? moe_fail(found, rank, first, "found while the stream ran")
+               : moe_fail_layers(found, rank, "found while the stream ran, in one of the layers %u to %u", first, last);
 }

@@ -13,11 +13,19 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Keeps the message "rank R, layer L, <text of code>: <detail>" for moe_last_error and returns code. */
+/*
+ * Keeps the message "rank R, layer L, <text of code>: <detail>" for moe_last_error and returns code. MOE_NO_RANK and
+ * MOE_NO_LAYER leave their part out.
+ */
 int moe_fail(int code, int32_t rank, uint32_t layer, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* For a layer that hands on a failure of a part that does not know where it is: puts rank and layer before the message,
- * unless it names them. Returns code. */
+/* Does what moe_fail does for a failure that may be in any of several layers, which the detail names. */
+int moe_fail_layers(int code, int32_t rank, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/*
+ * Puts rank and layer before the last message, unless that message already names the layer; returns code. For a layer
+ * that hands on the failure of a part (a map, a router) that does not know where it is. code = 0 changes nothing.
+ */
 int moe_fail_at(int code, int32_t rank, uint32_t layer);
 
 #pragma GCC visibility pop
