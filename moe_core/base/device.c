@@ -1,10 +1,12 @@
 /*
- * device.c: devices of any back end: which one, where its code comes from, and what all have in common: one stream.
+ * device.c: devices of any back end: the choice of the back end, the loading of its code, and what all devices have:
+ * one stream.
  *
  * The CUDA back end is loaded when it is asked for: a program of moe_core runs where there is no CUDA, and the library
- * is built and installed without. It is looked for beside libmoe_core.so first, so that a build tree and an
- * installation find their own. RTLD_NOW: the kernels register themselves when the library is loaded, and a runtime that
- * lacks the functions for it (hostcuda's) must be an error here, not the end of the process.
+ * is built and installed without. The library is looked for beside libmoe_core.so first, so that a build tree and an
+ * installation each find their own. It is opened with RTLD_NOW: the kernels register themselves when the library is
+ * loaded, and a runtime that lacks the functions for that (hostcuda's) must be an error of this call and not the end of
+ * the process.
  */
 #include "moe_core/base/device.h"
 
@@ -27,8 +29,10 @@ static const struct moe_backend *host_backend(int *rc)
     return moe_host_backend();
 }
 
-/* The path of the kernels' library in the folder of this one. False: the folder cannot be told, or the path is too
- * long. */
+/*
+ * Writes the path of the kernels' library in the folder of libmoe_core.so. False: the folder cannot be found, or the
+ * path does not fit.
+ */
 static bool beside_us(char *path, size_t room)
 {
     Dl_info us;
@@ -41,11 +45,13 @@ static bool beside_us(char *path, size_t room)
     return folder > 0 && n > 0 && (size_t)n < room;
 }
 
-/* Kept open for the life of the process: kernels cannot be unloaded while a context knows them. */
+/* The library stays open for the life of the process: kernels cannot be unloaded while a context knows them. */
 static const struct moe_backend *cuda_backend(int *rc)
 {
     char path[4096];
-    /* Not by the loader's words: of a library that is there but needs one that is not, it says "No such file" as well.
+    /*
+     * The loader's message is no evidence: for a library that exists but needs another one that does not, it says "No
+     * such file" as well.
      */
     bool beside = beside_us(path, sizeof(path)) && access(path, F_OK) == 0;
     void *library = dlopen(beside ? path : MOE_KERNELS_LIBRARY, RTLD_NOW | RTLD_LOCAL);

@@ -2,9 +2,9 @@
  * device.h: what a device is made of, and what a back end brings: shared by moe_core and the back ends' own code.
  *
  * A back end is one static table. The host's is linked in; CUDA's comes out of libmoe_kernels.so, which knows nothing
- * of libmoe_core.so but this header and ops.h. Both numbers at the head of the table guard that: a library built from
- * other headers is refused, not called. The layout is computed from the sizes of all structs and the places of all
- * functions, so that it cannot be forgotten; the number by hand is for what no size shows.
+ * of libmoe_core.so but this header and ops.h. The two numbers at the head of the table guard the call: a library built
+ * from other headers is refused, not called. The layout is computed from the sizes of all structs and the places of all
+ * functions, so that nobody can forget to change it. The ABI number is changed by hand, for changes that no size shows.
  */
 #ifndef MOE_CORE_DEVICE_H
 #define MOE_CORE_DEVICE_H
@@ -17,33 +17,42 @@
 extern "C" {
 #endif
 
-/* Changes when a member of struct moe_backend, of struct moe_device or of a struct of ops.h changes its meaning, or
- * changes places with one of its size: all else is seen by MOE_BACKEND_LAYOUT. */
+/*
+ * Increase this number when a member of struct moe_backend, of struct moe_device or of a struct of ops.h changes its
+ * meaning, or changes places with a member of its size. MOE_BACKEND_LAYOUT sees every other change.
+ */
 #define MOE_BACKEND_ABI 2
 
-/* All functions but alloc and release are called with the device's stream made; results are codes of err.def. */
+/*
+ * The functions of a back end. All but alloc and release are called on a device whose stream exists; results are codes
+ * of err.def.
+ */
 struct moe_backend {
     uint32_t abi;    /* MOE_BACKEND_ABI */
     uint32_t layout; /* MOE_BACKEND_LAYOUT */
     const char *name;
     const struct moe_device_ops *(*ops)(void);
-    /* Makes device->state. Where it fails, `why` says why (at most `room` bytes). UNSUPPORTED: there is no such device
-     * here. */
+    /*
+     * Makes device->state. On failure `why` holds the reason (at most `room` bytes). Errors: UNSUPPORTED (this machine
+     * has no such device).
+     */
     int (*open)(moe_device_t *device, char *why, size_t room);
     void (*close)(moe_device_t *device);
-    /* Zeroed memory; NULL without any. bytes > 0. */
+    /* Returns zeroed memory, NULL when there is none left. bytes > 0. */
     void *(*alloc)(moe_device_t *device, size_t bytes);
     void (*release)(moe_device_t *device, void *memory);
-    /* Waits for the stream; the first error met in it since the last call into *error, which is 0 without one. */
+    /* Waits for the stream. *error is the first error met in the stream since the last call, 0 without one. */
     cudaError_t (*sync)(moe_device_t *device, int *error);
 };
 
 struct moe_device {
     const struct moe_backend *backend;
     cudaStream_t stream;
-    void *state; /* the back end's own */
-    /* Whose work has been enqueued since the last wait, for the message of what the stream finds; back ends do not look
-     * at it. */
+    void *state; /* owned by the back end */
+    /*
+     * The rank and the layers whose work has been enqueued since the last wait: moe_device_sync names them when the
+     * stream finds an error. Back ends do not read these members.
+     */
     int32_t rank;
     uint32_t first_layer, last_layer; /* UINT32_MAX: none */
 };

@@ -1,9 +1,9 @@
 /*
  * observe.c: the library's own, least versions of the tool interface.
  *
- * Both are ordinary exported symbols that the library calls through the PLT, so that a preloaded tool's definitions are
- * the ones used. MOE_REMEDIES switches remedies without any tool; it is read once, because a rank that changed its
- * mind alone in mid-run is what in-band agreement is for, not the environment.
+ * moe_observe and moe_remedies are ordinary exported symbols that the library calls through the PLT, so that the
+ * definitions of a preloaded tool are the ones used. MOE_REMEDIES switches remedies without any tool; the variable is
+ * read once: changing remedies in mid-run needs agreement between the ranks, which the environment cannot give.
  */
 #include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/remedy.h"

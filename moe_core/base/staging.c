@@ -3,7 +3,7 @@
  *
  * A copy out of one pinned table is not enough: the host runs ahead of the stream, and would change the table of a copy
  * that has not run yet. A wait before each change would keep the host from running ahead at all. In a captured graph
- * the copy reads its source at every replay: such a source is never used again.
+ * the copy reads its source at every replay, so the source of a captured copy is never overwritten.
  */
 #include "moe_core/base/staging.h"
 
@@ -17,7 +17,7 @@
 
 enum { SLOTS = 4 };
 
-/* A table that a graph copies at its replays. */
+/* A table that a captured graph copies at every replay. */
 struct captured {
     struct captured *next;
     void *table;
@@ -76,7 +76,7 @@ void moe_staging_destroy(struct moe_staging **staging)
     *staging = NULL;
 }
 
-/* A table of its own for a graph. Graphs that copy the same numbers share one. */
+/* Gives a graph's copy a table of its own. Graphs that copy the same numbers share one table. */
 static int captured_table(struct moe_staging *s, const void *table, void **out)
 {
     for (struct captured *c = s->captured; c != NULL; c = c->next) {
@@ -86,7 +86,10 @@ static int captured_table(struct moe_staging *s, const void *table, void **out)
         }
     }
     struct captured *fresh = calloc(1, sizeof(*fresh));
-    /* The runtime may refuse to allocate in a capture that forbids it; then this thread asks for the relaxed kind. */
+    /*
+     * The runtime may refuse to allocate while a capture forbids it, so this thread switches to the relaxed mode for
+     * the allocation.
+     */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     cudaError_t err = fresh != NULL ? cudaMallocHost(&fresh->table, s->bytes) : cudaErrorMemoryAllocation;

@@ -10,10 +10,13 @@
 
 struct moe_staging;
 
-/* For tables of `bytes`. *out is owned; borrows device. Errors: NOMEM, DEVICE. One thread at a time. */
+/*
+ * Makes a ring for tables of `bytes` bytes. *out is owned by the caller; borrows device. One thread at a time. Errors:
+ * NOMEM, DEVICE.
+ */
 int moe_staging_new(moe_device_t *device, size_t bytes, struct moe_staging **out);
 
-/* Waits for the device's stream. */
+/* Waits for the device's stream, frees the ring and clears the pointer. */
 void moe_staging_destroy(struct moe_staging **staging);
 
 /*

@@ -1,9 +1,9 @@
 /*
  * collective.c: the NCCL calls behind the dispatchers, with one way to fail.
  *
- * Uneven gathers were first thought of as grouped sends and receives; per-root broadcasts and reduces are what the
- * frameworks issue (moe.md 9), need no sums of our own, and every member issues the same list, so that a plain
- * comparison of sequences shows a divergence.
+ * Uneven gathers as grouped sends and receives were rejected. The frameworks issue one broadcast or reduce per root;
+ * that form needs no sums of our own, and every member issues the same list, so that a plain comparison of sequences
+ * shows a divergence.
  */
 #include "moe_core/dispatch/collective.h"
 

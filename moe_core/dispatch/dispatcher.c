@@ -1,10 +1,10 @@
 /*
  * dispatcher.c: the front of the token dispatchers: groups, checks, order of calls, common buffers.
  *
- * Everything that can be refused without talking to anybody is refused here, before a kind issues its first collective:
- * a rank that returns an error after its peers have begun to wait is the hang that this library is about. The order of
- * calls is a stage in the handle and not left to the caller, because a combine without a dispatch would send rows of
- * the forward before.
+ * Whatever this rank can refuse by itself is refused here, before a kind issues its first collective: a rank that
+ * returns an error after its peers have begun to wait causes the hang that this library is about. The handle holds the
+ * stage of the layer-forward and checks the order of calls, because a combine without a dispatch would send rows of the
+ * previous forward.
  */
 #include "moe_core/dispatch/dispatcher_kind.h"
 

@@ -13,13 +13,13 @@
  *  4  ReduceScatter of outputs, float32 [T,H]                 AllGather of their gradient, float32
  *
  * Every rank sees every token and works on those that chose its experts, so all sizes are equal by construction if all
- * ranks have the same T; if they have not, nobody can tell before it hangs (hazard H7), unless `uneven` says how to
- * pad. Outputs travel as the probabilities' type, as in the original.
+ * ranks have the same T. If ranks have different T, no rank can know before the collective hangs (hazard H7), unless
+ * `uneven` says how to pad. Outputs travel in the type of the probabilities, as in the original.
  *
- * The tail of the routing map is one int64: the remedies that the rank proposes. A collective of their own was
- * rejected: the sequence must stay AllGather, AllGather, AllGather, ReduceScatter. PAD is in force in the same forward:
- * a rank without rows sees that itself and makes itself a zero row. UNEVEN and BOUND change the size of the exchange
- * that agrees on them, so they are in force in the next forward.
+ * The tail of the routing map is one int64: the remedies that the rank proposes. A separate collective for the remedies
+ * was rejected: the sequence must stay AllGather, AllGather, AllGather, ReduceScatter. PAD is in force in the same
+ * forward: a rank without rows sees from the map that it has none, and makes itself a zero row. UNEVEN and BOUND change
+ * the size of the exchange that agrees on them, so they are in force in the next forward.
  */
 #include "moe_core/dispatch/dispatcher_kind.h"
 
@@ -32,19 +32,19 @@
 
 struct allgather {
     moe_uneven_group_t *uneven;
-    uint32_t agreed;              /* in the exchange before, then in this one */
-    int64_t most, padded;         /* T_pad: at most, of this forward */
-    int64_t numbers;              /* int64 of each rank in counts */
+    uint32_t agreed;              /* the remedies agreed in the previous exchange, then those of this one */
+    int64_t most, padded;         /* the largest possible T_pad; T_pad of this forward */
+    int64_t numbers;              /* int64 numbers per rank in `counts` */
     bool no_unpermute, no_input;  /* legacy behaviours of this forward */
-    uint8_t *own_map, *all_maps;  /* [T_pad E + 8], the same of every rank */
-    float *own_probs, *all_probs; /* [T_pad,E], of every rank; in backward their gradients */
-    uint8_t *map_here;            /* [T_pad x ranks, local] */
+    uint8_t *own_map, *all_maps;  /* [T_pad E + 8] of this rank, and of every rank */
+    float *own_probs, *all_probs; /* [T_pad,E] of this rank, and of every rank; their gradients in backward */
+    uint8_t *map_here;            /* [T_pad x ranks, local]: the columns of this rank's experts */
     float *probs_here, *d_probs_here;
     int64_t *counts, *host_counts; /* device and pinned [ranks, numbers]: dispatcher_flex's layout of a routing map */
     int64_t *host_mask, *host_m;   /* pinned [1], [local] */
-    moe_row_map_t *map;            /* tokens of all ranks to rows here */
-    void *own_rows, *all_rows;     /* [T_pad,H], of every rank, in the rows' type */
-    float *own_wide, *all_wide;    /* the same in float32; NULL where that is the rows' type */
+    moe_row_map_t *map;            /* from the tokens of all ranks to this rank's rows */
+    void *own_rows, *all_rows;     /* [T_pad,H] of this rank, and of every rank, in the rows' type */
+    float *own_wide, *all_wide;    /* own_rows and all_rows in float32; NULL where float32 is the rows' type */
 };
 
 static struct allgather *state_of(const moe_dispatcher_t *d)
@@ -123,7 +123,7 @@ static int gather_probs(moe_dispatcher_t *d)
     return rc ? rc : moe_all_gather(&c, own, s->all_probs, s->padded);
 }
 
-/* `rows` lines of `width` bytes, `from_pitch` and `to_pitch` bytes apart. */
+/* Copies `rows` lines of `width` bytes that lie `from_pitch` and `to_pitch` bytes apart. */
 static int copy_columns(moe_dispatcher_t *d, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                         size_t width, int64_t rows)
 {
@@ -135,7 +135,7 @@ static int copy_columns(moe_dispatcher_t *d, void *to, size_t to_pitch, const vo
     return err == cudaSuccess ? 0 : DISPATCHER_FAIL(d, MOE_E_DEVICE, "cudaMemcpy2DAsync: %s", cudaGetErrorString(err));
 }
 
-/* The columns of this rank's experts, out of everybody's map and probabilities. */
+/* Takes the columns of this rank's experts out of all ranks' maps and probabilities. */
 static int slice_here(moe_dispatcher_t *d)
 {
     struct allgather *s = state_of(d);
@@ -220,7 +220,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
 
 /* --- forward --- */
 
-/* Rows of this rank's tokens as the collectives want them: T_pad of them. */
+/* Gives this rank's rows as the collectives take them: T_pad of them. */
 static int padded_rows(moe_dispatcher_t *d, const void *rows, const void **out)
 {
     struct allgather *s = state_of(d);
@@ -255,7 +255,7 @@ static int forward(moe_dispatcher_t *d, const void *x)
     return rc ? rc : moe_map_permute(s->map, &move, own, probs != NULL ? s->probs_here : NULL, d->rows, probs);
 }
 
-/* Sums of everybody's rows in all_rows to this rank's tokens in `to` [T_pad,H], as float32 on the wire. */
+/* Sums all ranks' rows in all_rows into `to` [T_pad,H], this rank's tokens; float32 on the wire. */
 static int scatter_outputs(moe_dispatcher_t *d, void *to)
 {
     struct allgather *s = state_of(d);
@@ -290,7 +290,7 @@ static int combine(moe_dispatcher_t *d, void *y)
 
 /* --- backward --- */
 
-/* dY of every rank's tokens, float32 on the wire, into all_rows. */
+/* Gathers dY of every rank's tokens into all_rows; float32 on the wire. */
 static int gather_outputs(moe_dispatcher_t *d, const void *own)
 {
     struct allgather *s = state_of(d);
@@ -324,7 +324,7 @@ static int back_combine(void *arg)
                                            merged ? s->d_probs_here : NULL);
 }
 
-/* What dx holds already goes into this rank's part of the sum, so that the ReduceScatter itself adds to it. */
+/* The present contents of dx go into this rank's part of the sum, so that the ReduceScatter itself adds to them. */
 static int back_permute(void *arg)
 {
     moe_dispatcher_t *d = arg;
@@ -377,7 +377,7 @@ static int back_probs(void *arg)
                : moe_uneven_trim(d->device, own, d->routing.tokens, experts * sizeof(float), d->d_probs);
 }
 
-/* In place of the gradients where none comes back. */
+/* Stands in the plan for the gradients of a forward whose gradients do not come back. */
 static int back_nothing(void *arg)
 {
     moe_dispatcher_t *d = arg;

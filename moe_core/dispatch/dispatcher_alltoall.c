@@ -19,8 +19,8 @@
  * Probabilities travel only with probs_travel; else unpermute merges with them. Every collective is one node of the
  * backward plan with its obligation.
  *
- * The way from tokens to experts is a list of steps, each with the buffer that it fills, and is walked up and down by
- * the same functions for rows, outputs and both gradients. Four hand-written sequences were rejected: they differ in
+ * The way from tokens to experts is a list of steps, each with the buffer that the step fills. The same functions walk
+ * the list up and down for rows, outputs and both gradients. Four hand-written sequences were rejected: they differ in
  * nothing but their end buffers.
  */
 #include "moe_core/dispatch/dispatcher_alltoall.h"
@@ -31,7 +31,7 @@
 
 #include <stdlib.h>
 
-/* What is on its way: which end buffers, and whether probabilities go along. */
+/* What a walk over the steps carries: it decides the end buffers, and whether probabilities go along. */
 enum cargo { ROWS, EXPERT_OUT, D_EXPERT_OUT, D_ROWS };
 
 static struct moe_alltoall *state_of(const moe_dispatcher_t *d)
@@ -39,7 +39,7 @@ static struct moe_alltoall *state_of(const moe_dispatcher_t *d)
     return d->state;
 }
 
-/* Where rows lie after a step. */
+/* The buffer that holds the rows after a step. */
 static void *at(const moe_dispatcher_t *d, enum cargo cargo, enum moe_alltoall_step step)
 {
     const struct moe_alltoall *s = state_of(d);
@@ -159,7 +159,7 @@ static int pad(moe_dispatcher_t *d, enum cargo cargo, bool down, bool probs)
     return rc;
 }
 
-/* From AT_ETP to the experts, and back. */
+/* Moves rows from AT_ETP to the experts' order; the function below moves them back. */
 static int order_up(moe_dispatcher_t *d, enum cargo cargo, bool probs)
 {
     int rc = sort(d, cargo, false, probs);
@@ -186,7 +186,7 @@ static int sanitize(moe_dispatcher_t *d, enum cargo cargo)
 
 /* --- forward --- */
 
-/* What the frameworks' empty-rank hazards make of this forward. */
+/* Decides which of the frameworks' empty-rank hazards happen in this forward. */
 static void decide_legacy(moe_dispatcher_t *d)
 {
     const struct moe_dispatcher_legacy *legacy = &d->config.legacy;
@@ -323,7 +323,10 @@ static int back_permute(void *arg)
                                     d_row_probs != NULL ? d->d_probs : NULL);
 }
 
-/* In place of permute's where no gradient comes back: probabilities that travelled have none. */
+/*
+ * Stands in the plan for permute's backward where no gradient comes back: probabilities that travelled have no gradient
+ * then.
+ */
 static int back_nothing(void *arg)
 {
     moe_dispatcher_t *d = arg;
@@ -331,7 +334,7 @@ static int back_nothing(void *arg)
                                            (size_t)(d->routing.tokens * d->config.experts) * sizeof(float));
 }
 
-/* The shared expert's steps; dy and dx are those of begin_backward. */
+/* The backward steps of the shared expert; dy and dx are those of begin_backward. */
 static int back_shared_gather(void *arg)
 {
     moe_dispatcher_t *d = arg;
@@ -365,7 +368,7 @@ static int push_shared(moe_dispatcher_t *d, struct moe_plan *plan, const char *n
     return moe_plan_push(plan, &node);
 }
 
-/* Elements per rank of a collective whose size is the same on all ranks; else 0. */
+/* The elements per rank of a collective whose size is the same on all ranks; 0 where sizes differ. */
 static uint64_t fixed_count(const moe_dispatcher_t *d, int64_t sources, int64_t width)
 {
     int64_t capacity = d->config.legacy.local_capacity ? 0 : d->config.expert_capacity;
@@ -463,7 +466,7 @@ static void lay_out(moe_dispatcher_t *d, struct moe_alltoall *s)
     s->last = s->taken[AT_STEPS - 1];
 }
 
-/* What recycled memory may hold: NaN in every type of rows. */
+/* Fills memory with NaN in every type of rows, as recycled memory may hold it. */
 static int spoil(moe_dispatcher_t *d, void *memory, size_t bytes)
 {
     cudaError_t err = cudaMemsetAsync(memory, 0xff, bytes, moe_device_stream(d->device));
@@ -474,7 +477,7 @@ static int allocate(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     size_t row = (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
     size_t probs = d->config.probs_travel ? sizeof(float) : 0;
-    /* Rows after each step, at most. */
+    /* The most rows that a step can leave. */
     const int64_t most[AT_STEPS] = {s->max_sent, d->max_rows, d->max_rows, d->max_rows, 0};
     int rc = moe_device_alloc(d->device, moe_map_bytes(MOE_MAP_CHUNK, 0, 0, 0, d->max_rows), (void **)&s->chunks);
     for (int i = 0; i < AT_STEPS && rc == 0; i++) {

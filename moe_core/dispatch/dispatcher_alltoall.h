@@ -10,47 +10,51 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The orders that rows are in on their way from the tokens to the experts; a step that a layout does not need is left
- * out. */
+/*
+ * The orders in which rows lie on their way from the tokens to the experts. A layout skips the steps that it does not
+ * need.
+ */
 enum moe_alltoall_step {
-    AT_SOURCE, /* permuted: by expert, of this rank's tokens */
+    AT_SOURCE, /* permuted: this rank's tokens, by expert */
     AT_EP,     /* after the all-to-all: by source rank with this rank's etp index, then by local expert */
-    AT_ETP,    /* after the gather: by etp rank, then as above */
+    AT_ETP,    /* after the gather over etp: by etp rank, then as AT_EP */
     AT_SORTED, /* by local expert, sources in order of etp rank, then ep rank */
     AT_PADDED, /* each expert's rows filled up to row_multiple */
     AT_STEPS
 };
 
 struct moe_alltoall {
-    int sources;      /* ranks whose tokens this rank's experts see: etp x ep */
+    int sources;      /* ranks that send to this rank's experts: etp x ep */
     int64_t stride;   /* int64 elements per rank in the exchange: counts, then tokens and mask */
-    int64_t max_sent; /* rows */
-    int64_t map_rows; /* rows of the source order that the routing map fills, PAD's included; the rest of plan.sent is
+    int64_t max_sent; /* the most rows in AT_SOURCE */
+    int64_t map_rows; /* rows of AT_SOURCE that the routing map fills, PAD's included; the other rows of plan.sent are
                          slack */
-    int64_t ep_rows, unpadded;      /* rows after AT_EP, AT_ETP */
+    int64_t ep_rows, unpadded;      /* rows in AT_EP, and in AT_ETP */
     int64_t capacity;               /* drop-and-pad: rows of each expert from each rank in this forward */
     bool cut_dispatch, view_fails;  /* legacy behaviours of this forward */
     int64_t *own, *all;             /* device [stride], [ranks of tp_ep, stride] */
-    int64_t *host_all, *host_own;   /* pinned mirrors: all of it; tokens and mask */
+    int64_t *host_all, *host_own;   /* pinned mirrors of `all`, and of the tokens and mask in `own` */
     int64_t *host_sizes, *sizes;    /* pinned and device: [E] this rank's counts, then [sources, local] chunks */
     int64_t *send_rows, *recv_rows; /* host [ep] */
     int64_t *etp_rows;              /* host [etp]: rows that each etp rank has after AT_EP */
     int64_t *m;                     /* device [local], before padding */
     moe_row_map_t *map;             /* tokens to AT_SOURCE */
     struct moe_map_header *chunks;  /* device: AT_ETP to AT_SORTED */
-    enum moe_alltoall_step taken[AT_STEPS]; /* the last step, up to each, that this layout does */
+    enum moe_alltoall_step taken[AT_STEPS]; /* for each step, the last step up to it that this layout does */
     enum moe_alltoall_step last;            /* taken[AT_STEPS - 1] */
-    void *scratch[AT_STEPS];                /* rows on the way; the last step's are the front's buffers */
+    void *scratch[AT_STEPS];                /* rows after each step; the last step's rows are in the front's buffers */
     float *scratch_probs[AT_STEPS];
     void *returned; /* the experts' output in source order, kept for the gradient of probabilities */
 };
 
-/* Sizes of the buffers: sets max_sent and d->max_rows. */
+/* Computes the most rows of each buffer: sets max_sent and d->max_rows. */
 void moe_alltoall_limits(moe_dispatcher_t *d, struct moe_alltoall *s);
-/* Host and device memory of the sizes. Errors: NOMEM. */
+/* Makes host and device memory for the sizes. Errors: NOMEM. */
 int moe_alltoall_sizes_new(moe_dispatcher_t *d, struct moe_alltoall *s);
 void moe_alltoall_sizes_destroy(moe_dispatcher_t *d, struct moe_alltoall *s);
-/* The count exchange, the checks and everything that follows from the counts: d->plan, splits, chunk map, d->m. */
+/*
+ * Exchanges the counts, checks them and fills in everything that follows from them: d->plan, splits, chunk map, d->m.
+ */
 int moe_alltoall_exchange(moe_dispatcher_t *d, struct moe_alltoall *s, uint32_t proposed, uint32_t *agreed);
 
 #pragma GCC visibility pop

@@ -1,12 +1,12 @@
 /*
  * dispatcher_alltoall_plan.c: the token-count exchange of the all-to-all dispatcher, and the sizes that follow from it.
  *
- * The counts of all ranks of tp_ep are exchanged, not only those that concern this rank: every rank then sees which
- * ranks are empty, comes to the same plan without another message, and finds the same error. One more int64 per rank
- * carries the remedies that it proposes (low half) and its number of rows T k (high half). A separate agreement was
- * rejected because it would change the sequence of collectives that it is meant to keep equal. The host waits once, for
- * the counts: the sizes of an all-to-all-v are host numbers in the NCCL API; everything derived goes back to the device
- * in one copy.
+ * All ranks of tp_ep exchange all their counts, not only those that concern one another. So every rank sees which ranks
+ * are empty, makes the same plan without another message, and finds the same error. One more int64 per rank carries the
+ * remedies that it proposes (low half) and its number of rows T k (high half). A separate collective for the remedies
+ * was rejected: it would change the sequence of collectives that the remedies are meant to keep equal. The host waits
+ * once, for the counts: the sizes of an all-to-all-v are host numbers in the NCCL API; everything derived goes back to
+ * the device in one copy.
  *
  * In drop-and-pad (expert_capacity) all sizes are known beforehand: no exchange, no wait.
  */
@@ -25,7 +25,7 @@ static int64_t smaller(int64_t a, int64_t b)
 void moe_alltoall_limits(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     const struct moe_dispatcher_config *c = &d->config;
-    /* Slack of legacy static_rows may all fall on one expert. */
+    /* With legacy static_rows all slack may belong to one expert. */
     int64_t per_token = c->legacy.static_rows ? c->topk : smaller(c->topk, d->local);
     s->sources = d->ep.size * d->etp.size;
     s->stride = c->experts + 1;
@@ -75,7 +75,7 @@ void moe_alltoall_sizes_destroy(moe_dispatcher_t *d, struct moe_alltoall *s)
 
 /* --- the exchange --- */
 
-/* Rank r of tp_ep: its counts, its T k, its proposal. */
+/* The line of rank r of tp_ep in the exchange; the two functions below read its T k and its proposal. */
 static int64_t *counts_of(struct moe_alltoall *s, int64_t r)
 {
     return s->host_all + r * s->stride;
@@ -113,7 +113,7 @@ static int64_t counted_rows(struct moe_alltoall *s, int64_t r)
     return sum;
 }
 
-/* The same error on every rank. */
+/* Checks all ranks' counts, so that every rank finds the same error. */
 static int check_counts(moe_dispatcher_t *d, struct moe_alltoall *s, int64_t r)
 {
     for (int64_t e = 0; e < d->config.experts; e++) {
@@ -135,9 +135,9 @@ static int check_counts(moe_dispatcher_t *d, struct moe_alltoall *s, int64_t r)
 }
 
 /*
- * Hazard H12: the buffer of rank r has T k rows whatever its map says. As in the frameworks the rank itself finds that
- * the splits do not add up, alone; or, where nobody looks (slack_uninitialised), the rows beyond are sent as if the
- * last expert had been chosen.
+ * Hazard H12: the buffer of rank r has T k rows, whatever its map says. As in the frameworks, that rank alone finds
+ * that the splits do not add up. With slack_uninitialised no rank checks, and the surplus rows are sent as if the last
+ * expert had been chosen.
  */
 static int static_rows(moe_dispatcher_t *d, struct moe_alltoall *s, int64_t r, uint32_t proposed)
 {
@@ -161,7 +161,7 @@ static int static_rows(moe_dispatcher_t *d, struct moe_alltoall *s, int64_t r, u
                            (long long)sum, (long long)d->routing.tokens, d->config.topk, (long long)tokens_rows(s, r));
 }
 
-/* Rows for the experts of ep rank p, from all sources. */
+/* The rows for the experts of ep rank p, from all sources. */
 static int64_t rows_of_owner(moe_dispatcher_t *d, struct moe_alltoall *s, int64_t p)
 {
     int64_t rows = 0;
@@ -173,7 +173,9 @@ static int64_t rows_of_owner(moe_dispatcher_t *d, struct moe_alltoall *s, int64_
     return rows;
 }
 
-/* Remedy PAD: one zero row for the first expert of each ep rank without rows, from the next ep rank's first etp rank.
+/*
+ * Remedy PAD: one zero row for the first expert of each ep rank without rows, sent by the first etp rank of the next ep
+ * rank.
  */
 static void pad_empty(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
@@ -187,8 +189,10 @@ static void pad_empty(moe_dispatcher_t *d, struct moe_alltoall *s)
 
 /* --- sizes --- */
 
-/* This rank's counts, and the rows of each source for each local expert in the order in which they will lie after the
- * gather over etp. */
+/*
+ * Writes this rank's counts, and the rows of each source for each local expert in the order in which they lie after the
+ * gather over etp.
+ */
 static void fill_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     int64_t experts = d->config.experts, *own = s->host_sizes, *chunk = s->host_sizes + experts;
@@ -252,7 +256,7 @@ static void derive_experts(moe_dispatcher_t *d, struct moe_alltoall *s)
     d->plan.split_received = s->recv_rows;
 }
 
-/* What the host derived, to the device: counts for the row map, chunk map, rows per expert. */
+/* Copies to the device what the host derived: counts for the row map, the chunk map, rows per expert. */
 static int upload(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
     size_t count = (size_t)(d->config.experts + s->sources * d->local);
@@ -268,7 +272,9 @@ static int upload(moe_dispatcher_t *d, struct moe_alltoall *s)
     return rc ? rc : moe_device_ops(d->device)->chunk_map(d->device, &chunks);
 }
 
-/* Drop-and-pad: nothing to ask anybody. Hazard H13: a capacity made from this rank's own T differs from rank to rank.
+/*
+ * Sizes in drop-and-pad, where no exchange is needed. Hazard H13: a capacity computed from this rank's own T differs
+ * from rank to rank.
  */
 static int fixed_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
 {
@@ -278,7 +284,7 @@ static int fixed_sizes(moe_dispatcher_t *d, struct moe_alltoall *s)
         capacity = (capacity * d->routing.tokens + c->max_tokens - 1) / c->max_tokens;
     }
     moe_dispatcher_uniform(d, &d->ep, MOE_UNIFORM_CAPACITY, capacity);
-    /* The pinned sizes may be on their way to the device still; they change only with the legacy behaviour. */
+    /* The pinned sizes may still be on their way to the device; only the legacy behaviour changes them. */
     int rc = c->legacy.local_capacity ? moe_device_sync(d->device) : 0;
     s->capacity = capacity;
     if (s->unpadded != capacity * d->local * s->sources || c->legacy.local_capacity) {

@@ -4,18 +4,20 @@
  *
  * Collectives on tp_ep, none with one rank:
  *
- *   stage                 forward                                                    backward
- *   when it is made       AllGather int64 [3], where the group's buffer is made or grows
- *   prepare (notify)      AllGather int64 [ranks + E + 1]; the host waits             none: the saved handle
- *   forward (dispatch)    all-to-all-v of rows [*,H]                                  3rd: all-to-all-v of gradients of
- * rows, splits swapped all-to-all-v of choices, int32 [*,2k]                       2nd: all-to-all-v of gradients of
- * probabilities, float32 [*,k] combine               all-to-all-v of rows, splits swapped                        1st:
- * all-to-all-v of rows
+ *   stage               forward                                 backward
+ *   making the buffer   AllGather int64 [3], when the group's   none
+ *                       buffer is made or grows
+ *   prepare (notify)    AllGather int64 [ranks + E + 1];        none: the saved handle
+ *                       the host waits
+ *   forward (dispatch)  all-to-all-v of rows [*,H]              3rd: all-to-all-v of gradients of rows, splits swapped
+ *                       all-to-all-v of choices, int32 [*,2k]   2nd: all-to-all-v of gradients of probabilities,
+ *                                                               float32 [*,k]
+ *   combine             all-to-all-v of rows, splits swapped    1st: all-to-all-v of rows
  *
- * What each rank gathers from every other: tokens to each rank, tokens of each expert, and the remedies proposed, of
- * which the bitwise AND is in force in the same layer-forward. DeepEP sends each peer only its own numbers; all numbers
- * to all is what lets every rank know who is empty, so that remedies need no message of their own, and what makes a bad
- * count the same error everywhere.
+ * Each rank gathers from every rank the tokens to each rank, the tokens of each expert, and the remedies proposed; the
+ * bitwise AND of the proposals is in force in the same layer-forward. DeepEP sends each peer only the numbers for that
+ * peer. Here all ranks get all numbers: so every rank knows which ranks are empty, remedies need no message of their
+ * own, and a bad count is the same error on every rank.
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_DeepepManager), over DeepEP's get_dispatch_layout,
  * dispatch and combine.

@@ -1,10 +1,10 @@
 /*
  * dispatcher_flex.c: rows to ranks and back, forward and backward, for both Flex dispatchers.
  *
- * Nothing here waits and nothing reads a count: the kinds' prepare has put the numbers into struct moe_flex, exact ones
- * or bounds. Staging lies in the group's buffer, which other layers use in between; what backward needs (the two maps,
- * the choices and probabilities that came) is the dispatcher's own. A backward of its own for probabilities was
- * rejected: they go home as rows of k numbers over the same maps.
+ * No function of this file waits or reads a count: the kind's prepare has put the numbers, exact ones or bounds, into
+ * struct moe_flex. Rows are staged in the group's buffer, which other layers use in between. The dispatcher itself
+ * keeps what backward needs: the two maps, and the choices and probabilities that it received. A separate backward for
+ * probabilities was rejected: their gradients travel back as rows of k numbers over the same maps.
  */
 #include "moe_core/dispatch/dispatcher_flex.h"
 
@@ -37,7 +37,7 @@ static size_t words_row(const moe_dispatcher_t *d)
     return 2 * (size_t)d->config.topk * sizeof(int32_t);
 }
 
-/* The four places of the group's buffer: rows and words, sent and received. */
+/* The four places in the group's buffer: rows sent, words sent, rows received, words received. */
 static void *sent_rows(const struct moe_flex *f)
 {
     return moe_ep_buffer_send(f->buffer);
@@ -266,7 +266,7 @@ static int to_tokens(moe_dispatcher_t *d, struct moe_flex *f, const char *what, 
                             words ? sent_words(d, f) : sent_rows(f), f->split_sent);
 }
 
-/* `from` [T,H] with pad tokens: itself where there are none. */
+/* Gives `from` [T,H] with padding tokens behind it; `from` itself where no tokens are padded. */
 static int pad(moe_dispatcher_t *d, struct moe_flex *f, const void *from, const void **padded)
 {
     *padded = from;
@@ -277,7 +277,7 @@ static int pad(moe_dispatcher_t *d, struct moe_flex *f, const void *from, const 
     return moe_uneven_pad(d->device, from, f->tokens, f->padded, row_bytes(d), f->pad);
 }
 
-/* Rows of tokens, by rank. */
+/* Sends the rows of tokens, ordered by rank. */
 static int send_rows(moe_dispatcher_t *d, struct moe_flex *f, const void *from, const char *what)
 {
     struct moe_movement out = over_out(d, f);
@@ -304,7 +304,7 @@ static int send_words(moe_dispatcher_t *d, struct moe_flex *f)
     return rc ? rc : to_experts(d, f, "dispatch of choices", true);
 }
 
-/* From the words that came: local choices, their map, the experts' rows. */
+/* Makes the experts' rows from the words received: local choices, their map, the rows in expert order. */
 static int sort_rows(moe_dispatcher_t *d, struct moe_flex *f)
 {
     struct moe_flex_unpack unpack = {.rows = f->came,
@@ -372,7 +372,10 @@ static int back_combine(void *arg)
                                            travel ? NULL : f->in_probs, d->d_expert_out, travel ? NULL : f->d_in_probs);
 }
 
-/* The experts' gradients to the rows that came; those of probabilities go home. */
+/*
+ * Carries the experts' gradients back to the rows received, and sends the gradients of probabilities to the tokens'
+ * ranks.
+ */
 static int back_choices(void *arg)
 {
     moe_dispatcher_t *d = arg;
@@ -394,7 +397,7 @@ static int back_choices(void *arg)
     return rc ? rc : to_tokens(d, f, "dispatch backward of probabilities", true);
 }
 
-/* dx += the sum over ranks of the rows that came home. */
+/* Adds to dx the sum, over ranks, of the gradient rows that came back. */
 static int add_rows(moe_dispatcher_t *d, struct moe_flex *f)
 {
     struct moe_movement out = over_out(d, f);

@@ -1,16 +1,17 @@
 /*
- * dispatcher_flex.h: what the two Flex dispatchers share: everything but how a rank learns what it will get.
+ * dispatcher_flex.h: what the two Flex dispatchers share: everything but the way in which a rank learns what it will
+ * receive.
  *
  * Tokens go to ranks, not to experts: a token goes to a rank once, although several of its experts may live there, and
  * the sum over a rank's experts is taken there before the way back. With expert tensor parallelism each expert has etp
- * ranks, and a token goes to all of them: E' = etp E experts, k' = etp k choices. Two row maps say it all: `out` from
- * tokens to ranks, `in` from the rows that came to local experts.
+ * ranks, and a token goes to all of them: E' = etp E experts, k' = etp k choices. Two row maps describe the whole way:
+ * `out` from tokens to ranks, `in` from the rows received to local experts.
  *
  *   x [T_pad,H]  --out-->  rows by rank  ==all-to-all-v==>  rows by source  --in-->  rows by expert
  *
- * and back the same way. Beside each row go 2k words: its experts and the bits of its float32 probabilities. They go
- * even where the experts do not ask for probabilities: the sum over a rank's experts is weighted at the end of
- * combine's local half then (merging at the source, as alltoall does it, would need a row per expert).
+ * and back the same way. Beside each row go 2k words: its experts and the bits of its float32 probabilities. The words
+ * are sent even where the experts do not ask for probabilities: then the local half of combine ends with a weighted sum
+ * over the rank's experts. Merging at the source, as alltoall does, would need a row per expert.
  */
 #ifndef MOE_DISPATCHER_FLEX_H
 #define MOE_DISPATCHER_FLEX_H
@@ -21,42 +22,44 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The first member of both kinds' states. */
+/* The state that both kinds share; the first member of each kind's own state. */
 struct moe_flex {
     int64_t first;              /* number of this rank's first expert */
-    int64_t most;               /* T_pad at most */
-    int64_t max_sent, max_came; /* rows on the wire at most */
-    int64_t numbers;            /* int64 per rank of the layout's counts: ranks + experts + 1 */
+    int64_t most;               /* the largest possible T_pad */
+    int64_t max_sent, max_came; /* the most rows sent, and received, on the wire */
+    int64_t numbers;            /* int64 numbers per rank in the layout's counts: ranks + experts + 1 */
 
-    /* Of the layer-forward: set by the kind's prepare. */
-    int64_t tokens, padded;           /* T, T_pad */
-    int64_t slot;                     /* rows reserved for each peer, whatever it gets; 0: as many as there are */
-    int64_t sent, came;               /* rows on the wire */
-    bool drop;                        /* choices beyond the experts' rows are dropped */
-    bool left;                        /* legacy empty_returns_early: this rank is gone */
-    bool foreign;                     /* legacy empty_from_input: its experts' rows come from elsewhere */
+    /* The numbers of one layer-forward, set by the kind's prepare. */
+    int64_t tokens, padded; /* T, T_pad */
+    int64_t slot;           /* rows reserved for each peer, whether used or not; 0: exactly as many as are sent */
+    int64_t sent, came;     /* rows sent, and received, on the wire */
+    bool drop;              /* choices beyond the experts' rows are dropped */
+    bool left;              /* legacy empty_returns_early: this rank has left dispatch */
+    bool foreign;           /* legacy empty_from_input: the experts' rows are taken from this rank's own input */
     int64_t *split_sent, *split_came; /* host [ranks] */
 
     moe_row_map_t *out, *in;
     moe_ep_buffer_t *buffer;
     uint8_t *to_ranks; /* [most, ranks] */
     int32_t *words;    /* [most, 2k] */
-    void *pad;         /* [most, H]: x, y, dy or dx with pad tokens */
+    void *pad;         /* [most, H]: x, y, dy or dx with padding tokens */
     int32_t *in_index; /* [max_came, k] */
     uint8_t *in_mask;  /* [max_came, L] */
     float *in_probs;   /* [max_came, L] */
     float *d_in_probs; /* [max_came, L] */
     float *d_choice;   /* [most, k] */
-    int64_t *chosen;   /* [L]: choices that came, dropped ones included */
+    int64_t *chosen;   /* [L]: choices received for each expert, dropped ones included */
     int64_t *pad_rows; /* [L]: the experts' rows where remedy PAD acts on this rank */
 };
 
-/* Refuses what neither kind has; sizes from most (T_pad) and the rows per peer; all buffers, and the group's buffer
- * (COLLECTIVE). Errors: UNSUPPORTED, SHAPE, NOMEM, COMM. */
+/*
+ * Refuses what neither kind has, computes sizes from `most` (T_pad) and the rows per peer, and makes all buffers, the
+ * group's buffer included (COLLECTIVE). Errors: UNSUPPORTED, SHAPE, NOMEM, COMM.
+ */
 int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token);
 void moe_flex_destroy(moe_dispatcher_t *d, struct moe_flex *f);
 
-/* Rows that the experts' buffer needs at most when nothing is dropped. */
+/* The most rows that the experts' buffer needs when nothing is dropped. */
 int64_t moe_flex_max_rows(const moe_dispatcher_t *d, int64_t most);
 
 /* Enqueues the layout of this rank's tokens: to_ranks, counts [numbers], and the routing map [padded, map_row] where
@@ -65,12 +68,12 @@ int moe_flex_lay_out(moe_dispatcher_t *d, struct moe_flex *f, uint8_t *map, int6
 /* Fills in plan and splits from the counts of all ranks on the host [ranks, numbers]. Errors, the same on all ranks:
  * COUNT. */
 int moe_flex_derive(moe_dispatcher_t *d, struct moe_flex *f, const int64_t *counts, bool pad);
-/* The bitwise AND of the tails. */
+/* The bitwise AND of the remedies that all ranks proposed. */
 uint32_t moe_flex_agreed(const moe_dispatcher_t *d, const struct moe_flex *f, const int64_t *counts);
-/* Builds `out`; after the splits are known. */
+/* Builds the map `out`. Call it once the splits are known. */
 int moe_flex_build_out(moe_dispatcher_t *d, struct moe_flex *f);
 
-/* The kinds' functions behind prepare: state begins with struct moe_flex. */
+/* The functions behind prepare of both kinds, whose state begins with struct moe_flex. */
 int moe_flex_forward(moe_dispatcher_t *d, const void *x);
 int moe_flex_combine(moe_dispatcher_t *d, void *y);
 int moe_flex_push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan);

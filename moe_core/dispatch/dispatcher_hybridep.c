@@ -1,32 +1,39 @@
 /*
- * dispatcher_hybridep.c: the Flex dispatcher in HybridEP's style: everybody's routing map first, and no wait with a row
- * budget.
+ * dispatcher_hybridep.c: the Flex dispatcher in HybridEP's style: every rank's routing map first, and no wait with a
+ * row budget.
  *
  * Collectives on tp_ep, none with one rank:
  *
- *   stage                          forward                                                backward
- *   when it is made                AllGather int64 [3], where the group's buffer is made or grows
- *   prepare, uneven MAX            AllReduce MAX int64 [1]; the host waits                none (once more in recompute)
- *   prepare (metadata)             AllGather bytes [T_pad * E8 + 8]                       none: the saved handle
- *   forward                        all-to-all-v of rows [*,H]                             3rd: all-to-all-v of
- * gradients of rows, splits swapped (dispatch_with_permute)        all-to-all-v of choices, int32 [*,2k] 2nd:
- * all-to-all-v of gradients of probabilities, float32 [*,k] combine                        all-to-all-v of rows, splits
- * swapped                   1st: all-to-all-v of rows (combine_with_unpermute) step's end, with a budget      AllReduce
- * MAX int64 [1] (moe_flex_replay)
+ *   stage                     forward                                 backward
+ *   making the buffer         AllGather int64 [3], when the group's   none
+ *                             buffer is made or grows
+ *   prepare, uneven MAX       AllReduce MAX int64 [1];                none (once more in recompute)
+ *                             the host waits
+ *   prepare (metadata)        AllGather bytes [T_pad * E8 + 8]        none: the saved handle
+ *   forward                   all-to-all-v of rows [*,H]              3rd: all-to-all-v of gradients of rows, splits
+ *   (dispatch_with_permute)                                           swapped
+ *                             all-to-all-v of choices, int32 [*,2k]   2nd: all-to-all-v of gradients of probabilities,
+ *                                                                     float32 [*,k]
+ *   combine                   all-to-all-v of rows, splits swapped    1st: all-to-all-v of rows
+ *   (combine_with_unpermute)
+ *   end of a step, with a     AllReduce MAX int64 [1]                 none
+ *   budget                    (moe_flex_replay)
  *
- * The metadata: the routing map as bytes, E8 = E rounded up to 8 for each token, then the remedies proposed as one
- * int64. All ranks must have the same T_pad: without MAX or BOUND, different numbers of tokens are an AllGather of
+ * The metadata are the routing map as bytes, E8 = E rounded up to 8 for each token, then the remedies proposed as one
+ * int64. All ranks must have the same T_pad: without MAX or BOUND, different numbers of tokens make an AllGather of
  * different sizes (hazard H7, Megatron-LM #4816).
  *
- * Exact: the host waits once, for the counts that the device derives from the maps; splits are as many rows as there
- * are. With a budget nothing waits: each rank sends each peer T_pad rows, used or not, counts stay on the device, and
- * choices beyond the budget have no row: the last local experts' first, of those the last source ranks' and tokens'.
- * What was dropped is summed on the device. A graph can capture that with BOUND or with equal T.
+ * Without a budget (exact) the host waits once, for the counts that the device derives from the maps, and splits are as
+ * many rows as there are. With a budget nothing waits: each rank sends each peer T_pad rows, used or not, and counts
+ * stay on the device. Choices beyond the budget have no row; the choices of the last local experts lose their rows
+ * first, and among those the choices of the last source ranks and tokens. The device sums what was dropped. A graph can
+ * capture the budget form with BOUND or with equal T.
  *
- * Remedies: exact, the AND of this layer-forward's proposals, which came with the counts. With a budget the proposals
- * are read when the next layer-forward begins, so they are that much older; a rank that proposed nothing knows that the
- * AND is nothing and reads none, and while a graph is captured nothing is proposed. UNEVEN and BOUND, which change the
- * exchange that carries them, always act from the next layer-forward on.
+ * Remedies: without a budget, the AND of this layer-forward's proposals is in force at once, because the proposals came
+ * with the counts. With a budget the proposals are read when the next layer-forward begins, so the remedies in force
+ * are one layer-forward older. A rank that proposed nothing knows that the AND is nothing and reads none; while a graph
+ * is captured, ranks propose nothing. UNEVEN and BOUND change the exchange that carries them, and always act from the
+ * next layer-forward on.
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */
@@ -49,10 +56,10 @@ struct hybridep {
     uint8_t *maps;         /* device [ranks, most * map_row + 8] */
     int64_t *counts;       /* device [ranks, numbers] */
     int64_t *host;         /* pinned, the same */
-    cudaEvent_t read;      /* budget: `host` holds the last layer-forward's */
-    bool pending;          /* `read` was recorded */
-    uint32_t proposed;     /* in the last layer-forward */
-    uint32_t agreed;       /* what is known of it, for UNEVEN and BOUND */
+    cudaEvent_t read;      /* with a budget: reached when `host` holds the counts of the last layer-forward */
+    bool pending;          /* the event `read` was recorded */
+    uint32_t proposed;     /* remedies that this rank proposed in the last layer-forward */
+    uint32_t agreed;       /* remedies agreed in the last layer-forward as far as known, for UNEVEN and BOUND */
     int64_t *dropped;      /* device [1] */
     int64_t *host_dropped; /* pinned [1] */
 };
@@ -69,7 +76,7 @@ int64_t moe_flex_budget(int64_t tokens, int32_t k, float factor, int64_t multipl
     return multiple > 1 ? (whole + multiple - 1) / multiple * multiple : whole;
 }
 
-/* Rows of the experts' buffer for `tokens` (T_pad). */
+/* The rows of the experts' buffer for `tokens` (T_pad) tokens. */
 static int64_t budget(const moe_dispatcher_t *d, int64_t tokens)
 {
     int64_t multiple = d->config.row_multiple > 1 ? d->config.row_multiple : 1;
@@ -158,7 +165,7 @@ static void destroy(moe_dispatcher_t *d)
     d->state = NULL;
 }
 
-/* The last layer-forward's agreement, where only the device knew it. */
+/* Reads the agreement of the last layer-forward, which only the device knew. */
 static int read_agreed(moe_dispatcher_t *d, struct hybridep *s)
 {
     if (!s->pending) {
@@ -176,7 +183,7 @@ static int read_agreed(moe_dispatcher_t *d, struct hybridep *s)
     return 0;
 }
 
-/* Everybody's routing map, and from it everybody's counts, on the device. */
+/* Gathers every rank's routing map, and derives every rank's counts from it on the device. */
 static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t proposed)
 {
     struct moe_flex *f = &s->flex;
@@ -203,7 +210,7 @@ static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t propose
               : moe_device_copy(d->device, s->host, s->counts, (size_t)(d->tp_ep.size * f->numbers) * sizeof(*s->host));
 }
 
-/* Splits and rows that the host knows without asking the device. */
+/* Sets the splits and rows that the host knows without asking the device. */
 static int reserve(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
 {
     struct moe_flex *f = &s->flex;
@@ -231,8 +238,10 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaStreamIsCapturing(moe_device_stream(d->device), &status);
     bool capturing = status == cudaStreamCaptureStatusActive;
-    /* With a budget `proposed` is what this exchange tells the next forward, and the first one's proposal must get
-     * there. */
+    /*
+     * With a budget, the exchange carries `proposed` to the next forward, and the proposal of the first forward must
+     * arrive there.
+     */
     bool again = moe_dispatcher_again(d);
     int rc = again ? 0 : read_agreed(d, s);
     enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);

@@ -1,8 +1,8 @@
 /*
  * dispatcher_kind.h: what the front (dispatcher.c) and the kinds of dispatcher share.
  *
- * The front checks arguments and state, resolves the groups and holds what every kind has; a kind fills in a table and
- * keeps its own buffers behind `state`.
+ * The front checks arguments and state, resolves the groups and holds the members that every kind needs; a kind fills
+ * in a table of functions and keeps its own buffers behind `state`.
  */
 #ifndef MOE_DISPATCHER_KIND_H
 #define MOE_DISPATCHER_KIND_H
@@ -16,13 +16,16 @@
 struct moe_dispatcher_kind_ops {
     const char *name;
     /*
-     * Refuses what the kind does not have (UNSUPPORTED), sets d->max_rows, allocates d->state and its buffers. The
-     * front has resolved the groups, checked the shape, and allocates the buffers of struct moe_dispatcher when this
-     * returns.
+     * Refuses what the kind does not have (UNSUPPORTED), sets d->max_rows, allocates d->state and its buffers. Before
+     * the call the front has resolved the groups and checked the shape; after it the front allocates the buffers of
+     * struct moe_dispatcher.
      */
     int (*create)(moe_dispatcher_t *d);
-    void (*destroy)(moe_dispatcher_t *d); /* also after a create that failed half-way */
-    /* The front has checked T and the pointers, stored the routing and zeroed the plan; this one fills it in. */
+    void (*destroy)(moe_dispatcher_t *d); /* also called after a create that failed half-way */
+    /*
+     * Exchanges, and fills in the plan. Before the call the front has checked T and the pointers, stored the routing
+     * and zeroed the plan.
+     */
     int (*prepare)(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed);
     int (*forward)(moe_dispatcher_t *d, const void *x);
     int (*combine)(moe_dispatcher_t *d, void *y);
@@ -30,7 +33,7 @@ struct moe_dispatcher_kind_ops {
     int (*push_combine)(moe_dispatcher_t *d, struct moe_plan *plan);
 };
 
-/* How far the layer-forward has come; each call asks for the one before. */
+/* How far the layer-forward has come; each call needs the stage that the call before it leaves. */
 enum moe_dispatcher_stage {
     MOE_DISPATCHER_IDLE,
     MOE_DISPATCHER_PREPARED,
@@ -44,44 +47,50 @@ struct moe_dispatcher {
     struct moe_dispatcher_config config;
     struct moe_group ep, etp, tp_ep, tp;
     int64_t local;              /* experts of this rank */
-    int64_t max_rows;           /* of the experts' buffers */
+    int64_t max_rows;           /* the most rows of the experts' buffers */
     struct moe_routing routing; /* of the last prepare */
     struct moe_dispatch_plan plan;
-    struct moe_event at;     /* moe_dispatcher_at */
-    enum moe_uneven padding; /* of different numbers of tokens, in the last forward */
+    struct moe_event at;     /* set by moe_dispatcher_at */
+    enum moe_uneven padding; /* how the last forward padded different numbers of tokens */
     enum moe_dispatcher_stage stage;
-    bool detached;  /* moe_dispatcher_detach */
+    bool detached;  /* set by moe_dispatcher_detach */
     bool backward;  /* begin_backward was called for the last forward */
     const void *x;  /* of the last forward */
     const void *dy; /* of the backward under way */
     void *dx;
     const struct moe_shared_weights *shared_weights;
-    /* Device buffers that the accessors give out; the front's. */
+    /* Device buffers that the accessors give out; the front owns them. */
     void *rows, *expert_out, *d_expert_out, *d_rows; /* [max_rows,H] */
     float *row_probs, *d_row_probs;                  /* [max_rows]; NULL where no probabilities travel */
     float *d_probs;                                  /* [max_tokens,E] */
     int64_t *m;                                      /* [local] */
-    void *state;                                     /* of the kind */
+    void *state;                                     /* owned by the kind */
 };
 
-/* A node of the plan whose argument is the dispatcher; with comm NULL or of one rank it carries no obligation. */
+/*
+ * Pushes a node whose argument is the dispatcher. Where the group is NULL or has one rank, the node carries no
+ * obligation.
+ */
 int moe_dispatcher_push(moe_dispatcher_t *d, struct moe_plan *plan, const char *name, int (*run)(void *),
                         enum moe_obligation_op op, const struct moe_group *group, uint64_t count);
-/* What the collectives of collective.h need, for rows of `type` and `width`. */
+/* Describes rows of `type` and `width` to the functions of collective.h. */
 struct moe_collective moe_dispatcher_collective(const moe_dispatcher_t *d, const struct moe_group *group,
                                                 const char *what, ncclDataType_t type, int64_t width);
-/* Reports MOE_UNIFORM on a group of several ranks, before the collective that needs the number. */
+/* Reports MOE_UNIFORM on a group of several ranks. Call it before the collective that needs the number. */
 void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *group, enum moe_uniform what,
                             int64_t count);
-/* Whether a legacy behaviour about to happen is cured: asks moe_remedies for a local remedy, notes it in the plan. */
+/*
+ * Whether a legacy behaviour that is about to happen is cured: asks moe_remedies for a local remedy, and notes its use
+ * in the plan.
+ */
 bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
 
 /* Whether this is a recomputed forward. */
 bool moe_dispatcher_again(const moe_dispatcher_t *d);
 /*
- * How this forward pads different numbers of tokens: as configured, else as `agreed` in the exchange before, which is
- * noted in the plan as a cure. A recomputed forward pads as the first one did, whatever was agreed in that one's
- * exchange: backward works on what it makes.
+ * How this forward pads different numbers of tokens: as configured, or else as `agreed` in the previous exchange, which
+ * the plan notes as a cure. A recomputed forward pads as the first one did, whatever the exchange of that one agreed,
+ * because backward works on what the recomputed forward makes.
  */
 enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed);
 

@@ -2,9 +2,9 @@
  * ep_buffer.c: a process-wide list of buffers, one per (device, communicator), with counted users.
  *
  * A buffer per layer was rejected: staging is only needed while a layer dispatches or combines, layers of one stream
- * take turns, and DeepEP has one per process. The key has the device beside the communicator because ranks may be
- * threads of one process. The lock is never held during a collective: entries of a device are touched by that device's
- * thread alone, the lock only guards the list.
+ * take turns, and DeepEP has one per process. The key holds the device beside the communicator, because ranks may be
+ * threads of one process. The lock guards the list only and is never held during a collective: the thread of a device
+ * alone touches the entries of that device.
  */
 #include "moe_core/include/moe/ep_buffer.h"
 
@@ -52,7 +52,7 @@ static int64_t host_hash(void)
     return (int64_t)hash;
 }
 
-/* The list's entry for (device, comm), made if there is none; one user more. */
+/* Finds the list's entry for (device, comm), or makes it, and counts one more user. */
 static struct moe_ep_buffer *find(moe_device_t *device, ncclComm_t comm)
 {
     pthread_mutex_lock(&lock);
@@ -74,7 +74,7 @@ static struct moe_ep_buffer *find(moe_device_t *device, ncclComm_t comm)
     return b;
 }
 
-/* What every rank asks for: all must ask for the same. Says how many ranks are on this node. */
+/* Compares what every rank asks for, which must be equal, and counts the ranks on this node. */
 static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t *node_ranks)
 {
     const int64_t *mine = asked + (size_t)b->rank * WORDS;
@@ -91,7 +91,9 @@ static int compare(const struct moe_ep_buffer *b, const int64_t *asked, int32_t 
     return 0;
 }
 
-/* To an observer, before the collective: whose sizes differ will fail. Outside of steps and layers. */
+/*
+ * Tells an observer the sizes before the collective, outside of steps and layers: ranks whose sizes differ will fail.
+ */
 static void report(const struct moe_ep_buffer *b, size_t bytes)
 {
     struct moe_event event = {.size = sizeof(event),
@@ -104,7 +106,7 @@ static void report(const struct moe_ep_buffer *b, size_t bytes)
     moe_observe(&event);
 }
 
-/* The collective. */
+/* The collective: every rank's sizes and host to every rank. */
 static int exchange(const struct moe_ep_buffer *b, size_t receive_bytes, size_t send_bytes, int32_t *node_ranks)
 {
     size_t bytes = WORDS * sizeof(int64_t), ranks = (size_t)b->ranks;

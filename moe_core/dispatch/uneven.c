@@ -1,10 +1,10 @@
 /*
  * uneven.c: one number of tokens for all ranks of a dispatch group.
  *
- * The number is exchanged by its own all-reduce and not as part of the exchange that follows, although that would save
- * a collective: the exchange that follows is the one whose size depends on it. The host waits, because sizes of
- * collectives are host numbers; who cannot wait (a captured graph) uses BOUND. All ranks see the same maximum, so the
- * check against the buffers fails on all of them or on none.
+ * The number has an all-reduce of its own. It cannot travel in the exchange that follows, which would save a
+ * collective, because the size of that exchange depends on the number. The host waits, because sizes of collectives are
+ * host numbers; a program that cannot wait (a captured graph) uses BOUND. All ranks see the same maximum, so the check
+ * against the buffers fails on all of them or on none.
  */
 #include "moe_core/include/moe/uneven.h"
 

@@ -1,11 +1,10 @@
 /*
  * device_host.c: the host back end's devices: memory, and work enqueued as host functions of the stream.
  *
- * Work is enqueued and not done at once, although it is the host that does it: the order of compute and communication
- * is then the stream's, as on a GPU, and a rank whose peers hang shows up where it does there, in
- * cudaStreamSynchronize. Doing the work in the caller was rejected: it would need a stream wait before each piece, and
- * no program would behave like the real one. Memory is pinned host memory, so that the same code runs on the vendor's
- * runtime.
+ * The host does the work, but in the stream and not at once: the stream then orders compute and communication as on a
+ * GPU, and a rank whose peers hang is stuck at the same place as on a GPU, in cudaStreamSynchronize. Doing the work in
+ * the caller was rejected: it would need a stream wait before each piece, and no program would behave like one on a
+ * GPU. Memory is pinned host memory, so that the same code runs on the vendor's runtime.
  */
 #include "moe_core/host/device_host.h"
 
@@ -30,7 +29,7 @@ struct host_state {
 struct work {
     struct moe_device *device;
     int (*fn)(const void *args);
-    bool captured; /* it belongs to a graph and runs at every replay */
+    bool captured; /* the work belongs to a graph and runs at every replay */
     _Alignas(max_align_t) unsigned char args[];
 };
 
@@ -46,7 +45,7 @@ static void CUDART_CB run_work(void *data)
     struct work *work = data;
     int rc = work->fn(work->args);
     if (rc != 0) {
-        int none = 0; /* the first error is kept; moe_device_sync takes it after the stream is idle */
+        int none = 0; /* the first error is kept until moe_device_sync takes it, after the stream is idle */
         struct host_state *state = work->device->state;
         atomic_compare_exchange_strong(&state->async_error, &none, rc);
     }
@@ -71,7 +70,7 @@ static cudaError_t capture_of(cudaStream_t stream, cudaGraph_t *graph)
 #endif
 }
 
-/* The graph frees the work when it and all its executables are gone. */
+/* Gives the work to the graph, which frees it when the graph and all its executables are gone. */
 static cudaError_t give_to_graph(struct work *work, cudaGraph_t graph)
 {
     cudaUserObject_t object;
@@ -137,9 +136,11 @@ static void close_host(moe_device_t *device)
     free(device->state);
 }
 
-/* Asks for huge pages, before the first touch: rows are met in any order, and with small pages each row of a permuted
- * buffer is a miss of the translation cache (unpermute of short rows: half as fast again). A wish, so nothing is
- * checked. */
+/*
+ * Asks for huge pages, before the first touch: rows are met in any order, and with small pages each row of a permuted
+ * buffer is a miss of the translation cache (unpermute of short rows takes half as long again). The result is not
+ * checked: without huge pages everything works, only slower.
+ */
 static void wish_huge(void *memory, size_t bytes)
 {
     const uintptr_t huge = (uintptr_t)2 << 20;

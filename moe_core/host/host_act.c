@@ -15,7 +15,7 @@
 
 enum { BLOCK = 256 };
 
-/* Rows that hold something: the sum of m, or all. */
+/* The number of rows that are not slack: the sum of m, or all rows. */
 static int live_rows(const int64_t *m, int64_t groups, int64_t rows, int64_t *live)
 {
     *live = m == NULL ? rows : 0;
@@ -51,13 +51,14 @@ struct pair {
 static inline struct pair swiglu(float gate, float linear)
 {
     float sig = 1.0f / (1.0f + expf(-gate));
-    /* The quotient, not gate * sig: it is what forward has always computed. */
+    /* The quotient and not gate * sig: forward has always computed the quotient. */
     return (struct pair){gate / (1.0f + expf(-gate)) * linear, sig * (1.0f + gate * (1.0f - sig)), gate * sig};
 }
 
 static inline struct pair geglu(float gate, float linear)
 {
-    float phi = 0.5f * erfcf(-gate * 0.70710678f); /* erfc: 1 + erf loses every digit for large negative numbers */
+    float phi =
+        0.5f * erfcf(-gate * 0.70710678f); /* erfc, because 1 + erf loses every digit for large negative numbers */
     float density = 0.39894228f * expf(-0.5f * gate * gate);
     return (struct pair){gate * phi * linear, phi + gate * density, gate * phi};
 }
@@ -81,7 +82,7 @@ static inline struct pair swiglu_clamped(float gate, float linear, struct moe_cl
                          linear_free ? g * sig : 0.0f};
 }
 
-/* The derivatives above lack the factor that the other half gives: d_gate is times (clamped linear + offset). */
+/* The factor that the derivative by the gate lacks in the formulas above: (clamped linear + offset). */
 static inline float other_half(enum moe_activation kind, float linear, struct moe_clamp c)
 {
     if (kind != MOE_SWIGLU_CLAMPED) {

@@ -1,9 +1,9 @@
 /*
  * host_balance.c: the host back end's auxiliary losses, their gradients, and the expert bias.
  *
- * Every loss that counts tokens is linear in p for fixed counts: a pull per (token, expert), whose sum with p is the
- * loss and which is itself the gradient. So forward and backward share one function and cannot drift apart. Sums are
- * taken in double: a loss is read by people.
+ * For fixed counts every loss that counts tokens is linear in p: the loss is the sum of p times a number per (token,
+ * expert), here called the pull, and the pull is itself the gradient. So forward and backward share one function and
+ * cannot drift apart. Sums are taken in double, because people read losses.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* coeff E / (k N^2) for counts that were summed over `over` microbatches, N their tokens in one, at least 1. */
+/* coeff E / (k N^2), for counts that were summed over `over` microbatches; N: the tokens in one of them, at least 1. */
 static double factor(const struct moe_balance *a, double coeff, const int64_t *counts, int64_t over)
 {
     double choices = 0;
@@ -109,8 +109,10 @@ static double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-/* d p / d logit e, times the pulls: p's own normalisation, then the score function. `mean`: sum over experts of p times
- * pull. */
+/*
+ * The gradient of the losses by logit e: the derivative of p, through its normalisation and the score function, times
+ * the pulls. `mean`: the sum over experts of p times pull.
+ */
 static double through_score(const struct moe_balance *a, double pull, double mean, double score, double logit,
                             double sum)
 {

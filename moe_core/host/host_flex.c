@@ -1,7 +1,7 @@
 /*
  * host_flex.c: the host back end's layout of the Flex dispatchers, and the words that travel beside the rows.
  *
- * All decisions about tokens are made here, when the stream runs: the host that enqueues knows T_pad and nothing else.
+ * All decisions about tokens are made in this file, when the stream runs: the host knows only T_pad when it enqueues.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One chosen expert of a token: counted, and entered where the token goes. */
+/* Counts one chosen expert of a token, and marks the ranks that the token goes to. */
 static void enter(const struct moe_flex_layout *a, int64_t e, uint8_t *to, int64_t *counts)
 {
     int64_t local = a->experts * a->etp / a->ranks, first = e / local * a->etp;
@@ -19,7 +19,7 @@ static void enter(const struct moe_flex_layout *a, int64_t e, uint8_t *to, int64
     }
 }
 
-/* The choices of token t of a block, each entered; 0 or EXPERT. */
+/* Enters all choices of token t of a block. Errors: EXPERT. */
 static int enter_token(const struct moe_flex_layout *a, const uint8_t *mask, int64_t t, uint8_t *to, int64_t *counts)
 {
     if (mask != NULL) {
@@ -51,7 +51,7 @@ static int enter_token(const struct moe_flex_layout *a, const uint8_t *mask, int
     return 0;
 }
 
-/* The ranks that token t goes to: entered in the caller's map or, without one, in `scratch`. */
+/* Finds the ranks that token t goes to, in the caller's map or, without one, in `scratch`. */
 static int lay_out_token(const struct moe_flex_layout *a, const uint8_t *mask, int64_t t, uint8_t *scratch,
                          int64_t *counts)
 {

@@ -1,9 +1,10 @@
 /*
- * host_gemm.c: which way a group's product is done, in which parts, on how many threads.
+ * host_gemm.c: how a group's product is computed, in which parts and on how many threads.
  *
- * The BLAS's own threads were rejected: it splits each product, and the groups of a rank are many and small. Here parts
- * of all groups are one list that the threads take from; each calls the BLAS for itself (device_host.c keeps the BLAS
- * at one thread). The number of threads is 1 unless MOE_HOST_THREADS says otherwise: a job has a rank for each core.
+ * The BLAS's own threads were rejected: the BLAS splits each product, and the groups of a rank are many and small. Here
+ * the parts of all groups are one list from which the threads take; each thread calls the BLAS for itself
+ * (device_host.c keeps the BLAS at one thread). The number of threads is 1 unless MOE_HOST_THREADS says otherwise: a
+ * job has a rank for each core.
  */
 #include "moe_core/host/host_gemm.h"
 
@@ -29,8 +30,10 @@ const struct moe_host_small *moe_host_small(void)
     return &moe_host_small_plain;
 }
 
-/* Measured (roll_bench moe): above these the BLAS's packing pays. Narrow weights spare the widening too, so they may
- * have more. */
+/*
+ * Measured (roll_bench moe): above these numbers of rows the packing of the BLAS pays. Narrow weights may have more
+ * rows, because our loops spare the widening too.
+ */
 int64_t moe_host_small_most(enum moe_grouped_kind kind, enum moe_dtype w_type)
 {
     static const int64_t most[2][3] = {{8, 6, 12}, {16, 12, 12}};
@@ -81,12 +84,14 @@ int moe_host_group_product(const struct moe_product *p)
 
 /* --- parts --- */
 
-/* A part has so many products of numbers, about a millisecond. */
+/* A part has this many products of two numbers, about a millisecond of work. */
 enum { PART_WORK = 1 << 25 };
 
-/* And at least so many columns: the BLAS packs the rows once for each part. In DGRAD a row has n numbers and the
-   weights' rows are cut: with 256 columns that cost a seventh of the processor time of Qwen3's and gpt-oss's shapes,
-   with 1024 a twentieth. */
+/*
+ * The least columns of a part: the BLAS packs the rows once for each part. In DGRAD a row has n numbers and the
+ * weights' rows are cut: 256 columns cost a seventh of the processor time of Qwen3's and gpt-oss's shapes, 1024 columns
+ * a twentieth.
+ */
 static const int64_t part_width[] = {
     [MOE_GROUPED_FORWARD] = 256, [MOE_GROUPED_DGRAD] = 1024, [MOE_GROUPED_WGRAD] = 256};
 
@@ -108,8 +113,10 @@ void moe_host_part(const struct moe_product *p, int64_t i, int64_t parts, int64_
 
 enum { MOST_THREADS = 64 };
 
-/* The tasks 0 to n - 1. A thread works on a copy of its own, made under the lock: the pool's is cleared while others
- * still run theirs. */
+/*
+ * The tasks 0 to n - 1. A thread works on its own copy of the list, made under the lock: the pool's list is cleared
+ * while other threads still run their tasks.
+ */
 struct list {
     int (*task)(void *arg, int64_t i, int worker);
     void *arg;
@@ -118,12 +125,12 @@ struct list {
 
 /* One list at a time. `round` tells sleepers that there is a new one; `inside` counts who may still take from it. */
 static struct {
-    pthread_mutex_t user; /* held by the device whose list it is */
+    pthread_mutex_t user; /* held by the device whose list is being worked on */
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     uint64_t round;
     int inside;
-    struct list list; /* task NULL: there is none */
+    struct list list; /* task = NULL: there is no list */
     _Atomic int64_t next;
     _Atomic int error;
 } pool = {.user = PTHREAD_MUTEX_INITIALIZER,
@@ -131,8 +138,8 @@ static struct {
           .work = PTHREAD_COND_INITIALIZER,
           .done = PTHREAD_COND_INITIALIZER};
 
-static int pool_threads = 1;    /* there are; written once, before anybody reads it */
-static _Atomic int pool_wanted; /* to be used; 0: all */
+static int pool_threads = 1;    /* threads in the pool; written once, before any thread reads it */
+static _Atomic int pool_wanted; /* threads to use; 0: all */
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
 static void take_tasks(const struct list *list, int worker)
@@ -161,7 +168,7 @@ static void *work_on(void *arg)
         seen = pool.round;
         struct list list = pool.list;
         if (list.task == NULL) {
-            continue; /* woken too late: all is done */
+            continue; /* woken too late: the list is done */
         }
         pool.inside++;
         pthread_mutex_unlock(&pool.lock);
@@ -173,7 +180,10 @@ static void *work_on(void *arg)
     return NULL;
 }
 
-/* Threads that take no signals: those are the program's. Fewer than asked for where there cannot be more. */
+/*
+ * Starts threads that take no signals, because signals belong to the program. Where the system allows fewer threads
+ * than asked for, there are fewer.
+ */
 static void start_pool(void)
 {
     const char *wanted = getenv("MOE_HOST_THREADS");
@@ -226,7 +236,7 @@ int moe_host_parallel(int64_t n, int (*task)(void *arg, int64_t i, int worker), 
     pthread_mutex_unlock(&pool.lock);
     take_tasks(&list, 0);
     pthread_mutex_lock(&pool.lock);
-    pool.list.task = NULL; /* who has not come yet need not */
+    pool.list.task = NULL; /* a thread that has not come yet is not needed any more */
     while (pool.inside > 0) {
         pthread_cond_wait(&pool.done, &pool.lock);
     }

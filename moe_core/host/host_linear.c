@@ -1,12 +1,12 @@
 /*
  * host_linear.c: the host back end's grouped linear for every type.
  *
- * A pass is a list of parts of its groups' products (host_gemm.h), which threads take from. A part goes block by block:
- * numbers that are not float32 are widened into the thread's scratch, multiplied in float32, and narrowed once: that is
- * what tensor cores do with a float32 accumulator. A block is small enough that what was widened is still in a near
- * cache when it is multiplied; widening whole tensors was rejected, an expert's weights are used once per pass. Where a
- * group has few rows its weights are not even widened: the loops of host_small_body.h read them as they are. With k = 0
- * the BLAS's beta rules are not to be relied upon, so groups without rows never reach it.
+ * A pass is a list of parts of its groups' products (host_gemm.h), which threads take from. A part is computed block by
+ * block: numbers that are not float32 are widened into the thread's scratch memory, multiplied in float32 and narrowed
+ * once, as tensor cores do with a float32 accumulator. A block is small enough that the widened numbers are still in a
+ * near cache when they are multiplied. Widening whole tensors was rejected, because a pass uses an expert's weights
+ * once. For groups with few rows the weights are not widened at all: the loops of host_small_body.h read them as they
+ * are. Groups without rows never reach the BLAS, because its rules for beta with k = 0 are not reliable.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"
@@ -38,7 +38,7 @@ struct job {
     struct scratch *scratch; /* of each thread */
 };
 
-/* Counts as they should be, or the error. */
+/* Checks the counts of the groups. Errors: COUNT, SPLIT. */
 static int check_counts(const int64_t *m, int64_t groups, int64_t rows)
 {
     int64_t sum = 0;
@@ -59,7 +59,7 @@ static void *element(const void *base, int64_t index, enum moe_dtype type)
     return (char *)(uintptr_t)base + index * (int64_t)moe_dtype_bytes(type);
 }
 
-/* A matrix as float32: where it lies, or widened into scratch. stride is changed to that of the result. */
+/* Gives a matrix as float32: in place, or widened into scratch; stride becomes that of the result. */
 static const float *widened(enum moe_dtype type, const void *from, int64_t rows, int64_t width, int64_t *stride,
                             float *scratch)
 {
@@ -75,7 +75,7 @@ static const float *widened(enum moe_dtype type, const void *from, int64_t rows,
 
 /* --- products --- */
 
-/* The whole product of one group: shapes, and where its output lies. in and x are what widened gives. */
+/* The whole product of one group: its shapes, and where its output lies. in and x come from widened(). */
 static struct moe_product product_of(const struct moe_linear_pass *a, int64_t m)
 {
     return (struct moe_product){.kind = (enum moe_grouped_kind)a->kind,
@@ -105,7 +105,7 @@ static const float *weights(const struct moe_linear_pass *a, const struct moe_li
     return scratch;
 }
 
-/* What row r's bias is multiplied by. */
+/* The factor of row r's bias. */
 static float bias_factor(const struct moe_linear_pass *a, int64_t r)
 {
     float scale = a->bias_scale == 0.0f ? 1.0f : a->bias_scale;
@@ -129,7 +129,10 @@ static void add_bias(const struct moe_linear_pass *a, const struct moe_linear_gr
     }
 }
 
-/* y or dx: columns [from, from + width) of one group's rows. whole: the group's product, with its rows widened. */
+/*
+ * Computes columns [from, from + width) of y or dx for one group's rows. whole: the group's product, with its rows
+ * widened.
+ */
 static int rows_block(const struct moe_linear_pass *a, const struct moe_linear_group *g, int64_t row,
                       const struct moe_product *whole, int64_t from, int64_t width, const struct scratch *s)
 {
@@ -156,7 +159,7 @@ static int rows_block(const struct moe_linear_pass *a, const struct moe_linear_g
     return rc;
 }
 
-/* dw: rows [from, from + height). */
+/* Computes rows [from, from + height) of dw. */
 static int weight_block(const struct moe_linear_pass *a, const struct moe_linear_group *g, int64_t row,
                         const struct moe_product *whole, int64_t from, int64_t height, const struct scratch *s)
 {
@@ -242,7 +245,7 @@ static void probs_pass(const struct moe_linear_pass *a, const struct moe_linear_
 
 /* --- a pass --- */
 
-/* What part `i` of the job's list is. Groups without rows are parts too: their gradients are zeros, or left alone. */
+/* Runs part `i` of the pass. Groups without rows are parts too: their gradients become zeros, or are left unchanged. */
 static int run_task(void *arg, int64_t i, int worker)
 {
     const struct job *job = arg;
@@ -267,7 +270,7 @@ static int run_task(void *arg, int64_t i, int worker)
     return 0;
 }
 
-/* The list of parts; twice: once to count them. */
+/* Makes the list of parts in two rounds, the first of which counts them. */
 static int list_parts(struct job *job)
 {
     const struct moe_linear_pass *a = job->a;
@@ -291,7 +294,7 @@ static int list_parts(struct job *job)
     return 0;
 }
 
-/* Nothing is widened where everything is float32. */
+/* Allocates each thread's scratch memory; nothing is widened where everything is float32. */
 static int get_scratch(struct job *job, int threads)
 {
     const struct moe_linear_pass *a = job->a;
@@ -333,7 +336,7 @@ int moe_host_linear(const void *args)
     return rc;
 }
 
-/* The grouped products of grouped.h are a linear in float32 whose weights lie behind each other. */
+/* The grouped products of grouped.h are a float32 linear whose weights lie one after the other. */
 int moe_host_grouped(const void *args)
 {
     const struct moe_grouped *g = args;

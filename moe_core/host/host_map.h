@@ -12,16 +12,16 @@
 struct moe_host_place {
     int64_t row;
     int32_t expert;
-    int32_t choice; /* which of the token's choices it is */
+    int32_t choice; /* number of the choice among the token's choices */
 };
 
 /* A map that has been checked: every row number is in range and none comes twice. */
 struct moe_host_map {
     struct moe_map_view view;
     const int32_t *cells;
-    int64_t most;                 /* places that a token can have */
-    struct moe_host_place *place; /* of the token last asked for */
-    uint8_t *seen;                /* a bit per row: something maps to it */
+    int64_t most;                 /* the most places of a token */
+    struct moe_host_place *place; /* places of the token that was asked for last */
+    uint8_t *seen;                /* one bit per row, set where a token maps to the row */
 };
 
 /* Checks the map against the view. *out holds memory until closed. Errors: MAP, NOMEM. */
@@ -29,7 +29,7 @@ int moe_host_map_open(const struct moe_map_view *view, struct moe_host_map *out)
 int moe_host_chunks_open(const struct moe_map_header *map, int64_t rows, struct moe_host_map *out);
 void moe_host_map_close(struct moe_host_map *map);
 
-/* The rows of token t, highest first, in map->place; their number. */
+/* Puts the rows of token t, highest first, into map->place; returns their number. */
 int64_t moe_host_map_places(const struct moe_host_map *map, int64_t t);
 
 bool moe_host_map_has_row(const struct moe_host_map *map, int64_t row);

@@ -1,8 +1,8 @@
 /*
  * host_ops.c: the host back end's table, its products (BLAS) and its element-wise functions.
  *
- * Grouped products are host_linear.c's. Nothing is read when it is enqueued: counts may be the result of work before
- * it.
+ * Grouped products are host_linear.c's. Enqueuing reads no data: counts may be the result of earlier work in the
+ * stream.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"

@@ -19,7 +19,7 @@ struct rows {
     bool stream;
 };
 
-/* `written`: rows that will be stored. */
+/* Describes rows; `written` is the number of rows that will be stored. */
 static struct rows rows_of(enum moe_dtype type, int64_t width, int64_t written)
 {
     size_t bytes = (size_t)width * moe_dtype_bytes(type);
@@ -36,7 +36,7 @@ static unsigned char *row_out(const struct rows *r, void *base, int64_t row)
     return (unsigned char *)base + (size_t)row * r->bytes;
 }
 
-/* Where the probability of a place is. */
+/* The index of a place's probability. */
 static int64_t prob_of(const struct moe_map_view *v, enum moe_prob_layout layout, int64_t t,
                        const struct moe_host_place *p)
 {
@@ -60,7 +60,7 @@ static void zero_padding(const struct moe_host_map *map, const struct rows *r, v
     }
 }
 
-/* Token t to all its rows. `to` has room for the most places of a token. */
+/* Copies token t to all its rows. `to` has room for the most places of a token. */
 static void gather_token(const struct moe_map_gather *a, const struct moe_host_map *map, const struct rows *r,
                          int64_t t, void **to)
 {
@@ -136,7 +136,10 @@ static void collect_terms(const struct moe_map_scatter *a, const struct moe_host
     out->n = n;
 }
 
-/* Token after token; the rows of the next are known while one is summed, so that they can be fetched. */
+/*
+ * Sums token after token; the rows of the next token are looked up while one is summed, so that they can be fetched
+ * ahead.
+ */
 static void scatter_tokens(const struct moe_map_scatter *a, const struct moe_host_map *map, const struct rows *r,
                            struct terms *now, struct terms *next)
 {
@@ -227,7 +230,7 @@ int moe_host_chunk_sort(const void *args)
     }
     for (int64_t row = 0; row < a->rows; row++) {
         int64_t other = map.cells[row];
-        /* What gets nothing: without a source (inverse), or that no row goes to (forward). */
+        /* A row gets nothing when it has no source (inverse), or when no row goes to it (forward). */
         if (a->inverse ? other < 0 : !moe_host_map_has_row(&map, row)) {
             moe_host_row_zero(row_out(&r, a->to, row), r.bytes, r.stream);
             if (a->probs_to != NULL) {
@@ -255,7 +258,7 @@ static int64_t padded_rows(const struct moe_pad_rows *a, int64_t rows)
     return (rows + align - 1) / align * align;
 }
 
-/* Whether the groups fit both sides, before a row is moved. */
+/* Checks that the groups fit both sides, before any row is moved. */
 static int check_groups(const struct moe_pad_rows *a)
 {
     int64_t rows = 0, padded = 0;

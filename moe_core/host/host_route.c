@@ -1,5 +1,6 @@
 /*
- * host_route.c: the host back end's row maps and chunk maps: built here, and checked here before anything follows them.
+ * host_route.c: the host back end's row maps and chunk maps: builds them, and checks them before any function follows
+ * them.
  *
  * A map is built in two passes over the tokens: how many chose each expert, then which row each choice has. One pass
  * per expert, as the device's scan has it, was rejected: it reads the choices E times. The header is cleared before the
@@ -22,12 +23,12 @@ static int32_t *cells_of(struct moe_map_header *map)
 struct build {
     const struct moe_row_map_build *a;
     int64_t *start, *m, *used, *chosen;
-    struct moe_host_place *choice; /* of the token at hand: column = expert, row = -1 until it has one */
+    struct moe_host_place *choice; /* choices of the present token: column = expert, row = -1 until it has one */
     int32_t *rows, *experts, *source, *lines;
     int64_t routed;
 };
 
-/* The experts of token t in order of choice, ascending with a routing map; their number or an error. */
+/* Finds the experts of token t in order of choice (ascending with a routing map); returns their number or an error. */
 static int64_t choices(const struct build *b, int64_t t)
 {
     const struct moe_row_map_build *a = b->a;
@@ -76,7 +77,7 @@ static int count_choices(struct build *b)
     return 0;
 }
 
-/* Where each expert's rows start and how many it has. */
+/* Finds where each expert's rows start and how many it has. */
 static int reserve_rows(struct build *b)
 {
     const struct moe_row_map_build *a = b->a;
@@ -107,8 +108,10 @@ static int reserve_rows(struct build *b)
     return 0;
 }
 
-/* Token t's line of a MASK map: descending rows, then their experts. Choices come in ascending order from a routing
- * map, so taking the last first leaves nothing to sort. */
+/*
+ * Writes token t's line of a MASK map: descending rows, then their experts. A routing map gives choices in ascending
+ * order, so taking the last choice first makes sorting unnecessary.
+ */
 static void mask_line(struct build *b, int64_t t, int64_t choices_n)
 {
     int64_t experts = b->a->experts;
@@ -209,7 +212,7 @@ done:
     return rc;
 }
 
-/* The places of token t, descending rows; an error for anything that no builder writes. */
+/* Reads the places of token t in descending rows; returns an error for anything that no builder writes. */
 static int64_t mask_places(const struct moe_host_map *map, int64_t t)
 {
     int64_t experts = map->view.experts;
@@ -342,7 +345,7 @@ int moe_host_chunks_open(const struct moe_map_header *map, int64_t rows, struct 
     return 0;
 }
 
-/* A chunk map's cells are all there: the rest is slack, and the header. */
+/* Finishes a chunk map whose cells are written: marks the rest as slack, and writes the header. */
 static void finish_chunks(struct moe_map_header *map, int64_t routed, int64_t rows)
 {
     for (int64_t r = routed; r < rows; r++) {
@@ -381,7 +384,7 @@ int moe_host_chunk_map(const void *args)
     }
     /* Received order: by source rank, then by expert. Wanted: by expert, then by source rank. */
     for (int64_t i = 0; i < local; i++) {
-        int64_t before = 0; /* rows received ahead of this (source, expert) chunk */
+        int64_t before = 0; /* rows received before this (source, expert) chunk */
         for (int64_t p = 0; p < a->ranks; p++) {
             const int64_t *counts = a->counts + p * a->stride + first;
             for (int64_t j = 0; j < i; j++) {

@@ -48,8 +48,10 @@ static void score_row(enum moe_score score, const float *logits, int64_t n, floa
     }
 }
 
-/* The best of n that is not among the first `taken` of chosen. NaN loses against every number, and still gives distinct
- * ones. */
+/*
+ * The best of n that is not among the first `taken` of chosen. NaN loses against every number; a row of NaNs still
+ * gives distinct choices.
+ */
 static int32_t best_of(const float *value, int64_t n, const int32_t *chosen, int32_t taken)
 {
     int32_t best = -1;
@@ -65,14 +67,14 @@ static int32_t best_of(const float *value, int64_t n, const int32_t *chosen, int
     return best;
 }
 
-/* Scratch of one call: what the choice is made by, and the groups. */
+/* Scratch memory of one call: the values by which experts are chosen, and the groups. */
 struct scratch {
     float *value;       /* [E] */
     float *group_value; /* [groups] */
     int32_t *picked;    /* [max(groups, experts of a group)] */
 };
 
-/* Leaves only the experts of the groups that stay: the others cannot be chosen any more. */
+/* Leaves only the experts of the groups that stay; the other experts can no longer be chosen. */
 static void limit_groups(const struct moe_topk *a, const struct scratch *s)
 {
     int64_t each = a->experts / a->how.groups;
@@ -99,8 +101,10 @@ static void limit_groups(const struct moe_topk *a, const struct scratch *s)
     }
 }
 
-/* What the choice is made by: scores, or logits where the softmax comes after; plus the bias. False: one is no number,
- * or a score is infinite: weights of it are none. */
+/*
+ * Computes the values by which experts are chosen: scores, or logits where the softmax comes after; plus the bias.
+ * False: a value is NaN or a score is infinite, so no weights can be computed.
+ */
 static bool choice_values(const struct moe_topk *a, const float *logits, const float *scores, float *value)
 {
     bool numbers = true;
@@ -194,7 +198,10 @@ static void score_backward(enum moe_score score, const float *logits, const floa
     }
 }
 
-/* Weights that were divided by the sum of all chosen, whether dropped later or not: the gradient of w = n / sum(n). */
+/*
+ * The gradient of w = n / sum(n), for weights that were divided by the sum of all chosen scores, including those
+ * dropped later.
+ */
 static void normalised_backward(const struct moe_topk_backward *a, const float *scores, const float *logits,
                                 const float *d_weight, const int32_t *index, const int32_t *all, float *d)
 {

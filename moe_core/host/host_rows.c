@@ -14,8 +14,10 @@
 #endif
 #include <pthread.h>
 
-/* STREAM_FROM: a core's share of the last cache on the machines that train. The size that the system reports was tried
- * and rejected: a virtual machine reports that of the whole host. */
+/*
+ * STREAM_FROM is a core's share of the last cache on the machines that train. The size that the system reports was
+ * rejected: a virtual machine reports that of the whole host.
+ */
 enum { PIECE = 4096, LINE = 64, STREAM_FROM = 4 << 20 };
 
 static const struct moe_host_rows *chosen = &moe_host_rows_plain;

@@ -4,9 +4,9 @@
  * The including file defines ROWS_NAME, its table. Vectors are the compiler's own (8 floats), so that the same text
  * gives SSE2, NEON and AVX2; only half precision has an instruction of its own. A row is walked in blocks of 64
  * elements that stay in registers while all rows are added, so that the output is written once and never read: adding
- * row after row was measured and is slower by a third. Memory bounds all this only as long as the arithmetic fits
- * beside the waiting: a BF16 line costs as many instructions as two of float, so everything is inlined, with and
- * without weights are loops of their own, and NaNs are asked for once per 32 numbers.
+ * row after row was measured and is slower by a third. These loops are bound by memory only as long as the arithmetic
+ * fits into the time of waiting. A line of BF16 costs as many instructions as two lines of float, so everything is
+ * inlined, sums with and without weights are separate loops, and NaNs are looked for once per 32 numbers.
  */
 #include "common/smallfloat.h"
 #include "moe_core/host/host_rows.h"
@@ -25,7 +25,7 @@ enum { STREAM_ALIGN = 32 };
 enum { STREAM_ALIGN = 16 };
 #endif
 
-/* A call would send the block's registers through memory: half the speed. */
+/* A function call would send the block's registers through memory, at half the speed. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* 16 elements of a row. Where they lie in the pair is the type's affair: BF16 has the even ones in a and the odd ones
@@ -88,7 +88,7 @@ INLINE void get_bf16(const void *from, int64_t at, struct pair *out)
     memcpy(&out->b, &odd, sizeof(odd));
 }
 
-/* Whether a NaN may be among them. */
+/* Whether there may be a NaN among the numbers. */
 INLINE bool may_be_nan(const struct pair *x, const struct pair *y)
 {
 #if defined(__AVX2__)
@@ -113,7 +113,7 @@ INLINE void round_bf16(const v8f *x, v8u *out)
     *out = u + 0x7fffu + (u >> 16 & 1u);
 }
 
-/* Where x is not a number its rounding stays none. */
+/* Where x is NaN, makes the rounded number NaN too. */
 INLINE void keep_nan(const v8f *x, v8u *rounded)
 {
     v8u u, nan = (v8u)(*x != *x);
@@ -211,16 +211,18 @@ INLINE void put_one_f16(float x, void *to, int64_t at)
 
 enum { moe_size_f32 = 4, moe_size_bf16 = 2, moe_size_f16 = 2, IN_FLIGHT = 2048, LINE_BYTES = 64 };
 
-/* How many elements ahead of the sum each of n rows is fetched. The processor follows a row by itself once it has seen
- * a few lines of it, and no further than a page; rows are short and begin anywhere, so they are asked for. What is
- * ahead in all rows together stays well inside the first cache, where rows of 2^i bytes all compete for the same few
- * places: 2 KiB was measured as the best of 2 to 16. */
+/*
+ * How many elements ahead of the sum each of n rows is fetched. The processor fetches ahead by itself once it has seen
+ * a few lines of a row, and never beyond a page; rows are short and begin anywhere, so these loops ask for the lines.
+ * All lines fetched ahead together stay well inside the first cache, where rows of 2^i bytes all compete for the same
+ * few places: 2 KiB was measured as the best of 2 to 16 KiB.
+ */
 INLINE int64_t distance(int64_t n, int64_t size)
 {
     return n > 0 ? (IN_FLIGHT / (n * size) + BLOCK) / BLOCK * BLOCK : BLOCK;
 }
 
-/* Asks for `bytes` of a row from byte `at` on. */
+/* Fetches `bytes` bytes of a row ahead, from byte `at` on. */
 INLINE void fetch(const void *row, int64_t at, int64_t bytes)
 {
     for (int64_t line = 0; line < bytes; line += LINE_BYTES) {

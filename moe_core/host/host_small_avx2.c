@@ -1,6 +1,6 @@
 /*
  * host_small_avx2.c: products of few rows for processors with AVX2, FMA and F16C; compiled with them allowed. AVX-512
- * was left out: these loops wait for the weights.
+ * was left out: these loops wait for the weights to come from memory.
  */
 #if defined(__x86_64__)
 #define SMALL_WIDTH 8

@@ -1,5 +1,6 @@
 /*
- * host_tensor.c: the host back end's functions of whole tensors: checksum, change of type, sums, numbers that are none.
+ * host_tensor.c: the host back end's functions of whole tensors: checksum, change of type, sums, counts of elements
+ * that are not finite.
  */
 #include "common/mix.h"
 #include "moe_core/host/device_host.h"

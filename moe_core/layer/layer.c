@@ -1,8 +1,8 @@
 /*
  * layer.c: one MoE layer: its parts, made from one configuration, and the order of its forward.
  *
- * The layer decides nothing about rows: it orders router, dispatcher, experts and shared expert, asks for remedies and
- * reports. Each of its other ideas has a file of its own (layer_state.h lists them).
+ * The layer decides nothing about rows: it calls router, dispatcher, experts and shared expert in order, asks for
+ * remedies and reports. Everything else that a layer does has a file of its own (layer_state.h lists them).
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -197,10 +197,10 @@ static int make_memory(moe_layer_t *l)
     return rc ? rc : moe_device_copy(l->device, l->one, &one, sizeof(one));
 }
 
-/* No buffer may have more elements: sizes in bytes, and sums of a few of them, then fit in 64 bits. */
+/* The most elements that a buffer may have: sizes in bytes, and sums of a few of them, then fit in 64 bits. */
 static const double most_elements = 1e15;
 
-/* Whether the largest buffers could not be counted: their sizes would wrap around and be allocated too small. */
+/* Whether the sizes of the largest buffers would wrap around, so that the buffers would be allocated too small. */
 static bool too_large(const struct moe_layer_config *c)
 {
     double tokens = (double)c->max_tokens, hidden = (double)c->hidden, experts = (double)c->experts,
@@ -284,7 +284,7 @@ void moe_layer_destroy(moe_layer_t **layer)
 
 /* --- forward --- */
 
-/* The router's choice for this rank's tokens. */
+/* Runs the router on this rank's tokens. */
 static int choose(moe_layer_t *l)
 {
     const struct moe_layer_weights *w = &l->weights;
@@ -308,7 +308,7 @@ static int choose(moe_layer_t *l)
     return rc;
 }
 
-/* Route and exchange what the dispatcher needs: after it the sizes of everything else are known. */
+/* Routes, and exchanges what the dispatcher needs; afterwards the sizes of everything else are known. */
 static int route(moe_layer_t *l)
 {
     uint32_t agreed = 0;
@@ -343,7 +343,7 @@ static int run_experts(moe_layer_t *l)
     moe_dispatcher_t *d = l->dispatcher;
     const float *probs = l->config.place == MOE_PROB_SOURCE ? NULL : moe_dispatcher_row_probs(d);
     layer_report_gemm(l, l->phase);
-    /* Where the host knows the rows, all of them are somebody's and there is no slack. */
+    /* Where the host knows the number of rows, every row has a token and there is no slack. */
     bool slack = !moe_dispatcher_plan(d)->exact || l->dummied;
     moe_experts_sanitize(l->experts, slack && (l->local & MOE_REMEDY_SANITIZE) != 0);
     if (!l->dummied) {
@@ -405,6 +405,10 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
     rc = layer_forward_pass(l, y);
     if (rc != 0) {
+        /*
+         * A forward that is refused resets the plan too: the memory that the last forward kept for backward is about to
+         * change.
+         */
         moe_plan_reset(&l->plan);
     }
     return moe_fail_at(rc, l->config.world_rank, l->config.layer);

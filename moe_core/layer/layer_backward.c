@@ -3,13 +3,12 @@
  *
  * Forward pushes one node per step; backward is the plan walked in reverse. A rank that skipped its experts leaves out
  * the nodes of the steps that a framework's detached graph would lose (dispatch, experts, combine:
- * moe_dispatcher_detach), and nothing else: the router still gets its gradient. Modelling the hazard with a special
- * case in backward was rejected: the missing nodes are the hazard, and the observer sees exactly the list that backward
- * will walk.
+ * moe_dispatcher_detach), and no others: the router still gets its gradient. A special case in backward was rejected:
+ * the missing nodes are the hazard itself, and the observer sees exactly the list that backward will walk.
  *
  * Order of backward: [shared expert] combine, experts, dispatch, router, the shared expert's share of dx, the sum over
- * tp. dx is a sum of three in float32 rows directly; other row types take the router's share in float32 and are cast
- * once.
+ * tp. dx is a sum of three. With float32 rows the three are added in place; with other row types the router's share is
+ * added in float32 and the sum is cast once.
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -20,7 +19,10 @@ void layer_ready(const moe_layer_t *l, enum moe_layer_parameter parameter)
     }
 }
 
-/* The experts' own names to the layer's; not said yet while the gradients are in other memory. */
+/*
+ * Translates the experts' parameters to the layer's for the callback. While the gradients are still in other memory,
+ * the callback is not made.
+ */
 void layer_experts_ready(void *arg, int which)
 {
     static const enum moe_layer_parameter name[] = {[MOE_EXPERTS_W1] = MOE_LAYER_W1,
@@ -54,7 +56,7 @@ struct moe_experts_weights layer_expert_weights(const moe_layer_t *l)
     return out;
 }
 
-/* With the gradients that are summands where the sum will find them. */
+/* The shared expert's weights, with those gradients that are summands placed where the sum over tp finds them. */
 struct moe_shared_weights layer_shared_weights(const moe_layer_t *l)
 {
     struct moe_shared_weights w = l->weights.shared;
@@ -121,7 +123,7 @@ static int back_experts(void *arg)
     return rc;
 }
 
-/* Reports what combine's backward, the next node, is about to exchange. */
+/* Reports the rows that combine's backward, the next node, is about to exchange. */
 static int back_splits(void *arg)
 {
     layer_report_splits(arg, PHASE_BACKWARD);
@@ -170,7 +172,7 @@ static int push(moe_layer_t *l, const char *name, int (*run)(void *))
     return moe_plan_push(&l->plan, &node);
 }
 
-/* The shared expert's backward where it does not overlap: its collectives on tp stand in the table of shared.h. */
+/* Pushes the shared expert's backward where it does not overlap; the table of shared.h lists its collectives on tp. */
 static int push_shared(moe_layer_t *l)
 {
     bool sequence = layer_on_tp(l) && l->config.tp_mode == MOE_TP_SEQUENCE;

@@ -1,10 +1,10 @@
 /*
- * layer_facts.c: which facts about its tensors a layer tells (facts.h), and when: in the first microbatch of a step,
+ * layer_facts.c: which facts about its tensors a layer takes (facts.h), and when: in the first microbatch of a step,
  * when gradients hold nothing older.
  *
- * Under tp the router's weight is a replica and its gradient a summand. The share is told before the sum, the sum from
- * where it is used; where nobody sums, the share is what is used, and telling it as the sum shows the fault (torchtitan
- * #2416). A caller that sums itself tells both itself.
+ * Under tp the router's weight is a replica and its gradient a summand. The layer takes the share before the sum, and
+ * the sum from the gradient that is used. Where nobody sums, the share itself is used as the gradient, so reporting it
+ * as the sum shows the fault (torchtitan #2416). A caller that makes the sum takes both facts itself.
  */
 #include "moe_core/layer/layer_state.h"
 

@@ -2,9 +2,9 @@
  * layer_held.c: the legacy behaviour of weight gradients in uninitialised memory (hazard H14), and its cure.
  *
  * As in frameworks without fused accumulation, the gradients of one backward go to memory that nobody cleared and are
- * then added to the main_grads. Experts without rows write nothing there, so what the memory held is added: zeros the
- * first time, afterwards what another tensor left, here NaN. The remedy ZERO_WGRAD clears the slices of those experts.
- * The library's own way (experts.c) accumulates into the main_grads and has no such memory.
+ * then added to the main_grads. Experts without rows write nothing there, so the old contents of the memory are added:
+ * zeros the first time, and afterwards the numbers of another tensor, here NaN. The remedy ZERO_WGRAD clears the slices
+ * of those experts. Without the legacy behaviour, experts.c accumulates into the main_grads and no such memory exists.
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -26,7 +26,7 @@ static int64_t elements(const struct sizes *s)
     return s->experts * (s->w1 + s->w2);
 }
 
-/* Twice the gradients: the memory, and what the next user of it leaves there. */
+/* Allocates twice the gradients: the memory itself, and what the next user of the memory leaves there. */
 int layer_held_new(moe_layer_t *l)
 {
     if (!l->config.options.legacy_wgrad_uninitialised) {
@@ -48,7 +48,7 @@ int layer_held_new(moe_layer_t *l)
     return rc;
 }
 
-/* Clears what this backward will write, and with the remedy the rest. */
+/* Clears the slices that this backward will write, and with the remedy the other slices. */
 int layer_held_begin(moe_layer_t *l)
 {
     if (l->held == NULL) {

@@ -1,10 +1,10 @@
 /*
- * layer_recompute.c: the forward again in backward, and the routing that must be the same then.
+ * layer_recompute.c: the forward that backward runs again, and the routing, which must be the same both times.
  *
  * Ties of the router fall the same way each time (router.h), so a recomputed forward routes alike by itself. The legacy
- * behaviour lets one fall the other way: rows then go to another rank than in the forward, and this rank or another has
- * gradients for rows that it did not have (hazard H9). As in frameworks, whose saved tensors have another shape then, a
- * rank that sees it stops, and its peers wait for it.
+ * behaviour lets one tie fall the other way: rows then go to another rank than in the forward, and some rank has
+ * gradients for rows that it did not have (hazard H9). A rank that sees the difference stops, as a framework does whose
+ * saved tensors then have another shape, and its peers wait for it.
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -16,8 +16,10 @@ struct row {
     int64_t *counts;
 };
 
-/* The last choice of the first token: from its expert to the one at the same place of the next rank that the token has
- * not chosen. */
+/*
+ * Moves the last choice of the first token from its expert to the expert at the same place of the next rank, unless the
+ * token has chosen that one already.
+ */
 static void change_row(const moe_layer_t *l, const struct row *row)
 {
     int32_t k = l->config.topk, from = row->index[k - 1];
@@ -37,7 +39,7 @@ static void change_row(const moe_layer_t *l, const struct row *row)
     }
 }
 
-/* The routing with one choice changed, in memory of the layer's own: the router keeps what it chose. */
+/* Copies the routing with one choice changed into memory of the layer, because the router keeps its own choice. */
 static int flip(moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
@@ -80,8 +82,10 @@ static int flip(moe_layer_t *l)
     return rc;
 }
 
-/* The routing of a recomputed forward: the first one's when that is kept, else the router's anew, not counted a second
- * time. */
+/*
+ * The routing of a recomputed forward: that of the first forward where it is kept, else a new run of the router, whose
+ * tokens are not counted a second time.
+ */
 int layer_route_again(moe_layer_t *l)
 {
     const struct moe_options *o = &l->config.options;

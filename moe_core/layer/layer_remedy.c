@@ -1,10 +1,10 @@
 /*
  * layer_remedy.c: which remedies a layer asks for, what the group agrees on, and what a rank without rows does.
  *
- * Local remedies act on the answer at once. Symmetric ones are only proposed: they are in force when all ranks proposed
- * them in the same exchange, so a rank that sees a switch late, or never, is no danger to the others (docs/MOE.md,
- * Remedies). A recomputed forward proposes what the first one agreed on, because its obligations were announced with
- * it.
+ * Local remedies act on the answer at once. Symmetric ones are only proposed, and are in force when all ranks have
+ * proposed them in the same exchange; so a rank that sees a switch late, or never, is no danger to the others
+ * (docs/MOE.md, Remedies). A recomputed forward proposes what the first forward agreed on, because the obligations were
+ * announced with that agreement.
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -15,8 +15,10 @@ static const uint32_t symmetric = 0
     ;
 #undef ROLL_REMEDY_ROW
 
-/* What this layer does wrong in every forward, as the symmetric remedies that cure it; those of the dispatcher it asks
- * for itself. */
+/*
+ * The wrong behaviour of this layer in every forward, as the symmetric remedies that cure it. The dispatcher asks for
+ * its own remedies itself.
+ */
 static uint32_t hazards(const moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
@@ -39,16 +41,19 @@ uint32_t layer_proposal(moe_layer_t *l)
 }
 
 /*
- * ROUTER_SUM changes what is issued on tp, whose ranks need not meet in the dispatcher's exchange, so its vote is held
- * on tp: a minimum of one number per rank. Only where the sum is missing: elsewhere nothing is issued.
+ * Votes on ROUTER_SUM. That remedy changes what is issued on tp, whose ranks need not meet in the dispatcher's
+ * exchange, so the vote is held on tp: a minimum of one number per rank. Where the sum is not missing, nothing is
+ * issued.
  */
 int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
 {
     if (!l->config.options.legacy_router_unsummed || !layer_on_tp(l) || l->phase == PHASE_RECOMPUTE) {
         return 0;
     }
-    /* What is switched for a communicator may be switched for this one; the layer's own question named the
-     * dispatcher's. */
+    /*
+     * A remedy that was switched on for tp counts as well; the question before this one was about the dispatcher's
+     * communicator.
+     */
     proposed |= l->sum_declared ? 0 : moe_remedies(l->config.groups.tp, l->config.layer, MOE_REMEDY_ROUTER_SUM);
     int32_t mine = (proposed & MOE_REMEDY_ROUTER_SUM) != 0, all = 0;
     int rc = moe_device_copy(l->device, l->vote, &mine, sizeof(mine));
@@ -58,13 +63,13 @@ int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
         rc = nc == ncclSuccess ? 0 : LAYER_FAIL(l, MOE_E_COMM, "vote on tp: %s", ncclGetErrorString(nc));
     }
     rc = rc ? rc : moe_device_copy(l->device, &all, l->vote, sizeof(all));
-    int waited = moe_device_sync(l->device); /* also on failure: the copies read this frame */
+    int waited = moe_device_sync(l->device); /* also on failure: the copies read this function's variables */
     rc = rc ? rc : waited;
     l->sum_granted = rc == 0 && all != 0;
     return rc;
 }
 
-/* The dispatcher's own cures, once each forward. */
+/* Reports the cures of the dispatcher, once in each forward. */
 void layer_report_cures(moe_layer_t *l)
 {
     uint32_t cured = moe_dispatcher_plan(l->dispatcher)->remedied;
@@ -75,7 +80,7 @@ void layer_report_cures(moe_layer_t *l)
     }
 }
 
-/* After the exchange: what is in force, and what of it had something to do. */
+/* Notes, after the exchange, which remedies are in force and which of those had something to do. */
 void layer_settle(moe_layer_t *l, uint32_t agreed)
 {
     const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
@@ -92,7 +97,7 @@ void layer_settle(moe_layer_t *l, uint32_t agreed)
     }
 }
 
-/* Puts dummy rows before the experts; the first time makes what it needs. */
+/* Puts dummy rows before the experts. The first call makes the buffers. */
 int layer_dummy_rows(moe_layer_t *l)
 {
     const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
@@ -112,8 +117,8 @@ int layer_dummy_rows(moe_layer_t *l)
 }
 
 /*
- * Whether this rank leaves its experts out: the legacy way of a rank that received nothing, unless it is granted FILL
- * or DUMMY there and then. What was granted in the forward holds in its recomputation.
+ * Decides whether this rank skips its experts: the legacy behaviour of a rank that received no rows, unless the rank is
+ * granted FILL or DUMMY at once. What was granted in the forward holds in its recomputation.
  */
 int layer_decide_skip(moe_layer_t *l)
 {

@@ -1,5 +1,5 @@
 /*
- * layer_report.c: what a layer tells the observer; the table stands in observe.h.
+ * layer_report.c: what a layer tells the observer; the table is in observe.h.
  *
  * Events are about the group on which the ranks of the layer meet (tp_ep, else ep); splits are about the communicator
  * whose peers they name.
@@ -37,7 +37,7 @@ void layer_report_counts(const moe_layer_t *l)
 {
     const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
     if (!plan->exact) {
-        return; /* a bound is no count */
+        return; /* an upper bound is not a count */
     }
     struct moe_event e = layer_event(l, MOE_EV_COUNTS, l->phase, (uint64_t)l->rows);
     e.peer = (int32_t)moe_dispatcher_local(l->dispatcher);
@@ -48,7 +48,7 @@ void layer_report_counts(const moe_layer_t *l)
     moe_observe(&e);
 }
 
-/* The splits of the exchange of rows that comes next towards the experts: dispatch forward, combine backward. */
+/* Reports the splits of the next exchange of rows towards the experts: dispatch in forward, combine in backward. */
 void layer_report_splits(const moe_layer_t *l, uint8_t phase)
 {
     const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);

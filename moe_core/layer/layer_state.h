@@ -18,15 +18,18 @@
 
 enum { PHASE_FORWARD = 1, PHASE_BACKWARD = 2, PHASE_RECOMPUTE = 3 }; /* trace/op.h */
 
-/* Gradients that are summands over tp, side by side so that one AllReduce sums them; NULL where there is none. */
+/*
+ * Gradients that are summands over tp, side by side so that one AllReduce sums them; a member is NULL where the layer
+ * has no such gradient.
+ */
 struct layer_summands {
-    float *all;    /* NULL: nothing is summed here, gradients go straight to the main_grads */
-    int64_t count; /* elements of all */
+    float *all;    /* NULL: the layer sums nothing, and gradients go straight to the main_grads */
+    int64_t count; /* elements of `all` */
     float *gate, *gate_bias, *shared_gate;
 };
 
 struct moe_layer {
-    moe_device_t *device, *side; /* side: the shared expert's stream, owned; NULL without overlap */
+    moe_device_t *device, *side; /* side: the device of the shared expert's stream, owned; NULL without overlap */
     struct moe_layer_config config;
     moe_router_t *router;
     moe_dispatcher_t *dispatcher;
@@ -35,27 +38,27 @@ struct moe_layer {
     moe_dummy_t *dummy; /* made when the remedy is first used */
     int tp_size, tp_rank;
     int64_t ffn;     /* this rank's part of F */
-    int64_t own_max; /* tokens of this rank's part of x, at most */
+    int64_t own_max; /* the most tokens of this rank's part of x */
     struct moe_plan plan;
 
-    /* Of the forward under way or last done. */
+    /* The forward under way or last done. */
     struct moe_layer_weights weights;
-    struct moe_shared_weights shared_weights; /* with gradients where the sum over tp finds them */
+    struct moe_shared_weights shared_weights; /* the gradients point to where the sum over tp finds them */
     struct moe_step step;
     uint8_t phase; /* FORWARD or RECOMPUTE */
     const void *x;
-    int64_t tokens, own, first; /* of x; this rank's part of them, and where it begins */
+    int64_t tokens, own, first; /* tokens of x; of this rank's part of x; where that part begins */
     struct moe_routing routing;
     uint32_t agreed;  /* symmetric remedies that all ranks proposed */
     uint32_t local;   /* local remedies that this rank was told to use */
-    uint32_t used;    /* those of both that had something to do */
+    uint32_t used;    /* remedies of both kinds that had something to do */
     bool sum_granted; /* the remedy ROUTER_SUM, agreed on tp */
     bool skipped, dummied;
     struct moe_dummy_view view;
-    int64_t rows; /* of tokens, received; -1: not known here */
+    int64_t rows; /* rows received from tokens; -1: the host does not know */
     bool sum_declared;
 
-    /* Of the backward under way. */
+    /* The backward under way. */
     const void *dy;
     void *dx;
     struct layer_summands summands;
@@ -65,7 +68,7 @@ struct moe_layer {
     float *dx32;         /* [own_max,H] */
     void *d_input;       /* [own_max,H] rows: what the dispatcher adds to; NULL with float32 rows */
     void *y_again;       /* [T,H] rows: recompute's output, thrown away */
-    float *one;          /* [1]: 1.0, for sums */
+    float *one;          /* [1]: the number 1.0, for sums */
     float *held;         /* legacy: weight gradients in memory that is not cleared: w1, then w2 */
     int32_t *flip_index; /* legacy: the routing with one choice changed */
     float *flip_probs;
@@ -96,8 +99,10 @@ static inline size_t layer_row_bytes(const moe_layer_t *l)
     return (size_t)l->config.hidden * moe_dtype_bytes(l->config.type);
 }
 
-/* layer.c: route .. combine (and shared expert) of this rank's tokens; pushes the plan, reports the obligations in the
- * first forward. */
+/*
+ * layer.c: routes, dispatches, runs the experts, combines and runs the shared expert on this rank's tokens; pushes the
+ * plan, and in the first forward reports the obligations.
+ */
 int layer_forward_pass(moe_layer_t *layer, void *y);
 
 /* layer_report.c */
@@ -107,13 +112,15 @@ void layer_report_counts(const moe_layer_t *layer);
 void layer_report_splits(const moe_layer_t *layer, uint8_t phase);
 void layer_report_gemm(const moe_layer_t *layer, uint8_t phase);
 void layer_report_skip(const moe_layer_t *layer);
-/* Also notes the remedy as used. */
+/* layer_report.c: reports a remedy, and notes that it was used. */
 void layer_report_remedy(moe_layer_t *layer, uint32_t bit, int64_t rows);
 
-/* layer_facts.c: nothing without config.facts; a fact that cannot be had is left out, and never an error of the layer.
+/*
+ * layer_facts.c: these functions do nothing without config.facts. A fact that cannot be taken is left out and is never
+ * an error of the layer.
  */
 void layer_facts_weights(moe_layer_t *layer);
-/* The router's gradient before the sum over tp (and after it, where nobody sums), and after it. */
+/* layer_facts.c: the router's gradient before the sum over tp (and after it, where nobody sums), and after the sum. */
 void layer_facts_share(moe_layer_t *layer);
 void layer_facts_sum(moe_layer_t *layer, const float *gate);
 void layer_facts_experts(moe_layer_t *layer);

@@ -1,11 +1,11 @@
 /*
- * layer_tp.c: tensor parallelism: which tokens and which part of each expert are this rank's, and the one sum of the
- * router's gradient.
+ * layer_tp.c: tensor parallelism: which tokens and which part of each expert belong to this rank, and the one sum of
+ * the router's gradient.
  *
- * Summands go to a buffer of their own and are added to the main_grads after the AllReduce: main_grads hold earlier
- * microbatches, which were summed before and would be counted again. The gate's gradient [E,H] is what is summed, not
- * that of the scores: for fixed forward values everything between is linear, and it is the smallest once T > H
- * (torchtitan #2416 sums inside the gate's backward).
+ * Summands go to a separate buffer and are added to the main_grads after the AllReduce: main_grads hold earlier
+ * microbatches, which were summed before and would be counted again. The AllReduce sums the gate's gradient [E,H] and
+ * not the scores' gradient [T,E]: for fixed forward values the way from one to the other is linear, and the gate's
+ * gradient is the smaller one once T > H (torchtitan #2416 sums inside the gate's backward).
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -76,7 +76,7 @@ bool layer_tp_sums(const moe_layer_t *l)
            (!l->config.options.legacy_router_unsummed || l->sum_granted);
 }
 
-/* to[i] += from[i]: a product with one. */
+/* to[i] += from[i], as a product with the number one. */
 int layer_add(const moe_layer_t *l, const float *from, int64_t count, float *to)
 {
     struct moe_gemm add = {.m = count, .n = 1, .k = 1, .alpha = 1.0f, .beta = 1.0f, .a = from, .b = l->one, .c = to};
@@ -92,7 +92,7 @@ static int back_sum(void *arg)
                              : LAYER_FAIL(l, MOE_E_COMM, "sum of the router's gradient: %s", ncclGetErrorString(nc));
 }
 
-/* The sums into the main_grads. */
+/* Adds the sums to the main_grads. */
 static int back_sum_add(void *arg)
 {
     moe_layer_t *l = arg;

@@ -2,10 +2,10 @@
  * bucket.c: gradient buckets with a hook per parameter.
  *
  * A bucket is ready when each of its parameters has as many gradients as in the first batch. The simpler idea, "each
- * parameter once", fails with several microbatches and with parameters that are used twice; a list of parameters that
- * are allowed to be missing was rejected, because it differs between ranks, and the ranks must issue the same
+ * parameter once", fails with several microbatches and with parameters that are used twice. A list of parameters that
+ * are allowed to be missing was rejected: the list differs between ranks, and the ranks must issue the same
  * collectives. Grouped weight gradients count for experts without rows too, so with the experts of this library every
- * bucket gets ready; a detached rank's does not, which is hazard H2.
+ * bucket becomes ready; the buckets of a detached rank do not, which is hazard H2.
  */
 #include "moe_core/include/moe/bucket.h"
 
@@ -18,11 +18,11 @@
 struct parameter {
     struct moe_bucket_parameter is;
     int32_t bucket;
-    uint32_t gradients, golden; /* of this batch; of the first */
+    uint32_t gradients, golden; /* gradients counted in this batch; in the first batch */
 };
 
 struct bucket {
-    int32_t first, last; /* parameters */
+    int32_t first, last; /* the bucket's parameters */
     size_t offset, count;
     int32_t waits; /* parameters whose gradients are not golden yet */
     bool issued;
@@ -36,9 +36,9 @@ struct moe_buckets {
     struct bucket *bucket;
     int32_t parameters, buckets;
     bool golden;       /* the first batch is done */
-    cudaEvent_t grads; /* of a stream of its own: gradients are there; collectives are done */
+    cudaEvent_t grads; /* for a separate stream of collectives: the gradients are ready; the collectives are done */
     cudaEvent_t done;
-    float *packed; /* legacy_only_with_grad: the gradients that there are, one after the other */
+    float *packed; /* legacy_only_with_grad: the gradients that arrived, one after the other */
 };
 
 #define FAIL(b, code, ...) moe_fail(code, (b)->config.world_rank, MOE_NO_LAYER, __VA_ARGS__)
@@ -59,7 +59,10 @@ static int check(const moe_buckets_t *b)
     return 0;
 }
 
-/* From the last parameter to the first: a bucket takes parameters until the next one would make it too large. */
+/*
+ * Fills buckets from the last parameter to the first: a bucket takes parameters until the next one would make it too
+ * large.
+ */
 static void fill_buckets(moe_buckets_t *b)
 {
     size_t most = b->config.bucket_bytes, end = b->config.count;
@@ -201,7 +204,7 @@ static int collective(const moe_buckets_t *b, float *data, size_t count, bool sc
                                     ncclGetErrorString(nc));
 }
 
-/* The gradients are there for the stream of the collectives, or the collectives for the device's. */
+/* Makes the stream of the collectives wait for the gradients, or the device's stream wait for the collectives. */
 static int hand_over(const moe_buckets_t *b, cudaEvent_t event, cudaStream_t from, cudaStream_t to)
 {
     if (b->config.stream == NULL) {
@@ -211,7 +214,10 @@ static int hand_over(const moe_buckets_t *b, cudaEvent_t event, cudaStream_t fro
     return ok ? 0 : FAIL(b, MOE_E_DEVICE, "order of the streams of gradients");
 }
 
-/* Copies the gradients that there are to packed, one after the other, or back; *count: elements. */
+/*
+ * Copies the gradients that arrived into `packed`, one after the other, or back from there; *count is the number of
+ * elements.
+ */
 static int pack(const moe_buckets_t *b, const struct bucket *bucket, bool back, size_t *count)
 {
     int rc = 0;
@@ -272,7 +278,7 @@ int moe_buckets_ready(moe_buckets_t *b, int32_t which)
     return --bucket->waits == 0 ? issue(b, bucket) : 0;
 }
 
-/* The parameters of a bucket that lack gradients, by name, as far as they fit. */
+/* Names the parameters of a bucket that lack gradients, as many as fit. */
 static int incomplete(const moe_buckets_t *b, int32_t i, const char *what)
 {
     char names[256] = "";
@@ -294,7 +300,7 @@ static int incomplete(const moe_buckets_t *b, int32_t i, const char *what)
                 (int)missing, (int)(to - from + 1), names);
 }
 
-/* With overlap, after the first batch: what the hooks did not issue is incomplete. */
+/* With overlap, after the first batch: a bucket that no hook has issued is incomplete. */
 static int finish_overlapped(const moe_buckets_t *b)
 {
     int rc = 0;
@@ -306,7 +312,9 @@ static int finish_overlapped(const moe_buckets_t *b)
     return rc;
 }
 
-/* Every bucket that was not issued, in order; in the first batch with overlap every parameter must have been counted.
+/*
+ * Issues every bucket that was not issued, in order; in the first batch with overlap every parameter must have been
+ * counted.
  */
 static int finish_all(moe_buckets_t *b)
 {

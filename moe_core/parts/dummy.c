@@ -1,5 +1,5 @@
 /*
- * dummy.c: zero rows for experts without rows, and taking them out again.
+ * dummy.c: puts zero rows in for experts without rows, and takes them out again.
  *
  * Both forms give the experts an ordinary input, so nothing else in the library knows of dummy rows. The device form
  * copies the rows into a larger buffer, because a row in their middle moves those behind it; leaving gaps in every
@@ -25,7 +25,7 @@ struct moe_dummy {
     void *buffer[BUFFERS];
     float *probs, *d_probs; /* [max_rows + L] */
     int64_t *m, *map;       /* [L], [max_rows + L] */
-    int64_t rows;           /* real ones of the last forward, -1 before any */
+    int64_t rows;           /* real rows of the last forward; -1 before any */
     bool padded;            /* HOST: the rows of the last forward are dummy rows */
     bool has_probs;
 };
@@ -85,7 +85,7 @@ static size_t row_bytes(const moe_dummy_t *d)
     return (size_t)d->config.hidden * moe_dtype_bytes(d->config.type);
 }
 
-/* Rows of `bytes` each, between the real rows and the padded ones. */
+/* Moves rows of `bytes` bytes each between the real rows and the padded ones. */
 static int pick(moe_dummy_t *d, bool inverse, size_t bytes, const void *from, void *to)
 {
     struct moe_pick_rows rows = {.rows = d->rows + d->config.experts,
@@ -104,7 +104,7 @@ static int zero_rows(moe_dummy_t *d, void *to, size_t bytes)
 
 /* --- the two forms --- */
 
-/* All counts are zero: L zero rows, one for each expert. */
+/* Adds L zero rows, one for each expert, when all counts are zero. */
 static int pad_on_host(moe_dummy_t *d)
 {
     struct moe_fill_counts ones = {.count = d->config.experts, .value = 1, .to = d->m};
@@ -121,7 +121,7 @@ static int pad_on_device(moe_dummy_t *d, const void *x, const float *row_probs, 
     return rc || row_probs == NULL ? rc : pick(d, false, sizeof(*d->probs), row_probs, d->probs);
 }
 
-/* The host's sum of its counts; -1 when they cannot be. */
+/* The sum of the host's counts; -1 when a count is impossible. */
 static int64_t host_sum(const int64_t *m, int64_t groups, int64_t rows)
 {
     int64_t sum = 0;
@@ -172,7 +172,7 @@ int moe_dummy_forward(moe_dummy_t *d, const void *x, const float *row_probs, con
 
 /* --- out and back --- */
 
-/* The real rows of `from` into `to`: all of them, none, or by the map. */
+/* Copies the real rows of `from` into `to`: all rows, no row, or those that the map names. */
 static int take_out(moe_dummy_t *d, const void *from, void *to, size_t bytes)
 {
     if (d->config.form == MOE_DUMMY_DEVICE) {

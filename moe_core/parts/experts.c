@@ -2,9 +2,10 @@
  * experts.c: fc1, a gated activation, fc2 over expert-major rows, on top of two grouped linears.
  *
  * Buffers are made once for the most rows that a rank can ever receive: allocating per forward was rejected, because
- * freeing memory that enqueued work still uses would need a wait. Which of them a layer keeps from forward to backward
- * and which it may share with other layers is one table (needs), because recompute and delayed weight gradients only
- * change answers in it. Any number of rows, zero included, walks the same path: nothing here asks how many there are.
+ * freeing memory that enqueued work still uses would need a wait. One table (lifetime_of) says which of the buffers a
+ * layer keeps from forward to backward and which it may share with other layers; recompute and delayed weight gradients
+ * change only answers in that table. Any number of rows, zero included, takes the same path: no code here asks how many
+ * there are.
  */
 #include "moe_core/include/moe/experts.h"
 
@@ -16,7 +17,7 @@
 
 #define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
 
-/* xs: p x, with INPUT only. */
+/* Row buffers. XS holds p x and exists with INPUT only. */
 enum buffer { H, ACT, XS, D_H, D_ACT, BUFFERS };
 
 struct moe_experts_workspace {
@@ -39,7 +40,7 @@ struct moe_experts {
     struct moe_param **param;         /* [2 L]: to them */
     const void **biases;              /* [2 L] */
     void **bias_grads;                /* [2 L] */
-    struct moe_experts_workspace own; /* what is not shared */
+    struct moe_experts_workspace own; /* buffers that are not shared */
     void *buffer[BUFFERS];
 };
 
@@ -53,9 +54,9 @@ static enum need need(const struct moe_experts_config *c, enum buffer b)
     switch (b) {
     case H:
         return c->recompute == MOE_RECOMPUTE_FC1 ? SCRATCH : KEPT;
-    case ACT: /* fc2's weight gradient reads it */
+    case ACT: /* read by fc2's weight gradient */
         return c->recompute == MOE_RECOMPUTE_NONE || c->delay_wgrad ? KEPT : SCRATCH;
-    case XS: /* fc1's */
+    case XS: /* read by fc1's weight gradient */
         return c->place != MOE_PROB_INPUT                            ? UNUSED
                : c->recompute != MOE_RECOMPUTE_FC1 || c->delay_wgrad ? KEPT
                                                                      : SCRATCH;
@@ -129,7 +130,7 @@ void moe_experts_workspace_destroy(moe_experts_workspace_t **workspace)
     }
 }
 
-/* Every buffer out of the shared workspace, or out of memory of its own. */
+/* Takes every buffer from the shared workspace, or from memory of the experts' own. */
 static int find_buffers(moe_experts_t *e)
 {
     const struct moe_experts_config *c = &e->config;
@@ -236,7 +237,7 @@ void moe_experts_destroy(moe_experts_t **experts)
 
 /* --- parameters --- */
 
-/* One linear's parameters, as flat arrays [groups, n, k] and [groups, n]. */
+/* The parameters of one linear, as flat arrays [groups, n, k] and [groups, n]. */
 struct flat {
     const void *weight, *bias;
     const float *scale;
@@ -270,7 +271,7 @@ static void spread(moe_experts_t *e, const struct flat *f, int64_t first)
     }
 }
 
-/* Gradients: all, or none, and then no backward follows. */
+/* All gradients must be given, or none; with none no backward follows. */
 static int check_weights(const moe_experts_t *e, const struct moe_experts_weights *w)
 {
     bool grads = w->d_w1 != NULL || w->d_w2 != NULL || w->d_b1 != NULL || w->d_b2 != NULL;
@@ -350,7 +351,7 @@ static struct moe_row_scale input_scale(const moe_experts_t *e)
                                   .x = e->x};
 }
 
-/* h from x, and what lies before it. */
+/* Computes h from x, with the scaling of x that INPUT needs. */
 static int run_fc1(moe_experts_t *e)
 {
     const void *x = e->x;
@@ -428,8 +429,10 @@ static int recompute(moe_experts_t *e)
     return rc == 0 && e->config.recompute != MOE_RECOMPUTE_NONE ? run_act(e) : rc;
 }
 
-/* Backward is given the gradients that forward was: the device knows their places already. Only `overwrite` may be
- * decided late. */
+/*
+ * Checks that backward is given the gradient pointers that forward was given: the device knows those already. Only
+ * `overwrite` may be decided late.
+ */
 static int check_same(moe_experts_t *e, const struct moe_experts_weights *w)
 {
     const struct moe_experts_weights *f = &e->weights;
@@ -445,7 +448,7 @@ static int check_same(moe_experts_t *e, const struct moe_experts_weights *w)
     return 0;
 }
 
-/* From d_act to dx, and the probabilities' gradient. */
+/* Computes the gradient of h from d_act, dx from that, and the gradient of the probabilities. */
 static int through_act(moe_experts_t *e, float *d_row_probs)
 {
     struct moe_act act = act_of(e);

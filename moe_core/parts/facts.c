@@ -1,9 +1,9 @@
 /*
- * facts.c: a list of facts per step: where the stream puts each, and what it is about.
+ * facts.c: a list of facts per step: where the stream puts each fact, and what the fact is about.
  *
  * The stream writes two 64-bit words per fact into device memory and copies all of them to pinned memory with the last
- * one; the list says how to read them. Reporting from a host function of the stream was rejected: moe_observe must come
- * from the job's own thread, with its call site.
+ * one; the list says how to read them. Reporting from a host function of the stream was rejected: moe_observe must be
+ * called by the job's own thread, with its call site.
  */
 #include "moe_core/include/moe/facts.h"
 
@@ -72,7 +72,7 @@ void moe_facts_begin(moe_facts_t *f, const struct moe_step *step)
     f->used = 0;
 }
 
-/* The device words of the next fact; NULL when there is no room. */
+/* The device words of the next fact; NULL when there is no room left. */
 static uint64_t *words_of(moe_facts_t *f)
 {
     if (f->used == f->most) {
@@ -83,7 +83,7 @@ static uint64_t *words_of(moe_facts_t *f)
     return f->words + (size_t)f->used * WORDS;
 }
 
-/* The stream will have written words_of: they go to the host, and the fact is on the list. */
+/* Copies the words of a fact, which the stream is going to write, to the host, and puts the fact on the list. */
 static int keep(moe_facts_t *f, const struct moe_subject *subject, enum moe_tensor_fact kind)
 {
     size_t at = (size_t)f->used * WORDS;
@@ -143,7 +143,7 @@ void moe_facts_report(moe_facts_t *f)
         const struct fact *fact = &f->fact[i];
         const uint64_t *word = f->host_words + (size_t)i * WORDS;
         if (fact->kind == MOE_TENSOR_NOTFINITE && word[0] == 0) {
-            continue; /* nothing to tell */
+            continue; /* nothing to report */
         }
         struct moe_event event = {.size = sizeof(event),
                                   .kind = MOE_EV_TENSOR,

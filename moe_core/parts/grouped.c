@@ -1,8 +1,8 @@
 /*
  * grouped.c: the grouped linear's public entry points: shapes checked here, rows checked in the stream.
  *
- * There is deliberately no early return for "no rows at all": whether there are any is a device number, and a call
- * that is left out leaves wgrad unwritten (TransformerEngine #3019, #2769).
+ * There is deliberately no early return for "no rows at all": the number of rows is known on the device only, and a
+ * call that is left out leaves wgrad unwritten (TransformerEngine #3019, #2769).
  */
 #include "moe_core/include/moe/grouped.h"
 

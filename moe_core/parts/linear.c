@@ -1,9 +1,9 @@
 /*
  * linear.c: the grouped linear's module: what goes where, who accumulates, and what autograd is told.
  *
- * The pointers of all groups travel to the device as one table, copied in the stream; which of them are used is decided
- * there by the counts. Placeholders are shared by the whole process, one per shape and type, as in TransformerEngine:
- * their numbers mean nothing, they only keep a hook from seeing no gradient.
+ * The pointers of all groups travel to the device as one table, copied in the stream; the counts on the device decide
+ * which of them are used. The whole process shares the placeholders, one per shape and type, as in TransformerEngine.
+ * The numbers of a placeholder mean nothing; it exists so that a hook sees a gradient.
  */
 #include "moe_core/include/moe/linear.h"
 
@@ -22,11 +22,11 @@ struct moe_linear {
     const void *x, *dy;
     const int64_t *m;
     const float *bias_probs;
-    int64_t *own_m; /* on the device, for counts of the host */
+    int64_t *own_m; /* device copy of counts that the host gave */
     struct moe_staging *counts_staging, *table_staging;
     struct moe_param **param;                 /* [groups], of the last forward */
-    struct moe_linear_group *table, *group;   /* [groups]: on the device, and the host's copy */
-    void *d_weight, *d_bias;                  /* [groups,N,K] where not fused; [groups,N] */
+    struct moe_linear_group *table, *group;   /* [groups]: the table on the device, and its copy on the host */
+    void *d_weight, *d_bias;                  /* [groups,N,K], where the gradients are not fused; [groups,N] */
     struct moe_grad *weight_grad, *bias_grad; /* [groups] */
     float beta;
     bool own_bias_grads, backward_due, dw_due, grads_ready;
@@ -37,7 +37,8 @@ struct moe_linear {
 /* --- placeholders --- */
 
 struct placeholder {
-    const char *backend; /* a host's memory is no gradient for a parameter of a GPU, nor one GPU's for another's */
+    const char *backend; /* part of the key: memory of the host back end is no gradient for a GPU's parameter, nor is
+                            another GPU's memory */
     int ordinal;
     int64_t rows, columns;
     enum moe_dtype type;
@@ -59,7 +60,10 @@ static void *placeholder_find(const struct placeholder *like)
     return NULL;
 }
 
-/* Into *out the process's placeholder of this shape, type and device. Never freed: frameworks keep views of it. */
+/*
+ * Gives the process's placeholder of this shape, type and device in *out. Placeholders are never freed: frameworks keep
+ * views of them.
+ */
 static int placeholder_get(moe_device_t *device, int64_t rows, int64_t columns, enum moe_dtype type, void **out)
 {
     struct placeholder like = {moe_device_name(device), 0, rows, columns, type, NULL, NULL};
@@ -189,7 +193,7 @@ static bool is_fp8(enum moe_dtype type)
     return type == MOE_E4M3 || type == MOE_E5M2;
 }
 
-/* The type of weight and bias gradients: main_grad's, else the activation's; never the weight's storage type. */
+/* The type of weight and bias gradients: main_grad's, else the activation's; never the storage type of the weight. */
 static enum moe_dtype grad_type(const moe_linear_t *l)
 {
     return l->config.fuse_wgrad_accumulation ? l->param[0]->main_grad_type : l->config.activation;
@@ -221,7 +225,7 @@ static int check_params(const moe_linear_t *l, const struct moe_linear_call *cal
     return 0;
 }
 
-/* The table of the groups' pointers, to the device. */
+/* Copies the table of the groups' pointers to the device. */
 static int send_table(moe_linear_t *l, const struct moe_linear_call *call)
 {
     const struct moe_linear_config *c = &l->config;
@@ -327,14 +331,16 @@ int moe_linear_forward_host(moe_linear_t *l, struct moe_param *const *weights, c
 
 /* --- backward --- */
 
-/* The type in which a framework sees the weight: that of an FP8 weight is the activation's, not its storage's (#3019:
- * no gradient is FP8). */
+/*
+ * The type in which a framework sees the weight: for an FP8 weight the activation's, because no gradient is FP8
+ * (TransformerEngine #3019).
+ */
 static enum moe_dtype placeholder_type(const struct moe_linear_config *c)
 {
     return is_fp8(c->weight) ? c->activation : c->weight;
 }
 
-/* What autograd is told of each group, and the flags of its parameter. */
+/* Fills in what autograd is told of each group, and sets the flags of the parameters. */
 static int tell(moe_linear_t *l)
 {
     const struct moe_linear_config *c = &l->config;

@@ -3,8 +3,8 @@
  *
  * The handle carries kind, tokens, experts, k and rows, so that every shape is an argument and a map of another shape
  * or kind, or one that was never built, is refused before anything is enqueued; deriving shapes from the operands, as
- * the originals do, is what broke with zero rows (moe.md 2.4). What only the stream can see (a build that failed, a
- * buffer overwritten) is refused there, by the header in the buffer itself.
+ * the originals do, is what broke with zero rows (Megatron-LM #3626). What only the stream can see (a build that
+ * failed, a buffer that was overwritten) the stream refuses, by the header in the buffer itself.
  */
 #include "moe_core/include/moe/permute.h"
 
@@ -192,7 +192,7 @@ int moe_row_map_build(moe_row_map_t *map, const int32_t *index, int32_t k, int64
     return moe_row_map_build_from(map, &source, k, tokens, rows);
 }
 
-/* The handle against what the caller means, and what the caller means against itself. */
+/* Compares the handle with what the caller says of it, and checks the caller's numbers for themselves. */
 static int check(const moe_row_map_t *map, const struct moe_movement *move, float beta, const char *what)
 {
     if (!is_handle(map) || !map->built) {
@@ -321,7 +321,7 @@ int moe_map_unpermute_backward(moe_row_map_t *map, const struct moe_movement *mo
     return ops->map_scatter_backward(map->device, &back);
 }
 
-/* The movement in float32 over the map as it was built. */
+/* A movement in float32 over the map as it was built. */
 static struct moe_movement plain(const moe_row_map_t *map, int64_t hidden)
 {
     return is_handle(map) ? (struct moe_movement){.kind = map->config.kind,

@@ -1,7 +1,7 @@
 /*
  * reduce.c: gradient reduction over one communicator, bucket by bucket.
  *
- * Every bucket is reduced whether or not a gradient arrived in it: buckets that wait for hooks are what hangs when an
+ * Every bucket is reduced whether or not a gradient arrived in it: a job whose buckets wait for hooks hangs when an
  * expert has no tokens (hazard H2). Scaling before the sum keeps the result independent of how a library implements an
  * average.
  */

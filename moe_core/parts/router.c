@@ -1,10 +1,10 @@
 /*
  * router.c: the gate product, the choice of experts, the auxiliary losses and the expert bias, forward and backward.
  *
- * Keeps what backward needs (logits, scores, both choices, weights); relies on the back end for the order of ties.
- * Recomputing the scores in backward was rejected: a recomputation that differs in the last bit may choose another
- * expert (hazard H9). What is counted over ranks is counted as integers: sums of BF16 or float counts round, and a
- * rounded count turns the sign of a bias (hazard H16).
+ * The router keeps what backward needs (logits, scores, both choices, weights) and relies on the back end for the order
+ * of ties. Recomputing the scores in backward was rejected: a recomputation that differs in the last bit may choose
+ * another expert (hazard H9). Counts over ranks are integers: sums of BF16 or float counts round, and a rounded count
+ * turns the sign of a bias (hazard H16).
  */
 #include "moe_core/include/moe/router.h"
 
@@ -20,7 +20,7 @@ struct moe_router {
     int balance_ranks, global_ranks;
     int64_t tokens; /* of the last forward, -1 before any */
     bool counting;
-    int64_t microbatches; /* in global_counts */
+    int64_t microbatches; /* microbatches counted in global_counts */
     float loss_scale;
     const float *x;
     struct moe_router_weights weights;
@@ -28,8 +28,9 @@ struct moe_router {
     int32_t *index, *all; /* all: the choice before anything was dropped; the same memory without a capacity */
     int64_t *counts;
     int64_t *balance_counts, *sequence_counts, *batch_counts, *global_counts; /* over the groups */
-    int64_t *bias_counts;                                                     /* of this rank, since the last update */
-    int64_t *update; /* [update_rows, E]: counts of many routers in one sum; kept by the first of them */
+    int64_t *bias_counts; /* of this rank, since the last update of the bias */
+    int64_t
+        *update; /* [update_rows, E]: the counts of several routers, for one sum; the first of them keeps this memory */
     int32_t update_rows;
 };
 
@@ -151,7 +152,7 @@ void moe_router_destroy(moe_router_t **router)
     *router = NULL;
 }
 
-/* The number of seven digits nearest to one that was a float: 1.2 of 1.2f, which is 1.2000000477. */
+/* The number of seven digits nearest to `factor`, so that 1.2f, which is 1.2000000477, becomes 1.2 again. */
 static double as_written(double factor)
 {
     double digits = pow(10.0, 6.0 - floor(log10(factor)));
@@ -237,7 +238,7 @@ static bool has_losses(const struct moe_router_config *c)
     return any;
 }
 
-/* The counts that the losses need, over their groups, from the choice before anything is dropped. */
+/* Sums the counts that the losses need over their groups, from the choice before anything is dropped. */
 static int count_for_losses(moe_router_t *r)
 {
     const struct moe_router_config *c = &r->config;
@@ -271,7 +272,7 @@ static int count_for_losses(moe_router_t *r)
     return rc;
 }
 
-/* Counts for the losses and the bias, then takes away what is beyond the capacity. */
+/* Counts for the losses and the bias, then drops the choices beyond the capacity. */
 static int count_and_drop(moe_router_t *r)
 {
     const struct moe_router_config *c = &r->config;
@@ -378,7 +379,7 @@ int moe_router_global_reset(moe_router_t *router)
         ->zero(router->device, router->global_counts, (size_t)router->config.experts * sizeof(int64_t));
 }
 
-/* From d_logits to the gate, its bias, and x. */
+/* Adds the gradients of the gate, its bias and x, from d_logits. */
 static int gate_backward(moe_router_t *r, float *dx, float *d_gate, float *d_gate_bias)
 {
     const struct moe_router_config *c = &r->config;
@@ -435,7 +436,7 @@ int moe_router_backward(moe_router_t *router, const float *d_probs, float *dx, f
     return rc ? rc : gate_backward(router, dx, d_gate, d_gate_bias);
 }
 
-/* Room for the counts of n routers; made once, because freeing memory waits for the whole device. */
+/* Makes room for the counts of n routers, once: freeing memory waits for the whole device. */
 static int update_room(moe_router_t *r, int32_t n)
 {
     if (n <= r->update_rows) {

@@ -1,8 +1,8 @@
 /*
  * router_preset.c: the routers of published models, as a table.
  *
- * Numbers are those of the models' configurations; what a model's training code chooses freely (loss coefficients) is
- * the value its authors name, or 0.
+ * Numbers are those of the models' configurations; numbers that the training code of a model chooses freely (loss
+ * coefficients) are those that its authors name, or 0.
  */
 #include "moe_core/include/moe/router.h"
 

@@ -47,7 +47,7 @@ void moe_chunks_destroy(moe_chunks_t **chunks)
     }
 }
 
-/* Before a build: from here on there is no map until it succeeds. */
+/* Marks the map as not built; it stays so until the build succeeds. */
 static int begin(moe_chunks_t *chunks, int64_t rows)
 {
     if (chunks == NULL) {

@@ -2,9 +2,10 @@
  * shared.c: the shared expert: a state machine over two linears of one group each, and the collectives around them.
  *
  * A table says which step may follow which; every step is one short function that only enqueues, on the side device's
- * stream if there is one. The whole of "overlap" is four events: side waits for main where a direction begins, main for
- * side where it ends. A thread of its own was rejected: the order of launches on two communicators must be the same on
- * all ranks (hazard H11), and only the caller's own order gives that.
+ * stream if there is one. Overlap needs four events and nothing else: the side stream waits for the main stream where a
+ * direction begins, and the main stream for the side stream where it ends. A separate thread was rejected: the order of
+ * launches on two communicators must be the same on all ranks (hazard H11), and only the order of the caller's own
+ * calls ensures that.
  */
 #include "moe_core/include/moe/shared.h"
 
@@ -19,11 +20,11 @@
 /* What has been done. */
 enum stage { IDLE, GATHERED, FC1, FC2, REDUCED, OUTPUT, BACK_GATHERED, BACK_FC2, BACK_FC1, BACK_REDUCED };
 
-/* Row buffers. Those of a collective have as many rows as `full`, others as many as x. */
+/* Row buffers. The buffers of a collective have `full` rows, the others as many as x. */
 enum buffer { X_FULL, H, ACT, PART, OWN, DY_OWN, DY_FULL, D_ACT, D_H, DX_FULL, DX_OWN, BUFFERS };
 
 struct moe_shared {
-    moe_device_t *device, *work; /* work: the side device, or device */
+    moe_device_t *device, *work; /* work: the side device, or `device` without one */
     struct moe_shared_config config;
     int32_t ranks;
     enum stage stage;
@@ -32,7 +33,7 @@ struct moe_shared {
     void *buffer[BUFFERS];
     float *score, *d_score; /* [max_tokens] */
     int64_t *m;             /* [1] */
-    int64_t tokens, full;   /* of x; that fc1 sees */
+    int64_t tokens, full;   /* tokens of x; tokens that fc1 sees */
     const void *x, *dy;
     struct moe_shared_weights weights;
     struct moe_param param[2];
@@ -207,7 +208,7 @@ void moe_shared_obligation(const moe_shared_t *s, bool after, struct moe_node *n
 
 /* --- what the steps are made of --- */
 
-/* One device's stream goes on only after what the other's has been given so far. */
+/* Makes the stream of `behind` wait for what the other device's stream has been given so far. */
 static int follow(moe_shared_t *s, moe_device_t *behind, moe_device_t *ahead, cudaEvent_t event)
 {
     if (behind == ahead) {
@@ -219,7 +220,7 @@ static int follow(moe_shared_t *s, moe_device_t *behind, moe_device_t *ahead, cu
                : 0;
 }
 
-/* Whether `step` may come now; a step that fails leaves nothing to go on with. */
+/* Checks that `step` may come now; a step that fails makes all further steps fail. */
 static int enter(moe_shared_t *s, const char *step, enum stage after, enum stage or_after)
 {
     if (s->stage != after && s->stage != or_after) {
@@ -266,7 +267,7 @@ static int reduce(moe_shared_t *s, void *data)
                                      ncclSum, s->config.tp, moe_device_stream(s->work)));
 }
 
-/* The output before the gate, and the gradient that get_grad hands out. */
+/* The output before the gate, and the gradient that get_grad returns. */
 static void *output(moe_shared_t *s)
 {
     return s->buffer[sharded_tokens(s) ? OWN : PART];
@@ -277,7 +278,7 @@ static void *input_gradient(moe_shared_t *s)
     return s->buffer[sharded_tokens(s) ? DX_OWN : DX_FULL];
 }
 
-/* What fc2's backward is given. */
+/* The gradient that fc2's backward is given. */
 static const void *upstream(moe_shared_t *s)
 {
     return sharded_tokens(s) ? s->buffer[DY_FULL] : s->config.has_gate ? s->buffer[DY_OWN] : s->dy;
@@ -331,7 +332,7 @@ static void tell_ready(const moe_shared_t *s, int weight, int bias)
 
 /* --- forward --- */
 
-/* Gradients: all, or none, and then no backward follows. */
+/* All gradients must be given, or none; with none no backward follows. */
 static int check_weights(moe_shared_t *s, const struct moe_shared_weights *w)
 {
     bool bias = s->config.has_bias, gate = s->config.has_gate;
@@ -436,7 +437,7 @@ int moe_shared_get_output(moe_shared_t *s, void *y, bool add)
 
 /* --- backward --- */
 
-/* dy through the gate, and the gradient of the scores. */
+/* Carries dy through the gate, and computes the gradient of the scores. */
 static int through_gate(moe_shared_t *s)
 {
     const struct moe_device_ops *ops = moe_device_ops(s->work);

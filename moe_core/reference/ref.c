@@ -1,8 +1,8 @@
 /*
  * ref.c: the reference of one MoE layer.
  *
- * Everything is recomputed where it is needed and nothing is kept between forward and backward, so that each function
- * can be read against the formula alone. Speed was given up on purpose.
+ * Every value is recomputed where it is needed, and nothing is kept between forward and backward, so that each function
+ * can be compared with its formula alone. Speed was given up on purpose.
  */
 #include "moe_core/reference/ref.h"
 
@@ -44,7 +44,7 @@ static void scores(const struct moe_ref *ref, const double *x, double *p)
     }
 }
 
-/* The k largest scores, and their sum. */
+/* Chooses the k largest scores, and returns their sum. */
 static double choose(const struct moe_ref *ref, const double *p, int32_t *index)
 {
     double sum = 0;
@@ -65,7 +65,7 @@ static double choose(const struct moe_ref *ref, const double *p, int32_t *index)
     return sum;
 }
 
-/* One expert on one token. h [2F] = w1 x; a [F] = silu(h gate) * h up; out [H] = w2 a. */
+/* Applies one expert to one token: h [2F] = w1 x; a [F] = silu(h gate) * h up; out [H] = w2 a. */
 static void expert(const struct moe_ref *ref, int32_t e, const double *x, double *h, double *a, double *out)
 {
     int64_t hidden = ref->hidden, ffn = ref->ffn;
@@ -81,7 +81,7 @@ static void expert(const struct moe_ref *ref, int32_t e, const double *x, double
     }
 }
 
-/* Gradient of one expert on one token, d_out [H] given; adds to dx and to the expert's weights. */
+/* The gradient of one expert on one token, for a given d_out [H]; adds to dx and to the expert's weights. */
 static void expert_backward(const struct moe_ref *ref, int32_t e, const double *x, const double *h, const double *a,
                             const double *d_out, double *dx, const struct moe_ref_grads *grads)
 {
@@ -165,7 +165,7 @@ int moe_ref_forward(const struct moe_ref *ref, int64_t tokens, const double *x, 
     return 0;
 }
 
-/* From d_weight of the chosen experts to the gate's gradient and to dx. */
+/* Adds the gradients of the gate and of dx, from d_weight of the chosen experts. */
 static void route_backward(const struct moe_ref *ref, const struct scratch *s, double sum, const double *x, double *dx,
                            double *d_gate)
 {

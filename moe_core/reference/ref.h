@@ -22,13 +22,13 @@ struct moe_ref_grads {
     double *gate, *w1, *w2; /* shapes as above; added to */
 };
 
-/* The experts a token x [H] goes to, best first (ties: lowest index), and their weights; both [k]. */
+/* Finds the experts that a token x [H] goes to, best first (ties: lowest index first), and their weights; both [k]. */
 void moe_ref_route(const struct moe_ref *ref, const double *x, int32_t *index, double *weight);
 
-/* y [T,H] from x [T,H]. 0, or -1 when memory is short. */
+/* Computes y [T,H] from x [T,H]. Returns 0, or -1 when there is not enough memory. */
 int moe_ref_forward(const struct moe_ref *ref, int64_t tokens, const double *x, double *y);
 
-/* dx [T,H] (overwritten) and gradients from dy [T,H]. 0, or -1 when memory is short. */
+/* Computes dx [T,H] (overwritten) and the gradients from dy [T,H]. Returns 0, or -1 when there is not enough memory. */
 int moe_ref_backward(const struct moe_ref *ref, int64_t tokens, const double *x, const double *dy, double *dx,
                      const struct moe_ref_grads *grads);
 

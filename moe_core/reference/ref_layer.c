@@ -1,8 +1,8 @@
 /*
  * ref_layer.c: the reference of a whole MoE layer.
  *
- * A feed-forward network over one token is the unit: routed experts and the shared one differ by their arrays only.
- * Forward is done again inside backward rather than kept, so that each function can be read against its formula alone.
+ * The unit is a feed-forward network over one token: routed experts and the shared expert differ only in their arrays.
+ * Backward computes forward again instead of keeping it, so that each function can be compared with its formula alone.
  * Speed was given up on purpose.
  */
 #include "moe_core/reference/ref_layer.h"
@@ -33,7 +33,7 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* to += factor * from; nothing where there is no `to` */
+/* to += factor * from; nothing happens where `to` is NULL */
 static void add(double *to, double factor, const double *from, int64_t n)
 {
     for (int64_t i = 0; to != NULL && i < n; i++) {
@@ -109,8 +109,10 @@ static void network_forward(const struct network *n, double scale, const struct 
     }
 }
 
-/* After network_forward, from t->d_out: t->dx is overwritten, the network's gradients are added to. Returns the
- * gradient of scale. */
+/*
+ * The backward of network_forward, from t->d_out: overwrites t->dx, adds to the network's gradients, and returns the
+ * gradient of scale.
+ */
 static double network_backward(const struct network *n, double scale, const struct token *t)
 {
     double d_scale = n->b2 != NULL ? dot(t->d_out, n->b2, n->hidden) : 0;
@@ -172,8 +174,10 @@ static struct network shared_of(const struct moe_ref_layer *l, const struct moe_
                             .d_b2 = g->shared_b2};
 }
 
-/* One choice (token, expert) of weight w: y += ..., and with dy: dx += ...; returns the gradient of w. y, dy and dx may
- * be NULL. */
+/*
+ * One choice (token, expert) of weight w: adds to y, and with dy to dx; returns the gradient of w. y, dy and dx may be
+ * NULL.
+ */
 static double run_choice(const struct moe_ref_layer *l, const struct network *n, double w, const double *x,
                          const struct token *t, double *y, const double *dy, double *dx)
 {
@@ -219,7 +223,7 @@ static void run_shared(const struct moe_ref_layer *l, const struct moe_ref_layer
     }
 }
 
-/* What one set has beside its arrays. */
+/* The working memory of one set. */
 struct work {
     struct moe_ref_routing routing;
     struct moe_ref_router router;
@@ -269,7 +273,7 @@ static bool together(int32_t a, int32_t b, bool same_set)
     return same_set || (a != 0 && a == b);
 }
 
-/* The counts that a set's losses see: those of all sets of its group. */
+/* The counts that the losses of a set see: those of all sets of its group. */
 static void count_groups(const struct moe_ref_layer *l, const struct moe_ref_set *sets, struct work *works, int32_t n,
                          int32_t self)
 {
@@ -309,7 +313,9 @@ static int route(const struct moe_ref_layer *l, const struct moe_ref_set *set, s
     return moe_ref_router_forward(&w->router, set->tokens, set->x, &w->routing);
 }
 
-/* Experts and shared expert on every token, with dy their gradients and those of the probabilities. */
+/*
+ * Runs the experts and the shared expert on every token; with dy also their gradients and those of the probabilities.
+ */
 static void run_tokens(const struct moe_ref_layer *l, struct moe_ref_set *set, struct work *w)
 {
     int64_t h = l->router.hidden, experts = l->router.experts;
@@ -347,7 +353,7 @@ static void copy_out(void *to, const void *from, int64_t count, size_t size)
 static int run_set(const struct moe_ref_layer *l, struct moe_ref_set *set, struct work *w)
 {
     w->routing.counts = set->counts;
-    int rc = route(l, set, w); /* once more, with the counts of the groups: the losses */
+    int rc = route(l, set, w); /* a second time, with the counts of the groups, for the losses */
     if (rc != 0) {
         return rc;
     }

@@ -18,11 +18,14 @@
 #include <stdint.h>
 
 /*
- * The activations are those of moe/activation.h. Where the router's weight w is applied (moe/experts.h):
+ * Where the router's weight w is applied (moe/experts.h):
+ *
  *   SOURCE      y += w (w2 act(w1 x + b1) + b2)
  *   ACTIVATION  y += w2 (w act(w1 x + b1)) + w b2    the same number, other roundings (Megatron-LM experts.py)
- *   INPUT       y += w2 act(w1 (w x) + b1) + b2      another model (score before experts; Megatron-LM
- * moe_apply_probs_on_input, torchtitan) A choice that was dropped adds nothing, neither its biases.
+ *   INPUT       y += w2 act(w1 (w x) + b1) + b2      another model (score before experts; torchtitan, Megatron-LM
+ *                                                    moe_apply_probs_on_input)
+ *
+ * The activations are those of moe/activation.h. A choice that was dropped adds nothing, and no bias either.
  */
 
 /* Every array may be NULL: in weights the option is off, in gradients it is not wanted. */

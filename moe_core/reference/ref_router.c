@@ -1,10 +1,10 @@
 /*
  * ref_router.c: the reference of the router.
  *
- * There is no derivative here: gradients can be taken by central differences of the objective, with the choice of
- * experts held fixed (it is a step function, whose derivative is nothing). So an error in a derivative cannot be made
- * twice, here and in the library. The formulas, which these differences and PyTorch's autograd check, stand in
- * ref_router_backward.c.
+ * This file holds no derivative: gradients are central differences of the objective, with the choice of experts held
+ * fixed (the choice is a step function, so its derivative is zero). So the same error in a derivative cannot be made
+ * both in the library and in the reference. ref_router_backward.c holds the formulas, which these differences and
+ * PyTorch's autograd check.
  */
 #include "moe_core/reference/ref_router.h"
 
@@ -46,7 +46,10 @@ static void scores_of(const struct moe_ref_router *ref, const double *x, double 
     }
 }
 
-/* How many of the allowed experts beat e: more, or as many with a lower index. */
+/*
+ * How many of the allowed experts come before e: those with a larger value, and those with an equal value and a lower
+ * index.
+ */
 static int64_t place_of(const double *value, const bool *allowed, int64_t n, int64_t e)
 {
     int64_t place = 0;
@@ -100,7 +103,7 @@ static void choose(const struct moe_ref_router *ref, const double *logit, const 
     }
 }
 
-/* The weights of the k chosen, as the table of router.h says. */
+/* Computes the weights of the k chosen, as the table of router.h says. */
 static void weigh(const struct moe_ref_router *ref, const double *logit, const double *score, const int32_t *index,
                   double *weight)
 {
@@ -126,7 +129,7 @@ static int64_t capacity_of(const struct moe_router_config *c, int64_t tokens)
     return (int64_t)(factor > 0 ? fmin(ceil(choices / (double)c->experts * factor), choices) : choices);
 }
 
-/* Choices of an expert beyond its capacity: the lightest go, or the last. */
+/* Drops an expert's choices beyond its capacity: those of least weight, or the last ones. */
 static void drop(const struct moe_ref_router *ref, int64_t tokens, const double *probs, const int32_t *all,
                  int32_t *index)
 {
@@ -157,7 +160,7 @@ static double balance_loss(const struct moe_ref_router *ref, double coeff, const
     return coeff * (double)experts / (ref->config.topk * n * n) * product;
 }
 
-/* Everything of one call, with room for its tables. */
+/* The values of one call, with room for its tables. */
 struct run {
     double *logit, *score, *value, *probs, *p, *weight, *counts;
     bool *allowed;
@@ -237,7 +240,7 @@ static void run_free(struct run *r)
     free(r->all);
 }
 
-/* Scores, choices and weights of all tokens; with `fixed` its choices instead. */
+/* Computes scores, choices and weights of all tokens; the choices are those of `fixed` where that is given. */
 static void route(const struct moe_ref_router *ref, int64_t tokens, const double *x, const int32_t *fixed_all,
                   const int32_t *fixed_index, struct run *r)
 {

@@ -12,17 +12,19 @@
 #include <stdint.h>
 
 struct moe_ref_router {
-    struct moe_router_config config; /* the groups are not read */
+    struct moe_router_config config; /* the groups in it are not read */
     int64_t ranks;                   /* of `balance`: divides the z loss */
     const double *gate, *gate_bias, *expert_bias;
-    /* Counts over the groups, as the library would have after its sums; NULL: those of these tokens. [E], [sequences,
-     * E], [E] over `microbatches`. */
+    /*
+     * Counts over the groups, as the library has them after its sums; NULL: the counts of these tokens. [E],
+     * [sequences, E], and [E] over `microbatches`.
+     */
     const int64_t *balance_counts, *sequence_counts, *global_counts;
     int64_t microbatches;
-    const int32_t *choice; /* [T,k]: these instead of the k best; -1: nobody. NULL: the k best */
+    const int32_t *choice; /* [T,k]: the experts to use, -1: none; NULL: the k best */
 };
 
-/* What the reference says of T tokens; arrays of the caller, each may be NULL. */
+/* The reference's results for T tokens; the caller owns the arrays, and each may be NULL. */
 struct moe_ref_routing {
     int32_t *index; /* [T,k]: -1 where dropped */
     int32_t *all;   /* [T,k]: before anything was dropped */
@@ -31,22 +33,26 @@ struct moe_ref_routing {
     double losses[MOE_LOSSES];
 };
 
-/* 0, or -1 when memory is short. */
+/* Routes T tokens. Returns 0, or -1 when there is not enough memory. */
 int moe_ref_router_forward(const struct moe_ref_router *ref, int64_t tokens, const double *x,
                            struct moe_ref_routing *out);
 
-/* The objective above. The choice is made anew from the present numbers, unless `fixed` gives it (index and all, of the
- * same tokens). */
+/*
+ * The objective at the head of this file. The choice is made anew from the present numbers, unless `fixed` gives it
+ * (index and all, of the same tokens).
+ */
 double moe_ref_router_objective(const struct moe_ref_router *ref, int64_t tokens, const double *x, const double *pull,
                                 double loss_scale, const struct moe_ref_routing *fixed);
 
-/* Arrays of the caller that are added to; each may be NULL. dx [T,H], gate [E,H], gate_bias [E]. */
+/* Gradients, added to arrays of the caller, each of which may be NULL: dx [T,H], gate [E,H], gate_bias [E]. */
 struct moe_ref_router_grads {
     double *dx, *gate, *gate_bias;
 };
 
-/* The objective's gradients by formula, with pull = d_probs [T,E] and the index and all of a forward. 0, or -1 when
- * memory is short. */
+/*
+ * Adds the objective's gradients by formula, with pull = d_probs [T,E] and the index and all of a forward. Returns 0,
+ * or -1 when there is not enough memory.
+ */
 int moe_ref_router_backward(const struct moe_ref_router *ref, int64_t tokens, const double *x,
                             const struct moe_ref_routing *routing, const double *d_probs, double loss_scale,
                             const struct moe_ref_router_grads *grads);

@@ -2,8 +2,8 @@
  * ref_router_backward.c: the gradients of the reference's router, by formula.
  *
  * From the back to the front, a token at a time: weights of the chosen -> scores (or logits, with `after`); auxiliary
- * losses -> scores and logits; scores -> logits; logits -> gate, bias, x. Central differences of
- * moe_ref_router_objective hold it (unit.moe_reference), and PyTorch's autograd (unit.moe_oracle).
+ * losses -> scores and logits; scores -> logits; logits -> gate, bias, x. The formulas are checked by central
+ * differences of moe_ref_router_objective (unit.moe_reference) and by PyTorch's autograd (unit.moe_oracle).
  */
 #include "moe_core/reference/ref_router.h"
 
@@ -44,8 +44,10 @@ static void compute(const struct moe_ref_router *ref, const double *x, struct sc
     }
 }
 
-/* Weights w_j = scale v_j (/ sum of v over the chosen), v = s, or exp(logit) with `after`. Dropped ones are in the sum,
- * but pull nothing. */
+/*
+ * Backward of the weights w_j = scale v_j (/ sum of v over the chosen), v = s, or exp(logit) with `after`. A dropped
+ * choice is in the sum but has no pull.
+ */
 static void weights_backward(const struct moe_ref_router *ref, const int32_t *all, const int32_t *index,
                              const double *d_probs, struct scores *s)
 {
@@ -70,8 +72,10 @@ static void weights_backward(const struct moe_ref_router *ref, const int32_t *al
     }
 }
 
-/* The counts that a loss of one sequence sees: those given, else those of these tokens; their mean over the
- * microbatches for the global loss. */
+/*
+ * The counts that the loss of one sequence sees: those given, else those of these tokens; for the global loss their
+ * mean over the microbatches.
+ */
 static void counts_of(const struct moe_ref_router *ref, int kind, int64_t tokens, const int32_t *all, int64_t part,
                       int64_t parts, double *counts)
 {
@@ -106,7 +110,7 @@ static void balance_slope(const struct moe_ref_router *ref, double coeff, const 
     }
 }
 
-/* p = s, or s / sum of s where s is no distribution. */
+/* Backward of the losses, with p = s, or s / sum of s where s does not sum to 1. */
 static void losses_backward(const struct moe_ref_router *ref, const double *slope, double z, struct scores *s)
 {
     double sum = 0, pulled = 0;

@@ -1,9 +1,10 @@
 /*
- * check.c: gathers what the ranks have, compares it on rank 0 with the reference, and compares replicas everywhere.
+ * check.c: gathers the ranks' gradients, compares them on rank 0 with the reference, and compares replicas on every
+ * rank.
  *
- * Parameters are taken from the job at every step, so that differences do not add up over steps: each step's gradients
- * are checked on their own. Replicas (dense over world, experts over edp) must be equal in every bit; that is checked
- * by hash, on all ranks.
+ * The reference takes the job's parameters at every step, so that differences do not add up over steps: the gradients
+ * of each step are checked on their own. Replicas (dense over world, experts over edp) must be equal in every bit; all
+ * ranks compare them by hash.
  */
 #include "moe_core/train/check.h"
 
@@ -16,8 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By the rows' type, relative to the tensor's largest element: float32 sums of some hundred terms against double; a few
- * roundings to 8 or 11 bits per layer. */
+/*
+ * Tolerances by the type of rows, relative to the largest element of the tensor: float32 sums of some hundred terms
+ * against double; a few roundings to 8 or 11 bits per layer.
+ */
 static const double tolerances[] = {[MOE_F32] = 1e-4, [MOE_BF16] = 6e-2, [MOE_F16] = 1e-2};
 
 static double *widen(const float *from, int64_t count)
@@ -171,7 +174,7 @@ static struct ref_how reference_how(const struct model *m)
                             .loss_scale = 1.0 / ((double)m->job->data_size * o->microbatches)};
 }
 
-/* On rank 0: the reference over all ranks' tokens. */
+/* Runs the reference on rank 0, over all ranks' tokens. */
 static int reference(const struct model *m, const struct corpus *corpus, uint32_t step, const struct ref_params *params,
                      double *loss, const struct ref_params *grads)
 {

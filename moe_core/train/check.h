@@ -15,9 +15,9 @@ struct check {
 };
 
 /*
- * Collective: every rank calls it after the gradients of the step were reduced and before the optimizer. Gathers the
- * experts over ep; rank 0 computes the reference over all ranks' tokens and compares; all ranks compare replicas.
- * `loss`: the step's mean loss. Error codes of moe_core.
+ * Checks a step whose mean loss is `loss`. Collective: every rank calls it after the gradients of the step were reduced
+ * and before the optimizer. Gathers the experts over ep; rank 0 computes the reference over all ranks' tokens and
+ * compares; all ranks compare replicas. Error codes of moe_core.
  */
 int check_step(struct check *check, struct model *model, const struct corpus *corpus, uint32_t step, double loss);
 

@@ -1,13 +1,13 @@
 /*
- * check_gather.c: shares are gathered as they lie and put in their places afterwards: one AllGather for a whole buffer,
- * no knowledge of slices in it.
+ * check_gather.c: gathers the ranks' shares as they lie, with one AllGather for a whole buffer that knows nothing of
+ * slices, and puts the slices in their places afterwards.
  */
 #include "moe_core/train/check_gather.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Every rank's share, one after the other: [ranks, count] floats on the host; owned, NULL on failure. */
+/* Gathers every rank's share, one after the other: [ranks, count] floats on the host; owned, NULL on failure. */
 static float *gather(const struct model *m, const float *share, int64_t count, ncclComm_t comm)
 {
     int ranks = 1;
@@ -40,7 +40,7 @@ static float *gather(const struct model *m, const float *share, int64_t count, n
     return out;
 }
 
-/* A part [rows, columns] into a whole [.., all_columns], widened. */
+/* Puts a part [rows, columns] into its place in a whole [.., all_columns], widened. */
 static const float *place(double *to, const float *from, int64_t rows, int64_t columns, int64_t all_columns)
 {
     for (int64_t r = 0; r < rows; r++) {

@@ -1,8 +1,8 @@
 /*
  * corpus.c: one text in memory, batches drawn from it by key.
  *
- * Places are a run of neighbours per microbatch and rank, as documents are in a real job, not independent draws:
- * neighbouring contexts are alike and go to the same experts, which is what leaves other ranks without tokens.
+ * The places of a microbatch and rank are neighbours in the text, as in the documents of a real job, and no independent
+ * draws: neighbouring contexts are alike and go to the same experts, which leaves other ranks without tokens.
  */
 #include "moe_core/train/corpus.h"
 

@@ -23,7 +23,7 @@ void corpus_close(struct corpus *corpus);
 void corpus_batch(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int32_t rank, int64_t tokens,
                   uint8_t *batch);
 
-/* The same with all tokens alike, on all ranks: the place drawn for rank 0. */
+/* Fills batch with tokens that are all alike, on all ranks: the place drawn for rank 0. */
 void corpus_batch_alike(const struct corpus *corpus, uint32_t step, uint32_t microbatch, int64_t tokens,
                         uint8_t *batch);
 

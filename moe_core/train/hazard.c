@@ -3,8 +3,8 @@
  *
  * Every row adds to the training step what the framework in question does there (a tracker of losses, a second
  * exchange, an update of expert biases, a norm of gradients, a check for infinities), rightly or with the mistake.
- * Adding the right form too was chosen over faults in the plain step: the healthy twin of each must issue the same
- * calls, or silence about it would prove nothing.
+ * Faults in the plain step were rejected: the healthy twin of a program must issue the same calls, or silence about the
+ * twin would prove nothing.
  */
 #include "moe_core/train/hazard.h"
 
@@ -51,7 +51,7 @@ static const struct hazard_row rows[] = {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Tokens that one counted token stands for: a real batch, in which bfloat16 cannot hold the counts. */
+/* How many tokens one counted token stands for: with a real batch bfloat16 cannot hold the counts. */
 static const float tokens_each = 101.0f;
 
 /* --- the command line --- */
@@ -161,7 +161,7 @@ static int reduce(const struct hazard *h, const char *what, const float *from, f
     return job_nccl_failed(h->job, what, nc) ? MOE_E_COMM : 0;
 }
 
-/* H8: once per step, as loggers do. */
+/* H8: tracks the losses once per step, as loggers do. */
 static int track_losses(struct hazard *h, uint32_t step)
 {
     int64_t entries = h->model->shape.layers + (sick(h, step, true) ? 1 : 0);
@@ -169,7 +169,7 @@ static int track_losses(struct hazard *h, uint32_t step)
                   h->job->world);
 }
 
-/* H10: two exchanges that became ready together. */
+/* H10: makes two exchanges that became ready together. */
 static int exchange_twice(struct hazard *h, uint32_t step)
 {
     int64_t hidden = h->model->shape.hidden;
@@ -185,7 +185,7 @@ static int exchange_twice(struct hazard *h, uint32_t step)
     return 0;
 }
 
-/* H11: what belongs to two communicators, from two streams' point of view. */
+/* H11: makes calls on two communicators, from the point of view of two streams. */
 static int two_communicators(struct hazard *h, uint32_t step)
 {
     bool other = sick(h, step, false) && h->job->rank % 2 == 1;
@@ -234,7 +234,7 @@ static int update_bias(const void *args)
     return 0;
 }
 
-/* The sum of the counts as the program makes it: in work, then in reduced. */
+/* Sums the counts as the program does: first in `work`, then in `reduced`. */
 static int sum_counts(struct hazard *h, uint32_t step)
 {
     int64_t experts = h->model->shape.experts;
@@ -257,7 +257,7 @@ static int sum_counts(struct hazard *h, uint32_t step)
     return rc == 0 && wrong && is_kind(h, BIAS_TWICE) ? ops->scale(h->job->device, &twice) : rc;
 }
 
-/* H16: balancing without a loss: counts of the first layer, their sum, a step of each bias. */
+/* H16: balances without a loss: takes the counts of the first layer, sums them, and moves each bias by a step. */
 static int balance(struct hazard *h, uint32_t step)
 {
     const struct moe_subject bias = {.tensor = MOE_TENSOR_EXPERT_BIAS, .layer = 0, .comm = h->job->world};
@@ -276,7 +276,7 @@ struct squares {
     const float *dense, *experts;
     int64_t dense_count, experts_count;
     double dense_copies, expert_copies; /* ranks that hold the same numbers */
-    double counted_copies;              /* what the program believes of the experts */
+    double counted_copies;              /* how many copies of the experts the program assumes */
     float *right, *used;
 };
 
@@ -295,7 +295,7 @@ static int square_norms(const void *args)
     return 0;
 }
 
-/* H17: every parameter counts once, however many ranks hold it. */
+/* H17: a norm of gradients, in which every parameter counts once, however many ranks hold it. */
 static int gradient_norm(struct hazard *h, uint32_t step)
 {
     const struct moe_subject norm = {.tensor = MOE_TENSOR_NORM, .layer = UINT32_MAX, .comm = h->job->world};
@@ -333,7 +333,7 @@ static int find_infinity(const void *args)
     return 0;
 }
 
-/* H18, before the reduction: the chosen rank has a NaN; the wrong program looks at its own gradients, and ends. */
+/* H18, before the reduction: the chosen rank has a NaN. The wrong program looks at its own gradients and ends. */
 static int look_for_nan(struct hazard *h, uint32_t step)
 {
     float *first = h->model->dense.grad;
@@ -349,7 +349,7 @@ static int look_for_nan(struct hazard *h, uint32_t step)
     return rc;
 }
 
-/* H18, after it: all ranks know, or none. */
+/* H18, after the reduction: either all ranks see the NaN or none does. */
 static int agree_on_infinity(struct hazard *h, bool *skip)
 {
     struct squares args = {.dense = h->model->dense.grad, .dense_count = h->model->dense.count, .used = h->work};

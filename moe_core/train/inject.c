@@ -127,7 +127,7 @@ static bool is_due(const struct inject *inject, int32_t rank, uint32_t step, enu
     return inject_due(inject, rank, step) && inject->fault->kind == kind;
 }
 
-/* Named so that it is what a stack shows. */
+/* A function of its own, so that its name appears in a stack. */
 static _Noreturn __attribute__((noinline)) void busy_in_host_code(void)
 {
     double sum = 0;
@@ -136,7 +136,7 @@ static _Noreturn __attribute__((noinline)) void busy_in_host_code(void)
         for (unsigned i = 0; i < 100000; i++) {
             sum += 1.0 / (i + 1.0);
         }
-        nap.tv_nsec += sum < 0; /* never; keeps the loop */
+        nap.tv_nsec += sum < 0; /* never true; keeps the compiler from removing the loop */
         nanosleep(&nap, NULL);
     }
 }
@@ -148,7 +148,7 @@ void inject_process(const struct inject *inject, int32_t rank, uint32_t step)
     }
     switch (inject->fault->kind) {
     case F_EXIT:
-        exit(0); /* as a rank that thinks that it is done: destructors run, and an observer is told */
+        exit(0); /* as a rank does that believes the job is done: destructors run, and an observer is told */
     case F_KILL:
         raise(SIGKILL);
         break;
@@ -201,14 +201,16 @@ static int poison(const void *args)
     return 0;
 }
 
-/* The gradient's AllReduce with an argument that may be wrong. Every rank makes it here, in every step: a wrong
- * argument is one at the same place in the program. (Another place would be another mistake: a call that the others do
- * not make.) */
+/*
+ * Makes the gradient's AllReduce with an argument that may be wrong. Every rank makes this call at the same place of
+ * the program in every step: the fault is a wrong argument, not another place (another place would be a call that the
+ * other ranks do not make).
+ */
 static int reduce_as(moe_device_t *device, const struct moe_bucket *bucket, enum fault_kind wrong)
 {
     int ranks = 1;
     struct moe_bucket alone = *bucket;
-    alone.comm = NULL; /* scales, and sums over nobody */
+    alone.comm = NULL; /* scales, and sums over no other rank */
     int rc = moe_reduce(device, &alone);
     if (rc != 0 || bucket->comm == NULL || ncclCommCount(bucket->comm, &ranks) != ncclSuccess || ranks == 1) {
         return rc;

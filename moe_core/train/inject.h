@@ -23,14 +23,16 @@ struct inject {
 /* Parses FAULT[:rank=R][:step=S][:layer=L]. 0, or -1 with one line on standard error. */
 int inject_parse(const char *text, struct inject *inject);
 
-/* The table of faults for --help. */
+/* Prints the table of faults for --help. */
 void inject_help(FILE *out);
 
 /* Whether this rank commits its fault in this step. */
 bool inject_due(const struct inject *inject, int32_t rank, uint32_t step);
 
-/* Faults of the process itself (exit, kill, stop, sleep), at the start of the step in which they are due. May not
- * return. */
+/*
+ * Commits faults of the process itself (exit, kill, stop, sleep), at the start of the step in which they are due. May
+ * not return.
+ */
 void inject_process(const struct inject *inject, int32_t rank, uint32_t step);
 
 /* The root of the step's Broadcast: 0, or another one when that is the fault. */
@@ -45,7 +47,7 @@ bool inject_reduces(const struct inject *inject);
 /* Whether experts are reduced before the dense parameters in this step (the opposite of the right order). */
 bool inject_swap(const struct inject *inject, int32_t rank, uint32_t step);
 
-/* Reduces one bucket, wrongly where that is the fault. Error codes of moe_core. */
+/* Reduces one bucket; wrongly where the fault is due. Error codes of moe_core. */
 int inject_reduce(const struct inject *inject, int32_t rank, uint32_t step, moe_device_t *device,
                   const struct moe_bucket *bucket);
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A number of the environment; `fallback` where it is absent; -1 where it is no number. */
+/* A number from the environment; `fallback` where the variable is absent; -1 where its text is no number. */
 static int32_t env_number(const char *name, int32_t fallback)
 {
     const char *text = getenv(name);
@@ -47,7 +47,10 @@ static ncclConfig_t named(const char *name)
     return config;
 }
 
-/* What the ranks of a tensor parallel group, or those that share experts, must divide. */
+/*
+ * Whether tensor parallelism refuses the options: the ranks of a tensor parallel group, and those that share experts,
+ * must divide certain sizes.
+ */
 static bool refused_by_tp(const struct train_options *o, const struct job *job, bool shard)
 {
     const struct {
@@ -76,7 +79,7 @@ static bool refused_by_tp(const struct train_options *o, const struct job *job, 
     return false;
 }
 
-/* Whether an option names a rank that there is not: its fault would never come. */
+/* Whether an option names a rank that does not exist, so that its fault would never happen. */
 static bool out_of_range(const char *option, bool given, int32_t rank, const struct job *job)
 {
     if (given && rank >= job->world_size) {
@@ -86,7 +89,7 @@ static bool out_of_range(const char *option, bool given, int32_t rank, const str
     return false;
 }
 
-/* The groups of this rank, from rank and world_size. */
+/* Computes the groups of this rank from rank and world_size. */
 static int lay_out(const struct train_options *o, struct job *job)
 {
     job->tp_size = o->tp;
@@ -131,14 +134,14 @@ bool job_fits(const struct train_options *o, int32_t ranks)
     return lay_out(o, &job) == 0;
 }
 
-/* One more communicator: ranks of the same colour. */
+/* Makes one more communicator, of the ranks with the same colour. */
 static ncclResult_t split(const struct job *job, int32_t colour, const char *name, ncclComm_t *out)
 {
     ncclConfig_t config = named(name);
     return ncclCommSplit(job->world, colour, job->rank, out, &config);
 }
 
-/* Those that only some layouts have; without them a job looks as it always did. */
+/* Makes the communicators that only some layouts need; jobs without them issue no further calls. */
 static ncclResult_t more_communicators(const struct train_options *o, struct job *job)
 {
     ncclResult_t nc = ncclSuccess;

@@ -13,14 +13,15 @@
 struct job {
     int32_t rank, world_size, local_rank;
     int32_t ep_size, ep_rank, edp_size, edp_rank;
-    int32_t parts, part; /* ranks that share each expert (etp, or tp in mode shard); this one's part */
+    int32_t parts, part; /* ranks that share each expert (etp, or tp in mode shard); number of this rank's part */
     int32_t tp_size, tp_rank;
-    int32_t data_size, data_rank; /* ranks with tokens of their own, counting those with the same tokens once */
+    int32_t data_size, data_rank; /* number of data ranks, where ranks with the same tokens count once; this rank's
+                                     number among them */
     ncclComm_t world, ep, edp;
-    ncclComm_t etp, tp; /* NULL where there is one rank */
-    ncclComm_t block;   /* parts x ep: all ranks that together hold one whole set of experts; ep where parts is 1. Not
-                           owned then */
-    ncclComm_t data;    /* ranks with the same tp rank; world where tp is 1. Not owned then */
+    ncclComm_t etp, tp; /* NULL where the group has one rank */
+    ncclComm_t block; /* parts x ep: the ranks that together hold one whole set of experts; where parts is 1 the same as
+                         ep, and then not owned */
+    ncclComm_t data;  /* ranks with the same tp rank; where tp is 1 the same as world, and then not owned */
     moe_device_t *device;
 };
 
@@ -37,7 +38,7 @@ int job_start(const struct train_options *options, struct job *job);
 /* Destroys what job_start made; collective. */
 void job_end(struct job *job);
 
-/* Prints "rank R: <what>: <message>" when nc is a failure. Whether it was one. */
+/* Whether nc is a failure; if so, prints "rank R: <what>: <message>". */
 bool job_nccl_failed(const struct job *job, const char *what, ncclResult_t nc);
 
 #endif

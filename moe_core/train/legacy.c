@@ -1,7 +1,9 @@
 /*
- * legacy.c: the table of wrong behaviours that can be had by name; what each does stands at its member.
+ * legacy.c: the table of the wrong behaviours that --legacy switches on by name; the comment of each member says what
+ * it does.
  *
- * A table of names and not an option each: the catalogue of faults names them, and a new one is a row here.
+ * One option with names was preferred to an option for each: the catalogue of faults uses the names, and a new
+ * behaviour is one row here.
  */
 #include "moe_core/train/legacy.h"
 

@@ -17,7 +17,7 @@ struct legacy {
 /* Switches NAME on. 0, or -1 with one line on standard error. */
 int legacy_parse(const char *name, struct legacy *legacy);
 
-/* The table for --help. */
+/* Prints the table for --help. */
 void legacy_help(FILE *out);
 
 #endif

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { PHASE_FORWARD = 1, PHASE_REDUCE = 4, PHASE_OPTIMIZER = 5 }; /* trace/op.h */
-enum { GRACE_S = 5 };                                              /* that the others get when a rank has failed */
+enum { GRACE_S = 5 }; /* seconds that the other ranks get when a rank has failed */
 
 struct train {
     const struct train_options *options;
@@ -46,7 +46,7 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* moe_last_error says what the code means, too, unless the failure was not the library's. */
+/* moe_last_error says what the code means, too, unless the failure came from elsewhere than the library. */
 static int fail(const struct train *t, const char *what, int rc)
 {
     if (rc != 0) {
@@ -56,7 +56,7 @@ static int fail(const struct train *t, const char *what, int rc)
     return rc;
 }
 
-/* The rate of the step, from rank 0 to all. */
+/* Sends the learning rate of the step from rank 0 to all. */
 static int broadcast_rate(struct train *t, uint32_t step)
 {
     int root = inject_root(&t->options->inject, t->job.rank, step);
@@ -79,7 +79,7 @@ static void count_empty(struct train *t, const struct moe_step *step)
     }
 }
 
-/* The mean loss over all ranks' tokens on its way to host_loss; valid after the next wait. */
+/* Sends the mean loss over all ranks' tokens to host_loss; valid after the next wait. */
 static int reduce_loss(struct train *t)
 {
     double *loss = t->model.loss;
@@ -95,7 +95,7 @@ static double mean_loss(const struct train *t)
     return *t->host_loss / ((double)t->job.world_size * (double)o->tokens * o->microbatches);
 }
 
-/* What is to be equal on ranks that hold the same parameters, before the step changes them. */
+/* Takes checksums of what must be equal on ranks with the same parameters, before the step changes the parameters. */
 static int tell_replicas(struct train *t, const struct moe_step *at)
 {
     const struct model *m = &t->model;
@@ -169,7 +169,7 @@ static void report_step(struct train *t, uint32_t step)
     }
 }
 
-/* The last line: collective, because the empty layers of all ranks are in it. */
+/* Prints the last line. Collective, because the line counts the empty layers of all ranks. */
 static int report_summary(struct train *t, double elapsed)
 {
     ncclResult_t nc = ncclAllReduce(&t->empty[0], &t->empty[0], 1, ncclInt64, ncclSum, t->job.world,
@@ -204,7 +204,7 @@ static int report_summary(struct train *t, double elapsed)
     return 0;
 }
 
-/* Nobody waits in a collective meanwhile: every rank is held at the same place. */
+/* Holds every rank at the same place, so that no rank waits in a collective meanwhile. */
 static void hold(const char *file, uint32_t step)
 {
     while (access(file, F_OK) != 0) {

@@ -2,7 +2,7 @@
  * model.c: the model's buffers, forward and backward. Its layers and their weights are made in model_layers.c.
  *
  * The model computes in float32; with another type of rows only what goes into a layer and comes out of it is cast.
- * Where ranks of tp have the same tokens, a layer gives summands, and the model sums them where it takes them: that is
+ * Where ranks of tp have the same tokens, a layer gives summands, and the model sums them where it receives them, at
  * the boundary of tensor parallelism.
  */
 #include "moe_core/train/model.h"
@@ -154,7 +154,7 @@ static int cast(const struct model *m, enum moe_dtype from_type, const void *fro
     return moe_device_ops(m->job->device)->cast(m->job->device, &args);
 }
 
-/* Sums what ranks of tp with the same tokens have each a summand of. */
+/* Sums rows of which each rank of tp (with the same tokens) holds a summand. */
 static int sum_over_tp(const struct model *m, void *rows)
 {
     static const ncclDataType_t type[] = {[MOE_F32] = ncclFloat32, [MOE_BF16] = ncclBfloat16, [MOE_F16] = ncclFloat16};
@@ -182,7 +182,7 @@ static int layer_forward(struct model *m, int64_t l, const struct moe_layer_weig
     return rc ? rc : cast(m, type, m->rows_out, MOE_F32, m->y);
 }
 
-/* d_inner from dx.  */
+/* Computes d_inner from dx. */
 static int layer_backward(struct model *m, int64_t l)
 {
     enum moe_dtype type = (enum moe_dtype)m->options->dtype;

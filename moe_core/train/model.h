@@ -25,7 +25,7 @@ enum {
     MODEL_HOOKS
 };
 
-/* What a layer's hook needs to say which layer it was. */
+/* What a layer's hook needs in order to say which layer it belongs to. */
 struct model_hook {
     struct model *model;
     int64_t layer;
@@ -37,9 +37,9 @@ struct model {
     const struct train_options *options;
     struct params dense, experts, shared;
     float *expert_bias;                                     /* device [layers,E] where the router has one, else NULL */
-    int64_t tokens;                                         /* of the microbatch under way */
-    void *rows;                                             /* [layers,T,H] of the rows' type: input of each layer */
-    void *rows_out, *d_rows;                                /* [T,H] of the rows' type */
+    int64_t tokens;                                         /* tokens of the microbatch under way */
+    void *rows;                                             /* [layers,T,H] in the rows' type: input of each layer */
+    void *rows_out, *d_rows;                                /* [T,H] in the rows' type */
     void (*ready)(void *arg, int64_t layer, int parameter); /* NULL, or the hook of the layers' parameters (layer.h) */
     void *ready_arg;
     struct model_hook *hook; /* [layers] */
@@ -66,7 +66,9 @@ int model_begin_step(struct model *model);
  * moe_core. */
 int model_microbatch(struct model *model, const struct corpus *corpus, const struct moe_step *step);
 
-/* Tokens of a data rank in a microbatch, and their bytes: batch [tokens, C+1]. Pure. */
+/*
+ * The tokens of a data rank in a microbatch; model_batch below fills in their bytes, batch [tokens, C+1]. Any thread.
+ */
 int64_t model_tokens(const struct train_options *options, int32_t data_rank, const struct moe_step *at);
 void model_batch(const struct train_options *options, const struct corpus *corpus, int32_t data_rank,
                  const struct moe_step *at, uint8_t *batch);

@@ -1,8 +1,9 @@
 /*
  * model_layers.c: the MoE layers of the model: their sizes, configurations and weights.
  *
- * Weights are drawn by (tensor, element) and an expert by its number in the whole layer, then cut into the parts of the
- * ranks that share it: so every layout of ranks starts from the same model and can be held against the same reference.
+ * Weights are drawn by (tensor, element), and an expert by its number in the whole layer, then cut into the parts of
+ * the ranks that share it. So every layout of ranks starts from the same model and can be compared with the same
+ * reference.
  */
 #include "moe_core/include/moe/error.h"
 #include "moe_core/train/model.h"
@@ -26,7 +27,7 @@ enum tensor {
     T_SHARED_GATE
 };
 
-/* The step of the loss-free balancing of expert biases (DeepSeek-V3). */
+/* The step by which loss-free balancing moves expert biases (DeepSeek-V3). */
 static const float bias_rate = 0.001f;
 
 static struct moe_router_config router(const struct train_options *o)
@@ -211,8 +212,8 @@ static void fill(float *to, int64_t count, float value)
 }
 
 /*
- * Element (block, row, column) of a tensor of `blocks` x [rows, columns], of which this rank has a part of the rows or
- * of the columns; drawn by its place in the whole tensor.
+ * A slice of a tensor of `blocks` x [rows, columns], of which this rank has a part of the rows or of the columns.
+ * Element (block, row, column) is drawn by its place in the whole tensor.
  */
 struct slice {
     int64_t blocks, rows, columns, first_row, all_rows, first_column, all_columns;
@@ -232,7 +233,7 @@ static void draw_slice(float *to, const struct slice *s, uint64_t seed, enum ten
     }
 }
 
-/* fc1 and fc2 of one feed-forward of width f, of which this is part `part` of `parts`. */
+/* Draws fc1 and fc2 of one feed-forward of width f, of which this rank has part `part` of `parts`. */
 static void draw_feed_forward(float *w1, float *w2, int64_t h, int64_t f, int32_t part, int32_t parts, uint64_t seed,
                               const enum tensor names[2], uint64_t number)
 {

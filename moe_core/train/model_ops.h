@@ -1,6 +1,5 @@
 /*
- * model_ops.h: the operations of the model that are not MoE: each enqueues on the device's stream. Shapes as in the
- * names; float32.
+ * model_ops.h: the operations of the model that are not MoE: each enqueues on the device's stream. Numbers are float32.
  */
 #ifndef MOE_TRAIN_MODEL_OPS_H
 #define MOE_TRAIN_MODEL_OPS_H

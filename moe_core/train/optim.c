@@ -1,8 +1,8 @@
 /*
  * optim.c: AdamW on the host, in the stream.
  *
- * The rate is a device value because rank 0 broadcasts it each step, as frameworks broadcast a step's settings; the
- * update is element-wise and in a fixed order, so that replicas stay equal in every bit.
+ * The learning rate is a device value, because rank 0 broadcasts it in each step as frameworks broadcast the settings
+ * of a step. The update is element-wise and in a fixed order, so that replicas stay equal in every bit.
  */
 #include "moe_core/train/optim.h"
 

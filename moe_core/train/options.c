@@ -226,7 +226,10 @@ static int set_row(const struct row *row, const char *text, struct train_options
     }
 }
 
-/* The library takes no offence at a name in MOE_REMEDIES that it does not know: it prints nothing. A program may. */
+/*
+ * Refuses a name in MOE_REMEDIES that is no remedy. The library ignores such a name, because a library prints nothing;
+ * a program may print.
+ */
 static enum options_result check_remedies(const char *at)
 {
     static const char *const names[] = {

@@ -27,7 +27,7 @@ struct train_options {
     int32_t place;      /* enum moe_prob_place */
     int32_t dtype;      /* enum moe_dtype of rows */
     int32_t uneven;     /* enum moe_uneven */
-    const char *hold;   /* a file without which no second step begins, or NULL */
+    const char *hold;   /* NULL, or a file that must exist before the second step begins */
     const char *router; /* a preset of router.h, or NULL */
     bool bias, shared_gate, shared_overlap;
     int64_t shared; /* width of the shared expert, 0: none */
@@ -50,7 +50,7 @@ static inline bool options_replicate(const struct train_options *o)
     return o->tp > 1 && o->tp_mode != MOE_TP_SEQUENCE;
 }
 
-/* What options_parse found. */
+/* The result of options_parse. */
 enum options_result { OPTIONS_RUN = 0, OPTIONS_DONE = 1, OPTIONS_USAGE = 2 };
 
 /* Fills in *options from the command line; prints help, version or one line about what is wrong. Strings are borrowed

@@ -1,5 +1,6 @@
 /*
- * random.h: numbers that depend on a key alone: the same on every rank, in any order, in the job and in the reference.
+ * random.h: random numbers that depend on a key alone, so that they are the same on every rank, in any order, in the
+ * job and in the reference.
  */
 #ifndef MOE_TRAIN_RANDOM_H
 #define MOE_TRAIN_RANDOM_H

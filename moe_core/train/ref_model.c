@@ -1,8 +1,8 @@
 /*
  * ref_model.c: the reference of the whole model.
  *
- * Shares the layout of the flat buffers with the model and nothing else: its own embedding, norm, head and loss, and
- * the MoE layers of moe_core/reference/ref_layer.c.
+ * The reference shares only the layout of the flat buffers with the model. It has its own embedding, norm, head and
+ * loss, and the MoE layers of moe_core/reference/ref_layer.c.
  */
 #include "moe_core/train/ref_model.h"
 
@@ -74,7 +74,9 @@ static double head_token(const struct shape *s, const double *head, const double
     return log(sum) + top - chosen;
 }
 
-/* To the nearest number of so many significant bits, ties to even: what a cast to a narrower type does. */
+/*
+ * Rounds each number to the nearest one of `digits` significant bits, ties to even, as a cast to a narrower type does.
+ */
 static void round_to(double *x, int64_t count, int digits)
 {
     for (int64_t i = 0; i < count && digits > 0; i++) {
@@ -133,8 +135,10 @@ static struct moe_ref_layer_grads layer_grads(const struct shape *s, const struc
     };
 }
 
-/* One layer over a batch, in its slices; dy NULL: forward only. counts [E]: what its tokens chose is added, NULL: not
- * wanted. */
+/*
+ * Runs one layer over a batch, in its slices; dy = NULL: forward only. Adds the tokens that chose each expert to counts
+ * [E], unless NULL.
+ */
 static int run_layer(const struct shape *s, const struct ref_how *how, const struct moe_ref_layer *layer,
                      int64_t tokens, const double *x, const double *dy, double *y, double *dx,
                      const struct moe_ref_layer_grads *grads, int64_t *counts)

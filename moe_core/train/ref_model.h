@@ -21,17 +21,17 @@ struct ref_how {
     struct moe_router_config router;
     enum moe_activation activation;
     enum moe_prob_place place;
-    int32_t slices;    /* a batch's tokens are routed in so many equal parts (tp mode split); else 1 */
-    int digits;        /* significant bits that a layer's input is rounded to (bfloat16 8, float16 11); 0: not */
+    int32_t slices; /* a batch's tokens are routed in so many equal parts (tp mode split); else 1 */
+    int digits;     /* significant bits to which a layer's input is rounded (bfloat16 8, float16 11); 0: no rounding */
     double loss_scale; /* of the auxiliary losses */
-    int64_t
-        *earlier; /* [layers,E]: tokens that the step's earlier microbatches of this rank gave each expert; added to */
+    int64_t *earlier;  /* [layers,E]: tokens that the earlier microbatches of the step gave each expert on this rank;
+                          added to */
     uint32_t microbatch;
 };
 
 /*
- * Adds the mean loss over `tokens` lines of batch [tokens, C+1] to *loss and its gradient, times `weight`, to grads. 0,
- * or -1 when memory is short.
+ * Adds the mean loss over `tokens` lines of batch [tokens, C+1] to *loss and its gradient, times `weight`, to grads.
+ * Returns 0, or -1 when there is not enough memory.
  */
 int ref_model(const struct shape *shape, const struct ref_how *how, const struct ref_params *params,
               const uint8_t *batch, int64_t tokens, double weight, double *loss, const struct ref_params *grads);

@@ -1,9 +1,9 @@
 /*
  * rendezvous.c: the unique id in a file, published by rename.
  *
- * The file also names its writer (host, pid, start time), so that the file of a job that was killed before it could
- * remove it is not mistaken for ours: on the same host a writer that no longer lives is stale. A socket was rejected:
- * a file needs no port and no daemon.
+ * The file also names its writer (host, pid, start time), so that the file left by a killed job is not mistaken for the
+ * file of this job: on the same host, a file whose writer no longer lives is stale. A socket was rejected: a file needs
+ * no port and no daemon.
  */
 #include "moe_core/train/rendezvous.h"
 
@@ -37,7 +37,7 @@ static const char *first_set(const char *const *names, size_t count, const char 
     return fallback;
 }
 
-/* The directory may be one that a launcher only named: it is made then (one level). */
+/* The directory may be one that a launcher has only named; the function makes it then (one level). */
 int rendezvous_path(char *path, size_t bytes)
 {
     static const char *const dirs[] = {"MOE_RENDEZVOUS", "HOSTNCCL_DIR", "ROLLCALL_DIR", "TMPDIR"};
@@ -49,7 +49,7 @@ int rendezvous_path(char *path, size_t bytes)
         fprintf(stderr, "moe_train: the path of the meeting file is too long\n");
         return -1;
     }
-    mkdir(dir, 0700); /* where it cannot be made, writing the file says why */
+    mkdir(dir, 0700); /* a failure is reported later, when the file cannot be written */
     return 0;
 }
 
@@ -65,7 +65,7 @@ static uint64_t start_time(int64_t pid)
     size_t got = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[got] = '\0';
-    const char *at = strrchr(text, ')'); /* the name may hold anything; field 3 follows its last ')' */
+    const char *at = strrchr(text, ')'); /* the name may contain anything; field 3 follows its last ')' */
     for (int field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }

@@ -8,15 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Path of the meeting file into path: MOE_RENDEZVOUS, else HOSTNCCL_DIR, ROLLCALL_DIR, TMPDIR, /tmp; named after the
- * job. */
+/*
+ * Writes the path of the meeting file into `path`, which has `bytes` bytes: in MOE_RENDEZVOUS, else HOSTNCCL_DIR,
+ * ROLLCALL_DIR, TMPDIR or /tmp, named after the job.
+ */
 int rendezvous_path(char *path, size_t bytes);
 
-/* Rank 0 makes the id and publishes it; the others wait for it, up to timeout_s. 0, or -1 with one line on standard
- * error. */
+/*
+ * Gives all ranks one id: rank 0 makes it and publishes the file; the others wait for the file, up to timeout_s
+ * seconds. Returns 0, or -1 with one line on standard error.
+ */
 int rendezvous_meet(const char *path, int32_t rank, uint32_t timeout_s, ncclUniqueId *id);
 
-/* Rank 0, when all ranks have joined: removes the file. */
+/* Removes the file. Rank 0 calls it when all ranks have joined. */
 void rendezvous_leave(const char *path, int32_t rank);
 
 #endif

@@ -70,7 +70,7 @@ static inline struct share share_all(const struct shape *s)
     return (struct share){s->experts, s->ffn};
 }
 
-/* The same for the buffer of experts: per layer w1 [L,2F,H], w2 [L,H,F], b1 [L,2F], b2 [L,H]. */
+/* The elements before each tensor of the experts' buffer: per layer w1 [L,2F,H], w2 [L,H,F], b1 [L,2F], b2 [L,H]. */
 static inline int64_t shape_w1(const struct shape *s, struct share e, int64_t layer)
 {
     return layer * e.experts * (3 * e.ffn * s->hidden + (s->bias ? 2 * e.ffn + s->hidden : 0));
@@ -88,7 +88,10 @@ static inline int64_t shape_b2(const struct shape *s, struct share e, int64_t la
     return shape_b1(s, e, layer) + (s->bias ? e.experts * 2 * e.ffn : 0);
 }
 
-/* And for the buffer of shared experts, `ffn` columns of S each: per layer w1 [2S,H], w2 [H,S], b1 [2S], b2 [H]. */
+/*
+ * The elements before each tensor of the shared experts' buffer, with `ffn` columns of S each: per layer w1 [2S,H], w2
+ * [H,S], b1 [2S], b2 [H].
+ */
 static inline int64_t shape_shared_w1(const struct shape *s, int64_t ffn, int64_t layer)
 {
     return layer * (ffn * 3 * s->hidden + (s->bias && ffn > 0 ? 2 * ffn + s->hidden : 0));

@@ -1,10 +1,10 @@
 /*
  * spawn.c: starts the ranks of one host and waits for them.
  *
- * Each child execs this program again, so that a rank started here is the same as one started by any launcher.
- * Children die with the parent (PR_SET_PDEATHSIG) and the meeting directory is removed, also when the parent is asked
- * to end, so that nothing is left behind. The signals are waited for and not handled: a handler could come between the
- * look at its flag and the wait.
+ * Each child execs this program again, so that a rank started here is the same as one started by any launcher. Children
+ * die with the parent (PR_SET_PDEATHSIG) and the meeting directory is removed, also when the parent is asked to end, so
+ * that nothing is left behind. The parent waits for the signals instead of handling them: a handler could run between
+ * the check of its flag and the wait.
  */
 #include "moe_core/train/spawn.h"
 
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 struct child {
-    pid_t pid; /* 0 when it was waited for */
+    pid_t pid; /* 0 once the child was waited for */
 };
 
 static void set_number(const char *name, int32_t value)
@@ -31,7 +31,7 @@ static void set_number(const char *name, int32_t value)
     setenv(name, text, 1);
 }
 
-/* In the child: becomes rank `rank`. Does not return. */
+/* Turns the child into rank `rank`. Does not return. */
 static _Noreturn void become_rank(char **argv, int32_t rank, int32_t ranks, const char *dir, pid_t parent,
                                   const sigset_t *mask)
 {
@@ -77,7 +77,10 @@ static bool forget(struct child *children, int32_t ranks, pid_t pid)
     return false;
 }
 
-/* Waits for all ranks; the first failure, or a signal to end, gives the others the grace. Status of the first. */
+/*
+ * Waits for all ranks. The first failure, or a signal to end, gives the other ranks the grace period. Returns the
+ * status of the first failure.
+ */
 static int wait_all(struct child *children, int32_t ranks, uint32_t grace_s, const sigset_t *signals)
 {
     static const struct timespec look = {.tv_nsec = 100000000};
@@ -106,7 +109,7 @@ static int wait_all(struct child *children, int32_t ranks, uint32_t grace_s, con
     return first;
 }
 
-/* Blocks what wait_all waits for; *mask is what was blocked before. */
+/* Blocks the signals that wait_all waits for; *mask is the mask from before. */
 static sigset_t block_signals(sigset_t *mask)
 {
     sigset_t signals;
@@ -115,7 +118,7 @@ static sigset_t block_signals(sigset_t *mask)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
-    signal(SIGCHLD, SIG_DFL); /* ignored by whoever started us, it would take the status of the ranks away */
+    signal(SIGCHLD, SIG_DFL); /* if our starter ignores SIGCHLD, the ranks' statuses would be lost */
     sigprocmask(SIG_BLOCK, &signals, mask);
     return signals;
 }

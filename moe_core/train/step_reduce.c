@@ -1,13 +1,13 @@
 /*
  * step_reduce.c: which gradients are reduced over which group, with which scale.
  *
- *   buffer   over                                  why
- *   dense    world, or dp where tp has the same tokens   the same on every rank
- *   shared   dp                                    each rank of tp has a slice
- *   experts  edp                                   the same part of the same experts
+ *   buffer   over                                       why
+ *   dense    world, or dp where tp has the same tokens  the same on every rank
+ *   shared   dp                                         each rank of tp has a slice
+ *   experts  edp                                        the same part of the same experts
  *
- * All are scaled by 1 / data ranks before the sum: a mean over all ranks' tokens, for experts too, because an expert's
- * gradient already holds the tokens of its ep group.
+ * All gradients are scaled by 1 / data ranks before the sum, which makes a mean over all ranks' tokens; for experts
+ * too, because an expert's gradient already holds the tokens of its ep group.
  */
 #include "moe_core/train/step_reduce.h"
 
@@ -48,8 +48,10 @@ static void add(const struct step_reduce *r, struct bucketed *b, int64_t layer, 
     b->place[layer * HOOKS + hook] = b->used++;
 }
 
-/* The parameters of each buffer, in the order in which they lie there. Layer `layers` stands for what is outside of
- * layers. */
+/*
+ * These functions list the parameters of each buffer in the order in which they lie there. Layer number `layers` stands
+ * for parameters outside of layers.
+ */
 static void list_dense(const struct step_reduce *r, struct bucketed *b)
 {
     const struct shape *s = &r->model->shape;

@@ -13,7 +13,7 @@ struct bucketed {
     moe_buckets_t *buckets;
     struct moe_bucket_parameter *parameter;
     char (*name)[32];
-    int32_t *place; /* [layers + 1, HOOKS]: which parameter a hook is about, -1: none of this buffer's */
+    int32_t *place; /* [layers + 1, HOOKS]: the parameter that a hook is about; -1: none of this buffer's */
     int32_t used;
 };
 
@@ -26,12 +26,15 @@ struct step_reduce {
     int rc; /* the first failure in a hook */
 };
 
-/* Borrows all; with --overlap or --buckets becomes the model's hook. Error codes of moe_core. */
+/*
+ * Prepares the reduction; borrows all arguments. With --overlap or --buckets it becomes the model's hook. Error codes
+ * of moe_core.
+ */
 int step_reduce_new(const struct train_options *options, const struct job *job, struct model *model,
                     struct step_reduce *out);
 void step_reduce_destroy(struct step_reduce *reduce);
 
-/* After backward: reduces what was not reduced yet; faults of --inject included where there are no buckets. */
+/* Reduces after backward what was not reduced yet, with the faults of --inject where there are no buckets. */
 int step_reduce(struct step_reduce *reduce, uint32_t step);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * together.c: options of moe_train that make no sense together, one table row each.
+ * together.c: combinations of options of moe_train that make no sense, one table row each.
  *
- * An option that would silently do nothing is refused like one that cannot work: who asks for a wrong behaviour and
- * sees a healthy run would believe that it does no harm. Looked at before any rank is started. What only a layer can
- * judge (shapes, presets, kinds of dispatcher) is left to moe_layer_new, which names rank and layer.
+ * An option that would silently do nothing is refused like one that cannot work: a user who asks for a wrong behaviour
+ * and sees a healthy run would believe that the behaviour does no harm. The combinations are checked before any rank is
+ * started. What only a layer can judge (shapes, presets, kinds of dispatcher) is left to moe_layer_new, whose message
+ * names rank and layer.
  */
 #include "moe_core/train/together.h"
 
@@ -25,7 +26,7 @@ static bool report(const struct rule *rules, size_t count)
     return true;
 }
 
-/* What a layer is made of. */
+/* Checks the options of which a layer is made. */
 static bool layer_fits(const struct train_options *o)
 {
     bool pads_tokens = o->dispatcher == MOE_DISPATCH_ALLGATHER || o->dispatcher == MOE_DISPATCH_HYBRIDEP;
@@ -54,7 +55,7 @@ static bool layer_fits(const struct train_options *o)
     return report(rules, sizeof(rules) / sizeof(rules[0]));
 }
 
-/* Wrong behaviours that would never be met. */
+/* Refuses wrong behaviours that this job would never show. */
 static bool legacy_fits(const struct train_options *o)
 {
     const struct moe_options *l = &o->legacy.layer;

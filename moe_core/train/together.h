@@ -6,7 +6,10 @@
 
 #include "moe_core/train/options.h"
 
-/* Whether they do; where not, one line on standard error says which do not. Any thread. */
+/*
+ * Whether the options make sense together; where not, prints one line on standard error that names the options. Any
+ * thread.
+ */
 bool options_fit_together(const struct train_options *options);
 
 #endif

@@ -1,14 +1,15 @@
 /*
- * watchdog.c: ends the process with status 3 when nothing moved for the timeout.
+ * watchdog.c: ends the process with status 3 when the job has made no progress for the timeout.
  *
- * The timeout counts from the job's own start of work: on a machine that is busy with other things processes take long
- * to start, and the first step waits for the last of them. Until it is done, the limit is START_S at the least. From
- * then on the limit follows the pace that was measured: a step that takes PACE times as long as any before it, and
- * twice as long as the whole start, stands still; one that takes longer than the timeout may merely be slow.
+ * The timeout counts from the time at which the job itself begins to work: on a machine that is busy with other things
+ * processes take long to start, and the first step waits for the last of them. Until the first step is done, the limit
+ * is at least START_S. From then on the limit follows the measured pace: a step that takes PACE times as long as any
+ * step before it, and twice as long as the whole start, stands still; a step that takes longer than the timeout may
+ * merely be slow.
  *
- * A thread of its own, because the main thread is the one that is stuck (in cudaStreamSynchronize). It says what
- * frameworks say: which step, and how long; not who or why. An alarm signal was rejected: the main thread may be
- * inside a library call that restarts.
+ * The watchdog is a thread of its own, because the main thread is the one that is stuck (in cudaStreamSynchronize). Its
+ * message says what the messages of frameworks say: which step, and how long; not which rank is to blame or why. An
+ * alarm signal was rejected: the main thread may be inside a library call that restarts.
  */
 #include "moe_core/train/watchdog.h"
 
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 enum { START_S = WATCHDOG_START_S, PACE = 20 };
-enum { FIRST_DONE = 2 }; /* moves: the start, the first step */
+enum { FIRST_DONE = 2 }; /* the second move: first the start, then the first step */
 
 static struct {
     pthread_t thread;
@@ -29,8 +30,8 @@ static struct {
     int32_t rank;
     uint32_t timeout_s, step;
     const char *what;
-    struct timespec begin, deadline; /* of what is being done */
-    double start_s, longest_s;       /* the start with the first step; the longest step after it */
+    struct timespec begin, deadline; /* of the present step or start */
+    double start_s, longest_s;       /* time of the start with the first step; of the longest step after it */
     uint32_t limit_s, moves;
     bool stop, running;
 } dog = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -45,7 +46,7 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Caller holds the lock, once the thread runs. */
+/* Sets the deadline of the present step. The caller holds the lock once the thread runs. */
 static void set_deadline(void)
 {
     clock_gettime(CLOCK_MONOTONIC, &dog.begin);
@@ -55,7 +56,7 @@ static void set_deadline(void)
     dog.deadline.tv_sec += dog.limit_s;
 }
 
-/* What was being done until now is done: start-up, the first step, another one. */
+/* Notes how long the present step, or the start, took. */
 static void measure(void)
 {
     struct timespec now;

@@ -1,5 +1,6 @@
 /*
- * watchdog.h: the job's own timeout, as frameworks have it: a thread that ends the process when a step does not get on.
+ * watchdog.h: the job's own timeout, as frameworks have it: a thread that ends the process when a step makes no
+ * progress.
  */
 #ifndef MOE_TRAIN_WATCHDOG_H
 #define MOE_TRAIN_WATCHDOG_H
@@ -8,11 +9,13 @@
 
 #define WATCHDOG_START_S 120 /* what the start and the first step may take at least */
 
-/* Starts the thread. 0 or -1. Once per process. The timeout counts from the end of the first step; before, and where
- * steps are slow, the limit is longer: watchdog.c. */
+/*
+ * Starts the thread, once per process. The timeout counts from the end of the first step; before that, and where steps
+ * are slow, the limit is longer (watchdog.c). Returns 0 or -1.
+ */
 int watchdog_start(int32_t rank, uint32_t timeout_s);
 
-/* Progress: `what` (static string) and `step` are what is being done from now on. Any thread. */
+/* Notes progress: `what` (static string) and `step` say what the job does from now on. Any thread. */
 void watchdog_progress(const char *what, uint32_t step);
 
 /* Ends the thread. */

@@ -2,9 +2,9 @@
  * plain_blas.c: matrix products in plain loops, where there is no BLAS: only with ROLL_RANK_ONLY, for the checks of a
  * GPU machine.
  *
- * There the host back end is what the GPU's results are compared with: it must be right, it need not be fast. Asking
- * for a BLAS was rejected: such machines are borrowed, and have what PyTorch brings. Sums are taken in double, so that
- * the other side of the comparison is the exact one.
+ * On such a machine the GPU's results are compared with the host back end, which must be right and need not be fast.
+ * Requiring a BLAS was rejected: such machines are borrowed, and have only the packages that PyTorch brings. Sums are
+ * taken in double, so that the other side of the comparison is the exact one.
  */
 #include "moe_core/host/plain/cblas.h"
 
