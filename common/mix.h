@@ -1,5 +1,6 @@
 /*
- * mix.h: the hash in the checksum of a tensor (ops.h), one text for host and device: the two must agree to the bit.
+ * mix.h: the hash in the checksum of a tensor (ops.h). Host and device compile the same text, because their checksums
+ * must be equal in every bit.
  */
 #ifndef MOE_CORE_MIX_H
 #define MOE_CORE_MIX_H
@@ -21,7 +22,7 @@ static inline MOE_ON_BOTH uint64_t moe_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* What the i-th word adds to the checksum. */
+/* The summand of the i-th word in the checksum. */
 static inline MOE_ON_BOTH uint64_t moe_mix_word(uint64_t word, uint64_t i)
 {
     return moe_mix(word + moe_mix(i + 1));

@@ -31,7 +31,8 @@ static inline float hn_bits_float(uint32_t u)
 struct hn_format {
     int exp;
     int man;
-    bool has_inf; /* the largest exponent means infinity and NaN; else only all ones is NaN (e4m3) */
+    bool has_inf; /* true: the largest exponent means infinity and NaN; false: only the number of all ones is NaN (e4m3)
+                   */
     bool saturate;
 };
 

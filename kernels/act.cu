@@ -2,10 +2,11 @@
  * act.cu: the gated activations between fc1 and fc2, forward and backward, with probabilities; rows times numbers; the
  * shared expert's gate.
  *
- * Idea: a block per row, 16-byte pieces, everything in float32 and rounded once; the sums over a row (gradients of
- * probabilities) are a block's tree, the same in every run. Which activation is a switch that all threads take alike: a
- * kernel for each of four activations, three types and two widths was rejected, these are memory-bound. Rows past the
- * sum of m are slack: each block sums m itself, so that no launch and no host decision goes before.
+ * Idea: a block per row, 16-byte pieces, everything in float32 and rounded once. The sums over a row (gradients of
+ * probabilities) are a tree within the block, the same in every run. The activation is a switch in which all threads
+ * take the same branch; a kernel for each of four activations, three types and two widths was rejected, because these
+ * kernels are memory-bound. Rows past the sum of m are slack: each block sums m itself, so that no other launch and no
+ * decision of the host is needed first.
  *
  * Grid: a block of 256 threads per row, at most 16 per multiprocessor of the largest part, looping. Rows that are no
  * whole number of pieces go one element at a time. Architecture: any. Indices: 64 bit.
@@ -23,7 +24,7 @@ template <typename T, int N> struct alignas(sizeof(T) * N) Pack {
     T at[N];
 };
 
-/* Value and derivatives of one gated pair; d_gate is what the other half multiplies, `half`. */
+/* Value and derivatives of one gated pair; d_gate lacks the factor `half` of the other half. */
 struct Gated {
     float value, d_gate, d_linear, half;
 };

@@ -3,9 +3,9 @@
  * functions.
  *
  * An error that a kernel finds (a count below zero, a score that is no number) is known when the kernel runs, long
- * after its launch: it is stored in one word of device memory, the first one wins, and moe_device_sync copies it behind
- * everything else in the stream and clears it. Asserting in the kernel was rejected: it would end the context, and with
- * it the job.
+ * after its launch: the kernel stores it in one word of device memory, where the first error stays, and moe_device_sync
+ * copies the word behind everything else in the stream and clears it. Asserting in the kernel was rejected: it would
+ * end the context, and with it the job.
  */
 #include "kernels/backend.h"
 
@@ -17,7 +17,7 @@
 static int fail(char *why, size_t room, const char *what, cudaError_t err)
 {
     snprintf(why, room, "%s: %s", what, cudaGetErrorString(err));
-    cudaGetLastError(); /* it is reported; later launches must not find it again */
+    cudaGetLastError(); /* the error is reported, so later launches must not find it again */
     return err == cudaErrorMemoryAllocation ? MOE_E_NOMEM : MOE_E_DEVICE;
 }
 
@@ -50,7 +50,7 @@ static cudaError_t make_pool(int device, cudaMemPool_t *pool)
     struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned,
                                      .location = {.type = cudaMemLocationTypeDevice, .id = device}};
     uint64_t keep =
-        UINT64_MAX; /* scratch is wanted again at once: never give it back to the driver between two layers */
+        UINT64_MAX; /* scratch memory is needed again at once, so it never goes back to the driver between two layers */
     cudaError_t err = cudaMemPoolCreate(pool, &props);
     return err != cudaSuccess ? err : cudaMemPoolSetAttribute(*pool, cudaMemPoolAttrReleaseThreshold, &keep);
 }
@@ -98,7 +98,9 @@ static int open_cuda(moe_device_t *device, char *why, size_t room)
     return rc;
 }
 
-/* Zeroed before it is returned: other streams (NCCL's, a framework's) may use it at once. */
+/*
+ * The memory is zeroed before the function returns, because other streams (NCCL's, a framework's) may use it at once.
+ */
 static void *alloc_cuda(moe_device_t *device, size_t bytes)
 {
     void *memory = NULL;

@@ -15,18 +15,18 @@ extern "C" {
 struct moe_cuda_state {
     int *error;         /* device: the first error that a kernel found, 0 without one (moe_raise in device.cuh) */
     int *seen;          /* pinned: where moe_device_sync copies it */
-    cudaMemPool_t pool; /* scratch memory, in the order of the stream and capturable: moe_scratch_* */
+    cudaMemPool_t pool; /* scratch memory in the order of the stream, which can be captured: moe_scratch_* */
     int multiprocessors;
-    void *gemm; /* gemm*.cu's own; NULL until its first use */
+    void *gemm; /* owned by gemm*.cu; NULL until the first product */
 };
 
 /*
- * Scratch memory that lives between work enqueued before and after: taken from and given back to the device's pool in
- * the stream's order, so that it costs no wait and can be captured. Not zeroed. *out is NULL for 0 bytes. Errors:
- * NOMEM.
+ * Takes scratch memory for work that the stream runs between this call and moe_scratch_put. The device's pool gives and
+ * takes it in the order of the stream, so that nothing waits and the calls can be captured. The memory is not zeroed.
+ * *out is NULL for 0 bytes. Errors: NOMEM.
  */
 int moe_scratch_get(moe_device_t *device, size_t bytes, void **out);
-/* After the last launch that uses it. NULL is allowed. */
+/* Gives scratch memory back, after the last launch that uses it. NULL is allowed. */
 void moe_scratch_put(moe_device_t *device, void *memory);
 
 /* gemm*.cu: frees what state->gemm holds; NULL is allowed. */

@@ -1,8 +1,8 @@
 /*
  * balance.cu: the auxiliary losses of the router and their gradients.
  *
- * Idea: what a loss asks of the counts (factors, one for each sequence) is found once by a small kernel; then a warp
- * per token, forward and backward alike. Sums are double, as on the host: a loss is read by people, and this is a
+ * Idea: a small kernel computes once what the losses need of the counts (factors, one for each sequence); then a warp
+ * takes a token, in forward and backward alike. Sums are double, as on the host, because people read losses; this is a
  * millionth of the arithmetic of a layer. The losses of the blocks go to scratch memory and one block adds them in
  * order, so that the loss is the same in every run.
  *
@@ -12,11 +12,13 @@
 
 enum { THREADS = 256, WARPS = THREADS / 32, MOST_BLOCKS = 132 * 4 };
 
-/* What the counts give: [sequences] factors of the sequence loss after the two others. */
+/* Factors computed from the counts: two, then the [sequences] factors of the sequence loss. */
 enum { SWITCH_FACTOR, GLOBAL_FACTOR, SEQUENCE_FACTORS };
 
-/* coeff E / (k N^2) for counts that were summed over `over` microbatches, N their tokens in one, at least 1. All
- * threads call it. */
+/*
+ * coeff E / (k N^2), for counts that were summed over `over` microbatches; N: the tokens in one of them, at least 1.
+ * All threads call this function.
+ */
 static __device__ double factor(const moe_balance &a, double coeff, const int64_t *counts, int64_t over, double *space)
 {
     double choices = 0;
@@ -75,7 +77,7 @@ static __device__ __forceinline__ void pulls(const moe_balance &a, const Pull &p
     out[MOE_LOSS_GLOBAL] = p.all != 0 ? p.all * (double)a.global_counts[e] : 0;
 }
 
-/* p = s for softmax, s / sum of s for the others: what s is divided by. */
+/* The divisor of s in p: 1 for softmax, the sum of s for the other scores. */
 static __device__ __forceinline__ double score_sum(const moe_balance &a, const float *scores)
 {
     double sum = 0;

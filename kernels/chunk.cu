@@ -2,8 +2,8 @@
  * chunk.cu: chunks of rows into another order: the map from counts or splits, and the movement over it.
  *
  * Idea: the map's builder scans the chunks' sizes in both orders (plan.cuh), then every row of the output finds its
- * chunk by bisection and writes where it comes from; one launch of one block and one of many, however uneven the
- * chunks. A block per chunk was rejected: one large chunk would take as long as all.
+ * chunk by bisection and writes where it comes from; one launch of one block and one of many blocks, however uneven the
+ * chunks are. A block per chunk was rejected: one large chunk would take as long as all chunks together.
  *
  * Architecture: any. Indices: rows fit int32, all else 64 bit.
  */
@@ -33,7 +33,7 @@ struct ByRank { /* received: by source rank, then by expert; wanted: by expert, 
 
 struct ByOrder {
     moe_chunk_order a;
-    int *seen; /* [chunks], zeroed: how often `order` names it */
+    int *seen; /* [chunks], zeroed: how often `order` names each chunk */
     __device__ int64_t chunk_at(int64_t place) const
     {
         return a.order[place];
@@ -151,8 +151,10 @@ extern "C" int moe_cuda_chunk_order(moe_device_t *device, const struct moe_chunk
     return moe_launch_result();
 }
 
-/* Row r of the input goes to cells[r]; inverse: row r of the output comes from there. What gets nothing becomes zero:
- * those from `routed` on, for a chunk map maps the rows before it onto themselves. */
+/*
+ * Moves row r of the input to cells[r]; inverse: row r of the output comes from cells[r]. Rows that get nothing become
+ * zero: those from `routed` on, because a chunk map maps the rows before `routed` onto themselves.
+ */
 struct ByMap {
     const moe_map_header *map;
     int64_t rows;

@@ -1,8 +1,8 @@
 /*
  * counts.cu: token counts: per sequence, added up, padded for empty ranks; and the expert bias that follows from them.
  *
- * Idea: all of it is integer work on a few thousand numbers; integer atomics give the same sums in any order, so they
- * are exact. Nothing is worth fusing: each is one launch of one or a few blocks.
+ * Idea: these functions do integer work on a few thousand numbers; integer atomics give the same exact sums in any
+ * order. Fusing them gains nothing: each function is one launch of one or a few blocks.
  *
  * Architecture: any. Indices: 64 bit. Streams: the device's only.
  */

@@ -16,7 +16,7 @@ static inline moe_cuda_state *moe_state(moe_device_t *device)
     return static_cast<moe_cuda_state *>(device->state);
 }
 
-/* Scratch memory for the launches of one function; given back in the stream's order when it goes out of scope. */
+/* Scratch memory for the launches of one function, given back in the order of the stream at the end of the scope. */
 template <typename T> class Scratch
 {
   public:
@@ -101,9 +101,9 @@ template <typename T> struct alignas(16) Piece {
 };
 
 /*
- * 16 bytes that are read once and never written by this kernel: past the first cache. Not volatile, unlike the
- * compiler's own __ldcs: several of them are then all issued before the first is used, which is what the memory's
- * latency asks for.
+ * Loads 16 bytes that are read once and never written by this kernel, bypassing the first cache. The load is not
+ * volatile, unlike the compiler's own __ldcs: so several loads are issued before the first result is used, which hides
+ * the latency of the memory.
  */
 static __device__ __forceinline__ uint4 moe_stream_in(const uint4 *from)
 {

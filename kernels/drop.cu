@@ -4,9 +4,9 @@
  *
  * Idea: a block per expert. By weight, the capacity-th largest key is found digit by digit (8 bits, four passes over
  * the choices, a histogram in shared memory), so nothing is sorted or stored; of equal weights the first tokens stay,
- * counted in order by a scan over the block. By position only the last pass is left. Experts within their capacity read
- * one count. Each pass reads all choices, E times in all: T k is a few hundred thousand numbers that stay in the cache,
- * and only experts over capacity do it.
+ * counted in order by a scan over the block. Dropping by position needs only the last pass. The block of an expert
+ * within its capacity reads one count and ends. Each pass reads all choices, at most E times in all: T k is a few
+ * hundred thousand numbers that stay in the cache, and only the blocks of experts over capacity read them.
  *
  * Grid: a block of 512 threads per expert. Architecture: any. Indices: 64 bit.
  */
@@ -20,7 +20,10 @@ static __device__ __forceinline__ uint32_t key_of(const moe_drop &a, int64_t cho
     return moe_order_key(a.probs[choice / a.k * a.experts + e]);
 }
 
-/* The key of which `capacity` choices of e are at least as large, and how many are larger. All threads get both. */
+/*
+ * Finds the key of which at least `capacity` choices of e are as large or larger, and how many are larger. All threads
+ * get both numbers.
+ */
 static __device__ void find_threshold(const moe_drop &a, int64_t e, uint32_t *threshold, int64_t *larger)
 {
     __shared__ unsigned histogram[DIGITS];
@@ -78,7 +81,7 @@ static __device__ int64_t flags_before(bool flag, int64_t *total)
 static __global__ void __launch_bounds__(THREADS) drop(moe_drop a)
 {
     int64_t e = blockIdx.x, count = a.counts[e];
-    uint32_t threshold = 0; /* by position: every choice is equal */
+    uint32_t threshold = 0; /* by position all choices count as equal */
     int64_t larger = 0;
     __syncthreads(); /* the count is read before it is changed */
     if (threadIdx.x == 0 && (a.pad || count > a.capacity)) {

@@ -1,10 +1,10 @@
 /*
- * facts.cu: what is told about tensors: sums of elements and of their absolute values, elements that are no finite
- * number.
+ * facts.cu: facts about tensors: sums of elements and of their absolute values, and counts of elements that are not
+ * finite.
  *
- * Idea: one pass over the tensor. The sums are of floats in double: each block leaves its part in scratch memory and
- * one thread adds the parts in order, so the result is the same in every run; atomics were rejected for that. Counts
- * are integers, so atomics may add them.
+ * Idea: one pass over the tensor. The sums are sums of floats in double: each block leaves its part in scratch memory
+ * and one thread adds the parts in order, so the result is the same in every run; atomics were rejected because their
+ * order changes. Counts are integers, so atomics may add them.
  *
  * Grid: at most 1024 blocks of 256 threads. Architecture: any. Indices: 64 bit.
  */

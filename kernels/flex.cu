@@ -1,10 +1,10 @@
 /*
  * flex.cu: the layout of the Flex dispatchers, and the words that travel beside the rows.
  *
- * Idea: a warp per token of each block of the layout; a lane asks for one expert-parallel rank whether any of its
- * experts was chosen, so that a token counts once for a rank however many experts it has there, and no set of ranks has
- * to be kept. Counts are integer atomics: exact in any order. An error is a flag per block of the layout that a last
- * small kernel turns into the count of -1 that the host's body leaves.
+ * Idea: a warp per token of each block of the layout; each lane finds for one expert-parallel rank whether any expert
+ * of that rank was chosen, so that a token counts once for a rank however many of its experts are there, and no set of
+ * ranks has to be kept. Counts are integer atomics: exact in any order. An error is a flag per block of the layout that
+ * a last small kernel turns into the count of -1 that the host's body leaves.
  *
  * Architecture: any. Indices: 64 bit.
  */
@@ -31,7 +31,7 @@ static __device__ __forceinline__ bool chose(const moe_flex_layout &a, const uin
     return any;
 }
 
-/* One choice of an index: counted, and entered in the map. False: out of range, or there before. */
+/* Counts one choice of an index and enters it in the map. False: the choice is out of range, or was entered before. */
 static __device__ __forceinline__ bool enter(const moe_flex_layout &a, const int32_t *choice, int32_t j, uint8_t *map,
                                              int64_t *expert_counts)
 {

@@ -7,9 +7,9 @@
  * marked as not read soon: R rows are several times the cache. A copy has no element type, so one kernel per size of
  * piece does.
  *
- * Rows without a token become zero. Which they are is known by the marks that the gather leaves (one byte per row), and
- * whether there are any stands in the map's header: without any, the second kernel's blocks return after one load.
- * Clearing the whole output first was rejected: it doubles what is written.
+ * Rows without a token become zero. The gather marks the rows that it writes (one byte per row), so the second kernel
+ * knows the others. The map's header says whether there are any: if not, the blocks of the second kernel return after
+ * one load. Clearing the whole output first was rejected: it doubles what is written.
  *
  * Shapes: from [T, width], to [rows, width]. Grid: a block per token, at most 2^20, looping; 32 to 256 threads by the
  * width. Architecture: any. Indices: 64 bit.
@@ -74,7 +74,7 @@ static __global__ void __launch_bounds__(256, 4)
     }
 }
 
-/* Zeros into the rows that nothing was mapped to. */
+/* Writes zeros into the rows to which nothing was mapped. */
 struct Unmapped {
     moe_map_view view;
     const unsigned char *mapped;

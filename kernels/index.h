@@ -1,6 +1,6 @@
 /*
- * index.h: the index arithmetic of the kernels as pure functions, one text for device and host: so that a test without
- * a GPU holds them against plain loops.
+ * index.h: the index arithmetic of the kernels as pure functions, compiled for device and host, so that a test without
+ * a GPU compares them with plain loops.
  */
 #ifndef MOE_KERNELS_INDEX_H
 #define MOE_KERNELS_INDEX_H
@@ -17,8 +17,8 @@
 #endif
 
 /*
- * An unsigned number that orders as the choice of experts does: a larger value has a larger key, both zeros the same,
- * and every NaN the same key below every number. MOE_KEY_TAKEN lies below all.
+ * Keys: unsigned numbers in the order in which experts are chosen. A larger value has a larger key, both zeros have the
+ * same key, and every NaN has the same key below every number. MOE_KEY_TAKEN is below all.
  */
 enum { MOE_KEY_TAKEN = 0, MOE_KEY_NAN = 1 };
 MOE_PURE uint32_t moe_order_key(float value)
@@ -70,7 +70,7 @@ MOE_PURE int64_t moe_piece_of(const int64_t *start, int64_t n, int64_t at)
     return low;
 }
 
-/* `count` rounded up to a multiple of align; align 0 and 1: as it is. */
+/* `count` rounded up to a multiple of align; align 0 and 1 leave it unchanged. */
 MOE_PURE int64_t moe_round_up(int64_t count, int64_t align)
 {
     return align > 1 ? (count + align - 1) / align * align : count;

@@ -1,5 +1,5 @@
 /*
- * kernels.h: kernels of the CUDA back end that are no function of its table (backend.h), behind a C interface.
+ * kernels.h: the kernels of the CUDA back end that are not in its table of functions (backend.h), behind a C interface.
  *
  * Each function checks its arguments, enqueues on `stream` and returns; nothing waits for the device and nothing is
  * read back. All pointers are device memory, float32, row-major, 16-byte aligned (cudaMalloc gives more). Row and
@@ -25,16 +25,18 @@ extern "C" {
 __attribute__((visibility("default"))) /* for the checks */
 int moe_kernel_zero_empty(float *out, const int64_t *m, int64_t groups, int64_t elements, cudaStream_t stream);
 
-/* Whether the library holds code for the current GPU: cudaSuccess, or what the runtime says of it. */
+/* Whether the library holds code for the current GPU: cudaSuccess, or the runtime's error. */
 cudaError_t moe_kernels_loadable(void);
 
 /* --- grouped products (docs/MOE.md, "The grouped GEMM on the device") --- */
 
 #pragma GCC visibility push(default) /* for the checks: libmoe_core.so uses them by way of the table */
 
-/* Who computes a grouped product whose counts are on the device. AUTO: the best of the kernels of this tree for the
- * device and the types. CUBLASLT_GROUPED: UNSUPPORTED unless the library has it (none of CUDA 13.0's has). cuBLAS's
- * grouped batched product needs the counts on the host: moe_kernel_linear_host. */
+/*
+ * Which implementation computes a grouped product whose counts are on the device. AUTO: the best of the kernels of this
+ * tree for the device and the types. CUBLASLT_GROUPED: UNSUPPORTED unless the library has it (none of CUDA 13.0's has).
+ * cuBLAS's grouped batched product needs the counts on the host: moe_kernel_linear_host.
+ */
 enum moe_kernel_backend {
     MOE_KERNEL_AUTO,
     MOE_KERNEL_OWN_WGMMA, /* sm_90a; UNSUPPORTED where device, types or alignment forbid it */
@@ -43,37 +45,39 @@ enum moe_kernel_backend {
     MOE_KERNEL_CUBLASLT_GROUPED,
 };
 
-/* Device memory for plans, and what is known of the device. */
+/* Device memory for plans, and the properties of the device. */
 typedef struct moe_kernel_gemm moe_kernel_gemm_t;
 
 /*
- * For calls of at most `groups` (to 2^20) groups on the current device. *out is owned by the caller. One stream at a
- * time: calls share the plan's memory and are ordered by their stream. Errors: ARG, NOMEM, DEVICE.
+ * Makes a handle for calls of at most `groups` (to 2^20) groups on the current device. *out is owned by the caller. One
+ * stream at a time: calls share the plan's memory and are ordered by their stream. Errors: ARG, NOMEM, DEVICE.
  */
 int moe_kernel_gemm_new(int64_t groups, moe_kernel_gemm_t **out);
 void moe_kernel_gemm_destroy(moe_kernel_gemm_t **gemm);
 
 /*
- * One pass of the grouped linear (moe/linear.h, all kinds and types). Nothing is allocated and no count is read on the
- * host: capturable. *error (device memory, may be NULL) takes COUNT, SPLIT or ARG (a group's pointer that is not
- * 16-byte aligned) when it is 0, in the stream; nothing is touched then. Errors: ARG, SHAPE, CAPACITY (groups),
- * UNSUPPORTED, DEVICE.
+ * Runs one pass of the grouped linear (moe/linear.h, all kinds and types). The call allocates nothing and reads no
+ * count on the host, so it can be captured. *error (device memory, may be NULL) takes COUNT, SPLIT or ARG (a group's
+ * pointer that is not 16-byte aligned) in the stream, unless it holds an error already; nothing is touched then.
+ * Errors: ARG, SHAPE, CAPACITY (groups), UNSUPPORTED, DEVICE.
  */
 int moe_kernel_linear(moe_kernel_gemm_t *gemm, enum moe_kernel_backend backend, const struct moe_linear_pass *pass,
                       int *error, cudaStream_t stream);
 
-/* The same in float32, weights and weight gradients in one array each. */
+/* Does what moe_kernel_linear does in float32, with weights and weight gradients in one array each. */
 int moe_kernel_grouped(moe_kernel_gemm_t *gemm, const struct moe_grouped *args, int *error, cudaStream_t stream);
 
-/* c = alpha op(a) op(b) + beta c in float32 without TF32, by cuBLAS. The first call makes cuBLAS's handle and its
- * workspace: do not capture that one. Errors: SHAPE, NOMEM, DEVICE. */
+/*
+ * Computes c = alpha op(a) op(b) + beta c in float32 without TF32, by cuBLAS. The first call makes cuBLAS's handle and
+ * its workspace, so it must not be captured. Errors: SHAPE, NOMEM, DEVICE.
+ */
 int moe_kernel_product(moe_kernel_gemm_t *gemm, const struct moe_gemm *args, cudaStream_t stream);
 
 /*
- * forward, dgrad or wgrad by cublasGemmGroupedBatchedEx, for counts that the host knows (host m_splits): `m` and
- * `group` [groups] are host memory, their pointers device memory; 16-bit types, no bias, no FP8; pass->m and
+ * Computes forward, dgrad or wgrad by cublasGemmGroupedBatchedEx, for counts that the host knows (m_splits): `m` and
+ * `group` [groups] are host memory, the pointers in `group` device memory; 16-bit types, no bias, no FP8; pass->m and
  * pass->group are not read. Groups without rows never reach cuBLAS; their weight gradients are cleared as the pass
- * says. Copies the pointers: not capturable. Errors: as above, COUNT, SPLIT.
+ * says. The call copies the pointers, so it cannot be captured. Errors: as above, COUNT, SPLIT.
  */
 int moe_kernel_linear_host(moe_kernel_gemm_t *gemm, const struct moe_linear_pass *pass, const int64_t *m,
                            const struct moe_linear_group *group, cudaStream_t stream);

@@ -1,8 +1,8 @@
 /*
  * linear.cu: the table's products (moe/ops.h) by the grouped products of gemm.cu.
  *
- * One moe_kernel_gemm for a device, made at its first product: device memory for 4096 groups' plans, a megabyte, never
- * more while it runs. It is made in relaxed capture mode, so that the first product may be one that is captured.
+ * A device has one moe_kernel_gemm, made at its first product: device memory for the plans of 4096 groups, a megabyte
+ * that never grows. It is made in relaxed capture mode, so that the first product may be a captured one.
  */
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"

@@ -1,9 +1,9 @@
 /*
  * map.cuh: row maps on the device (moe/permute.h): the header's check, and the rows of one token.
  *
- * The header is compared by every block before it follows a cell; a row or an expert out of range is MAP and is not
- * followed. Unlike the host's, these kernels do not look at all cells before they move the first row: that would cost a
- * launch and a read of the map for what no builder writes.
+ * Every block compares the header before it follows a cell; a row or an expert out of range is MAP and is not followed.
+ * Unlike the host's functions, these kernels do not check all cells before they move the first row: that check would
+ * cost a launch and a read of the whole map, to find cells that no builder writes.
  */
 #ifndef MOE_KERNELS_MAP_CUH
 #define MOE_KERNELS_MAP_CUH
@@ -14,7 +14,7 @@ enum { MOST_PLACES = 128 }; /* rows of a token taken at a time; an index map has
 
 static __device__ __forceinline__ bool map_fits(const moe_map_view &v, int *error)
 {
-    const moe_map_header h = *v.map; /* all of it at once: comparing member by member would wait for each */
+    const moe_map_header h = *v.map; /* the whole header at once: comparing member by member would wait for each load */
     bool fits = (h.magic == MOE_MAP_MAGIC) & (h.kind == (int32_t)v.kind) & (h.k == v.k) & (h.tokens == v.tokens) &
                 (h.experts == v.experts) & (h.rows == v.rows) & (h.routed >= 0) & (h.routed <= v.rows);
     if (!fits && threadIdx.x == 0) {
@@ -23,14 +23,14 @@ static __device__ __forceinline__ bool map_fits(const moe_map_view &v, int *erro
     return fits;
 }
 
-/* Some rows of a token, highest first, in shared memory. column: its expert, or with `by_choice` its choice. */
+/* Some rows of a token, highest first, in shared memory. column: the row's expert, or with `by_choice` its choice. */
 struct Places {
     int32_t row[MOST_PLACES], column[MOST_PLACES];
     int32_t raw[MOST_PLACES];
-    int32_t n; /* of the token, all rounds together */
+    int32_t n; /* rows of the token, all rounds together */
 };
 
-/* A row and a column that may be followed; else -1, and MAP. */
+/* Keeps a row and a column that may be followed; otherwise keeps -1 and raises MAP. */
 static __device__ __forceinline__ void keep_place(const moe_map_view &v, Places *p, int i, int32_t row, int32_t expert,
                                                   int32_t column, int *error)
 {
@@ -42,8 +42,10 @@ static __device__ __forceinline__ void keep_place(const moe_map_view &v, Places 
     }
 }
 
-/* Places first .. of token t into shared memory; how many. All threads of the block call it; it begins and ends with a
- * barrier. */
+/*
+ * Loads places of token t, from number `first` on, into shared memory; returns how many. All threads of the block call
+ * this function, which begins and ends with a barrier.
+ */
 static __device__ __forceinline__ int load_places(const moe_map_view &v, bool by_choice, int64_t t, int32_t first,
                                                   Places *p, int *error)
 {
@@ -72,7 +74,9 @@ static __device__ __forceinline__ int load_places(const moe_map_view &v, bool by
         for (int j = threadIdx.x; j < v.k; j += blockDim.x) {
             int32_t higher = 0, row = p->raw[j], expert = __ldg(experts + j * v.tokens + t);
             for (int i = 0; i < v.k; i++) {
-                /* Rows are distinct in a sound map; in any other every place below n must be filled all the same. */
+                /*
+                 * In a sound map rows are distinct; in any other map every place below n must be filled all the same.
+                 */
                 higher += p->raw[i] != -1 && (p->raw[i] > row || (p->raw[i] == row && i < j));
             }
             if (row != -1) {

@@ -1,11 +1,12 @@
 /*
- * plan.cuh: starts of pieces from their sizes, on the device: what every function that lays groups of rows one behind
- * the other begins with.
+ * plan.cuh: starts of pieces from their sizes, on the device; the first step of every function that lays groups of rows
+ * one behind the other.
  *
  * Idea: one block; each thread sums a run of neighbouring pieces, a scan over the threads gives where its run begins.
  * Pieces are few (experts, or experts x ranks); a scan over many blocks would cost more launches than it saves. Sizes
- * come from a functor, so that splits, padded splits and permuted splits are one kernel. A size below zero, or a sum
- * beyond the buffer, is found here before a row is moved: the status says so, and whoever uses the plan does nothing.
+ * come from a functor, so that splits, padded splits and permuted splits are one kernel. The plan finds a size below
+ * zero, or a sum beyond the buffer, before a row is moved: its status says so, and kernels that use the plan then do
+ * nothing.
  */
 #ifndef MOE_KERNELS_PLAN_CUH
 #define MOE_KERNELS_PLAN_CUH
@@ -15,7 +16,7 @@
 
 enum { PLAN_THREADS = 512 };
 
-/* What a plan found: the first error in the order of pieces, 0 without; the sums of both sizes. */
+/* The result of a plan: the first error in the order of pieces, 0 without one; the sums of both sizes. */
 struct Plan {
     int error;
     int64_t total[2];

@@ -1,8 +1,8 @@
 /*
  * ref.c: the twins of the kernels.
  *
- * What a kernel computes must be readable somewhere without its blocks and vectors; these are that, and what the GPU
- * check compares with. They are held against moe_core's host back end by a test that needs no GPU.
+ * A twin says what its kernel computes without blocks and vectors, and the GPU check compares the kernel with it. A
+ * test that needs no GPU compares the twins with moe_core's host back end.
  */
 #include "kernels/ref.h"
 

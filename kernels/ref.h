@@ -1,5 +1,5 @@
 /*
- * ref.h: the twins of the kernels (kernels.h) on the host: the plainest loops, double inside where there is arithmetic.
+ * ref.h: the twins of the kernels (kernels.h) on the host: plain loops, with arithmetic in double.
  *
  * No stream and no argument checks; same shapes.
  */

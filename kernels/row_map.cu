@@ -3,14 +3,14 @@
  * routing map.
  *
  * Idea: row = rows reserved for experts before e + tokens before t that chose e. Tokens are cut into chunks of 64; a
- * chunk's choices are a set of 64 bits for each expert in shared memory (set by atomicOr, so in any order the same),
- * and the place of a token in its chunk is the number of ones before its bit. Four passes: count each chunk; scan the
- * chunks of each expert; reserve the experts' rows; place. A radix sort of (expert, choice) pairs was rejected: it
- * moves every choice several times, and its library call waits for the host.
+ * chunk's choices are a set of 64 bits for each expert in shared memory (set by atomicOr, whose result does not depend
+ * on the order), and the place of a token in its chunk is the number of ones before its bit. Four passes: count each
+ * chunk; scan the chunks of each expert; reserve the experts' rows; place. A radix sort of (expert, choice) pairs was
+ * rejected: it moves every choice several times, and its library call waits for the host.
  *
  * A choice that is out of range or comes twice, counts that are negative or too small, and rows beyond the buffer end
- * the build: the status word says which, the last kernel raises it and leaves the header cleared, so that nothing will
- * follow the map.
+ * the build: the status word says which error it was; the last kernel raises the error and leaves the header cleared,
+ * so that no function follows the map.
  *
  * Grid: a block per chunk, 256 threads, 8 bytes of shared memory per expert (at most MOST_EXPERTS). Architecture: any.
  * Indices: rows fit int32, all else 64 bit.
@@ -21,13 +21,13 @@ enum { THREADS = 256, WARPS = THREADS / 32, WORDS = 2, CHUNK = 32 * WORDS, MOST_
 
 using RowMap = struct moe_row_map_build; /* a function of permute.h has the same name */
 
-/* What the passes leave for one another, in scratch memory. */
+/* What the passes leave for one another in scratch memory. */
 struct Build {
     int32_t *count;  /* [E][chunks]: tokens of the chunk that chose e; after the scan, those before the chunk */
     int64_t *chosen; /* [E] */
     int64_t *start;  /* [E] */
     int64_t *m;      /* [E]: rows reserved, cut to the buffer */
-    int *status;     /* the first error, as in plan_starts: lowest expert first; 0 without */
+    int *status; /* the first error, as in plan_starts: that of the lowest expert; 0 without one */
     int64_t *routed;
     int64_t chunks;
 };
@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(THREADS) count_chunks(RowMap a, Build b
     }
 }
 
-/* A warp per expert: its chunks' counts become the tokens before each chunk. */
+/* A warp per expert turns the counts of the expert's chunks into the tokens before each chunk. */
 static __global__ void __launch_bounds__(THREADS) scan_chunks(int64_t experts, Build b, int64_t *chosen)
 {
     int lane = threadIdx.x % 32;

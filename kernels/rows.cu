@@ -1,8 +1,8 @@
 /*
- * rows.cu: rows padded, trimmed, picked, and cleared: everything that moves whole rows without a row map.
+ * rows.cu: pads, trims, picks and clears rows: everything that moves whole rows without a row map.
  *
- * Idea: where a row goes is a functor over starts that a plan has found on the device (plan.cuh, rows.cuh). Counts are
- * never seen by the host. Architecture: any. Indices: 64 bit.
+ * Idea: a functor over starts that a plan has found on the device says where a row goes (plan.cuh, rows.cuh). The host
+ * never sees a count. Architecture: any. Indices: 64 bit.
  */
 #include "kernels/plan.cuh"
 #include "kernels/rows.cuh"
@@ -11,7 +11,7 @@ enum { THREADS = 256, MOST_BLOCKS = 132 * 16 };
 
 /* --- pad and trim --- */
 
-struct PadSizes { /* side 0: as they are; side 1: rounded up */
+struct PadSizes { /* side 0: the sizes as given; side 1: rounded up */
     const int64_t *m;
     int64_t align;
     __device__ Sizes operator()(int64_t i) const
@@ -110,7 +110,7 @@ struct Slack {
     }
 };
 
-struct PlainSizes { /* both sides as they are */
+struct PlainSizes { /* both sides: the sizes as given */
     const int64_t *m;
     __device__ Sizes operator()(int64_t i) const
     {

@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 4)
     }
 }
 
-/* Moves `rows` rows of `bytes` each as `where` says. from may be NULL where every answer is zeros. */
+/* Moves `rows` rows of `bytes` bytes each as `where` says. from may be NULL where every answer is zeros. */
 template <typename Where>
 static int launch_rows(moe_device_t *device, Where where, int64_t rows, int64_t bytes, const void *from, void *to)
 {

@@ -2,10 +2,10 @@
  * scatter.cu: unpermute, and the backward of both directions, over a row map of any kind.
  *
  * Idea: a gather per token: one block per token, its rows summed in float32 in registers, highest row first as on the
- * host, and cast once. So the traffic is R + T rows, nothing is added to memory, and the result is the same in every
- * run; adding row after row with atomics was rejected for that. Eight rows' pieces are loaded before the first is
- * added: 128 bytes in flight per thread, 128 KiB per multiprocessor at 1024 threads, several times what the memory's
- * latency asks for.
+ * host, and cast once. So the traffic is R + T rows, no kernel adds to memory, and the result is the same in every run.
+ * Adding row after row with atomics was rejected, because its result differs from run to run. Eight rows' pieces are
+ * loaded before the first is added: 128 bytes in flight per thread, 128 KiB per multiprocessor at 1024 threads, several
+ * times what the memory's latency asks for.
  *
  * The backward with probabilities reads the token's gradient once per four rows (the second time out of the cache),
  * stores the rows' gradients and sums the dot products in a fixed order over the block.
@@ -42,8 +42,10 @@ template <typename T, int N> static __device__ __forceinline__ void store_pack(P
     }
 }
 
-/* What multiplies each place, and which places count; dropped ones are taken out, the order stays. All threads call it;
- * ends with a barrier. */
+/*
+ * Computes the factor of each place, and takes out the places that do not count; the order stays. All threads call this
+ * function; it ends with a barrier.
+ */
 static __device__ __forceinline__ int weigh_places(const moe_map_scatter &a, int64_t t, int n, Places *p, float *factor)
 {
     __shared__ int kept;
@@ -242,7 +244,7 @@ extern "C" int moe_cuda_map_scatter(moe_device_t *device, const struct moe_map_s
     });
 }
 
-/* Zeros into the rows that no token has. */
+/* Writes zeros into the rows that no token has. */
 struct Untouched {
     moe_map_view view;
     const unsigned char *mapped;

@@ -2,8 +2,8 @@
  * swiglu.cu: act = silu(gate) * up, and its backward.
  *
  * Idea: memory-bound element-wise work: 16-byte loads and stores, a grid-stride loop over (row, piece), no shared
- * memory. Fusing it into the epilogue of fc1 is the faster form and comes with the project's own grouped product; this
- * is the form that any product can use.
+ * memory. Fusing it into the epilogue of fc1 would be faster, but only in a product of our own; this kernel works
+ * behind any product.
  *
  * Shapes: h [rows, 2*width] = [gate | up], act and d_act [rows, width], d_h like h. Grid: at most 16 blocks per
  * multiprocessor of the largest part (132 x 16), 256 threads: full occupancy at the 32 registers or so that this

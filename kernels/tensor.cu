@@ -2,9 +2,9 @@
  * tensor.cu: functions of whole tensors: scale, change of type, sum of columns, checksum.
  *
  * Idea: memory-bound work in 16-byte pieces where the address allows it, a loop over the grid. The checksum is a sum of
- * integers, so atomics may add the blocks' parts in any order and the result is the host's to the bit. The column sum
- * is one of floats: parts of ROWS rows go to scratch memory and are added in order, so that it is the same in every
- * run; atomics were rejected for that.
+ * integers, so atomics may add the blocks' parts in any order, and the result equals the host's in every bit. The
+ * column sum is a sum of floats: the parts of ROWS rows go to scratch memory and are added in order, so that the sum is
+ * the same in every run; atomics were rejected because their order changes.
  *
  * Grid: at most 16 blocks of 256 threads per multiprocessor of the largest part. Architecture: any. Indices: 64 bit.
  */

@@ -8,8 +8,8 @@
  * of equal keys would need a wider key. Limited groups: each lane sums the best of its groups in the host's order, so
  * that equal groups stay equal.
  *
- * Counts are integer atomics. Sums over experts are a warp's tree: the same in every run, and up to a rounding the
- * host's.
+ * Counts are integer atomics. Sums over experts are a tree within a warp: the same in every run, and equal to the
+ * host's up to rounding.
  *
  * Grid: a warp per token, looping; as many warps per block as have room for their keys in 48 KiB; E up to MOST_EXPERTS.
  * Architecture: sm_80 and later (warp reductions). Indices: 64 bit.
@@ -40,7 +40,7 @@ static __device__ __forceinline__ float softplus(float x)
     return x > 20.0f ? x : log1pf(expf(x));
 }
 
-/* A softmax row as the host makes it: NaN anywhere gives NaN everywhere. */
+/* Computes a softmax row as the host does: NaN anywhere gives NaN everywhere. */
 static __device__ void softmax_row(const float *logits, int64_t n, float *out)
 {
     int lane = threadIdx.x % 32;
@@ -59,7 +59,7 @@ static __device__ void softmax_row(const float *logits, int64_t n, float *out)
     }
 }
 
-/* The best key of n: the largest, of equal ones the first. */
+/* The index of the best key of n: the largest key, of equal ones the first. */
 static __device__ __forceinline__ int32_t warp_best(const uint32_t *key, int32_t n)
 {
     uint32_t best = MOE_KEY_TAKEN;
@@ -74,7 +74,7 @@ static __device__ __forceinline__ int32_t warp_best(const uint32_t *key, int32_t
     return (int32_t)__reduce_min_sync(ALL, best == top ? (uint32_t)where : 0x7fffffffu);
 }
 
-/* One lane's best of n keys above its own; as warp_best. */
+/* The index of the best of n keys, found by one lane alone; the order is that of warp_best. */
 static __device__ __forceinline__ int32_t lane_best(const uint32_t *key, int32_t n)
 {
     uint32_t best = MOE_KEY_TAKEN;
@@ -88,7 +88,7 @@ static __device__ __forceinline__ int32_t lane_best(const uint32_t *key, int32_t
     return where;
 }
 
-/* The number that a key stands for; NaN for NaN's. */
+/* The number of which `key` is the key; NaN for the key of NaN. */
 static __device__ __forceinline__ float value_of(uint32_t key)
 {
     if (key <= MOE_KEY_NAN) {
@@ -98,7 +98,7 @@ static __device__ __forceinline__ float value_of(uint32_t key)
     return __uint_as_float(bits);
 }
 
-/* Leaves only the experts of the groups that stay. group_key: [groups], spare: [E], both of this warp. */
+/* Leaves only the experts of the groups that stay. group_key: [groups], spare: [E], both belonging to this warp. */
 static __device__ void limit_groups(const moe_topk &a, uint32_t *key, uint32_t *group_key, uint32_t *spare)
 {
     int lane = threadIdx.x % 32;
@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(MOST_WARPS * 32, 2) topk(moe_topk a, in
                 scores[e] = a.how.score == MOE_SCORE_SIGMOID ? sigmoid(logits[e]) : sqrtf(softplus(logits[e]));
             }
         }
-        for (int64_t e = lane; e < a.experts; e += 32) { /* each lane reads what it has written itself */
+        for (int64_t e = lane; e < a.experts; e += 32) { /* each lane reads only what it has written itself */
             float value = (a.how.after ? logits : scores)[e] + (a.expert_bias != nullptr ? a.expert_bias[e] : 0.0f);
             numbers = numbers && isfinite(scores[e]) && !isnan(value);
             key[e] = moe_order_key(value);
@@ -245,8 +245,10 @@ extern "C" int moe_cuda_topk(moe_device_t *device, const struct moe_topk *a)
 
 /* --- backward --- */
 
-/* d of the chosen where the weights were divided by the sum of all chosen, whether dropped later or not: the gradient
- * of w = n / sum(n). */
+/*
+ * The gradient of w = n / sum(n), for weights that were divided by the sum of all chosen scores, including those
+ * dropped later.
+ */
 static __device__ void normalised_backward(const moe_topk_backward &a, const float *scores, const float *logits,
                                            const float *d_weight, const int32_t *index, const int32_t *all, float *d)
 {

@@ -1,14 +1,15 @@
 /*
- * gemm.cu: the grouped products' front: checks, the choice of a path, tensor maps, the launches.
+ * gemm.cu: the front of the grouped products: checks, the choice of a kernel, tensor maps, launches.
  *
  * Two launches a pass: the plan from the counts, then the product (gemm_hopper.cu, gemm_scaled.cu, gemm_mma.cu or
- * gemm_simt.cu). Nothing here depends on a count. The path is chosen from what the host knows: the device, the types,
- * and whether the copy engine can have the matrices (rows that are multiples of 16 bytes, 16-byte aligned).
+ * gemm_simt.cu). No decision in this file depends on a count. The kernel is chosen from what the host knows: the
+ * device, the types, and whether the copy engine can read the matrices (rows that are multiples of 16 bytes, 16-byte
+ * aligned).
  *
  * Tensor maps are encoded here as templates without an address (the driver's encoder is host code; its pointer comes
  * from the runtime, so that nothing links the driver) and given their addresses on the device, where the groups' table
- * and the counts are. Maps per weight set, kept from call to call, were rejected: the table may change between replays
- * of a graph.
+ * and the counts are. Maps that are kept from call to call, one set per set of weights, were rejected: the table may
+ * change between replays of a graph.
  */
 #include "kernels/check.cuh"
 #include "kernels/gemm/gemm_args.cuh"
@@ -22,14 +23,14 @@ typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, vo
                               const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-enum { MOST_GROUPS = 1 << 20 }; /* each block of gemm_plan.cu sums all of them up */
+enum { MOST_GROUPS = 1 << 20 }; /* each block of gemm_plan.cu sums the counts of all groups */
 
 struct moe_kernel_gemm {
     int64_t groups;
     int blocks, major, minor; /* multiprocessors and compute capability */
     void *memory;
     struct gemm_plan plan;
-    encode_fn encode; /* NULL: no copy engine */
+    encode_fn encode; /* NULL: the copy engine cannot be used */
     struct moe_cublas *cublas;
 };
 
@@ -64,7 +65,7 @@ static int know_device(moe_kernel_gemm_t *g)
     int rc = gemm_mma_prepare();
 #ifdef MOE_KERNELS_SM90A
     if (rc == 0 && g->major == 9 && g->minor == 0) {
-        g->encode = find_encoder(); /* an old driver has none: gemm_mma.cu then */
+        g->encode = find_encoder(); /* an old driver has none; gemm_mma.cu is used then */
         rc = g->encode == NULL ? 0 : gemm_hopper_prepare();
         rc = rc || g->encode == NULL ? rc : gemm_scaled_prepare();
     }
@@ -170,7 +171,7 @@ static bool make_maps(const moe_kernel_gemm_t *g, const struct gemm_args *a, enu
                               line,
                               forward ? (unsigned)tile_of[path].cols : 64u,
                               true};
-    if (path == SCALED) { /* the weight's bytes as they lie: 64 of the depth by 128 */
+    if (path == SCALED) { /* the raw bytes of the weight: boxes of 64 of the depth by 128 */
         right.box_width = forward ? 64 : 128;
         right.swizzled = false;
     }
@@ -374,7 +375,7 @@ extern "C" int moe_kernel_gemm_fp8(moe_kernel_gemm_t *g, const struct moe_kernel
 
 /* --- cuBLAS --- */
 
-/* Its handle is made by the first call that wants it, which must not be captured. */
+/* Makes cuBLAS's handle at the first call that needs it; that call must not be captured. */
 static int need_cublas(moe_kernel_gemm_t *g)
 {
     return g->cublas != NULL ? 0 : moe_cublas_new(&g->cublas);

@@ -1,10 +1,11 @@
 /*
- * gemm_args.cuh: what the kernels of the grouped products are given, and how each block finds its tiles.
+ * gemm_args.cuh: the arguments of the kernels of the grouped products, and how each block finds its tiles.
  *
  * The plan is made on the device by one small kernel from the counts (gemm_plan.cu) and lies in memory that a
  * moe_kernel_gemm owns; the product kernels read it. The host never sees a count. Persistent blocks take the tiles
- * blockIdx, blockIdx + gridDim, ...: the groups' tiles lie one after the other, so every block gets its share of every
- * group, and a counter that blocks would draw from (one more round trip to the L2 per tile) gains little.
+ * blockIdx, blockIdx + gridDim, ...: the tiles of the groups follow one another, so every block gets its share of every
+ * group. A shared counter from which blocks draw tiles was rejected: it costs one more round trip to the L2 per tile
+ * and gains little.
  */
 #ifndef MOE_KERNELS_GEMM_ARGS_CUH
 #define MOE_KERNELS_GEMM_ARGS_CUH
@@ -18,7 +19,10 @@
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
-/* Device memory. After a bad count row[groups] is -1 and tile[groups] is 0: nothing is touched then. */
+/*
+ * The plan, in device memory. After a bad count row[groups] is -1 and tile[groups] is 0, so that no product touches
+ * anything.
+ */
 struct gemm_plan {
     int64_t *row;       /* [groups + 1]: first row of the group */
     int64_t *tile;      /* [groups + 1]: first tile of the group */
@@ -37,8 +41,8 @@ struct gemm_args {
     bool block_scales;
     int accumulate;
     const float *row_scales; /* products of two FP8 operands: [rows, ceil(k / 128)] of x */
-    const float *bias_probs; /* [rows]: what each row's bias is multiplied by, too; or NULL */
-    float bias_scale;        /* what every bias is multiplied by */
+    const float *bias_probs; /* [rows]: a second factor of each row's bias; or NULL */
+    float bias_scale; /* factor of every bias */
 };
 
 struct gemm_plan_args {
@@ -47,17 +51,17 @@ struct gemm_plan_args {
     int64_t groups, n, k, rows;
     const int64_t *m;
     int *error; /* or NULL */
-    /* For the copy engine; without maps the rest is not read. */
+    /* Members for the copy engine; without maps the others are not read. */
     bool maps;
     const struct moe_linear_group *group;
-    const char *a, *b;        /* rows of group i at a + row * a_pitch; b likewise, or NULL: the groups' weights */
+    const char *a, *b; /* rows of group i are at a + row * a_pitch; b likewise, or NULL: b is the groups' weights */
     int64_t a_pitch, b_pitch; /* bytes */
     const char *weights;      /* without group */
     int64_t weight_bytes;     /* of one group */
     CUtensorMap a_map, b_map; /* templates: all but the address and, for rows, their number */
 };
 
-/* Where a block is in the list of tiles. */
+/* A block's place in the list of tiles. */
 struct gemm_place {
     int64_t tile, group;
 };
@@ -78,7 +82,7 @@ static __device__ __forceinline__ struct gemm_place gemm_begin()
     return p;
 }
 
-/* The block's next tile; false when there is none. */
+/* Moves to the block's next tile; false when there is none. */
 static __device__ __forceinline__ bool gemm_next(const struct gemm_args &a, int tile_rows, int tile_cols,
                                                  struct gemm_place *place, struct gemm_work *work)
 {
@@ -161,7 +165,7 @@ static __device__ __forceinline__ const void *gemm_bias(const struct gemm_args &
     return a.kind == MOE_GEMM_FORWARD && a.group != nullptr && a.row_scales == nullptr ? a.group[g].bias : nullptr;
 }
 
-/* What the bias is multiplied by in a row of the tile's group; rows beyond the group have nothing to be read. */
+/* The factor of the bias in a row of the tile's group; rows beyond the group have no bias_probs to read. */
 static __device__ __forceinline__ float gemm_bias_factor(const struct gemm_args &a, const struct gemm_work &w,
                                                          int64_t row)
 {

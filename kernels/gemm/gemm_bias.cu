@@ -1,15 +1,15 @@
 /*
  * gemm_bias.cu: the two passes of the grouped linear that are no products: the gradient of a bias (the sum of a group's
- * rows, each times its own number where there are such numbers), and of those numbers (for each row the product of dy
- * with its group's bias).
+ * rows, each times its bias_probs where those are given), and the gradient of bias_probs (for each row the product of
+ * dy with its group's bias).
  *
  * Idea: sums in a fixed order, so that a run repeats itself bit by bit. A bias gradient: 32 columns of a group to a
- * block, 8 threads share a column; atomic additions were rejected for their order. Numbers: a warp to a row, which
- * finds its group in the plan by halving.
+ * block, 8 threads share a column; atomic additions were rejected for their order. The gradient of bias_probs: a warp
+ * to a row, which finds its group in the plan by bisection.
  *
- * Groups without rows: a bias gradient that overwrites is zeros, one that accumulates is not touched; they have no rows
- * for the other pass. After a bad count neither touches anything. Launch: 256 threads; no shared memory but a kilobyte.
- * Any alignment. Indices: 64 bit. Streams: the caller's only. Architecture: any.
+ * Groups without rows: a bias gradient that overwrites becomes zeros, one that accumulates is not touched; the other
+ * pass has no rows of such a group. After a bad count neither pass touches anything. Launch: 256 threads; no shared
+ * memory but a kilobyte. Any alignment. Indices: 64 bit. Streams: the caller's only. Architecture: any.
  */
 #include "kernels/check.cuh"
 #include "kernels/gemm/gemm_args.cuh"

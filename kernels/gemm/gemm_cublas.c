@@ -1,11 +1,11 @@
 /*
  * gemm_cublas.c: products by cuBLAS: plain float32 ones, and grouped ones whose counts the host knows.
  *
- * cublasGemmGroupedBatchedEx takes its shapes from host memory, so it cannot serve counts of the device; it serves host
- * m_splits, and it is what the project's own kernels are timed against. cuBLASLt's grouped matmul takes device shapes,
- * but no library of CUDA 13.0 has it. cuBLAS counts column by column: a row-major matrix is its transpose there, so
- * every product is asked for as out^T. Groups without rows never reach cuBLAS: a sum over nothing is zeros by our own
- * hand.
+ * cublasGemmGroupedBatchedEx takes its shapes from host memory, so it cannot serve counts on the device. It serves
+ * m_splits of the host, and the project's own kernels are timed against it. cuBLASLt's grouped matmul takes shapes on
+ * the device, but no library of CUDA 13.0 has it. cuBLAS counts column by column: a row-major matrix is its transpose
+ * there, so every product is asked for as out^T. Groups without rows never reach cuBLAS: the sum over nothing is
+ * written as zeros by this file.
  */
 #include "kernels/gemm/gemm_front.h"
 #include "moe_core/include/moe/error.h"
@@ -52,7 +52,7 @@ int moe_cublas_new(struct moe_cublas **out)
     return rc;
 }
 
-/* The stream first: choosing it takes the workspace away. */
+/* Sets the stream first: choosing a stream takes the workspace away. */
 static int use_stream(struct moe_cublas *c, cudaStream_t stream)
 {
     return cublasSetStream(c->handle, stream) == CUBLAS_STATUS_SUCCESS &&
@@ -85,7 +85,7 @@ int moe_cublas_product(struct moe_cublas *c, const struct moe_gemm *g, cudaStrea
 
 /* --- grouped, counts of the host --- */
 
-/* The lists that cuBLAS reads on the host, one entry for each group with rows, in one allocation. */
+/* The lists that cuBLAS reads on the host, with one entry for each group with rows, in one allocation. */
 struct lists {
     int64_t count;
     int64_t *m, *n, *k, *lda, *ldb, *ldc, *size;
@@ -120,7 +120,7 @@ static void *at(const void *base, int64_t element)
     return (char *)(uintptr_t)base + element * 2; /* 16-bit types only */
 }
 
-/* One group with rows: out^T, column-major. */
+/* Adds one group with rows: out^T, column-major. */
 static void add_group(struct lists *l, const struct moe_linear_pass *p, const struct moe_linear_group *g, int64_t row,
                       int64_t m, const void **a, const void **b, void **c)
 {

@@ -1,5 +1,5 @@
 /*
- * gemm_front.h: what gemm.cu asks of gemm_cublas.c.
+ * gemm_front.h: the functions of gemm_cublas.c that gemm.cu calls.
  */
 #ifndef MOE_KERNELS_GEMM_FRONT_H
 #define MOE_KERNELS_GEMM_FRONT_H

@@ -5,12 +5,13 @@
  * copy engine fill stages (A 128 x 64, B 256 x 64, 48 KiB); each consumer multiplies 64 x 256 of the tile with
  * m64n256k16 instructions straight from shared memory, and while it stores its part the producer already fills stages
  * for the next tile. 128 x 256 is the largest tile whose sums fit in registers (128 floats a thread), and it needs the
- * least shared memory traffic per product. Operands that run the wrong way (the weight in dgrad, both in wgrad) are
- * not transposed by anybody: they are copied as boxes of 64 x 64 and the descriptors say that they lie MN-major.
+ * least shared memory traffic per product. Operands that run the wrong way (the weight in dgrad, both operands in
+ * wgrad) are never transposed: they are copied as boxes of 64 x 64, and the descriptors say that they are MN-major.
  *
- * Ragged groups: tiles begin at the group's first row; maps end at its last (gemm_plan.cu), so rows beyond it are zeros
- * in every operand, in the depth of wgrad as well, whatever lies there in memory. A consumer whose 64 rows all lie
- * beyond the group does not multiply. Weight gradients of groups without rows have no stages: zeros are stored.
+ * Ragged groups: tiles begin at the group's first row, and maps end at its last row (gemm_plan.cu). So rows beyond the
+ * group are zeros in every operand, in the depth of wgrad as well, whatever the memory there holds. A consumer whose 64
+ * rows all lie beyond the group does not multiply. The weight gradient of a group without rows has no stages, so zeros
+ * are stored.
  *
  * Launch: one block per multiprocessor, 384 threads, about 209 KiB of shared memory; registers are traded between the
  * warpgroups (40 and 232). Assumes n and k multiples of 8 and 16-byte aligned operands (gemm.cu checks). Row and
@@ -35,7 +36,7 @@ enum {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Which operands lie MN-major. */
+/* Which operands are MN-major. */
 template <int KIND> struct major {
     enum { A = KIND == MOE_GEMM_WGRAD, B = KIND != MOE_GEMM_FORWARD };
 };
@@ -125,7 +126,7 @@ static __device__ __forceinline__ void sum_up(float (&acc)[COLS / 2], int64_t bl
     }
 }
 
-/* A half without rows still gives the stages back. */
+/* A consumer half without rows only gives the stages back. */
 static __device__ __forceinline__ void skip(int64_t blocks, uint32_t full, struct moe_gemm_ring *at)
 {
     for (int64_t block = 0; block < blocks; block++) {

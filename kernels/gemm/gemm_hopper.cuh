@@ -1,9 +1,10 @@
 /*
- * gemm_hopper.cuh: what the products on sm_90a share: the ring's barriers and the way out of the accumulators.
+ * gemm_hopper.cuh: what the products on sm_90a share: the barriers of the ring, and the stores from the accumulators.
  *
- * The way out: each warp passes its 16 rows through 2 KiB of shared memory of its own, 128 bytes of each row at a time,
- * and stores 16-byte pieces, eight lanes to a row: whole lines, masked row by row and piece by piece. A store by the
- * copy engine was rejected: bias, accumulation in float32 and narrower gradient types need the registers anyway.
+ * Stores: each warp passes its 16 rows through 2 KiB of shared memory of its own, 128 bytes of each row at a time, and
+ * stores 16-byte pieces, eight lanes to a row, so that whole lines are written; rows and pieces beyond the edge are
+ * masked. A store by the copy engine was rejected: bias, accumulation in float32 and narrower gradient types need the
+ * registers anyway.
  */
 #ifndef MOE_KERNELS_GEMM_HOPPER_CUH
 #define MOE_KERNELS_GEMM_HOPPER_CUH
@@ -15,7 +16,7 @@
 
 enum { STAGING = 2048 /* bytes for each consumer warp */, CONSUMER_WARPS = 8 };
 
-/* One arrival per warp: its part of the matrix instructions has read the stage. */
+/* One arrival per warp says that the warp's matrix instructions have read the stage. */
 static __device__ __forceinline__ void stage_release(uint32_t bar)
 {
     if (threadIdx.x % 32 == 0) {
@@ -34,14 +35,14 @@ static __device__ __forceinline__ void store_rows(const float (&acc)[COLS / 2], 
     int64_t rows = w.shape.rows, cols = w.shape.cols;
     T *out = static_cast<T *>(a.out) + w.first_row * cols;
     const void *bias = gemm_bias(a, w.group);
-    float upper = 0, lower = 0; /* what the bias is multiplied by in this thread's two rows */
+    float upper = 0, lower = 0; /* factors of the bias in this thread's two rows */
     if (bias != nullptr) {
         upper = gemm_bias_factor(a, w, row + lane / 4);
         lower = gemm_bias_factor(a, w, row + lane / 4 + 8);
     }
 #pragma unroll
     for (int chunk = 0; chunk < COLS / 64; chunk++) {
-        float2 mine = make_float2(0.0f, 0.0f); /* the bias of columns 2 * lane and its neighbour */
+        float2 mine = make_float2(0.0f, 0.0f); /* the bias of columns 2 * lane and 2 * lane + 1 */
         if (bias != nullptr && col + chunk * 64 + lane * 2 < cols) {
             mine.x = gemm_load(a.bias, bias, col + chunk * 64 + lane * 2);
             mine.y = gemm_load(a.bias, bias, col + chunk * 64 + lane * 2 + 1);
@@ -161,7 +162,10 @@ static __device__ __forceinline__ void store_grad(const float (&acc)[COLS / 2], 
     }
 }
 
-/* Behind a plan: the blocks start while it is being made, set their barriers up, and wait for it (wait_for_primary). */
+/*
+ * Launches a kernel behind a plan: its blocks start while the plan is being made, set up their barriers, and wait for
+ * the plan (wait_for_primary).
+ */
 static inline int launch_behind_plan(void (*kernel)(const struct gemm_args), const struct gemm_args *args, int blocks,
                                      int threads, int shared_bytes, cudaStream_t stream)
 {

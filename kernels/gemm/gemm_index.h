@@ -1,9 +1,9 @@
 /*
- * gemm_index.h: where everything lies in the grouped products: tiles, shared memory, descriptors, accumulators.
+ * gemm_index.h: the index arithmetic of the grouped products: tiles, shared memory, descriptors, accumulators.
  *
- * Pure functions, for the device and for the host: the machine that builds has no GPU, so the arithmetic that a
- * kernel's correctness hangs on is kept apart from the kernels and held by tests/moe_core/test_gemm_index.c, which
- * plays the copy engine and the matrix unit on the host with these same functions.
+ * Pure functions, for the device and for the host: the machine that builds has no GPU, so the arithmetic on which a
+ * kernel's correctness depends is kept apart from the kernels. tests/moe_core/test_gemm_index.c checks it: the test
+ * simulates the copy engine and the matrix unit on the host with these same functions.
  *
  * Facts of the architecture used here (PTX ISA, "Asynchronous warpgroup level matrix instructions"): with the 128-byte
  * swizzle the unit is an atom of 8 rows x 128 bytes, 1024-byte aligned, in which the 16-byte piece c of row r lies at
@@ -43,7 +43,10 @@ MOE_HD int64_t moe_gemm_ceil(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Tiles of a group. A weight gradient has its tiles without rows, too: they store zeros; none when it accumulates. */
+/*
+ * The number of tiles of a group. A weight gradient has its tiles without rows too, because they store zeros; it has
+ * none when it accumulates.
+ */
 MOE_HD int64_t moe_gemm_tiles(int kind, int64_t m, int64_t n, int64_t k, int tile_rows, int tile_cols, int accumulate)
 {
     struct moe_gemm_shape s = moe_gemm_shape_of(kind, m, n, k);
@@ -83,7 +86,7 @@ MOE_HD struct moe_gemm_tile moe_gemm_raster(int64_t at, int64_t high, int64_t wi
 
 /* --- the counts --- */
 
-/* What a prefix sum over groups adds up; counts that cannot be right add nothing harmful: at most rows + 1. */
+/* The summand of a group in a prefix sum. Impossible counts add a harmless number: at most rows + 1. */
 MOE_HD int64_t moe_gemm_count(int64_t m, int64_t rows)
 {
     return m < 0 ? 0 : m > rows ? rows + 1 : m;
@@ -91,9 +94,11 @@ MOE_HD int64_t moe_gemm_count(int64_t m, int64_t rows)
 
 /* --- the ring of stages between producers and consumers --- */
 
-/* A stage's full barrier completes phase 0, 1, 0, ...; a wait for parity p returns once the phase of parity p is over.
- * A consumer's first wait on any stage is for 0; a producer's first wait on an empty barrier is for 1, which a fresh
- * barrier answers at once. */
+/*
+ * A place in a ring of stages. A stage's full barrier completes the phases 0, 1, 0, ...; a wait for parity p returns
+ * once the phase of parity p is over. A consumer's first wait on any stage is for 0. A producer's first wait on an
+ * empty barrier is for 1, which a fresh barrier answers at once.
+ */
 struct moe_gemm_ring {
     uint32_t stage, parity;
 };
@@ -137,7 +142,10 @@ MOE_HD uint64_t moe_wgmma_descriptor(uint32_t address, uint32_t lead, uint32_t s
            (uint64_t)((stride & 0x3ffffu) >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* An operand's stage comes in boxes: one of 128 bytes of depth when it lies K-major, else one for each run of 64. */
+/*
+ * An operand's stage is copied in boxes: one of 128 bytes of depth when the operand is K-major, else one for each run
+ * of 64 elements.
+ */
 enum { MOE_BOX_BYTES = 64 * 128 /* 64 deep, 64 wide, 16 bits */ };
 
 struct moe_gemm_box {

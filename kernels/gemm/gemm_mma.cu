@@ -3,10 +3,10 @@
  * engine cannot take.
  *
  * Idea: 128 x 128 tiles, 32 deep, three stages; each of eight warps has 64 x 32 of it as 4 x 4 instructions m16n8k16.
- * Operands come by cp.async, 16 bytes at a time, which fills what lies beyond a group or a matrix with zeros without
- * reading it; rows that are not multiples of 16 bytes, and FP8 weights, come by ordinary loads, widened on the way
- * (exactly; the scales go to the sums, as in gemm_scaled.cu). An operand that runs the wrong way is transposed by
- * ldmatrix on its way into registers.
+ * Operands are loaded by cp.async, 16 bytes at a time, which fills whatever is beyond a group or a matrix with zeros
+ * without reading it. Rows that are not multiples of 16 bytes, and FP8 weights, are loaded by ordinary loads and
+ * widened on the way (exactly; scales are applied to the sums, as in gemm_scaled.cu). ldmatrix transposes an operand
+ * that runs the wrong way on its way into registers.
  *
  * Launch: one block per multiprocessor, 256 threads, 60 KiB of shared memory, persistent over the plan (gemm_args.cuh).
  * Any alignment. Indices: 64 bit. Streams: the caller's only. Architecture: sm_80 and later.
@@ -34,7 +34,7 @@ struct operand {
     const char *base;
     int64_t edge, depth, pitch; /* elements */
     enum moe_dtype type;
-    bool pieces; /* 16-bit and 16-byte aligned throughout: cp.async */
+    bool pieces; /* 16-bit and 16-byte aligned throughout, so that cp.async can load it */
 };
 
 static __device__ __forceinline__ void copy_piece(uint32_t to, const void *from, int bytes)
@@ -251,7 +251,7 @@ static __global__ void __launch_bounds__(THREADS, 1) gemm_mma(const __grid_const
                 load_stage<T, TA>(stage, left, row, step * DEPTH);
                 load_stage<T, TB>(stage + OPERAND_BYTES, right, col, step * DEPTH);
             }
-            copies_commit(); /* also an empty one: the count of groups stays the count of steps */
+            copies_commit(); /* commits an empty group too, so that the number of groups stays the number of steps */
         };
         __syncthreads(); /* the tile before is read */
         load(0);

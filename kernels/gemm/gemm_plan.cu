@@ -1,10 +1,10 @@
 /*
  * gemm_plan.cu: from the counts to the plan of a grouped product: prefix sums, tiles, and a tensor map per group.
  *
- * Idea: each block sums all counts up for itself (a few hundred numbers, one or two rounds of a block scan) and makes
- * the maps of four groups, one per warp; block 0 writes the sums. One block for everything was rejected: publishing a
- * map is a round trip to the L2, and 128 groups would queue for it. Letting every persistent block make maps when it
- * changes groups was rejected, too: that latency would stand in the product's way.
+ * Idea: each block sums all counts for itself (a few hundred numbers, one or two rounds of a block scan) and makes the
+ * maps of four groups, one per warp; block 0 writes the sums. One block for everything was rejected: publishing a map
+ * is a round trip to the L2, and 128 groups would queue for it. Letting every persistent block make maps when it
+ * changes groups was rejected too: the product would have to wait for them.
  *
  * A map of rows begins at the group's first row and has m rows, so that a tile that reaches beyond the group reads
  * zeros and never the next group or the slack; the copy engine does the masking. Weights have whole maps.
@@ -70,7 +70,7 @@ static __device__ void make_map(const CUtensorMap *from, CUtensorMap *to, CUtens
 }
 #endif
 
-/* Whether the copy engine can have this address: else the group's weights are refused. */
+/* Whether the copy engine can use this address; if not, the group's weights are refused. */
 static __device__ bool fits(const void *address)
 {
     return (reinterpret_cast<uintptr_t>(address) & 15) == 0 && address != nullptr;
@@ -130,7 +130,9 @@ static __global__ void __launch_bounds__(THREADS) gemm_plan(const __grid_constan
     (void)my_row;
     (void)my_count;
 #endif
-    /* An address that the copy engine cannot have makes the product impossible: found by block 0 for all groups. */
+    /*
+     * A weight at an address that the copy engine cannot use makes the product impossible; block 0 looks at all groups.
+     */
     if (blockIdx.x == 0 && p.maps && p.group != nullptr) {
         for (int64_t i = threadIdx.x; i < p.groups; i += THREADS) {
             if (!fits(p.kind == MOE_GEMM_WGRAD ? p.group[i].d_weight : p.group[i].weight)) {

@@ -2,16 +2,16 @@
  * gemm_scaled.cu: grouped products with FP8 weights on sm_90a: 16-bit activations by FP8 weights (forward, dgrad), and
  * FP8 activations by FP8 weights (forward).
  *
- * FP8 is the weight's storage type (moe/linear.h), activations stay 16 bit, and results must be those of the host:
- * so the stored numbers are widened to the activation's type, which is exact for both FP8 types, on their way into
- * shared memory, and scales are applied in float32 to sums. Rounding scale * number to 16 bits first, or activations to
- * FP8, would both be other numerics. A scale holds for 128 x 128 weights: the tile is 128 columns wide, and after each
- * 128 of depth the instruction's sums are added, scaled, to the tile's (64 + 64 registers a thread).
+ * FP8 is the storage type of the weight (moe/linear.h), activations stay 16 bit, and results must be those of the host.
+ * So the stored numbers are widened on their way into shared memory to the activation's type, which is exact for both
+ * FP8 types, and scales are applied in float32 to sums. Rounding scale * number to 16 bits first, or rounding
+ * activations to FP8, would give other results. A scale holds for 128 x 128 weights: the tile is 128 columns wide, and
+ * after each 128 of depth the instruction's sums are added, scaled, to the tile's (64 + 64 registers a thread).
  *
  * Idea: the ring of gemm_hopper.cu with one more party: a warpgroup that widens. Copies bring A (swizzled) and the raw
- * bytes of the weight; the widening warpgroup writes B where and as the copy engine would have put 16-bit weights, and
- * tells the consumers. With FP8 activations nobody widens: e4m3 x e4m3 instructions read both operands as copied, and
- * each row's scale for 128 of depth is multiplied in with the weight's.
+ * bytes of the weight; the widening warpgroup writes B in the place and layout that the copy engine would have given
+ * 16-bit weights, and signals the consumers. With FP8 activations no numbers are widened: e4m3 x e4m3 instructions read
+ * both operands as copied, and the scale of each row for 128 of depth is multiplied with the weight's scale.
  *
  * Launch: one block per multiprocessor, 512 threads, about 177 KiB of shared memory; registers 24 (copies), 72
  * (widening), 208 (consumers). Assumes n a multiple of 8, k of 16. Streams: the caller's only. Architecture: sm_90a.
@@ -42,7 +42,10 @@ template <class T> struct stage_of {
     static constexpr int depth = 128 / sizeof(T), per_scale = SCALE_DEPTH / depth;
 };
 
-/* The ring: copied: what the copy engine brings; widened: B, from the widening warps; empty: given back. */
+/*
+ * The barriers of the ring. copied: the copy engine's data has arrived; widened: the widening warps have written B;
+ * empty: the stage was given back.
+ */
 struct barriers {
     uint32_t copied, widened, empty;
 };
@@ -141,7 +144,7 @@ static __device__ __forceinline__ void widen(const struct gemm_args &a, uint8_t 
     }
 }
 
-/* What a thread multiplies the sums of 128 of depth with: its two rows' scales. */
+/* A thread's factors for the sums of 128 of depth: the scales of its two rows. */
 struct scales {
     float upper, lower;
 };

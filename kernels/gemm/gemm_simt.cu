@@ -1,9 +1,9 @@
 /*
  * gemm_simt.cu: the grouped products in plain float32 arithmetic, for every type.
  *
- * This is the path for float32 activations, which must be as exact as on the host (the matrix units would round them to
- * 10 bits), and for pairs of types that no matrix instruction takes. Operands are widened on the way into shared
- * memory, FP8 weights with their scale, as the host does.
+ * These kernels serve float32 activations, which must be as exact as on the host (the matrix units would round them to
+ * 10 bits), and pairs of types that no matrix instruction takes. Operands are widened on the way into shared memory,
+ * FP8 weights with their scale, as the host does.
  *
  * Idea: 128 x 128 tiles, 16 deep, 256 threads with 8 x 8 sums each; the next stage is fetched into registers while the
  * present one is multiplied. Whether an operand runs along the depth or along its rows is a template argument, so that
@@ -18,7 +18,7 @@
 
 enum { ROWS = GEMM_SIMT_ROWS, COLS = GEMM_SIMT_COLS, DEPTH = 16, THREADS = 256, EDGE = 128 + 4, PIECE = 8 };
 
-/* One operand of a group: element (i, d) lies at base + i * along_i + d * along_d, one of which is 1. */
+/* One operand of a group: element (i, d) is at base + i * along_i + d * along_d; along_i or along_d is 1. */
 struct operand {
     enum moe_dtype type;
     const void *base;

@@ -1,8 +1,8 @@
 /*
  * hopper.cuh: the instructions of sm_90a that C++ has no names for: barriers, the copy engine, tensor maps, registers.
  *
- * One function per instruction, named for what it does; nothing here knows of products. The matrix instructions are in
- * wgmma.cuh. Addresses of shared memory are 32-bit numbers of the shared window.
+ * Each function is one instruction, named for what it does, and knows nothing of products. The matrix instructions are
+ * in wgmma.cuh. Addresses of shared memory are 32-bit numbers of the shared window.
  */
 #ifndef MOE_KERNELS_HOPPER_CUH
 #define MOE_KERNELS_HOPPER_CUH
@@ -48,7 +48,7 @@ static __device__ __forceinline__ void barrier_arrive(uint32_t bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
-/* One arrival, and `bytes` that copies still have to deliver before the phase is over. */
+/* Arrives once, and announces `bytes` bytes that copies must deliver before the phase is over. */
 static __device__ __forceinline__ void barrier_arrive_expect(uint32_t bar, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
@@ -68,7 +68,7 @@ static __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parit
     }
 }
 
-/* Before the copy engine or the matrix unit reads what this thread stored into shared memory. */
+/* Call it before the copy engine or the matrix unit reads what this thread stored into shared memory. */
 static __device__ __forceinline__ void fence_async_proxy()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -76,7 +76,10 @@ static __device__ __forceinline__ void fence_async_proxy()
 
 /* --- the copy engine --- */
 
-/* One box at (x: innermost, y) of a two-dimensional map into shared memory; what lies outside the map becomes zero. */
+/*
+ * Copies one box at (x: innermost, y) of a two-dimensional map into shared memory; elements outside the map become
+ * zero.
+ */
 static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, int32_t x, int32_t y, uint32_t bar)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
@@ -85,13 +88,13 @@ static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *
                  : "memory");
 }
 
-/* A map in device memory that another kernel has made: before its first use by this thread. */
+/* Call it before this thread's first use of a map in device memory that another kernel has made. */
 static __device__ __forceinline__ void map_acquire(const CUtensorMap *map)
 {
     asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
-/* The base address and the number of rows (dimension 1) of a map in shared memory. */
+/* Sets the base address and the number of rows (dimension 1) of a map in shared memory. */
 static __device__ __forceinline__ void map_set_address(uint32_t map, const void *address)
 {
     asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(address)
@@ -104,7 +107,10 @@ static __device__ __forceinline__ void map_set_rows(uint32_t map, uint32_t rows)
                  : "memory");
 }
 
-/* Copies a map from shared to device memory, for the copy engine to see. The whole warp, converged. */
+/*
+ * Copies a map from shared to device memory, where the copy engine sees it. The whole warp calls this function,
+ * converged.
+ */
 static __device__ __forceinline__ void map_publish(CUtensorMap *to, uint32_t from)
 {
     asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], "
@@ -138,8 +144,9 @@ static __device__ __forceinline__ void wgmma_commit()
 }
 
 /*
- * The compiler does not know that an instruction goes on writing these registers behind its back: neither their zeros
- * nor their reading may move across this. Before the first instruction of a sum, and behind the wait for the last.
+ * Keeps the compiler from moving the zeroing or the reading of these registers across this place: it does not know that
+ * an instruction goes on writing them. Call it before the first instruction of a sum, and behind the wait for the last
+ * one.
  */
 template <int N> static __device__ __forceinline__ void wgmma_settle(float (&d)[N])
 {

@@ -3,8 +3,8 @@
  *
  * d: this thread's N / 2 accumulators (gemm_index.h says which element each is); a and b: matrix descriptors; add = 0
  * overwrites d. TA, TB: 1 for an operand that lies MN-major (16-bit types only). One struct per instruction, so that a
- * kernel names its instruction by a type. Written out because the register list of an instruction cannot be counted up
- * by the compiler.
+ * kernel names its instruction by a type. The instructions are written out because the compiler cannot generate an
+ * instruction's list of registers.
  */
 #ifndef MOE_KERNELS_WGMMA_CUH
 #define MOE_KERNELS_WGMMA_CUH
