@@ -1,14 +1,15 @@
 /*
  * Stream capture: between cudaStreamBeginCapture and cudaStreamEndCapture a stream does not run what it is given but
- * adds it to a graph. Other streams join by waiting for an event that was recorded in the capture, and have to be
- * joined back before its end.
+ * adds it to a graph. Other streams join the capture by waiting for an event that was recorded in it, and must be
+ * joined back before the capture ends.
  *
- * A capture is valid, invalid or ended. Whatever a capture cannot represent makes it invalid, as the vendor documents:
- * the call that did it fails, every later one that touches the capture fails too, and only the end takes its streams
- * back. Being more forgiving was rejected: programs that capture correctly here by luck would fail on a GPU.
+ * A capture is valid, invalid or ended. A call that a capture cannot represent makes the capture invalid, as the vendor
+ * documents: that call fails, every later call that touches the capture fails too, and only cudaStreamEndCapture
+ * releases the streams. Being more forgiving was rejected: programs that capture correctly here by luck would fail on a
+ * GPU.
  *
- * What a stream's next node depends on are its tips: the nodes at the end of what it has captured so far. Forking
- * copies tips to another stream, joining adds them. All of it is guarded by hostcuda_graph_lock.
+ * The next node of a stream depends on the stream's tips: the nodes at the end of what the stream has captured so far.
+ * Forking copies tips to another stream, joining adds them. hostcuda_graph_lock guards all of this.
  */
 #include "hostnccl/cuda/capture.h"
 
@@ -39,7 +40,7 @@ struct hostcuda_capture *hostcuda_capture_of(struct hostcuda_stream *stream)
 
 /* ---- the tips of a stream ---- */
 
-/* A copy of a list of nodes, with room for one at least. NULL without memory. */
+/* Copies a list of nodes, with room for at least one. NULL without memory. */
 static struct hostcuda_node **tips_copy(struct hostcuda_node *const *tips, size_t count)
 {
     struct hostcuda_node **copy = malloc((count + 1) * sizeof(struct hostcuda_node *));
@@ -78,7 +79,7 @@ cudaError_t hostcuda_tips_add(struct hostcuda_stream *stream, struct hostcuda_no
 
 /* ---- streams of a capture ---- */
 
-/* The stream takes part from now on. */
+/* Makes the stream take part in the capture from now on. */
 static cudaError_t join(struct hostcuda_capture *capture, struct hostcuda_stream *stream,
                         struct hostcuda_node *const *tips, size_t count)
 {
@@ -225,7 +226,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t handle, c
 
 /* ---- the end ---- */
 
-/* Marks the nodes, and puts those that were not marked yet on the list. */
+/* Marks the nodes, and puts those on the list that were not marked before. */
 static size_t mark_nodes(unsigned char *marked, struct hostcuda_node **todo, size_t count,
                          struct hostcuda_node *const *nodes, size_t node_count)
 {
@@ -238,8 +239,10 @@ static size_t mark_nodes(unsigned char *marked, struct hostcuda_node **todo, siz
     return count;
 }
 
-/* Every stream that took part must have been joined back: what it captured last comes before what the first stream did
- * last. */
+/*
+ * Checks that every stream that took part was joined back: the last nodes of that stream must come before the last
+ * nodes of the first stream.
+ */
 static cudaError_t check_joined(const struct hostcuda_capture *capture)
 {
     size_t all = capture->graph->nodes.count + 1;

@@ -1,6 +1,6 @@
 /*
- * What the files about capture share: capture.c, which builds graphs, and capture_rule.c, which says what is forbidden
- * meanwhile. Everything is guarded by hostcuda_graph_lock.
+ * What the files about capture share: capture.c, which builds graphs, and capture_rule.c, which refuses the calls that
+ * a capture forbids. Everything is guarded by hostcuda_graph_lock.
  */
 #ifndef HOSTNCCL_CUDA_CAPTURE_H
 #define HOSTNCCL_CUDA_CAPTURE_H
@@ -8,16 +8,16 @@
 #include "hostnccl/cuda/graph.h"
 
 struct hostcuda_capture {
-    atomic_uint refs; /* its own life, and one for each event that was recorded in it */
+    atomic_uint refs; /* one for the capture's own life, and one for each event that was recorded in it */
     enum { HOSTCUDA_CAPTURE_VALID, HOSTCUDA_CAPTURE_INVALID, HOSTCUDA_CAPTURE_ENDED } state;
     struct hostcuda_graph *graph;
-    bool owns_graph; /* until it ends well */
+    bool owns_graph; /* true until the capture ends well */
     enum cudaStreamCaptureMode mode;
-    unsigned long long thread; /* that began it */
+    unsigned long long thread; /* number of the thread that began the capture */
     struct hostcuda_stream *origin;
-    struct hostcuda_stream *streams; /* all that take part; each holds a reference */
+    struct hostcuda_stream *streams; /* all streams that take part; each holds a reference */
     unsigned long long id;
-    struct hostcuda_capture *next; /* of all that have not ended */
+    struct hostcuda_capture *next; /* in the list of all captures that have not ended */
 };
 
 extern struct hostcuda_capture *hostcuda_captures;
@@ -25,14 +25,17 @@ extern struct hostcuda_capture *hostcuda_captures;
 /* The capture of a stream; NULL when it is not captured. With the lock held. */
 struct hostcuda_capture *hostcuda_capture_of(struct hostcuda_stream *stream);
 
-/* The stream's next node depends on these nodes, or on these too. With the lock held. cudaErrorMemoryAllocation. */
+/*
+ * Makes the stream's next node depend on these nodes; the second function adds these nodes to the tips. With the lock
+ * held. Errors: cudaErrorMemoryAllocation.
+ */
 cudaError_t hostcuda_tips_set(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count);
 cudaError_t hostcuda_tips_add(struct hostcuda_stream *stream, struct hostcuda_node *const *tips, size_t count);
 
-/* Nothing can be added any more; only the end helps. With the lock held. */
+/* Makes the capture invalid: no node can be added any more, and only ending the capture helps. With the lock held. */
 void hostcuda_capture_invalidate(struct hostcuda_capture *capture);
 
-/* One capture more or less: calls that ask for rules look at this number first. */
+/* Changes the number of captures under way; calls that need the rules look at this number first. */
 void hostcuda_capture_count(int change);
 
 /* Whether it is the default stream of its device. */

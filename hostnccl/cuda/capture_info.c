@@ -1,6 +1,6 @@
 /*
- * What a stream says about its capture, and changing what its next node depends on. Asking is harmless: it never
- * invalidates.
+ * Questions to a stream about its capture, and changes of what the stream's next node depends on. A question never
+ * makes a capture invalid.
  */
 #include "hostnccl/cuda/capture.h"
 
@@ -16,7 +16,7 @@ static cudaError_t enter_query(cudaStream_t handle, struct hostcuda_stream **str
     pthread_mutex_lock(&hostcuda_graph_lock);
     *capture = error ? NULL : hostcuda_capture_of(*stream);
     if (!error && hostcuda_stream_is_legacy(*stream) && hostcuda_capture_blocks_legacy((*stream)->device)) {
-        error = cudaErrorStreamCaptureImplicit; /* asking does no harm to the capture */
+        error = cudaErrorStreamCaptureImplicit; /* a question does no harm to the capture */
     }
     *status = !*capture                                     ? cudaStreamCaptureStatusNone
               : (*capture)->state == HOSTCUDA_CAPTURE_VALID ? cudaStreamCaptureStatusActive
@@ -48,7 +48,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cuda
     return leave_query(stream, error);
 }
 
-/* What is not NULL is written; beyond the status only while the capture is valid. */
+/* Writes to the pointers that are not NULL; while the capture is not valid, only the status. */
 cudaError_t hostcuda_capture_info(cudaStream_t handle, enum cudaStreamCaptureStatus *out, unsigned long long *id,
                                   cudaGraph_t *graph, const cudaGraphNode_t **tips, size_t *count)
 {
@@ -79,7 +79,7 @@ cudaError_t hostcuda_capture_info(cudaStream_t handle, enum cudaStreamCaptureSta
     return leave_query(stream, error);
 }
 
-/* Nodes of the stream's capture become its tips, or are added to them. Flags: of the vendor's enumeration. */
+/* Makes nodes of the stream's capture its tips, or adds them to the tips. Flags: those of the vendor's enumeration. */
 cudaError_t hostcuda_capture_update(cudaStream_t handle, cudaGraphNode_t *nodes, size_t count, unsigned int flags)
 {
     struct hostcuda_stream *stream;

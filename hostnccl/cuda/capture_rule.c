@@ -1,8 +1,8 @@
 /*
- * What is forbidden while streams are captured. Three kinds of calls are: those that make no sense on a captured stream
- * or event (waiting, asking whether it is done), those that would tie the legacy stream to a captured one, and those
- * that no capture sees although it may depend on them (allocations, queries), which the modes of captures and threads
- * regulate. A call that breaks a rule fails and invalidates the capture.
+ * The calls that are forbidden while streams are captured. There are three kinds: calls that make no sense on a
+ * captured stream or event (waiting, asking whether it is done), calls that would order the legacy stream with a
+ * captured one, and calls that no capture sees although it may depend on them (allocations, queries), which the modes
+ * of captures and threads regulate. A call that breaks a rule fails and invalidates the capture.
  *
  * Every call of the third kind asks here, so the answer without a capture costs one load.
  */
@@ -113,7 +113,7 @@ cudaError_t hostcuda_capture_refuse_device(int device)
     return error;
 }
 
-/* Whether the thread's own captures, or those of others, forbid it to do what they cannot see. */
+/* Whether captures of this thread, or of other threads, forbid this thread to make calls that no capture sees. */
 static bool is_forbidden(const struct hostcuda_capture *capture, enum cudaStreamCaptureMode mode,
                          unsigned long long thread)
 {

@@ -1,5 +1,5 @@
 /*
- * Copies and fills, one and two dimensions. What makes them CUDA's and not memcpy's is when they return:
+ * Copies and fills in one and two dimensions. They differ from memcpy in when they return:
  *   - an asynchronous copy from pageable host memory has read the source when it returns (the source is staged),
  *   - one to pageable host memory, or between host memories, has happened when it returns,
  *   - everything else is only queued; so are the synchronous calls that stay within device memory.
@@ -29,14 +29,14 @@ static bool extent(const struct hostcuda_copy *t, size_t pitch, size_t slice, si
            !__builtin_add_overflow(*bytes, before, bytes);
 }
 
-/* The kind of memory at an address; false when the bytes run over the end of its allocation. */
+/* Finds the kind of memory at an address; false when the bytes run over the end of its allocation. */
 static bool type_of(const void *address, size_t bytes, enum cudaMemoryType *type)
 {
     struct hostcuda_range range;
     *type = cudaMemoryTypeUnregistered;
     if (hostcuda_range_find(address, 1, &range)) {
         *type = range.type;
-        /* Registered memory is the program's own and goes on beyond what it registered. */
+        /* Registered memory belongs to the program and continues beyond what was registered. */
         return range.is_registered || bytes <= range.end - (uintptr_t)address;
     }
     return true;
@@ -67,7 +67,10 @@ static cudaError_t check_sides(const struct hostcuda_copy *t, struct sides *side
     if (t->kind == cudaMemcpyDefault) {
         return cudaSuccess;
     }
-    /* Pinned and managed memory are good on either side; pageable memory only as host, device memory only as device. */
+    /*
+     * Pinned and managed memory is allowed on either side, pageable memory only as host memory, device memory only as
+     * device memory.
+     */
     enum cudaMemoryType dst_refused =
         directions[t->kind].is_device_dst ? cudaMemoryTypeUnregistered : cudaMemoryTypeDevice;
     enum cudaMemoryType src_refused =
@@ -109,7 +112,7 @@ static struct hostcuda_work work_of(const struct hostcuda_copy *t)
     return (struct hostcuda_work){.type = cudaGraphNodeTypeMemcpy, .arg.copy = *t};
 }
 
-/* Copies the source now, so that the caller may reuse it; the copy reads from there. NULL without memory. */
+/* Copies the source now, so that the caller may reuse it; the transfer then reads this copy. NULL without memory. */
 static void *stage(struct hostcuda_copy *t)
 {
     size_t bytes;
@@ -126,8 +129,10 @@ static void *stage(struct hostcuda_copy *t)
     return staged;
 }
 
-/* Queues a transfer; returns as early as its kind allows. A captured one is only noted: it reads its source when the
- * graph runs, pageable or not, and nothing is waited for. */
+/*
+ * Queues a transfer and returns as early as its kind allows. A captured transfer only becomes a node: it reads its
+ * source when the graph runs, pageable or not, and the call waits for nothing.
+ */
 static cudaError_t transfer_async(const struct hostcuda_copy *t, const struct sides *sides,
                                   struct hostcuda_stream *stream)
 {
@@ -150,7 +155,7 @@ static cudaError_t transfer_async(const struct hostcuda_copy *t, const struct si
     return !error && must_wait ? hostcuda_stream_synchronize(stream) : error;
 }
 
-/* A synchronous transfer: on an idle stream the caller copies by itself, which spares two changes of thread. */
+/* Makes a synchronous transfer. On an idle stream the caller copies by itself, which spares two changes of thread. */
 static cudaError_t transfer_sync(const struct hostcuda_copy *t, const struct sides *sides,
                                  struct hostcuda_stream *stream)
 {
@@ -258,7 +263,7 @@ HOSTCUDA_EXPORT cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const
     return peer(dst, dst_device, src, src_device, bytes, stream);
 }
 
-/* Fills are queued whatever the call is called; only memory of the host makes the plain calls wait. */
+/* Queues a fill, whatever the call's name says; the plain calls wait only for fills of host memory. */
 static cudaError_t fill(void *dst, size_t pitch, int value, size_t width, size_t height, cudaStream_t handle,
                         bool is_async)
 {

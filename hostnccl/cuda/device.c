@@ -53,7 +53,9 @@ HOSTCUDA_EXPORT cudaError_t cudaGetDevice(int *device)
     return hostcuda_leave(error);
 }
 
-/* How a thread waits is the only thing that device flags choose, and our threads always sleep: kept, not acted upon. */
+/*
+ * Device flags only choose how a thread waits, and our threads always sleep; so the flags are kept and not acted upon.
+ */
 static _Atomic unsigned int device_flags[HOSTCUDA_DEVICES_MAX];
 
 HOSTCUDA_EXPORT cudaError_t cudaSetDeviceFlags(unsigned int flags)
@@ -73,7 +75,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGetDeviceFlags(unsigned int *flags)
 {
     cudaError_t error = flags ? hostcuda_enter() : cudaErrorInvalidValue;
     if (!error) {
-        /* Host memory can always be mapped, and the vendor's answer says so too. */
+        /* Host memory can always be mapped; the vendor's answer has this flag too. */
         *flags = atomic_load(&device_flags[hostcuda_self()->device]) | cudaDeviceMapHost;
     }
     return hostcuda_leave(error);
@@ -91,7 +93,7 @@ HOSTCUDA_EXPORT cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int pe
     return hostcuda_leave(error);
 }
 
-/* Enters, and finds the calling thread's device and its word about a peer. */
+/* Enters, and finds the calling thread's device and the flag of its access to a peer. */
 static cudaError_t enter_with_peer(int peer, atomic_bool **is_enabled)
 {
     cudaError_t error = hostcuda_enter();
@@ -150,7 +152,10 @@ HOSTCUDA_EXPORT cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDevic
     return hostcuda_leave(error);
 }
 
-/* As the vendor's it never waits: streams that still work are let go and keep the memory that they may be using. */
+/*
+ * Like the vendor's function, it never waits: streams that still work are let go and keep the memory that they may be
+ * using.
+ */
 HOSTCUDA_EXPORT cudaError_t cudaDeviceReset(void)
 {
     cudaError_t error = hostcuda_enter_work();

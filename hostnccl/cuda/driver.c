@@ -12,7 +12,7 @@ struct CUctx_st {
 
 static struct CUctx_st contexts[HOSTCUDA_DEVICES_MAX];
 static atomic_bool is_initialized;
-static _Thread_local bool has_none; /* the thread has set no context as its current one */
+static _Thread_local bool has_none; /* the thread has set its current context to NULL */
 
 enum { STACK_MAX = 16 };
 static _Thread_local struct {
@@ -199,7 +199,7 @@ DRIVER_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attri
     if (result) {
         return result;
     }
-    switch (attribute) { /* what only the driver interface offers is answered by what driver_memory_op.c does */
+    switch (attribute) { /* attributes of the driver interface alone follow what driver_memory_op.c offers */
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
         *value = 1;

@@ -19,7 +19,7 @@ const struct hostcuda_private *driver_ready(void);
 /* Begins a call into the runtime that leaves its last error alone; returns the table. */
 const struct hostcuda_private *driver_enter(void);
 
-/* Ends it. */
+/* Ends the call, and turns the runtime's error into the driver's. */
 CUresult driver_leave(cudaError_t error);
 
 /* The result of a call of the runtime. */

@@ -1,9 +1,10 @@
 /*
- * Finding functions of the driver by name: cuGetProcAddress, from the list in driver.def. What is not on the list is
- * said not to be there, and a name whose every variant is younger than the caller's version is said to be just that.
+ * Finding functions of the driver by name: cuGetProcAddress, from the list in driver.def. A name that is not on the
+ * list is reported as not found; a name of which every variant is newer than the caller's version is reported as too
+ * new.
  *
- * The second half of this file are the forms for programs whose default stream is the thread's own, where a stream of 0
- * means that one.
+ * The second half of this file holds the variants for programs whose default stream is the thread's own: there a stream
+ * of 0 means the thread's own stream.
  */
 #include "hostnccl/cuda/driver.h"
 

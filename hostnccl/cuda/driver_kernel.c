@@ -1,8 +1,8 @@
 /*
- * Modules and kernels, as far as a machine without a GPU can have them. A module is PTX, kept as text. A kernel that it
- * names can be launched when the program has said which host function stands for it, by hostcuda_register_kernel; else
- * the driver does not find it. Translating PTX was rejected: tests need to know that a launch came, in order and with
- * its arguments, not what a GPU would compute.
+ * Modules and kernels, as far as a machine without a GPU can have them. A module is PTX, kept as text. A kernel that
+ * the module names can be launched when the program has registered a host function for it with
+ * hostcuda_register_kernel; otherwise the driver does not find the kernel. Translating PTX was rejected: tests need to
+ * know that a launch came, in order and with its arguments, not what a GPU would compute.
  *
  * The host function runs once per launch, on the stream's worker, whatever the grid.
  */
@@ -90,7 +90,7 @@ DRIVER_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
     return CUDA_SUCCESS;
 }
 
-/* The options are for the compiler, which is not there. */
+/* The options are for the compiler, and there is no compiler here. */
 DRIVER_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
                                           CUjit_option *options, void **values)
 {

@@ -1,5 +1,5 @@
-/* The one name that libcuda.so.1 exports beside the vendor's: tests say with it which host function stands for a
- * kernel. */
+/* The one function that libcuda.so.1 exports beside the vendor's: with it a test registers the host function that
+ * stands for a kernel. */
 #ifndef HOSTNCCL_CUDA_DRIVER_KERNEL_H
 #define HOSTNCCL_CUDA_DRIVER_KERNEL_H
 
@@ -7,8 +7,11 @@
 
 enum { HOSTCUDA_PARAMETERS_MAX = 16 };
 
-/* From now on, launches of the kernel `name` call fn with one pointer per parameter; bytes[] are the parameters' sizes.
- * Call it before cuModuleGetFunction. 0; -1 when an argument is wrong or the name is taken. Any thread. */
+/*
+ * Makes launches of the kernel `name` call fn with one pointer per parameter, from now on; bytes[] are the parameters'
+ * sizes. Call it before cuModuleGetFunction. Returns 0, or -1 when an argument is wrong or the name is taken. Any
+ * thread.
+ */
 int hostcuda_register_kernel(const char *name, hostcuda_kernel_fn *fn, size_t count, const size_t *bytes);
 
 #endif

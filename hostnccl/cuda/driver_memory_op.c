@@ -1,6 +1,6 @@
 /*
- * Writing and awaiting words of memory in stream order. One call is a batch of one; in a captured stream a batch
- * becomes a node, with the values that it had at the call: a graph that is launched again writes them again.
+ * Writing and awaiting words of memory in stream order. One call is a batch of one. In a captured stream a batch
+ * becomes a node with the values of the call: a graph that is launched again writes the same values again.
  *
  * Only the second variants exist. The first ones need a setting of a GPU's kernel module, so no program may count on
  * them.
@@ -11,7 +11,7 @@
 
 enum { OPS_MAX = 256 };
 
-/* A word: in memory that the device reaches, and aligned. */
+/* Checks a word: it must be in memory that the device reaches, and aligned. */
 static CUresult read_word(CUdeviceptr address, size_t bytes, void **word)
 {
     *word = (void *)(uintptr_t)address;

@@ -1,6 +1,6 @@
 /*
- * Events: a name for the mark that was recorded last. Recording replaces the mark, so whoever waits for an earlier
- * record keeps waiting for that one, and destroying an event never has to wait.
+ * Events: an event is a name for the mark that was recorded last. Recording replaces the mark, so a waiter for an
+ * earlier record keeps waiting for the earlier mark, and destroying an event never has to wait.
  */
 #include "hostnccl/cuda/graph.h"
 #include "hostnccl/cuda/hostcuda.h"
@@ -14,7 +14,7 @@ struct hostcuda_event {
     pthread_mutex_t lock;
     struct hostcuda_mark *mark;        /* owned; NULL before the first record; guarded by lock */
     struct hostcuda_captured captured; /* guarded by the lock of graphs */
-    atomic_bool is_captured;           /* whether there is one: spares that lock */
+    atomic_bool is_captured;           /* whether `captured` is set; spares taking the lock of graphs */
 };
 
 static void event_release(struct hostcuda_handle *handle)
@@ -105,7 +105,7 @@ HOSTCUDA_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event)
     return hostcuda_leave(error);
 }
 
-/* The event stands for the mark, or for nothing. Takes the reference. */
+/* Makes the event stand for the mark, or for nothing. Takes the reference. */
 static void set_mark(struct hostcuda_event *event, struct hostcuda_mark *mark)
 {
     pthread_mutex_lock(&event->lock);
@@ -126,7 +126,10 @@ void hostcuda_event_set(struct hostcuda_event *event, struct hostcuda_mark *mark
     }
 }
 
-/* A stream that runs: borrows both. The event keeps the new mark only if the stream took it. */
+/*
+ * Records the event in a stream that is not captured; borrows both. The event keeps the new mark only if the stream
+ * took it.
+ */
 static cudaError_t record(struct hostcuda_event *event, struct hostcuda_stream *stream)
 {
     cudaError_t error = hostcuda_capture_refuse_implicit(stream);
@@ -146,7 +149,7 @@ static cudaError_t record(struct hostcuda_event *event, struct hostcuda_stream *
     return cudaSuccess;
 }
 
-/* A node that records the event, or waits for it, at every launch. */
+/* Adds a node that records the event, or waits for it, at every launch. */
 static cudaError_t add_node(struct hostcuda_event *event, struct hostcuda_stream *stream, int type)
 {
     struct hostcuda_work work = {.type = type, .arg.event = hostcuda_event_ref(event)};
@@ -239,7 +242,9 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t han
     return hostcuda_leave(error);
 }
 
-/* Enters with the event, which must be one that a running stream recorded, if any. */
+/*
+ * Enters with the event. If the event was recorded at all, it must have been recorded by a stream that is not captured.
+ */
 static cudaError_t enter_to_ask(cudaEvent_t handle, struct hostcuda_event **event)
 {
     cudaError_t error = enter_with(handle, event);

@@ -3,9 +3,9 @@
  * launch.c.
  *
  * A frozen graph is a deep copy, so the program may change or destroy the graph that it came from. Child graphs are
- * unfolded: their steps stand among the others, between what the child waits for and an empty step that waits for all
- * of them. Steps are dealt to lanes, one for each chain of steps that could run beside others: branches of a graph do
- * run beside each other on a GPU, and collectives of different ranks may need just that.
+ * unfolded: the steps of a child come after the steps that the child waits for, and an empty step waits for all of
+ * them. Steps are dealt to lanes, one lane for each chain of steps that could run beside others: branches of a graph do
+ * run beside each other on a GPU, and collectives of different ranks may depend on that.
  */
 #include "hostnccl/cuda/graph.h"
 
@@ -40,11 +40,11 @@ static size_t count_steps(const struct hostcuda_graph *graph)
     return count;
 }
 
-/* Adds the steps of a graph whose roots wait for `outer`; says in at[] which step each of its nodes became. */
+/* Adds the steps of a graph whose roots wait for `outer`; at[] receives the step of each node. */
 static cudaError_t unfold(struct hostcuda_body *body, const struct hostcuda_graph *graph, const size_t *outer,
                           size_t outer_count, size_t *at);
 
-/* A step that waits for the steps of the nodes before it. */
+/* Adds a step that waits for the steps of the nodes before it. */
 static cudaError_t add_step(struct hostcuda_body *body, struct hostcuda_node *node, const size_t *before, size_t count)
 {
     size_t *copy = malloc((count + 1) * sizeof(*copy));
@@ -58,7 +58,9 @@ static cudaError_t add_step(struct hostcuda_body *body, struct hostcuda_node *no
     return cudaSuccess;
 }
 
-/* The steps of a child, then one that waits for all of its ends (or, when it is empty, for what came before the child).
+/*
+ * Adds the steps of a child, then one step that waits for all of the child's last steps (for an empty child: for the
+ * steps before the child).
  */
 static cudaError_t add_child(struct hostcuda_body *body, struct hostcuda_node *node, const size_t *before, size_t count)
 {
@@ -116,7 +118,10 @@ static cudaError_t unfold(struct hostcuda_body *body, const struct hostcuda_grap
     return error;
 }
 
-/* A step goes on in the lane of the first step before it that nothing else goes on from, or opens a lane. */
+/*
+ * Deals steps to lanes: a step continues the lane of the first step before it that no other step continues, or opens a
+ * new lane.
+ */
 static cudaError_t deal_lanes(struct hostcuda_body *body)
 {
     bool *goes_on = calloc(body->count + 1, sizeof(*goes_on));
@@ -291,7 +296,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle)
     return hostcuda_leave(error);
 }
 
-/* There is nothing to upload; the handles are looked at. */
+/* There is nothing to upload; the call only checks the handles. */
 HOSTCUDA_EXPORT cudaError_t cudaGraphUpload(cudaGraphExec_t handle, cudaStream_t stream_handle)
 {
     struct hostcuda_exec *exec;

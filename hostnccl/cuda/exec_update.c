@@ -1,15 +1,15 @@
 /*
- * Changing an executable graph: as a whole, by a graph of the same shape, or one node at a time. Either way a new
- * frozen graph takes the place of the old one, so launches before the change run as they were.
+ * Changing an executable graph: as a whole, by a graph of the same shape, or one node at a time. In both cases a new
+ * frozen graph takes the place of the old one, so launches from before the change run unchanged.
  *
- * Two graphs have the same shape when their steps, sorted, have the same kinds and the same edges. The vendor pairs
- * nodes in much the same way and says so; a search for any matching of two graphs was rejected, as it was there.
+ * Two graphs have the same shape when their steps, sorted, have the same kinds and the same edges. The vendor documents
+ * that it pairs nodes in much the same way. A search for any matching of two graphs was rejected.
  */
 #include "hostnccl/cuda/graph_node.h"
 
 #include <stdlib.h>
 
-/* The memory on a side of a copy must stay of one kind. */
+/* Whether two addresses are memory of one kind; a side of a copy must keep its kind. */
 static bool is_same_memory(const void *a, const void *b)
 {
     struct hostcuda_range first, second;
@@ -71,7 +71,7 @@ static cudaError_t replace(struct hostcuda_exec *exec, struct hostcuda_body *new
     if (info->result) {
         return cudaErrorGraphExecUpdateFailure;
     }
-    /* The program goes on naming nodes of the graph that was instantiated. */
+    /* The program continues to name nodes of the graph that was instantiated. */
     for (size_t i = 0; i < new->count; i++) {
         new->steps[i].node->origin = old->steps[i].node->origin;
     }
@@ -140,7 +140,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphExecUpdate(cudaGraphExec_t handle, cudaGrap
     return hostcuda_leave(error);
 }
 
-/* The step that a node of the instantiated graph became; NULL when there is none of that kind. */
+/* Finds the step of a node of the instantiated graph; NULL when there is none of that kind. */
 static struct hostcuda_node *find(const struct hostcuda_body *body, cudaGraphNode_t node, int type)
 {
     for (size_t i = 0; i < body->count; i++) {
@@ -152,7 +152,7 @@ static struct hostcuda_node *find(const struct hostcuda_body *body, cudaGraphNod
     return NULL;
 }
 
-/* One node of the executable graph does other work from the next launch on. Takes what the work owns. */
+/* Gives one node of the executable graph other work, from the next launch on. Takes what the work owns. */
 static cudaError_t set(cudaGraphExec_t handle, cudaGraphNode_t node, struct hostcuda_work *work, cudaError_t made)
 {
     struct hostcuda_exec *exec;

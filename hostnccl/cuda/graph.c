@@ -1,9 +1,8 @@
 /*
  * Graphs: nodes, the edges between them, and copies of both. The public calls are in graph_api.c and graph_node.c.
  *
- * Nodes are kept in the order of their making, and edges only with the node that they end in: capture and
- * instantiation, which are what graphs are made for, need nothing else. What starts in a node is looked up by walking
- * the graph.
+ * Nodes are kept in the order of their making, and an edge is kept only with the node in which it ends: capture and
+ * instantiation need nothing else. The edges that start in a node are found by walking the graph.
  */
 #include "hostnccl/cuda/graph.h"
 
@@ -81,7 +80,7 @@ void hostcuda_graph_free(struct hostcuda_graph **graph)
 struct hostcuda_graph *hostcuda_graph_of(cudaGraph_t handle)
 {
     struct hostcuda_handle *found = hostcuda_handle_get(HOSTCUDA_GRAPH, handle);
-    hostcuda_handle_put(found); /* the registry's reference is only given up with the lock held */
+    hostcuda_handle_put(found); /* the registry gives up its reference only with the lock held */
     return (struct hostcuda_graph *)found;
 }
 
@@ -187,7 +186,7 @@ struct sorting {
     size_t count;
 };
 
-/* Puts what the node depends on first. False when that leads back to the node itself. */
+/* Puts the nodes on which a node depends before it. False when the dependencies lead back to the node itself. */
 static bool sort_node(struct sorting *s, struct hostcuda_node *node)
 {
     if (s->colours[node->index] != UNSEEN) {

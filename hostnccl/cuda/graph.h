@@ -1,8 +1,8 @@
 /*
  * What the files about graphs share. A *graph* is nodes and the edges between them; an *executable graph* is a frozen
- * copy of one that can be launched. Everything here but launching happens under one lock, hostcuda_graph_lock: graphs
- * are built in host code that nobody waits for, and one lock makes captures that fork, join and fail over several
- * streams simple to get right.
+ * copy of one that can be launched. Everything but launching happens under one lock, hostcuda_graph_lock: building
+ * graphs is not time-critical, and one lock makes it simple to get captures right that fork, join and fail over several
+ * streams.
  */
 #ifndef HOSTNCCL_CUDA_GRAPH_H
 #define HOSTNCCL_CUDA_GRAPH_H
@@ -19,8 +19,8 @@ struct hostcuda_node {
     struct hostcuda_handle handle;
     struct hostcuda_graph *graph; /* borrowed: the graph owns the node */
     struct hostcuda_work work;
-    struct hostcuda_nodes before; /* what it depends on, in the order in which it was said */
-    struct hostcuda_node *origin; /* of a clone: the node it was made from, never followed, only compared */
+    struct hostcuda_nodes before; /* the nodes on which it depends, in the order in which the program named them */
+    struct hostcuda_node *origin; /* of a clone: the node from which it was made; only compared, never followed */
     size_t index;                 /* place in the graph */
 };
 
@@ -32,9 +32,10 @@ struct hostcuda_graph {
         unsigned int count;
     } * held; /* references to user objects, owned */
     size_t held_count;
-    const struct hostcuda_graph *origin; /* of a clone: compared, never followed */
-    bool is_child;                       /* owned by a node: not the program's to destroy */
-    unsigned int captures;               /* that are adding to it */
+    const struct hostcuda_graph
+        *origin;           /* of a clone: the graph from which it was made; only compared, never followed */
+    bool is_child;         /* owned by a node, so the program must not destroy it */
+    unsigned int captures; /* captures that are adding to the graph */
 };
 
 /* ---- graph.c; all with the lock held unless it says otherwise ---- */
@@ -47,8 +48,10 @@ cudaError_t hostcuda_graph_new(struct hostcuda_graph **graph);
 /* Forgets and frees a graph with its nodes and references. */
 void hostcuda_graph_free(struct hostcuda_graph **graph);
 
-/* A deep copy. With `keep_origin` its nodes stand for the nodes that those of the source stand for.
- * cudaErrorMemoryAllocation. */
+/*
+ * Makes a deep copy. With `keep_origin` the copy's nodes have the same origin as the nodes of the source. Errors:
+ * cudaErrorMemoryAllocation.
+ */
 cudaError_t hostcuda_graph_clone(struct hostcuda_graph **clone, const struct hostcuda_graph *source, bool keep_origin);
 
 /* The graph or node behind a handle; NULL when it is not alive. Borrowed. */
@@ -64,7 +67,7 @@ cudaError_t hostcuda_node_add(struct hostcuda_graph *graph, struct hostcuda_work
  * without memory (*has_cycle false) or with a cycle (*has_cycle true). */
 struct hostcuda_node **hostcuda_graph_sorted(const struct hostcuda_graph *graph, bool *has_cycle);
 
-/* Appends, unless it is there already when `once`. False without memory. */
+/* Appends a node; with `once` only if it is not in the list. False without memory. */
 bool hostcuda_nodes_add(struct hostcuda_nodes *nodes, struct hostcuda_node *node, bool once);
 
 /* ---- exec.c ---- */
@@ -78,7 +81,10 @@ struct hostcuda_step {
     bool is_watched; /* a step of another lane depends on it */
 };
 
-/* A frozen graph. Never changed: an update makes another one, so that launches that still run keep theirs. */
+/*
+ * A frozen graph. A frozen graph is never changed: an update makes another one, so that launches that still run keep
+ * theirs.
+ */
 struct hostcuda_body {
     atomic_int refs;
     struct hostcuda_graph *graph; /* owned */
@@ -94,7 +100,7 @@ struct hostcuda_exec {
     struct hostcuda_handle handle;
     pthread_mutex_t lock; /* one launch or update at a time; taken before hostcuda_graph_lock */
     struct hostcuda_body *body;
-    struct hostcuda_mark *last;     /* the end of the launch before, or NULL */
+    struct hostcuda_mark *last;     /* the end of the previous launch, or NULL */
     struct hostcuda_stream **lanes; /* for lanes 1 and up, made when first needed; owned */
     size_t lane_count;
     int lane_device;
@@ -106,7 +112,9 @@ struct hostcuda_exec *hostcuda_exec_get(cudaGraphExec_t handle);
 
 /* ---- launch.c ---- */
 
-/* Enqueues one launch. Takes no reference of its own beyond the launch. cudaErrorMemoryAllocation, errors of capture.
+/*
+ * Enqueues one launch, and keeps no reference of its own once the launch has run. Errors: cudaErrorMemoryAllocation,
+ * errors of capture.
  */
 cudaError_t hostcuda_exec_launch(struct hostcuda_exec *exec, struct hostcuda_stream *stream);
 
@@ -114,12 +122,15 @@ cudaError_t hostcuda_exec_launch(struct hostcuda_exec *exec, struct hostcuda_str
 
 struct hostcuda_user_object *hostcuda_user_object_of(cudaUserObject_t handle); /* borrowed; NULL when it is not alive */
 void hostcuda_user_object_retain(struct hostcuda_user_object *object, unsigned int count);
-/* False when there are fewer. The last one has the destructor run on the thread for that. */
+/*
+ * Gives up `count` references; false when there are fewer. Giving up the last one starts the destructor on the
+ * destructors' thread.
+ */
 bool hostcuda_user_object_release(struct hostcuda_user_object *object, unsigned int count);
 
 /* ---- memory_op.c ---- */
 
-/* Does them in order; a wait sleeps until its condition holds. */
+/* Performs the operations in order; a wait sleeps until its condition holds. */
 void hostcuda_memory_ops_run(const struct hostcuda_memory_op *ops, size_t count);
 
 #endif

@@ -96,8 +96,10 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *out, cudaG
     return leave(error);
 }
 
-/* As all calls that list: without an array they say how many there are; with one they fill it, and what lies beyond the
- * last is set to NULL. */
+/*
+ * Answers as all calls that list do: without an array it says how many items there are; with an array it fills the
+ * array, and sets what is beyond the last item to NULL.
+ */
 static void list(struct hostcuda_node *const *found, size_t count, cudaGraphNode_t *nodes, size_t *room)
 {
     for (size_t i = 0; nodes && i < *room; i++) {

@@ -36,7 +36,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphDebugDotPrint(cudaGraph_t handle, const cha
 {
     cudaError_t error = hostcuda_enter_work();
     FILE *out = error || !path ? NULL : fopen(path, "we");
-    (void)flags; /* all choose how much more is said about a node */
+    (void)flags; /* every flag only chooses how much more is written about a node */
     if (!out) {
         return hostcuda_leave(error ? error : path ? cudaErrorOperatingSystem : cudaErrorInvalidValue);
     }

@@ -1,6 +1,6 @@
 /*
- * The calls that add nodes of each kind to a graph, say what a node does, and change it. What every kind needs of its
- * parameters is checked here, so that a node that exists can be run.
+ * The calls that add nodes of each kind to a graph, say what a node does, and change it. The parameters of every kind
+ * are checked here, so that a node that exists can be run.
  */
 #include "hostnccl/cuda/graph_node.h"
 
@@ -35,7 +35,7 @@ static cudaError_t enter_with(cudaGraph_t handle, struct hostcuda_graph **graph)
     return error ? error : *graph ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-/* The same for a node of a kind. */
+/* Enters with the lock held, and finds a node of a kind. */
 static cudaError_t enter_with_node(cudaGraphNode_t handle, int type, struct hostcuda_node **node)
 {
     cudaError_t error = hostcuda_enter_work();
@@ -193,7 +193,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *out, cudaG
     return add_made(out, graph, before, count, &work, made);
 }
 
-/* What is told starts at the origin: the position is part of the address by now. */
+/* The answer starts at the origin, because the position has become part of the address. */
 HOSTCUDA_EXPORT cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t handle, struct cudaMemcpy3DParms *params)
 {
     struct hostcuda_node *node;
@@ -351,7 +351,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphEventWaitNodeSetEvent(cudaGraphNode_t node,
     return change(node, &work, made);
 }
 
-/* A child is a copy of its own. */
+/* The child becomes a copy of the program's graph. */
 HOSTCUDA_EXPORT cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *out, cudaGraph_t handle,
                                                        const cudaGraphNode_t *before, size_t count,
                                                        cudaGraph_t child_handle)

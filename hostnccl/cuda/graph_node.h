@@ -1,12 +1,14 @@
-/* What a program's description of a node means: used for nodes of graphs (graph_node.c) and of executable ones
+/* Turns a program's description of a node into work, for nodes of graphs (graph_node.c) and of executable graphs
  * (exec_update.c). */
 #ifndef HOSTNCCL_CUDA_GRAPH_NODE_H
 #define HOSTNCCL_CUDA_GRAPH_NODE_H
 
 #include "hostnccl/cuda/graph.h"
 
-/* Each makes the work, or says cudaErrorInvalidValue (cudaErrorNotSupported for arrays); only an event's owns
- * something. */
+/*
+ * Each function makes the work, or returns cudaErrorInvalidValue (cudaErrorNotSupported for arrays). Only the work of
+ * an event owns something.
+ */
 cudaError_t hostcuda_work_of_host(struct hostcuda_work *work, const struct cudaHostNodeParams *params);
 cudaError_t hostcuda_work_of_copy(struct hostcuda_work *work, const struct cudaMemcpy3DParms *params);
 cudaError_t hostcuda_work_of_line(struct hostcuda_work *work, void *dst, const void *src, size_t bytes,

@@ -54,25 +54,31 @@ struct hostcuda_thread {
     int device;
     cudaError_t last_error;
     enum cudaStreamCaptureMode capture_mode;
-    unsigned long long number;                                /* of the thread in this process; 0 until asked for */
-    bool is_quiet;                                            /* errors are not kept as the last one */
-    bool is_worker;                                           /* runs host functions: most calls are not permitted */
+    unsigned long long number; /* number of the thread in this process; 0 until it was asked for */
+    bool is_quiet;             /* errors do not become the thread's last error */
+    bool is_worker;            /* runs host functions: most calls are not permitted */
     struct hostcuda_stream *per_thread[HOSTCUDA_DEVICES_MAX]; /* the thread's default streams, owned */
 };
 
 /* The calling thread's state; never NULL. Any thread. */
 struct hostcuda_thread *hostcuda_self(void);
 
-/* Starts the runtime once. cudaErrorInitializationError in a child forked after the start, cudaErrorNoDevice without
- * devices. */
+/*
+ * Starts the runtime once. Errors: cudaErrorInitializationError in a child that was forked after the start,
+ * cudaErrorNoDevice without devices.
+ */
 cudaError_t hostcuda_enter(void);
 
-/* hostcuda_enter for calls that enqueue, wait or allocate: cudaErrorNotPermitted inside a host function, and the fault
- * once there was one. */
+/*
+ * hostcuda_enter for calls that enqueue, wait or allocate. Errors: cudaErrorNotPermitted inside a host function; after
+ * a fault of the device, the error of that fault.
+ */
 cudaError_t hostcuda_enter_work(void);
 
-/* Something that runs on a device did what it must not: from now on nothing that is queued runs, and calls return the
- * error, which only the end of the process cures. True for the first one. Any thread. */
+/*
+ * Notes a fault of the device (something that runs on it did what it must not): from now on nothing that is queued
+ * runs, and calls return the error until the process ends. True for the first fault. Any thread.
+ */
 bool hostcuda_fault_set(cudaError_t error);
 
 /* The error of such a fault; cudaSuccess when there was none. */
@@ -81,7 +87,7 @@ cudaError_t hostcuda_fault(void);
 /* Keeps an error as the thread's last error; returns it. Every public call ends with it. */
 cudaError_t hostcuda_leave(cudaError_t error);
 
-/* Has the calling thread's default streams closed when it ends. */
+/* Makes the runtime close the calling thread's default streams when the thread ends. */
 void hostcuda_thread_ends_with_streams(void);
 
 /* Number of visible devices; 0 before hostcuda_enter. */
@@ -115,16 +121,16 @@ enum hostcuda_handle_kind {
     HOSTCUDA_HANDLE_KINDS
 };
 
-/* The first member of whatever has a handle. */
+/* The first member of every object that has a handle. */
 struct hostcuda_handle {
     atomic_int refs;
     void (*release)(struct hostcuda_handle *); /* frees the object; called when refs reaches 0 */
 };
 
-/* Makes a handle known, which keeps one reference; cudaErrorMemoryAllocation. */
+/* Makes a handle known to the registry, which keeps one reference. Errors: cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_handle_add(enum hostcuda_handle_kind kind, struct hostcuda_handle *handle);
 
-/* One more reference if the handle is alive, else NULL: any value may be asked for. */
+/* Takes one more reference if the handle is alive, else returns NULL; any value is allowed. */
 struct hostcuda_handle *hostcuda_handle_get(enum hostcuda_handle_kind kind, const void *value);
 
 /* Forgets a handle and hands its registry reference to the caller; NULL when it is not alive. */
@@ -135,11 +141,11 @@ void hostcuda_handle_put(struct hostcuda_handle *handle);
 
 /* ---- mark.c: points in time of streams ---- */
 
-/* Reached when `open` is 0. Starts with open = 1, which its maker closes or hands to a stream. */
+/* A mark: reached when `open` is 0. A new mark has open = 1, which its maker closes or hands to a stream. */
 struct hostcuda_mark {
     _Atomic uint32_t open; /* futex word */
     atomic_int refs;
-    _Atomic uint64_t time_ns; /* when it was reached; read it only after that */
+    _Atomic uint64_t time_ns; /* when the mark was reached; read it only after that */
 };
 
 /* A new mark with one reference and open = 1, or NULL without memory. Returns owned. */
@@ -147,18 +153,19 @@ struct hostcuda_mark *hostcuda_mark_new(void);
 struct hostcuda_mark *hostcuda_mark_ref(struct hostcuda_mark *mark);
 void hostcuda_mark_put(struct hostcuda_mark *mark); /* NULL is allowed */
 
-/* One more place that has to be passed before the mark is reached. */
+/* Adds one place that must be passed before the mark is reached. */
 void hostcuda_mark_open(struct hostcuda_mark *mark);
 
-/* One place was passed; the last one stamps the time and wakes. */
+/* Notes that one place was passed; the last one stamps the time and wakes the waiters. */
 void hostcuda_mark_close(struct hostcuda_mark *mark);
 bool hostcuda_mark_reached(const struct hostcuda_mark *mark);
 void hostcuda_mark_wait(struct hostcuda_mark *mark); /* sleeps until reached */
 
 /* ---- work.c: what a stream, or a node of a graph, does ---- */
 
-/* A host function that has to know of every launch before it runs: `prepare` is called when the work is enqueued or its
- * graph launched, on the caller's thread and in the order of the launches; what it returns goes to `run`, on a worker.
+/*
+ * A host function that must know of every launch before it runs. `prepare` is called when the work is enqueued or its
+ * graph launched, on the caller's thread and in the order of the launches; its result goes to `run`, on a worker.
  */
 struct hostcuda_prepared {
     void *(*prepare)(void *data);
@@ -184,12 +191,12 @@ struct hostcuda_fill {
 /* One operation on memory that the driver interface batches. */
 struct hostcuda_memory_op {
     enum { HOSTCUDA_WRITE_32, HOSTCUDA_WRITE_64, HOSTCUDA_WAIT_32, HOSTCUDA_WAIT_64, HOSTCUDA_BARRIER } what;
-    unsigned int how; /* of a wait: the driver's flag */
+    unsigned int how; /* of a wait: the driver's flag for the comparison */
     void *address;
     uint64_t value;
 };
 
-/* A function that stands for a kernel: it gets the parameters as a launch lays them out, one pointer each. */
+/* A function that stands for a kernel; its parameters are as a launch lays them out, one pointer each. */
 typedef void hostcuda_kernel_fn(void **parameters);
 
 struct hostcuda_kernel {
@@ -208,7 +215,7 @@ struct hostcuda_work {
         struct {
             cudaHostFn_t fn;
             void *data;
-            const struct hostcuda_prepared *how; /* or NULL: fn(data) is all */
+            const struct hostcuda_prepared *how; /* NULL: the work is fn(data) and nothing else */
         } host;
         struct hostcuda_copy copy;
         struct hostcuda_fill fill;
@@ -222,8 +229,10 @@ struct hostcuda_work {
     } arg;
 };
 
-/* Does it, in the calling thread; nothing after a fault, but prepared work, which asks for itself. `instance`: what
- * `prepare` gave; NULL for other work. */
+/*
+ * Performs the work in the calling thread. After a fault of the device nothing runs but prepared work, which checks for
+ * the fault itself. `instance`: the result of `prepare`; NULL for other work.
+ */
 void hostcuda_work_run(const struct hostcuda_work *work, void *instance);
 
 /* Makes a copy that owns what it needs. cudaErrorMemoryAllocation. */
@@ -236,7 +245,8 @@ void hostcuda_work_drop(struct hostcuda_work *work);
 
 struct hostcuda_op {
     struct hostcuda_op *next;
-    void (*run)(struct hostcuda_op *op); /* on the worker; releases what the arguments own, not the operation itself */
+    void (*run)(struct hostcuda_op
+                    *op); /* called on the worker; releases what the arguments own, but not the operation itself */
     union {
         struct hostcuda_mark *mark; /* owned */
         struct {
@@ -268,19 +278,20 @@ struct hostcuda_stream {
     pthread_mutex_t lock;
     pthread_cond_t work;
     struct hostcuda_op *head, **tail; /* guarded by lock, as all below down to the empty line */
-    struct hostcuda_op *running; /* what the worker is in: for debuggers, and for leak checkers in a forked child */
-    uint64_t pushed, done;       /* operations */
+    struct hostcuda_op
+        *running; /* the operation that the worker runs: for debuggers, and for leak checkers in a forked child */
+    uint64_t pushed, done; /* operations */
     bool has_worker, closing;
 
     /* Implicit order with the legacy stream, guarded by device.order. Numbers count submitted operations. */
     uint64_t submitted;
-    uint64_t legacy_seen;    /* of the legacy stream, that this one is ordered behind */
-    uint64_t seen_by_legacy; /* of this one, that the legacy stream is ordered behind */
+    uint64_t legacy_seen;    /* operations of the legacy stream behind which this stream is ordered */
+    uint64_t seen_by_legacy; /* operations of this stream behind which the legacy stream is ordered */
 
     /* Capture, guarded by the lock of graphs; `capture` may be read without it. */
     _Atomic(struct hostcuda_capture *) capture;
     struct hostcuda_stream *next_captured;
-    struct hostcuda_node **tips; /* what the next node of the stream depends on; owned array of borrowed nodes */
+    struct hostcuda_node **tips; /* the nodes on which the stream's next node depends; owned array of borrowed nodes */
     size_t tip_count;
 };
 
@@ -288,33 +299,42 @@ struct hostcuda_stream {
  * memory. */
 struct hostcuda_stream *hostcuda_stream_new(int device, unsigned int flags, int priority);
 
-/* Blocks what a thread that the program did not make leaves to the program: all signals but those that its own code
- * raises, and profiling. The thread's mask before goes to `before`. */
+/*
+ * Blocks signals in a thread that the program did not make: all signals but those that the thread's own code raises,
+ * and profiling. `before` receives the previous mask.
+ */
 void hostcuda_block_signals(sigset_t *before);
 
-/* Takes the owner's reference: what is queued still runs, then the stream goes. Returns at once. */
+/* Takes the owner's reference: queued work still runs, then the stream is freed. Returns at once. */
 void hostcuda_stream_close(struct hostcuda_stream **stream);
 
 /* Gives a reference back. */
 void hostcuda_stream_put(struct hostcuda_stream *stream);
 
-/* Appends an operation behind all it must follow. Takes op on success; on failure the caller keeps it.
- * cudaErrorMemoryAllocation. */
+/*
+ * Appends an operation behind everything that it must follow. Takes op on success; on failure the caller keeps it.
+ * Errors: cudaErrorMemoryAllocation.
+ */
 cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcuda_op *op);
 
 /* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure.
  * cudaErrorMemoryAllocation, errors of capture. */
 cudaError_t hostcuda_stream_do(struct hostcuda_stream *stream, struct hostcuda_work *work);
 
-/* Enqueues a copy; `staged` (taken) is the source's content if that may change. cudaErrorMemoryAllocation. */
+/*
+ * Enqueues a copy; `staged` (taken) holds the source's content where the source may change. Errors:
+ * cudaErrorMemoryAllocation.
+ */
 cudaError_t hostcuda_stream_copy(struct hostcuda_stream *stream, const struct hostcuda_copy *copy, void *staged);
 
 /* Closes one place of the mark when everything enqueued so far has run; at once when there is nothing. Takes that place
  * on success; keeps a reference while pending. cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_stream_record(struct hostcuda_stream *stream, struct hostcuda_mark *mark);
 
-/* Lets the stream wait for a mark, without waiting itself: work of the stream like any other. Borrows the mark.
- * cudaErrorMemoryAllocation. */
+/*
+ * Makes the stream wait for a mark; the calling thread does not wait, because the wait is work of the stream. Borrows
+ * the mark. Errors: cudaErrorMemoryAllocation.
+ */
 cudaError_t hostcuda_stream_follow(struct hostcuda_stream *stream, struct hostcuda_mark *mark);
 
 /* Sleeps until everything enqueued before the call has run. */
@@ -331,8 +351,10 @@ cudaError_t hostcuda_device_drain(int device);
 
 /* ---- handle.c: which stream a handle means ---- */
 
-/* The stream that a handle means for the calling thread, with a reference of its own to put back.
- * cudaErrorInvalidResourceHandle. */
+/*
+ * Finds the stream that a handle means for the calling thread; the caller puts back the reference. Errors:
+ * cudaErrorInvalidResourceHandle.
+ */
 cudaError_t hostcuda_stream_get(cudaStream_t handle, struct hostcuda_stream **stream);
 
 /* Closes every stream that a program made on the device and, unless work is still running, frees its memory. Never
@@ -341,10 +363,13 @@ void hostcuda_device_reset(int device);
 
 /* ---- copy.c: what graphs need of copies ---- */
 
-/* Whether both sides are what the direction says and lie inside one allocation. The errors of cudaMemcpyAsync. */
+/*
+ * Checks that both sides are what the direction says and lie inside one allocation each. Errors: those of
+ * cudaMemcpyAsync.
+ */
 cudaError_t hostcuda_copy_check(const struct hostcuda_copy *copy);
 
-/* The same for a fill; says what memory it is unless `type` is NULL. */
+/* Checks the destination of a fill; *type receives its kind of memory, unless `type` is NULL. */
 cudaError_t hostcuda_fill_check(const struct hostcuda_fill *fill, enum cudaMemoryType *type);
 
 /* ---- event.c: what graphs need of events ---- */
@@ -358,7 +383,7 @@ struct hostcuda_event *hostcuda_event_get(cudaEvent_t handle);
 /* The mark that the event stands for, with a reference; NULL before the first record and after a captured one. */
 struct hostcuda_mark *hostcuda_event_mark(struct hostcuda_event *event);
 
-/* Lets the event stand for the mark from now on. Takes the reference. */
+/* Makes the event stand for the mark from now on. Takes the reference. */
 void hostcuda_event_set(struct hostcuda_event *event, struct hostcuda_mark *mark);
 
 /* ---- capture.c: streams that record instead of run ---- */
@@ -368,30 +393,41 @@ static inline bool hostcuda_stream_is_captured(struct hostcuda_stream *stream)
     return atomic_load_explicit(&stream->capture, memory_order_acquire) != NULL;
 }
 
-/* Adds work to the capture of the stream: a node behind the stream's tips, and now its tip. Takes what the work owns,
- * also on failure. cudaErrorStreamCaptureInvalidated, cudaErrorMemoryAllocation. */
+/*
+ * Adds work to the capture of the stream, as a node behind the stream's tips that becomes the new tip. Takes what the
+ * work owns, also on failure. Errors: cudaErrorStreamCaptureInvalidated, cudaErrorMemoryAllocation.
+ */
 cudaError_t hostcuda_capture_add(struct hostcuda_stream *stream, struct hostcuda_work *work);
 
-/* Refuses what a capture cannot hold. On a captured stream: invalidates the capture, cudaErrorStreamCaptureUnsupported.
- * On a legacy stream that would have to wait for a captured one: invalidates that, cudaErrorStreamCaptureImplicit. */
+/*
+ * Refuses what a capture cannot hold. On a captured stream: invalidates the capture, cudaErrorStreamCaptureUnsupported.
+ * On a legacy stream that would have to wait for a captured stream: invalidates the capture of that stream,
+ * cudaErrorStreamCaptureImplicit.
+ */
 cudaError_t hostcuda_capture_refuse(struct hostcuda_stream *stream);
 
-/* Only the second half of hostcuda_capture_refuse. */
+/* Does only the second half of hostcuda_capture_refuse. */
 cudaError_t hostcuda_capture_refuse_implicit(struct hostcuda_stream *stream);
 
-/* For calls that no capture sees although it may depend on them (allocations, queries):
- * cudaErrorStreamCaptureUnsupported, and the capture is invalidated, as the modes of the capture and of the calling
- * thread demand. */
+/*
+ * Refuses, as the modes of the capture and of the calling thread demand, a call that no capture sees although it may
+ * depend on it (allocations, queries): cudaErrorStreamCaptureUnsupported, and the capture is invalidated.
+ */
 cudaError_t hostcuda_capture_unsafe(void);
 
-/* For calls about a whole device: cudaErrorStreamCaptureUnsupported, and its captures are invalidated. */
+/*
+ * Refuses a call about a whole device while streams of the device are captured: cudaErrorStreamCaptureUnsupported, and
+ * its captures are invalidated.
+ */
 cudaError_t hostcuda_capture_refuse_device(int device);
 
-/* A stream that is being destroyed leaves its capture, which is invalid from then on; the capture of its origin ends.
+/*
+ * Takes a stream that is being destroyed out of its capture, which is invalid from then on. If the stream began the
+ * capture, the capture ends.
  */
 void hostcuda_capture_forget(struct hostcuda_stream *stream);
 
-/* Part of an event: where in a capture it was recorded. Guarded by the lock of graphs. */
+/* The part of an event that says where in a capture it was recorded. Guarded by the lock of graphs. */
 struct hostcuda_captured {
     struct hostcuda_capture *capture; /* owned reference; NULL: not captured */
     struct hostcuda_node **tips;      /* owned array */
@@ -401,15 +437,19 @@ struct hostcuda_captured {
 /* Records an event in a captured stream. */
 cudaError_t hostcuda_capture_record(struct hostcuda_stream *stream, struct hostcuda_captured *at);
 
-/* Lets a stream wait for a captured event: joins it to the capture. */
+/* Makes a stream wait for a captured event, which joins the stream to the capture. */
 cudaError_t hostcuda_capture_follow(struct hostcuda_stream *stream, const struct hostcuda_captured *at);
 
-/* A captured stream was asked to wait for an event outside its capture: cudaErrorStreamCaptureIsolation, invalidates
- * it. */
+/*
+ * Refuses the wait of a captured stream for an event outside its capture: cudaErrorStreamCaptureIsolation, and the
+ * capture is invalidated.
+ */
 cudaError_t hostcuda_capture_isolate(struct hostcuda_stream *stream);
 
-/* Whether the event was recorded in a capture, ended or not; if so a running one is invalidated:
- * cudaErrorCapturedEvent. */
+/*
+ * Refuses an event that was recorded in a capture, ended or not: cudaErrorCapturedEvent; a capture under way is
+ * invalidated.
+ */
 cudaError_t hostcuda_capture_refuse_event(const struct hostcuda_captured *at);
 void hostcuda_captured_clear(struct hostcuda_captured *at);
 
@@ -417,14 +457,14 @@ void hostcuda_captured_clear(struct hostcuda_captured *at);
 
 /* One allocation or registration. */
 struct hostcuda_range {
-    uintptr_t start, end; /* [start, end); the whole key of the table */
+    uintptr_t start, end; /* [start, end), the key of the table */
     enum cudaMemoryType type;
     int device;
     unsigned int flags;
-    bool is_registered; /* the program's own memory: not freed */
+    bool is_registered; /* the memory belongs to the program and is not freed */
 };
 
-/* Copies the range that holds all of [address, address + bytes); false when none does. Any thread. */
+/* Copies the range that holds all of [address, address + bytes); false when no range does. Any thread. */
 bool hostcuda_range_find(const void *address, size_t bytes, struct hostcuda_range *range);
 
 /* Frees everything that belongs to a device; for cudaDeviceReset. */

@@ -1,9 +1,9 @@
 /*
  * Launching an executable graph: its steps become operations of streams, in an order that respects the edges. Lane 0 is
  * the stream of the launch; every other lane is a stream of the executable graph, held between a mark at the start and
- * one at the end. An edge between two lanes is a mark as well. So a launch is nothing but what streams and marks
- * already do, and a step that hangs holds exactly what depends on it. A launch waits for the one before of the same
- * executable graph.
+ * one at the end. An edge between two lanes is a mark as well. So a launch uses only streams and marks, and a step that
+ * hangs holds back exactly the steps that depend on it. A launch waits for the previous launch of the same executable
+ * graph.
  *
  * An interpreter on the worker of the launch stream was rejected: it would run branches one after the other, and two
  * ranks whose branches come in different orders would hang where a GPU does not.
@@ -54,7 +54,7 @@ static void run_step(struct hostcuda_op *op)
     launch_put(launch);
 }
 
-/* Everything that can fail for want of memory before the first step is queued. */
+/* Does everything that can fail for want of memory, before the first step is queued. */
 static struct hostcuda_launch *launch_new(struct hostcuda_body *body)
 {
     struct hostcuda_launch *launch = calloc(1, sizeof(*launch));
@@ -84,8 +84,11 @@ static struct hostcuda_launch *launch_new(struct hostcuda_body *body)
     return launch;
 }
 
-/* What a step waits for is what its event stood for before this launch; after it an event stands for this launch's
- * record. Host functions that want to know of the launch are told, in the order of the steps. */
+/*
+ * Fixes what the events mean in this launch: a step waits for what its event stood for before the launch, and after the
+ * launch an event stands for the launch's own record. Host functions that want to know of the launch are told, in the
+ * order of the steps.
+ */
 static void announce(struct hostcuda_launch *launch)
 {
     const struct hostcuda_body *body = launch->body;
@@ -108,7 +111,7 @@ static void announce(struct hostcuda_launch *launch)
 /* Streams for the lanes beside the launch's own, on its device. */
 static cudaError_t make_lanes(struct hostcuda_exec *exec, size_t count, int device)
 {
-    if (exec->lane_device != device) { /* what they still run goes on */
+    if (exec->lane_device != device) { /* work that still runs in the old lanes continues */
         while (exec->lane_count) {
             hostcuda_stream_close(&exec->lanes[--exec->lane_count]);
         }
@@ -132,7 +135,7 @@ static cudaError_t make_lanes(struct hostcuda_exec *exec, size_t count, int devi
     return cudaSuccess;
 }
 
-/* A new mark behind everything that the stream has; returns owned, NULL without memory. */
+/* Makes a mark behind everything that the stream holds; returns owned, NULL without memory. */
 static struct hostcuda_mark *mark_of(struct hostcuda_stream *stream)
 {
     struct hostcuda_mark *mark = hostcuda_mark_new();

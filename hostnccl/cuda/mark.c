@@ -1,6 +1,6 @@
 /*
- * Marks: points that streams pass. The word that counts the open places is the futex word itself, so asking costs one
- * load and waiting one system call; a condition variable per event would cost two locks for each of them.
+ * Marks: points that streams pass. The word that counts the open places is the futex word itself, so a question costs
+ * one load and a wait one system call. A condition variable per event would cost two locks for each of the two.
  */
 #include "hostnccl/cuda/hostcuda.h"
 
@@ -40,7 +40,9 @@ void hostcuda_mark_open(struct hostcuda_mark *mark)
 
 void hostcuda_mark_close(struct hostcuda_mark *mark)
 {
-    /* Nobody knows beforehand that he is the last one: each stamps, and the last stamp stays. */
+    /*
+     * A place cannot know beforehand that it is the last one: so each place stamps the time, and the last stamp stays.
+     */
     atomic_store_explicit(&mark->time_ns, hostcuda_now_ns(), memory_order_relaxed);
     /* acq_rel: whoever sees 0 sees all that the streams did before, and the time. */
     if (atomic_fetch_sub_explicit(&mark->open, 1, memory_order_acq_rel) == 1) {

@@ -1,6 +1,6 @@
 /*
- * Memory: every allocation and registration stands in one table, so that any pointer can be told to be device, host,
- * managed or unknown memory, and a wrong or second free is an error instead of a crash. "Device" memory is host memory
+ * Memory: one table holds every allocation and registration, so that the kind of any pointer is known (device, host,
+ * managed or unknown memory), and a wrong or second free is an error instead of a crash. "Device" memory is host memory
  * like the other kinds; only the table makes the difference.
  *
  * The table is libc's search tree over disjoint intervals: a comparison that calls overlapping intervals equal makes a
@@ -82,7 +82,7 @@ static bool reserve(struct hostcuda_device *on, size_t bytes)
     return true;
 }
 
-/* HOSTCUDA_FILL makes the use of memory that nobody wrote visible. */
+/* Fills fresh memory as HOSTCUDA_FILL says, to expose the use of memory that was never written. */
 static void fill_fresh(void *memory, size_t bytes)
 {
     if (hostcuda_fill_byte() >= 0) {
@@ -140,7 +140,7 @@ static cudaError_t allocate(void **out, size_t bytes, enum cudaMemoryType type, 
     return cudaSuccess;
 }
 
-/* For allocations that no stream orders: a capture does not see them. */
+/* Allocates at once and in no stream's order, so no capture sees it. */
 static cudaError_t allocate_now(void **out, size_t bytes, enum cudaMemoryType type, unsigned int flags)
 {
     cudaError_t error = hostcuda_enter_work();
@@ -150,7 +150,7 @@ static cudaError_t allocate_now(void **out, size_t bytes, enum cudaMemoryType ty
     return error ? error : allocate(out, bytes, type, flags);
 }
 
-/* As the vendor's: a free first waits for the device that owns the memory. NULL is free of charge. */
+/* Like the vendor's free, it first waits for the device that owns the memory; NULL is freed at once. */
 static cudaError_t deallocate(void *memory, bool is_host)
 {
     cudaError_t error = hostcuda_enter_work();
@@ -360,7 +360,7 @@ HOSTCUDA_EXPORT cudaError_t cudaHostGetFlags(unsigned int *flags, void *host)
         error = is_known ? cudaSuccess : cudaErrorInvalidValue;
     }
     if (!error) {
-        /* One address space: all of it is mapped, whether asked for or not. */
+        /* There is one address space, so all host memory is mapped, whether that was asked for or not. */
         *flags = range.flags | cudaHostAllocMapped;
     }
     return hostcuda_leave(error);

@@ -2,8 +2,8 @@
  * Operations on single words of memory that a stream does: writing and waiting. The driver interface offers them to
  * programs that signal and await through memory.
  *
- * A wait has nobody who would wake it: the word is plain memory that any processor may write. So it looks, at first
- * often, then every half millisecond; a condition that never holds costs next to nothing.
+ * No writer wakes a wait: the word is plain memory that any processor may write. So the wait looks at the word, often
+ * at first, then every half millisecond; a condition that never holds costs next to nothing.
  */
 #include "hostnccl/cuda/graph.h"
 

@@ -1,8 +1,8 @@
 /*
- * nvml.c: a stand-in for libnvidia-ml.so.1: the few functions that rollcall asks, playing what a file says.
+ * nvml.c: a stand-in for libnvidia-ml.so.1: the few functions that rollcall calls; a file says what they answer.
  *
  * HOSTCUDA_NVML names the file, read at nvmlInit_v2; one word and its numbers a line:
- *   gpus N        there are so many (without a file: none)
+ *   gpus N        there are N GPUs (without a file: none)
  *   lost G        GPU G has fallen off the bus
  *   reset G       it needs a reset
  *   ecc G N       N uncorrected memory errors since the driver was loaded
@@ -11,8 +11,8 @@
  *   xid G N       a critical Xid that comes as soon as one waits for it
  *   fail N        nvmlInit_v2 returns N
  *   hang          nvmlInit_v2 never returns
- * Types and values are those of NVML's API reference. It lies in a folder of its own: who finds it by accident would
- * believe in GPUs.
+ * Types and values are those of NVML's API reference. The library lies in a folder of its own: a program that found it
+ * by accident would believe that there are GPUs.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,7 +177,7 @@ int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set)
 API int nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout_ms);
 int nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout_ms)
 {
-    (void)timeout_ms; /* what is to come has come */
+    (void)timeout_ms; /* all events of the file have come already */
     if (!set || nvml.told == nvml.xids) {
         return TIMEOUT;
     }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* A host node looks like any other to the program: a function and its argument. */
+/* To the program a host node is a function and its argument; this function stands there and is never called. */
 static void never_run(void *data)
 {
     (void)data;

@@ -1,6 +1,7 @@
 /*
- * What hostcuda gives to hostnccl and to the driver interface beside the public calls. It is asked for through
- * cudaGetExportTable, as the vendor's libraries do among themselves: no symbol of ours appears in the library's list.
+ * What hostcuda gives to hostnccl and to the driver interface beside the public calls. They get this table through
+ * cudaGetExportTable, as the vendor's libraries do among themselves, so no symbol of ours appears in the library's
+ * list.
  */
 #ifndef HOSTNCCL_CUDA_PRIVATE_H
 #define HOSTNCCL_CUDA_PRIVATE_H
@@ -10,7 +11,7 @@
 /* The name of the table: 16 bytes. Changed with the table. */
 #define HOSTCUDA_PRIVATE_ID "hostcuda table 3"
 
-/* The vendor's header declares it for his own libraries only. */
+/* The vendor's header declares this function for the vendor's own libraries only. */
 cudaError_t cudaGetExportTable(const void **table, const cudaUUID_t *name);
 
 /* Since CUDA 12.3; older headers do not declare it. */
@@ -75,19 +76,21 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
 struct hostcuda_private {
     size_t bytes; /* of this struct */
 
-    /* Enqueues a host function that is told of every launch, or adds it to the capture of the stream. `how` must stay.
-     * Errors of cudaLaunchHostFunc. Any thread. */
+    /*
+     * Enqueues a host function that is told of every launch, or adds it to the capture of the stream. `how` must stay
+     * valid. Errors: those of cudaLaunchHostFunc. Any thread.
+     */
     cudaError_t (*launch_prepared)(cudaStream_t stream, const struct hostcuda_prepared *how, void *data);
 
     /* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure. The same
      * errors. */
     cudaError_t (*enqueue)(cudaStream_t stream, struct hostcuda_work *work);
 
-    /* Says what the capture of a stream is about, as cudaStreamGetCaptureInfo. What is NULL is not told. */
+    /* Describes the capture of a stream, as cudaStreamGetCaptureInfo does; pointers that are NULL are skipped. */
     cudaError_t (*capture_info)(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
                                 cudaGraph_t *graph, const cudaGraphNode_t **nodes, size_t *count);
 
-    /* As cudaStreamUpdateCaptureDependencies. */
+    /* Does what cudaStreamUpdateCaptureDependencies does. */
     cudaError_t (*capture_update)(cudaStream_t stream, cudaGraphNode_t *nodes, size_t count, unsigned int flags);
 
     /* The device of a stream. */
@@ -99,7 +102,7 @@ struct hostcuda_private {
     /* Whether some call has started the runtime. */
     bool (*is_started)(void);
 
-    /* From now on, errors of this thread's calls are (not) kept as its last error. */
+    /* Says whether errors of this thread's calls become its last error from now on. */
     void (*quiet)(bool is_quiet);
 
     const char *(*error_text)(cudaError_t error);

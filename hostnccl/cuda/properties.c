@@ -1,7 +1,7 @@
 /*
- * What a device says about itself. The figures are those of an H100-sized device where a program might size something
- * by them (multiprocessors, shared memory, warps), and the truth where the truth matters (memory, unified addressing).
- * One struct is filled; the attribute call reads the same struct through a table, so the two cannot disagree.
+ * The properties of a device. Where a program might size something by a number (multiprocessors, shared memory, warps)
+ * the number is that of an H100; where the truth matters (memory, unified addressing) it is the truth. One struct is
+ * filled; the attribute call reads the same struct through a table, so the two cannot disagree.
  */
 #include "hostnccl/cuda/hostcuda.h"
 
@@ -215,7 +215,7 @@ HOSTCUDA_EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAt
             return cudaSuccess;
         }
     }
-    /* Known to CUDA, but about textures, surfaces or graphics, which there are none of. */
+    /* CUDA knows these attributes, but they are about textures, surfaces or graphics, which do not exist here. */
     *value = 0;
     return attribute > 0 && attribute < cudaDevAttrMax ? cudaSuccess : hostcuda_leave(cudaErrorInvalidValue);
 }

@@ -1,8 +1,8 @@
 /*
- * Which handles are alive. A program may pass any value as a stream or an event; a value that was never handed out, or
- * was destroyed, is answered with cudaErrorInvalidResourceHandle instead of a crash, and an object that one thread
- * destroys while another uses it lives until that use ends. A magic number inside the object was rejected: reading it
- * from a freed object is the very fault it would look for.
+ * The registry knows which handles are alive. A program may pass any value as a stream or an event; a value that was
+ * never handed out, or was destroyed, gives cudaErrorInvalidResourceHandle instead of a crash, and an object that one
+ * thread destroys while another uses it lives until that use ends. A magic number inside the object was rejected:
+ * reading it from a freed object is the very fault it would look for.
  *
  * The tree is libc's (tsearch); readers share the lock.
  */
@@ -64,7 +64,7 @@ struct hostcuda_handle *hostcuda_handle_remove(enum hostcuda_handle_kind kind, c
 
 void hostcuda_handle_put(struct hostcuda_handle *handle)
 {
-    /* acq_rel: whoever frees the object has seen what every other user of it did. */
+    /* acq_rel: the thread that frees the object sees what every other user of the object did. */
     if (handle && atomic_fetch_sub_explicit(&handle->refs, 1, memory_order_acq_rel) == 1) {
         handle->release(handle);
     }

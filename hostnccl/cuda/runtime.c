@@ -3,9 +3,9 @@
  * to work in a forked child, and keeps what belongs to a thread (current device, last error) and what belongs to all: a
  * fault of the device, after which nothing runs any more and every call that would need it returns the same error.
  *
- * Nothing here is ever torn down: workers are detached and the state they use is static, so a process may exit with
- * work pending, in whatever order its destructors run. A destructor that joins the workers was rejected: it would hang
- * at exit exactly in the jobs that this library exists to reproduce.
+ * The runtime is never torn down: workers are detached and the state that they use is static, so a process may exit
+ * with work pending, in whatever order its destructors run. A destructor that joins the workers was rejected: it would
+ * hang at exit exactly in the jobs that this library exists to reproduce.
  */
 #include "hostnccl/cuda/hostcuda.h"
 
@@ -19,11 +19,11 @@
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static atomic_bool is_started;
 static atomic_bool is_forked;
-static _Atomic int fault; /* a cudaError_t that stays; cudaSuccess: none */
+static _Atomic int fault; /* a cudaError_t that stays; cudaSuccess: no fault */
 static int device_count;
 static int fill_byte;
 static struct hostcuda_device devices[HOSTCUDA_DEVICES_MAX];
-static pthread_key_t thread_key; /* only for its destructor */
+static pthread_key_t thread_key; /* used for its destructor only */
 static _Thread_local struct hostcuda_thread self = {.capture_mode = cudaStreamCaptureModeGlobal};
 
 unsigned long long hostcuda_env(const char *name, unsigned long long low, unsigned long long high,

@@ -3,8 +3,8 @@
  * outside every lock, and sleeps on a condition variable when there is none. It is detached: closing a stream only
  * tells the worker to leave once it has drained the queue.
  *
- * A pool of workers was rejected: an operation may wait for another stream of any process for as long as it likes (that
- * is what a collective does), so a bounded pool would add deadlocks that CUDA does not have.
+ * A pool of workers was rejected: an operation may wait without limit for a stream of another process, as a collective
+ * does, so a bounded pool would add deadlocks that CUDA does not have.
  *
  * The legacy default stream is ordered with every blocking stream of its device, both ways. That order is made when an
  * operation is enqueued, under device.order: a mark in each stream that has something new, and a wait for it in the
@@ -63,7 +63,7 @@ struct hostcuda_stream *hostcuda_stream_new(int device, unsigned int flags, int 
     return stream;
 }
 
-/* The stream is drained and closed: nobody has to be ordered behind it any more. */
+/* Takes a stream that is drained and closed out of its device: no stream has to be ordered behind it any more. */
 static void leave_device(struct hostcuda_stream *stream)
 {
     struct hostcuda_device *on = hostcuda_device(stream->device);
@@ -119,7 +119,10 @@ static void *worker(void *argument)
         if (!stream->head) {
             stream->tail = &stream->head;
         }
-        /* Who is woken by a mark may ask at once whether the stream is idle: the mark itself is no work. */
+        /*
+         * A thread woken by a mark may ask at once whether the stream is idle, so the mark itself does not count as
+         * work.
+         */
         bool is_mark = op->run == run_mark;
         stream->done += is_mark;
         stream->running = op;
@@ -232,7 +235,7 @@ static bool is_blocking(const struct hostcuda_stream *stream)
     return !(stream->flags & cudaStreamNonBlocking);
 }
 
-/* Lets the stream wait for a mark, outside the implicit order. Borrows the mark. */
+/* Makes the stream wait for a mark, outside the implicit order. Borrows the mark. */
 static cudaError_t follow(struct hostcuda_stream *stream, struct hostcuda_mark *mark)
 {
     if (hostcuda_mark_reached(mark)) {
@@ -244,7 +247,10 @@ static cudaError_t follow(struct hostcuda_stream *stream, struct hostcuda_mark *
     return error;
 }
 
-/* Puts the next operation of a blocking stream behind what the legacy order demands. With device.order held. */
+/*
+ * Puts the next operation of a blocking stream behind the operations that the legacy order demands. With device.order
+ * held.
+ */
 static cudaError_t order_implicitly(struct hostcuda_device *on, struct hostcuda_stream *stream)
 {
     struct hostcuda_stream *legacy = on->legacy;

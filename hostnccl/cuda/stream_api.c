@@ -65,7 +65,7 @@ static cudaError_t enter_with(cudaStream_t handle, bool for_work, struct hostcud
     return error ? error : hostcuda_stream_get(handle, stream);
 }
 
-/* For calls that ask how far a stream is, which a capture cannot answer. */
+/* Enters for calls that ask how far a stream is, which a capture cannot answer. */
 static cudaError_t enter_to_ask(cudaStream_t handle, struct hostcuda_stream **stream)
 {
     cudaError_t error = enter_with(handle, true, stream);

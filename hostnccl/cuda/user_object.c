@@ -1,8 +1,8 @@
 /*
  * User objects: a pointer with a destructor and a count, that graphs keep alive; NCCL ties what a captured call needs
- * to the graph in this way. As with the vendor's, destructors run on a thread of their own, some time after the last
- * reference went, and may not make CUDA calls; running them where the reference is dropped would let programs rely on
- * an order that CUDA does not give.
+ * to the graph in this way. As with the vendor's runtime, destructors run on a separate thread some time after the last
+ * reference was given up, and may not make CUDA calls. Running them at the place where the reference is given up was
+ * rejected: programs could then rely on an order that CUDA does not promise.
  */
 #include "hostnccl/cuda/graph.h"
 
@@ -47,7 +47,10 @@ static void *destroyer(void *argument)
     return NULL;
 }
 
-/* With dying.lock held. Without a thread the destructors wait for the next one that can be started. */
+/*
+ * Starts the destructors' thread, with dying.lock held. Where no thread can be started, the destructors wait for the
+ * next attempt.
+ */
 static void start_destroyer(void)
 {
     pthread_attr_t attr;
@@ -103,7 +106,7 @@ HOSTCUDA_EXPORT cudaError_t cudaUserObjectCreate(cudaUserObject_t *out, void *po
                                                  unsigned int count, unsigned int flags)
 {
     cudaError_t error = hostcuda_enter_work();
-    /* The one flag says that the destructor is not waited for by anything; the vendor demands it. */
+    /* The only flag says that nothing waits for the destructor; the vendor requires it. */
     if (!error && (!out || !destroy || !count || count > INT32_MAX || flags != cudaUserObjectNoDestructorSync)) {
         error = cudaErrorInvalidValue;
     }

@@ -2,8 +2,8 @@
  * Work: what a stream does when an operation comes up, and what a node of a graph does at every launch. One description
  * serves both, so that a captured call and a call that runs at once cannot come to mean different things.
  *
- * A description owns what it needs to be done again later (references, arrays, parameters), but not the memory that it
- * reads and writes: as with the vendor's graphs, a captured copy reads its source when the graph runs.
+ * A description owns what is needed to do the work again later (references, arrays, parameters), but not the memory
+ * that the work reads and writes: as with the vendor's graphs, a captured copy reads its source when the graph runs.
  */
 #include "hostnccl/cuda/graph.h"
 #include "hostnccl/cuda/hostcuda.h"

@@ -2,14 +2,14 @@
  * Plans on captured streams. A call on a stream that is being captured makes a node of the graph, and nothing runs. The
  * node holds the plan as a pattern; every launch of the graph makes a plan from it, which takes its place in the
  * communicator's order at that moment, on the thread that launches, like a plan that was never captured. So captured
- * and other work of one communicator mixes in the order of the launches, and launching is a collective act: what a rank
- * leaves out hangs its peers.
+ * and other work of one communicator mixes in the order of the launches, and a launch is a collective act: a launch
+ * that one rank leaves out hangs its peers.
  *
- * Taking the place when the node comes up, on a worker, was rejected: work that was enqueued after the launch would be
- * ahead of it in the communicator's order and behind it on the stream, and both would wait for ever.
+ * Taking the place when the node runs, on a worker, was rejected: work that was enqueued after the launch would be
+ * ahead of the launch in the communicator's order and behind it on the stream, and both would wait for ever.
  *
- * The pattern lives as long as the graph and what was made from it, by a user object, and counts as work of the
- * communicator: as in NCCL, finalize and destroy wait until the last such graph is gone.
+ * A user object keeps the pattern as long as the graph, and the graphs made from it, live. The pattern counts as work
+ * of the communicator: as in NCCL, finalize and destroy wait until the last such graph is gone.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -58,7 +58,7 @@ ncclResult_t hn_capture_of(cudaStream_t stream, cudaGraph_t *graph)
     return ncclSuccess;
 }
 
-/* A plan like the pattern, to run once. NULL without memory. */
+/* Makes a plan from the pattern, to run once. NULL without memory. */
 static struct hn_plan *plan_like(const struct hn_plan *pattern)
 {
     struct hn_plan *plan = calloc(1, sizeof(*plan));
@@ -87,7 +87,7 @@ static struct hn_plan *plan_like(const struct hn_plan *pattern)
     return plan;
 }
 
-/* At every launch. What goes wrong here is fatal for the communicator, since the launch itself cannot say it. */
+/* Runs at every launch. An error here is fatal for the communicator, because the launch itself cannot report it. */
 static void *prepare(void *pattern)
 {
     const struct hn_plan *captured = pattern;
@@ -115,7 +115,7 @@ static void run(void *plan)
     }
 }
 
-/* The last graph with the pattern is gone. On a thread of the runtime. */
+/* Runs when the last graph with the pattern is gone, on a thread of the runtime. */
 static void forget(void *pattern)
 {
     struct hn_plan *captured = pattern;

@@ -1,16 +1,16 @@
 /*
  * The public collectives and point-to-point calls: check, resolve, append to the group.
  *
- * Checked are the things NCCL checks on the host: communicator, root, peer, type, operation. Counts and buffers are
- * taken as they come: a null one is the device's fault later (fault.c). A collective of zero elements is dropped here,
- * on this rank alone. AlltoAll, Gather and Scatter become sends and receives, as in NCCL, so they match what the peers
- * send, however they call it.
+ * The checks are those that NCCL makes on the host: communicator, root, peer, type, operation. Counts and buffers are
+ * not checked: a null buffer becomes a fault of the device later (fault.c). A collective of zero elements is dropped
+ * here, on this rank alone. AlltoAll, Gather and Scatter become sends and receives, as in NCCL, so they match the
+ * peers' sends and receives, whichever calls those came from.
  */
 #include "hostnccl/nccl/internal.h"
 
 #include <stdlib.h>
 
-/* The arguments of any call; what a call does not have is zero, root is -1. */
+/* The arguments of any call. An argument that the call does not have is zero; a root that it does not have is -1. */
 struct call {
     const char *name;
     const void *send;
@@ -170,7 +170,7 @@ HN_API(ncclResult_t, ncclReduceScatter, const void *sendbuff, void *recvbuff, si
     return run_coll(&c, HN_REDUCESCATTER);
 }
 
-/* Block `index` of a buffer; no buffer has no blocks. */
+/* The address of block `index` of a buffer; NULL where the buffer is NULL. */
 static void *block(const void *buf, int index, size_t bytes)
 {
     return buf ? (char *)(uintptr_t)buf + (size_t)index * bytes : NULL;

@@ -2,8 +2,8 @@
  * The life of a communicator after it was made: references, asynchronous state, finalize, destroy, abort, revoke.
  *
  * The user's handle, every queued plan and every pending job hold a reference, so abort does not have to wait for plans
- * that are still behind other work on their stream: they find the communicator stopped and return. What abort does wait
- * for are threads that are inside; it wakes them until they have left.
+ * that are still behind other work on their stream: such a plan finds the communicator stopped and returns. Abort does
+ * wait for threads that are inside a plan or an exchange, and wakes them until they have left.
  */
 #include "hostnccl/nccl/profiler.h"
 
@@ -100,7 +100,7 @@ bool hn_comm_release(ncclComm_t comm)
     pthread_mutex_unlock(&comm->lock);
     if (first) {
         hn_profiler_finalize(comm);
-        if (comm->event) { /* here, not at the last reference: that may be dropped by a stream's worker */
+        if (comm->event) { /* destroyed here and not with the last reference, which a stream's worker may give up */
             (void)cudaEventDestroy(comm->event);
         }
         hn_comm_unref(comm);
@@ -118,7 +118,7 @@ void hn_comm_set_async(ncclComm_t comm, ncclResult_t result)
     }
 }
 
-/* With HOSTNCCL_PEER_DEATH=error: looks, while asleep, whether a process of the communicator has ended. */
+/* With HOSTNCCL_PEER_DEATH=error: looks, during a wait, whether a process of the communicator has ended. */
 static int peer_died(void *arg)
 {
     ncclComm_t comm = arg;
@@ -130,13 +130,16 @@ static int peer_died(void *arg)
         }
         int kept = atomic_load(&comm->pidfds[r]);
         if (!kept) {
-            /* A descriptor names the process itself: a number could be used again. A dead one stays readable. */
+            /*
+             * A descriptor names the process itself, where a number could be used again. The descriptor of a dead
+             * process becomes readable and stays so.
+             */
             int fd = (int)syscall(SYS_pidfd_open, (pid_t)peer->pid, 0);
             if (fd < 0 && errno != ESRCH) {
-                continue; /* out of descriptors, or an old kernel: no news is no death */
+                continue; /* no descriptors left, or an old kernel: nothing is known, so the peer counts as alive */
             }
             if (fd >= 0 && !atomic_compare_exchange_strong(&comm->pidfds[r], &kept, fd + 1)) {
-                close(fd); /* the other waiting thread was faster */
+                close(fd); /* the other waiting thread has stored its descriptor first */
             }
             kept = fd < 0 ? 0 : kept ? kept : fd + 1;
         }
@@ -207,7 +210,10 @@ static void stop_host(ncclComm_t comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* Waits until all launched work is done and no graph holds captured work. Hangs when that hangs, as NCCL does. */
+/*
+ * Waits until all launched work is done and no graph holds captured work. If the work hangs, so does this wait, as in
+ * NCCL.
+ */
 static void wait_quiet(ncclComm_t comm)
 {
     pthread_mutex_lock(&comm->lock);
@@ -230,7 +236,7 @@ static ncclResult_t destroy_job(struct hn_job *job)
     return hn_fault_check("ncclCommDestroy");
 }
 
-/* One job as a group of its own, or as part of the caller's. */
+/* Runs one job as a group of its own, or as part of the caller's group. */
 static ncclResult_t run_job(hn_job_fn *run, ncclComm_t comm)
 {
     hn_group_start();

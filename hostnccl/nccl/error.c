@@ -1,8 +1,9 @@
 /*
  * Settings, the text of the last error, and debug lines.
  *
- * The last error is one text per process, as in NCCL. A reader gets a copy of its own, which stays until it asks again:
- * any number of buffers taken in turn would be written under a reader that is slow.
+ * The last error is one text per process, as in NCCL. A reader gets a copy of its own, which stays valid until that
+ * reader asks again. A fixed number of buffers used in turn was rejected: one of them would be overwritten while a slow
+ * reader reads it.
  */
 #include "hostnccl/nccl/internal.h"
 

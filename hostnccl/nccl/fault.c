@@ -1,14 +1,15 @@
 /*
  * A fault of the device: a collective or message was given a null buffer. NCCL looks at no pointer before its kernel
  * does; the kernel then reads or writes address 0, the context dies, and CUDA reports an illegal address at the next
- * call that asks. Neither NCCL's call nor ncclCommGetAsyncError says a word, and the peers wait for the dead kernel. So
- * here: the runtime is told, every communicator of the process stops, and what was queued does not run.
+ * call that asks. Neither NCCL's call nor ncclCommGetAsyncError reports anything, and the peers wait for the dead
+ * kernel. This library does the same: it tells the runtime, every communicator of the process stops, and queued work
+ * does not run.
  *
- * Only address 0 is looked for. A pointer of the host is as good as one of the device here, and which other addresses
- * are mapped only the kernel of the operating system knows; those end in a SIGSEGV.
+ * Only address 0 is checked. Host pointers are as good as device pointers here, and only the operating system's kernel
+ * knows which other addresses are mapped; unmapped addresses end in a SIGSEGV.
  *
- * The thread that meets the fault runs a plan itself, and another one may do so at the same time: neither may wait
- * until the other's communicator has stopped. A thread made for that waits.
+ * The thread that finds the fault is running a plan, and another thread may find a fault in another plan at the same
+ * time: neither may wait until the other's communicator has stopped. So a thread made for the purpose waits.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -39,7 +40,7 @@ void hn_fault_forget(ncclComm_t comm)
     pthread_mutex_unlock(&all_lock);
 }
 
-/* A communicator that still runs plans, with a reference; NULL when all have stopped. */
+/* Finds a communicator that still runs plans, and takes a reference; NULL when all have stopped. */
 static ncclComm_t next_running(void)
 {
     ncclComm_t found = NULL;
@@ -47,7 +48,7 @@ static ncclComm_t next_running(void)
     pthread_mutex_lock(&all_lock);
     for (ncclComm_t c = all; c && !found; c = c->next) {
         pthread_mutex_lock(&c->lock);
-        if (c->refs > 0 && !c->stopped) { /* without references it is about to leave the list */
+        if (c->refs > 0 && !c->stopped) { /* a communicator without references is about to leave the list */
             c->refs++;
             found = c;
         }

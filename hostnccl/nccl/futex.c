@@ -3,10 +3,10 @@
  *
  * Every wait of this library is "until this 32-bit counter has moved", and the counter itself is the futex, so that
  * ranks in different processes wake each other without any lock, and 64 ranks on 2 cores cost nothing while they wait.
- * A process that is killed leaves nothing locked: counters have one writer each and are plain stores.
+ * A process that is killed leaves nothing locked: each counter has one writer, and writing it is a plain store.
  *
  * Rejected: process-shared pthread condition variables (a killed process can leave their inner lock taken), and
- * spinning as the GPU does (it starves the very rank that is waited for when ranks outnumber cores).
+ * spinning as the GPU does (when ranks outnumber cores, spinning starves the very rank that the others wait for).
  */
 #include "hostnccl/nccl/futex.h"
 
@@ -17,7 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* About a microsecond: pays off when the peer runs on another core, and is bounded when it does not. */
+/*
+ * About a microsecond of spinning: it pays off when the peer runs on another core, and costs little when it does not.
+ */
 enum { HN_SPINS = 64 };
 enum { HN_CHECK_NS = 100000000 };
 
@@ -43,7 +45,7 @@ static void futex_wake(struct hn_word *word)
     (void)syscall(SYS_futex, &word->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Sleeps once while the counter is `seen`. -1 when stopped. */
+/* Sleeps once, if the counter still is `seen`. -1 when the wait was stopped. */
 static int wait_once(struct hn_wait *w, struct hn_word *word, uint32_t seen)
 {
     int rc = 0;

@@ -12,18 +12,19 @@ struct hn_word {
     _Atomic uint32_t waiters;
 };
 
-/* One waiter that another thread of the same process can stop. `stop` makes the present and every later wait fail. */
+/* A waiter that another thread of the same process can stop. `stop` makes the present wait and every later one fail. */
 struct hn_wait {
     _Atomic int stop;
     _Atomic(struct hn_word *) on; /* where the waiter sleeps, for hn_wait_kick */
-    int (*check)(void *);         /* called about ten times a second while asleep; non-zero ends the wait. Or NULL */
+    int (*check)(
+        void *); /* NULL, or called about ten times a second during a sleep; a result other than 0 ends the wait */
     void *check_arg;
 };
 
 /* Waits until the counter has reached `target`. 0, or -1 when stopped (or ended by `check`). One thread per hn_wait. */
 int hn_word_wait_reach(struct hn_wait *w, struct hn_word *word, uint32_t target);
 
-/* Waits until the counter differs from `seen`. Result as hn_word_wait_reach. */
+/* Waits until the counter differs from `seen`. Returns as hn_word_wait_reach does. */
 int hn_word_wait_change(struct hn_wait *w, struct hn_word *word, uint32_t seen);
 
 /* Sets or adds one to the counter and wakes all sleepers, in whichever process. */

@@ -2,17 +2,17 @@
  * Groups: what a thread has collected between ncclGroupStart and the outermost ncclGroupEnd.
  *
  * Every call is part of a group; a call outside one makes a group of its own. Work is collected per communicator in a
- * plan, and jobs (init, split, destroy, ...) in a list. At the end jobs run first, several of them each on its own
- * thread because they wait for one another; then the plans are launched. With nonblocking communicators a detached
- * thread does all that, and the caller gets ncclInProgress.
+ * plan, and jobs (init, split, destroy, ...) in a list. At the end of the group the jobs run first; where there are
+ * several, each runs on a thread of its own, because jobs wait for one another. Then the plans are launched. With
+ * nonblocking communicators a detached thread does all that, and the caller gets ncclInProgress.
  *
- * Inside a plan collectives come before point-to-point, larger ones first: NCCL sorts them alike, so a program that
- * differs in the order inside one group often runs by luck, here as there.
+ * Inside a plan collectives come before point-to-point, larger collectives first, as in NCCL. So a program whose ranks
+ * differ in the order inside one group often runs by luck, here as with NCCL.
  *
  * The plans of a group are launched in ascending order of their communicators' hashes, which are equal on all members;
- * ranks of one communicator that share the process stand beside each other. So ranks that name two communicators in
- * opposite orders inside one group launch alike. Older releases kept the program's order: HOSTNCCL_GROUP_ORDER=program
- * is theirs.
+ * ranks of one communicator in the same process follow one another. So ranks that name two communicators in opposite
+ * orders inside one group launch in the same order. Older releases of NCCL kept the program's order;
+ * HOSTNCCL_GROUP_ORDER=program does as they did.
  */
 #include "hostnccl/nccl/profiler.h"
 
@@ -105,7 +105,7 @@ static ncclResult_t no_memory(void)
     return hn_fail(ncclSystemError, "out of memory");
 }
 
-/* Where a new plan of the communicator stands among the batch's: the place before which it is put. */
+/* The place in the batch at which a new plan of the communicator is inserted. */
 static size_t place_of(const struct batch *b, const struct ncclComm *comm)
 {
     size_t at = 0;
@@ -121,7 +121,7 @@ static size_t place_of(const struct batch *b, const struct ncclComm *comm)
     return at;
 }
 
-/* The plan of a communicator in this group; a new one when it has none. NULL without memory. */
+/* Finds the plan of a communicator in this group, or makes one. NULL without memory. */
 static struct hn_plan *plan_of(ncclComm_t comm)
 {
     struct batch *b = &group.batch;
@@ -147,7 +147,10 @@ static struct hn_plan *plan_of(ncclComm_t comm)
     return plan;
 }
 
-/* The plan, with the stream among its streams. As in NCCL they are all captured into one graph, or none is. */
+/*
+ * Finds the plan and adds the stream to its streams. As in NCCL, all streams of a plan are captured into one graph, or
+ * none is captured.
+ */
 static ncclResult_t plan_on(ncclComm_t comm, cudaStream_t stream, struct hn_plan **out)
 {
     cudaGraph_t graph = NULL;
@@ -242,7 +245,7 @@ ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, ncclComm_t meets, bo
     return ncclSuccess;
 }
 
-/* A send to oneself can only be met by a receive of the same group. */
+/* Checks sends of a rank to itself, which only a receive of the same group can meet. */
 static ncclResult_t check_self(const struct hn_plan *plan)
 {
     size_t sends = 0, receives = 0;
@@ -274,7 +277,10 @@ static int order(const struct hn_coll *a, const struct hn_coll *b)
                                       : 0;
 }
 
-/* Stable, so that equal calls keep the program's order. Groups are short: insertion. */
+/*
+ * Sorts the collectives. The sort is stable, so that equal calls keep the program's order; insertion sort, because
+ * groups are short.
+ */
 static void sort_colls(struct hn_plan *plan)
 {
     for (size_t i = 1; i < plan->ncolls; i++) {
@@ -301,7 +307,10 @@ static void *job_main(void *arg)
     return NULL;
 }
 
-/* On the caller's thread: the order of the exchanges of a communicator is that of the program, on every rank. */
+/*
+ * Gives each job its ticket, on the caller's thread: so the exchanges of a communicator have the program's order on
+ * every rank.
+ */
 static void take_tickets(struct hn_job *jobs)
 {
     for (struct hn_job *j = jobs; j; j = j->next) {
@@ -365,7 +374,9 @@ static void *batch_main(void *arg)
     return NULL;
 }
 
-/* Nothing of the batch will run. Fatal for its communicators, as an error of the launch is: tickets are lost. */
+/*
+ * Drops the batch. That is fatal for its communicators, as an error of the launch is, because their tickets are lost.
+ */
 static ncclResult_t give_up(struct batch *b, int err)
 {
     for (size_t i = 0; i < b->nplans; i++) {

@@ -1,9 +1,9 @@
 /*
  * Making communicators: unique ids, ncclCommInitRank and its relatives.
  *
- * The unique id carries a random 64-bit name; nothing listens behind it, so it stays valid when the process that made
- * it ends (NCCL's does not: see docs/HOSTNCCL.md). The handle is given to the caller before the ranks have met, so that
- * another thread can abort a communicator whose last rank never comes.
+ * The unique id carries a random 64-bit name. No process listens behind that name, so the id stays valid when the
+ * process that made it ends (NCCL's does not: see docs/HOSTNCCL.md). The handle is given to the caller before the ranks
+ * have met, so that another thread can abort a communicator whose last rank never comes.
  */
 #include "hostnccl/nccl/profiler.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* What the 128 bytes of a unique id hold. */
+/* The contents of the 128 bytes of a unique id. */
 struct unique_id {
     char magic[8];
     uint64_t name;
@@ -157,7 +157,7 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, int nid
     return rc;
 }
 
-/* One call as a group of its own, or as part of the caller's. */
+/* Runs one call as a group of its own, or as part of the caller's group. */
 static ncclResult_t init_call(ncclComm_t *newcomm, int nranks, int rank, int nids, const ncclUniqueId *ids,
                               const ncclConfig_t *given, const char *call)
 {

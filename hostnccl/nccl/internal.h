@@ -32,7 +32,10 @@ enum hn_kind {
     HN_KIND_COUNT,
 };
 
-/* One collective of a plan. `bytes`: what the call names (per-rank block for AllGather and ReduceScatter). */
+/*
+ * One collective of a plan. `bytes`: the size that the call names (the block of one rank for AllGather and
+ * ReduceScatter).
+ */
 struct hn_coll {
     enum hn_kind kind;
     const void *send;
@@ -41,14 +44,14 @@ struct hn_coll {
     ncclDataType_t type;
     struct hn_redop op;
     int root;
-    bool captured;           /* runs as part of a graph: meets only calls that do, too */
+    bool captured;           /* runs as part of a graph, and meets only calls that run as part of a graph too */
     void *api_event, *event; /* of a profiler plugin */
 };
 
 /* One send or receive of a plan. */
 struct hn_p2p {
     bool is_send, started, done;
-    bool eager; /* a send that is done when its bytes are in the ring */
+    bool eager; /* a send that is done as soon as its bytes are in the ring */
     int peer;
     void *buf;
     size_t bytes, moved;
@@ -59,17 +62,20 @@ struct hn_p2p {
     void *api_event, *event; /* of a profiler plugin */
 };
 
-/* Everything one communicator does in one group: runs as one unit on one stream. Freed by its last step. */
+/*
+ * Everything that one communicator does in one group. A plan runs as one unit on one stream, and its last step frees
+ * it.
+ */
 struct hn_plan {
     ncclComm_t comm;
-    uint32_t ticket; /* plans of a communicator run in this order, whatever their streams */
+    uint32_t ticket; /* the plans of a communicator run in the order of their tickets, whatever their streams */
     struct hn_coll *colls;
     size_t ncolls, colls_cap;
     struct hn_p2p *p2ps;
     size_t np2ps, p2ps_cap;
     cudaStream_t *streams;
     size_t nstreams, streams_cap;
-    cudaGraph_t graph; /* of the capture that all streams are in; NULL: none is captured */
+    cudaGraph_t graph; /* the graph into which all streams are captured; NULL: no stream is captured */
 };
 
 /* A created reduction operation. */
@@ -88,20 +94,21 @@ struct ncclComm {
     bool blocking;
     ncclConfig_t config;
     char *name;
-    uint64_t hash; /* equal on all members: name of the segment; children derive theirs from it */
+    uint64_t hash; /* equal on all members; the name of the segment; children compute their hash from it */
     struct hn_map map;
     struct hn_wait exec_wait; /* the thread that runs a plan; stopped by abort, revoke and shrink-abort */
     struct hn_wait host_wait; /* init, split, windows; stopped by abort */
 
     pthread_mutex_t launch_lock; /* order of tickets = order on the streams; taken before `lock` */
-    pthread_mutex_t lock;        /* everything below, down to the next blank line */
+    pthread_mutex_t lock;        /* guards the members from here to the next blank line */
     pthread_cond_t idle;
     int refs, outstanding, running, host_running;
-    int graphs;                       /* captured plans whose graphs live */
+    int graphs;                       /* captured plans whose graphs still live */
     uint32_t tickets, turn;           /* of plans */
     uint32_t host_tickets, host_turn; /* of host exchanges, which share ctl_count */
-    ncclComm_t joining, next_joining; /* children that wait for their ranks: an abort of the parent frees them */
-    bool stopped;                     /* no plan runs any more */
+    ncclComm_t joining,
+        next_joining; /* children that wait for their ranks, so that an abort of the parent wakes them */
+    bool stopped;     /* no further plan runs */
     bool aborted, revoked, finalized, destroyed;
     struct hn_user_op *ops;
     size_t nops;
@@ -109,18 +116,18 @@ struct ncclComm {
 
     _Atomic int async; /* ncclResult_t of ncclCommGetAsyncError */
 
-    uint32_t pieces;    /* collective pieces done: executor only */
-    uint32_t ctl_count; /* host exchanges done: host side, one at a time */
+    uint32_t pieces;    /* collective pieces done; touched by the thread that runs a plan only */
+    uint32_t ctl_count; /* host exchanges done; touched by host exchanges only, which run one at a time */
     uint32_t shrinks;
     uint32_t *send_seq, *recv_seq; /* messages per peer, assigned at launch (under lock) */
     size_t outbox_ready;           /* bytes of each own slot that are real memory (under lock) */
-    size_t *ring_ready;            /* the same per destination */
+    size_t *ring_ready;            /* bytes of each destination's ring that are real memory (under lock) */
     _Atomic int *pidfds;           /* HOSTNCCL_PEER_DEATH=error: descriptor + 1 of each peer's process */
     int npidfds;
-    cudaEvent_t event; /* joins the streams of a group */
+    cudaEvent_t event; /* orders the streams of a group */
 
-    ncclComm_t next; /* of all communicators of the process: fault.c */
-    void *profiler;  /* what a profiler plugin keeps of it */
+    ncclComm_t next; /* in the list of all communicators of the process (fault.c) */
+    void *profiler;  /* data of a profiler plugin about this communicator */
     bool profiled;
     uint64_t profiled_colls;
 };
@@ -135,15 +142,17 @@ enum hn_mismatch { HN_MISMATCH_HANG, HN_MISMATCH_PRINT, HN_MISMATCH_ERROR };
 struct hn_settings {
     bool debug;
     bool peer_death_is_error;
-    size_t eager_bytes; /* longest message that an ungrouped send leaves in the ring; 0: none, as none is promised */
-    bool program_order; /* of the communicators in a group: as the program named them, not by their hashes */
+    size_t eager_bytes; /* longest message that an ungrouped send may leave in the ring; 0: none, because NCCL promises
+                           none */
+    bool program_order; /* plans of a group are launched in the order in which the program named the communicators, and
+                           not by their hashes */
     enum hn_mismatch mismatch;
 };
 const struct hn_settings *hn_settings(void);
 
 /* comm.c */
 uint64_t hn_comm_magic(void);
-bool hn_comm_release(ncclComm_t comm); /* drops the user's handle, once; true for the caller that did */
+bool hn_comm_release(ncclComm_t comm); /* gives up the user's handle, once; true for the caller that did so */
 void hn_comm_watch_peers(ncclComm_t comm);
 void hn_comm_stop(ncclComm_t comm);
 ncclResult_t hn_comm_check(ncclComm_t comm, const char *call);
@@ -155,11 +164,13 @@ void hn_comm_set_async(ncclComm_t comm, ncclResult_t result);
 /* fault.c: the list of communicators that a fault of the device stops. */
 void hn_fault_watch(ncclComm_t comm);
 void hn_fault_forget(ncclComm_t comm);
-/* The device's fault at a null buffer in `what`, on a stream's worker: nothing runs any more in this process. Returns
- * -1. */
+/*
+ * Raises the device's fault at a null buffer in `what`, on a stream's worker: from then on nothing runs in this
+ * process. Returns -1.
+ */
 int hn_fault(ncclComm_t comm, const char *what);
 bool hn_faulted(void);
-/* What a call returns after that: ncclUnhandledCudaError. */
+/* The result of a call after such a fault: ncclUnhandledCudaError. */
 ncclResult_t hn_fault_check(const char *call);
 
 /* run.c: executes a plan on the stream's worker; the argument is a struct hn_plan, taken. */
@@ -170,7 +181,7 @@ void hn_plan_free(struct hn_plan *plan);
 int hn_run_coll(ncclComm_t comm, const struct hn_coll *coll);
 int hn_run_p2p(ncclComm_t comm, struct hn_p2p *ops, size_t count);
 
-/* run.c: what a mismatch does, by HOSTNCCL_ON_MISMATCH. Returns -1, after the communicator was stopped. */
+/* run.c: does what HOSTNCCL_ON_MISMATCH says about a mismatch. Returns -1 once the communicator was stopped. */
 int hn_mismatch(ncclComm_t comm, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* memory.c */
@@ -195,12 +206,17 @@ cudaError_t hn_capture_plan(struct hn_plan *plan, cudaStream_t stream, cudaGraph
 
 /* rendezvous.c: host-side meeting of the ranks of one communicator. Blocking; -1 when aborted. */
 ncclResult_t hn_join(ncclComm_t comm);
-/* Every rank's words to every rank. Word 0 says what for: ranks that disagree on it wait for ever. */
+/*
+ * Sends every rank's words to every rank. Word 0 says what the exchange is for: ranks that disagree on it wait for
+ * ever.
+ */
 ncclResult_t hn_exchange(ncclComm_t comm, const uint64_t mine[HN_CTL_WORDS], uint64_t (*all)[HN_CTL_WORDS]);
-/* Meets the ranks of a child that a split or shrink of `parent` makes; an abort of the parent ends it. */
+/* Makes the ranks of a child meet, for a split or shrink of `parent`; an abort of the parent ends the wait. */
 ncclResult_t hn_join_child(ncclComm_t parent, ncclComm_t child);
-/* Waits until the exchanges submitted before `ticket` are over, or the communicator was aborted; then says that this
- * one is over. */
+/*
+ * Waits until the exchanges with earlier tickets are over, or the communicator was aborted. The next function says that
+ * this exchange is over.
+ */
 void hn_host_turn_wait(ncclComm_t comm, uint32_t ticket);
 void hn_host_turn_end(ncclComm_t comm);
 uint64_t hn_hash(uint64_t seed, const void *data, size_t size);
@@ -208,7 +224,7 @@ uint64_t hn_hash(uint64_t seed, const void *data, size_t size);
 /* init.c: a communicator that has not joined yet, with one reference; NULL with the error noted. */
 ncclResult_t hn_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t hash, const ncclConfig_t *config);
 
-/* Gives a handle to the caller: another thread may read it and abort while the call is still waiting. */
+/* Gives a handle to the caller, so that another thread may read it and abort while the call still waits. */
 static inline void hn_publish(ncclComm_t *handle, ncclComm_t comm)
 {
     __atomic_store_n(handle, comm, __ATOMIC_RELEASE);
@@ -230,8 +246,9 @@ typedef ncclResult_t hn_job_fn(struct hn_job *job);
 struct hn_job {
     hn_job_fn *run;
     ncclComm_t comm;  /* whose asynchronous state the job sets; a reference is held. Or NULL */
-    ncclComm_t meets; /* whose host exchange the job uses; `args` or `comm` keep it. NULL: none */
-    uint32_t ticket;  /* with `meets`: its jobs run one at a time in this order, which is the program's */
+    ncclComm_t meets; /* NULL, or the communicator whose host exchange the job uses; kept alive by `args` or `comm` */
+    uint32_t ticket;  /* with `meets`: the jobs of one communicator run one at a time in the order of their tickets,
+                         which is the program's */
     bool blocking;
     void (*free_args)(void *); /* or NULL */
     void *args;                /* owned */
@@ -240,7 +257,7 @@ struct hn_job {
     bool threaded;
     struct hn_job *next;
 };
-/* Runs the job at the end of the outermost group (at once when there is none). Takes `args`. */
+/* Runs the job at the end of the outermost group, or at once outside a group. Takes `args`. */
 ncclResult_t hn_submit_job(hn_job_fn *run, ncclComm_t comm, ncclComm_t meets, bool blocking, void *args,
                            void (*free_args)(void *));
 ncclResult_t hn_submit_coll(ncclComm_t comm, const struct hn_coll *coll, cudaStream_t stream);

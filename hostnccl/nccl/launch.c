@@ -1,9 +1,9 @@
 /*
  * Puts a plan on its streams.
  *
- * A plan runs on the first stream that its calls named. The other streams of the group are joined around it: the first
- * waits for what they hold so far, and they wait for the plan, as NCCL does. Memory that the plan will write is made
- * real here, on the caller's thread, so that a full /dev/shm is the result of the call.
+ * A plan runs on the first stream that its calls named. As in NCCL, that stream first waits for what the other streams
+ * of the group hold so far, and the other streams wait for the plan. This file makes the memory real that the plan will
+ * write, on the caller's thread, so that a full /dev/shm is an error of the call.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -67,7 +67,7 @@ static ncclResult_t reserve_ring(ncclComm_t comm, int peer, size_t need)
     return rc;
 }
 
-/* Under the communicator's lock: everything that the plan will write. */
+/* Makes real all the memory that the plan will write. Under the communicator's lock. */
 static ncclResult_t reserve_plan(const struct hn_plan *plan)
 {
     ncclComm_t comm = plan->comm;
@@ -80,7 +80,7 @@ static ncclResult_t reserve_plan(const struct hn_plan *plan)
     for (size_t i = 0; i < plan->np2ps && rc == ncclSuccess; i++) {
         const struct hn_p2p *op = &plan->p2ps[i];
         if (op->peer != comm->rank && op->is_send && op->bytes) {
-            /* Behind bytes that nobody has taken yet a message may begin anywhere in the ring. */
+            /* While bytes before it have not been taken, a message may begin anywhere in the ring. */
             rc = reserve_ring(comm, op->peer, hn_settings()->eager_bytes ? comm->map.window : op->bytes);
         }
     }
@@ -108,8 +108,7 @@ ncclResult_t hn_admit(struct hn_plan *plan)
     return rc;
 }
 
-/* A captured plan only makes sure of its memory, so that a full /dev/shm is the result of the call and not of a launch.
- */
+/* Makes real the memory of a captured plan, so that a full /dev/shm is an error of the call and not of a launch. */
 static ncclResult_t reserve_captured(struct hn_plan *plan)
 {
     pthread_mutex_lock(&plan->comm->lock);
@@ -133,7 +132,10 @@ static void *itself(void *plan)
     return plan;
 }
 
-/* Unlike a host function of the program's, a plan runs after a fault of the device too: it has a place to give up. */
+/*
+ * Unlike a host function of the program, a plan runs even after a fault of the device: it must give up its place in the
+ * order.
+ */
 static const struct hostcuda_prepared as_it_is = {.prepare = itself, .run = hn_plan_run};
 
 static ncclResult_t enqueue(struct hn_plan *plan, cudaStream_t *streams, size_t nstreams)
@@ -152,7 +154,7 @@ static ncclResult_t enqueue(struct hn_plan *plan, cudaStream_t *streams, size_t 
         CUDA_TRY(cudaEventRecord(event, streams[i]));
         CUDA_TRY(cudaStreamWaitEvent(streams[0], event, 0));
     }
-    launched = plan->graph != NULL; /* a captured plan is taken in any case, and has no place to give up */
+    launched = plan->graph != NULL; /* a captured plan counts as launched in any case: it has no place to give up */
     CUDA_TRY(plan->graph ? hn_capture_plan(plan, streams[0], plan->graph)
              : cuda      ? cuda->launch_prepared(streams[0], &as_it_is, plan)
                          : cudaLaunchHostFunc(streams[0], hn_plan_run, plan));
@@ -184,9 +186,12 @@ ncclResult_t hn_launch(struct hn_plan *plan)
 
     (void)cudaGetDevice(&before);
     if (before != device) {
-        (void)cudaSetDevice(device); /* a null stream means the communicator's device */
+        (void)cudaSetDevice(device); /* a null stream means the default stream of the communicator's device */
     }
-    /* One launch at a time: tickets must be in stream order, or two plans of one stream would wait for each other. */
+    /*
+     * One launch at a time: tickets must have the order of the stream, or two plans of one stream would wait for each
+     * other.
+     */
     hn_comm_ref(comm);
     pthread_mutex_lock(&comm->launch_lock);
     rc = plan->graph ? reserve_captured(plan) : hn_admit(plan);

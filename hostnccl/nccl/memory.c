@@ -1,9 +1,9 @@
 /*
  * ncclMemAlloc, buffer registration and windows.
  *
- * Host memory needs no registration; the handles exist so that programs that keep and return them are held to the
- * rules: a handle is valid on its communicator until it is given back, once. Registering a window is a collective call:
- * it waits for all ranks, as in NCCL.
+ * Host memory needs no registration. The handles exist so that the rules can be checked for programs that use them: a
+ * handle is valid on its communicator until it is given back, once. Registering a window is a collective call: it waits
+ * for all ranks, as in NCCL.
  */
 #include "hostnccl/nccl/internal.h"
 

@@ -6,7 +6,7 @@
  * taken. HOSTNCCL_PROFILER_NEWEST (1 to 7) says which is the newest that this library knows: each release of NCCL knows
  * others.
  *
- * There is one plugin per process and one mask; a plugin that refuses a communicator is not asked about it again.
+ * A process has one plugin and one mask. A plugin that refuses a communicator is not told of that communicator again.
  */
 #include "hostnccl/nccl/profiler.h"
 
@@ -203,13 +203,13 @@ static void group_call(ncclComm_t comm, bool captured, int depth)
     }
 }
 
-/* The rank of API events is 0 up to version 7: so it was in NCCL. */
+/* The rank of API events is 0 up to version 7, as in NCCL. */
 void hn_profiler_coll_call(ncclComm_t comm, struct hn_coll *coll, cudaStream_t stream, int depth)
 {
     bool captured = comm->profiled && is_captured(stream);
 
     if (comm->nranks == 1) {
-        return; /* a copy, which NCCL does not tell of */
+        return; /* the call is a copy, about which NCCL tells nothing */
     }
     group_call(comm, captured, depth);
     if (!api_events(comm, WANT_COLL_API)) {
@@ -268,7 +268,7 @@ void hn_profiler_group_ended(void)
     group_event = NULL;
 }
 
-/* What NCCL hands on of a collective: AllGather and Broadcast have become bytes. */
+/* The count and type of a collective as NCCL reports them: AllGather and Broadcast have become bytes. */
 static void as_bytes(const struct hn_coll *c, size_t *count, ncclDataType_t *type)
 {
     bool bytes = c->kind == HN_ALLGATHER || c->kind == HN_BROADCAST;
@@ -364,7 +364,7 @@ static void describe_p2p(ncclComm_t comm, const struct hn_p2p *op, void *group, 
     }
 }
 
-/* The channel of the kernel that would run a task: one, started and stopped, for plugins that ask for it. */
+/* Starts and stops one channel of the kernel that would run a task, for plugins that ask for channels. */
 static void kernel_channel(ncclComm_t comm, void *task)
 {
     void *handle = NULL;
@@ -417,7 +417,7 @@ static void proxy_op(ncclComm_t comm, void *task)
     }
 }
 
-/* Starts and stops one task; `describe` has been called. */
+/* Starts and stops one task, after `describe` was called. */
 static void task(ncclComm_t comm, union hn_descr *d, void **event)
 {
     *event = NULL;
@@ -432,7 +432,10 @@ void hn_profiler_tasks(struct hn_plan *plan)
     void *group = NULL;
     union hn_descr d;
 
-    /* What is captured is launched later, with its graph, and then NCCL tells of it or not: here it does not. */
+    /*
+     * Captured calls are launched later, with their graph. NCCL reports some of those launches; this library reports
+     * none.
+     */
     if (!wants(comm, WANT_GROUP) || plan->graph || (comm->nranks == 1 && plan->np2ps == 0)) {
         return;
     }

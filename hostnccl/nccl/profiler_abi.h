@@ -1,8 +1,8 @@
 /*
- * profiler_abi.h: what NCCL and a profiler plugin say to each other, versions 1 to 7, as far as this library says it.
+ * profiler_abi.h: the interface between NCCL and a profiler plugin, versions 1 to 7, as far as this library uses it.
  *
- * Written from the facts of NCCL's interface (names, order and types of members), each version in full, so that a
- * plugin that reads a version wrongly is found out. Members that this library has nothing to say about stay zero.
+ * The structs are written from the facts of NCCL's interface (names, order and types of members), each version in full,
+ * so that a plugin that reads a version wrongly fails here. Members for which this library has no value stay zero.
  */
 #ifndef HN_PROFILER_ABI_H
 #define HN_PROFILER_ABI_H
@@ -287,7 +287,7 @@ struct hn_descr_v7 {
     };
 };
 
-/* The largest of them all. */
+/* The descriptors of all versions. */
 union hn_descr {
     struct hn_descr_v1 v1;
     struct hn_descr_v2 v2;

@@ -2,8 +2,8 @@
  * Reduction operations: the built-in ones, and those that ncclRedOpCreatePreMulSum makes.
  *
  * A created operation belongs to one communicator and one type. Its handle is mixed with a value of the communicator,
- * so that the handle of another communicator is refused rather than taken for one's own. A scalar in device memory is
- * read when the collective runs; one in host memory is read at once.
+ * so that a communicator refuses the handle of another one instead of taking it for its own. A scalar in device memory
+ * is read when the collective runs; one in host memory is read at once.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -25,7 +25,7 @@ static int find_op(ncclComm_t comm, ncclRedOp_t op)
     return (int)op >= ncclNumOps && index >= 0 && (size_t)index < comm->nops && comm->ops[index].used ? index : -1;
 }
 
-/* Under the lock. Index of a free place, or -1. */
+/* Finds a free place, and returns its index; -1 without one. Under the lock. */
 static int new_op(ncclComm_t comm)
 {
     for (size_t i = 0; i < comm->nops; i++) {

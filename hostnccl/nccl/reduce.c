@@ -2,9 +2,9 @@
  * Arithmetic of the collectives.
  *
  * Integers wrap, as on the device: signed sums and products are done unsigned. float and double use the processor's
- * arithmetic. The narrow formats are widened to float, combined, and rounded back once per step, so that after every
- * rank the running value is a value of the type, as it is in the buffers of NCCL's rings. Maximum and minimum prefer a
- * number to a NaN (fmax, fmin). The order is the caller's: rank 0 first, so all ranks get equal bits.
+ * arithmetic. The narrow formats are widened to float, combined, and rounded back once per step, so that the running
+ * value after every rank is a value of the type, as in the buffers of NCCL's rings. Maximum and minimum prefer a number
+ * to a NaN (fmax, fmin). The order is the caller's: rank 0 first, so all ranks get equal bits.
  *
  * One macro writes the three loops for one type; a table by ncclDataType_t holds them. Rejected: one generic loop over
  * double, which is wrong for 64-bit integers and rounds float twice.

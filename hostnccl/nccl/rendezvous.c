@@ -2,8 +2,8 @@
  * Host-side meeting of the ranks of one communicator: joining, and small all-gathers for split and windows.
  *
  * A rank that never comes leaves the others waiting, as NCCL's bootstrap does; ncclCommAbort from another thread frees
- * them. The same holds for ranks that disagree on the number of ranks or claim one rank twice: they wait, nobody is
- * told.
+ * them. Ranks that disagree on the number of ranks, or claim one rank twice, wait in the same way, and no error is
+ * reported.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* FNV-1a with a final mix: only has to tell communicators apart and be the same on all ranks. */
+/* FNV-1a with a final mix. The hash only has to be different for different communicators and equal on all ranks. */
 uint64_t hn_hash(uint64_t seed, const void *data, size_t size)
 {
     const unsigned char *bytes = data;
@@ -52,7 +52,10 @@ static ncclResult_t join(ncclComm_t comm)
         return wait_for_ever(comm);
     }
     self->pid = (uint32_t)getpid();
-    /* The name goes before anybody is told that all have come: from then on a killed job leaves nothing. */
+    /*
+     * The last rank removes the segment's name before it says that all ranks have come: from then on a killed job
+     * leaves nothing behind.
+     */
     if (atomic_fetch_add(&comm->map.base->joining, 1) == n - 1) {
         hn_map_unlink(&comm->map);
         hn_word_set(&comm->map.base->attached, n);
@@ -166,7 +169,7 @@ static int exchange(ncclComm_t comm, const uint64_t mine[HN_CTL_WORDS], uint64_t
         memcpy(all[r], hn_map_rank(&comm->map, r)->ctl[index % HN_CTL_SLOTS].word, sizeof(all[r]));
         fits = fits && all[r][0] == mine[0];
     }
-    if (!fits) { /* one splits, another registers a window: neither can go on */
+    if (!fits) { /* one rank splits, another registers a window: neither can continue */
         (void)wait_for_ever(comm);
         return -1;
     }

@@ -2,19 +2,21 @@
  * The collectives, on the outboxes of the communicator's segment.
  *
  * Every collective is cut into pieces, and every rank goes through the same pieces in lock-step. For a piece, a rank
- *   1. waits until nobody reads its slot any more (HN_SLOTS pieces back), puts its contribution in, and posts;
- *   2. waits until all have posted, and at the first piece compares what they say they are doing with what it does
- * itself;
+ *   1. waits until no rank reads its slot any more (HN_SLOTS pieces back), puts its contribution in, and posts;
+ *   2. waits until all ranks have posted, and at the first piece compares its own call with what the others say of
+ * theirs;
  *   3. reads what it needs from the others' slots, in rank order, and marks the piece consumed.
- * An all-reduce of more than a few KiB has a step between: each rank reduces one part for all, in place in its slot.
+ * An all-reduce of more than a few KiB has a step between 2 and 3: each rank reduces one part for all, in place in its
+ * slot.
  *
- * What is compared is what NCCL's kernels depend on: function, bytes, root. Not the type, not the reduction: these
- * differ silently and give wrong data. A difference is a hang on every rank of the communicator. NCCL's root of a small
- * broadcast can run ahead of a missing rank; here it waits for all, so that a program cannot pass by the luck of a
- * buffer.
+ * Compared is what NCCL's kernels depend on: function, bytes, root. Type and reduction are not compared: ranks that
+ * differ in those get wrong data, silently. A difference that is found is a hang on every rank of the communicator. In
+ * NCCL the root of a small broadcast can run ahead of a missing rank; here it waits for all ranks, so that a program
+ * cannot pass by the luck of a buffer.
  *
- * Rejected: reducing into one shared accumulator (order of arrival would decide the bits), and a barrier per step (one
- * late rank would be woken for by all; waiting on the counter of one rank at a time wakes only those that need it).
+ * Rejected: reducing into one shared accumulator (the order of arrival would decide the bits), and a barrier per step
+ * (one late rank would cause a wake-up of all; waiting on the counter of one rank at a time wakes only those that need
+ * it).
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -67,7 +69,7 @@ static void reduce_slots(const struct piece *p, char *out, size_t at, size_t len
     hn_reduce_last(out, count, p->coll->type, &p->coll->op);
 }
 
-/* Waits for one counter of every rank. Its own is behind it already. */
+/* Waits for one counter of every other rank; this rank's own counter has passed already. */
 static int wait_all(ncclComm_t comm, size_t word_offset, uint32_t target)
 {
     for (int r = 0; r < comm->nranks; r++) {
@@ -79,7 +81,7 @@ static int wait_all(ncclComm_t comm, size_t word_offset, uint32_t target)
     return 0;
 }
 
-/* The part of the piece that `rank` reduces for all. */
+/* Finds the part of the piece that `rank` reduces for all. */
 static void part_of(const struct piece *p, int rank, size_t *at, size_t *len)
 {
     size_t n = (size_t)p->comm->nranks, r = (size_t)rank;
@@ -185,7 +187,9 @@ static const struct {
     [HN_REDUCESCATTER] = {"ReduceScatter", put_reducescatter, take_reducescatter, true},
 };
 
-/* Compares what the others do with what this rank does. 0, or -1 after the hang ended. */
+/*
+ * Compares the calls of the other ranks with this rank's call. Returns 0, or -1 after the hang of a mismatch has ended.
+ */
 static int compare_heads(const struct piece *p, const struct hn_head *own)
 {
     for (int r = 0; r < p->comm->nranks; r++) {
@@ -220,7 +224,7 @@ static int run_piece(const struct piece *p, const struct hn_head *own)
     return 0;
 }
 
-/* One rank: a copy, scaled and divided as the operation asks. Matches nothing. */
+/* The collective of a communicator of one rank: a copy, scaled and divided as the operation asks. */
 static void run_alone(const struct hn_coll *coll)
 {
     bool reduces = coll->kind != HN_BROADCAST && coll->kind != HN_ALLGATHER;
@@ -232,8 +236,10 @@ static void run_alone(const struct hn_coll *coll)
     }
 }
 
-/* Whether this rank's part reads or writes a buffer that is not there. Looked at before anything is said to the peers:
- * what part of its work NCCL's kernel does before it dies is not promised. */
+/*
+ * Whether this rank's part reads or writes a null buffer. The check comes before anything is said to the peers: NCCL
+ * does not promise which part of its work a kernel does before it dies.
+ */
 static bool lacks_buffer(ncclComm_t comm, const struct hn_coll *coll)
 {
     bool is_root = comm->rank == coll->root;

@@ -3,14 +3,15 @@
  *
  * Every ordered pair of ranks has a channel: message numbers and byte counters of both sides, and a ring for the data.
  * The n-th send meets the n-th receive; both sides announce their message first, and data moves only when both are at
- * the same one. A send is done when the receiver has taken its last byte: NCCL promises no buffering, so none is given
- * (its own buffers let small unmatched sends pass by luck). HOSTNCCL_EAGER plays that luck: a short send outside a
- * group is done when it is in the ring, behind what is there, as far as the ring has room. Lengths are not compared: a
- * receiver that asked for less stops reading, and the sender waits for ever; one that asked for more waits for bytes
- * that never come.
+ * the same one. A send is done when the receiver has taken its last byte: NCCL promises no buffering, so this library
+ * gives none (NCCL's own buffers let small unmatched sends pass by luck). HOSTNCCL_EAGER imitates that luck: a short
+ * send outside a group is done when its bytes are in the ring, behind earlier bytes, as far as the ring has room.
+ * Lengths are not compared: a receiver that asked for less stops reading, and the sender waits for ever; a receiver
+ * that asked for more waits for bytes that never come.
  *
- * One thread drives all messages: it goes round them and, when none has moved, sleeps on its own bell, which peers ring
- * when they move a channel. Messages of one direction to one peer go in order; all others are independent.
+ * One thread drives all messages: the thread goes round all messages and, when none has moved, sleeps on this rank's
+ * bell, which peers ring when they move a channel. Messages of one direction to one peer go in order; all others are
+ * independent.
  */
 #include "hostnccl/nccl/internal.h"
 
@@ -58,7 +59,10 @@ static void start_send(ncclComm_t comm, struct hn_channel *ch, struct hn_p2p *op
     ring_bell(comm, op->peer);
 }
 
-/* Moves one send as far as it goes. 1: moved something, 0: not, -1: the communicator was stopped, or the device. */
+/*
+ * Moves one send as far as possible. Returns 1 when something moved, 0 when nothing did, -1 when the communicator was
+ * stopped or the device has a fault.
+ */
 static int step_send(ncclComm_t comm, struct hn_p2p *op)
 {
     struct hn_channel *ch = hn_map_channel(&comm->map, comm->rank, op->peer);
@@ -84,8 +88,10 @@ static int step_send(ncclComm_t comm, struct hn_p2p *op)
         ring_bell(comm, op->peer);
         moved = 1;
     }
-    /* What an earlier buffered message left in the ring comes first: a receiver that asked for less never gets to the
-     * end. */
+    /*
+     * The bytes that an earlier buffered message left in the ring come first; a receiver that asked for less never
+     * reaches their end.
+     */
     if ((op->eager && op->moved == op->bytes) || read == op->base + op->bytes) {
         op->done = true;
         moved = 1;
@@ -134,8 +140,10 @@ static int step_recv(ncclComm_t comm, struct hn_p2p *op)
     return moved;
 }
 
-/* Sends to oneself meet the receives in order; the launch has seen to it that there are as many. 0, or -1 after a
- * fault. */
+/*
+ * Sends of a rank to itself meet its receives in order; the launch has checked that there are as many of each. Returns
+ * 0, or -1 after a fault.
+ */
 static int run_self(ncclComm_t comm, struct hn_p2p *ops, size_t count)
 {
     size_t r = 0;
@@ -174,7 +182,9 @@ static bool sends_nothing(const struct hn_p2p *ops, size_t count)
     return false;
 }
 
-/* One round over all messages. `busy` has one mark per peer and direction: an earlier message is not done. */
+/*
+ * Goes once round all messages. `busy` has one mark per peer and direction, set while an earlier message is not done.
+ */
 static int step_all(ncclComm_t comm, struct hn_p2p *ops, size_t count, bool *busy, bool *all_done)
 {
     int moved = 0;

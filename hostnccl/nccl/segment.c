@@ -2,11 +2,11 @@
  * The shared memory of one communicator, and the rendezvous.
  *
  * A segment is a file $HOSTNCCL_DIR/hn-<16 hex digits>, named by the unique id (or, for a split or shrink, by what all
- * members can compute alike). The first rank makes it without a name (O_TMPFILE), fills in the header and only then
- * links it, so nobody can see half a segment; the others open it. When all ranks have joined, the name is removed: a
- * job that is killed later leaves nothing. What is left by a job that died during init is found by its lock: every
- * attached rank holds a shared flock, and a file that can be locked exclusively belongs to nobody. Rejected:
- * remembering the creator's pid, which is reused and means nothing in another pid namespace.
+ * members can compute alike). The first rank makes the file without a name (O_TMPFILE), fills in the header and only
+ * then links it, so no rank can see half a segment; the other ranks open it. When all ranks have joined, the name is
+ * removed: a job that is killed later leaves nothing. The files of a job that died during init are recognised by their
+ * lock: every attached rank holds a shared flock, and a file that can be locked exclusively belongs to no process.
+ * Rejected: remembering the creator's pid, which is reused and means nothing in another pid namespace.
  *
  * Layout: header, one hn_rank per rank, one hn_channel per ordered pair, outboxes (HN_SLOTS pieces per rank, for
  * collectives), rings (one per ordered pair, for point-to-point). The file is sparse; every part is made real by
@@ -100,8 +100,10 @@ int hn_segment_dir(char *buf, size_t size)
     if (errno != EEXIST) {
         return -1;
     }
-    /* Everybody may write in /dev/shm: our name there may be another's, who would then own the ranks' memory. A
-     * directory that the user chose is the user's business. */
+    /*
+     * Everybody may write in /dev/shm: a directory of our name may belong to another user, who would then own the
+     * ranks' memory. A directory that the user chose is the user's business.
+     */
     struct stat st;
     if (!(dir && *dir) && (lstat(buf, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))) {
         errno = EPERM;
@@ -148,7 +150,10 @@ static void remove_stale(const char *dir)
     closedir(d);
 }
 
-/* posix_fallocate gives up at a signal, whose handler the program may have installed for any purpose. Error or 0. */
+/*
+ * posix_fallocate gives up at a signal, for which the program may have a handler of any purpose; so the call is
+ * repeated. Returns 0 or the error.
+ */
 static int allocate(int fd, size_t at, size_t size)
 {
     int err;

@@ -14,7 +14,7 @@ enum {
     HN_MAX_RANKS = 4096,
 };
 
-/* What a rank says about the collective that a posted piece belongs to; compared by its peers. */
+/* A rank's description of the collective to which a posted piece belongs; the peers compare it with their own. */
 struct hn_head {
     uint16_t kind;
     uint16_t captured; /* 1: part of a graph */
@@ -26,14 +26,14 @@ struct hn_ctl {
     uint64_t word[HN_CTL_WORDS];
 };
 
-/* One per rank; written by that rank alone (bell apart). */
+/* The part of one rank; only that rank writes it, apart from the bell. */
 struct hn_rank {
     struct hn_word joined; /* futex: 1 once the rank has attached */
     uint32_t pid;
     uint32_t pad;
     struct hn_word posted;   /* pieces written to the outbox */
     struct hn_word reduced;  /* pieces whose own part this rank has reduced in place */
-    struct hn_word consumed; /* pieces this rank will not read any more */
+    struct hn_word consumed; /* pieces that this rank has finished reading */
     struct hn_word ctl_posted;
     struct hn_word ctl_consumed;
     _Alignas(64) struct hn_word bell; /* bumped by peers when a point-to-point channel with this rank has moved */
@@ -45,7 +45,7 @@ struct hn_rank {
 struct hn_channel {
     _Alignas(64) _Atomic uint64_t send_bytes; /* by the source: length of message number send_seq */
     _Atomic uint64_t written;                 /* bytes put into the ring, over all messages */
-    _Atomic uint64_t origin;   /* of these counters at the ring's first byte; moved when the ring is empty */
+    _Atomic uint64_t origin;   /* value of these counters at the ring's first byte; moved when the ring is empty */
     _Atomic uint32_t send_seq; /* messages offered */
     _Alignas(64) _Atomic uint64_t recv_bytes; /* by the destination, likewise */
     _Atomic uint64_t read;
@@ -59,7 +59,7 @@ struct hn_segment {
     uint32_t version;
     uint32_t nranks;
     _Atomic uint32_t joining; /* ranks that have claimed their place */
-    struct hn_word attached;  /* set to nranks by the last of them, after it removed the name */
+    struct hn_word attached;  /* set to nranks by the last rank to come, after it removed the name */
 };
 
 /* A rank's own mapping. */
@@ -77,7 +77,7 @@ struct hn_map {
 /* Makes or opens the segment `name` and maps it. 0, -1 with errno, or -2: it exists for another number of ranks. */
 int hn_map_open(struct hn_map *map, uint64_t name, uint32_t nranks);
 
-/* Removes the name: nobody can attach any more, and nothing stays behind whatever happens to the processes. */
+/* Removes the name: no further process can attach, and nothing stays behind, whatever happens to the processes. */
 void hn_map_unlink(const struct hn_map *map);
 
 /* Unmaps and closes. Harmless on a zeroed map. */

@@ -2,10 +2,10 @@
  * Communicators made from communicators: split and shrink.
  *
  * A split is a collective call of all ranks of the parent, NOCOLOR ones included: colours and keys are gathered on the
- * host, and every colour then meets like a new communicator, under a name that its members compute alike from the
- * parent's name, the number of the call and the colour. A shrink is called by the survivors only, so nothing is
- * gathered: the list of the excluded is the same for all of them and makes the name. Survivors that disagree on the
- * list wait for each other for ever.
+ * host, and the ranks of each colour then meet as for a new communicator, under a name that they compute from the
+ * parent's name, the number of the call and the colour. Only the survivors call shrink, so nothing is gathered: the
+ * list of excluded ranks, which is the same for all survivors, makes the name. Survivors that disagree on the list wait
+ * for each other for ever.
  */
 #include "hostnccl/nccl/profiler.h"
 
@@ -33,7 +33,7 @@ static void free_args(void *arg)
     free(a);
 }
 
-/* A child starts without a place: 1 rank, rank 0. This gives it one. */
+/* Gives a child its place; until then it has 1 rank and is rank 0. */
 static ncclResult_t place_child(ncclComm_t child, int nranks, int rank, uint64_t hash)
 {
     child->nranks = nranks;
@@ -49,7 +49,7 @@ static uint64_t child_name(ncclComm_t parent, uint64_t kind, uint64_t index, uin
     return hn_hash(parent->hash, words, sizeof(words));
 }
 
-/* Place of this rank among those of its colour: by key, then by rank of the parent. */
+/* Finds the place of this rank among the ranks of its colour: by key, then by rank in the parent. */
 static ncclResult_t place_by_color(struct child_args *a, uint64_t index, uint64_t (*all)[HN_CTL_WORDS])
 {
     int rank = 0, nranks = 0;
@@ -177,7 +177,7 @@ HN_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclCom
     return rc != ncclSuccess ? rc : end;
 }
 
-/* Counts the survivors. The list must be of existing ranks, without this one, and not all. */
+/* Counts the survivors. The list must hold existing ranks, must not hold this rank, and must not hold all. */
 static ncclResult_t count_survivors(ncclComm_t comm, const int *list, int count, bool *gone, int *nranks, int *rank)
 {
     *nranks = *rank = 0;
