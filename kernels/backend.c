@@ -164,9 +164,9 @@ static int zero_cuda(moe_device_t *device, void *data, size_t bytes)
     return bytes == 0 || cudaMemsetAsync(data, 0, bytes, device->stream) == cudaSuccess ? 0 : MOE_E_DEVICE;
 }
 
-static const struct moe_device_ops *ops_cuda(void)
+static const struct moe_ops *ops_cuda(void)
 {
-    static const struct moe_device_ops ops = {
+    static const struct moe_ops ops = {
         .name = "cuda",
         .zero = zero_cuda,
 #define MOE_CUDA_OP(name, type) .name = moe_cuda_##name,

@@ -19,7 +19,7 @@
 
 enum { THREADS = 256, WARPS = THREADS / 32, WORDS = 2, CHUNK = 32 * WORDS, MOST_EXPERTS = 6000, RUN_BLOCKS = 1 << 20 };
 
-using RowMap = struct moe_row_map_build; /* a function of permute.h has the same name */
+using RowMap = moe_row_map_build;
 
 /* What the passes leave for one another in scratch memory. */
 struct Build {

@@ -22,7 +22,7 @@ static bool is_any(void)
 
 bool hostcuda_stream_is_legacy(struct hostcuda_stream *stream)
 {
-    struct hostcuda_device *on = hostcuda_device(stream->device);
+    struct hostcuda_device *on = hostcuda_device_of(stream->device);
     pthread_mutex_lock(&on->order);
     bool is_legacy = on->legacy == stream;
     pthread_mutex_unlock(&on->order);

@@ -243,7 +243,7 @@ HOSTCUDA_EXPORT cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const
 static cudaError_t peer(void *dst, int dst_device, const void *src, int src_device, size_t bytes, cudaStream_t stream)
 {
     cudaError_t error = hostcuda_enter_work();
-    if (!error && (!hostcuda_device(dst_device) || !hostcuda_device(src_device))) {
+    if (!error && (!hostcuda_device_of(dst_device) || !hostcuda_device_of(src_device))) {
         error = cudaErrorInvalidDevice;
     }
     if (error) {

@@ -20,7 +20,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGetDeviceCount(int *count)
 HOSTCUDA_EXPORT cudaError_t cudaSetDevice(int device)
 {
     cudaError_t error = hostcuda_enter();
-    if (!error && !hostcuda_device(device)) {
+    if (!error && !hostcuda_device_of(device)) {
         error = cudaErrorInvalidDevice;
     }
     if (!error) {
@@ -33,7 +33,7 @@ HOSTCUDA_EXPORT cudaError_t cudaInitDevice(int device, unsigned int device_flags
 {
     cudaError_t error = hostcuda_enter();
     (void)device_flags;
-    if (!error && !hostcuda_device(device)) {
+    if (!error && !hostcuda_device_of(device)) {
         error = cudaErrorInvalidDevice;
     } else if (!error && flags & ~(unsigned int)cudaInitDeviceFlagsAreValid) {
         error = cudaErrorInvalidValue;
@@ -84,7 +84,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGetDeviceFlags(unsigned int *flags)
 HOSTCUDA_EXPORT cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
     cudaError_t error = can ? hostcuda_enter() : cudaErrorInvalidValue;
-    if (!error && (!hostcuda_device(device) || !hostcuda_device(peer))) {
+    if (!error && (!hostcuda_device_of(device) || !hostcuda_device_of(peer))) {
         error = cudaErrorInvalidDevice;
     }
     if (!error) {
@@ -101,10 +101,10 @@ static cudaError_t enter_with_peer(int peer, atomic_bool **is_enabled)
         return error;
     }
     int device = hostcuda_self()->device;
-    if (!hostcuda_device(peer) || peer == device) {
+    if (!hostcuda_device_of(peer) || peer == device) {
         return cudaErrorInvalidDevice;
     }
-    *is_enabled = &hostcuda_device(device)->peers[peer];
+    *is_enabled = &hostcuda_device_of(device)->peers[peer];
     return cudaSuccess;
 }
 
@@ -131,7 +131,7 @@ HOSTCUDA_EXPORT cudaError_t cudaDeviceDisablePeerAccess(int peer)
 HOSTCUDA_EXPORT cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int src, int dst)
 {
     cudaError_t error = value ? hostcuda_enter() : cudaErrorInvalidValue;
-    if (!error && (!hostcuda_device(src) || !hostcuda_device(dst) || src == dst)) {
+    if (!error && (!hostcuda_device_of(src) || !hostcuda_device_of(dst) || src == dst)) {
         error = cudaErrorInvalidDevice;
     }
     if (!error) {

@@ -17,7 +17,7 @@ static struct hostcuda_stream *per_thread_stream(int device)
 
 static struct hostcuda_stream *legacy_stream(int device)
 {
-    struct hostcuda_device *on = hostcuda_device(device);
+    struct hostcuda_device *on = hostcuda_device_of(device);
     pthread_mutex_lock(&on->order);
     struct hostcuda_stream *legacy = on->legacy;
     pthread_mutex_unlock(&on->order);
@@ -70,7 +70,7 @@ static struct hostcuda_stream *take_one(struct hostcuda_device *on)
 
 void hostcuda_device_reset(int device)
 {
-    struct hostcuda_device *on = hostcuda_device(device);
+    struct hostcuda_device *on = hostcuda_device_of(device);
     for (struct hostcuda_stream *stream; (stream = take_one(on)) != NULL;) {
         hostcuda_stream_close(&stream);
     }

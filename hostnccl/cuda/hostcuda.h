@@ -94,7 +94,7 @@ void hostcuda_thread_ends_with_streams(void);
 int hostcuda_device_count(void);
 
 /* The device with that number; NULL out of range. Borrowed. */
-struct hostcuda_device *hostcuda_device(int number);
+struct hostcuda_device *hostcuda_device_of(int number);
 
 /* A number from the environment within [low, high]; prints one line and returns fallback when it is not one. */
 unsigned long long hostcuda_env(const char *name, unsigned long long low, unsigned long long high,

@@ -93,7 +93,7 @@ static void fill_fresh(void *memory, size_t bytes)
 static void release(struct hostcuda_range *range)
 {
     if (range->type != cudaMemoryTypeHost) {
-        atomic_fetch_sub(&hostcuda_device(range->device)->used_bytes, range->end - range->start);
+        atomic_fetch_sub(&hostcuda_device_of(range->device)->used_bytes, range->end - range->start);
     }
     if (!range->is_registered) {
         free((void *)range->start);
@@ -115,7 +115,7 @@ static cudaError_t allocate(void **out, size_t bytes, enum cudaMemoryType type, 
         return cudaSuccess;
     }
     int device = hostcuda_self()->device;
-    struct hostcuda_device *on = hostcuda_device(device);
+    struct hostcuda_device *on = hostcuda_device_of(device);
     bool is_counted = type != cudaMemoryTypeHost;
     if (is_counted && !reserve(on, bytes)) {
         return cudaErrorMemoryAllocation;
@@ -375,7 +375,7 @@ HOSTCUDA_EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_byt
     if (!free_bytes || !total_bytes) {
         return hostcuda_leave(cudaErrorInvalidValue);
     }
-    struct hostcuda_device *on = hostcuda_device(hostcuda_self()->device);
+    struct hostcuda_device *on = hostcuda_device_of(hostcuda_self()->device);
     *total_bytes = on->total_bytes;
     *free_bytes = on->total_bytes - atomic_load(&on->used_bytes);
     return cudaSuccess;

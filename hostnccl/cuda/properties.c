@@ -78,7 +78,7 @@ static void fill_properties(struct cudaDeviceProp *p, const struct hostcuda_devi
 HOSTCUDA_EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int number)
 {
     cudaError_t error = properties ? hostcuda_enter() : cudaErrorInvalidValue;
-    struct hostcuda_device *device = error ? NULL : hostcuda_device(number);
+    struct hostcuda_device *device = error ? NULL : hostcuda_device_of(number);
     if (!error && !device) {
         error = cudaErrorInvalidDevice;
     }
@@ -197,7 +197,7 @@ static int read_field(const struct cudaDeviceProp *p, size_t offset, size_t size
 HOSTCUDA_EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int number)
 {
     cudaError_t error = value ? hostcuda_enter() : cudaErrorInvalidValue;
-    struct hostcuda_device *device = error ? NULL : hostcuda_device(number);
+    struct hostcuda_device *device = error ? NULL : hostcuda_device_of(number);
     if (!device) {
         return hostcuda_leave(error ? error : cudaErrorInvalidDevice);
     }
@@ -223,7 +223,7 @@ HOSTCUDA_EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAt
 HOSTCUDA_EXPORT cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int number)
 {
     cudaError_t error = text && length > 0 ? hostcuda_enter() : cudaErrorInvalidValue;
-    struct hostcuda_device *device = error ? NULL : hostcuda_device(number);
+    struct hostcuda_device *device = error ? NULL : hostcuda_device_of(number);
     if (!error && !device) {
         error = cudaErrorInvalidDevice;
     }
@@ -248,7 +248,7 @@ HOSTCUDA_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int *number, const char *tex
         }
     }
     for (int d = 0; d < hostcuda_device_count(); d++) {
-        if (domain == PCI_DOMAIN && bus == (unsigned int)pci_bus(hostcuda_device(d)) && !slot && !function) {
+        if (domain == PCI_DOMAIN && bus == (unsigned int)pci_bus(hostcuda_device_of(d)) && !slot && !function) {
             *number = d;
             return cudaSuccess;
         }

@@ -161,7 +161,7 @@ int hostcuda_device_count(void)
     return device_count;
 }
 
-struct hostcuda_device *hostcuda_device(int number)
+struct hostcuda_device *hostcuda_device_of(int number)
 {
     return number >= 0 && number < device_count ? &devices[number] : NULL;
 }

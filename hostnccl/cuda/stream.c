@@ -55,7 +55,7 @@ struct hostcuda_stream *hostcuda_stream_new(int device, unsigned int flags, int 
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->work, NULL);
 
-    struct hostcuda_device *on = hostcuda_device(device);
+    struct hostcuda_device *on = hostcuda_device_of(device);
     pthread_mutex_lock(&on->order);
     stream->next = on->streams;
     on->streams = stream;
@@ -66,7 +66,7 @@ struct hostcuda_stream *hostcuda_stream_new(int device, unsigned int flags, int 
 /* Takes a stream that is drained and closed out of its device: no stream has to be ordered behind it any more. */
 static void leave_device(struct hostcuda_stream *stream)
 {
-    struct hostcuda_device *on = hostcuda_device(stream->device);
+    struct hostcuda_device *on = hostcuda_device_of(stream->device);
     pthread_mutex_lock(&on->order);
     for (struct hostcuda_stream **link = &on->streams; *link; link = &(*link)->next) {
         if (*link == stream) {
@@ -285,7 +285,7 @@ static cudaError_t order_implicitly(struct hostcuda_device *on, struct hostcuda_
 static cudaError_t in_order(struct hostcuda_stream *stream, cudaError_t (*append)(struct hostcuda_stream *, void *),
                             void *what)
 {
-    struct hostcuda_device *on = is_blocking(stream) ? hostcuda_device(stream->device) : NULL;
+    struct hostcuda_device *on = is_blocking(stream) ? hostcuda_device_of(stream->device) : NULL;
     cudaError_t error = cudaSuccess;
     if (on) {
         pthread_mutex_lock(&on->order);
@@ -409,7 +409,7 @@ bool hostcuda_stream_is_busy(struct hostcuda_stream *stream)
 
 bool hostcuda_stream_is_idle(struct hostcuda_stream *stream)
 {
-    struct hostcuda_device *on = hostcuda_device(stream->device);
+    struct hostcuda_device *on = hostcuda_device_of(stream->device);
     bool busy = hostcuda_stream_is_busy(stream);
     if (!busy && on->legacy == stream) {
         pthread_mutex_lock(&on->order);
@@ -423,7 +423,7 @@ bool hostcuda_stream_is_idle(struct hostcuda_stream *stream)
 
 cudaError_t hostcuda_device_drain(int device)
 {
-    struct hostcuda_device *on = hostcuda_device(device);
+    struct hostcuda_device *on = hostcuda_device_of(device);
     struct hostcuda_mark *mark = hostcuda_mark_new();
     if (!mark) {
         return cudaErrorMemoryAllocation;

@@ -217,7 +217,7 @@ static size_t lower_scatter(const struct call *c, struct hn_p2p *ops, size_t byt
 
 static size_t lower_send(const struct call *c, struct hn_p2p *ops, size_t bytes)
 {
-    size_t limit = hn_settings()->eager_bytes;
+    size_t limit = hn_settings_get()->eager_bytes;
 
     ops[0] = (struct hn_p2p){.is_send = true,
                              .eager = limit && bytes <= limit && !hn_is_grouped(),

@@ -154,7 +154,7 @@ static int peer_died(void *arg)
 
 void hn_comm_watch_peers(ncclComm_t comm)
 {
-    if (!hn_settings()->peer_death_is_error) {
+    if (!hn_settings_get()->peer_death_is_error) {
         return;
     }
     close_pidfds(comm);

@@ -39,7 +39,7 @@ static void read_settings(void)
                                                                  : HN_MISMATCH_HANG;
 }
 
-const struct hn_settings *hn_settings(void)
+const struct hn_settings *hn_settings_get(void)
 {
     pthread_once(&settings_once, read_settings);
     return &settings;
@@ -75,7 +75,7 @@ void hn_debug(const char *format, ...)
     char line[512];
     va_list args;
 
-    if (!hn_settings()->debug) {
+    if (!hn_settings_get()->debug) {
         return;
     }
     int used = snprintf(line, sizeof(line), "hostnccl %d: ", (int)getpid());

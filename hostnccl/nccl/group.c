@@ -113,7 +113,7 @@ static size_t place_of(const struct batch *b, const struct ncclComm *comm)
     while (at < b->nplans && b->plans[at]->comm->hash != comm->hash) {
         at++;
     }
-    if (at < b->nplans || hn_settings()->program_order) {
+    if (at < b->nplans || hn_settings_get()->program_order) {
         return at; /* beside a sibling, or behind all */
     }
     for (at = 0; at < b->nplans && b->plans[at]->comm->hash < comm->hash; at++) {

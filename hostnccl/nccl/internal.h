@@ -148,7 +148,7 @@ struct hn_settings {
                            not by their hashes */
     enum hn_mismatch mismatch;
 };
-const struct hn_settings *hn_settings(void);
+const struct hn_settings *hn_settings_get(void);
 
 /* comm.c */
 uint64_t hn_comm_magic(void);
@@ -182,7 +182,7 @@ int hn_run_coll(ncclComm_t comm, const struct hn_coll *coll);
 int hn_run_p2p(ncclComm_t comm, struct hn_p2p *ops, size_t count);
 
 /* run.c: does what HOSTNCCL_ON_MISMATCH says about a mismatch. Returns -1 once the communicator was stopped. */
-int hn_mismatch(ncclComm_t comm, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int hn_mismatch_found(ncclComm_t comm, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* memory.c */
 void hn_registrations_free(ncclComm_t comm);

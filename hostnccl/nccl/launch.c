@@ -81,7 +81,7 @@ static ncclResult_t reserve_plan(const struct hn_plan *plan)
         const struct hn_p2p *op = &plan->p2ps[i];
         if (op->peer != comm->rank && op->is_send && op->bytes) {
             /* While bytes before it have not been taken, a message may begin anywhere in the ring. */
-            rc = reserve_ring(comm, op->peer, hn_settings()->eager_bytes ? comm->map.window : op->bytes);
+            rc = reserve_ring(comm, op->peer, hn_settings_get()->eager_bytes ? comm->map.window : op->bytes);
         }
     }
     return rc;

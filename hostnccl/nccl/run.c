@@ -67,9 +67,9 @@ void hn_plan_run(void *arg)
     leave(comm, ran);
 }
 
-int hn_mismatch(ncclComm_t comm, const char *format, ...)
+int hn_mismatch_found(ncclComm_t comm, const char *format, ...)
 {
-    enum hn_mismatch choice = hn_settings()->mismatch;
+    enum hn_mismatch choice = hn_settings_get()->mismatch;
     struct hn_word never = {0};
     char text[256];
     va_list args;

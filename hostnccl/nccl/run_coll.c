@@ -197,10 +197,10 @@ static int compare_heads(const struct piece *p, const struct hn_head *own)
         if (h->kind == own->kind && h->captured == own->captured && h->root == own->root && h->bytes == own->bytes) {
             continue;
         }
-        return hn_mismatch(p->comm, "%s%s of %zu bytes, root %d, but rank %d does %s%s of %zu bytes, root %d",
-                           own->captured ? "captured " : "", KINDS[own->kind].name, (size_t)own->bytes, own->root, r,
-                           h->captured ? "captured " : "", h->kind < HN_KIND_COUNT ? KINDS[h->kind].name : "?",
-                           (size_t)h->bytes, h->root);
+        return hn_mismatch_found(p->comm, "%s%s of %zu bytes, root %d, but rank %d does %s%s of %zu bytes, root %d",
+                                 own->captured ? "captured " : "", KINDS[own->kind].name, (size_t)own->bytes, own->root,
+                                 r, h->captured ? "captured " : "", h->kind < HN_KIND_COUNT ? KINDS[h->kind].name : "?",
+                                 (size_t)h->bytes, h->root);
     }
     return 0;
 }

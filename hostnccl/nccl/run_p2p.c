@@ -42,7 +42,8 @@ static void ring_bell(ncclComm_t comm, int peer)
 /* In error mode only: both lengths are known, and differ. */
 static bool lengths_clash(struct hn_channel *ch)
 {
-    return hn_settings()->mismatch != HN_MISMATCH_HANG && atomic_load(&ch->send_bytes) != atomic_load(&ch->recv_bytes);
+    return hn_settings_get()->mismatch != HN_MISMATCH_HANG &&
+           atomic_load(&ch->send_bytes) != atomic_load(&ch->recv_bytes);
 }
 
 /* The first thing of a send: says what it is. Nobody reads an empty ring, so it may begin anew: short messages use
@@ -76,8 +77,8 @@ static int step_send(ncclComm_t comm, struct hn_p2p *op)
         return moved;
     }
     if (op->moved == 0 && atomic_load(&ch->recv_seq) == op->seq && lengths_clash(ch)) {
-        return hn_mismatch(comm, "send of %zu bytes to rank %d, which receives %zu", op->bytes, op->peer,
-                           (size_t)atomic_load(&ch->recv_bytes));
+        return hn_mismatch_found(comm, "send of %zu bytes to rank %d, which receives %zu", op->bytes, op->peer,
+                                 (size_t)atomic_load(&ch->recv_bytes));
     }
     uint64_t at = op->base + op->moved, read = atomic_load(&ch->read);
     size_t room = comm->map.window - (size_t)(at - read), left = op->bytes - op->moved, len = room < left ? room : left;
@@ -117,8 +118,8 @@ static int step_recv(ncclComm_t comm, struct hn_p2p *op)
         return moved;
     }
     if (op->moved == 0 && atomic_load(&ch->send_seq) == op->seq && lengths_clash(ch)) {
-        return hn_mismatch(comm, "receive of %zu bytes from rank %d, which sends %zu", op->bytes, op->peer,
-                           (size_t)atomic_load(&ch->send_bytes));
+        return hn_mismatch_found(comm, "receive of %zu bytes from rank %d, which sends %zu", op->bytes, op->peer,
+                                 (size_t)atomic_load(&ch->send_bytes));
     }
     size_t there = (size_t)(atomic_load(&ch->written) - op->base) - op->moved, left = op->bytes - op->moved;
     size_t len = there < left ? there : left;

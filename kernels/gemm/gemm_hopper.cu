@@ -48,7 +48,7 @@ static __device__ __forceinline__ void copy_operand(uint32_t to, const CUtensorM
 {
 #pragma unroll
     for (int box = 0; box < (MN_MAJOR ? EDGE / 64 : 1); box++) {
-        struct moe_gemm_box b = moe_gemm_box(MN_MAJOR, at, depth, box);
+        struct moe_gemm_box b = moe_gemm_box_at(MN_MAJOR, at, depth, box);
         copy_box(to + b.offset, map, b.x, b.y, full);
     }
 }

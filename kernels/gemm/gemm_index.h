@@ -154,7 +154,7 @@ struct moe_gemm_box {
 };
 
 /* Box number `box` of the stage at `depth` for the rows or columns from `at` on. */
-MOE_HD struct moe_gemm_box moe_gemm_box(int mn_major, int64_t at, int64_t depth, int box)
+MOE_HD struct moe_gemm_box moe_gemm_box_at(int mn_major, int64_t at, int64_t depth, int box)
 {
     struct moe_gemm_box b;
     b.x = (int32_t)(mn_major ? at + box * 64 : depth);
@@ -181,7 +181,7 @@ struct moe_widen_place {
     uint32_t first, second;
 };
 
-MOE_HD struct moe_widen_place moe_widen_place(int forward, uint32_t piece)
+MOE_HD struct moe_widen_place moe_widen_place_of(int forward, uint32_t piece)
 {
     uint32_t col = forward ? piece / 4 : piece % 8 * 16, depth = forward ? piece % 4 * 16 : piece / 8;
     struct moe_widen_place p;

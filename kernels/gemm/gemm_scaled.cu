@@ -117,7 +117,7 @@ static __device__ __forceinline__ void widen_stage(const uint8_t *raw, uint8_t *
     for (int i = 0; i < RAW_BYTES / 16 / WIDENERS; i++) {
         uint32_t piece = threadIdx.x % WIDENERS + i * WIDENERS;
         uint4 bytes = reinterpret_cast<const uint4 *>(raw)[piece];
-        struct moe_widen_place to = moe_widen_place(KIND == MOE_GEMM_FORWARD, piece);
+        struct moe_widen_place to = moe_widen_place_of(KIND == MOE_GEMM_FORWARD, piece);
         *reinterpret_cast<uint4 *>(b + to.first) = widen_eight<T>(bytes.x, bytes.y, as);
         *reinterpret_cast<uint4 *>(b + to.second) = widen_eight<T>(bytes.z, bytes.w, as);
     }

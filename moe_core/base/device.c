@@ -144,7 +144,7 @@ cudaStream_t moe_device_stream(const moe_device_t *device)
     return device->stream;
 }
 
-const struct moe_device_ops *moe_device_ops(const moe_device_t *device)
+const struct moe_ops *moe_device_ops(const moe_device_t *device)
 {
     return device->backend->ops();
 }

@@ -31,7 +31,7 @@ struct moe_backend {
     uint32_t abi;    /* MOE_BACKEND_ABI */
     uint32_t layout; /* MOE_BACKEND_LAYOUT */
     const char *name;
-    const struct moe_device_ops *(*ops)(void);
+    const struct moe_ops *(*ops)(void);
     /*
      * Makes device->state. On failure `why` holds the reason (at most `room` bytes). Errors: UNSUPPORTED (this machine
      * has no such device).
@@ -60,11 +60,11 @@ struct moe_device {
 /* A hash of what a translation unit takes the interface to be: where each function is in the table, and how long its
  * struct and those inside are. */
 #define MOE_SIZED(type, place)  +((uint32_t)(place) + 1u) * 2654435761u * ((uint32_t)sizeof(struct type) + 7u)
-#define MOE_CUDA_OP(name, type) MOE_SIZED(type, offsetof(struct moe_device_ops, name))
+#define MOE_CUDA_OP(name, type) MOE_SIZED(type, offsetof(struct moe_ops, name))
 enum {
     MOE_BACKEND_LAYOUT = (int)((0u
 #include "kernels/ops.def"
-                                MOE_SIZED(moe_device_ops, 1) MOE_SIZED(moe_backend, 2) MOE_SIZED(moe_device, 3)
+                                MOE_SIZED(moe_ops, 1) MOE_SIZED(moe_backend, 2) MOE_SIZED(moe_device, 3)
                                     MOE_SIZED(moe_linear_group, 4) MOE_SIZED(moe_map_header, 5)
                                         MOE_SIZED(moe_map_view, 6) MOE_SIZED(moe_scoring, 7) MOE_SIZED(moe_clamp, 9)) &
                                0x7fffffffu)

@@ -82,7 +82,7 @@ static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
 {
     struct allgather *s = state_of(d);
     int64_t experts = d->config.experts, bytes = s->padded * experts;
-    const struct moe_device_ops *ops = moe_device_ops(d->device);
+    const struct moe_ops *ops = moe_device_ops(d->device);
     struct moe_flex_layout own = {.blocks = 1,
                                   .tokens = d->routing.tokens,
                                   .padded = s->padded,

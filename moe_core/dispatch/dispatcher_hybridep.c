@@ -291,14 +291,14 @@ int64_t moe_flex_padded(const moe_dispatcher_t *d)
     return d->kind == &moe_dispatcher_hybridep ? ((const struct hybridep *)d->state)->flex.padded : d->routing.tokens;
 }
 
-const int64_t *moe_flex_dropped(const moe_dispatcher_t *d)
+const int64_t *moe_flex_dropped_sum(const moe_dispatcher_t *d)
 {
     return d->kind == &moe_dispatcher_hybridep && has_budget(d) ? ((const struct hybridep *)d->state)->dropped : NULL;
 }
 
 int moe_flex_replay(moe_dispatcher_t *d, bool alone, bool *replay, int64_t *dropped)
 {
-    if (moe_flex_dropped(d) == NULL) {
+    if (moe_flex_dropped_sum(d) == NULL) {
         return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "the overflow of a row budget that there is none of");
     }
     struct hybridep *s = d->state;

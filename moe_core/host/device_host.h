@@ -9,7 +9,7 @@
 #pragma GCC visibility push(hidden)
 
 /* The host back end's functions: device_host.c enqueues, host_*.c compute. Static storage. */
-const struct moe_device_ops *moe_host_ops(void);
+const struct moe_ops *moe_host_ops(void);
 
 /* The host back end itself. Static storage. */
 const struct moe_backend *moe_host_backend(void);

@@ -20,7 +20,7 @@
 
 /* --- one product --- */
 
-const struct moe_host_small *moe_host_small(void)
+const struct moe_host_small *moe_host_small_table(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
@@ -73,7 +73,7 @@ int moe_host_group_product(const struct moe_product *p)
     if (p->m > moe_host_small_most(p->kind, p->w_type)) {
         return blas_product(p);
     }
-    const struct moe_host_small *small = moe_host_small();
+    const struct moe_host_small *small = moe_host_small_table();
     if (p->kind == MOE_GROUPED_WGRAD) {
         small->wgrad(p);
     } else {

@@ -46,7 +46,7 @@ extern const struct moe_host_small moe_host_small_plain;
 extern const struct moe_host_small moe_host_small_avx2;
 #endif
 /* The table for this processor. Static storage; any thread. */
-const struct moe_host_small *moe_host_small(void);
+const struct moe_host_small *moe_host_small_table(void);
 
 /*
  * The number of parts of a product: FORWARD and WGRAD are cut by n, DGRAD by k. It depends on the product alone, not on

@@ -148,9 +148,9 @@ ENQUEUE(flex_unpack, moe_flex_unpack, moe_host_flex_unpack)
 ENQUEUE(flex_choices, moe_flex_choices, moe_host_flex_choices)
 ENQUEUE(flex_dropped, moe_flex_dropped, moe_host_flex_dropped)
 
-const struct moe_device_ops *moe_host_ops(void)
+const struct moe_ops *moe_host_ops(void)
 {
-    static const struct moe_device_ops ops = {
+    static const struct moe_ops ops = {
         .name = "host",
         .zero = enqueue_zero,
         .gemm = enqueue_gemm,

@@ -143,7 +143,7 @@ static void collect_terms(const struct moe_map_scatter *a, const struct moe_host
 static void scatter_tokens(const struct moe_map_scatter *a, const struct moe_host_map *map, const struct rows *r,
                            struct terms *now, struct terms *next)
 {
-    moe_host_sum_fn *sum = moe_host_rows()->sum[a->type];
+    moe_host_sum_fn *sum = moe_host_rows_table()->sum[a->type];
     const bool weighted = a->probs != NULL && !a->zero_by_prob;
     if (a->view.tokens > 0) {
         collect_terms(a, map, r, 0, now);
@@ -201,7 +201,7 @@ int moe_host_map_scatter_backward(const void *args)
     if (rc != 0) {
         return rc;
     }
-    moe_host_scale_fn *scale = moe_host_rows()->scale[a->type];
+    moe_host_scale_fn *scale = moe_host_rows_table()->scale[a->type];
     zero_padding(&map, &r, a->d_from, NULL);
     memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
     for (int64_t t = 0; t < a->view.tokens; t++) {

@@ -52,7 +52,7 @@ static void choose(void)
     chosen = all[n - 1];
 }
 
-const struct moe_host_rows *moe_host_rows(void)
+const struct moe_host_rows *moe_host_rows_table(void)
 {
     pthread_once(&once, choose);
     return chosen;

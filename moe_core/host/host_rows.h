@@ -37,7 +37,7 @@ struct moe_host_rows {
 };
 
 /* The table for this processor. Static storage; any thread. */
-const struct moe_host_rows *moe_host_rows(void);
+const struct moe_host_rows *moe_host_rows_table(void);
 /* The tables for this processor, the best last, and their number. A test compares them. */
 int moe_host_rows_all(const struct moe_host_rows **out, int most);
 

@@ -206,7 +206,7 @@ int layer_push_plan(moe_layer_t *l)
 
 int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
 {
-    const struct moe_device_ops *ops = moe_device_ops(l->device);
+    const struct moe_ops *ops = moe_device_ops(l->device);
     if (l->plan.used == 0) {
         return LAYER_FAIL(l, MOE_E_STATE, "backward before forward");
     }

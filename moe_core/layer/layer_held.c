@@ -15,7 +15,7 @@ struct sizes {
     int64_t experts, w1, w2; /* elements per expert */
 };
 
-static struct sizes sizes(const moe_layer_t *l)
+static struct sizes sizes_of(const moe_layer_t *l)
 {
     int64_t area = l->config.hidden * moe_layer_local_ffn(l);
     return (struct sizes){moe_dispatcher_local(l->dispatcher), 2 * area, area};
@@ -32,7 +32,7 @@ int layer_held_new(moe_layer_t *l)
     if (!l->config.options.legacy_wgrad_uninitialised) {
         return 0;
     }
-    struct sizes s = sizes(l);
+    struct sizes s = sizes_of(l);
     size_t bytes = (size_t)elements(&s) * sizeof(float);
     int rc = moe_device_alloc(l->device, 2 * bytes, (void **)&l->held);
     unsigned char *nan = malloc(bytes);
@@ -54,8 +54,8 @@ int layer_held_begin(moe_layer_t *l)
     if (l->held == NULL) {
         return 0;
     }
-    struct sizes s = sizes(l);
-    const struct moe_device_ops *ops = moe_device_ops(l->device);
+    struct sizes s = sizes_of(l);
+    const struct moe_ops *ops = moe_device_ops(l->device);
     int64_t *m = malloc((size_t)s.experts * sizeof(*m)), empty = 0;
     if (m == NULL) {
         return LAYER_FAIL(l, MOE_E_NOMEM, "row counts");
@@ -85,7 +85,7 @@ int layer_held_end(moe_layer_t *l)
     if (l->held == NULL) {
         return 0;
     }
-    struct sizes s = sizes(l);
+    struct sizes s = sizes_of(l);
     int rc = layer_add(l, l->held, s.experts * s.w1, l->weights.d_w1);
     rc = rc ? rc : layer_add(l, l->held + s.experts * s.w1, s.experts * s.w2, l->weights.d_w2);
     layer_ready(l, MOE_LAYER_W2);

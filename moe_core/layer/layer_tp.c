@@ -60,7 +60,7 @@ int layer_tp_slice(moe_layer_t *l, int64_t tokens)
 /* Zeros in the tokens that are other ranks' of tp. */
 int layer_tp_clear_rest(moe_layer_t *l, void *rows)
 {
-    const struct moe_device_ops *ops = moe_device_ops(l->device);
+    const struct moe_ops *ops = moe_device_ops(l->device);
     size_t row = layer_row_bytes(l);
     int64_t after = l->tokens - l->first - l->own;
     int rc = l->first > 0 ? ops->zero(l->device, rows, (size_t)l->first * row) : 0;

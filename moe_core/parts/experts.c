@@ -46,10 +46,10 @@ struct moe_experts {
 
 /* --- memory --- */
 
-enum need { UNUSED, SCRATCH, KEPT };
+enum lifetime { UNUSED, SCRATCH, KEPT };
 
 /* How long a buffer's contents live: within one call, or from forward to backward (backward_dw). */
-static enum need need(const struct moe_experts_config *c, enum buffer b)
+static enum lifetime lifetime_of(const struct moe_experts_config *c, enum buffer b)
 {
     switch (b) {
     case H:
@@ -102,7 +102,7 @@ int moe_experts_workspace_new(moe_device_t *device, const struct moe_experts_con
     }
     w->device = device;
     for (int b = 0; b < BUFFERS && rc == 0; b++) {
-        if (need(config, (enum buffer)b) == SCRATCH) {
+        if (lifetime_of(config, (enum buffer)b) == SCRATCH) {
             w->bytes[b] = bytes_of(config, (enum buffer)b);
             rc = moe_device_alloc(device, w->bytes[b], &w->buffer[b]);
         }
@@ -135,7 +135,7 @@ static int find_buffers(moe_experts_t *e)
 {
     const struct moe_experts_config *c = &e->config;
     for (int b = 0; b < BUFFERS; b++) {
-        enum need want = need(c, (enum buffer)b);
+        enum lifetime want = lifetime_of(c, (enum buffer)b);
         size_t bytes = bytes_of(c, (enum buffer)b);
         if (want == SCRATCH && c->workspace != NULL) {
             if (c->workspace->buffer[b] == NULL || c->workspace->bytes[b] < bytes) {
@@ -159,7 +159,7 @@ void moe_experts_memory(const moe_experts_t *e, size_t *kept, size_t *all)
     *kept = *all = 0;
     for (int b = 0; b < BUFFERS; b++) {
         *all += e->own.bytes[b];
-        *kept += need(&e->config, (enum buffer)b) == KEPT ? e->own.bytes[b] : 0;
+        *kept += lifetime_of(&e->config, (enum buffer)b) == KEPT ? e->own.bytes[b] : 0;
     }
 }
 

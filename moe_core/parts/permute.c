@@ -179,8 +179,8 @@ int moe_row_map_build_from(moe_row_map_t *map, const struct moe_map_source *sour
     return rc;
 }
 
-int moe_row_map_build(moe_row_map_t *map, const int32_t *index, int32_t k, int64_t tokens, const int64_t *counts,
-                      int64_t rows)
+int moe_row_map_build_index(moe_row_map_t *map, const int32_t *index, int32_t k, int64_t tokens, const int64_t *counts,
+                            int64_t rows)
 {
     const struct moe_map_source source = {.index = index, .counts = counts};
     if (is_handle(map) && k > 0 && tokens > rows / k) {
@@ -299,7 +299,7 @@ int moe_map_unpermute_backward(moe_row_map_t *map, const struct moe_movement *mo
     if (rc != 0) {
         return rc;
     }
-    const struct moe_device_ops *ops = moe_device_ops(map->device);
+    const struct moe_ops *ops = moe_device_ops(map->device);
     if (probs == NULL) {
         struct moe_map_gather gather = {
             .view = view_of(map), .type = move->type, .width = move->hidden, .from = dy, .to = d_in};

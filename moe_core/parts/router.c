@@ -242,7 +242,7 @@ static bool has_losses(const struct moe_router_config *c)
 static int count_for_losses(moe_router_t *r)
 {
     const struct moe_router_config *c = &r->config;
-    const struct moe_device_ops *ops = moe_device_ops(r->device);
+    const struct moe_ops *ops = moe_device_ops(r->device);
     int64_t experts = c->experts, sequences = sequences_of(c);
     size_t row = (size_t)experts * sizeof(int64_t);
     int rc = 0;
@@ -276,7 +276,7 @@ static int count_for_losses(moe_router_t *r)
 static int count_and_drop(moe_router_t *r)
 {
     const struct moe_router_config *c = &r->config;
-    const struct moe_device_ops *ops = moe_device_ops(r->device);
+    const struct moe_ops *ops = moe_device_ops(r->device);
     int rc = has_losses(c) ? count_for_losses(r) : 0;
     if (rc == 0 && has_losses(c)) {
         struct moe_balance balance = balance_of(r);
@@ -312,7 +312,7 @@ int moe_router_forward(moe_router_t *router, const float *x, const struct moe_ro
     router->tokens = tokens;
     router->x = x;
     router->weights = *weights;
-    const struct moe_device_ops *ops = moe_device_ops(router->device);
+    const struct moe_ops *ops = moe_device_ops(router->device);
     struct moe_gemm product = {.tb = true,
                                .m = tokens,
                                .n = c->experts,
@@ -383,7 +383,7 @@ int moe_router_global_reset(moe_router_t *router)
 static int gate_backward(moe_router_t *r, float *dx, float *d_gate, float *d_gate_bias)
 {
     const struct moe_router_config *c = &r->config;
-    const struct moe_device_ops *ops = moe_device_ops(r->device);
+    const struct moe_ops *ops = moe_device_ops(r->device);
     struct moe_gemm dgrad = {.m = r->tokens,
                              .n = c->hidden,
                              .k = c->experts,
@@ -416,7 +416,7 @@ int moe_router_backward(moe_router_t *router, const float *d_probs, float *dx, f
     if (router->tokens < 0) {
         return FAIL(MOE_E_STATE, "router backward before forward");
     }
-    const struct moe_device_ops *ops = moe_device_ops(router->device);
+    const struct moe_ops *ops = moe_device_ops(router->device);
     struct moe_topk_backward choice = {.tokens = router->tokens,
                                        .experts = c->experts,
                                        .k = c->topk,

@@ -378,7 +378,7 @@ int moe_shared_pre_forward_comm(moe_shared_t *s, const struct moe_shared_weights
     s->full = tokens * (sharded_tokens(s) ? s->ranks : 1);
     struct moe_fill_counts fill = {.count = 1, .value = s->full, .to = s->m};
     struct moe_token_gate gate = gate_of(s);
-    const struct moe_device_ops *ops = moe_device_ops(s->work);
+    const struct moe_ops *ops = moe_device_ops(s->work);
     rc = follow(s, s->work, s->device, s->main_done);
     rc = rc ? rc : ops->fill_counts(s->work, &fill);
     if (rc == 0 && s->config.has_gate) {
@@ -440,7 +440,7 @@ int moe_shared_get_output(moe_shared_t *s, void *y, bool add)
 /* Carries dy through the gate, and computes the gradient of the scores. */
 static int through_gate(moe_shared_t *s)
 {
-    const struct moe_device_ops *ops = moe_device_ops(s->work);
+    const struct moe_ops *ops = moe_device_ops(s->work);
     struct moe_row_scale rows = rows_of(s);
     rows.in = s->dy;
     rows.out = s->buffer[DY_OWN];

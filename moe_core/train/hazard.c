@@ -199,7 +199,7 @@ static int two_communicators(struct hazard *h, uint32_t step)
     return 0;
 }
 
-struct widen_counts {
+struct widen_counts_args {
     const int64_t *counts;
     float *to;
     int64_t experts;
@@ -207,14 +207,14 @@ struct widen_counts {
 
 static int widen_counts(const void *args)
 {
-    const struct widen_counts *a = args;
+    const struct widen_counts_args *a = args;
     for (int64_t e = 0; e < a->experts; e++) {
         a->to[e] = tokens_each * (float)a->counts[e];
     }
     return 0;
 }
 
-struct update_bias {
+struct update_bias_args {
     const float *counts;
     float *bias;
     int64_t experts;
@@ -222,7 +222,7 @@ struct update_bias {
 
 static int update_bias(const void *args)
 {
-    const struct update_bias *a = args;
+    const struct update_bias_args *a = args;
     double sum = 0;
     for (int64_t e = 0; e < a->experts; e++) {
         sum += (double)a->counts[e];
@@ -239,7 +239,7 @@ static int sum_counts(struct hazard *h, uint32_t step)
 {
     int64_t experts = h->model->shape.experts;
     bool wrong = sick(h, step, false);
-    const struct moe_device_ops *ops = moe_device_ops(h->job->device);
+    const struct moe_ops *ops = moe_device_ops(h->job->device);
     if (wrong && is_kind(h, BIAS_BF16)) {
         struct moe_cast narrow = {
             .count = experts, .from_type = MOE_F32, .to_type = MOE_BF16, .from = h->work, .to = h->reduced};
@@ -262,8 +262,8 @@ static int balance(struct hazard *h, uint32_t step)
 {
     const struct moe_subject bias = {.tensor = MOE_TENSOR_EXPERT_BIAS, .layer = 0, .comm = h->job->world};
     int64_t experts = h->model->shape.experts;
-    struct widen_counts counts = {moe_router_counts(moe_layer_router(h->model->layer[0])), h->work, experts};
-    struct update_bias update = {h->reduced, h->bias, experts};
+    struct widen_counts_args counts = {moe_router_counts(moe_layer_router(h->model->layer[0])), h->work, experts};
+    struct update_bias_args update = {h->reduced, h->bias, experts};
     int rc = moe_device_call(h->job->device, widen_counts, &counts, sizeof(counts));
     rc = rc ? rc : moe_facts_share(h->facts, &bias, h->work, (size_t)experts);
     rc = rc ? rc : sum_counts(h, step);

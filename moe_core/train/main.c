@@ -139,7 +139,7 @@ static int train_step(struct train *t, uint32_t step)
     }
     moe_step_report(&at, PHASE_REDUCE, (uint64_t)model_tokens(o, t->job.data_rank, &at));
     rc = rc ? rc : fail(t, "hazard", hazard_before_reduce(&t->hazard, step));
-    rc = rc ? rc : fail(t, "gradient reduction", step_reduce(&t->reduce, step));
+    rc = rc ? rc : fail(t, "gradient reduction", step_reduce_run(&t->reduce, step));
     rc = rc ? rc : fail(t, "hazard", hazard_after_reduce(&t->hazard, step, &skip));
     rc = rc ? rc : reduce_loss(t);
     if (rc == 0 && o->check) {

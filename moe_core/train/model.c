@@ -116,7 +116,7 @@ void model_destroy(struct model *m)
 
 int model_begin_step(struct model *m)
 {
-    const struct moe_device_ops *ops = moe_device_ops(m->job->device);
+    const struct moe_ops *ops = moe_device_ops(m->job->device);
     int rc = ops->zero(m->job->device, m->dense.grad, (size_t)m->dense.count * sizeof(float));
     rc = rc ? rc : ops->zero(m->job->device, m->experts.grad, (size_t)m->experts.count * sizeof(float));
     rc = rc ? rc : ops->zero(m->job->device, m->shared.grad, (size_t)m->shared.count * sizeof(float));
@@ -250,7 +250,7 @@ static int backward(struct model *m, const struct moe_step *step)
 {
     const struct shape *s = &m->shape;
     moe_device_t *device = m->job->device;
-    const struct moe_device_ops *ops = moe_device_ops(device);
+    const struct moe_ops *ops = moe_device_ops(device);
     int64_t tokens = m->tokens;
     struct rmsnorm last = norm(m, s->layers);
     struct moe_gemm wgrad = {.ta = true,

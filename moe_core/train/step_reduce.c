@@ -209,7 +209,7 @@ static int reduce_experts(struct step_reduce *r, uint32_t step)
     return rc;
 }
 
-int step_reduce(struct step_reduce *r, uint32_t step)
+int step_reduce_run(struct step_reduce *r, uint32_t step)
 {
     if (r->bucketed) {
         return finish_buckets(r);

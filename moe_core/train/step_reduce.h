@@ -35,6 +35,6 @@ int step_reduce_new(const struct train_options *options, const struct job *job, 
 void step_reduce_destroy(struct step_reduce *reduce);
 
 /* Reduces after backward what was not reduced yet, with the faults of --inject where there are no buckets. */
-int step_reduce(struct step_reduce *reduce, uint32_t step);
+int step_reduce_run(struct step_reduce *reduce, uint32_t step);
 
 #endif

@@ -343,7 +343,7 @@ static void beyond_int32(struct check *c)
             }
         }
         uint64_t got[2] = {0, 1};
-        const struct moe_device_ops *ops = moe_device_ops(c->device[GPU]);
+        const struct moe_ops *ops = moe_device_ops(c->device[GPU]);
         struct moe_map_gather gather = {
             .view = p.view[GPU], .type = MOE_BF16, .width = s.width, .from = tokens, .to = rows};
         struct moe_map_scatter scatter = {
@@ -390,7 +390,7 @@ static void wrong_map(struct check *c)
             twin_poison(c, &to);
             twin_poison(c, &d_probs);
             for (int side = 0; side < SIDES; side++) {
-                const struct moe_device_ops *ops = moe_device_ops(c->device[side]);
+                const struct moe_ops *ops = moe_device_ops(c->device[side]);
                 struct moe_map_view view = p.view[side];
                 view.rows = rows;
                 struct moe_map_gather gather = {.view = view, .width = 8, .from = ON(x), .to = ON(to)};

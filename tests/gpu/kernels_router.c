@@ -227,7 +227,7 @@ static void balance(struct check *c)
                                             .losses = ON(losses),
                                             .loss_scale = 1.5f,
                                             .d_logits = ON(d_logits)};
-                    const struct moe_device_ops *ops = moe_device_ops(c->device[side]);
+                    const struct moe_ops *ops = moe_device_ops(c->device[side]);
                     launched(c,
                              backward ? ops->balance_backward(c->device[side], &b) : ops->balance(c->device[side], &b),
                              c->name);

@@ -95,7 +95,7 @@ static void act(struct check *c, bool backward)
                                         .d_act = ON(d_act),
                                         .d_h = ON(d_h),
                                         .d_probs = ON(d_probs)};
-                    const struct moe_device_ops *ops = moe_device_ops(c->device[side]);
+                    const struct moe_ops *ops = moe_device_ops(c->device[side]);
                     launched(c, backward ? ops->act_backward(c->device[side], &a) : ops->act(c->device[side], &a),
                              c->name);
                 }
@@ -144,7 +144,7 @@ static void swiglu(struct check *c)
             for (int side = 0; side < SIDES; side++) {
                 struct moe_swiglu a = {
                     .rows = shapes[s].rows, .width = shapes[s].width, .h = ON(h), .d_act = ON(d_act), .out = ON(out)};
-                const struct moe_device_ops *ops = moe_device_ops(c->device[side]);
+                const struct moe_ops *ops = moe_device_ops(c->device[side]);
                 launched(c, backward ? ops->swiglu_backward(c->device[side], &a) : ops->swiglu(c->device[side], &a),
                          c->name);
             }
@@ -202,7 +202,7 @@ static void row_scale(struct check *c)
                                               .beta = add ? 1.0f : 0.0f,
                                               .x = ON(x),
                                               .d_probs = ON(d_probs)};
-                    const struct moe_device_ops *ops = moe_device_ops(c->device[side]);
+                    const struct moe_ops *ops = moe_device_ops(c->device[side]);
                     launched(c,
                              backward ? ops->row_scale_backward(c->device[side], &a)
                                       : ops->row_scale(c->device[side], &a),
@@ -253,7 +253,7 @@ static void token_gate(struct check *c)
                                                .dx = ON(dx),
                                                .d_gate = ON(d_gate),
                                                .beta = s % 2 == 0 ? 1.0f : 0.0f};
-                    const struct moe_device_ops *ops = moe_device_ops(c->device[side]);
+                    const struct moe_ops *ops = moe_device_ops(c->device[side]);
                     launched(c,
                              backward ? ops->token_gate_backward(c->device[side], &a)
                                       : ops->token_gate(c->device[side], &a),

@@ -449,7 +449,7 @@ static void keep(struct rank *r)
     if (c->kind == MOE_DISPATCH_DEEPEP || c->kind == MOE_DISPATCH_HYBRIDEP) {
         moe_flex_buffer(r->d, &out->buffer);
     }
-    out->dropped = moe_flex_dropped(r->d) != NULL ? *moe_flex_dropped(r->d) : 0;
+    out->dropped = moe_flex_dropped_sum(r->d) != NULL ? *moe_flex_dropped_sum(r->d) : 0;
 }
 
 static int run_dispatcher(struct rank *r)
@@ -463,7 +463,7 @@ static int run_dispatcher(struct rank *r)
     rc = rc || c->no_backward ? rc : backward(r);
     if (rc == 0) {
         keep(r);
-        if (moe_flex_dropped(r->d) != NULL) {
+        if (moe_flex_dropped_sum(r->d) != NULL) {
             rc = moe_flex_replay(r->d, c->alone, &r->out->replay, &r->out->most_dropped);
         }
     }

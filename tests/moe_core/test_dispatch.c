@@ -180,11 +180,12 @@ static void test_capacity_exchanges_no_counts(void **state)
                 for (size_t i = 0; i < units; i++) { /* equal splits: every peer the same */
                     assert_int_equal(results[r].forward.unit[i].sent[0], results[0].forward.unit[i].sent[0]);
                     assert_int_equal(results[r].forward.unit[i].bytes, results[0].forward.unit[i].bytes);
-                    const struct dr_unit *duty = &results[r].obligation[i], *issued = &results[r].backward.unit[i];
-                    assert_true(duty->bytes > 0); /* sizes are known, so the plan says them */
-                    assert_int_equal(duty->op, issued->op);
-                    assert_int_equal(duty->op == DR_ALLTOALL ? issued->sent[0] : issued->bytes / (uint64_t)c.etp,
-                                     duty->bytes * sizeof(float));
+                    const struct dr_unit *obligation = &results[r].obligation[i],
+                                         *issued = &results[r].backward.unit[i];
+                    assert_true(obligation->bytes > 0); /* sizes are known, so the plan says them */
+                    assert_int_equal(obligation->op, issued->op);
+                    assert_int_equal(obligation->op == DR_ALLTOALL ? issued->sent[0] : issued->bytes / (uint64_t)c.etp,
+                                     obligation->bytes * sizeof(float));
                 }
             }
         }

@@ -164,11 +164,11 @@ static void play_stage(const struct problem *p, uint8_t *stage, struct moe_gemm_
     struct matrix a = {p->a, p->a_width, p->m, p->a_width},
                   b = {p->b, p->b_width, p->kind == MOE_GEMM_WGRAD ? p->m : p->n, p->b_width};
     for (int box = 0; box < (a_mn ? ROWS / 64 : 1); box++) {
-        struct moe_gemm_box at = moe_gemm_box(a_mn, tile.row * ROWS, depth, box);
+        struct moe_gemm_box at = moe_gemm_box_at(a_mn, tile.row * ROWS, depth, box);
         play_copy(stage, at.offset, &a, at.x, at.y, 64, a_mn ? 64 : ROWS);
     }
     for (int box = 0; box < (b_mn ? COLS / 64 : 1); box++) {
-        struct moe_gemm_box at = moe_gemm_box(b_mn, tile.col * COLS, depth, box);
+        struct moe_gemm_box at = moe_gemm_box_at(b_mn, tile.col * COLS, depth, box);
         play_copy(stage, ROWS * 128 + at.offset, &b, at.x, at.y, 64, b_mn ? 64 : COLS);
     }
 }
@@ -291,12 +291,12 @@ static void test_widened_weights_lie_as_copied_ones(void **state)
             numbers[i] = (int16_t)random_below(32768);
         }
         for (int box = 0; box < (forward ? 1 : 2); box++) {
-            struct moe_gemm_box at = moe_gemm_box(!forward, 0, 0, box);
+            struct moe_gemm_box at = moe_gemm_box_at(!forward, 0, 0, box);
             play_copy(copied, at.offset, &b, at.x, at.y, 64, forward ? 128 : 64);
         }
         memset(widened, 0, sizeof(widened));
         for (uint32_t piece = 0; piece < 128 * 64 / 16; piece++) {
-            struct moe_widen_place to = moe_widen_place(forward, piece);
+            struct moe_widen_place to = moe_widen_place_of(forward, piece);
             memcpy(widened + to.first, numbers + piece * 16, 16);
             memcpy(widened + to.second, numbers + piece * 16 + 8, 16);
         }

@@ -72,7 +72,7 @@ static void test_permute_is_expert_major_and_keeps_token_order(void **state)
     (void)state;
     struct fixture f;
     set_up(&f);
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
     assert_int_equal(moe_permute(f.map, f.x, H, f.rows), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
     for (int64_t t = 0; t < T; t++) {
@@ -93,7 +93,7 @@ static void test_padding_rows_are_zero_and_do_not_count(void **state)
     set_up(&f);
     f.counts[0] += PAD;
     support_poison(f.rows, (ROWS + PAD) * H);
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, T, f.counts, ROWS + PAD), 0);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, T, f.counts, ROWS + PAD), 0);
     assert_int_equal(moe_permute(f.map, f.x, H, f.rows), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
     static const float zeros[PAD * H];
@@ -119,7 +119,7 @@ static void test_unpermute_weighs_and_its_backward_matches(void **state)
     support_fill(dy, NULL, T * H, 1, &f.state);
     support_poison(d_rows, ROWS * H);
     support_poison(f.d_probs, T * E);
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
     assert_int_equal(moe_unpermute(f.map, f.rows, f.probs, H, f.y), 0);
     assert_int_equal(moe_unpermute_backward(f.map, dy, f.rows, f.probs, H, d_rows, f.d_probs), 0);
     assert_int_equal(moe_device_sync(f.device), 0);
@@ -152,7 +152,7 @@ static void test_zero_tokens_give_a_valid_map_and_zeros(void **state)
     struct fixture f;
     set_up(&f);
     memset(f.counts, 0, E * sizeof(*f.counts));
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, 0, f.counts, 0), 0);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, 0, f.counts, 0), 0);
     assert_int_equal(moe_permute(f.map, f.x, H, f.rows), 0);
     assert_int_equal(moe_unpermute(f.map, f.rows, f.probs, H, f.y), 0);
     assert_int_equal(moe_permute_backward(f.map, f.rows, H, f.y, 0.0f), 0);
@@ -167,9 +167,9 @@ static void test_a_map_that_was_not_built_is_refused(void **state)
     set_up(&f);
     assert_int_equal(moe_permute(f.map, f.x, H, f.rows), MOE_E_MAP);
     assert_int_equal(moe_unpermute(f.map, f.rows, NULL, H, f.y), MOE_E_MAP);
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, T, f.counts, ROWS - 1), MOE_E_CAPACITY);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, T, f.counts, ROWS - 1), MOE_E_CAPACITY);
     assert_int_equal(moe_permute_backward(f.map, f.rows, H, f.y, 0.0f), MOE_E_MAP);
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, T + 1, f.counts, 2 * ROWS), MOE_E_SHAPE);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, T + 1, f.counts, 2 * ROWS), MOE_E_SHAPE);
     tear_down(&f);
 }
 
@@ -179,16 +179,16 @@ static void test_counts_below_the_tokens_are_an_error(void **state)
     struct fixture f;
     set_up(&f);
     f.counts[1]--;
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
     assert_int_equal(moe_device_sync(f.device), MOE_E_SPLIT);
     f.counts[1] += 2;
     f.counts[2] += 1;
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
     assert_int_equal(moe_device_sync(f.device), MOE_E_CAPACITY);
     f.counts[1]--;
     f.counts[2]--;
     f.index[0] = E;
-    assert_int_equal(moe_row_map_build(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
+    assert_int_equal(moe_row_map_build_index(f.map, f.index, TOPK, T, f.counts, ROWS), 0);
     assert_int_equal(moe_device_sync(f.device), MOE_E_EXPERT);
     tear_down(&f);
 }

@@ -416,7 +416,7 @@ static void test_dropped_choices_have_no_row(void **state)
     support_poison(rows, capacity * E * H);
     assert_int_equal(moe_row_map_new(p.device, T, E, &map), 0);
     assert_int_equal(
-        moe_row_map_build(map, moe_router_index(p.router), 2, T, moe_router_counts(p.router), capacity * E), 0);
+        moe_row_map_build_index(map, moe_router_index(p.router), 2, T, moe_router_counts(p.router), capacity * E), 0);
     assert_int_equal(moe_permute(map, p.x, H, rows), 0);
     assert_int_equal(moe_unpermute(map, rows, NULL, H, back), 0);
     assert_int_equal(moe_device_sync(p.device), 0);

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 typedef struct moe_device moe_device_t;
-struct moe_device_ops;
+struct moe_ops;
 
 /*
  * Makes a device of a back end, with a stream of its own on the current CUDA device. `backend` is "host" (BLAS, one
@@ -48,7 +48,7 @@ const char *moe_device_name(const moe_device_t *device);
 cudaStream_t moe_device_stream(const moe_device_t *device);
 
 /* The back end's functions (ops.h). Borrowed; any thread. */
-const struct moe_device_ops *moe_device_ops(const moe_device_t *device);
+const struct moe_ops *moe_device_ops(const moe_device_t *device);
 
 /*
  * Gives `bytes` bytes of zeroed memory in *out, for the stream's work and for NCCL; 0 bytes give a valid pointer. The

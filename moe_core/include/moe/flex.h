@@ -25,11 +25,11 @@ int64_t moe_flex_padded(const moe_dispatcher_t *dispatcher);
  * How many choices found no row in the row budget, summed since the last moe_flex_replay: int64 [1] on the device,
  * borrowed. NULL without a budget.
  */
-const int64_t *moe_flex_dropped(const moe_dispatcher_t *dispatcher);
+const int64_t *moe_flex_dropped_sum(const moe_dispatcher_t *dispatcher);
 
 /*
  * Tells at the end of a step whether rows were dropped, so that the step must be replayed with a larger budget, and
- * sets the sum of moe_flex_dropped to 0. A replay is collective (larger buffers, the same layers again), so the answer
+ * sets that sum to 0. A replay is collective (larger buffers, the same layers again), so the answer
  * must be the same on all ranks (hazard H26: Megatron-LM #6229). The call therefore is an AllReduce MAX of the sum,
  * int64 [1], on the dispatch group, and a wait. `alone` is the legacy behaviour: each rank answers for itself and no
  * collective is issued. *dropped is the largest number of any rank; with `alone` the rank's own number. Errors:

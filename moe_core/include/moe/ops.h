@@ -549,7 +549,7 @@ struct moe_not_finite {
 };
 
 /* The table of a back end. The comment of each struct of arguments says what its function does. */
-struct moe_device_ops {
+struct moe_ops {
     const char *name;
     int (*zero)(moe_device_t *device, void *data, size_t bytes);
     int (*gemm)(moe_device_t *device, const struct moe_gemm *args);

@@ -118,8 +118,8 @@ int moe_row_map_build_from(moe_row_map_t *map, const struct moe_map_source *sour
  * Builds the map from index [T,k] and counts [E], as moe_row_map_build_from does. More choices than rows are refused at
  * once. Errors: those of moe_row_map_build_from.
  */
-int moe_row_map_build(moe_row_map_t *map, const int32_t *index, int32_t k, int64_t tokens, const int64_t *counts,
-                      int64_t rows);
+int moe_row_map_build_index(moe_row_map_t *map, const int32_t *index, int32_t k, int64_t tokens, const int64_t *counts,
+                            int64_t rows);
 
 /* The device buffer of a built map, borrowed; NULL for a map that is not built. */
 const struct moe_map_header *moe_row_map_buffer(const moe_row_map_t *map);
