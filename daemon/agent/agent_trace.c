@@ -10,6 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/feed/clock.h"
 #include "daemon/feed/feed.h"
 #include "daemon/store/trace_file.h"
 #include "trace/err.h"
@@ -19,20 +20,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_NS (20 * ROLL_MS) /* between two ticks when nothing moves */
-#define STILL_NS                                                                                                       \
-    (10000 * ROLL_MS) /* nothing has moved for so long: as at the root, whose time is what these ticks will be */
-#define TICK_STILL_NS (100 * ROLL_MS)
-#define GRAIN_NS      UINT64_C(100000)
-#define FRAME         (ROLL_AGENT_BATCH * ROLL_RECORD_BYTES + ROLL_FRAME_HEAD_BYTES + 8192)
+#define FRAME (ROLL_AGENT_BATCH * ROLL_RECORD_BYTES + ROLL_FRAME_HEAD_BYTES + 8192)
 
 /* A (job, restart) on this node. */
 struct run {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
-    roll_segments_t *segments;  /* NULL: could not be had */
-    uint64_t tick_ns, moved_ns; /* CLOCK_MONOTONIC */
-    bool moved, urgent;
+    roll_segments_t *segments; /* NULL: could not be had */
+    struct roll_trace_clock clock;
+    bool urgent;
 };
 
 struct kept {
@@ -251,28 +247,24 @@ static int64_t pump_one(struct roll_agent_trace *t, struct kept *k, uint64_t now
     int64_t moved = roll_agent_ring_pump(copy, &to, now);
     copy->acked = copy->sent;
     copy->acked_seq = t->seq;
-    run->moved = run->moved || moved > 0;
+    run->clock.moved = run->clock.moved || moved > 0;
     return moved;
 }
 
 static void tick(struct roll_agent_trace *t, struct run *run, uint64_t now, bool at_once)
 {
-    run->moved_ns = run->moved || run->moved_ns == 0 ? now : run->moved_ns;
-    uint64_t every = now - run->moved_ns > STILL_NS ? TICK_STILL_NS : TICK_NS;
-    if (!run->segments || (!run->moved && !at_once && now - run->tick_ns < every)) {
+    if (!run->segments || !roll_trace_clock_is_due(&run->clock, now, at_once)) {
         return;
     }
-    uint64_t seq = t->real_ns + (now - t->mono_ns), real = roll_real_ns();
-    seq -= seq % GRAIN_NS;
-    real += (GRAIN_NS - real % GRAIN_NS) % GRAIN_NS;
-    keep(t, run, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = seq}, &real, sizeof(real), now);
+    struct roll_feed_time time = roll_feed_time_on_grid(t->real_ns + (now - t->mono_ns), roll_real_ns());
+    keep(t, run, (struct roll_frame_head){.type = ROLL_FRAME_TICK, .seq = time.engine_ns}, &time.wall_ns,
+         sizeof(time.wall_ns), now);
     int err = roll_segments_turn(run->segments, now, at_once || run->urgent);
     if (err) {
         roll_log(ROLL_LOG_ERROR, "agent: %s.%u: the trace ends here: %s; watching goes on, what is not kept is counted",
                  run->job, run->restart, roll_strerror(err));
     }
-    run->moved = run->urgent = false;
-    run->tick_ns = now;
+    run->urgent = false;
 }
 
 void roll_agent_trace_note(roll_agent_trace_t *t, const char *text, uint64_t now)

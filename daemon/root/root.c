@@ -25,21 +25,12 @@
 
 #define BATCH         512 /* messages taken before time is looked at again */
 #define POLL_MS       5
-#define TICK_SOON_NS  (2 * ROLL_MS) /* after input */
-#define TICK_NS       (5 * ROLL_MS)
-#define TICK_QUIET_NS (20 * ROLL_MS) /* no input for QUIET_NS */
-#define TICK_STILL_NS                                                                                                  \
-    (100 * ROLL_MS) /* at most; no input for STILL_NS: a hung job, whose trace would hold little but ticks */
-#define TICK_OVER_NS  (1000 * ROLL_MS) /* no live rank and no input for OVER_NS */
-#define QUIET_NS      (1000 * ROLL_MS)
-#define STILL_NS      (10000 * ROLL_MS) /* what is to be said soon has been said by then */
-#define OVER_NS       (10000 * ROLL_MS)
 #define ACK_NS        (20 * ROLL_MS)
 #define ACK_RECORDS   1024 /* or so many records, an eighth of an agent's window */
 #define RESYNC_NS     (200 * ROLL_MS)
-#define SILENT_NS     (10000 * ROLL_MS) /* an agent that says nothing for so long is gone */
-#define HEARD_NS      (250 * ROLL_MS)   /* an agent that has not been heard for so long may have news that we lack */
-#define FRESH_RECORDS 2048              /* a ring is up to date when at most so many of its records are on their way */
+#define SILENT_NS     ROLL_FEED_UNSEEN_NS /* an agent that says nothing for so long is gone */
+#define HEARD_NS      (250 * ROLL_MS)     /* an agent that has not been heard for so long may have news that we lack */
+#define FRESH_RECORDS 2048 /* a ring is up to date when at most so many of its records are on their way */
 #define MAX_PEERS     65536
 
 /* ---- peers ---- */
@@ -430,17 +421,13 @@ static int receive(roll_root_t *root, void *socket)
 }
 
 /*
- * A rank whose agent is away looks like a rank that does not arrive. So no time passes for the engine of a run while
- * some live rank of it cannot be seen, or its records are still on their way; what records prove by themselves is said
- * all the same. An agent that stays away is given up after SILENT_NS: its host may have died, and the others have a
- * right to know. The same holds while we are behind ourselves: what waits in our own sockets is news that has come and
- * has not been read.
+ * Are all live ranks of the run (their number: live) seen, and is all that they sent here? While we are behind
+ * ourselves they are not: what waits in our own sockets is news that has come and has not been read. What records prove
+ * by themselves is said all the same.
  */
-static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now, bool behind)
+static bool all_seen(const roll_root_t *root, const struct roll_run *run, size_t live, uint64_t now, bool behind)
 {
-    struct roll_engine_summary summary;
     size_t seen = 0;
-    roll_engine_summary(roll_feed_engine(run->feed), &summary);
     for (size_t i = 0; i < root->peers_used; i++) {
         const struct roll_peer *peer = root->peers[i];
         for (size_t k = 0; k < peer->used && now - peer->seen_ns < HEARD_NS; k++) {
@@ -448,41 +435,17 @@ static void freeze(roll_root_t *root, struct roll_run *run, uint64_t now, bool b
             seen += s->run == run && s->live && s->fresh;
         }
     }
-    if (seen >= summary.sources_live && !behind) {
-        run->frozen_ns = 0;
-        run->frozen = false;
-    } else {
-        run->frozen_ns = run->frozen_ns ? run->frozen_ns : now;
-        run->frozen = now - run->frozen_ns < SILENT_NS;
-    }
-}
-
-/* A tick never gives the engine more than a quarter of a stall (roll_run_tick), so it comes well before that. */
-static uint64_t still_tick(const roll_root_t *root)
-{
-    uint64_t eighth = root->o.stall_ns ? root->o.stall_ns / 8 : TICK_STILL_NS;
-    return eighth > TICK_STILL_NS ? TICK_STILL_NS : eighth < TICK_QUIET_NS ? TICK_QUIET_NS : eighth;
+    return seen >= live && !behind;
 }
 
 static void tick(roll_root_t *root, uint64_t now, bool behind)
 {
     for (size_t i = 0; i < root->runs_used; i++) {
         struct roll_run *run = root->runs[i];
-        freeze(root, run, now, behind);
-        if (run->frozen) {
-            run->tick_ns = now;
-        }
-        uint64_t quiet = now - run->input_ns, every = TICK_NS;
-        if (run->dirty) {
-            every = TICK_SOON_NS;
-        } else if (quiet > OVER_NS && !roll_run_live(run)) {
-            every = TICK_OVER_NS;
-        } else if (quiet > STILL_NS) {
-            every = still_tick(root);
-        } else if (quiet > QUIET_NS) {
-            every = TICK_QUIET_NS;
-        }
-        if (now - run->tick_ns >= every && !run->frozen) {
+        struct roll_engine_summary summary;
+        roll_engine_summary(roll_feed_engine(run->feed), &summary);
+        roll_feed_clock_see(&run->clock, now, all_seen(root, run, summary.sources_live, now, behind));
+        if (roll_feed_clock_is_due(&run->clock, now, summary.sources_live > 0)) {
             roll_run_tick(root, run, now, false);
         }
         roll_run_keep(run, now, false);

@@ -20,10 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STAMP_NS ROLL_MS          /* what the time that verdicts show may be old */
-#define STALL_NS (500 * ROLL_MS)  /* the engine's default */
-#define GRAIN_NS UINT64_C(100000) /* to which times are rounded: ticks are half of an idle job's trace */
-#define MAX_RUNS 64               /* kept; beyond, the oldest that has no live rank goes */
+#define MAX_RUNS 64 /* kept; beyond, the oldest that has no live rank goes */
 
 int roll_room(void *array, size_t *room, size_t used, size_t element_bytes)
 {
@@ -177,7 +174,7 @@ static uint64_t replay(roll_root_t *root, struct roll_run *run, const char *path
         roll_feed_frame(run->feed, &frame);
         take_verdicts(root, run);
         if (frame.head.type == ROLL_FRAME_TICK) {
-            run->clock_ns = frame.head.seq;
+            roll_feed_clock_replay(&run->clock, frame.head.seq);
             run->since_ns = frame.head.seq < run->since_ns ? frame.head.seq : run->since_ns;
         }
         frames++;
@@ -290,16 +287,16 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
         return ROLL_E_NOMEM;
     }
     roll_symbols_warm(roll_feed_symbols(run->feed));
-    run->tick_ns = run->input_ns = roll_mono_ns();
+    roll_feed_clock_init(&run->clock, root->o.stall_ns, roll_mono_ns());
     run->since_ns = roll_real_ns();
-    run->frozen = true; /* until its first rank has been seen whole */
     root->runs[root->runs_used++] = run;
     roll_log(ROLL_LOG_INFO, "root: watching %s.%u", run->job, run->restart);
     if (root->o.trace_dir) {
         open_trace(root, run);
     }
-    run->tick_ns = roll_mono_ns();
-    roll_run_tick(root, run, run->tick_ns, false); /* its first rank comes at this time, not at none */
+    uint64_t now = roll_mono_ns();
+    roll_feed_clock_skip(&run->clock, now);
+    roll_run_tick(root, run, now, false); /* its first rank comes at this time, not at none */
     *out = run;
     return 0;
 }
@@ -320,17 +317,13 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
 
 /* ---- input ---- */
 
-/*
- * Tells the feed what time it is, and the trace with it. now_ns: the engine's time; that of the last tick when none
- * passes. The wall clock is rounded up: nothing may seem to be said before it happened.
- */
-static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, bool final)
+/* Tells the feed what time it is, and the trace with it. */
+static void tell_time(struct roll_run *run, const struct roll_feed_time *time, bool final)
 {
-    real_ns += (GRAIN_NS - real_ns % GRAIN_NS) % GRAIN_NS;
     if (run->trace) {
-        uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof(real_ns)];
-        struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = now_ns, .first = final};
-        int64_t n = roll_frame_encode(&head, &real_ns, sizeof(real_ns), buffer, sizeof(buffer));
+        uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof(time->wall_ns)];
+        struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = time->engine_ns, .first = final};
+        int64_t n = roll_frame_encode(&head, &time->wall_ns, sizeof(time->wall_ns), buffer, sizeof(buffer));
         struct roll_frame frame;
         int err = n < 0 ? (int)n : roll_frame_decode(buffer, (size_t)n, &frame, NULL);
         if (!err) {
@@ -340,8 +333,7 @@ static void note_time(struct roll_run *run, uint64_t now_ns, uint64_t real_ns, b
             trace_failed(run, err);
         }
     }
-    roll_feed_stamp(run->feed, real_ns);
-    run->stamp_ns = real_ns;
+    roll_feed_stamp(run->feed, time->wall_ns);
 }
 
 /* Its ring may be removed as soon as this is acknowledged: by then it must be in the file. */
@@ -362,9 +354,9 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
         return 0;
     }
     /* A wrong call is said the moment its record is here, also while the engine's clock stands still. */
-    uint64_t real = roll_real_ns();
-    if (real - run->stamp_ns >= STAMP_NS) { /* unsigned: a clock that was set back counts too */
-        note_time(run, run->clock_ns - run->clock_ns % GRAIN_NS, real, false);
+    struct roll_feed_time time;
+    if (roll_feed_clock_stamp(&run->clock, roll_real_ns(), &time)) {
+        tell_time(run, &time, false);
     }
     if (run->trace) {
         int err = roll_segments_append(run->trace, frame, raw, bytes, roll_mono_ns());
@@ -377,40 +369,22 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
     int err = roll_feed_frame(run->feed, frame);
     uint64_t end = roll_mono_ns();
     root->engine_ns += end - begin;
-    if (frame->head.type != ROLL_FRAME_SIGHT) { /* how busy its node is: no rank has moved for that */
-        run->input_ns = end;
-    }
-    run->dirty = true;
+    /* SIGHT says how busy a node is: no rank has moved for that. */
+    roll_feed_clock_input(&run->clock, end, frame->head.type != ROLL_FRAME_SIGHT);
     take_verdicts(root, run);
     return err;
 }
 
-/*
- * The engine's time begins as the wall clock and goes on as the monotonic one, without the time that was frozen: it
- * measures patience, so a wall clock that is set and a root that was away for an hour must not make anybody look late.
- * What waits in the sockets after this process itself was held up is not late either: a tick never takes more than a
- * part of a stall.
- */
-static uint64_t engine_time(const roll_root_t *root, const struct roll_run *run, uint64_t mono_ns, uint64_t real_ns)
-{
-    uint64_t most = (root->o.stall_ns ? root->o.stall_ns : STALL_NS) / 4;
-    uint64_t passed = mono_ns - run->tick_ns;
-    return run->clock_ns == 0 ? real_ns : run->clock_ns + (passed < most ? passed : most);
-}
-
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final)
 {
-    uint64_t real = roll_real_ns(), now = engine_time(root, run, mono_ns, real);
-    uint64_t told = now - now % GRAIN_NS;
-    note_time(run, told, real, final);
+    struct roll_feed_time time;
+    roll_feed_clock_pass(&run->clock, mono_ns, roll_real_ns(), &time);
+    tell_time(run, &time, final);
     uint64_t begin = roll_mono_ns();
-    roll_feed_tick(run->feed, told);
+    roll_feed_tick(run->feed, time.engine_ns);
     if (final) {
         roll_feed_finish(run->feed);
     }
     root->engine_ns += roll_mono_ns() - begin;
-    run->dirty = false;
-    run->tick_ns = mono_ns;
-    run->clock_ns = now;
     take_verdicts(root, run);
 }

@@ -4,6 +4,7 @@
 #ifndef ROLL_DAEMON_ROOT_STATE_H
 #define ROLL_DAEMON_ROOT_STATE_H
 
+#include "daemon/feed/clock.h"
 #include "daemon/feed/feed.h"
 #include "daemon/http/metrics.h"
 #include "daemon/root/root.h"
@@ -46,13 +47,8 @@ struct roll_run {
     bool policy_set;
     struct roll_switch *switches;
     size_t switches_used, switches_room;
-    bool dirty;                    /* input since the last tick */
-    bool frozen;                   /* some of its ranks cannot be seen at the moment: no time passes for the engine */
-    uint64_t frozen_ns;            /* since when; 0 = not */
-    uint64_t input_ns, tick_ns;    /* CLOCK_MONOTONIC of the last input and tick */
-    uint64_t clock_ns;             /* the time that the engine was given last */
+    struct roll_feed_clock clock;  /* when time passes for its engine */
     struct roll_rankset looked_at; /* ranks whose stacks were taken on suspicion */
-    uint64_t stamp_ns;             /* the wall clock that the feed was given last */
     uint64_t since_ns; /* wall clock at which its first ring was announced; by its trace, where a root goes on */
 };
 

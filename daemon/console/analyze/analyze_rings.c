@@ -8,6 +8,7 @@
  */
 #include "daemon/console/analyze/analyze.h"
 
+#include "daemon/feed/clock.h"
 #include "trace/def.h"
 #include "trace/err.h"
 
@@ -17,8 +18,7 @@
 #include <string.h>
 
 #define BATCH    512u
-#define TICK_NS  100000000u /* of recorded time between two looks of the engine: about as often as live */
-#define SLACK_NS 1000000u   /* records that are at most this far ahead of the slowest rank are fed in its batch */
+#define SLACK_NS 1000000u /* records that are at most this far ahead of the slowest rank are fed in its batch */
 
 /* Where the merge stands in one ring. */
 struct cursor {
@@ -86,8 +86,7 @@ static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
         }
         uint64_t begin = time_of(first, first->at), until = begin + SLACK_NS;
         int err = 0;
-        if (begin >= ticked + TICK_NS) {
-            ticked = begin;
+        if (roll_record_clock_is_due(&ticked, begin)) {
             err = roll_feed_tick(feed, begin);
         }
         size_t end = first->at + 1;

@@ -10,6 +10,7 @@
 #include "daemon/console/analyze/analyze.h"
 
 #include "daemon/console/console.h"
+#include "daemon/feed/clock.h"
 #include "daemon/store/segment.h"
 #include "daemon/store/trace_file.h"
 #include "trace/err.h"
@@ -211,37 +212,36 @@ static struct series *oldest(struct series *all, size_t n, const roll_feed_t *fe
     return found;
 }
 
-/* Lets time pass as far as all series have come. */
-static int pass_time(const struct series *all, size_t n, roll_feed_t *feed, uint64_t *clock)
+/* Lets time pass as far as all series of this feed have come. part: room for n. */
+static int pass_time(const struct series *all, size_t n, roll_feed_t *feed, struct roll_merge_part *part,
+                     uint64_t *clock)
 {
-    uint64_t now = UINT64_MAX;
+    size_t parts = 0;
     for (size_t i = 0; i < n; i++) {
-        if (all[i].feed == feed && all[i].ended && any_runs(&all[i])) {
-            return 0;
-        }
-        if (all[i].feed == feed && !all[i].ended && all[i].time_ns < now) {
-            now = all[i].time_ns;
+        if (all[i].feed == feed) {
+            part[parts++] = (struct roll_merge_part){
+                .time_ns = all[i].time_ns, .ended = all[i].ended, .any_runs = all[i].ended && any_runs(&all[i])};
         }
     }
-    if (now == UINT64_MAX || now <= *clock) {
+    if (!roll_merge_clock_pass(clock, part, parts)) {
         return 0;
     }
-    *clock = now;
-    roll_feed_stamp(feed, now);
-    return roll_feed_tick(feed, now);
+    roll_feed_stamp(feed, *clock);
+    return roll_feed_tick(feed, *clock);
 }
 
 static int feed_merged(struct series *all, size_t n, roll_feed_t *feed, struct reading *r)
 {
+    struct roll_merge_part *part = calloc(n, sizeof(*part));
     uint64_t clock = 0;
-    int err = 0;
+    int err = part ? 0 : ROLL_E_NOMEM;
     for (size_t i = 0; i < n && !err; i++) {
         err = all[i].feed == feed ? begin(&all[i], r) : 0;
     }
     for (struct series *s; !err && (s = oldest(all, n, feed)) != NULL;) {
         if (s->frame.head.type == ROLL_FRAME_TICK) {
             s->time_ns = tick_time(&s->frame);
-            err = pass_time(all, n, feed, &clock);
+            err = pass_time(all, n, feed, part, &clock);
         } else {
             if (s->frame.head.type == ROLL_FRAME_RING) {
                 err = note_ring(s);
@@ -250,6 +250,7 @@ static int feed_merged(struct series *all, size_t n, roll_feed_t *feed, struct r
         }
         err = err ? err : advance(s, r);
     }
+    free(part);
     return err;
 }
 
