@@ -19,8 +19,9 @@
  *   note      moe-zero-tokens    Rank 0 received no tokens in MoE layer 3, step 13.
  *
  * One gutter, then content: the eye finds who, what and what to do without reading. Works from JSON alone, so that a
- * stored verdict prints as a live one. Text from other processes is stripped of control characters: it must not steer a
- * terminal.
+ * stored verdict prints as a live one. Typed verdicts (verdict.h) as its input were rejected: a console prints the
+ * codes, operations and phases of a newer daemon, too, which it knows no number for. Text from other processes is
+ * stripped of control characters: it must not steer a terminal.
  */
 #include "daemon/verdict/verdict_text.h"
 #include "trace/err.h"
