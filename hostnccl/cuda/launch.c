@@ -17,7 +17,7 @@ struct hostcuda_launch {
     atomic_int refs;
     struct hostcuda_body *body;
     struct hostcuda_place {
-        struct hostcuda_mark *watch; /* reached when the step is done; NULL when nobody waits for it */
+        struct hostcuda_mark *watch; /* reached when the step is done; NULL when no other lane waits for it */
         struct hostcuda_mark *event; /* of a step that records or awaits an event */
         void *instance;              /* of prepared work */
     } * places;                      /* one for each step */

@@ -44,7 +44,7 @@ void hostcuda_mark_close(struct hostcuda_mark *mark)
      * A place cannot know beforehand that it is the last one: so each place stamps the time, and the last stamp stays.
      */
     atomic_store_explicit(&mark->time_ns, hostcuda_now_ns(), memory_order_relaxed);
-    /* acq_rel: whoever sees 0 sees all that the streams did before, and the time. */
+    /* acq_rel: a thread that sees 0 sees all that the streams did before, and the time. */
     if (atomic_fetch_sub_explicit(&mark->open, 1, memory_order_acq_rel) == 1) {
         syscall(SYS_futex, &mark->open, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
     }

@@ -46,8 +46,10 @@ static bool lengths_clash(struct hn_channel *ch)
            atomic_load(&ch->send_bytes) != atomic_load(&ch->recv_bytes);
 }
 
-/* The first thing of a send: says what it is. Nobody reads an empty ring, so it may begin anew: short messages use
- * little memory. */
+/*
+ * Starts a send by saying what it is. No rank reads an empty ring, so the ring may begin anew; short messages then use
+ * little memory.
+ */
 static void start_send(ncclComm_t comm, struct hn_channel *ch, struct hn_p2p *op)
 {
     op->started = true;

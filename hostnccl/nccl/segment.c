@@ -101,7 +101,7 @@ int hn_segment_dir(char *buf, size_t size)
         return -1;
     }
     /*
-     * Everybody may write in /dev/shm: a directory of our name may belong to another user, who would then own the
+     * Every user may write in /dev/shm: a directory of our name may belong to another user, who would then own the
      * ranks' memory. A directory that the user chose is the user's business.
      */
     struct stat st;
@@ -164,7 +164,7 @@ static int allocate(int fd, size_t at, size_t size)
     return err;
 }
 
-/* Makes the file under its final name. Returns its descriptor, or -1 with errno (EEXIST: somebody was first). */
+/* Makes the file under its final name. Returns its descriptor, or -1 with errno (EEXIST: another rank was first). */
 static int create_file(const struct hn_map *map, const char *dir, const char *path)
 {
     struct hn_segment head = {

@@ -96,7 +96,7 @@ int moe_device_new(const char *name, moe_device_t **out)
 {
     *out = NULL;
     if (name == NULL) {
-        return FAIL(MOE_E_ARG, "no name of a back end");
+        return FAIL(MOE_E_ARG, "the name of the back end is NULL");
     }
     int rc = 0;
     const struct moe_backend *backend = find_backend(name, &rc);

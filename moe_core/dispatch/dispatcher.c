@@ -162,7 +162,7 @@ int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routin
                                (long long)d->config.max_tokens);
     }
     if (routing->counts == NULL || (routing->tokens > 0 && (routing->index == NULL || routing->probs == NULL))) {
-        return DISPATCHER_FAIL(d, MOE_E_ARG, "a routing without index, probabilities or counts");
+        return DISPATCHER_FAIL(d, MOE_E_ARG, "index, probs or counts of the routing is NULL");
     }
     d->routing = *routing;
     d->plan = (struct moe_dispatch_plan){.empty_experts = -1};
@@ -188,7 +188,7 @@ int moe_dispatcher_forward(moe_dispatcher_t *d, const void *x)
 {
     int rc = expect(d, MOE_DISPATCHER_PREPARED, "forward");
     if (rc == 0 && x == NULL && d->routing.tokens > 0) {
-        rc = DISPATCHER_FAIL(d, MOE_E_ARG, "%lld tokens at no address", (long long)d->routing.tokens);
+        rc = DISPATCHER_FAIL(d, MOE_E_ARG, "%lld tokens, and x is NULL", (long long)d->routing.tokens);
     }
     if (rc == 0 && d->config.shared != NULL && d->shared_weights == NULL) {
         rc = DISPATCHER_FAIL(d, MOE_E_STATE, "forward before the shared expert's weights");
@@ -203,7 +203,7 @@ int moe_dispatcher_combine(moe_dispatcher_t *d, void *y)
 {
     int rc = expect(d, MOE_DISPATCHER_SENT, "combine");
     if (rc == 0 && y == NULL && d->routing.tokens > 0) {
-        rc = DISPATCHER_FAIL(d, MOE_E_ARG, "%lld tokens to no address", (long long)d->routing.tokens);
+        rc = DISPATCHER_FAIL(d, MOE_E_ARG, "%lld tokens, and y is NULL", (long long)d->routing.tokens);
     }
     rc = rc ? rc : d->kind->combine(d, y);
     d->stage = rc == 0 ? MOE_DISPATCHER_COMBINED : d->stage;

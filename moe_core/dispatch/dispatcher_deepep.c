@@ -44,7 +44,9 @@ static int create(moe_dispatcher_t *d)
     }
     d->state = s;
     if (d->config.row_budget > 0 || d->config.budget_factor > 0.0f || d->config.legacy.local_capacity) {
-        return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "a row budget: this dispatcher always knows the number of rows");
+        return DISPATCHER_FAIL(
+            d, MOE_E_UNSUPPORTED,
+            "row_budget, budget_factor or local_capacity: this dispatcher always knows the number of rows");
     }
     int64_t k = (int64_t)d->config.topk * d->etp.size, ranks = d->tp_ep.size;
     int rc = moe_flex_create(d, &s->flex, d->config.max_tokens, k < ranks ? k : ranks);

@@ -299,7 +299,8 @@ const int64_t *moe_flex_dropped_sum(const moe_dispatcher_t *d)
 int moe_flex_replay(moe_dispatcher_t *d, bool alone, bool *replay, int64_t *dropped)
 {
     if (moe_flex_dropped_sum(d) == NULL) {
-        return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "the overflow of a row budget that there is none of");
+        return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED,
+                               "no row budget that could overflow: set row_budget or budget_factor");
     }
     struct hybridep *s = d->state;
     int rc = 0;

@@ -106,7 +106,7 @@ int moe_uneven_agree(moe_uneven_group_t *g, enum moe_uneven kind, int64_t tokens
     int64_t most = g->config.token_bound;
     if (kind == MOE_UNEVEN_BOUND) {
         if (most == 0) {
-            return FAIL(g, MOE_E_UNSUPPORTED, "padding to a bound, and no bound is configured");
+            return FAIL(g, MOE_E_UNSUPPORTED, "padding to a bound without one: set token_bound");
         }
         if (tokens > most) {
             return FAIL(g, MOE_E_CAPACITY, "%lld tokens, the bound is %lld", (long long)tokens, (long long)most);

@@ -106,7 +106,10 @@ static int make_shared(moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
     if (c->shared_ffn == 0) {
-        return c->shared_overlap ? LAYER_FAIL(l, MOE_E_ARG, "overlap with a shared expert that there is not") : 0;
+        return c->shared_overlap
+                   ? LAYER_FAIL(l, MOE_E_ARG,
+                                "shared_overlap without a shared expert: set shared_ffn, or leave shared_overlap out")
+                   : 0;
     }
     bool sequence = c->tp_mode == MOE_TP_SEQUENCE;
     if (c->shared_overlap &&

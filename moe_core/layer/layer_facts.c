@@ -3,8 +3,8 @@
  * when gradients hold nothing older.
  *
  * Under tp the router's weight is a replica and its gradient a summand. The layer takes the share before the sum, and
- * the sum from the gradient that is used. Where nobody sums, the share itself is used as the gradient, so reporting it
- * as the sum shows the fault (torchtitan #2416). A caller that makes the sum takes both facts itself.
+ * the sum from the gradient that is used. Where the sum is missing, the share itself is used as the gradient, so
+ * reporting it as the sum shows the fault (torchtitan #2416). A caller that makes the sum takes both facts itself.
  */
 #include "moe_core/layer/layer_state.h"
 

@@ -1,7 +1,7 @@
 /*
  * layer_held.c: the legacy behaviour of weight gradients in uninitialised memory (hazard H14), and its cure.
  *
- * As in frameworks without fused accumulation, the gradients of one backward go to memory that nobody cleared and are
+ * As in frameworks without fused accumulation, the gradients of one backward go to memory that was not cleared and are
  * then added to the main_grads. Experts without rows write nothing there, so the old contents of the memory are added:
  * zeros the first time, and afterwards the numbers of another tensor, here NaN. The remedy ZERO_WGRAD clears the slices
  * of those experts. Without the legacy behaviour, experts.c accumulates into the main_grads and no such memory exists.

@@ -120,7 +120,10 @@ void layer_report_remedy(moe_layer_t *layer, uint32_t bit, int64_t rows);
  * an error of the layer.
  */
 void layer_facts_weights(moe_layer_t *layer);
-/* layer_facts.c: the router's gradient before the sum over tp (and after it, where nobody sums), and after the sum. */
+/*
+ * layer_facts.c: the router's gradient before the sum over tp (and after it, where the sum is missing), and after the
+ * sum.
+ */
 void layer_facts_share(moe_layer_t *layer);
 void layer_facts_sum(moe_layer_t *layer, const float *gate);
 void layer_facts_experts(moe_layer_t *layer);

@@ -503,7 +503,7 @@ int moe_experts_backward(moe_experts_t *e, const struct moe_experts_weights *wei
 int moe_experts_backward_dw(moe_experts_t *e)
 {
     if (!e->dw_due) {
-        return FAIL(MOE_E_STATE, "experts: no weight gradient is due");
+        return FAIL(MOE_E_STATE, "experts: backward left no weight gradient to compute");
     }
     e->dw_due = false;
     int rc = moe_linear_backward_dw(e->fc2);

@@ -204,7 +204,8 @@ static int check_params(const moe_linear_t *l, const struct moe_linear_call *cal
     const struct moe_linear_config *c = &l->config;
     struct moe_param *const *weights = call->weights;
     if (call->bias_grads != NULL && !(c->has_bias && c->fuse_wgrad_accumulation)) {
-        return FAIL(MOE_E_ARG, "main_grads for biases, but %s", c->has_bias ? "gradients are not fused" : "no biases");
+        return FAIL(MOE_E_ARG, "bias_grads are given, but %s",
+                    c->has_bias ? "gradients are not fused" : "the linear has no bias");
     }
     for (int64_t i = 0; i < c->groups; i++) {
         const struct moe_param *w = weights[i];
@@ -275,7 +276,7 @@ int moe_linear_forward_call(moe_linear_t *l, const struct moe_linear_call *call,
                     (long long)c->max_rows);
     }
     if (m == NULL || call->weights == NULL || (rows > 0 && (x == NULL || y == NULL))) {
-        return FAIL(MOE_E_ARG, "no counts, no weights, or no place for %lld rows", (long long)rows);
+        return FAIL(MOE_E_ARG, "m or weights is NULL, or x or y is NULL with %lld rows", (long long)rows);
     }
     int rc = check_params(l, call);
     if (rc != 0) {
@@ -307,7 +308,7 @@ int moe_linear_forward_host(moe_linear_t *l, struct moe_param *const *weights, c
                             const int64_t *host_m, int64_t rows, void *y)
 {
     if (host_m == NULL) {
-        return FAIL(MOE_E_ARG, "no counts");
+        return FAIL(MOE_E_ARG, "host_m is NULL");
     }
     int64_t sum = 0;
     for (int64_t i = 0; i < l->config.groups; i++) {
@@ -419,7 +420,7 @@ int moe_linear_backward(moe_linear_t *l, const void *dy, void *dx, enum moe_micr
 int moe_linear_backward_dw(moe_linear_t *l)
 {
     if (!l->dw_due) {
-        return FAIL(MOE_E_STATE, "grouped linear: no weight gradient is due");
+        return FAIL(MOE_E_STATE, "grouped linear: backward left no weight gradient to compute");
     }
     l->dw_due = false;
     return weight_gradients(l);

@@ -148,7 +148,7 @@ int moe_row_map_build_from(moe_row_map_t *map, const struct moe_map_source *sour
                            int64_t rows)
 {
     if (!is_handle(map)) {
-        return FAIL(MOE_E_MAP, "build of no map");
+        return FAIL(MOE_E_MAP, "the row map is NULL or was destroyed");
     }
     map->built = false;
     int rc = check_build(map, source, k, tokens, rows);

@@ -51,7 +51,7 @@ void moe_chunks_destroy(moe_chunks_t **chunks)
 static int begin(moe_chunks_t *chunks, int64_t rows)
 {
     if (chunks == NULL) {
-        return FAIL(MOE_E_MAP, "no chunk map");
+        return FAIL(MOE_E_MAP, "the chunk map is NULL");
     }
     chunks->rows = -1;
     if (rows < 0 || rows > chunks->max_rows) {

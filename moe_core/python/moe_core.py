@@ -36,7 +36,7 @@ import torch
 
 __all__ = ["Communicator", "Device", "Dispatch", "Experts", "Groups", "MoELayer", "MoeError", "Router", "begin_step", "reduce", "update_expert_bias"]
 
-# The library's enumerations (tests/moe_core/python holds them against the headers).
+# The library's enumerations (tests/moe_core/python compares them with the headers).
 SCORE = {"softmax": 0, "sigmoid": 1, "sqrtsoftplus": 2}
 ACTIVATION = {"swiglu": 0, "geglu": 1, "swiglu_clamped": 2, "geglu_tanh": 3}
 PLACE = {"source": 0, "activation": 1, "input": 2}
@@ -54,7 +54,7 @@ ERROR = {"nomem": -1, "arg": -2, "shape": -3, "capacity": -4, "split": -5, "coun
 
 
 class MoeError(RuntimeError):
-    """A call of the library that failed: its message, with rank, layer and numbers; .code is that of moe/err.def, .name its name there in lower case."""
+    """A call of the library failed. The message has rank, layer and numbers; .code is the code of moe/err.def, .name its name there in lower case."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -237,13 +237,13 @@ class Device:
         self._kept = []
 
     def synchronize(self):
-        """Waits for the work of this device; raises what went wrong in it."""
+        """Waits for the work of this device; raises the first error of that work."""
         kept, self._kept = self._kept, []
         self.lib.check(self.lib.moe_device_sync(self.handle))
         del kept
 
     def keep(self, *tensors):
-        """Until the next synchronize: a call failed midway, and work that it enqueued may still use them. Waiting for it could last for ever."""
+        """Keeps tensors alive until the next synchronize: a call failed midway, and work that it enqueued may still use them. Waiting for that work could last for ever."""
         self._kept.append(tensors)
 
     def check_tensor(self, tensor, what, dtype):
@@ -254,7 +254,7 @@ class Device:
         return self
 
     def order(self):
-        """A context: what is enqueued in it comes after torch's work so far and before torch's work from then on."""
+        """A context: work enqueued in it runs after torch's work so far and before torch's work from then on."""
         return _Order(self)
 
 
@@ -308,7 +308,7 @@ class Communicator:
 
     @classmethod
     def from_environment(cls, device, name="moe_core"):
-        """Of all ranks of the job: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and `rollcall run` set them."""
+        """Makes the communicator of all ranks of the job from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and `rollcall run` set them."""
         missing = [variable for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if variable not in os.environ]
         if missing:
             _fail("arg", f"{', '.join(missing)} not set: start the job with torchrun or `rollcall run -n N`, or use Communicator.create; one rank alone needs none (Groups())")
@@ -320,7 +320,7 @@ class Communicator:
 
     @classmethod
     def from_pointer(cls, device, pointer):
-        """Of an ncclComm_t that somebody else owns (an integer or c_void_p); it must outlive what uses it."""
+        """Borrows an ncclComm_t that another owner made (an integer or c_void_p); it must outlive all objects that use it."""
         return cls(device, pointer if isinstance(pointer, c_void_p) else c_void_p(pointer), False)
 
     def split(self, color, key=None):
@@ -332,7 +332,7 @@ class Communicator:
         return Communicator(self.device, comm, True) if color is not None else None
 
     def destroy(self):
-        """Now, instead of when it is no longer used. Borrowed ones are left alone."""
+        """Destroys the communicator now, and not when the object is no longer used. A borrowed one is left alone."""
         if self._finalizer is not None:
             self._finalizer()
         self.pointer = None
@@ -426,7 +426,7 @@ class Dispatch:
     tp_mode: str = "sequence"
     router_sum: str = "layer"
     keep_routing: bool = False  # recompute uses the forward's routing
-    sanitize: bool = False      # rows that belong to nobody are zero
+    sanitize: bool = False      # rows without a token are zero
     legacy: tuple = ()  # names of members of struct moe_options: wrong behaviour of frameworks, for reproduction
 
 
@@ -444,7 +444,7 @@ class _Slot:
 
 
 def _destroy_slot(device, handle, groups):
-    """groups: the communicators live until here."""
+    """groups: keeps the communicators alive as long as this object."""
     device.lib.moe_layer_destroy(byref(handle))
 
 
@@ -748,7 +748,7 @@ class _Apply(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, dy):
         layer, lease = ctx.layer, ctx.lease
-        _, *values = ctx.saved_tensors  # raises when an optimizer or somebody else wrote into them
+        _, *values = ctx.saved_tensors  # raises when an optimizer or other code wrote into them
         if lease.slot is None:
             _fail("state", f"rank {layer.world_rank}, layer {layer.layer}: backward a second time through one forward")
         dy = dy.reshape(-1, layer.hidden).contiguous()

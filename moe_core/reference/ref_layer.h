@@ -63,11 +63,11 @@ struct moe_ref_set {
     double *y, *dx;          /* [T,H], overwritten */
     int32_t balance, global; /* the group that this set counts its losses with, from 1; 0: alone */
     const int32_t
-        *choice;     /* [T,k]: route to these, -1: to nobody (replayed or masked routing); NULL: the router chooses */
-    int32_t *index;  /* out [T,k]: the experts, -1 where dropped */
-    int64_t *counts; /* out [E]: tokens kept by each expert */
-    double *probs;   /* out [T,E] */
-    double *losses;  /* out [MOE_LOSSES]: this set's share, before loss_scale */
+        *choice; /* [T,k]: the experts to route to, -1: none (replayed or masked routing); NULL: the router chooses */
+    int32_t *index;                   /* out [T,k]: the experts, -1 where dropped */
+    int64_t *counts;                  /* out [E]: tokens kept by each expert */
+    double *probs;                    /* out [T,E] */
+    double *losses;                   /* out [MOE_LOSSES]: this set's share, before loss_scale */
     struct moe_ref_layer_grads grads; /* of this set alone, or shared between sets to have the sum */
 };
 

@@ -46,8 +46,10 @@ int corpus_open(const char *path, uint64_t seed, int64_t context, struct corpus 
     }
     fclose(file);
     if (corpus->bytes < (size_t)context + 2) {
-        fprintf(stderr, "moe_train: the text has %zu bytes, too few for a context of %lld\n", corpus->bytes,
-                (long long)context);
+        fprintf(
+            stderr,
+            "moe_train: the text has %zu bytes, too few for a context of %lld; name a longer one with --text FILE\n",
+            corpus->bytes, (long long)context);
         corpus_close(corpus);
         return -1;
     }

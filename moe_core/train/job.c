@@ -122,7 +122,10 @@ static int place(const struct train_options *o, struct job *job)
     job->world_size = env_number("WORLD_SIZE", 1);
     job->local_rank = env_number("LOCAL_RANK", job->rank);
     if (job->rank < 0 || job->world_size < 1 || job->local_rank < 0 || job->rank >= job->world_size) {
-        fprintf(stderr, "moe_train: RANK, WORLD_SIZE and LOCAL_RANK do not fit together\n");
+        fprintf(stderr,
+                "moe_train: RANK %d, WORLD_SIZE %d, LOCAL_RANK %d: RANK must be below WORLD_SIZE, and none below 0; or "
+                "start with --spawn N\n",
+                job->rank, job->world_size, job->local_rank);
         return -1;
     }
     return lay_out(o, job);

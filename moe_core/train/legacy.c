@@ -37,9 +37,9 @@ static const struct {
     {"slack-uninitialised", offsetof(struct legacy, layer.dispatcher.slack_uninitialised),
      "H14: rows that no token fills are what the memory held"},
     {"router-unsummed", offsetof(struct legacy, layer.legacy_router_unsummed),
-     "H15: with --tp, nobody sums the router's gradient"},
+     "H15: with --tp, no rank sums the router's gradient"},
     {"router-summed-twice", offsetof(struct legacy, layer.legacy_router_summed_twice),
-     "H15's twin: it is summed twice"},
+     "the opposite of H15: the router's gradient is summed twice"},
 };
 enum { ROWS = sizeof(table) / sizeof(table[0]) };
 

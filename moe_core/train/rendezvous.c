@@ -46,7 +46,7 @@ int rendezvous_path(char *path, size_t bytes)
     int n = snprintf(path, bytes, "%s/moe-%s-%s-%s.id", dir, first_set(&addr, 1, "local"), first_set(&port, 1, "0"),
                      first_set(&job, 1, "job"));
     if (n < 0 || (size_t)n >= bytes - 4) {
-        fprintf(stderr, "moe_train: the path of the meeting file is too long\n");
+        fprintf(stderr, "moe_train: the path of the meeting file is too long; name a shorter one in MOE_RENDEZVOUS\n");
         return -1;
     }
     mkdir(dir, 0700); /* a failure is reported later, when the file cannot be written */
@@ -122,7 +122,10 @@ int rendezvous_meet(const char *path, int32_t rank, uint32_t timeout_s, ncclUniq
     }
     for (uint64_t waited_ms = 0; !fetch(path, id); waited_ms += 5) {
         if (waited_ms > 1000ull * timeout_s) {
-            fprintf(stderr, "moe_train: rank %d: rank 0 did not publish %s in %u s\n", rank, path, timeout_s);
+            fprintf(stderr,
+                    "moe_train: rank %d: rank 0 did not publish %s in %u s; does rank 0 run, and see this directory "
+                    "(MOE_RENDEZVOUS)?\n",
+                    rank, path, timeout_s);
             return -1;
         }
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);

@@ -4,10 +4,10 @@
  *
  * Each figure is the time that the calling thread spends in one call, p50 and p99 over many, on a stream that is
  * drained now and then so that its queue never fills (a full queue would measure the device). gpu-check runs this bare
- * and under the preload, several times in turn: the difference of the NCCL rows is ours. Rank 0 prints one JSON object;
- * a function that is not there gives null, not a figure. Ranks that share a GPU take turns on it, so a collective may
- * last anything from microseconds to a tenth of a second: the slowest rank's measure of one decides how many are made,
- * and all ranks take the same number.
+ * and under the preload, several times in turn: the difference of the NCCL rows is rollcall's cost. Rank 0 prints one
+ * JSON object; a missing function gives null instead of a figure. Ranks that share a GPU take turns on it, so a
+ * collective may last anything from microseconds to a tenth of a second: the slowest rank's time for one collective
+ * decides how many are made, and all ranks make the same number.
  */
 #include "tests/gpu/meet.h"
 
@@ -100,7 +100,7 @@ static const struct {
     void (*call)(struct cost *c);
     bool (*there)(const struct cost *c);
     int calls;
-    bool collective; /* its device time depends on the peers */
+    bool collective; /* the device time depends on the peers */
 } rows[] = {
     {"nccl_all_reduce_enqueue", all_reduce, always, 1024, true},
     {"nccl_group_of_16_enqueue", group_of_pairs, always, 256, true},
@@ -137,7 +137,7 @@ static void prepare(struct cost *c)
     *(void **)&c->stream_write = symbol;
 }
 
-/* Seconds of one collective with its group of messages, the slowest rank's: the same figure on all ranks. */
+/* The seconds of one collective with its group of messages on the slowest rank: the same figure on all ranks. */
 static float seconds_of_one(struct cost *c)
 {
     for (int i = 0; i < WARM; i++) { /* connections, modules, caches */
@@ -160,7 +160,7 @@ static float seconds_of_one(struct cost *c)
     return seconds;
 }
 
-/* How many calls of a row fit into ROW_SECONDS; at least DRAIN, so that a p99 is not quite the maximum. */
+/* How many calls of a row fit into ROW_SECONDS; at least DRAIN, because a p99 of fewer calls is nearly the maximum. */
 static int affordable(size_t row, float seconds)
 {
     float fit = seconds > 0 ? (float)ROW_SECONDS / seconds : (float)CALLS;

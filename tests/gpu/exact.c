@@ -1,8 +1,8 @@
 /*
  * exact.c: the arithmetic of the functions that round, in double (exact.h).
  *
- * A softmax's gradient and a quotient's are taken by their definition, as sums over all pairs, and not by the short
- * forms that the back ends use: slower, and nothing that could be wrong in the same way.
+ * The gradients of a softmax and of a quotient are computed by their definition, as sums over all pairs, and not by the
+ * short forms that the back ends use: that is slower, but cannot be wrong in the same way.
  */
 #include "tests/gpu/exact.h"
 
@@ -153,7 +153,7 @@ static bool divided(const struct moe_scoring *how, int32_t k)
     return how->after || (how->renormalise && (how->score == MOE_SCORE_SOFTMAX || k > 1));
 }
 
-/* What a chosen expert's weight is proportional to. */
+/* The number to which a chosen expert's weight is proportional. */
 static double share_at(const struct moe_scoring *how, const float *logits, const double *scores, int32_t e)
 {
     return how->after ? exp((double)logits[e]) : scores[e];
@@ -249,7 +249,7 @@ static struct pulls pulls_of(const struct moe_balance *a, int64_t t)
     return p;
 }
 
-/* What the scores of token t are divided by to be p. */
+/* The divisor that makes p of the scores of token t. */
 static double score_sum(const struct moe_balance *a, int64_t t)
 {
     double sum = a->score == MOE_SCORE_SOFTMAX ? 1 : 1e-20;

@@ -18,7 +18,7 @@ struct exact_pair {
 };
 struct exact_pair exact_gated(enum moe_activation kind, struct moe_clamp clamp, double gate, double linear);
 
-/* Activated rows: NaN in slack, which nobody writes. */
+/* Activated rows; NaN in slack rows, which are never written. */
 struct exact_act {
     int64_t live, rows, width;
     const double *h, *probs, *d_act; /* probs NULL: 1 */
@@ -33,7 +33,7 @@ struct exact_tokens {
 };
 void exact_token_gate(const struct exact_tokens *tokens, bool backward);
 
-/* What a movement over a map sums: row[t, column] is -1 where the token has none there. */
+/* The rows that a movement over a map sums: row[t, column] is -1 where the token has none in that column. */
 struct exact_movement {
     int64_t tokens, columns, width;
     const int64_t *row;

@@ -3,10 +3,10 @@
  *
  *   gpu_graphs healthy        every rank captures the same two collectives and replays them; rank 0 prints the launch
  * cost as JSON gpu_graphs capture-some   the last rank makes the calls that the others capture: it waits in the device
- * for peers that only noted them gpu_graphs graph-differ   all capture two graphs alike, and the last rank launches the
- * other one
+ * for peers whose calls only became nodes gpu_graphs graph-differ   all ranks capture two graphs alike, and the last
+ * rank launches the other one
  *
- * Written against the CUDA runtime's API alone. The graph functions are weak: where the runtime (the stand-in, of an
+ * The program uses the CUDA runtime's API alone. The graph functions are weak: where the runtime (the stand-in, of an
  * older tree) has none, the program says so and ends with 77.
  */
 #include "tests/gpu/meet.h"

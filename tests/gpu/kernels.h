@@ -27,7 +27,7 @@ struct check {
     bool rehearsal;
     uint64_t random;
     long breaks; /* --break N: the N-th comparison gets a wrong byte, to see that it is found; -1: none */
-    bool wrong;  /* something was, so far */
+    bool wrong;  /* a row has been wrong so far */
     /* the row at hand */
     const char *name;
     int shapes;
@@ -70,7 +70,7 @@ struct twin twin_new_at(struct check *c, int64_t count, size_t size, int64_t off
 void twin_free(struct check *c, struct twin *t);
 /* The host's side to the GPU's. */
 void twin_push(struct check *c, const struct twin *t);
-/* Poison: no number that anything computes. */
+/* Fills the outputs with poison, a number that no computation gives. */
 void twin_poison(struct check *c, const struct twin *t);
 /* Random numbers of an element type in [-range, range), the same on both sides. */
 struct twin twin_random(struct check *c, int64_t count, enum moe_dtype type, float range);

@@ -2,7 +2,7 @@
  * kernels_gemm.c: the grouped products: every kind, type and position of empty groups, against the host and against
  * double precision; graphs replayed with other counts; bad counts.
  *
- * Slack rows of the inputs hold NaNs, outputs poison: who reads or writes beyond the sum of the counts is found. The
+ * Slack rows of the inputs hold NaNs, outputs hold poison: a read or write beyond the sum of the counts is found. The
  * own kernels that the table would not choose here are called by name from libmoe_kernels.so. Timings:
  * kernels_gemm_race.c.
  */

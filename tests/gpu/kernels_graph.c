@@ -4,7 +4,7 @@
  *
  * A function that waits, reads a count on the host, or takes memory in a way that a graph cannot keep, fails at the
  * capture or is right at the first replay only. The functions run once before: the first call of a product may make
- * what it keeps. One replay has a score that is no number: it must be told, and leave nothing behind for the next.
+ * what it keeps. One replay has a score that is NaN: the error must be reported, and must not affect the next replay.
  */
 #include "tests/gpu/kernels.h"
 

@@ -2,7 +2,7 @@
  * kernels_layer.c: a whole MoE layer, forward and backward, on the GPU against the host: alone, and over NCCL with one
  * rank.
  *
- * The functions have been compared one by one; this is about what lies between them: memory, order on the stream, the
+ * Other parts compare the functions one by one; this part checks what is between them: memory, order on the stream, the
  * dispatcher's copies, errors at the end.
  */
 #include "tests/gpu/kernels.h"

@@ -54,7 +54,7 @@ enum dr_tokens { DR_EQUAL, DR_DIFFERENT, DR_ONE_WITHOUT, DR_SINGLE /* one on ran
 /* A shared expert over all ranks of tp_ep: inside the dispatcher, or run whole by the test after it. */
 enum dr_shared { DR_NO_SHARED, DR_SHARED_INSIDE, DR_SHARED_AFTER };
 
-/* What the test gives to moe_dispatcher_new, or rank 0 to prepare, and should not. */
+/* The mistakes that the test makes in the arguments of moe_dispatcher_new, or on rank 0 in those of prepare. */
 enum dr_wrong {
     DR_NOTHING_WRONG,
     DR_TP_EP_TOO_SMALL,
@@ -68,7 +68,7 @@ struct dr_case {
     enum moe_dispatcher_kind kind;
     int etp, ep;
     int local;       /* experts of an ep rank; 0: DR_LOCAL */
-    uint32_t empty;  /* bit for each ep rank whose experts nobody chooses */
+    uint32_t empty;  /* a bit for each ep rank whose experts no token chooses */
     uint32_t masked; /* bit for each rank: some of its choices are -1 */
     uint32_t mute;   /* bit for each rank: all of its choices are -1 */
     bool travel;

@@ -26,8 +26,10 @@ struct rank {
     void *narrow_x, *narrow_y, *narrow_dy, *narrow_dx;
     int32_t *index;
     int64_t *counts;
-    /* A rank that wakes up because its communicators were aborted must not use them again: as in a real job, whoever
-     * aborts says so first. */
+    /*
+     * A rank that wakes up because its communicators were aborted must not use them again: as in a real job, the thread
+     * that aborts says so first.
+     */
     pthread_mutex_t gate;
     bool ended;
 };
@@ -52,7 +54,7 @@ static void *next(const char *name)
     return fn;
 }
 
-/* Whether this rank may call NCCL; then nobody aborts its communicators before leave(). Groups enter once. */
+/* Whether this rank may call NCCL. If so, its communicators are not aborted before leave(). Groups enter once. */
 static bool enter(void)
 {
     if (self != NULL && in_group == 0) {
@@ -313,7 +315,7 @@ static void backward_element(struct rank *r, int64_t local, int64_t row, int64_t
     r->out->d_b[local] += up * p * part * x * x;
 }
 
-/* What nobody may read. */
+/* Fills rows that nothing may read. */
 static void poison(const struct rank *r, void *rows)
 {
     for (int64_t i = 0; i < moe_dispatcher_max_rows(r->d) * FLEX_H; i++) {
@@ -321,7 +323,7 @@ static void poison(const struct rank *r, void *rows)
     }
 }
 
-/* Rows beyond the received ones: nobody may write them. */
+/* Counts the rows beyond the received ones that were written, which nothing may do. */
 static void count_stray(struct rank *r)
 {
     const void *rows = moe_dispatcher_rows(r->d);

@@ -25,7 +25,7 @@ struct flex_case {
     int64_t max_tokens; /* 0: FLEX_T */
     int64_t bound;
     int64_t tokens[FLEX_RANKS];
-    uint32_t empty; /* bit per ep rank: nobody chooses its experts */
+    uint32_t empty; /* a bit for each ep rank whose experts no token chooses */
     int32_t topk;
     bool masked; /* every third choice is -1 */
     bool travel;
@@ -60,7 +60,7 @@ struct flex_result {
     double d_a[FLEX_L], d_b[FLEX_L];
     int64_t m[FLEX_L];
     int64_t canaries; /* rows beyond those received, all still what they were */
-    int64_t stray;    /* of them, those that somebody wrote */
+    int64_t stray;    /* those of them that were written */
     int64_t dropped;  /* of this rank's last forward */
     bool replay;
     int64_t most_dropped;

@@ -90,7 +90,7 @@ static inline double typed_tolerance(enum moe_dtype type)
     return type == MOE_F32 ? 1e-6 : type == MOE_BF16 ? 1.01 / 256 : 1.01 / 2048;
 }
 
-/* Who chose what, and how many rows each expert has. */
+/* The choices of the tokens, and the rows of each expert. */
 struct choices {
     int64_t tokens, experts, rows;
     int32_t k;

@@ -49,7 +49,7 @@ enum moe_tp_mode { MOE_TP_SEQUENCE = 0, MOE_TP_SPLIT_TOKENS = 1, MOE_TP_SHARD_EX
  */
 enum moe_router_sum {
     MOE_ROUTER_SUM_LAYER = 0,  /* the layer, in each backward: one AllReduce on tp, an obligation of the plan */
-    MOE_ROUTER_SUM_CALLER = 1, /* the caller, or whoever declares the sum with moe_layer_declare_router_sum */
+    MOE_ROUTER_SUM_CALLER = 1, /* the caller, or the code that declares the sum with moe_layer_declare_router_sum */
 };
 
 /*
@@ -62,7 +62,7 @@ struct moe_options {
                                         without rows; cure: ZERO_WGRAD */
     bool legacy_recompute_flip;  /* H9: in recompute the first token's last choice falls on another rank's expert; cure:
                                     ROUTING */
-    bool legacy_router_unsummed; /* H15: nobody sums the router's gradient over tp; cure: ROUTER_SUM */
+    bool legacy_router_unsummed; /* H15: no rank sums the router's gradient over tp; cure: ROUTER_SUM */
     bool legacy_router_summed_twice; /* the opposite of H15: the sum is made twice, so the gradient is too large by P;
                                         no remedy */
     struct moe_dispatcher_legacy dispatcher; /* H4, H5, H6, H12 (cure: SPLITS), H13, H14 (cure: SANITIZE) */

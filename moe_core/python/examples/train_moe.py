@@ -56,7 +56,7 @@ def batch(text, options, rank, step, device):
 
 
 def reduce_gradients(model, device, world, size):
-    """The mean over all ranks' tokens: everything times 1 / ranks; what is replicated summed, in one bucket."""
+    """Makes the mean over all ranks' tokens: multiplies everything by 1 / ranks, and sums replicated gradients in one bucket."""
     replicated = [value.grad for name, value in model.named_parameters() if not model.is_sharded(name)]
     flat = torch.cat([grad.flatten() for grad in replicated])
     moe_core.reduce(device, flat, world, scale=1 / size)

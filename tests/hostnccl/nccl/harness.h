@@ -74,12 +74,11 @@ void sleep_ms(int ms);
 bool still_busy(cudaStream_t stream, int ms);
 /* The communicator hangs for 150 ms; an abort frees the stream. */
 void expect_hang(struct rank *r);
-/* What one rank has to know of another before it goes on: never a matter of how long things take. For processes only.
- */
+/* Tells the other ranks that this rank has reached `what`. Tests use this instead of times. For processes only. */
 void tell(const struct rank *r, const char *what);
 /* Waits until this rank has told that. */
 void await(const struct rank *r, int rank, const char *what);
-/* All ranks come here: nobody gives up a call before the slowest has seen that it hangs. */
+/* Lets all ranks meet, so that no rank gives up a call before the slowest one has seen that the call hangs. */
 void meet(const struct rank *r, const char *what);
 /* Waits until all ranks but those that stay as well have ended their cases: for a rank that leaves something out, and
  * must not be gone before the others have seen that they hang. */

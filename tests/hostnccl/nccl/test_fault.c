@@ -1,6 +1,7 @@
 /*
  * Null buffers: the call is taken, then the device faults. The rank's CUDA calls return an illegal address from then
- * on, its other communicators are freed, its peers wait. And messages to oneself and to nobody, which are refused.
+ * on, its other communicators are freed, its peers wait. Messages of a rank to itself without a receive, and messages
+ * to a rank that does not exist, are refused.
  */
 #include "tests/hostnccl/nccl/harness.h"
 
@@ -28,8 +29,8 @@ static void check_faulted(struct rank *r)
 }
 
 /*
- * After a call on the last rank that faults, and that of the others that waits for it. They wait until it has faulted:
- * who gives up before, on a busy machine, takes away the communicator that the fault needs.
+ * Makes the last rank's call fault, and the other ranks' call wait for it. The other ranks wait until the fault has
+ * happened: a rank that gave up earlier, on a busy machine, would take away the communicator that the fault needs.
  */
 static void faults(struct rank *r)
 {
@@ -100,7 +101,7 @@ static void case_send(struct rank *r)
     faults(r);
 }
 
-/* What has come has nowhere to go: the sender is not rid of it. */
+/* Data that has arrived cannot be stored, so the sender is never done. */
 static void case_receive(struct rank *r)
 {
     if (odd(r)) {
@@ -111,7 +112,7 @@ static void case_receive(struct rank *r)
     faults(r);
 }
 
-/* A receive that nothing comes for writes nothing: it waits, as with a buffer. */
+/* A receive for which nothing arrives writes nothing: it waits, as with a buffer. */
 static void case_receive_of_nothing(struct rank *r)
 {
     if (r->rank == 0) {

@@ -1,6 +1,6 @@
 /*
- * Every kind of disagreement between ranks: that it really hangs, on every rank it should hang on, without a word; or
- * that it gives the wrong data that NCCL would give. An abort must free what hangs. docs/HOSTNCCL.md has the table.
+ * Every kind of disagreement between ranks: each really hangs, on every rank on which it should hang, without a
+ * message; or gives the wrong data that NCCL would give. An abort must free what hangs. docs/HOSTNCCL.md has the table.
  */
 #include "tests/hostnccl/nccl/harness.h"
 
@@ -95,7 +95,7 @@ static void case_zero_count(struct rank *r)
     expect_hang(r);
 }
 
-/* A collective skipped on one rank meets the next one of the others: equal signatures, so nobody notices. */
+/* A collective skipped on one rank meets the next one of the others: the signatures are equal, so no rank notices. */
 static void case_off_by_one(struct rank *r)
 {
     x[0] = 1;
@@ -166,7 +166,7 @@ static void case_recv_without_send(struct rank *r)
     }
 }
 
-/* The receiver has what it asked for; the sender is never rid of the rest. */
+/* The receiver has what it asked for; the sender waits for ever with the rest. */
 static void case_sends_more(struct rank *r)
 {
     for (int i = 0; i < 8; i++) {
@@ -313,7 +313,7 @@ static void case_init_one_rank_twice(struct rank *r)
     pthread_join(thread, NULL);
 }
 
-/* The last rank says it is the one before it: that one is there twice, and nobody is the last. */
+/* The last rank gives the number of the rank before it: that number is there twice, and the last rank is missing. */
 static void case_init_last_rank_missing(struct rank *r)
 {
     ncclComm_t comm = NULL;
