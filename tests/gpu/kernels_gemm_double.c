@@ -1,6 +1,6 @@
 /*
  * kernels_gemm_double.c: the passes of the grouped linear in double precision, from the definition (moe/linear.h) and
- * the numbers as they are stored: loops that anybody can check, which share nothing with the host's back end but the
+ * the numbers as they are stored: loops that are easy to check, which share nothing with the host's back end but the
  * widening of one stored number, which is exact.
  */
 #include "tests/gpu/kernels_gemm.h"

@@ -83,9 +83,9 @@ struct dr_case {
     uint32_t detach;         /* bit for each rank that detaches its experts */
     uint32_t granted;        /* remedies that moe_remedies gives */
     bool spoil_counts;       /* rank 0 gives counts that do not fit */
-    unsigned
-        patience_ms; /* 0: a hang fails the test; else all communicators are aborted after this time without progress */
-    bool use_tp_ep;  /* with etp 1: tp_ep is a communicator of its own */
+    unsigned patience_ms; /* 0: a hang fails the test; otherwise all communicators are aborted after this time without
+                             progress */
+    bool use_tp_ep;       /* with etp 1: tp_ep is a communicator of its own */
     enum dr_shared shared;
     enum dr_wrong wrong;
     int steps; /* forwards and backwards; 0: one. The record is the last one's */

@@ -28,7 +28,7 @@ static const struct types {
 };
 enum { TYPES = sizeof(types) / sizeof(types[0]) };
 
-/* One set of experts with its data; doubles beside it. */
+/* One set of experts with its data, and the same numbers as doubles. */
 struct trial {
     struct moe_experts_config config;
     bool overwrite, sanitize;

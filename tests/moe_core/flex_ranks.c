@@ -595,7 +595,10 @@ static void clean(struct rank *r, bool aborted)
     }
 }
 
-/* Until all are done (0), or for `ms` nobody got any further, or minutes are over: how many are not. */
+/*
+ * Waits until all ranks are done (returns 0), until no rank has made progress for `ms`, or for minutes at most; returns
+ * how many ranks are not done.
+ */
 static int wait_for(const struct flex_case *c, const struct flex_result *results, int ms)
 {
     size_t before = 0;

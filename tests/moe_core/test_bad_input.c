@@ -1,6 +1,6 @@
 /*
- * test_bad_input.c: what a layer and its parts are given wrongly: one code each, a message that names rank and layer,
- * and no collective before it where the check is this rank's own.
+ * test_bad_input.c: wrong arguments to a layer and its parts: each has one code and a message that names rank and
+ * layer, and is refused before any collective where this rank alone can check it.
  *
  * The program defines the NCCL calls that a layer makes itself, counts them and hands them on: a check that comes too
  * late shows as a call. Ranks are threads on hostnccl.

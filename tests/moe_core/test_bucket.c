@@ -1,6 +1,6 @@
 /*
  * test_bucket.c: gradient buckets over several ranks (threads of this process, on hostnccl): sums, scales, when a
- * bucket is issued, what is said of one that is not.
+ * bucket is issued, and the error for a bucket that is not issued.
  */
 #include "tests/moe_core/support.h"
 

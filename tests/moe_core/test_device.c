@@ -1,5 +1,5 @@
 /*
- * test_device.c: which back ends there are, what is said where one is not, and the functions of whole tensors.
+ * test_device.c: which back ends exist, the error where one does not, and the functions of whole tensors.
  */
 #include "tests/moe_core/support.h"
 

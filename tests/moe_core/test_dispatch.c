@@ -15,7 +15,7 @@ static const struct {
 static const enum moe_dispatcher_kind both[] = {MOE_DISPATCH_ALLTOALL, MOE_DISPATCH_ALLGATHER};
 static struct dr_result results[DR_RANKS], others[DR_RANKS];
 
-/* Every kind on every layout, first with nobody, then with the first ep rank empty. */
+/* Runs `check` for every kind on every layout, first with no rank empty, then with the first ep rank empty. */
 static void for_each(struct dr_case c, void (*check)(const struct dr_case *c))
 {
     for (size_t k = 0; k < COUNT(both); k++) {
@@ -212,7 +212,7 @@ static void test_different_numbers_of_tokens_padded_by_allgather(void **state)
                 assert_int_equal(results[0].forward.unit[0].op, max                ? DR_ALLREDUCE
                                                                 : dr_ranks(&c) > 1 ? DR_ALLGATHER
                                                                                    : DR_NOTHING);
-                /* alone, the one rank without tokens is all there is */
+                /* a single rank, which has no tokens */
                 assert_int_equal(results[0].plan.sent, max || bound ? MOE_TOKEN_ALIGN : 0);
             }
         }

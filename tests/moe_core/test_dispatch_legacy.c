@@ -142,7 +142,7 @@ static void test_rows_from_the_own_input_have_no_reverse_dispatch(void **state)
             check_equal_bits(&c);
             c.granted = 0;
             c.empty = 0;
-            dr_run(&c, results); /* nobody without rows: nothing happens */
+            dr_run(&c, results); /* no rank is without rows, so nothing happens */
             dr_check_reference(&c, results);
         }
     }
@@ -180,8 +180,8 @@ static void test_static_rows_with_a_masked_map_are_a_split_error(void **state)
     }
 }
 
-/* H12, second outcome, and H14: nobody checks, and rows that were never written reach the last expert: its weight
- * gradient is no number. */
+/* H12, second outcome, and H14: no rank checks, and rows that were never written reach the last expert, whose weight
+ * gradient becomes NaN. */
 static void test_static_rows_that_nobody_checks_poison_the_last_expert(void **state)
 {
     (void)state;

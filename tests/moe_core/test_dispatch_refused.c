@@ -1,7 +1,7 @@
 /*
- * test_dispatch_refused.c: what the dispatchers refuse: each with one code, a message that names rank and layer, and,
- * where it can be known, before any collective. What only the exchange can show is the same error on every rank, so
- * that nobody waits.
+ * test_dispatch_refused.c: what the dispatchers refuse: each case has one code and a message that names rank and layer,
+ * and is refused before any collective where the rank can know it. What only the exchange can show is the same error on
+ * every rank, so that no rank waits.
  */
 #include "tests/moe_core/dispatch_ranks.h"
 

@@ -149,7 +149,7 @@ static void test_real_rows_are_untouched_beside_dummy_rows(void **state)
     (void)state;
     for (int i = 0; i < COMBINATIONS; i++) {
         compare(i, patterns[i % 5], MOE_DUMMY_DEVICE);
-        compare(i, patterns[i % 5], MOE_DUMMY_HOST); /* somebody has rows: nothing is put in */
+        compare(i, patterns[i % 5], MOE_DUMMY_HOST); /* some expert has rows, so nothing is put in */
     }
 }
 

@@ -1,7 +1,7 @@
 /*
  * test_experts.c: the experts against a row-at-a-time reference in double: every activation, type, bias, place of
- * probabilities and position of empty experts; what recompute and delayed weight gradients may not change, in every
- * bit; slack rows; bad input.
+ * probabilities and position of empty experts; recompute and delayed weight gradients change no bit; slack rows; bad
+ * input.
  */
 #include "tests/moe_core/experts_trial.h"
 #include "tests/moe_core/ffn_ref.h"

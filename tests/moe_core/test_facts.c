@@ -1,6 +1,6 @@
 /*
- * test_facts.c: facts about tensors: what they say, when they are told, and that they stay silent about healthy
- * gradients.
+ * test_facts.c: facts about tensors: their values, when they are reported, and that no fact is reported about the
+ * elements of healthy gradients.
  */
 #include "tests/moe_core/support.h"
 

@@ -142,7 +142,7 @@ static void test_pad_gives_each_rank_without_rows_a_zero_row(void **state)
             assert_int_equal(b[r].m[0], empty ? 1 : a[r].m[0]);
         }
         flex_equal(&c, a, b);
-        c.proposed[2] = 0; /* one does not: nobody does */
+        c.proposed[2] = 0; /* one rank does not propose it, so it is in force on none */
         flex_run(&c, b);
         for (int r = 0; r < 4; r++) {
             assert_int_equal(b[r].agreed[1], 0);
@@ -375,7 +375,7 @@ static void test_a_rank_that_returns_early_hangs_its_peers(void **state)
         c.empty = 4;
         c.legacy.empty_returns_early = true;
         assert_true(flex_hangs(&c, a, 300));
-        assert_int_equal(a[2].rc, 0); /* the culprit is through its forward; it waits for nobody */
+        assert_int_equal(a[2].rc, 0); /* the culprit has finished its forward; it waits for no rank */
         c.granted = MOE_REMEDY_FILL;
         flex_run(&c, a);
         expect_good(&c, a);

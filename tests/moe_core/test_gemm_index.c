@@ -394,7 +394,7 @@ static bool over(const struct barrier *b, uint32_t parity)
 }
 
 /* One producer and `readers` consumers, in random order, over tiles of random depth: each consumer must find the block
- * that it expects in the stage, and nobody may wait for ever. */
+ * that it expects in the stage, and no party may wait for ever. */
 static void play_ring(int readers, uint32_t stages)
 {
     enum { BLOCKS = 400, MOST = 8 };

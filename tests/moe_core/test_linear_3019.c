@@ -162,7 +162,7 @@ static void check_rows(const struct trial *t)
     }
 }
 
-/* What autograd is told, and that nobody is left out. */
+/* Checks what autograd is told, and that it is told of every parameter. */
 static const void *check_told(const struct trial *t, int g)
 {
     const struct moe_linear_config *c = &t->config;
@@ -183,7 +183,7 @@ static const void *check_told(const struct trial *t, int g)
         assert_true(weight.type == c->activation && !weight.placeholder);
         return weight.data;
     }
-    assert_true(weight.placeholder && weight.type < MOE_E4M3); /* no gradient is FP8, that of nobody included */
+    assert_true(weight.placeholder && weight.type < MOE_E4M3); /* no gradient is FP8, and no placeholder either */
     assert_true(weight.type == (c->weight < MOE_E4M3 ? c->weight : c->activation));
     assert_true(t->param[g].grad_added_to_main_grad);
     for (size_t i = 0; t->param[g].zero_out_wgrad && i < (size_t)(N * K) * moe_dtype_bytes(weight.type); i++) {
@@ -279,7 +279,7 @@ static void test_every_place_type_recipe_and_way(void **state)
     assert_int_equal(trials, 8 * EMPTIES * 32);
 }
 
-/* The flags of a parameter that decide who adds what. */
+/* The flags of a parameter that decide which code adds which gradient. */
 static void test_the_contract_of_main_grad(void **state)
 {
     (void)state;

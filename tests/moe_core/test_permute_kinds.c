@@ -43,8 +43,10 @@ struct fixture {
     uint64_t random;
 };
 
-/* Every token its choices: some have fewer than K, token 5 has none, nobody takes expert 3. Ascending in a token with
- * a routing map, because that knows no other order. */
+/*
+ * Gives every token its choices: some tokens have fewer than K, token 5 has none, no token takes expert 3. With a
+ * routing map the choices of a token are ascending, because a map knows no other order.
+ */
 static void choose(struct fixture *f, const struct build *b)
 {
     static const int32_t orders[4][K] = {{2, 0, 4}, {1, -1, 0}, {4, 1, -1}, {-1, 2, 1}};

@@ -128,7 +128,7 @@ static void test_a_handle_that_is_none_is_refused(void **state)
     tear_down(&f);
 }
 
-/* The device buffer of a map that somebody wrote into. */
+/* The device buffer of a map, for the test to damage. */
 static struct moe_map_header *open_buffer(struct fixture *f, int kind)
 {
     const struct moe_map_header *header = moe_row_map_buffer(f->map[kind]);

@@ -4,8 +4,8 @@
  *
  * This program defines moe_remedies itself, as a preloaded tool does. What must hold: every rank finds the same
  * symmetric remedies in force in a step, so that all issue the same collectives; outputs and gradients are those of a
- * run without remedies, bit by bit where nobody is empty. A divergence would be a hang: hostnccl's ranks would wait for
- * ever, and the program's alarm ends it.
+ * run without remedies, bit by bit where no rank is empty. A divergence would be a hang: hostnccl's ranks would wait
+ * for ever, and the program's alarm ends it.
  */
 #include "tests/moe_core/support.h"
 

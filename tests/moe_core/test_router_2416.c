@@ -383,7 +383,7 @@ static void check_twice(const struct scenario *s, const struct result *results, 
     }
 }
 
-/* A second reduction that somebody declares is refused: it would make the gradient too large by P (#2416 after #1878).
+/* A second declared reduction is refused: it would make the gradient too large by P (#2416 after #1878).
  */
 static void check_declared(const struct scenario *s, const struct result *results)
 {

@@ -29,7 +29,7 @@ static int64_t pattern(int which, int r, int ranks)
         return r == ranks / 2 ? 65 : 64 - r;
     case 5: /* a single one on the first */
         return r == 0 ? 1 : 2;
-    default: /* nobody has any */
+    default: /* no rank has tokens */
         return 0;
     }
 }
@@ -182,7 +182,7 @@ static void test_without_the_remedy_uneven_tokens_hang(void **state)
         int ranks = i < 3 ? 2 << i : 2 << (i - 3);
         struct flex_case c = uneven(i < 3 ? MOE_DISPATCH_HYBRIDEP : MOE_DISPATCH_ALLGATHER, MOE_UNEVEN_NONE, ranks, 1);
         assert_true(flex_hangs(&c, a, 200));
-        for (int r = 0; r < ranks; r++) { /* told before anybody waits */
+        for (int r = 0; r < ranks; r++) { /* reported before any rank waits */
             assert_int_equal(a[r].uniform[MOE_UNIFORM_TOKENS], 1);
             assert_int_equal(a[r].said[MOE_UNIFORM_TOKENS], c.tokens[r]);
         }
@@ -216,7 +216,7 @@ static void test_the_remedy_acts_from_the_next_forward_when_all_agree(void **sta
     c.first_tokens = 3;
     c.forwards = 2;
     for (int r = 0; r < 3; r++) {
-        c.proposed[r] = MOE_REMEDY_UNEVEN; /* rank 3 never sees the switch: nobody pads */
+        c.proposed[r] = MOE_REMEDY_UNEVEN; /* rank 3 never sees the switch, so no rank pads */
     }
     assert_true(flex_hangs(&c, a, 200));
     for (int r = 0; r < 4; r++) {

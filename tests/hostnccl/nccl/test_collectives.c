@@ -319,7 +319,7 @@ static void case_premulsum(struct rank *r)
     CUDA(cudaFree(device));
 }
 
-/* 64 processes on however few cores: nobody starves, nobody spins. */
+/* 64 processes on however few cores: no process starves, and no process spins. */
 static void case_crowd(struct rank *r)
 {
     int x = r->rank, y = 0, *in = calloc((size_t)r->n, sizeof(*in)), *out = calloc((size_t)r->n, sizeof(*out));

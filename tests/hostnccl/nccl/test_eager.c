@@ -160,7 +160,7 @@ static void case_mixed(struct rank *r)
     free(y);
 }
 
-/* A receiver that asks for less leaves the rest to the next message: wrong data, and nobody waits. */
+/* A receiver that asks for less leaves the rest to the next message: the data is wrong, and no rank waits. */
 static void case_lengths_differ(struct rank *r)
 {
     int x[6] = {1, 2, 3, 4, 5, 6}, y[4] = {0};

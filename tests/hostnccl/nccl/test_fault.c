@@ -167,7 +167,7 @@ static void case_everything_stops(struct rank *r)
         NCCL(ncclCommAbort(second));
         return;
     }
-    NCCL(ncclAllReduce(x, y, 4, ncclInt, ncclSum, second, other)); /* nobody else calls it */
+    NCCL(ncclAllReduce(x, y, 4, ncclInt, ncclSum, second, other)); /* no other rank calls it */
     NCCL(ncclAllReduce(nothing, y, 4, ncclInt, ncclSum, r->comm, r->stream));
     (void)cudaLaunchHostFunc(r->stream, note, (void *)(uintptr_t)&ran); /* refused when the fault was faster */
     CHECK(cudaStreamSynchronize(other) == cudaErrorIllegalAddress);
@@ -198,7 +198,10 @@ static void case_zero_count(struct rank *r)
     finish(r);
 }
 
-/* Half a message to oneself is refused where the outermost group ends; nobody waits, and the communicator goes on. */
+/*
+ * Half a message of a rank to itself is refused where the outermost group ends; no rank waits, and the communicator
+ * stays usable.
+ */
 static void case_half_to_itself(struct rank *r)
 {
     NCCL_IS(ncclInvalidUsage, ncclRecv(y, 1, ncclInt, r->rank, r->comm, r->stream));

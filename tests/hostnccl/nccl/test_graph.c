@@ -98,8 +98,10 @@ static void case_groups(struct rank *r)
     destroy(r, exec);
 }
 
-/* Nothing of a captured call runs or is counted as launched before its graph is: a peer that only captured hangs
- * nobody. */
+/*
+ * A captured call does not run, and does not count as launched, before its graph is launched: a peer that only captured
+ * makes no rank hang.
+ */
 static void case_capture_alone(struct rank *r)
 {
     int in = 1, out = 0;

@@ -189,7 +189,7 @@ static void case_order_across_streams(struct rank *r)
     }
     reduce(r->comm, r->stream);
     reduce(r->comm, l.stream[0]);
-    if (r->rank == 1) { /* who sends can tell that nothing has gone on before */
+    if (r->rank == 1) { /* the sender can tell that nothing has run before */
         CHECK(still_busy(l.stream[0], 150));
         NCCL(ncclSend(x, 1, ncclInt, 0, l.comm[1], l.stream[1]));
     }

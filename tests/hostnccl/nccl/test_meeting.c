@@ -106,7 +106,7 @@ static void case_abort_of_a_shrink(struct rank *r)
     r->aborted = true;
 }
 
-/* A split on one rank, a window on the others: nobody gets anything. */
+/* A split on one rank, a window on the others: no rank gets a result. */
 static void case_split_meets_window(struct rank *r)
 {
     ncclComm_t child = NULL;

@@ -244,7 +244,9 @@ static void case_operation(struct rank *r)
     x[0] = r->rank + 2;
     NCCL(ncclAllReduce(x, y, 1, ncclInt, r->rank == 1 ? ncclProd : ncclSum, r->comm, r->stream));
     finish(r);
-    CHECK(y[0] == (r->rank == 1 ? 6 : 5)); /* 2 ranks: 2 and 3. Done, wrong, and nobody says so */
+    CHECK(y[0] == (r->rank == 1
+                       ? 6
+                       : 5)); /* 2 ranks: 2 and 3. The collective is done, the result is wrong, and there is no error */
 }
 
 static void case_type_of_reduction(struct rank *r)
