@@ -26,14 +26,14 @@ struct scratch {
 };
 
 /* A part of one group's product. */
-struct part {
+struct product_part {
     int64_t group, row, i, parts;
 };
 
 /* One pass, as the threads see it. */
 struct job {
     const struct moe_linear_pass *a;
-    struct part *part;
+    struct product_part *part;
     int64_t parts;
     struct scratch *scratch; /* of each thread */
 };
@@ -179,7 +179,7 @@ static int weight_block(const struct moe_linear_pass *a, const struct moe_linear
     return rc;
 }
 
-static int run_part(const struct moe_linear_pass *a, const struct part *part, const struct scratch *s)
+static int run_part(const struct moe_linear_pass *a, const struct product_part *part, const struct scratch *s)
 {
     const struct moe_linear_group *g = &a->group[part->group];
     struct moe_product whole = product_of(a, a->m[part->group]);
@@ -250,7 +250,7 @@ static int run_task(void *arg, int64_t i, int worker)
 {
     const struct job *job = arg;
     const struct moe_linear_pass *a = job->a;
-    const struct part *part = &job->part[i];
+    const struct product_part *part = &job->part[i];
     const struct moe_linear_group *g = &a->group[part->group];
     int64_t m = a->m[part->group];
     if (a->kind == MOE_LINEAR_BGRAD) {
@@ -281,7 +281,7 @@ static int list_parts(struct job *job)
             struct moe_product p = product_of(a, a->m[g]);
             int64_t parts = sums || a->m[g] == 0 ? 1 : moe_host_parts(&p);
             for (int64_t i = 0; fill && i < parts; i++) {
-                job->part[n + i] = (struct part){g, row, i, parts};
+                job->part[n + i] = (struct product_part){g, row, i, parts};
             }
             n += parts;
         }

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Numbers of one token: [E] each. */
-struct scores {
+struct token_scores {
     double *logit, *score, *d_score, *d_logit, lse;
 };
 
@@ -22,7 +22,7 @@ static double sigmoid(double v)
     return 1 / (1 + exp(-v));
 }
 
-static void compute(const struct moe_ref_router *ref, const double *x, struct scores *s)
+static void compute(const struct moe_ref_router *ref, const double *x, struct token_scores *s)
 {
     const struct moe_router_config *c = &ref->config;
     double total = 0;
@@ -49,7 +49,7 @@ static void compute(const struct moe_ref_router *ref, const double *x, struct sc
  * choice is in the sum but has no pull.
  */
 static void weights_backward(const struct moe_ref_router *ref, const int32_t *all, const int32_t *index,
-                             const double *d_probs, struct scores *s)
+                             const double *d_probs, struct token_scores *s)
 {
     const struct moe_router_config *c = &ref->config;
     double scale = c->options.scale != 0.0f ? (double)c->options.scale : 1;
@@ -111,7 +111,7 @@ static void balance_slope(const struct moe_ref_router *ref, double coeff, const 
 }
 
 /* Backward of the losses, with p = s, or s / sum of s where s does not sum to 1. */
-static void losses_backward(const struct moe_ref_router *ref, const double *slope, double z, struct scores *s)
+static void losses_backward(const struct moe_ref_router *ref, const double *slope, double z, struct token_scores *s)
 {
     double sum = 0, pulled = 0;
     for (int64_t e = 0; e < ref->config.experts; e++) {
@@ -126,7 +126,7 @@ static void losses_backward(const struct moe_ref_router *ref, const double *slop
     }
 }
 
-static void scores_backward(const struct moe_ref_router *ref, struct scores *s)
+static void scores_backward(const struct moe_ref_router *ref, struct token_scores *s)
 {
     double pulled = 0;
     for (int64_t e = 0; e < ref->config.experts; e++) {
@@ -140,7 +140,7 @@ static void scores_backward(const struct moe_ref_router *ref, struct scores *s)
     }
 }
 
-static void logits_backward(const struct moe_ref_router *ref, const double *x, int64_t t, const struct scores *s,
+static void logits_backward(const struct moe_ref_router *ref, const double *x, int64_t t, const struct token_scores *s,
                             const struct moe_ref_router_grads *grads)
 {
     int64_t hidden = ref->config.hidden;
@@ -169,7 +169,7 @@ int moe_ref_router_backward(const struct moe_ref_router *ref, int64_t tokens, co
     if (room == NULL) {
         return -1;
     }
-    struct scores s = {room, room + experts, room + 2 * experts, room + 3 * experts, 0};
+    struct token_scores s = {room, room + experts, room + 2 * experts, room + 3 * experts, 0};
     double *counts = room + 4 * experts, *slope = room + 5 * experts; /* slope [sequences, E] */
     for (int64_t b = 0; b < sequences; b++) {
         for (int kind = 0; kind < MOE_LOSS_Z; kind++) {

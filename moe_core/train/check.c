@@ -61,7 +61,7 @@ static int agree(const struct model *m, ncclComm_t comm, uint64_t value)
     return same;
 }
 
-static int check_replicas(struct check *check, const struct model *m, uint32_t step)
+static int check_replicas(struct gradient_check *check, const struct model *m, uint32_t step)
 {
     const struct {
         const char *what;
@@ -94,7 +94,7 @@ static int check_replicas(struct check *check, const struct model *m, uint32_t s
 }
 
 /* Largest difference of a tensor relative to its largest reference element. */
-static void compare(struct check *check, uint32_t step, const char *name, int64_t layer, const double *got,
+static void compare(struct gradient_check *check, uint32_t step, const char *name, int64_t layer, const double *got,
                     const double *want, int64_t count)
 {
     double difference = 0, size = 1e-12;
@@ -112,8 +112,8 @@ static void compare(struct check *check, uint32_t step, const char *name, int64_
     }
 }
 
-static void compare_all(struct check *check, const struct shape *s, uint32_t step, const struct ref_params *got,
-                        const struct ref_params *want)
+static void compare_all(struct gradient_check *check, const struct shape *s, uint32_t step,
+                        const struct ref_params *got, const struct ref_params *want)
 {
     struct share all = share_all(s);
     int64_t h = s->hidden, e = s->experts, outside = -1, shared = s->shared;
@@ -199,7 +199,7 @@ static int reference(const struct model *m, const struct corpus *corpus, uint32_
     return rc;
 }
 
-int check_step(struct check *check, struct model *m, const struct corpus *corpus, uint32_t step, double loss)
+int check_step(struct gradient_check *check, struct model *m, const struct corpus *corpus, uint32_t step, double loss)
 {
     int rc = check_replicas(check, m, step);
     if (rc != 0) {

@@ -6,7 +6,7 @@
 
 #include "moe_core/train/model.h"
 
-struct check {
+struct gradient_check {
     double worst;      /* largest relative error of any gradient tensor so far */
     double worst_loss; /* largest relative error of the loss */
     double tolerance;
@@ -19,6 +19,7 @@ struct check {
  * and before the optimizer. Gathers the experts over ep; rank 0 computes the reference over all ranks' tokens and
  * compares; all ranks compare replicas. Error codes of moe_core.
  */
-int check_step(struct check *check, struct model *model, const struct corpus *corpus, uint32_t step, double loss);
+int check_step(struct gradient_check *check, struct model *model, const struct corpus *corpus, uint32_t step,
+               double loss);
 
 #endif

@@ -31,7 +31,7 @@ struct train {
     struct model model;
     struct hazard hazard;
     struct step_reduce reduce;
-    struct check check;
+    struct gradient_check check;
     float *rate; /* device [1] */
     float host_rate;
     double *host_loss; /* pinned [1] */

@@ -211,7 +211,7 @@ static int forward(struct model *m, const struct moe_step *step)
     for (int64_t l = 0; l < s->layers && rc == 0; l++) {
         struct rmsnorm before = norm(m, l);
         struct moe_layer_weights weights = model_layer_weights(m, l);
-        struct add residual = {
+        struct addition residual = {
             .count = tokens * s->hidden, .a = m->x + l * rows, .b = m->y, .to = m->x + (l + 1) * rows};
         rc = model_rmsnorm(device, &before);
         rc = rc ? rc : layer_forward(m, l, &weights, step, before.out);

@@ -107,7 +107,7 @@ static int run_cross_entropy(const void *args)
 
 static int run_add(const void *args)
 {
-    const struct add *a = args;
+    const struct addition *a = args;
     for (int64_t i = 0; i < a->count; i++) {
         a->to[i] = a->a[i] + a->b[i];
     }
@@ -139,7 +139,7 @@ int model_cross_entropy(moe_device_t *device, const struct cross_entropy *args)
     return moe_device_call(device, run_cross_entropy, args, sizeof(*args));
 }
 
-int model_add(moe_device_t *device, const struct add *args)
+int model_add(moe_device_t *device, const struct addition *args)
 {
     return moe_device_call(device, run_add, args, sizeof(*args));
 }

@@ -37,7 +37,7 @@ struct cross_entropy {
 };
 
 /* to = a + b */
-struct add {
+struct addition {
     int64_t count;
     const float *a, *b;
     float *to;
@@ -48,6 +48,6 @@ int model_embed_backward(moe_device_t *device, const struct embed *args);
 int model_rmsnorm(moe_device_t *device, const struct rmsnorm *args);
 int model_rmsnorm_backward(moe_device_t *device, const struct rmsnorm *args);
 int model_cross_entropy(moe_device_t *device, const struct cross_entropy *args);
-int model_add(moe_device_t *device, const struct add *args);
+int model_add(moe_device_t *device, const struct addition *args);
 
 #endif
