@@ -4,11 +4,11 @@
  * HOSTCUDA_NVML names the file, read at nvmlInit_v2; one word and its numbers a line:
  *   gpus N        there are N GPUs (without a file: none)
  *   lost G        GPU G has fallen off the bus
- *   reset G       it needs a reset
- *   ecc G N       N uncorrected memory errors since the driver was loaded
- *   slow G BITS   why its clocks are low (0x40: heat)
- *   nvlink G L N  NVLink L of it is up and has seen N replays
- *   xid G N       a critical Xid that comes as soon as one waits for it
+ *   reset G       GPU G needs a reset
+ *   ecc G N       GPU G has had N uncorrected memory errors since the driver was loaded
+ *   slow G BITS   BITS say why the clocks of GPU G are low (0x40: heat)
+ *   nvlink G L N  NVLink L of GPU G is up and has seen N replays
+ *   xid G N       GPU G reports the critical Xid N as soon as a program waits for one
  *   fail N        nvmlInit_v2 returns N
  *   hang          nvmlInit_v2 never returns
  * Types and values are those of NVML's API reference. The library lies in a folder of its own: a program that found it

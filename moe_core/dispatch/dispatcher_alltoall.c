@@ -467,7 +467,7 @@ static void lay_out(moe_dispatcher_t *d, struct moe_alltoall *s)
 }
 
 /* Fills memory with NaN in every type of rows, as recycled memory may hold it. */
-static int spoil(moe_dispatcher_t *d, void *memory, size_t bytes)
+static int fill_with_nan(moe_dispatcher_t *d, void *memory, size_t bytes)
 {
     cudaError_t err = cudaMemsetAsync(memory, 0xff, bytes, moe_device_stream(d->device));
     return err == cudaSuccess ? 0 : DISPATCHER_FAIL(d, MOE_E_DEVICE, "cudaMemsetAsync: %s", cudaGetErrorString(err));
@@ -488,8 +488,9 @@ static int allocate(moe_dispatcher_t *d, struct moe_alltoall *s)
     }
     if (rc == 0 && s->last != AT_SOURCE) {
         rc = moe_device_alloc(d->device, (size_t)s->max_sent * row, &s->returned);
-        rc = rc || !d->config.legacy.slack_uninitialised ? rc
-                                                         : spoil(d, s->scratch[AT_SOURCE], (size_t)s->max_sent * row);
+        rc = rc || !d->config.legacy.slack_uninitialised
+                 ? rc
+                 : fill_with_nan(d, s->scratch[AT_SOURCE], (size_t)s->max_sent * row);
     }
     return rc ? rc : moe_row_map_new(d->device, d->config.max_tokens, d->config.experts, &s->map);
 }

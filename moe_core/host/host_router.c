@@ -251,7 +251,7 @@ int moe_host_topk_backward(const void *args)
 }
 
 /* One choice of an expert, for the order in which choices are kept. */
-struct bid {
+struct candidate {
     float weight;
     int64_t token;
     int32_t slot;
@@ -259,7 +259,7 @@ struct bid {
 
 static int by_weight(const void *left, const void *right)
 {
-    const struct bid *a = left, *b = right;
+    const struct candidate *a = left, *b = right;
     if (a->weight != b->weight) {
         return a->weight > b->weight ? -1 : 1;
     }
@@ -269,28 +269,29 @@ static int by_weight(const void *left, const void *right)
 int moe_host_drop(const void *args)
 {
     const struct moe_drop *a = args;
-    struct bid *bid = calloc((size_t)a->tokens + 1, sizeof(*bid));
-    if (bid == NULL) {
+    struct candidate *candidate = calloc((size_t)a->tokens + 1, sizeof(*candidate));
+    if (candidate == NULL) {
         return MOE_E_NOMEM;
     }
     for (int32_t e = 0; e < (int32_t)a->experts; e++) {
-        size_t bids = 0;
+        size_t candidates = 0;
         for (int64_t i = 0; a->counts[e] > a->capacity && i < a->tokens * a->k; i++) {
             if (a->index[i] == e) {
-                bid[bids++] = (struct bid){a->probs[i / a->k * a->experts + e], i / a->k, (int32_t)(i % a->k)};
+                candidate[candidates++] =
+                    (struct candidate){a->probs[i / a->k * a->experts + e], i / a->k, (int32_t)(i % a->k)};
             }
         }
         if (!a->by_position) {
-            qsort(bid, bids, sizeof(*bid), by_weight);
+            qsort(candidate, candidates, sizeof(*candidate), by_weight);
         }
-        for (size_t i = (size_t)a->capacity; i < bids; i++) {
-            a->index[bid[i].token * a->k + bid[i].slot] = -1;
-            a->probs[bid[i].token * a->experts + e] = 0.0f;
+        for (size_t i = (size_t)a->capacity; i < candidates; i++) {
+            a->index[candidate[i].token * a->k + candidate[i].slot] = -1;
+            a->probs[candidate[i].token * a->experts + e] = 0.0f;
         }
         if (a->pad || a->counts[e] > a->capacity) {
             a->counts[e] = a->capacity;
         }
     }
-    free(bid);
+    free(candidate);
     return 0;
 }

@@ -342,7 +342,7 @@ static enum moe_dtype placeholder_type(const struct moe_linear_config *c)
 }
 
 /* Fills in what autograd is told of each group, and sets the flags of the parameters. */
-static int tell(moe_linear_t *l)
+static int fill_autograd(moe_linear_t *l)
 {
     const struct moe_linear_config *c = &l->config;
     int64_t n = c->out_features, k = c->in_features;
@@ -380,7 +380,7 @@ static int weight_gradients(moe_linear_t *l)
     if (rc == 0 && l->config.has_bias) {
         rc = moe_device_ops(l->device)->linear(l->device, &bias);
     }
-    return rc ? rc : tell(l);
+    return rc ? rc : fill_autograd(l);
 }
 
 int moe_linear_backward_call(moe_linear_t *l, const void *dy, void *dx, float *d_bias_probs,

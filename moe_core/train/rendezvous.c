@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct meeting {
+struct meeting_file {
     char magic[8];
     ncclUniqueId id;
     char host[64];
@@ -74,7 +74,7 @@ static uint64_t start_time(int64_t pid)
 
 static int publish(const char *path, ncclUniqueId *id)
 {
-    struct meeting m = {.pid = getpid(), .start = start_time(getpid())};
+    struct meeting_file m = {.pid = getpid(), .start = start_time(getpid())};
     memcpy(m.magic, meeting_magic, sizeof(m.magic));
     gethostname(m.host, sizeof(m.host) - 1);
     char temporary[4096];
@@ -98,7 +98,7 @@ static int publish(const char *path, ncclUniqueId *id)
 
 static bool fetch(const char *path, ncclUniqueId *id)
 {
-    struct meeting m;
+    struct meeting_file m;
     char host[64] = "";
     FILE *file = fopen(path, "re");
     if (file == NULL) {

@@ -34,7 +34,7 @@ static struct {
     double start_s, longest_s;       /* time of the start with the first step; of the longest step after it */
     uint32_t limit_s, moves;
     bool stop, running;
-} dog = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} watchdog = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static uint32_t whole(double seconds)
 {
@@ -49,11 +49,11 @@ static uint32_t larger(uint32_t a, uint32_t b)
 /* Sets the deadline of the present step. The caller holds the lock once the thread runs. */
 static void set_deadline(void)
 {
-    clock_gettime(CLOCK_MONOTONIC, &dog.begin);
-    uint32_t pace = larger(whole(PACE * dog.longest_s), whole(2 * dog.start_s));
-    dog.limit_s = larger(dog.timeout_s, dog.moves < FIRST_DONE ? START_S : pace);
-    dog.deadline = dog.begin;
-    dog.deadline.tv_sec += dog.limit_s;
+    clock_gettime(CLOCK_MONOTONIC, &watchdog.begin);
+    uint32_t pace = larger(whole(PACE * watchdog.longest_s), whole(2 * watchdog.start_s));
+    watchdog.limit_s = larger(watchdog.timeout_s, watchdog.moves < FIRST_DONE ? START_S : pace);
+    watchdog.deadline = watchdog.begin;
+    watchdog.deadline.tv_sec += watchdog.limit_s;
 }
 
 /* Notes how long the present step, or the start, took. */
@@ -61,33 +61,33 @@ static void measure(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    double took = (double)(now.tv_sec - dog.begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - dog.begin.tv_nsec);
-    dog.moves++;
-    if (dog.moves <= FIRST_DONE) {
-        dog.start_s += took;
-    } else if (took > dog.longest_s) {
-        dog.longest_s = took;
+    double took = (double)(now.tv_sec - watchdog.begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - watchdog.begin.tv_nsec);
+    watchdog.moves++;
+    if (watchdog.moves <= FIRST_DONE) {
+        watchdog.start_s += took;
+    } else if (took > watchdog.longest_s) {
+        watchdog.longest_s = took;
     }
 }
 
 static void *watch(void *unused)
 {
     (void)unused;
-    pthread_mutex_lock(&dog.lock);
-    while (!dog.stop) {
-        struct timespec deadline = dog.deadline, now;
-        if (pthread_cond_timedwait(&dog.moved, &dog.lock, &deadline) != ETIMEDOUT || dog.stop) {
+    pthread_mutex_lock(&watchdog.lock);
+    while (!watchdog.stop) {
+        struct timespec deadline = watchdog.deadline, now;
+        if (pthread_cond_timedwait(&watchdog.moved, &watchdog.lock, &deadline) != ETIMEDOUT || watchdog.stop) {
             continue;
         }
         clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec > dog.deadline.tv_sec ||
-            (now.tv_sec == dog.deadline.tv_sec && now.tv_nsec >= dog.deadline.tv_nsec)) {
-            fprintf(stderr, "moe_train: rank %d: watchdog: step %u (%s): no progress for %u s\n", dog.rank, dog.step,
-                    dog.what, dog.limit_s);
+        if (now.tv_sec > watchdog.deadline.tv_sec ||
+            (now.tv_sec == watchdog.deadline.tv_sec && now.tv_nsec >= watchdog.deadline.tv_nsec)) {
+            fprintf(stderr, "moe_train: rank %d: watchdog: step %u (%s): no progress for %u s\n", watchdog.rank,
+                    watchdog.step, watchdog.what, watchdog.limit_s);
             _exit(3);
         }
     }
-    pthread_mutex_unlock(&dog.lock);
+    pthread_mutex_unlock(&watchdog.lock);
     return NULL;
 }
 
@@ -96,38 +96,38 @@ int watchdog_start(int32_t rank, uint32_t timeout_s)
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&dog.moved, &attr);
+    pthread_cond_init(&watchdog.moved, &attr);
     pthread_condattr_destroy(&attr);
-    dog.rank = rank;
-    dog.timeout_s = timeout_s;
-    dog.what = "start-up";
+    watchdog.rank = rank;
+    watchdog.timeout_s = timeout_s;
+    watchdog.what = "start-up";
     set_deadline();
-    dog.running = pthread_create(&dog.thread, NULL, watch, NULL) == 0;
-    return dog.running ? 0 : -1;
+    watchdog.running = pthread_create(&watchdog.thread, NULL, watch, NULL) == 0;
+    return watchdog.running ? 0 : -1;
 }
 
 void watchdog_progress(const char *what, uint32_t step)
 {
-    pthread_mutex_lock(&dog.lock);
-    dog.what = what;
-    dog.step = step;
+    pthread_mutex_lock(&watchdog.lock);
+    watchdog.what = what;
+    watchdog.step = step;
     measure();
     set_deadline();
-    if (dog.moves == FIRST_DONE) {
-        pthread_cond_signal(&dog.moved); /* the only time that a limit becomes shorter than the one it waits for */
+    if (watchdog.moves == FIRST_DONE) {
+        pthread_cond_signal(&watchdog.moved); /* the only time that a limit becomes shorter than the one it waits for */
     }
-    pthread_mutex_unlock(&dog.lock);
+    pthread_mutex_unlock(&watchdog.lock);
 }
 
 void watchdog_stop(void)
 {
-    if (!dog.running) {
+    if (!watchdog.running) {
         return;
     }
-    pthread_mutex_lock(&dog.lock);
-    dog.stop = true;
-    pthread_cond_signal(&dog.moved);
-    pthread_mutex_unlock(&dog.lock);
-    pthread_join(dog.thread, NULL);
-    dog.running = false;
+    pthread_mutex_lock(&watchdog.lock);
+    watchdog.stop = true;
+    pthread_cond_signal(&watchdog.moved);
+    pthread_mutex_unlock(&watchdog.lock);
+    pthread_join(watchdog.thread, NULL);
+    watchdog.running = false;
 }
