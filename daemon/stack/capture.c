@@ -66,7 +66,7 @@ static int wait_stopped(pid_t tid, uint64_t deadline, int *signal)
 static void copy_stack(struct roll_target *t, struct roll_capture *out)
 {
     uint64_t sp = out->regs.rsp;
-    const struct roll_map *map = roll_target_map(t, sp);
+    const struct roll_mapping *map = roll_target_mapping(t, sp);
     out->low = sp - RED_ZONE;
     out->bytes = 0;
     if (!map) {

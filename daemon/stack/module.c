@@ -91,7 +91,7 @@ static bool read_module(const struct roll_target *t, uint64_t start, struct roll
 int roll_modules_read(struct roll_modules *modules, struct roll_target *t)
 {
     for (size_t i = 0; i < t->maps; i++) {
-        const struct roll_map *map = &t->map[i];
+        const struct roll_mapping *map = &t->map[i];
         struct roll_module m = {.path = map->path};
         bool file = map->path[0] == '/' || strcmp(map->path, "[vdso]") == 0;
         if (!file || map->offset != 0 || !read_module(t, map->start, &m)) {

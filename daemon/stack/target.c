@@ -44,7 +44,7 @@ static int add_map(struct roll_target *t, const char *line, size_t *room)
     }
     if (t->maps == *room) {
         size_t more = *room ? *room * 2 : 128;
-        struct roll_map *grown = realloc(t->map, more * sizeof(*grown));
+        struct roll_mapping *grown = realloc(t->map, more * sizeof(*grown));
         if (!grown) {
             return ROLL_E_NOMEM;
         }
@@ -56,7 +56,7 @@ static int add_map(struct roll_target *t, const char *line, size_t *room)
         return ROLL_E_NOMEM;
     }
     path[strcspn(path, "\n")] = '\0';
-    t->map[t->maps++] = (struct roll_map){start, end, offset, flags[1] == 'w', path};
+    t->map[t->maps++] = (struct roll_mapping){start, end, offset, flags[1] == 'w', path};
     return 0;
 }
 
@@ -145,7 +145,7 @@ void roll_target_close(struct roll_target **self)
     *self = NULL;
 }
 
-const struct roll_map *roll_target_map(const struct roll_target *t, uint64_t address)
+const struct roll_mapping *roll_target_mapping(const struct roll_target *t, uint64_t address)
 {
     size_t low = 0, high = t->maps;
     while (low < high) {
@@ -184,7 +184,7 @@ static const uint8_t *page_at(struct roll_target *t, uint64_t page)
     if (c->head[slot].address == page && c->head[slot].moment >= t->moment) {
         return c->data[slot];
     }
-    const struct roll_map *map = roll_target_map(t, page);
+    const struct roll_mapping *map = roll_target_mapping(t, page);
     c->head[slot].address = 0;
     if (!map || !roll_target_read(t, page, c->data[slot], PAGE)) {
         return NULL;

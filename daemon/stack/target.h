@@ -14,7 +14,7 @@
 #define ROLL_STACK_WHY_BYTES   320u
 
 /* One line of /proc/PID/maps. */
-struct roll_map {
+struct roll_mapping {
     uint64_t start, end, offset;
     bool writable;
     char *path; /* owned; "" for anonymous memory */
@@ -22,7 +22,7 @@ struct roll_map {
 
 struct roll_target {
     pid_t pid;
-    struct roll_map *map; /* ascending */
+    struct roll_mapping *map; /* ascending */
     size_t maps;
     bool other_root; /* the process has another mount namespace: its paths are below /proc/PID/root */
     struct roll_page_cache *pages;
@@ -60,7 +60,7 @@ bool roll_target_read(const struct roll_target *target, uint64_t address, void *
 bool roll_target_word(struct roll_target *target, uint64_t address, uint64_t *out);
 void roll_target_moment(struct roll_target *target);
 /* The mapping that holds an address; NULL when none does. */
-const struct roll_map *roll_target_map(const struct roll_target *target, uint64_t address);
+const struct roll_mapping *roll_target_mapping(const struct roll_target *target, uint64_t address);
 /* The path by which a file of the target can be opened from here. Returns out. */
 const char *roll_target_path(const struct roll_target *target, const char *path, char *out, size_t size);
 
