@@ -82,7 +82,6 @@ roll_engine_t *roll_feed_engine(roll_feed_t *feed);
 roll_symbols_t *roll_feed_symbols(roll_feed_t *feed);
 /* The run; "" before the first RING frame of a feed that was made without a job. Borrowed. */
 const char *roll_feed_job(const roll_feed_t *feed);
-uint32_t roll_feed_restart(const roll_feed_t *feed);
 
 /* Ring i, from 0, in the order of their announcement; false when i is out of range. */
 bool roll_feed_stream(const roll_feed_t *feed, size_t i, struct roll_feed_stream *out);
@@ -94,11 +93,5 @@ bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_s
  * [A-Za-z0-9._-], terminated. 0, SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT. Pure.
  */
 int roll_feed_run_of(const struct roll_frame *frame, char job[ROLL_NAME_BYTES], uint32_t *restart);
-
-/*
- * Feeds a whole ring as it lies in a file or a copy (post-mortem): as RING, DEFS, RECORDS and STATUS frames would.
- * proc and exit_status: what became of its process. Errors as roll_feed_frame.
- */
-int roll_feed_ring(roll_feed_t *feed, const struct roll_ring *ring, enum roll_proc_state proc, int32_t exit_status);
 
 #endif

@@ -25,10 +25,7 @@
 #define CAP_PTRACE 19   /* CAP_SYS_PTRACE */
 
 struct roll_page_cache {
-    struct {
-        uint64_t address; /* 0 = free */
-        uint64_t moment;  /* moment at which the page was read; UINT64_MAX: the page cannot change */
-    } head[CACHED];
+    uint64_t address[CACHED]; /* 0 = free */
     uint8_t data[CACHED][PAGE];
 };
 
@@ -37,9 +34,8 @@ struct roll_page_cache {
 static int add_map(struct roll_target *t, const char *line, size_t *room)
 {
     unsigned long long start, end, offset;
-    char flags[5];
     int path_at = 0;
-    if (sscanf(line, "%llx-%llx %4s %llx %*s %*s %n", &start, &end, flags, &offset, &path_at) < 4) {
+    if (sscanf(line, "%llx-%llx %*s %llx %*s %*s %n", &start, &end, &offset, &path_at) < 3) {
         return 0;
     }
     if (t->maps == *room) {
@@ -56,7 +52,7 @@ static int add_map(struct roll_target *t, const char *line, size_t *room)
         return ROLL_E_NOMEM;
     }
     path[strcspn(path, "\n")] = '\0';
-    t->map[t->maps++] = (struct roll_mapping){start, end, offset, flags[1] == 'w', path};
+    t->map[t->maps++] = (struct roll_mapping){start, end, offset, path};
     return 0;
 }
 
@@ -109,7 +105,6 @@ int roll_target_open(pid_t pid, struct roll_target **out)
     int err = t && (t->pages = calloc(1, sizeof(*t->pages))) ? 0 : ROLL_E_NOMEM;
     if (!err) {
         t->pid = pid;
-        t->moment = 1;
         t->other_root = other_root(pid);
     }
     errno = 0;
@@ -181,16 +176,14 @@ static const uint8_t *page_at(struct roll_target *t, uint64_t page)
 {
     size_t slot = (size_t)(page / PAGE) & (CACHED - 1);
     struct roll_page_cache *c = t->pages;
-    if (c->head[slot].address == page && c->head[slot].moment >= t->moment) {
+    if (page != 0 && c->address[slot] == page) {
         return c->data[slot];
     }
-    const struct roll_mapping *map = roll_target_mapping(t, page);
-    c->head[slot].address = 0;
-    if (!map || !roll_target_read(t, page, c->data[slot], PAGE)) {
+    c->address[slot] = 0;
+    if (!roll_target_mapping(t, page) || !roll_target_read(t, page, c->data[slot], PAGE)) {
         return NULL;
     }
-    c->head[slot].address = page;
-    c->head[slot].moment = map->writable ? t->moment : UINT64_MAX;
+    c->address[slot] = page;
     return c->data[slot];
 }
 
@@ -206,11 +199,6 @@ bool roll_target_word(struct roll_target *t, uint64_t address, uint64_t *out)
         memcpy(out, data + at, sizeof(*out));
     }
     return data != NULL;
-}
-
-void roll_target_moment(struct roll_target *t)
-{
-    t->moment++;
 }
 
 /* ---- threads ---- */

@@ -16,7 +16,6 @@
 /* One line of /proc/PID/maps. */
 struct roll_mapping {
     uint64_t start, end, offset;
-    bool writable;
     char *path; /* owned; "" for anonymous memory */
 };
 
@@ -26,7 +25,6 @@ struct roll_target {
     size_t maps;
     bool other_root; /* the process has another mount namespace: its paths are below /proc/PID/root */
     struct roll_page_cache *pages;
-    uint64_t moment; /* advanced by roll_target_moment: writable pages are then read anew */
 };
 
 struct roll_thread_info {
@@ -56,9 +54,8 @@ size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, 
 
 /* Copies memory of the target, past the cache. Returns whether all of it could be read. */
 bool roll_target_read(const struct roll_target *target, uint64_t address, void *out, size_t bytes);
-/* Reads one word through a cache of pages. A writable page is kept until the next moment, any other for good. */
+/* Reads one word through a cache of pages. A page is read once: a target is opened for one look. */
 bool roll_target_word(struct roll_target *target, uint64_t address, uint64_t *out);
-void roll_target_moment(struct roll_target *target);
 /* The mapping that holds an address; NULL when none does. */
 const struct roll_mapping *roll_target_mapping(const struct roll_target *target, uint64_t address);
 /* The path by which a file of the target can be opened from here. Returns out. */

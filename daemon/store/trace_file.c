@@ -1,10 +1,8 @@
 /*
- * trace_file.c: trace files by append.
+ * trace_file.c: see trace_file.h.
  *
- * A file that is cut anywhere stays valid up to its last whole frame, so a writer that finds one (its predecessor was
- * killed) cuts the ragged end and goes on. Frames are collected in a buffer and written by one write(2) per turn of the
- * root's loop: stdio was rejected because a daemon must know when the bytes have left the process. The reader unpacks
- * as it goes: nobody above it knows which frames were packed.
+ * The file is mapped, because the frames are decoded where they lie. The reader unpacks as it goes: nobody above it
+ * knows which frames were packed.
  */
 #include "daemon/store/trace_file.h"
 
@@ -12,22 +10,11 @@
 #include "daemon/store/segment.h"
 #include "trace/err.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define BUFFER_BYTES (256u * 1024u)
-
-struct roll_trace_writer {
-    int fd;
-    size_t used;
-    uint8_t buffer[BUFFER_BYTES];
-};
 
 struct roll_trace_reader {
     const uint8_t *data;
@@ -38,110 +25,6 @@ struct roll_trace_reader {
     size_t inner_bytes, inner_at, next;
     bool resume;
 };
-
-static int write_all(int fd, const uint8_t *data, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t n = write(fd, data, bytes);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return roll_segment_errno();
-        }
-        data += n;
-        bytes -= (size_t)n;
-    }
-    return 0;
-}
-
-/* Cuts an existing file after its last whole frame, or gives a new one its head. */
-static int prepare(int fd, const char *path)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0) {
-        return roll_segment_errno();
-    }
-    if (st.st_size == 0) {
-        uint8_t head[ROLL_TRACE_HEAD_BYTES];
-        roll_trace_head(head);
-        return write_all(fd, head, sizeof(head));
-    }
-    roll_trace_reader_t *reader = NULL;
-    int err = roll_trace_reader_new(path, &reader);
-    if (err) {
-        return err;
-    }
-    struct roll_frame frame;
-    while (roll_trace_reader_next(reader, &frame) == 0) {
-    }
-    size_t end = roll_trace_reader_offset(reader);
-    roll_trace_reader_destroy(&reader);
-    if (end < (size_t)st.st_size && ftruncate(fd, (off_t)end) != 0) {
-        return roll_segment_errno();
-    }
-    return 0;
-}
-
-int roll_trace_writer_new(const char *path, roll_trace_writer_t **out)
-{
-    roll_trace_writer_t *w = calloc(1, sizeof(*w));
-    if (!w) {
-        return ROLL_E_NOMEM;
-    }
-    int err;
-    w->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
-    if (w->fd < 0) {
-        err = roll_segment_errno();
-    } else if (flock(w->fd, LOCK_EX | LOCK_NB) != 0) {
-        err = ROLL_E_BUSY;
-    } else {
-        err = prepare(w->fd, path);
-    }
-    if (err) {
-        roll_trace_writer_destroy(&w);
-        return err;
-    }
-    *out = w;
-    return 0;
-}
-
-int roll_trace_writer_flush(roll_trace_writer_t *w)
-{
-    int err = w->used ? write_all(w->fd, w->buffer, w->used) : 0;
-    w->used = 0;
-    return err;
-}
-
-int roll_trace_writer_append(roll_trace_writer_t *w, const void *frame, size_t bytes)
-{
-    if (bytes > sizeof(w->buffer) - w->used) {
-        int err = roll_trace_writer_flush(w);
-        if (err) {
-            return err;
-        }
-    }
-    if (bytes > sizeof(w->buffer)) {
-        return write_all(w->fd, frame, bytes);
-    }
-    memcpy(w->buffer + w->used, frame, bytes);
-    w->used += bytes;
-    return 0;
-}
-
-void roll_trace_writer_destroy(roll_trace_writer_t **pointer)
-{
-    roll_trace_writer_t *w = *pointer;
-    if (!w) {
-        return;
-    }
-    if (w->fd >= 0) {
-        roll_trace_writer_flush(w);
-        close(w->fd);
-    }
-    free(w);
-    *pointer = NULL;
-}
 
 int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t **out)
 {

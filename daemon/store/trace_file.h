@@ -1,5 +1,5 @@
 /*
- * trace_file.h: append plain trace files, and read any ("ROLLTRCE", then frames end to end; docs/FRAME.md).
+ * trace_file.h: reads trace files ("ROLLTRCE", then frames end to end; docs/FRAME.md). segment.h writes them.
  */
 #ifndef ROLL_DAEMON_TRACE_FILE_H
 #define ROLL_DAEMON_TRACE_FILE_H
@@ -10,20 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct roll_trace_writer roll_trace_writer_t;
 typedef struct roll_trace_reader roll_trace_reader_t;
-
-/*
- * Opens `path` for appending (mode 0600), writing the head when the file is new; an existing file is cut after its last
- * whole frame. Errors: DENIED, IO, SPACE, NOMEM, BUSY (another process writes it), and those of the head: SHORT, MAGIC,
- * VERSION.
- */
-int roll_trace_writer_new(const char *path, roll_trace_writer_t **out);
-/* Appends one encoded frame (borrowed) to a buffer that is written when it is full or flushed. 0, IO or SPACE. */
-int roll_trace_writer_append(roll_trace_writer_t *writer, const void *frame, size_t bytes);
-/* Writes out what is buffered: after this, SIGKILL of this process loses nothing. 0, IO or SPACE. */
-int roll_trace_writer_flush(roll_trace_writer_t *writer);
-void roll_trace_writer_destroy(roll_trace_writer_t **writer);
 
 /* Maps a trace file for reading. Errors: NOTFOUND, DENIED, IO, NOMEM, SHORT, MAGIC, VERSION. */
 int roll_trace_reader_new(const char *path, roll_trace_reader_t **out);

@@ -5,12 +5,16 @@
 #include "tests/daemon/synth.h"
 
 #include "trace/def.h"
+#include "trace/err.h"
+#include "trace/frame.h"
 #include "trace/ident.h"
 #include "trace/op.h"
 #include "trace/ring_write.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -106,4 +110,19 @@ void synth_finish(struct synth *s)
 void synth_close(struct synth *s)
 {
     roll_ring_close(&s->ring);
+}
+
+int synth_trace_append(const char *path, const void *frames, size_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    uint8_t head[ROLL_TRACE_HEAD_BYTES];
+    struct stat st;
+    if (fd < 0) {
+        return ROLL_E_IO;
+    }
+    roll_trace_head(head);
+    bool whole = fstat(fd, &st) == 0 && (st.st_size > 0 || write(fd, head, sizeof(head)) == (ssize_t)sizeof(head)) &&
+                 write(fd, frames, bytes) == (ssize_t)bytes;
+    close(fd);
+    return whole ? 0 : ROLL_E_IO;
 }

@@ -36,6 +36,9 @@ void synth_return(struct synth *s, uint64_t ticket);
 void synth_finish(struct synth *s);
 void synth_close(struct synth *s);
 
+/* Appends encoded frames (borrowed) to a plain trace file, which gets its head when it is new. 0 or ROLL_E_IO. */
+int synth_trace_append(const char *path, const void *frames, size_t bytes);
+
 uint64_t synth_mono_ns(void);
 /* Sleeps until this time (CLOCK_MONOTONIC). */
 void synth_until(uint64_t mono_ns);

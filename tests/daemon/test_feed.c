@@ -1,6 +1,7 @@
 /*
  * test_feed.c: the feeder drops what it has seen, counts what is missing, and repeats itself from the same frames.
  */
+#include "daemon/console/analyze/analyze.h"
 #include "daemon/feed/feed.h"
 #include "tests/daemon/synth.h"
 #include "tests/daemon/verdict_json.h"
@@ -384,11 +385,13 @@ static void test_a_whole_ring_feeds_like_its_frames(void **state)
 {
     struct fixture *f = *state;
     calls(f, 0, 1500); /* more than the ring holds: the oldest are lost */
-    assert_int_equal(roll_feed_ring(f->feed, &f->rank[0].ring, ROLL_PROC_DEAD, 9), 0);
+    atomic_store(&f->rank[0].ring.header->exit_status, 9);
+    assert_int_equal(roll_analyze_rings(f->feed, &f->rank[0].ring, 1), 0);
     struct roll_feed_stream v = view(f, 0);
     assert_int_equal(v.fed, 1024);
     assert_int_equal(v.lost, 1500 - 1024);
     assert_int_equal(v.proc, ROLL_PROC_DEAD);
+    assert_int_equal(v.exit_status, 9);
 }
 
 static int give_note(struct fixture *f, const char *json)

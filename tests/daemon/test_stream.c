@@ -459,16 +459,13 @@ static void test_a_trace_that_cannot_be_written_costs_nothing_else(void **state)
 static void test_a_trace_that_ended_long_ago_does_not_set_the_clock(void **state)
 {
     (void)state;
-    roll_trace_writer_t *writer;
     char path[300];
     assert_int_equal(mkdir(harness_path("trace"), 0700), 0);
     snprintf(path, sizeof(path), "%s/job.0.rtrc", harness_path("trace"));
-    assert_int_equal(roll_trace_writer_new(path, &writer), 0);
     struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = ((uint64_t)time(NULL) - 645) * 1000000000u};
     uint8_t buffer[ROLL_FRAME_HEAD_BYTES];
     assert_int_equal(roll_frame_encode(&head, NULL, 0, buffer, sizeof(buffer)), sizeof(buffer));
-    assert_int_equal(roll_trace_writer_append(writer, buffer, sizeof(buffer)), 0);
-    roll_trace_writer_destroy(&writer);
+    assert_int_equal(synth_trace_append(path, buffer, sizeof(buffer)), 0);
     json_int_t ns = lag_of_a_wrong_call(50);
     assert_in_range(ns, 0, SOON_NS);
 }

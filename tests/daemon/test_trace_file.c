@@ -1,7 +1,8 @@
 /*
- * test_trace_file.c: a trace file that is cut anywhere is read up to its last whole frame, and continued from there.
+ * test_trace_file.c: a trace file that is cut anywhere is read up to its last whole frame.
  */
 #include "daemon/store/trace_file.h"
+#include "tests/daemon/synth.h"
 #include "trace/err.h"
 
 #include <fcntl.h>
@@ -47,14 +48,10 @@ static size_t tick(uint64_t now, uint8_t out[ROLL_FRAME_HEAD_BYTES])
 
 static void write_frames(uint64_t first, uint64_t n)
 {
-    roll_trace_writer_t *w = NULL;
     uint8_t frame[ROLL_FRAME_HEAD_BYTES];
-    assert_int_equal(roll_trace_writer_new(path, &w), 0);
     for (uint64_t i = 0; i < n; i++) {
-        assert_int_equal(roll_trace_writer_append(w, frame, tick(first + i, frame)), 0);
+        assert_int_equal(synth_trace_append(path, frame, tick(first + i, frame)), 0);
     }
-    assert_int_equal(roll_trace_writer_flush(w), 0);
-    roll_trace_writer_destroy(&w);
 }
 
 /* Reads all; checks that they count from 1. Returns how many; *end is the error that ended it. */
@@ -102,17 +99,6 @@ static void test_a_file_cut_anywhere_is_valid_up_to_its_last_whole_frame(void **
     }
 }
 
-static void test_a_cut_file_is_continued_after_its_last_whole_frame(void **state)
-{
-    (void)state;
-    int end;
-    write_frames(1, 3);
-    assert_int_equal(truncate(path, ROLL_TRACE_HEAD_BYTES + 2 * ROLL_FRAME_HEAD_BYTES + 30), 0);
-    write_frames(3, 2);
-    assert_int_equal(read_frames(&end), 4);
-    assert_int_equal(end, ROLL_E_NOTFOUND);
-}
-
 static void test_a_damaged_frame_ends_the_file(void **state)
 {
     (void)state;
@@ -134,20 +120,6 @@ static void test_other_files_are_not_taken_for_traces(void **state)
     fclose(f);
     read_frames(&end);
     assert_int_equal(end, ROLL_E_MAGIC);
-    roll_trace_writer_t *w = NULL;
-    assert_int_equal(roll_trace_writer_new(path, &w), ROLL_E_MAGIC);
-    assert_null(w);
-}
-
-static void test_two_writers_of_one_file_are_refused(void **state)
-{
-    (void)state;
-    roll_trace_writer_t *one = NULL, *two = NULL;
-    assert_int_equal(roll_trace_writer_new(path, &one), 0);
-    assert_int_equal(roll_trace_writer_new(path, &two), ROLL_E_BUSY);
-    roll_trace_writer_destroy(&one);
-    assert_int_equal(roll_trace_writer_new(path, &two), 0);
-    roll_trace_writer_destroy(&two);
 }
 
 int main(void)
@@ -156,10 +128,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_is_written_is_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_file_cut_anywhere_is_valid_up_to_its_last_whole_frame, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_a_cut_file_is_continued_after_its_last_whole_frame, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_damaged_frame_ends_the_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_files_are_not_taken_for_traces, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_two_writers_of_one_file_are_refused, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /*
  * analyze_rings.c: the rings that a run left, fed as an agent would have sent them while it ran.
  *
- * Rank after rank would be simpler (roll_feed_ring) and is wrong for long runs: the engine keeps a bounded window of
+ * Rank after rank would be simpler and is wrong for long runs: the engine keeps a bounded window of
  * operations per communicator, which the first ring would outrun before the second began. So records are merged by wall
  * clock; the feeder still gets each ring's records in ticket order. The ends of the processes come last, as they would
  * have.
