@@ -14,6 +14,7 @@
 #include "daemon/agent/agent_stack.h"
 #include "daemon/agent/agent_trace.h"
 #include "daemon/agent/agent_unseen.h"
+#include "daemon/base/array.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/lock.h"
@@ -165,29 +166,18 @@ static void remember_bad(struct agent *a, const char *path, const struct stat *s
     if (!name) {
         return;
     }
-    if (a->bad_used == a->bad_room) {
-        size_t room = a->bad_room ? a->bad_room * 2 : 16;
-        struct bad_file *bad = realloc(a->bad, room * sizeof(*bad));
-        if (!bad) {
-            free(name);
-            return;
-        }
-        a->bad = bad;
-        a->bad_room = room;
+    if (ROLL_GROW(a->bad, a->bad_room, a->bad_used + 1) != 0) {
+        free(name);
+        return;
     }
     a->bad[a->bad_used++] = (struct bad_file){st->st_dev, st->st_ino, name};
 }
 
 static int add_ring(struct agent *a, struct roll_agent_ring *ring)
 {
-    if (a->used == a->room) {
-        size_t room = a->room ? a->room * 2 : 16;
-        struct roll_agent_ring **rings = realloc(a->rings, room * sizeof(struct roll_agent_ring *));
-        if (!rings) {
-            return ROLL_E_NOMEM;
-        }
-        a->rings = rings;
-        a->room = room;
+    int err = ROLL_GROW(a->rings, a->room, a->used + 1);
+    if (err) {
+        return err;
     }
     a->rings[a->used++] = ring;
     const struct roll_ring_header *h = ring->map.header;
@@ -432,13 +422,8 @@ static void process_ended(struct roll_agent_ring *ring, uint64_t now)
 /* Whose process has ended, asked in one call for all: what its ring says of it is of an earlier moment. */
 static void look_for_ended(struct agent *a, uint64_t now)
 {
-    if (a->ended_room < a->used) {
-        struct pollfd *grown = realloc(a->ended, a->room * sizeof(*grown));
-        if (!grown) {
-            return; /* the loop's own poll finds most of them */
-        }
-        a->ended = grown;
-        a->ended_room = a->room;
+    if (ROLL_GROW(a->ended, a->ended_room, a->used) != 0) {
+        return; /* the loop's own poll finds most of them */
     }
     for (size_t i = 0; i < a->used; i++) {
         a->ended[i] = (struct pollfd){.fd = a->rings[i]->gone ? -1 : a->rings[i]->pidfd, .events = POLLIN};

@@ -6,6 +6,7 @@
  */
 #include "daemon/agent/agent_control.h"
 
+#include "daemon/base/array.h"
 #include "daemon/base/log.h"
 #include "trace/compare.h"
 #include "trace/err.h"
@@ -35,14 +36,8 @@ void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, co
     if (find(c, name, restart)) {
         return;
     }
-    if (c->used == c->room) {
-        size_t room = c->room ? c->room * 2 : 4;
-        struct roll_agent_page *page = realloc(c->page, room * sizeof(*page));
-        if (!page) {
-            return;
-        }
-        c->page = page;
-        c->room = room;
+    if (ROLL_GROW(c->page, c->room, c->used + 1) != 0) {
+        return;
     }
     struct roll_agent_page *p = &c->page[c->used];
     memset(p, 0, sizeof(*p));

@@ -8,6 +8,7 @@
  */
 #include "daemon/agent/agent_trace.h"
 
+#include "daemon/base/array.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/feed/clock.h"
@@ -164,14 +165,8 @@ static long run_of(struct roll_agent_trace *t, const struct roll_frame *frame)
             return (long)i;
         }
     }
-    if (t->runs == t->run_room) {
-        size_t room = t->run_room ? 2 * t->run_room : 8;
-        struct run *grown = realloc(t->run, room * sizeof(*grown));
-        if (!grown) {
-            return -1;
-        }
-        t->run = grown;
-        t->run_room = room;
+    if (ROLL_GROW(t->run, t->run_room, t->runs + 1) != 0) {
+        return -1;
     }
     struct run *run = &t->run[t->runs];
     *run = (struct run){.restart = restart};
@@ -211,13 +206,7 @@ void roll_agent_trace_add(roll_agent_trace_t *t, const struct roll_agent_ring *r
         return;
     }
     int err = roll_agent_ring_new(ring->path, &copy);
-    if (!err && t->used == t->room) {
-        size_t room = t->room ? 2 * t->room : 16;
-        struct kept *grown = realloc(t->kept, room * sizeof(*grown));
-        err = grown ? 0 : ROLL_E_NOMEM;
-        t->kept = grown ? grown : t->kept;
-        t->room = grown ? room : t->room;
-    }
+    err = err ? err : ROLL_GROW(t->kept, t->room, t->used + 1);
     if (err) {
         roll_agent_ring_destroy(&copy);
         roll_log(ROLL_LOG_WARNING, "agent: %s: %s; this ring is not in the trace", ring->path, roll_strerror(err));

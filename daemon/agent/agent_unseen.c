@@ -11,6 +11,7 @@
  */
 #include "daemon/agent/agent_unseen.h"
 
+#include "daemon/base/array.h"
 #include "daemon/base/clock.h"
 #include "daemon/stack/proc_look.h"
 #include "trace/ident.h"
@@ -173,14 +174,8 @@ static struct process *entry_of(roll_unseen_t *u, uint32_t pid, ino_t inode, uin
             return &u->process[i];
         }
     }
-    if (u->used == u->room) {
-        size_t room = u->room ? u->room * 2 : 64;
-        struct process *more = realloc(u->process, room * sizeof(*more));
-        if (!more) {
-            return NULL;
-        }
-        u->process = more;
-        u->room = room;
+    if (ROLL_GROW(u->process, u->room, u->used + 1) != 0) {
+        return NULL;
     }
     u->process[u->used] = (struct process){.pid = pid, .inode = inode, .next_ns = now + LOOK_NS};
     return &u->process[u->used++];

@@ -4,6 +4,7 @@
  */
 #include "daemon/console/text.h"
 
+#include "daemon/base/array.h"
 #include "trace/err.h"
 
 #include <stdbool.h>
@@ -73,17 +74,9 @@ void roll_text_wrap(const char *text, size_t width, FILE *out)
 
 int roll_columns_row(struct roll_columns *t, const char *const *cells)
 {
-    if (t->used + t->columns > t->room) {
-        size_t room = t->room == 0 ? 64 : t->room;
-        while (room < t->used + t->columns) {
-            room *= 2;
-        }
-        char **cell = realloc(t->cell, room * sizeof(*cell));
-        if (cell == NULL) {
-            return ROLL_E_NOMEM;
-        }
-        t->cell = cell;
-        t->room = room;
+    int err = ROLL_GROW(t->cell, t->room, t->used + t->columns);
+    if (err != 0) {
+        return err;
     }
     for (size_t i = 0; i < t->columns; i++) {
         char *copy = strdup(cells[i] != NULL ? cells[i] : "");

@@ -9,6 +9,8 @@
  */
 #include "daemon/feed/feed.h"
 
+#include "daemon/base/array.h"
+#include "daemon/base/map.h"
 #include "daemon/feed/feed_note.h"
 #include "trace/err.h"
 
@@ -39,8 +41,7 @@ struct roll_feed {
     roll_symbols_t *symbols;
     struct stream *streams; /* in the order of announcement */
     size_t used, room;
-    uint32_t *index; /* open addressing: stream number + 1 by hash of the epoch; a power of two, at most half full */
-    size_t index_room;
+    struct roll_map index;             /* from epochs to numbers of streams */
     struct roll_verdict_list verdicts; /* a queue: those below `taken` belong to others */
     size_t taken;
     uint64_t stamp_ns; /* wall clock that verdicts show; 0 = the engine's time */
@@ -57,9 +58,7 @@ roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *
     own.window = own.window ? own.window : WINDOW;
     feed->engine = roll_engine_new(&own);
     feed->symbols = roll_symbols_new();
-    feed->index_room = 64;
-    feed->index = calloc(feed->index_room, sizeof(*feed->index));
-    if (!feed->engine || !feed->symbols || !feed->index) {
+    if (!feed->engine || !feed->symbols) {
         roll_feed_destroy(&feed);
         return NULL;
     }
@@ -92,7 +91,7 @@ void roll_feed_destroy(roll_feed_t **pointer)
         free(feed->streams[i].open);
     }
     free(feed->streams);
-    free(feed->index);
+    roll_map_fini(&feed->index);
     forget_taken(feed);
     roll_verdict_list_fini(&feed->verdicts);
     roll_symbols_destroy(&feed->symbols);
@@ -103,46 +102,16 @@ void roll_feed_destroy(roll_feed_t **pointer)
 
 /* ---- streams ---- */
 
-static size_t slot_of(const roll_feed_t *feed, uint64_t epoch)
-{
-    size_t slot = (size_t)((epoch * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (feed->index_room - 1);
-    while (feed->index[slot] != 0 && feed->streams[feed->index[slot] - 1].view.stream != epoch) {
-        slot = (slot + 1) & (feed->index_room - 1);
-    }
-    return slot;
-}
-
 static struct stream *find(const roll_feed_t *feed, uint64_t epoch)
 {
-    uint32_t number = feed->index[slot_of(feed, epoch)];
-    return number == 0 ? NULL : &feed->streams[number - 1];
+    uint32_t number = roll_map_get(&feed->index, epoch);
+    return number == ROLL_MAP_NONE ? NULL : &feed->streams[number];
 }
 
 static int grow(roll_feed_t *feed)
 {
-    if (feed->used == feed->room) {
-        size_t room = feed->room ? feed->room * 2 : 16;
-        struct stream *streams = realloc(feed->streams, room * sizeof(*streams));
-        if (!streams) {
-            return ROLL_E_NOMEM;
-        }
-        feed->streams = streams;
-        feed->room = room;
-    }
-    if (feed->used * 2 >= feed->index_room) {
-        size_t room = feed->index_room * 2;
-        uint32_t *index = calloc(room, sizeof(*index));
-        if (!index) {
-            return ROLL_E_NOMEM;
-        }
-        free(feed->index);
-        feed->index = index;
-        feed->index_room = room;
-        for (size_t i = 0; i < feed->used; i++) {
-            feed->index[slot_of(feed, feed->streams[i].view.stream)] = (uint32_t)i + 1;
-        }
-    }
-    return 0;
+    int err = ROLL_GROW(feed->streams, feed->room, feed->used + 1);
+    return err ? err : roll_map_reserve(&feed->index);
 }
 
 static bool job_char(char c)
@@ -286,7 +255,7 @@ static int feed_ring_frame(roll_feed_t *feed, const struct roll_frame *frame)
         return err;
     }
     s->clock_offset = (int64_t)(header.clock_real_ns - header.clock_mono_ns);
-    feed->index[slot_of(feed, header.epoch)] = (uint32_t)feed->used + 1;
+    (void)roll_map_add(&feed->index, header.epoch, (uint32_t)feed->used); /* grow() has made room for it */
     feed->used++;
     return roll_engine_clock(feed->engine, v->source, s->clock_offset);
 }
@@ -341,14 +310,9 @@ static size_t open_find(const struct stream *s, uint64_t ticket)
 
 static int open_add(struct stream *s, uint64_t ticket)
 {
-    if (s->open_used == s->open_room) {
-        size_t room = s->open_room ? s->open_room * 2 : 16;
-        uint64_t *open = realloc(s->open, room * sizeof(*open));
-        if (!open) {
-            return ROLL_E_NOMEM;
-        }
-        s->open = open;
-        s->open_room = room;
+    int err = ROLL_GROW(s->open, s->open_room, s->open_used + 1);
+    if (err) {
+        return err;
     }
     if (s->open_used == MAX_OPEN) { /* hostile or broken: forget the oldest, it can only stay "entered" */
         memmove(s->open, s->open + 1, (s->open_used - 1) * sizeof(*s->open));

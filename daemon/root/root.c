@@ -6,6 +6,7 @@
  * nothing is taken twice or taken for lost. Several threads were rejected: the engine takes millions of records a
  * second on one core, and the order of frames is what makes a trace repeatable.
  */
+#include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/clock.h"
@@ -48,8 +49,7 @@ static struct roll_peer *find_peer(const roll_root_t *root, const struct roll_ad
 
 static struct roll_peer *add_peer(roll_root_t *root, const struct roll_address *at)
 {
-    if (root->peers_used >= MAX_PEERS ||
-        roll_room(&root->peers, &root->peers_room, root->peers_used, sizeof(struct roll_peer *)) != 0) {
+    if (root->peers_used >= MAX_PEERS || ROLL_GROW(root->peers, root->peers_room, root->peers_used + 1) != 0) {
         return NULL;
     }
     struct roll_peer *p = calloc(1, sizeof(*p));
@@ -218,7 +218,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         err = roll_run_frame(root, run, frame, raw, bytes);
     }
     if (!err) {
-        err = roll_room(&peer->streams, &peer->room, peer->used, sizeof(*peer->streams));
+        err = ROLL_GROW(peer->streams, peer->room, peer->used + 1);
     }
     if (err) {
         root->refused_frames++;

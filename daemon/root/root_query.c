@@ -4,6 +4,7 @@
  * A console is known by its routing id only as long as it waits for something (a drain, verdicts). Verdicts are pushed
  * from the run's list by a cursor per subscriber, so one that reads slowly delays only itself.
  */
+#include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/clock.h"
@@ -71,7 +72,7 @@ static void why_sort(struct why_answer *w, const struct roll_run *run, const jso
         while (key && at < w->groups && (w->group[at].key != key || w->group[at].verdict != verdict)) {
             at++;
         }
-        if (key == 0 || (at == w->groups && roll_room(&w->group, &w->room, w->groups, sizeof(*w->group)) != 0)) {
+        if (key == 0 || (at == w->groups && ROLL_GROW(w->group, w->room, w->groups + 1) != 0)) {
             continue;
         }
         if (at == w->groups) {
@@ -235,8 +236,8 @@ static json_t *status(roll_root_t *root, struct roll_run *run, const json_t *que
 
 static json_t *subscribe(roll_root_t *root, const struct roll_address *from, const json_t *query)
 {
-    if (root->subscribers_used >= MAX_WAITING || roll_room(&root->subscribers, &root->subscribers_room,
-                                                           root->subscribers_used, sizeof(*root->subscribers)) != 0) {
+    if (root->subscribers_used >= MAX_WAITING ||
+        ROLL_GROW(root->subscribers, root->subscribers_room, root->subscribers_used + 1) != 0) {
         return error("too many subscribers");
     }
     for (size_t i = 0; i < root->subscribers_used; i++) {
@@ -260,7 +261,7 @@ static struct roll_cursor *cursor_of(struct roll_subscriber *s, uint64_t run)
             return &s->cursor[i];
         }
     }
-    if (roll_room(&s->cursor, &s->room, s->used, sizeof(*s->cursor)) != 0) {
+    if (ROLL_GROW(s->cursor, s->room, s->used + 1) != 0) {
         return NULL;
     }
     s->cursor[s->used] = (struct roll_cursor){.run = run};
@@ -311,8 +312,7 @@ void roll_push_verdicts(roll_root_t *root)
 
 static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, uint64_t seq, const json_t *query)
 {
-    if (root->drains_used >= MAX_WAITING ||
-        roll_room(&root->drains, &root->drains_room, root->drains_used, sizeof(*root->drains)) != 0) {
+    if (root->drains_used >= MAX_WAITING || ROLL_GROW(root->drains, root->drains_room, root->drains_used + 1) != 0) {
         return error("too many drains at a time");
     }
     const json_t *timeout = json_object_get(query, "timeout_ms");

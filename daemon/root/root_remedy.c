@@ -6,6 +6,7 @@
  * that names a local remedy switches it on for the whole job (it acts only where its hazard is met); one that names a
  * symmetric remedy switches it on for the layer of the verdict, else for the job, because it costs every rank a row.
  */
+#include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/log.h"
@@ -54,7 +55,7 @@ static struct roll_switch *find_switch(struct roll_run *run, const struct roll_c
         }
     }
     if ((c->level == LEVEL_GROUP && groups >= ROLL_CONTROL_GROUPS) ||
-        roll_room(&run->switches, &run->switches_room, run->switches_used, sizeof(*run->switches)) != 0) {
+        ROLL_GROW(run->switches, run->switches_room, run->switches_used + 1) != 0) {
         return NULL;
     }
     struct roll_switch *s = &run->switches[run->switches_used++];

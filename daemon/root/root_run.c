@@ -5,6 +5,7 @@
  * the run, and so that a root that was killed finds its own past there: it replays the file, continues the numbering,
  * and asks the agents only for what is missing. A separate state file was rejected: it could contradict the trace.
  */
+#include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/clock.h"
@@ -21,23 +22,6 @@
 #include <unistd.h>
 
 #define MAX_RUNS 64 /* kept; beyond, the oldest that has no live rank goes */
-
-int roll_room(void *array, size_t *room, size_t used, size_t element_bytes)
-{
-    if (used < *room) {
-        return 0;
-    }
-    size_t more = *room ? *room * 2 : 8;
-    void *old, *grown;
-    memcpy(&old, array, sizeof(old));
-    grown = realloc(old, more * element_bytes);
-    if (!grown) {
-        return ROLL_E_NOMEM;
-    }
-    memcpy(array, &grown, sizeof(grown));
-    *room = more;
-    return 0;
-}
 
 bool roll_run_live(const struct roll_run *run)
 {
@@ -269,7 +253,7 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     if (root->runs_used >= MAX_RUNS) {
         return ROLL_E_LIMIT;
     }
-    int err = roll_room(&root->runs, &root->runs_room, root->runs_used, sizeof(struct roll_run *));
+    int err = ROLL_GROW(root->runs, root->runs_room, root->runs_used + 1);
     struct roll_run *run = err ? NULL : calloc(1, sizeof(*run));
     if (!run) {
         return ROLL_E_NOMEM;

@@ -5,6 +5,7 @@
  * meanwhile. Merging is the console's work. On suspicion (--stacks auto) the culprits of a verdict are asked, one rank
  * of a node at most, once; what they answer stands in the verdict and in `why`.
  */
+#include "daemon/base/array.h"
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/clock.h"
@@ -145,7 +146,7 @@ static int want(struct collection *c, const struct roll_view_source *v)
             return 0;
         }
     }
-    int err = roll_room(&c->rank, &c->room, c->ranks, sizeof(*c->rank));
+    int err = ROLL_GROW(c->rank, c->room, c->ranks + 1);
     if (!err) {
         struct wanted *w = &c->rank[c->ranks++];
         *w = (struct wanted){.rank = v->info.world_rank, .stream = v->info.stream};

@@ -128,9 +128,6 @@ struct roll_root {
     struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */
 };
 
-/* Makes room for one more element of an array. */
-int roll_room(void *array, size_t *room, size_t used, size_t element_bytes);
-
 /* root_run.c */
 int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct roll_run **out); /* finds or makes */
 struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the query's "job", else the newest; NULL */

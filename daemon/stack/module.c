@@ -2,6 +2,7 @@
  * broken, so all are bounded. */
 #include "daemon/stack/module.h"
 
+#include "daemon/base/array.h"
 #include "trace/err.h"
 
 #include <elf.h>
@@ -100,14 +101,9 @@ int roll_modules_read(struct roll_modules *modules, struct roll_target *t)
         if (modules->used > 0 && m.start < modules->module[modules->used - 1].end) {
             continue; /* the file is mapped a second time, inside the module */
         }
-        if (modules->used == modules->room) {
-            size_t room = modules->room ? modules->room * 2 : 64;
-            struct roll_module *grown = realloc(modules->module, room * sizeof(*grown));
-            if (!grown) {
-                return ROLL_E_NOMEM;
-            }
-            modules->module = grown;
-            modules->room = room;
+        int err = ROLL_GROW(modules->module, modules->room, modules->used + 1);
+        if (err) {
+            return err;
         }
         modules->module[modules->used++] = m;
     }

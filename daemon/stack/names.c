@@ -2,48 +2,20 @@
  * held up. */
 #include "daemon/stack/names.h"
 
+#include "daemon/base/array.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-static size_t slot_of(const struct roll_names *n, const struct roll_symbol_file *file, uint64_t address)
+static uint32_t find(const struct roll_names *n, uint64_t key, const struct roll_symbol_file *file, uint64_t address)
 {
-    uint64_t hash = (address ^ (uint64_t)(uintptr_t)file) * UINT64_C(0x9e3779b97f4a7c15);
-    size_t i = (size_t)(hash >> 24) & (n->slots - 1);
-    while (n->slot[i]) {
-        const struct roll_place_in_file *p = &n->place[n->slot[i] - 1];
-        if (p->file == file && p->address == address) {
-            break;
-        }
-        i = (i + 1) & (n->slots - 1);
-    }
-    return i;
-}
-
-static bool grow(struct roll_names *n)
-{
-    if (n->used == n->room) {
-        size_t room = n->room ? n->room * 2 : 512;
-        struct roll_place_in_file *place = realloc(n->place, room * sizeof(*place));
-        if (!place) {
-            return false;
-        }
-        n->place = place;
-        n->room = room;
-    }
-    if (n->used * 2 >= n->slots) {
-        uint32_t *slot = calloc(n->slots ? n->slots * 2 : 1024, sizeof(*slot));
-        if (!slot) {
-            return false;
-        }
-        free(n->slot);
-        n->slot = slot;
-        n->slots = n->slots ? n->slots * 2 : 1024;
-        for (size_t i = 0; i < n->used; i++) {
-            n->slot[slot_of(n, n->place[i].file, n->place[i].address)] = (uint32_t)i + 1;
-        }
-    }
-    return true;
+    size_t step = 0;
+    uint32_t number;
+    do {
+        number = roll_map_each(&n->index, key, &step);
+    } while (number != ROLL_MAP_NONE && (n->place[number].file != file || n->place[number].address != address));
+    return number;
 }
 
 static struct named_file *file_of(struct roll_names *n, const struct roll_target *target, const struct roll_module *m)
@@ -56,14 +28,8 @@ static struct named_file *file_of(struct roll_names *n, const struct roll_target
             return &n->file[i];
         }
     }
-    if (n->files == n->file_room) {
-        size_t room = n->file_room ? n->file_room * 2 : 64;
-        struct named_file *file = realloc(n->file, room * sizeof(*file));
-        if (!file) {
-            return NULL;
-        }
-        n->file = file;
-        n->file_room = room;
+    if (ROLL_GROW(n->file, n->file_room, n->files + 1) != 0) {
+        return NULL;
     }
     struct named_file f = {roll_symbol_file_new(path, bytes, m->build_id, m->build_id_bytes), strdup(m->path)};
     if (!f.file || !f.module) {
@@ -91,16 +57,17 @@ uint32_t roll_names_place(struct roll_names *n, const struct roll_target *target
         file = &n->file[(uintptr_t)module->symbols - 1];
         address -= module->bias;
     }
-    if (!grow(n)) {
+    struct roll_symbol_file *symbols = file ? file->file : NULL;
+    uint64_t key = address ^ (uint64_t)(uintptr_t)symbols;
+    uint32_t number = find(n, key, symbols, address);
+    if (number != ROLL_MAP_NONE) {
+        return number;
+    }
+    if (ROLL_GROW(n->place, n->room, n->used + 1) != 0 || roll_map_add(&n->index, key, (uint32_t)n->used) != 0) {
         return UINT32_MAX;
     }
-    struct roll_symbol_file *symbols = file ? file->file : NULL;
-    size_t i = slot_of(n, symbols, address);
-    if (n->slot[i] == 0) {
-        n->place[n->used] = (struct roll_place_in_file){symbols, file ? file->module : "", address, NULL, 0};
-        n->slot[i] = (uint32_t)++n->used;
-    }
-    return n->slot[i] - 1;
+    n->place[n->used] = (struct roll_place_in_file){symbols, file ? file->module : "", address, NULL, 0};
+    return (uint32_t)n->used++;
 }
 
 const struct roll_symbol_frame *roll_names_frames(struct roll_names *n, uint32_t place, size_t *count)
@@ -141,6 +108,6 @@ void roll_names_fini(struct roll_names *n)
     }
     free(n->file);
     free(n->place);
-    free(n->slot);
+    roll_map_fini(&n->index);
     *n = (struct roll_names){0};
 }

@@ -4,6 +4,7 @@
 #ifndef ROLL_STACK_NAMES_H
 #define ROLL_STACK_NAMES_H
 
+#include "daemon/base/map.h"
 #include "daemon/stack/module.h"
 #include "daemon/stack/symbol_file.h"
 
@@ -19,8 +20,7 @@ struct roll_place_in_file {
 struct roll_names {
     struct roll_place_in_file *place;
     size_t used, room;
-    uint32_t *slot; /* open addressing: place number + 1 */
-    size_t slots;
+    struct roll_map index; /* from file and address to the number of the place */
     struct named_file {
         struct roll_symbol_file *file;
         char *module; /* owned */

@@ -7,6 +7,7 @@
  */
 #include "daemon/stack/python.h"
 
+#include "daemon/base/array.h"
 #include "daemon/stack/symbol_find.h"
 #include "trace/err.h"
 
@@ -307,12 +308,11 @@ static int add_thread(struct reader *r, uint64_t at, struct roll_py_stacks *out)
         free(thread.frame);
         return ROLL_E_CORRUPT;
     }
-    struct roll_py_thread *grown = realloc(out->thread, (out->threads + 1) * sizeof(*grown));
-    if (!grown) {
+    int err = ROLL_GROW(out->thread, out->room, out->threads + 1);
+    if (err) {
         free(thread.frame);
-        return ROLL_E_NOMEM;
+        return err;
     }
-    out->thread = grown;
     out->thread[out->threads++] = thread;
     return 0;
 }

@@ -31,7 +31,7 @@ struct roll_py_thread {
 struct roll_py_stacks {
     char version[16];              /* "3.11" */
     struct roll_py_thread *thread; /* owned */
-    size_t threads;
+    size_t threads, room;
     bool more; /* there are more than ROLL_PY_THREADS_MAX */
 };
 

@@ -4,6 +4,7 @@
  */
 #include "daemon/stack/sample.h"
 
+#include "daemon/base/array.h"
 #include "daemon/base/clock.h"
 #include "daemon/stack/python_dump.h"
 #include "trace/err.h"
@@ -34,14 +35,8 @@ static struct roll_sampled_thread *get_thread(struct roll_sampled *s, const stru
         t->info.state = info->tid ? info->state : t->info.state;
         return t;
     }
-    if (s->threads == s->room) {
-        size_t room = s->room ? s->room * 2 : 16;
-        struct roll_sampled_thread *grown = realloc(s->thread, room * sizeof(*grown));
-        if (!grown) {
-            return NULL;
-        }
-        s->thread = grown;
-        s->room = room;
+    if (ROLL_GROW(s->thread, s->room, s->threads + 1) != 0) {
+        return NULL;
     }
     t = &s->thread[s->threads++];
     memset(t, 0, sizeof(*t));

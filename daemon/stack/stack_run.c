@@ -7,6 +7,7 @@
  */
 #include "daemon/stack/stack_run.h"
 
+#include "daemon/base/array.h"
 #include "daemon/base/clock.h"
 #include "trace/err.h"
 
@@ -254,12 +255,9 @@ static bool fill(roll_stack_run_t *run, uint64_t now)
     for (;;) {
         if (run->room - run->used < 65536) {
             size_t room = run->room ? run->room * 2 : 262144;
-            char *grown = room <= LINE_BYTES ? realloc(run->buffer, room) : NULL;
-            if (!grown) {
+            if (room > LINE_BYTES || ROLL_GROW(run->buffer, run->room, room) != 0) {
                 return false;
             }
-            run->buffer = grown;
-            run->room = room;
         }
         ssize_t n = read(run->fd, run->buffer + run->used, run->room - run->used);
         if (n > 0) {

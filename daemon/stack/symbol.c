@@ -7,6 +7,9 @@
  * another. Reading the debug information itself is symbol_file.c.
  */
 #include "daemon/stack/symbol.h"
+
+#include "daemon/base/array.h"
+#include "daemon/base/map.h"
 #include "daemon/stack/symbol_file.h"
 #include "daemon/stack/symbol_warm.h"
 #include "trace/err.h"
@@ -30,7 +33,6 @@ struct callsite {
 
 /* The definitions of one ring. */
 struct stream {
-    uint64_t epoch;
     struct module *module;
     size_t modules, module_room;
     struct callsite *callsite; /* by id */
@@ -38,8 +40,9 @@ struct stream {
 };
 
 struct roll_symbols {
-    struct stream **slot; /* open addressing by epoch */
-    size_t slots, streams;
+    struct stream *stream; /* owned, in the order in which they were first heard of */
+    size_t streams, stream_room;
+    struct roll_map index; /* from epochs to numbers of streams */
     struct roll_symbol_file **file;
     size_t files, file_room;
     roll_symbol_warm_t *warm; /* NULL: names are looked up when they are shown */
@@ -50,14 +53,13 @@ roll_symbols_t *roll_symbols_new(void)
     return calloc(1, sizeof(struct roll_symbols));
 }
 
-static void destroy_stream(struct stream *stream)
+static void stream_fini(struct stream *stream)
 {
     for (size_t i = 0; i < stream->callsite_room; i++) {
         free(stream->callsite[i].frame);
     }
     free(stream->callsite);
     free(stream->module);
-    free(stream);
 }
 
 void roll_symbols_destroy(roll_symbols_t **symbols)
@@ -67,15 +69,14 @@ void roll_symbols_destroy(roll_symbols_t **symbols)
         return;
     }
     roll_symbol_warm_destroy(&table->warm);
-    for (size_t i = 0; i < table->slots; i++) {
-        if (table->slot[i] != NULL) {
-            destroy_stream(table->slot[i]);
-        }
+    for (size_t i = 0; i < table->streams; i++) {
+        stream_fini(&table->stream[i]);
     }
     for (size_t i = 0; i < table->files; i++) {
         roll_symbol_file_destroy(&table->file[i]);
     }
-    free(table->slot);
+    roll_map_fini(&table->index);
+    free(table->stream);
     free(table->file);
     free(table);
     *symbols = NULL;
@@ -83,36 +84,10 @@ void roll_symbols_destroy(roll_symbols_t **symbols)
 
 /* ---- rings ---- */
 
-static size_t place(const struct roll_symbols *table, uint64_t epoch)
-{
-    size_t i = (size_t)(epoch * 0x9e3779b97f4a7c15u >> 20) & (table->slots - 1);
-    while (table->slot[i] != NULL && table->slot[i]->epoch != epoch) {
-        i = (i + 1) & (table->slots - 1);
-    }
-    return i;
-}
-
 static struct stream *find_stream(const struct roll_symbols *table, uint64_t epoch)
 {
-    return table->slots == 0 ? NULL : table->slot[place(table, epoch)];
-}
-
-static int grow_slots(struct roll_symbols *table)
-{
-    struct roll_symbols grown = *table;
-    grown.slots = table->slots == 0 ? 64 : table->slots * 2;
-    grown.slot = calloc(grown.slots, sizeof(struct stream *));
-    if (grown.slot == NULL) {
-        return ROLL_E_NOMEM;
-    }
-    for (size_t i = 0; i < table->slots; i++) {
-        if (table->slot[i] != NULL) {
-            grown.slot[place(&grown, table->slot[i]->epoch)] = table->slot[i];
-        }
-    }
-    free(table->slot);
-    *table = grown;
-    return ROLL_OK;
+    uint32_t number = roll_map_get(&table->index, epoch);
+    return number == ROLL_MAP_NONE ? NULL : &table->stream[number];
 }
 
 static struct stream *get_stream(struct roll_symbols *table, uint64_t epoch)
@@ -121,15 +96,12 @@ static struct stream *get_stream(struct roll_symbols *table, uint64_t epoch)
     if (stream != NULL) {
         return stream;
     }
-    if (table->streams * 2 >= table->slots && grow_slots(table) < 0) {
+    if (ROLL_GROW(table->stream, table->stream_room, table->streams + 1) != 0 ||
+        roll_map_add(&table->index, epoch, (uint32_t)table->streams) != 0) {
         return NULL;
     }
-    stream = calloc(1, sizeof(*stream));
-    if (stream != NULL) {
-        stream->epoch = epoch;
-        table->slot[place(table, epoch)] = stream;
-        table->streams++;
-    }
+    stream = &table->stream[table->streams++];
+    *stream = (struct stream){0};
     return stream;
 }
 
@@ -144,14 +116,8 @@ static struct roll_symbol_file *get_file(struct roll_symbols *table, const struc
             return table->file[i];
         }
     }
-    if (table->files == table->file_room) {
-        size_t room = table->file_room == 0 ? 16 : table->file_room * 2;
-        struct roll_symbol_file **grown = realloc(table->file, room * sizeof(struct roll_symbol_file *));
-        if (grown == NULL) {
-            return NULL;
-        }
-        table->file = grown;
-        table->file_room = room;
+    if (ROLL_GROW(table->file, table->file_room, table->files + 1) != 0) {
+        return NULL;
     }
     struct roll_symbol_file *file =
         roll_symbol_file_new(def->module.path, info->path_bytes, info->build_id, info->build_id_bytes);
@@ -163,14 +129,9 @@ static struct roll_symbol_file *get_file(struct roll_symbols *table, const struc
 
 static int define_module(struct roll_symbols *table, struct stream *stream, const struct roll_def *def)
 {
-    if (stream->modules == stream->module_room) {
-        size_t room = stream->module_room == 0 ? 16 : stream->module_room * 2;
-        struct module *grown = realloc(stream->module, room * sizeof(*grown));
-        if (grown == NULL) {
-            return ROLL_E_NOMEM;
-        }
-        stream->module = grown;
-        stream->module_room = room;
+    int err = ROLL_GROW(stream->module, stream->module_room, stream->modules + 1);
+    if (err != 0) {
+        return err;
     }
     struct roll_symbol_file *file = get_file(table, def);
     if (file == NULL) {
@@ -187,17 +148,12 @@ static int define_callsite(struct stream *stream, const struct roll_def *def)
         return ROLL_OK; /* no record can refer to it */
     }
     if (def->id >= stream->callsite_room) {
-        size_t room = stream->callsite_room == 0 ? 64 : stream->callsite_room;
-        while (room <= def->id) {
-            room *= 2;
+        size_t before = stream->callsite_room;
+        int err = ROLL_GROW(stream->callsite, stream->callsite_room, (size_t)def->id + 1);
+        if (err != 0) {
+            return err;
         }
-        struct callsite *grown = realloc(stream->callsite, room * sizeof(*grown));
-        if (grown == NULL) {
-            return ROLL_E_NOMEM;
-        }
-        memset(grown + stream->callsite_room, 0, (room - stream->callsite_room) * sizeof(*grown));
-        stream->callsite = grown;
-        stream->callsite_room = room;
+        memset(stream->callsite + before, 0, (stream->callsite_room - before) * sizeof(*stream->callsite));
     }
     struct callsite *site = &stream->callsite[def->id];
     if (site->depth == 0) { /* ids are never reused: a second definition is the first one, sent again */

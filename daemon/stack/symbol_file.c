@@ -8,6 +8,8 @@
  */
 #include "daemon/stack/symbol_file.h"
 
+#include "daemon/base/array.h"
+
 #include <dlfcn.h>
 #include <dwarf.h>
 #include <elfutils/libdw.h>
@@ -31,7 +33,7 @@ struct roll_symbol_file {
     Dwfl_Module *module; /* NULL when the file cannot be used */
     GElf_Addr bias;      /* address in dwfl = address in the file + bias */
     char **name;         /* demangled names, owned */
-    size_t names;
+    size_t names, name_room;
     struct seen *seen; /* addresses that were looked up */
     size_t seen_used, seen_room;
     pthread_mutex_t
@@ -186,12 +188,10 @@ static const char *demangle(struct roll_symbol_file *file, const char *name)
     pthread_once(&demangler_once, find_demangler);
     int status = -1;
     char *text = demangler_function != NULL ? demangler_function(name, NULL, NULL, &status) : NULL;
-    char **grown = text != NULL ? realloc(file->name, (file->names + 1) * sizeof(*grown)) : NULL;
-    if (grown == NULL) {
+    if (text == NULL || ROLL_GROW(file->name, file->name_room, file->names + 1) != 0) {
         free(text);
         return name;
     }
-    file->name = grown;
     file->name[file->names++] = text;
     return text;
 }
@@ -323,14 +323,8 @@ static const struct seen *find_seen(const struct roll_symbol_file *file, uint64_
 /* Looks the address up and remembers it; NULL when there is no room to remember it. */
 static const struct seen *see(struct roll_symbol_file *file, uint64_t address)
 {
-    if (file->seen_used == file->seen_room) {
-        size_t room = file->seen_room == 0 ? 16 : file->seen_room * 2;
-        struct seen *grown = room > SEEN_MOST ? NULL : realloc(file->seen, room * sizeof(*grown));
-        if (grown == NULL) {
-            return NULL;
-        }
-        file->seen = grown;
-        file->seen_room = room;
+    if (file->seen_used == SEEN_MOST || ROLL_GROW(file->seen, file->seen_room, file->seen_used + 1) != 0) {
+        return NULL;
     }
     struct seen *seen = &file->seen[file->seen_used++];
     seen->address = address;

@@ -7,6 +7,7 @@
  */
 #include "daemon/stack/target.h"
 
+#include "daemon/base/array.h"
 #include "trace/err.h"
 
 #include <ctype.h>
@@ -38,14 +39,9 @@ static int add_map(struct roll_target *t, const char *line, size_t *room)
     if (sscanf(line, "%llx-%llx %*s %llx %*s %*s %n", &start, &end, &offset, &path_at) < 3) {
         return 0;
     }
-    if (t->maps == *room) {
-        size_t more = *room ? *room * 2 : 128;
-        struct roll_mapping *grown = realloc(t->map, more * sizeof(*grown));
-        if (!grown) {
-            return ROLL_E_NOMEM;
-        }
-        t->map = grown;
-        *room = more;
+    int err = ROLL_GROW(t->map, *room, t->maps + 1);
+    if (err) {
+        return err;
     }
     char *path = strdup(path_at > 0 ? line + path_at : "");
     if (!path) {

@@ -1,59 +1,38 @@
-/* text_pool.c: a hash table of texts with open addressing; and UTF-8. */
+/* text_pool.c: texts in an array, found by their hash; and UTF-8. */
 #include "daemon/stack/text_pool.h"
 
+#include "daemon/base/array.h"
 #include "trace/ident.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static size_t place(char *const *slot, size_t slots, const char *text)
-{
-    size_t i = (size_t)roll_hash64(0, text, strlen(text)) & (slots - 1);
-    while (slot[i] && strcmp(slot[i], text) != 0) {
-        i = (i + 1) & (slots - 1);
-    }
-    return i;
-}
-
-static int grow(struct roll_text_pool *pool)
-{
-    size_t slots = pool->slots ? pool->slots * 2 : 256;
-    char **slot = calloc(slots, sizeof(*slot));
-    if (!slot) {
-        return -1;
-    }
-    for (size_t i = 0; i < pool->slots; i++) {
-        if (pool->slot[i]) {
-            slot[place(slot, slots, pool->slot[i])] = pool->slot[i];
-        }
-    }
-    free(pool->slot);
-    pool->slot = slot;
-    pool->slots = slots;
-    return 0;
-}
-
 const char *roll_text_keep(struct roll_text_pool *pool, const char *text)
 {
-    if (pool->used * 2 >= pool->slots && grow(pool) != 0) {
+    uint64_t key = roll_hash64(0, text, strlen(text));
+    size_t step = 0;
+    for (uint32_t number; (number = roll_map_each(&pool->index, key, &step)) != ROLL_MAP_NONE;) {
+        if (strcmp(pool->text[number], text) == 0) {
+            return pool->text[number];
+        }
+    }
+    char *copy = strdup(text);
+    if (!copy || ROLL_GROW(pool->text, pool->room, pool->used + 1) != 0 ||
+        roll_map_add(&pool->index, key, (uint32_t)pool->used) != 0) {
+        free(copy);
         return "";
     }
-    size_t i = place(pool->slot, pool->slots, text);
-    if (!pool->slot[i]) {
-        if (!(pool->slot[i] = strdup(text))) {
-            return "";
-        }
-        pool->used++;
-    }
-    return pool->slot[i];
+    pool->text[pool->used++] = copy;
+    return copy;
 }
 
 void roll_text_pool_fini(struct roll_text_pool *pool)
 {
-    for (size_t i = 0; i < pool->slots; i++) {
-        free(pool->slot[i]);
+    for (size_t i = 0; i < pool->used; i++) {
+        free(pool->text[i]);
     }
-    free(pool->slot);
+    free(pool->text);
+    roll_map_fini(&pool->index);
     *pool = (struct roll_text_pool){0};
 }
 

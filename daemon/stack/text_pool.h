@@ -4,12 +4,15 @@
 #ifndef ROLL_STACK_TEXT_POOL_H
 #define ROLL_STACK_TEXT_POOL_H
 
+#include "daemon/base/map.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
 struct roll_text_pool {
-    char **slot;
-    size_t slots, used;
+    char **text; /* owned, each by itself: it stays where it is */
+    size_t used, room;
+    struct roll_map index; /* from hashes to numbers of texts */
 };
 
 /* The pool's copy of a text (UTF-8 or not); "" when out of memory. Borrowed until fini. */

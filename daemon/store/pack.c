@@ -8,6 +8,7 @@
  */
 #include "daemon/store/pack.h"
 
+#include "daemon/base/array.h"
 #include "daemon/store/pack_model.h"
 #include "trace/err.h"
 
@@ -103,13 +104,10 @@ static int squeeze(roll_packer_t *p, size_t *used, const void *data, size_t byte
     size_t left;
     do {
         if (p->room < *used + ZSTD_CStreamOutSize()) {
-            size_t room = p->room * 2 + ZSTD_CStreamOutSize();
-            uint8_t *grown = realloc(p->out, room);
-            if (!grown) {
-                return ROLL_E_NOMEM;
+            int err = ROLL_GROW(p->out, p->room, p->room * 2 + ZSTD_CStreamOutSize());
+            if (err) {
+                return err;
             }
-            p->out = grown;
-            p->room = room;
         }
         ZSTD_outBuffer out = {p->out, p->room, *used};
         left = ZSTD_compressStream2(p->zstd, &out, &in, end);
@@ -190,19 +188,6 @@ void roll_unpacker_destroy(roll_unpacker_t **unpacker)
     }
 }
 
-static bool fit(uint8_t **data, size_t *room, size_t bytes)
-{
-    if (*room < bytes) {
-        uint8_t *grown = realloc(*data, bytes);
-        if (!grown) {
-            return false;
-        }
-        *data = grown;
-        *room = bytes;
-    }
-    return true;
-}
-
 /* The compressed bytes must give exactly what the head promises. */
 static int expand(roll_unpacker_t *u, const uint8_t *data, size_t bytes, size_t columns)
 {
@@ -237,7 +222,7 @@ static int split(const roll_unpacker_t *u, size_t columns, struct roll_pack_code
 static int frames_out(roll_unpacker_t *u, struct roll_pack_coder *c, uint32_t frames, size_t *bytes)
 {
     size_t used = 0;
-    if (!fit(&u->out, &u->out_room, ROLL_PACK_MAX_FRAMES)) { /* at once: only what is used costs memory */
+    if (ROLL_GROW(u->out, u->out_room, ROLL_PACK_MAX_FRAMES) != 0) { /* at once: only what is used costs memory */
         return ROLL_E_NOMEM;
     }
     for (uint32_t i = 0; i < frames; i++) {
@@ -277,7 +262,7 @@ int roll_unpacker_take(roll_unpacker_t *u, const struct roll_frame *pack, const 
     if (head.columns > ROLL_PACK_MAX_COLUMNS || head.columns < LENGTHS) {
         return head.columns < LENGTHS ? ROLL_E_CORRUPT : ROLL_E_LIMIT;
     }
-    if (!fit(&u->columns, &u->columns_room, head.columns + 1)) {
+    if (ROLL_GROW(u->columns, u->columns_room, head.columns + 1) != 0) {
         return ROLL_E_NOMEM;
     }
     struct roll_pack_coder coder = {.reading = true};

@@ -7,6 +7,7 @@
  */
 #include "daemon/store/pack_coder.h"
 
+#include "daemon/base/array.h"
 #include "trace/err.h"
 
 #include <stdlib.h>
@@ -19,21 +20,11 @@ void roll_pack_fail(struct roll_pack_coder *c, int err)
 
 static bool make_room(struct roll_pack_coder *c, struct roll_pack_bytes *b, size_t n)
 {
-    if (b->room - b->used >= n) {
-        return true;
+    int err = ROLL_GROW(b->data, b->room, b->used + n);
+    if (err) {
+        roll_pack_fail(c, err);
     }
-    size_t room = b->room ? b->room : 4096;
-    while (room - b->used < n) {
-        room *= 2;
-    }
-    uint8_t *data = realloc(b->data, room);
-    if (!data) {
-        roll_pack_fail(c, ROLL_E_NOMEM);
-        return false;
-    }
-    b->data = data;
-    b->room = room;
-    return true;
+    return err == 0;
 }
 
 void roll_pack_code_bytes(struct roll_pack_coder *c, enum roll_pack_column column, void *bytes, size_t n)

@@ -9,6 +9,7 @@
  * A general compressor over 64-byte records was rejected: it cannot see that a clock that goes on is news only where it
  * differs from the last step.
  */
+#include "daemon/base/array.h"
 #include "daemon/store/pack_inside.h"
 
 #include "trace/err.h"
@@ -72,15 +73,10 @@ static struct pack_ring *code_ring(struct roll_pack_model *m, struct roll_pack_c
         return NULL;
     }
     if (number == m->rings) {
-        if (m->rings == m->room) {
-            size_t room = m->room ? 2 * m->room : 16;
-            struct pack_ring *grown = realloc(m->ring, room * sizeof(*grown));
-            if (!grown) {
-                roll_pack_fail(c, ROLL_E_NOMEM);
-                return NULL;
-            }
-            m->ring = grown;
-            m->room = room;
+        int err = ROLL_GROW(m->ring, m->room, m->rings + 1);
+        if (err) {
+            roll_pack_fail(c, err);
+            return NULL;
         }
         m->ring[m->rings++] = (struct pack_ring){.epoch = head->stream};
         roll_pack_code_bytes(c, PACK_RAW, &m->ring[number].epoch, sizeof(uint64_t));
@@ -116,16 +112,11 @@ static void code_seq(struct roll_pack_model *m, struct roll_pack_coder *c, struc
 /* Room for the records of one frame, aligned; a payload lies anywhere. NULL: the coder has failed. */
 static struct roll_record *scratch(struct roll_pack_model *m, struct roll_pack_coder *c, size_t count)
 {
-    if (count > m->scratch_room) {
-        struct roll_record *grown = realloc(m->scratch, count * sizeof(*grown));
-        if (!grown) {
-            roll_pack_fail(c, ROLL_E_NOMEM);
-            return NULL;
-        }
-        m->scratch = grown;
-        m->scratch_room = count;
+    int err = ROLL_GROW(m->scratch, m->scratch_room, count);
+    if (err) {
+        roll_pack_fail(c, err);
     }
-    return m->scratch;
+    return err ? NULL : m->scratch;
 }
 
 /* The records are in m->scratch when they have been read, and are taken from `payload` when they are written. `most`:

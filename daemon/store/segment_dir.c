@@ -4,6 +4,7 @@
  * Whatever lies there may have been put there by somebody else: nothing is opened that is not a regular file, and no
  * open waits (a pipe under a segment's name would hold up the daemon for good).
  */
+#include "daemon/base/array.h"
 #include "daemon/store/segment.h"
 
 #include "daemon/base/clock.h"
@@ -124,12 +125,7 @@ int roll_segment_list(const char *dir, const char *series, struct roll_segment_n
         if (!named && strcmp(entry->d_name, old) != 0) {
             continue;
         }
-        if (used == room) {
-            room = room ? 2 * room : 16;
-            struct roll_segment_name *grown = realloc(list, room * sizeof(*grown));
-            err = grown ? 0 : ROLL_E_NOMEM;
-            list = grown ? grown : list;
-        }
+        err = ROLL_GROW(list, room, used + 1);
         if (!err) {
             list[used].number = named ? number : 0;
             snprintf(list[used++].path, sizeof(list->path), "%s/%s", dir, entry->d_name);
@@ -189,13 +185,8 @@ static struct old_file *kept_files(const struct roll_segment_options *o, size_t 
             fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) {
             continue;
         }
-        if (used == room) {
-            room = room ? 2 * room : 64;
-            struct old_file *grown = realloc(list, room * sizeof(*grown));
-            if (!grown) {
-                break;
-            }
-            list = grown;
+        if (ROLL_GROW(list, room, used + 1) != 0) {
+            break;
         }
         snprintf(list[used].name, sizeof(list->name), "%s", entry->d_name);
         list[used].bytes = (uint64_t)st.st_size;

@@ -6,6 +6,7 @@
  * clock and nothing else. All of it is small beside a segment. Copying it from the segment before was rejected: that
  * one may be gone or damaged.
  */
+#include "daemon/base/array.h"
 #include "daemon/store/segment.h"
 
 #include "trace/def.h"
@@ -68,25 +69,6 @@ void roll_segment_state_destroy(struct roll_segment_state **pointer)
     *pointer = NULL;
 }
 
-/* Room for `more` elements behind `used`. */
-static bool grow(void *array, size_t *room, size_t used, size_t more, size_t element)
-{
-    if (*room - used >= more) {
-        return true;
-    }
-    size_t want = *room ? *room * 2 : 16;
-    want = want < used + more ? used + more : want;
-    void *old, *grown;
-    memcpy(&old, array, sizeof(old));
-    grown = realloc(old, want * element);
-    if (!grown) {
-        return false;
-    }
-    memcpy(array, &grown, sizeof(grown));
-    *room = want;
-    return true;
-}
-
 static struct ring *ring_of(struct roll_segment_state *s, uint64_t epoch)
 {
     for (size_t i = 0; i < s->rings; i++) { /* frames of a ring often follow each other, or those of the next ring */
@@ -108,7 +90,7 @@ static int note_ring(struct roll_segment_state *s, const struct roll_frame *fram
     if (frame->head.payload < ROLL_RING_HEADER_BYTES || (r && r->announced)) {
         return 0;
     }
-    if (!grow(&s->ring, &s->room, s->rings, 1, sizeof(*s->ring))) {
+    if (ROLL_GROW(s->ring, s->room, s->rings + 1) != 0) {
         return ROLL_E_NOMEM;
     }
     r = &s->ring[s->rings++];
@@ -124,8 +106,8 @@ static int note_defs(struct ring *r, const struct roll_frame *frame)
         return 0; /* known, or behind a gap: the feeder takes neither */
     }
     size_t skip = (size_t)(r->defs_used - first), more = (size_t)n - skip;
-    if (!grow(&r->defs, &r->defs_room, r->defs_used, more, 1) ||
-        !grow(&r->end, &r->end_room, r->ends, 1, sizeof(*r->end))) {
+    if (ROLL_GROW(r->defs, r->defs_room, r->defs_used + more) != 0 ||
+        ROLL_GROW(r->end, r->end_room, r->ends + 1) != 0) {
         return ROLL_E_NOMEM;
     }
     memcpy(r->defs + r->defs_used, frame->payload + skip, more);
@@ -168,7 +150,7 @@ static int note_last(struct ring *r, const struct roll_record *rec)
         if (i == MAX_COMMS) {
             return 0;
         }
-        if (!grow(&r->last, &r->last_room, r->lasts, 1, sizeof(*r->last))) {
+        if (ROLL_GROW(r->last, r->last_room, r->lasts + 1) != 0) {
             return ROLL_E_NOMEM;
         }
         r->lasts++;
@@ -198,7 +180,7 @@ static int note_record(struct ring *r, const struct roll_record *rec)
         r->opened--;
         at -= at > 0;
     }
-    if (!grow(&r->open, &r->open_room, r->opened, 1, sizeof(*r->open))) {
+    if (ROLL_GROW(r->open, r->open_room, r->opened + 1) != 0) {
         return ROLL_E_NOMEM;
     }
     memmove(r->open + at + 1, r->open + at, (r->opened - at) * sizeof(*r->open));

@@ -8,6 +8,8 @@
  */
 #include "daemon/verdict/verdict_tally.h"
 
+#include "daemon/base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,21 +85,6 @@ static struct roll_tally_row *find(struct roll_tally *tally, const struct life *
     return NULL;
 }
 
-static bool grow(struct roll_tally *tally)
-{
-    if (tally->used < tally->room) {
-        return true;
-    }
-    size_t room = tally->room == 0 ? 16 : 2 * tally->room;
-    struct roll_tally_row *row = realloc(tally->row, room * sizeof(*row));
-    if (row == NULL) {
-        return false;
-    }
-    tally->row = row;
-    tally->room = room;
-    return true;
-}
-
 static void add(struct roll_tally *tally, const struct life *life)
 {
     struct roll_tally_row *old = life->retires != 0 ? find(tally, life, life->retires) : NULL;
@@ -109,7 +96,7 @@ static void add(struct roll_tally *tally, const struct life *life)
         return;
     }
     char *copy = strdup(life->job);
-    if (copy == NULL || !grow(tally)) {
+    if (copy == NULL || ROLL_GROW(tally->row, tally->room, tally->used + 1) != 0) {
         free(copy);
         tally->full = true;
         return;

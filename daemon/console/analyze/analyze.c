@@ -7,6 +7,7 @@
  */
 #include "daemon/console/analyze/analyze.h"
 
+#include "daemon/base/array.h"
 #include "daemon/base/json.h"
 #include "daemon/console/console.h"
 #include "daemon/console/file.h"
@@ -34,7 +35,7 @@ struct run {
 struct roll_analysis {
     struct roll_engine_config config;
     struct run *run; /* owned */
-    size_t runs, files, unreadable;
+    size_t runs, run_room, files, unreadable;
     struct roll_analyze_file *trace; /* owned */
     size_t traces, trace_room;
     bool cut;
@@ -76,11 +77,9 @@ static struct run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
             return &a->run[i];
         }
     }
-    struct run *grown = realloc(a->run, (a->runs + 1) * sizeof(*grown));
-    if (grown == NULL) {
+    if (ROLL_GROW(a->run, a->run_room, a->runs + 1) != 0) {
         return NULL;
     }
-    a->run = grown;
     struct run *r = &a->run[a->runs];
     *r = (struct run){.restart = restart};
     snprintf(r->job, sizeof(r->job), "%s", job);
@@ -115,14 +114,9 @@ static int add_trace(roll_analysis_t *a, const char *path)
     if (err != 0) {
         return err;
     }
-    if (a->traces == a->trace_room) {
-        size_t room = a->trace_room == 0 ? 16 : 2 * a->trace_room;
-        struct roll_analyze_file *grown = realloc(a->trace, room * sizeof(*grown));
-        if (grown == NULL) {
-            return ROLL_E_NOMEM;
-        }
-        a->trace = grown;
-        a->trace_room = room;
+    err = ROLL_GROW(a->trace, a->trace_room, a->traces + 1);
+    if (err != 0) {
+        return err;
     }
     struct roll_analyze_file *file = &a->trace[a->traces];
     *file = (struct roll_analyze_file){.number = 0};
@@ -148,17 +142,7 @@ static int add_ring(roll_analysis_t *a, const char *path)
         .head = {.type = ROLL_FRAME_RING, .payload = ROLL_RING_HEADER_BYTES, .stream = ring.header->epoch},
         .payload = (const uint8_t *)ring.header};
     struct run *run = run_of_frame(a, &frame);
-    if (run != NULL && run->rings == run->room) {
-        size_t room = run->room == 0 ? 16 : 2 * run->room;
-        struct roll_ring *grown = realloc(run->ring, room * sizeof(*grown));
-        if (grown == NULL) {
-            run = NULL;
-        } else {
-            run->ring = grown;
-            run->room = room;
-        }
-    }
-    if (run == NULL) {
+    if (run == NULL || ROLL_GROW(run->ring, run->room, run->rings + 1) != 0) {
         roll_ring_close(&ring);
         return ROLL_E_NOMEM;
     }

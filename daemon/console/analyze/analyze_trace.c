@@ -7,6 +7,7 @@
  * looks late because its file is read later. When one ends while its ranks still run, no more time passes: nobody knows
  * what they did then.
  */
+#include "daemon/base/array.h"
 #include "daemon/console/analyze/analyze.h"
 
 #include "daemon/console/console.h"
@@ -169,17 +170,11 @@ static uint64_t tick_time(const struct roll_frame *frame)
 
 static int note_ring(struct series *s)
 {
-    if (s->epochs == s->room) {
-        size_t room = s->room ? 2 * s->room : 16;
-        uint64_t *grown = realloc(s->epoch, room * sizeof(*grown));
-        if (!grown) {
-            return ROLL_E_NOMEM;
-        }
-        s->epoch = grown;
-        s->room = room;
+    int err = ROLL_GROW(s->epoch, s->room, s->epochs + 1);
+    if (!err) {
+        s->epoch[s->epochs++] = s->frame.head.stream;
     }
-    s->epoch[s->epochs++] = s->frame.head.stream;
-    return 0;
+    return err;
 }
 
 static bool any_runs(const struct series *s)

@@ -7,6 +7,7 @@
  * risk for nothing. The user's own plugin is chained. The front is the one of the newest release all of whose functions
  * the real NCCL has.
  */
+#include "daemon/base/array.h"
 #include "daemon/console/console.h"
 #include "daemon/console/run/bind.h"
 #include "daemon/console/run/program.h"
@@ -39,7 +40,7 @@ int roll_bind_by_name(const char *name)
 
 struct symbols {
     char **name; /* owned, sorted */
-    size_t used;
+    size_t used, room;
     bool front; /* the library is one of our fronts */
 };
 
@@ -61,12 +62,9 @@ static void add_symbols(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, str
 {
     Elf_Data *data = elf_getdata(section, NULL);
     size_t n = header->sh_entsize > 0 ? header->sh_size / header->sh_entsize : 0;
-    char **grown = realloc(s->name, (s->used + n) * sizeof(*grown));
-    if (data == NULL || grown == NULL) {
-        s->name = grown != NULL ? grown : s->name;
+    if (data == NULL || ROLL_GROW(s->name, s->room, s->used + n) != 0) {
         return;
     }
-    s->name = grown;
     for (size_t i = 0; i < n; i++) {
         GElf_Sym sym;
         const char *name = gelf_getsym(data, (int)i, &sym) != NULL && sym.st_shndx != SHN_UNDEF
