@@ -10,6 +10,7 @@
 #include "daemon/agent/agent_ring.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/proc.h"
 #include "trace/def.h"
 #include "trace/err.h"
 
@@ -37,62 +38,10 @@
 
 /* ---- process ---- */
 
-/*
- * State letter and start time of a process. NOTFOUND: there is none (or no /proc); BUSY: it cannot be told now, because
- * we ourselves lack descriptors or memory, which says nothing about the process.
- */
-static int read_stat(uint32_t pid, char *state, uint64_t *start_ticks)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) {
-        return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? ROLL_E_BUSY : ROLL_E_NOTFOUND;
-    }
-    size_t n = fread(text, 1, sizeof(text) - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    char *close = strrchr(text, ')'); /* the name before it may hold anything */
-    if (!close || sscanf(close + 1, " %c", state) != 1) {
-        return ROLL_E_NOTFOUND;
-    }
-    unsigned long long ticks = 0;
-    char *at = close + 1;
-    for (int field = 3; field < 22 && at; field++) {
-        at = strchr(at + 1, ' ');
-    }
-    if (at) {
-        sscanf(at, " %llu", &ticks);
-    }
-    *start_ticks = ticks;
-    return 0;
-}
-
 static bool same_boot(const struct roll_ring_header *h)
 {
-    static uint8_t boot[16];
-    static bool known;
-    if (!known) {
-        FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-        char text[64] = "";
-        if (f) {
-            if (!fgets(text, sizeof(text), f)) {
-                text[0] = '\0';
-            }
-            fclose(f);
-        }
-        size_t n = 0;
-        for (const char *c = text; *c && n < sizeof(boot); c++) {
-            unsigned byte;
-            if (*c != '-' && sscanf(c, "%2x", &byte) == 1) {
-                boot[n++] = (uint8_t)byte;
-                c++;
-            }
-        }
-        known = true;
-    }
     static const uint8_t none[16];
-    return memcmp(h->boot_id, none, 16) == 0 || memcmp(h->boot_id, boot, 16) == 0;
+    return memcmp(h->boot_id, none, 16) == 0 || memcmp(h->boot_id, roll_proc_boot_id(), 16) == 0;
 }
 
 static void found_gone(struct roll_agent_ring *ring, uint64_t now)
@@ -116,20 +65,19 @@ void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
         return;
     }
     ring->look_ns = now;
-    char state = '?';
-    uint64_t ticks = 0;
-    int err = read_stat(h->pid, &state, &ticks);
-    if (err == ROLL_E_BUSY) {
-        return;
+    struct roll_proc_stat stat;
+    int err = roll_proc_stat((pid_t)h->pid, 0, &stat);
+    if (err == ROLL_E_LIMIT || err == ROLL_E_NOMEM) {
+        return; /* we ourselves lack descriptors or memory: that says nothing about the process */
     }
-    bool exists = !err && (h->start_ticks == 0 || ticks == 0 || ticks == h->start_ticks);
-    if (!exists || (ring->pidfd < 0 && (state == 'Z' || state == 'X'))) {
+    bool exists = !err && (h->start_ticks == 0 || stat.start_ticks == 0 || stat.start_ticks == h->start_ticks);
+    if (!exists || (ring->pidfd < 0 && (stat.state == 'Z' || stat.state == 'X'))) {
         found_gone(ring, now);
         return;
     }
     /* Whoever takes a stack holds a thread for a moment, ourselves included: traced counts as stopped when it lasts. */
-    ring->traced_ns = state != 't' ? 0 : ring->traced_ns ? ring->traced_ns : now;
-    ring->stopped = state == 'T' || (state == 't' && now - ring->traced_ns >= TRACED_NS);
+    ring->traced_ns = stat.state != 't' ? 0 : ring->traced_ns ? ring->traced_ns : now;
+    ring->stopped = stat.state == 'T' || (stat.state == 't' && now - ring->traced_ns >= TRACED_NS);
 }
 
 static enum roll_proc_state proc_state(const struct roll_agent_ring *ring)

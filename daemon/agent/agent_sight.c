@@ -12,6 +12,8 @@
 #include "daemon/agent/agent_sight.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/proc.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -50,25 +52,17 @@ struct roll_agent_sight {
 /* "some avg10=... total=N": microseconds in which somebody waited. False when there is no such file. */
 static bool read_pressure(const char *path, uint64_t *some_us)
 {
-    char line[256];
-    FILE *f = path[0] ? fopen(path, "re") : NULL;
-    bool found = false;
-    while (f && !found && fgets(line, sizeof(line), f)) {
-        const char *total = strncmp(line, "some ", 5) == 0 ? strstr(line, "total=") : NULL;
-        unsigned long long us;
-        found = total && sscanf(total, "total=%llu", &us) == 1;
-        *some_us = found ? us : *some_us;
-    }
-    if (f) {
-        fclose(f);
-    }
-    return found;
+    char text[512];
+    bool read = path[0] && roll_read_text(path, text, sizeof(text)) > 0;
+    const char *total = read ? roll_proc_word(text, "some ", "total=") : NULL;
+    *some_us = total ? strtoull(total, NULL, 10) : *some_us;
+    return total != NULL;
 }
 
 roll_agent_sight_t *roll_agent_sight_new(const char *proc, const char *cgroup)
 {
     roll_agent_sight_t *sight = calloc(1, sizeof(*sight));
-    char path[300], line[300] = "";
+    char path[300], text[4096];
     if (!sight) {
         return NULL;
     }
@@ -76,15 +70,12 @@ roll_agent_sight_t *roll_agent_sight_new(const char *proc, const char *cgroup)
     sight->cpus = sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(sight->pressure[0], sizeof(sight->pressure[0]), "%s/pressure/cpu", proc);
     snprintf(path, sizeof(path), "%s/self/cgroup", proc);
-    FILE *f = fopen(path, "re");
-    while (f && strncmp(line, "0::/", 4) != 0 && fgets(line, sizeof(line), f)) {
-    }
-    if (f) {
-        fclose(f);
-    }
-    if (strncmp(line, "0::/", 4) == 0) {
-        line[strcspn(line, "\n")] = '\0';
-        snprintf(sight->pressure[1], sizeof(sight->pressure[1]), "%.200s%.250s/cpu.pressure", cgroup, line + 3);
+    roll_read_text(path, text, sizeof(text));
+    const char *group = roll_proc_word(text, "0::/", "");
+    if (group) {
+        int bytes = (int)strcspn(group, "\n");
+        snprintf(sight->pressure[1], sizeof(sight->pressure[1]), "%.200s/%.*s/cpu.pressure", cgroup,
+                 bytes < 249 ? bytes : 249, group);
     }
     return sight;
 }
@@ -121,16 +112,13 @@ static int pressure(roll_agent_sight_t *sight, uint64_t passed_ns)
 /* "0.52 0.58 0.59 3/1245 31337": of so many threads so many are ready or run, this one among them. */
 static void sample_ready(struct roll_agent_sight *sight)
 {
-    char path[300];
+    char path[300], text[128];
     unsigned long ready;
     snprintf(path, sizeof(path), "%s/loadavg", sight->proc);
-    FILE *f = fopen(path, "re");
-    if (f && fscanf(f, "%*s %*s %*s %lu", &ready) == 1 && ready > 0) {
+    roll_read_text(path, text, sizeof(text));
+    if (sscanf(text, "%*s %*s %*s %lu", &ready) == 1 && ready > 0) {
         sight->ready += ready - 1;
         sight->samples++;
-    }
-    if (f) {
-        fclose(f);
     }
 }
 
@@ -145,14 +133,11 @@ static int starved_by_node(struct roll_agent_sight *sight)
 
 static bool read_wait(const char *proc, uint32_t pid, const char *tid, uint64_t *wait_ns)
 {
-    char path[400];
+    char path[400], text[128];
     unsigned long long ran, waited;
     snprintf(path, sizeof(path), "%s/%u/task/%s/schedstat", proc, pid, tid);
-    FILE *f = fopen(path, "re");
-    bool found = f && fscanf(f, "%llu %llu", &ran, &waited) == 2;
-    if (f) {
-        fclose(f);
-    }
+    roll_read_text(path, text, sizeof(text));
+    bool found = sscanf(text, "%llu %llu", &ran, &waited) == 2;
     *wait_ns = found ? waited : 0;
     return found;
 }

@@ -7,6 +7,8 @@
 #include "daemon/agent/node_facts.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,15 +48,9 @@ int roll_node_read(const struct roll_node *n, const char *path, char *out, size_
 {
     char full[PATH_MAX];
     snprintf(full, sizeof(full), "%s%s", n->root, path);
-    int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t got = fd < 0 ? -1 : read(fd, out, size - 1);
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (got < 0) {
+    if (roll_read_text(full, out, size) < 0) {
         return -1;
     }
-    out[got] = '\0';
     out[strcspn(out, "\n")] = '\0';
     return (int)strlen(out);
 }
@@ -73,34 +69,21 @@ int64_t roll_node_number(const struct roll_node *n, const char *path)
 /* The avg10 of the line that begins with `which` ("some", "full"); -1 when there is none. */
 static double pressure(const struct roll_node *n, const char *what, const char *which)
 {
-    char path[64], full[PATH_MAX], line[256];
-    double value = -1;
-    snprintf(path, sizeof(path), "/proc/pressure/%s", what);
-    snprintf(full, sizeof(full), "%s%s", n->root, path);
-    FILE *f = fopen(full, "re");
-    while (f && fgets(line, sizeof(line), f)) {
-        const char *at = strncmp(line, which, strlen(which)) == 0 ? strstr(line, "avg10=") : NULL;
-        value = at ? strtod(at + 6, NULL) : value;
-    }
-    if (f) {
-        fclose(f);
-    }
-    return value;
+    char full[PATH_MAX], text[512];
+    snprintf(full, sizeof(full), "%s/proc/pressure/%s", n->root, what);
+    const char *at = roll_read_text(full, text, sizeof(text)) > 0 ? roll_proc_word(text, which, "avg10=") : NULL;
+    return at ? strtod(at, NULL) : -1;
 }
 
 static void memory_left(const struct roll_node *n)
 {
-    char full[PATH_MAX], line[256];
-    unsigned long long total = 0, left = 0;
+    char full[PATH_MAX], text[4096];
     snprintf(full, sizeof(full), "%s/proc/meminfo", n->root);
-    FILE *f = fopen(full, "re");
-    for (int i = 0; f && i < 64 && fgets(line, sizeof(line), f); i++) {
-        (void)sscanf(line, "MemTotal: %llu", &total);
-        (void)sscanf(line, "MemAvailable: %llu", &left);
-    }
-    if (f) {
-        fclose(f);
-    }
+    roll_read_text(full, text, sizeof(text));
+    const char *total_kib = roll_proc_word(text, "MemTotal:", ""),
+               *left_kib = roll_proc_word(text, "MemAvailable:", "");
+    unsigned long long total = total_kib ? strtoull(total_kib, NULL, 10) : 0;
+    unsigned long long left = left_kib ? strtoull(left_kib, NULL, 10) : 0;
     if (total > 0 && left < total / 100 * MEMORY_LEFT) {
         roll_node_say(n, ROLL_FACT_MEMORY, "%llu MiB of %llu MiB of memory are left", left / 1024, total / 1024);
     }

@@ -3,6 +3,7 @@
  *
  * The file is read into memory once rather than mapped: a ring that a live rank writes would change under the walk.
  */
+#include "daemon/base/file.h"
 #include "daemon/console/console.h"
 #include "daemon/console/dump/dump.h"
 #include "daemon/console/file.h"
@@ -10,6 +11,8 @@
 #include "trace/err.h"
 
 #include <stdlib.h>
+
+#define FILE_MAX ((size_t)8 << 30) /* rings are bounded by their format, traces by what one daemon writes */
 
 int cmd_dump(const struct roll_command *self, int argc, char **argv);
 
@@ -31,9 +34,9 @@ int cmd_dump(const struct roll_command *self, int argc, char **argv)
         return roll_usage(self, argc == first ? "which file?" : "one file at a time");
     }
     dump.limit = limit;
-    void *data = NULL;
-    size_t bytes = 0;
-    int err = roll_file_read(argv[first], &data, &bytes);
+    char *data;
+    size_t bytes;
+    int err = roll_read_whole(argv[first], FILE_MAX, &data, &bytes);
     if (err == 0) {
         err = roll_dump_any(&dump, data, bytes);
     }

@@ -1,6 +1,5 @@
 /*
- * file.c: whole files in memory. Rings and traces are bounded (a ring by its format, a trace by what one daemon wrote),
- * and the decoders are pure functions over bytes; so one read is simpler than streaming, and enough.
+ * file.c: see file.h.
  */
 #include "daemon/console/file.h"
 
@@ -10,69 +9,9 @@
 #include "trace/ring.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#define FILE_MAX (8ull << 30)
-
-static int from_errno(void)
-{
-    return errno == ENOENT || errno == ENOTDIR ? ROLL_E_NOTFOUND
-           : errno == EACCES || errno == EPERM ? ROLL_E_DENIED
-                                               : ROLL_E_IO;
-}
-
-int roll_file_read(const char *path, void **data, size_t *bytes)
-{
-    struct stat st;
-    uint8_t *room = NULL;
-    int err = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        return from_errno();
-    }
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        err = ROLL_E_IO;
-        goto out;
-    }
-    if ((uint64_t)st.st_size > FILE_MAX) {
-        err = ROLL_E_LIMIT;
-        goto out;
-    }
-    size_t size = (size_t)st.st_size, used = 0;
-    room = malloc(size + 1);
-    if (room == NULL) {
-        err = ROLL_E_NOMEM;
-        goto out;
-    }
-    while (used < size) {
-        ssize_t n = read(fd, room + used, size - used);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            err = ROLL_E_IO;
-            goto out;
-        }
-        if (n == 0) {
-            break;
-        }
-        used += (size_t)n;
-    }
-    *data = room;
-    *bytes = used;
-    room = NULL;
-out:
-    free(room);
-    close(fd);
-    return err;
-}
 
 void roll_file_complain(const char *path, int err)
 {

@@ -2,6 +2,7 @@
  * options.c: one table of options per command drives both the parser (getopt_long) and the help text, so that the
  * two cannot drift apart. The one-line messages are here as well.
  */
+#include "daemon/base/file.h"
 #include "daemon/console/console.h"
 
 #include <errno.h>
@@ -30,13 +31,7 @@ static void say(const char *format, va_list args, const char *tail)
     }
     line[used++] = '\n';
     fflush(stderr);
-    for (size_t done = 0; done < used;) {
-        ssize_t w = write(STDERR_FILENO, line + done, used - done);
-        if (w < 0 && errno != EINTR) {
-            break;
-        }
-        done += w < 0 ? 0 : (size_t)w;
-    }
+    (void)roll_write_all(STDERR_FILENO, line, used);
 }
 
 void roll_say(const char *format, ...)

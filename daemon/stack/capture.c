@@ -9,6 +9,7 @@
 #include "daemon/stack/capture.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
 #include "trace/err.h"
 
 #include <elf.h>
@@ -87,14 +88,9 @@ static void copy_stack(struct roll_target *t, struct roll_capture *out)
  * -1: the thread does not sleep in one, or we may not know. */
 static long read_syscall(const struct roll_target *t, pid_t tid, struct user_regs_struct *regs)
 {
-    char path[64], text[256] = "";
+    char path[64], text[256];
     snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", (int)t->pid, (int)tid);
-    FILE *f = fopen(path, "re");
-    if (!f) {
-        return -1;
-    }
-    bool read = fgets(text, sizeof(text), f) != NULL;
-    fclose(f);
+    bool read = roll_read_text(path, text, sizeof(text)) > 0;
     long number = -1;
     unsigned long long sp = 0, pc = 0;
     const char *last = strrchr(text, ' '), *before = last;

@@ -7,17 +7,19 @@
  */
 #include "daemon/stack/proc_look.h"
 
+#include "daemon/base/file.h"
+#include "daemon/base/proc.h"
 #include "trace/err.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define ENVIRONMENT_MAX (1024u * 1024u)
+#define STATUS_MAX      (1024u * 1024u)
 
 /* Threads of NCCL that exist without a communicator: the thread behind a unique id waits for the members, maybe for
  * long.
@@ -111,12 +113,7 @@ static void read_threads(uint32_t pid, struct roll_look *look)
     for (struct dirent *e; d && look->work[0] == '\0' && (e = readdir(d)) != NULL;) {
         char file[400];
         snprintf(file, sizeof(file), "/proc/%u/task/%s/comm", pid, e->d_name);
-        int fd = open(file, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd >= 0 ? read(fd, name, sizeof(name) - 1) : -1;
-        if (fd >= 0) {
-            close(fd);
-        }
-        name[n > 0 ? n : 0] = '\0';
+        roll_read_text(file, name, sizeof(name));
         name[strcspn(name, "\n")] = '\0';
         if (is_worker(name)) {
             snprintf(look->work, sizeof(look->work), "its thread %s runs", name);
@@ -142,22 +139,7 @@ int roll_look_env(uint32_t pid, struct roll_look_env *out)
     char path[64];
     *out = (struct roll_look_env){0};
     snprintf(path, sizeof(path), "/proc/%u/environ", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return error_of(errno);
-    }
-    out->text = malloc(ENVIRONMENT_MAX + 1);
-    if (!out->text) {
-        close(fd);
-        return ROLL_E_NOMEM;
-    }
-    for (ssize_t n;
-         out->bytes < ENVIRONMENT_MAX && (n = read(fd, out->text + out->bytes, ENVIRONMENT_MAX - out->bytes)) > 0;) {
-        out->bytes += (size_t)n;
-    }
-    out->text[out->bytes] = '\0';
-    close(fd);
-    return 0;
+    return roll_read_whole(path, ENVIRONMENT_MAX, &out->text, &out->bytes);
 }
 
 void roll_look_env_fini(struct roll_look_env *env)
@@ -203,25 +185,19 @@ static uint32_t last_number(const char *text)
 
 int roll_look_kin(uint32_t pid, struct roll_look_kin *out)
 {
-    char path[64], *line = NULL;
-    size_t room = 0;
+    char path[64], *text;
+    size_t bytes;
     *out = (struct roll_look_kin){.inner = pid};
     snprintf(path, sizeof(path), "/proc/%u/status", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) {
-        return error_of(errno);
+    int err = roll_read_whole(path, STATUS_MAX, &text, &bytes); /* it lists the groups: of no known size */
+    if (err) {
+        return err;
     }
-    while (getline(&line, &room, f) > 0) {
-        if (begins(line, "PPid:")) {
-            out->parent = last_number(line);
-        } else if (begins(line, "NSpid:")) {
-            out->inner = last_number(line);
-        }
-    }
-    int err = ferror(f) ? error_of(errno) : 0;
-    free(line);
-    fclose(f);
-    return err;
+    const char *parent = roll_proc_word(text, "PPid:", ""), *inner = roll_proc_word(text, "NSpid:", "");
+    out->parent = parent ? last_number(parent) : out->parent;
+    out->inner = inner ? last_number(inner) : out->inner;
+    free(text);
+    return 0;
 }
 
 void roll_look_exe(uint32_t pid, char out[PATH_MAX])

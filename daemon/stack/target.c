@@ -8,12 +8,13 @@
 #include "daemon/stack/target.h"
 
 #include "daemon/base/array.h"
+#include "daemon/base/file.h"
+#include "daemon/base/proc.h"
 #include "trace/err.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,17 +68,11 @@ static bool other_root(pid_t pid)
  */
 static bool of_our_user(pid_t pid)
 {
-    char path[64], line[256];
+    char path[64], text[4096];
     unsigned real = 0, effective = 0, saved = 0, us = (unsigned)getuid();
-    bool ours = us == 0, found = false;
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    FILE *f = ours ? NULL : fopen(path, "re");
-    while (f && !found && fgets(line, sizeof(line), f)) {
-        found = sscanf(line, "Uid: %u %u %u", &real, &effective, &saved) == 3;
-    }
-    if (f) {
-        fclose(f);
-    }
+    const char *uid = us != 0 && roll_read_text(path, text, sizeof(text)) > 0 ? roll_proc_word(text, "Uid:", "") : NULL;
+    bool ours = us == 0, found = uid && sscanf(uid, "%u %u %u", &real, &effective, &saved) == 3;
     return ours || !found ||
            (real == us && effective == us &&
             saved == us); /* a process that has ended is reported by the caller, who opens it next */
@@ -199,29 +194,6 @@ bool roll_target_word(struct roll_target *t, uint64_t address, uint64_t *out)
 
 /* ---- threads ---- */
 
-/* The name and the state letter of a thread; false when it is gone. */
-static bool look_at_thread(pid_t pid, struct roll_thread_info *info)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)info->tid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (n <= 0) {
-        return false;
-    }
-    text[n] = '\0';
-    char *begin = strchr(text, '('), *end = strrchr(text, ')');
-    if (!begin || !end || end < begin) {
-        return false;
-    }
-    snprintf(info->name, sizeof(info->name), "%.*s", (int)(end - begin - 1), begin + 1);
-    info->state = end[1] == ' ' ? end[2] : '?';
-    return true;
-}
-
 static int by_tid(const void *a, const void *b)
 {
     pid_t x = ((const struct roll_thread_info *)a)->tid, y = ((const struct roll_thread_info *)b)->tid;
@@ -242,8 +214,12 @@ size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, 
         }
         ++*all;
         if (n < max) {
-            out[n] = (struct roll_thread_info){.tid = (pid_t)atoi(entry->d_name)};
-            n += look_at_thread(pid, &out[n]);
+            pid_t tid = (pid_t)atoi(entry->d_name);
+            struct roll_proc_stat stat;
+            if (roll_proc_stat(pid, tid, &stat) == 0) {
+                out[n] = (struct roll_thread_info){.tid = tid, .state = stat.state};
+                memcpy(out[n++].name, stat.name, sizeof(stat.name));
+            }
         }
     }
     if (d) {
@@ -265,19 +241,8 @@ size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, 
 /* The number behind `name` in a status file of /proc; -1 when it is not there. */
 static long status_field(const char *text, const char *name, int base)
 {
-    const char *at = strstr(text, name);
-    return at ? strtol(at + strlen(name), NULL, base) : -1;
-}
-
-static size_t slurp(const char *path, char *out, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    out[n > 0 ? n : 0] = '\0';
-    return n > 0 ? (size_t)n : 0;
+    const char *at = roll_proc_word(text, name, "");
+    return at ? strtol(at, NULL, base) : -1;
 }
 
 void roll_refusal_look(pid_t pid, int error, struct roll_refusal *out)
@@ -286,8 +251,8 @@ void roll_refusal_look(pid_t pid, int error, struct roll_refusal *out)
     struct stat st;
     *out = (struct roll_refusal){.error = error, .ours = geteuid(), .theirs = geteuid(), .yama = -1};
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    if (slurp(path, text, sizeof(text)) > 0) {
-        long uid = status_field(text, "\nUid:", 10), tracer = status_field(text, "\nTracerPid:", 10);
+    if (roll_read_text(path, text, sizeof(text)) > 0) {
+        long uid = status_field(text, "Uid:", 10), tracer = status_field(text, "TracerPid:", 10);
         out->theirs = uid >= 0 ? (uid_t)uid : out->theirs;
         out->tracer = tracer > 0 ? (pid_t)tracer : 0;
     } else if (error == EPERM || error == EACCES) {
@@ -295,14 +260,14 @@ void roll_refusal_look(pid_t pid, int error, struct roll_refusal *out)
     }
     snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
     out->same_user_files = stat(path, &st) != 0 || st.st_uid == out->theirs;
-    if (slurp("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text)) > 0) {
+    if (roll_read_text("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text)) > 0) {
         out->yama = atoi(text);
     }
-    if (slurp("/proc/self/status", text, sizeof(text)) > 0) {
-        out->filtered = status_field(text, "\nSeccomp:", 10) == 2;
-        const char *caps = strstr(text, "\nCapEff:");
+    if (roll_read_text("/proc/self/status", text, sizeof(text)) > 0) {
+        out->filtered = status_field(text, "Seccomp:", 10) == 2;
+        const char *caps = roll_proc_word(text, "CapEff:", "");
         bool may = getuid() == 0 || out->theirs == getuid(); /* see of_our_user */
-        out->privileged = may && caps && (strtoull(caps + 8, NULL, 16) >> CAP_PTRACE & 1);
+        out->privileged = may && caps && (strtoull(caps, NULL, 16) >> CAP_PTRACE & 1);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/store/segment.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
 #include "daemon/base/lock.h"
 #include "daemon/store/pack.h"
 #include "daemon/store/trace_file.h"
@@ -53,20 +54,9 @@ struct roll_segments {
 
 /* ---- writing ---- */
 
-static int write_all(int fd, const uint8_t *data, size_t bytes)
+static int write_all(int fd, const void *data, size_t bytes)
 {
-    while (bytes > 0) {
-        ssize_t n = write(fd, data, bytes);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return roll_segment_errno();
-        }
-        data += n;
-        bytes -= (size_t)n;
-    }
-    return 0;
+    return roll_write_all(fd, data, bytes) == bytes ? 0 : roll_segment_errno();
 }
 
 /* What waits goes out as one PACK. */

@@ -7,6 +7,7 @@
 #include "daemon/wire/client.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
 #include "daemon/wire/net.h"
 #include "trace/err.h"
 #include "trace/ident.h"
@@ -54,14 +55,9 @@ static bool root_alive(const char *dir)
 
 static void look_in(const char *dir, struct found *found)
 {
-    char path[PATH_MAX], line[256] = "";
+    char path[PATH_MAX], line[256];
     snprintf(path, sizeof(path), "%s/endpoint", dir);
-    FILE *f = fopen(path, "re");
-    if (!f) {
-        return;
-    }
-    bool read = fgets(line, sizeof(line), f) != NULL;
-    fclose(f);
+    bool read = roll_read_text(path, line, sizeof(line)) > 0;
     line[strcspn(line, "\r\n")] = '\0';
     if (!read || !roll_net_endpoint_ok(line) || !root_alive(dir)) {
         return;

@@ -6,6 +6,7 @@
  * clock; the feeder still gets each ring's records in ticket order. The ends of the processes come last, as they would
  * have.
  */
+#include "daemon/base/proc.h"
 #include "daemon/console/analyze/analyze.h"
 
 #include "daemon/feed/clock.h"
@@ -13,7 +14,6 @@
 #include "trace/err.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,21 +109,8 @@ static int feed_merged(roll_feed_t *feed, struct cursor *cursors, size_t n)
 /* Whether this very process is still there. Another process may have its number now, so the start time is compared. */
 static bool lives(uint32_t pid, uint64_t start_ticks)
 {
-    char path[64], text[1024];
-    unsigned long long ticks = 0;
-    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (f == NULL) {
-        return false;
-    }
-    size_t got = fread(text, 1, sizeof(text) - 1, f);
-    fclose(f);
-    text[got] = '\0';
-    char *p = strrchr(text, ')'); /* the name in front of it may hold any character */
-    for (int field = 2; p != NULL && field < 22; field++) {
-        p = strchr(p + 1, ' ');
-    }
-    return p != NULL && sscanf(p, " %llu", &ticks) == 1 && ticks == start_ticks;
+    struct roll_proc_stat stat;
+    return roll_proc_stat((pid_t)pid, 0, &stat) == 0 && stat.start_ticks == start_ticks;
 }
 
 static int tell_end(roll_feed_t *feed, const struct cursor *c)

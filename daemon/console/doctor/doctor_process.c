@@ -3,6 +3,7 @@
  *
  * Everything comes from /proc and the ring directory: the process is neither attached to nor made to run anything.
  */
+#include "daemon/base/file.h"
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/stack/proc_look.h"
 
@@ -143,12 +144,8 @@ enum roll_health roll_ptrace_words(int scope, bool root, char *out, size_t size)
 void roll_checkup_ptrace(struct roll_checkup *c)
 {
     char text[160];
-    FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
-    int scope = 0;
-    if (f != NULL) {
-        scope = fscanf(f, "%d", &scope) == 1 ? scope : 0;
-        fclose(f);
-    }
+    roll_read_text("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text));
+    int scope = atoi(text);
     enum roll_health health = roll_ptrace_words(scope, geteuid() == 0, text, sizeof(text));
     roll_checkup_say(c, "stacks", health, "%s", text);
 }

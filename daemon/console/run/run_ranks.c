@@ -6,6 +6,7 @@
  * needs to look at it: --prefix tags lines, --timeout must know whether anything was printed. Then the output goes
  * through pipes.
  */
+#include "daemon/base/file.h"
 #include "daemon/console/console.h"
 #include "daemon/console/run/run.h"
 
@@ -283,21 +284,12 @@ void roll_run_job_signal(struct roll_run_job *job, int sig)
 
 static void put(int fd, const char *data, size_t bytes)
 {
-    while (bytes > 0) {
-        ssize_t n = write(fd, data, bytes);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0 && errno == EAGAIN) { /* another process that shares our standard output has made it non-blocking */
-            struct pollfd room = {fd, POLLOUT, 0};
-            poll(&room, 1, -1);
-            continue;
-        }
-        if (n <= 0) {
+    for (size_t done; (done = roll_write_all(fd, data, bytes)) < bytes; data += done, bytes -= done) {
+        if (errno != EAGAIN) {
             return; /* nobody reads our output any more; the job goes on */
         }
-        data += n;
-        bytes -= (size_t)n;
+        struct pollfd room = {fd, POLLOUT, 0}; /* another process that shares our output has made it non-blocking */
+        poll(&room, 1, -1);
     }
 }
 

@@ -7,8 +7,8 @@
 
 #include "tests/trace/scratch.h"
 
+#include "daemon/base/file.h"
 #include "daemon/console/dump/dump.h"
-#include "daemon/console/file.h"
 
 #include "trace/control.h"
 #include "trace/def.h"
@@ -134,7 +134,7 @@ static int dump_and_compare(const char *name, bool json, const void *data, size_
 {
     char *text = NULL;
     size_t size = 0, golden_size = 0;
-    void *golden = NULL;
+    char *golden = NULL;
     FILE *f = open_memstream(&text, &size);
     struct roll_dump dump = {.out = f, .json = json};
     int err = roll_dump_any(&dump, data, bytes);
@@ -147,9 +147,8 @@ static int dump_and_compare(const char *name, bool json, const void *data, size_
         fwrite(text, 1, size, f);
         fclose(f);
     }
-    assert_int_equal(roll_file_read(path, &golden, &golden_size), 0);
-    ((char *)golden)[golden_size] = '\0'; /* roll_file_read leaves room for it */
-    assert_string_equal(text, (char *)golden);
+    assert_int_equal(roll_read_whole(path, SIZE_MAX, &golden, &golden_size), 0);
+    assert_string_equal(text, golden);
     free(golden);
     free(text);
     return err;
@@ -159,11 +158,11 @@ static void test_ring_dump_is_as_the_golden_file(void **state)
 {
     (void)state;
     char dir[64];
-    void *data = NULL;
+    char *data = NULL;
     size_t bytes = 0;
     scratch_make(dir);
     make_ring(scratch_path(dir, "a.ring"));
-    assert_int_equal(roll_file_read(scratch_path(dir, "a.ring"), &data, &bytes), 0);
+    assert_int_equal(roll_read_whole(scratch_path(dir, "a.ring"), SIZE_MAX, &data, &bytes), 0);
     assert_int_equal(dump_and_compare("ring.txt", false, data, bytes), 0);
     assert_int_equal(dump_and_compare("ring.ndjson", true, data, bytes), 0);
     free(data);
@@ -175,7 +174,7 @@ static void test_control_dump_is_as_the_golden_file(void **state)
     (void)state;
     char dir[64];
     struct roll_control *control = NULL;
-    void *data = NULL;
+    char *data = NULL;
     size_t bytes = 0;
     scratch_make(dir);
     assert_int_equal(roll_control_open(scratch_path(dir, "a.ctl"), true, ROLL_POLICY_ADVISE, &control), 0);
@@ -184,7 +183,7 @@ static void test_control_dump_is_as_the_golden_file(void **state)
     assert_int_equal(roll_control_apply(control, &layer), 0);
     assert_int_equal(roll_control_apply(control, &group), 0);
     roll_control_close(&control);
-    assert_int_equal(roll_file_read(scratch_path(dir, "a.ctl"), &data, &bytes), 0);
+    assert_int_equal(roll_read_whole(scratch_path(dir, "a.ctl"), SIZE_MAX, &data, &bytes), 0);
     assert_int_equal(dump_and_compare("control.txt", false, data, bytes), 0);
     free(data);
     scratch_remove(dir);
@@ -205,14 +204,14 @@ static void test_damaged_files_are_refused_with_their_error(void **state)
 {
     (void)state;
     char dir[64];
-    void *data = NULL;
+    char *data = NULL;
     size_t bytes = 0;
     FILE *f = fopen("/dev/null", "w");
     struct roll_dump dump = {.out = f};
     scratch_make(dir);
     make_ring(scratch_path(dir, "a.ring"));
-    assert_int_equal(roll_file_read(scratch_path(dir, "a.ring"), &data, &bytes), 0);
-    uint8_t *b = data;
+    assert_int_equal(roll_read_whole(scratch_path(dir, "a.ring"), SIZE_MAX, &data, &bytes), 0);
+    uint8_t *b = (uint8_t *)data;
     assert_int_equal(roll_dump_any(&dump, data, bytes - 1), ROLL_E_SHORT);
     assert_int_equal(roll_dump_any(&dump, data, 3), ROLL_E_SHORT);
     b[200] ^= 1;
