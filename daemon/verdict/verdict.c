@@ -6,6 +6,7 @@
  */
 #include "daemon/verdict/verdict.h"
 
+#include "daemon/base/array.h"
 #include "daemon/base/json.h"
 #include "daemon/verdict/verdict_json.h"
 #include "trace/err.h"
@@ -226,15 +227,10 @@ static struct roll_verdict_copy *find(const struct roll_verdict_list *list, cons
 
 int roll_verdict_list_add(struct roll_verdict_list *list, struct roll_verdict_copy *copy)
 {
-    if (list->used == list->room) {
-        size_t room = list->room == 0 ? 16 : 2 * list->room;
-        struct roll_verdict_copy **grown = realloc(list->at, room * sizeof(*grown));
-        if (grown == NULL) {
-            roll_verdict_copy_destroy(&copy);
-            return ROLL_E_NOMEM;
-        }
-        list->at = grown;
-        list->room = room;
+    int err = ROLL_GROW(list->at, list->room, list->used + 1);
+    if (err != 0) {
+        roll_verdict_copy_destroy(&copy);
+        return err;
     }
     struct roll_verdict_copy *ended = find(list, copy, roll_verdict_retires(&copy->said));
     if (ended != NULL && roll_verdict_is_finding(&ended->said)) {
