@@ -7,6 +7,8 @@
 #ifndef ROLL_CONSOLE_H
 #define ROLL_CONSOLE_H
 
+#include "daemon/base/options.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,24 +37,6 @@ const struct roll_command *roll_command_find(const char *name);
 int roll_console_main(int argc, char **argv);
 
 /* ---- options ---- */
-
-enum roll_option_kind {
-    ROLL_OPT_FLAG,    /* bool * */
-    ROLL_OPT_TEXT,    /* const char ** */
-    ROLL_OPT_COUNT,   /* uint32_t *, from 1 */
-    ROLL_OPT_NUMBER,  /* int64_t *, from 0 */
-    ROLL_OPT_SECONDS, /* double *, above 0 */
-};
-
-struct roll_option {
-    const char *name; /* without dashes; NULL ends the table */
-    char letter;      /* 0 = none */
-    enum roll_option_kind kind;
-    const char *arg;  /* name of the argument in the help; NULL for a flag */
-    const char *help; /* one line */
-    void *value;      /* where the argument is stored; unchanged when the option is not given */
-};
-#define ROLL_OPTIONS_MAX 24
 
 /*
  * Reads the options of a command. Operands end up at argv[result...argc-1]. With `leading` the first operand ends the

@@ -1,13 +1,9 @@
 /*
- * options.c: one table of options per command drives both the parser (getopt_long) and the help text, so that the
- * two cannot drift apart. The one-line messages are here as well.
+ * options.c: the options of a command, in the console's words; and the one-line messages.
  */
 #include "daemon/base/file.h"
 #include "daemon/console/console.h"
 
-#include <errno.h>
-#include <getopt.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,48 +60,8 @@ static void print_help(const struct roll_command *cmd, const struct roll_option 
 {
     printf("usage: rollcall %s [OPTION...]%s%s\n\n%s\n\noptions:\n", cmd->name, cmd->operands[0] != '\0' ? " " : "",
            cmd->operands, cmd->brief);
-    for (const struct roll_option *o = options; o->name != NULL; o++) {
-        char left[64];
-        char letter[8] = "    ";
-        if (o->letter != 0) {
-            snprintf(letter, sizeof(letter), "-%c, ", o->letter);
-        }
-        snprintf(left, sizeof(left), "%s--%s%s%s", letter, o->name, o->arg != NULL ? " " : "",
-                 o->arg != NULL ? o->arg : "");
-        printf("  %-28s %s\n", left, o->help);
-    }
+    roll_options_print(options, true, 28);
     printf("  %-28s %s\n", "    --help", "this text");
-}
-
-/* Stores one argument. Returns false when it is not what the option wants. */
-static bool store(const struct roll_option *o, const char *arg)
-{
-    char *end = NULL;
-    errno = 0;
-    switch (o->kind) {
-    case ROLL_OPT_FLAG:
-        *(bool *)o->value = true;
-        return true;
-    case ROLL_OPT_TEXT:
-        *(const char **)o->value = arg;
-        return arg[0] != '\0';
-    case ROLL_OPT_COUNT: {
-        unsigned long n = strtoul(arg, &end, 10);
-        *(uint32_t *)o->value = (uint32_t)n;
-        return arg[0] >= '0' && arg[0] <= '9' && *end == '\0' && errno == 0 && n >= 1 && n <= UINT32_MAX;
-    }
-    case ROLL_OPT_NUMBER: {
-        long long n = strtoll(arg, &end, 10);
-        *(int64_t *)o->value = n;
-        return arg[0] >= '0' && arg[0] <= '9' && *end == '\0' && errno == 0;
-    }
-    case ROLL_OPT_SECONDS: {
-        double s = strtod(arg, &end);
-        *(double *)o->value = s;
-        return end != arg && *end == '\0' && errno == 0 && isfinite(s) && s > 0 && s < 1e9;
-    }
-    }
-    return false;
 }
 
 /* Says what kind of argument an option wants. */
@@ -126,63 +82,40 @@ static const char *wanted(enum roll_option_kind kind)
 int roll_options_read(const struct roll_command *cmd, const struct roll_option *options, bool leading, int argc,
                       char **argv, int *code)
 {
-    struct option longs[ROLL_OPTIONS_MAX + 2];
-    char shorts[2 * ROLL_OPTIONS_MAX + 4];
-    size_t n = 0, s = 0;
-
-    memset(longs, 0, sizeof(longs));
-    if (leading) {
-        shorts[s++] = '+';
+    struct roll_option table[ROLL_OPTIONS_MAX + 1];
+    size_t n = 0;
+    for (; options[n].name != NULL && n + 1 < ROLL_OPTIONS_MAX; n++) {
+        table[n] = options[n];
     }
-    shorts[s++] = ':'; /* a missing argument is told apart from an unknown option */
-    for (; options[n].name != NULL && n < ROLL_OPTIONS_MAX; n++) {
-        bool has_arg = options[n].kind != ROLL_OPT_FLAG;
-        longs[n] = (struct option){options[n].name, has_arg ? required_argument : no_argument, NULL, 256 + (int)n};
-        if (options[n].letter != 0) {
-            shorts[s++] = options[n].letter;
-            if (has_arg) {
-                shorts[s++] = ':';
-            }
-        }
-    }
-    longs[n] = (struct option){"help", no_argument, NULL, 'h'};
-    shorts[s++] = 'h';
-    shorts[s] = '\0';
-
-    optind = 0; /* glibc: start over, also when called a second time in one process */
-    opterr = 0;
-    *code = ROLL_EXIT_USAGE;
-    for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
-        if (c == 'h') {
-            print_help(cmd, options);
-            *code = ROLL_EXIT_CLEAN;
-            return -1;
-        }
-        if (c == ':') {
-            roll_usage(cmd, "option '%s' needs an argument", argv[optind - 1]);
-            return -1;
-        }
-        const struct roll_option *o = NULL;
-        for (size_t i = 0; i < n && c != '?'; i++) {
-            if (c == 256 + (int)i || c == options[i].letter) {
-                o = &options[i];
-                break;
-            }
-        }
-        if (o == NULL) {
-            if (optopt > 0 && optopt < 256) {
-                roll_usage(cmd, "unknown option '-%c'", optopt);
-            } else {
-                roll_usage(cmd, optopt == 0 ? "unknown or ambiguous option '%s'" : "option '%s' takes no argument",
-                           argv[optind - 1]);
-            }
-            return -1;
-        }
-        if (!store(o, optarg)) {
-            roll_usage(cmd, "option '--%s %s': wants %s", o->name, optarg, wanted(o->kind));
-            return -1;
-        }
-    }
+    table[n] = (struct roll_option){.name = "help", .letter = 'h', .kind = ROLL_OPT_HELP};
+    table[n + 1] = (struct roll_option){0};
+    struct roll_option_reader read = {.table = table, .leading = leading, .argc = argc, .argv = argv};
+    enum roll_option_event event;
     *code = ROLL_EXIT_CLEAN;
-    return optind;
+    while ((event = roll_options_next(&read)) == ROLL_OPTION_TAKEN) {
+        if (read.option->kind == ROLL_OPT_HELP) {
+            print_help(cmd, options);
+            return -1;
+        }
+    }
+    switch (event) {
+    case ROLL_OPTION_OVER:
+        return read.operand;
+    case ROLL_OPTION_LACKS:
+        *code = roll_usage(cmd, "option '%s' needs an argument", read.word);
+        break;
+    case ROLL_OPTION_LETTER:
+        *code = roll_usage(cmd, "unknown option '-%c'", read.letter);
+        break;
+    case ROLL_OPTION_EXTRA:
+        *code = roll_usage(cmd, "option '%s' takes no argument", read.word);
+        break;
+    case ROLL_OPTION_WRONG:
+        *code = roll_usage(cmd, "option '--%s %s': wants %s", read.option->name, read.word, wanted(read.option->kind));
+        break;
+    default:
+        *code = roll_usage(cmd, "unknown or ambiguous option '%s'", read.word);
+        break;
+    }
+    return -1;
 }

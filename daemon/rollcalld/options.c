@@ -1,8 +1,9 @@
 /*
- * options.c: one table gives getopt's list, the help text and what an option sets; only the meaning of a mode is code.
+ * options.c: the options of rollcalld as a table, a function for each kind of argument, and what the modes need.
  */
 #include "daemon/rollcalld/options.h"
 
+#include "daemon/base/options.h"
 #include "daemon/base/units.h"
 #include "daemon/store/segment.h"
 #include "daemon/wire/net.h"
@@ -10,228 +11,163 @@
 #include "trace/ident.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum option_id {
-    OPT_STANDALONE = 256,
-    OPT_AGENT,
-    OPT_ROOT,
-    OPT_DIR,
-    OPT_LISTEN,
-    OPT_CONNECT,
-    OPT_POLICY,
-    OPT_TRACE,
-    OPT_TRACE_SEGMENT,
-    OPT_TRACE_LIMIT,
-    OPT_TRACE_AGE,
-    OPT_JSON,
-    OPT_HTTP,
-    OPT_CURVE_DIR,
-    OPT_INSECURE,
-    OPT_DETACH,
-    OPT_IF_NONE,
-    OPT_LINGER,
-    OPT_PARENT,
-    OPT_OWN_DIR,
-    OPT_READY_FD,
-    OPT_STALL_MS,
-    OPT_SUSPECT_MS,
-    OPT_STACKS,
-    OPT_VERSION,
-    OPT_HELP,
-};
-
-static const struct {
-    const char *name, *value;
-    int id;
-    const char *help;
-} table[] = {
-    {"standalone", NULL, OPT_STANDALONE, "agent and root in one process (default)"},
-    {"agent", NULL, OPT_AGENT, "stream the rings of DIR to the root named by --connect"},
-    {"root", NULL, OPT_ROOT, "take what agents send, judge it, answer consoles"},
-    {"dir", "DIR", OPT_DIR, "ring directory (default: ROLLCALL_DIR, else /dev/shm/rollcall-UID)"},
-    {"listen", "EP", OPT_LISTEN, "root: tcp://ADDR:PORT or ipc://PATH, repeatable (default: ipc://DIR/root)"},
-    {"connect", "EP", OPT_CONNECT, "agent: the root (default: ROLLCALL_DAEMON)"},
-    {"policy", "P", OPT_POLICY, "observe (default), advise, or auto: switch remedies"},
-    {"trace", "DIR", OPT_TRACE, "keep every call in DIR/JOB.RESTART*.rtrc, for rollcall analyze"},
-    {"trace-segment", "SIZE", OPT_TRACE_SEGMENT, "begin a new segment after SIZE bytes (K, M, G; default 64M)"},
-    {"trace-limit", "SIZE", OPT_TRACE_LIMIT, "remove the oldest segments beyond SIZE bytes in all (default: none)"},
-    {"trace-age", "TIME", OPT_TRACE_AGE, "remove segments older than TIME (s, m, h, d; default: never)"},
-    {"json", "FILE", OPT_JSON, "append verdicts to FILE, one JSON object a line"},
-    {"http", "ADDR:PORT", OPT_HTTP, "serve Prometheus metrics (loopback only)"},
-    {"curve-dir", "DIR", OPT_CURVE_DIR, "keys made by rollcall keygen, for tcp (default: ROLLCALL_CURVE_DIR)"},
-    {"insecure", NULL, OPT_INSECURE, "listen beyond loopback without keys"},
-    {"detach", NULL, OPT_DETACH, "go to the background once ready"},
-    {"if-none", NULL, OPT_IF_NONE, "exit 0 quietly when DIR already has an agent"},
-    {"linger", "SECONDS", OPT_LINGER, "exit this long after the last live rank is gone (0 = never)"},
-    {"parent", "PID", OPT_PARENT, "with --linger: not while PID, who started this, lives"},
-    {"own-dir", NULL, OPT_OWN_DIR, "remove DIR at exit; log only warnings"},
-    {"ready-fd", "N", OPT_READY_FD, "write one line with the endpoint to descriptor N when ready"},
-    {"stacks", "WHEN", OPT_STACKS, "auto: take the stacks of those whom others wait for; default: only when asked"},
-    {"stall-ms", "N", OPT_STALL_MS, "look into an incomplete operation after N ms (default 500)"},
-    {"suspect-ms", "N", OPT_SUSPECT_MS, "say what is only suspected after N ms, or some times that (default 5000)"},
-    {"version", NULL, OPT_VERSION, "print the version"},
-    {"help", NULL, OPT_HELP, "print this"},
-};
-#define OPTIONS (sizeof(table) / sizeof(*table))
-
-static void print_help(void)
-{
-    printf("usage: rollcalld [--standalone | --agent | --root] [OPTION]...\n"
-           "Watches the ranks whose rings lie in DIR and says which rank keeps the others waiting, and why.\n\n");
-    for (size_t i = 0; i < OPTIONS; i++) {
-        char left[40];
-        snprintf(left, sizeof(left), "--%s%s%s", table[i].name, table[i].value ? " " : "",
-                 table[i].value ? table[i].value : "");
-        printf("  %-20s  %s\n", left, table[i].help);
-    }
-    printf("\nExit status: 0 clean, 1 a finding, 2 usage, 3 something cannot be reached, read or bound.\n");
-}
-
-static int usage(const char *format, const char *a, const char *b)
+static int __attribute__((format(printf, 1, 2))) usage(const char *format, ...)
 {
     char line[512];
-    snprintf(line, sizeof(line), format, a, b);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
     fprintf(stderr, "rollcalld: %s (rollcalld --help lists all options)\n", line);
     return 2;
 }
 
-static bool number(const char *text, unsigned long max, unsigned long *out)
+/* ---- arguments ---- */
+
+/* What the command line has said so far. */
+struct command_line {
+    struct roll_options *out;
+    bool mode_seen;
+};
+
+static bool number(const char *text, unsigned long least, unsigned long most, unsigned long *out)
 {
     char *end;
     errno = 0;
     *out = strtoul(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *out <= max;
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *out >= least && *out <= most;
 }
 
-static int set_mode(struct roll_options *o, bool *seen, enum roll_mode mode)
+static int take_mode(const struct roll_option *option, const char *text, void *into)
 {
-    if (*seen && o->mode != mode) {
-        return usage("choose one of --standalone, --agent, --root%s%s", "", "");
+    struct command_line *line = into;
+    enum roll_mode mode = strcmp(option->name, "agent") == 0  ? ROLL_MODE_AGENT
+                          : strcmp(option->name, "root") == 0 ? ROLL_MODE_ROOT
+                                                              : ROLL_MODE_STANDALONE;
+    (void)text;
+    if (line->mode_seen && line->out->mode != mode) {
+        return usage("choose one of --standalone, --agent, --root");
     }
-    *seen = true;
-    o->mode = mode;
-    return -1;
+    line->mode_seen = true;
+    line->out->mode = mode;
+    return ROLL_OPTION_GO_ON;
 }
 
-static int set(struct roll_options *o, bool *mode_seen, int id, const char *value, const char *name)
+static int take_dir(const struct roll_option *option, const char *text, void *into)
+{
+    struct roll_options *o = into;
+    (void)option;
+    if (strlen(text) == 0 || strlen(text) >= sizeof(o->dir)) {
+        return ROLL_OPTION_BAD;
+    }
+    snprintf(o->dir, sizeof(o->dir), "%s", text);
+    return ROLL_OPTION_GO_ON;
+}
+
+static int take_listen(const struct roll_option *option, const char *text, void *into)
+{
+    struct roll_options *o = into;
+    if (!roll_net_endpoint_ok(text)) {
+        return ROLL_OPTION_BAD;
+    }
+    if (o->listens + 2 >= ROLL_ROOT_LISTEN_MAX) {
+        return usage("too many --%s", option->name);
+    }
+    o->listen[o->listens++] = text;
+    return ROLL_OPTION_GO_ON;
+}
+
+static int take_connect(const struct roll_option *option, const char *text, void *into)
+{
+    (void)option;
+    *(const char **)into = text;
+    return roll_net_endpoint_ok(text) ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int take_policy(const struct roll_option *option, const char *text, void *into)
+{
+    struct roll_options *o = into;
+    (void)option;
+    o->policy_set = true;
+    return roll_policy_by_name(text, &o->policy) == 0 ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int take_bytes(const struct roll_option *option, const char *text, void *into)
+{
+    uint64_t *bytes = into;
+    (void)option;
+    return roll_units_bytes(text, bytes) && *bytes >= ROLL_SEGMENT_BYTES_LEAST ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int take_age(const struct roll_option *option, const char *text, void *into)
+{
+    (void)option;
+    return roll_units_time(text, into) ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int take_seconds(const struct roll_option *option, const char *text, void *into)
 {
     unsigned long n;
-    uint64_t big;
-    switch (id) {
-    case OPT_STANDALONE:
-        return set_mode(o, mode_seen, ROLL_MODE_STANDALONE);
-    case OPT_AGENT:
-        return set_mode(o, mode_seen, ROLL_MODE_AGENT);
-    case OPT_ROOT:
-        return set_mode(o, mode_seen, ROLL_MODE_ROOT);
-    case OPT_DIR:
-        if (strlen(value) == 0 || strlen(value) >= sizeof(o->dir)) {
-            return usage("--dir: '%s' is no directory name%s", value, "");
-        }
-        snprintf(o->dir, sizeof(o->dir), "%s", value);
-        return -1;
-    case OPT_LISTEN:
-    case OPT_CONNECT:
-        if (!roll_net_endpoint_ok(value)) {
-            return usage("--%s: '%s' is not an endpoint; it looks like tcp://HOST:PORT or ipc:///PATH", name, value);
-        }
-        if (id == OPT_CONNECT) {
-            o->connect = value;
-        } else if (o->listens + 2 >= ROLL_ROOT_LISTEN_MAX) {
-            return usage("too many --listen%s%s", "", "");
-        } else {
-            o->listen[o->listens++] = value;
-        }
-        return -1;
-    case OPT_POLICY:
-        o->policy_set = true;
-        return roll_policy_by_name(value, &o->policy) == 0
-                   ? -1
-                   : usage("--policy: '%s' is none of observe, advise, auto%s", value, "");
-    case OPT_TRACE:
-        o->trace = value;
-        return -1;
-    case OPT_TRACE_SEGMENT:
-    case OPT_TRACE_LIMIT:
-        if (!roll_units_bytes(value, &big) || big < ROLL_SEGMENT_BYTES_LEAST) {
-            return usage("--%s: '%s' is not a size from 64K, like 16M or 2G", name, value);
-        }
-        *(id == OPT_TRACE_LIMIT ? &o->trace_limit : &o->trace_segment) = big;
-        return -1;
-    case OPT_TRACE_AGE:
-        if (!roll_units_time(value, &o->trace_age_ns)) {
-            return usage("--%s: '%s' is not a time, like 90s, 12h or 7d", name, value);
-        }
-        return -1;
-    case OPT_JSON:
-        o->json = value;
-        return -1;
-    case OPT_HTTP:
-        o->http = value;
-        return -1;
-    case OPT_CURVE_DIR:
-        o->curve_dir = value;
-        return -1;
-    case OPT_INSECURE:
-        o->insecure = true;
-        return -1;
-    case OPT_DETACH:
-        o->detach = true;
-        return -1;
-    case OPT_IF_NONE:
-        o->if_none = true;
-        return -1;
-    case OPT_OWN_DIR:
-        o->own_dir = true;
-        return -1;
-    case OPT_LINGER:
-        if (!number(value, 86400 * 365, &n)) {
-            return usage("--%s: '%s' is not a number of seconds", name, value);
-        }
-        o->linger_s = (unsigned)n;
-        return -1;
-    case OPT_PARENT:
-        if (!number(value, INT_MAX, &n) || n == 0) {
-            return usage("--%s: '%s' is not a process id", name, value);
-        }
-        o->parent = (pid_t)n;
-        return -1;
-    case OPT_READY_FD:
-        if (!number(value, INT_MAX, &n)) {
-            return usage("--%s: '%s' is not a descriptor", name, value);
-        }
-        o->ready_fd = (int)n;
-        return -1;
-    case OPT_STALL_MS:
-        if (!number(value, 86400000, &n) || n == 0) {
-            return usage("--%s: '%s' is not a number of milliseconds from 1", name, value);
-        }
-        o->stall_ns = n * 1000000u;
-        return -1;
-    case OPT_SUSPECT_MS:
-        if (!number(value, 86400000, &n) || n == 0) {
-            return usage("--%s: '%s' is not a number of milliseconds from 1", name, value);
-        }
-        o->suspect_ns = n * 1000000u;
-        return -1;
-    case OPT_STACKS:
-        o->stacks_auto = strcmp(value, "auto") == 0;
-        return o->stacks_auto || strcmp(value, "ask") == 0 ? -1
-                                                           : usage("--stacks: '%s' is none of auto, ask%s", value, "");
-    case OPT_VERSION:
-        printf("rollcalld %s\n", ROLL_VERSION);
-        return 0;
-    case OPT_HELP:
-        print_help();
-        return 0;
-    default:
-        return 2;
-    }
+    bool good = number(text, 0, 86400 * 365, &n);
+    (void)option;
+    *(unsigned *)into = good ? (unsigned)n : 0;
+    return good ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int take_pid(const struct roll_option *option, const char *text, void *into)
+{
+    unsigned long n;
+    bool good = number(text, 1, INT_MAX, &n);
+    (void)option;
+    *(pid_t *)into = good ? (pid_t)n : 0;
+    return good ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int take_descriptor(const struct roll_option *option, const char *text, void *into)
+{
+    unsigned long n;
+    bool good = number(text, 0, INT_MAX, &n);
+    (void)option;
+    *(int *)into = good ? (int)n : -1;
+    return good ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int take_ms(const struct roll_option *option, const char *text, void *into)
+{
+    unsigned long n;
+    bool good = number(text, 1, 86400000, &n);
+    (void)option;
+    *(uint64_t *)into = good ? n * 1000000u : 0;
+    return good ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int take_stacks(const struct roll_option *option, const char *text, void *into)
+{
+    bool is_auto = strcmp(text, "auto") == 0;
+    (void)option;
+    *(bool *)into = is_auto;
+    return is_auto || strcmp(text, "ask") == 0 ? ROLL_OPTION_GO_ON : ROLL_OPTION_BAD;
+}
+
+static int print_version(const struct roll_option *option, const char *text, void *into)
+{
+    (void)option, (void)text, (void)into;
+    printf("rollcalld %s\n", ROLL_VERSION);
+    return 0;
+}
+
+static void print_help(const struct roll_option *table)
+{
+    printf("usage: rollcalld [--standalone | --agent | --root] [OPTION]...\n"
+           "Watches the ranks whose rings lie in DIR and says which rank keeps the others waiting, and why.\n\n");
+    roll_options_print(table, false, 21);
+    printf("\nExit status: 0 clean, 1 a finding, 2 usage, 3 something cannot be reached, read or bound.\n");
 }
 
 /* What the modes need and do not take. */
@@ -247,23 +183,23 @@ static int check(struct roll_options *o)
         env = getenv("ROLLCALL_DAEMON");
         o->connect = env && env[0] ? env : NULL;
         if (!o->connect || !roll_net_endpoint_ok(o->connect)) {
-            return usage("--agent needs --connect EP (or ROLLCALL_DAEMON): the root to stream to%s%s", "", "");
+            return usage("--agent needs --connect EP (or ROLLCALL_DAEMON): the root to stream to");
         }
     }
     if (!agent && o->connect) {
-        return usage("--connect is for --agent%s%s", "", "");
+        return usage("--connect is for --agent");
     }
     if (agent && (o->listens || o->json || o->http)) {
-        return usage("--listen, --json and --http belong to the root, not to --agent%s%s", "", "");
+        return usage("--listen, --json and --http belong to the root, not to --agent");
     }
     if (!o->trace && (o->trace_segment || o->trace_limit || o->trace_age_ns)) {
-        return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR%s%s", "", "");
+        return usage("--trace-segment, --trace-limit and --trace-age need --trace DIR");
     }
     if (o->trace_limit && o->trace_limit < ROLL_SEGMENT_LIMIT_LEAST) {
-        return usage("--trace-limit: at least 256K, room for four segments%s%s", "", "");
+        return usage("--trace-limit: at least 256K, room for four segments");
     }
     if (o->if_none && o->mode == ROLL_MODE_ROOT) {
-        return usage("--if-none is about agents: not for --root%s%s", "", "");
+        return usage("--if-none is about agents: not for --root");
     }
     env = getenv("ROLLCALL_DIR");
     bool wants_dir = o->mode != ROLL_MODE_ROOT || o->listens == 0;
@@ -271,46 +207,95 @@ static int check(struct roll_options *o)
         if (env && env[0]) {
             snprintf(o->dir, sizeof(o->dir), "%s", env);
         } else if (roll_default_dir(o->dir, sizeof(o->dir)) != 0) {
-            return usage("no default directory; name one with --dir%s%s", "", "");
+            return usage("no default directory; name one with --dir");
         }
     }
     if (o->own_dir && o->dir[0] == '\0') {
-        return usage("--own-dir needs --dir%s%s", "", "");
+        return usage("--own-dir needs --dir");
     }
     return -1;
 }
 
+static int read_table(const struct roll_option *table, int argc, char **argv)
+{
+    struct roll_option_reader read = {.table = table, .argc = argc, .argv = argv};
+    enum roll_option_event event;
+    while ((event = roll_options_next(&read)) == ROLL_OPTION_TAKEN) {
+        if (read.option->kind == ROLL_OPT_HELP) {
+            print_help(table);
+            return 0;
+        }
+    }
+    switch (event) {
+    case ROLL_OPTION_OVER:
+        return read.operand < argc ? usage("unexpected argument '%s'", argv[read.operand]) : -1;
+    case ROLL_OPTION_LACKS:
+        return usage("option '%s' needs a value", argv[read.at]);
+    case ROLL_OPTION_EXIT:
+        return read.code;
+    case ROLL_OPTION_WRONG: {
+        const struct roll_option_own *own = read.option->value;
+        return usage("--%s: '%s' is %s", read.option->name, read.word, own->wrong);
+    }
+    default:
+        return usage("unknown option '%s'", argv[read.at]);
+    }
+}
+
 int roll_options_parse(int argc, char **argv, struct roll_options *out)
 {
-    struct option options[OPTIONS + 1];
-    for (size_t i = 0; i < OPTIONS; i++) {
-        options[i] =
-            (struct option){table[i].name, table[i].value ? required_argument : no_argument, NULL, table[i].id};
-    }
-    options[OPTIONS] = (struct option){0};
+    struct command_line line = {.out = out};
+    const struct roll_option table[] = {
+        {"standalone", 0, ROLL_OPT_OWN, NULL, "agent and root in one process (default)",
+         &(struct roll_option_own){take_mode, &line, NULL}},
+        {"agent", 0, ROLL_OPT_OWN, NULL, "stream the rings of DIR to the root named by --connect",
+         &(struct roll_option_own){take_mode, &line, NULL}},
+        {"root", 0, ROLL_OPT_OWN, NULL, "take what agents send, judge it, answer consoles",
+         &(struct roll_option_own){take_mode, &line, NULL}},
+        {"dir", 0, ROLL_OPT_OWN, "DIR", "ring directory (default: ROLLCALL_DIR, else /dev/shm/rollcall-UID)",
+         &(struct roll_option_own){take_dir, out, "no directory name"}},
+        {"listen", 0, ROLL_OPT_OWN, "EP", "root: tcp://ADDR:PORT or ipc://PATH, repeatable (default: ipc://DIR/root)",
+         &(struct roll_option_own){take_listen, out, "not an endpoint; it looks like tcp://HOST:PORT or ipc:///PATH"}},
+        {"connect", 0, ROLL_OPT_OWN, "EP", "agent: the root (default: ROLLCALL_DAEMON)",
+         &(struct roll_option_own){take_connect, &out->connect,
+                                   "not an endpoint; it looks like tcp://HOST:PORT or ipc:///PATH"}},
+        {"policy", 0, ROLL_OPT_OWN, "P", "observe (default), advise, or auto: switch remedies",
+         &(struct roll_option_own){take_policy, out, "none of observe, advise, auto"}},
+        {"trace", 0, ROLL_OPT_ANY, "DIR", "keep every call in DIR/JOB.RESTART*.rtrc, for rollcall analyze",
+         &out->trace},
+        {"trace-segment", 0, ROLL_OPT_OWN, "SIZE", "begin a new segment after SIZE bytes (K, M, G; default 64M)",
+         &(struct roll_option_own){take_bytes, &out->trace_segment, "not a size from 64K, like 16M or 2G"}},
+        {"trace-limit", 0, ROLL_OPT_OWN, "SIZE", "remove the oldest segments beyond SIZE bytes in all (default: none)",
+         &(struct roll_option_own){take_bytes, &out->trace_limit, "not a size from 64K, like 16M or 2G"}},
+        {"trace-age", 0, ROLL_OPT_OWN, "TIME", "remove segments older than TIME (s, m, h, d; default: never)",
+         &(struct roll_option_own){take_age, &out->trace_age_ns, "not a time, like 90s, 12h or 7d"}},
+        {"json", 0, ROLL_OPT_ANY, "FILE", "append verdicts to FILE, one JSON object a line", &out->json},
+        {"http", 0, ROLL_OPT_ANY, "ADDR:PORT", "serve Prometheus metrics (loopback only)", &out->http},
+        {"curve-dir", 0, ROLL_OPT_ANY, "DIR", "keys made by rollcall keygen, for tcp (default: ROLLCALL_CURVE_DIR)",
+         &out->curve_dir},
+        {"insecure", 0, ROLL_OPT_FLAG, NULL, "listen beyond loopback without keys", &out->insecure},
+        {"detach", 0, ROLL_OPT_FLAG, NULL, "go to the background once ready", &out->detach},
+        {"if-none", 0, ROLL_OPT_FLAG, NULL, "exit 0 quietly when DIR already has an agent", &out->if_none},
+        {"linger", 0, ROLL_OPT_OWN, "SECONDS", "exit this long after the last live rank is gone (0 = never)",
+         &(struct roll_option_own){take_seconds, &out->linger_s, "not a number of seconds"}},
+        {"parent", 0, ROLL_OPT_OWN, "PID", "with --linger: not while PID, who started this, lives",
+         &(struct roll_option_own){take_pid, &out->parent, "not a process id"}},
+        {"own-dir", 0, ROLL_OPT_FLAG, NULL, "remove DIR at exit; log only warnings", &out->own_dir},
+        {"ready-fd", 0, ROLL_OPT_OWN, "N", "write one line with the endpoint to descriptor N when ready",
+         &(struct roll_option_own){take_descriptor, &out->ready_fd, "not a descriptor"}},
+        {"stacks", 0, ROLL_OPT_OWN, "WHEN",
+         "auto: take the stacks of those whom others wait for; default: only when asked",
+         &(struct roll_option_own){take_stacks, &out->stacks_auto, "none of auto, ask"}},
+        {"stall-ms", 0, ROLL_OPT_OWN, "N", "look into an incomplete operation after N ms (default 500)",
+         &(struct roll_option_own){take_ms, &out->stall_ns, "not a number of milliseconds from 1"}},
+        {"suspect-ms", 0, ROLL_OPT_OWN, "N", "say what is only suspected after N ms, or some times that (default 5000)",
+         &(struct roll_option_own){take_ms, &out->suspect_ns, "not a number of milliseconds from 1"}},
+        {"version", 0, ROLL_OPT_OWN, NULL, "print the version", &(struct roll_option_own){print_version, NULL, NULL}},
+        {"help", 0, ROLL_OPT_HELP, NULL, "print this", NULL},
+        {0},
+    };
     memset(out, 0, sizeof(*out));
     out->ready_fd = -1;
-    bool mode_seen = false;
-    opterr = 0;
-    for (;;) {
-        int at = optind, index = -1;
-        int id = getopt_long(argc, argv, ":", options, &index);
-        if (id == -1) {
-            break;
-        }
-        if (id == '?') {
-            return usage("unknown option '%s'%s", argv[at], "");
-        }
-        if (id == ':') {
-            return usage("option '%s' needs a value%s", argv[at], "");
-        }
-        int code = set(out, &mode_seen, id, optarg, index >= 0 ? options[index].name : "");
-        if (code >= 0) {
-            return code;
-        }
-    }
-    if (optind < argc) {
-        return usage("unexpected argument '%s'%s", argv[optind], "");
-    }
-    return check(out);
+    int code = read_table(table, argc, argv);
+    return code >= 0 ? code : check(out);
 }
