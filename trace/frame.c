@@ -112,6 +112,23 @@ static int check_payload(const struct roll_frame *frame)
     return ROLL_OK;
 }
 
+int64_t roll_frame_make(const struct roll_frame_head *head, const void *payload, size_t payload_bytes, void *out,
+                        size_t out_bytes, struct roll_frame *frame)
+{
+    int64_t n = roll_frame_encode(head, payload, payload_bytes, out, out_bytes);
+    if (n < 0) {
+        return n;
+    }
+    struct roll_frame made = {.payload = (const uint8_t *)out + ROLL_FRAME_HEAD_BYTES};
+    memcpy(&made.head, out, sizeof(made.head));
+    int err = check_payload(&made);
+    if (err < 0) {
+        return err;
+    }
+    *frame = made;
+    return n;
+}
+
 int roll_frame_decode(const void *data, size_t bytes, struct roll_frame *out, size_t *used)
 {
     const uint8_t *p = data;

@@ -111,6 +111,13 @@ struct roll_frame {
  */
 int64_t roll_frame_encode(const struct roll_frame_head *head, const void *payload, size_t payload_bytes, void *out,
                           size_t out_bytes);
+/*
+ * roll_frame_encode for a writer that goes on with its own frame: *frame is what roll_frame_decode of `out` would give,
+ * and borrows it. The payload is checked as for a frame that came from elsewhere. Errors of both; then *frame is
+ * untouched.
+ */
+int64_t roll_frame_make(const struct roll_frame_head *head, const void *payload, size_t payload_bytes, void *out,
+                        size_t out_bytes, struct roll_frame *frame);
 
 /*
  * Decodes one frame that begins at `data`. *used becomes the bytes that it took; with `used` NULL the frame must fill

@@ -79,11 +79,8 @@ static void keep(struct roll_agent_trace *t, struct run *run, struct roll_frame_
                  size_t bytes, uint64_t now)
 {
     struct roll_frame frame;
-    int64_t n = roll_frame_encode(&head, payload, bytes, t->frame, FRAME);
-    int err = n < 0 ? (int)n : roll_frame_decode(t->frame, (size_t)n, &frame, NULL);
-    if (!err) {
-        err = roll_segments_append(run->segments, &frame, t->frame, (size_t)n, now);
-    }
+    int64_t n = roll_frame_make(&head, payload, bytes, t->frame, FRAME, &frame);
+    int err = n < 0 ? (int)n : roll_segments_append(run->segments, &frame, t->frame, (size_t)n, now);
     if (err) {
         roll_log(ROLL_LOG_ERROR, "agent: %s.%u: the trace ends here: %s; watching goes on, what is not kept is counted",
                  run->job, run->restart, roll_strerror(err));

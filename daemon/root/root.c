@@ -100,8 +100,8 @@ static void tell_unheard(roll_root_t *root, struct roll_peer *peer)
     for (size_t i = 0; i < peer->used; i++) {
         struct roll_frame_head head = {.type = ROLL_FRAME_SIGHT, .stream = peer->streams[i].stream};
         struct roll_frame frame;
-        int64_t n = peer->streams[i].live ? roll_frame_encode(&head, &sight, sizeof(sight), raw, sizeof(raw)) : 0;
-        if (n > 0 && roll_frame_decode(raw, (size_t)n, &frame, NULL) == 0) {
+        int64_t n = peer->streams[i].live ? roll_frame_make(&head, &sight, sizeof(sight), raw, sizeof(raw), &frame) : 0;
+        if (n > 0) {
             (void)roll_run_frame(root, peer->streams[i].run, &frame, raw, (size_t)n);
         }
     }

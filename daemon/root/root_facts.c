@@ -106,11 +106,8 @@ static int keep(roll_root_t *root, struct roll_run *run, const struct question *
     struct roll_frame_head head = {.type = ROLL_FRAME_NOTE};
     struct roll_frame frame;
     int err = text && bytes > ROLL_ROOT_FACTS_BYTES ? ROLL_E_SIZE : ROLL_E_NOMEM;
-    int64_t n = raw ? roll_frame_encode(&head, text, bytes, raw, room) : err;
-    err = n < 0 ? (int)n : roll_frame_decode(raw, (size_t)n, &frame, NULL);
-    if (!err) {
-        err = roll_run_frame(root, run, &frame, raw, (size_t)n);
-    }
+    int64_t n = raw ? roll_frame_make(&head, text, bytes, raw, room, &frame) : err;
+    err = n < 0 ? (int)n : roll_run_frame(root, run, &frame, raw, (size_t)n);
     free(raw);
     free(text);
     json_decref(note);

@@ -307,12 +307,9 @@ static void tell_time(struct roll_run *run, const struct roll_feed_time *time, b
     if (run->trace) {
         uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof(time->wall_ns)];
         struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = time->engine_ns, .first = final};
-        int64_t n = roll_frame_encode(&head, &time->wall_ns, sizeof(time->wall_ns), buffer, sizeof(buffer));
         struct roll_frame frame;
-        int err = n < 0 ? (int)n : roll_frame_decode(buffer, (size_t)n, &frame, NULL);
-        if (!err) {
-            err = roll_segments_append(run->trace, &frame, buffer, (size_t)n, roll_mono_ns());
-        }
+        int64_t n = roll_frame_make(&head, &time->wall_ns, sizeof(time->wall_ns), buffer, sizeof(buffer), &frame);
+        int err = n < 0 ? (int)n : roll_segments_append(run->trace, &frame, buffer, (size_t)n, roll_mono_ns());
         if (err) {
             trace_failed(run, err);
         }

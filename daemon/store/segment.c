@@ -83,8 +83,8 @@ static int repeat(void *ctx, const struct roll_frame_head *head, const void *pay
 {
     struct roll_segments *w = ctx;
     struct roll_frame frame;
-    int64_t n = roll_frame_encode(head, payload, bytes, w->frame, ALONE_BYTES);
-    int err = n < 0 ? (int)n : roll_frame_decode(w->frame, (size_t)n, &frame, NULL);
+    int64_t n = roll_frame_make(head, payload, bytes, w->frame, ALONE_BYTES, &frame);
+    int err = n < 0 ? (int)n : 0;
     size_t waiting;
     bool full;
     if (!err) {

@@ -89,6 +89,39 @@ static void json_and_empty_frames_go_there_and_back(void **state)
     assert_int_equal(roll_frame_decode(data, 56, &frame, NULL), 0);
 }
 
+static void a_frame_that_is_made_is_the_frame_that_would_be_decoded(void **state)
+{
+    (void)state;
+    struct roll_record recs[2] = {record(5), record(6)};
+    const struct {
+        struct roll_frame_head head;
+        const void *payload;
+        size_t bytes;
+        int64_t result;
+    } cases[] = {
+        {{.type = ROLL_FRAME_RECORDS, .count = 2, .first = 5, .stream = 7}, recs, sizeof(recs), 56 + 128},
+        {{.type = ROLL_FRAME_RECORDS, .count = 2, .first = 6, .stream = 7}, recs, sizeof(recs), ROLL_E_CORRUPT},
+        {{.type = ROLL_FRAME_RECORDS, .count = 3, .first = 5, .stream = 7}, recs, sizeof(recs), ROLL_E_SIZE},
+        {{.type = ROLL_FRAME_NOTE, .seq = 3, .count = 99, .rec_size = 99}, "{}", 2, 58},
+        {{.type = ROLL_FRAME_TICK, .seq = 3}, NULL, 0, 56},
+        {{.type = ROLL_FRAME_STATUS}, "short", 5, ROLL_E_CORRUPT},
+        {{.type = ROLL_FRAME_NOTE}, recs, 200, ROLL_E_SIZE},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint8_t data[200];
+        struct roll_frame made = {.head.seq = 12345}, decoded;
+        int64_t n = roll_frame_make(&cases[i].head, cases[i].payload, cases[i].bytes, data, sizeof(data), &made);
+        assert_int_equal(n, cases[i].result);
+        if (n < 0) {
+            assert_int_equal(made.head.seq, 12345);
+            continue;
+        }
+        assert_int_equal(roll_frame_decode(data, (size_t)n, &decoded, NULL), 0);
+        assert_memory_equal(&made.head, &decoded.head, sizeof(made.head));
+        assert_ptr_equal(made.payload, decoded.payload);
+    }
+}
+
 static void frames_end_to_end_are_walked_with_used(void **state)
 {
     (void)state;
@@ -283,6 +316,7 @@ int main(void)
         cmocka_unit_test(checksum_is_the_published_one),
         cmocka_unit_test(records_go_there_and_back),
         cmocka_unit_test(json_and_empty_frames_go_there_and_back),
+        cmocka_unit_test(a_frame_that_is_made_is_the_frame_that_would_be_decoded),
         cmocka_unit_test(frames_end_to_end_are_walked_with_used),
         cmocka_unit_test(a_longer_head_and_larger_records_of_a_newer_writer_are_read),
         cmocka_unit_test(the_encoder_refuses_what_does_not_fit),
