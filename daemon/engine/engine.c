@@ -678,7 +678,7 @@ static void ask_tick(struct roll_engine *e)
             detectors[i]->tick(e);
         }
     }
-    waitgraph_run(e);
+    waits_look(e);
 }
 
 /*

@@ -89,7 +89,6 @@ struct finding {
     struct roll_rankset minor, major; /* world ranks */
     const struct source *minor_source, *major_source;
     uint64_t minor_ticket, major_ticket; /* their calls at seq; ALIGN_ZERO: minor's is the dropped call */
-    uint64_t after_ticket;               /* minor: the first call that agrees again; 0 unknown; ticket + 1 */
 };
 
 /* --- align.c: the life of a finding, for the detectors that say it --- */
@@ -168,7 +167,9 @@ struct block {
     uint32_t odd_at; /* ... they lack the call of this step, and are in that of the next one */
     bool awaits;     /* CYCLE: nobody is odd so far, and somebody who can tell may still come */
 };
-void waitgraph_run(struct roll_engine *e);
+/* Follows all that has waited too long to its reasons: *found, owned by the caller, with the sets `absent` of each.
+ * False: nothing waits. */
+bool waitgraph_walk(struct roll_engine *e, struct block **found, uint32_t *founds);
 bool waitgraph_old(const struct roll_engine *e, const struct queue *q); /* its head has waited for stall_ns */
 uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, const struct entry *entry,
                            struct roll_rankset *out); /* world ranks that have not issued their side */
@@ -177,7 +178,7 @@ uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, 
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
 
 /* --- wait_judge.c: which of the reasons found is the cause --- */
-void waits_judge(struct roll_engine *e, struct block *found, uint32_t n);
+void waits_look(struct roll_engine *e);
 /* The newest verdict says that these have ended (world ranks) and that this source waits for it: what was said of it
  * before, naming nobody, is replaced. */
 void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter);
@@ -215,13 +216,10 @@ void doubts_free(struct roll_engine *e);
  * neither, and may come. */
 bool order_vote(const struct roll_engine *e, const struct block *b, struct roll_rankset *odd, uint32_t *at,
                 bool *awaits);
-const struct member *comm_member_of(const struct comm *c, uint32_t source); /* NULL: none */
-bool comm_is_sibling(const struct comm *a, const struct comm *b);           /* the same place of the program */
+bool comm_is_sibling(const struct comm *a, const struct comm *b); /* the same place of the program */
 /* How many of the last calls before seq are alike; -1: one is not. */
 int comm_same_past(const struct comm *a, const struct comm *b, uint32_t seq);
 bool comm_same_call(const struct comm *a, const struct comm *b,
                     uint32_t seq); /* both still know it, and it was alike */
-/* Ticket of the collective with this number; UINT64_MAX when it is not in the log. */
-uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
 
 #endif

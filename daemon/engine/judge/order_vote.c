@@ -30,16 +30,6 @@ struct place {
     uint64_t ticket;
 };
 
-const struct member *comm_member_of(const struct comm *c, uint32_t source)
-{
-    for (uint32_t r = 0; r < c->size; r++) {
-        if (c->member[r].source == source) {
-            return &c->member[r];
-        }
-    }
-    return NULL;
-}
-
 bool comm_is_sibling(const struct comm *a, const struct comm *b)
 {
     bool one_split =
@@ -85,19 +75,6 @@ static const struct member *stand_in(const struct roll_engine *e, uint32_t sourc
         found = sibling && comm_same_past(m->comm, p->comm, p->seq) >= 0 ? m : NULL;
     }
     return found;
-}
-
-uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq)
-{
-    uint64_t ticket = source_log_low(s);
-    for (; ticket < s->next; ticket++) {
-        const struct entry *entry = source_entry(s, ticket);
-        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
-            entry->rec.count != 0 && entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m) {
-            return ticket;
-        }
-    }
-    return NO_TICKET;
 }
 
 /* The sends and receives that a member has made between its collectives seq - 1 and seq; *ticket: of the first. */

@@ -10,14 +10,12 @@
  * beside it (on other streams and communicators, where nobody waits for the calls that are stuck): it is not explained
  * by it any more.
  */
-#include "daemon/engine/judge/judge.h"
+#include "daemon/engine/judge/silence.h"
 
 #define WAITS_TRIED 8u /* newest waits of a rank that are looked at: each covers all older ones of its stream */
 
-static void pass(struct roll_engine *e, struct member *m);
-
 /* A call of this member that is over lies at or behind the place of the trouble. */
-static bool is_beyond(const struct member *m, const struct source *s, const struct roll_record *rec)
+bool silence_is_beyond(const struct member *m, const struct source *s, const struct roll_record *rec)
 {
     const struct comm *c = m->comm;
     if (c->mute_seq == NO_SEQ || roll_op_class(rec->op) != ROLL_CLASS_COLL) {
@@ -26,14 +24,14 @@ static bool is_beyond(const struct member *m, const struct source *s, const stru
     return rec->count != 0 && rec->seq >= c->mute_seq;
 }
 
-static bool is_call(const struct roll_record *rec)
+bool silence_is_call(const struct roll_record *rec)
 {
     enum roll_op_class class = roll_op_class(rec->op);
     return class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
 }
 
 /* The host came back from this wait, and what it waited for had gone well. */
-static bool is_good_wait(const struct roll_record *rec)
+bool silence_is_good_wait(const struct roll_record *rec)
 {
     bool stream = (rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_STREAM_QUERY) && rec->stream != 0;
     return (stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
@@ -41,14 +39,15 @@ static bool is_good_wait(const struct roll_record *rec)
 }
 
 /* Some call of m at or behind the place, made before `wait` and covered by it. */
-static bool covers(const struct source *s, const struct member *m, const struct roll_record *wait)
+bool silence_covers(const struct source *s, const struct member *m, const struct roll_record *wait)
 {
     uint64_t upto = roll_seal_ticket(wait->seal);
     uint64_t ticket = upto > s->log_mask ? upto - s->log_mask : 0;
     for (; ticket < upto; ticket++) {
         const struct entry *entry = source_entry(s, ticket);
-        if (entry && is_call(&entry->rec) && source_member(s, entry->rec.comm) == m &&
-            (wait->op == ROLL_OP_DEVICE_SYNC || entry->rec.stream == wait->stream) && is_beyond(m, s, &entry->rec)) {
+        if (entry && silence_is_call(&entry->rec) && source_member(s, entry->rec.comm) == m &&
+            (wait->op == ROLL_OP_DEVICE_SYNC || entry->rec.stream == wait->stream) &&
+            silence_is_beyond(m, s, &entry->rec)) {
             return true;
         }
     }
@@ -63,13 +62,14 @@ static bool has_passed(const struct source *s, const struct member *m)
     for (uint64_t n = 0; n <= s->log_mask && ticket-- > 0; n++) {
         const struct entry *entry = source_entry(s, ticket);
         if (!entry || source_member(s, entry->rec.comm) == m) {
-            bool done = entry && roll_seal_state(entry->rec.seal) == ROLL_STATE_COMPLETE && is_call(&entry->rec);
-            if (done && is_beyond(m, s, &entry->rec)) {
+            bool done =
+                entry && roll_seal_state(entry->rec.seal) == ROLL_STATE_COMPLETE && silence_is_call(&entry->rec);
+            if (done && silence_is_beyond(m, s, &entry->rec)) {
                 return true;
             }
             continue;
         }
-        if (is_good_wait(&entry->rec) && waits++ < WAITS_TRIED && covers(s, m, &entry->rec)) {
+        if (silence_is_good_wait(&entry->rec) && waits++ < WAITS_TRIED && silence_covers(s, m, &entry->rec)) {
             return true;
         }
     }
@@ -154,7 +154,7 @@ static bool stands_in(const struct source *s, const struct member *m)
 {
     for (uint32_t i = 0; i < s->threads; i++) {
         const struct entry *in = s->thread[i].inside ? source_entry(s, s->thread[i].inside - 1) : NULL;
-        if (in && (is_call(&in->rec) ? source_member(s, in->rec.comm) == m : covers(s, m, &in->rec))) {
+        if (in && (silence_is_call(&in->rec) ? source_member(s, in->rec.comm) == m : silence_covers(s, m, &in->rec))) {
             return true;
         }
     }
@@ -193,74 +193,4 @@ bool source_held_by(const struct roll_engine *e, const struct source *s, const s
         }
     }
     return false;
-}
-
-static void unmute(struct roll_engine *e, struct comm *c)
-{
-    c->muted = false;
-    c->explains = false;
-    c->era++;
-    e->muted_comms--;
-    for (uint32_t i = 0; c->pair && i <= c->pair_mask; i++) {
-        if (c->pair[i]) {
-            c->pair[i]->said = false;
-        }
-    }
-    align_resume(e, c);
-}
-
-/* The member has got past the trouble; with the last one that can, the silence ends. */
-static void pass(struct roll_engine *e, struct member *m)
-{
-    struct comm *c = m->comm;
-    m->passed = true;
-    for (uint32_t r = 0; r < c->size; r++) {
-        const struct member *o = &c->member[r];
-        bool moves = o->source != NO_SOURCE && source_alive(e->source[o->source]) && !o->gone;
-        if (moves && !o->passed) {
-            return;
-        }
-    }
-    unmute(e, c);
-}
-
-void silence_over(struct roll_engine *e, struct source *s, const struct roll_record *rec)
-{
-    struct member *m = e->muted_comms > 0 ? source_member(s, rec->comm) : NULL;
-    if (m && m->comm->muted && !m->passed && is_call(rec) && is_beyond(m, s, rec)) {
-        pass(e, m);
-    }
-}
-
-void silence_gone(struct roll_engine *e, struct member *m)
-{
-    if (m->comm->muted && !m->passed) {
-        pass(e, m);
-    }
-}
-
-void silence_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait)
-{
-    for (uint32_t i = 0; e->muted_comms > 0 && is_good_wait(wait) && i < s->members; i++) {
-        struct member *m = s->member[i];
-        if (m && m->comm->muted && !m->passed && covers(s, m, wait)) {
-            pass(e, m);
-        }
-    }
-}
-
-/* Where all have passed already when the trouble becomes known, the next record or tick ends the silence: the detectors
- * that are being asked now still see it. */
-void silence_settle(struct roll_engine *e)
-{
-    e->mute_fresh = false;
-    for (uint32_t i = 0; e->muted_comms > 0 && i < e->comms; i++) {
-        struct comm *c = e->comm[i];
-        for (uint32_t r = 0; c->muted && r < c->size; r++) {
-            if (c->member[r].passed) {
-                pass(e, &c->member[r]);
-                break;
-            }
-        }
-    }
 }

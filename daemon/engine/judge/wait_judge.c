@@ -13,6 +13,8 @@
  */
 #include "daemon/engine/judge/judge.h"
 
+#include <stdlib.h>
+
 #define CYCLES_MAX                                                                                                     \
     32u /* circles of one run that are put to the vote: one cause seldom makes more, and each costs a look at all logs \
          */
@@ -545,7 +547,7 @@ static void excuse_waiters(struct roll_engine *e, bool deaths_only)
     }
 }
 
-void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
+static void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
 {
     uint64_t before = e->numbers, said = before;
     bool explained = judge_kind(e, found, n, BLOCK_BLAMED);
@@ -590,6 +592,27 @@ void waits_judge(struct roll_engine *e, struct block *found, uint32_t n)
     if (explained || e->numbers != said) {
         excuse_waiters(e, deaths && !other && e->numbers == said);
     }
+}
+
+void waits_look(struct roll_engine *e)
+{
+    if (e->dirty) {
+        sweep(e);
+    }
+    doubts_look(e);
+    if (!e->finishing && e->clock - e->stall_run_ns < e->config.stall_ns / 8) {
+        return;
+    }
+    struct block *found;
+    uint32_t founds;
+    if (waitgraph_walk(e, &found, &founds)) {
+        e->stall_run_ns = e->clock;
+        waits_judge(e, found, founds);
+    }
+    for (uint32_t i = 0; i < founds; i++) {
+        roll_rankset_fini(&found[i].absent);
+    }
+    free(found);
 }
 
 void words_soft(struct words *w, const struct roll_engine *e, const struct block *b)

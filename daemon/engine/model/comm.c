@@ -241,6 +241,16 @@ uint32_t comm_world(const struct roll_engine *e, const struct comm *c, uint32_t 
     return source == NO_SOURCE ? NO_SOURCE : e->source[source]->world;
 }
 
+const struct member *comm_member_of(const struct comm *c, uint32_t source)
+{
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (c->member[r].source == source) {
+            return &c->member[r];
+        }
+    }
+    return NULL;
+}
+
 void comm_free(struct comm *c)
 {
     if (!c) {

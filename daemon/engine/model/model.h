@@ -499,6 +499,8 @@ static inline bool source_alive(const struct source *s)
 /* False where what it says about this step may be a part of what it has said: records are missing. Asked for all
  * records of class MOE that are compared. */
 bool source_certain(struct source *s, const struct roll_record *rec);
+/* Ticket of the collective with this number; UINT64_MAX when it is not in the log. */
+uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
 uint32_t source_index(const struct roll_engine *e, const struct source *s); /* NO_SOURCE: none */
 
 /* --- comm.c: communicators and their slots --- */
@@ -513,6 +515,7 @@ void comm_open_slots(struct comm *c, uint32_t upto);                            
 bool comm_member_issued(const struct member *m, uint32_t seq);
 void comm_advance(struct roll_engine *e, struct comm *c);
 bool comm_behind(const struct member *m); /* it has calls here that are not complete */
+const struct member *comm_member_of(const struct comm *c, uint32_t source); /* NULL: none */
 void comm_free(struct comm *c);
 uint32_t comm_world(const struct roll_engine *e, const struct comm *c,
                     uint32_t rank); /* world rank, NO_SOURCE unknown */

@@ -365,3 +365,16 @@ uint32_t source_index(const struct roll_engine *e, const struct source *s)
     }
     return NO_SOURCE;
 }
+
+uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq)
+{
+    uint64_t ticket = source_log_low(s);
+    for (; ticket < s->next; ticket++) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
+            entry->rec.count != 0 && entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m) {
+            return ticket;
+        }
+    }
+    return UINT64_MAX;
+}

@@ -1,0 +1,91 @@
+/*
+ * align_rank.c: what one rank did instead of what the majority called, as far as that can be told yet.
+ */
+#include "daemon/engine/judge/align.h"
+
+#define ALIGN_MOMENT 20u /* a part of the stall time: so long without news, and no call is on its way */
+
+/* Where captures disagree, the launches behind them do too, as a consequence: they count as alike. */
+static void blur_launches(struct line *line)
+{
+    for (uint32_t i = 0; i < line->real; i++) {
+        if (line->call[i].rec->op == ROLL_OP_GRAPH_LAUNCH) {
+            line->call[i].sig = ROLL_OP_GRAPH_LAUNCH;
+        }
+    }
+}
+
+/* The same call, but for that: no call from another place looks so. */
+static bool is_captured_by_one(const struct roll_record *mine, const struct roll_record *theirs)
+{
+    struct roll_record as_theirs = *mine;
+    as_theirs.flags ^= ROLL_FLAG_CAPTURED;
+    return ((mine->flags ^ theirs->flags) & ROLL_FLAG_CAPTURED) != 0 &&
+           match_signature(&as_theirs) == match_signature(theirs);
+}
+
+/* Its next call is not on its way: its host is stuck, its process has ended, or nothing has come from it for a while
+ * (it polls, copies or computes). */
+bool rank_is_still(const struct roll_engine *e, const struct source *s)
+{
+    uint64_t moment = e->config.stall_ns / ALIGN_MOMENT;
+    bool ended = !source_alive(s) && e->clock - s->proc_ns >= moment;
+    return ended || source_blocked(e, s) || source_quiet(e, s, moment);
+}
+
+/* What `rank` did instead of the majority's call; UNKNOWN = cannot be told yet. */
+struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
+{
+    const struct roll_engine *e = j->e;
+    uint64_t stall = e->config.stall_ns;
+    bool due = e->finishing || j->d->spoken || j->age >= stall / 5;
+    struct align_guess guess = {.kind = ALIGN_UNKNOWN};
+    line_read(e, j->c, rank, j->seq, line);
+    const struct roll_record *mine = line->real ? line->call[0].rec : NULL, *theirs = j->major.call[0].rec;
+    if (!mine || !theirs || call_failed(mine) || call_failed(theirs)) {
+        return guess; /* a call that failed has spoilt its group, whose end is on its way */
+    }
+    /* What may still be refused, because the news of it comes late, is judged when it has stayed so for a stall. */
+    bool open = source_unsettled(line->source, mine) || source_unsettled(j->major.source, theirs);
+    if (open && !e->finishing && j->age < stall) {
+        return guess;
+    }
+    if (vote_dropped_call(j, rank, j->vote.major_rank, theirs) != 0) {
+        /* Where both drop such calls now and then, the other one may still come to its own. */
+        bool coming = j->major.real == 1 && zero_drops(&j->c->member[j->vote.major_rank], theirs) && !due;
+        return (struct align_guess){.kind = coming ? ALIGN_UNKNOWN : ALIGN_ZERO, .length = 1};
+    }
+    enum align_kind plain = mine->op == theirs->op ? ALIGN_ARGUMENT : ALIGN_OTHER_OP;
+    bool captured = (mine->flags & theirs->flags & ROLL_FLAG_CAPTURED) != 0;
+    if (is_captured_by_one(mine, theirs)) {
+        return (struct align_guess){.kind = ALIGN_ARGUMENT, .length = 1};
+    }
+    if (captured) {
+        blur_launches(&j->major);
+        blur_launches(line);
+    }
+    lines_compare(&j->major, line, plain, j->vote.tie, &guess);
+    /* Captured calls hold nobody up: a host that is blocked is so for another reason, and the other ranks' next calls
+     * are on their way. */
+    bool still =
+        !captured && j->age >= stall / 100 && rank_is_still(e, line->source) && rank_is_still(e, j->major.source);
+    if (guess.open != 0 && !due && !still) {
+        guess.kind = ALIGN_UNKNOWN;
+    }
+    return guess;
+}
+
+/* Ranks that made the same call made the same mistake: the one of which most is known says which. */
+void rank_agree(const struct judge *j, struct align_guess *guess)
+{
+    for (uint32_t r = 0; r < j->c->size; r++) {
+        struct align_guess *g = &guess[r];
+        for (uint32_t k = 0; g->kind != ALIGN_UNKNOWN && g->kind != ALIGN_ZERO && k < j->c->size; k++) {
+            const struct align_guess *o = &guess[k];
+            bool alike = k != r && o->kind != ALIGN_UNKNOWN && o->kind != ALIGN_ZERO &&
+                         j->d->ballot[k].sig == j->d->ballot[r].sig;
+            bool more = (o->open == 0) != (g->open == 0) ? o->open == 0 : o->overlap > g->overlap;
+            *g = alike && more ? *o : *g;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+/*
+ * align_tell.c: what is told of a dispute: one finding for all ranks that made the same mistake, and what was told of
+ * them before is confirmed, said better or taken back.
+ */
+#include "daemon/engine/judge/align.h"
+
+/* It may be another reduction: that hangs nothing. */
+static bool may_be_harmless(const struct align_guess *g, const struct roll_record *mine,
+                            const struct roll_record *theirs)
+{
+    const char *field;
+    uint32_t kinds = ALIGN_BIT(g->kind) | g->open;
+    return (kinds & ALIGN_BIT(ALIGN_ARGUMENT)) != 0 &&
+           signature_code(ALIGN_ARGUMENT, mine, theirs, &field) == ROLL_VERDICT_REDOP_MISMATCH;
+}
+
+static void fill(const struct judge *j, struct finding *f, uint32_t rank, const struct align_guess *g,
+                 const struct line *line)
+{
+    const struct vote *v = &j->vote;
+    bool stuck = !v->decided && v->camps.unseen == 0 && vote_rest_is_stuck(j);
+    bool plurality = stuck && v->majors > v->second && !v->tie;
+    bool history = stuck && v->majors == v->second && j->tmpl_major;
+    *f = (struct finding){.comm = j->c,
+                          .seq = j->seq,
+                          .kind = g->kind,
+                          .length = g->length,
+                          .overlap = g->overlap,
+                          .open = g->open,
+                          .template_major = j->tmpl_major,
+                          .come = v->camps.made,
+                          .wait = v->named ? 0 : v->camps.may + v->camps.unseen,
+                          .minor_source = line->source,
+                          .minor_ticket = line->call[0].ticket,
+                          .major_source = j->major.source,
+                          .major_ticket = j->major.call[0].ticket};
+    f->tie = !v->named && !plurality && !history;
+    f->by_history = history;
+    f->certainty = g->open == 0 && v->decided ? ROLL_PROVEN : ROLL_SUSPECTED;
+    f->harmless = may_be_harmless(g, line->call[0].rec, j->major.call[0].rec);
+    if (g->kind == ALIGN_ZERO) { /* whose call was dropped is no question of votes */
+        f->tie = false;
+        f->wait = 0;
+        f->certainty = ROLL_PROVEN;
+        f->minor_ticket = vote_dropped_call(j, rank, j->vote.major_rank, j->major.call[0].rec) - 1;
+    }
+}
+
+static bool sets_meet(const struct roll_rankset *a, const struct roll_rankset *b)
+{
+    for (size_t i = 0; i < a->used; i++) {
+        for (size_t k = 0; k < b->used; k++) {
+            if (a->range[i].first <= b->range[k].last && b->range[k].first <= a->range[i].last) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* What hangs nothing has no consequences: what was said about a later place is not about this one. */
+static bool is_another_story(const struct told_side *t, uint32_t seq, bool harmless)
+{
+    return harmless && t->seq != seq;
+}
+
+/* What was said about these ranks before; else, where the sides have changed, what was said about those that are right
+ * now. */
+static struct told_side *said_before(struct dispute *d, const struct finding *f)
+{
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < d->sides; i++) {
+            if (!d->side[i].used && !is_another_story(&d->side[i], f->seq, f->harmless) &&
+                sets_meet(&d->side[i].minor, pass == 0 ? &f->minor : &f->major)) {
+                return &d->side[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* What is known now is worth a verdict of its own. */
+static bool is_better(const struct judge *j, const struct told_side *t, const struct finding *f)
+{
+    bool same = t->kind == f->kind && t->length == f->length;
+    uint32_t minors = (uint32_t)roll_rankset_count(&f->minor);
+    if (t->certainty == ROLL_PROVEN) { /* it stands; more ranks may have made the same mistake */
+        bool pause = j->vote.camps.may > 0 && j->e->clock - t->said_ns < j->e->config.stall_ns / 5;
+        return same && f->certainty == ROLL_PROVEN && minors > t->minors && !pause;
+    }
+    bool nameless = f->tie && !t->named;
+    return !same || (minors != t->minors && !nameless) || f->certainty != t->certainty || t->named == f->tie;
+}
+
+static void speak(struct judge *j, struct finding *f, uint64_t sig)
+{
+    struct dispute *d = j->d;
+    struct told_side *t = said_before(d, f);
+    uint64_t number = 0;
+    if (t) {
+        t->used = true;
+        if (!is_better(j, t, f)) {
+            return;
+        }
+        f->earlier = t->number;
+    }
+    f->number = &number;
+    (void)j->e->ask->disagree(j->e, f);
+    if (number == 0 || (!t && d->sides == DISPUTE_SIDES)) {
+        return;
+    }
+    t = t ? t : &d->side[d->sides++];
+    roll_rankset_fini(&t->minor);
+    *t = (struct told_side){.number = number,
+                            .sig = sig,
+                            .said_ns = j->e->clock,
+                            .kind = f->kind,
+                            .seq = f->seq,
+                            .length = f->length,
+                            .minors = (uint32_t)roll_rankset_count(&f->minor),
+                            .certainty = f->certainty,
+                            .named = !f->tie,
+                            .used = true};
+    (void)roll_rankset_copy(&t->minor, &f->minor);
+}
+
+/* What was said about ranks that turn out to be no minority, and about which there is nothing else to say. */
+static void take_back(struct judge *j, bool harmless)
+{
+    struct dispute *d = j->d;
+    d->beside = false;
+    for (uint32_t i = 0; i < d->sides; i++) {
+        if (is_another_story(&d->side[i], j->seq, harmless)) {
+            d->beside = true;
+        } else if (!d->side[i].used && j->vote.decided) {
+            (void)say_withdraw(j->e, d->side[i].number, "the calls of the ranks that came later decide otherwise");
+        }
+    }
+}
+
+/* One finding for all ranks that made the same call and the same mistake. */
+void align_tell(struct judge *j, struct align_guess *guess, struct line *line)
+{
+    struct comm *c = j->c;
+    bool harmless = true;
+    for (uint32_t i = 0; i < j->d->sides; i++) {
+        j->d->side[i].used = false;
+    }
+    for (uint32_t r = 0; r < c->size; r++) {
+        if (guess[r].kind == ALIGN_UNKNOWN) {
+            continue;
+        }
+        struct finding f;
+        struct align_guess g = guess[r];
+        uint64_t sig = j->d->ballot[r].sig;
+        line_read(j->e, c, r, j->seq, line);
+        if (line->real == 0) {
+            continue;
+        }
+        fill(j, &f, r, &g, line);
+        for (uint32_t k = 0; k < c->size; k++) {
+            uint32_t world = comm_world(j->e, c, k);
+            if (!j->d->ballot[k].in || world == NO_SOURCE) {
+                continue;
+            }
+            if (j->d->ballot[k].sig == j->vote.major) {
+                (void)roll_rankset_add(&f.major, world);
+            } else if (guess[k].kind == g.kind && guess[k].length == g.length &&
+                       (g.kind == ALIGN_ZERO || j->d->ballot[k].sig == sig)) {
+                (void)roll_rankset_add(&f.minor, world);
+                guess[k].kind = ALIGN_UNKNOWN;
+            }
+        }
+        speak(j, &f, sig);
+        harmless = harmless && f.harmless;
+        for (uint32_t i = 1; f.kind == ALIGN_REORDER && i < f.length && j->seq + i < c->high; i++) {
+            comm_slot(c, j->seq + i)->judged = true;
+        }
+        roll_rankset_fini(&f.minor);
+        roll_rankset_fini(&f.major);
+    }
+    take_back(j, harmless);
+}

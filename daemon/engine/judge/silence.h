@@ -1,0 +1,17 @@
+/*
+ * silence.h: what silence.c (what is explained) and silence_end.c (until when) share.
+ */
+#ifndef ROLL_ENGINE_SILENCE_H
+#define ROLL_ENGINE_SILENCE_H
+
+#include "daemon/engine/judge/judge.h"
+
+bool silence_is_call(const struct roll_record *rec); /* a collective or a message */
+/* A call of this member that is over lies at or behind the place of the trouble. */
+bool silence_is_beyond(const struct member *m, const struct source *s, const struct roll_record *rec);
+/* The host came back from this wait, and what it waited for had gone well. */
+bool silence_is_good_wait(const struct roll_record *rec);
+/* Some call of m at or behind the place, made before `wait` and covered by it. */
+bool silence_covers(const struct source *s, const struct member *m, const struct roll_record *wait);
+
+#endif

@@ -1,0 +1,74 @@
+/*
+ * silence_end.c: the end of a silence: what came up meanwhile is judged afresh.
+ */
+#include "daemon/engine/judge/silence.h"
+
+static void unmute(struct roll_engine *e, struct comm *c)
+{
+    c->muted = false;
+    c->explains = false;
+    c->era++;
+    e->muted_comms--;
+    for (uint32_t i = 0; c->pair && i <= c->pair_mask; i++) {
+        if (c->pair[i]) {
+            c->pair[i]->said = false;
+        }
+    }
+    align_resume(e, c);
+}
+
+/* The member has got past the trouble; with the last one that can, the silence ends. */
+static void pass(struct roll_engine *e, struct member *m)
+{
+    struct comm *c = m->comm;
+    m->passed = true;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *o = &c->member[r];
+        bool moves = o->source != NO_SOURCE && source_alive(e->source[o->source]) && !o->gone;
+        if (moves && !o->passed) {
+            return;
+        }
+    }
+    unmute(e, c);
+}
+
+void silence_over(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    struct member *m = e->muted_comms > 0 ? source_member(s, rec->comm) : NULL;
+    if (m && m->comm->muted && !m->passed && silence_is_call(rec) && silence_is_beyond(m, s, rec)) {
+        pass(e, m);
+    }
+}
+
+void silence_gone(struct roll_engine *e, struct member *m)
+{
+    if (m->comm->muted && !m->passed) {
+        pass(e, m);
+    }
+}
+
+void silence_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait)
+{
+    for (uint32_t i = 0; e->muted_comms > 0 && silence_is_good_wait(wait) && i < s->members; i++) {
+        struct member *m = s->member[i];
+        if (m && m->comm->muted && !m->passed && silence_covers(s, m, wait)) {
+            pass(e, m);
+        }
+    }
+}
+
+/* Where all have passed already when the trouble becomes known, the next record or tick ends the silence: the detectors
+ * that are being asked now still see it. */
+void silence_settle(struct roll_engine *e)
+{
+    e->mute_fresh = false;
+    for (uint32_t i = 0; e->muted_comms > 0 && i < e->comms; i++) {
+        struct comm *c = e->comm[i];
+        for (uint32_t r = 0; c->muted && r < c->size; r++) {
+            if (c->member[r].passed) {
+                pass(e, &c->member[r]);
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+/*
+ * wait_creation.c: the creations of communicators that ranks wait in, and who keeps each from ending.
+ */
+#include "daemon/engine/judge/walk.h"
+
+#include <stdlib.h>
+
+static bool absentee_add(struct creation *c, uint32_t *room, const struct member *m, struct source *s)
+{
+    if (c->absentees == *room) {
+        uint32_t more = *room ? *room * 2 : 16;
+        struct absentee *list = realloc(c->absentee, more * sizeof(*list));
+        if (!list) {
+            return false;
+        }
+        c->absentee = list;
+        *room = more;
+    }
+    c->absentee[c->absentees++] = (struct absentee){.member = m, .source = s};
+    return true;
+}
+
+/* The communicator holds every rank of the job. */
+bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec)
+{
+    uint64_t ranks = s->info.world_size > 0 ? (uint64_t)s->info.world_size : e->sources;
+    return rec->op == ROLL_OP_COMM_INIT && rec->count >= ranks;
+}
+
+/* Members of the parent that have made fewer splits; of a communicator of the whole job, whoever has not defined it. */
+static void absentees_find(struct walk *walk, struct creation *c, const struct source *t, const struct member *m,
+                           const struct roll_record *rec)
+{
+    const struct roll_engine *e = walk->e;
+    bool init = rec->op == ROLL_OP_COMM_INIT, fits = true;
+    uint32_t room = 0;
+    for (uint32_t r = 0; r < m->comm->size && fits; r++) {
+        const struct member *o = &m->comm->member[r];
+        struct source *other = o->source == NO_SOURCE ? NULL : e->source[o->source];
+        if (other && init) {
+            other->defined = e->visit;
+        } else if (other && o->splits < m->splits && o->gaps == o->split_gaps && other->proc != ROLL_PROC_FINISHED &&
+                   !o->gone && o->ended == 0) { /* where records are lost, that of this split may be among them */
+            fits = absentee_add(c, &room, o, other);
+        }
+    }
+    for (uint32_t i = 0; init && fits && i < e->sources && creation_is_whole(e, t, rec); i++) {
+        struct source *other = e->source[i];
+        if (source_alive(other) && other->defined != e->visit) {
+            fits = absentee_add(c, &room, NULL, other);
+        }
+    }
+}
+
+/* Index of the creation that t waits in; UINT32_MAX: no memory. */
+uint32_t creation_find(struct walk *walk, const struct source *t, const struct member *m, const struct roll_record *rec)
+{
+    struct comm *c = m->comm;
+    if (c->visit == walk->e->visit && walk->creation[c->creation].splits == m->splits) {
+        return c->creation;
+    }
+    if (walk->creations == walk->creation_room) {
+        uint32_t room = walk->creation_room ? walk->creation_room * 2 : 16;
+        struct creation *table = realloc(walk->creation, room * sizeof(*table));
+        if (!table) {
+            return UINT32_MAX;
+        }
+        walk->creation = table;
+        walk->creation_room = room;
+    }
+    c->visit = walk->e->visit;
+    c->creation = walk->creations++;
+    walk->creation[c->creation] = (struct creation){.splits = m->splits};
+    absentees_find(walk, &walk->creation[c->creation], t, m, rec);
+    return c->creation;
+}

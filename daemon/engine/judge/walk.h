@@ -1,0 +1,80 @@
+/*
+ * walk.h: one walk through the wait graph: its path, and what it has found. Private to waitgraph.c and wait_*.c.
+ */
+#ifndef ROLL_ENGINE_WALK_H
+#define ROLL_ENGINE_WALK_H
+
+#include "daemon/engine/judge/judge.h"
+
+#define PATH_MAX_STEPS 256u
+
+struct step {
+    struct source *source;
+    struct queue *queue; /* NULL: the host is inside the call, which stands in no queue */
+    uint64_t ticket;
+    bool soft; /* the link into this step */
+};
+
+/* The creation of a communicator, and who keeps it from ending: one list for all that wait in it, who may be ten
+ * thousand. */
+struct creation {
+    uint32_t splits; /* number of the split on its parent */
+    bool done, any;  /* it has been looked into; somebody is absent */
+    struct absentee {
+        const struct member *member; /* of the parent; NULL: of a communicator that the rank has not defined */
+        struct source *source;
+    } * absentee;
+    uint32_t absentees;
+};
+
+struct walk {
+    struct roll_engine *e;
+    struct creation *creation;
+    uint32_t creations, creation_room;
+    struct step path[PATH_MAX_STEPS];
+    uint32_t depth;
+    bool alive; /* some process of the job still runs */
+    struct block *found;
+    uint32_t founds, room;
+    uint32_t soft; /* all links are soft while this is not 0 */
+};
+
+/* --- wait_path.c --- */
+/* The end of the path is a reason: `absent`, of which `rank` is one, hold up who waits in the last step. Takes absent.
+ */
+void path_leaf(struct walk *walk, enum block_kind kind, struct source *rank, struct comm *comm, bool hard,
+               struct roll_rankset *absent);
+void path_leaf_one(struct walk *walk, enum block_kind kind, struct source *rank, struct comm *comm, bool hard);
+/* The path from `from` on is a circle; the soft mark of its first step is that of the link that closes it. */
+void path_circle(struct walk *walk, uint32_t from, struct comm *comm);
+/* True when the path comes back to this queue of s, or, without a queue, to this call that its host is inside. */
+bool path_closes(struct walk *walk, const struct source *s, const struct queue *q, uint64_t ticket, bool soft,
+                 struct comm *comm);
+
+/* --- wait_creation.c --- */
+/* Index of the creation that t waits in; UINT32_MAX: no memory. */
+uint32_t creation_find(struct walk *walk, const struct source *t, const struct member *m,
+                       const struct roll_record *rec);
+
+/* --- wait_polls.c --- */
+bool polls_in_vain(const struct walk *walk, const struct source *s, const struct thread *t);
+/* The number of calls before this wait, or loop of polls, that a process that has ended may have taken along; 0: none.
+ */
+uint64_t polls_left_upto(const struct roll_engine *e, const struct source *s, const struct thread *t,
+                         const struct roll_record *in);
+
+/* --- wait_left.c --- */
+/* Waits that have come back, met on the way back through the calls of a thread: what they cover is over. */
+struct came_back {
+    uint64_t streams, comms; /* by number; communicators because they keep their order on whatever streams */
+    uint64_t foreign; /* streams on which no call has been met since: they may have waited for others by events */
+};
+
+/* False: the entry covers all that stands before. */
+bool left_came_back(struct came_back *b, const struct roll_record *rec);
+bool left_is_covered(struct came_back *b, const struct roll_record *rec);
+bool left_seen_over(const struct source *s, uint64_t ticket); /* its own host has seen that this call is over */
+uint64_t left_other_side(const struct source *o, const struct member *om, const struct member *tm,
+                         const struct roll_record *rec);
+
+#endif
