@@ -516,9 +516,8 @@ static void grown_record(struct roll_engine *e, uint32_t source, const struct ro
 }
 
 /* Tickets up to `upto` will never come: what they were is unknown on every communicator of the source. */
-static void source_gap(struct roll_engine *e, struct source *s, uint64_t upto)
+static void source_gap(struct source *s, uint64_t upto)
 {
-    (void)e;
     for (uint32_t i = 0; i < s->members; i++) {
         if (s->member[i]) {
             s->member[i]->unsure = true;
@@ -575,7 +574,7 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
         }
         if (ticket > s->next && s->records > 0) {
             uint64_t count = ticket - s->next;
-            source_gap(e, s, ticket);
+            source_gap(s, ticket);
             count_lost(e, source, count);
         }
         if (e->mute_fresh) {
@@ -597,19 +596,17 @@ int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t
     if (count == 0 || first + count <= s->next) {
         return 0;
     }
-    source_gap(e, s, first + count);
+    source_gap(s, first + count);
     count_lost(e, source, count);
     return 0;
 }
 
-int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status,
-                        uint64_t time_ns)
+int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status)
 {
     if (source >= e->sources) {
         return ROLL_E_ARG;
     }
     struct source *s = e->source[source];
-    (void)time_ns;
     if (exit_status != ROLL_EXIT_UNKNOWN) {
         s->exit_status = exit_status;
     }

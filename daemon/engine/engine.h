@@ -106,8 +106,7 @@ int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record
 /* Tickets [first, first+count) of a source are lost for good. */
 int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t count);
 /* What has become of the process behind a source. */
-int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status,
-                        uint64_t time_ns);
+int roll_engine_process(roll_engine_t *e, uint32_t source, enum roll_proc_state state, int32_t exit_status);
 /* What an agent saw that is in no ring: a process in which NCCL is at work, and no call of it was seen. Borrowed. */
 struct roll_engine_note {
     uint32_t pid;

@@ -423,8 +423,7 @@ static int feed_status(roll_feed_t *feed, struct stream *s, const struct roll_fr
     }
     s->view.proc = proc;
     s->view.exit_status = status.exit_status;
-    uint64_t at = (gone && status.finish_ns ? status.finish_ns : status.clock_mono_ns) + (uint64_t)s->clock_offset;
-    return roll_engine_process(feed->engine, s->view.source, proc, status.exit_status, at);
+    return roll_engine_process(feed->engine, s->view.source, proc, status.exit_status);
 }
 
 static int64_t offset_of(const struct roll_frame_status *s)

@@ -99,7 +99,6 @@ struct roll_drain {
 struct roll_root {
     struct roll_root_options o;
     void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
-    roll_curve_zap_t *zap;
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
     char epoch[32];
     int json_fd;
@@ -122,7 +121,6 @@ struct roll_root {
     pthread_mutex_t snapshot_lock;
     struct roll_metrics_snapshot snapshot;
     uint64_t snapshot_ns, batches, bytes, engine_ns;
-    uint64_t verdict_count[ROLL_METRICS_VERDICTS][4];
     double start_time;
     struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
     struct roll_root_facts *facts;   /* root_facts.c; NULL until needed */

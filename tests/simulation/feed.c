@@ -187,12 +187,12 @@ static void feed_process(struct feeder *f, uint32_t rank, uint64_t seen)
     const struct rank_story *s = &f->s->rank[rank];
     if (!d->stopped && s->stop_ns <= seen) {
         d->stopped = true;
-        (void)roll_engine_process(f->e, d->source, ROLL_PROC_STOPPED, ROLL_EXIT_UNKNOWN, s->stop_ns);
+        (void)roll_engine_process(f->e, d->source, ROLL_PROC_STOPPED, ROLL_EXIT_UNKNOWN);
     }
     if (!d->ended && s->end_ns <= seen) {
         d->ended = true;
         bool known = f->knows_status || s->status == 0; /* another launcher than `rollcall run` */
-        (void)roll_engine_process(f->e, d->source, s->state, known ? s->status : ROLL_EXIT_UNKNOWN, s->end_ns);
+        (void)roll_engine_process(f->e, d->source, s->state, known ? s->status : ROLL_EXIT_UNKNOWN);
     }
 }
 

@@ -196,7 +196,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
         words_soft(&w, e, b);
     }
     if (v->remedy != 0) {
-        words_remedy(&w, e, v->remedy, 0, ROLL_LAYER_NONE);
+        words_remedy(&w, e, v->remedy, ROLL_LAYER_NONE);
     }
     say_text(e, v, "%s", w.text);
     return true;

@@ -42,7 +42,7 @@ static void speak(struct roll_engine *e, struct comm *c, uint32_t seq, const str
               roll_rankset_count(majors) == 1 ? "waits" : "wait");
     v->remedy = words_left_out_experts(&w, minor, major_rec->step);
     if (v->remedy != 0) {
-        words_remedy(&w, e, v->remedy, c->key, ROLL_LAYER_NONE);
+        words_remedy(&w, e, v->remedy, ROLL_LAYER_NONE);
     }
     if (f) {
         finding_life(e, v, f, &w);

@@ -140,7 +140,7 @@ uint64_t gather_flush(struct roll_engine *e, struct gathered *g)
     g->words(e, g, &w);
     if (g->remedy != 0) {
         bool one = roll_rankset_count(&g->layers) == 1;
-        words_remedy(&w, e, g->remedy, g->comm ? g->comm->key : 0, one ? g->layer : ROLL_LAYER_NONE);
+        words_remedy(&w, e, g->remedy, one ? g->layer : ROLL_LAYER_NONE);
     }
     say_text(e, v, "%s", w.text);
     return g->number;

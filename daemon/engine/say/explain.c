@@ -219,9 +219,8 @@ void words_exit(struct words *w, int32_t status)
     }
 }
 
-void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer)
+void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint32_t layer)
 {
-    (void)key;
     words_add(w, " Remedy '%s': %s.", roll_remedy_name(remedy), roll_remedy_text(remedy));
     if (e->config.policy == ROLL_POLICY_OBSERVE) {
         return;

@@ -66,6 +66,6 @@ void words_place(struct words *w, uint32_t step, uint32_t microbatch, uint32_t l
 void words_exit(struct words *w, int32_t status);                                      /* "by signal 9 (Killed)" */
 /* " The calls known so far fit call-skipped and op-mismatch as well." Nothing where the class is certain. */
 void words_may_be(struct words *w, const struct roll_verdict *v);
-void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint64_t key, uint32_t layer);
+void words_remedy(struct words *w, const struct roll_engine *e, uint32_t remedy, uint32_t layer);
 
 #endif

@@ -355,7 +355,7 @@ void sim_feed(roll_engine_t *e, uint32_t source, const struct sim_event *event, 
         assert_int_equal(roll_engine_define(e, source, &event->def), 0);
         break;
     case SIM_PROC:
-        assert_int_equal(roll_engine_process(e, source, event->proc, event->status, 0), 0);
+        assert_int_equal(roll_engine_process(e, source, event->proc, event->status), 0);
         break;
     case SIM_PASS:
         sim_wait(e, event->first, now);

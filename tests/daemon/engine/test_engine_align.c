@@ -59,7 +59,7 @@ static void show(struct stage *s, uint32_t rank, bool definitions_only)
         if (event->kind == SIM_DEFINE) {
             assert_int_equal(roll_engine_define(s->e, s->source[rank], &event->def), 0);
         } else if (event->kind == SIM_PROC) {
-            assert_int_equal(roll_engine_process(s->e, s->source[rank], event->proc, event->status, 0), 0);
+            assert_int_equal(roll_engine_process(s->e, s->source[rank], event->proc, event->status), 0);
         } else {
             assert_int_equal(roll_engine_feed(s->e, s->source[rank], &event->rec, 1), 0);
         }

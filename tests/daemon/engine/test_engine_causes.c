@@ -60,7 +60,7 @@ static roll_engine_t *engine_of(const struct sim *sim, uint64_t now)
             } else if (event->kind == SIM_RECORD) {
                 assert_int_equal(roll_engine_feed(e, source, &event->rec, 1), 0);
             } else {
-                (void)roll_engine_process(e, source, event->proc, event->status, 0);
+                (void)roll_engine_process(e, source, event->proc, event->status);
             }
         }
     }
@@ -76,7 +76,7 @@ static char *ends_later(const struct sim *sim, int32_t status)
     for (uint32_t i = 0; i < 400; i++) {
         roll_engine_tick(e, now += S_ / 50);
     }
-    (void)roll_engine_process(e, 0, ROLL_PROC_DEAD, status, now);
+    (void)roll_engine_process(e, 0, ROLL_PROC_DEAD, status);
     for (uint32_t i = 0; i < 100; i++) {
         roll_engine_tick(e, now += S_ / 50);
     }
@@ -152,12 +152,12 @@ static void test_waiters_are_named_however_late_the_exit_status_comes(void **sta
             for (uint32_t i = 0; i < 40; i++) {
                 roll_engine_tick(e, now += S_ / 50);
             }
-            (void)roll_engine_process(e, 2, ROLL_PROC_DEAD, ROLL_EXIT_UNKNOWN, now);
+            (void)roll_engine_process(e, 2, ROLL_PROC_DEAD, ROLL_EXIT_UNKNOWN);
             for (uint64_t end = now + late_ms * (S_ / 1000); now < end;) {
                 roll_engine_tick(e, now += S_ / 50);
             }
             assert_null(roll_engine_next(e));
-            (void)roll_engine_process(e, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL), now);
+            (void)roll_engine_process(e, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
             const struct roll_verdict *v = NULL;
             for (uint32_t i = 0; i < 50 && !v; i++) {
                 roll_engine_tick(e, now += step_ms * (S_ / 1000));
@@ -377,7 +377,7 @@ static void test_restarted_rank_that_is_late_is_not_given_up(void **state)
         uint32_t source;
         assert_int_equal(roll_engine_open(e, &info, &source), 0);
         if (i < 3) {
-            (void)roll_engine_process(e, source, ROLL_PROC_DEAD, SIM_SIGNAL(SIGTERM), now);
+            (void)roll_engine_process(e, source, ROLL_PROC_DEAD, SIM_SIGNAL(SIGTERM));
             continue;
         }
         struct roll_def def = {.type = ROLL_DEF_COMM, .id = 1, .comm.label = ""};

@@ -340,7 +340,7 @@ static void give_all(const struct sim *sim, roll_engine_t *e, const uint32_t *so
         for (size_t i = 0; i < sim->rank[r].events; i++) {
             const struct sim_event *event = &sim->rank[r].event[i];
             int err = event->kind == SIM_DEFINE ? roll_engine_define(e, source[r], &event->def)
-                      : event->kind == SIM_PROC ? roll_engine_process(e, source[r], event->proc, event->status, 0)
+                      : event->kind == SIM_PROC ? roll_engine_process(e, source[r], event->proc, event->status)
                                                 : roll_engine_feed(e, source[r], &event->rec, 1);
             assert_int_equal(err, 0);
         }
