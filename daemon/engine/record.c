@@ -1,0 +1,368 @@
+/*
+ * record.c: what happens with one record of a rank: what it meets, and who is asked about it. Stands above all floors,
+ * and calls into each of them.
+ */
+#include "daemon/engine/record.h"
+#include "daemon/engine/detect/detector.h"
+
+static void ask_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                       bool first)
+{
+    for (size_t i = 0; i < detector_count; i++) {
+        if (detectors[i]->record) {
+            detectors[i]->record(e, source, rec, ticket, first);
+        }
+    }
+}
+
+static void comm_life(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    struct member *m = source_member(s, rec->comm);
+    if (!m) {
+        return;
+    }
+    if (rec->op == ROLL_OP_COMM_ASYNC) {
+        if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+            m->async = rec->result;
+            if (rec->result == 0) {
+                creation_asked(e, s, rec);
+            }
+            m->settled = rec->result == 0 ? roll_seal_ticket(rec->seal) + 1 : m->settled;
+        }
+        return;
+    }
+    if (rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_REVOKE) {
+        comm_ended(e, m, rec->op);
+    } else if ((rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_FINALIZE) && !m->gone) {
+        m->gone = true;
+        m->comm->gone++;
+    }
+    if (m->gone && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0) {
+        silence_gone(e, m);
+    }
+}
+
+static void waited(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    bool stream = (rec->op == ROLL_OP_STREAM_SYNC || rec->op == ROLL_OP_STREAM_QUERY) && rec->stream != 0;
+    if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
+        rec->result == 0) { /* after an error, or a poll that was given up, nothing is known to be over */
+        s->back_ns = e->clock;
+        s->back_wall = source_wall(s, rec);
+        sweep_waited(e, s, rec);
+        silence_waited(e, s, rec);
+    }
+}
+
+/* Streams are in order: what is complete says so for all calls before it on its stream. */
+static void completed(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    bool work = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_GROUP;
+    if (roll_seal_state(rec->seal) == ROLL_STATE_COMPLETE && work && rec->stream != 0) {
+        sweep_done(e, s, rec);
+        silence_over(e, s, rec);
+    }
+}
+
+/* A call takes its place among those of the other members, and what it has met there is looked into. */
+static int meet_collective(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    uint32_t seq = entry->rec.seq;
+    struct match_how how;
+    unsigned met;
+    if (entry->rec.count == 0) {
+        zero_remember(m, &entry->rec, ticket);
+        return 0;
+    }
+    if (seq < m->next) {
+        refused_repeat(e, m, &entry->rec);
+    }
+    if (!match_enter(m, entry, &how)) {
+        return 0;
+    }
+    if (m->refusal) {
+        refused_over(e, m, &entry->rec);
+    }
+    if (seq < c->base) {
+        return 0;
+    }
+    int rc = seq < c->high ? 0 : room_for_collective(e, c, seq);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = match_collective(e, m, entry, ticket, &how, &met);
+    if ((met & MATCH_DIFFERS) != 0) {
+        align_look(e, c, seq);
+    } else if ((met & MATCH_GROUPED) != 0) {
+        align_grouped(e, m, seq, ticket);
+    }
+    if ((met & MATCH_MIXED) != 0) {
+        dtype_note(e, c, seq);
+    }
+    if (c->held != NO_SEQ && rc == 0) {
+        align_arrived(e, m, entry);
+    }
+    return rc;
+}
+
+static int meet_message(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    unsigned side = p2p_side(&entry->rec);
+    struct pair *p;
+    int rc = p2p_enter(e, m, entry, &p);
+    if (!p) {
+        return rc;
+    }
+    uint32_t exchange = outside_exchange(e, m, &entry->rec), index = p->issued[side];
+    if (p->unsure || (entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
+        return 0; /* a captured one has taken a number, and will move something when its graph is launched */
+    }
+    rc = room_for_message(e, p, index);
+    if (rc != 0 || p->unsure) {
+        return rc;
+    }
+    if (m->refusal) {
+        refused_over(e, m, &entry->rec);
+    }
+    unsigned met = p2p_meet(e, m, p, entry, ticket);
+    outside_meet(m, &c->member[p->end[!side]], p2p_node(p, index), exchange);
+    if ((met & P2P_CROSSED) != 0 && !c->muted) {
+        lowered_cross(e, p, index);
+    }
+    if ((met & P2P_DIFFERS) != 0 && !c->muted) {
+        (void)detectors_pair(e, p, index);
+    } else if ((met & P2P_DIFFERS) != 0) {
+        p2p_node(p, index)->bytes = p2p_bytes(&entry->rec);
+    }
+    return 0;
+}
+
+/* The thread that has made the call, and whether it is inside it. */
+static void note_thread(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t ticket)
+{
+    enum roll_op_class class = roll_op_class(rec->op);
+    struct thread *t = source_thread(s, rec->thread);
+    if (!t) {
+        return;
+    }
+    bool poll = class == ROLL_CLASS_POLL, goes_on = poll && t->polls && t->inside != 0;
+    if (poll) {
+        source_polled(t, rec, goes_on);
+    }
+    if (goes_on) { /* its loop */
+        stuck_goes_on(s, t->inside, ticket + 1);
+    } else {
+        t->since = e->clock;
+        t->calm = e->calm;
+    }
+    t->inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED ? ticket + 1 : 0;
+    t->polls = poll;
+    if (poll) {
+        t->renewed = e->clock;
+    } else if (!t->acts) {
+        t->acts = rec->op != ROLL_OP_COMM_ASYNC;
+    }
+    if (class == ROLL_CLASS_EXT || poll) {
+        /* not NCCL's: it may stand inside a group without being part of it */
+    } else if (class == ROLL_CLASS_GROUP || rec->group == 0) {
+        t->group = 0;
+    } else if (rec->group != t->group) {
+        t->group = rec->group;
+        t->joins = 0;
+    }
+}
+
+/* A call of NCCL: it is counted, and is the last one of its rank. */
+static void note_call(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    s->calls++;
+    e->calls++;
+    if (roll_op_class(rec->op) == ROLL_CLASS_GROUP || rec->op == ROLL_OP_COMM_ASYNC) {
+        return;
+    }
+    if (s->init != 0) { /* hardly ever: this is done for every call */
+        creation_over(s);
+    }
+    s->last = *rec;
+    if (call_failed(rec) || s->failed.op != ROLL_OP_NONE) {
+        refused_last(e, s, rec);
+    }
+    const struct member *m = source_member(s, rec->comm);
+    s->last_key = m ? m->comm->key : 0;
+}
+
+static int take_collective(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
+{
+    const struct roll_record *rec = &entry->rec;
+    struct member *m = source_member(s, rec->comm);
+    if (!m) {
+        return 0;
+    }
+    m->comm->coll++;
+    if (call_failed(rec) && rec->group == 0) { /* in a group its end decides */
+        refused_fresh(e, m, entry);
+        return 0;
+    }
+    bool captured = (rec->flags & ROLL_FLAG_CAPTURED) != 0;
+    int rc = meet_collective(e, m, entry, ticket);
+    if (lowered_op(rec->op) && rec->count != 0 && entry->index != COLL_REFUSED) {
+        lowered_note(m, rec, true);
+    }
+    if (captured) {
+        graph_note_call(s, rec, ticket);
+    }
+    if (rc != 0 || rec->count == 0) {
+        return rc;
+    }
+    if (captured && entry->index != COLL_REFUSED) {
+        match_ready(m, rec->seq); /* only written down: nobody waits here */
+        entry->index = COLL_READY;
+        return 0;
+    }
+    return source_queue_push(e, s, entry, ticket);
+}
+
+static int take_message(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
+{
+    const struct roll_record *rec = &entry->rec;
+    struct member *m = source_member(s, rec->comm);
+    if (m && (!call_failed(rec) || rec->group != 0)) {
+        m->comm->p2p++;
+        int rc = meet_message(e, m, entry, ticket);
+        return rc == 0 && entry->pair ? source_queue_push(e, s, entry, ticket) : rc;
+    }
+    if (m) {
+        p2p_repeat(e, m, rec);
+        refused_fresh(e, m, entry);
+    }
+    return 0;
+}
+
+int record_fresh(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+{
+    struct source *s = e->source[source];
+    int rc = source_log_fits(s, ticket) ? 0 : room_in_log(e, s, ticket);
+    if (rc != 0) {
+        return rc;
+    }
+    struct entry *entry = source_log_put(s, rec, ticket);
+    enum roll_op_class class = roll_op_class(rec->op);
+    struct member *m;
+    s->late = s->late || (s->records == 0 && ticket > 0);
+    s->gap = s->gap || (s->records == 0 && ticket > 0); /* watched from the middle of a step */
+    s->records++;
+    e->records++;
+    s->last_ns = source_wall(s, rec);
+    if (rec->step != ROLL_STEP_NONE) {
+        s->step = rec->step;
+        s->phase = rec->phase;
+    }
+    if (class != ROLL_CLASS_MOE) {
+        note_thread(e, s, rec, ticket);
+        if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT && class != ROLL_CLASS_POLL) {
+            note_call(e, s, rec);
+        }
+    }
+    if (s->threads > 1 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P)) {
+        m = source_member(s, rec->comm);
+        if (m) {
+            race_call(e, m, rec);
+        }
+    }
+    switch (class) {
+    case ROLL_CLASS_GROUP:
+        if (s->threads > 1) {
+            race_returned(e, s, rec);
+        }
+        if (refused_is_group_void(rec)) {
+            refused_group(e, s, rec, ticket);
+        }
+        break;
+    case ROLL_CLASS_COLL:
+        rc = take_collective(e, s, entry, ticket);
+        break;
+    case ROLL_CLASS_P2P:
+        rc = take_message(e, s, entry, ticket);
+        break;
+    case ROLL_CLASS_COMM:
+        m = source_member(s, rec->comm);
+        if (m && (rec->op == ROLL_OP_COMM_INIT || rec->op == ROLL_OP_COMM_SPLIT)) {
+            m->many_callers = m->many_callers || (m->caller != 0 && m->caller != rec->thread);
+            m->caller = rec->thread;
+        }
+        comm_life(e, s, rec);
+        ask_record(e, source, rec, ticket, true);
+        break;
+    case ROLL_CLASS_MOE:
+    case ROLL_CLASS_EXT:
+        ask_record(e, source, rec, ticket, true);
+        break;
+    case ROLL_CLASS_SYNC:
+        if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+            stuck_returned(e, s, rec, NO_CLOCK);
+        }
+        waited(e, s, rec);
+        break;
+    case ROLL_CLASS_POLL:
+        if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0) {
+            stuck_polled(s, ticket);
+        }
+        waited(e, s, rec);
+        break;
+    default:
+        break;
+    }
+    completed(e, s, rec);
+    return rc;
+}
+
+void record_grown(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+{
+    struct source *s = e->source[source];
+    struct entry *entry = source_entry(s, ticket);
+    enum roll_op_class class = roll_op_class(rec->op);
+    for (uint32_t i = 0; i < s->threads; i++) {
+        if (s->thread[i].inside == ticket + 1 && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED) {
+            s->thread[i].inside = 0;
+            if (class == ROLL_CLASS_SYNC || (class == ROLL_CLASS_POLL && rec->result == 0)) {
+                stuck_returned(e, s, rec, s->thread[i].since);
+            }
+        }
+    }
+    if (s->threads > 1 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_GROUP)) {
+        race_returned(e, s, rec);
+    }
+    if (!entry) {
+        completed(e, s, rec);
+        return;
+    }
+    if (roll_seal_state(rec->seal) <= roll_seal_state(entry->rec.seal)) {
+        return;
+    }
+    entry->rec = *rec;
+    bool call = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
+    if (call && call_failed(rec) && rec->group == 0) {
+        refused_late(e, s, entry, ticket);
+    } else if (refused_is_group_void(rec)) {
+        refused_group(e, s, rec, ticket);
+    } else if (class == ROLL_CLASS_COMM || class == ROLL_CLASS_MOE) {
+        if (class == ROLL_CLASS_COMM) {
+            comm_life(e, s, rec);
+        }
+        ask_record(e, source, rec, ticket, false);
+    } else if (class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL) {
+        waited(e, s, rec);
+    }
+    if (s->last.seal >> 8 == rec->seal >> 8) {
+        s->last = *rec;
+        if (rec->group == 0 ||
+            call_failed(
+                rec)) { /* the end of a group says for its calls whether they were taken; it may have come first */
+            refused_last(e, s, rec);
+        }
+    }
+    completed(e, s, rec);
+}
