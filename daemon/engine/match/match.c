@@ -59,27 +59,19 @@ int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, co
     return slot_add_variant(e, s, &(struct variant){.sig = sig, .ticket = ticket, .rank = (uint32_t)m->rank});
 }
 
-bool match_enter(struct member *m, struct entry *entry, struct match_how *how)
+bool match_jump(struct member *m, struct entry *entry)
 {
     uint32_t seq = entry->rec.seq;
-    if (seq != m->next) {
-        if (seq < m->next || seq > SEQ_MAX) {
-            entry->index = COLL_REFUSED; /* a number that was taken already: nothing can be said about this call */
-            m->group = entry->rec.group; /* but the next one may be in one group with it */
-            m->thread = entry->rec.thread;
-            return false;
-        }
-        skip_unknown(m, seq);
-        m->lowered_lost = true;
-        m->group = 0;
-        m->unsure = true;
+    if (seq < m->next || seq > SEQ_MAX) {
+        entry->index = COLL_REFUSED; /* a number that was taken already: nothing can be said about this call */
+        m->group = entry->rec.group; /* but the next one may be in one group with it */
+        m->thread = entry->rec.thread;
+        return false;
     }
-    how->joined = entry->rec.group != 0 && entry->rec.group == m->group;
-    how->follows = seq == m->next && !m->unsure && m->thread == entry->rec.thread; /* groups are a thread's own */
-    m->next = seq + 1;
-    m->unsure = false;
-    m->group = entry->rec.group;
-    m->thread = entry->rec.thread;
+    skip_unknown(m, seq);
+    m->lowered_lost = true;
+    m->group = 0;
+    m->unsure = true;
     return true;
 }
 

@@ -14,8 +14,24 @@ struct match_how {
     bool joined;  /* in one group with it */
     bool follows; /* that call is known */
 };
-/* The call takes its number. False: it has none of its own, and has no slot. */
-bool match_enter(struct member *m, struct entry *entry, struct match_how *how);
+/* The call has not the number that is next. False: it has none of its own. */
+bool match_jump(struct member *m, struct entry *entry);
+/* The call takes its number. False: it has none of its own, and has no slot. On the path of every record, and therefore
+ * here. */
+static inline bool match_enter(struct member *m, struct entry *entry, struct match_how *how)
+{
+    const struct roll_record *rec = &entry->rec;
+    if (rec->seq != m->next && !match_jump(m, entry)) {
+        return false;
+    }
+    how->joined = rec->group != 0 && rec->group == m->group;
+    how->follows = rec->seq == m->next && !m->unsure && m->thread == rec->thread; /* groups are a thread's own */
+    m->next = rec->seq + 1;
+    m->unsure = false;
+    m->group = rec->group;
+    m->thread = rec->thread;
+    return true;
+}
 /* What a collective has met on its slot. */
 enum match_met {
     MATCH_DIFFERS = 1, /* another call than that which came first */
