@@ -8,7 +8,9 @@
 #ifndef ROLL_TRACE_FRAME_H
 #define ROLL_TRACE_FRAME_H
 
+#include "trace/control.h"
 #include "trace/record.h"
+#include "trace/ring.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +31,7 @@ enum roll_frame_type {
     ROLL_FRAME_STATUS = 7,  /* agent -> root; payload: struct roll_frame_status */
     ROLL_FRAME_HEARTBEAT = 8, /* both ways; no payload */
     ROLL_FRAME_ACK = 9,       /* root -> agent; stream; payload: struct roll_frame_ack */
-    ROLL_FRAME_CONTROL = 10,  /* root -> agent; payload: job name (64 bytes), then struct roll_control_change */
+    ROLL_FRAME_CONTROL = 10,  /* root -> agent; payload: struct roll_frame_control */
     ROLL_FRAME_QUERY = 11,    /* console -> root; JSON; see docs/FRAME.md */
     ROLL_FRAME_REPLY = 12,    /* root -> console; JSON; seq = that of the query */
     ROLL_FRAME_VERDICT = 13,  /* root -> subscribed console; JSON rollcall.verdict/1; seq = number of the verdict */
@@ -97,6 +99,19 @@ struct roll_frame_ack {
     uint64_t defs_offset; /* every definition below has been fed to the engine */
 };
 _Static_assert(sizeof(struct roll_frame_ack) == 16, "part of the wire format");
+
+/*
+ * One change of the control page of one run. Frames of older roots end before `restart`: such a frame changes the pages
+ * of all restarts of the job, as it did when it was written.
+ */
+struct roll_frame_control {
+    char job[ROLL_NAME_BYTES]; /* terminated */
+    struct roll_control_change change;
+    uint32_t restart;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct roll_frame_control) == 96, "part of the wire format");
+#define ROLL_FRAME_CONTROL_OLDEST_BYTES 88u /* what a frame without `restart` holds */
 
 /* A decoded frame; payload borrows the buffer. */
 struct roll_frame {

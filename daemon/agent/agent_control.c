@@ -81,22 +81,23 @@ void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, ui
 
 void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_frame *frame)
 {
-    struct roll_control_change change;
-    char job[ROLL_NAME_BYTES];
-    if (frame->head.payload < sizeof(job) + sizeof(change)) {
-        roll_log(ROLL_LOG_WARNING, "agent: a CONTROL frame of %u bytes is ignored", frame->head.payload);
+    struct roll_frame_control control = {0};
+    size_t bytes = frame->head.payload;
+    if (bytes < ROLL_FRAME_CONTROL_OLDEST_BYTES) {
+        roll_log(ROLL_LOG_WARNING, "agent: a CONTROL frame of %zu bytes is ignored", bytes);
         return;
     }
-    memcpy(job, frame->payload, sizeof(job));
-    memcpy(&change, frame->payload + sizeof(job), sizeof(change));
-    job[sizeof(job) - 1] = '\0';
+    bool names_restart = bytes >= sizeof(control);
+    memcpy(&control, frame->payload, names_restart ? sizeof(control) : ROLL_FRAME_CONTROL_OLDEST_BYTES);
+    control.job[sizeof(control.job) - 1] = '\0';
     for (size_t i = 0; i < c->used; i++) {
-        if (strcmp(c->page[i].job, job) != 0 || !c->page[i].control) {
+        const struct roll_agent_page *p = &c->page[i];
+        if (!p->control || strcmp(p->job, control.job) != 0 || (names_restart && p->restart != control.restart)) {
             continue;
         }
-        int err = roll_control_apply(c->page[i].control, &change);
+        int err = roll_control_apply(p->control, &control.change);
         if (err) {
-            roll_log(ROLL_LOG_WARNING, "agent: job %s: a change of its control page is refused: %s", job,
+            roll_log(ROLL_LOG_WARNING, "agent: %s.%u: a change of its control page is refused: %s", p->job, p->restart,
                      roll_strerror(err));
         }
     }

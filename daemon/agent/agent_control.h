@@ -26,7 +26,8 @@ void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, co
                               enum roll_policy policy);
 /* The last ring of this run is gone: removes its page. */
 void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, uint32_t restart);
-/* Applies a CONTROL frame to the pages of its job. Malformed ones are logged and ignored. */
+/* Applies a CONTROL frame to the page of its job and restart, or of all restarts where an older root names none.
+ * Malformed ones are logged and ignored. */
 void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_frame *frame);
 /* Sets the policy of all pages, where it differs. */
 void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy policy);

@@ -24,11 +24,10 @@ static const char *const action_name[] = {"clear", "on", "off"};
 
 static void send_change(struct roll_peer *peer, const struct roll_run *run, const struct roll_control_change *change)
 {
-    uint8_t payload[ROLL_NAME_BYTES + sizeof(*change)] = {0};
-    memcpy(payload, run->job, strlen(run->job));
-    memcpy(payload + ROLL_NAME_BYTES, change, sizeof(*change));
+    struct roll_frame_control control = {.change = *change, .restart = run->restart};
+    memcpy(control.job, run->job, sizeof(control.job));
     struct roll_frame_head head = {.type = ROLL_FRAME_CONTROL};
-    int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, payload, sizeof(payload));
+    int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &control, sizeof(control));
     if (err) {
         roll_log(ROLL_LOG_WARNING, "root: agent on %s cannot be told to switch a remedy: %s", peer->host,
                  roll_strerror(err));

@@ -33,10 +33,16 @@ void synth_until(uint64_t mono_ns)
 
 int synth_open(struct synth *s, const char *dir, const char *job, int32_t rank, int32_t size, uint32_t capacity)
 {
+    return synth_open_restart(s, dir, job, 0, rank, size, capacity);
+}
+
+int synth_open_restart(struct synth *s, const char *dir, const char *job, uint32_t restart, int32_t rank, int32_t size,
+                       uint32_t capacity)
+{
     memset(s, 0, sizeof(*s));
     s->rank = rank;
     s->size = size;
-    struct roll_ident ident = {.rank = rank, .size = size, .local_rank = rank};
+    struct roll_ident ident = {.rank = rank, .size = size, .local_rank = rank, .restart = restart};
     snprintf(ident.job, sizeof(ident.job), "%s", job);
     int err = roll_ring_path(s->path, sizeof(s->path), dir, &ident, (uint32_t)getpid());
     if (err) {
@@ -46,6 +52,7 @@ int synth_open(struct synth *s, const char *dir, const char *job, int32_t rank, 
                                       .world_rank = rank,
                                       .world_size = size,
                                       .local_rank = rank,
+                                      .restart = restart,
                                       .job = job,
                                       .exe = "synth_rank",
                                       .defs_bytes = 1024 * 1024};

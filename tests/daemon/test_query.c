@@ -232,6 +232,60 @@ static void test_remedies_and_policy_reach_the_control_page(void **state)
     end_job(client, daemon, rank);
 }
 
+/* Two restarts of one job on one node, as after a quick restart: each has its own control page. */
+static void test_a_remedy_is_switched_in_its_own_restart_only(void **state)
+{
+    (void)state;
+    static struct synth rank[3];
+    struct roll_control *page[2] = {NULL, NULL};
+    mkdir(harness_path("d"), 0700);
+    assert_int_equal(synth_open_restart(&rank[0], harness_path("d"), "job", 0, 0, 2, 64), 0);
+    assert_int_equal(synth_open_restart(&rank[1], harness_path("d"), "job", 1, 0, 2, 64), 0);
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", harness_path("d"));
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    assert_true(HARNESS_UNTIL(roll_control_open(harness_path("d/job.0.ctl"), false, 0, &page[0]) == 0));
+    assert_true(HARNESS_UNTIL(roll_control_open(harness_path("d/job.1.ctl"), false, 0, &page[1]) == 0));
+    assert_true(HARNESS_UNTIL(harness_has(client, "job", "ranks") == 1));
+
+    json_t *reply = harness_ask(client, "{s:s,s:s,s:i,s:s,s:s}", "op", "remedy", "job", "job", "restart", 0, "action",
+                                "on", "remedy", "fill");
+    assert_null(error_of(reply));
+    json_decref(reply);
+    json_decref(harness_ask(client, "{s:s,s:s,s:i,s:s}", "op", "policy", "job", "job", "restart", 0, "policy", "auto"));
+    assert_true(HARNESS_UNTIL(atomic_load(&page[0]->policy) == ROLL_POLICY_AUTO));
+    assert_int_equal(roll_control_mask(page[0], 0, 0, 0), ROLL_REMEDY_FILL);
+
+    /* A ring that comes later: the root repeats what is in force for its run. */
+    assert_int_equal(synth_open_restart(&rank[2], harness_path("d"), "job", 0, 1, 2, 64), 0);
+    json_t *runs = NULL;
+    assert_true(HARNESS_UNTIL(({
+        json_decref(runs);
+        runs = harness_ask(client, "{s:s,s:s}", "op", "runs", "job", "job");
+        json_t *list = json_object_get(runs, "runs");
+        json_integer_value(json_object_get(json_array_get(list, 0), "ranks")) +
+                json_integer_value(json_object_get(json_array_get(list, 1), "ranks")) ==
+            3;
+    })));
+    json_decref(runs);
+    json_decref(harness_ask(client, "{s:s,s:s,s:i,s:s,s:s}", "op", "remedy", "job", "job", "restart", 1, "action", "on",
+                            "remedy", "pad"));
+    assert_true(HARNESS_UNTIL(roll_control_mask(page[1], 0, 0, 0) != 0)); /* what was sent before has arrived, too */
+    assert_int_equal(roll_control_mask(page[1], 0, 0, 0), ROLL_REMEDY_PAD);
+    assert_int_not_equal(atomic_load(&page[1]->policy), ROLL_POLICY_AUTO);
+    assert_int_equal(roll_control_mask(page[0], 0, 0, 0), ROLL_REMEDY_FILL);
+
+    roll_client_destroy(&client);
+    for (int i = 0; i < 3; i++) {
+        synth_finish(&rank[i]);
+        synth_close(&rank[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        roll_control_close(&page[i]);
+    }
+    assert_int_equal(harness_end(daemon, SIGTERM), 0);
+}
+
 static void test_a_trace_gives_the_verdicts_of_the_live_run(void **state)
 {
     (void)state;
@@ -336,6 +390,7 @@ int main(void)
         TEST(test_wrong_questions_get_an_error),
         TEST(test_verdicts_are_pushed_to_subscribers),
         TEST(test_remedies_and_policy_reach_the_control_page),
+        TEST(test_a_remedy_is_switched_in_its_own_restart_only),
         TEST(test_a_trace_gives_the_verdicts_of_the_live_run),
         TEST(test_two_jobs_on_one_root_are_kept_apart),
         TEST(test_a_console_finds_the_one_root),

@@ -264,7 +264,7 @@ static void payloads_shorter_than_their_layout_are_refused(void **state)
         {ROLL_FRAME_RING, ROLL_RING_HEADER_BYTES},
         {ROLL_FRAME_STATUS, sizeof(struct roll_frame_status)},
         {ROLL_FRAME_ACK, sizeof(struct roll_frame_ack)},
-        {ROLL_FRAME_CONTROL, 64 + sizeof(struct roll_control_change)},
+        {ROLL_FRAME_CONTROL, ROLL_FRAME_CONTROL_OLDEST_BYTES},
         {ROLL_FRAME_SIGHT, 16},
     };
     static uint8_t payload[5000];

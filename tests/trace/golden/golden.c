@@ -239,5 +239,7 @@ size_t golden_trace(uint8_t out[GOLDEN_TRACE_MOST])
     add_json(&s, ROLL_FRAME_NOTE, 7, "{\"note\":\"attached-unseen\"}");
     struct roll_frame_sight sight = {.heard = 1, .starved = 750};
     add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .seq = 8, .stream = EPOCH}, &sight, sizeof(sight));
+    struct roll_frame_control run = {.job = "golden.1", .change = {2, 1, ROLL_REMEDY_FILL, 5, 0xc0ffee}, .restart = 2};
+    add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_CONTROL, .seq = 9}, &run, sizeof(run));
     return s.used;
 }

@@ -199,6 +199,10 @@ static const struct member members[] = {
     M(roll_frame_sight, heard),
     M(roll_frame_sight, starved),
     M(roll_frame_sight, reserved),
+    M(roll_frame_control, job),
+    M(roll_frame_control, change),
+    M(roll_frame_control, restart),
+    M(roll_frame_control, reserved),
 };
 #define MEMBERS (sizeof(members) / sizeof(members[0]))
 
@@ -217,7 +221,7 @@ static const struct {
     S(roll_def_graph, "RING"),      S(roll_graph_part, "RING"),   S(roll_control, "RING"),
     S(roll_control_change, "RING"), S(roll_compare, "RING"),      S(roll_compare_cell, "RING"),
     S(roll_compare_call, "RING"),   S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),
-    S(roll_frame_ack, "FRAME"),     S(roll_frame_sight, "FRAME"),
+    S(roll_frame_ack, "FRAME"),     S(roll_frame_sight, "FRAME"), S(roll_frame_control, "FRAME"),
 #undef S
 };
 

@@ -307,17 +307,24 @@ static void version_2_has_the_frames_that_it_brought(void **state)
     (void)state;
     size_t n = load_of(2, "trace.bin");
     size_t offset = 16, used = 0;
-    unsigned last = 0, seen = 0;
+    size_t control = 0;
+    unsigned seen = 0;
     assert_int_equal(roll_trace_check(file, n), 0);
     while (offset < n) {
         struct roll_frame frame;
         assert_int_equal(roll_frame_decode(file + offset, n - offset, &frame, &used), 0);
         assert_int_equal(frame.head.minor, 1);
-        last = frame.head.type;
-        seen |= 1u << last;
+        seen |= 1u << frame.head.type;
+        control = frame.head.type == ROLL_FRAME_CONTROL ? offset + 56 : control;
         offset += used;
     }
-    assert_int_equal(last, 21);
+    /* The file holds two CONTROL frames: the one without a restart, which older roots send, and last the one with it.
+     */
+    assert_int_equal(control + 96, n);
+    assert_string_equal((const char *)file + control, "golden.1");
+    assert_int_equal(at(control + 64, 4), 2);
+    assert_int_equal(at(control + 80, 8), 0xc0ffee);
+    assert_int_equal(at(control + 88, 4), 2);
     assert_int_equal(seen >> 17 & 0x1f, 0x1b); /* ASK, ANSWER, NOTE, SIGHT; packs are made where they are written */
 }
 

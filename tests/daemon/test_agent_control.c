@@ -1,0 +1,64 @@
+/*
+ * test_agent_control.c: which control pages a CONTROL frame changes: those of the run that it names.
+ */
+#include "daemon/agent/agent_control.h"
+#include "trace/op.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Applies the first `bytes` bytes of a change that switches `mask` on for restart 1 of the job. */
+static void apply(struct roll_agent_controls *c, uint32_t mask, uint32_t bytes)
+{
+    struct roll_frame_control control = {.job = "job", .change = {.action = 1, .mask = mask}, .restart = 1};
+    struct roll_frame frame = {.head = {.type = ROLL_FRAME_CONTROL, .payload = bytes},
+                               .payload = (const uint8_t *)&control};
+    roll_agent_controls_apply(c, &frame);
+}
+
+static uint32_t mask_of(const struct roll_agent_controls *c, size_t page)
+{
+    return roll_control_mask(c->page[page].control, 0, 0, 0);
+}
+
+static void a_change_reaches_the_page_of_its_restart_and_one_without_restart_all(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/roll-agent-control-XXXXXX";
+    struct roll_agent_controls c = {0};
+    assert_non_null(mkdtemp(dir));
+    roll_agent_controls_need(&c, dir, "job", 0, ROLL_POLICY_OBSERVE);
+    roll_agent_controls_need(&c, dir, "job", 1, ROLL_POLICY_OBSERVE);
+    roll_agent_controls_need(&c, dir, "job2", 1, ROLL_POLICY_OBSERVE);
+    assert_int_equal(c.used, 3);
+
+    apply(&c, ROLL_REMEDY_PAD, ROLL_FRAME_CONTROL_OLDEST_BYTES - 1);
+    assert_int_equal(mask_of(&c, 1), 0);
+    apply(&c, ROLL_REMEDY_PAD, sizeof(struct roll_frame_control));
+    assert_int_equal(mask_of(&c, 0), 0);
+    assert_int_equal(mask_of(&c, 1), ROLL_REMEDY_PAD);
+    apply(&c, ROLL_REMEDY_FILL, ROLL_FRAME_CONTROL_OLDEST_BYTES);
+    assert_int_equal(mask_of(&c, 0), ROLL_REMEDY_FILL);
+    assert_int_equal(mask_of(&c, 1), ROLL_REMEDY_PAD | ROLL_REMEDY_FILL);
+    assert_int_equal(mask_of(&c, 2), 0);
+
+    roll_agent_controls_drop(&c, "job", 0);
+    roll_agent_controls_drop(&c, "job", 1);
+    roll_agent_controls_drop(&c, "job2", 1);
+    roll_agent_controls_fini(&c);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_change_reaches_the_page_of_its_restart_and_one_without_restart_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
