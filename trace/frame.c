@@ -92,7 +92,7 @@ static int check_records(const struct roll_frame *frame)
 static const uint32_t least_payload[] = {
     [ROLL_FRAME_RING] = ROLL_RING_HEADER_BYTES,           [ROLL_FRAME_STATUS] = sizeof(struct roll_frame_status),
     [ROLL_FRAME_ACK] = sizeof(struct roll_frame_ack),     [ROLL_FRAME_CONTROL] = ROLL_FRAME_CONTROL_OLDEST_BYTES,
-    [ROLL_FRAME_SIGHT] = sizeof(struct roll_frame_sight),
+    [ROLL_FRAME_SIGHT] = sizeof(struct roll_frame_sight), [ROLL_FRAME_SETTINGS] = sizeof(struct roll_frame_settings),
 };
 
 static int check_payload(const struct roll_frame *frame)

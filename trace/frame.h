@@ -44,6 +44,7 @@ enum roll_frame_type {
     ROLL_FRAME_PACK = 19,   /* trace files only: many frames in one, compressed; see docs/FRAME.md */
     ROLL_FRAME_NOTE = 20,   /* agent -> root; JSON: a fact that the agent saw and that is in no ring (docs/FRAME.md) */
     ROLL_FRAME_SIGHT = 21,  /* agent -> root, and root -> trace; payload: struct roll_frame_sight */
+    ROLL_FRAME_SETTINGS = 22, /* trace files only; payload: struct roll_frame_settings */
 };
 
 struct roll_frame_head {
@@ -93,6 +94,16 @@ struct roll_frame_sight {
     uint64_t reserved;
 };
 _Static_assert(sizeof(struct roll_frame_sight) == 16, "part of the wire format");
+
+/* How the engine was set from here on. Without one: its own patience, and policy observe. */
+struct roll_frame_settings {
+    uint64_t stall_ns; /* 1 to ROLL_SETTINGS_MOST_NS, both */
+    uint64_t suspect_ns;
+    uint32_t policy; /* enum roll_policy */
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct roll_frame_settings) == 24, "part of the wire format");
+#define ROLL_SETTINGS_MOST_NS UINT64_C(1000000000000000) /* more than rollcalld takes; the engine multiplies it */
 
 struct roll_frame_ack {
     uint64_t next_ticket; /* every record below has been fed to the engine */

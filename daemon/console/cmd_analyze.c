@@ -92,10 +92,11 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
 int cmd_analyze(const struct roll_command *self, int argc, char **argv)
 {
     bool json = false;
-    const char *policy = "observe";
+    const char *policy = NULL;
     struct roll_engine_config config = {0};
     const struct roll_option options[] = {
-        {"policy", 0, ROLL_OPT_TEXT, "POLICY", "judge as under this policy: observe, advise, auto", &policy},
+        {"policy", 0, ROLL_OPT_TEXT, "POLICY",
+         "judge as under this policy, not the one of the trace: observe, advise, auto", &policy},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one rollcall.verdict/1 object a line, then one rollcall.summary/1", &json},
         {0},
     };
@@ -107,10 +108,10 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     if (first == argc) {
         return roll_usage(self, "which trace? a directory of --trace, or files");
     }
-    if (roll_policy_by_name(policy, &config.policy) != 0) {
+    if (policy && roll_policy_by_name(policy, &config.policy) != 0) {
         return roll_usage(self, "option '--policy %s': wants observe, advise or auto", policy);
     }
-    roll_analysis_t *a = roll_analysis_new(&config);
+    roll_analysis_t *a = roll_analysis_new(&config, policy != NULL);
     int err = a == NULL ? ROLL_E_NOMEM : 0;
     bool colour = roll_colour_wanted(STDOUT_FILENO);
     for (int i = first; i < argc && err != ROLL_E_NOMEM; i++) {

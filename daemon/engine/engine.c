@@ -28,16 +28,26 @@ static uint32_t power_of_two(uint32_t n)
     return p;
 }
 
+void roll_engine_set(roll_engine_t *e, const struct roll_engine_config *config)
+{
+    e->config.stall_ns = config->stall_ns ? config->stall_ns : DEFAULT_STALL_NS;
+    e->config.suspect_ns = config->suspect_ns ? config->suspect_ns : DEFAULT_SUSPECT_NS;
+    e->config.policy = config->policy;
+}
+
+void roll_engine_settings(const roll_engine_t *e, struct roll_engine_config *out)
+{
+    *out = e->config;
+}
+
 roll_engine_t *roll_engine_new(const struct roll_engine_config *config)
 {
     struct roll_engine *e = calloc(1, sizeof(*e));
     if (!e) {
         return NULL;
     }
-    e->config = *config;
     e->ask = &detectors_ask;
-    e->config.stall_ns = config->stall_ns ? config->stall_ns : DEFAULT_STALL_NS;
-    e->config.suspect_ns = config->suspect_ns ? config->suspect_ns : DEFAULT_SUSPECT_NS;
+    roll_engine_set(e, config);
     e->config.window = power_of_two(config->window ? config->window : DEFAULT_WINDOW);
     return e;
 }

@@ -92,6 +92,11 @@ struct roll_verdict {
 
 /* Borrows config (copied). NULL when out of memory. */
 roll_engine_t *roll_engine_new(const struct roll_engine_config *config);
+/* Other patience (0 = the engine's own) and policy from here on; the window stays. What was said stays as it was said.
+ */
+void roll_engine_set(roll_engine_t *engine, const struct roll_engine_config *config);
+/* How the engine is set, its own numbers in the place of zeros. */
+void roll_engine_settings(const roll_engine_t *engine, struct roll_engine_config *out);
 void roll_engine_destroy(roll_engine_t **engine);
 
 /* A new source. *source is its small number, from 0. Errors: NOMEM, LIMIT. */

@@ -37,6 +37,7 @@ struct roll_feed {
     uint32_t restart;
     bool named;
     bool finished;
+    bool policy_fixed; /* no trace changes the policy */
     roll_engine_t *engine;
     roll_symbols_t *symbols;
     struct stream *streams; /* in the order of announcement */
@@ -495,6 +496,29 @@ int roll_feed_finish(roll_feed_t *feed)
     return err ? err : last;
 }
 
+void roll_feed_fix_policy(roll_feed_t *feed)
+{
+    feed->policy_fixed = true;
+}
+
+/* Patience and policy from here on; it is no input that could bring a verdict by itself. */
+static int feed_settings(roll_feed_t *feed, const struct roll_frame *frame)
+{
+    struct roll_frame_settings settings = {0};
+    struct roll_engine_config config;
+    memcpy(&settings, frame->payload, sizeof(settings) < frame->head.payload ? sizeof(settings) : frame->head.payload);
+    if (settings.stall_ns - 1 >= ROLL_SETTINGS_MOST_NS || settings.suspect_ns - 1 >= ROLL_SETTINGS_MOST_NS ||
+        settings.policy > ROLL_POLICY_AUTO) {
+        return ROLL_E_CORRUPT;
+    }
+    roll_engine_settings(feed->engine, &config);
+    config.stall_ns = settings.stall_ns;
+    config.suspect_ns = settings.suspect_ns;
+    config.policy = feed->policy_fixed ? config.policy : (enum roll_policy)settings.policy;
+    roll_engine_set(feed->engine, &config);
+    return 0;
+}
+
 int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
 {
     int err = 0;
@@ -506,6 +530,9 @@ int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame)
         }
         err = roll_feed_tick(feed, frame->head.seq);
         return !err && frame->head.first == 1 ? roll_feed_finish(feed) : err;
+    }
+    if (frame->head.type == ROLL_FRAME_SETTINGS) {
+        return feed_settings(feed, frame);
     }
     if (frame->head.type == ROLL_FRAME_RING) {
         err = feed_ring_frame(feed, frame);

@@ -50,9 +50,12 @@ struct roll_feed_stream {
 roll_feed_t *roll_feed_new(const struct roll_engine_config *config, const char *job, uint32_t restart);
 void roll_feed_destroy(roll_feed_t **feed);
 
+/* From here on no SETTINGS frame changes the policy: somebody asks to judge as under the one of `config`. */
+void roll_feed_fix_policy(roll_feed_t *feed);
+
 /*
- * One decoded frame (borrowed): RING, DEFS, RECORDS, UPDATES, STATUS, SIGHT, NOTE and TICK matter, others are ignored.
- * 0, NOMEM, LIMIT (too many rings), NOTFOUND (a ring that was never announced), ARG (a ring of another run),
+ * One decoded frame (borrowed): RING, DEFS, RECORDS, UPDATES, STATUS, SIGHT, NOTE, SETTINGS and TICK matter, others are
+ * ignored. 0, NOMEM, LIMIT (too many rings), NOTFOUND (a ring that was never announced), ARG (a ring of another run),
  * or what a malformed payload deserves (SIZE, MAGIC, VERSION, CHECKSUM, CORRUPT); the feed stays usable after each.
  */
 int roll_feed_frame(roll_feed_t *feed, const struct roll_frame *frame);

@@ -231,6 +231,7 @@ json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t 
     if (name) {
         run->policy = policy;
         run->policy_set = true;
+        roll_run_settings(run);
         struct roll_control_change c = {.action = ACTION_POLICY, .mask = policy};
         send_all(root, run, &c);
         uint32_t off = switched(run, LEVEL_JOB, 0).off;

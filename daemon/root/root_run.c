@@ -278,6 +278,8 @@ int roll_run_of(roll_root_t *root, const char *job, uint32_t restart, struct rol
     if (root->o.trace_dir) {
         open_trace(root, run);
     }
+    roll_engine_set(roll_feed_engine(run->feed), &config); /* whatever a predecessor's trace has said of its own */
+    roll_run_settings(run);
     uint64_t now = roll_mono_ns();
     roll_feed_clock_skip(&run->clock, now);
     roll_run_tick(root, run, now, false); /* its first rank comes at this time, not at none */
@@ -354,6 +356,25 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
     roll_feed_clock_input(&run->clock, end, frame->head.type != ROLL_FRAME_SIGHT);
     take_verdicts(root, run);
     return err;
+}
+
+void roll_run_settings(struct roll_run *run)
+{
+    struct roll_engine_config config;
+    roll_engine_settings(roll_feed_engine(run->feed), &config);
+    struct roll_frame_settings settings = {config.stall_ns, config.suspect_ns, run->policy, 0};
+    if (run->trace) {
+        uint8_t buffer[ROLL_FRAME_HEAD_BYTES + sizeof(settings)];
+        struct roll_frame_head head = {.type = ROLL_FRAME_SETTINGS};
+        struct roll_frame frame;
+        int64_t n = roll_frame_make(&head, &settings, sizeof(settings), buffer, sizeof(buffer), &frame);
+        int err = n < 0 ? (int)n : roll_segments_append(run->trace, &frame, buffer, (size_t)n, roll_mono_ns());
+        if (err) {
+            trace_failed(run, err);
+        }
+    }
+    config.policy = run->policy;
+    roll_engine_set(roll_feed_engine(run->feed), &config);
 }
 
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final)

@@ -132,6 +132,8 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query); /* the
 int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_frame *frame, const void *raw,
                    size_t bytes);
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final);
+/* The engine judges as under the run's policy from here on, and the trace says so. */
+void roll_run_settings(struct roll_run *run);
 void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);

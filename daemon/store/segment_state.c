@@ -45,6 +45,7 @@ struct roll_segment_state {
     size_t recent;
     uint64_t tick_seq, tick_real;
     bool ticked;
+    struct roll_frame_settings settings; /* stall_ns 0: none were told */
 };
 
 struct roll_segment_state *roll_segment_state_new(void)
@@ -213,6 +214,10 @@ int roll_segment_state_note(struct roll_segment_state *s, const struct roll_fram
         }
         return 0;
     }
+    if (h->type == ROLL_FRAME_SETTINGS) {
+        memcpy(&s->settings, frame->payload, sizeof(s->settings));
+        return 0;
+    }
     if (h->type == ROLL_FRAME_RING) {
         return note_ring(s, frame);
     }
@@ -284,7 +289,11 @@ int roll_segment_state_repeat(const struct roll_segment_state *s,
                               int (*give)(void *, const struct roll_frame_head *, const void *, size_t), void *ctx)
 {
     int err = 0;
-    if (s->ticked) {
+    if (s->settings.stall_ns) {
+        struct roll_frame_head head = {.type = ROLL_FRAME_SETTINGS};
+        err = give(ctx, &head, &s->settings, sizeof(s->settings));
+    }
+    if (s->ticked && !err) {
         struct roll_frame_head head = {.type = ROLL_FRAME_TICK, .seq = s->tick_seq};
         err = give(ctx, &head, &s->tick_real, sizeof(s->tick_real));
     }

@@ -62,6 +62,12 @@ static size_t command(roll_feed_t *f, const uint8_t *p, size_t left, uint64_t *t
         size_t n = body < sizeof(status) ? body : sizeof(status);
         memcpy(&status, p + 4, n);
         status.proc_state = p[2] % 6;
+        if (p[3] % 8 == 6) {
+            struct roll_frame_settings settings = {(uint64_t)p[2] << p[3] % 64, (uint64_t)p[2] << p[3] / 4, p[2] % 4,
+                                                   0};
+            feed(f, (struct roll_frame_head){.type = ROLL_FRAME_SETTINGS}, &settings, sizeof(settings));
+            return 4;
+        }
         if (p[3] % 8 == 7) {
             struct roll_frame_sight sight = {.heard = p[2] % 2, .starved = (uint32_t)p[2] << p[3] % 32};
             feed(f, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .stream = stream}, &sight, sizeof(sight));

@@ -103,6 +103,19 @@ uint64_t synth_allreduce(struct synth *s, const struct synth_call *call)
     return ticket;
 }
 
+void synth_tokens(struct synth *s, uint16_t comm, uint64_t tokens)
+{
+    uint64_t ticket;
+    struct roll_record *rec = roll_ring_reserve(&s->ring, &ticket);
+    *rec = (struct roll_record){.seal = rec->seal, .enter_ns = synth_mono_ns(), .count = tokens, .comm = comm};
+    rec->stream = rec->thread = 1;
+    rec->op = ROLL_OP_MOE_UNIFORM;
+    rec->dtype = ROLL_DTYPE_NONE;
+    rec->redop = ROLL_RED_NONE;
+    rec->phase = ROLL_PHASE_FORWARD;
+    roll_ring_publish(rec, ticket, ROLL_STATE_RETURNED);
+}
+
 void synth_return(struct synth *s, uint64_t ticket)
 {
     roll_ring_return(&s->ring, &s->ring.records[ticket & s->ring.mask], ticket, 1000, 0);

@@ -33,6 +33,8 @@ int synth_open_restart(struct synth *s, const char *dir, const char *job, uint32
 uint16_t synth_comm(struct synth *s, uint64_t key);
 /* One AllReduce of floats: entered, and returned unless it hangs. Returns its ticket. */
 uint64_t synth_allreduce(struct synth *s, const struct synth_call *call);
+/* What an MoE layer reports before a dispatch that needs equal numbers: so many tokens has this rank. */
+void synth_tokens(struct synth *s, uint16_t comm, uint64_t tokens);
 /* Notes the return of a call that was left hanging. */
 void synth_return(struct synth *s, uint64_t ticket);
 /* The ring's last words, as at exit(). */

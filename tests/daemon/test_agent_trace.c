@@ -50,7 +50,7 @@ struct told {
 static struct told analyze(const char *const *names, size_t n)
 {
     struct roll_engine_config config = {0};
-    roll_analysis_t *a = roll_analysis_new(&config);
+    roll_analysis_t *a = roll_analysis_new(&config, false);
     struct told told = {.first = NULL};
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(roll_analysis_add(a, harness_path(names[i])), 0);
@@ -217,7 +217,7 @@ static void test_the_rings_of_a_killed_job_tell_who_was_waited_for(void **state)
                               harness_calls(harness_path("d1"), 1, 2, rank[1]) == 100));
     harness_end(rank[1], SIGKILL);
     harness_end(rank[0], SIGKILL);
-    roll_analysis_t *a = roll_analysis_new(&config);
+    roll_analysis_t *a = roll_analysis_new(&config, false);
     assert_int_equal(roll_analysis_add(a, harness_path("d1")), 0);
     assert_int_equal(roll_analysis_finish(a), 0);
     for (json_t *v; (v = json_of_verdict(roll_analysis_next(a))) != NULL; json_decref(v)) {

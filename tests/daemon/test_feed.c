@@ -474,6 +474,34 @@ static void test_a_status_that_says_nothing_new_is_told_apart(void **state)
     assert_true(roll_feed_status_is_news(&none, &now));
 }
 
+static int tell_settings(roll_feed_t *feed, uint64_t stall_ns, uint64_t suspect_ns, uint32_t policy)
+{
+    struct roll_frame_settings settings = {stall_ns, suspect_ns, policy, 0};
+    struct roll_frame frame = {.head = {.type = ROLL_FRAME_SETTINGS, .payload = sizeof(settings)},
+                               .payload = (const uint8_t *)&settings};
+    return roll_feed_frame(feed, &frame);
+}
+
+static void test_settings_hold_from_their_frame_on(void **state)
+{
+    struct fixture *f = *state;
+    struct roll_engine_config now;
+    assert_int_equal(tell_settings(f->feed, 123, 456, ROLL_POLICY_AUTO), 0);
+    assert_int_equal(tell_settings(f->feed, 0, 456, ROLL_POLICY_AUTO), ROLL_E_CORRUPT);
+    assert_int_equal(tell_settings(f->feed, 123, ROLL_SETTINGS_MOST_NS + 1, ROLL_POLICY_AUTO), ROLL_E_CORRUPT);
+    assert_int_equal(tell_settings(f->feed, 123, 456, ROLL_POLICY_AUTO + 1), ROLL_E_CORRUPT);
+    roll_engine_settings(roll_feed_engine(f->feed), &now);
+    assert_int_equal(now.stall_ns, 123);
+    assert_int_equal(now.suspect_ns, 456);
+    assert_int_equal(now.policy, ROLL_POLICY_AUTO);
+    roll_feed_fix_policy(f->feed); /* analyze --policy */
+    assert_int_equal(tell_settings(f->feed, 124, ROLL_SETTINGS_MOST_NS, ROLL_POLICY_OBSERVE), 0);
+    roll_engine_settings(roll_feed_engine(f->feed), &now);
+    assert_int_equal(now.stall_ns, 124);
+    assert_int_equal(now.suspect_ns, ROLL_SETTINGS_MOST_NS);
+    assert_int_equal(now.policy, ROLL_POLICY_AUTO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +521,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_rank_is_heard_as_soon_as_its_agent_says_anything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_whole_ring_feeds_like_its_frames, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_settings_hold_from_their_frame_on, set_up, tear_down),
         cmocka_unit_test(test_a_status_that_says_nothing_new_is_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -247,18 +247,24 @@ static void test_a_new_writer_goes_on_in_a_new_segment(void **state)
     assert_int_equal(check_prefix(false), 900);
 }
 
-/* Any segment alone: its rings are announced, the feeder takes every frame. */
+/* Any segment alone: its rings are announced, the feeder takes every frame and is set as the root's was. */
 static void test_each_segment_can_be_read_alone(void **state)
 {
     (void)state;
     static struct job j;
     struct roll_segment_name *list = NULL;
     size_t count = 0;
+    uint8_t raw[128];
+    struct roll_frame_head settings = {.type = ROLL_FRAME_SETTINGS};
+    struct roll_frame_settings set = {.stall_ns = 123, .suspect_ns = 456, .policy = ROLL_POLICY_ADVISE};
+    size_t bytes = (size_t)roll_frame_encode(&settings, &set, sizeof(set), raw, sizeof(raw));
     begin_job(&j);
     roll_segments_t *w = writer(1, 0, 0);
+    assert_int_equal(append(w, raw, bytes, CLOCK), 0);
     write_job(w, &j, 6000);
     roll_segments_destroy(&w);
     assert_int_equal(roll_segment_list(dir, SERIES, &list, &count), 0);
+    assert_true(count > 1);
     for (size_t i = 0; i < count; i++) {
         struct roll_engine_config config = {0};
         roll_feed_t *feed = roll_feed_new(&config, NULL, 0);
@@ -269,6 +275,10 @@ static void test_each_segment_can_be_read_alone(void **state)
         while (roll_trace_reader_next(r, &frame) == 0) {
             assert_int_equal(roll_feed_frame(feed, &frame), 0);
         }
+        roll_engine_settings(roll_feed_engine(feed), &config);
+        assert_int_equal(config.stall_ns, 123);
+        assert_int_equal(config.suspect_ns, 456);
+        assert_int_equal(config.policy, ROLL_POLICY_ADVISE);
         for (unsigned k = 0; k < RINGS; k++) {
             assert_true(roll_feed_stream(feed, k, &view));
             assert_true(view.fed > 0);

@@ -266,6 +266,7 @@ static void payloads_shorter_than_their_layout_are_refused(void **state)
         {ROLL_FRAME_ACK, sizeof(struct roll_frame_ack)},
         {ROLL_FRAME_CONTROL, ROLL_FRAME_CONTROL_OLDEST_BYTES},
         {ROLL_FRAME_SIGHT, 16},
+        {ROLL_FRAME_SETTINGS, 24},
     };
     static uint8_t payload[5000];
     static uint8_t data[6000];

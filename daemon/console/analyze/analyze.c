@@ -34,6 +34,7 @@ struct run {
 
 struct roll_analysis {
     struct roll_engine_config config;
+    bool policy_fixed;
     struct run *run; /* owned */
     size_t runs, run_room, files, unreadable;
     struct roll_analyze_file *trace; /* owned */
@@ -41,11 +42,12 @@ struct roll_analysis {
     bool cut;
 };
 
-roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config)
+roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool policy_fixed)
 {
     roll_analysis_t *a = calloc(1, sizeof(*a));
     if (a != NULL) {
         a->config = *config;
+        a->policy_fixed = policy_fixed;
     }
     return a;
 }
@@ -86,6 +88,9 @@ static struct run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
     r->feed = roll_feed_new(&a->config, r->job, restart);
     if (r->feed == NULL) {
         return NULL;
+    }
+    if (a->policy_fixed) {
+        roll_feed_fix_policy(r->feed);
     }
     a->runs++;
     return r;

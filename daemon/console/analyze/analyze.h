@@ -15,7 +15,8 @@
 
 typedef struct roll_analysis roll_analysis_t;
 
-roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config);
+/* policy_fixed: judged as under the policy of `config`, whatever a trace says; else a trace's own policy holds. */
+roll_analysis_t *roll_analysis_new(const struct roll_engine_config *config, bool policy_fixed);
 void roll_analysis_destroy(roll_analysis_t **analysis);
 
 /*

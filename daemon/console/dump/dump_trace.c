@@ -19,9 +19,10 @@
 
 static const char *frame_name(unsigned type)
 {
-    static const char *const names[] = {
-        "?",     "hello", "welcome", "ring",  "defs", "records", "updates", "status", "heartbeat", "ack",  "control",
-        "query", "reply", "verdict", "error", "tick", "bye",     "ask",     "answer", "pack",      "note", "sight"};
+    static const char *const names[] = {"?",       "hello",   "welcome",   "ring",  "defs",    "records",
+                                        "updates", "status",  "heartbeat", "ack",   "control", "query",
+                                        "reply",   "verdict", "error",     "tick",  "bye",     "ask",
+                                        "answer",  "pack",    "note",      "sight", "settings"};
     return type < COUNT(names) ? names[type] : "?";
 }
 
@@ -54,6 +55,12 @@ static const struct roll_dump_field status_fields[] = {
 static const struct roll_dump_field sight_fields[] = {FIELD(G, heard, ROLL_DUMP_UINT),
                                                       FIELD(G, starved, ROLL_DUMP_UINT)};
 #undef G
+#define T struct roll_frame_settings
+static const struct roll_dump_field settings_fields[] = {
+    FIELD(T, stall_ns, ROLL_DUMP_UINT),
+    FIELD(T, suspect_ns, ROLL_DUMP_UINT),
+    {"policy", offsetof(T, policy), 4, ROLL_DUMP_NAME, roll_policy_name}};
+#undef T
 #define P struct roll_pack_head
 static const struct roll_dump_field pack_fields[] = {FIELD(P, frames, ROLL_DUMP_UINT),
                                                      FIELD(P, columns, ROLL_DUMP_UINT)};
@@ -94,6 +101,13 @@ static void dump_payload(struct roll_dump *d, uint64_t offset, const struct roll
         if (bytes >= sizeof(struct roll_frame_sight)) {
             roll_dump_thing(d, "sight", "how a rank is seen", offset, frame->payload, sizeof(struct roll_frame_sight),
                             sight_fields, COUNT(sight_fields));
+            return;
+        }
+        break;
+    case ROLL_FRAME_SETTINGS:
+        if (bytes >= sizeof(struct roll_frame_settings)) {
+            roll_dump_thing(d, "settings", "how the engine was set", offset, frame->payload,
+                            sizeof(struct roll_frame_settings), settings_fields, COUNT(settings_fields));
             return;
         }
         break;

@@ -33,6 +33,10 @@ static void open_payload(const struct roll_frame *frame)
         PROMISE(h->payload >= sizeof(struct roll_frame_status));
     } else if (h->type == ROLL_FRAME_SIGHT) {
         PROMISE(h->payload >= sizeof(struct roll_frame_sight));
+    } else if (h->type == ROLL_FRAME_SETTINGS) {
+        PROMISE(h->payload >= sizeof(struct roll_frame_settings));
+    } else if (h->type == ROLL_FRAME_CONTROL) {
+        PROMISE(h->payload >= ROLL_FRAME_CONTROL_OLDEST_BYTES);
     } else if (h->type == ROLL_FRAME_ACK) {
         PROMISE(h->payload >= sizeof(struct roll_frame_ack));
     }

@@ -241,5 +241,7 @@ size_t golden_trace(uint8_t out[GOLDEN_TRACE_MOST])
     add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT, .seq = 8, .stream = EPOCH}, &sight, sizeof(sight));
     struct roll_frame_control run = {.job = "golden.1", .change = {2, 1, ROLL_REMEDY_FILL, 5, 0xc0ffee}, .restart = 2};
     add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_CONTROL, .seq = 9}, &run, sizeof(run));
+    struct roll_frame_settings settings = {250000000, 3000000000, ROLL_POLICY_AUTO, 0};
+    add_frame(&s, (struct roll_frame_head){.type = ROLL_FRAME_SETTINGS}, &settings, sizeof(settings));
     return s.used;
 }

@@ -199,6 +199,10 @@ static const struct member members[] = {
     M(roll_frame_sight, heard),
     M(roll_frame_sight, starved),
     M(roll_frame_sight, reserved),
+    M(roll_frame_settings, stall_ns),
+    M(roll_frame_settings, suspect_ns),
+    M(roll_frame_settings, policy),
+    M(roll_frame_settings, reserved),
     M(roll_frame_control, job),
     M(roll_frame_control, change),
     M(roll_frame_control, restart),
@@ -215,13 +219,14 @@ static const struct {
     {                                                                                                                  \
 #type, sizeof(struct type), file                                                                               \
     }
-    S(roll_ring_header, "RING"),    S(roll_record, "RING"),       S(roll_def_head, "RING"),
-    S(roll_def_comm, "RING"),       S(roll_def_callsite, "RING"), S(roll_def_module, "RING"),
-    S(roll_def_stream, "RING"),     S(roll_def_thread, "RING"),   S(roll_def_layer, "RING"),
-    S(roll_def_graph, "RING"),      S(roll_graph_part, "RING"),   S(roll_control, "RING"),
-    S(roll_control_change, "RING"), S(roll_compare, "RING"),      S(roll_compare_cell, "RING"),
-    S(roll_compare_call, "RING"),   S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),
-    S(roll_frame_ack, "FRAME"),     S(roll_frame_sight, "FRAME"), S(roll_frame_control, "FRAME"),
+    S(roll_ring_header, "RING"),     S(roll_record, "RING"),       S(roll_def_head, "RING"),
+    S(roll_def_comm, "RING"),        S(roll_def_callsite, "RING"), S(roll_def_module, "RING"),
+    S(roll_def_stream, "RING"),      S(roll_def_thread, "RING"),   S(roll_def_layer, "RING"),
+    S(roll_def_graph, "RING"),       S(roll_graph_part, "RING"),   S(roll_control, "RING"),
+    S(roll_control_change, "RING"),  S(roll_compare, "RING"),      S(roll_compare_cell, "RING"),
+    S(roll_compare_call, "RING"),    S(roll_frame_head, "FRAME"),  S(roll_frame_status, "FRAME"),
+    S(roll_frame_ack, "FRAME"),      S(roll_frame_sight, "FRAME"), S(roll_frame_control, "FRAME"),
+    S(roll_frame_settings, "FRAME"),
 #undef S
 };
 
@@ -289,6 +294,7 @@ static const struct constant constants[] = {
     C(roll_frame_type, ROLL_FRAME_, PACK),
     C(roll_frame_type, ROLL_FRAME_, NOTE),
     C(roll_frame_type, ROLL_FRAME_, SIGHT),
+    C(roll_frame_type, ROLL_FRAME_, SETTINGS),
 };
 #define CONSTANTS (sizeof(constants) / sizeof(constants[0]))
 

@@ -307,7 +307,7 @@ static void version_2_has_the_frames_that_it_brought(void **state)
     (void)state;
     size_t n = load_of(2, "trace.bin");
     size_t offset = 16, used = 0;
-    size_t control = 0;
+    size_t control = 0, settings = 0;
     unsigned seen = 0;
     assert_int_equal(roll_trace_check(file, n), 0);
     while (offset < n) {
@@ -316,11 +316,16 @@ static void version_2_has_the_frames_that_it_brought(void **state)
         assert_int_equal(frame.head.minor, 1);
         seen |= 1u << frame.head.type;
         control = frame.head.type == ROLL_FRAME_CONTROL ? offset + 56 : control;
+        settings = frame.head.type == ROLL_FRAME_SETTINGS ? offset + 56 : settings;
         offset += used;
     }
-    /* The file holds two CONTROL frames: the one without a restart, which older roots send, and last the one with it.
+    assert_int_equal(settings + 24, n);
+    assert_int_equal(at(settings, 8), 250000000);
+    assert_int_equal(at(settings + 8, 8), 3000000000);
+    assert_int_equal(at(settings + 16, 4), 2);
+    /* The file holds two CONTROL frames: the one without a restart, which older roots send, and then the one with it.
      */
-    assert_int_equal(control + 96, n);
+    assert_int_equal(control + 96 + 56 + 24, n);
     assert_string_equal((const char *)file + control, "golden.1");
     assert_int_equal(at(control + 64, 4), 2);
     assert_int_equal(at(control + 80, 8), 0xc0ffee);
