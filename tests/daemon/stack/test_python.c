@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static void each_version_has_a_layout(void **state)
 {
@@ -121,23 +123,44 @@ static void lines_of_3_11(void **state)
     assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, t, sizeof(t), 10, 1000), 0);
 }
 
-/* Whatever the bytes are: an end, and no read beyond them (the sanitizer build sees to that). */
+/* Is `line` none, or as near to the first line as `steps` entries can lead? */
+static bool is_near(unsigned line, unsigned first, size_t steps)
+{
+    int64_t away = (int64_t)line - (int64_t)first;
+    return line == 0 || (away <= (int64_t)steps * 127 && away >= -(int64_t)steps * 128);
+}
+
+/*
+ * Whatever the bytes are: the search ends, gives no line that the entries cannot lead to, gives none behind the code
+ * that the entries cover, and reads nothing behind the table (which ends where a page begins that nobody may read).
+ */
 static void hostile_lines_end(void **state)
 {
     (void)state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(map != MAP_FAILED);
+    assert_int_equal(mprotect(map + page, page, PROT_NONE), 0);
     uint32_t seed = 1;
+    unsigned found = 0;
     for (unsigned round = 0; round < 20000; round++) {
         size_t n = round % 40;
-        uint8_t *t = malloc(n ? n : 1);
+        uint8_t *t = map + page - n;
         for (size_t i = 0; i < n; i++) {
             seed = seed * 1664525u + 1013904223u;
             t[i] = (uint8_t)(seed >> 24);
         }
-        for (int form = ROLL_PY_LNOTAB; form <= ROLL_PY_LOCATIONS; form++) {
-            roll_py_line((enum roll_py_lines)form, t, n, seed, seed >> 20);
-        }
-        free(t);
+        unsigned first = seed >> 1, at = (seed >> 20) % 600;
+        assert_true(is_near(roll_py_line(ROLL_PY_LNOTAB, t, n, first, at), first, n / 2));
+        assert_true(is_near(roll_py_line(ROLL_PY_RANGES, t, n, first, at), first, n / 2));
+        assert_int_equal(roll_py_line(ROLL_PY_RANGES, t, n, first, 255 * (unsigned)(n / 2)), 0);
+        unsigned line = roll_py_line(ROLL_PY_LOCATIONS, t, n, first, at);
+        assert_true(line <= INT32_MAX);
+        found += line != 0;
+        assert_int_equal(roll_py_line(ROLL_PY_LOCATIONS, t, n, first, 16 * (unsigned)n), 0);
     }
+    assert_true(found > 1000); /* the bytes do lead somewhere */
+    assert_int_equal(munmap(map, 2 * page), 0);
 }
 
 int main(void)
