@@ -23,7 +23,7 @@
 
 enum roll_frame_type {
     ROLL_FRAME_HELLO = 1,   /* agent -> root; JSON: {"agent":…,"host":…,"pid":…,"version":…} */
-    ROLL_FRAME_WELCOME = 2, /* root -> agent; JSON: {"root_epoch":…,"policy":…}; a new root_epoch: send all again */
+    ROLL_FRAME_WELCOME = 2, /* root -> agent; JSON: {"resync":…,"policy":…}; see docs/FRAME.md */
     ROLL_FRAME_RING = 3,    /* payload: the first ROLL_RING_HEADER_BYTES of a ring; stream = its epoch */
     ROLL_FRAME_DEFS = 4,    /* first = offset in the definitions area; payload: whole entries */
     ROLL_FRAME_RECORDS = 5, /* first = ticket of the first record; count records in ticket order, gaps = losses */

@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -136,7 +135,7 @@ static void take_over(roll_root_t *root, const struct roll_peer *by, uint64_t st
 
 static void send_welcome(roll_root_t *root, const struct roll_address *to, uint64_t seq, bool resync)
 {
-    json_t *json = json_pack("{s:s,s:b}", "root_epoch", root->epoch, "resync", (int)resync);
+    json_t *json = json_pack("{s:b}", "resync", (int)resync);
     if (json && root->policy_set) {
         json_object_set_new(json, "policy", json_string(roll_policy_name(root->policy)));
     }
@@ -608,11 +607,6 @@ int roll_root_new(const struct roll_root_options *options, roll_root_t **out, ch
     root->policy_set = options->policy_set;
     root->start_time = (double)roll_real_ns() * 1e-9;
     pthread_mutex_init(&root->snapshot_lock, NULL);
-    uint64_t random = roll_real_ns();
-    if (getrandom(&random, sizeof(random), 0) < 0) {
-        roll_log(ROLL_LOG_WARNING, "root: no random numbers: the time stands in");
-    }
-    snprintf(root->epoch, sizeof(root->epoch), "%016llx", (unsigned long long)random);
     int err = open_files(root, why, why_size);
     if (!err) {
         err = open_sockets(root, why, why_size);

@@ -100,7 +100,6 @@ struct roll_root {
     struct roll_root_options o;
     void *socket[ROLL_ROOT_SOCKETS], *monitor[ROLL_ROOT_SOCKETS];
     char endpoint[ROLL_ROOT_LISTEN_MAX][256];
-    char epoch[32];
     int json_fd;
     uint64_t token, next_run;
     enum roll_policy policy; /* of new runs */
