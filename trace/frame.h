@@ -22,13 +22,13 @@
 #define ROLL_FRAME_MAX_BYTES  (4u * 1024u * 1024u)
 
 enum roll_frame_type {
-    ROLL_FRAME_HELLO = 1,   /* agent -> root; JSON: {"agent":…,"host":…,"pid":…,"version":…} */
-    ROLL_FRAME_WELCOME = 2, /* root -> agent; JSON: {"resync":…,"policy":…}; see docs/FRAME.md */
-    ROLL_FRAME_RING = 3,    /* payload: the first ROLL_RING_HEADER_BYTES of a ring; stream = its epoch */
-    ROLL_FRAME_DEFS = 4,    /* first = offset in the definitions area; payload: whole entries */
-    ROLL_FRAME_RECORDS = 5, /* first = ticket of the first record; count records in ticket order, gaps = losses */
-    ROLL_FRAME_UPDATES = 6, /* count records already sent whose state has grown */
-    ROLL_FRAME_STATUS = 7,  /* agent -> root; payload: struct roll_frame_status */
+    ROLL_FRAME_HELLO = 1,     /* agent -> root; JSON: {"agent":…,"host":…,"pid":…,"version":…} */
+    ROLL_FRAME_WELCOME = 2,   /* root -> agent; JSON: {"resync":…,"policy":…}; see docs/FRAME.md */
+    ROLL_FRAME_RING = 3,      /* payload: the first ROLL_RING_HEADER_BYTES of a ring; stream = its epoch */
+    ROLL_FRAME_DEFS = 4,      /* first = offset in the definitions area; payload: whole entries */
+    ROLL_FRAME_RECORDS = 5,   /* first = ticket of the first record; count records in ticket order, gaps = losses */
+    ROLL_FRAME_UPDATES = 6,   /* count records already sent whose state has grown */
+    ROLL_FRAME_STATUS = 7,    /* agent -> root; payload: struct roll_frame_status */
     ROLL_FRAME_HEARTBEAT = 8, /* both ways; no payload */
     ROLL_FRAME_ACK = 9,       /* root -> agent; stream; payload: struct roll_frame_ack */
     ROLL_FRAME_CONTROL = 10,  /* root -> agent; payload: struct roll_frame_control */

@@ -31,7 +31,7 @@ const char *roll_loss_name(unsigned loss)
         [ROLL_LOSS_DEFS_FULL] = "defs_full", [ROLL_LOSS_COMM_UNKNOWN] = "comm_unknown",
         [ROLL_LOSS_CALLSITE] = "callsite",   [ROLL_LOSS_STREAM] = "stream",
         [ROLL_LOSS_SIGNAL] = "signal",       [ROLL_LOSS_WIRE] = "wire",
-        [ROLL_LOSS_GRAPH] = "graph",
+        [ROLL_LOSS_GRAPH] = "graph",         [ROLL_LOSS_MOE_KIND] = "moe_kind",
     };
     return loss < ROLL_LOSS_LIMIT ? names[loss] : NULL;
 }

@@ -47,6 +47,7 @@ enum roll_loss {
     ROLL_LOSS_SIGNAL = 6,       /* call made inside a signal handler while recording: not recorded */
     ROLL_LOSS_WIRE = 7,         /* dropped between agent and root (counted by the agent) */
     ROLL_LOSS_GRAPH = 8,        /* graph table full: its launches are not recorded */
+    ROLL_LOSS_MOE_KIND = 9,     /* an MoE event of a kind that is not known here: not recorded */
     ROLL_LOSS_LIMIT = 16,
 };
 

@@ -46,6 +46,7 @@ void moe_observe(const struct moe_event *event)
     memset(&seen, 0, sizeof(seen));
     memcpy(&seen, event, event->size < sizeof(seen) ? event->size : sizeof(seen));
     if (seen.kind < ROLL_OP_MOE_STEP || seen.kind > ROLL_OP_MOE_TENSOR) {
+        atomic_fetch_add_explicit(&roll_session->ring.header->losses[ROLL_LOSS_MOE_KIND], 1, memory_order_relaxed);
         return;
     }
     seen.phase = seen.phase <= ROLL_PHASE_OPTIMIZER

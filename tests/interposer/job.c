@@ -411,7 +411,7 @@ static int moe(void)
     event.aux = 6;
     event.phase = 2;
     observe(&event);
-    event.kind = 200; /* unknown: ignored */
+    event.kind = 200; /* unknown: not recorded, but counted */
     observe(&event);
     /* Another thread: it has had no event of its own, and sees the process's. */
     struct caller caller = {comm, 2, 1};

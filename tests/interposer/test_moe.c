@@ -38,6 +38,7 @@ static void test_moe_events_are_recorded_and_give_context(void **state)
     assert_int_equal(other->thread, 2);
     assert_int_equal(other->step, 70);
     assert_int_equal(other->phase, ROLL_PHASE_BACKWARD);
+    assert_int_equal(atomic_load(&dump.ring.header->losses[ROLL_LOSS_MOE_KIND]), 1);
     dump_close(&dump);
     job_end(&job);
 }
