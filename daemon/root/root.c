@@ -35,10 +35,15 @@
 
 /* ---- peers ---- */
 
-static struct roll_peer *find_peer(const roll_root_t *root, const struct roll_address *at)
+/* ZeroMQ numbers its routing ids, or the agent has chosen one: the checksum spreads both. */
+static struct roll_peer **chain_of(roll_root_t *root, const struct roll_address *at)
 {
-    for (size_t i = 0; i < root->peers_used; i++) {
-        struct roll_peer *p = root->peers[i];
+    return &root->peer_chain[roll_crc32c(0, at->id, at->bytes) % ROLL_PEER_CHAINS];
+}
+
+static struct roll_peer *find_peer(roll_root_t *root, const struct roll_address *at)
+{
+    for (struct roll_peer *p = *chain_of(root, at); p; p = p->next) {
         if (p->at.socket == at->socket && p->at.bytes == at->bytes && memcmp(p->at.id, at->id, at->bytes) == 0) {
             return p;
         }
@@ -53,7 +58,10 @@ static struct roll_peer *add_peer(roll_root_t *root, const struct roll_address *
     }
     struct roll_peer *p = calloc(1, sizeof(*p));
     if (p) {
+        struct roll_peer **chain = chain_of(root, at);
         p->at = *at;
+        p->next = *chain;
+        *chain = p;
         root->peers[root->peers_used++] = p;
     }
     return p;
@@ -61,6 +69,13 @@ static struct roll_peer *add_peer(roll_root_t *root, const struct roll_address *
 
 static void drop_peer(roll_root_t *root, struct roll_peer *peer)
 {
+    struct roll_peer **link = chain_of(root, &peer->at);
+    while (*link && *link != peer) {
+        link = &(*link)->next;
+    }
+    if (*link) {
+        *link = peer->next;
+    }
     for (size_t i = 0; i < root->peers_used; i++) {
         if (root->peers[i] == peer) {
             root->peers[i] = root->peers[--root->peers_used];

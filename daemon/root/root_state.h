@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 #define ROLL_ID_BYTES     255u /* longest routing id of ZeroMQ */
+#define ROLL_PEER_CHAINS  4096 /* each frame looks for its agent: one step with a few thousand agents */
 #define ROLL_ROOT_SOCKETS 2    /* plain (ipc, inproc, tcp without keys) and CURVE */
 
 /* Where a frame came from and its answer goes. */
@@ -64,6 +65,7 @@ struct roll_peer_stream {
 
 struct roll_peer { /* an agent */
     struct roll_address at;
+    struct roll_peer *next; /* in its chain of peer_chain */
     char host[ROLL_NAME_BYTES];
     uint32_t pid;
     bool gone;   /* silent for long, or it left; kept for as long as it is the last that held a live rank's ring */
@@ -112,6 +114,7 @@ struct roll_root {
     size_t runs_used, runs_room;
     struct roll_peer **peers;
     size_t peers_used, peers_room;
+    struct roll_peer *peer_chain[ROLL_PEER_CHAINS]; /* the same peers by a hash of their routing ids */
     struct roll_subscriber *subscribers;
     size_t subscribers_used, subscribers_room;
     struct roll_drain *drains;
