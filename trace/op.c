@@ -8,13 +8,24 @@
 #include <string.h>
 
 static const char *const op_labels[ROLL_OP_LIMIT] = {
-#define ROLL_OP_ROW(name, id, label, class) [id] = (label),
+#define ROLL_OP_ROW(name, id, label, class, traits) [id] = (label),
 #include "trace/op.def"
 #undef ROLL_OP_ROW
 };
 
 const uint8_t roll_op_classes[ROLL_OP_LIMIT] = {
-#define ROLL_OP_ROW(name, id, label, class) [id] = ROLL_CLASS_##class,
+#define ROLL_OP_ROW(name, id, label, class, traits) [id] = ROLL_CLASS_##class,
+#include "trace/op.def"
+#undef ROLL_OP_ROW
+};
+
+#define R_ROOT    ROLL_TRAIT_ROOT
+#define R_REDOP   ROLL_TRAIT_REDOP
+#define R_BYTES   ROLL_TRAIT_BYTES
+#define R_MEETS   ROLL_TRAIT_MEETS
+#define R_LOWERED ROLL_TRAIT_LOWERED
+const uint8_t roll_op_traits[ROLL_OP_LIMIT] = {
+#define ROLL_OP_ROW(name, id, label, class, traits) [id] = (traits),
 #include "trace/op.def"
 #undef ROLL_OP_ROW
 };

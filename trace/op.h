@@ -7,12 +7,13 @@
 #ifndef ROLL_TRACE_OP_H
 #define ROLL_TRACE_OP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum roll_op {
     ROLL_OP_NONE = 0,
-#define ROLL_OP_ROW(name, id, label, class) ROLL_OP_##name = (id),
+#define ROLL_OP_ROW(name, id, label, class, traits) ROLL_OP_##name = (id),
 #include "trace/op.def"
 #undef ROLL_OP_ROW
     ROLL_OP_LIMIT = 96, /* ids are below this: tables may be indexed by id */
@@ -85,6 +86,21 @@ extern const uint8_t roll_op_classes[ROLL_OP_LIMIT];
 static inline enum roll_op_class roll_op_class(unsigned op)
 {
     return op < ROLL_OP_LIMIT ? (enum roll_op_class)roll_op_classes[op] : ROLL_CLASS_NONE;
+}
+
+/* What NCCL does with a collective: the columns of op.def. */
+enum roll_op_trait {
+    ROLL_TRAIT_ROOT = 1,
+    ROLL_TRAIT_REDOP = 2,
+    ROLL_TRAIT_BYTES = 4,
+    ROLL_TRAIT_MEETS = 8,
+    ROLL_TRAIT_LOWERED = 16,
+};
+/* Whether an operation has one of these traits; an unknown one has none. */
+extern const uint8_t roll_op_traits[ROLL_OP_LIMIT];
+static inline bool roll_op_has(unsigned op, unsigned traits)
+{
+    return op < ROLL_OP_LIMIT && (roll_op_traits[op] & traits) != 0;
 }
 
 /* Size of one element in bytes; 0 for an unknown or absent datatype. */

@@ -25,16 +25,7 @@ struct roll_signed_call {
 /* NCCL moves bytes for these: a different datatype with as many bytes is no difference. */
 static inline bool roll_signature_bytes(unsigned op, unsigned flags)
 {
-    switch (op) {
-    case ROLL_OP_BROADCAST:
-    case ROLL_OP_ALLGATHER:
-    case ROLL_OP_ALLTOALL:
-    case ROLL_OP_GATHER:
-    case ROLL_OP_SCATTER:
-        return true;
-    default:
-        return (flags & ROLL_FLAG_BYTES) != 0;
-    }
+    return roll_op_has(op, ROLL_TRAIT_BYTES) || (flags & ROLL_FLAG_BYTES) != 0;
 }
 
 static inline uint64_t roll_signature(const struct roll_signed_call *call)

@@ -398,7 +398,7 @@ void roll_captured_leave(struct roll_thread *t, uint64_t ticket, int result)
 {
     int saved = errno;
     const struct roll_captured_call *c = &t->captured;
-    bool collective = c->op < ROLL_OP_SEND, message = c->op == ROLL_OP_SEND || c->op == ROLL_OP_RECV;
+    bool collective = roll_op_class(c->op) == ROLL_CLASS_COLL, message = c->op == ROLL_OP_SEND || c->op == ROLL_OP_RECV;
     if ((result == ncclSuccess || result == ncclInProgress) && ((collective && c->count != 0) || message)) {
         pthread_mutex_lock(&roll_lock);
         struct roll_body *body = captured_body(c->id);

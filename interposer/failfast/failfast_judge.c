@@ -25,7 +25,7 @@ uint64_t roll_failfast_signature(const struct roll_compare_call *call)
 
 bool roll_failfast_lowered(uint8_t op)
 {
-    return op == ROLL_OP_ALLTOALL || op == ROLL_OP_GATHER || op == ROLL_OP_SCATTER;
+    return roll_op_has(op, ROLL_TRAIT_LOWERED);
 }
 
 static void pause_us(long us)

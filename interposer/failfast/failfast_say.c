@@ -162,7 +162,7 @@ static void their_place(struct words *w, const struct roll_compare_call *call)
 
 static bool is_reduction(uint8_t op)
 {
-    return op == ROLL_OP_ALLREDUCE || op == ROLL_OP_REDUCE || op == ROLL_OP_REDUCESCATTER;
+    return roll_op_has(op, ROLL_TRAIT_REDOP);
 }
 
 /* "AllReduce of 1024 float32 (sum)", "Broadcast of 10 int8 (root 2)". */

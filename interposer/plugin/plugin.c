@@ -174,7 +174,7 @@ static void write_call(struct roll_thread *t, struct roll_plugin_comm *c, struct
     if (call->op == ROLL_OP_SEND || call->op == ROLL_OP_RECV) {
         kind.class = ROLL_CLASS_P2P;
         fill.flags = ROLL_FLAG_BYTES;
-    } else if (call->op != ROLL_OP_ALLREDUCE && call->op != ROLL_OP_REDUCE && call->op != ROLL_OP_REDUCESCATTER) {
+    } else if (!roll_op_has(call->op, ROLL_TRAIT_REDOP)) {
         fill.flags = ROLL_FLAG_BYTES;
     }
     if (call->captured) {

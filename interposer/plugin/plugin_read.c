@@ -97,18 +97,6 @@ struct p2p_api {
     uint8_t captured;
 };
 
-static const struct {
-    const char *name;
-    uint8_t op;
-    bool rooted;
-} functions[] = {
-    {"AllReduce", ROLL_OP_ALLREDUCE, false}, {"Send", ROLL_OP_SEND, false},
-    {"Recv", ROLL_OP_RECV, false},           {"ReduceScatter", ROLL_OP_REDUCESCATTER, false},
-    {"AllGather", ROLL_OP_ALLGATHER, false}, {"Broadcast", ROLL_OP_BROADCAST, true},
-    {"Reduce", ROLL_OP_REDUCE, true},        {"AlltoAll", ROLL_OP_ALLTOALL, false},
-    {"Gather", ROLL_OP_GATHER, true},        {"Scatter", ROLL_OP_SCATTER, true},
-};
-
 /* Names of functions by NCCL's internal numbers, which version 1 gives. */
 static const char *const numbered[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter",
                                        "AllReduce", NULL,     "Send",      "Recv"};
@@ -137,14 +125,11 @@ static void name_call(struct roll_plugin_call *out, const char *func, int root)
 {
     out->op = ROLL_OP_NONE;
     out->peer = ROLL_PEER_NONE;
-    for (size_t i = 0; func != NULL && i < sizeof(functions) / sizeof(functions[0]); i++) {
-        if (strcmp(func, functions[i].name) == 0) {
-            out->op = functions[i].op;
-            out->peer = functions[i].rooted || functions[i].op == ROLL_OP_SEND || functions[i].op == ROLL_OP_RECV
-                            ? root
-                            : ROLL_PEER_NONE;
-            return;
-        }
+    enum roll_op op = func != NULL ? roll_op_by_name(func) : ROLL_OP_NONE; /* NCCL's names are our labels */
+    bool message = op == ROLL_OP_SEND || op == ROLL_OP_RECV;
+    if (message || roll_op_traits[op] != 0) {
+        out->op = (uint8_t)op;
+        out->peer = message || roll_op_has(op, ROLL_TRAIT_ROOT) ? root : ROLL_PEER_NONE;
     }
 }
 

@@ -54,6 +54,25 @@ static void operation_names_go_there_and_back(void **state)
     assert_int_equal(roll_op_by_name("allreduce"), ROLL_OP_NONE);
 }
 
+/* Those who compare, describe and judge collectives know nothing but the traits: each NCCL collective says all of them.
+ */
+static void each_collective_says_what_nccl_does_with_it(void **state)
+{
+    (void)state;
+    unsigned collectives = 0;
+    for (unsigned op = 0; op < 256; op++) {
+        bool nccl = roll_op_class(op) == ROLL_CLASS_COLL && op != ROLL_OP_GRAPH_LAUNCH;
+        assert_int_equal(roll_op_has(op, ROLL_TRAIT_REDOP) + roll_op_has(op, ROLL_TRAIT_BYTES), nccl);
+        assert_int_equal(roll_op_has(op, ROLL_TRAIT_ROOT) + roll_op_has(op, ROLL_TRAIT_MEETS), nccl);
+        assert_true(nccl || !roll_op_has(op, ROLL_TRAIT_LOWERED));
+        collectives += nccl;
+    }
+    assert_true(collectives >= 8);
+    assert_true(roll_op_has(ROLL_OP_REDUCE, ROLL_TRAIT_ROOT) && roll_op_has(ROLL_OP_REDUCE, ROLL_TRAIT_REDOP));
+    assert_true(roll_op_has(ROLL_OP_ALLTOALL, ROLL_TRAIT_LOWERED) && roll_op_has(ROLL_OP_ALLTOALL, ROLL_TRAIT_MEETS));
+    assert_false(roll_op_has(ROLL_OP_BROADCAST, ROLL_TRAIT_LOWERED | ROLL_TRAIT_MEETS));
+}
+
 static void datatypes_have_names_and_sizes(void **state)
 {
     (void)state;
@@ -144,7 +163,7 @@ static void a_record_is_refused_for_each_field_out_of_range(void **state)
     struct roll_record good = good_record();
     assert_int_equal(roll_record_check(&good), 0);
     struct roll_record bad[6] = {good, good, good, good, good, good};
-    bad[0].op = 10;
+    bad[0].op = ROLL_OP_LIMIT - 1; /* the last id that will be given to an operation */
     bad[1].dtype = ROLL_DTYPE_LIMIT;
     bad[2].redop = ROLL_RED_LIMIT;
     bad[3].phase = 6;
@@ -181,6 +200,7 @@ int main(void)
         cmocka_unit_test(every_error_has_a_text_and_a_stable_negative_value),
         cmocka_unit_test(errno_maps_to_the_code_that_says_what_to_do),
         cmocka_unit_test(operation_names_go_there_and_back),
+        cmocka_unit_test(each_collective_says_what_nccl_does_with_it),
         cmocka_unit_test(datatypes_have_names_and_sizes),
         cmocka_unit_test(remedies_and_policies_go_there_and_back),
         cmocka_unit_test(verdict_names_go_there_and_back),

@@ -45,8 +45,7 @@ struct look {
 
 static bool is_rooted(const struct roll_record *rec)
 {
-    return rec->op == ROLL_OP_BROADCAST || rec->op == ROLL_OP_REDUCE || rec->op == ROLL_OP_GATHER ||
-           rec->op == ROLL_OP_SCATTER;
+    return roll_op_has(rec->op, ROLL_TRAIT_ROOT);
 }
 
 static bool counts(const struct entry *entry)

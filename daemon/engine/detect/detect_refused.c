@@ -342,8 +342,7 @@ static const char *wrong_argument(const struct roll_engine *e, const struct sour
 {
     enum roll_op_class class = roll_op_class(rec->op);
     uint32_t size = class == ROLL_CLASS_COMM ? (uint32_t)rec->count : m ? m->comm->size : UINT32_MAX;
-    bool rooted = class == ROLL_CLASS_COLL && (rec->op == ROLL_OP_BROADCAST || rec->op == ROLL_OP_REDUCE ||
-                                               rec->op == ROLL_OP_GATHER || rec->op == ROLL_OP_SCATTER);
+    bool rooted = roll_op_has(rec->op, ROLL_TRAIT_ROOT);
     bool known = m && !m->comm->open;
     if (rec->op == ROLL_OP_COMM_INIT && size == 0) {
         words_add(w, "the number of ranks is not above 0");

@@ -99,7 +99,7 @@ struct stretch {
 
 static bool synchronises(enum roll_op op)
 {
-    return op == ROLL_OP_ALLREDUCE || op == ROLL_OP_ALLGATHER || op == ROLL_OP_REDUCESCATTER || op == ROLL_OP_ALLTOALL;
+    return roll_op_has(op, ROLL_TRAIT_MEETS);
 }
 
 static bool is_nccl(const struct roll_record *rec)

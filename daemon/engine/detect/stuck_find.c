@@ -331,7 +331,7 @@ static bool all_stand_in_message(struct stuck *k, const struct entry *entry)
 /* Nobody leaves it before the last has arrived. */
 static bool synchronises(enum roll_op op)
 {
-    return op == ROLL_OP_ALLREDUCE || op == ROLL_OP_ALLGATHER || op == ROLL_OP_REDUCESCATTER || op == ROLL_OP_ALLTOALL;
+    return roll_op_has(op, ROLL_TRAIT_MEETS);
 }
 
 /* Others may leave before all have arrived, and have; its root is still in it, so it has not ended. */

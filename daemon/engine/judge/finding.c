@@ -17,7 +17,7 @@ bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_ve
 enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
                                       const char **field)
 {
-    bool reduction = a->op == ROLL_OP_ALLREDUCE || a->op == ROLL_OP_REDUCE || a->op == ROLL_OP_REDUCESCATTER;
+    bool reduction = roll_op_has(a->op, ROLL_TRAIT_REDOP);
     uint64_t bytes_a = a->count * roll_dtype_bytes(a->dtype), bytes_b = b->count * roll_dtype_bytes(b->dtype);
     *field = "op";
     if (kind == ALIGN_OTHER_OP) {
