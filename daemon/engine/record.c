@@ -1,9 +1,9 @@
 /*
- * record.c: what happens with one record of a rank: what it meets, and who is asked about it. Stands above all floors,
- * and calls into each of them.
+ * record.c: the records of ranks come in: what happens with each, what it meets, and who is asked about it. Stands
+ * above all floors, and calls into each of them.
  */
-#include "daemon/engine/record.h"
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/detect/moe.h"
 
 static void ask_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                        bool first)
@@ -241,7 +241,7 @@ static int take_message(struct roll_engine *e, struct source *s, struct entry *e
     return 0;
 }
 
-int record_fresh(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+static int fresh_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
     struct source *s = e->source[source];
     int rc = source_log_fits(s, ticket) ? 0 : room_in_log(e, s, ticket);
@@ -319,7 +319,7 @@ int record_fresh(struct roll_engine *e, uint32_t source, const struct roll_recor
     return rc;
 }
 
-void record_grown(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
+static void grown_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket)
 {
     struct source *s = e->source[source];
     struct entry *entry = source_entry(s, ticket);
@@ -365,4 +365,90 @@ void record_grown(struct roll_engine *e, uint32_t source, const struct roll_reco
         }
     }
     completed(e, s, rec);
+}
+
+/* Tickets up to `upto` will never come: what they were is unknown on every communicator of the source. */
+static void source_gap(struct source *s, uint64_t upto)
+{
+    for (uint32_t i = 0; i < s->members; i++) {
+        if (s->member[i]) {
+            s->member[i]->unsure = true;
+            s->member[i]->gaps++;
+            s->member[i]->lowered_lost = true;
+        }
+    }
+    for (uint32_t i = 0; i < s->threads; i++) {
+        s->thread[i].group = 0;
+        s->thread[i].inside = 0;
+    }
+    if (s->duties) {
+        s->duties->broken = true;
+    }
+    race_forget(s);
+    refused_forget(s);
+    s->gap = true;
+    s->gap_ticket = upto;
+    s->next = upto;
+}
+
+static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
+{
+    e->source[source]->lost += count;
+    e->lost += count;
+    for (size_t i = 0; i < detector_count; i++) {
+        if (detectors[i]->lost) {
+            detectors[i]->lost(e, source, count);
+        }
+    }
+}
+
+int roll_engine_feed(roll_engine_t *e, uint32_t source, const struct roll_record *recs, size_t n)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    struct source *s = e->source[source];
+    int rc = 0;
+    bool news = false;
+    for (size_t i = 0; i < n; i++) {
+        if (!news &&
+            roll_op_class(recs[i].op) != ROLL_CLASS_POLL) { /* a watchdog that polls says nothing about its rank */
+            news = true;
+            source_news(e, s);
+        }
+        if (roll_seal_state(recs[i].seal) == ROLL_STATE_EMPTY) {
+            continue;
+        }
+        uint64_t ticket = roll_seal_ticket(recs[i].seal);
+        if (ticket < s->next) {
+            grown_record(e, source, &recs[i], ticket);
+            continue;
+        }
+        if (ticket > s->next && s->records > 0) {
+            uint64_t count = ticket - s->next;
+            source_gap(s, ticket);
+            count_lost(e, source, count);
+        }
+        if (e->mute_fresh) {
+            silence_settle(e);
+        }
+        int one = fresh_record(e, source, &recs[i], ticket);
+        rc = rc ? rc : one;
+    }
+    e->dirty = true;
+    return rc;
+}
+
+int roll_engine_lost(roll_engine_t *e, uint32_t source, uint64_t first, uint64_t count)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    struct source *s = e->source[source];
+    if (count == 0 || first + count <= s->next) {
+        return 0;
+    }
+    source_gap(s, first + count);
+    count_lost(e, source, count);
+    return 0;
 }
