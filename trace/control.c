@@ -122,15 +122,12 @@ int roll_control_check(const void *data, size_t bytes)
     return oldest >= 1 && policy <= ROLL_POLICY_AUTO ? ROLL_OK : ROLL_E_CORRUPT;
 }
 
-enum { LEVEL_JOB = 0, LEVEL_GROUP = 1, LEVEL_LAYER = 2 };
-enum { ACTION_CLEAR = 0, ACTION_ON = 1, ACTION_OFF = 2, ACTION_POLICY = 3 };
-
 static void change_pair(_Atomic uint32_t *on, _Atomic uint32_t *off, uint32_t action, uint32_t mask)
 {
     uint32_t new_on = atomic_load_explicit(on, memory_order_relaxed) & ~mask;
     uint32_t new_off = atomic_load_explicit(off, memory_order_relaxed) & ~mask;
-    atomic_store_explicit(on, action == ACTION_ON ? new_on | mask : new_on, memory_order_relaxed);
-    atomic_store_explicit(off, action == ACTION_OFF ? new_off | mask : new_off, memory_order_relaxed);
+    atomic_store_explicit(on, action == ROLL_ACTION_ON ? new_on | mask : new_on, memory_order_relaxed);
+    atomic_store_explicit(off, action == ROLL_ACTION_OFF ? new_off | mask : new_off, memory_order_relaxed);
 }
 
 static int change_group(struct roll_control *c, const struct roll_control_change *change)
@@ -148,7 +145,7 @@ static int change_group(struct roll_control *c, const struct roll_control_change
     }
     bool exists = slot < ROLL_CONTROL_GROUPS &&
                   atomic_load_explicit(&c->group[slot].comm_key, memory_order_relaxed) == change->comm_key;
-    if (!exists && change->action == ACTION_CLEAR) {
+    if (!exists && change->action == ROLL_ACTION_CLEAR) {
         return ROLL_OK;
     }
     if (slot == ROLL_CONTROL_GROUPS) {
@@ -163,7 +160,7 @@ static int change_group(struct roll_control *c, const struct roll_control_change
 
 static int change_job(struct roll_control *c, const struct roll_control_change *change)
 {
-    if (change->action == ACTION_POLICY) {
+    if (change->action == ROLL_ACTION_POLICY) {
         if (change->mask > ROLL_POLICY_AUTO) {
             return ROLL_E_ARG;
         }
@@ -172,8 +169,8 @@ static int change_job(struct roll_control *c, const struct roll_control_change *
     }
     uint32_t may = atomic_load_explicit(&c->policy, memory_order_relaxed) == ROLL_POLICY_AUTO ? roll_remedy_all() : 0;
     uint32_t alone = atomic_load_explicit(&c->auto_local, memory_order_relaxed) & ~change->mask;
-    alone |= change->action == ACTION_OFF ? 0 : may & change->mask;
-    if (change->action == ACTION_ON) {
+    alone |= change->action == ROLL_ACTION_OFF ? 0 : may & change->mask;
+    if (change->action == ROLL_ACTION_ON) {
         atomic_fetch_or_explicit(&c->on, change->mask, memory_order_relaxed);
     } else {
         atomic_fetch_and_explicit(&c->on, ~change->mask, memory_order_relaxed);
@@ -185,14 +182,15 @@ static int change_job(struct roll_control *c, const struct roll_control_change *
 int roll_control_apply(struct roll_control *control, const struct roll_control_change *change)
 {
     int err = ROLL_OK;
-    if (change->action > ACTION_POLICY || (change->action == ACTION_POLICY && change->level != LEVEL_JOB)) {
+    if (change->action > ROLL_ACTION_POLICY ||
+        (change->action == ROLL_ACTION_POLICY && change->level != ROLL_LEVEL_JOB)) {
         return ROLL_E_ARG;
     }
-    if (change->level == LEVEL_JOB) {
+    if (change->level == ROLL_LEVEL_JOB) {
         err = change_job(control, change);
-    } else if (change->level == LEVEL_GROUP && change->comm_key != 0) {
+    } else if (change->level == ROLL_LEVEL_GROUP && change->comm_key != 0) {
         err = change_group(control, change);
-    } else if (change->level == LEVEL_LAYER && change->layer < ROLL_CONTROL_LAYERS) {
+    } else if (change->level == ROLL_LEVEL_LAYER && change->layer < ROLL_CONTROL_LAYERS) {
         change_pair(&control->layer[change->layer].on, &control->layer[change->layer].off, change->action,
                     change->mask);
     } else {

@@ -84,17 +84,28 @@ static inline uint32_t roll_control_mask(struct roll_control *c, uint64_t comm_k
     return mask;
 }
 
-/*
- * One change, as sent by the root (frame CONTROL) and applied by the agent. level: 0 job, 1 group (comm_key), 2 layer.
- * action: 0 clear (take back both), 1 on, 2 off, 3 set policy (mask holds the policy). A remedy that is off for the job
- * is not taken by policy auto either.
- */
+/* Where a change applies. Wire values. */
+enum roll_control_level {
+    ROLL_LEVEL_JOB = 0,
+    ROLL_LEVEL_GROUP = 1, /* the communicator comm_key */
+    ROLL_LEVEL_LAYER = 2,
+};
+
+/* What a change does with the remedies of its mask. Wire values. */
+enum roll_control_action {
+    ROLL_ACTION_CLEAR = 0, /* takes both back: neither on nor off */
+    ROLL_ACTION_ON = 1,
+    ROLL_ACTION_OFF = 2,    /* a remedy that is off for the job is not taken by policy auto either */
+    ROLL_ACTION_POLICY = 3, /* sets the policy, which mask holds; level JOB only */
+};
+
+/* One change, as sent by the root (frame CONTROL) and applied by the agent. */
 struct roll_control_change {
-    uint32_t level;
-    uint32_t action;
+    uint32_t level;  /* enum roll_control_level */
+    uint32_t action; /* enum roll_control_action */
     uint32_t mask;
-    uint32_t layer;
-    uint64_t comm_key;
+    uint32_t layer;    /* level LAYER */
+    uint64_t comm_key; /* level GROUP */
 };
 _Static_assert(sizeof(struct roll_control_change) == 24, "part of the wire format");
 

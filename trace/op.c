@@ -30,24 +30,10 @@ const uint8_t roll_op_traits[ROLL_OP_LIMIT] = {
 #undef ROLL_OP_ROW
 };
 
-struct dtype_row {
-    const char *label;
-    size_t bytes;
-};
-
-static const struct dtype_row dtype_rows[ROLL_DTYPE_LIMIT] = {
-    [ROLL_DTYPE_INT8] = {"int8", 1},
-    [ROLL_DTYPE_UINT8] = {"uint8", 1},
-    [ROLL_DTYPE_INT32] = {"int32", 4},
-    [ROLL_DTYPE_UINT32] = {"uint32", 4},
-    [ROLL_DTYPE_INT64] = {"int64", 8},
-    [ROLL_DTYPE_UINT64] = {"uint64", 8},
-    [ROLL_DTYPE_FLOAT16] = {"float16", 2},
-    [ROLL_DTYPE_FLOAT32] = {"float32", 4},
-    [ROLL_DTYPE_FLOAT64] = {"float64", 8},
-    [ROLL_DTYPE_BFLOAT16] = {"bfloat16", 2},
-    [ROLL_DTYPE_FLOAT8E4M3] = {"float8e4m3", 1},
-    [ROLL_DTYPE_FLOAT8E5M2] = {"float8e5m2", 1},
+static const char *const dtype_labels[ROLL_DTYPE_LIMIT] = {
+#define ROLL_DTYPE_ROW(name, number, label, bytes) [number] = (label),
+#include "trace/dtype.def"
+#undef ROLL_DTYPE_ROW
 };
 
 static const char *const redop_labels[ROLL_RED_LIMIT] = {"sum", "prod", "max", "min", "avg", "premulsum"};
@@ -73,12 +59,7 @@ const char *roll_dtype_name(unsigned dtype)
     if (dtype == ROLL_DTYPE_NONE) {
         return "none";
     }
-    return dtype < ROLL_DTYPE_LIMIT ? dtype_rows[dtype].label : "?";
-}
-
-size_t roll_dtype_bytes(unsigned dtype)
-{
-    return dtype < ROLL_DTYPE_LIMIT ? dtype_rows[dtype].bytes : 0;
+    return dtype < ROLL_DTYPE_LIMIT ? dtype_labels[dtype] : "?";
 }
 
 const char *roll_redop_name(unsigned redop)

@@ -1,5 +1,5 @@
 /*
- * op.h: names and classes of operations (op.def), datatypes, reductions and phases.
+ * op.h: names and classes of operations (op.def), datatypes (dtype.def), reductions and phases.
  *
  * Datatype and reduction numbers are NCCL's own (nccl.h, ncclDataType_t and ncclRedOp_t); user-created reductions
  * (ncclRedOpCreatePreMulSum) are all recorded as ROLL_RED_PREMUL, because their handles differ from rank to rank.
@@ -34,18 +34,9 @@ enum roll_op_class {
 
 /* NCCL's ncclDataType_t; ROLL_DTYPE_NONE where a call has none. */
 enum roll_dtype {
-    ROLL_DTYPE_INT8 = 0,
-    ROLL_DTYPE_UINT8 = 1,
-    ROLL_DTYPE_INT32 = 2,
-    ROLL_DTYPE_UINT32 = 3,
-    ROLL_DTYPE_INT64 = 4,
-    ROLL_DTYPE_UINT64 = 5,
-    ROLL_DTYPE_FLOAT16 = 6,
-    ROLL_DTYPE_FLOAT32 = 7,
-    ROLL_DTYPE_FLOAT64 = 8,
-    ROLL_DTYPE_BFLOAT16 = 9,
-    ROLL_DTYPE_FLOAT8E4M3 = 10,
-    ROLL_DTYPE_FLOAT8E5M2 = 11,
+#define ROLL_DTYPE_ROW(name, number, label, bytes) ROLL_DTYPE_##name = (number),
+#include "trace/dtype.def"
+#undef ROLL_DTYPE_ROW
     ROLL_DTYPE_LIMIT = 12,
     ROLL_DTYPE_NONE = 255,
 };
@@ -103,8 +94,16 @@ static inline bool roll_op_has(unsigned op, unsigned traits)
     return op < ROLL_OP_LIMIT && (roll_op_traits[op] & traits) != 0;
 }
 
-/* Size of one element in bytes; 0 for an unknown or absent datatype. */
-size_t roll_dtype_bytes(unsigned dtype);
+/* Size of one element in bytes; 0 for an unknown or absent datatype. Inline: the interposer asks for every call. */
+static inline size_t roll_dtype_bytes(unsigned dtype)
+{
+    static const uint8_t widths[ROLL_DTYPE_LIMIT] = {
+#define ROLL_DTYPE_ROW(name, number, label, bytes) [number] = (bytes),
+#include "trace/dtype.def"
+#undef ROLL_DTYPE_ROW
+    };
+    return dtype < ROLL_DTYPE_LIMIT ? widths[dtype] : 0;
+}
 
 /* The operation with this label, as printed by roll_op_name; ROLL_OP_NONE when there is none. */
 enum roll_op roll_op_by_name(const char *label);

@@ -30,11 +30,11 @@ static inline bool roll_signature_bytes(unsigned op, unsigned flags)
 
 static inline uint64_t roll_signature(const struct roll_signed_call *call)
 {
-    static const uint8_t width[ROLL_DTYPE_LIMIT] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
     uint64_t amount = call->count;
     uint64_t kind = (uint64_t)call->op | (uint64_t)(uint32_t)call->peer << 32;
     if (roll_signature_bytes(call->op, call->flags)) {
-        amount *= call->dtype < ROLL_DTYPE_LIMIT ? width[call->dtype] : 1u;
+        size_t width = roll_dtype_bytes(call->dtype);
+        amount *= width != 0 ? width : 1;
     } else {
         kind |= (uint64_t)call->dtype << 8 | (uint64_t)call->redop << 16;
     }

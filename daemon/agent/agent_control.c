@@ -105,7 +105,7 @@ void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_
 
 void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy policy)
 {
-    struct roll_control_change change = {.action = 3, .mask = policy};
+    struct roll_control_change change = {.action = ROLL_ACTION_POLICY, .mask = policy};
     for (size_t i = 0; i < c->used; i++) {
         if (c->page[i].control && atomic_load(&c->page[i].control->policy) != (uint32_t)policy) {
             roll_control_apply(c->page[i].control, &change);

@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEVEL_JOB = 0, LEVEL_GROUP = 1, LEVEL_LAYER = 2 };
-enum { ACTION_CLEAR = 0, ACTION_ON = 1, ACTION_OFF = 2, ACTION_POLICY = 3 };
 static const char *const level_name[] = {"job", "group", "layer"};
 static const char *const action_name[] = {"clear", "on", "off"};
 
@@ -47,13 +45,13 @@ static struct roll_switch *find_switch(struct roll_run *run, const struct roll_c
     size_t groups = 0;
     for (size_t i = 0; i < run->switches_used; i++) {
         struct roll_switch *s = &run->switches[i];
-        groups += s->level == LEVEL_GROUP;
-        if (s->level == c->level && (c->level != LEVEL_LAYER || s->layer == c->layer) &&
-            (c->level != LEVEL_GROUP || s->comm_key == c->comm_key)) {
+        groups += s->level == ROLL_LEVEL_GROUP;
+        if (s->level == c->level && (c->level != ROLL_LEVEL_LAYER || s->layer == c->layer) &&
+            (c->level != ROLL_LEVEL_GROUP || s->comm_key == c->comm_key)) {
             return s;
         }
     }
-    if ((c->level == LEVEL_GROUP && groups >= ROLL_CONTROL_GROUPS) ||
+    if ((c->level == ROLL_LEVEL_GROUP && groups >= ROLL_CONTROL_GROUPS) ||
         ROLL_GROW(run->switches, run->switches_room, run->switches_used + 1) != 0) {
         return NULL;
     }
@@ -68,8 +66,8 @@ static int change_run(roll_root_t *root, struct roll_run *run, const struct roll
     if (!s) {
         return ROLL_E_LIMIT;
     }
-    s->on = c->action == ACTION_ON ? s->on | c->mask : s->on & ~c->mask;
-    s->off = c->action == ACTION_OFF ? s->off | c->mask : s->off & ~c->mask;
+    s->on = c->action == ROLL_ACTION_ON ? s->on | c->mask : s->on & ~c->mask;
+    s->off = c->action == ROLL_ACTION_OFF ? s->off | c->mask : s->off & ~c->mask;
     send_all(root, run, c);
     return 0;
 }
@@ -78,19 +76,19 @@ void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct 
 {
     (void)root;
     if (run->policy_set) {
-        struct roll_control_change c = {.action = ACTION_POLICY, .mask = run->policy};
+        struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = run->policy};
         send_change(peer, run, &c);
     }
     for (size_t i = 0; i < run->switches_used; i++) {
         const struct roll_switch *s = &run->switches[i];
         struct roll_control_change c = {.level = s->level, .layer = s->layer, .comm_key = s->comm_key};
         if (s->on) {
-            c.action = ACTION_ON;
+            c.action = ROLL_ACTION_ON;
             c.mask = s->on;
             send_change(peer, run, &c);
         }
         if (s->off) {
-            c.action = ACTION_OFF;
+            c.action = ROLL_ACTION_OFF;
             c.mask = s->off;
             send_change(peer, run, &c);
         }
@@ -101,7 +99,7 @@ void roll_remedy_resend(roll_root_t *root, struct roll_peer *peer, const struct 
 static struct roll_switch switched(const struct roll_run *run, uint32_t level, uint32_t layer)
 {
     for (size_t i = 0; i < run->switches_used; i++) {
-        if (run->switches[i].level == level && (level == LEVEL_JOB || run->switches[i].layer == layer)) {
+        if (run->switches[i].level == level && (level == ROLL_LEVEL_JOB || run->switches[i].layer == layer)) {
             return run->switches[i];
         }
     }
@@ -114,12 +112,12 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll
     if (run->policy != ROLL_POLICY_AUTO || bit == 0 || !roll_verdict_is_finding(verdict)) {
         return;
     }
-    struct roll_control_change c = {.level = LEVEL_JOB, .action = ACTION_ON, .mask = bit};
+    struct roll_control_change c = {.level = ROLL_LEVEL_JOB, .action = ROLL_ACTION_ON, .mask = bit};
     if (!(bit & roll_remedy_local()) && verdict->layer < ROLL_CONTROL_LAYERS) {
-        c.level = LEVEL_LAYER;
+        c.level = ROLL_LEVEL_LAYER;
         c.layer = verdict->layer;
     }
-    struct roll_switch job = switched(run, LEVEL_JOB, 0), here = switched(run, c.level, c.layer);
+    struct roll_switch job = switched(run, ROLL_LEVEL_JOB, 0), here = switched(run, c.level, c.layer);
     if ((job.on | job.off | here.on | here.off) & bit) { /* on already, or somebody wants it off */
         return;
     }
@@ -147,17 +145,18 @@ json_t *roll_remedy_state(const struct roll_run *run)
     json_t *layers = json_array(), *groups = json_array();
     for (size_t i = 0; i < run->switches_used; i++) {
         const struct roll_switch *s = &run->switches[i];
-        if (s->level == LEVEL_LAYER && (s->on | s->off)) {
+        if (s->level == ROLL_LEVEL_LAYER && (s->on | s->off)) {
             json_array_append_new(
                 layers, json_pack("{s:i,s:o,s:o}", "layer", (int)s->layer, "on", names(s->on), "off", names(s->off)));
-        } else if (s->level == LEVEL_GROUP && (s->on | s->off)) {
+        } else if (s->level == ROLL_LEVEL_GROUP && (s->on | s->off)) {
             char key[24];
             snprintf(key, sizeof(key), "0x%016llx", (unsigned long long)s->comm_key);
             json_array_append_new(groups,
                                   json_pack("{s:s,s:o,s:o}", "comm", key, "on", names(s->on), "off", names(s->off)));
         }
     }
-    return json_pack("{s:o,s:o,s:o}", "on", names(switched(run, LEVEL_JOB, 0).on), "layers", layers, "groups", groups);
+    return json_pack("{s:o,s:o,s:o}", "on", names(switched(run, ROLL_LEVEL_JOB, 0).on), "layers", layers, "groups",
+                     groups);
 }
 
 static json_t *error(const char *text)
@@ -194,20 +193,20 @@ json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t 
     }
     struct roll_control_change c = {
         .level = (uint32_t)lev, .action = (uint32_t)act, .mask = remedy ? roll_remedy_by_name(remedy) : 0};
-    if (!remedy && act == ACTION_CLEAR) {
+    if (!remedy && act == ROLL_ACTION_CLEAR) {
         c.mask = UINT32_MAX;
     }
     if (c.mask == 0) {
         return error("no such remedy");
     }
-    if (lev == LEVEL_LAYER) {
+    if (lev == ROLL_LEVEL_LAYER) {
         if (!json_is_integer(layer) || json_integer_value(layer) < 0 ||
             json_integer_value(layer) >= ROLL_CONTROL_LAYERS) {
             return error("level layer needs a layer from 0 to 255");
         }
         c.layer = (uint32_t)json_integer_value(layer);
     }
-    if (lev == LEVEL_GROUP) {
+    if (lev == ROLL_LEVEL_GROUP) {
         c.comm_key = comm ? strtoull(comm, NULL, 16) : 0;
         if (c.comm_key == 0) {
             return error("level group needs comm, a communicator's key in hexadecimal");
@@ -232,11 +231,11 @@ json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t 
         run->policy = policy;
         run->policy_set = true;
         roll_run_settings(run);
-        struct roll_control_change c = {.action = ACTION_POLICY, .mask = policy};
+        struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = policy};
         send_all(root, run, &c);
-        uint32_t off = switched(run, LEVEL_JOB, 0).off;
+        uint32_t off = switched(run, ROLL_LEVEL_JOB, 0).off;
         if (off) { /* a policy begins with all that it lets ranks take; what somebody wants off stays off */
-            c = (struct roll_control_change){.action = ACTION_OFF, .mask = off};
+            c = (struct roll_control_change){.action = ROLL_ACTION_OFF, .mask = off};
             send_all(root, run, &c);
         }
         for (size_t i = 0; i < run->verdicts.used; i++) { /* what was already found counts */

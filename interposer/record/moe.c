@@ -10,6 +10,28 @@
 
 #include <string.h>
 
+/* moe_core is built without trace/, so its numbers are its own: an event's kind and phase go into records as they are.
+ */
+#define SAME(a, b) _Static_assert((int)(a) == (int)(b), "an event of moe_core has the numbers of a record")
+SAME(MOE_PHASE_NONE, ROLL_PHASE_NONE);
+SAME(MOE_PHASE_FORWARD, ROLL_PHASE_FORWARD);
+SAME(MOE_PHASE_BACKWARD, ROLL_PHASE_BACKWARD);
+SAME(MOE_PHASE_RECOMPUTE, ROLL_PHASE_RECOMPUTE);
+SAME(MOE_PHASE_REDUCE, ROLL_PHASE_REDUCE);
+SAME(MOE_PHASE_OPTIMIZER, ROLL_PHASE_OPTIMIZER);
+SAME(MOE_EV_STEP, ROLL_OP_MOE_STEP);
+SAME(MOE_EV_ROUTE, ROLL_OP_MOE_ROUTE);
+SAME(MOE_EV_COUNTS, ROLL_OP_MOE_COUNTS);
+SAME(MOE_EV_SPLIT, ROLL_OP_MOE_SPLIT);
+SAME(MOE_EV_GEMM, ROLL_OP_MOE_GEMM);
+SAME(MOE_EV_SKIP, ROLL_OP_MOE_SKIP);
+SAME(MOE_EV_OBLIGE, ROLL_OP_MOE_OBLIGE);
+SAME(MOE_EV_OBLIGE_END, ROLL_OP_MOE_OBLIGE_END);
+SAME(MOE_EV_REMEDY, ROLL_OP_MOE_REMEDY);
+SAME(MOE_EV_UNIFORM, ROLL_OP_MOE_UNIFORM);
+SAME(MOE_EV_TENSOR, ROLL_OP_MOE_TENSOR);
+#undef SAME
+
 ROLL_EXPORT void moe_observe(const struct moe_event *event);
 ROLL_EXPORT uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard);
 

@@ -262,17 +262,11 @@ static inline void roll_leave(struct roll_thread *t, struct roll_call *call, int
     t->depth = 0;
 }
 
-static inline size_t roll_element_bytes(int dtype)
-{
-    static const uint8_t bytes[ROLL_DTYPE_LIMIT] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-    return (unsigned)dtype < ROLL_DTYPE_LIMIT ? bytes[dtype] : 0;
-}
-
 static inline bool roll_is_inplace(enum roll_inplace kind, const void *send, const void *recv, uint64_t count,
                                    int dtype, int rank, int root)
 {
     uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
-    uintptr_t block = (uintptr_t)(count * roll_element_bytes(dtype));
+    uintptr_t block = (uintptr_t)(count * roll_dtype_bytes((unsigned)dtype));
     switch (kind) {
     case ROLL_INPLACE_NEVER:
         return false;

@@ -293,8 +293,7 @@ bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy)
 
 bool moe_dispatcher_again(const moe_dispatcher_t *d)
 {
-    enum { PHASE_RECOMPUTE = 3 }; /* trace/op.h */
-    return d->at.phase == PHASE_RECOMPUTE;
+    return d->at.phase == MOE_PHASE_RECOMPUTE;
 }
 
 enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed)

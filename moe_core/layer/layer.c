@@ -318,7 +318,7 @@ static int route(moe_layer_t *l)
     layer_report_route(l);
     layer_facts_weights(l);
     uint32_t proposed = layer_proposal(l);
-    int rc = l->phase == PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
+    int rc = l->phase == MOE_PHASE_RECOMPUTE ? layer_route_again(l) : choose(l);
     rc = rc ? rc : layer_agree_sum(l, proposed);
     struct moe_event at = layer_event(l, MOE_EV_UNIFORM, l->phase, 0);
     moe_dispatcher_at(l->dispatcher, &at);
@@ -369,7 +369,7 @@ int layer_forward_pass(moe_layer_t *l, void *y)
     rc = rc ? rc : layer_decide_skip(l);
     rc = rc ? rc : run_experts(l);
     rc = rc ? rc : layer_push_plan(l);
-    if (rc == 0 && l->phase == PHASE_FORWARD) {
+    if (rc == 0 && l->phase == MOE_PHASE_FORWARD) {
         struct moe_event base = layer_event(l, MOE_EV_OBLIGE_END, l->phase, 0);
         moe_plan_report(&l->plan, &base);
     }
@@ -404,7 +404,7 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     l->weights = *weights;
     l->step = *step;
     l->x = x;
-    l->phase = PHASE_FORWARD;
+    l->phase = MOE_PHASE_FORWARD;
     moe_device_at(l->device, l->config.world_rank, l->config.layer);
     rc = layer_forward_pass(l, y);
     if (rc != 0) {

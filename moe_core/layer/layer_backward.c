@@ -105,7 +105,7 @@ static int back_experts(void *arg)
     const void *dy = moe_dispatcher_d_expert_out(l->dispatcher);
     void *dx = moe_dispatcher_d_rows(l->dispatcher);
     float *d_probs = l->config.place == MOE_PROB_SOURCE ? NULL : moe_dispatcher_d_row_probs(l->dispatcher);
-    layer_report_gemm(l, PHASE_BACKWARD);
+    layer_report_gemm(l, MOE_PHASE_BACKWARD);
     int rc = layer_held_begin(l);
     if (rc == 0 && l->dummied) {
         rc = moe_dummy_strip_backward(l->dummy, dy);
@@ -126,7 +126,7 @@ static int back_experts(void *arg)
 /* Reports the rows that combine's backward, the next node, is about to exchange. */
 static int back_splits(void *arg)
 {
-    layer_report_splits(arg, PHASE_BACKWARD);
+    layer_report_splits(arg, MOE_PHASE_BACKWARD);
     return 0;
 }
 

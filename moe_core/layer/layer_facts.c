@@ -28,7 +28,7 @@ static size_t gate_elements(const moe_layer_t *l)
 void layer_facts_weights(moe_layer_t *l)
 {
     struct moe_subject gate = router(l);
-    if (wanted(l) && layer_on_tp(l) && l->phase == PHASE_FORWARD) {
+    if (wanted(l) && layer_on_tp(l) && l->phase == MOE_PHASE_FORWARD) {
         (void)moe_facts_replica(l->config.facts, &gate, l->weights.gate, gate_elements(l) * sizeof(float));
     }
 }

@@ -109,7 +109,7 @@ int layer_route_again(moe_layer_t *l)
 int layer_recompute(moe_layer_t *l)
 {
     int64_t before = l->rows;
-    l->phase = PHASE_RECOMPUTE;
+    l->phase = MOE_PHASE_RECOMPUTE;
     moe_plan_reset(&l->plan);
     int rc = layer_forward_pass(l, l->y_again);
     if (rc == 0 && before >= 0 && l->rows != before) {

@@ -37,7 +37,7 @@ uint32_t layer_proposal(moe_layer_t *l)
     told |= l->config.options.sanitize ? MOE_REMEDY_SANITIZE : 0;
     told &= l->sum_declared ? ~(uint32_t)MOE_REMEDY_ROUTER_SUM : UINT32_MAX;
     l->local = told & ~symmetric;
-    return l->phase == PHASE_RECOMPUTE ? l->local | l->agreed : told;
+    return l->phase == MOE_PHASE_RECOMPUTE ? l->local | l->agreed : told;
 }
 
 /*
@@ -47,7 +47,7 @@ uint32_t layer_proposal(moe_layer_t *l)
  */
 int layer_agree_sum(moe_layer_t *l, uint32_t proposed)
 {
-    if (!l->config.options.legacy_router_unsummed || !layer_on_tp(l) || l->phase == PHASE_RECOMPUTE) {
+    if (!l->config.options.legacy_router_unsummed || !layer_on_tp(l) || l->phase == MOE_PHASE_RECOMPUTE) {
         return 0;
     }
     /*
@@ -84,7 +84,7 @@ void layer_report_cures(moe_layer_t *l)
 void layer_settle(moe_layer_t *l, uint32_t agreed)
 {
     const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
-    if (l->phase == PHASE_FORWARD) {
+    if (l->phase == MOE_PHASE_FORWARD) {
         l->agreed = agreed & symmetric;
         l->used = 0;
     }
@@ -92,7 +92,7 @@ void layer_settle(moe_layer_t *l, uint32_t agreed)
     if (plan->padded > 0) {
         layer_report_remedy(l, MOE_REMEDY_PAD, plan->padded);
     }
-    if (l->sum_granted && l->phase == PHASE_FORWARD) {
+    if (l->sum_granted && l->phase == MOE_PHASE_FORWARD) {
         layer_report_remedy(l, MOE_REMEDY_ROUTER_SUM, 0);
     }
 }
@@ -125,7 +125,7 @@ int layer_decide_skip(moe_layer_t *l)
     const struct moe_dispatch_plan *plan = moe_dispatcher_plan(l->dispatcher);
     const uint32_t both = MOE_REMEDY_FILL | MOE_REMEDY_DUMMY;
     bool lost = l->config.options.legacy_skip_empty && plan->exact && plan->received == 0;
-    uint32_t granted = l->local | (l->phase == PHASE_RECOMPUTE ? l->used & both : 0);
+    uint32_t granted = l->local | (l->phase == MOE_PHASE_RECOMPUTE ? l->used & both : 0);
     if (lost && (granted & both) == 0) {
         granted |= moe_remedies(moe_dispatcher_comm(l->dispatcher), l->config.layer, MOE_REMEDY_FILL);
     }

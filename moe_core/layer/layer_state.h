@@ -16,8 +16,6 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { PHASE_FORWARD = 1, PHASE_BACKWARD = 2, PHASE_RECOMPUTE = 3 }; /* trace/op.h */
-
 /*
  * Gradients that are summands over tp, side by side so that one AllReduce sums them; a member is NULL where the layer
  * has no such gradient.

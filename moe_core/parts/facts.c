@@ -8,12 +8,13 @@
 #include "moe_core/include/moe/facts.h"
 
 #include "moe_core/base/fail.h"
+#include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/ops.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 2, PHASE_REDUCE = 4 }; /* trace/op.h */
+enum { WORDS = 2 };
 
 struct fact {
     struct moe_subject subject;
@@ -147,7 +148,7 @@ void moe_facts_report(moe_facts_t *f)
         }
         struct moe_event event = {.size = sizeof(event),
                                   .kind = MOE_EV_TENSOR,
-                                  .phase = PHASE_REDUCE,
+                                  .phase = MOE_PHASE_REDUCE,
                                   .step = f->step.step,
                                   .layer =
                                       fact->subject.layer > UINT16_MAX ? UINT16_MAX : (uint16_t)fact->subject.layer,

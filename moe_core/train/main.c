@@ -7,6 +7,7 @@
  * of the main thread, ended by the job's own watchdog.
  */
 #include "moe_core/include/moe/error.h"
+#include "moe_core/include/moe/observe.h"
 #include "moe_core/include/moe/ops.h"
 #include "moe_core/include/moe/reduce.h"
 #include "moe_core/train/check.h"
@@ -21,7 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PHASE_FORWARD = 1, PHASE_REDUCE = 4, PHASE_OPTIMIZER = 5 }; /* trace/op.h */
 enum { GRACE_S = 5 }; /* seconds that the other ranks get when a rank has failed */
 
 struct train {
@@ -123,21 +123,21 @@ static int train_step(struct train *t, uint32_t step)
     struct moe_step at = {.step = step};
     bool skip = false;
     inject_process(&o->inject, t->job.rank, step);
-    moe_step_report(&at, PHASE_FORWARD, (uint64_t)model_tokens(o, t->job.data_rank, &at));
+    moe_step_report(&at, MOE_PHASE_FORWARD, (uint64_t)model_tokens(o, t->job.data_rank, &at));
     int rc = broadcast_rate(t, step);
     rc = rc ? rc : model_begin_step(&t->model);
     rc = rc ? rc : tell_replicas(t, &at);
     for (uint32_t mb = 0; mb < o->microbatches && rc == 0; mb++) {
         at.microbatch = (uint16_t)mb;
         if (mb > 0) {
-            moe_step_report(&at, PHASE_FORWARD, (uint64_t)model_tokens(o, t->job.data_rank, &at));
+            moe_step_report(&at, MOE_PHASE_FORWARD, (uint64_t)model_tokens(o, t->job.data_rank, &at));
         }
         if (!hazard_skips_microbatch(&t->hazard, step)) {
             rc = fail(t, "microbatch", model_microbatch(&t->model, &t->corpus, &at));
             count_empty(t, &at);
         }
     }
-    moe_step_report(&at, PHASE_REDUCE, (uint64_t)model_tokens(o, t->job.data_rank, &at));
+    moe_step_report(&at, MOE_PHASE_REDUCE, (uint64_t)model_tokens(o, t->job.data_rank, &at));
     rc = rc ? rc : fail(t, "hazard", hazard_before_reduce(&t->hazard, step));
     rc = rc ? rc : fail(t, "gradient reduction", step_reduce_run(&t->reduce, step));
     rc = rc ? rc : fail(t, "hazard", hazard_after_reduce(&t->hazard, step, &skip));
@@ -146,7 +146,7 @@ static int train_step(struct train *t, uint32_t step)
         rc = fail(t, "wait", moe_device_sync(t->job.device));
         rc = rc ? rc : fail(t, "check", check_step(&t->check, &t->model, &t->corpus, step, mean_loss(t)));
     }
-    moe_step_report(&at, PHASE_OPTIMIZER, (uint64_t)model_tokens(o, t->job.data_rank, &at));
+    moe_step_report(&at, MOE_PHASE_OPTIMIZER, (uint64_t)model_tokens(o, t->job.data_rank, &at));
     rc = rc != 0 || skip ? rc : update(t, step);
     rc = rc ? rc : fail(t, "wait for the step", moe_device_sync(t->job.device));
     if (rc == 0) {

@@ -3,7 +3,7 @@
  *
  * moe_observe and moe_remedies are ordinary exported functions of libmoe_core.so that are called through the PLT, so a
  * preloaded tool that defines them again sees every call. The library's own versions do the least: moe_observe does
- * nothing, and moe_remedies returns the mask of the environment variable MOE_REMEDIES (labels of trace/remedy.def,
+ * nothing, and moe_remedies returns the mask of the environment variable MOE_REMEDIES (labels of common/remedy.def,
  * separated by commas). Registered callbacks were rejected: a preload library would have to find and set them in every
  * process, at the right time.
  */
@@ -16,9 +16,20 @@
 extern "C" {
 #endif
 
+/* Where in a training step an event happened. The interposer asserts that the numbers are those of enum roll_phase. */
+enum moe_phase {
+    MOE_PHASE_NONE = 0,
+    MOE_PHASE_FORWARD = 1,
+    MOE_PHASE_BACKWARD = 2,
+    MOE_PHASE_RECOMPUTE = 3,
+    MOE_PHASE_REDUCE = 4, /* gradient reduction */
+    MOE_PHASE_OPTIMIZER = 5,
+};
+
 /*
- * One event. `kind` is one of enum moe_event_kind, which equal the MOE operation ids of trace/op.def; `phase` equals
- * enum roll_phase of trace/op.h. The table below says what comm, count, count2, peer and aux mean for each kind.
+ * One event. `kind` is one of enum moe_event_kind, whose numbers the interposer asserts to be those of the MOE
+ * operations of trace/op.def; `phase` is one of enum moe_phase. The table below says what comm, count, count2, peer and
+ * aux mean for each kind.
  */
 struct moe_event {
     uint32_t size; /* sizeof(struct moe_event) of the writer; a reader uses no member beyond this size */
@@ -119,7 +130,7 @@ enum moe_tensor_fact { MOE_TENSOR_REPLICA = 0, MOE_TENSOR_PART = 1, MOE_TENSOR_S
 void moe_observe(const struct moe_event *event);
 
 /*
- * Returns the remedies to use now, as bits of trace/remedy.def, for `layer` on this rank and the ep communicator `comm`
+ * Returns the remedies to use now, as bits of common/remedy.def, for `layer` on this rank and the ep communicator `comm`
  * (ncclComm_t, may be NULL). `hazard` is the mask of remedies that would cure what the caller is about to do wrong; 0:
  * nothing is wrong. Under policy auto those remedies are granted at once: a local one then acts, and a symmetric one is
  * proposed to the group as if it had been switched on. Any thread; a replacement must be wait-free.

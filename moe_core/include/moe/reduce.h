@@ -33,7 +33,7 @@ struct moe_bucket {
 int moe_reduce(moe_device_t *device, const struct moe_bucket *bucket);
 
 /*
- * Tells the observer that part `phase` of a step begins (phases as in trace/op.h), with `tokens` local tokens. Any
+ * Tells the observer that part `phase` of a step begins (enum moe_phase of observe.h), with `tokens` local tokens. Any
  * thread.
  */
 void moe_step_report(const struct moe_step *step, uint8_t phase, uint64_t tokens);
