@@ -170,7 +170,7 @@ static const struct moe_ops *ops_cuda(void)
         .name = "cuda",
         .zero = zero_cuda,
 #define MOE_CUDA_OP(name, type) .name = moe_cuda_##name,
-#include "kernels/ops.def"
+#include "moe_core/base/ops.def"
 #undef MOE_CUDA_OP
     };
     return &ops;

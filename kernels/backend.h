@@ -34,7 +34,7 @@ void moe_cuda_gemm_close(void *gemm);
 
 /* The table's functions (moe/ops.h), each in the file that ops.def names. */
 #define MOE_CUDA_OP(name, type) int moe_cuda_##name(moe_device_t *device, const struct type *args);
-#include "kernels/ops.def"
+#include "moe_core/base/ops.def"
 #undef MOE_CUDA_OP
 
 #ifdef __cplusplus

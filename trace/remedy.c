@@ -18,7 +18,7 @@ struct remedy_row {
 
 static const struct remedy_row remedy_rows[] = {
 #define ROLL_REMEDY_ROW(name, bit, label, scope, text) {1u << (bit), SCOPE_##scope, label, text},
-#include "trace/remedy.def"
+#include "common/remedy.def"
 #undef ROLL_REMEDY_ROW
 };
 #define REMEDY_ROWS (sizeof(remedy_rows) / sizeof(remedy_rows[0]))

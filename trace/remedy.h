@@ -8,7 +8,7 @@
 
 enum roll_remedy {
 #define ROLL_REMEDY_ROW(name, bit, label, scope, text) ROLL_REMEDY_##name = 1u << (bit),
-#include "trace/remedy.def"
+#include "common/remedy.def"
 #undef ROLL_REMEDY_ROW
 };
 

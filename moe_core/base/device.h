@@ -63,7 +63,7 @@ struct moe_device {
 #define MOE_CUDA_OP(name, type) MOE_SIZED(type, offsetof(struct moe_ops, name))
 enum {
     MOE_BACKEND_LAYOUT = (int)((0u
-#include "kernels/ops.def"
+#include "moe_core/base/ops.def"
                                 MOE_SIZED(moe_ops, 1) MOE_SIZED(moe_backend, 2) MOE_SIZED(moe_device, 3)
                                     MOE_SIZED(moe_linear_group, 4) MOE_SIZED(moe_map_header, 5)
                                         MOE_SIZED(moe_map_view, 6) MOE_SIZED(moe_scoring, 7) MOE_SIZED(moe_clamp, 9)) &

@@ -16,8 +16,8 @@ static uint32_t environment_mask;
 static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 
 #define ROLL_REMEDY_ROW(name, bit, label, scope, text)                                                                 \
-    _Static_assert(MOE_REMEDY_##name == 1u << (bit), "remedy bits are those of trace/remedy.def");
-#include "trace/remedy.def"
+    _Static_assert(MOE_REMEDY_##name == 1u << (bit), "remedy bits are those of common/remedy.def");
+#include "common/remedy.def"
 #undef ROLL_REMEDY_ROW
 
 static uint32_t remedy_by_label(const char *label, size_t bytes)
@@ -27,7 +27,7 @@ static uint32_t remedy_by_label(const char *label, size_t bytes)
         uint32_t bit;
     } table[] = {
 #define ROLL_REMEDY_ROW(name, bit, label, scope, text) {label, 1u << (bit)},
-#include "trace/remedy.def"
+#include "common/remedy.def"
 #undef ROLL_REMEDY_ROW
     };
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

@@ -11,7 +11,7 @@
 enum { SCOPE_LOCAL = 0, SCOPE_SYMMETRIC = 1 };
 #define ROLL_REMEDY_ROW(name, bit, label, scope, text) | (uint32_t)SCOPE_##scope << (bit)
 static const uint32_t symmetric = 0
-#include "trace/remedy.def"
+#include "common/remedy.def"
     ;
 #undef ROLL_REMEDY_ROW
 

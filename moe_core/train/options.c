@@ -234,7 +234,7 @@ static enum options_result check_remedies(const char *at)
 {
     static const char *const names[] = {
 #define ROLL_REMEDY_ROW(name, bit, label, scope, text) label,
-#include "trace/remedy.def"
+#include "common/remedy.def"
 #undef ROLL_REMEDY_ROW
     };
     enum { NAMES = sizeof(names) / sizeof(names[0]) };

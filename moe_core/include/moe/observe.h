@@ -130,10 +130,10 @@ enum moe_tensor_fact { MOE_TENSOR_REPLICA = 0, MOE_TENSOR_PART = 1, MOE_TENSOR_S
 void moe_observe(const struct moe_event *event);
 
 /*
- * Returns the remedies to use now, as bits of common/remedy.def, for `layer` on this rank and the ep communicator `comm`
- * (ncclComm_t, may be NULL). `hazard` is the mask of remedies that would cure what the caller is about to do wrong; 0:
- * nothing is wrong. Under policy auto those remedies are granted at once: a local one then acts, and a symmetric one is
- * proposed to the group as if it had been switched on. Any thread; a replacement must be wait-free.
+ * Returns the remedies to use now, as bits of common/remedy.def, for `layer` on this rank and the ep communicator
+ * `comm` (ncclComm_t, may be NULL). `hazard` is the mask of remedies that would cure what the caller is about to do
+ * wrong; 0: nothing is wrong. Under policy auto those remedies are granted at once: a local one then acts, and a
+ * symmetric one is proposed to the group as if it had been switched on. Any thread; a replacement must be wait-free.
  */
 uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard);
 

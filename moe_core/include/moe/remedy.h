@@ -1,7 +1,7 @@
 /*
  * remedy.h: the remedies that a layer can be given at run time; the library asks moe_remedies of observe.h for them.
  *
- * The bits are those of trace/remedy.def: they are never changed and never reused. A local remedy acts on one rank
+ * The bits are those of common/remedy.def: they are never changed and never reused. A local remedy acts on one rank
  * alone; a symmetric one is in force once all ranks have agreed on it. R numbers are the rows of docs/MOE.md, Remedies.
  */
 #ifndef MOE_REMEDY_H
