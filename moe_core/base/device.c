@@ -11,7 +11,6 @@
 #include "moe_core/base/device.h"
 
 #include "moe_core/base/fail.h"
-#include "moe_core/host/device_host.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

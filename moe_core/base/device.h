@@ -72,6 +72,19 @@ enum {
 #undef MOE_CUDA_OP
 #undef MOE_SIZED
 
+#pragma GCC visibility push(hidden)
+
+/* The back end that is linked in, the host's (host/device_host.c). Static storage. */
+const struct moe_backend *moe_host_backend(void);
+
+/*
+ * Notes that work of this rank and layer is about to be enqueued; moe_device_sync names the rank and the layer where
+ * the stream finds an error.
+ */
+void moe_device_at(moe_device_t *device, int32_t rank, uint32_t layer);
+
+#pragma GCC visibility pop
+
 /* The function of libmoe_kernels.so that moe_core asks for; its table has static storage. */
 #define MOE_KERNELS_LIBRARY "libmoe_kernels.so"
 #define MOE_KERNELS_BACKEND "moe_kernels_backend"

@@ -11,15 +11,6 @@
 /* The host back end's functions: device_host.c enqueues, host_*.c compute. Static storage. */
 const struct moe_ops *moe_host_ops(void);
 
-/* The host back end itself. Static storage. */
-const struct moe_backend *moe_host_backend(void);
-
-/*
- * device.c: notes that work of this rank and layer is about to be enqueued; moe_device_sync names the rank and the
- * layer where the stream finds an error.
- */
-void moe_device_at(moe_device_t *device, int32_t rank, uint32_t layer);
-
 /* The bodies, run by the stream: `args` is the struct of ops.h of the same name. Each returns 0 or an error code. */
 int moe_host_linear(const void *args);
 int moe_host_grouped(const void *args);

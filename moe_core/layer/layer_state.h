@@ -6,8 +6,8 @@
 #ifndef MOE_LAYER_STATE_H
 #define MOE_LAYER_STATE_H
 
+#include "moe_core/base/device.h"
 #include "moe_core/base/fail.h"
-#include "moe_core/host/device_host.h"
 #include "moe_core/include/moe/dummy.h"
 #include "moe_core/include/moe/layer.h"
 #include "moe_core/include/moe/observe.h"
