@@ -18,7 +18,6 @@
 #include <fcntl.h>
 #include <link.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -33,28 +32,6 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv);
     (ROLL_RING_HEADER_BYTES + ROLL_RING_DEFAULT_DEFS_BYTES +                                                           \
      ROLL_RING_DEFAULT_RECORDS * (unsigned long long)ROLL_RECORD_BYTES)
 #define RANKS_WANTED 8u /* ranks of a usual node */
-
-void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_health health, const char *format, ...)
-{
-    static const char *const words[] = {"OK", "WARN", "FAIL", "--"};
-    char text[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    c->warned += health == ROLL_HEALTH_WARN;
-    c->failed += health == ROLL_HEALTH_FAIL;
-    if (!c->json) {
-        printf("%-4s  %-14s  %s\n", words[health], check, text);
-        return;
-    }
-    json_t *line = json_pack("{s:s, s:s, s:s, s:s}", "schema", "rollcall.doctor/1", "check", check, "state",
-                             words[health], "text", text);
-    if (line != NULL) {
-        roll_json_line(line, stdout);
-    }
-    json_decref(line);
-}
 
 /* Runs a program and catches its output. Returns the wait status, -1 when the program could not be run. */
 static int run_quietly(char *const argv[], const char *preload, char *out, size_t size)
@@ -230,16 +207,6 @@ static void check_nccl(struct roll_checkup *c, const struct roll_place *place)
     roll_checkup_say(c, "nccl", ROLL_HEALTH_OK, "%s, version %d.%d.%d", map != NULL ? map->l_name : "libnccl.so.2",
                      number / 10000, number / 100 % 100, number % 100);
     dlclose(handle);
-}
-
-void roll_checkup_conclude(struct roll_checkup *c, enum roll_health health, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    roll_checkup_say(c, "in short", health, "%s", text);
 }
 
 static void check_root(struct roll_checkup *c)

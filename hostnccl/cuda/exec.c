@@ -11,25 +11,6 @@
 
 #include <stdlib.h>
 
-static void body_free(struct hostcuda_body *body)
-{
-    for (size_t i = 0; i < body->count; i++) {
-        free(body->steps[i].before);
-    }
-    free(body->steps);
-    hostcuda_graph_free(&body->graph);
-    free(body);
-}
-
-void hostcuda_body_put(struct hostcuda_body *body)
-{
-    if (body && atomic_fetch_sub_explicit(&body->refs, 1, memory_order_acq_rel) == 1) {
-        pthread_mutex_lock(&hostcuda_graph_lock);
-        body_free(body);
-        pthread_mutex_unlock(&hostcuda_graph_lock);
-    }
-}
-
 static size_t count_steps(const struct hostcuda_graph *graph)
 {
     size_t count = graph->nodes.count;
@@ -166,7 +147,7 @@ cudaError_t hostcuda_body_new(struct hostcuda_body **out, struct hostcuda_graph 
     free(at);
     if (error) {
         if (body) {
-            body_free(body);
+            hostcuda_body_free(body);
         }
         return error;
     }

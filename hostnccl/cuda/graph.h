@@ -94,7 +94,8 @@ struct hostcuda_body {
 
 /* Freezes a graph, taking it on success. cudaErrorInvalidValue (a cycle), cudaErrorMemoryAllocation. */
 cudaError_t hostcuda_body_new(struct hostcuda_body **body, struct hostcuda_graph *graph);
-void hostcuda_body_put(struct hostcuda_body *body); /* not with the lock held; NULL is allowed */
+void hostcuda_body_free(struct hostcuda_body *body); /* with the lock held */
+void hostcuda_body_put(struct hostcuda_body *body);  /* not with the lock held; NULL is allowed */
 
 struct hostcuda_exec {
     struct hostcuda_handle handle;

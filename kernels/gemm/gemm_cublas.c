@@ -193,16 +193,23 @@ int moe_cublas_grouped(struct moe_cublas *cublas, const struct moe_linear_pass *
     struct lists l = {.count = 0};
     const void **device = NULL;
     int rc = check(p, m, group);
-    rc = rc ? rc : use_stream(cublas, stream);
-    rc = rc ? rc : lists_new(&l, p->groups);
-    rc = rc ? rc : fill(&l, p, m, group, stream);
+    if (rc == 0) {
+        rc = use_stream(cublas, stream);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    rc = lists_new(&l, p->groups);
+    if (rc == 0) {
+        rc = fill(&l, p, m, group, stream);
+    }
     if (rc != 0 || l.count == 0) {
-        goto done;
+        goto out;
     }
     size_t bytes = 3 * (size_t)p->groups * sizeof(void *);
     if (cudaMallocAsync((void **)&device, bytes, stream) != cudaSuccess) {
         rc = MOE_E_NOMEM;
-        goto done;
+        goto out;
     }
     cudaDataType_t type = p->activation == MOE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
     if (cudaMemcpyAsync(device, l.pointers, bytes, cudaMemcpyHostToDevice, stream) != cudaSuccess ||
@@ -212,7 +219,7 @@ int moe_cublas_grouped(struct moe_cublas *cublas, const struct moe_linear_pass *
                                       CUBLAS_COMPUTE_32F) != CUBLAS_STATUS_SUCCESS) {
         rc = MOE_E_DEVICE;
     }
-done:
+out:
     if (device != NULL) {
         cudaFreeAsync((void *)(uintptr_t)device, stream);
     }

@@ -6,10 +6,20 @@
 
 #include "moe_core/include/moe/ops.h"
 
+#include <stdatomic.h>
+
 #pragma GCC visibility push(hidden)
 
 /* The host back end's functions: device_host.c enqueues, host_*.c compute. Static storage. */
 const struct moe_ops *moe_host_ops(void);
+
+/* device->state of a host device. */
+struct moe_host_state {
+    _Atomic int async_error; /* the first error of its work; 0: none */
+};
+
+/* The name of the back end: whose table has this pointer is a host device. */
+extern const char moe_host_name[];
 
 /* The bodies, run by the stream: `args` is the struct of ops.h of the same name. Each returns 0 or an error code. */
 int moe_host_linear(const void *args);

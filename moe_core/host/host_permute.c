@@ -92,14 +92,14 @@ int moe_host_map_gather(const void *args)
     void **to = calloc((size_t)map.most + 1, sizeof(*to));
     if (to == NULL) {
         rc = MOE_E_NOMEM;
-        goto done;
+        goto out;
     }
     zero_padding(&map, &r, a->to, a->row_probs);
     for (int64_t t = 0; t < a->view.tokens; t++) {
         gather_token(a, &map, &r, t, to);
     }
     moe_host_rows_done();
-done:
+out:
     free(to);
     moe_host_map_close(&map);
     return rc;
@@ -177,7 +177,7 @@ int moe_host_map_scatter(const void *args)
     float *factor = calloc(2 * most, sizeof(*factor));
     if (from == NULL || factor == NULL) {
         rc = MOE_E_NOMEM;
-        goto done;
+        goto out;
     }
     struct terms now = {.from = from, .factor = factor}, next = {.from = from + most, .factor = factor + most};
     if (a->d_probs != NULL) {
@@ -185,7 +185,7 @@ int moe_host_map_scatter(const void *args)
     }
     scatter_tokens(a, &map, &r, &now, &next);
     moe_host_rows_done();
-done:
+out:
     free(from);
     free(factor);
     moe_host_map_close(&map);

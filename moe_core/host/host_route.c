@@ -184,7 +184,7 @@ int moe_host_row_map_build(const void *args)
     b.choice = calloc(most + 1, sizeof(*b.choice));
     int rc = arrays == NULL || b.choice == NULL ? MOE_E_NOMEM : 0;
     if (rc != 0) {
-        goto done;
+        goto out;
     }
     b.start = arrays;
     b.m = arrays + experts;
@@ -195,18 +195,22 @@ int moe_host_row_map_build(const void *args)
     b.rows = b.lines + (a->kind == MOE_MAP_SORTED ? a->rows : 0);
     b.experts = b.rows + a->k * a->tokens;
     rc = count_choices(&b);
-    rc = rc ? rc : reserve_rows(&b);
-    if (rc == 0) {
-        fill(&b);
-        *a->map = (struct moe_map_header){.magic = MOE_MAP_MAGIC,
-                                          .kind = (int32_t)a->kind,
-                                          .k = a->kind == MOE_MAP_MASK ? 0 : a->k,
-                                          .tokens = a->tokens,
-                                          .experts = a->experts,
-                                          .rows = a->rows,
-                                          .routed = b.routed};
+    if (rc != 0) {
+        goto out;
     }
-done:
+    rc = reserve_rows(&b);
+    if (rc != 0) {
+        goto out;
+    }
+    fill(&b);
+    *a->map = (struct moe_map_header){.magic = MOE_MAP_MAGIC,
+                                      .kind = (int32_t)a->kind,
+                                      .k = a->kind == MOE_MAP_MASK ? 0 : a->k,
+                                      .tokens = a->tokens,
+                                      .experts = a->experts,
+                                      .rows = a->rows,
+                                      .routed = b.routed};
+out:
     free(arrays);
     free(b.choice);
     return rc;

@@ -12,13 +12,6 @@
  */
 #include "moe_core/layer/layer_state.h"
 
-void layer_ready(const moe_layer_t *l, enum moe_layer_parameter parameter)
-{
-    if (l->config.ready != NULL) {
-        l->config.ready(l->config.ready_arg, (int)parameter);
-    }
-}
-
 /*
  * Translates the experts' parameters to the layer's for the callback. While the gradients are still in other memory,
  * the callback is not made.
@@ -51,7 +44,7 @@ struct moe_experts_weights layer_expert_weights(const moe_layer_t *l)
                                       .scale2 = w->scale2};
     if (l->held != NULL && out.d_w1 != NULL) {
         out.d_w1 = l->held;
-        out.d_w2 = l->held + moe_dispatcher_local(l->dispatcher) * 2 * l->config.hidden * moe_layer_local_ffn(l);
+        out.d_w2 = l->held + moe_dispatcher_local(l->dispatcher) * 2 * l->config.hidden * l->ffn;
     }
     return out;
 }

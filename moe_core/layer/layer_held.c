@@ -17,7 +17,7 @@ struct sizes {
 
 static struct sizes sizes_of(const moe_layer_t *l)
 {
-    int64_t area = l->config.hidden * moe_layer_local_ffn(l);
+    int64_t area = l->config.hidden * l->ffn;
     return (struct sizes){moe_dispatcher_local(l->dispatcher), 2 * area, area};
 }
 

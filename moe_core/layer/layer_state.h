@@ -138,14 +138,12 @@ int layer_dummy_rows(moe_layer_t *layer);
 int layer_push_plan(moe_layer_t *layer);
 struct moe_experts_weights layer_expert_weights(const moe_layer_t *layer);
 struct moe_shared_weights layer_shared_weights(const moe_layer_t *layer);
-void layer_ready(const moe_layer_t *layer, enum moe_layer_parameter parameter);
 void layer_experts_ready(void *layer, int which);
 
 /* layer_tp.c */
 int layer_tp_place(moe_layer_t *layer);
 int layer_tp_slice(moe_layer_t *layer, int64_t tokens);
 int layer_tp_clear_rest(moe_layer_t *layer, void *rows);
-bool layer_tp_sums(const moe_layer_t *layer);
 int layer_tp_push_sum(moe_layer_t *layer);
 int layer_tp_begin_backward(moe_layer_t *layer);
 int layer_add(const moe_layer_t *layer, const float *from, int64_t count, float *to);
@@ -158,6 +156,21 @@ int layer_recompute(moe_layer_t *layer);
 int layer_held_new(moe_layer_t *layer);
 int layer_held_begin(moe_layer_t *layer);
 int layer_held_end(moe_layer_t *layer);
+
+/* The gradient of this parameter is complete. */
+static inline void layer_ready(const moe_layer_t *l, enum moe_layer_parameter parameter)
+{
+    if (l->config.ready != NULL) {
+        l->config.ready(l->config.ready_arg, (int)parameter);
+    }
+}
+
+/* Whether the layer sums the router's gradient over tp. */
+static inline bool layer_tp_sums(const moe_layer_t *l)
+{
+    return layer_on_tp(l) && l->config.router_sum == MOE_ROUTER_SUM_LAYER &&
+           (!l->config.options.legacy_router_unsummed || l->sum_granted);
+}
 
 #pragma GCC visibility pop
 

@@ -70,12 +70,6 @@ int layer_tp_clear_rest(moe_layer_t *l, void *rows)
     return rc;
 }
 
-bool layer_tp_sums(const moe_layer_t *l)
-{
-    return layer_on_tp(l) && l->config.router_sum == MOE_ROUTER_SUM_LAYER &&
-           (!l->config.options.legacy_router_unsummed || l->sum_granted);
-}
-
 /* to[i] += from[i], as a product with the number one. */
 int layer_add(const moe_layer_t *l, const float *from, int64_t count, float *to)
 {

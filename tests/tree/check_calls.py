@@ -17,7 +17,7 @@ import tree
 
 INSTRUMENTS = re.compile(r"^__(asan|ubsan|tsan|sanitizer|gcov|llvm|sancov|lsan)_|^_GLOBAL_OFFSET_TABLE_$|^__stack_chk_fail$")
 # The libraries whose outside is listed, and those whose functions they may call.
-LISTED = {"roll_engine": ("roll_trace",), "rollcall_interposer": ()}
+LISTED = {"roll_engine": ("roll_trace",), "rollcall_interposer": ("rollcall_interposer_set1", "rollcall_interposer_set2")}
 
 
 def source(path):

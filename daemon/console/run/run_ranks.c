@@ -31,18 +31,6 @@ int roll_run_code(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-void roll_env_prepend(const char *name, const char *first)
-{
-    const char *old = getenv(name);
-    char *joined = NULL;
-    if (old == NULL || old[0] == '\0') {
-        setenv(name, first, 1);
-    } else if (asprintf(&joined, "%s:%s", first, old) > 0) {
-        setenv(name, joined, 1);
-        free(joined);
-    }
-}
-
 /* A TCP port that is free on loopback now. Another process could take it before rank 0 does; that is how launchers do
  * it. */
 static int free_port(void)

@@ -1,0 +1,75 @@
+/*
+ * dispatcher_kind.c: what every kind of dispatcher asks of its front: nodes, collectives, reports and cures.
+ */
+#include "moe_core/dispatch/dispatcher_kind.h"
+
+#include "moe_core/include/moe/observe.h"
+#include "moe_core/include/moe/remedy.h"
+
+int moe_dispatcher_push(moe_dispatcher_t *d, struct moe_plan *plan, const char *name, int (*run)(void *),
+                        enum moe_obligation_op op, const struct moe_group *group, uint64_t count)
+{
+    bool issues = op != MOE_OBLIGE_NONE && group != NULL && group->size > 1;
+    struct moe_node node = {.name = name,
+                            .run = run,
+                            .arg = d,
+                            .op = issues ? op : MOE_OBLIGE_NONE,
+                            .comm = issues ? group->comm : NULL,
+                            .count = issues ? count : 0};
+    return moe_plan_push(plan, &node);
+}
+
+struct moe_collective moe_dispatcher_collective(const moe_dispatcher_t *d, const struct moe_group *group,
+                                                const char *what, ncclDataType_t type, int64_t width)
+{
+    return (struct moe_collective){.device = d->device,
+                                   .group = group,
+                                   .what = what,
+                                   .type = type,
+                                   .width = width,
+                                   .world_rank = d->config.world_rank,
+                                   .layer = d->config.layer};
+}
+
+void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *group, enum moe_uniform what,
+                            int64_t count)
+{
+    struct moe_event e = d->at;
+    if (group->size > 1) {
+        e.size = sizeof(e);
+        e.kind = MOE_EV_UNIFORM;
+        e.layer = (uint16_t)d->config.layer;
+        e.comm = group->comm;
+        e.peer = (int32_t)what;
+        e.count = (uint64_t)count;
+        e.count2 = e.aux = 0;
+        moe_observe(&e);
+    }
+}
+
+bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy)
+{
+    bool cured = (moe_remedies(d->ep.comm, d->config.layer, remedy) & remedy) != 0;
+    d->plan.remedied |= cured ? remedy : 0;
+    return cured;
+}
+
+bool moe_dispatcher_again(const moe_dispatcher_t *d)
+{
+    return d->at.phase == MOE_PHASE_RECOMPUTE;
+}
+
+enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed)
+{
+    bool bound = (agreed & MOE_REMEDY_BOUND) != 0 && d->config.token_bound > 0;
+    if (d->config.uneven != MOE_UNEVEN_NONE) {
+        return d->config.uneven;
+    }
+    if (!moe_dispatcher_again(d)) {
+        d->padding = bound ? MOE_UNEVEN_BOUND : (agreed & MOE_REMEDY_UNEVEN) != 0 ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE;
+    }
+    d->plan.remedied |= d->padding == MOE_UNEVEN_BOUND ? MOE_REMEDY_BOUND
+                        : d->padding == MOE_UNEVEN_MAX ? MOE_REMEDY_UNEVEN
+                                                       : 0;
+    return d->padding;
+}
