@@ -47,6 +47,9 @@ roll_engine_t *roll_engine_new(const struct roll_engine_config *config)
     e->ask = &detectors_ask;
     roll_engine_set(e, config);
     e->config.window = power_of_two(config->window ? config->window : DEFAULT_WINDOW);
+    if (detectors_open(e) != 0) {
+        roll_engine_destroy(&e);
+    }
     return e;
 }
 
@@ -66,14 +69,12 @@ static void said_free(struct said **said)
     }
 }
 
-/* With what the other floors have hung onto it. */
+/* With what matching has hung onto it. */
 static void comm_fini(struct comm *c)
 {
     for (uint32_t r = 0; r < c->size; r++) {
-        refused_free(&c->member[r]);
         lowered_free(&c->member[r]);
     }
-    lag_free(c);
     comm_free(c);
 }
 
@@ -83,11 +84,7 @@ void roll_engine_destroy(roll_engine_t **engine)
     if (!e) {
         return;
     }
-    for (size_t i = 0; i < detector_count; i++) {
-        if (detectors[i]->fini) {
-            detectors[i]->fini(e);
-        }
-    }
+    detectors_close(e);
     while (e->out_first) {
         struct said *next = e->out_first->next;
         said_free(&e->out_first);
@@ -103,8 +100,6 @@ void roll_engine_destroy(roll_engine_t **engine)
         free(s->log);
         free(s->member);
         free(s->queue);
-        free(s->duties);
-        free(s->layer);
         graph_forget(s);
         site_forget(s);
         free(s);
@@ -118,7 +113,6 @@ void roll_engine_destroy(roll_engine_t **engine)
     free(e->comm);
     free(e->comm_hash);
     free(e->variant);
-    free(e->cause);
     free(e->said_key);
     free(e->told);
     roll_rankset_fini(&e->view_members);
@@ -263,7 +257,7 @@ static void ask_tick(struct roll_engine *e)
             align_step(e, e->comm[i]);
         }
     }
-    for (size_t i = 0; i < detector_count; i++) {
+    for (size_t i = 0; i < DETECTORS; i++) {
         if (detectors[i]->tick) {
             detectors[i]->tick(e);
         }

@@ -8,7 +8,7 @@
 static void ask_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
                        bool first)
 {
-    for (size_t i = 0; i < detector_count; i++) {
+    for (size_t i = 0; i < DETECTORS; i++) {
         if (detectors[i]->record) {
             detectors[i]->record(e, source, rec, ticket, first);
         }
@@ -82,7 +82,7 @@ static int meet_collective(struct roll_engine *e, struct member *m, struct entry
     if (!match_enter(m, entry, &how)) {
         return 0;
     }
-    if (m->refusal) {
+    if (m->was_refused) {
         refused_over(e, m, &entry->rec);
     }
     if (seq < c->base) {
@@ -124,7 +124,7 @@ static int meet_message(struct roll_engine *e, struct member *m, struct entry *e
     if (rc != 0 || p->unsure) {
         return rc;
     }
-    if (m->refusal) {
+    if (m->was_refused) {
         refused_over(e, m, &entry->rec);
     }
     unsigned met = p2p_meet(e, m, p, entry, ticket);
@@ -381,11 +381,6 @@ static void source_gap(struct source *s, uint64_t upto)
         s->thread[i].group = 0;
         s->thread[i].inside = 0;
     }
-    if (s->duties) {
-        s->duties->broken = true;
-    }
-    race_forget(s);
-    refused_forget(s);
     s->gap = true;
     s->gap_ticket = upto;
     s->next = upto;
@@ -395,7 +390,7 @@ static void count_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     e->source[source]->lost += count;
     e->lost += count;
-    for (size_t i = 0; i < detector_count; i++) {
+    for (size_t i = 0; i < DETECTORS; i++) {
         if (detectors[i]->lost) {
             detectors[i]->lost(e, source, count);
         }

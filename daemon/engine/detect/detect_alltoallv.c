@@ -34,6 +34,11 @@ struct p2p_case {
     struct p2p_case *next;
 };
 
+struct alltoallv_engine {
+    struct p2p_case *first; /* of those that are being collected; owned */
+};
+STATE_OF_ENGINE(alltoallv)
+
 enum standing { TAKEN_OUT, OPEN, SURE };
 
 static const struct source *end_source(const struct roll_engine *e, const struct pair *p, unsigned side)
@@ -79,14 +84,15 @@ static bool in_alltoallv(const struct roll_engine *e, const struct p2p_case *k)
 
 static struct p2p_case *case_of(struct roll_engine *e, struct comm *c)
 {
-    struct p2p_case *k = e->p2p_case;
+    struct alltoallv_engine *own = alltoallv_of_engine(e);
+    struct p2p_case *k = own->first;
     while (k && k->comm != c) {
         k = k->next;
     }
     if (!k && (k = calloc(1, sizeof(*k)))) {
         k->comm = c;
-        k->next = e->p2p_case;
-        e->p2p_case = k;
+        k->next = own->first;
+        own->first = k;
     }
     return k;
 }
@@ -346,7 +352,7 @@ static void drop_open(struct roll_engine *e, struct p2p_case *k)
 
 static void alltoallv_tick(struct roll_engine *e)
 {
-    for (struct p2p_case **at = &e->p2p_case; *at;) {
+    for (struct p2p_case **at = &alltoallv_of_engine(e)->first; *at;) {
         struct p2p_case *k = *at;
         struct progress progress = settle(e, k);
         if (k->count > 0 && !may_speak(e, k, &progress)) {
@@ -371,13 +377,17 @@ static void alltoallv_tick(struct roll_engine *e)
 
 static void alltoallv_fini(struct roll_engine *e)
 {
-    while (e->p2p_case) {
-        struct p2p_case *next = e->p2p_case->next;
-        free(e->p2p_case->odd);
-        free(e->p2p_case);
-        e->p2p_case = next;
+    struct alltoallv_engine *own = alltoallv_of_engine(e);
+    while (own->first) {
+        struct p2p_case *next = own->first->next;
+        free(own->first->odd);
+        free(own->first);
+        own->first = next;
     }
 }
 
-const struct detector detect_alltoallv = {
-    .name = "alltoallv", .pair = alltoallv_pair, .tick = alltoallv_tick, .fini = alltoallv_fini};
+const struct detector detect_alltoallv = {.name = "alltoallv",
+                                          ENGINE_STATE(alltoallv),
+                                          .pair = alltoallv_pair,
+                                          .tick = alltoallv_tick,
+                                          .fini = alltoallv_fini};

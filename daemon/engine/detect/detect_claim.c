@@ -17,38 +17,59 @@
 
 #define CLAIMS_MAX 4096u
 
+struct claim_engine {
+    uint32_t claims; /* of all communicators */
+};
+STATE_OF_ENGINE(claim)
+
+struct claim_comm {
+    struct claim *claim; /* owned */
+    uint32_t claims;
+    uint64_t ns; /* patience clock of the last one */
+};
+STATE_OF_COMM(claim)
+
+const struct claim *claims_on(const struct comm *c, uint32_t *count)
+{
+    const struct claim_comm *own = claim_of_comm(c);
+    *count = own ? own->claims : 0;
+    return own ? own->claim : NULL;
+}
+
 int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const struct roll_def_comm *def)
 {
     const struct member *held = (uint32_t)def->rank < c->size ? &c->member[def->rank] : NULL;
     bool anew = held && held->source != NO_SOURCE && e->source[held->source]->world == e->source[source]->world;
     if (c->open || (def->flags & ROLL_DEF_COMM_OPEN) != 0 || def->origin != ROLL_COMM_INIT || anew ||
-        c->claims >= CLAIMS_MAX) {
+        (claim_of_comm(c) && claim_of_comm(c)->claims >= CLAIMS_MAX)) {
         return ROLL_E_CORRUPT;
     }
-    for (uint32_t i = 0; i < c->claims; i++) {
-        if (c->claim[i].source == source) {
+    struct claim_comm *own = claim_make_comm(c);
+    for (uint32_t i = 0; own && i < own->claims; i++) {
+        if (own->claim[i].source == source) {
             return 0;
         }
     }
-    struct claim *claim = realloc(c->claim, (c->claims + 1) * sizeof(*claim));
+    struct claim *claim = own ? realloc(own->claim, (own->claims + 1) * sizeof(*claim)) : NULL;
     if (!claim) {
         return ROLL_E_NOMEM;
     }
-    c->claim = claim;
-    e->claims++;
-    c->claim[c->claims++] = (struct claim){.source = source, .rank = def->rank, .nranks = def->nranks};
-    c->claim_ns = e->clock;
+    own->claim = claim;
+    claim_of_engine(e)->claims++;
+    own->claim[own->claims++] = (struct claim){.source = source, .rank = def->rank, .nranks = def->nranks};
+    own->ns = e->clock;
     return 0;
 }
 
 const struct claim *claim_of(const struct roll_engine *e, const struct source *s, const struct comm **out)
 {
     uint32_t index = source_index(e, s);
-    for (uint32_t i = 0; e->claims > 0 && i < e->comms; i++) {
-        for (uint32_t k = 0; k < e->comm[i]->claims; k++) {
-            if (e->comm[i]->claim[k].source == index) {
+    for (uint32_t i = 0; claim_of_engine(e)->claims > 0 && i < e->comms; i++) {
+        const struct claim_comm *own = claim_of_comm(e->comm[i]);
+        for (uint32_t k = 0; own && k < own->claims; k++) {
+            if (own->claim[k].source == index) {
                 *out = e->comm[i];
-                return &e->comm[i]->claim[k];
+                return &own->claim[k];
             }
         }
     }
@@ -86,11 +107,12 @@ static void put(struct dispute *d, unsigned side, const struct source *s)
 /* Side 0: those of another size than the definition that came first; turned round where they are the majority. */
 static bool sizes_differ(const struct roll_engine *e, const struct comm *c, struct dispute *d)
 {
+    const struct claim_comm *own = claim_of_comm(c);
     d->nranks[1] = c->size;
-    for (uint32_t i = 0; i < c->claims; i++) {
-        if ((uint32_t)c->claim[i].nranks != c->size) {
-            d->nranks[0] = (uint32_t)c->claim[i].nranks;
-            put(d, 0, e->source[c->claim[i].source]);
+    for (uint32_t i = 0; i < own->claims; i++) {
+        if ((uint32_t)own->claim[i].nranks != c->size) {
+            d->nranks[0] = (uint32_t)own->claim[i].nranks;
+            put(d, 0, e->source[own->claim[i].source]);
         }
     }
     for (uint32_t r = 0; r < c->size && d->source[0]; r++) {
@@ -133,12 +155,13 @@ static bool numbered_alike(const struct roll_engine *e, const struct comm *c, ui
 
 static bool rank_is_taken(const struct roll_engine *e, const struct comm *c, struct dispute *d)
 {
-    for (uint32_t i = 0; i < c->claims; i++) {
-        uint32_t rank = (uint32_t)c->claim[i].rank;
-        if ((uint32_t)c->claim[i].nranks != c->size) {
+    const struct claim_comm *own = claim_of_comm(c);
+    for (uint32_t i = 0; i < own->claims; i++) {
+        uint32_t rank = (uint32_t)own->claim[i].rank;
+        if ((uint32_t)own->claim[i].nranks != c->size) {
             continue;
         }
-        const struct source *claims = e->source[c->claim[i].source], *holds = e->source[c->member[rank].source];
+        const struct source *claims = e->source[own->claim[i].source], *holds = e->source[c->member[rank].source];
         bool wrong = claims->world == rank; /* the one who came first is */
         d->rank = rank;
         d->nranks[0] = d->nranks[1] = c->size;
@@ -206,14 +229,15 @@ static void speak(struct roll_engine *e, struct comm *c, struct dispute *d, bool
 
 static void claims_of(struct roll_engine *e, struct comm *c)
 {
-    bool settled = e->finishing || e->clock - c->claim_ns >= e->config.stall_ns;
+    const struct claim_comm *own = claim_of_comm(c);
     struct dispute d = {.named = false};
-    if (c->claims == 0 || c->init_told || !settled) {
+    bool settled = own && (e->finishing || e->clock - own->ns >= e->config.stall_ns);
+    if (!settled || own->claims == 0 || creation_is_told(c)) {
         return;
     }
     bool size = sizes_differ(e, c, &d), any = size || rank_is_taken(e, c, &d);
-    for (uint32_t i = 0; any && i < c->claims; i++) {
-        const struct source *s = e->source[c->claim[i].source];
+    for (uint32_t i = 0; any && i < own->claims; i++) {
+        const struct source *s = e->source[own->claim[i].source];
         if (creation_of(s)) {
             (void)roll_rankset_add(&d.came, s->world);
         }
@@ -226,7 +250,7 @@ static void claims_of(struct roll_engine *e, struct comm *c)
         }
     }
     if (any && stuck) {
-        c->init_told = true;
+        creation_set_told(c);
         speak(e, c, &d, size);
     }
     dispute_fini(&d);
@@ -239,4 +263,12 @@ static void claim_tick(struct roll_engine *e)
     }
 }
 
-const struct detector detect_claim = {.name = "claim", .tick = claim_tick};
+static void claim_comm_fini(struct comm *c)
+{
+    if (claim_of_comm(c)) {
+        free(claim_of_comm(c)->claim);
+    }
+}
+
+const struct detector detect_claim = {
+    .name = "claim", ENGINE_STATE(claim), .tick = claim_tick, .comm_fini = claim_comm_fini};

@@ -12,6 +12,34 @@
  */
 #include "daemon/engine/detect/detector.h"
 
+struct init_engine {
+    uint64_t run_ns;    /* patience clock of the last look at creations that do not return */
+    uint64_t looked_ns; /* and of the last at one without definition, ... */
+    uint32_t looked;    /* ... its number among those of its rank ... */
+    uint64_t size;      /* ... and of how many ranks it was */
+};
+STATE_OF_ENGINE(init)
+
+struct init_comm {
+    uint64_t looked_ns; /* patience clock at which its creation was looked into */
+    bool told;          /* why its creation cannot end */
+};
+STATE_OF_COMM(init)
+
+bool creation_is_told(const struct comm *c)
+{
+    const struct init_comm *own = init_of_comm(c);
+    return own && own->told;
+}
+
+void creation_set_told(struct comm *c)
+{
+    struct init_comm *own = init_make_comm(c);
+    if (own) {
+        own->told = true;
+    }
+}
+
 /* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c.
  */
 uint64_t creation_key(const struct source *s, const struct roll_record *rec)
@@ -277,7 +305,7 @@ static bool is_dead(const struct roll_engine *e, const struct absent *a)
     bool all = is_over(a) && a->unseen == 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
-        bool dead = s->proc == ROLL_PROC_DEAD && s->told_dead;
+        bool dead = s->proc == ROLL_PROC_DEAD && process_is_told(s);
         all = all && (!roll_rankset_has(&a->never, s->world) || dead);
     }
     return all;
@@ -306,13 +334,13 @@ static bool are_more(const struct roll_engine *e, const struct absent *a)
  */
 static bool is_told(const struct roll_engine *e, const struct source *waiter, const struct absent *a)
 {
-    bool all = a->unseen == 0, any = waiter->busy_told == roll_seal_ticket(waiter->last.seal) + 2;
+    bool all = a->unseen == 0, any = missing_is_told(waiter);
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
         if (!roll_rankset_has(&a->ranks, s->world)) {
             continue;
         }
-        bool told = s->busy_told == roll_seal_ticket(s->last.seal) + 2 || (waits_in_call(e, s) && source_explained(s));
+        bool told = missing_is_told(s) || (waits_in_call(e, s) && source_explained(s));
         any = any || told;
         all = all && (told || waits_in_call(e, s));
     }
@@ -344,10 +372,11 @@ static bool is_known(const struct roll_engine *e, const struct source *s, const 
 
 static void init_tick(struct roll_engine *e)
 {
-    if (e->clock - e->init_run_ns < e->config.stall_ns / 8) {
+    struct init_engine *run = init_of_engine(e);
+    if (e->clock - run->run_ns < e->config.stall_ns / 8) {
         return;
     }
-    e->init_run_ns = e->clock;
+    run->run_ns = e->clock;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
@@ -356,21 +385,24 @@ static void init_tick(struct roll_engine *e)
         }
         const struct member *m = source_member(s, entry->rec.comm);
         const struct comm *claimed = m ? m->comm : NULL;
-        bool known = claimed ? claimed->init_told || claimed->claims > 0 : claim_of(e, s, &claimed) != NULL;
-        if (known || (m && m->comm->init_ns == e->clock)) {
+        struct init_comm *own = m ? init_make_comm(m->comm) : NULL;
+        uint32_t claims = 0;
+        bool known =
+            claimed ? creation_is_told(claimed) || claims_on(claimed, &claims) : claim_of(e, s, &claimed) != NULL;
+        if (known || (m && (!own || own->looked_ns == e->clock))) {
             continue; /* told elsewhere (detect_claim.c, detect_refused.c); one member speaks for all */
         }
         if (m && m->comm->muted && m->comm->explains) {
             continue; /* its parent is stuck for a reason that has been told */
         }
-        if (m) {
-            m->comm->init_ns = e->clock;
-        } else if (e->inits_ns == e->clock && e->inits_looked == s->inits && e->inits_size == entry->rec.count) {
+        if (own) {
+            own->looked_ns = e->clock;
+        } else if (run->looked_ns == e->clock && run->looked == s->inits && run->size == entry->rec.count) {
             continue; /* the same: one speaks for all that are inside their n-th creation, of so many ranks */
         } else {
-            e->inits_ns = e->clock;
-            e->inits_looked = s->inits;
-            e->inits_size = entry->rec.count;
+            run->looked_ns = e->clock;
+            run->looked = s->inits;
+            run->size = entry->rec.count;
         }
         if (is_known(e, s, m)) {
             continue;
@@ -409,7 +441,7 @@ static void init_tick(struct roll_engine *e)
             }
             for (uint32_t k = 0; k < e->sources; k++) {
                 if (roll_rankset_has(&a.ranks, e->source[k]->world)) {
-                    e->source[k]->busy_told = roll_seal_ticket(e->source[k]->last.seal) + 2;
+                    missing_set_told(e->source[k]);
                 }
             }
         }
@@ -417,4 +449,4 @@ static void init_tick(struct roll_engine *e)
     }
 }
 
-const struct detector detect_init = {.name = "init", .record = init_record, .tick = init_tick};
+const struct detector detect_init = {.name = "init", ENGINE_STATE(init), .record = init_record, .tick = init_tick};

@@ -9,13 +9,19 @@
 
 #include <inttypes.h>
 
+struct loss_source {
+    bool said;
+};
+STATE_OF_SOURCE(loss)
+
 static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     struct source *s = e->source[source];
-    if (s->said_lost) {
+    struct loss_source *own = loss_make_source(s);
+    if (!own || own->said) {
         return;
     }
-    s->said_lost = true;
+    own->said = true;
     struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
     if (!v) {
         return;

@@ -35,17 +35,24 @@ struct crossings {
     struct crossings *next;
 };
 
+struct lowered_engine {
+    struct crossings *crossings; /* owned */
+    bool retiring;               /* some communicator retires */
+};
+STATE_OF_ENGINE(lowered)
+
 static struct crossings *crossings_of(struct roll_engine *e, struct comm *c)
 {
-    struct crossings *k = e->crossings;
+    struct lowered_engine *own = lowered_of_engine(e);
+    struct crossings *k = own->crossings;
     while (k && k->comm != c) {
         k = k->next;
     }
     if (!k && (k = calloc(1, sizeof(*k)))) {
         k->comm = c;
         k->since = e->clock;
-        k->next = e->crossings;
-        e->crossings = k;
+        k->next = own->crossings;
+        own->crossings = k;
     }
     return k;
 }
@@ -239,13 +246,14 @@ static void keep_due(const struct roll_engine *e, struct crossings *k)
 
 static void lowered_tick(struct roll_engine *e)
 {
-    for (uint32_t i = 0; e->retiring && i < e->comms; i++) {
+    struct lowered_engine *own = lowered_of_engine(e);
+    for (uint32_t i = 0; own->retiring && i < e->comms; i++) {
         if (e->comm[i]->retires && !e->comm[i]->overflow) {
             comm_give_up(e, e->comm[i]);
         }
     }
-    e->retiring = false;
-    for (struct crossings **at = &e->crossings; *at;) {
+    own->retiring = false;
+    for (struct crossings **at = &own->crossings; *at;) {
         struct crossings *k = *at;
         uint64_t age = e->clock - k->since;
         uint32_t due = settle(e, k);
@@ -336,7 +344,7 @@ static void note_by_hand(struct roll_engine *e, struct comm *c, const struct rol
         say_text(e, v, "%s", w.text);
     }
     c->retires = true; /* at the next tick: who asks is in the middle of judging it */
-    e->retiring = true;
+    lowered_of_engine(e)->retiring = true;
 }
 
 static bool lowered_disagree(struct roll_engine *e, const struct finding *f)
@@ -387,14 +395,16 @@ static bool lowered_block(struct roll_engine *e, const struct block *b)
 
 static void lowered_fini(struct roll_engine *e)
 {
-    while (e->crossings) {
-        struct crossings *next = e->crossings->next;
-        free(e->crossings);
-        e->crossings = next;
+    struct lowered_engine *own = lowered_of_engine(e);
+    while (own->crossings) {
+        struct crossings *next = own->crossings->next;
+        free(own->crossings);
+        own->crossings = next;
     }
 }
 
 const struct detector detect_lowered = {.name = "lowered",
+                                        ENGINE_STATE(lowered),
                                         .disagree = lowered_disagree,
                                         .block = lowered_block,
                                         .tick = lowered_tick,

@@ -122,6 +122,26 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
     }
 }
 
+struct missing_source {
+    uint64_t
+        told; /* ticket + 2 of its last call (1: it has made none) when it was told that it does not come; 0 = never */
+};
+STATE_OF_SOURCE(missing)
+
+bool missing_is_told(const struct source *s)
+{
+    const struct missing_source *own = missing_of_source(s);
+    return own && own->told == roll_seal_ticket(s->last.seal) + 2;
+}
+
+void missing_set_told(struct source *s)
+{
+    struct missing_source *own = missing_make_source(s);
+    if (own) {
+        own->told = roll_seal_ticket(s->last.seal) + 2;
+    }
+}
+
 /* A rank that was slow here before is given twice the time it took then. */
 static bool has_patience(const struct roll_engine *e, const struct block *b)
 {
@@ -198,12 +218,12 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
     if (row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT) {
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
         comm_explained(e, b->comm);
-    } else if (has_patience(e, b) || b->rank->busy_told == roll_seal_ticket(b->rank->last.seal) + 2) {
+    } else if (has_patience(e, b) || missing_is_told(b->rank)) {
         return true;
     }
     for (uint32_t i = 0; row->certainty == ROLL_SUSPECTED && i < e->sources; i++) {
         if (roll_rankset_has(&b->absent, e->source[i]->world)) {
-            e->source[i]->busy_told = roll_seal_ticket(e->source[i]->last.seal) + 2;
+            missing_set_told(e->source[i]);
         }
     }
     speak(e, b, row, waits);

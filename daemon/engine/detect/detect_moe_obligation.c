@@ -22,7 +22,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CELLS_MAX 64u
+#define CELLS_MAX  64u
+#define OBLIGE_MAX 256u /* obligations of one layer */
+
+/* One promised collective. */
+struct duty {
+    uint64_t comm_key;
+    uint64_t count;
+    uint32_t op;
+    uint32_t callsite;
+};
+
+/* The list that a rank is telling. */
+struct moe_obligation_source {
+    uint32_t step;
+    uint16_t microbatch, layer;
+    uint32_t used;
+    bool broken; /* a record was lost or refused: the list says nothing */
+    struct duty duty[OBLIGE_MAX];
+};
+STATE_OF_SOURCE(moe_obligation)
+
+/* The rank that will not issue what its peers expect. */
+struct cause {
+    uint64_t key;                          /* ep communicator */
+    struct roll_rankset culprits, waiting; /* world ranks */
+    uint32_t step, microbatch, layer, source, peer_source;
+    uint64_t ticket, peer_ticket;
+    uint32_t missing;
+    struct duty duty; /* the first one missing */
+    bool told, proven;
+    bool skipped;        /* the culprit said that it skipped its experts */
+    uint64_t prediction; /* key of the gathering in which it is told (gather.h) */
+};
+
+struct moe_obligation_engine {
+    struct cause *cause; /* owned */
+    uint32_t causes, room;
+};
+STATE_OF_ENGINE(moe_obligation)
 
 struct list {
     uint32_t source, used;
@@ -42,6 +80,14 @@ struct cell {
     struct cell *next;
 };
 
+struct moe_obligation_comm {
+    struct cell *cell; /* newest first; owned */
+    struct closed closed;
+    uint32_t cause; /* comm.blamed: the index of the prediction, and its step */
+    uint32_t step;
+};
+STATE_OF_COMM(moe_obligation)
+
 static void cell_free(const struct comm *c, struct cell **cell)
 {
     for (uint32_t r = 0; (*cell)->list && r < c->size; r++) {
@@ -54,7 +100,8 @@ static void cell_free(const struct comm *c, struct cell **cell)
 
 static void cell_drop(struct comm *c, struct cell *cell)
 {
-    for (struct cell **at = &c->cell; *at; at = &(*at)->next) {
+    struct moe_obligation_comm *own = moe_obligation_of_comm(c);
+    for (struct cell **at = &own->cell; *at; at = &(*at)->next) {
         if (*at == cell) {
             *at = cell->next;
             cell_free(c, &cell);
@@ -66,11 +113,12 @@ static void cell_drop(struct comm *c, struct cell *cell)
 /* The order of this step's lists is not whole any more: neither it nor an earlier step is compared further. */
 static void give_up(struct comm *c, const struct moment *step)
 {
+    struct moe_obligation_comm *own = moe_obligation_of_comm(c);
     struct cell *next;
-    meeting_close(&c->cells_closed, step);
-    for (struct cell *cell = c->cell; cell; cell = next) {
+    meeting_close(&own->closed, step);
+    for (struct cell *cell = own->cell; cell; cell = next) {
         next = cell->next;
-        if (meeting_closed(&c->cells_closed, &cell->at)) {
+        if (meeting_closed(&own->closed, &cell->at)) {
             cell_drop(c, cell);
         }
     }
@@ -83,7 +131,7 @@ static struct cell *cell_find(const struct comm *c, const struct roll_record *re
     struct cell *oldest = NULL;
     uint32_t count = 0;
     *last = NULL;
-    for (struct cell *cell = c->cell; cell; cell = cell->next) { /* newest come first */
+    for (struct cell *cell = moe_obligation_of_comm(c)->cell; cell; cell = cell->next) { /* newest come first */
         bool same = cell->at.turn == at->turn && cell->step == at->step && cell->microbatch == rec->microbatch &&
                     cell->layer == rec->layer;
         oldest = same && cell->list[rank].source == NO_SOURCE ? cell : oldest;
@@ -99,6 +147,7 @@ static struct cell *cell_find(const struct comm *c, const struct roll_record *re
  */
 static struct cell *cell_get(struct comm *c, const struct roll_record *rec, const struct moment *at, uint32_t rank)
 {
+    struct moe_obligation_comm *own = moe_obligation_of_comm(c);
     const struct cell *last;
     struct cell *cell = cell_find(c, rec, at, rank, &last);
     if (cell) {
@@ -108,7 +157,7 @@ static struct cell *cell_get(struct comm *c, const struct roll_record *rec, cons
         struct moment oldest = last->at;
         give_up(c, &oldest);
     }
-    if (meeting_closed(&c->cells_closed, at)) {
+    if (meeting_closed(&own->closed, at)) {
         return NULL;
     }
     cell = calloc(1, sizeof(*cell));
@@ -121,9 +170,13 @@ static struct cell *cell_get(struct comm *c, const struct roll_record *rec, cons
     for (uint32_t r = 0; r < c->size; r++) {
         list[r].source = NO_SOURCE;
     }
-    *cell = (struct cell){
-        .at = *at, .step = at->step, .microbatch = rec->microbatch, .layer = rec->layer, .list = list, .next = c->cell};
-    c->cell = cell;
+    *cell = (struct cell){.at = *at,
+                          .step = at->step,
+                          .microbatch = rec->microbatch,
+                          .layer = rec->layer,
+                          .list = list,
+                          .next = own->cell};
+    own->cell = cell;
     return cell;
 }
 
@@ -155,7 +208,7 @@ static uint32_t lacks(const struct comm *ep, const struct list *full, const stru
 static bool idle(const struct roll_engine *e, const struct cell *cell, const struct list *full, const struct list *list)
 {
     const struct source *s = e->source[list->source];
-    const struct layer_note *note = cell->layer < s->layers ? &s->layer[cell->layer] : NULL;
+    const struct layer_note *note = layer_note_of(s, cell->layer);
     bool exchanges = false;
     for (uint32_t i = 0; i < full->used; i++) {
         const struct comm *on = comm_find(e, full->duty[i].comm_key);
@@ -178,16 +231,17 @@ static uint32_t longest(const struct comm *c, const struct cell *cell)
 
 static struct cause *cause_new(struct roll_engine *e)
 {
-    if (e->causes == e->cause_room) {
-        uint32_t room = e->cause_room ? e->cause_room * 2 : 16;
-        struct cause *table = realloc(e->cause, room * sizeof(*table));
+    struct moe_obligation_engine *own = moe_obligation_of_engine(e);
+    if (own->causes == own->room) {
+        uint32_t room = own->room ? own->room * 2 : 16;
+        struct cause *table = realloc(own->cause, room * sizeof(*table));
         if (!table) {
             return NULL;
         }
-        e->cause = table;
-        e->cause_room = room;
+        own->cause = table;
+        own->room = room;
     }
-    struct cause *cause = &e->cause[e->causes++];
+    struct cause *cause = &own->cause[own->causes++];
     memset(cause, 0, sizeof(*cause));
     return cause;
 }
@@ -235,7 +289,7 @@ static void words_deed(struct words *w, const struct cause *cause, bool zero, bo
 
 static void words_prediction(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
-    const struct cause *cause = &e->cause[g->number_of[0]];
+    const struct cause *cause = &moe_obligation_of_engine(e)->cause[g->number_of[0]];
     bool zero = g->kind != 0, one = roll_rankset_count(&g->culprits) == 1;
     words_ranks(w, &g->culprits);
     words_add(w, zero ? " received no tokens in " : one ? " left its experts out in " : " left their experts out in ");
@@ -255,9 +309,10 @@ static void words_prediction(const struct roll_engine *e, const struct gathered 
 /* Ranks leave out several layers: one finding. What comes after the wait has come true is its consequence. */
 static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
 {
+    const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
     bool fresh;
-    for (uint32_t i = 0; i < e->causes; i++) {
-        if (e->cause[i].key == cause->key && e->cause[i].proven) {
+    for (uint32_t i = 0; i < own->causes; i++) {
+        if (own->cause[i].key == cause->key && own->cause[i].proven) {
             return;
         }
     }
@@ -271,7 +326,7 @@ static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
         gather_side(g, e->source[cause->source], cause->source, &cause->culprits, mine ? &mine->rec : NULL);
         gather_side(g, e->source[cause->peer_source], cause->peer_source, &cause->waiting,
                     theirs ? &theirs->rec : NULL);
-        g->number_of[0] = (uint32_t)(cause - e->cause);
+        g->number_of[0] = (uint32_t)(cause - own->cause);
         g->kind = zero;
         g->phase = ROLL_PHASE_FORWARD;
         g->remedy = ROLL_REMEDY_FILL;
@@ -286,8 +341,9 @@ static void predict(struct roll_engine *e, const struct cause *cause, bool zero)
  * comes true first. */
 static struct cause *first_in_backward(const struct roll_engine *e, struct cause *cause)
 {
-    for (uint32_t i = 0; i < e->causes; i++) {
-        struct cause *other = &e->cause[i];
+    const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
+    for (uint32_t i = 0; i < own->causes; i++) {
+        struct cause *other = &own->cause[i];
         if (other->key == cause->key && other->step == cause->step && other->microbatch == cause->microbatch &&
             other->layer > cause->layer) {
             cause = other;
@@ -306,8 +362,9 @@ static bool in_forward(const struct roll_engine *e, const struct cause *cause)
 
 static void came_true(struct roll_engine *e, struct cause *cause)
 {
-    for (uint32_t i = 0; i < e->causes; i++) {
-        if (e->cause[i].key == cause->key && e->cause[i].proven) {
+    const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
+    for (uint32_t i = 0; i < own->causes; i++) {
+        if (own->cause[i].key == cause->key && own->cause[i].proven) {
             return;
         }
     }
@@ -345,13 +402,18 @@ static void came_true(struct roll_engine *e, struct cause *cause)
 
 /* Communicators on which the missing calls would have been made, as far as they are known: the ep one, and the
  * culprits' own. */
-static void blame(struct roll_engine *e, uint32_t cause, const struct comm *ep)
+static void blame(struct roll_engine *e, uint32_t at, const struct comm *ep)
 {
-    const struct source *culprit = e->source[e->cause[cause].source];
+    const struct cause *cause = &moe_obligation_of_engine(e)->cause[at];
+    const struct source *culprit = e->source[cause->source];
     for (uint32_t i = 0; i < culprit->members; i++) {
         struct member *m = culprit->member[i];
-        if (m && (m->comm == ep || m->comm->key == e->cause[cause].duty.comm_key) && m->comm->blame.cause == 0) {
-            m->comm->blame = (struct blame){.cause = cause + 1, .step = e->cause[cause].step};
+        bool meant = m && (m->comm == ep || m->comm->key == cause->duty.comm_key) && !m->comm->blamed;
+        struct moe_obligation_comm *own = meant ? moe_obligation_make_comm(m->comm) : NULL;
+        if (own) {
+            m->comm->blamed = true;
+            own->cause = at;
+            own->step = cause->step;
         }
     }
 }
@@ -360,8 +422,9 @@ static void blame(struct roll_engine *e, uint32_t cause, const struct comm *ep)
 static struct cause *cause_for(struct roll_engine *e, const struct comm *ep, const struct cell *cell,
                                const struct roll_rankset *culprits)
 {
-    for (uint32_t i = 0; i < e->causes; i++) {
-        struct cause *cause = &e->cause[i];
+    const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
+    for (uint32_t i = 0; i < own->causes; i++) {
+        struct cause *cause = &own->cause[i];
         if (cause->key == ep->key && cause->layer == cell->layer && roll_rankset_equal(&cause->culprits, culprits)) {
             return cause;
         }
@@ -392,7 +455,7 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         struct source *s = e->source[list->source];
         (void)roll_rankset_add(n > 0 ? &culprits : &waiting, s->world);
         if (n > 0 && culprit == NO_SEQ) {
-            const struct layer_note *note = cell->layer < s->layers ? &s->layer[cell->layer] : NULL;
+            const struct layer_note *note = layer_note_of(s, cell->layer);
             culprit = r;
             missing = n;
             first = at;
@@ -414,7 +477,7 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         cause->missing = missing;
         cause->skipped = skipped;
         cause->duty = cell->list[full].duty[first];
-        blame(e, (uint32_t)(cause - e->cause), ep);
+        blame(e, (uint32_t)(cause - moe_obligation_of_engine(e)->cause), ep);
         if (!cause->told) {
             cause->told = true;
             /* What is left out on one communicator in one step is one finding, whichever ranks are without tokens in
@@ -441,16 +504,16 @@ static void withdraw(struct roll_engine *e, const struct cause *cause)
 /* All members have got to a later step: what was predicted for an earlier one did not happen. */
 static void forgive(struct roll_engine *e, struct comm *ep, uint32_t step)
 {
-    for (uint32_t i = 0; ep->blame.cause != 0 && i < e->causes; i++) {
-        if (e->cause[i].key == ep->key && e->cause[i].step < step && !e->cause[i].proven) {
-            withdraw(e, &e->cause[i]);
+    const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
+    for (uint32_t i = 0; ep->blamed && i < own->causes; i++) {
+        if (own->cause[i].key == ep->key && own->cause[i].step < step && !own->cause[i].proven) {
+            withdraw(e, &own->cause[i]);
         }
     }
-    for (uint32_t i = 0; ep->blame.cause != 0 && i < e->comms; i++) {
-        struct blame *b = &e->comm[i]->blame;
-        if (b->cause != 0 && e->cause[b->cause - 1].key == ep->key && b->step < step &&
-            !e->cause[b->cause - 1].proven) {
-            *b = (struct blame){0};
+    for (uint32_t i = 0; ep->blamed && i < e->comms; i++) {
+        const struct moe_obligation_comm *b = e->comm[i]->blamed ? moe_obligation_of_comm(e->comm[i]) : NULL;
+        if (b && own->cause[b->cause].key == ep->key && b->step < step && !own->cause[b->cause].proven) {
+            e->comm[i]->blamed = false;
         }
     }
 }
@@ -459,9 +522,10 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
 {
     struct source *s = e->source[source];
     struct member *m = source_member(s, rec->comm);
-    struct duty_list *duties = s->duties;
+    struct moe_obligation_source *duties = moe_obligation_of_source(s);
     struct moment when;
-    bool compared = meeting_moment(s, rec, &when) && !meeting_closed(&m->comm->cells_closed, &when);
+    struct moe_obligation_comm *own = meeting_moment(s, rec, &when) ? moe_obligation_make_comm(m->comm) : NULL;
+    bool compared = own && !meeting_closed(&own->closed, &when);
     bool whole = (!duties && rec->count == 0) ||
                  (duties && !duties->broken && duties->used == rec->count &&
                   (duties->used == 0 || (duties->step == rec->step && duties->layer == rec->layer &&
@@ -519,13 +583,10 @@ static void obligation_record(struct roll_engine *e, uint32_t source, const stru
     if (rec->op != ROLL_OP_MOE_OBLIGE) {
         return;
     }
-    if (!s->duties) {
-        s->duties = calloc(1, sizeof(*s->duties));
-    }
-    if (!s->duties) {
+    struct moe_obligation_source *d = moe_obligation_make_source(s);
+    if (!d) {
         return;
     }
-    struct duty_list *d = s->duties;
     const struct member *m = source_member(s, rec->comm);
     if (rec->seq == 0) {
         d->used = 0;
@@ -545,7 +606,8 @@ static void obligation_record(struct roll_engine *e, uint32_t source, const stru
 static void obligation_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; i < e->comms; i++) {
-        for (struct cell *cell = e->comm[i]->cell; cell; cell = cell->next) {
+        const struct moe_obligation_comm *own = moe_obligation_of_comm(e->comm[i]);
+        for (struct cell *cell = own ? own->cell : NULL; cell; cell = cell->next) {
             bool due = e->finishing || e->clock - cell->since >= e->config.stall_ns / 20;
             if (cell->differ && !cell->told && due) {
                 judge(e, e->comm[i], cell);
@@ -556,40 +618,57 @@ static void obligation_tick(struct roll_engine *e)
 
 static bool obligation_block(struct roll_engine *e, const struct block *b)
 {
-    if (b->kind != BLOCK_BLAMED || !b->comm || b->comm->blame.cause == 0) {
+    if (b->kind != BLOCK_BLAMED || !b->comm || !b->comm->blamed) {
         return false;
     }
     comm_explained(e, b->comm);
-    came_true(e, &e->cause[b->comm->blame.cause - 1]);
+    came_true(e, &moe_obligation_of_engine(e)->cause[moe_obligation_of_comm(b->comm)->cause]);
     return true;
 }
 
 static bool obligation_pair(struct roll_engine *e, struct pair *p, uint32_t index)
 {
     (void)index;
-    if (p->comm->blame.cause == 0) {
+    if (!p->comm->blamed) {
         return false;
     }
     struct block b = {.kind = BLOCK_BLAMED, .comm = p->comm, .hard = true};
     return obligation_block(e, &b);
 }
 
-static void obligation_fini(struct roll_engine *e)
+static void obligation_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
-    for (uint32_t i = 0; i < e->comms; i++) {
-        while (e->comm[i]->cell) {
-            cell_drop(e->comm[i], e->comm[i]->cell);
-        }
-    }
-    for (uint32_t i = 0; i < e->causes; i++) {
-        roll_rankset_fini(&e->cause[i].culprits);
-        roll_rankset_fini(&e->cause[i].waiting);
+    struct moe_obligation_source *duties = moe_obligation_of_source(e->source[source]);
+    (void)count;
+    if (duties) {
+        duties->broken = true;
     }
 }
 
+static void obligation_comm_fini(struct comm *c)
+{
+    const struct moe_obligation_comm *own = moe_obligation_of_comm(c);
+    while (own && own->cell) {
+        cell_drop(c, own->cell);
+    }
+}
+
+static void obligation_fini(struct roll_engine *e)
+{
+    const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
+    for (uint32_t i = 0; i < own->causes; i++) {
+        roll_rankset_fini(&own->cause[i].culprits);
+        roll_rankset_fini(&own->cause[i].waiting);
+    }
+    free(own->cause);
+}
+
 const struct detector detect_moe_obligation = {.name = "moe_obligation",
+                                               ENGINE_STATE(moe_obligation),
                                                .record = obligation_record,
+                                               .lost = obligation_lost,
                                                .tick = obligation_tick,
                                                .pair = obligation_pair,
                                                .block = obligation_block,
+                                               .comm_fini = obligation_comm_fini,
                                                .fini = obligation_fini};

@@ -24,11 +24,48 @@
 #include "daemon/engine/detect/detector.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #define WINDOW 64u /* intervals remembered: bits of intervals.made */
 #define RECENT 12u /* a miss that lies further back has been survived */
 #define HABIT  2u  /* intervals in which the rank did make the call */
+
+#define EXT_TICKETS 16u /* expert products remembered per member */
+
+/* In which intervals between two calls of a kind a member made a grouped product. */
+struct intervals {
+    uint64_t made; /* bit n: in the interval that ends with number `last` - n */
+    uint32_t last;
+    uint32_t from;                /* intervals that end below this number are not known */
+    uint32_t shift;               /* by how much numbers have been raised: see outside_meet; 0 for collectives */
+    uint64_t ticket[EXT_TICKETS]; /* by number - shift: ticket + 1 of its newest product in an interval */
+};
+
+/* The exchanges of a member: its groups of sends and receives, numbered so that those that meet have one number: the
+ * place of the group among the member's own, from 1, + in.shift. */
+struct exchanges {
+    struct intervals in;
+    uint32_t next;  /* number that its next group takes */
+    uint32_t group; /* its newest group */
+    bool lost;      /* records are: the numbers say nothing any more */
+};
+
+struct moe_outside_source {
+    bool products; /* it has made grouped products, seen from outside */
+};
+STATE_OF_SOURCE(moe_outside)
+
+static bool has_products(const struct source *s)
+{
+    const struct moe_outside_source *own = moe_outside_of_source(s);
+    return own && own->products;
+}
+
+struct moe_outside_member {
+    struct intervals in; /* between collectives */
+    bool exchanges;      /* it has made an exchange after a grouped product: */
+    struct exchanges exchange;
+};
+STATE_OF_MEMBER(moe_outside)
 
 enum kind { EXCHANGES, COLLECTIVES, KINDS };
 
@@ -40,11 +77,12 @@ struct track {
 
 static struct track track_of(struct member *m, enum kind kind)
 {
-    if (kind == COLLECTIVES) {
-        return (struct track){.in = &m->ext, .next = m->next};
+    struct moe_outside_member *own = moe_outside_of_member(m);
+    if (own && kind == COLLECTIVES) {
+        return (struct track){.in = &own->in, .next = m->next};
     }
-    bool usable = m->exchange && !m->exchange->lost;
-    return usable ? (struct track){.in = &m->exchange->in, .next = m->exchange->next} : (struct track){.in = NULL};
+    bool usable = own && own->exchanges && !own->exchange.lost;
+    return usable ? (struct track){.in = &own->exchange.in, .next = own->exchange.next} : (struct track){.in = NULL};
 }
 
 /* The interval that ends with call number `seq`. */
@@ -71,10 +109,13 @@ static void outside_record(struct roll_engine *e, uint32_t source, const struct 
     if (!first || rec->op != ROLL_OP_EXT_GROUPED_GEMM) {
         return;
     }
-    s->products = true;
+    struct moe_outside_source *own = moe_outside_make_source(s);
+    if (own) {
+        own->products = true;
+    }
     for (uint32_t i = 0; i < s->members; i++) {
         struct member *m = s->member[i];
-        if (!m || m->comm->size < 2) {
+        if (!m || m->comm->size < 2 || !moe_outside_make_member(m)) {
             continue;
         }
         if (!m->unsure) { /* else the number of its next collective is not known */
@@ -93,25 +134,26 @@ static void outside_lost(struct roll_engine *e, uint32_t source, uint64_t count)
     const struct source *s = e->source[source];
     (void)count;
     for (uint32_t i = 0; i < s->members; i++) {
-        struct member *m = s->member[i];
-        if (m) {
-            m->ext.made = 0;
-        }
-        if (m && m->exchange) {
-            m->exchange->lost = true;
+        struct moe_outside_member *own = s->member[i] ? moe_outside_of_member(s->member[i]) : NULL;
+        if (own) {
+            own->in.made = 0;
+            own->exchange.lost = own->exchanges;
         }
     }
 }
 
 uint32_t outside_exchange(struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
-    if (rec->group == 0 || (!m->exchange && !e->source[m->source]->products)) {
+    struct moe_outside_member *own = rec->group == 0 ? NULL : moe_outside_of_member(m);
+    if (rec->group == 0 || (!(own && own->exchanges) && !has_products(e->source[m->source]))) {
         return 0;
     }
-    if (!m->exchange && !(m->exchange = calloc(1, sizeof(*m->exchange)))) {
+    own = own ? own : moe_outside_make_member(m);
+    if (!own) {
         return 0; /* without memory this one is not judged */
     }
-    struct exchanges *x = m->exchange;
+    struct exchanges *x = &own->exchange;
+    own->exchanges = true;
     if (x->next == 0 || x->group != rec->group) {
         x->group = rec->group;
         x->next += x->next == 0 ? 2 : 1;
@@ -125,11 +167,12 @@ void outside_meet(struct member *m, struct member *other, struct node *n, uint32
         n->exchange = place;
         return;
     }
-    if (place == 0 || !other->exchange || other == m) {
+    struct moe_outside_member *own = moe_outside_of_member(m), *peer = moe_outside_of_member(other);
+    if (place == 0 || !peer || !peer->exchanges || other == m) {
         return;
     }
-    uint32_t mine = place + m->exchange->in.shift, theirs = n->exchange + other->exchange->in.shift;
-    struct exchanges *low = mine < theirs ? m->exchange : other->exchange;
+    uint32_t mine = place + own->exchange.in.shift, theirs = n->exchange + peer->exchange.in.shift;
+    struct exchanges *low = mine < theirs ? &own->exchange : &peer->exchange;
     uint32_t by = mine < theirs ? theirs - mine : mine - theirs;
     if (by != 0) {
         low->in.shift += by;

@@ -35,20 +35,18 @@ struct split_note {
 };
 
 /* By layer, BATCHES each. */
-struct split_table {
+struct moe_route_source {
     uint32_t layers;
-    struct split_note *note;
+    struct split_note *note; /* owned */
 };
+STATE_OF_SOURCE(moe_route)
 
 static struct split_note *note_of(struct source *s, const struct roll_record *rec)
 {
     if (rec->layer == ROLL_LAYER_NONE || rec->layer >= 1024) {
         return NULL;
     }
-    struct split_table *t = s->splits;
-    if (!t) {
-        t = s->splits = calloc(1, sizeof(*t));
-    }
+    struct moe_route_source *t = moe_route_make_source(s);
     if (t && rec->layer >= t->layers) {
         uint32_t layers = rec->layer + 8u;
         struct split_note *note = realloc(t->note, (size_t)layers * BATCHES * sizeof(*note));
@@ -224,15 +222,12 @@ static void route_record(struct roll_engine *e, uint32_t source, const struct ro
     }
 }
 
-static void route_fini(struct roll_engine *e)
+static void route_source_fini(struct source *s)
 {
-    for (uint32_t i = 0; i < e->sources; i++) {
-        if (e->source[i]->splits) {
-            free(e->source[i]->splits->note);
-            free(e->source[i]->splits);
-            e->source[i]->splits = NULL;
-        }
+    if (moe_route_of_source(s)) {
+        free(moe_route_of_source(s)->note);
     }
 }
 
-const struct detector detect_moe_route = {.name = "moe_route", .record = route_record, .fini = route_fini};
+const struct detector detect_moe_route = {
+    .name = "moe_route", .record = route_record, .source_fini = route_source_fini};

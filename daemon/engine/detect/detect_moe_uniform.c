@@ -224,7 +224,8 @@ static void uniform_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; i < e->comms; i++) {
         struct meeting *next;
-        for (struct meeting *m = e->comm[i]->meeting; m; m = next) {
+        const struct compare_comm *compared = compare_of_comm(e->comm[i]);
+        for (struct meeting *m = compared ? compared->first : NULL; m; m = next) {
             next = m->next;
             if ((m->topic & ~TOPIC_MASK) == TOPIC) {
                 if (m->predicted) {
@@ -240,7 +241,8 @@ static void uniform_tick(struct roll_engine *e)
 /* What was predicted for this communicator and step: the reason of the mismatch found now. */
 static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
 {
-    for (struct meeting *m = c->meeting; m; m = m->next) {
+    const struct compare_comm *compared = compare_of_comm(c);
+    for (struct meeting *m = compared ? compared->first : NULL; m; m = m->next) {
         if ((m->topic & ~TOPIC_MASK) == TOPIC && m->differ && m->step == step) {
             if (!m->told) { /* the same two verdicts in whatever order the records come */
                 m->told = true;
@@ -280,17 +282,9 @@ static bool uniform_block(struct roll_engine *e, const struct block *b)
     return b->comm && waits && !elsewhere && came_true(e, b->comm, waits->rec.step);
 }
 
-static void uniform_fini(struct roll_engine *e)
-{
-    for (uint32_t i = 0; i < e->comms; i++) {
-        meeting_free_all(e->comm[i]);
-    }
-}
-
 const struct detector detect_moe_uniform = {.name = "moe_uniform",
                                             .record = uniform_record,
                                             .disagree = uniform_disagree,
                                             .pair = uniform_pair,
                                             .block = uniform_block,
-                                            .tick = uniform_tick,
-                                            .fini = uniform_fini};
+                                            .tick = uniform_tick};

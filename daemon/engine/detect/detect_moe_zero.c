@@ -11,25 +11,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct moe_zero_source {
+    struct layer_note *layer; /* by layer; owned */
+    uint32_t layers;
+};
+STATE_OF_SOURCE(moe_zero)
+
+const struct layer_note *layer_note_of(const struct source *s, uint32_t layer)
+{
+    const struct moe_zero_source *own = moe_zero_of_source(s);
+    return own && layer < own->layers ? &own->layer[layer] : NULL;
+}
+
 static struct layer_note *moe_layer(struct source *s, const struct roll_record *rec)
 {
     if (rec->layer == ROLL_LAYER_NONE || rec->layer >= 4096) {
         return NULL;
     }
-    if (rec->layer >= s->layers) {
-        uint32_t room = s->layers ? s->layers : 8;
+    struct moe_zero_source *own = moe_zero_make_source(s);
+    if (!own) {
+        return NULL;
+    }
+    if (rec->layer >= own->layers) {
+        uint32_t room = own->layers ? own->layers : 8;
         while (room <= rec->layer) {
             room *= 2;
         }
-        struct layer_note *table = realloc(s->layer, room * sizeof(*table));
+        struct layer_note *table = realloc(own->layer, room * sizeof(*table));
         if (!table) {
             return NULL;
         }
-        memset(table + s->layers, 0, (room - s->layers) * sizeof(*table));
-        s->layer = table;
-        s->layers = room;
+        memset(table + own->layers, 0, (room - own->layers) * sizeof(*table));
+        own->layer = table;
+        own->layers = room;
     }
-    struct layer_note *note = &s->layer[rec->layer];
+    struct layer_note *note = &own->layer[rec->layer];
     if (note->step != rec->step || note->microbatch != rec->microbatch) {
         note->step = rec->step;
         note->microbatch = rec->microbatch;
@@ -42,8 +58,8 @@ uint32_t words_left_out_experts(struct words *w, const struct source *s, uint32_
 {
     struct roll_rankset layers = {0};
     char folded[128];
-    for (uint32_t layer = 0; layer < s->layers && step != ROLL_STEP_NONE; layer++) {
-        const struct layer_note *note = &s->layer[layer];
+    const struct layer_note *note;
+    for (uint32_t layer = 0; step != ROLL_STEP_NONE && (note = layer_note_of(s, layer)); layer++) {
         if (note->step == step && note->skipped && !note->remedied) {
             (void)roll_rankset_add(&layers, layer);
         }
@@ -126,4 +142,11 @@ static void zero_record(struct roll_engine *e, uint32_t source, const struct rol
     }
 }
 
-const struct detector detect_moe_zero = {.name = "moe_zero", .record = zero_record};
+static void zero_source_fini(struct source *s)
+{
+    if (moe_zero_of_source(s)) {
+        free(moe_zero_of_source(s)->layer);
+    }
+}
+
+const struct detector detect_moe_zero = {.name = "moe_zero", .record = zero_record, .source_fini = zero_source_fini};

@@ -121,7 +121,7 @@ static const struct gathered *reason_to_drift(const struct roll_engine *e, const
                                               uint32_t step, const struct roll_rankset *ranks)
 {
     const struct gathered *own = gather_find(e, key_of(c, ROLL_VERDICT_GRADIENT_NOT_SUMMED, SUMS | tensor));
-    for (const struct gathered *g = e->gathered; !own && g; g = g->next) {
+    for (const struct gathered *g = gather_of_engine(e)->first; !own && g; g = g->next) {
         bool earlier = g->code == ROLL_VERDICT_GRADIENT_NOT_SUMMED && g->kind != TENSOR_NORM && g->step < step;
         for (size_t i = 0; earlier && !own && i < roll_rankset_count(ranks); i++) {
             own = roll_rankset_has(&g->culprits, roll_rankset_at(ranks, i)) ? g : NULL;

@@ -112,7 +112,7 @@ static bool is_even(const struct comm *c)
 
 static bool is_settled(const struct comm *c, uint32_t seq)
 {
-    return !c->muted && !c->aborted && !c->overflow && !c->open && c->blame.cause == 0 && comm_complete(c, seq);
+    return !c->muted && !c->aborted && !c->overflow && !c->open && !c->blamed && comm_complete(c, seq);
 }
 
 static void note(struct look *k, const struct source *s, uint64_t own, uint64_t ticket)
@@ -284,23 +284,36 @@ static bool worth_a_look(const struct roll_engine *e, const struct comm *c, uint
     return counts(entry) && (mixed || entry->rec.group != 0 || is_rooted(&entry->rec));
 }
 
+struct order_engine {
+    uint64_t run_ns; /* patience clock of the last run */
+    uint32_t next;   /* communicator that is looked at next */
+};
+STATE_OF_ENGINE(order)
+
+struct order_comm {
+    uint32_t seq; /* below this its calls have been looked at */
+};
+STATE_OF_COMM(order)
+
 static void order_tick(struct roll_engine *e)
 {
-    if (e->comms < 2 || (!e->finishing && e->clock - e->order_run_ns < e->config.stall_ns / 2)) {
+    struct order_engine *own = order_of_engine(e);
+    if (e->comms < 2 || (!e->finishing && e->clock - own->run_ns < e->config.stall_ns / 2)) {
         return;
     }
-    e->order_run_ns = e->clock;
+    own->run_ns = e->clock;
     struct look k = {.e = e, .work = WORK_MAX};
     for (uint32_t i = 0; i < e->comms && k.work > 0; i++) {
-        struct comm *c = e->comm[e->order_next++ % e->comms];
+        struct comm *c = e->comm[own->next++ % e->comms];
         uint32_t from = c->base > SLOTS_BEHIND ? c->base - SLOTS_BEHIND : 0;
-        from = c->order_seq > from ? c->order_seq : from;
+        struct order_comm *looked = order_of_comm(c);
+        from = looked && looked->seq > from ? looked->seq : from;
         bool mixed = from < c->base && is_mixed(c);
-        if (!is_even(c)) {
+        if (from >= c->base || c->size < 2 || !is_even(c) || !(looked = order_make_comm(c))) {
             continue;
         }
-        for (uint32_t seq = from; seq < c->base && c->size >= 2 && spend(&k.work); seq++) {
-            c->order_seq = seq + 1;
+        for (uint32_t seq = from; seq < c->base && spend(&k.work); seq++) {
+            looked->seq = seq + 1;
             if (is_settled(c, seq) && worth_a_look(e, c, seq, mixed)) {
                 k.comm = c;
                 k.seq = seq;
@@ -310,4 +323,4 @@ static void order_tick(struct roll_engine *e)
     }
 }
 
-const struct detector detect_order = {.name = "order", .tick = order_tick};
+const struct detector detect_order = {.name = "order", ENGINE_STATE(order), .tick = order_tick};

@@ -53,10 +53,29 @@ static enum need need_of(struct roll_engine *e, const struct source *s)
     return need;
 }
 
+struct process_engine {
+    bool over_said; /* that the job is over */
+};
+STATE_OF_ENGINE(process)
+
+struct process_source {
+    uint64_t due_ns;   /* patience clock at which its death could be told first; 0 = not yet */
+    uint64_t unneeded; /* `enrolled`, plus one, when nobody was found that needs it */
+    bool told;         /* its death has been told */
+};
+STATE_OF_SOURCE(process)
+
+bool process_is_told(const struct source *s)
+{
+    const struct process_source *own = process_of_source(s);
+    return own && own->told;
+}
+
 /* Nobody needs it, and no member of any communicator has been heard for the first time since that was found. */
 static bool is_unneeded(const struct roll_engine *e, const struct source *s)
 {
-    return s->unneeded == e->enrolled + 1;
+    const struct process_source *own = process_of_source(s);
+    return own && own->unneeded == e->enrolled + 1;
 }
 
 static bool told_to_go(const struct source *s)
@@ -89,14 +108,15 @@ static bool is_due(const struct roll_engine *e, const struct source *s)
  */
 static bool is_overdue(struct roll_engine *e, struct source *s)
 {
-    if (!is_due(e, s)) {
+    struct process_source *own = is_due(e, s) ? process_make_source(s) : NULL;
+    if (!own) {
         return false;
     }
-    if (s->due_ns == 0) {
-        s->due_ns = e->clock;
+    if (own->due_ns == 0) {
+        own->due_ns = e->clock;
         e->stall_run_ns = 0;
     }
-    return e->finishing || e->clock - s->due_ns >= e->config.stall_ns / 5;
+    return e->finishing || e->clock - own->due_ns >= e->config.stall_ns / 5;
 }
 
 static bool crashed(const struct source *s)
@@ -164,16 +184,17 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
     const struct source *first = NULL;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
-        if (s->proc == ROLL_PROC_DEAD && !s->said_dead) {
+        struct process_source *own = s->proc == ROLL_PROC_DEAD && !s->said_dead ? process_make_source(s) : NULL;
+        if (own) {
             enum need need = is_unneeded(e, s) ? NEED_NONE : need_of(e, s);
             if (need != NEED_NOW) {
-                s->due_ns = e->clock; /* one that may come to need it is asked again in a moment */
-                s->unneeded = need == NEED_NONE ? e->enrolled + 1 : 0;
+                own->due_ns = e->clock; /* one that may come to need it is asked again in a moment */
+                own->unneeded = need == NEED_NONE ? e->enrolled + 1 : 0;
                 continue;
             }
             s->said_dead = true;
             if (!consequence(s) && !refused_death(e, s)) {
-                s->told_dead = true;
+                own->told = true;
                 (void)roll_rankset_add(&dead, s->world);
                 first = !first || s->proc_ns < first->proc_ns ? s : first;
             }
@@ -197,8 +218,8 @@ static void note_job_over(struct roll_engine *e)
             first = first ? first : s;
         }
     }
-    if (first && !e->job_over_said) {
-        e->job_over_said = true;
+    if (first && !process_of_engine(e)->over_said) {
+        process_of_engine(e)->over_said = true;
         speak(e, &dead, first, ROLL_NOTE, NULL);
     }
     roll_rankset_fini(&dead);
@@ -266,4 +287,5 @@ static bool process_block(struct roll_engine *e, const struct block *b)
     return true;
 }
 
-const struct detector detect_process = {.name = "process", .block = process_block, .tick = process_tick};
+const struct detector detect_process = {
+    .name = "process", ENGINE_STATE(process), .block = process_block, .tick = process_tick};

@@ -18,8 +18,6 @@
  */
 #include "daemon/engine/detect/detector.h"
 
-#include <stdlib.h>
-
 #define MARGIN_NS 5000u /* below this an overlap may come from the clock */
 #define LANES     4u    /* threads remembered per communicator: the newest */
 #define LANE      2u    /* units of each: the news of how one ended may come after the thread's next */
@@ -36,11 +34,13 @@ struct lane {
     struct race_unit unit[LANE]; /* newest first */
 };
 
-struct race {
+/* What the threads of a rank do on a communicator, where there are several. */
+struct race_member {
     struct lane lane[LANES];
     uint32_t lanes;
     bool told;
 };
+STATE_OF_MEMBER(race)
 
 /* How far a record says that its thread was in the call. */
 static uint64_t reach(const struct roll_record *rec)
@@ -121,16 +121,16 @@ static bool judge_two(struct roll_engine *e, struct member *m, const struct race
     uint64_t end_first = known_end(e, s, first), end_second = known_end(e, s, second);
     uint64_t end = end_first < end_second ? end_first : end_second;
     if (end == UINT64_MAX || end > second->rec.enter_ns + MARGIN_NS) {
-        m->race->told = true;
+        race_of_member(m)->told = true;
         tell(e, m, first, second, end == UINT64_MAX ? UINT64_MAX : end - second->rec.enter_ns);
     }
-    return m->race->told;
+    return race_of_member(m)->told;
 }
 
 /* The units of one thread beside those of all others. */
 static void judge(struct roll_engine *e, struct member *m, const struct lane *lane)
 {
-    struct race *r = m->race;
+    struct race_member *r = race_of_member(m);
     for (uint32_t i = 0; i < r->lanes; i++) {
         for (uint32_t k = 0; &r->lane[i] != lane && k < LANE * LANE; k++) {
             if (r->told || judge_two(e, m, &lane->unit[k / LANE], &r->lane[i].unit[k % LANE])) {
@@ -146,10 +146,10 @@ static void judge(struct roll_engine *e, struct member *m, const struct lane *la
  * The first call of a second thread: the first one was not watched until now. Its newest unit here is found in the log:
  * the last call, or the calls of the last group, with the return of that group's end where it has come.
  */
-static struct race *race_new(const struct roll_engine *e, const struct member *m, const struct roll_record *rec)
+static struct race_member *race_new(const struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
     const struct source *s = e->source[m->source];
-    struct race *r = calloc(1, sizeof(*r));
+    struct race_member *r = race_make_member(m);
     uint64_t ticket = roll_seal_ticket(rec->seal), low = ticket > LOOK_BACK ? ticket - LOOK_BACK : 0;
     struct race_unit *u = r ? &r->lane[0].unit[0] : NULL;
     struct roll_record end = {.group = 0}; /* of a group: the newest that was seen */
@@ -182,7 +182,7 @@ static struct race *race_new(const struct roll_engine *e, const struct member *m
 
 /* The units of a thread; of one that has not been seen here a place for them: the one that has been quiet for longest.
  */
-static struct lane *lane_of(struct race *r, uint16_t thread)
+static struct lane *lane_of(struct race_member *r, uint16_t thread)
 {
     struct lane *oldest = &r->lane[0];
     for (uint32_t i = 0; i < r->lanes; i++) {
@@ -201,10 +201,11 @@ void race_call(struct roll_engine *e, struct member *m, const struct roll_record
     if ((rec->flags & ROLL_FLAG_PLUGIN) != 0) {
         return; /* told by a thread of NCCL's own, perhaps */
     }
-    if (!m->race && !(m->race = race_new(e, m, rec))) {
+    struct race_member *r = race_of_member(m) ? race_of_member(m) : race_new(e, m, rec);
+    if (!r) {
         return;
     }
-    struct lane *lane = lane_of(m->race, rec->thread);
+    struct lane *lane = lane_of(r, rec->thread);
     struct race_unit *u = &lane->unit[0];
     if (u->used && rec->group != 0 && u->rec.group == rec->group) {
         u->until = reach(rec) > u->until ? reach(rec) : u->until; /* the group goes on */
@@ -236,7 +237,7 @@ void race_returned(struct roll_engine *e, struct source *s, const struct roll_re
 {
     bool group = rec->op == ROLL_OP_GROUP_END;
     for (uint32_t i = 0; i < s->members; i++) {
-        struct race *r = s->member[i] && (group || i == rec->comm) ? s->member[i]->race : NULL;
+        struct race_member *r = s->member[i] && (group || i == rec->comm) ? race_of_member(s->member[i]) : NULL;
         for (uint32_t k = 0; r && k < r->lanes; k++) {
             struct lane *lane = &r->lane[k];
             if (lane->thread == rec->thread && (unit_heard(&lane->unit[0], rec) || unit_heard(&lane->unit[1], rec))) {
@@ -247,11 +248,14 @@ void race_returned(struct roll_engine *e, struct source *s, const struct roll_re
 }
 
 /* What was under way when records were lost may have ended unseen. */
-void race_forget(struct source *s)
+static void race_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
+    const struct source *s = e->source[source];
+    (void)count;
     for (uint32_t i = 0; i < s->members; i++) {
-        if (s->member[i] && s->member[i]->race) {
-            s->member[i]->race->lanes = 0;
+        struct race_member *r = s->member[i] ? race_of_member(s->member[i]) : NULL;
+        if (r) {
+            r->lanes = 0;
         }
     }
 }
@@ -261,7 +265,7 @@ static void race_tick(struct roll_engine *e)
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
         for (uint32_t k = 0; s->threads > 1 && k < s->members; k++) {
-            struct race *r = s->member[k] ? s->member[k]->race : NULL;
+            struct race_member *r = s->member[k] ? race_of_member(s->member[k]) : NULL;
             for (uint32_t n = 0; r && !r->told && n < r->lanes; n++) {
                 judge(e, s->member[k], &r->lane[n]);
             }
@@ -269,4 +273,4 @@ static void race_tick(struct roll_engine *e)
     }
 }
 
-const struct detector detect_race = {.name = "race", .tick = race_tick};
+const struct detector detect_race = {.name = "race", .tick = race_tick, .lost = race_lost};

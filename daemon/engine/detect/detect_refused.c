@@ -36,9 +36,41 @@ struct refusal_of {
     bool told;
 };
 
-struct refusal {
+struct refused_engine {
+    bool errors; /* some call was refused */
+};
+STATE_OF_ENGINE(refused)
+
+struct refused_source {
+    bool said;  /* that it was refused a call ... */
+    bool noted; /* ... in a note only: nobody has waited for it */
+};
+STATE_OF_SOURCE(refused)
+
+struct refused_member {
     struct refusal_of coll, message; /* the last of each */
 };
+STATE_OF_MEMBER(refused)
+
+static bool is_said(const struct source *s)
+{
+    const struct refused_source *own = refused_of_source(s);
+    return own && own->said;
+}
+
+static bool is_noted(const struct source *s)
+{
+    const struct refused_source *own = refused_of_source(s);
+    return own && own->noted;
+}
+
+static void set_said(struct source *s, bool noted)
+{
+    struct refused_source *own = refused_make_source(s);
+    if (own) {
+        *own = (struct refused_source){.said = true, .noted = noted};
+    }
+}
 
 bool refused_is_group_void(const struct roll_record *rec)
 {
@@ -139,11 +171,13 @@ static bool explains_better(const struct roll_engine *e, const struct member *m,
 
 static void remember(struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
-    if (!m->refusal && !(m->refusal = calloc(1, sizeof(*m->refusal)))) {
+    struct refused_member *own = refused_make_member(m);
+    if (!own) {
         return;
     }
+    m->was_refused = true;
     bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
-    struct refusal_of *r = message ? &m->refusal->message : &m->refusal->coll;
+    struct refusal_of *r = message ? &own->message : &own->coll;
     struct source *s = e->source[m->source];
     if (rec->group != 0 && explains_better(e, m, &s->failed, rec)) {
         s->failed = *rec; /* of a group its end has told it */
@@ -151,7 +185,7 @@ static void remember(struct roll_engine *e, struct member *m, const struct roll_
     if (message && r->open && !explains_better(e, m, &r->rec, rec)) {
         return;
     }
-    e->errors = true;
+    refused_of_engine(e)->errors = true;
     m->comm->refusals += !message && !r->open;
     *r = (struct refusal_of){.rec = *rec, .since = e->clock, .open = true};
 }
@@ -165,7 +199,7 @@ void refused_last(struct roll_engine *e, struct source *s, const struct roll_rec
     s->failed.op = ROLL_OP_NONE;
     if (call_failed(rec)) {
         s->failed = *rec;
-        e->errors = true;
+        refused_of_engine(e)->errors = true;
     }
 }
 
@@ -198,7 +232,7 @@ static bool did_between(const struct roll_engine *e, const struct member *m, con
 
 void refused_over(const struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
-    struct refusal *r = m->refusal;
+    struct refused_member *r = refused_of_member(m);
     if (r && roll_op_class(rec->op) == ROLL_CLASS_P2P) {
         /* Another message to another peer is not the refused one, made again. */
         bool again =
@@ -211,19 +245,25 @@ void refused_over(const struct roll_engine *e, struct member *m, const struct ro
         r->coll.left_out = !is_alike(&r->coll.rec, rec);
         r->coll.passed_over = !r->coll.left_out && did_between(e, m, &r->coll.rec, rec);
         bool again = !r->coll.left_out && !r->coll.passed_over;
-        e->source[m->source]->said_failed = e->source[m->source]->said_failed && !again; /* it goes on */
+        struct refused_source *own = refused_of_source(e->source[m->source]);
+        if (own && again) {
+            own->said = false; /* it goes on */
+        }
         m->comm->refusals--;
     }
 }
 
-void refused_forget(struct source *s)
+static void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
+    struct source *s = e->source[source];
+    (void)count;
     s->failed.op = ROLL_OP_NONE;
     for (uint32_t i = 0; i < s->members; i++) {
         struct member *m = s->member[i];
-        if (m && m->refusal) {
-            m->comm->refusals -= m->refusal->coll.open;
-            *m->refusal = (struct refusal){.coll = {.open = false}};
+        struct refused_member *r = m ? refused_of_member(m) : NULL;
+        if (r) {
+            m->comm->refusals -= r->coll.open;
+            *r = (struct refused_member){.coll = {.open = false}};
         }
     }
 }
@@ -231,7 +271,7 @@ void refused_forget(struct source *s)
 void refused_renew(const struct roll_engine *e, struct source *s)
 {
     for (uint32_t i = 0; i < s->members; i++) {
-        struct refusal *r = s->member[i] ? s->member[i]->refusal : NULL;
+        struct refused_member *r = s->member[i] ? refused_of_member(s->member[i]) : NULL;
         if (r) {
             r->coll.since = e->clock;
         }
@@ -319,9 +359,11 @@ static const char *wrong_claim(const struct roll_engine *e, const struct source 
 {
     const struct comm *c = m ? m->comm : NULL;
     const struct claim *claim = m ? NULL : claim_of(e, s, &c);
-    for (uint32_t i = 0; m && !claim && i < c->claims; i++) {
-        bool against = c->claim[i].rank == rec->peer || (uint32_t)c->claim[i].nranks != c->size;
-        claim = against ? &c->claim[i] : NULL;
+    uint32_t claims = 0;
+    const struct claim *on = m ? claims_on(c, &claims) : NULL;
+    for (uint32_t i = 0; !claim && i < claims; i++) {
+        bool against = on[i].rank == rec->peer || (uint32_t)on[i].nranks != c->size;
+        claim = against ? &on[i] : NULL;
     }
     if (!claim) {
         return "";
@@ -658,12 +700,10 @@ static void tell_once(struct roll_engine *e, struct telling *t)
         struct source *s = e->source[i];
         const struct member *m = t->comm ? member_of(t->comm, e, s) : NULL;
         bool coll = roll_op_class(t->rec->op) == ROLL_CLASS_COLL;
-        const struct roll_record *rec = s == t->rank || !m || !m->refusal ? t->rec
-                                        : coll                            ? &m->refusal->coll.rec
-                                                                          : &m->refusal->message.rec;
+        const struct refused_member *r = m ? refused_of_member(m) : NULL;
+        const struct roll_record *rec = s == t->rank || !r ? t->rec : coll ? &r->coll.rec : &r->message.rec;
         if (s == t->rank || roll_rankset_has(&t->culprits, s->world)) {
-            s->said_failed = true;
-            s->noted_failed = false;
+            set_said(s, false);
             uint64_t key = say_key(ROLL_VERDICT_CALL_REFUSED, s->world, roll_seal_ticket(rec->seal), 1);
             fresh = say_once(e, key) || fresh;
         }
@@ -681,8 +721,8 @@ static void tell_once(struct roll_engine *e, struct telling *t)
 /* The refused calls of all members that are missing at this place. */
 static bool waited_for(const struct comm *c, const struct member *m)
 {
-    return m->refusal && m->refusal->coll.open && m->next >= c->base && m->next < c->high &&
-           comm_slot(c, m->next)->ticket != 0;
+    const struct refused_member *r = refused_of_member(m);
+    return r && r->coll.open && m->next >= c->base && m->next < c->high && comm_slot(c, m->next)->ticket != 0;
 }
 
 /* Every other member has come to the place, was refused there too, or has ended: no more culprits are to be expected.
@@ -703,7 +743,7 @@ static bool is_complete(const struct roll_engine *e, const struct comm *c, uint3
 static bool is_due(const struct roll_engine *e, const struct member *m)
 {
     const struct source *s = e->source[m->source];
-    uint64_t age = e->clock - m->refusal->coll.since, stall = e->config.stall_ns;
+    uint64_t age = e->clock - refused_of_member(m)->coll.since, stall = e->config.stall_ns;
     bool over = m->gone || !source_alive(s), complete = is_complete(e, m->comm, m->next);
     uint64_t patience = over && complete ? stall / 5 : complete && source_blocked(e, s) ? stall : stall * 2;
     if (s->unheard && !over) {
@@ -718,7 +758,7 @@ static void tell_place(struct roll_engine *e, struct comm *c, const struct membe
     const struct source *theirs = e->source[c->member[slot->rank].source];
     const struct entry *other = source_entry(theirs, slot->ticket - 1);
     struct source *s = e->source[m->source];
-    struct telling t = {.rank = s, .member = m, .rec = &m->refusal->coll.rec, .comm = c};
+    struct telling t = {.rank = s, .member = m, .rec = &refused_of_member(m)->coll.rec, .comm = c};
     t.without = without_of(s, m);
     t.certainty = t.without == NOT_AGAIN || is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
     for (uint32_t r = 0; r < c->size; r++) {
@@ -739,14 +779,14 @@ static void places_tick(struct roll_engine *e, struct comm *c)
 {
     for (uint32_t r = 0; c->refusals > 0 && !c->aborted && !c->overflow && r < c->size; r++) {
         const struct member *m = &c->member[r];
-        if (!waited_for(c, m) || m->refusal->coll.told || !is_due(e, m)) {
+        if (!waited_for(c, m) || refused_of_member(m)->coll.told || !is_due(e, m)) {
             continue;
         }
         if (c->muted && say_recall(e, say_key(ROLL_VERDICT_CALL_REFUSED, c->key, m->next, 0)) == 0) {
             continue; /* for another cause; what was told of this place may be said better */
         }
-        m->refusal->coll.told = true;
-        if (!is_echo(e, e->source[m->source], m, &m->refusal->coll.rec)) { /* that is told by itself */
+        refused_of_member(m)->coll.told = true;
+        if (!is_echo(e, e->source[m->source], m, &refused_of_member(m)->coll.rec)) { /* that is told by itself */
             tell_place(e, c, m);
         }
     }
@@ -756,7 +796,7 @@ static void places_tick(struct roll_engine *e, struct comm *c)
 static bool waits_before(const struct roll_engine *e, const struct member *m, uint64_t ticket)
 {
     const struct source *s = e->source[m->source];
-    uint64_t refused = roll_seal_ticket(m->refusal->coll.rec.seal);
+    uint64_t refused = roll_seal_ticket(refused_of_member(m)->coll.rec.seal);
     for (uint32_t k = 0; k < s->queues; k++) {
         uint64_t head = s->queue[k].head;
         if (head != 0 && head - 1 > refused && head - 1 < ticket) {
@@ -778,7 +818,7 @@ static bool is_put_right(const struct member *m, uint32_t seq)
 static const struct roll_record *answer(const struct roll_engine *e, const struct member *m,
                                         const struct member *waiter, const struct roll_record *waits)
 {
-    const struct refusal *r = m->refusal;
+    const struct refused_member *r = refused_of_member(m);
     if (!r) {
         return NULL;
     }
@@ -825,16 +865,18 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
     t.comm = t.member ? t.member->comm : NULL;
     t.without = without_of(s, m);
-    bool doubtful = m->refusal && ((rec == &m->refusal->coll.rec && m->refusal->coll.passed_over) ||
-                                   (rec == &m->refusal->message.rec && m->refusal->message.passed_over));
+    const struct refused_member *own = refused_of_member(m);
+    bool doubtful = own && ((rec == &own->coll.rec && own->coll.passed_over) ||
+                            (rec == &own->message.rec && own->message.passed_over));
     t.certainty = is_from_elsewhere(rec) || doubtful ? ROLL_SUSPECTED : certainty;
     t.without = doubtful ? PASSED_OVER : t.without;
     (void)roll_rankset_add(&t.culprits, s->world);
     for (uint32_t r = 0; t.comm && roll_op_class(rec->op) == ROLL_CLASS_COLL && r < t.comm->size; r++) {
         const struct member *o = &t.comm->member[r];
-        bool open = o->refusal && o->refusal->coll.open && o->next == rec->seq && o->refusal->coll.rec.seq == rec->seq;
-        bool fewer = doubtful && o->refusal && o->refusal->coll.passed_over && o->next == m->next &&
-                     o->refusal->coll.rec.seq == rec->seq && is_alike(&o->refusal->coll.rec, rec);
+        const struct refused_member *theirs = refused_of_member(o);
+        bool open = theirs && theirs->coll.open && o->next == rec->seq && theirs->coll.rec.seq == rec->seq;
+        bool fewer = doubtful && theirs && theirs->coll.passed_over && o->next == m->next &&
+                     theirs->coll.rec.seq == rec->seq && is_alike(&theirs->coll.rec, rec);
         if (open || fewer) {
             (void)roll_rankset_add(&t.culprits, comm_world(e, t.comm, r));
         }
@@ -899,10 +941,11 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
 {
     for (uint32_t r = 0; r < f->comm->size; r++) {
         const struct member *m = &f->comm->member[r];
-        const struct roll_record *rec = m->refusal ? &m->refusal->coll.rec : NULL;
+        const struct refused_member *own = refused_of_member(m);
+        const struct roll_record *rec = own ? &own->coll.rec : NULL;
         uint64_t ticket;
         if (comm_world(e, f->comm, r) != world || !rec || rec->op != theirs->op || rec->seq > f->seq ||
-            f->seq - rec->seq > SHIFTED_MAX || m->refusal->coll.open) {
+            f->seq - rec->seq > SHIFTED_MAX || own->coll.open) {
             continue;
         }
         const struct entry *now = entry_at(e, m, f->seq, &ticket);
@@ -911,7 +954,7 @@ static const struct roll_record *left_out(struct roll_engine *e, const struct fi
         /* A call like what came in its place, and unlike theirs, was put right: it is theirs that has nothing to do
          * with it. */
         bool here = rec->seq == f->seq && now && !again && (now->rec.op != theirs->op || is_alike(rec, theirs));
-        bool again_there = !m->refusal->coll.passed_over && !m->refusal->coll.left_out;
+        bool again_there = !own->coll.passed_over && !own->coll.left_out;
         bool later = skip && is_alike(rec, theirs) && !again_there && all_alike(e, m, rec, f->seq);
         *out = m;
         return now && (here || later) ? &now->rec : NULL;
@@ -938,7 +981,7 @@ static bool tell_side(struct roll_engine *e, const struct finding *f, bool major
     }
     t.rank = e->source[m->source];
     t.member = m;
-    t.rec = &m->refusal->coll.rec;
+    t.rec = &refused_of_member(m)->coll.rec;
     t.instead = t.rec->seq == f->seq ? t.instead : NULL; /* else what came in its place looks like it */
     t.waiter = their_source;
     t.waits = &theirs->rec;
@@ -960,7 +1003,7 @@ bool refused_death(struct roll_engine *e, struct source *s)
     const struct roll_record *rec = last_error(s);
     bool killed =
         s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) != SIGABRT;
-    if (s->said_failed && !s->noted_failed) {
+    if (is_said(s) && !is_noted(s)) {
         return true;
     }
     if (!rec || killed || is_from_elsewhere(rec) || is_echo(e, s, source_member(s, rec->comm), rec)) {
@@ -977,7 +1020,7 @@ bool refused_death(struct roll_engine *e, struct source *s)
 
 bool refused_end(const struct source *s)
 {
-    return s->said_failed && !s->noted_failed && !source_alive(s) && last_error(s) != NULL;
+    return is_said(s) && !is_noted(s) && !source_alive(s) && last_error(s) != NULL;
 }
 
 /* --- communicators that are being made --- */
@@ -1018,7 +1061,7 @@ static void creation_tick(struct roll_engine *e, struct source *waiter)
 {
     const struct entry *inside = waiter->init ? source_entry(waiter, waiter->init - 1) : NULL;
     struct comm *c = inside ? made_by(e, waiter, &inside->rec) : NULL;
-    if (!c || c->init_told || !creates(&inside->rec) || e->clock - waiter->init_since < e->config.stall_ns / 5) {
+    if (!c || creation_is_told(c) || !creates(&inside->rec) || e->clock - waiter->init_since < e->config.stall_ns / 5) {
         return;
     }
     struct telling t = {.waiter = waiter, .waits = &inside->rec, .comm = c, .certainty = ROLL_PROVEN};
@@ -1037,8 +1080,8 @@ static void creation_tick(struct roll_engine *e, struct source *waiter)
         t.member = source_member(t.rank, t.rec->comm);
         t.without = source_alive(t.rank) ? NOT_AGAIN : ENDED;
         t.certainty = is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
-        c->init_told = true;
-        t.rank->said_failed = true;
+        creation_set_told(c);
+        set_said(t.rank, is_noted(t.rank));
         (void)speak(e, &t, 0);
     }
     telling_fini(&t);
@@ -1049,10 +1092,10 @@ static void note_tick(struct roll_engine *e, struct source *s)
 {
     bool over = !source_alive(s) && s->exit_status != 0 && e->clock - s->proc_ns >= e->config.stall_ns * 2;
     const struct roll_record *rec = last_error(s);
-    if (s->said_failed || !rec || !(over || (e->finishing && s->exit_status != 0))) {
+    if (is_said(s) || !rec || !(over || (e->finishing && s->exit_status != 0))) {
         return;
     }
-    s->said_failed = s->noted_failed = true;
+    set_said(s, true);
     struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .certainty = ROLL_NOTE};
     t.comm = t.member ? t.member->comm : NULL;
     t.without = without_of(s, t.member);
@@ -1066,19 +1109,17 @@ static void refused_tick(struct roll_engine *e)
     for (uint32_t i = 0; i < e->comms; i++) {
         places_tick(e, e->comm[i]);
     }
-    for (uint32_t i = 0; e->errors && i < e->sources; i++) {
+    for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {
         creation_tick(e, e->source[i]);
     }
-    for (uint32_t i = 0; e->errors && i < e->sources; i++) {
+    for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {
         note_tick(e, e->source[i]);
     }
 }
 
-void refused_free(struct member *m)
-{
-    free(m->refusal);
-    m->refusal = NULL;
-}
-
-const struct detector detect_refused = {
-    .name = "refused", .disagree = refused_disagree, .block = refused_block, .tick = refused_tick};
+const struct detector detect_refused = {.name = "refused",
+                                        ENGINE_STATE(refused),
+                                        .disagree = refused_disagree,
+                                        .block = refused_block,
+                                        .tick = refused_tick,
+                                        .lost = refused_lost};

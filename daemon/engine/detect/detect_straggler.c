@@ -74,7 +74,15 @@ struct place {
 
 struct stretch;
 
-struct lag {
+struct straggler_engine {
+    uint64_t run_ns; /* patience clock of the last run */
+    uint32_t logs;   /* entries by which logs have been made longer */
+    uint32_t next;   /* communicator that is looked at next */
+};
+STATE_OF_ENGINE(straggler)
+
+/* Who arrives last, as far as it was looked at. */
+struct straggler_comm {
     struct stretch *x;  /* of the members that have been looked at; owned; NULL: no look is under way */
     uint32_t at;        /* the next one */
     uint32_t wanted;    /* the call that is looked at */
@@ -85,6 +93,7 @@ struct lag {
     uint32_t strangers; /* looks at other places than those below, since one of them made room */
     struct place place[PLACES];
 };
+STATE_OF_COMM(straggler)
 
 /* One member between two calls. All times by its own clock. */
 struct stretch {
@@ -263,8 +272,9 @@ static uint64_t median(uint64_t *value, uint32_t n)
 static void want_longer_log(struct roll_engine *e, struct source *s)
 {
     uint64_t room = s->log ? s->log_mask + 1 : 0;
-    if (room != 0 && room < BACK_MAX && room <= LOGS_MAX - e->lag_logs && source_log_grow(s) == 0) {
-        e->lag_logs += (uint32_t)room;
+    struct straggler_engine *own = straggler_of_engine(e);
+    if (room != 0 && room < BACK_MAX && room <= LOGS_MAX - own->logs && source_log_grow(s) == 0) {
+        own->logs += (uint32_t)room;
     }
 }
 
@@ -278,7 +288,7 @@ enum measured {
 /* Whether all members have a stretch that ends with the same call, and may be compared. Goes on where it ended. */
 static enum measured measure_all(struct roll_engine *e, const struct comm *c, uint32_t *work)
 {
-    struct lag *lag = c->lag;
+    struct straggler_comm *lag = straggler_of_comm(c);
     for (; lag->at < c->size; lag->at++) {
         const struct member *m = &c->member[lag->at];
         struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
@@ -288,7 +298,7 @@ static enum measured measure_all(struct roll_engine *e, const struct comm *c, ui
             return MEASURE_MORE;
         }
         /* Hosts that do not wait, or have not for long, run ahead. */
-        if (!s || !s->waits || s->next - s->waits->last > BACK_MAX || m->unsure || m->gone ||
+        if (!s || !stuck_of_source(s) || s->next - stuck_of_source(s)->last > BACK_MAX || m->unsure || m->gone ||
             s->proc != ROLL_PROC_RUNNING) {
             return MEASURE_NONE;
         }
@@ -310,7 +320,7 @@ static enum measured measure_all(struct roll_engine *e, const struct comm *c, ui
 
 static struct place *place_of(struct comm *c, uint64_t key)
 {
-    struct lag *lag = c->lag;
+    struct straggler_comm *lag = straggler_of_comm(c);
     struct place *p = &lag->place[0];
     for (uint32_t i = 0; i < PLACES; i++) {
         if (lag->place[i].key == key) {
@@ -550,13 +560,14 @@ static void forget_recovered(const struct comm *c, struct place *p)
 /* All members have been measured. */
 static void take_look(struct roll_engine *e, struct comm *c, struct stretch *x, uint64_t *scratch)
 {
-    uint32_t seq = c->lag->wanted;
+    struct straggler_comm *lag = straggler_of_comm(c);
+    uint32_t seq = lag->wanted;
     const struct entry *call = source_entry(e->source[c->member[0].source], x[0].call);
     uint64_t interval;
     if (!call || !judge(c, x, scratch, &interval)) {
         return;
     }
-    c->lag->seq = seq + 1;
+    lag->seq = seq + 1;
     struct place *p = place_of(c, say_key(call->rec.op, call->rec.count, call->rec.callsite, 1));
     if (!p) {
         return;
@@ -580,7 +591,7 @@ static void take_look(struct roll_engine *e, struct comm *c, struct stretch *x, 
 /* Begins to look at a communicator, or goes on. False: the bound was met, and the next run goes on here. */
 static bool look(struct roll_engine *e, struct comm *c, uint32_t *work)
 {
-    struct lag *lag = c->lag;
+    struct straggler_comm *lag = straggler_of_comm(c);
     if (!lag->x) {
         lag->x = malloc(c->size * sizeof(*lag->x));
         lag->at = lag->tries = 0;
@@ -605,38 +616,40 @@ static bool look(struct roll_engine *e, struct comm *c, uint32_t *work)
 
 static bool worth_a_look(const struct comm *c)
 {
+    const struct straggler_comm *lag = straggler_of_comm(c);
     return c->size >= 2 && c->seen == c->size && !c->open && !c->muted && !c->aborted && !c->overflow &&
-           (!c->lag || c->lag->x || c->high > c->lag->high);
+           (!lag || lag->x || c->high > lag->high);
 }
 
 static void straggler_tick(struct roll_engine *e)
 {
+    struct straggler_engine *own = straggler_of_engine(e);
     /* Who is last where CPUs are wanting, or through late eyes, is a matter of those. */
     if (e->finishing || e->comms == 0 || e->starved >= STARVED || e->unheard > 0 ||
-        e->clock - e->lag_run_ns < e->config.stall_ns / 5) {
+        e->clock - own->run_ns < e->config.stall_ns / 5) {
         return;
     }
-    e->lag_run_ns = e->clock;
+    own->run_ns = e->clock;
     uint32_t work = WORK_MAX;
     for (uint32_t i = 0; i < e->comms && work > 0; i++) {
-        struct comm *c = e->comm[e->lag_next % e->comms];
-        if (worth_a_look(c) && (c->lag || (c->lag = calloc(1, sizeof(*c->lag)))) && !look(e, c, &work)) {
+        struct comm *c = e->comm[own->next % e->comms];
+        if (worth_a_look(c) && straggler_make_comm(c) && !look(e, c, &work)) {
             break;
         }
-        e->lag_next++;
+        own->next++;
     }
 }
 
-void lag_free(struct comm *c)
+static void straggler_comm_fini(struct comm *c)
 {
-    for (uint32_t i = 0; c->lag && i < PLACES; i++) {
-        free(c->lag->place[i].member);
+    struct straggler_comm *lag = straggler_of_comm(c);
+    for (uint32_t i = 0; lag && i < PLACES; i++) {
+        free(lag->place[i].member);
     }
-    if (c->lag) {
-        free(c->lag->x);
+    if (lag) {
+        free(lag->x);
     }
-    free(c->lag);
-    c->lag = NULL;
 }
 
-const struct detector detect_straggler = {.name = "straggler", .tick = straggler_tick};
+const struct detector detect_straggler = {
+    .name = "straggler", ENGINE_STATE(straggler), .tick = straggler_tick, .comm_fini = straggler_comm_fini};

@@ -27,17 +27,14 @@
 #define LONGEST     5u  /* but no less than so many times the rank's longest wait so far */
 #define HOSTS_SHOWN 8u
 
-static struct waits *waits_of(struct source *s)
-{
-    if (!s->waits) {
-        s->waits = calloc(1, sizeof(*s->waits));
-    }
-    return s->waits;
-}
+struct stuck_comm {
+    uint64_t looked_ns; /* patience clock at which its creation was looked into, plus one */
+};
+STATE_OF_COMM(stuck)
 
 void stuck_polled(struct source *s, uint64_t ticket)
 {
-    struct waits *w = waits_of(s);
+    struct stuck_source *w = stuck_make_source(s);
     if (w && ticket > w->last) {
         w->last = ticket;
     }
@@ -52,14 +49,16 @@ static uint32_t site_key(const struct roll_record *rec)
  * Its host has come back in good order. When all have that stood in the call, it was slow. A communicator that has been
  * aborted lets go of its hosts as well, and that says nothing.
  */
-static void came_back(struct roll_engine *e, const struct source *s, struct waits *w)
+static void came_back(struct roll_engine *e, const struct source *s, struct stuck_source *w)
 {
+    struct stuck_engine *own = stuck_of_engine(e);
     uint64_t number = w->verdict;
     w->verdict = 0;
     for (uint32_t i = 0; i < e->sources; i++) { /* the one that was found last time waits still, most of the time */
-        uint32_t at = (e->stuck_waiter + i) % e->sources;
-        if (e->source[at]->waits && e->source[at]->waits->verdict == number) {
-            e->stuck_waiter = at;
+        uint32_t at = (own->waiter + i) % e->sources;
+        const struct stuck_source *other = stuck_of_source(e->source[at]);
+        if (other && other->verdict == number) {
+            own->waiter = at;
             return;
         }
     }
@@ -77,7 +76,7 @@ static void came_back(struct roll_engine *e, const struct source *s, struct wait
 void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to)
 {
     for (uint32_t i = 0; i < e->sources; i++) {
-        struct waits *w = e->source[i]->waits;
+        struct stuck_source *w = stuck_of_source(e->source[i]);
         if (w && w->verdict == from) {
             w->verdict = to;
         }
@@ -86,7 +85,7 @@ void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to)
 
 void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t since)
 {
-    struct waits *w = waits_of(s);
+    struct stuck_source *w = stuck_make_source(s);
     if (!w) {
         return;
     }
@@ -108,26 +107,29 @@ void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_r
 
 void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside)
 {
-    if (s->waits && s->waits->told == inside) {
-        s->waits->told = now_inside;
+    struct stuck_source *w = stuck_of_source(s);
+    if (w && w->told == inside) {
+        w->told = now_inside;
     }
 }
 
 bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns)
 {
-    if (!s->waits || s->waits->long_wait != ticket + 1) {
+    const struct stuck_source *w = stuck_of_source(s);
+    if (!w || w->long_wait != ticket + 1) {
         return false;
     }
-    *ns = s->waits->long_ns;
+    *ns = w->long_ns;
     return true;
 }
 
 uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait)
 {
     uint32_t key = site_key(wait), at = (key * 0x9e3779b1u) >> 26;
-    bool usual = s->waits && s->waits->site[at].key == key && s->waits->site[at].count >= SEEN_ENOUGH;
+    const struct stuck_source *w = stuck_of_source(s);
+    bool usual = w && w->site[at].key == key && w->site[at].count >= SEEN_ENOUGH;
     uint64_t least = e->config.suspect_ns * (usual ? STUCK_USUAL : STUCK_UNUSUAL);
-    uint64_t longest = s->waits ? s->waits->longest_ns * LONGEST : 0;
+    uint64_t longest = w ? w->longest_ns * LONGEST : 0;
     return longest > least ? longest : least;
 }
 
@@ -288,9 +290,10 @@ static void mark_told(struct stuck *k, uint64_t number)
     for (uint32_t i = 0; i < k->e->sources; i++) {
         struct source *s = k->e->source[i];
         for (uint32_t t = 0; t < s->threads; t++) {
-            if (s->thread[t].inside != 0 && waits_of(s) && s->thread[t].inside > s->waits->told) {
-                s->waits->told = s->thread[t].inside;
-                s->waits->verdict = roll_rankset_has(&k->in, s->world) ? number : 0;
+            struct stuck_source *w = s->thread[t].inside != 0 ? stuck_make_source(s) : NULL;
+            if (w && s->thread[t].inside > w->told) {
+                w->told = s->thread[t].inside;
+                w->verdict = roll_rankset_has(&k->in, s->world) ? number : 0;
             }
         }
     }
@@ -298,7 +301,8 @@ static void mark_told(struct stuck *k, uint64_t number)
 
 static bool may_be_stuck(const struct roll_engine *e, const struct source *s, const struct thread *t)
 {
-    return t->inside != 0 && !(s->waits && t->inside <= s->waits->told) && e->unheard == 0 &&
+    const struct stuck_source *w = stuck_of_source(s);
+    return t->inside != 0 && !(w && t->inside <= w->told) && e->unheard == 0 &&
            e->calm - t->calm >= e->config.suspect_ns;
 }
 
@@ -350,10 +354,14 @@ static void look_at_creation(struct stuck *run, struct source *s)
     const struct entry *entry = s->init ? source_entry(s, s->init - 1) : NULL;
     const struct member *m = entry ? source_member(s, entry->rec.comm) : NULL;
     if (!m || entry->rec.op != ROLL_OP_COMM_INIT || e->calm - s->init_calm < CREATION * e->config.suspect_ns ||
-        m->comm->open || m->comm->size < 2 || m->comm->init_stuck_ns == e->clock + 1) {
+        m->comm->open || m->comm->size < 2) {
         return;
     }
-    m->comm->init_stuck_ns = e->clock + 1; /* one member asks for all */
+    struct stuck_comm *own = stuck_make_comm(m->comm);
+    if (!own || own->looked_ns == e->clock + 1) {
+        return;
+    }
+    own->looked_ns = e->clock + 1; /* one member asks for all */
     uint64_t key = say_key(ROLL_VERDICT_COLLECTIVE_STUCK, m->comm->key, ROLL_OP_COMM_INIT, 0);
     struct stuck k = {.e = e, .comm = m->comm, .rec = entry->rec, .work = run->work};
     if (!say_is_said(e, key) && all_inside(&k, s) && !stuck_is_troubled(&k) && say_once(e, key)) {
@@ -401,16 +409,17 @@ static void look_at_wait(struct stuck *k, struct source *s, const struct thread 
 
 static void stuck_tick(struct roll_engine *e)
 {
+    struct stuck_engine *own = stuck_of_engine(e);
     stuck_case_tick(e);
-    if (e->finishing || e->clock - e->stuck_run_ns < e->config.stall_ns / 2) {
+    if (e->finishing || e->clock - own->run_ns < e->config.stall_ns / 2) {
         return;
     }
-    e->stuck_run_ns = e->clock;
+    own->run_ns = e->clock;
     if (!anyone_is_patient(e)) {
         return;
     }
     struct stuck k = {.e = e, .work = stuck_work(e)};
-    uint32_t from = e->stuck_next % e->sources, n = 0;
+    uint32_t from = own->next % e->sources, n = 0;
     while (n < e->sources && k.work > 0) { /* where the bound is met, the next run goes on */
         struct source *s = e->source[(from + n++) % e->sources];
         if (s->init != 0) {
@@ -420,8 +429,8 @@ static void stuck_tick(struct roll_engine *e)
             look_at_wait(&k, s, &s->thread[t]);
         }
     }
-    e->stuck_next = n < e->sources ? from + n : 0;
-    e->stuck_work = k.work;
+    own->next = n < e->sources ? from + n : 0;
+    own->work = k.work;
     stuck_fini(&k);
 }
 
@@ -435,10 +444,7 @@ static bool stuck_block(struct roll_engine *e, const struct block *b)
 static void stuck_end(struct roll_engine *e)
 {
     stuck_case_close(e, 0);
-    for (uint32_t i = 0; i < e->sources; i++) {
-        free(e->source[i]->waits);
-        e->source[i]->waits = NULL;
-    }
 }
 
-const struct detector detect_stuck = {.name = "stuck", .block = stuck_block, .tick = stuck_tick, .fini = stuck_end};
+const struct detector detect_stuck = {
+    .name = "stuck", ENGINE_STATE(stuck), .block = stuck_block, .tick = stuck_tick, .fini = stuck_end};

@@ -131,7 +131,7 @@ static void tell(struct roll_engine *e, const struct pair *p, unsigned maker)
 static bool may_be_judged(const struct comm *c)
 {
     return c->pair && !c->open && !c->muted && !c->aborted && !c->overflow && c->refusals == 0 && c->held == NO_SEQ &&
-           c->blame.cause == 0;
+           !c->blamed;
 }
 
 static bool anyone_waits(const struct roll_engine *e)
@@ -144,28 +144,36 @@ static bool anyone_waits(const struct roll_engine *e)
     return false;
 }
 
+/* Where the round is. */
+struct taken_engine {
+    uint32_t comm, pair; /* the next one; comm UINT32_MAX: it rests */
+    uint64_t ns;         /* patience clock at which it was asked last whether anyone waits */
+};
+STATE_OF_ENGINE(taken)
+
 /* The pairs of all communicators are looked at in turn; a round begins while some host waits. */
 static void taken_tick(struct roll_engine *e)
 {
-    if (e->taken_comm >= e->comms) {
-        e->taken_comm = UINT32_MAX;
-        if (e->clock - e->taken_ns < e->config.stall_ns / 2) {
+    struct taken_engine *round = taken_of_engine(e);
+    if (round->comm >= e->comms) {
+        round->comm = UINT32_MAX;
+        if (e->clock - round->ns < e->config.stall_ns / 2) {
             return;
         }
-        e->taken_ns = e->clock;
+        round->ns = e->clock;
         if (!anyone_waits(e)) {
             return;
         }
-        e->taken_comm = e->taken_pair = 0;
+        round->comm = round->pair = 0;
     }
-    for (uint32_t n = 0; e->taken_comm < e->comms && n < PAIRS_A_TICK; n++) {
-        const struct comm *c = e->comm[e->taken_comm];
-        if (!may_be_judged(c) || e->taken_pair > c->pair_mask) {
-            e->taken_comm++;
-            e->taken_pair = 0;
+    for (uint32_t n = 0; round->comm < e->comms && n < PAIRS_A_TICK; n++) {
+        const struct comm *c = e->comm[round->comm];
+        if (!may_be_judged(c) || round->pair > c->pair_mask) {
+            round->comm++;
+            round->pair = 0;
             continue;
         }
-        const struct pair *p = c->pair[e->taken_pair++];
+        const struct pair *p = c->pair[round->pair++];
         int maker = p ? taken_side(p) : -1;
         if (maker >= 0 && stands_still(e, p)) {
             tell(e, p, (unsigned)maker);
@@ -173,4 +181,4 @@ static void taken_tick(struct roll_engine *e)
     }
 }
 
-const struct detector detect_taken = {.name = "taken", .tick = taken_tick};
+const struct detector detect_taken = {.name = "taken", ENGINE_STATE(taken), .tick = taken_tick};

@@ -9,10 +9,16 @@
 #ifndef ROLL_ENGINE_DETECTOR_H
 #define ROLL_ENGINE_DETECTOR_H
 
+#include "daemon/engine/detect/state.h"
 #include "daemon/engine/judge/judge.h"
 
 struct detector {
     const char *name;
+    /* What it keeps of the engine: ENGINE_STATE(name) fills in both; the state is made, all zero, before init. */
+    size_t engine_bytes;
+    uint32_t engine_place;
+    /* The run begins. 0 or a negative code: then there is no engine. Only where zeros do not do. */
+    int (*init)(struct roll_engine *e);
     /* Ranks disagree at one place of a communicator, and it is known how. True: said, or known; nobody else is asked.
      */
     bool (*disagree)(struct roll_engine *e, const struct finding *f);
@@ -27,19 +33,36 @@ struct detector {
     void (*lost)(struct roll_engine *e, uint32_t source, uint64_t count);
     /* Time has passed. */
     void (*tick)(struct roll_engine *e);
-    /* Frees what the detector has hung onto the engine. */
+    /* The run is over, in this order: each frees what its state owns; the state itself is freed by state.c. An object
+     * of which nobody has kept anything is not shown to these. */
     void (*fini)(struct roll_engine *e);
+    void (*source_fini)(struct source *s);
+    void (*member_fini)(struct member *m);
+    void (*comm_fini)(struct comm *c);
 };
 
-/* One per file detect_*.c. */
-extern const struct detector detect_null, detect_signature, detect_group, detect_zero, detect_align, detect_missing,
-    detect_p2p, detect_alltoallv, detect_lowered, detect_taken, detect_circular, detect_process, detect_moe_zero,
-    detect_moe_obligation, detect_moe_phase, detect_moe_outside, detect_moe_uniform, detect_moe_route, detect_numbers,
-    detect_init, detect_loss, detect_capture, detect_race, detect_refused, detect_stuck, detect_unheard, detect_claim,
-    detect_straggler, detect_order, detect_gather;
+#define ENGINE_STATE(name) .engine_bytes = sizeof(struct name##_engine), .engine_place = STATE_ENGINE_##name
 
-extern const struct detector *const detectors[];
-extern const size_t detector_count;
+/* detect_<name>, one per file; detect_null is the template. */
+#define DETECTOR(name, engine, source, comm, member) extern const struct detector detect_##name;
+#include "daemon/engine/detect/detectors.def"
+#undef DETECTOR
+extern const struct detector detect_null;
+
+/* Ids: the places in the table. */
+enum detector_id {
+#define DETECTOR(name, engine, source, comm, member) DETECTOR_##name,
+#include "daemon/engine/detect/detectors.def"
+#undef DETECTOR
+    DETECTORS
+};
+extern const struct detector *const detectors[DETECTORS];
+
+/* Makes the state that a detector keeps of the engine, and calls init. 0, NOMEM, or what init returned. */
+int detector_open(struct roll_engine *e, const struct detector *detector);
+int detectors_open(struct roll_engine *e); /* all of them */
+/* Frees what all detectors keep: of the engine, its sources, communicators and members. */
+void detectors_close(struct roll_engine *e);
 
 extern const struct judge_ask detectors_ask; /* what the judge asks of them */
 bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index);
@@ -70,12 +93,17 @@ void refused_over(const struct roll_engine *e, struct member *m,
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 bool refused_death(struct roll_engine *e, struct source *s); /* it ended after an error: told here */
 bool refused_end(const struct source *s);                    /* and that has been told, whoever else waits for it */
-void refused_forget(struct source *s);                       /* records are lost: it may have been made again */
 void refused_renew(const struct roll_engine *e,
                    struct source *s); /* it is heard again: time to make them again begins anew */
-void refused_free(struct member *m);
 
 /* --- detect_claim.c: definitions that contradict each other --- */
+/* A definition that contradicts another one of the same communicator. */
+struct claim {
+    uint32_t source;
+    int32_t rank, nranks;
+};
+/* The claims on a communicator; *count: how many. NULL: none. */
+const struct claim *claims_on(const struct comm *c, uint32_t *count);
 /* Keeps what cannot be a member: 0, CORRUPT where it is no claim of its own, NOMEM. */
 int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const struct roll_def_comm *def);
 const struct claim *claim_of(const struct roll_engine *e, const struct source *s,
@@ -85,7 +113,6 @@ const struct claim *claim_of(const struct roll_engine *e, const struct source *s
 void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);
 void race_returned(struct roll_engine *e, struct source *s,
                    const struct roll_record *rec); /* news of a call, or of a group's end */
-void race_forget(struct source *s);
 
 /* --- detect_stuck.c: what host waits have been like --- */
 /* A loop of polls (ticket + 1 of its record) is now told by another record. */
@@ -99,14 +126,22 @@ void stuck_polled(struct source *s, uint64_t ticket); /* polls that were over be
  * others wait for it. */
 bool stuck_stands(struct roll_engine *e, const struct source *s);
 
-/* --- detect_straggler.c --- */
-void lag_free(struct comm *c);
-
 /* --- detect_init.c --- */
+/* Why its creation cannot end has been told. */
+bool creation_is_told(const struct comm *c);
+void creation_set_told(struct comm *c);
 /* A nonblocking creation of this source is over, if it is inside one: it goes on with other calls. */
 void creation_over(struct source *s);
 /* It has asked how a communicator stands (rec), and nothing is in progress there. */
 void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 uint64_t creation_key(const struct source *s, const struct roll_record *rec); /* of the verdict about it */
+
+/* --- detect_process.c --- */
+bool process_is_told(const struct source *s); /* its death has been told as such */
+
+/* --- detect_missing.c --- */
+/* That it does not come has been told, and it has made no call since. */
+bool missing_is_told(const struct source *s);
+void missing_set_told(struct source *s);
 
 #endif

@@ -24,7 +24,7 @@ uint64_t gather_family(const struct comm *c)
 
 struct gathered *gather_find(const struct roll_engine *e, uint64_t key)
 {
-    struct gathered *g = e->gathered;
+    struct gathered *g = gather_of_engine(e)->first;
     while (g && g->key != key) {
         g = g->next;
     }
@@ -42,8 +42,8 @@ struct gathered *gather_open(struct roll_engine *e, uint64_t key, enum roll_verd
                                .certainty = certainty,
                                .step = ROLL_STEP_NONE,
                                .layer = ROLL_LAYER_NONE,
-                               .next = e->gathered};
-        e->gathered = g;
+                               .next = gather_of_engine(e)->first};
+        gather_of_engine(e)->first = g;
     }
     return g;
 }
@@ -151,7 +151,7 @@ void gather_flush_code(struct roll_engine *e, enum roll_verdict_code code)
     struct gathered *oldest;
     do {
         oldest = NULL;
-        for (struct gathered *g = e->gathered; g; g = g->next) { /* newest first */
+        for (struct gathered *g = gather_of_engine(e)->first; g; g = g->next) { /* newest first */
             bool wanted = g->pending && g->told == 0 && g->code == code;
             oldest = wanted && (!oldest || g->since <= oldest->since) ? g : oldest;
         }
@@ -189,7 +189,7 @@ void gather_comm(const struct gathered *g, struct words *w)
 
 static void gather_tick(struct roll_engine *e)
 {
-    for (struct gathered *g = e->gathered; g; g = g->next) {
+    for (struct gathered *g = gather_of_engine(e)->first; g; g = g->next) {
         uint64_t stall = e->config.stall_ns;
         uint64_t rest = g->told == 0 ? stall / 20 : stall << (g->told < 6 ? g->told : 6);
         bool quiet = e->clock - g->ago >= rest, long_ago = g->told == 0 && e->clock - g->since >= stall / 4;
@@ -201,9 +201,10 @@ static void gather_tick(struct roll_engine *e)
 
 static void gather_fini(struct roll_engine *e)
 {
-    while (e->gathered) {
-        struct gathered *g = e->gathered;
-        e->gathered = g->next;
+    struct gather_engine *own = gather_of_engine(e);
+    while (own->first) {
+        struct gathered *g = own->first;
+        own->first = g->next;
         roll_rankset_fini(&g->culprits);
         roll_rankset_fini(&g->waiting);
         roll_rankset_fini(&g->layers);
@@ -215,4 +216,5 @@ static void gather_fini(struct roll_engine *e)
     }
 }
 
-const struct detector detect_gather = {.name = "gather", .tick = gather_tick, .fini = gather_fini};
+const struct detector detect_gather = {
+    .name = "gather", ENGINE_STATE(gather), .tick = gather_tick, .fini = gather_fini};

@@ -9,6 +9,7 @@
 #ifndef ROLL_ENGINE_GATHER_H
 #define ROLL_ENGINE_GATHER_H
 
+#include "daemon/engine/detect/state.h"
 #include "daemon/engine/say/say.h"
 
 struct gathered {
@@ -39,6 +40,11 @@ struct gathered {
     bool pending;
     struct gathered *next;
 };
+
+struct gather_engine {
+    struct gathered *first; /* newest first; owned */
+};
+STATE_OF_ENGINE(gather)
 
 /* The same for communicators of one kind: same label and size, as the expert-parallel groups of a job are. */
 uint64_t gather_family(const struct comm *c);

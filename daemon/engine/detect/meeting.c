@@ -11,9 +11,17 @@
  */
 #include "daemon/engine/detect/meeting.h"
 
+#include "daemon/engine/detect/detector.h"
+
 #include <stdlib.h>
 
 #define MEETINGS_MAX 256u
+
+struct compare_member {
+    struct moment at; /* the step of what it said last here */
+    bool spoken;      /* `at` is known */
+};
+STATE_OF_MEMBER(compare)
 
 bool meeting_moment(struct source *s, const struct roll_record *rec, struct moment *at)
 {
@@ -22,14 +30,18 @@ bool meeting_moment(struct source *s, const struct roll_record *rec, struct mome
         (uint32_t)m->rank >= m->comm->size) {
         return false;
     }
+    struct compare_member *own = compare_make_member(m);
+    if (!own) {
+        return false;
+    }
     if (rec->step == ROLL_STEP_NONE) { /* said outside of steps, before the first: a buffer was made */
-        *at = (struct moment){.turn = m->word.turn};
+        *at = (struct moment){.turn = own->at.turn};
         return true;
     }
-    m->word.turn += m->spoken && rec->step < m->word.step;
-    m->word.step = rec->step;
-    m->spoken = true;
-    *at = m->word;
+    own->at.turn += own->spoken && rec->step < own->at.step;
+    own->at.step = rec->step;
+    own->spoken = true;
+    *at = own->at;
     return true;
 }
 
@@ -57,10 +69,10 @@ static bool matches(const struct meeting *m, const struct meeting *key)
 }
 
 /* The oldest in which this member has not said value number `at`. */
-static struct meeting *find(const struct comm *c, const struct meeting *key, uint32_t rank, unsigned at)
+static struct meeting *find(const struct compare_comm *own, const struct meeting *key, uint32_t rank, unsigned at)
 {
     struct meeting *oldest = NULL;
-    for (struct meeting *m = c->meeting; m; m = m->next) {
+    for (struct meeting *m = own->first; m; m = m->next) {
         oldest = matches(m, key) && (m->by[rank].have & 1u << at) == 0 ? m : oldest;
     }
     return oldest;
@@ -75,20 +87,22 @@ static void free_one(struct meeting **m)
 
 void meeting_drop(struct comm *c, struct meeting *m)
 {
-    for (struct meeting **at = &c->meeting; *at; at = &(*at)->next) {
+    struct compare_comm *own = compare_of_comm(c);
+    for (struct meeting **at = &own->first; *at; at = &(*at)->next) {
         if (*at == m) {
             *at = m->next;
-            c->meetings--;
+            own->count--;
             free_one(&m);
             return;
         }
     }
 }
 
-void meeting_free_all(struct comm *c)
+static void compare_comm_fini(struct comm *c)
 {
-    while (c->meeting) {
-        meeting_drop(c, c->meeting);
+    const struct compare_comm *own = compare_of_comm(c);
+    while (own && own->first) {
+        meeting_drop(c, own->first);
     }
 }
 
@@ -96,15 +110,16 @@ void meeting_free_all(struct comm *c)
  * nothing. */
 static void give_up_oldest(struct comm *c)
 {
-    const struct meeting *last = c->meeting;
+    struct compare_comm *own = compare_of_comm(c);
+    const struct meeting *last = own->first;
     while (last->next) {
         last = last->next;
     }
-    meeting_close(&c->meetings_closed, &last->at);
+    meeting_close(&own->closed, &last->at);
     struct meeting *next;
-    for (struct meeting *m = c->meeting; m; m = next) {
+    for (struct meeting *m = own->first; m; m = next) {
         next = m->next;
-        if (meeting_closed(&c->meetings_closed, &m->at)) {
+        if (meeting_closed(&own->closed, &m->at)) {
             meeting_drop(c, m);
         }
     }
@@ -112,6 +127,7 @@ static void give_up_oldest(struct comm *c)
 
 static struct meeting *open_meeting(struct comm *c, const struct meeting *key)
 {
+    struct compare_comm *own = compare_of_comm(c);
     struct meeting *m = calloc(1, sizeof(*m));
     struct word_of *by = calloc(c->size ? c->size : 1, sizeof(*by));
     if (!m || !by) {
@@ -125,9 +141,9 @@ static struct meeting *open_meeting(struct comm *c, const struct meeting *key)
     *m = *key;
     m->members = c->size;
     m->by = by;
-    m->next = c->meeting;
-    c->meeting = m;
-    c->meetings++;
+    m->next = own->first;
+    own->first = m;
+    own->count++;
     return m;
 }
 
@@ -142,11 +158,15 @@ struct meeting *meeting_say(struct roll_engine *e, uint32_t source, const struct
     const struct member *member = source_member(e->source[source], rec->comm);
     struct comm *c = member->comm;
     uint32_t rank = (uint32_t)member->rank;
-    if (c->meetings >= MEETINGS_MAX && !meeting_closed(&c->meetings_closed, &key.at) && !find(c, &key, rank, at)) {
+    struct compare_comm *own = compare_make_comm(c);
+    if (!own) {
+        return NULL;
+    }
+    if (own->count >= MEETINGS_MAX && !meeting_closed(&own->closed, &key.at) && !find(own, &key, rank, at)) {
         give_up_oldest(c);
     }
-    bool closed = meeting_closed(&c->meetings_closed, &key.at);
-    struct meeting *m = closed ? NULL : find(c, &key, rank, at);
+    bool closed = meeting_closed(&own->closed, &key.at);
+    struct meeting *m = closed ? NULL : find(own, &key, rank, at);
     m = m || closed ? m : open_meeting(c, &key);
     if (!m || rank >= m->members) {
         return NULL;
@@ -211,3 +231,5 @@ bool meeting_vote(const struct roll_engine *e, const struct meeting *m, unsigned
     }
     return differ;
 }
+
+const struct detector detect_compare = {.name = "compare", .comm_fini = compare_comm_fini};

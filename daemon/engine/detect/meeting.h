@@ -4,9 +4,21 @@
 #ifndef ROLL_ENGINE_MEETING_H
 #define ROLL_ENGINE_MEETING_H
 
-#include "daemon/engine/model/engine_state.h"
+#include "daemon/engine/detect/state.h"
 
 #define MEETING_VALUES 3u
+
+/* A step of a job that may go back to an earlier one (from a checkpoint, or because evaluations have numbers of their
+ * own). */
+struct moment {
+    uint32_t turn, step; /* turn: how often it has gone back */
+};
+
+/* Steps in which some comparison was given up for want of room: nothing more is compared there. */
+struct closed {
+    struct moment upto;
+    bool any;
+};
 
 struct word_of {
     uint32_t source; /* NO_SOURCE: has said nothing yet */
@@ -33,6 +45,13 @@ struct meeting {
     struct meeting *next;
 };
 
+struct compare_comm {
+    struct meeting *first; /* newest first; owned */
+    uint32_t count;
+    struct closed closed;
+};
+STATE_OF_COMM(compare)
+
 /*
  * When a member says this, *at; false when it cannot be compared with what others say: the size of the communicator is
  * not known, or records of this step are missing. Must see all that the member says here, in its order.
@@ -54,7 +73,6 @@ bool meeting_whole(const struct comm *c, const struct meeting *m);
 /* It can be judged now: whole, or long enough ago. */
 bool meeting_due(const struct roll_engine *e, const struct comm *c, const struct meeting *m);
 void meeting_drop(struct comm *c, struct meeting *m);
-void meeting_free_all(struct comm *c);
 
 /* The value that most members have said (ties: the largest), and the others as world ranks. False when all are equal.
  */

@@ -13,8 +13,18 @@
 #define STUCK_WORK_MAX (1u << 20) /* log entries that the analysis may look at in one tick, whoever asks */
 #define STUCK_SITES    64u
 
+struct stuck_engine {
+    uint64_t run_ns;          /* patience clock of the last run */
+    uint64_t work_ns;         /* patience clock of the tick that `work` belongs to */
+    uint32_t work;            /* what is left of its bound: stuck_work */
+    uint32_t next;            /* source that is looked at first in the next run */
+    uint32_t waiter;          /* a source that was last seen to wait still */
+    struct stuck_case *asked; /* the case that the nodes are asked about: stuck_facts.c; owned */
+};
+STATE_OF_ENGINE(stuck)
+
 /* What the waits of one rank have been like. */
-struct waits {
+struct stuck_source {
     uint64_t last; /* ticket of its newest wait that has returned */
     uint64_t longest_ns;
     uint64_t long_wait, long_ns; /* ticket + 1 of its last wait that its record cannot measure, and how long it was */
@@ -27,6 +37,7 @@ struct waits {
         uint32_t key, count;
     } site[STUCK_SITES]; /* by call site and operation; a newcomer displaces the old one */
 };
+STATE_OF_SOURCE(stuck)
 
 /* The call in which everybody stands, under examination. */
 struct stuck {
@@ -98,7 +109,7 @@ bool stuck_find_last(struct stuck *k, const struct source *s, const struct threa
  */
 uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto);
 void stuck_fini(struct stuck *k);
-uint32_t stuck_work(struct roll_engine *e); /* what is left of this tick's bound; kept in e->stuck_work */
+uint32_t stuck_work(struct roll_engine *e); /* what is left of this tick's bound; kept in the engine's state */
 
 /* --- stuck_trouble.c --- */
 /* Something else that the records know of is wrong with what these ranks depend on: they may wait for that. */

@@ -122,13 +122,13 @@ static struct host_facts *host_of(struct stuck_case *c, const char *name)
 
 void stuck_case_close(struct roll_engine *e, uint64_t number)
 {
-    struct stuck_case *c = e->stuck_case;
+    struct stuck_case *c = stuck_of_engine(e)->asked;
     if (c && (number == 0 || number == c->number)) {
         roll_rankset_fini(&c->in);
         roll_rankset_fini(&c->left);
         free(c->text);
         free(c);
-        e->stuck_case = NULL;
+        stuck_of_engine(e)->asked = NULL;
     }
 }
 
@@ -158,7 +158,7 @@ void stuck_case_open(struct stuck *k, uint64_t number, const char *text)
     }
     stuck_hosts_fini(&at);
     roll_rankset_fini(&all);
-    e->stuck_case = c;
+    stuck_of_engine(e)->asked = c;
     if (!c->text) {
         stuck_case_close(e, 0);
     }
@@ -307,7 +307,7 @@ static void speak(struct roll_engine *e, struct stuck_case *c)
 
 int roll_engine_facts(roll_engine_t *e, const struct roll_engine_facts *facts)
 {
-    struct stuck_case *c = e->stuck_case;
+    struct stuck_case *c = stuck_of_engine(e)->asked;
     if (!facts->host || (facts->facts > 0 && !facts->fact)) {
         return ROLL_E_ARG;
     }
@@ -335,7 +335,7 @@ int roll_engine_facts(roll_engine_t *e, const struct roll_engine_facts *facts)
 
 void stuck_case_tick(struct roll_engine *e)
 {
-    struct stuck_case *c = e->stuck_case;
+    struct stuck_case *c = stuck_of_engine(e)->asked;
     if (c && !c->said && c->answered > 0 && (e->finishing || e->clock - c->answer_ns >= e->config.suspect_ns)) {
         speak(e, c);
     }

@@ -81,8 +81,9 @@ bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_rec
 static bool has_left(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket,
                      bool *perhaps)
 {
+    const struct stuck_source *w = stuck_of_source(s);
     *perhaps = false;
-    if (!s->completes && (!s->waits || s->waits->last <= ticket)) {
+    if (!s->completes && (!w || w->last <= ticket)) {
         return false; /* no wait behind it has come back */
     }
     for (uint32_t i = 0; s->completes && i < s->queues; i++) {
@@ -179,8 +180,9 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
     k->since = since > k->since ? since : k->since;
     k->first_since = since < k->first_since ? since : k->first_since;
     k->known = k->known && s->completes;
-    if (s->waits && s->waits->longest_ns > k->longest_ns) {
-        k->longest_ns = s->waits->longest_ns;
+    const struct stuck_source *w = stuck_of_source(s);
+    if (w && w->longest_ns > k->longest_ns) {
+        k->longest_ns = w->longest_ns;
     }
     return t || s->completes ? STAND_IN : STAND_AWAY; /* its device would have said that it is through */
 }
@@ -379,7 +381,7 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
     k->first_since = UINT64_MAX;
     k->known = k->ripe = true;
     if (!m || m->comm->size < 2 || m->comm->open || m->comm->aborted || m->comm->overflow || m->comm->muted ||
-        m->comm->blame.cause != 0 || !is_fresh(k, m->comm, entry)) {
+        m->comm->blamed || !is_fresh(k, m->comm, entry)) {
         return false;
     }
     k->hint = k->hint_back = 0;
@@ -400,7 +402,8 @@ static bool all_stand_in(struct stuck *k, const struct source *s, const struct e
 /* What its host is known to have left is not looked at again. */
 static uint64_t first_open(const struct source *s, uint64_t from)
 {
-    return s->waits && s->waits->clear > from ? s->waits->clear : from;
+    const struct stuck_source *w = stuck_of_source(s);
+    return w && w->clear > from ? w->clear : from;
 }
 
 uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto)
@@ -427,8 +430,9 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
     if (t ? !in || is_explained(s, &in->rec, t->inside - 1) : is_inside(s)) {
         return false;
     }
+    struct stuck_source *w = stuck_of_source(s);
     k->loose = t != NULL;
-    bool clear = s->waits && first_open(s, from) == s->waits->clear; /* all before have been left */
+    bool clear = w && first_open(s, from) == w->clear; /* all before have been left */
     for (uint64_t ticket = first_open(s, from); ticket < upto && spend(&k->work); ticket++) {
         const struct entry *entry = source_entry(s, ticket);
         enum standing where = STAND_LEFT;
@@ -437,7 +441,7 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
         }
         clear = clear && where == STAND_LEFT && k->work > 0;
         if (clear) {
-            s->waits->clear = ticket + 1;
+            w->clear = ticket + 1;
         } else if ((where == STAND_IN || (!t && where == STAND_AWAY)) && all_stand_in(k, s, entry)) {
             *at = ticket;
             return true;
@@ -473,7 +477,7 @@ bool stuck_find_last(struct stuck *k, const struct source *s, const struct threa
  */
 bool stuck_stands(struct roll_engine *e, const struct source *s)
 {
-    struct waits *w = s->waits;
+    struct stuck_source *w = stuck_of_source(s);
     uint32_t room = stuck_work(e);
     bool short_of = room < STUCK_WORK_MAX; /* others have asked in this tick */
     if (w && w->asked_ns != 0 && short_of && e->clock - (w->asked_ns - 1) <= e->config.stall_ns) {
@@ -488,7 +492,7 @@ bool stuck_stands(struct roll_engine *e, const struct source *s)
     for (uint32_t i = 0; i < s->threads && !found && !k.stands; i++) {
         found = s->thread[i].inside != 0 && stuck_find_last(&k, s, &s->thread[i], &ticket);
     }
-    e->stuck_work = k.work;
+    stuck_of_engine(e)->work = k.work;
     found = found || k.stands || (k.work == 0 && short_of);
     if (w && (k.work > 0 || !short_of)) {
         w->asked_ns = e->clock + 1;
@@ -500,11 +504,12 @@ bool stuck_stands(struct roll_engine *e, const struct source *s)
 
 uint32_t stuck_work(struct roll_engine *e)
 {
-    if (e->stuck_work_ns != e->clock) {
-        e->stuck_work_ns = e->clock;
-        e->stuck_work = STUCK_WORK_MAX;
+    struct stuck_engine *own = stuck_of_engine(e);
+    if (own->work_ns != e->clock) {
+        own->work_ns = e->clock;
+        own->work = STUCK_WORK_MAX;
     }
-    return e->stuck_work;
+    return own->work;
 }
 
 void stuck_fini(struct stuck *k)

@@ -127,7 +127,7 @@ static bool is_disputed(const struct comm *c)
 
 static bool comm_may_be_troubled(struct stuck *k, const struct roll_engine *e, const struct comm *c)
 {
-    return (c->overflow && !c->aborted) || c->blame.cause != 0 || c->refusals > 0 || c->muted || is_disputed(c) ||
+    return (c->overflow && !c->aborted) || c->blamed || c->refusals > 0 || c->muted || is_disputed(c) ||
            ((e->aborts > 0 || c->aborted) && is_half_aborted(k, c));
 }
 

@@ -193,13 +193,13 @@ void align_step(struct roll_engine *e, struct comm *c)
         }
         return;
     }
-    if (c->blame.cause != 0 && (j.vote.decided || j.age >= e->config.stall_ns || e->finishing)) {
+    if (c->blamed && (j.vote.decided || j.age >= e->config.stall_ns || e->finishing)) {
         come_true(&j);
         return;
     }
     struct align_guess *guess = calloc(c->size, sizeof(*guess)), *copy = calloc(c->size, sizeof(*copy));
     struct line *line = malloc(sizeof(*line));
-    if (guess && copy && line && c->blame.cause == 0 && is_ripe(&j, guess, line)) {
+    if (guess && copy && line && !c->blamed && is_ripe(&j, guess, line)) {
         rank_agree(&j, guess);
         memcpy(copy, guess, c->size * sizeof(*copy));
         align_tell(&j, copy, line);

@@ -541,7 +541,7 @@ static void visit_call(struct walk *walk, struct source *s, struct entry *entry)
         return;
     }
     struct comm *c = m->comm;
-    if (c->blame.cause != 0) {
+    if (c->blamed) {
         path_leaf_one(walk, BLOCK_BLAMED, s, c, true);
     } else if (c->muted) {
         path_leaf_one(walk, BLOCK_KNOWN, s, c, true);

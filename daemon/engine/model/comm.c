@@ -262,12 +262,7 @@ void comm_free(struct comm *c)
             free(c->pair[i]);
         }
     }
-    for (uint32_t r = 0; c->member && r < c->size; r++) {
-        free(c->member[r].race);
-        free(c->member[r].exchange);
-    }
     free(c->pair);
-    free(c->claim);
     free(c->member);
     free(c->slot);
     free(c);

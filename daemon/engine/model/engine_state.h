@@ -7,13 +7,8 @@
 
 #include "daemon/engine/model/model.h"
 
-struct cause;
-struct crossings;
 struct doubt;
-struct gathered;
 struct judge_ask;
-struct p2p_case;
-struct stuck_case;
 
 /* A finding that has been said, for as long as the run: it may be taken back, or said better. */
 struct told {
@@ -62,18 +57,12 @@ struct roll_engine {
     uint32_t sources, source_room;
     uint32_t *newest; /* by world rank: index + 1 of its newest process */
     uint32_t newest_room;
-    uint32_t claims;       /* of all communicators */
-    uint64_t inits_ns;     /* patience clock at which a creation without definition was looked into */
-    uint32_t inits_looked; /* and its number among those of its rank */
-    uint64_t inits_size;   /* and of how many ranks */
     struct comm **comm;
     uint32_t comms, comm_room;
     uint32_t *comm_hash; /* index + 1 by key */
     uint32_t comm_hash_mask;
     struct variant *variant;
     uint32_t variants, variant_room, variant_free;
-    struct cause *cause;
-    uint32_t causes, cause_room;
     struct said_key *said_key; /* keys of what has been said: one verdict per cause */
     uint32_t said_keys, said_mask;
     struct told *told; /* the findings so far, by rising number */
@@ -82,41 +71,23 @@ struct roll_engine {
     uint64_t numbers, findings;
     uint64_t records, calls, lost;
     uint64_t stall_run_ns;          /* patience clock of the last stall analysis */
-    uint64_t init_run_ns;           /* the same for creations that do not return */
-    uint64_t lag_run_ns;            /* the same for ranks that arrive last */
     struct found found[FOUND_KEPT]; /* the newest findings that somebody may wait for; a ring */
     uint32_t founds;
-    uint64_t trouble_ns;           /* patience clock at which the newest trouble that ranks are stuck in became known */
-    uint64_t trouble_wall;         /* and wall clock */
-    uint64_t enrolled;             /* members that have been heard for the first time, of all communicators */
-    uint64_t wall;                 /* time of the job by its records, as found at `wall_clock`: silence.c */
-    uint64_t wall_clock;           /* patience clock of that, plus one */
-    uint64_t wall_records;         /* and how many records had come */
-    uint64_t order_run_ns;         /* the same for opposite orders */
-    uint32_t order_next;           /* communicator that is looked at next for those */
-    uint32_t lag_logs;             /* entries by which it has made logs longer */
-    uint32_t lag_next;             /* communicator that is looked at next for those */
-    uint64_t stuck_run_ns;         /* the same for calls that have all they need */
-    uint64_t stuck_work_ns;        /* patience clock of the tick that `stuck_work` belongs to */
-    uint32_t stuck_work;           /* what is left of its bound: stuck_find.c */
-    uint32_t stuck_next;           /* source that is looked at first in the next run */
-    uint32_t stuck_waiter;         /* a source that was last seen to wait still: detect_stuck.c */
-    struct stuck_case *stuck_case; /* the one that the nodes are asked about: stuck_facts.c; owned */
+    uint64_t trouble_ns;   /* patience clock at which the newest trouble that ranks are stuck in became known */
+    uint64_t trouble_wall; /* and wall clock */
+    uint64_t enrolled;     /* members that have been heard for the first time, of all communicators */
+    uint64_t wall;         /* time of the job by its records, as found at `wall_clock`: silence.c */
+    uint64_t wall_clock;   /* patience clock of that, plus one */
+    uint64_t wall_records; /* and how many records had come */
     uint32_t visit;
     uint64_t effort; /* members and log entries that analyses have looked at so far: tests of their bounds count it */
     uint32_t held_comms; /* communicators with a held slot */
     uint32_t muted_comms;
-    bool retiring;          /* some communicator retires */
     uint32_t ended, aborts; /* processes that have ended, one way or another; members that have aborted */
-    bool mute_fresh, finishing, dirty, job_over_said;
-    bool errors;         /* some call was refused */
-    struct doubt *doubt; /* suspicions that may still come to nothing, oldest first */
-    struct p2p_case *p2p_case;
-    struct gathered *gathered;                     /* findings that show in several places: gather.h */
-    uint32_t taken_comm, taken_pair;               /* detect_taken.c: where its round is; UINT32_MAX: it rests */
-    uint64_t taken_ns;                             /* patience clock at which that was asked last */
-    struct crossings *crossings;                   /* detect_lowered.c */
+    bool mute_fresh, finishing, dirty;
+    struct doubt *doubt;                           /* suspicions that may still come to nothing, oldest first */
     struct roll_rankset view_members, view_behind; /* lent by roll_engine_comm */
+    void **state;                                  /* what detectors keep of the run: detect/state.h */
 };
 
 #endif

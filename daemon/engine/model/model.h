@@ -28,7 +28,6 @@
 #define POLLED_MAX       4u  /* things that one loop of polls is about: interposer/record/thread.h has no more */
 #define GROUP_COMMS      16u /* communicators of one group whose streams are joined */
 #define ZEROS_MAX        8u  /* zero-count collectives remembered per member */
-#define EXT_TICKETS      16u /* expert products remembered per member */
 #define LOG_MIN          256u
 #define QUEUE_OF_COMM    4096u /* queue of a communicator's calls whose stream is not known; streams have smaller ids */
 #define SLOTS_MIN        64u
@@ -36,18 +35,9 @@
 struct comm;
 struct pair;
 struct graph_span;
-struct meeting;
-struct split_table;
-struct race;
 struct site_table;
 struct dispute;
-struct refusal;
 struct lowered;
-struct waits;
-struct lag;
-struct duty_list;
-struct layer_note;
-struct cell;
 
 /* How far a collective is; entry.index. */
 enum coll_state {
@@ -105,33 +95,9 @@ struct captured {
     uint8_t op, dtype, redop, flags;
 };
 
-/* In which intervals between two calls of a kind a member made a grouped product: see detect_moe_outside.c. */
-struct intervals {
-    uint64_t made; /* bit n: in the interval that ends with number `last` - n */
-    uint32_t last;
-    uint32_t from;                /* intervals that end below this number are not known */
-    uint32_t shift;               /* by how much numbers have been raised: see outside_meet; 0 for collectives */
-    uint64_t ticket[EXT_TICKETS]; /* by number - shift: ticket + 1 of its newest product in an interval */
-};
-
-/* The exchanges of a member: its groups of sends and receives, numbered so that those that meet have one number: the
- * place of the group among the member's own, from 1, + in.shift. */
-struct exchanges {
-    struct intervals in;
-    uint32_t next;  /* number that its next group takes */
-    uint32_t group; /* its newest group */
-    bool lost;      /* records are: the numbers say nothing any more */
-};
-
 /* Collectives of one kind: number + 1 of the last and of the one before it; 0 = none. */
 struct latest {
     uint32_t last, before;
-};
-
-/* A step of a job that may go back to an earlier one (from a checkpoint, or because evaluations have numbers of their
- * own). */
-struct moment {
-    uint32_t turn, step; /* turn: how often it has gone back */
 };
 
 #define HALVES 2u /* as a call that is missing, and as one too many */
@@ -163,27 +129,23 @@ struct member {
         uint32_t seq;
     } zero[ZEROS_MAX]; /* newest at (zeros - 1) % ZEROS_MAX */
     uint32_t zeros;
-    uint32_t group;             /* of its last collective here; 0 = none */
-    uint16_t thread;            /* of that; NO_THREAD: not known */
-    uint32_t splits;            /* CommSplit calls made with this communicator as parent */
-    uint32_t split_gaps;        /* `gaps` when the last of them came */
-    uint8_t async;              /* ncclResult_t: what ncclCommGetAsyncError said last here */
-    bool passed;                /* its communicator is muted, and it has got past the trouble: silence.c */
-    uint64_t late_ns;           /* by how much it came late here, at most, when that was told: doubt.c */
-    uint64_t ended_calm;        /* clock of suspicion at which it aborted */
-    uint16_t caller;            /* host thread of its last call here */
-    bool many_callers;          /* several threads have made calls here */
-    uint32_t queue;             /* queue of its last call here, + 1 */
-    bool many_queues;           /* its calls here stand in several */
-    uint8_t ended;              /* operation by which this rank aborted or revoked it; 0 = none */
-    uint64_t settled;           /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
-    struct race *race;          /* what its threads do here, where there are several; owned */
-    struct refusal *refusal;    /* its last refused call here; owned */
-    struct lowered *lowered;    /* its last Gathers and Scatters here: lowered.c; owned */
-    struct moment word;         /* step of what it said last here about its MoE layers and tensors: meeting.h */
-    bool spoken;                /* `word` is */
-    struct intervals ext;       /* between collectives */
-    struct exchanges *exchange; /* between groups of sends and receives; owned; NULL: none after a grouped product */
+    uint32_t group;          /* of its last collective here; 0 = none */
+    uint16_t thread;         /* of that; NO_THREAD: not known */
+    uint32_t splits;         /* CommSplit calls made with this communicator as parent */
+    uint32_t split_gaps;     /* `gaps` when the last of them came */
+    uint8_t async;           /* ncclResult_t: what ncclCommGetAsyncError said last here */
+    bool passed;             /* its communicator is muted, and it has got past the trouble: silence.c */
+    uint64_t late_ns;        /* by how much it came late here, at most, when that was told: doubt.c */
+    uint64_t ended_calm;     /* clock of suspicion at which it aborted */
+    uint16_t caller;         /* host thread of its last call here */
+    bool many_callers;       /* several threads have made calls here */
+    uint32_t queue;          /* queue of its last call here, + 1 */
+    bool many_queues;        /* its calls here stand in several */
+    uint8_t ended;           /* operation by which this rank aborted or revoked it; 0 = none */
+    uint64_t settled;        /* ticket + 1 of the answer that nothing is in progress any more; 0 = none */
+    struct lowered *lowered; /* its last Gathers and Scatters here: lowered.c; owned */
+    void **state;            /* what detectors keep of it: detect/state.h */
+    bool was_refused;        /* a call of it here was refused: those that come later are shown to detect_refused.c */
 };
 
 struct source {
@@ -194,8 +156,6 @@ struct source {
     enum roll_proc_state proc;
     int32_t exit_status;
     uint64_t proc_ns;  /* patience clock at which its end was known */
-    uint64_t due_ns;   /* and at which its death could be told first; 0 = not yet */
-    uint64_t unneeded; /* `enrolled`, plus one, when nobody was found that needs it: detect_process.c */
     struct entry *log; /* by ticket & log_mask */
     uint64_t log_mask;
     uint64_t next;          /* ticket after the last one */
@@ -220,19 +180,13 @@ struct source {
     struct roll_record failed; /* its last call, if that was refused; op NONE: it was not */
     uint64_t last_key;
     uint32_t step;
-    uint8_t phase;              /* in that step, as reported last */
-    struct duty_list *duties;   /* being collected */
-    struct layer_note *layer;   /* by layer */
-    struct split_table *splits; /* of its MoE layers: detect_moe_route.c; owned */
-    struct waits *waits;        /* what its host's waits have been like: detect_stuck.c; owned */
-    uint32_t layers;
+    uint8_t phase;             /* in that step, as reported last */
     struct captured *captured; /* the newest, in the order of their tickets; a ring of CAPTURED_MAX: see graph.c */
     uint32_t captures;
     struct site_table *sites; /* its call sites: site.c; owned */
     struct graph_span *graph; /* by graph id */
     uint32_t graphs;
-    bool told_dead, said_lost, said_dead, said_failed;
-    bool noted_failed;   /* that it got an error is said in a note only: nobody has waited for it */
+    bool said_dead;      /* its death has been told, or needs not be */
     uint64_t end_number; /* of the verdict that says that it has ended before its peers; 0 = none */
     uint32_t end_waiter; /* a source that waits for it there */
     bool end_named;      /* and it is named there: more need not be said */
@@ -241,20 +195,18 @@ struct source {
     uint64_t gap_ticket; /* first ticket after the newest gap; 0 = none */
     uint32_t gap_step;
     bool late;           /* its first records are not known */
-    bool products;       /* it has made grouped products, seen from outside */
     bool completes;      /* it learns what is complete on the device */
     uint32_t inits;      /* CommInit and CommSplit calls so far */
     uint64_t init;       /* ticket + 1 of the one that it is inside; 0 = none */
     uint64_t init_since; /* patience clock of that */
     uint64_t init_calm;  /* and that of suspicion */
     bool init_polled;    /* its call has returned: it is nonblocking, and goes on */
-    uint64_t busy_told; /* ticket + 2 of its last call (1: it has made none) when it was told that it does not come; 0 =
-                           never */
     uint64_t init_known; /* the same as init: why it waits there has been told, or is known */
     uint32_t visit;      /* stall analysis: number of the run that looked at the creation that it is inside */
     uint32_t defined;    /* and of the run that last found it among the members of one */
     uint32_t generation; /* how many processes of the same rank came before this one */
     uint64_t excuse;     /* ticket + 1 of a call in which it waits for a reason that has been told; 0 = none */
+    void **state;        /* what detectors keep of it: detect/state.h */
 };
 
 /* A call at a slot that differs from the slot's first one. */
@@ -280,18 +232,6 @@ struct slot {
     bool mixed : 1;      /* as many bytes, and another datatype */
     bool root_ready : 1; /* the root of a Gather or Scatter is: lowered.c */
     uint8_t holders : 2; /* how many members hold it up; 2: or more */
-};
-
-/* A prediction about a communicator: see detect_moe_obligation.c. */
-struct blame {
-    uint32_t cause; /* index + 1 in e->cause */
-    uint32_t step;
-};
-
-/* A definition that contradicts another one of the same communicator: see detect_claim.c. */
-struct claim {
-    uint32_t source;
-    int32_t rank, nranks;
 };
 
 struct comm {
@@ -324,34 +264,19 @@ struct comm {
     uint64_t mute_wall; /* wall clock at which that became known */
     uint32_t era;       /* silences that have ended here: part of the keys of what is said once */
     bool overflow;
-    bool init_told;      /* why its creation cannot end */
-    struct claim *claim; /* owned */
-    uint32_t claims;
-    uint64_t claim_ns;        /* patience clock of the last one */
     bool group_told;          /* group boundaries were seen to differ */
     struct half half[HALVES]; /* a call that may have been made on another communicator: astray.c */
     uint32_t held;            /* sequence number being judged, NO_SEQ = none */
     uint64_t held_ns;         /* patience clock at which the judging began */
     struct dispute *dispute;  /* that judging: align.c; owned; NULL = none */
-    uint64_t init_ns;         /* patience clock at which its creation was looked into */
     uint64_t ended_calm;      /* clock of suspicion at which the last of its members aborted it */
-    uint64_t init_stuck_ns;   /* the same, plus one, by detect_stuck.c */
     uint32_t visit;           /* stall analysis: number of the run that looked into a creation on it */
     uint32_t creation;        /* and where in its table */
     uint32_t coll, p2p;       /* calls seen, for the guess of its role */
     uint32_t empties;         /* messages of 0 bytes: who makes them does not leave them out */
     uint32_t moe;             /* MoE events that named it as ep */
-    struct blame blame;
-    uint32_t order_seq;      /* below this its calls have been looked at by detect_order.c */
-    struct lag *lag;         /* who arrives last, as far as it was looked at: detect_straggler.c; owned */
-    struct cell *cell;       /* obligations under comparison, newest first */
-    struct meeting *meeting; /* other words of the members under comparison, newest first: meeting.h */
-    uint32_t meetings;
-    struct closed {
-        struct moment upto;
-        bool any;
-    } cells_closed, meetings_closed; /* steps in which some comparison was given up for want of room: nothing more is
-                                        compared there */
+    bool blamed;              /* somebody will be waited for here, as was predicted: detect_moe_obligation.c */
+    void **state;             /* what detectors keep of it: detect/state.h */
 };
 
 struct node {
