@@ -26,53 +26,21 @@
  * member. A log that is too short for a step is made longer, within a bound. A counter per record, or arrival times in
  * the slots, were rejected: both are written for every call and read for one in a thousand.
  */
-#include "daemon/engine/detect/stuck.h"
+#include "daemon/engine/detect/straggler.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK_MAX      32768u     /* log entries that one run may look at */
-#define BACK_MAX      2048u      /* of one member */
-#define LOGS_MAX      (1u << 19) /* entries by which logs may be made longer, all together: 40 MB */
-#define TRIES         20u        /* runs in which the same look waits for members that are fed late */
-#define PLACES        4u         /* of the program, per communicator */
-#define LATE_NS       1000000u
-#define LATE_SHARE    20u /* a 20th of the interval */
-#define NOTE_LOOKS    32u
-#define NOTE_LATE     30
-#define SUSPECT_LOOKS 64u
-#define SUSPECT_LATE  60
-#define SUSPECT_NS    5000000u
-#define SUSPECT_SHARE 10u
-#define BLOCK         8u /* intervals whose mean is one point of the trend */
-#define BLOCKS_SLOW   3u
-#define STRANGERS     64u
-#define FRESH         8u   /* looks without being late before a new beginning */
-#define STARVED       100u /* permille */
-#define CALL_NS_MAX   UINT32_MAX
-
-/* What a member has been like at one place. */
-struct lateness {
-    uint64_t looks;     /* bit 0 the newest: late */
-    uint64_t mean_ns;   /* by how much, over late looks; moving */
-    uint64_t own_ns;    /* inside `op`, of that; moving */
-    uint8_t op;         /* in which recorded call the most of it passes; NONE: in none */
-    uint32_t step, seq; /* since then */
-};
-
-struct place {
-    uint64_t key;
-    uint32_t looks;
-    uint64_t interval_ns;    /* moving mean */
-    struct lateness *member; /* owned */
-    bool noted, suspected, slow_said, slower;
-    /* The trend: means of blocks of intervals, without the longest of each. */
-    uint32_t in_block, slow_blocks, step, seq;
-    uint64_t sum_ns, max_ns, base_ns, blocks;
-    uint32_t slow_step, slow_seq;
-};
-
-struct stretch;
+#define BLOCKS_SLOW 3u
+#define BLOCK       8u  /* intervals whose mean is one point of the trend */
+#define LATE_SHARE  20u /* a 20th of the interval */
+#define LATE_NS     1000000u
+#define WORK_MAX    32768u     /* log entries that one run may look at */
+#define LOGS_MAX    (1u << 19) /* entries by which logs may be made longer, all together: 40 MB */
+#define TRIES       20u        /* runs in which the same look waits for members that are fed late */
+#define STRANGERS   64u
+#define FRESH       8u   /* looks without being late before a new beginning */
+#define STARVED     100u /* permille */
 
 struct straggler_engine {
     uint64_t run_ns; /* patience clock of the last run */
@@ -80,178 +48,6 @@ struct straggler_engine {
     uint32_t next;   /* communicator that is looked at next */
 };
 STATE_OF_ENGINE(straggler)
-
-/* Who arrives last, as far as it was looked at. */
-struct straggler_comm {
-    struct stretch *x;  /* of the members that have been looked at; owned; NULL: no look is under way */
-    uint32_t at;        /* the next one */
-    uint32_t wanted;    /* the call that is looked at */
-    uint32_t tries;     /* how often it was waited for a member */
-    uint32_t members;   /* room in x */
-    uint32_t high;      /* of the communicator when it was looked at last */
-    uint32_t seq;       /* newest call that was looked at, plus one */
-    uint32_t strangers; /* looks at other places than those below, since one of them made room */
-    struct place place[PLACES];
-};
-STATE_OF_COMM(straggler)
-
-/* One member between two calls. All times by its own clock. */
-struct stretch {
-    uint64_t before, call;       /* tickets of n and n + 1 */
-    uint64_t release, back;      /* its host came back from n, from n + 1 */
-    uint64_t arrive_ns, wait_ns; /* time to n + 1, less what was for others; time inside the wait behind n + 1 */
-    uint64_t mix;                /* of the calls in between */
-    uint64_t inside_ns;          /* the longest sum of times inside recorded calls of one kind */
-    uint8_t inside_op;
-    uint64_t late_ns;
-};
-
-static bool synchronises(enum roll_op op)
-{
-    return roll_op_has(op, ROLL_TRAIT_MEETS);
-}
-
-static bool is_nccl(const struct roll_record *rec)
-{
-    enum roll_op_class class = roll_op_class(rec->op);
-    return class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P;
-}
-
-/* The host, in whichever of its threads, has come back from a wait behind the call. */
-static bool is_wait_for(const struct roll_record *wait, const struct roll_record *call)
-{
-    bool returned = roll_op_class(wait->op) == ROLL_CLASS_SYNC && roll_seal_state(wait->seal) >= ROLL_STATE_RETURNED;
-    bool behind = wait->op != ROLL_OP_EVENT_SYNC || roll_seal_ticket(call->seal) + 1 < wait->count;
-    return returned && behind && wait->result == 0 &&
-           (wait->op == ROLL_OP_DEVICE_SYNC || (wait->stream != 0 && wait->stream == call->stream));
-}
-
-/* How long a call took; false where the record does not say. */
-static bool lasted(const struct source *s, const struct roll_record *rec, uint64_t *ns)
-{
-    *ns = rec->call_ns;
-    return rec->call_ns != CALL_NS_MAX || stuck_long_wait(s, roll_seal_ticket(rec->seal), ns);
-}
-
-/* The first wait for the call with this ticket, before `upto`. */
-static const struct roll_record *wait_behind(const struct source *s, uint64_t ticket, uint64_t upto, uint32_t *work)
-{
-    const struct entry *call = source_entry(s, ticket);
-    for (uint64_t t = ticket + 1; call && t < upto && spend(work); t++) {
-        const struct entry *entry = source_entry(s, t);
-        if (!entry) {
-            return NULL;
-        }
-        if (is_wait_for(&entry->rec, &call->rec)) {
-            return &entry->rec;
-        }
-    }
-    return NULL;
-}
-
-/* What passed between the host's return and its call: its own time, that for others, and inside which calls. */
-static bool sum_up(const struct source *s, struct stretch *x, const struct roll_record *first,
-                   const struct roll_record *call, uint32_t *work)
-{
-    uint64_t others = 0, inside[256] = {0};
-    bool busy = false; /* NCCL calls since the last wait */
-    for (uint64_t t = roll_seal_ticket(first->seal) + 1; t < x->call && spend(work); t++) {
-        const struct entry *entry = source_entry(s, t);
-        uint64_t ns;
-        if (!entry || !lasted(s, &entry->rec, &ns)) {
-            return false;
-        }
-        enum roll_op_class class = roll_op_class(entry->rec.op);
-        if (is_nccl(&entry->rec)) {
-            busy = true;
-            x->mix = say_key(x->mix, entry->rec.op, entry->rec.count, entry->rec.dtype);
-        }
-        bool own = entry->rec.thread == call->thread || entry->rec.thread == first->thread;
-        if (class == ROLL_CLASS_SYNC && busy && own) {
-            others += ns;
-            busy = false;
-        } else if (class != ROLL_CLASS_MOE && own) {
-            inside[entry->rec.op] += ns;
-        }
-    }
-    if (call->enter_ns < x->release || others > call->enter_ns - x->release) {
-        return false;
-    }
-    x->arrive_ns = call->enter_ns - x->release - others;
-    for (unsigned op = 0; op < 256; op++) {
-        if (inside[op] > x->inside_ns) {
-            x->inside_ns = inside[op];
-            x->inside_op = (uint8_t)op;
-        }
-    }
-    return true;
-}
-
-static bool measure(const struct source *s, struct stretch *x, uint32_t *work)
-{
-    const struct entry *call = source_entry(s, x->call);
-    const struct roll_record *first = wait_behind(s, x->before, x->call, work);
-    const struct roll_record *last = first ? wait_behind(s, x->call, s->next, work) : NULL;
-    uint64_t first_ns, last_ns;
-    if (!call || !last || !lasted(s, first, &first_ns) || !lasted(s, last, &last_ns)) {
-        return false;
-    }
-    x->release = first->enter_ns + first_ns;
-    x->back = last->enter_ns + last_ns;
-    x->wait_ns = last_ns;
-    return x->back > x->release && sum_up(s, x, first, &call->rec, work) && *work > 0;
-}
-
-static bool is_here(const struct source *s, const struct entry *entry, const struct member *m)
-{
-    return entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 &&
-           source_member(s, entry->rec.comm) == m;
-}
-
-/* The two are neighbours of one kind that can be compared. */
-static bool is_plain(const struct entry *a, const struct entry *b)
-{
-    return b->rec.seq == a->rec.seq + 1 && b->rec.thread == a->rec.thread && a->rec.group == 0 && b->rec.group == 0 &&
-           synchronises(a->rec.op) && ((a->rec.flags | b->rec.flags) & ROLL_FLAG_CAPTURED) == 0;
-}
-
-/*
- * The newest two neighbouring calls of the member between and behind which its host waited. seq: number of the second;
- * NO_SEQ: any. Walks back from `from` over what the log still holds, within the bound. *end: its log holds no more.
- */
-static bool find_stretch(const struct source *s, const struct member *m, uint64_t from, uint32_t *seq,
-                         struct stretch *x, uint32_t *work, bool *end)
-{
-    uint64_t later = 0, n = 0; /* ticket + 1 of the call after the one that is looked at */
-    uint64_t t = from;
-    for (; t > 0 && n < BACK_MAX && s->next - t <= s->log_mask && spend(work); t--, n++) {
-        const struct entry *entry = source_entry(s, t - 1);
-        if (!is_here(s, entry, m)) {
-            continue;
-        }
-        const struct entry *second = later ? source_entry(s, later - 1) : NULL;
-        *x = (struct stretch){.before = t - 1, .call = later ? later - 1 : 0};
-        if (second && is_plain(entry, second) && (*seq == NO_SEQ || second->rec.seq == *seq) && measure(s, x, work)) {
-            *seq = second->rec.seq;
-            return true;
-        }
-        if (*seq != NO_SEQ && entry->rec.seq < *seq) {
-            return false;
-        }
-        later = t;
-    }
-    *end = t > 0 && s->next - t > s->log_mask;
-    return false;
-}
-
-/* The same for a further member: ranks run one program, so the call usually stands where the first one has it. */
-static bool find_same(const struct source *s, const struct member *m, uint64_t ticket, uint32_t *seq, struct stretch *x,
-                      uint32_t *work, bool *end)
-{
-    const struct entry *entry = source_entry(s, ticket);
-    bool here = is_here(s, entry, m) && entry->rec.seq == *seq;
-    return find_stretch(s, m, here ? ticket + 1 : s->next, seq, x, work, end);
-}
 
 /* --- one look at a communicator --- */
 
@@ -302,8 +98,8 @@ static enum measured measure_all(struct roll_engine *e, const struct comm *c, ui
             s->proc != ROLL_PROC_RUNNING) {
             return MEASURE_NONE;
         }
-        bool found = lag->at == 0 ? find_stretch(s, m, s->next, &lag->wanted, x, work, &end)
-                                  : find_same(s, m, lag->x[0].call, &lag->wanted, x, work, &end);
+        bool found = lag->at == 0 ? straggler_find_stretch(s, m, s->next, &lag->wanted, x, work, &end)
+                                  : straggler_find_same(s, m, lag->x[0].call, &lag->wanted, x, work, &end);
         if (!found) {
             if (end) {
                 want_longer_log(e, s);
@@ -385,127 +181,7 @@ static bool judge(const struct comm *c, struct stretch *x, uint64_t *scratch, ui
 
 /* --- words --- */
 
-static void words_since(struct words *w, uint32_t step, uint32_t seq)
-{
-    if (step != ROLL_STEP_NONE) {
-        words_add(w, "step %u (#%u)", step, seq);
-    } else {
-        words_add(w, "#%u", seq);
-    }
-}
-
-static void words_spent(struct words *w, const struct lateness *l)
-{
-    if (l->op != ROLL_OP_NONE && l->own_ns >= l->mean_ns / 2) {
-        bool wait = roll_op_class(l->op) == ROLL_CLASS_SYNC;
-        words_add(w, " It spends the time inside %s (%.1f ms)%s.", roll_op_name(l->op), (double)l->own_ns / 1e6,
-                  wait ? ", where it waits for its own device" : "");
-    } else {
-        words_add(w, " The time passes outside all recorded calls: in its own host code (data loading, Python, a "
-                     "starved CPU). While it runs, `rollcall stacks` shows where.");
-    }
-}
-
-static void speak(struct roll_engine *e, struct comm *c, struct place *p, const struct roll_rankset *late,
-                  uint32_t worst, const struct stretch *x, enum roll_certainty certainty)
-{
-    const struct lateness *l = &p->member[worst];
-    const struct source *s = e->source[c->member[worst].source];
-    const struct entry *call = source_entry(s, x[worst].call);
-    struct roll_verdict *v = call ? say(e, ROLL_VERDICT_STRAGGLER, certainty) : NULL;
-    if (!v) {
-        return;
-    }
-    bool one = roll_rankset_count(late) == 1;
-    uint32_t of = certainty == ROLL_NOTE ? NOTE_LOOKS : SUSPECT_LOOKS;
-    uint64_t mask = of == 64 ? UINT64_MAX : (1ull << of) - 1;
-    (void)roll_rankset_copy(&v->culprits, late);
-    for (uint32_t r = 0; r < c->size; r++) {
-        uint32_t world = comm_world(e, c, r);
-        if (world != NO_SOURCE && !roll_rankset_has(late, world)) {
-            (void)roll_rankset_add(&v->waiting, world);
-        }
-    }
-    say_comm(v, c, call->rec.seq);
-    say_side(v, s, c->member[worst].source, late, &call->rec);
-    struct words w = {.used = 0};
-    words_ranks(&w, late);
-    words_add(&w, one ? " arrives last at " : " arrive last at ");
-    words_call(&w, &call->rec);
-    words_add(&w, " on ");
-    words_comm(&w, c);
-    words_add(&w, ", in %d of the last %u that were looked at, by %.1f ms of the %.1f ms from one to the next",
-              __builtin_popcountll(l->looks & mask), of, (double)l->mean_ns / 1e6, (double)p->interval_ns / 1e6);
-    words_add(&w, "%s, since ", one ? "" : " (the latest of them)");
-    words_since(&w, l->step, l->seq);
-    words_add(&w, "; ");
-    words_wait(&w, &v->waiting);
-    words_add(&w, " for it there each time.");
-    words_spent(&w, l);
-    words_add(
-        &w,
-        " Slow, not stuck. Counted from the return of all hosts from the call before, so the nodes' clocks do not "
-        "matter; these hosts wait behind each of the two calls, so they do not run ahead of their devices there.%s",
-        certainty == ROLL_NOTE ? "" : " Suspected: what the rank does meanwhile may be its job.");
-    say_text(e, v, "%s", w.text);
-}
-
-static void tell_late(struct roll_engine *e, struct comm *c, struct place *p, const struct stretch *x, bool suspect)
-{
-    uint64_t mask = suspect ? UINT64_MAX : (1ull << NOTE_LOOKS) - 1;
-    struct roll_rankset late = {0};
-    uint32_t worst = 0, count = 0;
-    for (uint32_t r = 0; r < c->size; r++) {
-        const struct lateness *l = &p->member[r];
-        bool heavy = !suspect || (l->mean_ns >= SUSPECT_NS && l->mean_ns >= p->interval_ns / SUSPECT_SHARE);
-        if (heavy && __builtin_popcountll(l->looks & mask) >= (suspect ? SUSPECT_LATE : NOTE_LATE)) {
-            worst = count == 0 || l->mean_ns > p->member[worst].mean_ns ? r : worst;
-            count++;
-            (void)roll_rankset_add(&late, comm_world(e, c, r));
-        }
-    }
-    uint64_t key = say_key(ROLL_VERDICT_STRAGGLER, c->key, worst, suspect);
-    if (count > 0 && count * 2 <= c->size) {
-        p->noted = true;
-        p->suspected = p->suspected || suspect;
-        if (say_once(e, key)) {
-            speak(e, c, p, &late, worst, x, suspect ? ROLL_SUSPECTED : ROLL_NOTE);
-        }
-    }
-    roll_rankset_fini(&late);
-}
-
 /* --- steps that get longer --- */
-
-static void tell_slow(struct roll_engine *e, struct comm *c, struct place *p, const struct stretch *x, uint64_t now_ns)
-{
-    const struct source *s = e->source[c->member[0].source];
-    const struct entry *call = source_entry(s, x[0].call);
-    p->slow_said = true;
-    struct roll_verdict *v = call && say_once(e, say_key(ROLL_VERDICT_STRAGGLER, c->key, 0, 3))
-                                 ? say(e, ROLL_VERDICT_STRAGGLER, ROLL_NOTE)
-                                 : NULL;
-    if (!v) {
-        return;
-    }
-    struct roll_rankset all = {0};
-    for (uint32_t r = 0; r < c->size; r++) {
-        (void)roll_rankset_add(&all, comm_world(e, c, r));
-    }
-    say_comm(v, c, call->rec.seq);
-    say_side(v, s, c->member[0].source, &all, &call->rec);
-    struct words w = {.used = 0};
-    words_add(&w, "From one ");
-    words_call(&w, &call->rec);
-    words_add(&w, " to the next on ");
-    words_comm(&w, c);
-    words_add(&w, " the job takes %.1f ms now, and took %.1f ms: it has been slower since ", (double)now_ns / 1e6,
-              (double)p->base_ns / 1e6);
-    words_since(&w, p->slow_step, p->slow_seq);
-    words_add(&w, ". No rank arrives last more often than others: all are slower, or their devices are.");
-    say_text(e, v, "%s", w.text);
-    roll_rankset_fini(&all);
-}
 
 /* The mean of eight intervals without the longest is one point; three points in a row of half as much again than the
  * least so far are a trend. */
@@ -540,7 +216,7 @@ static void follow_trend(struct roll_engine *e, struct comm *c, struct place *p,
     }
     p->slow_blocks = slow ? p->slow_blocks + 1 : 0;
     if (p->slow_blocks >= BLOCKS_SLOW && !p->slow_said && !p->noted) {
-        tell_slow(e, c, p, x, mean);
+        straggler_tell_slow(e, c, p, x, mean);
     }
 }
 
@@ -580,10 +256,10 @@ static void take_look(struct roll_engine *e, struct comm *c, struct stretch *x, 
     }
     forget_recovered(c, p);
     if (p->looks >= NOTE_LOOKS && !p->noted) {
-        tell_late(e, c, p, x, false);
+        straggler_tell_late(e, c, p, x, false);
     }
     if (p->looks >= SUSPECT_LOOKS && !p->suspected) {
-        tell_late(e, c, p, x, true);
+        straggler_tell_late(e, c, p, x, true);
     }
     follow_trend(e, c, p, x, interval, &call->rec);
 }

@@ -1,0 +1,291 @@
+/*
+ * refused_match.c: calls of which nothing was enqueued are taken out of what they had been matched with, and
+ * remembered until the rank has made another one in their place.
+ *
+ * Such a call gives its place back: the next call of the rank has its number again. How a call is matched without it
+ * is matching's business; which calls are concerned, and when that is known, is told by the error of the call, by that
+ * of its group's end, or by a number that comes twice.
+ */
+#include "daemon/engine/detect/refused.h"
+
+#include <stdlib.h>
+
+bool refused_is_said(const struct source *s)
+{
+    const struct refused_source *own = refused_of_source(s);
+    return own && own->said;
+}
+
+bool refused_is_noted(const struct source *s)
+{
+    const struct refused_source *own = refused_of_source(s);
+    return own && own->noted;
+}
+
+void refused_set_said(struct source *s, bool noted)
+{
+    struct refused_source *own = refused_make_source(s);
+    if (own) {
+        *own = (struct refused_source){.said = true, .noted = noted};
+    }
+}
+
+bool refused_is_group_void(const struct roll_record *rec)
+{
+    return rec->op == ROLL_OP_GROUP_END && (call_failed(rec) || rec->count != 0);
+}
+
+static bool is_counted(const struct entry *entry)
+{
+    return roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 && entry->index != COLL_REFUSED;
+}
+
+/* The entry with which a member has taken the number seq, newest first; NULL when it is not known any more. */
+struct entry *refused_entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket)
+{
+    const struct source *s = e->source[m->source];
+    uint64_t low = source_log_low(s);
+    for (uint64_t t = s->next; t-- > low;) {
+        struct entry *entry = source_entry(s, t);
+        if (entry && is_counted(entry) && entry->rec.seq == seq && source_member(s, entry->rec.comm) == m) {
+            *ticket = t;
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* Matches the calls at a slot anew, without that of `gone`. */
+static void rebuild(struct roll_engine *e, struct comm *c, uint32_t seq, const struct member *gone)
+{
+    struct slot *s = comm_slot(c, seq);
+    s->ticket = 0;
+    s->known = false;
+    slot_release(e, s);
+    for (uint32_t r = 0; r < c->size; r++) {
+        struct member *m = &c->member[r];
+        uint64_t ticket;
+        const struct entry *entry =
+            m != gone && m->next > seq && m->from <= seq ? refused_entry_at(e, m, seq, &ticket) : NULL;
+        if (entry) {
+            (void)match_meet(e, m, s, entry, ticket);
+        }
+    }
+    align_look(e, c, seq);
+}
+
+/* The member's call at seq, its newest there, does not count. */
+static void take_out(struct roll_engine *e, struct member *m, struct entry *entry, uint64_t ticket)
+{
+    struct comm *c = m->comm;
+    uint32_t seq = entry->rec.seq;
+    bool was_ready = entry->index == COLL_READY;
+    if (lowered_op(entry->rec.op)) {
+        lowered_note(m, &entry->rec, false);
+    }
+    entry->index = COLL_REFUSED;
+    m->next = seq;
+    m->group = 0;
+    m->thread = NO_THREAD; /* whether the call before was in one group with what comes next is not known */
+    if (seq < c->base || seq >= c->high) {
+        return;
+    }
+    struct slot *s = comm_slot(c, seq);
+    s->arrived -= s->arrived > 0;
+    s->ready -= was_ready && s->ready > 0;
+    s->root_ready = s->root_ready && !lowered_root(m, &entry->rec);
+    bool first = s->ticket == ticket + 1 && s->rank == (uint32_t)m->rank;
+    if (first || s->variant != 0) {
+        rebuild(e, c, seq, m);
+        align_withdraw(e, c, seq);
+    }
+}
+
+void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    while (m->next > rec->seq) {
+        uint64_t ticket;
+        struct entry *entry = refused_entry_at(e, m, m->next - 1, &ticket);
+        if (!entry || entry->rec.thread != rec->thread || m->next - 1 < m->comm->base) {
+            return;
+        }
+        take_out(e, m, entry, ticket);
+    }
+}
+
+/* Of the calls of one group that which cannot be right is why; among others the one that is told last, which is the
+ * oldest. */
+static bool explains_better(const struct roll_engine *e, const struct member *m, const struct roll_record *old,
+                            const struct roll_record *rec)
+{
+    bool same = old->op != ROLL_OP_NONE && source_same_unit(old, rec);
+    const struct member *of = same ? source_member(e->source[m->source], old->comm) : NULL;
+    return !of || !refused_is_wrong(e, of, old) || refused_is_wrong(e, m, rec);
+}
+
+static void remember(struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    struct refused_member *own = refused_make_member(m);
+    if (!own) {
+        return;
+    }
+    m->was_refused = true;
+    bool message = roll_op_class(rec->op) == ROLL_CLASS_P2P;
+    struct refusal_of *r = message ? &own->message : &own->coll;
+    struct source *s = e->source[m->source];
+    if (rec->group != 0 && explains_better(e, m, &s->failed, rec)) {
+        s->failed = *rec; /* of a group its end has told it */
+    }
+    if (message && r->open && !explains_better(e, m, &r->rec, rec)) {
+        return;
+    }
+    refused_of_engine(e)->errors = true;
+    m->comm->refusals += !message && !r->open;
+    *r = (struct refusal_of){.rec = *rec, .since = e->clock, .open = true};
+}
+
+void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+{
+    bool leaves = rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_FINALIZE;
+    if (leaves) {
+        return; /* cleaning up after an error */
+    }
+    s->failed.op = ROLL_OP_NONE;
+    if (call_failed(rec)) {
+        s->failed = *rec;
+        refused_of_engine(e)->errors = true;
+    }
+}
+
+/* A call made again: what was wrong may be another of its arguments. */
+bool refused_is_alike(const struct roll_record *a, const struct roll_record *b)
+{
+    return a->op == b->op && a->count == b->count && (a->dtype == b->dtype || a->dtype >= ROLL_DTYPE_LIMIT);
+}
+
+/* Its thread has waited, or called something else, between the two: who makes a call again does it at once, as a rule.
+ */
+static bool did_between(const struct roll_engine *e, const struct member *m, const struct roll_record *a,
+                        const struct roll_record *b)
+{
+    enum { LOOKED_AT = 256 };
+    const struct source *s = e->source[m->source];
+    uint64_t first = roll_seal_ticket(a->seal) + 1, last = roll_seal_ticket(b->seal);
+    first = last > LOOKED_AT && last - LOOKED_AT > first ? last - LOOKED_AT : first;
+    for (uint64_t t = first; t < last; t++) {
+        const struct entry *at = source_entry(s, t);
+        enum roll_op_class class = at ? roll_op_class(at->rec.op) : ROLL_CLASS_NONE;
+        bool work = class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P || class == ROLL_CLASS_SYNC;
+        bool refused = at && (call_failed(&at->rec) || refused_call(at) || source_same_unit(&at->rec, a));
+        if (work && !refused && at->rec.thread == b->thread && !source_same_unit(&at->rec, b)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void refused_over(const struct roll_engine *e, struct member *m, const struct roll_record *rec)
+{
+    struct refused_member *r = refused_of_member(m);
+    if (r && roll_op_class(rec->op) == ROLL_CLASS_P2P) {
+        /* Another message to another peer is not the refused one, made again. */
+        bool again = r->message.rec.op == rec->op &&
+                     (refused_is_alike(&r->message.rec, rec) || r->message.rec.peer == rec->peer);
+        bool next = r->message.open && again;
+        r->message.open = r->message.open && !next;
+        r->message.passed_over = next ? did_between(e, m, &r->message.rec, rec) : r->message.passed_over;
+    } else if (r && r->coll.open) {
+        r->coll.open = false;
+        r->coll.left_out = !refused_is_alike(&r->coll.rec, rec);
+        r->coll.passed_over = !r->coll.left_out && did_between(e, m, &r->coll.rec, rec);
+        bool again = !r->coll.left_out && !r->coll.passed_over;
+        struct refused_source *own = refused_of_source(e->source[m->source]);
+        if (own && again) {
+            own->said = false; /* it goes on */
+        }
+        m->comm->refusals--;
+    }
+}
+
+void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count)
+{
+    struct source *s = e->source[source];
+    (void)count;
+    s->failed.op = ROLL_OP_NONE;
+    for (uint32_t i = 0; i < s->members; i++) {
+        struct member *m = s->member[i];
+        struct refused_member *r = m ? refused_of_member(m) : NULL;
+        if (r) {
+            m->comm->refusals -= r->coll.open;
+            *r = (struct refused_member){.coll = {.open = false}};
+        }
+    }
+}
+
+void refused_renew(const struct roll_engine *e, struct source *s)
+{
+    for (uint32_t i = 0; i < s->members; i++) {
+        struct refused_member *r = s->member[i] ? refused_of_member(s->member[i]) : NULL;
+        if (r) {
+            r->coll.since = e->clock;
+        }
+    }
+}
+
+void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
+{
+    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        remember(e, m, &entry->rec);
+        return;
+    }
+    refused_repeat(e, m, &entry->rec);
+    entry->index = COLL_REFUSED;
+    if (entry->rec.count != 0 && entry->rec.seq == m->next) {
+        remember(e, m, &entry->rec);
+    }
+}
+
+void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket)
+{
+    struct member *m = source_member(s, entry->rec.comm);
+    if (!m) {
+        return;
+    }
+    if (roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
+        p2p_refused(e, m, entry);
+        if (call_failed(&entry->rec)) {
+            remember(e, m, &entry->rec);
+        }
+        return;
+    }
+    if (!is_counted(entry) || entry->rec.seq + 1 != m->next) {
+        return; /* made again meanwhile, or of a version that gives no number back */
+    }
+    take_out(e, m, entry, ticket);
+    if (call_failed(&entry->rec)) {
+        remember(e, m, &entry->rec);
+    }
+}
+
+void refused_group(struct roll_engine *e, struct source *s, const struct roll_record *end, uint64_t ticket)
+{
+    const struct roll_record *why = call_failed(end) ? end : NULL;
+    uint64_t low = source_log_low(s);
+    for (uint32_t left = end->aux; left > 0 && ticket-- > low;) {
+        struct entry *entry = source_entry(s, ticket);
+        if (!entry || !source_same_unit(&entry->rec, end) || entry->rec.op == ROLL_OP_GROUP_END) {
+            continue;
+        }
+        left--;
+        refused_late(e, s, entry, ticket);
+        struct member *m = source_member(s, entry->rec.comm);
+        bool message = roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
+        bool mine = m && (message || (entry->index == COLL_REFUSED && entry->rec.count != 0));
+        if (why && mine) { /* the oldest of the group is what its peers wait in first */
+            struct roll_record rec = entry->rec;
+            rec.result = call_failed(&rec) ? rec.result : why->result;
+            rec.seal = roll_seal(roll_seal_ticket(rec.seal), ROLL_STATE_RETURNED);
+            remember(e, m, &rec);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+/*
+ * refused_say.c: the words about a refused call: which ranks were refused it, why, how they did without, and who waits.
+ */
+#include "daemon/engine/detect/refused.h"
+
+void refused_telling_fini(struct telling *t)
+{
+    roll_rankset_fini(&t->culprits);
+    roll_rankset_fini(&t->waiting);
+    roll_rankset_fini(&t->behind);
+}
+
+static void words_without(struct words *w, const struct telling *t, bool one)
+{
+    words_add(w, "nothing %s was enqueued, and ", t->rec->group != 0 ? "of its whole group" : "of it");
+    switch (t->without) {
+    case DESTROYED:
+        words_add(w, "the communicator has been destroyed without it.");
+        break;
+    case ENDED:
+        words_add(w, one ? "the rank has ended (" : "the ranks have ended (one of them: ");
+        words_exit(w, t->rank->exit_status);
+        words_add(w, ").");
+        break;
+    case WENT_ON:
+        if (!t->instead) {
+            words_add(w, "it was left out.");
+            break;
+        }
+        words_add(w, "in its place came ");
+        words_call(w, t->instead);
+        words_add(w, ".");
+        break;
+    case PASSED_OVER:
+        words_add(w, "the rank went on with something else; it made as many such calls as its peers, less one.");
+        break;
+    default:
+        words_add(w, "it was not made again.");
+    }
+}
+
+uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t before)
+{
+    struct roll_verdict *v = say(e, ROLL_VERDICT_CALL_REFUSED, t->certainty);
+    if (!v) {
+        return 0;
+    }
+    say_supersedes(e, v, before);
+    struct words w = {.used = 0};
+    bool message = roll_op_class(t->rec->op) == ROLL_CLASS_P2P, one = roll_rankset_count(&t->culprits) == 1;
+    bool elsewhere = refused_is_from_elsewhere(t->rec);
+    if (t->comm) {
+        say_comm(v, t->comm, t->waits ? t->waits->seq : t->rec->seq);
+    }
+    if (!elsewhere && t->certainty != ROLL_NOTE) {
+        (void)roll_rankset_copy(&v->culprits, &t->culprits);
+    }
+    (void)roll_rankset_copy(&v->waiting, &t->waiting);
+    say_side(v, t->rank, source_index(e, t->rank), &t->culprits, t->rec);
+    if (t->waiter) {
+        say_side(v, t->waiter, source_index(e, t->waiter), &t->waiting, t->waits);
+    }
+    words_ranks(&w, &t->culprits);
+    words_add(&w, " called ");
+    words_call(&w, t->rec);
+    if (t->comm && roll_op_class(t->rec->op) != ROLL_CLASS_COMM) {
+        words_add(&w, message ? " on " : " as #%u on ", t->rec->seq);
+        words_comm(&w, t->comm);
+    }
+    words_add(&w, ", and NCCL returned %s: ", roll_result_name(t->rec->result));
+    v->field = refused_wrong_argument(e, t->rank, t->member, t->rec, &w);
+    if (*v->field != '\0') {
+        words_add(&w, "; ");
+    }
+    words_without(&w, t, one);
+    const struct roll_record *voids =
+        *v->field == '\0' && !elsewhere ? refused_wrong_in_group(e, t->rank, t->rec) : NULL;
+    if (voids) {
+        words_add(&w, " What NCCL did not take is ");
+        words_call(&w, voids);
+        words_add(&w, " in the same group: ");
+        (void)refused_wrong_argument(e, t->rank, source_member(t->rank, voids->comm), voids, &w);
+        words_add(&w, ".");
+    } else if (*v->field == '\0' && !elsewhere) {
+        words_add(&w, " Which argument or state NCCL did not take is not in the record: NCCL_DEBUG=WARN prints it.");
+        if (t->rec->result == NCCL_INVALID_USAGE) { /* the interposer's own answer looks the same: failfast.c */
+            words_add(&w,
+                      " Where ROLLCALL_ON_MISMATCH=error is set, it may be rollcall that refused the call: its line "
+                      "on the rank's standard error says so, and what differed.");
+        }
+    }
+    if (t->waiter) {
+        words_add(&w, " ");
+        words_wait(&w, &t->waiting);
+        words_add(&w, " in ");
+        words_call(&w, t->waits);
+        words_add(&w, t->certainty == ROLL_PROVEN ? ", in vain." : ".");
+        for (size_t i = 0; i < roll_rankset_count(&t->behind); i++) {
+            (void)roll_rankset_add(&v->waiting, roll_rankset_at(&t->behind, i));
+        }
+        if (roll_rankset_count(&t->behind) > 0) {
+            words_add(&w, " ");
+            words_wait(&w, &t->behind);
+            words_add(&w, " for the same in other calls.");
+        }
+    }
+    if (elsewhere) {
+        words_add(&w, " The error says that its cause lies with another rank or on the way there: nobody is named.");
+    }
+    if (t->without == PASSED_OVER) {
+        words_add(&w, " Suspected: it may have made the call again later, and left out another one.");
+    } else if (t->certainty == ROLL_SUSPECTED && !elsewhere) {
+        words_add(&w, " Suspected: it may still be made again.");
+    }
+    say_text(e, v, "%s", w.text);
+    return v->number;
+}
+
+/* The oldest call of `s` is a message for this member that the member has not made. */
+static const struct entry *lacks_message(const struct source *s, const struct member *of)
+{
+    for (uint32_t k = 0; k < s->queues; k++) {
+        const struct entry *head = s->queue[k].head ? source_entry(s, s->queue[k].head - 1) : NULL;
+        if (head && head->pair && head->pair->comm == of->comm && head->rec.peer == of->rank &&
+            !(p2p_node(head->pair, head->index)->have & 1u << !p2p_side(&head->rec))) {
+            return head;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * World ranks that wait in the call `waits` of this source for what was refused. Of a refused message the one that it
+ * was meant for is not in the record where the peer was wrong: who waits for a message of that rank is nearer to it
+ * than who waits for the rank elsewhere.
+ */
+void refused_add_waiting(const struct roll_engine *e, struct telling *t, const struct source *waiter,
+                         const struct entry *waits)
+{
+    struct roll_rankset *out = &t->waiting;
+    t->waiter = waiter;
+    t->waits = &waits->rec;
+    for (uint32_t i = 0; t->member && roll_op_class(t->rec->op) == ROLL_CLASS_P2P && i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        const struct entry *lacks = s != t->rank && source_alive(s) ? lacks_message(s, t->member) : NULL;
+        if (lacks && out == &t->waiting && !waits->pair) {
+            t->waiter = s;
+            t->waits = &lacks->rec;
+            out = &t->behind;
+        }
+        if (lacks && (t->waits == &lacks->rec || s != waiter)) {
+            (void)roll_rankset_add(t->waits == &lacks->rec ? &t->waiting : &t->behind, s->world);
+        }
+    }
+    say_beside(e, waiter, waits, out);
+}
+
+enum without refused_without_of(const struct source *s, const struct member *m)
+{
+    return !source_alive(s) ? ENDED : m && m->gone ? DESTROYED : NOT_AGAIN;
+}
+
+struct member *refused_member_in(const struct comm *c, const struct roll_engine *e, const struct source *s)
+{
+    uint32_t index = source_index(e, s);
+    for (uint32_t r = 0; c && r < c->size; r++) {
+        if (c->member[r].source == index) {
+            return &c->member[r];
+        }
+    }
+    return NULL;
+}
+
+/* What has been told about the calls refused at one place; of messages that of one call. */
+static uint64_t place_key(const struct telling *t)
+{
+    return roll_op_class(t->rec->op) == ROLL_CLASS_COLL && t->comm
+               ? say_key(ROLL_VERDICT_CALL_REFUSED, t->comm->key, t->rec->seq, 0)
+               : say_key(ROLL_VERDICT_CALL_REFUSED, t->rank->world, roll_seal_ticket(t->rec->seal), 2);
+}
+
+/* What has been told of the end of these ranks and of nobody else's: why they ended says it better. 0: nothing. */
+static uint64_t told_of_end(const struct roll_engine *e, const struct telling *t)
+{
+    uint64_t number = t->without == ENDED && !refused_is_from_elsewhere(t->rec) ? t->rank->end_number : 0;
+    for (uint32_t i = 0; number != 0 && i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        number = s->end_number == number && !roll_rankset_has(&t->culprits, s->world) ? 0 : number;
+    }
+    return number;
+}
+
+/* The verdict says that these ranks have ended: who waits for one of them elsewhere waits for the same reason
+ * (wait_judge.c). */
+static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t number)
+{
+    bool named = t->without == ENDED && number != 0 && !refused_is_from_elsewhere(t->rec);
+    for (uint32_t i = 0; named && i < e->sources; i++) {
+        struct source *s = e->source[i];
+        if (!source_alive(s) && roll_rankset_has(&t->culprits, s->world)) {
+            s->end_named = true;
+            s->end_number = number;
+        }
+    }
+}
+
+/* One verdict for one refused call, however many wait for it and wherever; said better when more such calls at its
+ * place are known. */
+void refused_tell_once(struct roll_engine *e, struct telling *t)
+{
+    bool fresh = false;
+    if (t->comm) {
+        comm_mute(e, t->comm, t->waits && roll_op_class(t->waits->op) == ROLL_CLASS_COLL ? t->waits->seq : NO_SEQ);
+        comm_explained(e, t->comm);
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        const struct member *m = t->comm ? refused_member_in(t->comm, e, s) : NULL;
+        bool coll = roll_op_class(t->rec->op) == ROLL_CLASS_COLL;
+        const struct refused_member *r = m ? refused_of_member(m) : NULL;
+        const struct roll_record *rec = s == t->rank || !r ? t->rec : coll ? &r->coll.rec : &r->message.rec;
+        if (s == t->rank || roll_rankset_has(&t->culprits, s->world)) {
+            refused_set_said(s, false);
+            uint64_t key = say_key(ROLL_VERDICT_CALL_REFUSED, s->world, roll_seal_ticket(rec->seal), 1);
+            fresh = say_once(e, key) || fresh;
+        }
+    }
+    if (fresh) {
+        uint64_t before = say_recall(e, place_key(t)),
+                 number = refused_speak(e, t, before ? before : told_of_end(e, t));
+        say_remember(e, place_key(t), number);
+        if (number != 0 && t->certainty == ROLL_SUSPECTED && t->waiter && t->comm) {
+            doubt_call(e, number, t->waiter, roll_seal_ticket(t->waits->seal), t->rank, t->comm);
+        }
+        note_ends(e, t, number);
+    }
+}
