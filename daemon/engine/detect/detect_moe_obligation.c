@@ -27,7 +27,7 @@ struct moe_obligation_source {
     uint16_t microbatch, layer;
     uint32_t used;
     bool broken; /* a record was lost or refused: the list says nothing */
-    struct duty duty[OBLIGE_MAX];
+    struct obligation obligation[OBLIGE_MAX];
 };
 STATE_OF_SOURCE(moe_obligation)
 
@@ -42,8 +42,8 @@ static bool idle(const struct roll_engine *e, const struct cell *cell, const str
     const struct layer_note *note = layer_note_of(s, cell->layer);
     bool exchanges = false;
     for (uint32_t i = 0; i < full->used; i++) {
-        const struct comm *on = comm_find(e, full->duty[i].comm_key);
-        exchanges = exchanges || full->duty[i].op != ROLL_OP_ALLTOALL || (on && on->empties > 0);
+        const struct comm *on = comm_find(e, full->obligation[i].comm_key);
+        exchanges = exchanges || full->obligation[i].op != ROLL_OP_ALLTOALL || (on && on->empties > 0);
     }
     return note && note->step == cell->step && note->microbatch == cell->microbatch && note->idle && note->zero &&
            !exchanges;
@@ -74,7 +74,7 @@ static void blame(struct roll_engine *e, uint32_t at, const struct comm *ep)
     const struct source *culprit = e->source[cause->source];
     for (uint32_t i = 0; i < culprit->members; i++) {
         struct member *m = culprit->member[i];
-        bool meant = m && (m->comm == ep || m->comm->key == cause->duty.comm_key) && !m->comm->blamed;
+        bool meant = m && (m->comm == ep || m->comm->key == cause->obligation.comm_key) && !m->comm->blamed;
         struct moe_obligation_comm *own = meant ? moe_obligation_make_comm(m->comm) : NULL;
         if (own) {
             m->comm->blamed = true;
@@ -142,7 +142,7 @@ static void judge(struct roll_engine *e, struct comm *ep, struct cell *cell)
         cause->peer_ticket = cell->list[full].ticket;
         cause->missing = missing;
         cause->skipped = skipped;
-        cause->duty = cell->list[full].duty[first];
+        cause->obligation = cell->list[full].obligation[first];
         blame(e, (uint32_t)(cause - moe_obligation_of_engine(e)->cause), ep);
         if (!cause->told) {
             cause->told = true;
@@ -168,7 +168,7 @@ static void withdraw(struct roll_engine *e, const struct cause *cause)
 }
 
 /* All members have got to a later step: what was predicted for an earlier one did not happen. */
-static void forgive(struct roll_engine *e, struct comm *ep, uint32_t step)
+static void expire(struct roll_engine *e, struct comm *ep, uint32_t step)
 {
     const struct moe_obligation_engine *own = moe_obligation_of_engine(e);
     for (uint32_t i = 0; ep->blamed && i < own->causes; i++) {
@@ -188,14 +188,14 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
 {
     struct source *s = e->source[source];
     struct member *m = source_member(s, rec->comm);
-    struct moe_obligation_source *duties = moe_obligation_of_source(s);
+    struct moe_obligation_source *collected = moe_obligation_of_source(s);
     struct moment when;
-    struct moe_obligation_comm *own = meeting_moment(s, rec, &when) ? moe_obligation_make_comm(m->comm) : NULL;
-    bool compared = own && !meeting_closed(&own->closed, &when);
-    bool whole = (!duties && rec->count == 0) ||
-                 (duties && !duties->broken && duties->used == rec->count &&
-                  (duties->used == 0 || (duties->step == rec->step && duties->layer == rec->layer &&
-                                         duties->microbatch == rec->microbatch)));
+    struct moe_obligation_comm *own = compare_moment(s, rec, &when) ? moe_obligation_make_comm(m->comm) : NULL;
+    bool compared = own && !compare_closed(&own->closed, &when);
+    bool whole = (!collected && rec->count == 0) ||
+                 (collected && !collected->broken && collected->used == rec->count &&
+                  (collected->used == 0 || (collected->step == rec->step && collected->layer == rec->layer &&
+                                            collected->microbatch == rec->microbatch)));
     if (compared && !whole) { /* its later lists would meet the wrong ones of its peers */
         obligation_give_up(m->comm, &when);
     }
@@ -206,10 +206,10 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
         ep->moe++;
         list->source = source;
         list->ticket = ticket;
-        list->used = duties ? duties->used : 0;
-        list->duty = list->used ? malloc(list->used * sizeof(*list->duty)) : NULL;
-        if (list->duty) {
-            memcpy(list->duty, duties->duty, list->used * sizeof(*list->duty));
+        list->used = collected ? collected->used : 0;
+        list->obligation = list->used ? malloc(list->used * sizeof(*list->obligation)) : NULL;
+        if (list->obligation) {
+            memcpy(list->obligation, collected->obligation, list->used * sizeof(*list->obligation));
         } else {
             list->used = 0;
         }
@@ -225,13 +225,13 @@ static void list_done(struct roll_engine *e, uint32_t source, const struct roll_
             if (cell->differ && !cell->told) {
                 judge(e, ep, cell);
             }
-            forgive(e, ep, cell->step);
+            expire(e, ep, cell->step);
             obligation_cell_drop(ep, cell);
         }
     }
-    if (duties) {
-        duties->used = 0;
-        duties->broken = false;
+    if (collected) {
+        collected->used = 0;
+        collected->broken = false;
     }
 }
 
@@ -265,7 +265,7 @@ static void obligation_record(struct roll_engine *e, uint32_t source, const stru
         d->broken = true;
         return;
     }
-    d->duty[d->used++] = (struct duty){
+    d->obligation[d->used++] = (struct obligation){
         .comm_key = m ? m->comm->key : 0, .count = rec->count, .op = (uint32_t)rec->peer, .callsite = rec->callsite};
 }
 
@@ -304,10 +304,10 @@ static bool obligation_pair(struct roll_engine *e, struct pair *p, uint32_t inde
 
 static void obligation_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
-    struct moe_obligation_source *duties = moe_obligation_of_source(e->source[source]);
+    struct moe_obligation_source *collected = moe_obligation_of_source(e->source[source]);
     (void)count;
-    if (duties) {
-        duties->broken = true;
+    if (collected) {
+        collected->broken = true;
     }
 }
 

@@ -10,9 +10,9 @@
  *
  * Waiting for the mismatch of the collective itself was rejected: it names bytes, not the reason.
  */
+#include "daemon/engine/detect/compare.h"
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
-#include "daemon/engine/detect/meeting.h"
 
 #define TOPIC      0x100u
 #define TOPIC_MASK 0xffu
@@ -34,8 +34,8 @@ static const struct {
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 /* A rank of the set, and what it said. */
-static const struct word_of *word_in(const struct roll_engine *e, const struct meeting *m,
-                                     const struct roll_rankset *set)
+static const struct report *word_in(const struct roll_engine *e, const struct comparison *m,
+                                    const struct roll_rankset *set)
 {
     for (uint32_t r = 0; r < m->members; r++) {
         if (m->by[r].have != 0 && roll_rankset_has(set, e->source[m->by[r].source]->world)) {
@@ -45,8 +45,7 @@ static const struct word_of *word_in(const struct roll_engine *e, const struct m
     return NULL;
 }
 
-static void side(struct roll_engine *e, struct gathered *g, const struct word_of *word,
-                 const struct roll_rankset *ranks)
+static void side(struct roll_engine *e, struct gathered *g, const struct report *word, const struct roll_rankset *ranks)
 {
     const struct source *s = e->source[word->source];
     const struct entry *entry = source_entry(s, word->ticket);
@@ -85,7 +84,7 @@ static uint64_t key_of(const struct comm *c, uint32_t kind, enum roll_certainty 
 }
 
 /* More than two numbers were said. */
-static bool are_several(const struct meeting *m, uint64_t common, uint64_t odd)
+static bool are_several(const struct comparison *m, uint64_t common, uint64_t odd)
 {
     for (uint32_t r = 0; r < m->members; r++) {
         if (m->by[r].have != 0 && m->by[r].value[0] != common && m->by[r].value[0] != odd) {
@@ -95,8 +94,8 @@ static bool are_several(const struct meeting *m, uint64_t common, uint64_t odd)
     return false;
 }
 
-/* Adds what one meeting shows to what is told of this kind. */
-static void tell(struct roll_engine *e, struct comm *c, struct meeting *m, enum roll_certainty certainty)
+/* Adds what one comparison shows to what is told of this kind. */
+static void tell(struct roll_engine *e, struct comm *c, struct comparison *m, enum roll_certainty certainty)
 {
     struct roll_rankset minor = {0}, major = {0};
     uint64_t common = 0;
@@ -104,14 +103,14 @@ static void tell(struct roll_engine *e, struct comm *c, struct meeting *m, enum 
     uint32_t kind = m->topic & TOPIC_MASK;
     bool over = certainty == ROLL_PREDICTED && gather_find(e, key_of(c, kind, ROLL_PROVEN)) != NULL;
     struct gathered *g = NULL;
-    if (!over && meeting_vote(e, m, 0, &common, &minor, &major, &tie)) {
+    if (!over && compare_vote(e, m, 0, &common, &minor, &major, &tie)) {
         g = gather_open(e, key_of(c, kind, certainty), kinds[kind].code, certainty, &fresh);
     }
     if (g && g->undone) { /* such numbers have turned out to do no harm here */
         g = NULL;
     }
     if (g && fresh) {
-        const struct word_of *odd = word_in(e, m, &minor);
+        const struct report *odd = word_in(e, m, &minor);
         struct gathered *before = certainty == ROLL_PROVEN ? gather_find(e, key_of(c, kind, ROLL_PREDICTED)) : NULL;
         side(e, g, odd, &minor);
         side(e, g, word_in(e, m, &major), &major);
@@ -136,9 +135,9 @@ static void tell(struct roll_engine *e, struct comm *c, struct meeting *m, enum 
     roll_rankset_fini(&major);
 }
 
-static bool differs(const struct meeting *m)
+static bool differs(const struct comparison *m)
 {
-    const struct word_of *first = NULL;
+    const struct report *first = NULL;
     for (uint32_t r = 0; r < m->members; r++) {
         if (m->by[r].have != 0) {
             if (first && first->value[0] != m->by[r].value[0]) {
@@ -150,16 +149,16 @@ static bool differs(const struct meeting *m)
     return false;
 }
 
-static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
+static void judge(struct roll_engine *e, struct comm *c, struct comparison *m)
 {
-    bool whole = meeting_whole(c, m);
-    if (m->differ && ((!m->told && meeting_due(e, c, m)) || (whole && !m->told_whole))) {
+    bool whole = compare_whole(c, m);
+    if (m->differ && ((!m->told && compare_due(e, c, m)) || (whole && !m->told_whole))) {
         m->told = true;
         m->told_whole = whole;
         tell(e, c, m, ROLL_PREDICTED);
     }
-    if (!m->differ && meeting_whole(c, m)) {
-        meeting_drop(c, m); /* one that differs stays: the mismatch may come true */
+    if (!m->differ && compare_whole(c, m)) {
+        compare_drop(c, m); /* one that differs stays: the mismatch may come true */
     }
 }
 
@@ -168,9 +167,9 @@ static uint32_t calls_of(const struct comm *c)
     return c->coll + c->p2p;
 }
 
-/* Every member is at a later step, and as many calls as there are members have been made here since: what this meeting
- * showed has done no harm. */
-static bool is_past(const struct roll_engine *e, const struct comm *c, struct meeting *m)
+/* Every member is at a later step, and as many calls as there are members have been made here since: what this
+ * comparison showed has done no harm. */
+static bool is_past(const struct roll_engine *e, const struct comm *c, struct comparison *m)
 {
     while (m->step != ROLL_STEP_NONE && m->beyond < m->members) {
         uint32_t source = c->member[m->beyond].source;
@@ -186,14 +185,14 @@ static bool is_past(const struct roll_engine *e, const struct comm *c, struct me
  * Hosts run ahead of their calls, so it is given time. One step with such numbers that has done no harm takes the
  * prediction back: other steps differ as well, perhaps all. If one of them does harm, that is told as proven.
  */
-static void forgive(struct roll_engine *e, struct comm *c, struct meeting *m)
+static void expire(struct roll_engine *e, struct comm *c, struct comparison *m)
 {
     uint32_t kind = m->topic & TOPIC_MASK;
     struct gathered *g = gather_find(e, key_of(c, kind, ROLL_PREDICTED));
     if (!g || !kinds[kind].shows || e->clock - m->since < e->config.suspect_ns || !is_past(e, c, m)) {
         return;
     }
-    meeting_drop(c, m);
+    compare_drop(c, m);
     if (!g->undone) {
         g->undone = true;
         g->pending = false;
@@ -207,7 +206,7 @@ static void uniform_record(struct roll_engine *e, uint32_t source, const struct 
     if (!first || rec->op != ROLL_OP_MOE_UNIFORM || rec->peer < 0 || (uint32_t)rec->peer >= KINDS) {
         return;
     }
-    struct meeting *m = meeting_say(e, source, rec, ticket, TOPIC | (uint32_t)rec->peer, 0, rec->count, 1);
+    struct comparison *m = compare_say(e, source, rec, ticket, TOPIC | (uint32_t)rec->peer, 0, rec->count, 1);
     if (!m) {
         return;
     }
@@ -223,13 +222,13 @@ static void uniform_record(struct roll_engine *e, uint32_t source, const struct 
 static void uniform_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; i < e->comms; i++) {
-        struct meeting *next;
+        struct comparison *next;
         const struct compare_comm *compared = compare_of_comm(e->comm[i]);
-        for (struct meeting *m = compared ? compared->first : NULL; m; m = next) {
+        for (struct comparison *m = compared ? compared->first : NULL; m; m = next) {
             next = m->next;
             if ((m->topic & ~TOPIC_MASK) == TOPIC) {
                 if (m->predicted) {
-                    forgive(e, e->comm[i], m);
+                    expire(e, e->comm[i], m);
                 } else {
                     judge(e, e->comm[i], m);
                 }
@@ -242,7 +241,7 @@ static void uniform_tick(struct roll_engine *e)
 static bool came_true(struct roll_engine *e, struct comm *c, uint32_t step)
 {
     const struct compare_comm *compared = compare_of_comm(c);
-    for (struct meeting *m = compared ? compared->first : NULL; m; m = m->next) {
+    for (struct comparison *m = compared ? compared->first : NULL; m; m = m->next) {
         if ((m->topic & ~TOPIC_MASK) == TOPIC && m->differ && m->step == step) {
             if (!m->told) { /* the same two verdicts in whatever order the records come */
                 m->told = true;

@@ -16,9 +16,9 @@
  * written (pytorch #154557, H14). The same in several layers, on several ranks and on communicators of one kind is one
  * finding (gather.h). Comparing a checksum with the step before was rejected: every healthy step changes it.
  */
+#include "daemon/engine/detect/compare.h"
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
-#include "daemon/engine/detect/meeting.h"
 
 #include <math.h>
 #include <string.h>
@@ -69,13 +69,13 @@ static double magnitude(uint64_t bits)
 }
 
 /* Shows one of these ranks: the record of one that has just spoken is still in its log. */
-static void side_of(struct roll_engine *e, struct gathered *g, const struct meeting *m,
+static void side_of(struct roll_engine *e, struct gathered *g, const struct comparison *m,
                     const struct roll_rankset *ranks)
 {
-    const struct word_of *shown = NULL;
+    const struct report *shown = NULL;
     const struct entry *entry = NULL;
     for (uint32_t r = 0; r < m->members && !entry; r++) {
-        const struct word_of *word = &m->by[r];
+        const struct report *word = &m->by[r];
         if (word->have != 0 && roll_rankset_has(ranks, e->source[word->source]->world)) {
             shown = shown ? shown : word;
             entry = source_entry(e->source[word->source], word->ticket);
@@ -92,7 +92,7 @@ static uint64_t key_of(const struct comm *c, enum roll_verdict_code code, uint32
     return say_key(code, gather_family(c), topic, 0);
 }
 
-static struct gathered *open_finding(struct roll_engine *e, const struct comm *c, const struct meeting *m,
+static struct gathered *open_finding(struct roll_engine *e, const struct comm *c, const struct comparison *m,
                                      enum roll_verdict_code code, enum roll_certainty certainty, bool *fresh)
 {
     struct gathered *g = gather_open(e, key_of(c, code, m->topic), code, certainty, fresh);
@@ -162,12 +162,12 @@ static void words_replica(const struct roll_engine *e, const struct gathered *g,
     }
 }
 
-static void judge_replicas(struct roll_engine *e, struct comm *c, struct meeting *m)
+static void judge_replicas(struct roll_engine *e, struct comm *c, struct comparison *m)
 {
     struct roll_rankset minor = {0}, major = {0};
     uint64_t common = 0;
     bool tie, fresh;
-    bool differ = meeting_vote(e, m, 0, &common, &minor, &major, &tie);
+    bool differ = compare_vote(e, m, 0, &common, &minor, &major, &tie);
     if (differ && tie) {
         (void)roll_rankset_union(&minor, &major); /* nobody can say who is right */
     }
@@ -211,7 +211,7 @@ static bool beyond(const struct sums *s, double got)
     return isfinite(got) && fabs(got - s->total) > s->bound;
 }
 
-static struct sums add_up(const struct comm *c, const struct meeting *m)
+static struct sums add_up(const struct comm *c, const struct comparison *m)
 {
     struct sums s = {0};
     for (uint32_t r = 0; r < m->members; r++) {
@@ -305,7 +305,7 @@ static void words_sums(const struct roll_engine *e, const struct gathered *g, st
     }
 }
 
-static void judge_sums(struct roll_engine *e, struct comm *c, struct meeting *m)
+static void judge_sums(struct roll_engine *e, struct comm *c, struct comparison *m)
 {
     struct sums s = add_up(c, m);
     bool fresh;
@@ -384,10 +384,10 @@ static void tell_not_finite(struct roll_engine *e, uint32_t source, const struct
 
 /* --- the detector --- */
 
-static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
+static void judge(struct roll_engine *e, struct comm *c, struct comparison *m)
 {
     bool sums = (m->topic & ~0xffu) == SUMS;
-    if (!meeting_whole(c, m)) {
+    if (!compare_whole(c, m)) {
         return; /* a sum needs all shares; replicas that differ are no hang: nothing is lost by waiting for the last one
                  */
     }
@@ -396,7 +396,7 @@ static void judge(struct roll_engine *e, struct comm *c, struct meeting *m)
     } else {
         judge_replicas(e, c, m);
     }
-    meeting_drop(c, m);
+    compare_drop(c, m);
 }
 
 static void numbers_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
@@ -406,17 +406,17 @@ static void numbers_record(struct roll_engine *e, uint32_t source, const struct 
         return;
     }
     uint32_t tensor = (uint32_t)rec->peer;
-    struct meeting *m = NULL;
+    struct comparison *m = NULL;
     switch (rec->aux) {
     case FACT_REPLICA:
-        m = meeting_say(e, source, rec, ticket, REPLICAS | tensor, 0, rec->count, 1);
+        m = compare_say(e, source, rec, ticket, REPLICAS | tensor, 0, rec->count, 1);
         break;
     case FACT_PART:
-        (void)meeting_say(e, source, rec, ticket, SUMS | tensor, AT_SIZE, rec->group, HAVE_BOTH);
-        m = meeting_say(e, source, rec, ticket, SUMS | tensor, AT_PART, rec->count, HAVE_BOTH);
+        (void)compare_say(e, source, rec, ticket, SUMS | tensor, AT_SIZE, rec->group, HAVE_BOTH);
+        m = compare_say(e, source, rec, ticket, SUMS | tensor, AT_PART, rec->count, HAVE_BOTH);
         break;
     case FACT_SUM:
-        m = meeting_say(e, source, rec, ticket, SUMS | tensor, AT_SUM, rec->count, HAVE_BOTH);
+        m = compare_say(e, source, rec, ticket, SUMS | tensor, AT_SUM, rec->count, HAVE_BOTH);
         break;
     case FACT_NOTFINITE:
         tell_not_finite(e, source, rec);

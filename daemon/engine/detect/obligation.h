@@ -6,13 +6,13 @@
 #ifndef ROLL_ENGINE_OBLIGATION_H
 #define ROLL_ENGINE_OBLIGATION_H
 
+#include "daemon/engine/detect/compare.h"
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
-#include "daemon/engine/detect/meeting.h"
 #include "daemon/engine/detect/moe.h"
 
 /* One promised collective. */
-struct duty {
+struct obligation {
     uint64_t comm_key;
     uint64_t count;
     uint32_t op;
@@ -26,7 +26,7 @@ struct cause {
     uint32_t step, microbatch, layer, source, peer_source;
     uint64_t ticket, peer_ticket;
     uint32_t missing;
-    struct duty duty; /* the first one missing */
+    struct obligation obligation; /* the first one missing */
     bool told, proven;
     bool skipped;        /* the culprit said that it skipped its experts */
     uint64_t prediction; /* key of the gathering in which it is told (gather.h) */
@@ -41,7 +41,7 @@ STATE_OF_ENGINE(moe_obligation)
 struct list {
     uint32_t source, used;
     uint64_t ticket; /* of its end */
-    struct duty *duty;
+    struct obligation *obligation;
 };
 
 /* The lists of all members for one (step, microbatch, layer). */
@@ -52,7 +52,7 @@ struct cell {
     uint32_t arrived;
     bool differ, told;
     uint64_t since;
-    struct list *list; /* by rank; duty NULL and used 0 with source NO_SOURCE: not there yet */
+    struct list *list; /* by rank; obligation NULL and used 0 with source NO_SOURCE: not there yet */
     struct cell *next;
 };
 

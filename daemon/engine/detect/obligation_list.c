@@ -11,7 +11,7 @@
 static void cell_free(const struct comm *c, struct cell **cell)
 {
     for (uint32_t r = 0; (*cell)->list && r < c->size; r++) {
-        free((*cell)->list[r].duty);
+        free((*cell)->list[r].obligation);
     }
     free((*cell)->list);
     free(*cell);
@@ -35,10 +35,10 @@ void obligation_give_up(struct comm *c, const struct moment *step)
 {
     struct moe_obligation_comm *own = moe_obligation_of_comm(c);
     struct cell *next;
-    meeting_close(&own->closed, step);
+    compare_close(&own->closed, step);
     for (struct cell *cell = own->cell; cell; cell = next) {
         next = cell->next;
-        if (meeting_closed(&own->closed, &cell->at)) {
+        if (compare_closed(&own->closed, &cell->at)) {
             obligation_cell_drop(c, cell);
         }
     }
@@ -77,7 +77,7 @@ struct cell *obligation_cell_get(struct comm *c, const struct roll_record *rec, 
         struct moment oldest = last->at;
         obligation_give_up(c, &oldest);
     }
-    if (meeting_closed(&own->closed, at)) {
+    if (compare_closed(&own->closed, at)) {
         return NULL;
     }
     cell = calloc(1, sizeof(*cell));
@@ -100,7 +100,7 @@ struct cell *obligation_cell_get(struct comm *c, const struct roll_record *rec, 
     return cell;
 }
 
-static bool same_duty(const struct comm *ep, const struct duty *a, const struct duty *b)
+static bool same_obligation(const struct comm *ep, const struct obligation *a, const struct obligation *b)
 {
     return a->op == b->op && (a->comm_key == ep->key) == (b->comm_key == ep->key);
 }
@@ -110,7 +110,7 @@ uint32_t obligation_lacks(const struct comm *ep, const struct list *full, const 
 {
     uint32_t missing = 0, k = 0;
     for (uint32_t i = 0; i < full->used; i++) {
-        if (k < other->used && same_duty(ep, &full->duty[i], &other->duty[k])) {
+        if (k < other->used && same_obligation(ep, &full->obligation[i], &other->obligation[k])) {
             k++;
         } else {
             *first = missing == 0 ? i : *first;

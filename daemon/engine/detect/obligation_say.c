@@ -5,9 +5,9 @@
 
 static void words_missing(struct words *w, const struct roll_engine *e, const struct cause *cause)
 {
-    struct comm *on = comm_find(e, cause->duty.comm_key);
+    struct comm *on = comm_find(e, cause->obligation.comm_key);
     words_add(w, "%u backward %s (first: %s on ", cause->missing, cause->missing == 1 ? "collective" : "collectives",
-              roll_op_name(cause->duty.op));
+              roll_op_name(cause->obligation.op));
     if (on) {
         words_comm(w, on);
     } else {

@@ -1,21 +1,21 @@
 /*
- * meeting.c: a small table per communicator of things that all members say once per step, layer and topic.
+ * compare.c: a small table per communicator of things that all members say once per step, layer and topic.
  *
- * Three detectors compare such words (numbers that must be equal, replicas, sums of gradients). A list of their own in
- * each was what the obligations have; one table is shorter and bounded in one place. Obligations stay apart, because
+ * Three detectors compare such reports (numbers that must be equal, replicas, sums of gradients). A list of their own
+ * in each was what the obligations have; one table is shorter and bounded in one place. Obligations stay apart, because
  * they compare lists.
  *
  * What is said several times in one step is told apart by its order alone, so the order must be whole: a step of which
  * records are missing, or which was given up for want of room, is compared no more, and a step that is run again (the
  * job went back) never meets what was left over of the first run.
  */
-#include "daemon/engine/detect/meeting.h"
+#include "daemon/engine/detect/compare.h"
 
 #include "daemon/engine/detect/detector.h"
 
 #include <stdlib.h>
 
-#define MEETINGS_MAX 256u
+#define COMPARISONS_MAX 256u
 
 struct compare_member {
     struct moment at; /* the step of what it said last here */
@@ -23,7 +23,7 @@ struct compare_member {
 };
 STATE_OF_MEMBER(compare)
 
-bool meeting_moment(struct source *s, const struct roll_record *rec, struct moment *at)
+bool compare_moment(struct source *s, const struct roll_record *rec, struct moment *at)
 {
     struct member *m = source_member(s, rec->comm);
     if (!source_certain(s, rec) || !m || m->comm->size == 0 || m->comm->open || m->rank < 0 ||
@@ -50,45 +50,45 @@ static bool upto(const struct moment *a, const struct moment *limit)
     return a->turn < limit->turn || (a->turn == limit->turn && a->step <= limit->step);
 }
 
-bool meeting_closed(const struct closed *c, const struct moment *at)
+bool compare_closed(const struct closed *c, const struct moment *at)
 {
     return c->any && upto(at, &c->upto);
 }
 
-void meeting_close(struct closed *c, const struct moment *limit)
+void compare_close(struct closed *c, const struct moment *limit)
 {
-    if (!meeting_closed(c, limit)) {
+    if (!compare_closed(c, limit)) {
         *c = (struct closed){.upto = *limit, .any = true};
     }
 }
 
-static bool matches(const struct meeting *m, const struct meeting *key)
+static bool matches(const struct comparison *m, const struct comparison *key)
 {
     return m->topic == key->topic && m->at.turn == key->at.turn && m->at.step == key->at.step &&
            m->microbatch == key->microbatch && m->layer == key->layer && m->phase == key->phase;
 }
 
 /* The oldest in which this member has not said value number `at`. */
-static struct meeting *find(const struct compare_comm *own, const struct meeting *key, uint32_t rank, unsigned at)
+static struct comparison *find(const struct compare_comm *own, const struct comparison *key, uint32_t rank, unsigned at)
 {
-    struct meeting *oldest = NULL;
-    for (struct meeting *m = own->first; m; m = m->next) {
+    struct comparison *oldest = NULL;
+    for (struct comparison *m = own->first; m; m = m->next) {
         oldest = matches(m, key) && (m->by[rank].have & 1u << at) == 0 ? m : oldest;
     }
     return oldest;
 }
 
-static void free_one(struct meeting **m)
+static void free_one(struct comparison **m)
 {
     free((*m)->by);
     free(*m);
     *m = NULL;
 }
 
-void meeting_drop(struct comm *c, struct meeting *m)
+void compare_drop(struct comm *c, struct comparison *m)
 {
     struct compare_comm *own = compare_of_comm(c);
-    for (struct meeting **at = &own->first; *at; at = &(*at)->next) {
+    for (struct comparison **at = &own->first; *at; at = &(*at)->next) {
         if (*at == m) {
             *at = m->next;
             own->count--;
@@ -102,34 +102,34 @@ static void compare_comm_fini(struct comm *c)
 {
     const struct compare_comm *own = compare_of_comm(c);
     while (own && own->first) {
-        meeting_drop(c, own->first);
+        compare_drop(c, own->first);
     }
 }
 
-/* No room: the step of the oldest meeting is given up as a whole, because the order of what is left of it would say
+/* No room: the step of the oldest comparison is given up as a whole, because the order of what is left of it would say
  * nothing. */
 static void give_up_oldest(struct comm *c)
 {
     struct compare_comm *own = compare_of_comm(c);
-    const struct meeting *last = own->first;
+    const struct comparison *last = own->first;
     while (last->next) {
         last = last->next;
     }
-    meeting_close(&own->closed, &last->at);
-    struct meeting *next;
-    for (struct meeting *m = own->first; m; m = next) {
+    compare_close(&own->closed, &last->at);
+    struct comparison *next;
+    for (struct comparison *m = own->first; m; m = next) {
         next = m->next;
-        if (meeting_closed(&own->closed, &m->at)) {
-            meeting_drop(c, m);
+        if (compare_closed(&own->closed, &m->at)) {
+            compare_drop(c, m);
         }
     }
 }
 
-static struct meeting *open_meeting(struct comm *c, const struct meeting *key)
+static struct comparison *open_comparison(struct comm *c, const struct comparison *key)
 {
     struct compare_comm *own = compare_of_comm(c);
-    struct meeting *m = calloc(1, sizeof(*m));
-    struct word_of *by = calloc(c->size ? c->size : 1, sizeof(*by));
+    struct comparison *m = calloc(1, sizeof(*m));
+    struct report *by = calloc(c->size ? c->size : 1, sizeof(*by));
     if (!m || !by) {
         free(m);
         free(by);
@@ -147,12 +147,12 @@ static struct meeting *open_meeting(struct comm *c, const struct meeting *key)
     return m;
 }
 
-struct meeting *meeting_say(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
-                            uint32_t topic, unsigned at, uint64_t value, uint8_t wanted)
+struct comparison *compare_say(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
+                               uint32_t topic, unsigned at, uint64_t value, uint8_t wanted)
 {
-    struct meeting key = {
+    struct comparison key = {
         .topic = topic, .step = rec->step, .microbatch = rec->microbatch, .layer = rec->layer, .phase = rec->phase};
-    if (!meeting_moment(e->source[source], rec, &key.at)) {
+    if (!compare_moment(e->source[source], rec, &key.at)) {
         return NULL;
     }
     const struct member *member = source_member(e->source[source], rec->comm);
@@ -162,36 +162,36 @@ struct meeting *meeting_say(struct roll_engine *e, uint32_t source, const struct
     if (!own) {
         return NULL;
     }
-    if (own->count >= MEETINGS_MAX && !meeting_closed(&own->closed, &key.at) && !find(own, &key, rank, at)) {
+    if (own->count >= COMPARISONS_MAX && !compare_closed(&own->closed, &key.at) && !find(own, &key, rank, at)) {
         give_up_oldest(c);
     }
-    bool closed = meeting_closed(&own->closed, &key.at);
-    struct meeting *m = closed ? NULL : find(own, &key, rank, at);
-    m = m || closed ? m : open_meeting(c, &key);
+    bool closed = compare_closed(&own->closed, &key.at);
+    struct comparison *m = closed ? NULL : find(own, &key, rank, at);
+    m = m || closed ? m : open_comparison(c, &key);
     if (!m || rank >= m->members) {
         return NULL;
     }
-    struct word_of *word = &m->by[rank];
-    bool before = (word->have & wanted) == wanted;
-    word->source = source;
-    word->ticket = ticket;
-    word->value[at] = value;
-    word->have |= (uint8_t)(1u << at);
-    m->arrived += !before && (word->have & wanted) == wanted;
+    struct report *report = &m->by[rank];
+    bool before = (report->have & wanted) == wanted;
+    report->source = source;
+    report->ticket = ticket;
+    report->value[at] = value;
+    report->have |= (uint8_t)(1u << at);
+    m->arrived += !before && (report->have & wanted) == wanted;
     return m;
 }
 
-bool meeting_whole(const struct comm *c, const struct meeting *m)
+bool compare_whole(const struct comm *c, const struct comparison *m)
 {
     return m->arrived >= c->size;
 }
 
-bool meeting_due(const struct roll_engine *e, const struct comm *c, const struct meeting *m)
+bool compare_due(const struct roll_engine *e, const struct comm *c, const struct comparison *m)
 {
-    return meeting_whole(c, m) || e->finishing || e->clock - m->since >= e->config.stall_ns / 20;
+    return compare_whole(c, m) || e->finishing || e->clock - m->since >= e->config.stall_ns / 20;
 }
 
-static uint32_t votes(const struct meeting *m, unsigned at, uint64_t value)
+static uint32_t votes(const struct comparison *m, unsigned at, uint64_t value)
 {
     uint32_t n = 0;
     for (uint32_t r = 0; r < m->members; r++) {
@@ -200,7 +200,7 @@ static uint32_t votes(const struct meeting *m, unsigned at, uint64_t value)
     return n;
 }
 
-bool meeting_vote(const struct roll_engine *e, const struct meeting *m, unsigned at, uint64_t *common,
+bool compare_vote(const struct roll_engine *e, const struct comparison *m, unsigned at, uint64_t *common,
                   struct roll_rankset *minor, struct roll_rankset *major, bool *tie)
 {
     uint32_t best = 0;
