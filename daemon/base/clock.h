@@ -1,5 +1,5 @@
 /*
- * clock.h: the two clocks, in ns.
+ * clock.h: the monotonic clock and the wall clock, in ns.
  */
 #ifndef ROLL_DAEMON_CLOCK_H
 #define ROLL_DAEMON_CLOCK_H
@@ -27,8 +27,8 @@ static inline uint64_t roll_real_ns(void)
 #define ROLL_MS UINT64_C(1000000)
 
 /*
- * Both clocks at one moment. A thread that is preempted between two readings pairs them wrongly by as long as it was
- * away, and every record of its ring would be dated wrongly by that: the closest of a few tries counts.
+ * Reads both clocks at one moment. A thread that is preempted between the two readings pairs them wrongly by as long as
+ * it was away, and every record of its ring would then be dated wrongly by that. So the closest of a few tries counts.
  */
 static inline void roll_clock_pair(uint64_t *mono_ns, uint64_t *real_ns)
 {

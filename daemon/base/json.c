@@ -1,5 +1,6 @@
 /*
- * json.c: see json.h. Objects are built with jansson where they are needed; only what jansson has no word for is here.
+ * json.c: see json.h. Objects are built with jansson where they are needed; here are only the parts for which jansson
+ * has no function.
  */
 #include "daemon/base/json.h"
 

@@ -1,5 +1,5 @@
 /*
- * json.h: texts and sets of ranks as JSON, for every part of the daemon that answers in it.
+ * json.h: texts and sets of ranks as JSON, for every part of the daemon that answers in JSON.
  */
 #ifndef ROLL_DAEMON_JSON_H
 #define ROLL_DAEMON_JSON_H
@@ -12,9 +12,9 @@
 json_t *roll_ranks_to_json(const struct roll_rankset *set);
 
 /*
- * A text of another process as a JSON string: names of hosts, programs and communicators may be no UTF-8, and nothing
- * may be lost for that: bytes beyond ASCII become '?' then. Borrows text; returns owned; NULL when out of memory. Any
- * thread.
+ * A text of another process as a JSON string: Names of hosts, programs and communicators may not be valid UTF-8, and an
+ * answer must not be lost for that: bytes beyond ASCII then become '?'. Borrows text; returns owned; NULL when out of
+ * memory. Any thread.
  */
 json_t *roll_text_to_json(const char *text);
 /* A set of ranks, folded and whole ("0-3,7"), as a JSON string; owned; NULL when out of memory. Any thread. */

@@ -2,7 +2,7 @@
  * lock.c: lock files by flock(2).
  *
  * A file that merely exists was rejected: a killed owner would leave it. The owner removes its file when it leaves in
- * good order, so whoever has got the lock looks whether the name still means the file that it locked.
+ * good order, so a process that has got the lock checks whether the name still means the file that it locked.
  */
 #include "daemon/base/lock.h"
 
@@ -50,11 +50,11 @@ int roll_lock_take(const char *path, int *out, int *pid)
             *out = fd;
             break;
         }
-        close(fd); /* its last owner removed the file while we opened it */
+        close(fd); /* the last owner removed the file while we opened it */
     }
     int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
     if (ftruncate(*out, 0) != 0 || pwrite(*out, text, (size_t)n, 0) != n) {
-        roll_log(ROLL_LOG_WARNING, "cannot write %s: %s", path, strerror(errno)); /* it is locked all the same */
+        roll_log(ROLL_LOG_WARNING, "cannot write %s: %s", path, strerror(errno)); /* the file is locked all the same */
     }
     return 0;
 }

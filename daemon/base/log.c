@@ -42,6 +42,6 @@ void roll_log(enum roll_log_level level, const char *format, ...)
     size_t length = strlen(line);
     line[length++] = '\n';
     if (write(STDERR_FILENO, line, length) < 0) {
-        return; /* nobody listens: nothing to be done about it */
+        return; /* standard error cannot be written, and there is no other place to say so */
     }
 }

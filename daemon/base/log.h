@@ -8,7 +8,7 @@
 
 enum roll_log_level { ROLL_LOG_ERROR, ROLL_LOG_WARNING, ROLL_LOG_INFO };
 
-/* Only warnings and errors when quiet, or with ROLLCALL_QUIET=1; everything else too otherwise. */
+/* Sets what is logged: only warnings and errors when quiet, or with ROLLCALL_QUIET=1; else everything. */
 void roll_log_init(bool quiet);
 void roll_log(enum roll_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* How many lines of WARNING and ERROR were written: a detached daemon keeps its log file when there were any. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A number with one letter behind it that scales it; without a letter it is as it stands. */
+/* Reads a number; one letter behind the number scales it. */
 static bool scaled(const char *text, const char *letters, const uint64_t *scale, uint64_t *out)
 {
     char *end;

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A size like 65536, 64K, 16M, 2G or 1T, in bytes. False for anything else and for what does not fit; *out is undefined
- * then. */
+/* A size like 65536, 64K, 16M, 2G or 1T, in bytes. False for anything else and for a number that is too large; *out is
+ * undefined then. */
 bool roll_units_bytes(const char *text, uint64_t *out);
 /* A time like 90s, 12h or 7d, in ns; without a letter in seconds. False for anything else, for 0 and above 100 years;
  * *out_ns is 0 then. */

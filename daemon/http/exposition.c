@@ -1,10 +1,10 @@
 /*
- * exposition.c: the snapshot as Prometheus text (0.0.4) or OpenMetrics (1.0).
+ * exposition.c: writes the snapshot as Prometheus text (0.0.4) or OpenMetrics (1.0).
  *
  * One table of families, one small writer per shape of sample: the two formats differ only in the names of counter
  * families and in the last line. Every series is written from the first scrape on, also at zero, because rate() and
  * increase() cannot see the step from "absent" to 1 and a first verdict would never alert. A client library was
- * rejected: Debian has none for C, and the format is lines.
+ * rejected: Debian has none for C, and the format is only lines of text.
  */
 #include "daemon/http/metrics.h"
 #include "trace/err.h"
@@ -18,11 +18,11 @@ struct writer {
 };
 
 struct family {
-    const char *name; /* counters: without "_total" */
+    const char *name; /* of a counter without "_total" */
     const char *help;
     bool counter;
     void (*write)(const struct writer *w, const struct family *family);
-    size_t member; /* of the snapshot, where one value is all */
+    size_t member; /* offset in the snapshot, for families with a single value */
 };
 
 static void write_name(const struct writer *w, const struct family *family)

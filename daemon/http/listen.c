@@ -1,6 +1,6 @@
 /*
- * listen.c: the addresses that the endpoint accepts. Numbers and "localhost" only: a name that DNS decides would make
- * "loopback only" a promise of somebody else.
+ * listen.c: the addresses that the endpoint accepts: numbers and "localhost" only. With names from DNS, "loopback only"
+ * would depend on the DNS server.
  */
 #include "daemon/http/listen.h"
 #include "trace/err.h"

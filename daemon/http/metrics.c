@@ -25,7 +25,7 @@ static const char plain_text[] = "text/plain; charset=utf-8";
 static const char metrics_text[] = "text/plain; version=0.0.4; charset=utf-8";
 static const char openmetrics_text[] = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/* Sends body (taken; malloc'ed) and lets go of it. */
+/* Sends `body`, which it takes (malloc'ed). */
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *type, char *body,
                               size_t bytes)
 {
@@ -73,11 +73,11 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 {
     static int seen;
     (void)version, (void)upload;
-    if (*state == NULL) { /* first call for a request: the headers only */
+    if (*state == NULL) { /* the first call for a request has the headers only */
         *state = &seen;
         return MHD_YES;
     }
-    if (*upload_bytes != 0) { /* drop a body piece by piece; the answer comes when it has ended */
+    if (*upload_bytes != 0) { /* a request's body is dropped piece by piece; the answer follows its end */
         *upload_bytes = 0;
         return MHD_YES;
     }
@@ -99,7 +99,7 @@ static struct MHD_Daemon *start(struct roll_metrics *metrics, const struct socka
 {
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
     flags |= address->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0;
-    /* Signals are for the daemon's own threads. */
+    /* Signals are blocked here: the daemon's own threads take them. */
     sigset_t all;
     sigset_t old;
     sigfillset(&all);

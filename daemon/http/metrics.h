@@ -1,8 +1,7 @@
 /*
  * metrics.h: the Prometheus endpoint of rollcalld: GET /metrics and GET /healthz.
  *
- * The daemon fills a plain snapshot when somebody scrapes; this part knows names, types and formats. Names:
- * docs/METRICS.md.
+ * The daemon fills a plain snapshot at each scrape; this part has the names (docs/METRICS.md), types and formats.
  */
 #ifndef ROLL_DAEMON_METRICS_H
 #define ROLL_DAEMON_METRICS_H
@@ -17,7 +16,7 @@
 
 #define ROLL_METRICS_VERDICTS 64 /* rows of verdict.def and room for more */
 
-/* What the daemon knows at this moment. All totals count from the start of the daemon. Zero-initialised is valid. */
+/* The values of one moment. All totals count from the start of the daemon. Zero-initialised is valid. */
 struct roll_metrics_snapshot {
     struct {
         enum roll_verdict_code code; /* NONE ends the list */
@@ -27,12 +26,12 @@ struct roll_metrics_snapshot {
     uint64_t calls;                     /* NCCL calls recorded */
     uint64_t records;                   /* records received */
     uint64_t lost[ROLL_LOSS_LIMIT];     /* by enum roll_loss */
-    uint64_t findings;                  /* that stand now, of the runs watched now */
+    uint64_t findings;                  /* findings that stand now, of the runs watched now */
     uint64_t runs;                      /* runs watched now */
     uint64_t agents;                    /* agents connected now */
     uint64_t comms;                     /* communicators known now */
     uint64_t incomplete;                /* operations that some but not all members have issued */
-    double oldest_pending_seconds;      /* age of the oldest of them; 0 = none */
+    double oldest_pending_seconds;      /* age of the oldest incomplete operation; 0 = none */
     uint64_t batches;                   /* frames of records received */
     uint64_t bytes;                     /* bytes received from agents */
     double engine_seconds;              /* time spent in the engine */
@@ -56,7 +55,7 @@ typedef struct roll_metrics roll_metrics_t;
 int roll_metrics_new(const char *listen, roll_metrics_fill *fill, void *arg, roll_metrics_t **out);
 /* Stops listening and waits for the thread. */
 void roll_metrics_destroy(roll_metrics_t **metrics);
-/* The port that it listens on. */
+/* The port on which the endpoint listens. */
 unsigned roll_metrics_port(const roll_metrics_t *metrics);
 
 /* Writes the exposition to a stream: text format 0.0.4, or OpenMetrics 1.0. 0 or IO. */

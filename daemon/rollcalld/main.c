@@ -1,8 +1,8 @@
 /*
- * main.c: rollcalld: puts together what the options ask for, and takes it apart in order.
+ * main.c: the program rollcalld: starts the parts that the options ask for, and ends them in order.
  *
- * Standalone is an agent thread and a root in one process that talk over inproc with the frames that cross a network
- * otherwise: there is no second path to test.
+ * Standalone is an agent thread and a root in one process. The two exchange over inproc the same frames that otherwise
+ * cross a network, so there is no second path to test.
  */
 #include "daemon/agent/agent.h"
 #include "daemon/agent/node_facts.h"
@@ -48,7 +48,7 @@ struct daemon {
     char why[4096 + 512];
 };
 
-/* The first signal asks for an orderly exit, the second one gets any. */
+/* The first signal asks for an orderly exit; the second one exits at once. */
 static void on_signal(int number)
 {
     if (atomic_exchange(&stop, true)) {
@@ -64,7 +64,7 @@ static void set_up_process(void)
     sa.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);
-    sigaction(SIGXFSZ, &sa, NULL); /* a limit on files is an error of write, like a full disk */
+    sigaction(SIGXFSZ, &sa, NULL); /* a file that reaches its size limit is then an error of write, like a full disk */
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -92,7 +92,7 @@ static int take_locks(struct daemon *d)
         int err = roll_agent_lock(dir, &d->agent_lock, &pid);
         if (err == ROLL_E_BUSY) {
             if (d->o.if_none) {
-                return 0; /* d->agent_lock stays -1: run() sees it */
+                return 0; /* d->agent_lock stays -1, which run() checks */
             }
             snprintf(d->why, sizeof(d->why), "an agent (pid %d) already serves %s; stop it, or use another --dir", pid,
                      dir);
@@ -198,14 +198,14 @@ static int start_agent_thread(struct daemon *d)
 {
     sigset_t all, old;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* only the main thread takes signals */
     int err = pthread_create(&d->thread, NULL, agent_main, d);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     d->threaded = err == 0;
     return err ? fail(d, "cannot start a thread") : 0;
 }
 
-/* Says where we are: the endpoint file, the descriptor, the parent that waits. */
+/* Announces that the daemon is ready: in the endpoint file, on the ready descriptor, and to the waiting parent. */
 static int announce(struct daemon *d)
 {
     const char *endpoint = d->root ? roll_root_endpoint(d->root, 0) : d->o.connect;
@@ -251,18 +251,19 @@ static int run(struct daemon *d)
         return code;
     }
     bool standalone = o->mode == ROLL_MODE_STANDALONE;
-    d->agent = (struct roll_agent_options){.context = d->context,
-                                           .dir = o->dir,
-                                           .endpoint = standalone ? INPROC : o->connect,
-                                           .keys = d->have_client_keys ? &d->client_keys : NULL,
-                                           .policy = o->policy,
-                                           .linger_s = standalone ? 0 : o->linger_s,
-                                           .parent = o->parent,
-                                           .trace_dir = standalone ? NULL : o->trace, /* there the root keeps it */
-                                           .trace_segment = o->trace_segment,
-                                           .trace_limit = o->trace_limit,
-                                           .trace_age_ns = o->trace_age_ns,
-                                           .stop = standalone ? &d->agent_stop : &stop};
+    d->agent = (struct roll_agent_options){
+        .context = d->context,
+        .dir = o->dir,
+        .endpoint = standalone ? INPROC : o->connect,
+        .keys = d->have_client_keys ? &d->client_keys : NULL,
+        .policy = o->policy,
+        .linger_s = standalone ? 0 : o->linger_s,
+        .parent = o->parent,
+        .trace_dir = standalone ? NULL : o->trace, /* in standalone mode the root keeps the trace */
+        .trace_segment = o->trace_segment,
+        .trace_limit = o->trace_limit,
+        .trace_age_ns = o->trace_age_ns,
+        .stop = standalone ? &d->agent_stop : &stop};
     if (standalone) {
         code = start_agent_thread(d);
     }
@@ -313,11 +314,11 @@ static void take_down(struct daemon *d)
 int main(int argc, char **argv)
 {
     struct daemon d = {.agent_lock = -1, .root_lock = -1};
-    if (argc == 3 &&
-        strcmp(argv[1], "--stack") == 0) { /* not for people: how an agent starts us to look at its ranks */
+    if (argc == 3 && strcmp(argv[1], "--stack") == 0) { /* not for people: an agent starts this to look at its ranks */
         return roll_stack_helper(argv[2]);
     }
-    if (argc == 3 && strcmp(argv[1], "--facts") == 0) { /* nor this: how it asks what its node knows */
+    if (argc == 3 &&
+        strcmp(argv[1], "--facts") == 0) { /* not for people: an agent starts this to ask what its node knows */
         return roll_facts_helper(argv[2]);
     }
     int code = roll_options_parse(argc, argv, &d.o);
@@ -339,7 +340,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "rollcalld: %s\n", d.why);
     }
     if (d.o.detach) {
-        roll_place_ready(code, d.o.dir, mode_name(&d)); /* nothing happens when that was done already */
+        roll_place_ready(code, d.o.dir,
+                         mode_name(&d)); /* tells the parent of a failure; without effect once the daemon was ready */
     }
     take_down(&d);
     return code;

@@ -170,7 +170,7 @@ static void print_help(const struct roll_option *table)
     printf("\nExit status: 0 clean, 1 a finding, 2 usage, 3 something cannot be reached, read or bound.\n");
 }
 
-/* What the modes need and do not take. */
+/* Checks what each mode needs and does not take. */
 static int check(struct roll_options *o)
 {
     const char *env = getenv("ROLLCALL_DIR");

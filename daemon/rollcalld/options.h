@@ -26,8 +26,8 @@ struct roll_options {
     uint64_t stall_ns, suspect_ns;
 };
 
-/* Reads the command line. Returns -1 to go on, else the exit code: 0 after --help and --version, 2 after one line on
- * standard error. */
+/* Reads the command line. Returns -1 when the daemon is to run, else the exit code: 0 after --help and --version, 2
+ * after one line on standard error. */
 int roll_options_parse(int argc, char **argv, struct roll_options *out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * place.c: see place.h. Locks are flock: they die with their holder, so a killed daemon leaves files but no lock, and
- * the next one simply takes over. Pid files were rejected: a pid is somebody else's after a while.
+ * place.c: see place.h. Locks are flock, which end with their holder: a killed daemon leaves files but no lock, and the
+ * next one simply takes over. Pid files were rejected: after a while another process has the same pid.
  */
 #include "daemon/rollcalld/place.h"
 
@@ -65,7 +65,7 @@ int roll_place_lock_root(const char *dir, int *out)
         if (fd < 0) {
             return errno == EACCES || errno == EPERM ? ROLL_E_DENIED : ROLL_E_IO;
         }
-        /* A console that looks whether we are alive holds the lock for a moment. */
+        /* A console that checks whether a root is alive holds the lock for a moment, so taking it is tried again. */
         int tries = 0;
         while (flock(fd, LOCK_EX | LOCK_NB) != 0 && tries++ < 20) {
             usleep(5000);
@@ -97,7 +97,7 @@ int roll_place_endpoint(const char *dir, const char *endpoint)
     if (wrote != n || rename(temporary, path) != 0) {
         int number = errno;
         unlink(temporary);
-        errno = number; /* for the message */
+        errno = number; /* the caller's message uses errno */
         return ROLL_E_IO;
     }
     return 0;
@@ -170,7 +170,7 @@ int roll_place_detach(int keep_fd)
         ssize_t n;
         while ((n = read(ends[0], &code, 1)) < 0 && errno == EINTR) {
         }
-        waitpid(child, NULL, 0); /* the child is between us and the daemon, and gone at once */
+        waitpid(child, NULL, 0); /* the child only starts the daemon, and ends at once */
         _exit(n == 1 ? code : 3);
     }
     setsid();

@@ -1,6 +1,6 @@
 /*
- * place.h: what rollcalld leaves in its ring directory besides rings: locks, the endpoint file, the socket; and how it
- * goes to the background.
+ * place.h: the files of rollcalld in its ring directory (locks, the endpoint file, the socket), and going to the
+ * background.
  */
 #ifndef ROLL_DAEMON_PLACE_H
 #define ROLL_DAEMON_PLACE_H
@@ -21,11 +21,11 @@ void roll_place_leave_root(const char *dir, int *fd);
 void roll_place_remove(const char *dir);
 
 /*
- * Goes to the background: returns in the child, in a session of its own, without inherited descriptors (but keep_fd);
+ * Goes to the background: returns in the child, in a session of its own, without inherited descriptors except keep_fd;
  * the parent waits for roll_place_ready and exits with its code. -1 when it cannot fork.
  */
 int roll_place_detach(int keep_fd);
-/* Tells the waiting parent how it went, and, when it went well, sends standard error to DIR/NAME.log. */
+/* Tells the waiting parent the exit code; with 0, standard error goes to DIR/NAME.log from now on. */
 void roll_place_ready(int code, const char *dir, const char *name);
 /* Removes the log file of a detached daemon that had nothing to complain about. */
 void roll_place_log_done(const char *dir, const char *name);

@@ -1,9 +1,9 @@
 /*
- * pack.c: PACK frames: the model's columns through zstd, and back.
+ * pack.c: PACK frames: compresses the model's columns with zstd, and decompresses them again.
  *
  * One zstd stream runs through all PACKs of a segment and is flushed at the end of each, so small PACKs compress nearly
- * as well as large ones, and a reader that follows a writer sees all of each. Columns that are large end a block of
- * zstd's, because each has its own statistics. A stream per PACK was rejected: a slow job writes a PACK a second, and
+ * as well as large ones, and a reader that follows a writer sees the whole of each. A large column ends a zstd block,
+ * because each column has its own statistics. A stream per PACK was rejected: a slow job writes a PACK a second, and
  * would pay for its dictionary in each.
  */
 #include "daemon/store/pack.h"
@@ -16,8 +16,8 @@
 #include <string.h>
 #include <zstd.h>
 
-#define WINDOW_LOG 20  /* 1 MiB: what a reader must be ready to keep */
-#define OWN_BLOCK  512 /* a column of so many bytes gets statistics of its own */
+#define WINDOW_LOG 20  /* 1 MiB, which a reader must be ready to keep */
+#define OWN_BLOCK  512 /* a column of this many bytes gets statistics of its own */
 #define LENGTHS    ((size_t)PACK_COLUMNS * sizeof(uint32_t))
 #define HEAD       (ROLL_FRAME_HEAD_BYTES + sizeof(struct roll_pack_head))
 
@@ -25,7 +25,7 @@ struct roll_packer {
     struct roll_pack_model *model;
     struct roll_pack_coder coder;
     ZSTD_CCtx *zstd;
-    uint64_t number; /* of the next PACK in the segment */
+    uint64_t number; /* number of the next PACK in the segment */
     uint32_t frames, records;
     uint8_t *out;
     size_t room;
@@ -34,7 +34,7 @@ struct roll_packer {
 struct roll_unpacker {
     struct roll_pack_model *model;
     ZSTD_DCtx *zstd;
-    uint64_t number; /* of the next PACK; UINT64_MAX: only 0 will do */
+    uint64_t number; /* number of the next PACK; UINT64_MAX: only PACK 0 can be read */
     uint8_t *columns, *out;
     size_t columns_room, out_room;
 };
@@ -97,7 +97,7 @@ uint32_t roll_packer_waiting(const roll_packer_t *p, size_t *bytes, bool *full)
     return p->frames;
 }
 
-/* Puts bytes through zstd to the end of what is there. */
+/* Compresses all of these bytes. */
 static int squeeze(roll_packer_t *p, size_t *used, const void *data, size_t bytes, ZSTD_EndDirective end)
 {
     ZSTD_inBuffer in = {data, bytes, 0};
@@ -192,7 +192,7 @@ void roll_unpacker_destroy(roll_unpacker_t **unpacker)
 static int expand(roll_unpacker_t *u, const uint8_t *data, size_t bytes, size_t columns)
 {
     ZSTD_inBuffer in = {data, bytes, 0};
-    ZSTD_outBuffer out = {u->columns, columns + 1, 0}; /* one more: to notice what is too much */
+    ZSTD_outBuffer out = {u->columns, columns + 1, 0}; /* one more byte, to notice when there are too many */
     while (in.pos < in.size) {
         size_t before = in.pos + out.pos;
         size_t hint = ZSTD_decompressStream(u->zstd, &out, &in);
@@ -218,7 +218,7 @@ static int split(const roll_unpacker_t *u, size_t columns, struct roll_pack_code
     return at == columns ? 0 : ROLL_E_CORRUPT;
 }
 
-/* Frames until all are out. Growing the room frame by frame would copy it as often. */
+/* Reads all frames of the columns. */
 static int frames_out(roll_unpacker_t *u, struct roll_pack_coder *c, uint32_t frames, size_t *bytes)
 {
     size_t used = 0;

@@ -1,9 +1,9 @@
 /*
  * pack_coder.c: columns of bytes and bits.
  *
- * Classes and bits are kept apart because zstd compresses the first and can only carry the second: bytes that mix both,
- * as variable-length integers do, compress worse than either. An arithmetic coder of our own would save another tenth,
- * and was rejected: zstd stands in the middle anyway, and is known to be right.
+ * Classes and bits are kept apart because zstd compresses classes and can only carry the bits. Bytes that mix both, as
+ * variable-length integers do, compress worse. An arithmetic coder of our own would save another tenth, and was
+ * rejected: zstd is used anyway, and is known to be right.
  */
 #include "daemon/store/pack_coder.h"
 
@@ -77,7 +77,7 @@ static uint64_t read_bits(struct roll_pack_coder *c, unsigned n)
     return value;
 }
 
-/* At most 32 at a time, so that they fit beside the 7 that may be held. */
+/* Codes bits, at most 32 at a time, so that they fit beside the 7 that may be held. */
 static void code_bits(struct roll_pack_coder *c, uint64_t *value, unsigned n)
 {
     unsigned low = n > 32 ? 32 : n, high = n - low;

@@ -1,13 +1,13 @@
 /*
- * pack_model.c: what repeats in a trace, so that only what does not repeat is written: frames (records in them:
- * pack_record.c).
+ * pack_model.c: predicts the frames of a trace from those before, so that only what does not repeat is written. Records
+ * in frames are coded by pack_record.c.
  *
- * A training job makes the same calls again and again. What is as predicted costs a zero in a column of zeros; what is
- * left are the times: their noise is most of the file. Both directions run the same lines (pack_coder.h), and nothing
- * is dropped: a frame that the model has no words for is kept as it is.
+ * A training job makes the same calls again and again. A value that is as predicted costs a zero in a column of zeros.
+ * What is left are the times: their noise is most of the file. Both directions run the same code (pack_coder.h), and
+ * nothing is dropped: a frame that the model cannot express is kept as it is.
  *
- * A general compressor over 64-byte records was rejected: it cannot see that a clock that goes on is news only where it
- * differs from the last step.
+ * A general compressor over 64-byte records was rejected: it cannot see that a clock that goes on evenly carries no
+ * news.
  */
 #include "daemon/base/array.h"
 #include "daemon/store/pack_inside.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRAIN_NS 100000u /* to which the root rounds the times of its ticks */
+#define GRAIN_NS 100000u /* the root rounds the times of its ticks to this */
 
 enum { KIND_RAW, KIND_RECORDS, KIND_RECORDS_GAPS, KIND_UPDATES, KIND_TICK, KIND_TICK_COARSE, KIND_STATUS, KIND_LIMIT };
 
@@ -56,7 +56,7 @@ void roll_pack_model_reset(struct roll_pack_model *m)
 
 /* ---- rings ---- */
 
-/* The ring of the frame that is coded. NULL when it is not followed (writing) or on an error. */
+/* Codes the ring of a frame. NULL when that ring is not followed (writing), or on an error. */
 static struct pack_ring *code_ring(struct roll_pack_model *m, struct roll_pack_coder *c, struct roll_frame_head *head)
 {
     uint64_t number = m->last, guess = m->last + 1 < m->rings ? m->last + 1 : 0;
@@ -99,7 +99,7 @@ static bool followed(const struct roll_pack_model *m, uint64_t epoch)
     return false;
 }
 
-/* Senders number their frames: one sender goes on by one, several do so each on its own. */
+/* Codes a frame's number. Senders number their frames: one sender goes on by one, several do so each on its own. */
 static void code_seq(struct roll_pack_model *m, struct roll_pack_coder *c, struct pack_ring *ring, uint64_t *seq)
 {
     uint64_t near = m->seq - ring->seq < 1024 ? m->seq : ring->seq;
@@ -109,7 +109,7 @@ static void code_seq(struct roll_pack_model *m, struct roll_pack_coder *c, struc
 
 /* ---- frames ---- */
 
-/* Room for the records of one frame, aligned; a payload lies anywhere. NULL: the coder has failed. */
+/* Room for the records of one frame, aligned, because a payload may lie at any address. NULL: the coder has failed. */
 static struct roll_record *scratch(struct roll_pack_model *m, struct roll_pack_coder *c, size_t count)
 {
     int err = ROLL_GROW(m->scratch, m->scratch_room, count);
@@ -119,8 +119,8 @@ static struct roll_record *scratch(struct roll_pack_model *m, struct roll_pack_c
     return err ? NULL : m->scratch;
 }
 
-/* The records are in m->scratch when they have been read, and are taken from `payload` when they are written. `most`:
- * of a reader. */
+/* Codes the records of a frame. A reader leaves them in m->scratch, a writer takes them from `payload`. `most`: how
+ * many a reader accepts. */
 static void code_record_frame(struct roll_pack_model *m, struct roll_pack_coder *c, uint8_t kind,
                               struct roll_frame_head *head, const void *payload, size_t most)
 {
@@ -207,7 +207,7 @@ static bool plain_head(const struct roll_frame_head *h)
     return h->flags == 0 && h->reserved == 0 && h->hdr_len == ROLL_FRAME_HEAD_BYTES && h->minor == ROLL_FRAME_MINOR;
 }
 
-/* How a frame is written; RAW when anything about it is not as our own writers make it. */
+/* The kind by which a frame is written; RAW when anything in the frame is not as our own writers make it. */
 static uint8_t kind_of(const struct roll_pack_model *m, const struct roll_frame *frame)
 {
     const struct roll_frame_head *h = &frame->head;
@@ -271,7 +271,7 @@ void roll_pack_write(struct roll_pack_model *m, struct roll_pack_coder *c, const
         code_status(m, c, &head, &status);
         break;
     case KIND_RAW:
-        code_raw(c, (uint8_t *)(uintptr_t)raw, &n, bytes); /* writing only reads it */
+        code_raw(c, (uint8_t *)(uintptr_t)raw, &n, bytes); /* a writing coder only reads `raw` */
         break;
     default:
         code_record_frame(m, c, kind, &head, frame->payload, head.count);

@@ -1,5 +1,5 @@
 /*
- * pack_model.h: what a packer and an unpacker both know, and how one frame is coded with it. Private to pack*.c.
+ * pack_model.h: the model that packer and unpacker share, and the coding of one frame with it. Private to pack*.c.
  */
 #ifndef ROLL_DAEMON_PACK_MODEL_H
 #define ROLL_DAEMON_PACK_MODEL_H
@@ -13,8 +13,8 @@ struct roll_pack_model *roll_pack_model_new(void); /* NULL when out of memory */
 void roll_pack_model_destroy(struct roll_pack_model **model);
 void roll_pack_model_reset(struct roll_pack_model *model);
 
-/* Writes one frame into the columns. `raw`: as it was encoded, for what has no column of its own. Errors are the
- * coder's. */
+/* Writes one frame into the columns. `raw` is the encoded frame, for frames that have no columns of their own. Errors
+ * are the coder's. */
 void roll_pack_write(struct roll_pack_model *model, struct roll_pack_coder *c, const struct roll_frame *frame,
                      const void *raw, size_t bytes);
 /*

@@ -1,10 +1,10 @@
 /*
- * pack_record.c: what is predicted of a record, and how the rest is written.
+ * pack_record.c: predicts the fields of a record, and codes those that were not predicted.
  *
- * What a record says besides its times and counters is its signature; three signatures in a row say which comes next,
- * and with it how the counters move, how large the count was the last time and how long the call and the pause before
- * it took. A longer history was rejected: three calls tell one layer from the next, and each more makes every change of
- * the pattern cost more.
+ * The signature of a record is everything except its times and counters. Three signatures in a row predict which comes
+ * next, how the counters move, how large the count is, and how long the call and the pause before it take. A longer
+ * history was rejected: three calls tell one layer from the next, and a longer history makes every change of the
+ * pattern cost more.
  */
 #include "daemon/store/pack_inside.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define NO_SIGNATURE MAX_SIGNATURES
-#define DRIFT        4 /* a prediction of time takes this part of what it missed */
+#define DRIFT        4 /* a predicted time moves by this part of its error */
 
 enum {
     MISS_SIGNATURE = 1,
@@ -74,7 +74,7 @@ static uint64_t hash_signature(const struct pack_signature *s)
     return mix(mix(mix(0, word[0]), word[1]), word[2]);
 }
 
-/* Its number, or that of the next to be listed. */
+/* The number of a signature, or the number that the next listed one gets. */
 static uint32_t find_signature(const struct roll_pack_model *m, const struct pack_signature *s, size_t *slot)
 {
     size_t i = (size_t)(hash_signature(s) >> 32) & (SLOTS - 1);
@@ -85,7 +85,7 @@ static uint32_t find_signature(const struct roll_pack_model *m, const struct pac
     return m->slot[i] ? m->slot[i] - 1 : m->signatures;
 }
 
-/* The signature `number` was not predicted: writes or reads it, and lists it when it is new. */
+/* Codes the signature `number`, which was not predicted, and lists it when it is new. */
 static uint32_t code_signature(struct roll_pack_model *m, struct roll_pack_coder *c, uint32_t number,
                                struct pack_signature *s)
 {
@@ -131,7 +131,7 @@ static void remember_open(struct roll_pack_coder *c, struct pack_ring *ring, con
         roll_pack_fail(c, ROLL_E_NOMEM);
         return;
     }
-    if (ring->opened == OPEN) { /* the oldest waits for somebody: its end will be written in full */
+    if (ring->opened == OPEN) { /* the oldest open call waits for long; its update will be written in full */
         memmove(ring->open, ring->open + 1, (OPEN - 1) * sizeof(*ring->open));
         ring->opened--;
     }
@@ -144,7 +144,7 @@ static void drift(uint64_t *predicted, uint64_t value, bool seen)
     *predicted = seen ? *predicted + (uint64_t)(off / DRIFT) : value;
 }
 
-/* When the call was entered: after the call before it, whose end may not be known yet. */
+/* Codes when the call was entered. That is predicted from the end of the call before, which may not be known yet. */
 static void code_enter(struct roll_pack_model *m, struct roll_pack_coder *c, struct pack_ring *ring,
                        struct pack_place *p, struct roll_record *r)
 {
@@ -171,7 +171,7 @@ static void code_duration(struct roll_pack_coder *c, uint64_t predicted, struct 
     }
 }
 
-/* State and result; *state is the low byte of the seal. */
+/* Codes state and result; *state is the low byte of the seal. */
 static void code_state(struct roll_pack_coder *c, uint8_t *state, uint8_t *result)
 {
     uint64_t wide = *state;
@@ -308,7 +308,7 @@ static bool differs_otherwise(const struct roll_record *a, const struct roll_rec
     return memcmp(a, &same, sizeof(same)) != 0;
 }
 
-/* A record that was sent as entered comes once more. */
+/* Codes an update: a record that was sent as entered comes once more. */
 void roll_pack_code_update(struct roll_pack_model *m, struct roll_pack_coder *c, struct pack_ring *ring,
                            struct roll_record *r)
 {

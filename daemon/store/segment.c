@@ -1,10 +1,10 @@
 /*
  * segment.c: writes a series of segments, and removes the oldest.
  *
- * A segment gets its name when its first bytes are in it, and then only grows, by whole frames: whoever reads it at any
- * moment, or after this process was killed at any moment, finds every frame whole but perhaps the last. A writer never
- * goes on in a file of its predecessor: what it has learned by then (pack_model.c) went with it. Nothing is synced to
- * the disk: the page cache outlives this process, and a node that loses power is not what a trace is kept for.
+ * A segment gets its name when its first bytes are in it, and then only grows, by whole frames. So a reader at any
+ * moment, also after this process was killed at any moment, finds every frame whole, except perhaps the last. A writer
+ * never goes on in a file of its predecessor, because the predecessor's predictions (pack_model.c) are lost. Nothing is
+ * synced to the disk: the page cache outlives this process, and a trace is not meant for a node that loses power.
  */
 #include "daemon/store/segment.h"
 
@@ -25,30 +25,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a reader of a live trace may be behind; the second where nothing has come but time and how busy the nodes are: a
- * block costs more than that. */
+/* How far a reader of a live trace may be behind. The second value holds while only time has passed and nodes were
+ * busy: a block costs more than such news is worth. */
 #define BLOCK_NS    (800 * ROLL_MS)
 #define STILL_NS    (5000 * ROLL_MS)
-#define EXPIRE_NS   (10000 * ROLL_MS)   /* between two looks at what is too old */
-#define AGAIN_NS    (200 * ROLL_MS)     /* and when there was more of it than is removed at once */
+#define EXPIRE_NS   (10000 * ROLL_MS)   /* between two looks for segments that are too old */
+#define AGAIN_NS    (200 * ROLL_MS)     /* the same, when there were more than are removed at once */
 #define TURN_NS     (3600000 * ROLL_MS) /* no segment holds more than an hour */
 #define LEAST_BYTES (UINT64_C(64) << 10)
-#define PLAIN_BYTES (UINT64_C(3) << 20) /* of plain frames in one PACK: a reader accepts 8 MiB */
+#define PLAIN_BYTES (UINT64_C(3) << 20) /* bytes of plain frames in one PACK; a reader accepts 8 MiB */
 #define ALONE_BYTES (1024u * 1024u)     /* larger frames are not packed */
 
 struct roll_segments {
     char dir[PATH_MAX - 512], series[256];
-    struct roll_segment_options o; /* dir and series are those above */
+    struct roll_segment_options o; /* o.dir and o.series point to the members above */
     uint64_t turn_ns;
     uint64_t number;   /* of the newest segment */
-    int fd;            /* -1: the next frame begins a new one */
-    int lock;          /* DIR/.SERIES.lock: nobody else writes this series */
-    bool waiting_news; /* something else waits, too */
+    int fd;            /* -1: the next frame begins a new segment */
+    int lock;          /* DIR/.SERIES.lock: no other process writes this series */
+    bool waiting_news; /* frames other than ticks and SIGHT wait, too */
     uint64_t used, begun_ns, waiting_ns, plain, expired_ns;
-    uint32_t waiting; /* records that wait */
+    uint32_t waiting; /* number of records that wait */
     roll_packer_t *packer;
     struct roll_segment_state *state;
-    uint8_t *frame; /* one encoded frame of the repetition */
+    uint8_t *frame; /* one encoded frame that a new segment repeats */
     struct roll_segment_count count;
 };
 
@@ -59,7 +59,7 @@ static int write_all(int fd, const void *data, size_t bytes)
     return roll_write_all(fd, data, bytes) == bytes ? 0 : roll_segment_errno();
 }
 
-/* What waits goes out as one PACK. */
+/* Writes the waiting frames as one PACK. */
 static int write_pack(struct roll_segments *w, bool repeats)
 {
     const uint8_t *pack;
@@ -107,7 +107,7 @@ static void expire(struct roll_segments *w, uint64_t now, uint64_t coming)
 static int open_part(struct roll_segments *w, const char *part)
 {
     uint8_t head[ROLL_TRACE_HEAD_BYTES];
-    unlink(part); /* of a writer that was killed: the lock is ours */
+    unlink(part); /* left by a writer that was killed: the lock is ours */
     w->fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (w->fd < 0) {
         return roll_segment_errno();
@@ -116,8 +116,8 @@ static int open_part(struct roll_segments *w, const char *part)
     return flock(w->fd, LOCK_EX | LOCK_NB) == 0 ? write_all(w->fd, head, sizeof(head)) : ROLL_E_BUSY;
 }
 
-/* A new segment: under another name until it holds what it has to repeat. It never takes the place of a file that is
- * there. */
+/* Begins a new segment, under another name until it holds the frames that it has to repeat. It never replaces an
+ * existing file. */
 static int begin_segment(struct roll_segments *w, uint64_t now)
 {
     char part[PATH_MAX], path[PATH_MAX];
@@ -136,7 +136,7 @@ static int begin_segment(struct roll_segments *w, uint64_t now)
         err = write_pack(w, true);
     }
     if (!err && renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE) != 0 &&
-        (errno != EINVAL || rename(part, path) != 0)) { /* EINVAL: a file system that cannot promise it */
+        (errno != EINVAL || rename(part, path) != 0)) { /* EINVAL: the file system cannot rename without replacing */
         err = errno == EEXIST ? ROLL_E_BUSY : roll_segment_errno();
     }
     if (err) {
@@ -180,7 +180,7 @@ static int flush(struct roll_segments *w, uint64_t now)
     return 0;
 }
 
-/* A frame too large to be packed stands as it is between two PACKs. */
+/* Writes a frame that is too large to be packed as it is, between two PACKs. */
 static int append_alone(struct roll_segments *w, const void *raw, size_t bytes, uint64_t now)
 {
     int err = flush(w, now);
@@ -229,7 +229,8 @@ int roll_segments_append(roll_segments_t *w, const struct roll_frame *frame, con
     return roll_packer_waiting(w->packer, &columns, &full) && (full || w->plain > PLAIN_BYTES) ? flush(w, now) : 0;
 }
 
-/* Has somebody removed the file that is written? Then what comes goes into a new one, if there is still a directory. */
+/* Checks whether another process has removed the file that is being written. Then the next frames go into a new one, if
+ * the directory is still there. */
 static void look_after(struct roll_segments *w)
 {
     struct stat st;
@@ -252,7 +253,7 @@ int roll_segments_turn(roll_segments_t *w, uint64_t now, bool at_once)
     int err =
         w->waiting_ns && (at_once || look || (int64_t)(now - w->waiting_ns) >= (int64_t)patience) ? flush(w, now) : 0;
     if (look && !err) {
-        look_after(w); /* behind the flush: what waits was packed for that file */
+        look_after(w); /* after the flush, because the waiting frames were packed for that file */
     }
     return err;
 }
@@ -279,7 +280,8 @@ static void lock_path(const struct roll_segment_options *o, char path[PATH_MAX])
     snprintf(path, PATH_MAX, "%s/.%s.lock", o->dir, o->series);
 }
 
-/* Limits that fit each other: what is removed at once is at most a quarter of what may be there. */
+/* Makes the limits fit each other: a segment, which is removed as a whole, is at most a quarter of what may be there.
+ */
 static void set_limits(struct roll_segments *w)
 {
     struct roll_segment_options *o = &w->o;

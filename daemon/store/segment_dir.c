@@ -1,8 +1,9 @@
 /*
- * segment_dir.c: the directory of segments: their names, which there are, and which are too old or too much.
+ * segment_dir.c: the directory of segments: their names, lists of them, and the removal of those that are too old or
+ * too many.
  *
- * Whatever lies there may have been put there by somebody else: nothing is opened that is not a regular file, and no
- * open waits (a pipe under a segment's name would hold up the daemon for good).
+ * Another user or program may have put files there. So only regular files are opened, and no open waits (a pipe under a
+ * segment's name would hold up the daemon for good).
  */
 #include "daemon/base/array.h"
 #include "daemon/store/segment.h"
@@ -152,8 +153,8 @@ struct old_file {
     struct timespec changed;
 };
 
-/* The part behind '@', and the number: agents of one host share a limit, roots another; none touches what the other
- * keeps. */
+/* Whether two segments count for the same limit, by the part behind '@': the agents of one host share a limit, roots
+ * have another, and neither removes the other's files. */
 static bool same_kind(const char *a, const char *b)
 {
     const char *x = strrchr(a, '@'), *y = strrchr(b, '@');
@@ -202,7 +203,7 @@ static struct old_file *kept_files(const struct roll_segment_options *o, size_t 
     return list;
 }
 
-/* Removes a segment that nobody writes any more. */
+/* Removes a segment that no process writes any more. */
 static bool remove_segment(const struct roll_segment_options *o, const struct old_file *file)
 {
     char path[PATH_MAX];

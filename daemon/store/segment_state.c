@@ -1,10 +1,10 @@
 /*
- * segment_state.c: what a segment has to repeat so that it can be read alone: ring headers, definitions, the state of
- * each process, the calls that have not returned, and the last call on each communicator.
+ * segment_state.c: keeps what a segment has to repeat so that it can be read alone: ring headers, definitions, the
+ * state of each process, the calls that have not returned, and the last call on each communicator.
  *
- * The last two matter when a job hangs and its trace goes on ageing: without them the segment that is left would hold a
- * clock and nothing else. All of it is small beside a segment. Copying it from the segment before was rejected: that
- * one may be gone or damaged.
+ * The calls matter when a job hangs and its trace goes on ageing: without them the last segment would hold a clock and
+ * nothing else. The whole state is small beside a segment. Copying it from the segment before was rejected: that file
+ * may be gone or damaged.
  */
 #include "daemon/base/array.h"
 #include "daemon/store/segment.h"
@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE     (60u * 1024u) /* of definitions in one frame */
+#define PIECE     (60u * 1024u) /* bytes of definitions in one frame */
 #define MAX_COMMS 1024u         /* communicators of one ring whose last call is kept */
-#define MAX_OPEN  1024u         /* calls of one ring that have not returned */
+#define MAX_OPEN  1024u         /* calls of one ring that are kept because they have not returned */
 #define BATCH     512u
 
 struct ring {
@@ -28,10 +28,10 @@ struct ring {
     bool announced, told;
     uint64_t next_ticket;
     struct roll_frame_status status;
-    struct roll_frame_sight sight; /* repeated where it says more than that all is well */
+    struct roll_frame_sight sight; /* repeated unless it says that all is well */
     uint8_t *defs;
     size_t defs_used, defs_room;
-    size_t *end; /* of pieces: each holds whole entries */
+    size_t *end; /* ends of the pieces, each of which holds whole entries */
     size_t ends, end_room;
     struct roll_record *open; /* by ticket, ascending */
     size_t opened, open_room;
@@ -72,7 +72,8 @@ void roll_segment_state_destroy(struct roll_segment_state **pointer)
 
 static struct ring *ring_of(struct roll_segment_state *s, uint64_t epoch)
 {
-    for (size_t i = 0; i < s->rings; i++) { /* frames of a ring often follow each other, or those of the next ring */
+    for (size_t i = 0; i < s->rings; i++) { /* the search begins at the last ring: frames of one ring, or of the next
+                                               one, often follow each other */
         size_t k = s->recent + i < s->rings ? s->recent + i : s->recent + i - s->rings;
         if (s->ring[k].epoch == epoch) {
             s->recent = k;
@@ -104,7 +105,7 @@ static int note_defs(struct ring *r, const struct roll_frame *frame)
 {
     uint64_t first = frame->head.first, n = frame->head.payload;
     if (first > r->defs_used || first + n <= r->defs_used || first + n > ROLL_RING_MAX_DEFS_BYTES) {
-        return 0; /* known, or behind a gap: the feeder takes neither */
+        return 0; /* the entry is known or stands behind a gap, and the feeder takes neither */
     }
     size_t skip = (size_t)(r->defs_used - first), more = (size_t)n - skip;
     if (ROLL_GROW(r->defs, r->defs_room, r->defs_used + more) != 0 ||
@@ -136,7 +137,8 @@ static size_t find_open(const struct ring *r, uint64_t ticket)
     return lo;
 }
 
-/* The newest call on each communicator, single calls only: a part of a group means nothing without the rest. */
+/* Keeps the newest call on each communicator; only single calls, because a part of a group means nothing without the
+ * rest. */
 static int note_last(struct ring *r, const struct roll_record *rec)
 {
     if (rec->comm == 0 || roll_op_class(rec->op) != ROLL_CLASS_COLL ||
@@ -255,7 +257,8 @@ static int by_ticket(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Calls that have not returned and the last on each communicator, in the order in which they were made. */
+/* Repeats the calls that have not returned and the last call on each communicator, in the order in which they were
+ * made. */
 static int repeat_records(const struct ring *r,
                           int (*give)(void *, const struct roll_frame_head *, const void *, size_t), void *ctx)
 {

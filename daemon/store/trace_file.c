@@ -1,8 +1,8 @@
 /*
  * trace_file.c: see trace_file.h.
  *
- * The file is mapped, because the frames are decoded where they lie. The reader unpacks as it goes: nobody above it
- * knows which frames were packed.
+ * The file is mapped, because the frames are decoded where they lie. The reader unpacks as it goes: its callers do not
+ * see which frames were packed.
  */
 #include "daemon/store/trace_file.h"
 
@@ -19,7 +19,7 @@
 struct roll_trace_reader {
     const uint8_t *data;
     size_t bytes, at;
-    void *map; /* to unmap; NULL when the bytes are borrowed */
+    void *map; /* mapping to unmap; NULL when the bytes are borrowed */
     roll_unpacker_t *unpacker;
     const uint8_t *inner; /* frames of the PACK that ends at `next` */
     size_t inner_bytes, inner_at, next;
@@ -45,7 +45,7 @@ int roll_trace_reader_view(const void *data, size_t bytes, roll_trace_reader_t *
 
 int roll_trace_reader_new(const char *path, roll_trace_reader_t **out)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe too: it is refused, not waited for */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a pipe is refused, not waited for */
     if (fd < 0) {
         return roll_segment_errno();
     }
@@ -88,7 +88,7 @@ static int unpack(roll_trace_reader_t *r, const struct roll_frame *pack)
     return err;
 }
 
-/* The offset stays at the beginning of a PACK until all that is in it has been given. */
+/* The offset stays at the beginning of a PACK until all frames in it have been given. */
 int roll_trace_reader_next(roll_trace_reader_t *r, struct roll_frame *out)
 {
     for (;;) {

@@ -1,8 +1,9 @@
 /*
- * client.c: see client.h. A DEALER, not a REQ: a lost reply must not lock the console, and verdicts come unasked.
+ * client.c: see client.h. The socket is a DEALER and not a REQ, because a lost reply must not lock the console, and
+ * verdicts come unasked.
  *
- * A root is alive when it holds the lock of its directory (root.lock): an endpoint file that a killed root left behind
- * is seen through without waiting for a connection that never comes.
+ * A root is alive when it holds the lock of its directory (root.lock): so an endpoint file that a killed root left
+ * behind is recognised without waiting for a connection that never comes.
  */
 #include "daemon/wire/client.h"
 
@@ -26,14 +27,14 @@
 struct roll_client {
     void *context, *socket;
     uint64_t seq;
-    json_t *verdicts; /* pushed while something else was waited for */
+    json_t *verdicts; /* verdicts that the root pushed while a reply was waited for */
     size_t taken;
     char endpoint[256];
 };
 
 /* ---- discovery ---- */
 
-#define LIVE_MAX 32 /* of one user on one host; beyond, they are only counted */
+#define LIVE_MAX 32 /* live roots of one user on one host that are listed; further ones are only counted */
 
 struct found {
     size_t count;
@@ -68,7 +69,7 @@ static void look_in(const char *dir, struct found *found)
     found->count++;
 }
 
-/* ROLLCALL_DIR, else the default; "" when there is none. */
+/* The directory below which roots are looked for: ROLLCALL_DIR, else the default; "" when there is none. */
 static void base_dir(char *base, size_t size)
 {
     const char *dir = getenv("ROLLCALL_DIR");
@@ -147,7 +148,7 @@ int roll_client_discover(char *endpoint, size_t endpoint_size, char *why, size_t
 
 /* ---- connection ---- */
 
-/* Frames until the reply with this number has come (0: only the next verdict is wanted). */
+/* Reads frames until the reply with this number has come; with 0, until the next verdict has come. */
 static int wait_frame(roll_client_t *client, uint64_t seq, int timeout_ms, json_t **out)
 {
     uint64_t deadline = roll_mono_ns() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * ROLL_MS;
@@ -160,7 +161,7 @@ static int wait_frame(roll_client_t *client, uint64_t seq, int timeout_ms, json_
             return ROLL_E_IO;
         }
         if (n <= 0) {
-            return ROLL_E_TIMEOUT; /* after a signal too: the console wants to look at it */
+            return ROLL_E_TIMEOUT; /* also after a signal, which the caller then handles */
         }
         zmq_msg_t msg;
         zmq_msg_init(&msg);

@@ -1,5 +1,5 @@
 /*
- * client.h: a console's connection to a root: find it, ask it, hear its verdicts.
+ * client.h: a console's connection to a root: finds the root, asks it, receives its verdicts.
  *
  * One thread per client. Waiting happens only inside query and next, never longer than the given time.
  */
@@ -11,13 +11,13 @@
 
 typedef struct roll_client roll_client_t;
 
-#define ROLL_CLIENT_TIMEOUT_MS 3000 /* what a query takes at most on a loaded head node, with room */
+#define ROLL_CLIENT_TIMEOUT_MS 3000 /* more than a query takes on a loaded head node */
 
 #define ROLL_CLIENT_ENDPOINT_BYTES 256
 
 /*
- * The endpoints of the live roots that this user runs here, by name: see roll_client_discover for where they are looked
- * for. Returns how many there are; the first `room` of them are in out.
+ * The endpoints of the live roots that this user runs here, by name: roll_client_discover says where they are looked
+ * for. Returns how many there are; out holds the first `room` of them.
  */
 size_t roll_client_live(char (*out)[ROLL_CLIENT_ENDPOINT_BYTES], size_t room);
 

@@ -2,8 +2,8 @@
  * curve.c: key files, and the authenticator that accepts listed clients only.
  *
  * CURVE without an authenticator accepts any client that knows the server's public key, so the two always come together
- * here. The thread reads allowed/ anew for each handshake: handshakes are rare, and a list that changes while the root
- * runs needs no signal. czmq's zauth was rejected with the rest of czmq (net.c).
+ * here. The authenticator's thread reads allowed/ anew for each handshake: handshakes are rare, and so a list that
+ * changes while the root runs needs no signal. czmq's zauth was rejected with the rest of czmq (net.c).
  */
 #include "daemon/wire/curve.h"
 
@@ -91,7 +91,7 @@ int roll_curve_keygen(const char *dir, char *why, size_t why_size)
     return err;
 }
 
-/* Reads one key; secret ones must be ours alone. */
+/* Reads one key. A secret key must not be readable by others. */
 static int read_key(const char *dir, const char *name, bool secret, char key[ROLL_CURVE_KEY_BYTES], char *why,
                     size_t size)
 {
@@ -159,13 +159,13 @@ bool roll_curve_allowed(const char *dir, const char *public_key)
 /* ---- ZAP ---- */
 
 struct roll_curve_zap {
-    void *context, *socket, *stop; /* stop: PAIR whose closing word ends the thread */
+    void *context, *socket, *stop; /* stop: a PAIR; a message on it ends the thread */
     pthread_t thread;
     char dir[PATH_MAX];
     char stop_endpoint[64];
 };
 
-/* Answers one request. Its parts were read into `parts`, of which `used` are valid. */
+/* Answers one request, whose parts were read into `parts`; `used` of them are valid. */
 static void answer(roll_curve_zap_t *zap, zmq_msg_t parts[ZAP_PARTS], int used)
 {
     const char *code = "400", *text = "not on the list";

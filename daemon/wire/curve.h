@@ -18,24 +18,24 @@
 struct roll_curve_keys {
     char public_key[ROLL_CURVE_KEY_BYTES];
     char secret_key[ROLL_CURVE_KEY_BYTES];
-    char server_key[ROLL_CURVE_KEY_BYTES]; /* the root's public key; for a root its own */
+    char server_key[ROLL_CURVE_KEY_BYTES]; /* the root's public key; in a root, its own */
 };
 
 /*
- * Makes both pairs in `dir` (made 0700 when missing) and allows the client's key: what `rollcall keygen DIR` does.
- * Never overwrites. On error `why` holds one clear line. Errors: BUSY (keys are there already), DENIED, IO, UNSUPPORTED
- * (libzmq without CURVE).
+ * Makes both pairs in `dir` (made 0700 when missing) and puts the client's key on the list, as `rollcall keygen DIR`
+ * does. Never overwrites keys. On error `why` holds one clear line. Errors: BUSY (keys are there already), DENIED, IO,
+ * UNSUPPORTED (libzmq without CURVE).
  */
 int roll_curve_keygen(const char *dir, char *why, size_t why_size);
 
 /*
- * Reads what a root (server.key, server.pub) or a client (client.key, client.pub, server.pub) needs. On error `why`
- * holds one clear line. Errors: NOTFOUND, DENIED (readable by others, or not readable by us), CORRUPT.
+ * Reads the keys that a root (server.key, server.pub) or a client (client.key, client.pub, server.pub) needs. On error
+ * `why` holds one clear line. Errors: NOTFOUND, DENIED (readable by others, or not readable by us), CORRUPT.
  */
 int roll_curve_load(const char *dir, bool server, struct roll_curve_keys *keys, char *why, size_t why_size);
 
-/* Is this public key (40 characters) in DIR/allowed? Reads the directory each time, so that keys come and go while the
- * root runs. */
+/* Whether this public key (40 characters) is in DIR/allowed. Reads the directory each time, so that keys may come and
+ * go while the root runs. */
 bool roll_curve_allowed(const char *dir, const char *public_key);
 
 /*

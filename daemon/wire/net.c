@@ -1,8 +1,9 @@
 /*
- * net.c: see net.h. Bare libzmq: czmq would bring signal handlers, and a linger of zero that loses the last word.
+ * net.c: see net.h. Bare libzmq is used: czmq would bring signal handlers, and a linger of zero that loses the last
+ * messages.
  *
- * Every queue is bounded by messages (ZMQ_SNDHWM) and every message by size, and nothing ever waits for a peer: the
- * ring is the queue (agent.c), the trace file is the memory (root.c).
+ * Every queue is bounded by messages (ZMQ_SNDHWM) and every message by size, and no call ever waits for the other side:
+ * the ring is the queue (agent.c), the trace file is the memory (root.c).
  */
 #include "daemon/wire/net.h"
 
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUEUE_FRAMES   512 /* per peer and side: with frames of at most 64 KiB, 32 MiB at the very worst */
+#define QUEUE_FRAMES   512 /* per connection and direction: with frames of at most 64 KiB, 32 MiB at the very worst */
 #define JSON_MAX_BYTES (1u << 20)
 
 static bool starts(const char *text, const char *prefix)
@@ -58,8 +59,8 @@ static int set_int(void *socket, int option, int value)
     return zmq_setsockopt(socket, option, &value, sizeof(value));
 }
 
-/* Common to both sides. The heartbeats notice a dead host or a cut link; the process itself is watched by HEARTBEAT
- * frames. */
+/* Sets the options of both kinds of socket. ZeroMQ's heartbeats notice a dead host or a cut link; HEARTBEAT frames
+ * watch the process itself. */
 static void set_common(void *socket, int linger_ms)
 {
     int64_t largest = ROLL_FRAME_MAX_BYTES + ROLL_FRAME_HEAD_BYTES;
@@ -182,8 +183,8 @@ bool roll_net_monitor_read(void *monitor, const char *who)
 
 /* ---- frames ---- */
 
-/* libzmq is not instrumented, and over inproc a message's memory goes from thread to thread: what its queues order is
- * said here. */
+/* libzmq is not instrumented for ThreadSanitizer, and over inproc a message's memory goes from thread to thread. The
+ * annotations here declare the order that its queues ensure. */
 #ifdef __SANITIZE_THREAD__
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);

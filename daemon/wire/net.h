@@ -16,33 +16,35 @@
 #include <stdint.h>
 #include <zmq.h>
 
-/* Does this endpoint reach beyond this host? tcp on any address but 127/8, ::1 and localhost. */
+/* Whether this endpoint reaches beyond this host: tcp on any address except 127/8, ::1 and localhost. */
 bool roll_net_beyond_loopback(const char *endpoint);
-/* Would CURVE be used on this endpoint? Every tcp endpoint, when there are keys; ipc and inproc stay on this host. */
+/* Whether CURVE is used on this endpoint when there are keys: on every tcp endpoint. ipc and inproc stay on this host.
+ */
 bool roll_net_takes_keys(const char *endpoint);
-/* Is this a form that we can bind or connect: tcp://HOST:PORT, ipc://PATH, inproc://NAME? */
+/* Whether this endpoint has a form that we can bind or connect: tcp://HOST:PORT, ipc://PATH, inproc://NAME. */
 bool roll_net_endpoint_ok(const char *endpoint);
 
 /* A ROUTER (root) with all options set, not yet bound; keys (borrowed) may be NULL. NULL on error, errno set. */
 void *roll_net_router(void *context, const struct roll_curve_keys *keys);
 /* zmq_bind, IPv6 where the endpoint asks for it. 0, or -1 and errno. */
 int roll_net_bind(void *socket, const char *endpoint);
-/* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: what close waits for
- * sending. */
+/* A DEALER (agent, console) with this identity (may be empty), not yet connected. linger_ms: how long close waits for
+ * frames to be sent. */
 void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms);
 
 /* The monitor of a socket: a PAIR to poll, whose events roll_net_monitor_event turns into log lines. NULL on error. */
 void *roll_net_monitor(void *context, void *socket, const char *name);
-/* Reads all waiting events; who: "root" or "agent" for the log. Returns true when a connection was (re)established. */
+/* Reads all waiting events; `who` is the other side in log lines, "root" or "agent". Returns true when a connection was
+ * (re)established. */
 bool roll_net_monitor_read(void *monitor, const char *who);
 
 /*
  * Encodes and sends one frame, never waiting. identity: the routing id to prefix (ROUTER), or NULL (DEALER).
- * 0; BUSY when the queue is full; UNREACHABLE when a ROUTER knows no such peer; NOMEM, SIZE, IO.
+ * 0; BUSY when the queue is full; UNREACHABLE when a ROUTER knows no such identity; NOMEM, SIZE, IO.
  */
 int roll_net_send(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
                   const void *payload, size_t payload_bytes);
-/* The same with a JSON payload (borrowed). */
+/* Sends a frame with a JSON payload (borrowed), as roll_net_send does. */
 int roll_net_send_json(void *socket, const void *identity, size_t identity_bytes, const struct roll_frame_head *head,
                        const json_t *payload);
 /* zmq_msg_recv without waiting; every message is received through this, so that ThreadSanitizer sees the handover. -1
