@@ -3,7 +3,7 @@
  *
  * One thread polls everything: the socket to the root, inotify on the directory, a pidfd per rank, and, every few
  * milliseconds, the rings themselves. A doorbell from the ranks was rejected: it would put a system call into every
- * NCCL call. The root may be away for any time: nothing is queued here but cursors, and the ranks never notice.
+ * NCCL call. The root may be away for any time: only cursors are kept here, no records, and the ranks never notice.
  */
 #include "daemon/agent/agent.h"
 
@@ -38,19 +38,19 @@
 #include <zmq.h>
 
 #define BUSY_MS      2                /* between two looks at the rings while something moves */
-#define IDLE_MS      10               /* and at most when nothing does */
-#define RESCAN_NS    (1000 * ROLL_MS) /* inotify can overflow */
+#define IDLE_MS      10               /* between two looks at most, when nothing moves */
+#define RESCAN_NS    (1000 * ROLL_MS) /* the directory is listed this often, because inotify can overflow */
 #define HEARTBEAT_NS (100 * ROLL_MS)  /* the root stops its clock for a run whose agents it does not hear */
 #define HELLO_NS     (3000 * ROLL_MS)
-#define CONTROL_NS   (100 * ROLL_MS)                /* agent_seen_ns of the control pages */
-#define STOP_NS      (1500 * ROLL_MS)               /* what an orderly exit may take */
+#define CONTROL_NS   (100 * ROLL_MS)                /* how often agent_seen_ns of the control pages is set */
+#define STOP_NS      (1500 * ROLL_MS)               /* longest time for an orderly exit */
 #define KEEP_NS      (2000 * ROLL_MS)               /* a finished ring waits this long for its launcher's exit status */
-#define OLD_RING_NS  (UINT64_C(86400000) * ROLL_MS) /* remains of an older job are removed after a day */
+#define OLD_RING_NS  (UINT64_C(86400000) * ROLL_MS) /* rings of an older job are removed after a day */
 #define MAX_POLLED   256
 #define FIXED_POLLED 4
 
-struct bad_file { /* a ring that could not be read: said once; by name too, for file systems give numbers to new files
-                     again */
+struct bad_file { /* a ring that could not be read, which is logged once. The name counts too: a new file may get the
+                     number of a removed one */
     dev_t dev;
     ino_t ino;
     char *path;
@@ -65,7 +65,7 @@ struct agent {
     uint64_t hello_seq, hello_ns, heartbeat_ns, rescan_ns, control_ns, live_ns, start_ns;
     bool said_unreachable, said_connected, said_short;
     bool rescan;
-    uint64_t drain; /* token of the drain that is going on; 0 = none */
+    uint64_t drain; /* number of the drain in progress; 0 = none */
     uint64_t progress;
     struct roll_agent_ring **rings;
     size_t used, room;
@@ -76,8 +76,8 @@ struct agent {
     roll_agent_facts_t *facts;
     roll_agent_trace_t *trace; /* NULL = none */
     roll_unseen_t *unseen;     /* NULL without memory */
-    roll_agent_sight_t *sight; /* likewise */
-    struct pollfd *ended;      /* room for a process per ring */
+    roll_agent_sight_t *sight; /* NULL without memory */
+    struct pollfd *ended;      /* room for one process per ring */
     size_t ended_room;
     uint8_t *buffer;
     char host[ROLL_NAME_BYTES];
@@ -122,7 +122,7 @@ static void send_hello(struct agent *a, uint64_t now)
 {
     a->welcomed = false;
     a->hello_ns = now;
-    roll_agent_stacks_forget(a->stacks); /* a root that is asked again asks again */
+    roll_agent_stacks_forget(a->stacks); /* the root asks its questions again in the new conversation */
     roll_agent_facts_forget(a->facts);
     json_t *hello = json_pack("{s:s,s:o,s:i,s:s,s:o}", "agent", "rollcalld", "host", roll_text_to_json(a->host), "pid",
                               (int)getpid(), "version", ROLL_VERSION, "dir", roll_text_to_json(a->o->dir));
@@ -189,7 +189,8 @@ static void open_ring(struct agent *a, const char *path, const struct stat *st)
 {
     struct roll_agent_ring *ring = NULL;
     int err = roll_agent_ring_new(path, &ring);
-    if (err == ROLL_E_LIMIT || err == ROLL_E_NOMEM) { /* not the ring's fault: the next scan tries again */
+    if (err == ROLL_E_LIMIT ||
+        err == ROLL_E_NOMEM) { /* our limits, not the ring, are the reason: the next scan tries again */
         if (!a->said_short) {
             a->said_short = true;
             roll_log(ROLL_LOG_WARNING, "agent: %s: %s; rings wait until there is more (ulimit -n, ulimit -v)", path,
@@ -245,7 +246,7 @@ static void scan(struct agent *a, uint64_t now)
     closedir(d);
 }
 
-/* Does another ring of this (job, restart) exist besides number `but`? */
+/* Whether another ring of this (job, restart) exists besides number `but`. */
 static bool job_in_use(const struct agent *a, size_t but)
 {
     const struct roll_ring_header *h = a->rings[but]->map.header;
@@ -258,7 +259,7 @@ static bool job_in_use(const struct agent *a, size_t but)
     return false;
 }
 
-/* Takes back what a process that was killed could not: its word that it writes its Python stacks when asked. */
+/* Removes the announcement of Python stacks (*.pystacks) that a killed process could not remove itself. */
 static void remove_announcement(const struct agent *a, const struct roll_agent_ring *ring)
 {
     char path[PATH_MAX];
@@ -280,7 +281,8 @@ static void drop_ring(struct agent *a, size_t i)
     a->rings[i] = a->rings[--a->used];
 }
 
-/* Rings whose process ended in good order go when the root has all of them; those of the dead stay as evidence. */
+/* Removes rings whose process ended in good order, when the root has all of their records. Rings of dead processes stay
+ * as evidence. */
 static void clean(struct agent *a, uint64_t now, bool leaving)
 {
     for (size_t i = a->used; i-- > 0;) {
@@ -308,7 +310,7 @@ static void welcome(struct agent *a, const struct roll_frame *frame, uint64_t no
         roll_agent_controls_policy(&a->controls, policy);
     }
     json_decref(json);
-    if (resync) { /* the root does not know us, or misses something: begin again */
+    if (resync) { /* the root does not know us, or has missed a frame: begin the conversation again */
         send_hello(a, now);
         return;
     }
@@ -339,7 +341,7 @@ static void begin_drain(struct agent *a, uint64_t token, uint64_t now)
     }
 }
 
-/* For questions about stacks: the process behind a ring. */
+/* The process behind a ring, for questions about stacks. */
 static pid_t pid_of(void *ctx, uint64_t stream, const char **why)
 {
     const struct agent *a = ctx;
@@ -387,7 +389,7 @@ static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now
                  (int)(frame->head.payload < 400 ? frame->head.payload : 400), (const char *)frame->payload);
         break;
     default:
-        break; /* a newer root may say more */
+        break; /* a newer root may send other types */
     }
 }
 
@@ -419,7 +421,7 @@ static void process_ended(struct roll_agent_ring *ring, uint64_t now)
     ring->gone_head = roll_agent_ring_head(ring);
 }
 
-/* Whose process has ended, asked in one call for all: what its ring says of it is of an earlier moment. */
+/* Finds all processes that have ended, in one call, because their rings are of an earlier moment. */
 static void look_for_ended(struct agent *a, uint64_t now)
 {
     if (ROLL_GROW(a->ended, a->ended_room, a->used) != 0) {
@@ -437,7 +439,8 @@ static void look_for_ended(struct agent *a, uint64_t now)
     }
 }
 
-/* One moment for all ranks of the node: first who lives and how far each has come, then it is told. */
+/* Looks at all ranks of the node at one moment: first which live and how far each ring has come; only then is anything
+ * sent. */
 static void look(struct agent *a, uint64_t now)
 {
     look_for_ended(a, now);
@@ -535,7 +538,7 @@ static void housekeep(struct agent *a, uint64_t now)
 
 static void process_ended(struct roll_agent_ring *ring, uint64_t now);
 
-/* Sleeps until something comes or the time is over; drains what woke it. */
+/* Sleeps until a descriptor is ready or the time is over, and reads the descriptors that woke it. */
 static void wait_for_work(struct agent *a, int timeout_ms)
 {
     int stacks = roll_agent_stacks_fd(a->stacks);
@@ -584,7 +587,7 @@ static void loop(struct agent *a)
         wait_for_work(a, timeout);
         uint64_t now = roll_mono_ns();
         if (now - last_pump < BUSY_MS * ROLL_MS / 2 && !a->drain) {
-            continue; /* a burst of acknowledgements is no reason to read the rings more often */
+            continue; /* acknowledgements alone are no reason to read the rings more often */
         }
         last_pump = now;
         housekeep(a, now);
@@ -596,7 +599,7 @@ static void loop(struct agent *a)
             stop_ns = now;
         }
         if (a->o->parent != 0 && getppid() == a->o->parent) {
-            a->live_ns = now; /* a job may take minutes to its first communicator */
+            a->live_ns = now; /* counts as life: a job may take minutes to its first communicator */
         }
         uint64_t idle_since = a->live_ns > a->start_ns ? a->live_ns : a->start_ns;
         if (stop_ns == 0 && a->o->linger_s && now - idle_since > a->o->linger_s * (1000 * ROLL_MS)) {

@@ -1,8 +1,8 @@
 /*
  * agent_control.c: keeps the control pages that the ranks of this node read.
  *
- * The agent is the only one who changes a page while it lives, so a change is a few plain stores (trace/control.h).
- * Pages outlive the agent: what was switched on stays on when it is restarted.
+ * While the agent lives, only the agent changes a page, so a change is a few plain stores (trace/control.h). Pages
+ * outlive the agent: a remedy that was switched on stays on when the agent is restarted.
  */
 #include "daemon/agent/agent_control.h"
 
@@ -57,7 +57,7 @@ void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, co
     c->used++;
 }
 
-/* The page on which this node's ranks compared their calls (fail fast) ends with the job, too. */
+/* Removes the page on which this node's ranks compared their calls (fail fast): it ends with the job, too. */
 static void remove_compare_page(const struct roll_agent_page *p)
 {
     char dir[PATH_MAX], path[PATH_MAX + 128];

@@ -15,25 +15,26 @@ struct roll_agent_page {
     struct roll_control *control;
 };
 
-/* Zero-initialised is empty. */
+/* The control pages of a directory. Zero-initialised is empty. */
 struct roll_agent_controls {
     struct roll_agent_page *page;
     size_t used, room;
 };
 
-/* Opens or makes the page of this run; a page that cannot be had is logged once, and the run goes without remedies. */
+/* Opens or makes the page of this run; when the page cannot be had, one log line says so, and the run has no remedies.
+ */
 void roll_agent_controls_need(struct roll_agent_controls *c, const char *dir, const char *job, uint32_t restart,
                               enum roll_policy policy);
-/* The last ring of this run is gone: removes its page. */
+/* Removes the page of a run whose last ring is gone. */
 void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, uint32_t restart);
 /* Applies a CONTROL frame to the page of its job and restart, or of all restarts where an older root names none.
  * Malformed ones are logged and ignored. */
 void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_frame *frame);
-/* Sets the policy of all pages, where it differs. */
+/* Sets the policy of all pages that have another one. */
 void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy policy);
 /* Tells the ranks that an agent is there. */
 void roll_agent_controls_seen(struct roll_agent_controls *c, uint64_t now);
-/* Unmaps all; the pages stay. */
+/* Unmaps all pages; their files stay. */
 void roll_agent_controls_fini(struct roll_agent_controls *c);
 
 #endif

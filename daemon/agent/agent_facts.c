@@ -1,10 +1,10 @@
 /*
- * agent_facts.c: the helper `rollcalld --facts` from outside.
+ * agent_facts.c: starts, reads and ends the helper `rollcalld --facts`.
  *
- * A process of its own, because the driver of a lost GPU may keep its caller in the kernel, where not even SIGKILL ends
- * it: what has been said by then is the answer, and the process is left to end when it can. posix_spawn, as for the
- * stack reader (stack_run.c). Questions of several roots or verdicts at the same time are answered one after another;
- * each costs half a second.
+ * The helper is a process of its own, because the driver of a lost GPU may keep its caller in the kernel, where not
+ * even SIGKILL ends it. Then the facts that the helper has written by then are the answer, and the helper is left to
+ * end when it can. It is started with posix_spawn, like the stack reader (stack_run.c). Questions of several roots or
+ * verdicts at the same time are answered one after another; each costs half a second.
  */
 #include "daemon/agent/agent_facts.h"
 
@@ -28,10 +28,10 @@
 #define QUESTIONS    8
 #define FACTS_MAX    16u
 #define TEXT_BYTES   160u
-#define TIME_NS      (6000 * ROLL_MS) /* what the helper is given */
+#define TIME_NS      (6000 * ROLL_MS) /* longest time for the helper */
 #define INTERVAL_MS  500
 #define BUFFER_BYTES 65536u
-#define LEFT_MAX     4u /* helpers that do not end */
+#define LEFT_MAX     4u /* most helpers that were killed and have not ended yet */
 
 extern char **environ;
 
@@ -41,17 +41,17 @@ struct question {
 
 struct roll_agent_facts {
     const char *host, *dir, *trace;
-    struct question queue[QUESTIONS]; /* [0] is the one at work */
+    struct question queue[QUESTIONS]; /* [0] is the question being answered */
     size_t used;
     pid_t child; /* 0 = none */
     int fd;
     uint64_t deadline_ns;
-    char at[64]; /* what the helper looks at */
+    char at[64]; /* source that the helper is reading */
     char buffer[BUFFER_BYTES];
     size_t filled;
-    json_t *facts; /* of the question at work */
+    json_t *facts; /* facts for the question being answered */
     size_t more;
-    pid_t left[LEFT_MAX]; /* killed, and not gone yet */
+    pid_t left[LEFT_MAX]; /* helpers that were killed and are not gone yet */
     json_t *out;          /* an answer that waits for room in the socket */
     uint64_t out_number;
 };
@@ -121,7 +121,7 @@ void roll_agent_facts_ask(roll_agent_facts_t *f, const struct roll_frame *ask)
     json_t *json = roll_net_json(ask);
     const char *op = json_string_value(json_object_get(json, "op"));
     if (op && strcmp(op, "facts") == 0 && f->used < QUESTIONS) {
-        /* How far back the kernel's log matters: in seconds from now, since the clocks of two nodes differ. */
+        /* How far back the kernel's log matters, in seconds before now, because the clocks of two nodes differ. */
         json_int_t back = json_integer_value(json_object_get(json, "back_s"));
         uint64_t now_us = roll_mono_ns() / 1000, back_us = back > 0 && back < 86400 ? (uint64_t)back * 1000000u : 0;
         f->queue[f->used++] =
@@ -224,7 +224,7 @@ static void take_line(roll_agent_facts_t *f, const char *line, size_t bytes)
     json_decref(json);
 }
 
-/* Reads what there is. False at the end of the helper's output. */
+/* Reads the output that is there. False at the end of the helper's output. */
 static bool fill(roll_agent_facts_t *f)
 {
     for (;;) {
@@ -241,7 +241,7 @@ static bool fill(roll_agent_facts_t *f)
             memmove(f->buffer, end + 1, f->filled);
         }
         if (f->filled == sizeof(f->buffer)) {
-            return false; /* no helper of ours writes such a line */
+            return false; /* our helper writes no line that is this long */
         }
     }
 }
@@ -268,7 +268,7 @@ static void work(roll_agent_facts_t *f, uint64_t now)
             return;
         }
         give_up(f, "no answer in time");
-    } else if (f->fd >= 0 && f->at[0]) { /* the last thing that it says is that it begins with nothing */
+    } else if (f->fd >= 0 && f->at[0]) { /* its last line is a "begin" without a source */
         give_up(f, "the helper has died");
     }
     finish(f);
@@ -279,7 +279,7 @@ static void send(roll_agent_facts_t *f, void *socket)
     struct roll_frame_head head = {.type = ROLL_FRAME_ANSWER, .seq = f->out_number};
     int err = roll_net_send_json(socket, NULL, 0, &head, f->out);
     if (err == ROLL_E_BUSY) {
-        return; /* next time */
+        return; /* the socket is full: the next turn tries again */
     }
     if (err) {
         roll_log(ROLL_LOG_WARNING, "agent: what this node knows cannot be sent: %s", roll_strerror(err));

@@ -1,11 +1,11 @@
 /*
- * agent_ring.c: streams one ring.
+ * agent_ring.c: sends one ring to the root.
  *
- * The ring is the queue: the agent keeps two cursors into it and copies nothing that waits. What the root has is asked
- * of the root each time a conversation begins (RING, then its ACK), so one rule serves a new connection, a restarted
+ * The ring is the queue: the agent keeps two cursors into it and copies nothing that waits. Each time a conversation
+ * begins, the root says what it has of the ring (RING, then its ACK), so one rule serves a new connection, a restarted
  * agent and a restarted root. Records go out before their call returns; the tickets of such records are watched, and
- * the finished record follows as an update. Records are read before the definitions that they may name, and sent after
- * them.
+ * the finished record follows as an update. Records are read before the definitions that they may name, and are sent
+ * after these.
  */
 #include "daemon/agent/agent_ring.h"
 
@@ -24,17 +24,17 @@
 #include <unistd.h>
 
 #define REANNOUNCE_NS  (2000 * ROLL_MS)
-#define LOOK_NS        (50 * ROLL_MS)  /* between two looks at a process that has a pidfd */
-#define LOOK_BLIND_NS  (20 * ROLL_MS)  /* and at one that has none */
-#define STATUS_NS      (500 * ROLL_MS) /* clock pair and losses, when nothing else calls for a STATUS */
+#define LOOK_NS        (50 * ROLL_MS) /* between two looks at a process that has a pidfd */
+#define LOOK_BLIND_NS  (20 * ROLL_MS) /* between two looks at a process that has none */
+#define STATUS_NS      (500 * ROLL_MS) /* how often clock pair and losses are sent, when nothing else calls for a STATUS */
 #define STATUS_MIN_NS  (20 * ROLL_MS)
-#define EXIT_STATUS_NS (50 * ROLL_MS)   /* what a launcher is given to say how its rank ended */
-#define TRACED_NS      (1000 * ROLL_MS) /* a debugger holds a process for longer, a look at its stacks does not */
+#define EXIT_STATUS_NS (50 * ROLL_MS)   /* patience with a launcher, which may say how its rank ended */
+#define TRACED_NS      (1000 * ROLL_MS) /* a debugger holds a process longer than this, a look at its stacks does not */
 #define STALE_NS       (600000 * ROLL_MS)
-#define STUCK_NS       (1000 * ROLL_MS) /* a slot that is not sealed for so long, while its process runs, never will be */
-#define SIGHT_NS       (400 * ROLL_MS) /* between two words about how freely it runs */
-#define SIGHT_STEP     50u             /* permille of change that is worth one */
-#define SPARE_FDS      16              /* descriptors that pidfds leave: for rings, /proc, connections */
+#define STUCK_NS       (1000 * ROLL_MS) /* a slot that is not sealed for this long, while its process runs, never will be */
+#define SIGHT_NS       (400 * ROLL_MS) /* between two SIGHT frames */
+#define SIGHT_STEP     50u             /* permille of change that is worth a SIGHT frame */
+#define SPARE_FDS      16              /* descriptors that pidfds leave free for rings, /proc and connections */
 
 /* ---- process ---- */
 
@@ -55,7 +55,8 @@ void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now)
 {
     const struct roll_ring_header *h = ring->map.header;
     if (ring->gone) {
-        if (roll_agent_ring_head(ring) != ring->gone_head) { /* it writes: the pid is of another namespace */
+        if (roll_agent_ring_head(ring) !=
+            ring->gone_head) { /* the ring still moves, so the pid belongs to another namespace */
             ring->gone = false;
             ring->foreign = true;
         }
@@ -89,7 +90,7 @@ static enum roll_proc_state proc_state(const struct roll_agent_ring *ring)
     if (!ring->gone) {
         return ring->stopped ? ROLL_PROC_STOPPED : ROLL_PROC_RUNNING;
     }
-    /* A ring that was switched off cannot tell how its process ended: no alarm without a witness. */
+    /* A ring that was switched off cannot show how its process ended, so it must raise no alarm. */
     int32_t status = atomic_load_explicit(&ring->map.header->exit_status, memory_order_acquire);
     bool quiet = said == ROLL_RING_DISABLED && (status == ROLL_EXIT_UNKNOWN || status == 0);
     return said == ROLL_RING_FINISHED || quiet ? ROLL_PROC_FINISHED : ROLL_PROC_DEAD;
@@ -97,7 +98,8 @@ static enum roll_proc_state proc_state(const struct roll_agent_ring *ring)
 
 /* ---- life ---- */
 
-/* A pidfd, or -1: then /proc is looked at more often. The last descriptors are for what cannot be done without one. */
+/* Opens a pidfd; -1: there is none, and /proc is looked at more often. The last free descriptors are kept for other
+ * uses. */
 static int open_process(uint32_t pid)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -141,7 +143,7 @@ int roll_agent_ring_new(const char *path, struct roll_agent_ring **out)
     }
     ring->pidfd = open_process(h->pid);
     roll_agent_ring_look(ring, now);
-    if (ring->gone && ring->pidfd >= 0) { /* the pid is somebody else's by now */
+    if (ring->gone && ring->pidfd >= 0) { /* the pid belongs to another process by now */
         close(ring->pidfd);
         ring->pidfd = -1;
     }
@@ -199,7 +201,7 @@ static int announce(struct roll_agent_ring *ring, const struct roll_agent_out *o
     return err;
 }
 
-/* Whole entries of the definitions area that have not been sent. */
+/* Sends the whole entries of the definitions area that have not been sent. */
 static int send_defs(struct roll_agent_ring *ring, const struct roll_agent_out *out)
 {
     const struct roll_ring_header *h = ring->map.header;
@@ -231,7 +233,7 @@ static void watch(struct roll_agent_ring *ring, const struct roll_record *rec)
     if (roll_seal_state(rec->seal) != ROLL_STATE_ENTERED) {
         return;
     }
-    if (ring->pending_used == ROLL_PENDING_MAX) { /* cannot come from threads: give up the oldest */
+    if (ring->pending_used == ROLL_PENDING_MAX) { /* more open calls than a process has threads: give up the oldest */
         memmove(ring->pending, ring->pending + 1, (ROLL_PENDING_MAX - 1) * sizeof(*ring->pending));
         ring->pending_used--;
     }
@@ -250,8 +252,8 @@ static int send_recs(struct roll_agent_ring *ring, const struct roll_agent_out *
     return out->send(out->ctx, head, recs, n * sizeof(*recs), &seq);
 }
 
-/* Will the record at the cursor never be sealed? Its process is gone, or the thread that was writing it is (cancelled,
- * longjmp). */
+/* Whether the record at the cursor will never be sealed, because its process is gone, or the thread that was writing it
+ * is (cancelled, longjmp). */
 static bool given_up(struct roll_agent_ring *ring, uint64_t now)
 {
     if (ring->gone) {
@@ -264,12 +266,13 @@ static bool given_up(struct roll_agent_ring *ring, uint64_t now)
     return now - ring->stuck_ns > STUCK_NS;
 }
 
-/* New records, as far as the window allows. */
+/* Sends new records, as far as the window allows. */
 static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {
     struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
     int64_t total = 0;
-    /* A batch at a time: after a pause the rings catch up side by side, and no rank seems far behind another. */
+    /* Only a batch at a time: so the rings catch up side by side after a pause, and no rank seems far behind another.
+     */
     while (ring->sent - ring->acked < ROLL_AGENT_WINDOW && total < ROLL_AGENT_BATCH && ring->sent < ring->upto) {
         uint64_t next = ring->sent, lost = 0, there = ring->upto - ring->sent;
         size_t most = there < ROLL_AGENT_BATCH ? (size_t)there : ROLL_AGENT_BATCH;
@@ -300,7 +303,7 @@ static int64_t send_records(struct roll_agent_ring *ring, const struct roll_agen
     return total;
 }
 
-/* Watched calls that have returned meanwhile. */
+/* Sends updates for watched calls that have returned meanwhile. */
 static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agent_out *out)
 {
     struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
@@ -308,7 +311,7 @@ static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agen
     for (i = 0; i < ring->pending_used && n < ROLL_AGENT_BATCH; i++) {
         int err = roll_ring_get(&ring->map, ring->pending[i], &recs[n]);
         if (err) {
-            continue; /* overwritten: its end will never be known */
+            continue; /* the record is overwritten: the call's end will never be known */
         }
         if (roll_seal_state(recs[n].seal) == ROLL_STATE_ENTERED) {
             ring->pending[keep++] = ring->pending[i];
@@ -319,7 +322,7 @@ static int64_t send_updates(struct roll_agent_ring *ring, const struct roll_agen
     if (n > 0) {
         int err = send_recs(ring, out, ROLL_FRAME_UPDATES, recs, n);
         if (err) {
-            /* Nothing may be forgotten: put the tickets back in order, from what is kept and what could not be sent. */
+            /* No ticket may be forgotten: put those that are kept and those that could not be sent back in order. */
             uint64_t merged[ROLL_AGENT_BATCH + ROLL_PENDING_MAX];
             size_t a = 0, b = 0, m = 0;
             while (a < keep || b < n) {
@@ -344,9 +347,9 @@ static int by_ticket(const void *a, const void *b)
 }
 
 /*
- * What the device, or the rank, has noted as complete: per stream the newest call, as one update with the state
- * COMPLETE. Streams are in order, so it stands for all calls before it on that stream. A record that is overwritten, or
- * not sent yet, is passed over: a later one will do.
+ * Sends what the device, or the rank, has noted as complete: for each stream the newest call, as one update with the
+ * state COMPLETE. Streams are in order, so this update covers all earlier calls on that stream. A record that is
+ * overwritten, or not sent yet, is passed over: a later one covers it.
  */
 static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_agent_out *out)
 {
@@ -363,7 +366,7 @@ static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_
         }
         bool there = roll_ring_get(&ring->map, done - 1, &recs[n]) == 0;
         if (there && roll_seal_state(recs[n].seal) < ROLL_STATE_RETURNED) {
-            continue; /* the device was faster than the return */
+            continue; /* the device was faster than the call's return */
         }
         if (there) {
             recs[n++].seal = roll_seal(done - 1, ROLL_STATE_COMPLETE);
@@ -376,12 +379,13 @@ static int64_t send_completions(struct roll_agent_ring *ring, const struct roll_
     qsort(recs, n, sizeof(*recs), by_ticket);
     int err = send_recs(ring, out, ROLL_FRAME_UPDATES, recs, n);
     if (err) {
-        memset(ring->done, 0, sizeof(ring->done)); /* told again, all of them */
+        memset(ring->done, 0, sizeof(ring->done)); /* all of them are sent again */
     }
     return err ? err : (int64_t)n;
 }
 
-/* After a new conversation began: what the root holds as entered may have returned while nobody listened. */
+/* Looks again, after a new conversation began, at the calls that the root holds as entered: they may have returned
+ * meanwhile. */
 static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *out)
 {
     struct roll_record *recs = (struct roll_record *)(void *)out->buffer;
@@ -398,7 +402,7 @@ static int recheck(struct roll_agent_ring *ring, const struct roll_agent_out *ou
         }
         int err = use ? send_recs(ring, out, ROLL_FRAME_UPDATES, recs, use) : 0;
         if (err) {
-            ring->pending_used = before; /* looked at again from the same ticket */
+            ring->pending_used = before; /* the next turn begins at the same ticket */
             return err;
         }
         ring->recheck = next > ring->recheck ? next : ring->recheck + 1;
@@ -419,10 +423,10 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
         s.finish_ns = atomic_load_explicit(&h->finish_ns, memory_order_relaxed);
         s.finish_ns = s.finish_ns ? s.finish_ns : ring->gone_ns;
         if (ring->sent < s.head) {
-            return 0; /* its last records come first */
+            return 0; /* the last records go first */
         }
         if (s.exit_status == ROLL_EXIT_UNKNOWN && now - ring->gone_ns < EXIT_STATUS_NS && !ring->drain_status) {
-            return 0; /* its launcher may be about to say how it ended */
+            return 0; /* the launcher may be about to write how the process ended */
         }
     }
     for (unsigned i = 0; i < ROLL_LOSS_LIMIT; i++) {
@@ -445,7 +449,7 @@ static int send_status(struct roll_agent_ring *ring, const struct roll_agent_out
     return err;
 }
 
-/* How freely it runs: news only when it has changed for good, or is over. */
+/* Sends how freely the rank runs, when that has changed by SIGHT_STEP, or when the rank is starved no more. */
 static int send_sight(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {
     uint32_t is = ring->starved, was = ring->starved_said;
@@ -475,7 +479,7 @@ int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_age
     if (ring->link != ROLL_LINK_LIVE) {
         return 0;
     }
-    int64_t err = send_sight(ring, out, now); /* first: what follows is to be seen in its light */
+    int64_t err = send_sight(ring, out, now); /* SIGHT goes first, so that the engine judges the records below by it */
     err = err ? err : recheck(ring, out);
     int64_t records = err ? err : send_records(ring, out, now);
     int64_t updates = records < 0 ? records : send_updates(ring, out);
@@ -506,7 +510,7 @@ void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *
         memset(ring->done, 0, sizeof(ring->done));
         ring->status_ns = 0;
         ring->status.proc_state = 0;
-        ring->starved_said = 0; /* as RING has made it */
+        ring->starved_said = 0; /* the RING frame has set it to 0 */
         ring->starved_ns = 0;
     } else if (ring->link == ROLL_LINK_LIVE && frame->head.seq >= ring->announce_seq && ack.next_ticket > ring->acked &&
                ack.next_ticket <= ring->sent) {

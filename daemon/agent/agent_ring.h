@@ -1,6 +1,6 @@
 /*
- * agent_ring.h: one ring as its agent sees it: what of it the root has, and what became of its process. Private to the
- * agent.
+ * agent_ring.h: one ring as its agent sees it: how much of it the root has, and the state of its process. Private to
+ * the agent.
  */
 #ifndef ROLL_DAEMON_AGENT_RING_H
 #define ROLL_DAEMON_AGENT_RING_H
@@ -13,10 +13,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A ring is announced (RING), the root says what it has of it already (ACK), then it streams. */
+/* The state of a ring in the conversation: it is announced (RING), the root says how much it has already (ACK), then
+ * the records are sent. */
 enum roll_link { ROLL_LINK_NEW, ROLL_LINK_ANNOUNCED, ROLL_LINK_LIVE };
 
-#define ROLL_SIGHT_THREADS 64u /* of one process, whose waiting for a CPU is looked at */
+#define ROLL_SIGHT_THREADS 64u /* threads of one process whose waiting for a CPU is measured */
 struct roll_sight_of_ring;     /* agent_sight.c */
 
 #define ROLL_PENDING_MAX 4096u /* calls of one ring inside NCCL that the agent watches: more than it has threads */
@@ -30,40 +31,39 @@ struct roll_agent_ring {
     uint64_t announce_seq; /* number of the RING frame: older ACKs do not answer it */
     uint64_t announce_ns;
 
-    uint64_t
-        upto; /* tickets handed out when all rings of the node were looked at; those above wait for the next look */
-    uint64_t sent, acked; /* tickets: next to send; everything below is safe at the root */
+    uint64_t upto;        /* head when all rings of the node were looked at; tickets above wait for the next look */
+    uint64_t sent, acked; /* next ticket to send; every ticket below is at the root */
     uint64_t defs_sent;
-    uint64_t recheck, recheck_end; /* tickets that the root may still hold as entered: looked at once more */
-    uint64_t *pending;             /* tickets sent as entered, ascending */
+    uint64_t recheck,
+        recheck_end;   /* tickets that the root may still hold as entered, and that are looked at once more */
+    uint64_t *pending; /* tickets sent as entered, ascending */
     size_t pending_used;
-    uint64_t stuck_ticket,
-        stuck_ns;       /* a ticket that was handed out and is not written, and since when we wait for it */
-    uint64_t acked_seq; /* number of the newest of our frames that the root has taken */
+    uint64_t stuck_ticket, stuck_ns; /* a ticket that was handed out and not written, and since when we wait for it */
+    uint64_t acked_seq;              /* number of the newest of our frames that the root has taken */
 
     int pidfd;        /* -1 = none */
-    bool unannounced; /* gone, and its announcement of Python stacks has been removed */
-    bool second;      /* another reader of a ring that has one: it counts no losses in it */
+    bool unannounced; /* the process is gone, and its announcement of Python stacks is removed */
+    bool second;      /* this is the second reader of the ring, which counts no losses in it */
     bool gone;        /* the process does not exist any more */
-    bool foreign;     /* its pid means nothing here (another pid namespace), yet it writes */
+    bool foreign;     /* the process writes, but its pid is of another pid namespace */
     bool stopped;
-    uint64_t gone_ns; /* when that was noticed, CLOCK_MONOTONIC */
+    uint64_t gone_ns; /* when the end was noticed, CLOCK_MONOTONIC */
     uint64_t gone_head;
-    uint64_t traced_ns; /* since when a tracer holds its main thread, as far as was seen; 0 = none does */
+    uint64_t traced_ns; /* since when a tracer was seen to hold the main thread; 0 = none does */
     uint64_t look_ns;   /* last look into /proc */
 
-    struct roll_sight_of_ring *sight; /* owned; NULL until its process is looked at */
-    uint32_t starved, starved_said;   /* permille: now, and as told */
-    uint64_t starved_ns;              /* when that was */
+    struct roll_sight_of_ring *sight; /* owned; NULL until the process is looked at */
+    uint32_t starved, starved_said;   /* permille now, and in the last SIGHT frame */
+    uint64_t starved_ns;              /* when the last SIGHT frame was sent */
 
-    struct roll_frame_status status; /* last sent */
+    struct roll_frame_status status; /* last STATUS that was sent */
     uint64_t status_ns, status_seq;
-    uint64_t drain_head;                   /* tickets that a drain waits for */
+    uint64_t drain_head;                   /* head that a drain waits for */
     bool drain_status;                     /* STATUS must be sent again for a drain */
-    uint64_t done[ROLL_RING_DONE_STREAMS]; /* of the header's cells, what has been sent as complete */
+    uint64_t done[ROLL_RING_DONE_STREAMS]; /* values of the header's cells that have been sent as complete */
 };
 
-/* How frames leave: returns 0 or BUSY; *seq becomes the number that the frame got. */
+/* Sends a frame: returns 0 or BUSY; *seq becomes the number that the frame got. */
 typedef int (*roll_agent_send_fn)(void *ctx, struct roll_frame_head head, const void *payload, size_t bytes,
                                   uint64_t *seq);
 struct roll_agent_out {
@@ -78,21 +78,22 @@ struct roll_agent_out {
 int roll_agent_ring_new(const char *path, struct roll_agent_ring **out);
 void roll_agent_ring_destroy(struct roll_agent_ring **ring);
 
-/* Was its process gone, and silent for long, before this agent saw it: the remains of an older job? */
+/* Whether the ring belongs to an older job: its process was gone, and had been silent for long, before this agent saw
+ * it. */
 bool roll_agent_ring_stale(const struct roll_agent_ring *ring, uint64_t *age_ns);
 
 /* Looks at the process: pidfd, start time, stopped or not. now: CLOCK_MONOTONIC. */
 void roll_agent_ring_look(struct roll_agent_ring *ring, uint64_t now);
 
-/* Sends what there is to send. Returns the records that went out (progress), or a negative error (BUSY: queue full). */
+/* Sends what is ready to be sent. Returns how many records went out, or a negative error (BUSY: the queue is full). */
 int64_t roll_agent_ring_pump(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now);
 
-/* The root acknowledges. */
+/* Takes an ACK of the root. */
 void roll_agent_ring_ack(struct roll_agent_ring *ring, const struct roll_frame *frame);
 
-/* Everything up to now is at the root and acknowledged, the state of the process included. */
+/* Whether everything up to now is acknowledged by the root, the state of the process included. */
 bool roll_agent_ring_settled(const struct roll_agent_ring *ring);
-/* Everything that a drain asked for has been sent. */
+/* Whether everything that a drain asked for has been sent. */
 bool roll_agent_ring_drained(const struct roll_agent_ring *ring);
 
 static inline uint64_t roll_agent_ring_head(const struct roll_agent_ring *ring)

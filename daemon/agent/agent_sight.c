@@ -1,13 +1,14 @@
 /*
- * agent_sight.c: how freely the ranks of this node run.
+ * agent_sight.c: measures how freely the ranks of this node run.
  *
- * A rank that makes no call may be stuck, or may be ready to run and not be let: from its ring both look alike. The
- * kernel counts for each thread how long it has stood ready without a CPU (/proc/PID/task/TID/schedstat, second
- * number); the thread that stood longest speaks for its rank. Reading that of every thread is not free, so it is done
+ * A rank that makes no call may be stuck, or may be ready to run without getting a CPU: in its ring both look alike.
+ * The kernel counts for each thread how long it has stood ready without a CPU (/proc/PID/task/TID/schedstat, second
+ * number); the thread that stood longest counts for its rank. Reading that of every thread is not free, so it is done
  * only while somebody on the node, or in our own group of processes, is kept waiting at all (PSI: /proc/pressure/cpu,
- * cpu.pressure of the cgroup). What has no ring yet, or works for a rank from another process, is not among these
- * threads; for it speak how much longer our own sleeps were than asked for, and how many threads of the node are ready
- * for each of its CPUs. The load average itself was rejected: it counts who waits for a disk, and is a minute late.
+ * cpu.pressure of the cgroup). Ranks that have no ring yet, and other processes that work for a rank, are not among
+ * these threads. Two other numbers cover them: how much longer our own sleeps were than asked for, and how many threads
+ * of the node are ready for each of its CPUs. The load average itself was rejected: it also counts threads that wait
+ * for a disk, and is a minute late.
  */
 #include "daemon/agent/agent_sight.h"
 
@@ -23,7 +24,7 @@
 
 #define PERIOD_NS    (500 * ROLL_MS)
 #define SAMPLE_NS    (20 * ROLL_MS)
-#define CALM_PERMILL 50u /* less is what every busy node has */
+#define CALM_PERMILL 50u /* every busy node has less than this */
 #define MOST_PERMILL 1000u
 #define PRESSURES    2
 
@@ -32,24 +33,24 @@ struct thread_wait {
     uint64_t wait_ns;
 };
 
-struct roll_sight_of_ring { /* hangs on its ring */
+struct roll_sight_of_ring { /* owned by its ring */
     struct thread_wait thread[ROLL_SIGHT_THREADS];
     size_t threads;
-    uint64_t looked_ns; /* 0: these are too old to compare with */
+    uint64_t looked_ns; /* when they were read; 0: too old to compare with */
 };
 
 struct roll_agent_sight {
     const char *proc;
-    char pressure[PRESSURES][512]; /* files; "" = none */
+    char pressure[PRESSURES][512]; /* paths of pressure files; "" = none */
     uint64_t some_us[PRESSURES];
     uint64_t last_ns, late_ns;
     bool calm; /* nobody was kept waiting in the last period */
     long cpus;
     uint64_t sampled_ns, samples,
-        ready; /* looks at how many threads of the node were ready to run or ran, and their sum */
+        ready; /* samples of how many threads of the node ran or were ready to run: their number, and their sum */
 };
 
-/* "some avg10=... total=N": microseconds in which somebody waited. False when there is no such file. */
+/* Reads "some avg10=... total=N": microseconds in which some task waited. False when there is no such file. */
 static bool read_pressure(const char *path, uint64_t *some_us)
 {
     char text[512];
@@ -93,7 +94,7 @@ void roll_agent_sight_late(roll_agent_sight_t *sight, uint64_t late_ns)
     }
 }
 
-/* Permille of the period in which somebody was kept waiting, the worst of what can be read; -1: nothing can. */
+/* Permille of the period in which some task was kept waiting, by the worst pressure file; -1: none can be read. */
 static int pressure(roll_agent_sight_t *sight, uint64_t passed_ns)
 {
     int most = -1;
@@ -109,7 +110,7 @@ static int pressure(roll_agent_sight_t *sight, uint64_t passed_ns)
     return most;
 }
 
-/* "0.52 0.58 0.59 3/1245 31337": of so many threads so many are ready or run, this one among them. */
+/* Reads "0.52 0.58 0.59 3/1245 31337": 3 of 1245 threads run or are ready to, this one among them. */
 static void sample_ready(struct roll_agent_sight *sight)
 {
     char path[300], text[128];
@@ -122,8 +123,8 @@ static void sample_ready(struct roll_agent_sight *sight)
     }
 }
 
-/* Permille of the time in which one more thread of this node would stand ready without a CPU: what ranks have that are
- * not here yet, and helpers of all kinds. */
+/* Permille of the time in which one more thread of this node would stand ready without a CPU. This holds for ranks
+ * without a ring, and for helper processes. */
 static int starved_by_node(struct roll_agent_sight *sight)
 {
     uint64_t ready = sight->ready, cpus = sight->cpus > 0 ? (uint64_t)sight->cpus * sight->samples : 0;
@@ -149,7 +150,7 @@ static uint64_t waited_before(const struct roll_sight_of_ring *old, uint32_t tid
             return old->thread[i].wait_ns;
         }
     }
-    return now; /* a new one: since when it waits is not known */
+    return now; /* a new thread: nobody knows since when it waits */
 }
 
 /* Permille of the time since the last look in which the worst thread of the process stood ready; -1: not known. */

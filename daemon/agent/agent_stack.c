@@ -1,5 +1,5 @@
 /*
- * agent_stack.c: questions in, helpers in between, answers out.
+ * agent_stack.c: takes questions for stacks, starts helpers, sends their answers.
  *
  * One helper at a time: stacks are asked for when a job hangs, and two helpers on one node would only stop threads
  * twice as often. An answer that does not fit into a frame that a root takes is cut: threads are dropped, the last
@@ -18,12 +18,12 @@
 #include <string.h>
 
 #define QUESTIONS    16
-#define ANSWER_BYTES (900u * 1024u) /* of JSON; a root takes a mebibyte */
+#define ANSWER_BYTES (900u * 1024u) /* most bytes of an answer's JSON; a root takes a mebibyte */
 #define TIMEOUT_MAX  120000u
 
 struct asked {
     uint64_t stream;
-    pid_t pid; /* 0: why says why not */
+    pid_t pid; /* 0: `why` says why there is none */
     const char *why;
     bool sent;
 };
@@ -38,7 +38,7 @@ struct question {
 
 struct roll_agent_stacks {
     const char *dir;
-    struct question queue[QUESTIONS]; /* [0] is the one at work */
+    struct question queue[QUESTIONS]; /* [0] is the question being answered */
     size_t used;
     roll_stack_run_t *run;
     bool begun;
@@ -154,14 +154,14 @@ static void queue_answer(roll_agent_stacks_t *s, json_t *answer)
     json_array_append_new(s->out, item);
 }
 
-/* Threads go, the last first, until the answer fits. */
+/* Drops threads, the last first, until the answer fits. */
 static void cut(json_t *stack)
 {
     json_t *threads = json_object_get(stack, "threads");
     size_t n = json_array_size(threads), left = n;
     while (left > 0 && json_dumpb(stack, NULL, 0, JSON_COMPACT) > ANSWER_BYTES) {
-        /* The tables of frames and stacks stay: they cannot be much larger than what refers to them, but for one deep
-         * stack. */
+        /* The tables of frames and stacks stay: they are not much larger than the threads that refer to them, except
+         * for one deep stack. */
         left /= 2;
         while (json_array_size(threads) > left) {
             json_array_remove(threads, json_array_size(threads) - 1);
@@ -193,8 +193,8 @@ static json_t *refusal(const char *why)
     return json_pack("{s:s, s:s}", "schema", "rollcall.stack/1", "error", why);
 }
 
-/* This program: ROLLCALL_BIN where it is named, because a program started through a loader (`ld.so rollcalld`) is the
- * loader in /proc. */
+/* The path of this program: ROLLCALL_BIN where it is set, because /proc names the loader for a program that was started
+ * through one (`ld.so rollcalld`). */
 static const char *helper_program(void)
 {
     const char *named = getenv("ROLLCALL_BIN");
@@ -265,7 +265,7 @@ static void send(roll_agent_stacks_t *s, void *socket)
                                        .first = (uint64_t)json_integer_value(json_object_get(item, "first"))};
         int err = roll_net_send_json(socket, NULL, 0, &head, json_object_get(item, "json"));
         if (err == ROLL_E_BUSY) {
-            return; /* next time */
+            return; /* the socket is full: the next turn tries again */
         }
         if (err) {
             roll_log(ROLL_LOG_WARNING, "agent: an answer with stacks cannot be sent: %s", roll_strerror(err));

@@ -1,6 +1,6 @@
 /*
- * agent_stack.h: the agent answers questions for stacks (ASK with op "stacks"): queued, one helper at a time, never
- * waiting.
+ * agent_stack.h: answers questions for stacks (ASK with op "stacks"): they are queued, with one helper at a time, and
+ * the agent never waits.
  */
 #ifndef ROLL_DAEMON_AGENT_STACK_H
 #define ROLL_DAEMON_AGENT_STACK_H
@@ -18,14 +18,15 @@ typedef pid_t (*roll_agent_pid_fn)(void *ctx, uint64_t stream, const char **why)
 
 /* dir: ring directory, borrowed. NULL when out of memory. */
 roll_agent_stacks_t *roll_agent_stacks_new(const char *dir);
-void roll_agent_stacks_destroy(roll_agent_stacks_t **stacks); /* ends a helper that still works */
-/* Takes a question if it is one for stacks (borrowed). Processes are looked up at once. */
+void roll_agent_stacks_destroy(roll_agent_stacks_t **stacks); /* ends the helper, too, if it still works */
+/* Takes a question (borrowed) if it is one for stacks. Its processes are looked up at once. */
 void roll_agent_stacks_ask(roll_agent_stacks_t *stacks, const struct roll_frame *ask, roll_agent_pid_fn pid, void *ctx);
-/* Goes on: starts the next question, reads the helper, sends what can be sent to `socket`. Call it at every turn. */
+/* Does the next work: starts the next question, reads the helper, sends answers to `socket`. To be called at every turn
+ * of the loop. */
 void roll_agent_stacks_pump(roll_agent_stacks_t *stacks, void *socket, uint64_t now_ns);
-/* To be polled for reading; -1 when nothing works. */
+/* The descriptor to poll for reading; -1 when no helper works. */
 int roll_agent_stacks_fd(const roll_agent_stacks_t *stacks);
-/* The conversation with the root begins anew: what was asked before is forgotten. */
+/* Forgets all questions, because the conversation with the root begins anew. */
 void roll_agent_stacks_forget(roll_agent_stacks_t *stacks);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * agent_trace.c: a second reader of the agent's rings, which writes what it reads to segments instead of to a root.
+ * agent_trace.c: reads the agent's rings a second time, and writes what it reads to segments instead of to a root.
  *
- * It has cursors of its own, so that what is kept does not depend on a root: one that is slow, away or never there
- * costs no record. Copying the frames that go to the root was rejected for that reason. The clock of the file is the
- * node's own: a TICK behind everything that was read in one turn, so that several nodes' files can be merged
- * (console/analyze_trace.c).
+ * This reader has cursors of its own, so that the trace does not depend on a root: a root that is slow, away or never
+ * there costs no record. Copying the frames that go to the root was rejected for that reason. The clock of the file is
+ * the node's own: a TICK behind everything that was read in one turn, so that several nodes' files can be merged
+ * (console/analyze/analyze_trace.c).
  */
 #include "daemon/agent/agent_trace.h"
 
@@ -33,10 +33,10 @@ struct run {
 };
 
 struct kept {
-    const struct roll_agent_ring *ring; /* the agent's, which looks after the process */
-    struct roll_agent_ring *copy;       /* our reader */
+    const struct roll_agent_ring *ring; /* the agent's reader, which watches the process */
+    struct roll_agent_ring *copy;       /* this trace's reader */
     size_t run;
-    struct roll_frame_status said; /* the newest in the file; proc_state 0: none */
+    struct roll_frame_status said; /* newest STATUS in the file; proc_state 0: none */
 };
 
 struct roll_agent_trace {
@@ -45,11 +45,11 @@ struct roll_agent_trace {
     size_t runs, run_room;
     struct kept *kept;
     size_t used, room;
-    uint64_t seq, real_ns, mono_ns; /* the clock of the ticks: the wall clock when we began, going on evenly */
+    uint64_t seq, real_ns, mono_ns; /* the clock of the ticks: it began at the wall clock and goes on evenly */
     uint8_t *batch, *frame;
 };
 
-/* Where a frame that is sent goes. */
+/* Where the reader's frames go. */
 struct out {
     struct roll_agent_trace *trace;
     struct run *run;
@@ -103,12 +103,12 @@ static int send_frame(void *ctx, struct roll_frame_head head, const void *payloa
     if (head.type == ROLL_FRAME_STATUS) {
         out->run->urgent |= status.proc_state == ROLL_PROC_FINISHED || status.proc_state == ROLL_PROC_DEAD;
     }
-    return 0; /* what could not be kept is counted, not tried again */
+    return 0; /* frames that could not be kept are counted, not tried again */
 }
 
 /* ---- rings ---- */
 
-/* What the newest segment of a predecessor holds need not be kept again. */
+/* Notes what the newest segment of a predecessor holds, which need not be kept again. */
 static void catch_up(struct run *run, const char *dir, const char *series)
 {
     struct roll_segment_name *list = NULL;
@@ -149,7 +149,7 @@ static void open_run(const struct roll_agent_trace *t, struct run *run)
     catch_up(run, o.dir, series);
 }
 
-/* The run that a RING or NOTE frame is about, made when it is new. Returns its number, or -1. */
+/* Finds the run that a RING or NOTE frame is about, and makes it when it is new. Returns its number, or -1. */
 static long run_of(struct roll_agent_trace *t, const struct roll_frame *frame)
 {
     char job[ROLL_NAME_BYTES];
@@ -172,7 +172,7 @@ static long run_of(struct roll_agent_trace *t, const struct roll_frame *frame)
     return (long)t->runs++;
 }
 
-/* The copy begins where the file ends, as if a root had said so. */
+/* Starts the reader of a ring where the file ends, as if a root had said so. */
 static void begin(struct roll_agent_trace *t, struct kept *k)
 {
     struct run *run = &t->run[k->run];
@@ -187,7 +187,7 @@ static void begin(struct roll_agent_trace *t, struct kept *k)
                                .payload = (const uint8_t *)&ack};
     struct out out = {t, run, k, roll_mono_ns()};
     struct roll_agent_out to = {send_frame, &out, t->batch};
-    roll_agent_ring_pump(k->copy, &to, out.now); /* announces it */
+    roll_agent_ring_pump(k->copy, &to, out.now); /* announces the ring */
     roll_agent_ring_ack(k->copy, &frame);
 }
 
@@ -209,7 +209,7 @@ void roll_agent_trace_add(roll_agent_trace_t *t, const struct roll_agent_ring *r
         roll_log(ROLL_LOG_WARNING, "agent: %s: %s; this ring is not in the trace", ring->path, roll_strerror(err));
         return;
     }
-    if (copy->pidfd >= 0) { /* the agent looks after the process */
+    if (copy->pidfd >= 0) { /* the agent's own reader watches the process */
         close(copy->pidfd);
         copy->pidfd = -1;
     }
@@ -262,11 +262,11 @@ void roll_agent_trace_note(roll_agent_trace_t *t, const char *text, uint64_t now
     if (run && run->segments) {
         frame.head.seq = ++t->seq;
         keep(t, run, frame.head, text, frame.head.payload, now);
-        tick(t, run, now, true); /* there may be no ring whose clock goes on */
+        tick(t, run, now, true); /* there may be no ring that makes the clock go on */
     }
 }
 
-/* Is any ring of the run still read? A run without one is written out and needs no clock. */
+/* Whether any ring of the run is still read. A run without one is written out and needs no clock. */
 static bool in_use(const struct roll_agent_trace *t, size_t run)
 {
     for (size_t i = 0; i < t->used; i++) {
@@ -289,7 +289,7 @@ void roll_agent_trace_pump(roll_agent_trace_t *t, uint64_t now)
     }
 }
 
-/* Everything that the ring holds, the end of its process included. */
+/* Keeps everything that the ring holds, the end of its process included. */
 static void pump_rest(struct roll_agent_trace *t, struct kept *k, uint64_t now)
 {
     k->copy->drain_status = true;

@@ -1,6 +1,6 @@
 /*
- * agent_trace.h: the agent's own trace: what its rings hold, kept in segments on its node (rollcalld --agent --trace
- * DIR).
+ * agent_trace.h: the agent's own trace: keeps the contents of its rings in segments on its node (rollcalld --agent
+ * --trace DIR).
  */
 #ifndef ROLL_DAEMON_AGENT_TRACE_H
 #define ROLL_DAEMON_AGENT_TRACE_H
@@ -13,15 +13,15 @@ typedef struct roll_agent_trace roll_agent_trace_t;
 struct roll_agent_trace_options {
     const char *dir; /* borrowed, for as long as the trace lives */
     const char *host;
-    uint64_t segment_bytes, limit_bytes, age_ns; /* as roll_segment_options */
+    uint64_t segment_bytes, limit_bytes, age_ns; /* as in roll_segment_options */
 };
 
 /* Returns owned; NULL when out of memory. One thread. */
 roll_agent_trace_t *roll_agent_trace_new(const struct roll_agent_trace_options *options);
-/* Begins to keep a ring (borrowed until it is dropped). What goes wrong is said in one line; the ring is then not kept.
+/* Begins to keep a ring (borrowed until it is dropped). On an error one line says so, and the ring is not kept.
  */
 void roll_agent_trace_add(roll_agent_trace_t *trace, const struct roll_agent_ring *ring);
-/* Keeps what is new in all rings. now: CLOCK_MONOTONIC. */
+/* Keeps the new contents of all rings. now: CLOCK_MONOTONIC. */
 void roll_agent_trace_pump(roll_agent_trace_t *trace, uint64_t now);
 /* Keeps a note (the payload of a NOTE frame), and writes it out. */
 void roll_agent_trace_note(roll_agent_trace_t *trace, const char *text, uint64_t now);

@@ -1,13 +1,13 @@
 /*
- * agent_unseen.c: "attached but saw nothing", found from outside.
+ * agent_unseen.c: finds processes that have our library and use NCCL, but none of whose calls was seen.
  *
- * The process itself cannot say it: our library is there, and nothing ever calls it. So the agent looks at the
- * processes of its user that have it mapped: is NCCL at work in there, and for some seconds, without a call in any
- * ring? What counts as work, proc_look.c says. A process that shows none is not spoken of: a missing note is better
- * than a wrong one.
+ * The process itself cannot report this: our library is there, and nothing ever calls it. So the agent looks at the
+ * processes of its user that have the library mapped, and notes those in which NCCL has been at work for some seconds
+ * without a call in any ring. proc_look.c defines "at work". A process in which NCCL is not seen at work is not noted:
+ * a missing note is better than a wrong one.
  *
- * Costs: one listing of /proc a second; the maps of a process are read once a second in the beginning, later four times
- * a minute, those of one without our library twice.
+ * The costs are one listing of /proc a second, and reading the maps of each process: once a second in the beginning,
+ * later four times a minute; twice a minute for a process without our library.
  */
 #include "daemon/agent/agent_unseen.h"
 
@@ -28,16 +28,18 @@
 #define LOOK_NS  (1000 * ROLL_MS)
 #define AGAIN_NS (1000 * ROLL_MS) /* between two looks at a process that has our library */
 #define LATER_NS                                                                                                       \
-    (15000 * ROLL_MS) /* and when PATIENCE looks have found no work: the maps of a large process take their time */
-#define PATIENCE  30
-#define OTHERS_NS (30000 * ROLL_MS) /* and at one that has not: it may execute another program */
+    (15000 *                                                                                                           \
+     ROLL_MS) /* the same, when PATIENCE looks have found no work: reading the maps of a large process takes long */
+#define PATIENCE 30
+#define OTHERS_NS                                                                                                      \
+    (30000 * ROLL_MS) /* between two looks at a process without our library, which may execute another program */
 #define ANCESTORS 16
-#define WORK_NS   (3000 * ROLL_MS) /* NCCL has worked for so long, and nothing was seen */
+#define WORK_NS   (3000 * ROLL_MS) /* NCCL must have worked for this long without a call being seen */
 
 struct process {
     uint32_t pid;
-    ino_t inode;               /* of its directory in /proc: another process under the same number has another */
-    uint64_t next_ns, work_ns; /* when it is looked at again; since when NCCL works there, 0 = not seen yet */
+    ino_t inode; /* inode of the directory in /proc, which differs for another process of the same number */
+    uint64_t next_ns, work_ns; /* when the process is looked at again; since when NCCL works there, 0 = not seen yet */
     unsigned idle;             /* looks that have found no work */
     bool done, known, listed;
 };
@@ -84,7 +86,7 @@ void roll_unseen_again(roll_unseen_t *u)
     }
 }
 
-/* Would this process put its ring into our directory? Its identity, when so. */
+/* Whether this process would put its ring into our directory; *ident is then its identity. */
 static bool is_ours(const roll_unseen_t *u, uint32_t pid, struct roll_ident *ident)
 {
     char real[PATH_MAX];
@@ -118,9 +120,9 @@ static void tell_of(roll_unseen_t *u, uint32_t pid, const struct roll_ident *ide
 }
 
 /*
- * Is it seen after all? Under the number that it has in its container; or as what it was forked from, without exec:
- * then it holds the memory of that one's communicators, and makes no call (a data loader's worker). Found out while its
- * parent lives, it stays so.
+ * Whether the process is seen after all. It may have a ring under the number that it has in its container. Or it was
+ * forked, without exec, from a rank that has one: then it holds the memory of that rank's communicators and makes no
+ * call (a data loader's worker). Once found, this holds for as long as the process lives.
  */
 static bool is_known(uint32_t pid, roll_unseen_seen_t *seen, void *ctx)
 {
@@ -166,7 +168,7 @@ static void examine(roll_unseen_t *u, struct process *p, uint64_t now, roll_unse
     }
 }
 
-/* The entry of a process; a new one is looked at after a while, when it has become what it will be. */
+/* The entry of a process. A new process is first looked at after a while, when it runs its final program. */
 static struct process *entry_of(roll_unseen_t *u, uint32_t pid, ino_t inode, uint64_t now)
 {
     for (size_t i = 0; i < u->used; i++) {

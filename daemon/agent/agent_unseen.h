@@ -1,6 +1,6 @@
 /*
- * agent_unseen.h: processes of this node that have librollcall.so in them and NCCL at work, and none of whose calls was
- * seen.
+ * agent_unseen.h: finds processes of this node that have librollcall.so mapped and NCCL at work, but none of whose
+ * calls was seen.
  */
 #ifndef ROLL_DAEMON_AGENT_UNSEEN_H
 #define ROLL_DAEMON_AGENT_UNSEEN_H
@@ -16,10 +16,10 @@ typedef struct roll_unseen roll_unseen_t;
 roll_unseen_t *roll_unseen_new(const char *dir, const char *host);
 void roll_unseen_destroy(roll_unseen_t **unseen);
 
-/* A new conversation with the root: everything is told again. */
+/* Tells every note again, because a new conversation with the root begins. */
 void roll_unseen_again(roll_unseen_t *unseen);
 
-/* Has this process a ring with calls in it? */
+/* Whether this process has a ring with calls in it. */
 typedef bool roll_unseen_seen_t(void *ctx, uint32_t pid);
 /* Takes the note (borrowed): the payload of a NOTE frame. */
 typedef void roll_unseen_tell_t(void *ctx, json_t *note);

@@ -1,8 +1,8 @@
 /*
- * node_facts.c: the helper, pressure, memory, disks.
+ * node_facts.c: the helper's main function; reads pressure, memory and disks.
  *
- * The sources that answer at once come first and the driver of the GPUs last: when that one keeps us, the rest has been
- * said. Between the two readings of counters the other sources are looked at.
+ * The sources that answer at once come first, and the driver of the GPUs last: when the driver hangs, the other facts
+ * have been written. The other sources are read between the two readings of the counters.
  */
 #include "daemon/agent/node_facts.h"
 
@@ -23,11 +23,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LIFE_S          20 /* a helper that is forgotten ends by itself */
+#define LIFE_S          20 /* after this time a helper ends by itself */
 #define INTERVAL_MS_MAX 2000
 #define CPU_MUCH        40.0 /* percent of the last 10 s in which some task waited for a CPU */
 #define MEMORY_MUCH     10.0 /* percent in which all tasks waited for memory */
-#define MEMORY_LEFT     3    /* percent */
+#define MEMORY_LEFT     3    /* percent of memory */
 #define DISK_LEFT       1    /* percent */
 
 /* The avg10 of the line that begins with `which` ("some", "full"); -1 when there is none. */

@@ -1,9 +1,9 @@
 /*
- * node_gpu.c: the GPUs, by NVML, which is loaded when it is there.
+ * node_gpu.c: facts of the GPUs by NVML, which is loaded when it is there.
  *
  * The few declarations of NVML that are needed stand here: its header comes with the CUDA toolkit, and its interface is
- * stable by name and version (NVML API reference). Of Xid errors NVML tells only those that come while one waits for
- * them, so a moment is waited; those before are in the kernel's log.
+ * stable by name and version (NVML API reference). NVML tells only of Xid errors that come while one waits for them, so
+ * this file waits for a moment; earlier ones are in the kernel's log.
  */
 #include "daemon/agent/node_facts.h"
 
@@ -21,9 +21,9 @@ enum {
     NVML_GPU_IS_LOST = 15,
     NVML_RESET_REQUIRED = 16,
     NVML_UNCORRECTED = 1, /* memory errors */
-    NVML_VOLATILE = 0,    /* since the driver was loaded */
+    NVML_VOLATILE = 0,    /* counted since the driver was loaded */
     NVML_XID = 8,
-    NVML_SLOWED = 0x8 | 0x40 | 0x80, /* by hardware: slowdown, heat, power brake */
+    NVML_SLOWED = 0x8 | 0x40 | 0x80, /* slowed by hardware: slowdown, heat, power brake */
     NVML_LINK_REPLAY = 0,
     NVML_LINK_RECOVERY = 1,
 };
@@ -153,7 +153,7 @@ void roll_gpu_tell(const struct roll_node *n)
     }
     if (error != NVML_SUCCESS) {
         roll_node_say(n, ROLL_FACT_UNKNOWN, "the GPUs cannot be asked (NVML error %d)", error);
-        return; /* not closed: the driver's state is not known, and the process ends soon */
+        return; /* NVML is not closed: the driver's state is not known, and the process ends soon */
     }
     gpus = gpus < GPUS_MAX ? gpus : GPUS_MAX;
     for (unsigned i = 0; i < gpus; i++) {

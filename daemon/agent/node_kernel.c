@@ -1,10 +1,10 @@
 /*
- * node_kernel.c: the kernel's log, where it may be read: Xid errors of the GPU driver, network adapters, the
- * out-of-memory killer.
+ * node_kernel.c: reads the kernel's log, where that is allowed, for Xid errors of the GPU driver, lines of network
+ * adapters, and the out-of-memory killer.
  *
- * /dev/kmsg gives one record a read, from the oldest that the kernel still holds, and never waits here. A file with the
- * same lines does as well (tests). Of each kind the newest lines are told: the first Xid of a series may have gone from
- * the buffer already.
+ * /dev/kmsg gives one record a read, from the oldest that the kernel still holds, and a read here never waits. A file
+ * with the same lines works as well (tests). Of each kind the newest lines are told: the first Xid of a series may have
+ * gone from the buffer already.
  */
 #include "daemon/agent/node_facts.h"
 
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define READS_MAX 200000 /* records */
-#define KEPT      3u     /* newest lines of a kind */
+#define KEPT      3u     /* newest lines of a kind that are kept */
 #define LINE_MAX_ 8192u
 #define SHOWN     96
 
@@ -59,7 +59,7 @@ static void take(struct found found[KINDS], const char *text, size_t bytes)
     }
 }
 
-/* "6,1234,5678901,-;text", and lines of a dictionary that begin with a space. */
+/* Takes one record: "6,1234,5678901,-;text", and lines of a dictionary that begin with a space. */
 static void take_record(struct found found[KINDS], const char *line, size_t bytes, uint64_t since_us)
 {
     char head[64];
@@ -75,7 +75,7 @@ static void take_record(struct found found[KINDS], const char *line, size_t byte
     }
 }
 
-/* What one read has brought: one record of the device, or many of a file. Returns the bytes of whole lines. */
+/* Takes the bytes of one read: one record of the device, or many of a file. Returns the bytes of whole lines. */
 static size_t take_lines(struct found found[KINDS], const char *data, size_t bytes, uint64_t since_us)
 {
     size_t done = 0;
@@ -102,14 +102,14 @@ void roll_kernel_tell(const struct roll_node *n, uint64_t since_us)
     for (int i = 0; i < READS_MAX; i++) {
         ssize_t got = read(fd, data + used, sizeof(data) - used);
         if (got < 0 && (errno == EPIPE || errno == EINTR)) {
-            continue; /* overwritten before it was read: go on with the next */
+            continue; /* the record was overwritten before it was read: go on with the next */
         }
         if (got <= 0) {
             break;
         }
         used += (size_t)got;
         size_t done = take_lines(found, data, used, since_us);
-        done = done == 0 && used == sizeof(data) ? used : done; /* a line that does not fit */
+        done = done == 0 && used == sizeof(data) ? used : done; /* drop a line that does not fit */
         memmove(data, data + done, used - done);
         used -= done;
     }

@@ -68,7 +68,7 @@ static void read_counters(const struct roll_node *n, const struct port *p, int64
     }
 }
 
-/* Names of devices as they may stand in a sentence and in a path. */
+/* Whether a device's name may stand in a sentence and in a path. */
 static bool is_plain(const char *name)
 {
     size_t bytes = strlen(name);
@@ -124,7 +124,7 @@ static void add_net(const struct roll_node *n, roll_links_t *l, const char *devi
     char path[128];
     snprintf(path, sizeof(path), "/sys/class/net/%.31s/device", device);
     DIR *d = open_dir(n, path);
-    if (d) { /* virtual ones have no device */
+    if (d) { /* virtual interfaces have no device */
         closedir(d);
         add(n, l, false, device, "");
     }
