@@ -2,8 +2,8 @@
  * absent.c: the last rank is not where its peers wait: it left out an exchange, stayed behind alone, aborted, or ended
  * with work that nobody will do any more.
  *
- * What these have in common is that the culprit has made no wrong call at the place of the hang: only what the others
- * did, or what it did elsewhere, says whose mistake it is.
+ * In all of them the culprit has made no wrong call at the place of the hang: only the others' calls, or its own calls
+ * elsewhere, show whose mistake it is.
  */
 #include "tests/catalogue/catalogue.h"
 
@@ -63,7 +63,7 @@ static void empty_forward(struct cat *c)
     moe_step(c, c->culprit, false);
 }
 
-/* It takes part in forward, and not in backward: what an expert without tokens does to autograd. */
+/* The last rank takes part in forward and not in backward, as when an expert without tokens drops out of autograd. */
 static void empty_backward(struct cat *c)
 {
     moe_step(c, false, false);
@@ -109,7 +109,7 @@ static void reduce(struct cat *c, ncclComm_t comm)
     NCCL(ncclAllReduce(c->send, c->recv, 320, ncclFloat32, ncclSum, comm, c->stream));
 }
 
-/* The same, but the others go on with another communicator and wait there. */
+/* As lone_caller, but the others go on with another communicator and wait there. */
 static void lone_behind(struct cat *c)
 {
     ncclComm_t two = twin(c);
@@ -149,7 +149,7 @@ static void abort_left(struct cat *c)
     c->world = NULL;
 }
 
-/* The same, and it stays, inside something else. */
+/* As abort_left, but the last rank stays, inside another call. */
 static void abort_stays(struct cat *c)
 {
     steps(c, 5);
@@ -162,7 +162,7 @@ static void abort_stays(struct cat *c)
     steps(c, 2);
 }
 
-/* The first rank is done, aborts, and ends. That hides nothing of what goes on among the others. */
+/* The first rank is done, aborts, and ends. Its abort must not hide the mistake among the others. */
 static void abort_beside(struct cat *c)
 {
     ncclComm_t rest = NULL;
@@ -182,7 +182,7 @@ static void abort_beside(struct cat *c)
     NCCL(ncclCommDestroy(rest));
 }
 
-/* Work of the stream that does not end while the process lives. */
+/* Work on the stream that does not end while the process lives. */
 static void for_ever(void *arg)
 {
     (void)arg;

@@ -2,7 +2,8 @@
  * alignment.c: the last rank leaves out a call, adds one (also where nobody calls anything any more), or swaps two; all
  * its other calls are right.
  *
- * Counts differ from call to call, as a model's layers do, so that what is missing can be told from what is wrong.
+ * Counts differ from call to call, as between the layers of a model, so that a missing call can be told from a wrong
+ * one.
  */
 #include "tests/catalogue/catalogue.h"
 
@@ -59,8 +60,8 @@ static void reordered(struct cat *c)
 
 /*
  * A barrier in a branch that one rank takes (to NCCL a small all-reduce) meets the peers' all-reduce, and everybody is
- * stuck there: by its place in the program it is another call and no wrong count. That it was added, and stands for
- * none that is missing, nothing can prove any more.
+ * stuck there: by its place in the program it is another call and no wrong count. Nothing can prove any more that the
+ * call was added, and does not stand in place of a missing one.
  */
 static void barrier_branch(struct cat *c)
 {

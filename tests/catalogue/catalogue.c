@@ -81,7 +81,7 @@ void cat_share(struct cat *c, const char *name, ncclUniqueId *id)
         }
         return;
     }
-    for (int tries = 0; tries < 30000; tries++) { /* minutes: only a hang reaches it */
+    for (int tries = 0; tries < 30000; tries++) { /* minutes: only a hang reaches this end */
         FILE *f = fopen(path, "rb");
         if (f) {
             size_t n = fread(id, sizeof(*id), 1, f);

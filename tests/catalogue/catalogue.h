@@ -32,11 +32,11 @@ struct cat_program {
     void (*run)(struct cat *c);
     const char *code;     /* the verdict that the sick program must provoke; a|b: one of them, a+b: both */
     const char *code_two; /* the same at two ranks, where no majority exists; NULL = as `code` */
-    /* Or "any". "note": nothing hangs, the job ends well, and the note is made once. "proven@7": a second, wrong
-     * finding may come so many seconds after the right one. a+b as the codes. */
+    /* The certainty of the verdict, or "any". "note": nothing hangs, the job ends well, and the note is made once.
+     * "proven@7": a second, wrong finding may come so many seconds after the right one. a+b as the codes. */
     const char *certainty;
-    /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; with '?' it or nobody; a+b
-     * as the codes. */
+    /* "last", "first", "none", "any"; at two ranks a tie names nobody unless it ends in '!'; with '?' that rank or
+     * nobody; a+b as the codes. */
     const char *culprits;
     int min_ranks;
     bool no_world; /* the program makes its own communicator */
@@ -48,21 +48,21 @@ void cat_cuda(cudaError_t error, const char *what);
 #define NCCL(call) cat_nccl((call), #call)
 #define CUDA(call) cat_cuda((call), #call)
 
-/* Waits for the program's stream: where a training loop meets the hang. */
+/* Waits for the program's stream, as a training loop does when it meets the hang. */
 void cat_sync(struct cat *c);
 /* One all-reduce of `count` floats on the world: the ordinary traffic between which mistakes are made. */
 void cat_step(struct cat *c, size_t count);
 /*
- * What the mistake did to the data. Only where ROLL_CATALOGUE_CHECK is set: then rank r sends r + 1 everywhere, each
- * check waits for the stream, and a rank that got something else says "wrong data" and ends with CAT_WRONG_DATA.
+ * Checks what the mistake did to the data, only where ROLL_CATALOGUE_CHECK is set. Then rank r sends r + 1 everywhere,
+ * each check waits for the stream, and a rank that got other values prints "wrong data" and ends with CAT_WRONG_DATA.
  * Otherwise no check does anything.
  */
 #define CAT_WRONG_DATA 8
 /* The first `count` elements received are all `value`. */
 void cat_check(struct cat *c, size_t count, float value);
-/* They are what a sum over all ranks gives. */
+/* The first `count` elements received are the sum over all ranks. */
 void cat_check_sum(struct cat *c, size_t count);
-/* `count` elements of each rank, in the order of the ranks. */
+/* The elements received are `count` of each rank, in the order of the ranks. */
 void cat_check_gathered(struct cat *c, size_t count);
 /* Gives the unique id that rank 0 makes under `name` in the rendezvous directory to all. */
 void cat_share(struct cat *c, const char *name, ncclUniqueId *id);

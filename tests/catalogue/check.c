@@ -1,9 +1,8 @@
 /*
- * check.c: what a mistake did to the data, where somebody wants to know: a mismatch that does not hang corrupts in
- * silence.
+ * check.c: optional checks of what a mistake did to the data: a mismatch that does not hang corrupts data in silence.
  *
- * Off by default, because a check waits for the stream and the programs' timing is part of what they provoke. What has
- * been checked is overwritten with NaN, so that a call which writes nothing is seen as well.
+ * Off by default, because a check waits for the stream and the programs' timing is part of what they provoke. Checked
+ * elements are overwritten with NaN, so that a call which writes nothing is seen as well.
  */
 #include "tests/catalogue/check.h"
 
@@ -11,7 +10,7 @@
 #include <stdlib.h>
 
 static bool checking, wrong;
-static float *host; /* what was received */
+static float *host; /* host copy of the received elements */
 static size_t buffer_bytes;
 
 void cat_check_begin(struct cat *c, size_t bytes)

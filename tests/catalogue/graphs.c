@@ -102,7 +102,7 @@ static void layer_less(struct cat *c)
     CUDA(cudaGraphExecDestroy(exec));
 }
 
-/* Each rank captures when it gets there. */
+/* Each rank captures at its own pace. */
 static void capture_late(struct cat *c)
 {
     layers(c, c->world, 100);
@@ -195,7 +195,7 @@ static void *saver(void *arg)
     return NULL;
 }
 
-/* All calls are alike, so their order does not matter: what is left is the race. */
+/* All calls are equal, so their order does not matter and only the race is wrong. */
 static void two_threads(struct cat *c)
 {
     struct pair p = {.c = c, .lock = PTHREAD_MUTEX_INITIALIZER, .turns = 5};
@@ -208,7 +208,7 @@ static void two_threads(struct cat *c)
     cat_sync(c);
 }
 
-/* Two threads, one of which is to move: `plan` has a letter per move, small for the first thread, large for the second.
+/* Two threads that move by turns: `plan` has a letter for each move, small for the first thread, large for the second.
  */
 struct hands {
     struct cat *c;

@@ -37,7 +37,7 @@ static void skip_then_messages(struct cat *c)
     }
 }
 
-/* It calls it with no elements, which is the same to NCCL. */
+/* The last rank calls the collective with no elements, which NCCL treats as no call. */
 static void zero_then_messages(struct cat *c)
 {
     for (int i = 0; i < 4; i++) {
@@ -177,8 +177,8 @@ static void second_stream(struct cat *c)
     NCCL(ncclCommDestroy(talk));
 }
 
-/* Calls of one communicator on two streams are in order all the same: the second waits for the first, and what that
- * waits for. */
+/* Calls of one communicator are in order also on two streams: the second call waits for the first, and for everything
+ * before that. */
 static void order_across_streams(struct cat *c)
 {
     ncclComm_t talk = twin(c);
@@ -190,7 +190,7 @@ static void order_across_streams(struct cat *c)
         }
         reduce(c, c->world, c->stream);
         reduce(c, c->world, c->other);
-        if (c->culprit && i == 1) { /* it waits before it has sent what the first rank waits for */
+        if (c->culprit && i == 1) { /* the culprit waits before it has sent the message that the first rank waits for */
             CUDA(cudaStreamSynchronize(c->other));
         }
         if (c->rank == c->size - 1) {
@@ -204,8 +204,8 @@ static void order_across_streams(struct cat *c)
     NCCL(ncclCommDestroy(talk));
 }
 
-/* Everyone sends to its neighbour first: short messages fit NCCL's buffers. Somebody is late behind it, so all wait for
- * a while. */
+/* Everyone sends to its neighbour first: short messages fit NCCL's buffers. Then one rank is late, so all wait for a
+ * while. */
 static void eager(struct cat *c)
 {
     setenv("HOSTNCCL_EAGER", "4096", 1);
@@ -222,7 +222,7 @@ static void eager(struct cat *c)
     }
 }
 
-/* Without a look at the stream between send and receive: longer than the buffers it hangs, for short ones see eager. */
+/* Everyone sends before it receives: messages longer than NCCL's buffers hang; `eager` has the short ones. */
 static void send_first(struct cat *c)
 {
     cat_step(c, 128);
@@ -236,7 +236,7 @@ static void send_first(struct cat *c)
     cat_sync(c);
 }
 
-/* The last rank forgot its buffer: its device faults, it sees the error and ends. */
+/* The last rank passes no buffer: its device faults, and the rank sees the error and ends. */
 static void null_buffer(struct cat *c)
 {
     steps(c, 4);

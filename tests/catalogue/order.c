@@ -15,7 +15,7 @@ static void reduce(struct cat *c, ncclComm_t comm)
     NCCL(ncclAllReduce(c->send, c->recv, 512, ncclFloat32, ncclSum, comm, c->stream));
 }
 
-/* The host waits between the two: the classic one. */
+/* The host waits between the two calls: the classic deadlock. */
 static void opposite_host(struct cat *c)
 {
     ncclComm_t two = second(c);

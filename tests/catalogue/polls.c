@@ -2,8 +2,8 @@
  * polls.c: hosts that do not wait in the CUDA runtime but ask again and again: for a stream, for an event, and with a
  * watchdog thread beside.
  *
- * The mistakes are old ones. What is new is that nobody stands in a call: a rank that polls looks, call by call, like
- * one that goes on.
+ * The mistakes are those of other families. What differs is that no host stands in a call: a rank that polls looks,
+ * call by call, like one that goes on.
  */
 #include "tests/catalogue/catalogue.h"
 
@@ -104,8 +104,8 @@ static void poll_turns(struct cat *c)
 }
 
 /*
- * Its healthy twin: the hosts poll two streams for whichever is ready first. The last rank waits in what they call
- * after that, and they have called what it calls after that; rank 0, late and inside no call, is who sets them free.
+ * Its healthy twin: the hosts poll two streams for whichever is ready first. The last rank waits in the call that they
+ * make next, and they have made the call that it makes next; rank 0, late and inside no call, sets them all free.
  */
 static void poll_either(struct cat *c)
 {
@@ -147,7 +147,7 @@ struct watchdog {
     atomic_bool over;
 };
 
-/* As a process group's: looks at what is in flight, and sleeps. */
+/* A watchdog like that of a process group: looks at the calls in flight, and sleeps. */
 static void *watch(void *argument)
 {
     struct watchdog *w = argument;

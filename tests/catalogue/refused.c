@@ -1,6 +1,6 @@
 /*
- * refused.c: calls that NCCL refuses on one rank, and groups that are only simulated. Nothing is enqueued then, so who
- * makes the call again, and right, has done nothing wrong; who does not leaves its peers waiting.
+ * refused.c: calls that NCCL refuses on one rank, and groups that are only simulated. Nothing is enqueued then. So a
+ * rank that makes the right call afterwards has done nothing wrong, and a rank that does not leaves its peers waiting.
  */
 #include "tests/catalogue/catalogue.h"
 
@@ -15,7 +15,7 @@ static void steps(struct cat *c, int n)
     }
 }
 
-/* The one who stumbles; in the healthy programs too. */
+/* Whether this rank makes the refused call, in the healthy programs too. */
 static bool odd(const struct cat *c)
 {
     return c->rank == c->size - 1;
@@ -29,7 +29,7 @@ static void refused(ncclResult_t result, const char *what)
     }
 }
 
-/* A root that is none: NCCL says so at once. */
+/* A broadcast from a root that does not exist: NCCL refuses it at once. */
 static void wrong_broadcast(struct cat *c)
 {
     refused(ncclBroadcast(c->send, c->recv, 64, ncclFloat32, c->size, c->world, c->stream), "a broadcast without root");
@@ -84,7 +84,7 @@ static void ring(struct cat *c, size_t count)
     NCCL(ncclGroupEnd());
 }
 
-/* A message with a datatype that is none. */
+/* A message with a datatype that does not exist. */
 static void retry_message(struct cat *c)
 {
     for (int i = 0; i < 4; i++) {
@@ -97,7 +97,7 @@ static void retry_message(struct cat *c)
     cat_sync(c);
 }
 
-/* One rank asks how long the group would take, and leaves it at that. */
+/* One rank simulates the group, to know how long it would take, and makes no real one. */
 static void simulate(struct cat *c)
 {
     steps(c, 4);
@@ -149,7 +149,7 @@ static void group_not_again(struct cat *c)
     usleep(c->culprit ? 700 * 1000 : 0);
 }
 
-/* The error is looked at, and the program ends. */
+/* The rank sees the error and ends. */
 static void leaves(struct cat *c)
 {
     steps(c, 4);
@@ -174,7 +174,7 @@ static void goes_on(struct cat *c)
     cat_sync(c);
 }
 
-/* A message to a rank that does not exist; the one that it was meant for waits. */
+/* A message to a rank that does not exist; the rank for which it was meant waits. */
 static void to_nobody(struct cat *c)
 {
     steps(c, 4);

@@ -1,7 +1,7 @@
 /*
  * sequence.c: the last rank makes the right call with one wrong argument.
  *
- * Each does ordinary steps before and after, so that a detector which cries at every later call is caught too.
+ * Each program makes ordinary steps before and after, so that a detector which also reports every later call is caught.
  */
 #include "tests/catalogue/catalogue.h"
 

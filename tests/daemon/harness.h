@@ -38,8 +38,8 @@ pid_t harness_daemon(const char *log, char *endpoint, const char *const *argv);
 /* A synthetic rank in `dir`. */
 pid_t harness_rank(const char *dir, int rank, int size, unsigned rate, unsigned count, const char *end);
 
-/* Waits until the condition holds: the end that all waits of these tests have, so late that only a hang reaches it.
- * False when it was reached. No test may depend on how fast the machine is. */
+/* Waits until the condition holds; false when the end of the wait was reached. That end is so late that only a hang
+ * reaches it: no test may depend on how fast the machine is. */
 #define HARNESS_END_MS 300000
 #define HARNESS_UNTIL(condition)                                                                                       \
     ({                                                                                                                 \
@@ -59,7 +59,7 @@ json_t *harness_ask(roll_client_t *client, const char *format, ...);
 roll_client_t *harness_client(const char *endpoint);
 /* Drains and returns the member of the summary. */
 json_int_t harness_drained(roll_client_t *client, const char *member);
-/* What the root has of a run now, by its member of the summary; 0 before there is a run. job may be NULL. */
+/* The value of a member of the run's summary now; 0 before there is a run. job may be NULL. */
 json_int_t harness_has(roll_client_t *client, const char *job, const char *member);
 /* The first verdict with this code among those of the root, waited for. NULL when there is none. Returns owned. */
 json_t *harness_verdict(roll_client_t *client, const char *code);

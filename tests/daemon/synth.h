@@ -17,7 +17,7 @@ struct synth {
     uint32_t seq[4096]; /* next sequence number by communicator id */
 };
 
-/* What a test wants to differ in one call. */
+/* The fields of one call that a test can choose. */
 struct synth_call {
     uint16_t comm;
     uint64_t count;
@@ -37,7 +37,7 @@ uint64_t synth_allreduce(struct synth *s, const struct synth_call *call);
 void synth_tokens(struct synth *s, uint16_t comm, uint64_t tokens);
 /* Notes the return of a call that was left hanging. */
 void synth_return(struct synth *s, uint64_t ticket);
-/* The ring's last words, as at exit(). */
+/* Marks the ring finished, as at exit(). */
 void synth_finish(struct synth *s);
 void synth_close(struct synth *s);
 

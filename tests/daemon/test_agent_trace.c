@@ -1,6 +1,6 @@
 /*
- * test_agent_trace.c: what agents keep on their nodes, read together afterwards, tells what the root told; with no root
- * at all too.
+ * test_agent_trace.c: the traces that agents keep on their nodes, read together afterwards, give the verdicts that the
+ * root gave; also when there was no root.
  */
 #include "tests/daemon/harness.h"
 #include "tests/daemon/verdict_json.h"
@@ -119,7 +119,7 @@ static void test_what_two_agents_kept_tells_what_the_root_told(void **state)
     assert_true(HARNESS_UNTIL(kept(both, 2) > 0 && (told = analyze(both, 2)).first != NULL)); /* it is behind */
     json_decref(told.first);
     for (int i = 0; i < 2; i++) {
-        harness_end(agent[i], SIGKILL); /* the files end where they end */
+        harness_end(agent[i], SIGKILL); /* the files end wherever they are cut */
     }
     told = analyze(both, 2);
     assert_non_null(told.first);
@@ -202,7 +202,8 @@ static void test_a_trace_without_its_beginning_accuses_nobody(void **state)
     assert_int_equal(rest.headless, 2); /* and not that a larger ring would have helped */
 }
 
-/* Nobody watched, everybody was killed: no verdict, for the rings do not tell who died first, but who was waited for.
+/* No daemon watched, and all ranks were killed. There is no verdict, because the rings do not tell who died first; but
+ * they tell who was waited for.
  */
 static void test_the_rings_of_a_killed_job_tell_who_was_waited_for(void **state)
 {

@@ -1,5 +1,5 @@
 /*
- * test_bad_input.c: what is wrong gets one clear line and the documented exit code, and hurts nobody else.
+ * test_bad_input.c: wrong input gets one clear line and the documented exit code, and disturbs nothing else.
  */
 #include "daemon/wire/net.h"
 #include "tests/daemon/harness.h"
@@ -138,11 +138,11 @@ static void test_a_ring_of_another_version_gets_one_line(void **state)
     assert_true(daemon > 0);
     assert_true(harness_logged("daemon.err", "written by an incompatible version; this ring is ignored"));
     assert_true(harness_logged("daemon.err", "short.0.0.1.ring: truncated"));
-    usleep(2500000); /* two more scans: nothing is said twice */
+    usleep(2500000); /* two more scans, which must not repeat a line */
     char command[512];
     snprintf(command, sizeof(command), "test $(grep -c 'this ring is ignored' '%s') = 2", harness_path("daemon.err"));
     assert_int_equal(system(command), 0);
-    pid_t rank = harness_rank(dir, 0, 1, 1000, 50, "exit"); /* the good one is served */
+    pid_t rank = harness_rank(dir, 0, 1, 1000, 50, "exit"); /* the good ring is served */
     assert_int_equal(harness_end(rank, 0), 0);
     roll_client_t *client = harness_client(endpoint);
     assert_int_equal(harness_drained(client, "records"), 50);

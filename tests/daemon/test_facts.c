@@ -25,7 +25,7 @@ static void write_file(const char *path, const char *text)
     fclose(f);
 }
 
-/* The verdict that took another's place, waiting for as long as the harness does. */
+/* Waits for the verdict that supersedes another one, as long as the harness allows. */
 static json_t *superseding(roll_client_t *client)
 {
     for (int waited = 0; waited < HARNESS_END_MS; waited += 100) {
@@ -101,7 +101,7 @@ static void replays(const json_t *wanted)
     json_t *verdict;
     while ((verdict = json_of_verdict(roll_feed_next(feed))) != NULL) {
         if (json_equal(json_object_get(verdict, "number"), json_object_get(wanted, "number"))) {
-            json_t *same = json_copy((json_t *)wanted); /* the root adds what is not the engine's */
+            json_t *same = json_copy((json_t *)wanted); /* the root adds members that are not the engine's */
             json_object_del(same, "stacks");
             found = json_equal(verdict, same);
             json_decref(same);

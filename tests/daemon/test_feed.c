@@ -1,5 +1,6 @@
 /*
- * test_feed.c: the feeder drops what it has seen, counts what is missing, and repeats itself from the same frames.
+ * test_feed.c: the feeder drops frames that it has seen, counts missing records, and gives the same verdicts from the
+ * same frames.
  */
 #include "daemon/console/analyze/analyze.h"
 #include "daemon/feed/feed.h"
@@ -440,7 +441,8 @@ static void test_a_note_becomes_a_verdict_once_and_a_bad_one_is_refused(void **s
     assert_null(roll_feed_next(f->feed));
 }
 
-/* What an agent says twice a second of a process that runs on: only what changes something is worth a place in a trace.
+/* An agent sends a STATUS twice a second for a process that runs on; only one that changes something is worth a place
+ * in a trace.
  */
 static void test_a_status_that_says_nothing_new_is_told_apart(void **state)
 {

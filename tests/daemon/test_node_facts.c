@@ -1,5 +1,5 @@
 /*
- * test_node_facts.c: what a node is said to know, from a tree of files that looks like /sys, /proc and /dev, and from a
+ * test_node_facts.c: the facts that are read from a tree of files that looks like /sys, /proc and /dev, and from a
  * stand-in of NVML.
  */
 #include "daemon/agent/node_facts.h"

@@ -1,6 +1,6 @@
 /*
- * test_pack.c: what is packed comes back bit for bit, whatever it is; what is damaged or hostile is refused, in bounded
- * time and memory.
+ * test_pack.c: packed frames come back bit for bit, whatever they hold; damaged and hostile bytes are refused, in
+ * bounded time and memory.
  */
 #include "daemon/store/pack.h"
 #include "daemon/store/pack_coder.h"
@@ -193,7 +193,8 @@ static void test_a_job_that_repeats_itself_is_small(void **state)
     assert_true(bytes < 8 * calls); /* times with 12 and 13 bits of noise, counts with 12 in one call of 40 */
 }
 
-/* Records of which nothing repeats, every field at its edges, tickets with gaps, updates of calls that were never seen.
+/* Records in which nothing repeats: every field at its limits, tickets with gaps, updates of calls that were never
+ * seen.
  */
 static void test_records_without_any_pattern_come_back(void **state)
 {
@@ -321,7 +322,8 @@ static void test_a_pack_that_promises_too_much_is_refused(void **state)
     free(zeros);
 }
 
-/* Each round asks for a new unpacker, megabytes that a sanitizer maps and unmaps: it gets fewer. */
+/* Each round makes a new unpacker, megabytes that a sanitizer maps and unmaps, so a sanitizer build makes fewer rounds.
+ */
 #ifdef __SANITIZE_ADDRESS__
 #define DAMAGED 600u
 #else

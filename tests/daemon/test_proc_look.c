@@ -1,5 +1,5 @@
-/* test_proc_look.c: what counts as NCCL at work in a process, and what only looks like it. Each case is a child that
- * looks so. */
+/* test_proc_look.c: which signs mean that NCCL is at work in a process, and which only look like it. Each case is a
+ * child process with such signs. */
 #include "tests/trace/cmocka_all.h"
 
 #include "tests/trace/scratch.h"
@@ -80,7 +80,7 @@ static void test_memory_of_a_communicator(void **state)
     scratch_remove(dir);
 }
 
-/* A program called nccl-something is mapped, too. */
+/* A mapped program called nccl-something is no sign. */
 static void test_files_that_are_only_called_so(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void test_what_is_mapped(void **state)
     scratch_remove(dir);
 }
 
-/* As a container's first process: it takes itself for number 1. */
+/* A process in a pid namespace of its own, as a container's first process, has number 1 there. */
 static void test_a_pid_namespace(void **state)
 {
     (void)state;

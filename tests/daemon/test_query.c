@@ -1,5 +1,5 @@
 /*
- * test_query.c: what consoles ask, and what they are told; a trace of the run gives the same verdicts as live.
+ * test_query.c: the queries of consoles and their replies; a trace of the run gives the same verdicts as live.
  */
 #include "daemon/feed/feed.h"
 #include "daemon/store/trace_file.h"
@@ -431,7 +431,7 @@ static void test_a_console_finds_the_one_root(void **state)
     assert_int_equal(roll_client_discover(found, sizeof(found), why, sizeof(why)), ROLL_E_LIMIT);
     assert_non_null(strstr(why, "run-1"));
     assert_non_null(strstr(why, "run-2"));
-    assert_int_equal(harness_end(one, SIGKILL), 128 + SIGKILL); /* leaves its files, but not its lock */
+    assert_int_equal(harness_end(one, SIGKILL), 128 + SIGKILL); /* a killed root leaves its files, but not its lock */
     assert_int_equal(roll_client_discover(found, sizeof(found), why, sizeof(why)), 0);
     assert_string_equal(found, endpoint);
     assert_int_equal(harness_end(two, SIGTERM), 0);

@@ -1,6 +1,6 @@
 /*
- * test_segment.c: segments: whole at any instant, readable alone, bounded in size and age; what cannot be written is
- * counted.
+ * test_segment.c: segments are whole at any instant, readable alone, and bounded in size and age; records that cannot
+ * be written are counted.
  */
 #include "daemon/feed/feed.h"
 #include "daemon/store/segment.h"
@@ -410,8 +410,7 @@ static void test_what_waits_is_written_within_a_second(void **state)
     roll_segments_destroy(&w);
 }
 
-/* A job that hangs: nothing comes but time, which takes no more room than it must, and still is written for who reads
- * along. */
+/* A job hangs and only ticks come: they take little room, and are still written in time for a reader. */
 static void test_time_alone_takes_little_room(void **state)
 {
     (void)state;
@@ -562,7 +561,7 @@ static void test_directories_that_are_not_ours_are_refused(void **state)
     assert_int_equal(roll_segment_dir(path, why, sizeof(why)), ROLL_E_ARG);
 }
 
-/* Thousands of old ones do not hold up the daemon: a few at a time, until all are gone. */
+/* Thousands of old segments do not hold up the daemon: a few are removed at a time, until all are gone. */
 static void test_many_old_segments_go_a_few_at_a_time(void **state)
 {
     (void)state;
@@ -587,7 +586,7 @@ static void test_many_old_segments_go_a_few_at_a_time(void **state)
     roll_segments_destroy(&w);
 }
 
-/* What somebody put there under a segment's name is neither waited for, followed, nor written over. */
+/* A pipe, link or other file under a segment's name is neither waited for, nor followed, nor written over. */
 static void test_what_is_no_file_is_neither_waited_for_nor_replaced(void **state)
 {
     (void)state;
@@ -600,7 +599,7 @@ static void test_what_is_no_file_is_neither_waited_for_nor_replaced(void **state
     begin_job(&j);
     snprintf(path, sizeof(path), "%s/" SERIES ".00000001.rtrc", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
-    alarm(20); /* a pipe that is opened would hold us for ever */
+    alarm(20); /* opening a pipe would wait for ever */
     assert_int_equal(roll_trace_reader_new(path, &reader), ROLL_E_IO);
     roll_segments_t *w = writer(0, 1000, 0);
     snprintf(other, sizeof(other), "%s/elsewhere", dir);
@@ -618,7 +617,7 @@ static void test_what_is_no_file_is_neither_waited_for_nor_replaced(void **state
     free(list);
 }
 
-/* Two that both found the directory empty: the second does not take the first one's file away. */
+/* Two writers both found the directory empty: the second does not replace the first one's file. */
 static void test_a_segment_that_appears_meanwhile_is_not_written_over(void **state)
 {
     (void)state;
@@ -647,7 +646,8 @@ static void test_a_segment_that_appears_meanwhile_is_not_written_over(void **sta
     assert_int_equal(access(path, F_OK), -1);
 }
 
-/* A segment that is removed while it is written costs what was in it, not what comes; a directory that is gone is said.
+/* When a segment is removed while it is written, only its own frames are lost; when the directory is gone, an error
+ * says so.
  */
 static void test_a_segment_that_is_removed_is_followed_by_a_new_one(void **state)
 {

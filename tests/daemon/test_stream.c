@@ -105,7 +105,7 @@ static void test_a_killed_root_is_told_everything_again(void **state)
     assert_true(HARNESS_UNTIL(harness_has(client, NULL, "records") >= RANKS * COUNT / 3));
     roll_client_destroy(&client);
     assert_int_equal(harness_end(root, SIGKILL), 128 + SIGKILL);
-    usleep(500000); /* calls that no root hears */
+    usleep(500000); /* calls are made while there is no root */
     root = DAEMON("root.err", NULL, "--root", "--listen", where);
     assert_true(root > 0);
     client = harness_client(where);
@@ -212,7 +212,8 @@ static void test_ranks_do_not_notice_that_no_root_is_there(void **state)
     assert_int_equal(harness_end(root, SIGTERM), 0);
 }
 
-/* As its launcher does: without it a death is told later, for the launcher may be ending all. */
+/* Writes the exit status as a launcher does. Without it a death is told later, because the launcher may be ending all
+ * ranks. */
 static void note_exit_status(int32_t rank, int32_t size, pid_t pid, int status)
 {
     char path[512];

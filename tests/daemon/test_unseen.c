@@ -1,6 +1,7 @@
 /*
- * test_unseen.c: when the agent notes that a process is attached and shows nothing, on a clock of the test's own. The
- * processes are this program again (`test_unseen child|parent DIRECTORY`): by what they map they look like ranks.
+ * test_unseen.c: when the agent notes a process that has our library and shows no calls, on a clock of the test's own.
+ * The processes are this program again (`test_unseen child|parent DIRECTORY`); their mappings make them look like
+ * ranks.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -70,7 +71,7 @@ struct process {
     pid_t pid, looked_at;
     roll_unseen_t *unseen;
     uint64_t now;
-    pid_t seen; /* whose calls are in a ring; 0 = nobody's */
+    pid_t seen; /* process whose calls are in a ring; 0 = none */
     unsigned notes;
 };
 

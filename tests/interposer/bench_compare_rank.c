@@ -2,11 +2,10 @@
  * bench_compare_rank.c: one of the ranks whose fail-fast compare roll_bench measures: `roll_bench_compare_rank RANK
  * RANKS TURNS`.
  *
- * The ranks take turns (a number in the shared file TURNS says whose it is): each makes the same batch of calls on one
- * communicator, so the first of a round publishes every place and the others compare with it, in another process, often
- * on another core. Who is first goes round. Bare and preloaded calls are timed in the same turn, so what is left after
- * the subtraction is ours. All calls at once from all ranks were rejected: on few cores the scheduler would be
- * measured.
+ * The ranks take turns (a number in the shared file TURNS says whose turn it is): each makes the same batch of calls on
+ * one communicator, so the first of a round publishes every place and the others compare with it, in another process,
+ * often on another core. The ranks are first by turns. Bare and preloaded calls are timed in the same turn, so their
+ * difference is our cost. All calls at once from all ranks were rejected: on few cores the scheduler would be measured.
  */
 #include "interposer/wrap/nccl_types.h"
 
@@ -48,7 +47,7 @@ static int by_double(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* One turn; the results of the calls that were not ncclSuccess. */
+/* Takes one turn. Returns the number of calls that did not return ncclSuccess. */
 static int turn(ncclComm_t comm, int kind, int round)
 {
     int refused = 0;

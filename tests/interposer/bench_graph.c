@@ -1,10 +1,10 @@
 /*
- * bench_graph.c: the rank of `roll_bench graph`: what a launch of a graph costs, and a call with completion learnt. On
- * the fakes, whose own work is a few instructions, so what is measured is the preload. Prints its figures as one line
- * of JSON.
+ * bench_graph.c: the rank of `roll_bench graph`: measures what a launch of a graph costs, and a call with completion
+ * learnt. It runs on the fakes, whose own work is a few instructions, so the cost is that of the preload. Prints its
+ * figures as one line of JSON.
  *
- * Batches of all kinds in turn, in one process; the figure is the median. A graph without NCCL calls is the base: it is
- * forwarded.
+ * Batches of all kinds in turn, in one process; the figure is the median. A graph without NCCL calls, which is only
+ * forwarded, is the base.
  */
 #include "interposer/wrap/nccl_types.h"
 #include "tests/interposer/fakecuda.h"

@@ -6,7 +6,7 @@
  * hits all alike: the bare call (pncclAllReduce, which no preload stands before), the preloaded call (ncclAllReduce),
  * and, when asked, the bare call and an LTTng-UST tracepoint; then a group of sends and receives, and compute calls
  * seen from outside, bare and preloaded. The call is made eight frames deep: the walk is as long as it gets. The
- * tracepoint's record is filled beforehand: its side pays for neither clock, call site nor lookup.
+ * tracepoint's record is filled beforehand, so its figure includes neither clock, call site nor lookup.
  */
 #include "interposer/wrap/nccl_types.h"
 #include "tests/interposer/bench_products.h"
@@ -189,7 +189,7 @@ static void measure(void)
     }
 }
 
-/* Goes down so many frames before measuring. */
+/* Calls itself `depth` times before it measures. */
 static __attribute__((noinline)) void descend(volatile int depth)
 {
     if (depth == 0) {

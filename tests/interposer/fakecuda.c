@@ -65,7 +65,7 @@ void fake_join(void *stream, void *origin)
 
 /* --- completion --- */
 
-#define DEVICE_BIAS 0x100000000000ull /* device addresses are others than the host's */
+#define DEVICE_BIAS 0x100000000000ull /* device addresses differ from host addresses by this */
 #define WRITES      4096
 #define EVENTS      256
 
@@ -90,7 +90,8 @@ static int capturing(void)
     return 0;
 }
 
-/* What CUDA forbids while a capture of global mode is open anywhere, unless the thread has relaxed its own mode. */
+/* Counts a call that CUDA forbids while a capture of global mode is open anywhere, unless the thread has relaxed its
+ * own mode. */
 static void unsafe(void *stream)
 {
     fake_unsafe += (capturing() && thread_mode != 2) || (stream != NULL && capture_of(stream) != NULL);
@@ -297,7 +298,8 @@ int cuGraphLaunch(void *exec, void *stream)
     return fake_launch_error;
 }
 
-/* What cuGetProcAddress answers is not what the library exports: as with the real driver, for some functions. */
+/* The form of cuGraphLaunch that cuGetProcAddress gives and that the library does not export, as the real driver has it
+ * for some functions. */
 static int launch_inside(void *exec, void *stream)
 {
     (void)exec, (void)stream;

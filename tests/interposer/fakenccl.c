@@ -1,10 +1,10 @@
 /*
  * fakenccl.c: an NCCL that does nothing, for tests of the interposer alone: one process, no devices, every call returns
  * at once. Laid out as the real one: each function has a strong pncclX and a weak ncclX of the same address, ncclBcast
- * and ncclCommInitAll call public functions through the PLT, and it lacks what newer releases have.
+ * and ncclCommInitAll call public functions through the PLT, and functions of newer releases are missing.
  *
- * Harsher than NCCL where that is allowed: inside a group a new communicator's handle is written by ncclGroupEnd only,
- * and a nonblocking one's by fake_progress.
+ * It is harsher than NCCL where that is allowed: inside a group a new communicator's handle is written by ncclGroupEnd
+ * only, and a nonblocking one's by fake_progress.
  */
 #include "interposer/wrap/nccl_types.h"
 
@@ -33,12 +33,12 @@ static int lates, group_depth;
 
 void fake_progress(void);
 extern int fake_errno;
-int fake_errno; /* what a collective leaves in errno; 0 = nothing */
+int fake_errno; /* value that a collective leaves in errno; 0 = errno is left alone */
 extern int fake_late, fake_early, fake_block, fake_async;
 int fake_late;  /* the end of a group leaves its nonblocking communicators to fake_progress */
 int fake_early; /* handles are written at once, in a group too, and never again */
 int fake_block; /* a collective waits for a signal; 2: the end of a group, 3: a creation */
-int fake_async; /* what a communicator's state is, when nothing is late; InProgress: collectives return it, too */
+int fake_async; /* state of a communicator when nothing is late; with InProgress collectives return it, too */
 
 static void write_handles(bool nonblocking_too)
 {

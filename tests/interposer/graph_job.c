@@ -64,7 +64,7 @@ static int plain(void)
     ncclComm_t comm = new_comm(0, 2);
     void *graph = NULL, *exec, *empty = NULL, *none = NULL;
     CHECK(reduce(comm, 5, STREAM(1)) == ncclSuccess);
-    CHECK(fake_queries == 0); /* no capture is open: nothing is asked */
+    CHECK(fake_queries == 0); /* while no capture is open, CUDA is asked nothing */
     exec = captured(comm, STREAM(1), 10, 3, &graph);
     CHECK(exec != NULL);
     int asked = fake_queries;
@@ -74,12 +74,13 @@ static int plain(void)
     CHECK(cudaGraphLaunch(exec, STREAM(2)) == 0);
     CHECK(cudaGraphLaunch(exec, STREAM(2)) == 0);
     CHECK(fake_launches == 2);
-    /* Without NCCL calls nothing is written. */
+    /* A graph without NCCL calls writes no record. */
     CHECK(cudaStreamBeginCapture(STREAM(3), 0) == 0);
     CHECK(cudaStreamEndCapture(STREAM(3), &empty) == 0);
     CHECK(cudaGraphInstantiateWithFlags(&none, empty, 0) == 0);
     CHECK(cudaGraphLaunch(none, STREAM(2)) == 0);
-    /* The executable graph lives on without its graph; destroyed, its address is used again by one that holds nothing.
+    /* The executable graph lives on without its graph. After it is destroyed, its address is used again by a graph that
+     * holds nothing.
      */
     CHECK(cudaGraphDestroy(graph) == 0);
     CHECK(cudaGraphLaunch(exec, STREAM(2)) == 0);
@@ -120,8 +121,8 @@ static int mixed(void)
     return 0;
 }
 
-/* The same calls reach a graph on different ways: at once, as parent and child, into a graph twice, by an update, a
- * clone. */
+/* The same calls reach a graph in different ways: at once, as parent and child, twice into one graph, by an update, by
+ * a clone. */
 static int derived(void)
 {
     ncclComm_t comm = new_comm(0, 2);
@@ -174,7 +175,8 @@ static int driver(void)
     return 0;
 }
 
-/* Captures whose ends are not seen, more graphs than there is room for, and what comes after still right. */
+/* Captures whose ends are not seen, and more graphs than there is room for; calls after them are still recorded right.
+ */
 static int bounded(void)
 {
     ncclComm_t comm = new_comm(0, 2);
@@ -229,7 +231,7 @@ static int completion(void)
     return 0;
 }
 
-/* Far more calls than there are events, and the device never done. */
+/* Far more calls than there are events, on a device that is never done. */
 static int behind(void)
 {
     ncclComm_t comm = new_comm(0, 2);

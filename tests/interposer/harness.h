@@ -31,7 +31,7 @@ struct job {
     int output_fd, errors_fd;
 };
 
-/* What is in a ring, decoded. */
+/* The decoded contents of a ring. */
 struct dump {
     struct roll_ring ring;
     struct roll_record *records;
@@ -52,7 +52,7 @@ void job_leave(struct job *job);
 void job_env(struct job *job, const char *assignment);
 /* Starts argv (ended by NULL) with the preload and ROLLCALL_DIR set; output is caught. */
 void job_start(struct job *job, char *const argv[]);
-/* Waits for it (20 s, then it is killed and the test fails). */
+/* Waits for the job to end (for 20 s; then it is killed and the test fails). */
 void job_wait(struct job *job);
 /* Start and wait: `program MODE [ARGUMENT]`. */
 void job_run(struct job *job, const char *program, const char *mode, const char *argument);

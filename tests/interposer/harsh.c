@@ -1,6 +1,7 @@
 /*
- * harsh.c: a job that lives where a preloaded library is easily in the way: `harsh MODE`. Each mode does what a program
- * may do, and would be hurt, or recorded wrongly, by a library that assumes too much. Exit status 0: not hurt.
+ * harsh.c: programs that a preloaded library easily disturbs: `harsh MODE`. Each mode does something that programs may
+ * do, and that a library which assumes too much would break or record wrongly. Exit status 0: the program was not
+ * disturbed.
  */
 #include "interposer/wrap/nccl_types.h"
 #include "moe_core/include/moe/observe.h"
@@ -65,7 +66,7 @@ static void *first_calls(void *failed)
     return NULL;
 }
 
-/* Everything that happens at first use happens on the smallest stack that a thread can have. */
+/* All work of a first use is done on the smallest stack that a thread can have. */
 static int small_stack(void)
 {
     pthread_attr_t attr;
@@ -106,7 +107,7 @@ static long address_space_pages(void)
     return pages;
 }
 
-/* Calls on a communicator for which there was no room: each must cost as little memory as any other, none. */
+/* Calls on a communicator for which there was no room: no such call may take memory either. */
 static int no_room(void)
 {
     for (int i = 0; i < 9000; i++) {
@@ -235,7 +236,7 @@ static int one_variable(void)
         kept[i] = child;
     }
     CHECK(reduce(kept[1], 1) == 0 && reduce(kept[0], 2) == 0);
-    /* Nobody asked: the older is not known, but the newer must not be taken for it. */
+    /* Nobody asked for the older one's handle, so it stays unknown; the newer one must not be taken for it. */
     for (int i = 0; i < 2; i++) {
         child = NULL;
         CHECK(ncclCommSplit(parent, 7 + i, 0, &child, &nonblocking) == ncclInProgress && child == NULL);
@@ -283,7 +284,7 @@ static int simulated(void)
     return reduce(child, 1);
 }
 
-/* A return address that lies nowhere, and at once a call from an object that was not seen before. */
+/* A return address that lies in no object, and right after it a call from an object that was not seen before. */
 static int __attribute__((noinline)) nowhere(ncclComm_t comm)
 {
     volatile uintptr_t *frame = __builtin_frame_address(0);
@@ -322,7 +323,7 @@ static void jump_back(int number)
     siglongjmp(back, number);
 }
 
-/* A home-made timeout: a call that hangs is left by a jump. */
+/* A home-made timeout: the program leaves a call that hangs by longjmp. */
 static int jump(void)
 {
     ncclComm_t comm = new_comm(0, 2);
@@ -338,7 +339,7 @@ static int jump(void)
     return reduce(comm, 3);
 }
 
-/* Counted on their way to libc: the preload binds to these, because the program comes first. */
+/* Counts calls on their way to libc: the preload binds to these functions, because the program comes first. */
 static unsigned long locks, allocations;
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {
@@ -358,7 +359,7 @@ void *malloc(size_t bytes)
     return __libc_malloc(bytes);
 }
 
-/* From here on a system call ends the process, but for the clock's (where it is one) and the end. */
+/* From here on a system call ends the process, except those of the clock (where that is one) and of the exit. */
 static int forbid_system_calls(void)
 {
     struct sock_filter rules[] = {
@@ -389,8 +390,9 @@ static int every_site(ncclComm_t comm, int i)
     return failed;
 }
 
-/* What was used once costs neither memory nor a system call, in whatever turn it is used again; a lock only where more
- * call sites than a bucket holds fall into one bucket: here seldom more than once in two hundred calls. */
+/* A call site or stream that was used once costs neither memory nor a system call when it is used again, in any order.
+ * It costs a lock only where more call sites fall into one bucket than it holds: here seldom more than once in two
+ * hundred calls. */
 static int hot(void)
 {
     ncclComm_t one = new_comm(0, 2), two = new_comm(0, 2), unknown = (ncclComm_t)(void *)buffer;

@@ -17,7 +17,7 @@ static int run(const char *scope, int argc, char **argv)
     int status = job(argc - 2, shifted);
     if (strcmp(scope, "again") == 0) {
         dlclose(plugin);
-        /* What was unloaded shall not come back to the same place. */
+        /* Keeps the unloaded object's addresses in use, so that the next one is loaded elsewhere. */
         mmap(NULL, 1 << 22, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
     return status;

@@ -1,6 +1,6 @@
 /*
  * job.c: the programs that the tests watch, in one: `job MODE [ARGUMENT]`. Linked with an NCCL, or loaded with one
- * through host.c. Exit status 0 when the job saw what it should; what it did is checked by the test from its ring.
+ * through host.c. Exit status 0 when the job itself saw no mistake; the test checks the job's ring.
  */
 #include "interposer/wrap/nccl_types.h"
 #include "moe_core/include/moe/observe.h"
@@ -187,7 +187,7 @@ static int forks(void)
     }
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
-    child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL); /* libc is not told of this one */
+    child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL); /* libc does not know of this child */
     if (child == 0) {
         for (int i = 0; i < 100; i++) {
             ncclAllReduce(buffer, buffer, 98, 7, 0, comm, NULL);
@@ -196,7 +196,7 @@ static int forks(void)
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 8);
     CHECK(ncclAllReduce(buffer, buffer, 2, 7, 0, comm, NULL) == ncclSuccess);
-    _exit(0); /* no destructor: what marks the ring finished would be the child */
+    _exit(0); /* no destructor may run: the child would mark the ring finished */
 }
 
 struct caller {
@@ -338,8 +338,8 @@ static uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Loops of polls: one that ends well, one that is left for another call, one over two things by turns, one over more of
- * them than are told, and one too short to tell. */
+/* Loops of polls: one that ends well, one that is left for another call, one over two things by turns, one over more
+ * things than are followed, and one too short to be recorded. */
 static int polls(void)
 {
     typedef int (*poll_t)(void *);
@@ -364,7 +364,7 @@ static int polls(void)
     while (now_ms() < begin + 300) {
         CHECK(event(buffer) == 600);
         set_ready(1);
-        CHECK(stream(STREAM(1)) == 0); /* another thing that is ready does not end it */
+        CHECK(stream(STREAM(1)) == 0); /* another thing that is ready does not end the loop */
         set_ready(0);
     }
     CHECK(ncclAllReduce(buffer, buffer, 4, 7, 0, comm, STREAM(1)) == ncclSuccess);
@@ -413,7 +413,7 @@ static int moe(void)
     observe(&event);
     event.kind = 200; /* unknown: not recorded, but counted */
     observe(&event);
-    /* Another thread: it has had no event of its own, and sees the process's. */
+    /* Another thread, which has had no event of its own, gets that of the process. */
     struct caller caller = {comm, 2, 1};
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, call_in_thread, &caller) == 0);
@@ -442,7 +442,7 @@ static int starts_agent(void)
     return 0;
 }
 
-/* Frames that are no frames: recording must not follow them. Calls ncclAllReduce with this frame pointer. */
+/* Frame pointers that lead to no frame: recording must not follow them. Calls ncclAllReduce with this frame pointer. */
 int job_wild_call(ncclComm_t comm, uintptr_t frame, void *data);
 #if defined(__x86_64__)
 __asm__(".text\n"
@@ -505,7 +505,7 @@ static int churn(void)
     return 0;
 }
 
-/* Each call says in its count what the clock showed just before it. */
+/* The count of each call is the time just before the call. */
 static int clocks(void)
 {
     ncclComm_t comm = new_comm(0, 2);
@@ -524,7 +524,7 @@ static int *knob(const char *name)
     return (int *)dlsym(RTLD_DEFAULT, name);
 }
 
-/* A state that changes: in progress, done, an error; each asked for twice. */
+/* A communicator's state changes: in progress, done, an error. Each is asked for twice. */
 static int async_errors(void)
 {
     ncclComm_t comm = new_comm(0, 2);

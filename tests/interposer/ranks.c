@@ -149,7 +149,7 @@ static void graphs(void)
     }
     CUDA(cudaStreamSynchronize(stream));
     CHECK(recv[COUNT - 1] == (float)(size * (size - 1) / 2));
-    train_step(COUNT); /* asks about what is complete by now */
+    train_step(COUNT); /* this call asks which earlier ones are complete */
     train_step(COUNT);
     CUDA(cudaStreamSynchronize(stream));
     CUDA(cudaGraphExecDestroy(exec));
@@ -184,7 +184,7 @@ int main(int argc, char **argv)
         }
         train_step(COUNT);
         CUDA(cudaStreamSynchronize(stream));
-        return 1; /* nobody gets here */
+        return 1; /* the rank hangs before this line */
     }
     if (strcmp(argv[1], "graphs") == 0) {
         graphs();

@@ -1,4 +1,4 @@
-/* test_completion.c: what is known to be complete on the device, by each of the three ways, on a device that is a fake.
+/* test_completion.c: completion on the device, learnt in each of the three ways, on a fake device.
  */
 #include "tests/interposer/harness.h"
 

@@ -103,8 +103,9 @@ static void check_rank(const struct dump *dump, int rank, int size)
         const struct roll_record *rec = &dump->records[i];
         const struct expected *want = &whole_job[i];
         assert_int_equal(rec->op, want->op);
-        uint64_t count =
-            want->op == ROLL_OP_EVENT_SYNC ? i + 1 : want->count; /* the place of its event: behind all before it */
+        uint64_t count = want->op == ROLL_OP_EVENT_SYNC
+                             ? i + 1
+                             : want->count; /* the place of the event: behind all records before it */
         assert_int_equal(rec->count, want->op == ROLL_OP_COMM_INIT ? (uint64_t)size : count);
         assert_int_equal(rec->peer, expected_peer(want->peer, rank, size));
         assert_int_equal(rec->seq, want->seq);
@@ -251,7 +252,7 @@ static void test_a_blocked_host_is_seen_while_it_waits(void **state)
     end_ranks(job, 2);
 }
 
-/* What a wait that ended in an error was for is not known to be over. Tickets: 0 CommInit, 1 call, 2 wait, 3 call, 4-6
+/* A wait that ended in an error does not show that its work is over. Tickets: 0 CommInit, 1 call, 2 wait, 3 call, 4-6
  * waits. */
 static void test_a_wait_that_failed_says_so(void **state)
 {

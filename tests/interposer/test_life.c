@@ -1,4 +1,4 @@
-/* test_life.c: what becomes of a ring when its job is killed, forks, laps it, or never gets one; and of the job. */
+/* test_life.c: the ring and the job, when the job is killed, forks, laps its ring, or cannot have one. */
 #include "tests/interposer/harness.h"
 
 #include "trace/control.h"

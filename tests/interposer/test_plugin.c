@@ -213,7 +213,8 @@ static void check_whole(int version, int size)
         check_records(&dump[r], &want);
         const struct roll_def *world = dump_def(&dump[r], ROLL_DEF_COMM, 1);
         assert_int_equal(world->comm.info.rank, r);
-        assert_int_equal(world->comm.info.nranks, size); /* up to version 3 the size of the job: at most so many */
+        assert_int_equal(world->comm.info.nranks,
+                         size); /* up to version 3 this is an upper bound: the size of the job */
         assert_int_equal((world->comm.info.flags & ROLL_DEF_COMM_OPEN) != 0, version <= 3);
         assert_true(world->comm.info.key == dump_def(&dump[0], ROLL_DEF_COMM, 1)->comm.info.key);
     }
@@ -239,7 +240,7 @@ static void test_and_of_four(void **state)
     }
 }
 
-/* Without the variable nothing is seen of such a job but what is not NCCL's; and no plugin is asked for. */
+/* Without the variable only calls outside of NCCL are seen of such a job, and no plugin is loaded. */
 static void test_without_the_plugin_a_static_nccl_is_not_seen(void **state)
 {
     (void)state;
@@ -250,7 +251,7 @@ static void test_without_the_plugin_a_static_nccl_is_not_seen(void **state)
     end_ranks(job, 2);
 }
 
-/* Where the wrappers see everything, the plugin adds nothing: not from the threads of NCCL either, on which no wrapper
+/* Where the wrappers see everything, the plugin adds no record, not even from NCCL's own threads, on which no wrapper
  * is open. */
 static void check_not_twice(const char *program, const char *mode, const char *behind)
 {
@@ -265,7 +266,7 @@ static void check_not_twice(const char *program, const char *mode, const char *b
         start_ranks(job, program, 2, mode, NEWEST, with ? job_path("ROLL_TEST_PRELOAD") : NULL, extra);
         wait_ranks(job, 2);
         dump_open(&job[0], &dump);
-        size_t calls = 0; /* how often a state is asked for before it changes is the machine's affair */
+        size_t calls = 0; /* how often a state is asked for before it changes depends on the machine's speed */
         for (size_t i = 0; i < dump.count; i++) {
             uint8_t op = dump.records[i].op;
             calls += roll_op_class(op) != ROLL_CLASS_POLL && op != ROLL_OP_COMM_ASYNC;
@@ -372,8 +373,8 @@ static void read_log(const char *path, char *out, size_t size)
     }
 }
 
-/* The user's plugin: behind ours, in all but the first; which records nothing; where only its name says that it is
- * wanted. */
+/* How the user's plugin is loaded: alone; behind ours; behind ours with recording disabled; behind ours by its file
+ * name alone. */
 enum stand { ALONE, CHAINED, DISABLED, BY_NAME, STANDS };
 
 /* What the user's plugin hears of rank 0. */
@@ -427,7 +428,7 @@ static void check_chain(const char *user, int version, const char *mask)
 static void test_the_users_plugin_hears_what_it_hears_alone(void **state)
 {
     (void)state;
-    check_chain("ROLL_TEST_USER_V5", 7, "0");    /* it wants nothing, and we do */
+    check_chain("ROLL_TEST_USER_V5", 7, "0");    /* the user's plugin wants no events, and we do */
     check_chain("ROLL_TEST_USER_V5", 7, "4");    /* sends and receives, with their parents */
     check_chain("ROLL_TEST_USER_V5", 5, "3839"); /* everything */
     check_chain("ROLL_TEST_USER_V5", 5, "64");   /* channels of kernels, which we do not want */
@@ -435,7 +436,7 @@ static void test_the_users_plugin_hears_what_it_hears_alone(void **state)
     check_chain("ROLL_TEST_USER_V3", 3, "95");
 }
 
-/* A version 4 plugin behind a newer NCCL: calls are kept from it, and its parents are groups. */
+/* A version 4 plugin behind a newer NCCL: API events of calls are kept from the plugin, and its parents are groups. */
 static void test_an_older_plugin_is_spoken_to_in_its_own_version(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_record.c: what is in the records, against what the job did. */
+/* test_record.c: compares the records with the calls that the job made. */
 #include "tests/interposer/harness.h"
 
 #include "trace/ident.h"
@@ -298,7 +298,7 @@ static void test_waits_are_recorded_with_their_stream(void **state)
     job_end(&job);
 }
 
-/* The records of one loop, from dump.records[*at] on: how it ended. */
+/* Checks the records of one loop, from dump.records[*at] on, and how the loop ended. */
 static void expect_loop(const struct dump *dump, size_t *at, uint8_t op, uint64_t place, uint8_t result)
 {
     uint32_t seq = 0, polls = 0;
@@ -317,10 +317,11 @@ static void expect_loop(const struct dump *dump, size_t *at, uint8_t op, uint64_
         polls = rec->aux;
         ++*at;
     }
-    assert_in_range(*at - first, 1, 4); /* one in 100 ms, and then in 200: fewer where the machine was away */
+    assert_in_range(*at - first, 1,
+                    4); /* the first after 100 ms, further ones each 200 ms; fewer where the machine was busy */
 }
 
-/* A loop over two streams: each word says so, and names the other one than the word before it. */
+/* A loop over two streams: each record says so, and names the stream that the record before did not. */
 static void expect_turns(const struct dump *dump, size_t *at)
 {
     size_t first = *at;

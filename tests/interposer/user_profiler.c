@@ -35,7 +35,7 @@ static struct mine *new_mine(unsigned long type)
 static void check(const struct mine *m)
 {
     if (m != NULL && m->magic != MAGIC) {
-        abort(); /* somebody else's handle */
+        abort(); /* a handle that this plugin did not make */
     }
 }
 

@@ -1,8 +1,8 @@
 /*
  * job_mpi.c: a job that mpirun starts: MPI carries the unique id and the barriers of the host, NCCL the data.
  *
- * It has no RANK unless somebody sets one: rollcall must take ranks from Open MPI's own variables. MPI_Abort is the
- * job's way out.
+ * The job has no RANK unless the test sets one: rollcall must take ranks from Open MPI's own variables. MPI_Abort is
+ * the job's way out.
  */
 #include "tests/jobs/plan.h"
 

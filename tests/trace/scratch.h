@@ -1,5 +1,5 @@
 /*
- * scratch.h: a directory of its own for a test, and what is left in it. Include after cmocka.h.
+ * scratch.h: a directory of its own for a test, and a count of the files left in it. Include after cmocka.h.
  */
 #ifndef ROLL_TESTS_SCRATCH_H
 #define ROLL_TESTS_SCRATCH_H

@@ -1,5 +1,6 @@
 /*
- * test_compare.c: the page on which ranks compare their calls: who publishes, who differs, what is never believed.
+ * test_compare.c: the page on which ranks compare their calls: which call is published, which differs, and which lines
+ * are never believed.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -52,7 +53,7 @@ static void the_first_publishes_the_others_compare(void **state)
     assert_int_equal(publish(8, 3, 2, 512, 6, &other), ROLL_COMPARE_FIRST);
 }
 
-/* Its writer was killed at each of the moments between claim and publication, or was overtaken. */
+/* The writer of the line was killed at each moment between claim and publication, or was overtaken. */
 static void a_line_that_is_not_whole_is_never_believed(void **state)
 {
     (void)state;
@@ -80,7 +81,7 @@ static void the_older_line_makes_room_and_a_late_rank_compares_nothing(void **st
     (void)state;
     struct roll_compare_cell *other = NULL;
     const uint32_t lap = ROLL_COMPARE_CELLS / ROLL_COMPARE_WAYS;
-    assert_int_equal(publish(7, 1, 0, 1, UINT32_MAX, &other), ROLL_COMPARE_FIRST); /* the moment comes round */
+    assert_int_equal(publish(7, 1, 0, 1, UINT32_MAX, &other), ROLL_COMPARE_FIRST); /* moments wrap */
     assert_int_equal(publish(7, 1 + lap, 0, 2, 1, &other), ROLL_COMPARE_FIRST);
     assert_int_equal(publish(7, 1 + 2 * lap, 0, 3, 2, &other), ROLL_COMPARE_FIRST);
     assert_null(roll_compare_find(&page, 7, 1));
@@ -111,9 +112,9 @@ static void only_its_publisher_withdraws_a_line(void **state)
     assert_int_equal(publish(7, 3, 2, 512, 6, &other), ROLL_COMPARE_FIRST);
 }
 
-/* Threads that come to each place at once with two calls: whoever is told FIRST is the one that stays published. They
- * spin, to come as close as they can; where others want the cores, too, a meeting may take milliseconds, so the time is
- * bounded. */
+/* Threads come to each place at once with two different calls: the call that got FIRST stays published. The threads
+ * spin, to come as close together as they can; on a busy machine that may take milliseconds for each place, so the time
+ * is bounded. */
 #define PLACES 4000u
 #define RACE_S 2
 static _Atomic uint32_t turn, places;
@@ -126,7 +127,7 @@ static void *race(void *arg)
     for (uint32_t seq = 0; seq < atomic_load(&places); seq++) {
         struct roll_compare_cell *other = NULL;
         if (me == 0 && time(NULL) > end) {
-            atomic_store(&places, seq + 1); /* seen by all: they wait for this thread's turn below */
+            atomic_store(&places, seq + 1); /* all threads see this, and wait for this thread below */
         }
         atomic_fetch_add(&turn, 1);
         while (atomic_load(&turn) < (seq + 1) * 4) {

@@ -1,5 +1,5 @@
 /*
- * test_control.c: the control page: one maker wins, changes at each level, what is refused.
+ * test_control.c: the control page: one maker wins, changes act at each level, wrong changes are refused.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -154,7 +154,7 @@ static void what_is_off_is_not_taken_by_policy_auto(void **state)
     assert_int_equal(roll_control_mask(c, 8, 4, FILL | PAD), FILL | PAD);
     change(c, 0, 2, FILL, 0, 0); /* off for the job */
     assert_int_equal(roll_control_mask(c, 8, 4, FILL | PAD), PAD);
-    change(c, 2, 1, FILL, 0, 4); /* on in a layer all the same */
+    change(c, 2, 1, FILL, 0, 4); /* on in one layer, although off for the job */
     assert_int_equal(roll_control_mask(c, 8, 4, 0), FILL);
     change(c, 0, 0, FILL, 0, 0); /* clear: as the policy says */
     assert_int_equal(roll_control_mask(c, 8, 5, FILL), FILL);

@@ -1,5 +1,5 @@
 /*
- * test_def.c: definitions, from many threads into one area, and what the decoder refuses.
+ * test_def.c: definitions from many threads in one area, and bytes that the decoder refuses.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -213,10 +213,10 @@ static void a_log_cut_anywhere_is_valid_up_to_its_last_whole_entry(void **state)
     assert_int_equal(entries, 6);
     unsigned whole = 0;
     for (size_t cut = 0; cut < bytes; cut++) {
-        /* An exact copy on the heap, so that a sanitizer sees a byte too far. */
+        /* An exact copy on the heap, so that a sanitizer sees a read beyond its end. */
         uint8_t *copy = malloc(cut + 1);
         assert_non_null(copy);
-        memcpy(copy + 1, ring.defs, cut); /* and misaligned */
+        memcpy(copy + 1, ring.defs, cut); /* misaligned as well */
         int err = walk(copy + 1, cut, &entries);
         assert_true(err == 0 || err == ROLL_E_SHORT);
         whole += err == 0;

@@ -1,5 +1,5 @@
 /*
- * test_frame.c: frames there and back, and what the decoder refuses.
+ * test_frame.c: frames come back from the decoder unchanged, and damaged ones are refused.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -189,7 +189,7 @@ static void a_frame_cut_at_any_length_is_refused(void **state)
     size_t bytes;
     uint8_t *data = encode_records(&bytes, ROLL_FRAME_RECORDS);
     for (size_t cut = 0; cut < bytes; cut++) {
-        uint8_t *copy = malloc(cut + 1); /* exact and misaligned: a sanitizer sees a byte too far */
+        uint8_t *copy = malloc(cut + 1); /* exact and misaligned, so that a sanitizer sees a read beyond the end */
         assert_non_null(copy);
         memcpy(copy + 1, data, cut);
         struct roll_frame frame;

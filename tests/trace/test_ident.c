@@ -1,5 +1,5 @@
 /*
- * test_ident.c: identities from a fed environment, keys, names of files.
+ * test_ident.c: identities from a made-up environment, keys, names of files.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The environment of the test at hand: name, value, ..., NULL. */
+/* The environment of the current test: name, value, ..., NULL. */
 static const char *const *environment;
 
 static const char *get(const char *name)
@@ -119,7 +119,7 @@ static void keys_are_stable_and_tell_communicators_apart(void **state)
         assert_true(roll_key_unique_id(id, sizeof(id)) != zero);
         id[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    /* Part of the format: every version of rollcall in a job must compute the same. */
+    /* The hash is part of the format: every version of rollcall in a job must compute the same key. */
     assert_true(zero == 0x1825379e981a90deu);
     assert_true(roll_key_child(zero, 0, 1) == 0xf52fba878f671f1du);
     uint64_t seen[64];

@@ -1,5 +1,5 @@
 /*
- * test_rankset.c: sets of ranks against a bitmap that does the same the obvious way.
+ * test_rankset.c: sets of ranks, compared with a bitmap.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -20,7 +20,8 @@ static uint32_t dice(uint32_t sides)
     return (uint32_t)(dice_state >> 33) % sides;
 }
 
-/* The set and the bitmap hold the same ranks; the set is sorted, disjoint and merged; text goes there and back. */
+/* Checks that the set and the bitmap hold the same ranks, that the set is sorted, disjoint and merged, and that its
+ * text is parsed back to the same set. */
 static void same(const struct roll_rankset *set, const bool map[RANKS])
 {
     size_t count = 0;

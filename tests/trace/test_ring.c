@@ -155,7 +155,7 @@ static void a_reader_waits_at_a_slot_that_is_being_written_but_not_for_a_lap(voi
     assert_int_equal(roll_ring_read(&ring, 0, out, 128, &next, &lost), 1);
     assert_int_equal(next, held);
     assert_int_equal(lost, 0);
-    /* The caller gives up on it: everything behind it is there. */
+    /* The caller gives up the unfinished ticket: everything behind it is there. */
     assert_int_equal(roll_ring_read(&ring, held + 1, out, 128, &next, &lost), 10);
     for (int i = 0; i < 54; i++) {
         write_one(&ring);
@@ -202,7 +202,7 @@ static void records_overwritten_while_the_reader_reads_are_counted(void **state)
         write_one(&ring);
     }
     atomic_store(&ring.header->head,
-                 64); /* what a reader sees that looked at the head before the last six were written */
+                 64); /* as a reader sees it that read the head before the last six records were written */
     struct roll_record out[64];
     uint64_t next = 0;
     uint64_t lost = 0;
@@ -274,8 +274,8 @@ static void many_writers_and_a_reader_make_no_torn_record(void **state)
     roll_ring_close(&ring);
 }
 
-/* So many records, and a yield after each, that no thread is kept from the processor for a whole lap: a writer that is
- * loses a record of its own as well, which is another test's matter. */
+/* The number of records, with a yield after each, is such that no thread is kept from the processor for a whole lap: a
+ * writer that is also loses a record of its own, which another test covers. */
 #define KILL_RECORDS (1u << 18)
 
 static void *writer_without_end(void *arg)
@@ -316,7 +316,7 @@ static void kill_and_read(int threads, unsigned ms)
     assert_true(child > 0);
     struct roll_ring ring;
     int err = ROLL_E_NOTFOUND;
-    for (int i = 0; i < 200000 && err == ROLL_E_NOTFOUND; i++) { /* never anything but absent or whole */
+    for (int i = 0; i < 200000 && err == ROLL_E_NOTFOUND; i++) { /* the record is always either absent or whole */
         err = roll_ring_open(path, false, &ring);
         usleep(1000);
     }

@@ -1,5 +1,5 @@
 /*
- * test_ring_life.c: making and opening ring files, and what is refused.
+ * test_ring_life.c: makes and opens ring files, and checks which files are refused.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -340,7 +340,7 @@ static void contradictions_behind_a_good_checksum_are_refused(void **state)
                   sizeof(((struct roll_ring_header *)0)->member))
     assert_int_equal(CHANGED(oldest, 3), ROLL_E_VERSION);
     assert_int_equal(CHANGED(version, 0), ROLL_E_VERSION);
-    assert_int_equal(CHANGED(version, 3), 0); /* newer, but says that version 2 can read it */
+    assert_int_equal(CHANGED(version, 3), 0); /* a newer version whose `oldest` says that version 2 can read it */
     assert_int_equal(CHANGED(header_bytes, 64), ROLL_E_SIZE);
     assert_int_equal(CHANGED(record_bytes, 128), ROLL_E_SIZE);
     assert_int_equal(CHANGED(capacity, 0), ROLL_E_SIZE);

@@ -1,4 +1,4 @@
-/* test_program.c: what `rollcall doctor` sees in an executable file. */
+/* test_program.c: the properties that `rollcall doctor` reads from an executable file. */
 #include "tests/trace/cmocka_all.h"
 
 #include "tests/trace/scratch.h"
@@ -96,7 +96,7 @@ static void test_a_text_without_a_magic_number_is_the_shells(void **state)
     scratch_remove(dir);
 }
 
-/* Nobody writes into the pipe: whoever waits for that waits for ever. */
+/* Nobody writes into the pipe, so opening it must not wait. */
 static void test_a_pipe_is_not_waited_for(void **state)
 {
     (void)state;
@@ -110,7 +110,7 @@ static void test_a_pipe_is_not_waited_for(void **state)
     scratch_remove(dir);
 }
 
-/* One's own rights are no others: the loader then honours LD_PRELOAD. */
+/* A set-user-id program of our own user gains no rights, so the loader honours LD_PRELOAD. */
 static void test_set_user_id_of_oneself_takes_nothing_away(void **state)
 {
     (void)state;

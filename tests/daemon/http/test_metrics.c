@@ -1,5 +1,5 @@
 /*
- * test_metrics.c: the endpoint over real HTTP on loopback: what is answered, and to whom.
+ * test_metrics.c: the endpoint over real HTTP on loopback: which requests are answered, and to which hosts.
  */
 #include "tests/trace/cmocka_all.h"
 

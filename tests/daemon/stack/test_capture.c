@@ -81,7 +81,8 @@ static void a_wait_that_was_stopped_after_all_goes_on(void **test)
     pid_t pid = waiting_child(&gate);
     assert_int_equal(roll_target_open(pid, &target), 0);
     assert_int_equal(capture_stopped(target, pid, roll_mono_ns() + LATE_MS * ROLL_MS, &capture, &error), 0);
-    assert_int_equal((long)capture.regs.rax, -EINTR); /* else this kernel spares us, and the test shows nothing */
+    assert_int_equal((long)capture.regs.rax,
+                     -EINTR); /* a kernel that does not interrupt the call would make this test show nothing */
     roll_target_close(&target);
     nap(20);
     close(gate);

@@ -1,5 +1,5 @@
 /*
- * test_run.c: stack_run.h with helpers that behave, die, hang and talk nonsense. The helper is a shell script: what
+ * test_run.c: stack_run.h with helpers that work, die, hang and write nonsense. The helper is a shell script: what
  * matters here is that every process is answered exactly once, whatever the helper does.
  */
 #include "tests/trace/cmocka_all.h"

@@ -1,4 +1,4 @@
-/* test_target.c: what a refusal is said to be, for every kind of refusal; maps, modules and memory of this very
+/* test_target.c: the words of every kind of refusal; maps, modules and memory of this very
  * process. */
 #include "tests/trace/cmocka_all.h"
 

@@ -1,7 +1,7 @@
 /*
- * hook.c: other preloads, to stand before and after ours. HOOK_DLSYM: a dlsym of its own that counts and passes on, as
- * overlays and profilers bring. HOOK_SHIM: an ncclAllReduce that counts and calls the one behind it by RTLD_NEXT.
- * Each tells its count when the program ends. HOOK_MAIN: a program with such a dlsym of its own.
+ * hook.c: other preloaded libraries, to be loaded before and after ours. HOOK_DLSYM: a dlsym of its own that counts and
+ * passes on, as overlays and profilers bring. HOOK_SHIM: an ncclAllReduce that counts and calls the one behind it by
+ * RTLD_NEXT. Each prints its count when the program ends. HOOK_MAIN: a program with such a dlsym of its own.
  */
 #include <dlfcn.h>
 #include <stddef.h>

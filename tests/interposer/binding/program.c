@@ -1,5 +1,5 @@
 /*
- * program.c: a program that is not linked with NCCL and comes by it in one of many ways: `binding_program WAY
+ * program.c: a program that is not linked with NCCL and reaches it in one of many ways: `binding_program WAY
  * [PATH...]`. Built with and without the dlsym of its own that it brings as a hook (hook.c does that for preloading).
  */
 #include "tests/interposer/binding/calls.h"
@@ -35,14 +35,15 @@ static int look_up(void *handle, struct calls *nccl)
     return 0;
 }
 
-/* What this NCCL does not have is not there, and dlerror says which; what it has under the twin's name is not ours. */
+/* A function that this NCCL lacks is not found, and dlerror names it; a function under its twin's name is NCCL's own.
+ */
 static int check_absent(void *handle)
 {
     static const char *const names[] = {
         "ncclCommGrow", "ncclAllReduceConfig", "ncclParamBind", "ncclTeamWorld", "ncclNoSuchFunction", "nccl", "n", ""};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(names[i], "ncclTeamWorld") == 0 && dlsym(handle, "roll_front") != NULL) {
-            continue; /* its release has it, though hostnccl has not */
+            continue; /* the release has this function, although hostnccl has not */
         }
         dlerror();
         if (dlsym(handle, names[i]) != NULL) {
@@ -85,7 +86,7 @@ static int extension(const char *path, int flags)
     return rc != 0 ? rc : dlclose(handle);
 }
 
-/* A library without NCCL has none of its functions, though the process has: and dlerror says so. */
+/* A library without NCCL has none of NCCL's functions, although the process has them, and dlerror says so. */
 static int check_elsewhere(void)
 {
     void *handle = dlopen("libm.so.6", RTLD_NOW);
@@ -121,7 +122,8 @@ static int local_is_hidden(const char *path)
     return call_through(handle);
 }
 
-/* Two NCCLs: each must be called by its own communicators. Their pnccl functions are past us, and tell them apart. */
+/* Two NCCLs: calls on a communicator must reach the NCCL that made it. The pnccl functions bypass us and tell the two
+ * apart. */
 static int two(const char *first, const char *second)
 {
     void *a = dlopen(first, RTLD_NOW | RTLD_LOCAL), *b = dlopen(second, RTLD_NOW | RTLD_LOCAL);
@@ -135,7 +137,8 @@ static int two(const char *first, const char *second)
     return rc != 0 ? rc : call_through(b);
 }
 
-/* Several NCCLs that tell which they are: each call, and what it calls by a public name, stays in its own. */
+/* Several NCCLs that return their own number: each call, and each public function that it calls, stays in its own NCCL.
+ */
 typedef ncclResult_t (*bcast_t)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
 typedef ncclResult_t (*reduce_t)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
                                  cudaStream_t);
@@ -202,7 +205,7 @@ static int nothing_behind(const char *path)
     if (get_version == NULL || get_version(&version) != ncclSystemError || get_version(&version) != ncclSystemError) {
         return fail("not ncclSystemError from a front with nothing behind it");
     }
-    /* What every program asks for next, and prints. */
+    /* The functions that every program calls next, and whose text it prints. */
     static const char *const texts[] = {"ncclGetErrorString", "pncclGetErrorString", "ncclGetLastError"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         const char *(*text)(uintptr_t) = (const char *(*)(uintptr_t))dlsym(handle, texts[i]);

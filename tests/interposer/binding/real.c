@@ -1,7 +1,7 @@
 /*
- * real.c: what the vendor's NCCL answers on a machine without a GPU, as text: version, error strings, ids, last errors,
+ * real.c: prints what the vendor's NCCL answers on a machine without a GPU: version, error strings, ids, last errors,
  * and calls that fail. `binding_real [PATH]`: bound by linking, or looked up in the library at PATH. The test compares
- * the text with and without us. What is random (ids) is told by its properties.
+ * the text with and without us. Of random values (ids) only properties are printed.
  */
 #include <nccl.h>
 
@@ -25,7 +25,8 @@ static void tell(const char *what, ncclResult_t result)
 }
 #define TELL(call) tell(#call, call)
 
-/* In a child of its own: NCCL takes some of these for granted and dies, and then it must die of the same signal. */
+/* Makes a call in a child process: NCCL does not check some arguments and crashes, and then it must die of the same
+ * signal. */
 #define TELL_APART(call)                                                                                               \
     do {                                                                                                               \
         int status = 0;                                                                                                \

@@ -1,7 +1,7 @@
 /*
  * tagged.c: NCCLs that can be told apart: every call returns the number that the file was compiled with. As NCCL does,
- * ncclBcast calls ncclBroadcast by its public name, and one team helper another: from here, too, the own one is meant.
- * ncclReduce does so as its last act with fewer arguments, which compilers make a jump.
+ * ncclBcast calls ncclBroadcast by its public name, and one team helper another: a call from here must stay in this
+ * NCCL as well. ncclReduce ends with such a call, which has fewer arguments and which compilers make a jump.
  */
 typedef struct {
     char bytes[128];
@@ -58,6 +58,7 @@ TAGGED(ncclTeamRankToWorld, (void *comm, int rank))
 
 TAGGED(ncclTeamRankToLsa, (void *comm, int rank))
 {
-    volatile int world = ncclTeamRankToWorld(comm, rank); /* volatile: no jump; nobody could tell whose it is */
+    volatile int world = ncclTeamRankToWorld(
+        comm, rank); /* volatile, so that the compiler makes no jump: a jump would not show which NCCL calls */
     return world;
 }

@@ -1,6 +1,6 @@
 /*
- * test_binding.c: every way in which a job comes by NCCL, on hostnccl: the ring holds exactly the calls that were made,
- * once each, and a program that looks functions up is told the truth. One row of the table is one way.
+ * test_binding.c: every way in which a job reaches NCCL, on hostnccl. The ring must hold exactly the calls that were
+ * made, once each, and lookups must find exactly the functions that there are. One row of the table is one way.
  */
 #include "tests/interposer/harness.h"
 
@@ -20,12 +20,12 @@ static const uint8_t expected[] = {
 #define FRONT   "ROLL_TEST_FRONT"
 #define SONAME  "libnccl.so.2"
 
-/* How the preload stands: by itself, not at all, with the auditor, among others. */
+/* How the preload is loaded: by itself, not at all, with the auditor, before or after other preloads. */
 enum preload { OURS, NONE, AUDITED, AFTER_HOOK, BEFORE_HOOK, AFTER_SHIM, BEFORE_SHIM };
 
 struct way {
     const char *name;
-    const char *argv[4]; /* names of the environment for paths, else the word itself */
+    const char *argv[4]; /* names of environment variables that hold paths; other words are taken as they are */
     enum preload preload;
     int rounds;         /* how often the calls were made; 0 = nothing is recorded */
     const char *errors; /* what stands on standard error, NULL = nothing */
@@ -234,8 +234,8 @@ static void test_other_programs_behave_as_without_us(void **state)
     }
 }
 
-/* Four NCCLs in one process: three are recorded, and of the fourth one line says that it is not; each is called by its
- * own callers alone, also by itself. */
+/* Four NCCLs in one process: three are recorded, and one line says that the fourth is not; each is called only by its
+ * own callers, and by itself. */
 static void test_four_nccls_are_never_mixed(void **state)
 {
     (void)state;
@@ -267,7 +267,7 @@ static void test_four_nccls_are_never_mixed(void **state)
     }
 }
 
-/* Without us each way works as well: else the rows above would prove nothing about us. */
+/* Each way works without us as well; otherwise the rows above would prove nothing about us. */
 static void test_ways_without_us(void **state)
 {
     (void)state;

@@ -4,8 +4,9 @@
  *
  * calls: every kind of function once, for the records. The others train a few steps on hostnccl: dispatch, experts,
  * combine, and their backward. sick: in the last step the last rank leaves its experts out and goes on to the
- * gradients. empty: it has no rows now and then, makes no product, and its backward is whole: healthy. With "-v" after
- * the word exchanges are all-to-all-vs as PyTorch makes them: sends and receives in a group, empty ones left out.
+ * gradients. empty: now and then the last rank has no rows and makes no product, but its backward is whole: healthy.
+ * With "-v" after the word exchanges are all-to-all-vs as PyTorch makes them: sends and receives in a group, empty ones
+ * left out.
  */
 #include "tests/interposer/ext/stub.h"
 
@@ -86,7 +87,7 @@ static void every_call(void)
 
 static bool in_sends;
 
-/* starved: the rank that gets nothing; back: the rows go back to where they came from. */
+/* Exchanges rows. `starved` is the rank that gets none; `back`: the rows go back to where they came from. */
 static void exchange(ncclComm_t ep, size_t count, int starved, bool back)
 {
     if (!in_sends) {

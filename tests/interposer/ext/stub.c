@@ -1,7 +1,7 @@
 /*
- * stub.c: the C functions of Transformer Engine and cuBLAS that rollcall looks at, without what they do: each checks
- * that it got every argument as tests/interposer/ext/job.c passes it, and counts. STUB_TE, STUB_BLAS or STUB_BLASLT
- * picks the library.
+ * stub.c: the C functions of Transformer Engine and cuBLAS that rollcall looks at, without their work: each checks that
+ * it got every argument as tests/interposer/ext/job.c passes it, and counts. STUB_TE, STUB_BLAS or STUB_BLASLT picks
+ * the library.
  */
 #include "tests/interposer/ext/stub.h"
 

@@ -2,7 +2,7 @@
  * job.c: one rank of a job for the tests of fail-fast: `failfast_job NAME sick|healthy|solo`.
  *
  * The last rank makes the mistake of a sick program; every call stands in right_call or wrong_call, which the tests ask
- * for by name. A rank whose call is refused prints one line, "refused <ns it took> <text>", looks at what a refused
+ * for by name. A rank whose call is refused prints one line, "refused <ns it took> <text>", checks what the
  * communicator still answers, and ends with status 3. A rank that is not refused waits for the others, as a training
  * job would.
  */
@@ -70,7 +70,8 @@ static ncclUniqueId share_id(void)
     return id;
 }
 
-/* A refused call: says so, and that the communicator answers as docs/INTERPOSER.md promises. */
+/* Called after a refused call: prints the line, and checks that the communicator answers as docs/INTERPOSER.md
+ * promises. */
 static void refused(void)
 {
     printf("refused %s\n", ncclGetLastError(NULL));
@@ -115,7 +116,8 @@ __attribute__((noinline)) ncclResult_t right_rooted(int root);
 __attribute__((noinline)) ncclResult_t wrong_rooted(int root);
 __attribute__((noinline)) ncclResult_t wrong_gather(size_t count);
 
-/* Each has its own call, so that the return address lies in it (no tail call: the result is used). */
+/* right_call and wrong_call each make their own call, so that the return address lies in them (no tail call: the result
+ * is used). */
 ncclResult_t right_call(size_t count, ncclDataType_t type, ncclRedOp_t op)
 {
     volatile ncclResult_t result = ncclAllReduce(from, to, count, type, op, world, stream);
@@ -326,7 +328,7 @@ static void lowered(void)
     must(right_call(COUNT, ncclFloat32, ncclSum));
 }
 
-/* A refused call takes no number: made right, it takes the place of the wrong one, and all goes on. */
+/* A refused call takes no number: the right call takes the place of the wrong one, and the job goes on. */
 static void mended(void)
 {
     for (int i = 0; i < 5; i++) {
@@ -340,7 +342,7 @@ static void mended(void)
         wait_all();
         must(in_group(10, 20, 40));
     }
-    if (culprit) { /* NCCL's own error is newer than our text */
+    if (culprit) { /* NCCL's own error is newer than our text, so its text is given */
         int n;
         CHECK(strstr(ncclGetLastError(NULL), "rollcall") != NULL);
         CHECK(ncclCommCount(NULL, &n) == ncclInvalidArgument);
@@ -348,8 +350,8 @@ static void mended(void)
     }
 }
 
-/* What NCCL refuses, or only simulates, takes no number either, and leaves nothing to be compared with. The call that
- * it refuses looks right from outside: another operator that the user made. */
+/* A call that NCCL refuses, or only simulates, takes no number either, and leaves nothing to compare with. The call
+ * that NCCL refuses here looks right from outside: it has another operator that the user made. */
 static void failing(void)
 {
     const ncclRedOp_t unknown = (ncclRedOp_t)4711;
@@ -391,7 +393,7 @@ static void forked(void)
     steps(2);
 }
 
-/* A rank dies where it publishes: those that come after are not held up by what it left. */
+/* A rank dies while it publishes: ranks that come later are not held up by its unfinished line. */
 static void killed(void)
 {
     if (culprit) {
@@ -400,7 +402,7 @@ static void killed(void)
     steps(1);
 }
 
-/* Many calls, so that the table comes round. */
+/* So many calls that every line of the table is used again. */
 static void long_run(void)
 {
     for (int i = 0; i < 300; i++) {

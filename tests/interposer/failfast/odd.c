@@ -131,7 +131,7 @@ static void launch(cudaGraphExec_t exec)
     CUDA(cudaStreamSynchronize(stream));
 }
 
-/* All ranks alike: captured calls and what comes after launches are compared. */
+/* All ranks do the same: captured calls and calls after launches are compared. */
 static void graphs(void)
 {
     cudaGraphExec_t a = captured(10, 20), b = captured(30, 0);
@@ -165,7 +165,7 @@ static void exchange(bool lowered, size_t count, size_t also)
     CUDA(cudaStreamSynchronize(stream));
 }
 
-/* AlltoAll here is sends and receives there: numbers are off by one from then on. */
+/* One rank's AlltoAll is another rank's sends and receives: from then on their numbers differ by one. */
 static void lowered(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -216,7 +216,8 @@ static void splits(void)
     finish(true);
 }
 
-/* Two disjoint parts of the job shrink the communicator to themselves: their children have one number, and then some.
+/* Two disjoint parts of the job each shrink the communicator to themselves: both children have the same number, and
+ * more children follow.
  */
 static void shrinks(void)
 {
@@ -248,8 +249,8 @@ static void shrinks(void)
     finish(true);
 }
 
-/* Communicators of one id, one after another, and (turn 2 in the same rings) again in a later run: hostnccl takes it
- * again. */
+/* Communicators of one id, one after another, and (turn 2 in the same directory) again in a later run: hostnccl accepts
+ * the id again. */
 static void one_id(void)
 {
     const char *path = getenv("FIXED_ID");
@@ -381,7 +382,7 @@ static void threads(void)
     finish(true);
 }
 
-/* More calls than 16 bits count, more communicators than lines of a set, ranks that stop now and then. */
+/* More calls than 16 bits count, more communicators than a set has lines, and ranks that pause now and then. */
 static void many(void)
 {
     ncclComm_t comm[40];

@@ -1,5 +1,5 @@
 /*
- * fuzz.h: what every fuzz target defines, and how it says that a promise was broken.
+ * fuzz.h: the function that every fuzz target defines, and the macro that reports a broken promise.
  */
 #ifndef ROLL_TESTS_FUZZ_H
 #define ROLL_TESTS_FUZZ_H

@@ -1,18 +1,18 @@
 /*
- * fuzz_compare.c: arbitrary bytes as lines of the compare page: no crash, and what is believed is a line that a
- * publisher writes, in every bit: the place's word, the checksum, and a call that can be one.
+ * fuzz_compare.c: arbitrary bytes as lines of the compare page: no crash, and a line that is believed is, in every bit,
+ * one that a publisher writes: the place's word, the checksum, and a possible call.
  *
- * It used to promise that nothing which was not published is believed. That holds for what a killed or overtaken writer
- * leaves (tests/trace/test_compare.c tears lines at every byte), but not for arbitrary bytes: the checksum guards
- * against accidents and is no signature, and a fuzzer finds bytes with the right one. Such a line is what its publisher
- * would have written; whoever may write the page, the user alone, may publish as well.
+ * A stronger promise, that only published lines are believed, holds for lines that a killed or overtaken writer leaves
+ * (tests/trace/test_compare.c tears lines at every byte), but not for arbitrary bytes: the checksum guards against
+ * accidents and is no signature, and a fuzzer finds bytes with the right one. Such a line is one that its publisher
+ * could have written, and only the job's user, who may publish anyway, can write the page.
  */
 #include "tests/trace/fuzz/fuzz.h"
 #include "trace/compare.h"
 
 #include <string.h>
 
-/* Far outside of what random bytes could say by chance and the check then confirm. */
+/* A key that random bytes do not hold by chance together with a checksum that fits. */
 #define KEY 0x5eed5eed5eed5eedu
 
 /* Whether a line holds, bit for bit, what publishing this call writes. */

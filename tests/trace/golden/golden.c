@@ -162,7 +162,7 @@ size_t golden_control(uint8_t out[4096])
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         roll_control_apply(&c, &changes[i]);
     }
-    atomic_store(&c.auto_local, ROLL_REMEDY_FILL); /* as it was: more local remedies came later */
+    atomic_store(&c.auto_local, ROLL_REMEDY_FILL); /* the mask of that version: more local remedies came later */
     memcpy(out, &c, sizeof(c));
     return sizeof(c);
 }
