@@ -342,13 +342,13 @@ static void begin_drain(struct agent *a, uint64_t token, uint64_t now)
 }
 
 /* The process behind a ring, for questions about stacks. */
-static pid_t pid_of(void *ctx, uint64_t stream, const char **why)
+static pid_t pid_of(void *ctx, uint64_t epoch, const char **why)
 {
     const struct agent *a = ctx;
     *why = "its ring is not here any more";
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_agent_ring *ring = a->rings[i];
-        if (ring->map.header->epoch != stream) {
+        if (ring->map.header->epoch != epoch) {
             continue;
         }
         *why = ring->foreign

@@ -22,8 +22,8 @@
 #define TIMEOUT_MAX  120000u
 
 struct asked {
-    uint64_t stream;
-    pid_t pid; /* 0: `why` says why there is none */
+    uint64_t epoch; /* of the ring */
+    pid_t pid;      /* 0: `why` says why there is none */
     const char *why;
     bool sent;
 };
@@ -101,10 +101,10 @@ static unsigned bounded(const json_t *json, const char *key, unsigned otherwise,
     return n < 1 ? 1 : n > (json_int_t)max ? max : (unsigned)n;
 }
 
-static int read_streams(struct question *q, const json_t *streams, roll_agent_pid_fn pid, void *ctx)
+static int read_rings(struct question *q, const json_t *epochs, roll_agent_pid_fn pid, void *ctx)
 {
-    size_t i, n = json_array_size(streams);
-    json_t *stream;
+    size_t i, n = json_array_size(epochs);
+    json_t *epoch;
     if (n == 0 || n > ROLL_STACK_PIDS_MAX) {
         return ROLL_E_ARG;
     }
@@ -112,12 +112,12 @@ static int read_streams(struct question *q, const json_t *streams, roll_agent_pi
     if (!q->ring) {
         return ROLL_E_NOMEM;
     }
-    json_array_foreach(streams, i, stream)
+    json_array_foreach(epochs, i, epoch)
     {
-        const char *text = json_string_value(stream);
+        const char *text = json_string_value(epoch);
         struct asked *a = &q->ring[q->rings++];
-        a->stream = text ? strtoull(text, NULL, 16) : 0;
-        a->pid = pid(ctx, a->stream, &a->why);
+        a->epoch = text ? strtoull(text, NULL, 16) : 0;
+        a->pid = pid(ctx, a->epoch, &a->why);
     }
     return 0;
 }
@@ -136,7 +136,7 @@ void roll_agent_stacks_ask(roll_agent_stacks_t *s, const struct roll_frame *ask,
             .native = !json_is_false(json_object_get(json, "native")),
             .python = !json_is_false(json_object_get(json, "python")),
         };
-        if (read_streams(q, json_object_get(json, "streams"), pid, ctx) == 0) {
+        if (read_rings(q, json_object_get(json, "streams"), pid, ctx) == 0) {
             s->used++;
         } else {
             free(q->ring);
@@ -181,11 +181,11 @@ static void cut(json_t *stack)
 
 static void answer_ring(roll_agent_stacks_t *s, struct asked *a, json_t *stack)
 {
-    char stream[24];
-    snprintf(stream, sizeof(stream), "%016llx", (unsigned long long)a->stream);
+    char epoch[24];
+    snprintf(epoch, sizeof(epoch), "%016llx", (unsigned long long)a->epoch);
     a->sent = true;
     cut(stack);
-    queue_answer(s, json_pack("{s:s, s:s, s:o}", "op", "stacks", "stream", stream, "stack", stack));
+    queue_answer(s, json_pack("{s:s, s:s, s:o}", "op", "stacks", "stream", epoch, "stack", stack));
 }
 
 static json_t *refusal(const char *why)

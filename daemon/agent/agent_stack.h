@@ -14,7 +14,7 @@
 typedef struct roll_agent_stacks roll_agent_stacks_t;
 
 /* The process behind a ring: its pid, or 0 and one line in *why (static). */
-typedef pid_t (*roll_agent_pid_fn)(void *ctx, uint64_t stream, const char **why);
+typedef pid_t (*roll_agent_pid_fn)(void *ctx, uint64_t epoch, const char **why);
 
 /* dir: ring directory, borrowed. NULL when out of memory. */
 roll_agent_stacks_t *roll_agent_stacks_new(const char *dir);

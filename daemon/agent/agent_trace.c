@@ -24,7 +24,7 @@
 #define FRAME (ROLL_AGENT_BATCH * ROLL_RECORD_BYTES + ROLL_FRAME_HEAD_BYTES + 8192)
 
 /* A (job, restart) on this node. */
-struct run {
+struct traced_run {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
     roll_segments_t *segments; /* NULL: could not be had */
@@ -41,7 +41,7 @@ struct kept {
 
 struct roll_agent_trace {
     struct roll_agent_trace_options o;
-    struct run *run;
+    struct traced_run *run;
     size_t runs, run_room;
     struct kept *kept;
     size_t used, room;
@@ -52,7 +52,7 @@ struct roll_agent_trace {
 /* Where the reader's frames go. */
 struct out {
     struct roll_agent_trace *trace;
-    struct run *run;
+    struct traced_run *run;
     struct kept *kept;
     uint64_t now;
 };
@@ -75,7 +75,7 @@ roll_agent_trace_t *roll_agent_trace_new(const struct roll_agent_trace_options *
 
 /* ---- frames in ---- */
 
-static void keep(struct roll_agent_trace *t, struct run *run, struct roll_frame_head head, const void *payload,
+static void keep(struct roll_agent_trace *t, struct traced_run *run, struct roll_frame_head head, const void *payload,
                  size_t bytes, uint64_t now)
 {
     struct roll_frame frame;
@@ -109,7 +109,7 @@ static int send_frame(void *ctx, struct roll_frame_head head, const void *payloa
 /* ---- rings ---- */
 
 /* Notes what the newest segment of a predecessor holds, which need not be kept again. */
-static void catch_up(struct run *run, const char *dir, const char *series)
+static void catch_up(struct traced_run *run, const char *dir, const char *series)
 {
     struct roll_segment_name *list = NULL;
     size_t count = 0;
@@ -124,7 +124,7 @@ static void catch_up(struct run *run, const char *dir, const char *series)
     free(list);
 }
 
-static void open_run(const struct roll_agent_trace *t, struct run *run)
+static void open_run(const struct roll_agent_trace *t, struct traced_run *run)
 {
     char series[2 * ROLL_NAME_BYTES + 16], host[ROLL_NAME_BYTES];
     size_t n = 0;
@@ -165,8 +165,8 @@ static long run_of(struct roll_agent_trace *t, const struct roll_frame *frame)
     if (ROLL_GROW(t->run, t->run_room, t->runs + 1) != 0) {
         return -1;
     }
-    struct run *run = &t->run[t->runs];
-    *run = (struct run){.restart = restart};
+    struct traced_run *run = &t->run[t->runs];
+    *run = (struct traced_run){.restart = restart};
     memcpy(run->job, job, sizeof(job));
     open_run(t, run);
     return (long)t->runs++;
@@ -175,7 +175,7 @@ static long run_of(struct roll_agent_trace *t, const struct roll_frame *frame)
 /* Starts the reader of a ring where the file ends, as if a root had said so. */
 static void begin(struct roll_agent_trace *t, struct kept *k)
 {
-    struct run *run = &t->run[k->run];
+    struct traced_run *run = &t->run[k->run];
     struct roll_segment_cursor at;
     roll_segments_cursor(run->segments, k->copy->map.header->epoch, &at);
     struct roll_frame_ack ack = {.next_ticket = at.next_ticket, .defs_offset = at.defs_offset};
@@ -220,7 +220,7 @@ void roll_agent_trace_add(roll_agent_trace_t *t, const struct roll_agent_ring *r
 
 static int64_t pump_one(struct roll_agent_trace *t, struct kept *k, uint64_t now)
 {
-    struct run *run = &t->run[k->run];
+    struct traced_run *run = &t->run[k->run];
     struct out out = {t, run, k, now};
     struct roll_agent_out to = {send_frame, &out, t->batch};
     struct roll_agent_ring *copy = k->copy;
@@ -237,7 +237,7 @@ static int64_t pump_one(struct roll_agent_trace *t, struct kept *k, uint64_t now
     return moved;
 }
 
-static void tick(struct roll_agent_trace *t, struct run *run, uint64_t now, bool at_once)
+static void tick(struct roll_agent_trace *t, struct traced_run *run, uint64_t now, bool at_once)
 {
     if (!run->segments || !roll_trace_clock_is_due(&run->clock, now, at_once)) {
         return;
@@ -258,7 +258,7 @@ void roll_agent_trace_note(roll_agent_trace_t *t, const char *text, uint64_t now
     struct roll_frame frame = {.head = {.type = ROLL_FRAME_NOTE, .payload = (uint32_t)strlen(text)},
                                .payload = (const uint8_t *)text};
     long at = run_of(t, &frame);
-    struct run *run = at >= 0 ? &t->run[at] : NULL;
+    struct traced_run *run = at >= 0 ? &t->run[at] : NULL;
     if (run && run->segments) {
         frame.head.seq = ++t->seq;
         keep(t, run, frame.head, text, frame.head.payload, now);

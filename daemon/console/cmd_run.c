@@ -36,7 +36,7 @@ int cmd_run(const struct roll_command *self, int argc, char **argv);
 #define DRAIN_WAIT_MS  15000
 #define RANKS_MAX      4096
 
-struct run {
+struct launcher {
     struct roll_run_options o;
     struct roll_place place;
     struct roll_bind bind;
@@ -66,7 +66,7 @@ static uint64_t now_ms(void)
 }
 
 /* Asks the job to end with this signal. SIGKILL follows after the grace time, or at once when the user asks again. */
-static void end_job(struct run *r, int sig)
+static void end_job(struct launcher *r, int sig)
 {
     r->asked++;
     if (r->asked > 1) {
@@ -81,7 +81,7 @@ static void end_job(struct run *r, int sig)
 
 /* Called when the job's only process was stopped at the terminal: stops this program as well, and hands the terminal on
  * again when it is continued. */
-static void stopped(struct run *r)
+static void stopped(struct launcher *r)
 {
     pid_t group = r->job.rank[0].pid;
     tcsetpgrp(STDIN_FILENO, getpgrp());
@@ -90,7 +90,7 @@ static void stopped(struct run *r)
     kill(-group, SIGCONT);
 }
 
-static void reap(struct run *r)
+static void reap(struct launcher *r)
 {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | (r->job.terminal ? WUNTRACED : 0))) > 0;) {
@@ -113,7 +113,7 @@ static void reap(struct run *r)
     }
 }
 
-static void handle_signals(struct run *r)
+static void handle_signals(struct launcher *r)
 {
     struct signalfd_siginfo info;
     while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
@@ -134,7 +134,7 @@ static const char *environment(const char *name)
  * Says, before --timeout ends the job, what the first waiting rank waits for. A suspicion takes some seconds to become
  * a verdict; a user who set a shorter limit would be told nothing.
  */
-static void say_who_waits(const struct run *r)
+static void say_who_waits(const struct launcher *r)
 {
     roll_client_t *client = NULL;
     json_t *reply = NULL;
@@ -161,7 +161,7 @@ static void say_who_waits(const struct run *r)
 
 /* Checks whether anything has moved and whether the grace time has run out. Returns ms until the next look, -1 for
  * none. */
-static int watch_time(struct run *r)
+static int watch_time(struct launcher *r)
 {
     uint64_t now = now_ms(), next = UINT64_MAX;
     if (r->kill_at != 0) {
@@ -195,13 +195,13 @@ static int watch_time(struct run *r)
 /* One turn of the loop: waits until a descriptor is ready or a signal comes, at most `limit` ms (-1 = any time).
  * Returns true when `done_fd`
  * (-1 = none) is readable. */
-static bool turn(struct run *r, struct pollfd *fds, int done_fd, int limit)
+static bool turn(struct launcher *r, struct pollfd *fds, int done_fd, int limit)
 {
     nfds_t n = 0;
     fds[n++] = (struct pollfd){r->signal_fd, POLLIN, 0};
     fds[n++] = (struct pollfd){done_fd, POLLIN, 0};
     for (uint32_t i = 0; i < 2 * r->job.count; i++) {
-        fds[n++] = (struct pollfd){r->job.rank[i / 2].stream[i % 2].fd, POLLIN, 0};
+        fds[n++] = (struct pollfd){r->job.rank[i / 2].out[i % 2].fd, POLLIN, 0};
     }
     if (poll(fds, n, limit) <= 0) {
         return false;
@@ -217,17 +217,17 @@ static bool turn(struct run *r, struct pollfd *fds, int done_fd, int limit)
     return done_fd >= 0 && fds[1].revents != 0;
 }
 
-static bool streams_open(const struct run *r)
+static bool outputs_open(const struct launcher *r)
 {
     for (uint32_t i = 0; i < 2 * r->job.count; i++) {
-        if (r->job.rank[i / 2].stream[i % 2].fd >= 0) {
+        if (r->job.rank[i / 2].out[i % 2].fd >= 0) {
             return true;
         }
     }
     return false;
 }
 
-static void wait_for_job(struct run *r)
+static void wait_for_job(struct launcher *r)
 {
     struct pollfd *fds = calloc(2 + 2 * (size_t)r->job.count, sizeof(*fds));
     if (fds == NULL) {
@@ -238,7 +238,7 @@ static void wait_for_job(struct run *r)
         turn(r, fds, -1, watch_time(r));
     }
     /* Relays what the ranks printed last. A grandchild may keep a pipe open for ever, so this has an end. */
-    for (uint64_t until = now_ms() + 300; streams_open(r) && now_ms() < until;) {
+    for (uint64_t until = now_ms() + 300; outputs_open(r) && now_ms() < until;) {
         turn(r, fds, -1, 50);
     }
     if (r->o.ranks > 0 || r->asked > 0) {
@@ -261,7 +261,7 @@ static void wait_for_job(struct run *r)
     free(fds);
 }
 
-static void print_summary(struct run *r)
+static void print_summary(struct launcher *r)
 {
     const json_t *s = r->announcer != NULL ? roll_announcer_summary(r->announcer) : NULL;
     char text[256];
@@ -315,7 +315,7 @@ static int check_trace(const struct roll_command *self, const struct roll_run_op
 }
 
 /* Options that contradict each other or the place. 0, or the exit code. */
-static int check(const struct roll_command *self, struct run *r)
+static int check(const struct roll_command *self, struct launcher *r)
 {
     struct roll_run_options *o = &r->o;
     enum roll_policy policy;
@@ -372,7 +372,7 @@ static int check(const struct roll_command *self, struct run *r)
     return 0;
 }
 
-static void block_signals(struct run *r)
+static void block_signals(struct launcher *r)
 {
     static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     sigset_t set;
@@ -404,7 +404,7 @@ static void name_job(void)
 
 /* Sets up everything that has to be there before the job starts. For each part that fails one line says so, and the job
  * runs without it. */
-static void prepare(struct run *r)
+static void prepare(struct launcher *r)
 {
     char why[512] = "";
     name_job();
@@ -439,7 +439,7 @@ static void prepare(struct run *r)
     }
 }
 
-static int conclude(struct run *r, int start_error)
+static int conclude(struct launcher *r, int start_error)
 {
     int code = r->job.first_failure;
     uint64_t findings = r->announcer != NULL ? roll_announcer_findings(r->announcer) : 0;
@@ -457,8 +457,8 @@ static int conclude(struct run *r, int start_error)
 
 int cmd_run(const struct roll_command *self, int argc, char **argv)
 {
-    static struct run r; /* large */
-    r = (struct run){.o = {.grace_s = 5}, .signal_fd = -1};
+    static struct launcher r; /* large */
+    r = (struct launcher){.o = {.grace_s = 5}, .signal_fd = -1};
     const struct roll_option options[] = {
         {"ranks", 'n', ROLL_OPT_COUNT, "N", "start N local ranks (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*)", &r.o.ranks},
         {"hostnccl", 0, ROLL_OPT_FLAG, NULL, "NCCL and the CUDA runtime on host memory: no GPU needed", &r.o.hostnccl},

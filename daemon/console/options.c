@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void say(const char *format, va_list args, const char *tail)
+static void write_line(const char *format, va_list args, const char *tail)
 {
     /* One write, so that lines of several processes on one terminal do not mix. */
     char line[2048];
@@ -34,7 +34,7 @@ void roll_say(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(format, args, "");
+    write_line(format, args, "");
     va_end(args);
 }
 
@@ -44,7 +44,7 @@ int roll_usage(const struct roll_command *cmd, const char *format, ...)
     snprintf(tail, sizeof(tail), "; see `rollcall help %s`", cmd->name);
     va_list args;
     va_start(args, format);
-    say(format, args, tail);
+    write_line(format, args, tail);
     va_end(args);
     return ROLL_EXIT_USAGE;
 }

@@ -32,7 +32,7 @@ struct callsite {
 };
 
 /* The definitions of one ring. */
-struct stream {
+struct ring_defs {
     struct module *module;
     size_t modules, module_room;
     struct callsite *callsite; /* by id */
@@ -40,9 +40,9 @@ struct stream {
 };
 
 struct roll_symbols {
-    struct stream *stream; /* owned, in the order in which they were first heard of */
-    size_t streams, stream_room;
-    struct roll_map index; /* from epochs to numbers of streams */
+    struct ring_defs *ring; /* owned, in the order in which they were first heard of */
+    size_t rings, ring_room;
+    struct roll_map index; /* from epochs to numbers of rings */
     struct roll_symbol_file **file;
     size_t files, file_room;
     roll_symbol_warm_t *warm; /* NULL: names are looked up when they are shown */
@@ -53,13 +53,13 @@ roll_symbols_t *roll_symbols_new(void)
     return calloc(1, sizeof(struct roll_symbols));
 }
 
-static void stream_fini(struct stream *stream)
+static void ring_fini(struct ring_defs *ring)
 {
-    for (size_t i = 0; i < stream->callsite_room; i++) {
-        free(stream->callsite[i].frame);
+    for (size_t i = 0; i < ring->callsite_room; i++) {
+        free(ring->callsite[i].frame);
     }
-    free(stream->callsite);
-    free(stream->module);
+    free(ring->callsite);
+    free(ring->module);
 }
 
 void roll_symbols_destroy(roll_symbols_t **symbols)
@@ -69,14 +69,14 @@ void roll_symbols_destroy(roll_symbols_t **symbols)
         return;
     }
     roll_symbol_warm_destroy(&table->warm);
-    for (size_t i = 0; i < table->streams; i++) {
-        stream_fini(&table->stream[i]);
+    for (size_t i = 0; i < table->rings; i++) {
+        ring_fini(&table->ring[i]);
     }
     for (size_t i = 0; i < table->files; i++) {
         roll_symbol_file_destroy(&table->file[i]);
     }
     roll_map_fini(&table->index);
-    free(table->stream);
+    free(table->ring);
     free(table->file);
     free(table);
     *symbols = NULL;
@@ -84,25 +84,25 @@ void roll_symbols_destroy(roll_symbols_t **symbols)
 
 /* ---- rings ---- */
 
-static struct stream *find_stream(const struct roll_symbols *table, uint64_t epoch)
+static struct ring_defs *find_ring(const struct roll_symbols *table, uint64_t epoch)
 {
     uint32_t number = roll_map_get(&table->index, epoch);
-    return number == ROLL_MAP_NONE ? NULL : &table->stream[number];
+    return number == ROLL_MAP_NONE ? NULL : &table->ring[number];
 }
 
-static struct stream *get_stream(struct roll_symbols *table, uint64_t epoch)
+static struct ring_defs *get_ring(struct roll_symbols *table, uint64_t epoch)
 {
-    struct stream *stream = find_stream(table, epoch);
-    if (stream != NULL) {
-        return stream;
+    struct ring_defs *ring = find_ring(table, epoch);
+    if (ring != NULL) {
+        return ring;
     }
-    if (ROLL_GROW(table->stream, table->stream_room, table->streams + 1) != 0 ||
-        roll_map_add(&table->index, epoch, (uint32_t)table->streams) != 0) {
+    if (ROLL_GROW(table->ring, table->ring_room, table->rings + 1) != 0 ||
+        roll_map_add(&table->index, epoch, (uint32_t)table->rings) != 0) {
         return NULL;
     }
-    stream = &table->stream[table->streams++];
-    *stream = (struct stream){0};
-    return stream;
+    ring = &table->ring[table->rings++];
+    *ring = (struct ring_defs){0};
+    return ring;
 }
 
 /* ---- definitions ---- */
@@ -127,9 +127,9 @@ static struct roll_symbol_file *get_file(struct roll_symbols *table, const struc
     return file;
 }
 
-static int define_module(struct roll_symbols *table, struct stream *stream, const struct roll_def *def)
+static int define_module(struct roll_symbols *table, struct ring_defs *ring, const struct roll_def *def)
 {
-    int err = ROLL_GROW(stream->module, stream->module_room, stream->modules + 1);
+    int err = ROLL_GROW(ring->module, ring->module_room, ring->modules + 1);
     if (err != 0) {
         return err;
     }
@@ -138,24 +138,24 @@ static int define_module(struct roll_symbols *table, struct stream *stream, cons
         return ROLL_E_NOMEM;
     }
     const struct roll_def_module *info = &def->module.info;
-    stream->module[stream->modules++] = (struct module){info->start, info->end, info->bias, file};
+    ring->module[ring->modules++] = (struct module){info->start, info->end, info->bias, file};
     return ROLL_OK;
 }
 
-static int define_callsite(struct stream *stream, const struct roll_def *def)
+static int define_callsite(struct ring_defs *ring, const struct roll_def *def)
 {
     if (def->id > UINT16_MAX || def->callsite.depth > ROLL_CALLSITE_DEPTH) {
         return ROLL_OK; /* no record can refer to it */
     }
-    if (def->id >= stream->callsite_room) {
-        size_t before = stream->callsite_room;
-        int err = ROLL_GROW(stream->callsite, stream->callsite_room, (size_t)def->id + 1);
+    if (def->id >= ring->callsite_room) {
+        size_t before = ring->callsite_room;
+        int err = ROLL_GROW(ring->callsite, ring->callsite_room, (size_t)def->id + 1);
         if (err != 0) {
             return err;
         }
-        memset(stream->callsite + before, 0, (stream->callsite_room - before) * sizeof(*stream->callsite));
+        memset(ring->callsite + before, 0, (ring->callsite_room - before) * sizeof(*ring->callsite));
     }
-    struct callsite *site = &stream->callsite[def->id];
+    struct callsite *site = &ring->callsite[def->id];
     if (site->depth == 0) { /* ids are never reused: a second definition is the first one, sent again */
         site->depth = def->callsite.depth;
         memcpy(site->pc, def->callsite.pc, site->depth * sizeof(site->pc[0]));
@@ -163,10 +163,10 @@ static int define_callsite(struct stream *stream, const struct roll_def *def)
     return ROLL_OK;
 }
 
-static const struct module *find_module(const struct stream *stream, uint64_t pc)
+static const struct module *find_module(const struct ring_defs *ring, uint64_t pc)
 {
-    for (size_t i = stream->modules; i > 0; i--) {
-        const struct module *module = &stream->module[i - 1];
+    for (size_t i = ring->modules; i > 0; i--) {
+        const struct module *module = &ring->module[i - 1];
         if (pc >= module->start && pc < module->end) {
             return module;
         }
@@ -187,23 +187,23 @@ void roll_symbols_warm(roll_symbols_t *symbols)
 }
 
 /* Asks ahead for the addresses that resolve() will ask for. */
-static void warm_up(struct roll_symbols *table, const struct stream *stream, const struct roll_def *def)
+static void warm_up(struct roll_symbols *table, const struct ring_defs *ring, const struct roll_def *def)
 {
     for (uint32_t i = 0; table->warm != NULL && i < def->callsite.depth; i++) {
         uint64_t call = def->callsite.pc[i] > 0 ? def->callsite.pc[i] - 1 : 0;
-        const struct module *module = find_module(stream, call);
+        const struct module *module = find_module(ring, call);
         if (module != NULL && !is_own(roll_symbol_file_path(module->file))) {
             roll_symbol_warm_add(table->warm, module->file, call - module->bias);
         }
     }
 }
 
-int roll_symbols_define(roll_symbols_t *symbols, uint64_t stream, const struct roll_def *def)
+int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct roll_def *def)
 {
     if (def->type != ROLL_DEF_MODULE && def->type != ROLL_DEF_CALLSITE) {
         return ROLL_OK;
     }
-    struct stream *into = get_stream(symbols, stream);
+    struct ring_defs *into = get_ring(symbols, epoch);
     if (into == NULL) {
         return ROLL_E_NOMEM;
     }
@@ -220,10 +220,10 @@ int roll_symbols_define(roll_symbols_t *symbols, uint64_t stream, const struct r
 /* ---- call sites ---- */
 
 /* Writes the frames of one return address; the call is the instruction in front of that address. */
-static size_t resolve_pc(const struct stream *stream, uint64_t pc, struct roll_symbol_frame *out, size_t max)
+static size_t resolve_pc(const struct ring_defs *ring, uint64_t pc, struct roll_symbol_frame *out, size_t max)
 {
     uint64_t call = pc > 0 ? pc - 1 : 0;
-    const struct module *module = find_module(stream, call);
+    const struct module *module = find_module(ring, call);
     if (module == NULL) {
         *out = (struct roll_symbol_frame){.function = "", .file = "", .module = "", .offset = call};
         return 1;
@@ -234,12 +234,12 @@ static size_t resolve_pc(const struct stream *stream, uint64_t pc, struct roll_s
     return roll_symbol_file_frames(module->file, call - module->bias, out, max);
 }
 
-static void resolve(const struct stream *stream, struct callsite *site)
+static void resolve(const struct ring_defs *ring, struct callsite *site)
 {
     struct roll_symbol_frame frames[ROLL_SYMBOL_FRAMES];
     size_t used = 0;
     for (uint32_t i = 0; i < site->depth && used < ROLL_SYMBOL_FRAMES; i++) {
-        used += resolve_pc(stream, site->pc[i], frames + used, ROLL_SYMBOL_FRAMES - used);
+        used += resolve_pc(ring, site->pc[i], frames + used, ROLL_SYMBOL_FRAMES - used);
     }
     if (used == 0) {
         site->resolved = true;
@@ -253,10 +253,10 @@ static void resolve(const struct stream *stream, struct callsite *site)
     }
 }
 
-int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t stream, uint32_t id, struct roll_symbol_frame *out,
+int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
                           size_t max)
 {
-    struct stream *from = find_stream(symbols, stream);
+    struct ring_defs *from = find_ring(symbols, epoch);
     if (from == NULL || id >= from->callsite_room || from->callsite[id].depth == 0) {
         return 0;
     }

@@ -37,14 +37,14 @@ void roll_symbols_destroy(roll_symbols_t **symbols);
 void roll_symbols_warm(roll_symbols_t *symbols);
 
 /* Takes note of a definition (borrowed) of the ring with this epoch; only MODULE and CALLSITE matter. 0 or NOMEM. */
-int roll_symbols_define(roll_symbols_t *symbols, uint64_t stream, const struct roll_def *def);
+int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct roll_def *def);
 
 /*
  * The frames of call site `id` of a ring, innermost first, frames inside rollcall's own preload library left out.
  * Symbolised on first use (a few ms per module), then remembered. Returns the number of frames written, at most max;
  * 0 for an unknown call site or when out of memory.
  */
-int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t stream, uint32_t id, struct roll_symbol_frame *out,
+int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
                           size_t max);
 
 #endif

@@ -27,7 +27,7 @@
 #define ZAP_ENDPOINT "inproc://zeromq.zap.01"
 #define ZAP_PARTS    8 /* version, id, domain, address, identity, mechanism, credentials; one more is an error */
 
-static int say(int err, char *why, size_t size, const char *what, const char *path, const char *hint)
+static int complain(int err, char *why, size_t size, const char *what, const char *path, const char *hint)
 {
     snprintf(why, size, "%s: %s%s%s", path, what, hint[0] ? ": " : "", hint);
     return err;
@@ -36,7 +36,7 @@ static int say(int err, char *why, size_t size, const char *what, const char *pa
 static int make_dir(const char *path, char *why, size_t size)
 {
     if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return say(ROLL_E_IO, why, size, strerror(errno), path, "");
+        return complain(ROLL_E_IO, why, size, strerror(errno), path, "");
     }
     return 0;
 }
@@ -47,14 +47,15 @@ static int write_key(const char *dir, const char *name, const char *key, mode_t 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0) {
-        return errno == EEXIST ? say(ROLL_E_BUSY, why, size, "exists already", path, "keys are never overwritten")
-                               : say(errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO, why, size, strerror(errno), path, "");
+        return errno == EEXIST
+                   ? complain(ROLL_E_BUSY, why, size, "exists already", path, "keys are never overwritten")
+                   : complain(errno == EACCES ? ROLL_E_DENIED : ROLL_E_IO, why, size, strerror(errno), path, "");
     }
     char line[ROLL_CURVE_KEY_BYTES + 1];
     int n = snprintf(line, sizeof(line), "%s\n", key);
     int err = 0;
     if (write(fd, line, (size_t)n) != n) {
-        err = say(ROLL_E_IO, why, size, "cannot write", path, "");
+        err = complain(ROLL_E_IO, why, size, "cannot write", path, "");
     }
     close(fd);
     return err;
@@ -63,7 +64,7 @@ static int write_key(const char *dir, const char *name, const char *key, mode_t 
 int roll_curve_keygen(const char *dir, char *why, size_t why_size)
 {
     if (!zmq_has("curve")) {
-        return say(ROLL_E_UNSUPPORTED, why, why_size, "this libzmq has no CURVE", dir, "");
+        return complain(ROLL_E_UNSUPPORTED, why, why_size, "this libzmq has no CURVE", dir, "");
     }
     char allowed[PATH_MAX];
     snprintf(allowed, sizeof(allowed), "%s/allowed", dir);
@@ -77,7 +78,7 @@ int roll_curve_keygen(const char *dir, char *why, size_t why_size)
     for (size_t i = 0; i < 2 && !err; i++) {
         char pub[ROLL_CURVE_KEY_BYTES], sec[ROLL_CURVE_KEY_BYTES];
         if (zmq_curve_keypair(pub, sec) != 0) {
-            return say(ROLL_E_UNSUPPORTED, why, why_size, "cannot make a key pair", dir, zmq_strerror(errno));
+            return complain(ROLL_E_UNSUPPORTED, why, why_size, "cannot make a key pair", dir, zmq_strerror(errno));
         }
         err = write_key(dir, pairs[i].secret, sec, 0600, why, why_size);
         if (!err) {
@@ -99,24 +100,24 @@ static int read_key(const char *dir, const char *name, bool secret, char key[ROL
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return errno == ENOENT
-                   ? say(ROLL_E_NOTFOUND, why, size, "no such key file", path, "make keys with: rollcall keygen DIR")
-                   : say(ROLL_E_DENIED, why, size, strerror(errno), path, "");
+        return errno == ENOENT ? complain(ROLL_E_NOTFOUND, why, size, "no such key file", path,
+                                          "make keys with: rollcall keygen DIR")
+                               : complain(ROLL_E_DENIED, why, size, strerror(errno), path, "");
     }
     struct stat st;
     char line[64] = "";
     ssize_t n = fstat(fd, &st) == 0 ? read(fd, line, sizeof(line) - 1) : -1;
     close(fd);
     if (n < 0) {
-        return say(ROLL_E_DENIED, why, size, "cannot be read", path, "");
+        return complain(ROLL_E_DENIED, why, size, "cannot be read", path, "");
     }
     if (secret && (st.st_mode & 077) != 0) {
-        return say(ROLL_E_DENIED, why, size, "a secret key that others can read is refused", path, "chmod 600 it");
+        return complain(ROLL_E_DENIED, why, size, "a secret key that others can read is refused", path, "chmod 600 it");
     }
     line[strcspn(line, "\r\n")] = '\0';
     uint8_t raw[32];
     if (strlen(line) != KEY_CHARS || !zmq_z85_decode(raw, line)) {
-        return say(ROLL_E_CORRUPT, why, size, "not a key (one line of 40 characters, Z85)", path, "");
+        return complain(ROLL_E_CORRUPT, why, size, "not a key (one line of 40 characters, Z85)", path, "");
     }
     memcpy(key, line, ROLL_CURVE_KEY_BYTES);
     explicit_bzero(line, sizeof(line));

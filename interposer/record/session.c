@@ -32,7 +32,7 @@ bool roll_env_true(const char *name)
 
 /* Writes a line to standard error if that is possible at once. A pipe may be full, or have lost its reader, and the job
  * must neither wait for the pipe nor die of a signal that our line has raised. */
-static void say(const char *line, size_t bytes)
+static void write_line(const char *line, size_t bytes)
 {
     struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
     sigset_t ours, before, pending;
@@ -58,7 +58,7 @@ void roll_tell(const char *line, size_t bytes)
 {
     int saved = errno;
     if (!roll_env_true("ROLLCALL_QUIET")) {
-        say(line, bytes);
+        write_line(line, bytes);
     }
     errno = saved;
 }
@@ -79,7 +79,7 @@ void roll_say(const char *what, ...)
             used = sizeof(line) - 64;
         }
         used += (size_t)snprintf(line + used, sizeof(line) - used, "; the job runs on without it\n");
-        say(line, used);
+        write_line(line, used);
     }
     errno = saved;
 }

@@ -24,7 +24,7 @@
 
 #define DEPTH_MAX 2 /* DIR and its direct subdirectories: rings of several nodes, collected */
 
-struct run {
+struct analyzed_run {
     char job[ROLL_NAME_BYTES];
     uint32_t restart;
     roll_feed_t *feed;
@@ -35,7 +35,7 @@ struct run {
 struct roll_analysis {
     struct roll_engine_config config;
     bool policy_fixed;
-    struct run *run; /* owned */
+    struct analyzed_run *run; /* owned */
     size_t runs, run_room, files, unreadable;
     struct roll_analyze_file *trace; /* owned */
     size_t traces, trace_room;
@@ -72,7 +72,7 @@ void roll_analysis_destroy(roll_analysis_t **analysis)
 }
 
 /* The run of this job and restart, which is made when it is new; NULL when out of memory. */
-static struct run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
+static struct analyzed_run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
 {
     for (size_t i = 0; i < a->runs; i++) {
         if (a->run[i].restart == restart && strcmp(a->run[i].job, job) == 0) {
@@ -82,8 +82,8 @@ static struct run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
     if (ROLL_GROW(a->run, a->run_room, a->runs + 1) != 0) {
         return NULL;
     }
-    struct run *r = &a->run[a->runs];
-    *r = (struct run){.restart = restart};
+    struct analyzed_run *r = &a->run[a->runs];
+    *r = (struct analyzed_run){.restart = restart};
     snprintf(r->job, sizeof(r->job), "%s", job);
     r->feed = roll_feed_new(&a->config, r->job, restart);
     if (r->feed == NULL) {
@@ -97,7 +97,7 @@ static struct run *run_of(roll_analysis_t *a, const char *job, uint32_t restart)
 }
 
 /* The run of the ring that a frame announces, or of the process that it notes. */
-static struct run *run_of_frame(roll_analysis_t *a, const struct roll_frame *frame)
+static struct analyzed_run *run_of_frame(roll_analysis_t *a, const struct roll_frame *frame)
 {
     char job[ROLL_NAME_BYTES];
     uint32_t restart = 0;
@@ -106,7 +106,7 @@ static struct run *run_of_frame(roll_analysis_t *a, const struct roll_frame *fra
 
 static roll_feed_t *feed_of_frame(void *ctx, const struct roll_frame *frame)
 {
-    struct run *run = run_of_frame(ctx, frame);
+    struct analyzed_run *run = run_of_frame(ctx, frame);
     return run != NULL ? run->feed : NULL;
 }
 
@@ -146,7 +146,7 @@ static int add_ring(roll_analysis_t *a, const char *path)
     struct roll_frame frame = {
         .head = {.type = ROLL_FRAME_RING, .payload = ROLL_RING_HEADER_BYTES, .stream = ring.header->epoch},
         .payload = (const uint8_t *)ring.header};
-    struct run *run = run_of_frame(a, &frame);
+    struct analyzed_run *run = run_of_frame(a, &frame);
     if (run == NULL || ROLL_GROW(run->ring, run->room, run->rings + 1) != 0) {
         roll_ring_close(&ring);
         return ROLL_E_NOMEM;

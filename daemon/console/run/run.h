@@ -73,7 +73,7 @@ void roll_run_daemon_stop(struct roll_run_daemon *daemon);
 
 /* ---- the ranks (run_ranks.c) ---- */
 
-struct roll_run_stream {
+struct roll_run_output {
     int fd; /* read end; -1 = closed or passed through */
     int to; /* descriptor that the output is copied to */
     size_t used;
@@ -83,7 +83,7 @@ struct roll_run_rank {
     pid_t pid; /* also its process group; 0 = not started */
     bool alive;
     int status; /* wait status, valid once the rank is not alive */
-    struct roll_run_stream stream[2];
+    struct roll_run_output out[2];
 };
 struct roll_run_job {
     struct roll_run_rank *rank; /* owned */

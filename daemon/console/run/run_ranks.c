@@ -186,9 +186,9 @@ static int start_rank(struct roll_run_job *job, uint32_t i, const struct roll_ru
     r->alive = true;
     job->alive++;
     for (int k = 0; piped && k < 2; k++) {
-        r->stream[k].fd = pipe_fd[k][0];
+        r->out[k].fd = pipe_fd[k][0];
         pipe_fd[k][0] = -1;
-        fcntl(r->stream[k].fd, F_SETFL, O_NONBLOCK);
+        fcntl(r->out[k].fd, F_SETFL, O_NONBLOCK);
     }
 out:
     for (int k = 0; k < 2; k++) {
@@ -217,8 +217,8 @@ int roll_run_job_start(struct roll_run_job *job, const struct roll_run_options *
         return ROLL_E_NOMEM;
     }
     for (uint32_t i = 0; i < job->count; i++) {
-        job->rank[i].stream[0] = (struct roll_run_stream){.fd = -1, .to = STDOUT_FILENO};
-        job->rank[i].stream[1] = (struct roll_run_stream){.fd = -1, .to = STDERR_FILENO};
+        job->rank[i].out[0] = (struct roll_run_output){.fd = -1, .to = STDOUT_FILENO};
+        job->rank[i].out[1] = (struct roll_run_output){.fd = -1, .to = STDERR_FILENO};
     }
     int port = free_port();
     for (uint32_t i = 0; i < job->count; i++) {
@@ -282,7 +282,7 @@ static void put(int fd, const char *data, size_t bytes)
 }
 
 /* Writes the complete lines, each with the rank in front; keeps an unfinished one. */
-static void put_lines(struct roll_run_stream *s, uint32_t rank, bool all)
+static void put_lines(struct roll_run_output *s, uint32_t rank, bool all)
 {
     char tagged[sizeof(s->line) + 32];
     size_t begin = 0;
@@ -302,7 +302,7 @@ static void put_lines(struct roll_run_stream *s, uint32_t rank, bool all)
 
 bool roll_run_job_relay(struct roll_run_job *job, uint32_t rank, int which)
 {
-    struct roll_run_stream *s = &job->rank[rank].stream[which];
+    struct roll_run_output *s = &job->rank[rank].out[which];
     ssize_t n = read(s->fd, s->line + s->used, sizeof(s->line) - s->used);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return true;
@@ -350,8 +350,8 @@ void roll_run_job_fini(struct roll_run_job *job)
 {
     for (uint32_t i = 0; i < job->count && job->rank != NULL; i++) {
         for (int k = 0; k < 2; k++) {
-            if (job->rank[i].stream[k].fd >= 0) {
-                close(job->rank[i].stream[k].fd);
+            if (job->rank[i].out[k].fd >= 0) {
+                close(job->rank[i].out[k].fd);
             }
         }
     }
