@@ -385,7 +385,7 @@ static void handle(struct agent *a, const struct roll_frame *frame, uint64_t now
         roll_agent_facts_ask(a->facts, frame);
         break;
     case ROLL_FRAME_ERROR:
-        roll_log(ROLL_LOG_WARNING, "agent: the root says: %.*s",
+        roll_log(ROLL_LOG_WARNING, "agent: the root refuses a frame: %.*s",
                  (int)(frame->head.payload < 400 ? frame->head.payload : 400), (const char *)frame->payload);
         break;
     default:
@@ -524,7 +524,7 @@ static void housekeep(struct agent *a, uint64_t now)
         if (!a->said_unreachable) {
             a->said_unreachable = true;
             roll_log(ROLL_LOG_WARNING,
-                     "agent: %s cannot be reached; the ranks go on recording, and it is tried again until it can",
+                     "agent: %s cannot be reached; the ranks go on recording, and the agent goes on trying",
                      a->o->endpoint);
         }
         send_hello(a, now);
@@ -603,7 +603,7 @@ static void loop(struct agent *a)
         }
         uint64_t idle_since = a->live_ns > a->start_ns ? a->live_ns : a->start_ns;
         if (stop_ns == 0 && a->o->linger_s && now - idle_since > a->o->linger_s * (1000 * ROLL_MS)) {
-            roll_log(ROLL_LOG_INFO, "agent: no live rank for %u s: done", a->o->linger_s);
+            roll_log(ROLL_LOG_INFO, "agent: no live rank for %u s (--linger): the agent ends", a->o->linger_s);
             stop_ns = now;
         }
         if (stop_ns == 0) {

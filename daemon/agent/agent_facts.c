@@ -282,7 +282,7 @@ static void send(roll_agent_facts_t *f, void *socket)
         return; /* the socket is full: the next turn tries again */
     }
     if (err) {
-        roll_log(ROLL_LOG_WARNING, "agent: what this node knows cannot be sent: %s", roll_strerror(err));
+        roll_log(ROLL_LOG_WARNING, "agent: the facts of this node cannot be sent to the root: %s", roll_strerror(err));
     }
     json_decref(f->out);
     f->out = NULL;

@@ -268,7 +268,7 @@ static void send(roll_agent_stacks_t *s, void *socket)
             return; /* the socket is full: the next turn tries again */
         }
         if (err) {
-            roll_log(ROLL_LOG_WARNING, "agent: an answer with stacks cannot be sent: %s", roll_strerror(err));
+            roll_log(ROLL_LOG_WARNING, "agent: stacks cannot be sent to the root: %s", roll_strerror(err));
         }
         json_array_remove(s->out, 0);
     }

@@ -106,7 +106,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     if (first == argc) {
-        return roll_usage(self, "which trace? a directory of --trace, or files");
+        return roll_usage(self, "name a trace: a directory of --trace, or files");
     }
     if (policy && roll_policy_by_name(policy, &config.policy) != 0) {
         return roll_usage(self, "option '--policy %s': wants observe, advise or auto", policy);
@@ -132,7 +132,7 @@ int cmd_analyze(const struct roll_command *self, int argc, char **argv)
     roll_analysis_destroy(&a);
     if (s.files == 0) {
         if (s.unreadable == 0) {
-            roll_say("no trace (*.rtrc) and no ring (*.ring) found there");
+            roll_say("no trace (*.rtrc) and no ring (*.ring) was found in the given places");
         }
         json_decref(standing);
         return ROLL_EXIT_UNREACHABLE;

@@ -31,7 +31,7 @@ int cmd_dump(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     if (argc - first != 1) {
-        return roll_usage(self, argc == first ? "which file?" : "one file at a time");
+        return roll_usage(self, argc == first ? "name the file to show" : "one file at a time");
     }
     dump.limit = limit;
     char *data;

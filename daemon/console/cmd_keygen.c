@@ -17,7 +17,7 @@ int cmd_keygen(const struct roll_command *self, int argc, char **argv)
         return code;
     }
     if (argc - first != 1) {
-        return roll_usage(self, argc == first ? "in which directory?" : "one directory at a time");
+        return roll_usage(self, argc == first ? "name the directory for the keys" : "one directory at a time");
     }
     int err = roll_curve_keygen(argv[first], why, sizeof(why));
     if (err != 0) {

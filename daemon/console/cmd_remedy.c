@@ -120,13 +120,13 @@ int cmd_remedy(const struct roll_command *self, int argc, char **argv)
         return roll_usage(self, "unexpected argument '%s'", argv[argc - 1]);
     }
     if (!list && name == NULL) {
-        return roll_usage(self, "which remedy? `rollcall remedy list` shows them");
+        return roll_usage(self, "name a remedy; `rollcall remedy list` shows them");
     }
     if (!list && roll_remedy_by_name(name) == 0) {
         return roll_usage(self, "there is no remedy '%s'; `rollcall remedy list` shows them", name);
     }
     if (layer >= 0 && group != NULL) {
-        return roll_usage(self, "either --layer or --group");
+        return roll_usage(self, "--layer and --group exclude each other");
     }
     char *end = NULL;
     if (group != NULL && (strtoull(group, &end, 16) == 0 || *end != '\0')) {

@@ -270,7 +270,8 @@ static void print_summary(struct launcher *r)
     }
     if (s == NULL) {
         if (r->announcer != NULL) { /* without an announcer a line before the job began has said why */
-            roll_say("the job is over; the last word of the daemon is missing%s", r->daemon_died ? ": it ended" : "");
+            roll_say("the job is over, but the daemon did not send its last verdicts%s",
+                     r->daemon_died ? ": it has ended" : "");
         }
         return;
     }
@@ -321,7 +322,7 @@ static int check(const struct roll_command *self, struct launcher *r)
     enum roll_policy policy;
     int code;
     if (o->command[0] == NULL) {
-        return roll_usage(self, "which command? rollcall run [OPTION...] -- COMMAND");
+        return roll_usage(self, "name the command: rollcall run [OPTION...] -- COMMAND");
     }
     if (o->stacks != NULL && strcmp(o->stacks, "auto") != 0 && strcmp(o->stacks, "ask") != 0) {
         return roll_usage(self, "option '--stacks %s': wants auto or ask", o->stacks);
@@ -431,8 +432,8 @@ static void prepare(struct launcher *r)
         roll_say("bound by %s", r->bind.why);
     }
     if (roll_warden_start(&r->warden, r->dir) != 0) {
-        roll_say("cannot start a helper process: %s; if this is killed with SIGKILL, %s stays", strerror(errno),
-                 r->dir);
+        roll_say("cannot start a helper process: %s; if `rollcall run` is killed with SIGKILL, %s stays",
+                 strerror(errno), r->dir);
     }
     if (roll_run_daemon_start(&r->daemon, &r->o, &r->place, r->dir, &r->old_mask) == 0) {
         roll_warden_guard_daemon(&r->warden, r->daemon.pid);

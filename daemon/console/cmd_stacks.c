@@ -113,7 +113,7 @@ static int read_pids(const struct roll_command *self, struct stacks *s, int argc
         char *end;
         long n = strtol(argv[i], &end, 10);
         if (argv[i][0] < '1' || argv[i][0] > '9' || *end != '\0' || n > (1 << 24) || n == getpid()) {
-            return roll_usage(self, "'%s' is not a process that can be looked at", argv[i]);
+            return roll_usage(self, "'%s' is not the number of a process", argv[i]);
         }
         for (size_t k = 0; k < s->wanted; k++) {
             if (pid[k] == n) {
@@ -134,7 +134,7 @@ static int ask_helper(const struct roll_command *self, struct stacks *s, int arg
     int code = pid && argc > 0 ? read_pids(self, s, argc, argv, pid)
                                : roll_usage(self, "--pid needs the numbers of processes");
     if (code == 0 && place.daemon[0] == '\0') {
-        roll_say("rollcalld is not beside this program: it reads the stacks");
+        roll_say("rollcalld, which reads the stacks, was not found beside this program; build or install it");
         code = ROLL_EXIT_UNREACHABLE;
     }
     if (code != 0) {
@@ -267,7 +267,7 @@ static void print_text(const struct stacks *s)
     {
         json_int_t left = roll_json_int(json_object_get(answer, "stack"), "left_out", 0);
         if (left > 0) {
-            roll_say("%s %lld: %lld threads were left out: there was no time for more", noun,
+            roll_say("%s %lld: %lld threads were left out, because there was no time for more", noun,
                      (long long)roll_json_int(answer, "rank", 0), (long long)left);
         }
     }

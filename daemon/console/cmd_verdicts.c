@@ -135,7 +135,7 @@ static void follow(roll_client_t *client, struct roll_tally *tally, bool json, b
         if (err != ROLL_E_TIMEOUT ||
             roll_client_query(client, json_pack("{s:s}", "op", "status"), ROLL_CLIENT_TIMEOUT_MS, &reply) != 0) {
             if (!over) {
-                roll_say("%s is gone", roll_client_endpoint(client));
+                roll_say("the root %s has ended; no more verdicts will come", roll_client_endpoint(client));
             }
             break;
         }

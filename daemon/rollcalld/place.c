@@ -38,7 +38,8 @@ int roll_place_dir(char *dir, size_t size, char *why, size_t why_size)
         return ROLL_E_IO;
     }
     if (st.st_uid != geteuid() || (st.st_mode & 022) != 0) {
-        snprintf(why, why_size, "directory %s must be ours and writable by nobody else; choose another with --dir",
+        snprintf(why, why_size,
+                 "directory %s must belong to this user and be writable by nobody else; choose another with --dir",
                  dir);
         return ROLL_E_DENIED;
     }
@@ -199,7 +200,7 @@ void roll_place_ready(int code, const char *dir, const char *name)
     dup2(fd, STDERR_FILENO);
     close(fd);
     if (write(ready_pipe, &byte, 1) != 1) {
-        roll_log(ROLL_LOG_WARNING, "whoever started us is gone");
+        roll_log(ROLL_LOG_WARNING, "the process that started this daemon has ended; the daemon goes on");
     }
     close(ready_pipe);
     ready_pipe = -1;
