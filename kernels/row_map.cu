@@ -27,7 +27,7 @@ struct Build {
     int64_t *chosen; /* [E] */
     int64_t *start;  /* [E] */
     int64_t *m;      /* [E]: rows reserved, cut to the buffer */
-    int *status; /* the first error, as in plan_starts: that of the lowest expert; 0 without one */
+    int *status;     /* the first error, as in plan_starts: that of the lowest expert; 0 without one */
     int64_t *routed;
     int64_t chunks;
 };

@@ -42,7 +42,7 @@ struct gemm_args {
     int accumulate;
     const float *row_scales; /* products of two FP8 operands: [rows, ceil(k / 128)] of x */
     const float *bias_probs; /* [rows]: a second factor of each row's bias; or NULL */
-    float bias_scale; /* factor of every bias */
+    float bias_scale;        /* factor of every bias */
 };
 
 struct gemm_plan_args {

@@ -11,6 +11,7 @@
  * one that is another rank of the job, where all others have the same number in both. Else nobody is named: the
  * launcher's numbering may be any. A process that was started anew in place of another is no second claim.
  */
+#include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/detector.h"
 
 #include <stdlib.h>

@@ -10,6 +10,7 @@
  * after its call has returned, until ncclCommGetAsyncError says that it has ended, or the rank makes its next call
  * (creation_over).
  */
+#include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/detector.h"
 
 struct init_engine {
@@ -19,26 +20,6 @@ struct init_engine {
     uint64_t size;      /* ... and of how many ranks it was */
 };
 STATE_OF_ENGINE(init)
-
-struct init_comm {
-    uint64_t looked_ns; /* patience clock at which its creation was looked into */
-    bool told;          /* why its creation cannot end */
-};
-STATE_OF_COMM(init)
-
-bool creation_is_told(const struct comm *c)
-{
-    const struct init_comm *own = init_of_comm(c);
-    return own && own->told;
-}
-
-void creation_set_told(struct comm *c)
-{
-    struct init_comm *own = init_make_comm(c);
-    if (own) {
-        own->told = true;
-    }
-}
 
 /* What has been said about the creation that this rank is inside, for a circle that says it better: detect_circular.c.
  */

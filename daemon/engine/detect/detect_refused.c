@@ -20,6 +20,7 @@
  * another member is dead is that death's consequence. A refusal for which nobody waits is a note, when the rank ends or
  * goes on without the call.
  */
+#include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/refused.h"
 
 #include <signal.h>

@@ -127,9 +127,6 @@ void stuck_polled(struct source *s, uint64_t ticket); /* polls that were over be
 bool stuck_stands(struct roll_engine *e, const struct source *s);
 
 /* --- detect_init.c --- */
-/* Why its creation cannot end has been told. */
-bool creation_is_told(const struct comm *c);
-void creation_set_told(struct comm *c);
 /* A nonblocking creation of this source is over, if it is inside one: it goes on with other calls. */
 void creation_over(struct source *s);
 /* It has asked how a communicator stands (rec), and nothing is in progress there. */

@@ -1,5 +1,6 @@
 /*
- * detectors.c: the table of detectors, made of detectors.def, and who is asked in its order.
+ * detectors.c: the table of detectors, made of detectors.def; who is asked, in its order; what of each is opened and
+ * closed.
  */
 #include "daemon/engine/detect/detector.h"
 
@@ -45,4 +46,71 @@ bool detectors_pair(struct roll_engine *e, struct pair *p, uint32_t index)
         }
     }
     return false;
+}
+
+int detector_open(struct roll_engine *e, const struct detector *detector)
+{
+    if (detector->engine_bytes != 0 &&
+        !state_make(&e->state, STATE_ENGINE_PLACES, detector->engine_place, detector->engine_bytes)) {
+        return ROLL_E_NOMEM;
+    }
+    return detector->init ? detector->init(e) : 0;
+}
+
+int detectors_open(struct roll_engine *e)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < DETECTORS; i++) {
+        rc = detector_open(e, detectors[i]);
+    }
+    return rc;
+}
+
+static void source_close(struct source *s)
+{
+    for (size_t i = 0; s->state && i < DETECTORS; i++) {
+        if (detectors[i]->source_fini) {
+            detectors[i]->source_fini(s);
+        }
+    }
+    state_free(&s->state, STATE_SOURCE_PLACES);
+}
+
+static void member_close(struct member *m)
+{
+    for (size_t i = 0; m->state && i < DETECTORS; i++) {
+        if (detectors[i]->member_fini) {
+            detectors[i]->member_fini(m);
+        }
+    }
+    state_free(&m->state, STATE_MEMBER_PLACES);
+}
+
+static void comm_close(struct comm *c)
+{
+    for (uint32_t r = 0; r < c->room; r++) {
+        member_close(&c->member[r]);
+    }
+    for (size_t i = 0; c->state && i < DETECTORS; i++) {
+        if (detectors[i]->comm_fini) {
+            detectors[i]->comm_fini(c);
+        }
+    }
+    state_free(&c->state, STATE_COMM_PLACES);
+}
+
+void detectors_close(struct roll_engine *e)
+{
+    for (size_t i = 0; e->state && i < DETECTORS; i++) {
+        if (detectors[i]->fini && (detectors[i]->engine_bytes == 0 || e->state[detectors[i]->engine_place])) {
+            detectors[i]->fini(e);
+        }
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        source_close(e->source[i]);
+    }
+    for (uint32_t i = 0; i < e->comms; i++) {
+        comm_close(e->comm[i]);
+    }
+    state_free(&e->state, STATE_ENGINE_PLACES);
 }

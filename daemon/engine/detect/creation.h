@@ -1,0 +1,30 @@
+/*
+ * creation.h: what is known of the creation of a communicator that does not end: detect_init.c looks into it, and
+ * detect_claim.c and detect_refused.c may have told already why it cannot end.
+ */
+#ifndef ROLL_ENGINE_DETECT_CREATION_H
+#define ROLL_ENGINE_DETECT_CREATION_H
+
+#include "daemon/engine/detect/state.h"
+
+struct init_comm {
+    uint64_t looked_ns; /* patience clock at which detect_init.c looked into this creation last */
+    bool told;          /* a verdict says why this creation cannot end */
+};
+STATE_OF_COMM(init)
+
+static inline bool creation_is_told(const struct comm *c)
+{
+    const struct init_comm *own = init_of_comm(c);
+    return own && own->told;
+}
+
+static inline void creation_set_told(struct comm *c)
+{
+    struct init_comm *own = init_make_comm(c);
+    if (own) {
+        own->told = true;
+    }
+}
+
+#endif
