@@ -2,8 +2,8 @@
  * mix.h: the hash in the checksum of a tensor (ops.h). Host and device compile the same text, because their checksums
  * must be equal in every bit.
  */
-#ifndef MOE_CORE_MIX_H
-#define MOE_CORE_MIX_H
+#ifndef ROLL_COMMON_MIX_H
+#define ROLL_COMMON_MIX_H
 
 #include <stdint.h>
 

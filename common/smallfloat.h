@@ -4,8 +4,8 @@
  * Narrowing rounds to nearest, ties to even, once. Half and bfloat16 overflow to infinity; both fp8 formats saturate to
  * their largest finite value, as the conversions of CUDA's fp8 types do; NaN stays NaN.
  */
-#ifndef HN_SMALLFLOAT_H
-#define HN_SMALLFLOAT_H
+#ifndef ROLL_COMMON_SMALLFLOAT_H
+#define ROLL_COMMON_SMALLFLOAT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -143,7 +143,7 @@ extern "C" int moe_cuda_act_backward(moe_device_t *device, const struct moe_act 
                     });
 }
 
-/* --- rows times a number --- */
+/* rows times a number */
 
 /* in and out may be the same rows: each thread stores what it has read before. */
 template <typename T, int N, bool BACKWARD>
@@ -200,7 +200,7 @@ extern "C" int moe_cuda_row_scale_backward(moe_device_t *device, const struct mo
     return launch_row_scale<true>(device, a);
 }
 
-/* --- the shared expert's gate --- */
+/* the shared expert's gate */
 
 static __device__ __forceinline__ float element_at(const void *data, enum moe_dtype type, int64_t i)
 {

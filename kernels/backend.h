@@ -1,8 +1,8 @@
 /*
  * backend.h: what the files of the CUDA back end share on the host's side: the state of a device, and its functions.
  */
-#ifndef MOE_KERNELS_BACKEND_H
-#define MOE_KERNELS_BACKEND_H
+#ifndef ROLL_KERNELS_BACKEND_H
+#define ROLL_KERNELS_BACKEND_H
 
 #include "moe_core/base/device.h"
 #include "moe_core/include/moe/error.h"

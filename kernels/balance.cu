@@ -172,7 +172,7 @@ extern "C" int moe_cuda_balance(moe_device_t *device, const struct moe_balance *
     return moe_launch_result();
 }
 
-/* --- backward --- */
+/* backward */
 
 static __device__ __forceinline__ double through_score(const moe_balance &a, double pull, double mean, double score,
                                                        double logit, double sum)

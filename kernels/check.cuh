@@ -1,8 +1,8 @@
 /*
  * check.cuh: what every host wrapper of a kernel does: refuse bad arguments, report a refused launch.
  */
-#ifndef MOE_KERNELS_CHECK_CUH
-#define MOE_KERNELS_CHECK_CUH
+#ifndef ROLL_KERNELS_CHECK_CUH
+#define ROLL_KERNELS_CHECK_CUH
 
 #include "moe_core/include/moe/error.h"
 

@@ -2,8 +2,8 @@
  * device.cuh: what all kernels of the back end share: errors, element types, 16-byte pieces, sums of a warp and of a
  * block.
  */
-#ifndef MOE_KERNELS_DEVICE_CUH
-#define MOE_KERNELS_DEVICE_CUH
+#ifndef ROLL_KERNELS_DEVICE_CUH
+#define ROLL_KERNELS_DEVICE_CUH
 
 #include "kernels/backend.h"
 #include "kernels/check.cuh"
@@ -45,7 +45,7 @@ static __device__ __forceinline__ void moe_raise(int *error, int code)
     atomicCAS(error, 0, code);
 }
 
-/* --- element types --- */
+/* element types */
 
 static __device__ __forceinline__ float moe_wide(float x)
 {
@@ -138,7 +138,7 @@ template <typename T> static inline bool moe_in_pieces(int64_t width)
     return width % Piece<T>::N == 0;
 }
 
-/* --- sums: in a fixed order, so the same in every run --- */
+/* sums: in a fixed order, so the same in every run */
 
 template <typename T> static __device__ __forceinline__ T moe_warp_sum(T x)
 {

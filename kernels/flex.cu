@@ -135,7 +135,7 @@ extern "C" int moe_cuda_flex_layout(moe_device_t *device, const struct moe_flex_
     return moe_launch_result();
 }
 
-/* --- words --- */
+/* words */
 
 static __global__ void __launch_bounds__(THREADS) flex_pack(moe_flex_pack a)
 {

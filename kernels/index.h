@@ -2,8 +2,8 @@
  * index.h: the index arithmetic of the kernels as pure functions, compiled for device and host, so that a test without
  * a GPU compares them with plain loops.
  */
-#ifndef MOE_KERNELS_INDEX_H
-#define MOE_KERNELS_INDEX_H
+#ifndef ROLL_KERNELS_INDEX_H
+#define ROLL_KERNELS_INDEX_H
 
 #include <math.h>
 #include <stdbool.h>

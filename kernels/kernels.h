@@ -6,8 +6,8 @@
  * element numbers are 64 bit. Return: 0, -2 (argument), -3 (shape), -10 (launch refused by the runtime): the codes of
  * moe/err.def. Any thread; the current device must be the stream's.
  */
-#ifndef MOE_KERNELS_H
-#define MOE_KERNELS_H
+#ifndef ROLL_KERNELS_KERNELS_H
+#define ROLL_KERNELS_KERNELS_H
 
 #include "moe_core/include/moe/ops.h"
 
@@ -28,7 +28,7 @@ int moe_kernel_zero_empty(float *out, const int64_t *m, int64_t groups, int64_t 
 /* Whether the library holds code for the current GPU: cudaSuccess, or the runtime's error. */
 cudaError_t moe_kernels_loadable(void);
 
-/* --- grouped products (docs/MOE.md, "The grouped GEMM on the device") --- */
+/* grouped products (docs/MOE.md, "The grouped GEMM on the device") */
 
 #pragma GCC visibility push(default) /* for the checks: libmoe_core.so uses them by way of the table */
 

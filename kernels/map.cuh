@@ -5,8 +5,8 @@
  * Unlike the host's functions, these kernels do not check all cells before they move the first row: that check would
  * cost a launch and a read of the whole map, to find cells that no builder writes.
  */
-#ifndef MOE_KERNELS_MAP_CUH
-#define MOE_KERNELS_MAP_CUH
+#ifndef ROLL_KERNELS_MAP_CUH
+#define ROLL_KERNELS_MAP_CUH
 
 #include "kernels/device.cuh"
 

@@ -8,8 +8,8 @@
  * zero, or a sum beyond the buffer, before a row is moved: its status says so, and kernels that use the plan then do
  * nothing.
  */
-#ifndef MOE_KERNELS_PLAN_CUH
-#define MOE_KERNELS_PLAN_CUH
+#ifndef ROLL_KERNELS_PLAN_CUH
+#define ROLL_KERNELS_PLAN_CUH
 
 #include "kernels/device.cuh"
 #include "kernels/index.h"

@@ -3,8 +3,8 @@
  *
  * No stream and no argument checks; same shapes.
  */
-#ifndef MOE_KERNELS_REF_H
-#define MOE_KERNELS_REF_H
+#ifndef ROLL_KERNELS_REF_H
+#define ROLL_KERNELS_REF_H
 
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
 
 enum { THREADS = 256, MOST_BLOCKS = 132 * 16 };
 
-/* --- pad and trim --- */
+/* pad and trim */
 
 struct PadSizes { /* side 0: the sizes as given; side 1: rounded up */
     const int64_t *m;
@@ -94,7 +94,7 @@ extern "C" int moe_cuda_pad_rows(moe_device_t *device, const struct moe_pad_rows
     return launch_rows(device, move, total, bytes, a->from, a->to);
 }
 
-/* --- slack --- */
+/* slack */
 
 struct Slack {
     const int64_t *m;
@@ -135,7 +135,7 @@ extern "C" int moe_cuda_zero_slack(moe_device_t *device, const struct moe_zero_s
     return launch_rows(device, Slack{a->m, a->groups, a->rows, plan.data}, a->rows, a->row_bytes, nullptr, a->data);
 }
 
-/* --- dummy rows --- */
+/* dummy rows */
 
 struct DummySizes { /* side 1: at least one row */
     const int64_t *m;
@@ -204,7 +204,7 @@ extern "C" int moe_cuda_pick_rows(moe_device_t *device, const struct moe_pick_ro
     return launch_rows(device, Pick{a->map, a->inverse}, a->rows, a->row_bytes, a->from, a->to);
 }
 
-/* --- counts by value --- */
+/* counts by value */
 
 static __global__ void __launch_bounds__(THREADS) fill_counts(int64_t *to, int64_t count, int64_t value)
 {

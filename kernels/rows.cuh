@@ -6,8 +6,8 @@
  * i-th piece of work: {from, to}; from -1: zeros; to -1: nothing. Rows whose bytes or addresses are no multiple of 16
  * move in the largest unit that fits.
  */
-#ifndef MOE_KERNELS_ROWS_CUH
-#define MOE_KERNELS_ROWS_CUH
+#ifndef ROLL_KERNELS_ROWS_CUH
+#define ROLL_KERNELS_ROWS_CUH
 
 #include "kernels/device.cuh"
 

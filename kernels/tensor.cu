@@ -16,7 +16,7 @@
 
 enum { THREADS = 256, MOST_BLOCKS = 132 * 16, COLUMNS = 32, LANES = 8, ROWS = 256 };
 
-/* --- scale --- */
+/* scale */
 
 static __global__ void __launch_bounds__(THREADS) scale(float *data, int64_t pieces, int64_t count, float factor)
 {
@@ -42,7 +42,7 @@ extern "C" int moe_cuda_scale(moe_device_t *device, const struct moe_scale *a)
     return moe_launch_result();
 }
 
-/* --- cast: any of the five types to any, by way of float32, as on the host --- */
+/* cast: any of the five types to any, by way of float32, as on the host */
 
 static __device__ __forceinline__ float wide_at(const void *from, enum moe_dtype type, int64_t i)
 {
@@ -149,7 +149,7 @@ extern "C" int moe_cuda_cast(moe_device_t *device, const struct moe_cast *a)
     return moe_launch_result();
 }
 
-/* --- sum of columns --- */
+/* sum of columns */
 
 /* part[y][column] = the sum of ROWS rows: LANES threads per column, then their sums in order. */
 static __global__ void __launch_bounds__(COLUMNS *LANES)
@@ -204,7 +204,7 @@ extern "C" int moe_cuda_column_sum(moe_device_t *device, const struct moe_column
     return moe_launch_result();
 }
 
-/* --- checksum --- */
+/* checksum */
 
 /* The last word, filled up with zeros, and what the length adds. One thread of the grid. */
 static __device__ uint64_t tail(const unsigned char *data, size_t bytes)

@@ -243,7 +243,7 @@ extern "C" int moe_cuda_topk(moe_device_t *device, const struct moe_topk *a)
     return moe_launch_result();
 }
 
-/* --- backward --- */
+/* backward */
 
 /*
  * The gradient of w = n / sum(n), for weights that were divided by the sum of all chosen scores, including those

@@ -22,7 +22,7 @@
 #define HEADER_LIMIT (1u << 20)
 #define STATIC_BYTES offsetof(struct roll_ring_header, static_crc)
 
-/* ---- making ---- */
+/* making */
 
 const char *roll_loss_name(unsigned loss)
 {
@@ -208,7 +208,7 @@ out:
     return err;
 }
 
-/* ---- checking ---- */
+/* checking */
 
 static bool terminated(const char *text, size_t size)
 {
@@ -290,7 +290,7 @@ int roll_ring_check(const void *data, size_t bytes)
     return copy_and_check(data, bytes, &copy);
 }
 
-/* ---- opening ---- */
+/* opening */
 
 int roll_ring_open(const char *path, bool writable, struct roll_ring *ring)
 {
@@ -349,7 +349,7 @@ void roll_ring_close(struct roll_ring *ring)
     *ring = (struct roll_ring){0};
 }
 
-/* ---- reading ---- */
+/* reading */
 
 enum look { LOOK_COPIED, LOOK_NEWER, LOOK_NOT_YET };
 

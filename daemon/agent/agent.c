@@ -83,7 +83,7 @@ struct agent {
     char host[ROLL_NAME_BYTES];
 };
 
-/* ---- lock ---- */
+/* lock */
 
 static void lock_path(const char *dir, char path[PATH_MAX])
 {
@@ -104,7 +104,7 @@ void roll_agent_unlock(const char *dir, int *fd)
     roll_lock_leave(path, fd);
 }
 
-/* ---- frames out ---- */
+/* frames out */
 
 static int send_frame(void *ctx, struct roll_frame_head head, const void *payload, size_t bytes, uint64_t *seq)
 {
@@ -143,7 +143,7 @@ static void send_heartbeat(struct agent *a, uint64_t token)
     send_frame(a, head, NULL, 0, &seq);
 }
 
-/* ---- rings ---- */
+/* rings */
 
 static bool known(const struct agent *a, const char *path, const struct stat *st)
 {
@@ -298,7 +298,7 @@ static void clean(struct agent *a, uint64_t now, bool leaving)
     }
 }
 
-/* ---- frames in ---- */
+/* frames in */
 
 static void welcome(struct agent *a, const struct roll_frame *frame, uint64_t now)
 {
@@ -410,7 +410,7 @@ static void receive(struct agent *a, uint64_t now)
     }
 }
 
-/* ---- loop ---- */
+/* loop */
 
 static void process_ended(struct roll_agent_ring *ring, uint64_t now)
 {

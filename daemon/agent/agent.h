@@ -1,8 +1,8 @@
 /*
  * agent.h: the agent of one ring directory: maps its rings, streams them to a root, writes its control pages.
  */
-#ifndef ROLL_DAEMON_AGENT_H
-#define ROLL_DAEMON_AGENT_H
+#ifndef ROLL_DAEMON_AGENT_AGENT_H
+#define ROLL_DAEMON_AGENT_AGENT_H
 
 #include "daemon/wire/curve.h"
 #include "trace/remedy.h"

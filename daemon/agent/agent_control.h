@@ -1,8 +1,8 @@
 /*
  * agent_control.h: the control pages of an agent's directory, one per (job, restart). Private to the agent.
  */
-#ifndef ROLL_DAEMON_AGENT_CONTROL_H
-#define ROLL_DAEMON_AGENT_CONTROL_H
+#ifndef ROLL_DAEMON_AGENT_AGENT_CONTROL_H
+#define ROLL_DAEMON_AGENT_AGENT_CONTROL_H
 
 #include "trace/control.h"
 #include "trace/frame.h"

@@ -130,7 +130,7 @@ void roll_agent_facts_ask(roll_agent_facts_t *f, const struct roll_frame *ask)
     json_decref(json);
 }
 
-/* ---- the helper ---- */
+/* the helper */
 
 static char *wish_text(const roll_agent_facts_t *f)
 {
@@ -246,7 +246,7 @@ static bool fill(roll_agent_facts_t *f)
     }
 }
 
-/* ---- answers ---- */
+/* answers */
 
 static void finish(roll_agent_facts_t *f)
 {

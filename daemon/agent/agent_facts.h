@@ -1,8 +1,8 @@
 /*
  * agent_facts.h: answers the question what this node knows (ASK with op "facts"): one helper at a time, never waiting.
  */
-#ifndef ROLL_DAEMON_AGENT_FACTS_H
-#define ROLL_DAEMON_AGENT_FACTS_H
+#ifndef ROLL_DAEMON_AGENT_AGENT_FACTS_H
+#define ROLL_DAEMON_AGENT_AGENT_FACTS_H
 
 #include "trace/frame.h"
 

@@ -24,19 +24,19 @@
 #include <unistd.h>
 
 #define REANNOUNCE_NS  (2000 * ROLL_MS)
-#define LOOK_NS        (50 * ROLL_MS) /* between two looks at a process that has a pidfd */
-#define LOOK_BLIND_NS  (20 * ROLL_MS) /* between two looks at a process that has none */
-#define STATUS_NS      (500 * ROLL_MS) /* how often clock pair and losses are sent, when nothing else calls for a STATUS */
+#define LOOK_NS        (50 * ROLL_MS)  /* between two looks at a process that has a pidfd */
+#define LOOK_BLIND_NS  (20 * ROLL_MS)  /* between two looks at a process that has none */
+#define STATUS_NS      (500 * ROLL_MS) /* how often an idle ring sends clock pair and losses */
 #define STATUS_MIN_NS  (20 * ROLL_MS)
 #define EXIT_STATUS_NS (50 * ROLL_MS)   /* patience with a launcher, which may say how its rank ended */
 #define TRACED_NS      (1000 * ROLL_MS) /* a debugger holds a process longer than this, a look at its stacks does not */
 #define STALE_NS       (600000 * ROLL_MS)
-#define STUCK_NS       (1000 * ROLL_MS) /* a slot that is not sealed for this long, while its process runs, never will be */
-#define SIGHT_NS       (400 * ROLL_MS) /* between two SIGHT frames */
-#define SIGHT_STEP     50u             /* permille of change that is worth a SIGHT frame */
-#define SPARE_FDS      16              /* descriptors that pidfds leave free for rings, /proc and connections */
+#define STUCK_NS       (1000 * ROLL_MS) /* a slot of a live process not sealed for so long never is */
+#define SIGHT_NS       (400 * ROLL_MS)  /* between two SIGHT frames */
+#define SIGHT_STEP     50u              /* permille of change that is worth a SIGHT frame */
+#define SPARE_FDS      16               /* descriptors that pidfds leave free for rings, /proc and connections */
 
-/* ---- process ---- */
+/* process */
 
 static bool same_boot(const struct roll_ring_header *h)
 {
@@ -96,7 +96,7 @@ static enum roll_proc_state proc_state(const struct roll_agent_ring *ring)
     return said == ROLL_RING_FINISHED || quiet ? ROLL_PROC_FINISHED : ROLL_PROC_DEAD;
 }
 
-/* ---- life ---- */
+/* life */
 
 /* Opens a pidfd; -1: there is none, and /proc is looked at more often. The last free descriptors are kept for other
  * uses. */
@@ -181,7 +181,7 @@ bool roll_agent_ring_stale(const struct roll_agent_ring *ring, uint64_t *age_ns)
     return ring->gone && *age_ns > STALE_NS;
 }
 
-/* ---- sending ---- */
+/* sending */
 
 static int announce(struct roll_agent_ring *ring, const struct roll_agent_out *out, uint64_t now)
 {

@@ -2,8 +2,8 @@
  * agent_ring.h: one ring as its agent sees it: how much of it the root has, and the state of its process. Private to
  * the agent.
  */
-#ifndef ROLL_DAEMON_AGENT_RING_H
-#define ROLL_DAEMON_AGENT_RING_H
+#ifndef ROLL_DAEMON_AGENT_AGENT_RING_H
+#define ROLL_DAEMON_AGENT_AGENT_RING_H
 
 #include "trace/frame.h"
 #include "trace/ring.h"

@@ -2,8 +2,8 @@
  * agent_sight.h: how freely the ranks of this node run: in what share of the time they want a CPU and have none.
  * Private to the agent.
  */
-#ifndef ROLL_DAEMON_AGENT_SIGHT_H
-#define ROLL_DAEMON_AGENT_SIGHT_H
+#ifndef ROLL_DAEMON_AGENT_AGENT_SIGHT_H
+#define ROLL_DAEMON_AGENT_AGENT_SIGHT_H
 
 #include "daemon/agent/agent_ring.h"
 

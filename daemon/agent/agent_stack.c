@@ -92,7 +92,7 @@ int roll_agent_stacks_fd(const roll_agent_stacks_t *s)
     return s->run ? roll_stack_run_fd(s->run) : -1;
 }
 
-/* ---- questions ---- */
+/* questions */
 
 static unsigned bounded(const json_t *json, const char *key, unsigned otherwise, unsigned max)
 {
@@ -145,7 +145,7 @@ void roll_agent_stacks_ask(roll_agent_stacks_t *s, const struct roll_frame *ask,
     json_decref(json);
 }
 
-/* ---- answers ---- */
+/* answers */
 
 static void queue_answer(roll_agent_stacks_t *s, json_t *answer)
 {

@@ -2,8 +2,8 @@
  * agent_stack.h: answers questions for stacks (ASK with op "stacks"): they are queued, with one helper at a time, and
  * the agent never waits.
  */
-#ifndef ROLL_DAEMON_AGENT_STACK_H
-#define ROLL_DAEMON_AGENT_STACK_H
+#ifndef ROLL_DAEMON_AGENT_AGENT_STACK_H
+#define ROLL_DAEMON_AGENT_AGENT_STACK_H
 
 #include "trace/frame.h"
 

@@ -73,7 +73,7 @@ roll_agent_trace_t *roll_agent_trace_new(const struct roll_agent_trace_options *
     return t;
 }
 
-/* ---- frames in ---- */
+/* frames in */
 
 static void keep(struct roll_agent_trace *t, struct traced_run *run, struct roll_frame_head head, const void *payload,
                  size_t bytes, uint64_t now)
@@ -106,7 +106,7 @@ static int send_frame(void *ctx, struct roll_frame_head head, const void *payloa
     return 0; /* frames that could not be kept are counted, not tried again */
 }
 
-/* ---- rings ---- */
+/* rings */
 
 /* Notes what the newest segment of a predecessor holds, which need not be kept again. */
 static void catch_up(struct traced_run *run, const char *dir, const char *series)

@@ -2,8 +2,8 @@
  * agent_trace.h: the agent's own trace: keeps the contents of its rings in segments on its node (rollcalld --agent
  * --trace DIR).
  */
-#ifndef ROLL_DAEMON_AGENT_TRACE_H
-#define ROLL_DAEMON_AGENT_TRACE_H
+#ifndef ROLL_DAEMON_AGENT_AGENT_TRACE_H
+#define ROLL_DAEMON_AGENT_AGENT_TRACE_H
 
 #include "daemon/agent/agent_ring.h"
 #include "daemon/store/segment.h"

@@ -2,8 +2,8 @@
  * agent_unseen.h: finds processes of this node that have librollcall.so mapped and NCCL at work, but none of whose
  * calls was seen.
  */
-#ifndef ROLL_DAEMON_AGENT_UNSEEN_H
-#define ROLL_DAEMON_AGENT_UNSEEN_H
+#ifndef ROLL_DAEMON_AGENT_AGENT_UNSEEN_H
+#define ROLL_DAEMON_AGENT_AGENT_UNSEEN_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -85,7 +85,7 @@ void roll_disk_tell(const struct roll_node *n, const char *dir)
     }
 }
 
-/* ---- the helper ---- */
+/* the helper */
 
 static void print(json_t *object)
 {

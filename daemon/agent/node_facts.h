@@ -5,8 +5,8 @@
  * Sources are only read, never changed; each is optional and bounded. They are read by `rollcalld --facts`, a process
  * of its own, because a driver that has lost its GPU may keep its caller for ever.
  */
-#ifndef ROLL_DAEMON_NODE_FACTS_H
-#define ROLL_DAEMON_NODE_FACTS_H
+#ifndef ROLL_DAEMON_AGENT_NODE_FACTS_H
+#define ROLL_DAEMON_AGENT_NODE_FACTS_H
 
 #include "trace/fact.h"
 

@@ -8,8 +8,8 @@
  *
  * The functions take memory and do nothing else, so that the engine may use them. Any thread, for arrays of its own.
  */
-#ifndef ROLL_DAEMON_ARRAY_H
-#define ROLL_DAEMON_ARRAY_H
+#ifndef ROLL_DAEMON_BASE_ARRAY_H
+#define ROLL_DAEMON_BASE_ARRAY_H
 
 #include "trace/err.h"
 

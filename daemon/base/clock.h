@@ -1,8 +1,8 @@
 /*
  * clock.h: the monotonic clock and the wall clock, in ns.
  */
-#ifndef ROLL_DAEMON_CLOCK_H
-#define ROLL_DAEMON_CLOCK_H
+#ifndef ROLL_DAEMON_BASE_CLOCK_H
+#define ROLL_DAEMON_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>

@@ -4,8 +4,8 @@
  * Errors of the readers: NOTFOUND (also for a process that has ended, below /proc), DENIED, LIMIT (descriptors of ours
  * have run out), NOMEM, IO; errno says more.
  */
-#ifndef ROLL_DAEMON_FILE_H
-#define ROLL_DAEMON_FILE_H
+#ifndef ROLL_DAEMON_BASE_FILE_H
+#define ROLL_DAEMON_BASE_FILE_H
 
 #include <stddef.h>
 

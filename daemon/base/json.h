@@ -1,8 +1,8 @@
 /*
  * json.h: texts and sets of ranks as JSON, for every part of the daemon that answers in JSON.
  */
-#ifndef ROLL_DAEMON_JSON_H
-#define ROLL_DAEMON_JSON_H
+#ifndef ROLL_DAEMON_BASE_JSON_H
+#define ROLL_DAEMON_BASE_JSON_H
 
 #include "trace/rankset.h"
 

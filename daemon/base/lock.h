@@ -1,8 +1,8 @@
 /*
  * lock.h: a lock file that one process at a time holds. The lock ends with its owner, whatever ends that process.
  */
-#ifndef ROLL_DAEMON_LOCK_H
-#define ROLL_DAEMON_LOCK_H
+#ifndef ROLL_DAEMON_BASE_LOCK_H
+#define ROLL_DAEMON_BASE_LOCK_H
 
 /*
  * Makes the file at `path` (0600), locks it and writes our pid into it; *fd (returns owned) holds the lock until

@@ -1,8 +1,8 @@
 /*
  * log.h: one line per event on standard error. Any thread.
  */
-#ifndef ROLL_DAEMON_LOG_H
-#define ROLL_DAEMON_LOG_H
+#ifndef ROLL_DAEMON_BASE_LOG_H
+#define ROLL_DAEMON_BASE_LOG_H
 
 #include <stdbool.h>
 

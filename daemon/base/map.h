@@ -11,8 +11,8 @@
  *
  * The functions take memory and do nothing else, so that the engine may use them. Any thread, for maps of its own.
  */
-#ifndef ROLL_DAEMON_MAP_H
-#define ROLL_DAEMON_MAP_H
+#ifndef ROLL_DAEMON_BASE_MAP_H
+#define ROLL_DAEMON_BASE_MAP_H
 
 #include "trace/err.h"
 

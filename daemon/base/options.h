@@ -2,8 +2,8 @@
  * options.h: options of a command line, by one table that gives getopt's list, the help text and what an option sets,
  * so that the three cannot drift apart. What is wrong is told to the caller, who has its own words for it.
  */
-#ifndef ROLL_BASE_OPTIONS_H
-#define ROLL_BASE_OPTIONS_H
+#ifndef ROLL_DAEMON_BASE_OPTIONS_H
+#define ROLL_DAEMON_BASE_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

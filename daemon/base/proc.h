@@ -1,8 +1,8 @@
 /*
  * proc.h: what the kernel says of processes and of the node. Any thread.
  */
-#ifndef ROLL_DAEMON_PROC_H
-#define ROLL_DAEMON_PROC_H
+#ifndef ROLL_DAEMON_BASE_PROC_H
+#define ROLL_DAEMON_BASE_PROC_H
 
 #include <stdbool.h>
 #include <stdint.h>

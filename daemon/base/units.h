@@ -1,8 +1,8 @@
 /*
  * units.h: amounts as people write them on a command line. Any thread.
  */
-#ifndef ROLL_DAEMON_UNITS_H
-#define ROLL_DAEMON_UNITS_H
+#ifndef ROLL_DAEMON_BASE_UNITS_H
+#define ROLL_DAEMON_BASE_UNITS_H
 
 #include <stdbool.h>
 #include <stdint.h>

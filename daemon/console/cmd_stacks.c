@@ -42,7 +42,7 @@ struct stacks {
     bool showed;
 };
 
-/* ---- progress ---- */
+/* progress */
 
 static void progress(struct stacks *s, bool over)
 {
@@ -56,7 +56,7 @@ static void progress(struct stacks *s, bool over)
     }
 }
 
-/* ---- from the daemon ---- */
+/* from the daemon */
 
 static json_t *first_query(const struct stacks *s, const char *ranks)
 {
@@ -105,7 +105,7 @@ static int ask_daemon(struct stacks *s, const char *ranks)
     return code;
 }
 
-/* ---- of processes here ---- */
+/* of processes here */
 
 static int read_pids(const struct roll_command *self, struct stacks *s, int argc, char **argv, pid_t *pid)
 {
@@ -173,7 +173,7 @@ static int ask_helper(const struct roll_command *self, struct stacks *s, int arg
     return 0;
 }
 
-/* ---- telling ---- */
+/* telling */
 
 static int build(const struct stacks *s, enum roll_stack_threads which, struct roll_stack_tree *tree)
 {
@@ -295,7 +295,7 @@ static int print_json(const struct stacks *s)
     return err;
 }
 
-/* ---- command ---- */
+/* command */
 
 static int check(const struct roll_command *self, struct stacks *s)
 {

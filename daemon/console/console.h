@@ -4,8 +4,8 @@
  * One subcommand is one file cmd_NAME.c with one function cmd_NAME; commands.def lists them. The console has one thread
  * unless a header says otherwise.
  */
-#ifndef ROLL_CONSOLE_H
-#define ROLL_CONSOLE_H
+#ifndef ROLL_DAEMON_CONSOLE_CONSOLE_H
+#define ROLL_DAEMON_CONSOLE_CONSOLE_H
 
 #include "daemon/base/options.h"
 
@@ -36,7 +36,7 @@ const struct roll_command *roll_command_find(const char *name);
 /* Runs the console: argv as main got it. Returns the exit code. */
 int roll_console_main(int argc, char **argv);
 
-/* ---- options ---- */
+/* options */
 
 /*
  * Reads the options of a command. Operands end up at argv[result...argc-1]. With `leading` the first operand ends the
@@ -47,7 +47,7 @@ int roll_console_main(int argc, char **argv);
 int roll_options_read(const struct roll_command *cmd, const struct roll_option *options, bool leading, int argc,
                       char **argv, int *code);
 
-/* ---- messages ---- */
+/* messages */
 
 /* One line on standard error, beginning with "rollcall: ". Any thread. */
 void roll_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

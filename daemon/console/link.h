@@ -1,8 +1,8 @@
 /*
  * link.h: a subcommand's connection to the root, and the one line on standard error when there is none.
  */
-#ifndef ROLL_CONSOLE_LINK_H
-#define ROLL_CONSOLE_LINK_H
+#ifndef ROLL_DAEMON_CONSOLE_LINK_H
+#define ROLL_DAEMON_CONSOLE_LINK_H
 
 #include "daemon/console/console.h"
 #include "daemon/wire/client.h"

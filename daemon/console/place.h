@@ -1,8 +1,8 @@
 /*
  * place.h: where the parts of rollcall are, seen from the running `rollcall`: in a build tree or installed.
  */
-#ifndef ROLL_CONSOLE_PLACE_H
-#define ROLL_CONSOLE_PLACE_H
+#ifndef ROLL_DAEMON_CONSOLE_PLACE_H
+#define ROLL_DAEMON_CONSOLE_PLACE_H
 
 #include <limits.h>
 

@@ -1,8 +1,8 @@
 /*
  * stacks_view.h: a merged tree of stacks as text.
  */
-#ifndef ROLL_CONSOLE_STACKS_VIEW_H
-#define ROLL_CONSOLE_STACKS_VIEW_H
+#ifndef ROLL_DAEMON_CONSOLE_STACKS_VIEW_H
+#define ROLL_DAEMON_CONSOLE_STACKS_VIEW_H
 
 #include "daemon/stack/stack_merge.h"
 

@@ -1,8 +1,8 @@
 /*
  * text.h: plain text and JSON for people and scripts: aligned columns, times, counts.
  */
-#ifndef ROLL_CONSOLE_TEXT_H
-#define ROLL_CONSOLE_TEXT_H
+#ifndef ROLL_DAEMON_CONSOLE_TEXT_H
+#define ROLL_DAEMON_CONSOLE_TEXT_H
 
 #include <jansson.h>
 #include <stddef.h>

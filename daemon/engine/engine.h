@@ -8,8 +8,8 @@
  * One engine watches one run (job, restart). A "source" is one rank process, i.e. one ring. All times are wall-clock ns
  * (CLOCK_REALTIME), converted by the feeder with each ring's clock pair. One thread per engine.
  */
-#ifndef ROLL_ENGINE_H
-#define ROLL_ENGINE_H
+#ifndef ROLL_DAEMON_ENGINE_ENGINE_H
+#define ROLL_DAEMON_ENGINE_ENGINE_H
 
 #include "trace/def.h"
 #include "trace/fact.h"

@@ -30,7 +30,7 @@ struct roll_feed_time roll_feed_time_on_grid(uint64_t engine_ns, uint64_t real_n
                                    .wall_ns = real_ns + (GRAIN_NS - real_ns % GRAIN_NS) % GRAIN_NS};
 }
 
-/* ---- the root ---- */
+/* the root */
 
 void roll_feed_clock_init(struct roll_feed_clock *clock, uint64_t stall_ns, uint64_t mono_ns)
 {
@@ -111,7 +111,7 @@ bool roll_feed_clock_stamp(struct roll_feed_clock *clock, uint64_t real_ns, stru
     return true;
 }
 
-/* ---- an agent's own trace ---- */
+/* an agent's own trace */
 
 bool roll_trace_clock_is_due(struct roll_trace_clock *clock, uint64_t mono_ns, bool at_once)
 {
@@ -126,7 +126,7 @@ bool roll_trace_clock_is_due(struct roll_trace_clock *clock, uint64_t mono_ns, b
     return true;
 }
 
-/* ---- the analyzer ---- */
+/* the analyzer */
 
 bool roll_record_clock_is_due(uint64_t *ticked, uint64_t record_ns)
 {

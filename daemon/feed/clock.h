@@ -24,7 +24,7 @@ struct roll_feed_time {
  */
 struct roll_feed_time roll_feed_time_on_grid(uint64_t engine_ns, uint64_t real_ns);
 
-/* ---- the root: a run that is watched ---- */
+/* the root: a run that is watched */
 
 #define ROLL_FEED_UNSEEN_NS UINT64_C(10000000000) /* a clock stands still for an unseen rank at most for so long */
 
@@ -73,7 +73,7 @@ void roll_feed_clock_pass(struct roll_feed_clock *clock, uint64_t mono_ns, uint6
  */
 bool roll_feed_clock_stamp(struct roll_feed_clock *clock, uint64_t real_ns, struct roll_feed_time *time);
 
-/* ---- an agent's own trace ---- */
+/* an agent's own trace */
 
 /* Zero-initialised is valid. */
 struct roll_trace_clock {
@@ -83,7 +83,7 @@ struct roll_trace_clock {
 /* Is a TICK to be written behind what was read in this turn? at_once: something waits for it. Notes that it is. */
 bool roll_trace_clock_is_due(struct roll_trace_clock *clock, uint64_t mono_ns, bool at_once);
 
-/* ---- the analyzer ---- */
+/* the analyzer */
 
 /*
  * Rings that a run left: the engine's time is that of the records. Is there a tick before a record of this time, which

@@ -22,7 +22,7 @@
 #define MAX_OPEN      65536u  /* calls of one ring that are inside NCCL; more than threads could ever hold */
 #define BATCH         512u    /* records given to the engine at once */
 #define CLOCK_STEP_NS 1000000 /* smaller changes of a clock pair are reading noise */
-#define WINDOW        65536u /* calls that one node may be ahead of another while its link is cut: a default ring's worth */
+#define WINDOW        65536u  /* calls that a node may be ahead of one whose link is cut: a default ring's */
 
 struct stream {
     struct roll_feed_stream view;
@@ -101,7 +101,7 @@ void roll_feed_destroy(roll_feed_t **pointer)
     *pointer = NULL;
 }
 
-/* ---- streams ---- */
+/* streams */
 
 static struct stream *find(const roll_feed_t *feed, uint64_t epoch)
 {
@@ -174,7 +174,7 @@ int roll_feed_run_of(const struct roll_frame *frame, char job[ROLL_NAME_BYTES], 
     return 0;
 }
 
-/* ---- how it is seen ---- */
+/* how it is seen */
 
 static int tell_sight(roll_feed_t *feed, struct stream *s, bool heard, uint32_t starved)
 {
@@ -200,7 +200,7 @@ static int note_heard(roll_feed_t *feed, struct stream *s)
     return s->view.heard ? 0 : tell_sight(feed, s, true, s->view.starved);
 }
 
-/* ---- rings ---- */
+/* rings */
 
 /* A ring is announced; again when its agent or the root came back. */
 static int feed_ring_frame(roll_feed_t *feed, const struct roll_frame *frame)
@@ -292,7 +292,7 @@ static int feed_defs(roll_feed_t *feed, struct stream *s, const struct roll_fram
     return 0;
 }
 
-/* ---- records ---- */
+/* records */
 
 /* Position of the ticket in the open list, or where it would be. */
 static size_t open_find(const struct stream *s, uint64_t ticket)
@@ -453,7 +453,7 @@ bool roll_feed_is_news(const roll_feed_t *feed, const struct roll_frame *frame)
     return roll_feed_status_is_news(&s->status, &status);
 }
 
-/* ---- in and out ---- */
+/* in and out */
 
 static int take_verdicts(roll_feed_t *feed)
 {

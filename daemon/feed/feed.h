@@ -7,8 +7,8 @@
  * copies each verdict at the moment it appears. It has no clock and does no input or output. One thread per
  * feed.
  */
-#ifndef ROLL_DAEMON_FEED_H
-#define ROLL_DAEMON_FEED_H
+#ifndef ROLL_DAEMON_FEED_FEED_H
+#define ROLL_DAEMON_FEED_FEED_H
 
 #include "daemon/engine/engine.h"
 #include "daemon/stack/symbol.h"

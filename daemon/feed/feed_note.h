@@ -1,8 +1,8 @@
 /*
  * feed_note.h: NOTE frames: what is in no ring, from an agent to the engine. docs/FRAME.md has their members.
  */
-#ifndef ROLL_DAEMON_FEED_NOTE_H
-#define ROLL_DAEMON_FEED_NOTE_H
+#ifndef ROLL_DAEMON_FEED_FEED_NOTE_H
+#define ROLL_DAEMON_FEED_FEED_NOTE_H
 
 #include "daemon/engine/engine.h"
 #include "trace/frame.h"

@@ -3,8 +3,8 @@
  *
  * The daemon fills a plain snapshot at each scrape; this part has the names (docs/METRICS.md), types and formats.
  */
-#ifndef ROLL_DAEMON_METRICS_H
-#define ROLL_DAEMON_METRICS_H
+#ifndef ROLL_DAEMON_HTTP_METRICS_H
+#define ROLL_DAEMON_HTTP_METRICS_H
 
 #include "trace/frame.h"
 #include "trace/ring.h"

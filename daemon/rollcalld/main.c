@@ -82,7 +82,7 @@ static int fail(struct daemon *d, const char *what)
     return EXIT_CANNOT;
 }
 
-/* ---- pieces ---- */
+/* pieces */
 
 static int take_locks(struct daemon *d)
 {

@@ -28,7 +28,7 @@ static int __attribute__((format(printf, 1, 2))) usage(const char *format, ...)
     return 2;
 }
 
-/* ---- arguments ---- */
+/* arguments */
 
 /* What the command line has said so far. */
 struct command_line {

@@ -1,8 +1,8 @@
 /*
  * options.h: the command line of rollcalld.
  */
-#ifndef ROLL_DAEMON_OPTIONS_H
-#define ROLL_DAEMON_OPTIONS_H
+#ifndef ROLL_DAEMON_ROLLCALLD_OPTIONS_H
+#define ROLL_DAEMON_ROLLCALLD_OPTIONS_H
 
 #include "daemon/root/root.h"
 

@@ -138,7 +138,7 @@ void roll_place_remove(const char *dir)
     }
 }
 
-/* ---- background ---- */
+/* background */
 
 static void close_inherited(int keep_a, int keep_b)
 {

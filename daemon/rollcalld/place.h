@@ -2,8 +2,8 @@
  * place.h: the files of rollcalld in its ring directory (locks, the endpoint file, the socket), and going to the
  * background.
  */
-#ifndef ROLL_DAEMON_PLACE_H
-#define ROLL_DAEMON_PLACE_H
+#ifndef ROLL_DAEMON_ROLLCALLD_PLACE_H
+#define ROLL_DAEMON_ROLLCALLD_PLACE_H
 
 #include <stdbool.h>
 #include <stddef.h>

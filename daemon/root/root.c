@@ -33,7 +33,7 @@
 #define FRESH_RECORDS 2048 /* a ring is up to date when at most so many of its records are on their way */
 #define MAX_PEERS     65536
 
-/* ---- peers ---- */
+/* peers */
 
 /* ZeroMQ numbers its routing ids, or the agent has chosen one: the checksum spreads both. */
 static struct roll_peer **chain_of(roll_root_t *root, const struct roll_address *at)
@@ -191,7 +191,7 @@ static void send_acks(roll_root_t *root, uint64_t now)
     }
 }
 
-/* ---- frames of agents ---- */
+/* frames of agents */
 
 static void hello(roll_root_t *root, const struct roll_address *from, const struct roll_frame *frame, uint64_t now)
 {
@@ -399,7 +399,7 @@ static void handle(roll_root_t *root, const struct roll_address *from, const voi
     }
 }
 
-/* ---- loop ---- */
+/* loop */
 
 /* Takes what waits on one socket, at most BATCH messages. Returns how many. */
 static int receive(roll_root_t *root, void *socket)
@@ -550,7 +550,7 @@ bool roll_root_run(roll_root_t *root)
     return roll_tally_findings(&root->tally) > 0;
 }
 
-/* ---- life ---- */
+/* life */
 
 static int open_sockets(roll_root_t *root, char *why, size_t why_size)
 {

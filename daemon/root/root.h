@@ -2,8 +2,8 @@
  * root.h: the root: takes the frames of all agents, runs one feed per run, gives verdicts, answers consoles, switches
  * remedies.
  */
-#ifndef ROLL_DAEMON_ROOT_H
-#define ROLL_DAEMON_ROOT_H
+#ifndef ROLL_DAEMON_ROOT_ROOT_H
+#define ROLL_DAEMON_ROOT_ROOT_H
 
 #include "daemon/wire/curve.h"
 #include "trace/remedy.h"

@@ -36,7 +36,7 @@ static json_t *error(const char *text)
     return json_pack("{s:s}", "error", text);
 }
 
-/* ---- why, verdicts ---- */
+/* why, verdicts */
 
 /* Ranks that stand alike, and for which the same verdict is the reason: one paragraph. */
 struct why_group {
@@ -232,7 +232,7 @@ static json_t *status(roll_root_t *root, struct roll_run *run, const json_t *que
     return roll_status_json(root, run);
 }
 
-/* ---- subscribe ---- */
+/* subscribe */
 
 static json_t *subscribe(roll_root_t *root, const struct roll_address *from, const json_t *query)
 {
@@ -308,7 +308,7 @@ void roll_push_verdicts(roll_root_t *root)
     }
 }
 
-/* ---- drain ---- */
+/* drain */
 
 static json_t *begin_drain(roll_root_t *root, const struct roll_address *from, uint64_t seq, const json_t *query)
 {
@@ -379,7 +379,7 @@ void roll_serve_drains(roll_root_t *root, uint64_t now)
     }
 }
 
-/* ---- dispatch ---- */
+/* dispatch */
 
 static const struct {
     const char *op;

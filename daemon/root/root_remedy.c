@@ -127,7 +127,7 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll
     }
 }
 
-/* ---- queries ---- */
+/* queries */
 
 static json_t *names(uint32_t mask)
 {

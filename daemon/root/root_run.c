@@ -53,7 +53,7 @@ void roll_run_destroy(struct roll_run **pointer)
     *pointer = NULL;
 }
 
-/* ---- verdicts out ---- */
+/* verdicts out */
 
 static void write_json(roll_root_t *root, const json_t *verdict)
 {
@@ -129,7 +129,7 @@ static void take_verdicts(roll_root_t *root, struct roll_run *run)
     }
 }
 
-/* ---- trace ---- */
+/* trace */
 
 /* The trace has ended: said once. What would have been in it is counted from here on. */
 static void trace_failed(const struct roll_run *run, int err)
@@ -215,7 +215,7 @@ void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once)
     }
 }
 
-/* ---- life ---- */
+/* life */
 
 static void forget_oldest(roll_root_t *root)
 {
@@ -301,7 +301,7 @@ struct roll_run *roll_run_select(roll_root_t *root, const json_t *query)
     return NULL;
 }
 
-/* ---- input ---- */
+/* input */
 
 /* Tells the feed what time it is, and the trace with it. */
 static void tell_time(struct roll_run *run, const struct roll_feed_time *time, bool final)

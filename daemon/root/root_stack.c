@@ -91,7 +91,7 @@ static struct roll_run *run_by_id(const roll_root_t *root, uint64_t id)
     return NULL;
 }
 
-/* ---- who ---- */
+/* who */
 
 /* The culprits of everything found so far, and who keeps a communicator waiting. */
 static void suspects(const struct roll_run *run, struct roll_rankset *out)
@@ -155,7 +155,7 @@ static int want(struct collection *c, const struct roll_view_source *v)
     return err;
 }
 
-/* ---- asking ---- */
+/* asking */
 
 static void add_answer(struct collection *c, struct wanted *w, json_t *stack)
 {
@@ -267,7 +267,7 @@ static struct collection *collect(roll_root_t *root, const struct roll_run *run,
     return c;
 }
 
-/* ---- what is kept of an answer ---- */
+/* what is kept of an answer */
 
 static json_t *frame_text(const json_t *frame)
 {
@@ -374,7 +374,7 @@ static void finish(roll_root_t *root, struct collection *c, uint64_t now)
     }
 }
 
-/* ---- outside ---- */
+/* outside */
 
 void roll_stacks_answer(roll_root_t *root, const struct roll_frame *frame)
 {

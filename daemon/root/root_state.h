@@ -1,8 +1,8 @@
 /*
  * root_state.h: what the files of the root share. Private to root*.c; one thread.
  */
-#ifndef ROLL_DAEMON_ROOT_STATE_H
-#define ROLL_DAEMON_ROOT_STATE_H
+#ifndef ROLL_DAEMON_ROOT_ROOT_STATE_H
+#define ROLL_DAEMON_ROOT_ROOT_STATE_H
 
 #include "daemon/feed/clock.h"
 #include "daemon/feed/feed.h"

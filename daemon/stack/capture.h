@@ -5,8 +5,8 @@
  * unwind. Stopping the whole process for the length of a walk, as debuggers do, was rejected: a training process has
  * hundreds of threads.
  */
-#ifndef ROLL_STACK_CAPTURE_H
-#define ROLL_STACK_CAPTURE_H
+#ifndef ROLL_DAEMON_STACK_CAPTURE_H
+#define ROLL_DAEMON_STACK_CAPTURE_H
 
 #include "daemon/stack/target.h"
 

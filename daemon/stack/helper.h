@@ -6,8 +6,8 @@
  * line:
  * {"begin":PID} before each look at a process, and at the end one rollcall.stack/1 for each.
  */
-#ifndef ROLL_STACK_HELPER_H
-#define ROLL_STACK_HELPER_H
+#ifndef ROLL_DAEMON_STACK_HELPER_H
+#define ROLL_DAEMON_STACK_HELPER_H
 
 /* Returns the exit code: 0, 2 for a malformed wish, 3 when it cannot go on. */
 int roll_stack_helper(const char *wish);

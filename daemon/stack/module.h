@@ -5,8 +5,8 @@
  * Headers are read from memory, not from the files, so the vdso, deleted files and files of another mount namespace are
  * no special cases. Names come from the files (symbol_file.h), checked by build id. One thread.
  */
-#ifndef ROLL_STACK_MODULE_H
-#define ROLL_STACK_MODULE_H
+#ifndef ROLL_DAEMON_STACK_MODULE_H
+#define ROLL_DAEMON_STACK_MODULE_H
 
 #include "daemon/stack/target.h"
 

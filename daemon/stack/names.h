@@ -1,8 +1,8 @@
 /*
  * names.h: addresses of many processes turned into names, each place once.
  */
-#ifndef ROLL_STACK_NAMES_H
-#define ROLL_STACK_NAMES_H
+#ifndef ROLL_DAEMON_STACK_NAMES_H
+#define ROLL_DAEMON_STACK_NAMES_H
 
 #include "daemon/base/map.h"
 #include "daemon/stack/module.h"

@@ -4,8 +4,8 @@
  *
  * Used by the agent (agent_unseen.c) and by `rollcall doctor PID`, so that both mean the same by "NCCL is at work".
  */
-#ifndef ROLL_DAEMON_PROC_LOOK_H
-#define ROLL_DAEMON_PROC_LOOK_H
+#ifndef ROLL_DAEMON_STACK_PROC_LOOK_H
+#define ROLL_DAEMON_STACK_PROC_LOOK_H
 
 #include "trace/ident.h"
 

@@ -45,7 +45,7 @@ struct reader {
     struct code code[CODES];
 };
 
-/* ---- small reads ---- */
+/* small reads */
 
 static bool read_u64(const struct reader *r, uint64_t at, uint64_t *out)
 {
@@ -91,7 +91,7 @@ static const char *read_text(const struct reader *r, uint64_t object, size_t max
     return roll_text_keep(r->pool, text);
 }
 
-/* ---- code objects ---- */
+/* code objects */
 
 static void read_lines(const struct reader *r, uint64_t object, struct code *code)
 {
@@ -149,7 +149,7 @@ static unsigned line_of(const struct reader *r, const struct code *code, uint64_
     return line;
 }
 
-/* ---- frames ---- */
+/* frames */
 
 struct raw_frame {
     uint64_t code, at;
@@ -284,7 +284,7 @@ static bool read_thread(struct reader *r, uint64_t thread, struct roll_py_thread
     return true;
 }
 
-/* ---- threads ---- */
+/* threads */
 
 static pid_t tid_of(const struct reader *r, uint64_t thread, uint64_t ident)
 {
@@ -351,7 +351,7 @@ static int read_all(struct reader *r, struct roll_py_stacks *out)
     return out->threads > 0 ? 0 : ROLL_E_NOTFOUND;
 }
 
-/* ---- which CPython ---- */
+/* which CPython */
 
 /* "3.N" in the name of a program or library: libpython3.9.so.1.0, python3.10. 0 when there is none. */
 static unsigned minor_in(const char *path)

@@ -1,8 +1,8 @@
 /*
  * python.h: the Python stacks of a process, read out of its memory: no signal, no stop, no GIL.
  */
-#ifndef ROLL_STACK_PYTHON_H
-#define ROLL_STACK_PYTHON_H
+#ifndef ROLL_DAEMON_STACK_PYTHON_H
+#define ROLL_DAEMON_STACK_PYTHON_H
 
 #include "daemon/stack/module.h"
 #include "daemon/stack/python_layout.h"

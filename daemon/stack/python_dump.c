@@ -31,7 +31,7 @@
 
 extern char **environ;
 
-/* ---- building ---- */
+/* building */
 
 static struct roll_py_thread *add_thread(struct roll_py_stacks *out)
 {
@@ -63,7 +63,7 @@ static void add_frame(struct roll_py_thread *t, const char *function, const char
     }
 }
 
-/* ---- the dumper's text ---- */
+/* the dumper's text */
 
 /* Turns the dumper's \\xf6, \\u65e5 and \\U0001f600 back into characters. This works in place, because UTF-8 is never
  * longer. */
@@ -137,7 +137,7 @@ int roll_py_dump_parse(const char *text, size_t bytes, struct roll_text_pool *po
     return out->threads > 0 ? 0 : ROLL_E_NOTFOUND;
 }
 
-/* ---- by signal ---- */
+/* by signal */
 
 static char *slurp(const char *path, off_t from, size_t *bytes)
 {
@@ -242,7 +242,7 @@ int roll_py_dump_by_signal(pid_t pid, const char *dir, unsigned patience_ms, str
     return err;
 }
 
-/* ---- py-spy ---- */
+/* py-spy */
 
 int roll_py_spy_parse(const char *text, size_t bytes, struct roll_text_pool *pool, struct roll_py_stacks *out)
 {

@@ -5,8 +5,8 @@
  * Both are for processes whose memory may not be read. A signal is only sent to a process that has announced its
  * handler in a file; see docs/STACKS.md.
  */
-#ifndef ROLL_STACK_PYTHON_DUMP_H
-#define ROLL_STACK_PYTHON_DUMP_H
+#ifndef ROLL_DAEMON_STACK_PYTHON_DUMP_H
+#define ROLL_DAEMON_STACK_PYTHON_DUMP_H
 
 #include "daemon/stack/python.h"
 

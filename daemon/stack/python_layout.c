@@ -15,28 +15,40 @@
 
 /* clang-format off */
 static const struct roll_py_layout known[] = {
-    {.minor = 9, .lines = ROLL_PY_LNOTAB, .at = ROLL_PY_AT_BYTE, .interpreters = 32, .interp_next = 0, .interp_threads = 8,
-     .thread_next = 8, .thread_frame = 24, .thread_ident = 176, .thread_tid = ROLL_PY_NONE, .cframe_frame = ROLL_PY_NONE,
+    {.minor = 9, .lines = ROLL_PY_LNOTAB, .at = ROLL_PY_AT_BYTE, .interpreters = 32, .interp_next = 0,
+      .interp_threads = 8,
+     .thread_next = 8, .thread_frame = 24, .thread_ident = 176, .thread_tid = ROLL_PY_NONE,
+      .cframe_frame = ROLL_PY_NONE,
      .frame_code = 32, .frame_previous = 24, .frame_at = 104, .frame_owner = ROLL_PY_NONE, .frame_entry = ROLL_PY_NONE,
-     .code_file = 104, .code_name = 112, .code_qualname = ROLL_PY_NONE, .code_lines = 120, .code_firstline = 40, .code_bytes = ROLL_PY_NONE,
+     .code_file = 104, .code_name = 112, .code_qualname = ROLL_PY_NONE, .code_lines = 120, .code_firstline = 40,
+      .code_bytes = ROLL_PY_NONE,
      .object_type = 8, .bytes_size = 16, .bytes_data = 32,
-     .text_length = 16, .text_state = 32, .text_ascii = 48, .text_wide = 72, .text_kind_bit = 2, .owner_shim = UINT8_MAX},
-    {.minor = 10, .lines = ROLL_PY_RANGES, .at = ROLL_PY_AT_UNIT, .interpreters = 32, .interp_next = 0, .interp_threads = 8,
-     .thread_next = 8, .thread_frame = 24, .thread_ident = 176, .thread_tid = ROLL_PY_NONE, .cframe_frame = ROLL_PY_NONE,
+     .text_length = 16, .text_state = 32, .text_ascii = 48, .text_wide = 72, .text_kind_bit = 2,
+      .owner_shim = UINT8_MAX},
+    {.minor = 10, .lines = ROLL_PY_RANGES, .at = ROLL_PY_AT_UNIT, .interpreters = 32, .interp_next = 0,
+      .interp_threads = 8,
+     .thread_next = 8, .thread_frame = 24, .thread_ident = 176, .thread_tid = ROLL_PY_NONE,
+      .cframe_frame = ROLL_PY_NONE,
      .frame_code = 32, .frame_previous = 24, .frame_at = 96, .frame_owner = ROLL_PY_NONE, .frame_entry = ROLL_PY_NONE,
-     .code_file = 104, .code_name = 112, .code_qualname = ROLL_PY_NONE, .code_lines = 120, .code_firstline = 40, .code_bytes = ROLL_PY_NONE,
+     .code_file = 104, .code_name = 112, .code_qualname = ROLL_PY_NONE, .code_lines = 120, .code_firstline = 40,
+      .code_bytes = ROLL_PY_NONE,
      .object_type = 8, .bytes_size = 16, .bytes_data = 32,
-     .text_length = 16, .text_state = 32, .text_ascii = 48, .text_wide = 72, .text_kind_bit = 2, .owner_shim = UINT8_MAX},
-    {.minor = 11, .lines = ROLL_PY_LOCATIONS, .at = ROLL_PY_AT_POINTER, .interpreters = 40, .interp_next = 0, .interp_threads = 16,
+     .text_length = 16, .text_state = 32, .text_ascii = 48, .text_wide = 72, .text_kind_bit = 2,
+      .owner_shim = UINT8_MAX},
+    {.minor = 11, .lines = ROLL_PY_LOCATIONS, .at = ROLL_PY_AT_POINTER, .interpreters = 40, .interp_next = 0,
+      .interp_threads = 16,
      .thread_next = 8, .thread_frame = 56, .thread_ident = 152, .thread_tid = 160, .cframe_frame = 8,
      .frame_code = 32, .frame_previous = 48, .frame_at = 56, .frame_owner = 69, .frame_entry = 68,
-     .code_file = 112, .code_name = 120, .code_qualname = 128, .code_lines = 136, .code_firstline = 72, .code_bytes = 184,
+     .code_file = 112, .code_name = 120, .code_qualname = 128, .code_lines = 136, .code_firstline = 72,
+      .code_bytes = 184,
      .object_type = 8, .bytes_size = 16, .bytes_data = 32,
      .text_length = 16, .text_state = 32, .text_ascii = 48, .text_wide = 72, .text_kind_bit = 2, .owner_shim = 3},
-    {.minor = 12, .lines = ROLL_PY_LOCATIONS, .at = ROLL_PY_AT_POINTER, .interpreters = 40, .interp_next = 0, .interp_threads = 72,
+    {.minor = 12, .lines = ROLL_PY_LOCATIONS, .at = ROLL_PY_AT_POINTER, .interpreters = 40, .interp_next = 0,
+      .interp_threads = 72,
      .thread_next = 8, .thread_frame = 56, .thread_ident = 136, .thread_tid = 144, .cframe_frame = 0,
      .frame_code = 0, .frame_previous = 8, .frame_at = 56, .frame_owner = 70, .frame_entry = ROLL_PY_NONE,
-     .code_file = 112, .code_name = 120, .code_qualname = 128, .code_lines = 136, .code_firstline = 68, .code_bytes = 192,
+     .code_file = 112, .code_name = 120, .code_qualname = 128, .code_lines = 136, .code_firstline = 68,
+      .code_bytes = 192,
      .object_type = 8, .bytes_size = 16, .bytes_data = 32,
      .text_length = 16, .text_state = 32, .text_ascii = 40, .text_wide = 56, .text_kind_bit = 2, .owner_shim = 3},
 };
@@ -124,7 +136,7 @@ int roll_py_layout_read(const uint64_t *words, size_t count, struct roll_py_layo
     return 0;
 }
 
-/* ---- lines ---- */
+/* lines */
 
 static unsigned lnotab_line(const uint8_t *table, size_t bytes, unsigned first, unsigned at)
 {

@@ -2,8 +2,8 @@
  * python_layout.h: where CPython keeps what a stack consists of, for 3.9 to 3.14, and how it encodes line numbers.
  * Pure.
  */
-#ifndef ROLL_STACK_PYTHON_LAYOUT_H
-#define ROLL_STACK_PYTHON_LAYOUT_H
+#ifndef ROLL_DAEMON_STACK_PYTHON_LAYOUT_H
+#define ROLL_DAEMON_STACK_PYTHON_LAYOUT_H
 
 #include <stdbool.h>
 #include <stddef.h>

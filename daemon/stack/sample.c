@@ -45,7 +45,7 @@ static struct roll_sampled_thread *get_thread(struct roll_sampled *s, const stru
     return t;
 }
 
-/* ---- native ---- */
+/* native */
 
 static int keep_walk(struct roll_thread_sample *sample, const struct roll_walk *walk, struct roll_target *target,
                      struct roll_modules *modules, struct roll_names *names)
@@ -124,7 +124,7 @@ static int look_native(struct roll_sampled *s, const struct roll_stack_wish *wis
     return 0;
 }
 
-/* ---- python ---- */
+/* python */
 
 static int by_any_rung(struct roll_sampled *s, const struct roll_stack_wish *wish, struct roll_target *target,
                        struct roll_modules *modules, struct roll_text_pool *pool, struct roll_py_stacks *out)
@@ -202,7 +202,7 @@ static int look_python(struct roll_sampled *s, const struct roll_stack_wish *wis
     return err;
 }
 
-/* ---- look ---- */
+/* look */
 
 int roll_sample_look(struct roll_sampled *s, const struct roll_stack_wish *wish, unsigned i, struct roll_names *names,
                      struct roll_text_pool *pool)

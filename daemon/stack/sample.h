@@ -1,8 +1,8 @@
 /*
  * sample.h: the threads of one process, looked at several times.
  */
-#ifndef ROLL_STACK_SAMPLE_H
-#define ROLL_STACK_SAMPLE_H
+#ifndef ROLL_DAEMON_STACK_SAMPLE_H
+#define ROLL_DAEMON_STACK_SAMPLE_H
 
 #include "daemon/stack/names.h"
 #include "daemon/stack/python.h"

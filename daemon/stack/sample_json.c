@@ -100,7 +100,7 @@ static void merge(const struct stack *native, const struct roll_py_thread *py, s
     }
 }
 
-/* ---- tables ---- */
+/* tables */
 
 struct table {
     json_t *list;  /* owned */
@@ -147,7 +147,7 @@ static json_int_t stack_number(const struct stack *s, struct table *frames, stru
     return number_of(stacks, list);
 }
 
-/* ---- threads ---- */
+/* threads */
 
 static json_t *thread_json(const struct roll_sampled_thread *t, const struct roll_stack_wish *wish,
                            struct roll_names *names, struct table *frames, struct table *stacks, bool *any)

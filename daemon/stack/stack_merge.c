@@ -33,7 +33,7 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-/* ---- nodes ---- */
+/* nodes */
 
 static bool same(const struct roll_stack_node *a, const struct roll_stack_node *b)
 {
@@ -107,7 +107,7 @@ static int insert(struct roll_stack_tree *tree, uint32_t rank, const json_t *fra
     return err;
 }
 
-/* ---- processes ---- */
+/* processes */
 
 static bool in_nccl(const json_t *frames, const json_t *stack)
 {
@@ -178,7 +178,7 @@ int roll_stack_tree_add(struct roll_stack_tree *tree, uint32_t rank, const json_
     return result;
 }
 
-/* ---- order, end ---- */
+/* order, end */
 
 static int by_ranks(const void *a, const void *b)
 {
@@ -239,7 +239,7 @@ void roll_stack_tree_fini(struct roll_stack_tree *tree)
     *tree = (struct roll_stack_tree){0};
 }
 
-/* ---- JSON ---- */
+/* JSON */
 
 static json_t *node_json(const struct roll_stack_node *node)
 {

@@ -5,8 +5,8 @@
  * A node counts threads and names ranks. With several samples a node also knows whether those threads were in it every
  * time (stuck) or only sometimes (moving). Pure; one thread.
  */
-#ifndef ROLL_DAEMON_STACK_MERGE_H
-#define ROLL_DAEMON_STACK_MERGE_H
+#ifndef ROLL_DAEMON_STACK_STACK_MERGE_H
+#define ROLL_DAEMON_STACK_STACK_MERGE_H
 
 #include "trace/rankset.h"
 

@@ -46,7 +46,7 @@ struct roll_stack_run {
     char why[128]; /* how the last helper ended */
 };
 
-/* ---- the child ---- */
+/* the child */
 
 static char *wish_text(const roll_stack_run_t *run)
 {
@@ -138,7 +138,7 @@ static void stop(roll_stack_run_t *run, const char *because)
     }
 }
 
-/* ---- life ---- */
+/* life */
 
 roll_stack_run_t *roll_stack_run_new(const struct roll_stack_ask *ask, char *why, size_t why_size)
 {
@@ -194,7 +194,7 @@ bool roll_stack_run_over(const roll_stack_run_t *run)
     return run->answered == run->processes;
 }
 
-/* ---- reading ---- */
+/* reading */
 
 static struct process *find(roll_stack_run_t *run, pid_t pid)
 {

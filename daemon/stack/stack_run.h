@@ -5,8 +5,8 @@
  * No function here blocks or looks into a process: the caller polls a descriptor and the clock. A helper that dies or
  * hangs costs the one process that it was looking at; another helper goes on with the rest. One thread.
  */
-#ifndef ROLL_DAEMON_STACK_RUN_H
-#define ROLL_DAEMON_STACK_RUN_H
+#ifndef ROLL_DAEMON_STACK_STACK_RUN_H
+#define ROLL_DAEMON_STACK_STACK_RUN_H
 
 #include <jansson.h>
 #include <stdbool.h>

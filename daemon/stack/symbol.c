@@ -82,7 +82,7 @@ void roll_symbols_destroy(roll_symbols_t **symbols)
     *symbols = NULL;
 }
 
-/* ---- rings ---- */
+/* rings */
 
 static struct ring_defs *find_ring(const struct roll_symbols *table, uint64_t epoch)
 {
@@ -105,7 +105,7 @@ static struct ring_defs *get_ring(struct roll_symbols *table, uint64_t epoch)
     return ring;
 }
 
-/* ---- definitions ---- */
+/* definitions */
 
 static struct roll_symbol_file *get_file(struct roll_symbols *table, const struct roll_def *def)
 {
@@ -217,7 +217,7 @@ int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct ro
     return err;
 }
 
-/* ---- call sites ---- */
+/* call sites */
 
 /* Writes the frames of one return address; the call is the instruction in front of that address. */
 static size_t resolve_pc(const struct ring_defs *ring, uint64_t pc, struct roll_symbol_frame *out, size_t max)

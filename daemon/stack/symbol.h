@@ -4,8 +4,8 @@
  * It works without the process: modules are found by path and accepted only with the build id that the rank noted, so a
  * rebuilt program gives module and offset, never a wrong line. Nothing is fetched over a network. One thread per table.
  */
-#ifndef ROLL_DAEMON_SYMBOL_H
-#define ROLL_DAEMON_SYMBOL_H
+#ifndef ROLL_DAEMON_STACK_SYMBOL_H
+#define ROLL_DAEMON_STACK_SYMBOL_H
 
 #include "trace/def.h"
 

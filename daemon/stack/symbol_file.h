@@ -1,8 +1,8 @@
 /*
  * symbol_file.h: one program or library on disk, and names for addresses in it. Used only inside the symbol table.
  */
-#ifndef ROLL_DAEMON_SYMBOL_FILE_H
-#define ROLL_DAEMON_SYMBOL_FILE_H
+#ifndef ROLL_DAEMON_STACK_SYMBOL_FILE_H
+#define ROLL_DAEMON_STACK_SYMBOL_FILE_H
 
 #include "daemon/stack/symbol.h"
 

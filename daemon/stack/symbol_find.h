@@ -1,8 +1,8 @@
 /*
  * symbol_find.h: addresses of named symbols of a mapped module, from its file.
  */
-#ifndef ROLL_STACK_SYMBOL_FIND_H
-#define ROLL_STACK_SYMBOL_FIND_H
+#ifndef ROLL_DAEMON_STACK_SYMBOL_FIND_H
+#define ROLL_DAEMON_STACK_SYMBOL_FIND_H
 
 #include "daemon/stack/module.h"
 

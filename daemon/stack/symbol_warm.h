@@ -1,8 +1,8 @@
 /*
  * symbol_warm.h: reads debug information ahead of the verdict that will show it, on a thread of its own.
  */
-#ifndef ROLL_DAEMON_SYMBOL_WARM_H
-#define ROLL_DAEMON_SYMBOL_WARM_H
+#ifndef ROLL_DAEMON_STACK_SYMBOL_WARM_H
+#define ROLL_DAEMON_STACK_SYMBOL_WARM_H
 
 #include "daemon/stack/symbol_file.h"
 

@@ -31,7 +31,7 @@ struct roll_page_cache {
     uint8_t data[CACHED][PAGE];
 };
 
-/* ---- maps ---- */
+/* maps */
 
 static int add_map(struct roll_target *t, const char *line, size_t *room)
 {
@@ -155,7 +155,7 @@ const char *roll_target_path(const struct roll_target *t, const char *path, char
     return out;
 }
 
-/* ---- memory ---- */
+/* memory */
 
 bool roll_target_read(const struct roll_target *t, uint64_t address, void *out, size_t bytes)
 {
@@ -192,7 +192,7 @@ bool roll_target_word(struct roll_target *t, uint64_t address, uint64_t *out)
     return data != NULL;
 }
 
-/* ---- threads ---- */
+/* threads */
 
 static int by_tid(const void *a, const void *b)
 {
@@ -236,7 +236,7 @@ size_t roll_target_threads(pid_t pid, struct roll_thread_info *out, size_t max, 
     return n;
 }
 
-/* ---- refusals ---- */
+/* refusals */
 
 /* The number behind `name` in a status file of /proc; -1 when it is not there. */
 static long status_field(const char *text, const char *name, int base)

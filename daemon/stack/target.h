@@ -2,8 +2,8 @@
  * target.h: a live process as the stack helper sees it: its threads, its mappings, its memory, and, when looking is
  * refused, the reason. One thread. Nothing here stops or changes the process.
  */
-#ifndef ROLL_STACK_TARGET_H
-#define ROLL_STACK_TARGET_H
+#ifndef ROLL_DAEMON_STACK_TARGET_H
+#define ROLL_DAEMON_STACK_TARGET_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /*
  * text_pool.h: strings that many frames share, each kept once until the pool ends.
  */
-#ifndef ROLL_STACK_TEXT_POOL_H
-#define ROLL_STACK_TEXT_POOL_H
+#ifndef ROLL_DAEMON_STACK_TEXT_POOL_H
+#define ROLL_DAEMON_STACK_TEXT_POOL_H
 
 #include "daemon/base/map.h"
 

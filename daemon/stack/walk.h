@@ -1,8 +1,8 @@
 /*
  * walk.h: the return addresses of a captured thread.
  */
-#ifndef ROLL_STACK_WALK_H
-#define ROLL_STACK_WALK_H
+#ifndef ROLL_DAEMON_STACK_WALK_H
+#define ROLL_DAEMON_STACK_WALK_H
 
 #include "daemon/stack/capture.h"
 #include "daemon/stack/module.h"

@@ -39,7 +39,7 @@ struct roll_unpacker {
     size_t columns_room, out_room;
 };
 
-/* ---- packing ---- */
+/* packing */
 
 roll_packer_t *roll_packer_new(void)
 {
@@ -157,7 +157,7 @@ int roll_packer_finish(roll_packer_t *p, bool repeats, const uint8_t **out, size
     return 0;
 }
 
-/* ---- unpacking ---- */
+/* unpacking */
 
 roll_unpacker_t *roll_unpacker_new(void)
 {

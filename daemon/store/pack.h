@@ -4,8 +4,8 @@
  * A packer and an unpacker carry the predictions that they have learned from one PACK to the next, so the PACKs of a
  * segment are read in order from its first. One thread each.
  */
-#ifndef ROLL_DAEMON_PACK_H
-#define ROLL_DAEMON_PACK_H
+#ifndef ROLL_DAEMON_STORE_PACK_H
+#define ROLL_DAEMON_STORE_PACK_H
 
 #include "trace/frame.h"
 

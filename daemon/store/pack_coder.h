@@ -4,8 +4,8 @@
  * One function describes both directions: code_number(c, column, predicted, &value) writes value when the coder writes,
  * and sets it when it reads. So the model that predicts is written only once, and writer and reader cannot disagree.
  */
-#ifndef ROLL_DAEMON_PACK_CODER_H
-#define ROLL_DAEMON_PACK_CODER_H
+#ifndef ROLL_DAEMON_STORE_PACK_CODER_H
+#define ROLL_DAEMON_STORE_PACK_CODER_H
 
 #include <stdbool.h>
 #include <stddef.h>

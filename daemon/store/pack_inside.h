@@ -2,8 +2,8 @@
  * pack_inside.h: the state that packer and unpacker keep alike: rings, signatures, and the last values at each place.
  * Private to pack_model.c (frames) and pack_record.c (records in them).
  */
-#ifndef ROLL_DAEMON_PACK_INSIDE_H
-#define ROLL_DAEMON_PACK_INSIDE_H
+#ifndef ROLL_DAEMON_STORE_PACK_INSIDE_H
+#define ROLL_DAEMON_STORE_PACK_INSIDE_H
 
 #include "daemon/store/pack_model.h"
 

@@ -54,7 +54,7 @@ void roll_pack_model_reset(struct roll_pack_model *m)
     m->scratch_room = room;
 }
 
-/* ---- rings ---- */
+/* rings */
 
 /* Codes the ring of a frame. NULL when that ring is not followed (writing), or on an error. */
 static struct pack_ring *code_ring(struct roll_pack_model *m, struct roll_pack_coder *c, struct roll_frame_head *head)
@@ -107,7 +107,7 @@ static void code_seq(struct roll_pack_model *m, struct roll_pack_coder *c, struc
     m->seq = ring->seq = *seq;
 }
 
-/* ---- frames ---- */
+/* frames */
 
 /* Room for the records of one frame, aligned, because a payload may lie at any address. NULL: the coder has failed. */
 static struct roll_record *scratch(struct roll_pack_model *m, struct roll_pack_coder *c, size_t count)

@@ -1,8 +1,8 @@
 /*
  * pack_model.h: the model that packer and unpacker share, and the coding of one frame with it. Private to pack*.c.
  */
-#ifndef ROLL_DAEMON_PACK_MODEL_H
-#define ROLL_DAEMON_PACK_MODEL_H
+#ifndef ROLL_DAEMON_STORE_PACK_MODEL_H
+#define ROLL_DAEMON_STORE_PACK_MODEL_H
 
 #include "daemon/store/pack_coder.h"
 #include "trace/frame.h"

@@ -33,7 +33,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
-/* ---- signatures ---- */
+/* signatures */
 
 static struct pack_signature signature_of(const struct roll_record *r)
 {
@@ -111,7 +111,7 @@ static uint32_t code_signature(struct roll_pack_model *m, struct roll_pack_coder
     return NO_SIGNATURE;
 }
 
-/* ---- records ---- */
+/* records */
 
 static uint64_t *counter_of(struct roll_pack_model *m, const struct pack_ring *ring, const struct pack_signature *s)
 {

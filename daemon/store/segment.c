@@ -52,7 +52,7 @@ struct roll_segments {
     struct roll_segment_count count;
 };
 
-/* ---- writing ---- */
+/* writing */
 
 static int write_all(int fd, const void *data, size_t bytes)
 {
@@ -258,7 +258,7 @@ int roll_segments_turn(roll_segments_t *w, uint64_t now, bool at_once)
     return err;
 }
 
-/* ---- life ---- */
+/* life */
 
 int roll_segments_note(roll_segments_t *w, const struct roll_frame *frame)
 {

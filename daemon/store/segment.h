@@ -6,8 +6,8 @@
  * sort by time. A segment begins with the frames of earlier segments that still hold; then come its own PACK frames
  * (docs/FRAME.md).
  */
-#ifndef ROLL_DAEMON_SEGMENT_H
-#define ROLL_DAEMON_SEGMENT_H
+#ifndef ROLL_DAEMON_STORE_SEGMENT_H
+#define ROLL_DAEMON_STORE_SEGMENT_H
 
 #include "trace/frame.h"
 

@@ -45,7 +45,7 @@ const char *roll_segment_why(int err, int pid, char out[ROLL_SEGMENT_WHY])
     return out;
 }
 
-/* ---- names ---- */
+/* names */
 
 bool roll_segment_path(const char *dir, const char *series, uint64_t number, char out[PATH_MAX])
 {
@@ -145,7 +145,7 @@ int roll_segment_list(const char *dir, const char *series, struct roll_segment_n
     return 0;
 }
 
-/* ---- what is too much or too old ---- */
+/* what is too much or too old */
 
 struct old_file {
     char name[NAME_MAX + 1];

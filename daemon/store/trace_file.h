@@ -1,8 +1,8 @@
 /*
  * trace_file.h: reads trace files ("ROLLTRCE", then frames end to end; docs/FRAME.md). segment.h writes them.
  */
-#ifndef ROLL_DAEMON_TRACE_FILE_H
-#define ROLL_DAEMON_TRACE_FILE_H
+#ifndef ROLL_DAEMON_STORE_TRACE_FILE_H
+#define ROLL_DAEMON_STORE_TRACE_FILE_H
 
 #include "trace/frame.h"
 

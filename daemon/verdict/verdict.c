@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- call sites ---- */
+/* call sites */
 
 static size_t bytes_of(const char *text)
 {
@@ -105,7 +105,7 @@ static int resolve_all(struct roll_verdict_copy *copy, const roll_engine_t *engi
     return err;
 }
 
-/* ---- copies ---- */
+/* copies */
 
 /* A text as its JSON will show it: what is no UTF-8 is cleaned once, for all who print it. */
 static char *copy_text(const char *text)
@@ -210,7 +210,7 @@ uint64_t roll_verdict_retires(const struct roll_verdict *verdict)
                                     : verdict->withdraws;
 }
 
-/* ---- lists ---- */
+/* lists */
 
 /* The newest verdict of the list with this number, of the run that `mate` belongs to; NULL = none. */
 static struct roll_verdict_copy *find(const struct roll_verdict_list *list, const struct roll_verdict_copy *mate,

@@ -8,8 +8,8 @@
  * somebody asks for it first, and once. Handing JSON around inside the process was rejected: each reader turned names
  * back into codes, and texts back into sets of ranks.
  */
-#ifndef ROLL_DAEMON_VERDICT_H
-#define ROLL_DAEMON_VERDICT_H
+#ifndef ROLL_DAEMON_VERDICT_VERDICT_H
+#define ROLL_DAEMON_VERDICT_VERDICT_H
 
 #include "daemon/engine/engine.h"
 #include "daemon/stack/symbol.h"

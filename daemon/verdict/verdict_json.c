@@ -32,7 +32,7 @@ static const char *state_name(uint64_t seal)
     return state < 4 ? names[state] : "?";
 }
 
-/* ---- call sites ---- */
+/* call sites */
 
 static json_t *frames_to_json(const struct roll_verdict_site *site)
 {
@@ -65,7 +65,7 @@ static json_t *sites_to_json(const struct roll_verdict_copy *copy)
     return sites;
 }
 
-/* ---- evidence ---- */
+/* evidence */
 
 static json_t *side_to_json(const struct roll_verdict_side *side, int callsite)
 {
@@ -123,7 +123,7 @@ static void add_evidence(json_t *out, const struct roll_verdict_copy *copy)
     json_object_set_new(out, "callsites", sites_to_json(copy));
 }
 
-/* ---- the rest ---- */
+/* the rest */
 
 static json_t *comm_to_json(const struct roll_verdict *v)
 {

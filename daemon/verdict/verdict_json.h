@@ -1,8 +1,8 @@
 /*
  * verdict_json.h: a verdict as JSON, "rollcall.verdict/1". Field by field: docs/VERDICTS.md.
  */
-#ifndef ROLL_DAEMON_VERDICT_JSON_H
-#define ROLL_DAEMON_VERDICT_JSON_H
+#ifndef ROLL_DAEMON_VERDICT_VERDICT_JSON_H
+#define ROLL_DAEMON_VERDICT_VERDICT_JSON_H
 
 #include "daemon/verdict/verdict.h"
 

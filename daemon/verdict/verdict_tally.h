@@ -2,8 +2,8 @@
  * verdict_tally.h: which verdicts still stand. A later one may supersede, confirm or withdraw an earlier one of its
  * run, which is a finding no more.
  */
-#ifndef ROLL_DAEMON_VERDICT_TALLY_H
-#define ROLL_DAEMON_VERDICT_TALLY_H
+#ifndef ROLL_DAEMON_VERDICT_VERDICT_TALLY_H
+#define ROLL_DAEMON_VERDICT_VERDICT_TALLY_H
 
 #include "daemon/verdict/verdict.h"
 

@@ -56,7 +56,7 @@ static void paint(const struct printer *p, const char *style)
     }
 }
 
-/* ---- text ---- */
+/* text */
 
 /* Characters, not bytes, of a UTF-8 text. */
 static size_t width_of(const char *text)
@@ -138,7 +138,7 @@ static void put_wrapped(const struct printer *p, const char *text)
     fputc('\n', p->out);
 }
 
-/* ---- members ---- */
+/* members */
 
 static const char *text_of(const json_t *object, const char *name)
 {
@@ -165,7 +165,7 @@ static void ranks_label(char out[64], const char *text)
              most, text, strlen(text) > (size_t)most ? "\u2026" : "");
 }
 
-/* ---- parts ---- */
+/* parts */
 
 static const char *style_of(const char *certainty)
 {

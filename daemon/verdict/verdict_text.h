@@ -1,8 +1,8 @@
 /*
  * verdict_text.h: a verdict for people, from its JSON, so that every face prints alike.
  */
-#ifndef ROLL_DAEMON_VERDICT_TEXT_H
-#define ROLL_DAEMON_VERDICT_TEXT_H
+#ifndef ROLL_DAEMON_VERDICT_VERDICT_TEXT_H
+#define ROLL_DAEMON_VERDICT_VERDICT_TEXT_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -32,7 +32,7 @@ struct roll_client {
     char endpoint[256];
 };
 
-/* ---- discovery ---- */
+/* discovery */
 
 #define LIVE_MAX 32 /* live roots of one user on one host that are listed; further ones are only counted */
 
@@ -146,7 +146,7 @@ int roll_client_discover(char *endpoint, size_t endpoint_size, char *why, size_t
     return 0;
 }
 
-/* ---- connection ---- */
+/* connection */
 
 /* Reads frames until the reply with this number has come; with 0, until the next verdict has come. */
 static int wait_frame(roll_client_t *client, uint64_t seq, int timeout_ms, json_t **out)

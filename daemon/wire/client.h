@@ -3,8 +3,8 @@
  *
  * One thread per client. Waiting happens only inside query and next, never longer than the given time.
  */
-#ifndef ROLL_DAEMON_CLIENT_H
-#define ROLL_DAEMON_CLIENT_H
+#ifndef ROLL_DAEMON_WIRE_CLIENT_H
+#define ROLL_DAEMON_WIRE_CLIENT_H
 
 #include <jansson.h>
 #include <stddef.h>

@@ -157,7 +157,7 @@ bool roll_curve_allowed(const char *dir, const char *public_key)
     return found;
 }
 
-/* ---- ZAP ---- */
+/* ZAP */
 
 struct roll_curve_zap {
     void *context, *socket, *stop; /* stop: a PAIR; a message on it ends the thread */

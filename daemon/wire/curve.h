@@ -7,8 +7,8 @@
  *
  * A key file is one line of 40 characters (Z85). Secret keys are 0600; a key that others can read is refused.
  */
-#ifndef ROLL_DAEMON_CURVE_H
-#define ROLL_DAEMON_CURVE_H
+#ifndef ROLL_DAEMON_WIRE_CURVE_H
+#define ROLL_DAEMON_WIRE_CURVE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -120,7 +120,7 @@ int roll_net_bind(void *socket, const char *endpoint)
     return zmq_bind(socket, endpoint);
 }
 
-/* ---- monitor ---- */
+/* monitor */
 
 static const struct {
     int event;
@@ -181,7 +181,7 @@ bool roll_net_monitor_read(void *monitor, const char *who)
     }
 }
 
-/* ---- frames ---- */
+/* frames */
 
 /* libzmq is not instrumented for ThreadSanitizer, and over inproc a message's memory goes from thread to thread. The
  * annotations here declare the order that its queues ensure. */

@@ -4,8 +4,8 @@
  *
  * A socket belongs to the thread that made it.
  */
-#ifndef ROLL_DAEMON_NET_H
-#define ROLL_DAEMON_NET_H
+#ifndef ROLL_DAEMON_WIRE_NET_H
+#define ROLL_DAEMON_WIRE_NET_H
 
 #include "daemon/wire/curve.h"
 #include "trace/frame.h"

@@ -38,7 +38,7 @@ struct hostcuda_capture *hostcuda_capture_of(struct hostcuda_stream *stream)
     return atomic_load_explicit(&stream->capture, memory_order_relaxed);
 }
 
-/* ---- the tips of a stream ---- */
+/* the tips of a stream */
 
 /* Copies a list of nodes, with room for at least one. NULL without memory. */
 static struct hostcuda_node **tips_copy(struct hostcuda_node *const *tips, size_t count)
@@ -77,7 +77,7 @@ cudaError_t hostcuda_tips_add(struct hostcuda_stream *stream, struct hostcuda_no
     return error;
 }
 
-/* ---- streams of a capture ---- */
+/* streams of a capture */
 
 /* Makes the stream take part in the capture from now on. */
 static cudaError_t join(struct hostcuda_capture *capture, struct hostcuda_stream *stream,
@@ -224,7 +224,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t handle, c
     return hostcuda_leave(error);
 }
 
-/* ---- the end ---- */
+/* the end */
 
 /* Marks the nodes, and puts those on the list that were not marked before. */
 static size_t mark_nodes(unsigned char *marked, struct hostcuda_node **todo, size_t count,
@@ -329,7 +329,7 @@ void hostcuda_capture_forget(struct hostcuda_stream *stream)
     pthread_mutex_unlock(&hostcuda_graph_lock);
 }
 
-/* ---- what streams and events do in a capture ---- */
+/* what streams and events do in a capture */
 
 /* Takes the lock, and finds the capture of the stream if it can still be added to. */
 static cudaError_t enter_capture(struct hostcuda_stream *stream, struct hostcuda_capture **capture)

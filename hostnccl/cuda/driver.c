@@ -84,7 +84,7 @@ DRIVER_EXPORT CUresult cuDriverGetVersion(int *version)
     return driver_leave(driver_enter()->cudaRuntimeGetVersion(version));
 }
 
-/* ---- errors: a few have another name here ---- */
+/* errors: a few have another name here */
 
 static const struct {
     CUresult number;
@@ -154,7 +154,7 @@ DRIVER_EXPORT CUresult cuGetErrorString(CUresult error, const char **text)
     return result;
 }
 
-/* ---- devices and contexts ---- */
+/* devices and contexts */
 
 /* Whether there is a device with that number. */
 static CUresult check_device(CUdevice device)
@@ -342,7 +342,7 @@ DRIVER_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
     return result;
 }
 
-/* ---- memory: an address is a number here ---- */
+/* memory: an address is a number here */
 
 static void *pointer(CUdeviceptr address)
 {

@@ -5,8 +5,8 @@
  * Everything goes to the runtime's own functions through the private table, never through its public names: a library
  * that stands between a program and the runtime must not see a call of the driver a second time.
  */
-#ifndef HOSTNCCL_CUDA_DRIVER_H
-#define HOSTNCCL_CUDA_DRIVER_H
+#ifndef ROLL_HOSTNCCL_CUDA_DRIVER_H
+#define ROLL_HOSTNCCL_CUDA_DRIVER_H
 
 #include "hostnccl/cuda/private.h"
 #include "hostnccl/include/cuda.h"

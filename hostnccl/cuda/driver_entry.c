@@ -17,7 +17,7 @@ CUresult cuGetProcAddress_v2_ptsz(const char *symbol, void **function, int versi
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                                    const CUgraphNode **nodes, size_t *count);
 
-/* ---- the second forms ---- */
+/* the second forms */
 
 #define OWN(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 #define PTSZ(call, parameters, arguments)                                                                              \
@@ -75,7 +75,7 @@ PTSZ(cuLaunchKernel,
       void **extra),
      (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, OWN(s), arguments, extra))
 
-/* ---- the search ---- */
+/* the search */
 
 typedef void any_fn(void);
 

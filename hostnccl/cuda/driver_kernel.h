@@ -1,7 +1,7 @@
 /* The one function that libcuda.so.1 exports beside the vendor's: with it a test registers the host function that
  * stands for a kernel. */
-#ifndef HOSTNCCL_CUDA_DRIVER_KERNEL_H
-#define HOSTNCCL_CUDA_DRIVER_KERNEL_H
+#ifndef ROLL_HOSTNCCL_CUDA_DRIVER_KERNEL_H
+#define ROLL_HOSTNCCL_CUDA_DRIVER_KERNEL_H
 
 #include "hostnccl/cuda/driver.h"
 

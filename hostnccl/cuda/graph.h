@@ -4,8 +4,8 @@
  * graphs is not time-critical, and one lock makes it simple to get captures right that fork, join and fail over several
  * streams.
  */
-#ifndef HOSTNCCL_CUDA_GRAPH_H
-#define HOSTNCCL_CUDA_GRAPH_H
+#ifndef ROLL_HOSTNCCL_CUDA_GRAPH_H
+#define ROLL_HOSTNCCL_CUDA_GRAPH_H
 
 #include "hostnccl/cuda/hostcuda.h"
 
@@ -38,7 +38,7 @@ struct hostcuda_graph {
     unsigned int captures; /* captures that are adding to the graph */
 };
 
-/* ---- graph.c; all with the lock held unless it says otherwise ---- */
+/* graph.c; all with the lock held unless it says otherwise */
 
 extern pthread_mutex_t hostcuda_graph_lock;
 
@@ -70,7 +70,7 @@ struct hostcuda_node **hostcuda_graph_sorted(const struct hostcuda_graph *graph,
 /* Appends a node; with `once` only if it is not in the list. False without memory. */
 bool hostcuda_nodes_add(struct hostcuda_nodes *nodes, struct hostcuda_node *node, bool once);
 
-/* ---- exec.c ---- */
+/* exec.c */
 
 /* One node of a frozen graph, child graphs unfolded. */
 struct hostcuda_step {
@@ -111,7 +111,7 @@ struct hostcuda_exec {
 /* The executable graph behind a handle, with a reference to put back; NULL when it is not alive. */
 struct hostcuda_exec *hostcuda_exec_get(cudaGraphExec_t handle);
 
-/* ---- launch.c ---- */
+/* launch.c */
 
 /*
  * Enqueues one launch, and keeps no reference of its own once the launch has run. Errors: cudaErrorMemoryAllocation,
@@ -119,7 +119,7 @@ struct hostcuda_exec *hostcuda_exec_get(cudaGraphExec_t handle);
  */
 cudaError_t hostcuda_exec_launch(struct hostcuda_exec *exec, struct hostcuda_stream *stream);
 
-/* ---- user_object.c ---- */
+/* user_object.c */
 
 struct hostcuda_user_object *hostcuda_user_object_of(cudaUserObject_t handle); /* borrowed; NULL when it is not alive */
 void hostcuda_user_object_retain(struct hostcuda_user_object *object, unsigned int count);
@@ -129,7 +129,7 @@ void hostcuda_user_object_retain(struct hostcuda_user_object *object, unsigned i
  */
 bool hostcuda_user_object_release(struct hostcuda_user_object *object, unsigned int count);
 
-/* ---- memory_op.c ---- */
+/* memory_op.c */
 
 /* Performs the operations in order; a wait sleeps until its condition holds. */
 void hostcuda_memory_ops_run(const struct hostcuda_memory_op *ops, size_t count);

@@ -65,7 +65,7 @@ static cudaError_t add_made(cudaGraphNode_t *out, cudaGraph_t handle, const cuda
     return leave(error);
 }
 
-/* ---- host functions ---- */
+/* host functions */
 
 cudaError_t hostcuda_work_of_host(struct hostcuda_work *work, const struct cudaHostNodeParams *params)
 {
@@ -122,7 +122,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphHostNodeSetParams(cudaGraphNode_t node, con
     return change(node, &work, made);
 }
 
-/* ---- copies ---- */
+/* copies */
 
 /* One side of a copy in three dimensions: where it starts, and its steps. */
 static bool place_of(const struct cudaPitchedPtr *at, const struct cudaPos *pos, const struct cudaExtent *extent,
@@ -228,7 +228,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphMemcpyNodeSetParams1D(cudaGraphNode_t node,
     return change(node, &work, made);
 }
 
-/* ---- fills ---- */
+/* fills */
 
 cudaError_t hostcuda_work_of_fill(struct hostcuda_work *work, const struct cudaMemsetParams *params)
 {
@@ -282,7 +282,7 @@ HOSTCUDA_EXPORT cudaError_t cudaGraphMemsetNodeSetParams(cudaGraphNode_t node, c
     return change(node, &work, made);
 }
 
-/* ---- nothing, events, graphs ---- */
+/* nothing, events, graphs */
 
 HOSTCUDA_EXPORT cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *out, cudaGraph_t graph,
                                                   const cudaGraphNode_t *before, size_t count)

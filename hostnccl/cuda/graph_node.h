@@ -1,7 +1,7 @@
 /* Turns a program's description of a node into work, for nodes of graphs (graph_node.c) and of executable graphs
  * (exec_update.c). */
-#ifndef HOSTNCCL_CUDA_GRAPH_NODE_H
-#define HOSTNCCL_CUDA_GRAPH_NODE_H
+#ifndef ROLL_HOSTNCCL_CUDA_GRAPH_NODE_H
+#define ROLL_HOSTNCCL_CUDA_GRAPH_NODE_H
 
 #include "hostnccl/cuda/graph.h"
 

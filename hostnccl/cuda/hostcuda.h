@@ -10,8 +10,8 @@
  * stream.lock. The registry of handles, the table of allocations and each event have a lock of their own, inside which
  * nothing else is locked.
  */
-#ifndef HOSTNCCL_CUDA_HOSTCUDA_H
-#define HOSTNCCL_CUDA_HOSTCUDA_H
+#ifndef ROLL_HOSTNCCL_CUDA_HOSTCUDA_H
+#define ROLL_HOSTNCCL_CUDA_HOSTCUDA_H
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -38,7 +38,7 @@ struct hostcuda_graph;
 struct hostcuda_node;
 struct hostcuda_stream;
 
-/* ---- runtime.c: start, fork, the calling thread ---- */
+/* runtime.c: start, fork, the calling thread */
 
 struct hostcuda_device {
     int physical;                    /* number before CUDA_VISIBLE_DEVICES */
@@ -109,7 +109,7 @@ unsigned long long hostcuda_thread_number(void);
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t hostcuda_now_ns(void);
 
-/* ---- registry.c: which handles live ---- */
+/* registry.c: which handles live */
 
 enum hostcuda_handle_kind {
     HOSTCUDA_STREAM,
@@ -139,7 +139,7 @@ struct hostcuda_handle *hostcuda_handle_remove(enum hostcuda_handle_kind kind, c
 /* Gives a reference back. NULL is allowed. */
 void hostcuda_handle_put(struct hostcuda_handle *handle);
 
-/* ---- mark.c: points in time of streams ---- */
+/* mark.c: points in time of streams */
 
 /* A mark: reached when `open` is 0. A new mark has open = 1, which its maker closes or hands to a stream. */
 struct hostcuda_mark {
@@ -161,7 +161,7 @@ void hostcuda_mark_close(struct hostcuda_mark *mark);
 bool hostcuda_mark_reached(const struct hostcuda_mark *mark);
 void hostcuda_mark_wait(struct hostcuda_mark *mark); /* sleeps until reached */
 
-/* ---- work.c: what a stream, or a node of a graph, does ---- */
+/* work.c: what a stream, or a node of a graph, does */
 
 /*
  * A host function that must know of every launch before it runs. `prepare` is called when the work is enqueued or its
@@ -241,7 +241,7 @@ cudaError_t hostcuda_work_copy(struct hostcuda_work *copy, const struct hostcuda
 /* Gives back what the work owns. */
 void hostcuda_work_drop(struct hostcuda_work *work);
 
-/* ---- stream.c: queues and workers ---- */
+/* stream.c: queues and workers */
 
 struct hostcuda_op {
     struct hostcuda_op *next;
@@ -349,7 +349,7 @@ bool hostcuda_stream_is_busy(struct hostcuda_stream *stream);
 /* Sleeps until every stream of the device has run what was enqueued before the call. */
 cudaError_t hostcuda_device_drain(int device);
 
-/* ---- handle.c: which stream a handle means ---- */
+/* handle.c: which stream a handle means */
 
 /*
  * Finds the stream that a handle means for the calling thread; the caller puts back the reference. Errors:
@@ -361,7 +361,7 @@ cudaError_t hostcuda_stream_get(cudaStream_t handle, struct hostcuda_stream **st
  * waits. */
 void hostcuda_device_reset(int device);
 
-/* ---- copy.c: what graphs need of copies ---- */
+/* copy.c: what graphs need of copies */
 
 /*
  * Checks that both sides are what the direction says and lie inside one allocation each. Errors: those of
@@ -372,7 +372,7 @@ cudaError_t hostcuda_copy_check(const struct hostcuda_copy *copy);
 /* Checks the destination of a fill; *type receives its kind of memory, unless `type` is NULL. */
 cudaError_t hostcuda_fill_check(const struct hostcuda_fill *fill, enum cudaMemoryType *type);
 
-/* ---- event.c: what graphs need of events ---- */
+/* event.c: what graphs need of events */
 
 struct hostcuda_event *hostcuda_event_ref(struct hostcuda_event *event);
 void hostcuda_event_put(struct hostcuda_event *event);
@@ -386,7 +386,7 @@ struct hostcuda_mark *hostcuda_event_mark(struct hostcuda_event *event);
 /* Makes the event stand for the mark from now on. Takes the reference. */
 void hostcuda_event_set(struct hostcuda_event *event, struct hostcuda_mark *mark);
 
-/* ---- capture.c: streams that record instead of run ---- */
+/* capture.c: streams that record instead of run */
 
 static inline bool hostcuda_stream_is_captured(struct hostcuda_stream *stream)
 {
@@ -453,7 +453,7 @@ cudaError_t hostcuda_capture_isolate(struct hostcuda_stream *stream);
 cudaError_t hostcuda_capture_refuse_event(const struct hostcuda_captured *at);
 void hostcuda_captured_clear(struct hostcuda_captured *at);
 
-/* ---- memory.c: who owns which address ---- */
+/* memory.c: who owns which address */
 
 /* One allocation or registration. */
 struct hostcuda_range {

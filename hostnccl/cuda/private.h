@@ -3,8 +3,8 @@
  * cudaGetExportTable, as the vendor's libraries do among themselves, so no symbol of ours appears in the library's
  * list.
  */
-#ifndef HOSTNCCL_CUDA_PRIVATE_H
-#define HOSTNCCL_CUDA_PRIVATE_H
+#ifndef ROLL_HOSTNCCL_CUDA_PRIVATE_H
+#define ROLL_HOSTNCCL_CUDA_PRIVATE_H
 
 #include "hostnccl/cuda/hostcuda.h"
 

@@ -1,6 +1,6 @@
 /* Waiting words in shared memory: counters on which processes and threads sleep. See futex.c. */
-#ifndef HN_FUTEX_H
-#define HN_FUTEX_H
+#ifndef ROLL_HOSTNCCL_NCCL_FUTEX_H
+#define ROLL_HOSTNCCL_NCCL_FUTEX_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

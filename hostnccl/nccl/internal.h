@@ -2,8 +2,8 @@
  * What the files of the NCCL stand-in share: the communicator, the work it queues, and the group of a thread.
  * Names begin with hn_ ("host NCCL"). All of it is hidden from the dynamic symbol table.
  */
-#ifndef HN_INTERNAL_H
-#define HN_INTERNAL_H
+#ifndef ROLL_HOSTNCCL_NCCL_INTERNAL_H
+#define ROLL_HOSTNCCL_NCCL_INTERNAL_H
 
 #include <nccl.h>
 #include <pthread.h>

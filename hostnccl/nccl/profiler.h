@@ -6,8 +6,8 @@
  * the task events when a group is launched, in the order in which it runs. Without a plugin none of these functions
  * does anything.
  */
-#ifndef HN_PROFILER_H
-#define HN_PROFILER_H
+#ifndef ROLL_HOSTNCCL_NCCL_PROFILER_H
+#define ROLL_HOSTNCCL_NCCL_PROFILER_H
 
 #include "hostnccl/nccl/internal.h"
 

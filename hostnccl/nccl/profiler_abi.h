@@ -4,8 +4,8 @@
  * The structs are written from the facts of NCCL's interface (names, order and types of members), each version in full,
  * so that a plugin that reads a version wrongly fails here. Members for which this library has no value stay zero.
  */
-#ifndef HN_PROFILER_ABI_H
-#define HN_PROFILER_ABI_H
+#ifndef ROLL_HOSTNCCL_NCCL_PROFILER_ABI_H
+#define ROLL_HOSTNCCL_NCCL_PROFILER_ABI_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Arithmetic of the collectives on every NCCL data type. See reduce.c for rounding. */
-#ifndef HN_REDUCE_H
-#define HN_REDUCE_H
+#ifndef ROLL_HOSTNCCL_NCCL_REDUCE_H
+#define ROLL_HOSTNCCL_NCCL_REDUCE_H
 
 #include <nccl.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* The shared memory of one communicator: its layout, and how ranks find and attach it. See segment.c. */
-#ifndef HN_SEGMENT_H
-#define HN_SEGMENT_H
+#ifndef ROLL_HOSTNCCL_NCCL_SEGMENT_H
+#define ROLL_HOSTNCCL_NCCL_SEGMENT_H
 
 #include <stddef.h>
 #include <sys/types.h>

@@ -6,8 +6,8 @@
  * keeps them in libdl or libpthread and the process has not loaded those, they are NULL, and the caller does its work
  * without them.
  */
-#ifndef ROLL_INTERPOSER_COMPAT_H
-#define ROLL_INTERPOSER_COMPAT_H
+#ifndef ROLL_INTERPOSER_BIND_COMPAT_H
+#define ROLL_INTERPOSER_BIND_COMPAT_H
 
 #include <link.h>
 #include <stddef.h>

@@ -27,8 +27,10 @@
 #if ROLL_HOOK_DLSYM
 
 /* The addresses of the wrappers, by set and id. NULL for functions that are only forwarded. */
-#define ROLL_API_CALL(id, name, ...)      extern void roll_own_##name(void), roll_set1_##name(void), roll_set2_##name(void);
-#define ROLL_API_LIFE(id, name, ...)      extern void roll_own_##name(void), roll_set1_##name(void), roll_set2_##name(void);
+#define EXTERN_OF_SETS(name) extern void roll_own_##name(void), roll_set1_##name(void), roll_set2_##name(void);
+
+#define ROLL_API_CALL(id, name, ...)      EXTERN_OF_SETS(name)
+#define ROLL_API_LIFE(id, name, ...)      EXTERN_OF_SETS(name)
 #define ROLL_API_PASS(id, ret, name, ...) extern void roll_own_##name(void);
 #define ROLL_API_JUMP(id, name)           extern void roll_own_##name(void);
 #pragma GCC visibility push(hidden)
@@ -45,8 +47,9 @@ static const struct row {
     bool recorded;
     roll_function_t wrapper[ROLL_API_SETS];
 } rows[] = {
-#define ROLL_API_CALL(id, name, ...)      {#name, NULL, id, true, {roll_own_##name, roll_set1_##name, roll_set2_##name}},
-#define ROLL_API_LIFE(id, name, ...)      {#name, NULL, id, true, {roll_own_##name, roll_set1_##name, roll_set2_##name}},
+#define IN_SETS(name)                     roll_own_##name, roll_set1_##name, roll_set2_##name
+#define ROLL_API_CALL(id, name, ...)      {#name, NULL, id, true, {IN_SETS(name)}},
+#define ROLL_API_LIFE(id, name, ...)      {#name, NULL, id, true, {IN_SETS(name)}},
 #define ROLL_API_PASS(id, ret, name, ...) {#name, NULL, id, false, {roll_own_##name, NULL, NULL}},
 #define ROLL_API_JUMP(id, name)           {#name, NULL, id, false, {roll_own_##name, NULL, NULL}},
 #include "interposer/wrap/api.def"

@@ -1,8 +1,8 @@
 /*
  * dlsym.h: answers to lookups of NCCL's functions; see dlsym.c.
  */
-#ifndef ROLL_INTERPOSER_DLSYM_H
-#define ROLL_INTERPOSER_DLSYM_H
+#ifndef ROLL_INTERPOSER_BIND_DLSYM_H
+#define ROLL_INTERPOSER_BIND_DLSYM_H
 
 #include "interposer/wrap/api.h"
 

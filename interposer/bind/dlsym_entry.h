@@ -5,8 +5,8 @@
  * roll_dlsym_answer, and jumps on when that has no answer, with all registers and the return address as the caller left
  * them.
  */
-#ifndef ROLL_INTERPOSER_DLSYM_ENTRY_H
-#define ROLL_INTERPOSER_DLSYM_ENTRY_H
+#ifndef ROLL_INTERPOSER_BIND_DLSYM_ENTRY_H
+#define ROLL_INTERPOSER_BIND_DLSYM_ENTRY_H
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
  * dlsym cannot answer that: it also searches the libraries that the object needs, and for an object that came as a
  * dependency it finds nothing at all. The auditor has no other way into the namespace of the program either.
  */
-#ifndef ROLL_INTERPOSER_ELFSYM_H
-#define ROLL_INTERPOSER_ELFSYM_H
+#ifndef ROLL_INTERPOSER_BIND_ELFSYM_H
+#define ROLL_INTERPOSER_BIND_ELFSYM_H
 
 #include <elf.h>
 #include <link.h>

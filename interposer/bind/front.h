@@ -1,8 +1,8 @@
 /*
  * front.h: the function of librollcall.so that a front (front.c) calls.
  */
-#ifndef ROLL_INTERPOSER_FRONT_H
-#define ROLL_INTERPOSER_FRONT_H
+#ifndef ROLL_INTERPOSER_BIND_FRONT_H
+#define ROLL_INTERPOSER_BIND_FRONT_H
 
 #include "interposer/wrap/api.h"
 

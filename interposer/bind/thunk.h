@@ -6,8 +6,8 @@
  * what may carry arguments, asks a C function for the address, and jumps on. Processors without code below have no
  * thunks, and ROLL_THUNKS is 0 there.
  */
-#ifndef ROLL_INTERPOSER_THUNK_H
-#define ROLL_INTERPOSER_THUNK_H
+#ifndef ROLL_INTERPOSER_BIND_THUNK_H
+#define ROLL_INTERPOSER_BIND_THUNK_H
 
 #if defined(__x86_64__)
 #define ROLL_THUNKS 1

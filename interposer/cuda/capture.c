@@ -154,7 +154,7 @@ static int derive(struct roll_thread *t, enum kind kind, real_t real, const stru
     return result;
 }
 
-/* --- launches --- */
+/* launches */
 
 struct launch {
     struct roll_thread *t;
@@ -272,7 +272,7 @@ static int launch(struct roll_thread *t, real_t real, const struct words *w, boo
     return result;
 }
 
-/* --- who asks for a function by name --- */
+/* who asks for a function by name */
 
 static int dispatch(real_t real, enum kind kind, bool per_thread, const struct words *w, uintptr_t pc,
                     const uintptr_t *frame);

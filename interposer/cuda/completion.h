@@ -1,8 +1,8 @@
 /*
  * completion.h: learning when the work of a call is complete on the device. Off unless ROLLCALL_COMPLETION asks for it.
  */
-#ifndef ROLL_INTERPOSER_COMPLETION_H
-#define ROLL_INTERPOSER_COMPLETION_H
+#ifndef ROLL_INTERPOSER_CUDA_COMPLETION_H
+#define ROLL_INTERPOSER_CUDA_COMPLETION_H
 
 #include "interposer/record/thread.h"
 #include "interposer/wrap/api.h"

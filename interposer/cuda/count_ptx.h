@@ -2,8 +2,8 @@
  * count_ptx.h: the kernel that counts replays: adds one to a word that host and device share. The kernel is text, which
  * the driver translates for whatever device there is. A test assembles it where the vendor's assembler is installed.
  */
-#ifndef ROLL_INTERPOSER_COUNT_PTX_H
-#define ROLL_INTERPOSER_COUNT_PTX_H
+#ifndef ROLL_INTERPOSER_CUDA_COUNT_PTX_H
+#define ROLL_INTERPOSER_CUDA_COUNT_PTX_H
 
 #define ROLL_COUNT_KERNEL "roll_count"
 #define ROLL_COUNT_PTX                                                                                                 \

@@ -81,7 +81,7 @@ static void lose(void)
     }
 }
 
-/* --- bodies; all under roll_lock --- */
+/* bodies; all under roll_lock */
 
 static struct roll_body *body_new(void)
 {
@@ -198,7 +198,7 @@ static void body_define(const struct roll_body *body)
                     body->parts * sizeof(part[0]));
 }
 
-/* --- handles; all under roll_lock --- */
+/* handles; all under roll_lock */
 
 static uint32_t slot_of(uintptr_t handle)
 {
@@ -326,7 +326,7 @@ void roll_body_put(struct roll_body *body)
     pthread_mutex_unlock(&roll_lock);
 }
 
-/* --- captures --- */
+/* captures */
 
 /* The body of a capture, which is made when the capture is not known yet; NULL where there is no room. Under roll_lock.
  */

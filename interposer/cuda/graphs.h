@@ -4,8 +4,8 @@
  * What a graph holds is a "body", made while its capture is open and never changed after: graphs, clones and executable
  * graphs share it by counting references. See graphs.c for the tables, capture.c for the wrappers of CUDA's functions.
  */
-#ifndef ROLL_INTERPOSER_GRAPHS_H
-#define ROLL_INTERPOSER_GRAPHS_H
+#ifndef ROLL_INTERPOSER_CUDA_GRAPHS_H
+#define ROLL_INTERPOSER_CUDA_GRAPHS_H
 
 #include "interposer/record/thread.h"
 #include "interposer/wrap/api.h"

@@ -15,8 +15,8 @@
  * about since the last record has left the loop. Loops that are shorter, and threads that poll more things (a
  * watchdog), write nothing at all.
  */
-#ifndef ROLL_INTERPOSER_POLL_H
-#define ROLL_INTERPOSER_POLL_H
+#ifndef ROLL_INTERPOSER_CUDA_POLL_H
+#define ROLL_INTERPOSER_CUDA_POLL_H
 
 #include "interposer/record/clock.h"
 #include "interposer/record/session.h"

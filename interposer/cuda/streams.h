@@ -1,8 +1,8 @@
 /*
  * streams.h: small ids for CUDA streams, and which stream an event was last recorded on.
  */
-#ifndef ROLL_INTERPOSER_STREAMS_H
-#define ROLL_INTERPOSER_STREAMS_H
+#ifndef ROLL_INTERPOSER_CUDA_STREAMS_H
+#define ROLL_INTERPOSER_CUDA_STREAMS_H
 
 #include "interposer/record/thread.h"
 #include "interposer/wrap/api.h"

@@ -2,8 +2,8 @@
  * failfast.h: refusing a call that does not fit what other ranks of this node have called at the same place, where the
  * user wants that (ROLLCALL_ON_MISMATCH=error or abort). docs/INTERPOSER.md says what the application sees.
  */
-#ifndef ROLL_INTERPOSER_FAILFAST_H
-#define ROLL_INTERPOSER_FAILFAST_H
+#ifndef ROLL_INTERPOSER_FAILFAST_FAILFAST_H
+#define ROLL_INTERPOSER_FAILFAST_FAILFAST_H
 
 #include "interposer/record/comms.h"
 #include "interposer/record/thread.h"

@@ -2,8 +2,8 @@
  * failfast_inner.h: declarations that the parts of fail-fast share: failfast.c (a call), failfast_group.c (a group),
  * failfast_judge.c (what a difference proves).
  */
-#ifndef ROLL_INTERPOSER_FAILFAST_INNER_H
-#define ROLL_INTERPOSER_FAILFAST_INNER_H
+#ifndef ROLL_INTERPOSER_FAILFAST_FAILFAST_INNER_H
+#define ROLL_INTERPOSER_FAILFAST_FAILFAST_INNER_H
 
 #include "interposer/failfast/failfast.h"
 #include "interposer/failfast/failfast_say.h"
@@ -31,7 +31,7 @@ struct roll_run {
     uint32_t n;
 };
 
-/* --- failfast_judge.c --- */
+/* failfast_judge.c */
 
 uint64_t roll_failfast_signature(const struct roll_compare_call *call);
 /* Whether NCCL makes sends and receives of this operation. */
@@ -44,7 +44,7 @@ bool roll_failfast_lowered(uint8_t op);
 bool roll_failfast_differs(const struct roll_run *mine, uint32_t *at, struct roll_compare_cell *cell,
                            struct roll_compare_call *theirs);
 
-/* --- failfast.c --- */
+/* failfast.c */
 
 /* The communicator of a refusal in this thread, from the refusal until roll_failfast_refused. */
 extern __thread struct roll_comm *roll_failfast_culprit
@@ -58,7 +58,7 @@ void roll_failfast_undo(struct roll_comm *comm, uint64_t key, uint32_t seq);
  * no number. */
 bool roll_failfast_numbered(void);
 
-/* --- failfast_group.c --- */
+/* failfast_group.c */
 
 /* Keeps a call for the end of this thread's group. `refused`: the whole group will be refused. */
 void roll_failfast_keep(struct roll_thread *t, struct roll_comm *comm, const struct roll_compare_call *call,

@@ -1,8 +1,8 @@
 /*
  * failfast_say.h: the words of a refusal: which rank, which argument, both values, both places in the code.
  */
-#ifndef ROLL_INTERPOSER_FAILFAST_SAY_H
-#define ROLL_INTERPOSER_FAILFAST_SAY_H
+#ifndef ROLL_INTERPOSER_FAILFAST_FAILFAST_SAY_H
+#define ROLL_INTERPOSER_FAILFAST_FAILFAST_SAY_H
 
 #include "interposer/record/comms.h"
 #include "trace/compare.h"

@@ -215,7 +215,7 @@ static void close_group(struct roll_thread *t, struct event *g)
     release(g, KIND_GROUP);
 }
 
-/* ---- events ---- */
+/* events */
 
 /* Called when a call is made (version 5 and later). */
 static void start_call(struct roll_thread *t, struct roll_plugin_comm *c, struct event *e, void *descr, uint64_t type)

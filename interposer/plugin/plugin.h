@@ -6,8 +6,8 @@
  * here are named. The seven versions differ in init and in the descriptors of events; everything else has kept its
  * shape.
  */
-#ifndef ROLL_INTERPOSER_PLUGIN_H
-#define ROLL_INTERPOSER_PLUGIN_H
+#ifndef ROLL_INTERPOSER_PLUGIN_PLUGIN_H
+#define ROLL_INTERPOSER_PLUGIN_PLUGIN_H
 
 #include "interposer/wrap/call.h"
 

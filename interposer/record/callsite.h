@@ -1,8 +1,8 @@
 /*
  * callsite.h: who called: the return addresses above a wrapper, as a small id.
  */
-#ifndef ROLL_INTERPOSER_CALLSITE_H
-#define ROLL_INTERPOSER_CALLSITE_H
+#ifndef ROLL_INTERPOSER_RECORD_CALLSITE_H
+#define ROLL_INTERPOSER_RECORD_CALLSITE_H
 
 #include "interposer/record/thread.h"
 #include "interposer/wrap/api.h"

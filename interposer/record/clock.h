@@ -2,8 +2,8 @@
  * clock.h: CLOCK_MONOTONIC at the price of reading the processor's counter, where that counter is what the kernel's
  * clock runs on. Elsewhere the time comes from clock_gettime.
  */
-#ifndef ROLL_INTERPOSER_CLOCK_H
-#define ROLL_INTERPOSER_CLOCK_H
+#ifndef ROLL_INTERPOSER_RECORD_CLOCK_H
+#define ROLL_INTERPOSER_RECORD_CLOCK_H
 
 #include "interposer/record/thread.h"
 #include "interposer/wrap/api.h"

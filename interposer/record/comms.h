@@ -1,8 +1,8 @@
 /*
  * comms.h: what is known of each communicator of this process, found by its handle without a lock.
  */
-#ifndef ROLL_INTERPOSER_COMMS_H
-#define ROLL_INTERPOSER_COMMS_H
+#ifndef ROLL_INTERPOSER_RECORD_COMMS_H
+#define ROLL_INTERPOSER_RECORD_COMMS_H
 
 #include "interposer/record/thread.h"
 #include "interposer/wrap/api.h"

@@ -124,7 +124,7 @@ void roll_pydump_end(void)
     }
 }
 
-/* ---- who may look ---- */
+/* who may look */
 
 static bool setting_is(const char *value, const char *word)
 {

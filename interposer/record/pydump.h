@@ -2,8 +2,8 @@
  * pydump.h: lets the rank's stacks be taken from outside: the rank names the process that may look, and, where it runs
  * Python, writes its Python stacks when a signal asks for them.
  */
-#ifndef ROLL_INTERPOSER_PYDUMP_H
-#define ROLL_INTERPOSER_PYDUMP_H
+#ifndef ROLL_INTERPOSER_RECORD_PYDUMP_H
+#define ROLL_INTERPOSER_RECORD_PYDUMP_H
 
 #include <stdint.h>
 

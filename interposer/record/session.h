@@ -2,8 +2,8 @@
  * session.h: the life of recording in one process: nothing until the first NCCL call that matters, then a ring, a
  * control page and perhaps an agent; off for good after fork, or when the ring cannot be had.
  */
-#ifndef ROLL_INTERPOSER_SESSION_H
-#define ROLL_INTERPOSER_SESSION_H
+#ifndef ROLL_INTERPOSER_RECORD_SESSION_H
+#define ROLL_INTERPOSER_RECORD_SESSION_H
 
 #include "interposer/wrap/api.h"
 #include "trace/control.h"

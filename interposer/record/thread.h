@@ -3,8 +3,8 @@
  * small: a library that is loaded late has to find room in what the loader left over at start, about a kilobyte and a
  * half.
  */
-#ifndef ROLL_INTERPOSER_THREAD_H
-#define ROLL_INTERPOSER_THREAD_H
+#ifndef ROLL_INTERPOSER_RECORD_THREAD_H
+#define ROLL_INTERPOSER_RECORD_THREAD_H
 
 #include <stdbool.h>
 #include <stdint.h>

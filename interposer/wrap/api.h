@@ -1,8 +1,8 @@
 /*
  * api.h: the real functions behind the wrappers, found late.
  */
-#ifndef ROLL_INTERPOSER_API_H
-#define ROLL_INTERPOSER_API_H
+#ifndef ROLL_INTERPOSER_WRAP_API_H
+#define ROLL_INTERPOSER_WRAP_API_H
 
 #include "interposer/wrap/nccl_types.h"
 

@@ -6,8 +6,8 @@
  * compiler folds away in each wrapper what is constant there (operation, class, flags); rare work is in functions
  * elsewhere.
  */
-#ifndef ROLL_INTERPOSER_CALL_H
-#define ROLL_INTERPOSER_CALL_H
+#ifndef ROLL_INTERPOSER_WRAP_CALL_H
+#define ROLL_INTERPOSER_WRAP_CALL_H
 
 #include "interposer/cuda/completion.h"
 #include "interposer/cuda/graphs.h"

@@ -6,8 +6,8 @@
  * header says is checked against the table in api_check.c. Only the leading members of ncclConfig_t are named: they
  * have kept their places since they appeared, and a member is read only if the caller's `size` covers it.
  */
-#ifndef ROLL_INTERPOSER_NCCL_TYPES_H
-#define ROLL_INTERPOSER_NCCL_TYPES_H
+#ifndef ROLL_INTERPOSER_WRAP_NCCL_TYPES_H
+#define ROLL_INTERPOSER_WRAP_NCCL_TYPES_H
 
 #include <stddef.h>
 #include <stdint.h>

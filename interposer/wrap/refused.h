@@ -1,8 +1,8 @@
 /*
  * refused.h: calls of which NCCL has enqueued nothing give back the numbers that they took.
  */
-#ifndef ROLL_INTERPOSER_REFUSED_H
-#define ROLL_INTERPOSER_REFUSED_H
+#ifndef ROLL_INTERPOSER_WRAP_REFUSED_H
+#define ROLL_INTERPOSER_WRAP_REFUSED_H
 
 #include "interposer/record/thread.h"
 

@@ -34,7 +34,7 @@ struct moe_kernel_gemm {
     struct moe_cublas *cublas;
 };
 
-/* --- life --- */
+/* life */
 
 #ifdef MOE_KERNELS_SM90A
 static encode_fn find_encoder(void)
@@ -112,7 +112,7 @@ extern "C" void moe_kernel_gemm_destroy(moe_kernel_gemm_t **gemm)
     }
 }
 
-/* --- tensor maps --- */
+/* tensor maps */
 
 struct map_shape {
     enum moe_dtype type;
@@ -135,7 +135,7 @@ static bool encode(const moe_kernel_gemm_t *g, const struct map_shape *s, CUtens
                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* --- a pass --- */
+/* a pass */
 
 enum path { SIMT, MMA, HOPPER, SCALED, NATIVE, BIAS, PROBS };
 
@@ -373,7 +373,7 @@ extern "C" int moe_kernel_gemm_fp8(moe_kernel_gemm_t *g, const struct moe_kernel
     return launch(g, &a, NATIVE, args->m, args->rows, error, stream);
 }
 
-/* --- cuBLAS --- */
+/* cuBLAS */
 
 /* Makes cuBLAS's handle at the first call that needs it; that call must not be captured. */
 static int need_cublas(moe_kernel_gemm_t *g)

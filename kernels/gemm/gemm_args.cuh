@@ -7,8 +7,8 @@
  * group. A shared counter from which blocks draw tiles was rejected: it costs one more round trip to the L2 per tile
  * and gains little.
  */
-#ifndef MOE_KERNELS_GEMM_ARGS_CUH
-#define MOE_KERNELS_GEMM_ARGS_CUH
+#ifndef ROLL_KERNELS_GEMM_GEMM_ARGS_CUH
+#define ROLL_KERNELS_GEMM_GEMM_ARGS_CUH
 
 #include "kernels/gemm/gemm_index.h"
 #include "moe_core/include/moe/ops.h"

@@ -83,7 +83,7 @@ int moe_cublas_product(struct moe_cublas *c, const struct moe_gemm *g, cudaStrea
     return status == CUBLAS_STATUS_SUCCESS ? 0 : MOE_E_DEVICE;
 }
 
-/* --- grouped, counts of the host --- */
+/* grouped, counts of the host */
 
 /* The lists that cuBLAS reads on the host, with one entry for each group with rows, in one allocation. */
 struct lists {

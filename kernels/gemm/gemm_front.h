@@ -1,8 +1,8 @@
 /*
  * gemm_front.h: the functions of gemm_cublas.c that gemm.cu calls.
  */
-#ifndef MOE_KERNELS_GEMM_FRONT_H
-#define MOE_KERNELS_GEMM_FRONT_H
+#ifndef ROLL_KERNELS_GEMM_GEMM_FRONT_H
+#define ROLL_KERNELS_GEMM_GEMM_FRONT_H
 
 #include "moe_core/include/moe/ops.h"
 

@@ -6,8 +6,8 @@
  * masked. A store by the copy engine was rejected: bias, accumulation in float32 and narrower gradient types need the
  * registers anyway.
  */
-#ifndef MOE_KERNELS_GEMM_HOPPER_CUH
-#define MOE_KERNELS_GEMM_HOPPER_CUH
+#ifndef ROLL_KERNELS_GEMM_GEMM_HOPPER_CUH
+#define ROLL_KERNELS_GEMM_GEMM_HOPPER_CUH
 
 #include "kernels/check.cuh"
 #include "kernels/gemm/gemm_args.cuh"

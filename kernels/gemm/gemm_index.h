@@ -9,8 +9,8 @@
  * swizzle the unit is an atom of 8 rows x 128 bytes, 1024-byte aligned, in which the 16-byte piece c of row r lies at
  * piece c ^ r. "K-major": the 128 bytes run along the contraction; "MN-major": along the operand's own rows or columns.
  */
-#ifndef MOE_KERNELS_GEMM_INDEX_H
-#define MOE_KERNELS_GEMM_INDEX_H
+#ifndef ROLL_KERNELS_GEMM_GEMM_INDEX_H
+#define ROLL_KERNELS_GEMM_GEMM_INDEX_H
 
 #include <stdint.h>
 
@@ -20,7 +20,7 @@
 #define MOE_HD static inline
 #endif
 
-/* --- which tile --- */
+/* which tile */
 
 enum moe_gemm_kind { MOE_GEMM_FORWARD = 0, MOE_GEMM_DGRAD = 1, MOE_GEMM_WGRAD = 2 };
 
@@ -84,7 +84,7 @@ MOE_HD struct moe_gemm_tile moe_gemm_raster(int64_t at, int64_t high, int64_t wi
     return t;
 }
 
-/* --- the counts --- */
+/* the counts */
 
 /* The summand of a group in a prefix sum. Impossible counts add a harmless number: at most rows + 1. */
 MOE_HD int64_t moe_gemm_count(int64_t m, int64_t rows)
@@ -92,7 +92,7 @@ MOE_HD int64_t moe_gemm_count(int64_t m, int64_t rows)
     return m < 0 ? 0 : m > rows ? rows + 1 : m;
 }
 
-/* --- the ring of stages between producers and consumers --- */
+/* the ring of stages between producers and consumers */
 
 /*
  * A place in a ring of stages. A stage's full barrier completes the phases 0, 1, 0, ...; a wait for parity p returns
@@ -112,7 +112,7 @@ MOE_HD void moe_gemm_ring_next(struct moe_gemm_ring *ring, uint32_t stages)
     }
 }
 
-/* --- shared memory with the 128-byte swizzle --- */
+/* shared memory with the 128-byte swizzle */
 
 /* Byte `offset` of an unswizzled tile whose base is 1024-byte aligned: where the copy engine puts it. */
 MOE_HD uint32_t moe_swizzle128(uint32_t offset)
@@ -190,7 +190,7 @@ MOE_HD struct moe_widen_place moe_widen_place_of(int forward, uint32_t piece)
     return p;
 }
 
-/* --- accumulators: register i of thread t (0..127) of a warpgroup, instruction m64nNk* with float32 sums --- */
+/* accumulators: register i of thread t (0..127) of a warpgroup, instruction m64nNk* with float32 sums */
 
 MOE_HD int moe_wgmma_row(int thread, int i)
 {
@@ -202,7 +202,7 @@ MOE_HD int moe_wgmma_col(int thread, int i)
     return i / 4 * 8 + thread % 4 * 2 + (i & 1);
 }
 
-/* --- the epilogue's staging: 16 rows of 128 bytes for each warp --- */
+/* the epilogue's staging: 16 rows of 128 bytes for each warp */
 
 /* Byte `at` (0..127) of row r (0..15), in pieces of 16 bytes that rows shift against each other: no bank conflicts in
  * either direction. */
@@ -211,7 +211,7 @@ MOE_HD uint32_t moe_staging_offset(uint32_t row, uint32_t at)
     return row * 128u + (((at >> 4) ^ (row & 7u)) << 4) + (at & 15u);
 }
 
-/* --- mma.sync m16n8k16: which 16 bytes of shared memory each lane names to ldmatrix.x4 --- */
+/* mma.sync m16n8k16: which 16 bytes of shared memory each lane names to ldmatrix.x4 */
 
 struct moe_mma_piece {
     int mn, depth; /* the first of eight elements, which run along the depth, or along mn in an MN-major tile */

@@ -4,8 +4,8 @@
  * Each function is one instruction, named for what it does, and knows nothing of products. The matrix instructions are
  * in wgmma.cuh. Addresses of shared memory are 32-bit numbers of the shared window.
  */
-#ifndef MOE_KERNELS_HOPPER_CUH
-#define MOE_KERNELS_HOPPER_CUH
+#ifndef ROLL_KERNELS_GEMM_HOPPER_CUH
+#define ROLL_KERNELS_GEMM_HOPPER_CUH
 
 #include <cuda.h>
 #include <stdint.h>
@@ -15,7 +15,7 @@ static __device__ __forceinline__ uint32_t smem_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* --- launches that overlap: the next kernel's blocks may start, and wait for this kernel's end before they read --- */
+/* launches that overlap: the next kernel's blocks may start, and wait for this kernel's end before they read */
 
 static __device__ __forceinline__ void release_dependents()
 {
@@ -29,7 +29,7 @@ static __device__ __forceinline__ void wait_for_primary()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-/* --- mbarrier --- */
+/* mbarrier */
 
 static __device__ __forceinline__ void barrier_init(uint32_t bar, uint32_t arrivals)
 {
@@ -74,7 +74,7 @@ static __device__ __forceinline__ void fence_async_proxy()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* --- the copy engine --- */
+/* the copy engine */
 
 /*
  * Copies one box at (x: innermost, y) of a two-dimensional map into shared memory; elements outside the map become
@@ -119,7 +119,7 @@ static __device__ __forceinline__ void map_publish(CUtensorMap *to, uint32_t fro
                  : "memory");
 }
 
-/* --- registers: warpgroups of one block trade them --- */
+/* registers: warpgroups of one block trade them */
 
 template <int COUNT> static __device__ __forceinline__ void registers_give()
 {
@@ -131,7 +131,7 @@ template <int COUNT> static __device__ __forceinline__ void registers_take()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
-/* --- the matrix unit's bookkeeping --- */
+/* the matrix unit's bookkeeping */
 
 static __device__ __forceinline__ void wgmma_fence()
 {

@@ -6,8 +6,8 @@
  * kernel names its instruction by a type. The instructions are written out because the compiler cannot generate an
  * instruction's list of registers.
  */
-#ifndef MOE_KERNELS_WGMMA_CUH
-#define MOE_KERNELS_WGMMA_CUH
+#ifndef ROLL_KERNELS_GEMM_WGMMA_CUH
+#define ROLL_KERNELS_GEMM_WGMMA_CUH
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -20,7 +20,7 @@
 
 #define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
 
-/* --- the back ends --- */
+/* the back ends */
 
 static const struct moe_backend *host_backend(int *rc)
 {
@@ -89,7 +89,7 @@ static const struct moe_backend *find_backend(const char *name, int *rc)
     return NULL;
 }
 
-/* --- life --- */
+/* life */
 
 int moe_device_new(const char *name, moe_device_t **out)
 {
@@ -148,7 +148,7 @@ const struct moe_ops *moe_device_ops(const moe_device_t *device)
     return device->backend->ops();
 }
 
-/* --- memory and the stream --- */
+/* memory and the stream */
 
 int moe_device_alloc(moe_device_t *device, size_t bytes, void **out)
 {

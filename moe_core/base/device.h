@@ -6,8 +6,8 @@
  * from other headers is refused, not called. The layout is computed from the sizes of all structs and the places of all
  * functions, so that nobody can forget to change it. The ABI number is changed by hand, for changes that no size shows.
  */
-#ifndef MOE_CORE_DEVICE_H
-#define MOE_CORE_DEVICE_H
+#ifndef MOE_CORE_BASE_DEVICE_H
+#define MOE_CORE_BASE_DEVICE_H
 
 #include "moe_core/include/moe/ops.h"
 

@@ -1,8 +1,8 @@
 /*
  * fail.h: how moe_core's own files report a failure (error.h is what users see).
  */
-#ifndef MOE_FAIL_H
-#define MOE_FAIL_H
+#ifndef MOE_CORE_BASE_FAIL_H
+#define MOE_CORE_BASE_FAIL_H
 
 #include "moe_core/include/moe/error.h"
 

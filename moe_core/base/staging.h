@@ -1,8 +1,8 @@
 /*
  * staging.h: small tables on their way from the host to the device.
  */
-#ifndef MOE_STAGING_H
-#define MOE_STAGING_H
+#ifndef MOE_CORE_BASE_STAGING_H
+#define MOE_CORE_BASE_STAGING_H
 
 #include "moe_core/include/moe/device.h"
 

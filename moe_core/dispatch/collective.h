@@ -4,8 +4,8 @@
  *
  * A communicator of one rank is bypassed: the data is copied, or nothing is done where both pointers are equal.
  */
-#ifndef MOE_COLLECTIVE_H
-#define MOE_COLLECTIVE_H
+#ifndef MOE_CORE_DISPATCH_COLLECTIVE_H
+#define MOE_CORE_DISPATCH_COLLECTIVE_H
 
 #include "moe_core/include/moe/device.h"
 #include "moe_core/include/moe/dtype.h"

@@ -27,7 +27,7 @@ const char *moe_dispatcher_name(enum moe_dispatcher_kind kind)
     return (unsigned)kind < MOE_DISPATCH_KINDS ? names[kind] : "?";
 }
 
-/* --- groups and shape --- */
+/* groups and shape */
 
 static int resolve_groups(moe_dispatcher_t *d)
 {
@@ -147,7 +147,7 @@ void moe_dispatcher_destroy(moe_dispatcher_t **dispatcher)
     *dispatcher = NULL;
 }
 
-/* --- the layer-forward --- */
+/* the layer-forward */
 
 void moe_dispatcher_at(moe_dispatcher_t *d, const struct moe_event *at)
 {
@@ -220,7 +220,7 @@ void moe_dispatcher_detach(moe_dispatcher_t *d)
     d->detached = true;
 }
 
-/* --- backward --- */
+/* backward */
 
 int moe_dispatcher_push_dispatch(moe_dispatcher_t *d, struct moe_plan *plan)
 {
@@ -241,7 +241,7 @@ void moe_dispatcher_begin_backward(moe_dispatcher_t *d, const void *dy, void *dx
     d->backward = true;
 }
 
-/* --- what is known --- */
+/* what is known */
 
 const struct moe_dispatch_plan *moe_dispatcher_plan(const moe_dispatcher_t *d)
 {

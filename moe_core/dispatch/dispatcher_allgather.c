@@ -76,7 +76,7 @@ static struct moe_movement movement(const moe_dispatcher_t *d)
                                  .hidden = d->config.hidden};
 }
 
-/* --- prepare: who chose this rank's experts --- */
+/* prepare: who chose this rank's experts */
 
 static int gather_map(moe_dispatcher_t *d, uint32_t proposed)
 {
@@ -218,7 +218,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     return rc ? rc : moe_row_map_build_from(s->map, &source, 0, s->padded * d->tp_ep.size, d->plan.received);
 }
 
-/* --- forward --- */
+/* forward */
 
 /* Gives this rank's rows as the collectives take them: T_pad of them. */
 static int padded_rows(moe_dispatcher_t *d, const void *rows, const void **out)
@@ -288,7 +288,7 @@ static int combine(moe_dispatcher_t *d, void *y)
     return rc || !trims ? rc : moe_uneven_trim(d->device, own, d->routing.tokens, row_bytes(d), y);
 }
 
-/* --- backward --- */
+/* backward */
 
 /* Gathers dY of every rank's tokens into all_rows; float32 on the wire. */
 static int gather_outputs(moe_dispatcher_t *d, const void *own)
@@ -406,7 +406,7 @@ static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
                                              (uint64_t)(state_of(d)->padded * d->config.hidden));
 }
 
-/* --- life --- */
+/* life */
 
 static int refuse_options(moe_dispatcher_t *d)
 {

@@ -66,7 +66,7 @@ static bool takes(const moe_dispatcher_t *d, enum moe_alltoall_step step)
     return state_of(d)->taken[step] == step;
 }
 
-/* --- steps --- */
+/* steps */
 
 static struct moe_movement movement(const moe_dispatcher_t *d)
 {
@@ -184,7 +184,7 @@ static int sanitize(moe_dispatcher_t *d, enum cargo cargo)
                                            (size_t)d->plan.slack * row);
 }
 
-/* --- forward --- */
+/* forward */
 
 /* Decides which of the frameworks' empty-rank hazards happen in this forward. */
 static void decide_legacy(moe_dispatcher_t *d)
@@ -253,7 +253,7 @@ static int combine(moe_dispatcher_t *d, void *y)
     return rc || shared == NULL ? rc : moe_shared_get_output(shared, y, true);
 }
 
-/* --- backward: one node for each step, named after the forward step --- */
+/* backward: one node for each step, named after the forward step */
 
 static int back_unpermute(void *arg)
 {
@@ -432,7 +432,7 @@ static int push_combine(moe_dispatcher_t *d, struct moe_plan *plan)
     return rc ? rc : moe_dispatcher_push(d, plan, "unpermute", back_unpermute, MOE_OBLIGE_NONE, NULL, 0);
 }
 
-/* --- life --- */
+/* life */
 
 static int refuse_options(moe_dispatcher_t *d)
 {

@@ -2,8 +2,8 @@
  * dispatcher_alltoall.h: what the two halves of the all-to-all dispatcher share: sizes (dispatcher_alltoall_plan.c) and
  * movements (dispatcher_alltoall.c).
  */
-#ifndef MOE_DISPATCHER_ALLTOALL_H
-#define MOE_DISPATCHER_ALLTOALL_H
+#ifndef MOE_CORE_DISPATCH_DISPATCHER_ALLTOALL_H
+#define MOE_CORE_DISPATCH_DISPATCHER_ALLTOALL_H
 
 #include "moe_core/dispatch/dispatcher_kind.h"
 #include "moe_core/include/moe/permute.h"

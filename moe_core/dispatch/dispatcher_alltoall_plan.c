@@ -73,7 +73,7 @@ void moe_alltoall_sizes_destroy(moe_dispatcher_t *d, struct moe_alltoall *s)
     free(s->etp_rows);
 }
 
-/* --- the exchange --- */
+/* the exchange */
 
 /* The line of rank r of tp_ep in the exchange; the two functions below read its T k and its proposal. */
 static int64_t *counts_of(struct moe_alltoall *s, int64_t r)
@@ -187,7 +187,7 @@ static void pad_empty(moe_dispatcher_t *d, struct moe_alltoall *s)
     }
 }
 
-/* --- sizes --- */
+/* sizes */
 
 /*
  * Writes this rank's counts, and the rows of each source for each local expert in the order in which they lie after the

@@ -13,8 +13,8 @@
  * are sent even where the experts do not ask for probabilities: then the local half of combine ends with a weighted sum
  * over the rank's experts. Merging at the source, as alltoall does, would need a row per expert.
  */
-#ifndef MOE_DISPATCHER_FLEX_H
-#define MOE_DISPATCHER_FLEX_H
+#ifndef MOE_CORE_DISPATCH_DISPATCHER_FLEX_H
+#define MOE_CORE_DISPATCH_DISPATCHER_FLEX_H
 
 #include "moe_core/dispatch/dispatcher_kind.h"
 #include "moe_core/include/moe/ep_buffer.h"

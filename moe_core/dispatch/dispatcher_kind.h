@@ -4,8 +4,8 @@
  * The front checks arguments and state, resolves the groups and holds the members that every kind needs; a kind fills
  * in a table of functions and keeps its own buffers behind `state`.
  */
-#ifndef MOE_DISPATCHER_KIND_H
-#define MOE_DISPATCHER_KIND_H
+#ifndef MOE_CORE_DISPATCH_DISPATCHER_KIND_H
+#define MOE_CORE_DISPATCH_DISPATCHER_KIND_H
 
 #include "moe_core/base/fail.h"
 #include "moe_core/dispatch/collective.h"

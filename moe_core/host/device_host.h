@@ -1,8 +1,8 @@
 /*
  * device_host.h: what the two halves of the host back end share.
  */
-#ifndef MOE_DEVICE_HOST_H
-#define MOE_DEVICE_HOST_H
+#ifndef MOE_CORE_HOST_DEVICE_HOST_H
+#define MOE_CORE_HOST_DEVICE_HOST_H
 
 #include "moe_core/include/moe/ops.h"
 

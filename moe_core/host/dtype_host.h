@@ -1,8 +1,8 @@
 /*
  * dtype_host.h: conversions of rows on the host.
  */
-#ifndef MOE_DTYPE_HOST_H
-#define MOE_DTYPE_HOST_H
+#ifndef MOE_CORE_HOST_DTYPE_HOST_H
+#define MOE_CORE_HOST_DTYPE_HOST_H
 
 #include "moe_core/include/moe/dtype.h"
 

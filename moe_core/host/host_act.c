@@ -41,7 +41,7 @@ static void *at_mut(void *base, int64_t index, enum moe_dtype type)
     return (char *)base + index * (int64_t)moe_dtype_bytes(type);
 }
 
-/* --- activations --- */
+/* activations */
 
 /* Value and derivatives of one gated pair. */
 struct pair {
@@ -200,7 +200,7 @@ int moe_host_act_backward(const void *args)
     return rc;
 }
 
-/* --- rows times a number --- */
+/* rows times a number */
 
 static int scale_rows(const struct moe_row_scale *s, bool backward)
 {
@@ -246,7 +246,7 @@ int moe_host_row_scale_backward(const void *args)
     return scale_rows(args, true);
 }
 
-/* --- the shared expert's gate --- */
+/* the shared expert's gate */
 
 int moe_host_token_gate(const void *args)
 {
@@ -295,7 +295,7 @@ int moe_host_token_gate_backward(const void *args)
     return 0;
 }
 
-/* --- counts and rows --- */
+/* counts and rows */
 
 int moe_host_fill_counts(const void *args)
 {

@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* --- one product --- */
+/* one product */
 
 const struct moe_host_small *moe_host_small_table(void)
 {
@@ -82,7 +82,7 @@ int moe_host_group_product(const struct moe_product *p)
     return 0;
 }
 
-/* --- parts --- */
+/* parts */
 
 /* A part has this many products of two numbers, about a millisecond of work. */
 enum { PART_WORK = 1 << 25 };
@@ -109,7 +109,7 @@ void moe_host_part(const struct moe_product *p, int64_t i, int64_t parts, int64_
     *to = i == parts - 1 || *from + step > width ? width : *from + step;
 }
 
-/* --- threads --- */
+/* threads */
 
 enum { MOST_THREADS = 64 };
 

@@ -1,6 +1,6 @@
 /* host_gemm.h: the host's products of one group: by the BLAS, or by loops of our own where a group has few rows. */
-#ifndef MOE_HOST_GEMM_H
-#define MOE_HOST_GEMM_H
+#ifndef MOE_CORE_HOST_HOST_GEMM_H
+#define MOE_CORE_HOST_HOST_GEMM_H
 
 #include "moe_core/include/moe/ops.h"
 

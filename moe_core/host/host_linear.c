@@ -73,7 +73,7 @@ static const float *widened(enum moe_dtype type, const void *from, int64_t rows,
     return scratch;
 }
 
-/* --- products --- */
+/* products */
 
 /* The whole product of one group: its shapes, and where its output lies. in and x come from widened(). */
 static struct moe_product product_of(const struct moe_linear_pass *a, int64_t m)
@@ -204,7 +204,7 @@ static int run_part(const struct moe_linear_pass *a, const struct product_part *
     return rc;
 }
 
-/* --- sums of rows --- */
+/* sums of rows */
 
 static void bias_pass(const struct moe_linear_pass *a, const struct moe_linear_group *g, int64_t row, int64_t m)
 {
@@ -243,7 +243,7 @@ static void probs_pass(const struct moe_linear_pass *a, const struct moe_linear_
     }
 }
 
-/* --- a pass --- */
+/* a pass */
 
 /* Runs part `i` of the pass. Groups without rows are parts too: their gradients become zeros, or are left unchanged. */
 static int run_task(void *arg, int64_t i, int worker)

@@ -1,8 +1,8 @@
 /*
  * host_map.h: a row map or chunk map on the host, checked, and read token by token.
  */
-#ifndef MOE_HOST_MAP_H
-#define MOE_HOST_MAP_H
+#ifndef MOE_CORE_HOST_HOST_MAP_H
+#define MOE_CORE_HOST_HOST_MAP_H
 
 #include "moe_core/host/device_host.h"
 

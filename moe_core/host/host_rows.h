@@ -7,8 +7,8 @@
  * bypass the caches, so that lines which are about to be overwritten need not be read from memory: a third of the
  * traffic. moe_host_rows_done orders such stores before what follows.
  */
-#ifndef MOE_HOST_ROWS_H
-#define MOE_HOST_ROWS_H
+#ifndef MOE_CORE_HOST_HOST_ROWS_H
+#define MOE_CORE_HOST_HOST_ROWS_H
 
 #include "moe_core/include/moe/dtype.h"
 

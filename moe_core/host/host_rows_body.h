@@ -319,12 +319,8 @@ INLINE void add_product(const struct pair *x, const struct pair *y, struct pair 
         stream = stream && (uintptr_t)to % STREAM_ALIGN == 0;                                                          \
         for (; h + TWO <= width; h += TWO) {                                                                           \
             const bool here = next == NULL || h + ahead < width;                                                       \
-            fetch(here ? row : next,                                                                                   \
-                  (h + ahead < width ? h + ahead                                                                       \
-                   : here            ? h                                                                               \
-                                     : h + ahead - width) *                                                                       \
-                      size,                                                                                            \
-                  TWO * size);                                                                                         \
+            const int64_t at = (h + ahead < width ? h + ahead : here ? h : h + ahead - width) * size;                  \
+            fetch(here ? row : next, at, TWO *(size));                                                                 \
             get_##type(dy, h, &d);                                                                                     \
             get_##type(dy, h + PAIR, &e);                                                                              \
             get_##type(row, h, &x);                                                                                    \

@@ -79,7 +79,7 @@ INLINE const void *weight_row(enum moe_dtype type, const void *w, int64_t row, i
     return (const char *)w + row * stride * (type == MOE_F32 ? 4 : 2);
 }
 
-/* --- forward: dot products of `m` rows with `j` rows of weights --- */
+/* forward: dot products of `m` rows with `j` rows of weights */
 
 INLINE void dots(const int m, const int j, enum moe_dtype type, const struct moe_product *p, int64_t row, int64_t col)
 {
@@ -162,7 +162,7 @@ INLINE void forward(enum moe_dtype type, const struct moe_product *p)
     }
 }
 
-/* --- dgrad: rows of dx as sums of rows of weights, `j` of them at a time --- */
+/* dgrad: rows of dx as sums of rows of weights, `j` of them at a time */
 
 INLINE void add_rows(const int m, const int j, enum moe_dtype type, const struct moe_product *p, int64_t row,
                      int64_t first, bool start)
@@ -249,7 +249,7 @@ INLINE void dgrad(enum moe_dtype type, const struct moe_product *p)
     }
 }
 
-/* --- wgrad: two rows of dw as sums of up to four rows of x --- */
+/* wgrad: two rows of dw as sums of up to four rows of x */
 
 INLINE void outer(const int m, const int j, const struct moe_product *p, int64_t row, int64_t first, bool add)
 {

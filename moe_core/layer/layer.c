@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* --- the parts' configurations --- */
+/* the parts' configurations */
 
 static struct moe_router_config router_config(const moe_layer_t *l)
 {
@@ -138,7 +138,7 @@ static int make_shared(moe_layer_t *l)
     return rc ? rc : moe_shared_new(l->device, l->side, &config, &l->shared);
 }
 
-/* --- memory --- */
+/* memory */
 
 /* Gradients that are summands over tp, one after the other. */
 static int make_summands(moe_layer_t *l)
@@ -285,7 +285,7 @@ void moe_layer_destroy(moe_layer_t **layer)
     *layer = NULL;
 }
 
-/* --- forward --- */
+/* forward */
 
 /* Runs the router on this rank's tokens. */
 static int choose(moe_layer_t *l)
@@ -417,7 +417,7 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     return moe_fail_at(rc, l->config.world_rank, l->config.layer);
 }
 
-/* --- what is known --- */
+/* what is known */
 
 int moe_layer_declare_router_sum(moe_layer_t *l)
 {

@@ -3,8 +3,8 @@
  * (slices and sums over tp), layer_recompute.c, layer_remedy.c (what is asked and decided), layer_report.c (what the
  * observer is told).
  */
-#ifndef MOE_LAYER_STATE_H
-#define MOE_LAYER_STATE_H
+#ifndef MOE_CORE_LAYER_LAYER_STATE_H
+#define MOE_CORE_LAYER_LAYER_STATE_H
 
 #include "moe_core/base/device.h"
 #include "moe_core/base/fail.h"

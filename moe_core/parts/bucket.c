@@ -43,7 +43,7 @@ struct moe_buckets {
 
 #define FAIL(b, code, ...) moe_fail(code, (b)->config.world_rank, MOE_NO_LAYER, __VA_ARGS__)
 
-/* --- making --- */
+/* making */
 
 static int check(const moe_buckets_t *b)
 {
@@ -183,7 +183,7 @@ void moe_buckets_destroy(moe_buckets_t **buckets)
     *buckets = NULL;
 }
 
-/* --- one bucket --- */
+/* one bucket */
 
 static float prescale(const moe_buckets_t *b)
 {
@@ -258,7 +258,7 @@ static int issue(moe_buckets_t *b, struct bucket *bucket)
     return rc;
 }
 
-/* --- a batch --- */
+/* a batch */
 
 int moe_buckets_ready(moe_buckets_t *b, int32_t which)
 {
@@ -340,7 +340,7 @@ int moe_buckets_finish(moe_buckets_t *b)
     return rc ? rc : hand_over(b, b->done, b->config.stream, moe_device_stream(b->device));
 }
 
-/* --- what is known --- */
+/* what is known */
 
 int32_t moe_buckets_count(const moe_buckets_t *b)
 {

@@ -102,7 +102,7 @@ static int zero_rows(moe_dummy_t *d, void *to, size_t bytes)
     return moe_device_ops(d->device)->zero(d->device, to, (size_t)d->config.experts * bytes);
 }
 
-/* --- the two forms --- */
+/* the two forms */
 
 /* Adds L zero rows, one for each expert, when all counts are zero. */
 static int pad_on_host(moe_dummy_t *d)
@@ -170,7 +170,7 @@ int moe_dummy_forward(moe_dummy_t *d, const void *x, const float *row_probs, con
     return on_host ? pad_on_host(d) : pad_on_device(d, x, row_probs, m);
 }
 
-/* --- out and back --- */
+/* out and back */
 
 /* Copies the real rows of `from` into `to`: all rows, no row, or those that the map names. */
 static int take_out(moe_dummy_t *d, const void *from, void *to, size_t bytes)

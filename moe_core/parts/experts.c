@@ -44,7 +44,7 @@ struct moe_experts {
     void *buffer[BUFFERS];
 };
 
-/* --- memory --- */
+/* memory */
 
 enum lifetime { UNUSED, SCRATCH, KEPT };
 
@@ -163,7 +163,7 @@ void moe_experts_memory(const moe_experts_t *e, size_t *kept, size_t *all)
     }
 }
 
-/* --- life --- */
+/* life */
 
 static int new_linears(moe_experts_t *e)
 {
@@ -235,7 +235,7 @@ void moe_experts_destroy(moe_experts_t **experts)
     *experts = NULL;
 }
 
-/* --- parameters --- */
+/* parameters */
 
 /* The parameters of one linear, as flat arrays [groups, n, k] and [groups, n]. */
 struct flat {
@@ -317,7 +317,7 @@ static struct moe_linear_call call_of(moe_experts_t *e, int64_t first, const flo
                                     .bias_probs = bias_probs};
 }
 
-/* --- forward --- */
+/* forward */
 
 static const float *probs_in_act(const moe_experts_t *e)
 {
@@ -411,7 +411,7 @@ int moe_experts_forward(moe_experts_t *e, const struct moe_experts_weights *weig
     return rc;
 }
 
-/* --- backward --- */
+/* backward */
 
 static void tell_ready(const moe_experts_t *e, int weight, int bias)
 {

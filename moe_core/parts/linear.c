@@ -34,7 +34,7 @@ struct moe_linear {
 
 #define FAIL(code, ...) moe_fail(code, MOE_NO_RANK, MOE_NO_LAYER, __VA_ARGS__)
 
-/* --- placeholders --- */
+/* placeholders */
 
 struct placeholder {
     const char *backend; /* part of the key: memory of the host back end is no gradient for a GPU's parameter, nor is
@@ -95,7 +95,7 @@ static int placeholder_get(moe_device_t *device, int64_t rows, int64_t columns, 
     return rc;
 }
 
-/* --- life --- */
+/* life */
 
 static bool is_wide(enum moe_dtype type)
 {
@@ -186,7 +186,7 @@ void moe_linear_destroy(moe_linear_t **linear)
     *linear = NULL;
 }
 
-/* --- forward --- */
+/* forward */
 
 static bool is_fp8(enum moe_dtype type)
 {
@@ -330,7 +330,7 @@ int moe_linear_forward_host(moe_linear_t *l, struct moe_param *const *weights, c
     return rc ? rc : moe_linear_forward(l, weights, biases, x, l->own_m, rows, y);
 }
 
-/* --- backward --- */
+/* backward */
 
 /*
  * The type in which a framework sees the weight: for an FP8 weight the activation's, because no gradient is FP8

@@ -39,7 +39,7 @@ struct moe_shared {
     struct moe_param param[2];
 };
 
-/* --- life --- */
+/* life */
 
 static bool sharded_tokens(const moe_shared_t *s)
 {
@@ -206,7 +206,7 @@ void moe_shared_obligation(const moe_shared_t *s, bool after, struct moe_node *n
     node->count = op != MOE_OBLIGE_NONE ? (uint64_t)(s->tokens * s->config.hidden) : 0;
 }
 
-/* --- what the steps are made of --- */
+/* what the steps are made of */
 
 /* Makes the stream of `behind` wait for what the other device's stream has been given so far. */
 static int follow(moe_shared_t *s, moe_device_t *behind, moe_device_t *ahead, cudaEvent_t event)
@@ -330,7 +330,7 @@ static void tell_ready(const moe_shared_t *s, int weight, int bias)
     }
 }
 
-/* --- forward --- */
+/* forward */
 
 /* All gradients must be given, or none; with none no backward follows. */
 static int check_weights(moe_shared_t *s, const struct moe_shared_weights *w)
@@ -435,7 +435,7 @@ int moe_shared_get_output(moe_shared_t *s, void *y, bool add)
     return leave(s, OUTPUT, rc ? rc : moe_device_ops(s->device)->row_scale(s->device, &rows));
 }
 
-/* --- backward --- */
+/* backward */
 
 /* Carries dy through the gate, and computes the gradient of the scores. */
 static int through_gate(moe_shared_t *s)
@@ -535,7 +535,7 @@ int moe_shared_get_grad(moe_shared_t *s, void *dx, bool add)
     return leave(s, IDLE, rc ? rc : moe_device_ops(s->device)->row_scale(s->device, &rows));
 }
 
-/* --- all at once --- */
+/* all at once */
 
 int moe_shared_forward(moe_shared_t *s, const struct moe_shared_weights *weights, const void *x, int64_t tokens,
                        void *y, bool add)

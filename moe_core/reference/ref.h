@@ -3,8 +3,8 @@
  *
  * Shares no code with the library: no permutation, no groups, no buffers; a token at a time, an expert at a time.
  */
-#ifndef MOE_REF_H
-#define MOE_REF_H
+#ifndef MOE_CORE_REFERENCE_REF_H
+#define MOE_CORE_REFERENCE_REF_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
  * auxiliary losses are summed over the sets that name the same group. Vectors made by PyTorch's autograd
  * (tests/moe_core/oracle) hold it to 1e-12.
  */
-#ifndef MOE_REF_LAYER_H
-#define MOE_REF_LAYER_H
+#ifndef MOE_CORE_REFERENCE_REF_LAYER_H
+#define MOE_CORE_REFERENCE_REF_LAYER_H
 
 #include "moe_core/include/moe/activation.h"
 #include "moe_core/include/moe/experts.h"

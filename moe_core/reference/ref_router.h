@@ -4,8 +4,8 @@
  * Shares no code with the library and none with ref.c. The objective that its gradients belong to is
  *   sum over chosen and kept (t, e) of weight[t, e] * pull[t, e]  +  loss_scale * the sum of the auxiliary losses.
  */
-#ifndef MOE_REF_ROUTER_H
-#define MOE_REF_ROUTER_H
+#ifndef MOE_CORE_REFERENCE_REF_ROUTER_H
+#define MOE_CORE_REFERENCE_REF_ROUTER_H
 
 #include "moe_core/include/moe/router.h"
 

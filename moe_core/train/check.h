@@ -1,8 +1,8 @@
 /*
  * check.h: --check: loss and gradients of a step against a single-process reference in double precision.
  */
-#ifndef MOE_TRAIN_CHECK_H
-#define MOE_TRAIN_CHECK_H
+#ifndef MOE_CORE_TRAIN_CHECK_H
+#define MOE_CORE_TRAIN_CHECK_H
 
 #include "moe_core/train/model.h"
 

@@ -1,8 +1,8 @@
 /*
  * check_gather.h: whole tensors from the ranks' shares, for --check.
  */
-#ifndef MOE_TRAIN_CHECK_GATHER_H
-#define MOE_TRAIN_CHECK_GATHER_H
+#ifndef MOE_CORE_TRAIN_CHECK_GATHER_H
+#define MOE_CORE_TRAIN_CHECK_GATHER_H
 
 #include "moe_core/train/model.h"
 

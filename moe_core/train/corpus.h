@@ -1,8 +1,8 @@
 /*
  * corpus.h: the text, and which bytes of it a rank learns from in a microbatch.
  */
-#ifndef MOE_TRAIN_CORPUS_H
-#define MOE_TRAIN_CORPUS_H
+#ifndef MOE_CORE_TRAIN_CORPUS_H
+#define MOE_CORE_TRAIN_CORPUS_H
 
 #include <stddef.h>
 #include <stdint.h>

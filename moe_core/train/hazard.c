@@ -54,7 +54,7 @@ enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 /* How many tokens one counted token stands for: with a real batch bfloat16 cannot hold the counts. */
 static const float tokens_each = 101.0f;
 
-/* --- the command line --- */
+/* the command line */
 
 static int parse_word(const char *at, size_t bytes, struct hazard_choice *choice)
 {
@@ -112,7 +112,7 @@ void hazard_help(FILE *out)
     }
 }
 
-/* --- the program --- */
+/* the program */
 
 static bool is_kind(const struct hazard *h, enum kind kind)
 {

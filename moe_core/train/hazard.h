@@ -3,8 +3,8 @@
  * moe_train can be, with its healthy twin (hazard.c has the table; numbers as in docs/MOE.md). inject.h has the faults
  * of a single call, and the library itself the wrong behaviour inside a layer (moe_options).
  */
-#ifndef MOE_TRAIN_HAZARD_H
-#define MOE_TRAIN_HAZARD_H
+#ifndef MOE_CORE_TRAIN_HAZARD_H
+#define MOE_CORE_TRAIN_HAZARD_H
 
 #include "moe_core/include/moe/facts.h"
 

@@ -1,8 +1,8 @@
 /*
  * inject.h: faults that moe_train can commit on request, for the fault catalogue (inject.c has the table).
  */
-#ifndef MOE_TRAIN_INJECT_H
-#define MOE_TRAIN_INJECT_H
+#ifndef MOE_CORE_TRAIN_INJECT_H
+#define MOE_CORE_TRAIN_INJECT_H
 
 #include "moe_core/include/moe/reduce.h"
 

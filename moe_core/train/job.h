@@ -1,8 +1,8 @@
 /*
  * job.h: this process's place in the job: its rank, its communicators, its device.
  */
-#ifndef MOE_TRAIN_JOB_H
-#define MOE_TRAIN_JOB_H
+#ifndef MOE_CORE_TRAIN_JOB_H
+#define MOE_CORE_TRAIN_JOB_H
 
 #include "moe_core/include/moe/device.h"
 #include "moe_core/train/options.h"

@@ -1,8 +1,8 @@
 /*
  * legacy.h: the wrong behaviours of frameworks that --legacy NAME switches on, one table row each.
  */
-#ifndef MOE_TRAIN_LEGACY_H
-#define MOE_TRAIN_LEGACY_H
+#ifndef MOE_CORE_TRAIN_LEGACY_H
+#define MOE_CORE_TRAIN_LEGACY_H
 
 #include "moe_core/include/moe/layer.h"
 

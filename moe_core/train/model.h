@@ -1,8 +1,8 @@
 /*
  * model.h: the byte-level language model: embedding, residual MoE blocks with RMSNorm, output head.
  */
-#ifndef MOE_TRAIN_MODEL_H
-#define MOE_TRAIN_MODEL_H
+#ifndef MOE_CORE_TRAIN_MODEL_H
+#define MOE_CORE_TRAIN_MODEL_H
 
 #include "moe_core/include/moe/facts.h"
 #include "moe_core/include/moe/layer.h"

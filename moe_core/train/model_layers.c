@@ -194,7 +194,7 @@ struct moe_layer_weights model_layer_weights(const struct model *m, int64_t l)
     return w;
 }
 
-/* --- weights --- */
+/* weights */
 
 static void draw(float *to, int64_t count, uint64_t seed, enum tensor tensor, uint64_t part, double deviation)
 {

@@ -1,8 +1,8 @@
 /*
  * model_ops.h: the operations of the model that are not MoE: each enqueues on the device's stream. Numbers are float32.
  */
-#ifndef MOE_TRAIN_MODEL_OPS_H
-#define MOE_TRAIN_MODEL_OPS_H
+#ifndef MOE_CORE_TRAIN_MODEL_OPS_H
+#define MOE_CORE_TRAIN_MODEL_OPS_H
 
 #include "moe_core/include/moe/device.h"
 

@@ -1,8 +1,8 @@
 /*
  * optim.h: AdamW over a flat buffer, and its learning-rate schedule.
  */
-#ifndef MOE_TRAIN_OPTIM_H
-#define MOE_TRAIN_OPTIM_H
+#ifndef MOE_CORE_TRAIN_OPTIM_H
+#define MOE_CORE_TRAIN_OPTIM_H
 
 #include "moe_core/train/model.h"
 

@@ -1,8 +1,8 @@
 /*
  * options.h: the command line of moe_train.
  */
-#ifndef MOE_TRAIN_OPTIONS_H
-#define MOE_TRAIN_OPTIONS_H
+#ifndef MOE_CORE_TRAIN_OPTIONS_H
+#define MOE_CORE_TRAIN_OPTIONS_H
 
 #include "moe_core/train/hazard.h"
 #include "moe_core/train/inject.h"

@@ -2,8 +2,8 @@
  * random.h: random numbers that depend on a key alone, so that they are the same on every rank, in any order, in the
  * job and in the reference.
  */
-#ifndef MOE_TRAIN_RANDOM_H
-#define MOE_TRAIN_RANDOM_H
+#ifndef MOE_CORE_TRAIN_RANDOM_H
+#define MOE_CORE_TRAIN_RANDOM_H
 
 #include <math.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /*
  * ref_model.h: the reference of the whole model: one process, double precision.
  */
-#ifndef MOE_TRAIN_REF_MODEL_H
-#define MOE_TRAIN_REF_MODEL_H
+#ifndef MOE_CORE_TRAIN_REF_MODEL_H
+#define MOE_CORE_TRAIN_REF_MODEL_H
 
 #include "moe_core/train/shape.h"
 

@@ -1,8 +1,8 @@
 /*
  * rendezvous.h: how the ranks agree on NCCL's unique id: by a file in a directory that all of them see.
  */
-#ifndef MOE_TRAIN_RENDEZVOUS_H
-#define MOE_TRAIN_RENDEZVOUS_H
+#ifndef MOE_CORE_TRAIN_RENDEZVOUS_H
+#define MOE_CORE_TRAIN_RENDEZVOUS_H
 
 #include <nccl.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * slice of the shared experts) and experts (the rank's experts, or its slice of them). Flat, because a gradient
  * AllReduce and AdamW then each are one call over a range. Optional tensors take no room where they are off.
  */
-#ifndef MOE_TRAIN_SHAPE_H
-#define MOE_TRAIN_SHAPE_H
+#ifndef MOE_CORE_TRAIN_SHAPE_H
+#define MOE_CORE_TRAIN_SHAPE_H
 
 #include <stdbool.h>
 #include <stdint.h>

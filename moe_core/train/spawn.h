@@ -1,8 +1,8 @@
 /*
  * spawn.h: moe_train as its own launcher.
  */
-#ifndef MOE_TRAIN_SPAWN_H
-#define MOE_TRAIN_SPAWN_H
+#ifndef MOE_CORE_TRAIN_SPAWN_H
+#define MOE_CORE_TRAIN_SPAWN_H
 
 #include <stdint.h>
 

@@ -28,7 +28,7 @@ static float scale(const struct step_reduce *r)
     return 1.0f / (float)r->job->data_size;
 }
 
-/* --- buckets --- */
+/* buckets */
 
 static void add(const struct step_reduce *r, struct bucketed *b, int64_t layer, int hook, const char *what,
                 int64_t offset, int64_t count)
@@ -170,7 +170,7 @@ static int finish_buckets(struct step_reduce *r)
     return rc;
 }
 
-/* --- the simple form --- */
+/* the simple form */
 
 static int reduce_dense(struct step_reduce *r, uint32_t step)
 {

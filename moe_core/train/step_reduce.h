@@ -2,8 +2,8 @@
  * step_reduce.h: the reduction of a step's gradients: one AllReduce per buffer and layer at the end, or buckets with
  * hooks.
  */
-#ifndef MOE_TRAIN_STEP_REDUCE_H
-#define MOE_TRAIN_STEP_REDUCE_H
+#ifndef MOE_CORE_TRAIN_STEP_REDUCE_H
+#define MOE_CORE_TRAIN_STEP_REDUCE_H
 
 #include "moe_core/include/moe/bucket.h"
 #include "moe_core/train/model.h"

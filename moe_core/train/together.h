@@ -1,8 +1,8 @@
 /*
  * together.h: whether options of moe_train make sense together.
  */
-#ifndef MOE_TRAIN_TOGETHER_H
-#define MOE_TRAIN_TOGETHER_H
+#ifndef MOE_CORE_TRAIN_TOGETHER_H
+#define MOE_CORE_TRAIN_TOGETHER_H
 
 #include "moe_core/train/options.h"
 

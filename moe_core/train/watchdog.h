@@ -2,8 +2,8 @@
  * watchdog.h: the job's own timeout, as frameworks have it: a thread that ends the process when a step makes no
  * progress.
  */
-#ifndef MOE_TRAIN_WATCHDOG_H
-#define MOE_TRAIN_WATCHDOG_H
+#ifndef MOE_CORE_TRAIN_WATCHDOG_H
+#define MOE_CORE_TRAIN_WATCHDOG_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
  * bench.h: the parts of roll_bench. Each measures real code on this machine, prints both sides of one run as a table
  * and adds its figures to one JSON object. Nothing here is a timed test: a figure out of reach is printed, not failed.
  */
-#ifndef ROLL_TESTS_BENCH_H
-#define ROLL_TESTS_BENCH_H
+#ifndef ROLL_TESTS_BENCH_BENCH_H
+#define ROLL_TESTS_BENCH_BENCH_H
 
 #include <jansson.h>
 #include <stdio.h>

@@ -48,7 +48,7 @@ struct bench {
     roll_client_t *client;
 };
 
-/* ---- processes ---- */
+/* processes */
 
 static int daemon_path(char *out, size_t size)
 {
@@ -155,7 +155,7 @@ static double cpu_seconds(pid_t pid)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* ---- latency ---- */
+/* latency */
 
 /* One rank: healthy calls all the time, and one call per trial on a communicator of its own; the wrong rank calls last.
  */
@@ -283,7 +283,7 @@ int roll_bench_verdict(json_t *out, FILE *table)
     return err;
 }
 
-/* ---- cost ---- */
+/* cost */
 
 static void rank_at_rate(const struct bench *b, int rank)
 {

@@ -6,8 +6,8 @@
  * provoke, so that the runner knows nothing of its own. They use NCCL and the CUDA runtime only: the same sources run
  * on real NCCL.
  */
-#ifndef ROLL_TESTS_CATALOGUE_H
-#define ROLL_TESTS_CATALOGUE_H
+#ifndef ROLL_TESTS_CATALOGUE_CATALOGUE_H
+#define ROLL_TESTS_CATALOGUE_CATALOGUE_H
 
 #include <cuda_runtime.h>
 #include <nccl.h>

@@ -167,7 +167,7 @@ static void many_in_one(struct cat *c)
     NCCL(ncclCommDestroy(two));
 }
 
-/* --- two threads --- */
+/* two threads */
 
 struct pair {
     struct cat *c;

@@ -56,7 +56,7 @@ static void take(roll_unpacker_t *u, uint64_t seq, size_t bytes)
     }
 }
 
-/* ---- frames ---- */
+/* frames */
 
 struct maker {
     const uint8_t *p, *end;

@@ -69,7 +69,7 @@ int harness_tear_down(void **state)
     return system(command);
 }
 
-/* ---- processes ---- */
+/* processes */
 
 static const char *program(const char *name)
 {
@@ -175,7 +175,7 @@ int harness_end(pid_t pid, int number)
     return -1;
 }
 
-/* ---- roots ---- */
+/* roots */
 
 roll_client_t *harness_client(const char *endpoint)
 {
@@ -239,7 +239,7 @@ json_t *harness_verdict(roll_client_t *client, const char *code)
     return NULL;
 }
 
-/* ---- files ---- */
+/* files */
 
 uint64_t harness_calls(const char *where, int rank, int size, pid_t pid)
 {

@@ -2,8 +2,8 @@
  * harness.h: real daemons and synthetic ranks for the integration tests. Everything started here is ended here, also
  * when a test fails.
  */
-#ifndef ROLL_TEST_HARNESS_H
-#define ROLL_TEST_HARNESS_H
+#ifndef ROLL_TESTS_DAEMON_HARNESS_H
+#define ROLL_TESTS_DAEMON_HARNESS_H
 
 #include "daemon/wire/client.h"
 

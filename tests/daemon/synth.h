@@ -1,8 +1,8 @@
 /*
  * synth.h: synthetic ranks for the daemon's tests and bench: they write rings as the interposer would, without NCCL.
  */
-#ifndef ROLL_TEST_SYNTH_H
-#define ROLL_TEST_SYNTH_H
+#ifndef ROLL_TESTS_DAEMON_SYNTH_H
+#define ROLL_TESTS_DAEMON_SYNTH_H
 
 #include "trace/ring.h"
 

@@ -53,7 +53,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- frames, as an agent makes them ---- */
+/* frames, as an agent makes them */
 
 static int give(roll_feed_t *feed, struct roll_frame_head head, const void *payload, size_t bytes)
 {
@@ -106,7 +106,7 @@ static void calls(struct fixture *f, int r, int n)
     }
 }
 
-/* ---- tests ---- */
+/* tests */
 
 static void test_records_that_come_twice_are_fed_once(void **state)
 {

@@ -49,8 +49,7 @@ static int tear_down(void **state)
     return system(command);
 }
 
-/* ---- a job as frames, the same each time: frame number i, made from a state that follows from i frames before it ----
- */
+/* A job as frames, the same each time: frame number i, made from a state that follows from the i frames before it. */
 
 struct job {
     uint64_t random, ticket[RINGS], clock[RINGS], frame;
@@ -205,7 +204,7 @@ static size_t segments(uint64_t *bytes)
     return count;
 }
 
-/* ---- tests ---- */
+/* tests */
 
 static void test_segments_one_after_the_other_are_the_whole_trace(void **state)
 {

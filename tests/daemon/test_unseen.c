@@ -21,7 +21,7 @@
 #define SECOND UINT64_C(1000000000)
 #define MEMORY "hn-00000000000000aa"
 
-/* ---- the process that is looked at ---- */
+/* the process that is looked at */
 
 static void map_file(const char *dir, const char *name)
 {
@@ -63,7 +63,7 @@ static int be_a_process(bool parent, const char *dir)
     return 0;
 }
 
-/* ---- the test ---- */
+/* the test */
 
 struct process {
     char dir[64];

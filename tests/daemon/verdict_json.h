@@ -1,8 +1,8 @@
 /*
  * verdict_json.h: verdicts of a feed as their JSON, for tests that compare them with what a daemon sent.
  */
-#ifndef ROLL_TESTS_VERDICT_JSON_H
-#define ROLL_TESTS_VERDICT_JSON_H
+#ifndef ROLL_TESTS_DAEMON_VERDICT_JSON_H
+#define ROLL_TESTS_DAEMON_VERDICT_JSON_H
 
 #include "daemon/verdict/verdict.h"
 

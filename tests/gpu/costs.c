@@ -29,7 +29,7 @@ static uint64_t now(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* ---- what is measured ---- */
+/* what is measured */
 
 struct cost {
     struct gpu_rank rank;
@@ -111,7 +111,7 @@ static const struct {
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
-/* ---- measuring ---- */
+/* measuring */
 
 static int by_size(const void *a, const void *b)
 {

@@ -79,7 +79,7 @@ void exact_token_gate(const struct exact_tokens *g, bool backward)
     }
 }
 
-/* --- movements --- */
+/* movements */
 
 double *exact_scatter(const struct exact_movement *s)
 {
@@ -106,7 +106,7 @@ double *exact_dots(const struct exact_movement *s)
     return to;
 }
 
-/* --- the router --- */
+/* the router */
 
 static double log_sum_exp(const float *logits, int64_t n)
 {
@@ -222,7 +222,7 @@ void exact_topk_backward(const struct moe_topk_backward *a, double *d_logits)
     }
 }
 
-/* --- the losses --- */
+/* the losses */
 
 /* The derivative of the loss i by p[t, e] is factor[i] counts[i][e]. */
 struct pulls {

@@ -5,8 +5,8 @@
  * Written from the formulas of ops.h, router.h and activation.h, with no text in common with either back end. Arrays
  * are the host's; every function overwrites its outputs unless it says that it adds.
  */
-#ifndef TESTS_GPU_EXACT_H
-#define TESTS_GPU_EXACT_H
+#ifndef ROLL_TESTS_GPU_EXACT_H
+#define ROLL_TESTS_GPU_EXACT_H
 
 #include "moe_core/include/moe/ops.h"
 

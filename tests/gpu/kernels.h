@@ -6,8 +6,8 @@
  * Integers and copies must agree in every bit, sums of floats within a tolerance. A part is a file kernels_*.c with one
  * function, and a line in the table of kernels.c.
  */
-#ifndef TESTS_GPU_KERNELS_H
-#define TESTS_GPU_KERNELS_H
+#ifndef ROLL_TESTS_GPU_KERNELS_H
+#define ROLL_TESTS_GPU_KERNELS_H
 
 #include "moe_core/include/moe/device.h"
 #include "moe_core/include/moe/error.h"
@@ -45,7 +45,7 @@ void check_layer(struct check *c);
 void check_flex(struct check *c);
 void check_graph(struct check *c);
 
-/* --- rows of the result: one line of JSON each --- */
+/* rows of the result: one line of JSON each */
 
 void row_begin(struct check *c, const char *name);
 /* Ends the row and prints it. `more`: further members of the object, `"ms":1.5,...`, or "". */
@@ -53,7 +53,7 @@ void row_end(struct check *c, const char *more);
 /* A finding: the row is not right; printed to stderr. */
 void row_wrong(struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --- arrays on both sides --- */
+/* arrays on both sides */
 
 struct twin {
     int64_t count;
@@ -98,7 +98,7 @@ double *twin_wide(struct check *c, const struct twin *t, enum moe_dtype type);
 void twin_exact(struct check *c, const struct twin *t, enum moe_dtype type, double *want, double tolerance, double size,
                 const char *what);
 
-/* --- running --- */
+/* running */
 
 uint64_t next_random(struct check *c);
 int64_t random_below(struct check *c, int64_t n);

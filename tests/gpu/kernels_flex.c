@@ -171,7 +171,7 @@ static void facts(struct check *c)
     row_end(c, "");
 }
 
-/* --- zero-fill of empty groups: no function of the table, so it is taken out of the library --- */
+/* zero-fill of empty groups: no function of the table, so it is taken out of the library */
 
 typedef int zero_empty_fn(float *out, const int64_t *m, int64_t groups, int64_t elements, cudaStream_t stream);
 

@@ -13,7 +13,7 @@
 
 enum { SLACK = 3 };
 
-/* --- libmoe_kernels.so, as moe_core has loaded it --- */
+/* libmoe_kernels.so, as moe_core has loaded it */
 
 static struct gemm_api api;
 
@@ -45,7 +45,7 @@ static void open_library(struct check *c)
     launched(c, api.gemm_new(256, &api.gemm), "moe_kernel_gemm_new");
 }
 
-/* --- passes --- */
+/* passes */
 
 /* One pass on both sides; the GPU's by `backend` where that is not the table's choice. False: it cannot. */
 static bool run_pass(struct check *c, const struct problem *p, enum moe_linear_kind kind,
@@ -147,7 +147,7 @@ static void products(struct check *c, const char *name, enum moe_kernel_backend 
     row_end(c, "");
 }
 
-/* --- counts that cannot be right: nothing is touched, the error is found --- */
+/* counts that cannot be right: nothing is touched, the error is found */
 
 static void bad_counts(struct check *c)
 {
@@ -176,7 +176,7 @@ static void bad_counts(struct check *c)
     row_end(c, "");
 }
 
-/* --- a graph of forward and weight gradient, replayed with counts that it was not captured with --- */
+/* a graph of forward and weight gradient, replayed with counts that it was not captured with */
 
 static cudaGraphExec_t capture(struct check *c, const struct problem *p, int side)
 {
@@ -225,7 +225,7 @@ static void graphs(struct check *c)
     row_end(c, "");
 }
 
-/* --- plain products, and grouped ones in one array --- */
+/* plain products, and grouped ones in one array */
 
 static void plain(struct check *c)
 {
@@ -264,7 +264,7 @@ static void plain(struct check *c)
     row_end(c, "");
 }
 
-/* --- FP8 by FP8: the host's back end multiplies the same numbers, widened and scaled --- */
+/* FP8 by FP8: the host's back end multiplies the same numbers, widened and scaled */
 
 static void scaled_rows(const struct problem *p, const float *scales, struct moe_cast *cast)
 {

@@ -2,8 +2,8 @@
  * kernels_gemm.h: what the parts of the check of the grouped products share: the library's own entry points, and a
  * problem with its arrays on both sides.
  */
-#ifndef TESTS_GPU_KERNELS_GEMM_H
-#define TESTS_GPU_KERNELS_GEMM_H
+#ifndef ROLL_TESTS_GPU_KERNELS_GEMM_H
+#define ROLL_TESTS_GPU_KERNELS_GEMM_H
 
 #include "kernels/kernels.h"
 #include "tests/gpu/kernels.h"

@@ -249,7 +249,7 @@ static void move(struct check *c, const struct shape *s, enum moe_dtype type, co
     mapped_free(c, &p);
 }
 
-/* --- timing --- */
+/* timing */
 
 struct timed {
     struct moe_map_gather gather;

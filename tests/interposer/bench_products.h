@@ -2,8 +2,8 @@
  * bench_products.h: roll_bench_rank's part for compute calls seen from outside (fakete.c): each kind over its bare
  * call, in turn and in short batches like the rest. To be included once.
  */
-#ifndef ROLL_TESTS_BENCH_PRODUCTS_H
-#define ROLL_TESTS_BENCH_PRODUCTS_H
+#ifndef ROLL_TESTS_INTERPOSER_BENCH_PRODUCTS_H
+#define ROLL_TESTS_INTERPOSER_BENCH_PRODUCTS_H
 
 #include <stdbool.h>
 #include <stdio.h>

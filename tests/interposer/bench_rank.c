@@ -127,7 +127,7 @@ MEASURE(bare, BARE)
 MEASURE(preloaded, PRELOADED)
 MEASURE(tracepoint, TRACEPOINT)
 
-/* ---- a group, as an all-to-all-v is issued: a send and a receive for each peer ---- */
+/* a group, as an all-to-all-v is issued: a send and a receive for each peer */
 
 #define MEASURE_GROUP(name, prefix)                                                                                    \
     static __attribute__((noinline)) double name##_group(void)                                                         \
@@ -144,7 +144,7 @@ MEASURE(tracepoint, TRACEPOINT)
 MEASURE_GROUP(bare, p)
 MEASURE_GROUP(preloaded, )
 
-/* ---- a host that polls: one poll of a loop ---- */
+/* a host that polls: one poll of a loop */
 
 int cudaStreamQuery(cudaStream_t stream);
 int bare_cudaStreamQuery(cudaStream_t stream);

@@ -63,7 +63,7 @@ void fake_join(void *stream, void *origin)
     add(stream, *capture_of(origin));
 }
 
-/* --- completion --- */
+/* completion */
 
 #define DEVICE_BIAS 0x100000000000ull /* device addresses differ from host addresses by this */
 #define WRITES      4096

@@ -2,8 +2,8 @@
  * fakecuda.h: the part of the CUDA driver that makes and launches graphs, as fakecuda.c fakes it, and the runtime's
  * functions above it (fakeother.c), which call the driver as the real ones do.
  */
-#ifndef ROLL_TESTS_FAKECUDA_H
-#define ROLL_TESTS_FAKECUDA_H
+#ifndef ROLL_TESTS_INTERPOSER_FAKECUDA_H
+#define ROLL_TESTS_INTERPOSER_FAKECUDA_H
 
 #define FAKE_GRAPH_FUNCTIONS(X)                                                                                        \
     X(StreamBeginCapture, (void *stream, int mode), (stream, mode), cuStreamBeginCapture_v2)                           \

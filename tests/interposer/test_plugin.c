@@ -67,7 +67,7 @@ static void end_ranks(struct job job[], int size)
     job_end(&job[0]);
 }
 
-/* ---- what a rank of ranks.c's "whole" job leaves behind ---- */
+/* what a rank of ranks.c's "whole" job leaves behind */
 
 struct expected {
     uint8_t op;
@@ -361,7 +361,7 @@ static void test_two_communicators_in_one_group(void **state)
     end_ranks(job, 2);
 }
 
-/* ---- the user's own plugin ---- */
+/* the user's own plugin */
 
 static void read_log(const char *path, char *out, size_t size)
 {

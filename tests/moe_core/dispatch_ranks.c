@@ -54,7 +54,7 @@ void dr_describe(const struct dr_case *c, char *text, size_t room)
              c->tokens == DR_EQUAL ? "" : " different T");
 }
 
-/* --- the tool interface, as a preloaded tool defines it --- */
+/* the tool interface, as a preloaded tool defines it */
 
 void moe_observe(const struct moe_event *event)
 {
@@ -68,7 +68,7 @@ uint32_t moe_remedies(void *comm, uint32_t layer, uint32_t hazard)
     return self->proposal | (hazard & self->c->granted);
 }
 
-/* --- the NCCL calls, recorded and passed on --- */
+/* the NCCL calls, recorded and passed on */
 
 static enum dr_role role_of(ncclComm_t comm)
 {
@@ -208,7 +208,7 @@ ncclResult_t ncclGroupEnd(void)
     PASS_ON(ncclGroupEnd);
 }
 
-/* --- the model and the tokens of one rank --- */
+/* the model and the tokens of one rank */
 
 struct data {
     int64_t tokens;
@@ -293,7 +293,7 @@ static void make_data(const struct dr_case *c, int rank, struct data *d)
     }
 }
 
-/* --- the expert --- */
+/* the expert */
 
 struct work {
     struct rank *r;
@@ -407,7 +407,7 @@ static int expert_backward(void *arg)
     return narrow(w, w->row, rows * DR_HIDDEN, moe_dispatcher_d_rows(w->dispatcher));
 }
 
-/* --- one layer-forward and its backward --- */
+/* one layer-forward and its backward */
 
 static void keep_obligations(struct rank *r, const struct moe_plan *plan)
 {
@@ -427,7 +427,7 @@ static void keep_obligations(struct rank *r, const struct moe_plan *plan)
     }
 }
 
-/* --- the shared expert, where there is one --- */
+/* the shared expert, where there is one */
 
 struct shared {
     moe_device_t *side;
@@ -648,7 +648,7 @@ static int run_dispatcher(struct rank *r, struct work *w)
     return rc;
 }
 
-/* --- ranks --- */
+/* ranks */
 
 static int join(struct rank *r)
 {
@@ -776,7 +776,7 @@ void dr_run(const struct dr_case *c, struct dr_result *results)
     }
 }
 
-/* --- the reference --- */
+/* the reference */
 
 static void close_to(const struct dr_case *c, int rank, const char *what, const double *got, const double *want,
                      int64_t count)
@@ -851,7 +851,7 @@ void dr_check_reference(const struct dr_case *c, const struct dr_result *results
     free(d_w);
 }
 
-/* --- the record --- */
+/* the record */
 
 static const char *op_name(enum dr_op op)
 {

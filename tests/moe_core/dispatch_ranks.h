@@ -7,8 +7,8 @@
  * itself and passes them on, so it sees what a preloaded tool sees. The reference is one process, double precision,
  * token by token.
  */
-#ifndef TESTS_MOE_DISPATCH_RANKS_H
-#define TESTS_MOE_DISPATCH_RANKS_H
+#ifndef ROLL_TESTS_MOE_CORE_DISPATCH_RANKS_H
+#define ROLL_TESTS_MOE_CORE_DISPATCH_RANKS_H
 
 #include "tests/moe_core/support.h"
 

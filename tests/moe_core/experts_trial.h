@@ -1,8 +1,8 @@
 /*
  * experts_trial.h: one set of experts with its data, of any type, and the same numbers as doubles.
  */
-#ifndef TESTS_MOE_EXPERTS_TRIAL_H
-#define TESTS_MOE_EXPERTS_TRIAL_H
+#ifndef ROLL_TESTS_MOE_CORE_EXPERTS_TRIAL_H
+#define ROLL_TESTS_MOE_CORE_EXPERTS_TRIAL_H
 
 #include "moe_core/include/moe/experts.h"
 #include "tests/moe_core/typed.h"

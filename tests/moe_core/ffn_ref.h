@@ -5,8 +5,8 @@
  * `round` says where numbers of a type are stored: the reference rounds there too, so that a comparison with narrow
  * types can be a narrow one. Finite differences hold it (test_experts.c).
  */
-#ifndef TESTS_MOE_FFN_REF_H
-#define TESTS_MOE_FFN_REF_H
+#ifndef ROLL_TESTS_MOE_CORE_FFN_REF_H
+#define ROLL_TESTS_MOE_CORE_FFN_REF_H
 
 #include "moe_core/include/moe/experts.h"
 #include "tests/moe_core/typed.h"

@@ -38,7 +38,7 @@ static _Thread_local struct rank *self;
 static _Thread_local int in_group, group_sends, waits;
 static _Thread_local bool passed; /* this thread holds its rank's gate */
 
-/* --- the calls --- */
+/* the calls */
 
 /* The vendor's header declares them without a prototype. */
 ncclResult_t ncclGroupStart(void);
@@ -166,7 +166,7 @@ void moe_observe(const struct moe_event *event)
     }
 }
 
-/* --- the model: equal in float and in double --- */
+/* the model: equal in float and in double */
 
 static int etp_of(const struct flex_case *c)
 {
@@ -243,7 +243,7 @@ static void make_model(const struct flex_case *c, int rank, struct model *m)
     }
 }
 
-/* --- experts --- */
+/* experts */
 
 static float get(const struct flex_case *c, const void *rows, int64_t i)
 {
@@ -349,7 +349,7 @@ static int experts_backward(void *arg)
     return rc;
 }
 
-/* --- a rank --- */
+/* a rank */
 
 static void fill(struct rank *r);
 
@@ -576,7 +576,7 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* --- all ranks --- */
+/* all ranks */
 
 static void clean(struct rank *r, bool aborted)
 {
@@ -668,7 +668,7 @@ bool flex_hangs(const struct flex_case *c, struct flex_result *results, int ms)
     return run(c, results, ms);
 }
 
-/* --- comparison --- */
+/* comparison */
 
 static bool chosen(const struct flex_case *c, const struct model *m, int64_t t, int64_t e)
 {

@@ -5,8 +5,8 @@
  * The program that links it defines the NCCL calls that it counts and forwards them: what a rank issues is seen from
  * outside, not reported by the library.
  */
-#ifndef TESTS_MOE_FLEX_RANKS_H
-#define TESTS_MOE_FLEX_RANKS_H
+#ifndef ROLL_TESTS_MOE_CORE_FLEX_RANKS_H
+#define ROLL_TESTS_MOE_CORE_FLEX_RANKS_H
 
 #include "tests/moe_core/support.h"
 

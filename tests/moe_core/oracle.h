@@ -2,8 +2,8 @@
  * oracle.h: reads tests/moe_core/oracle/vectors.json, the layers that PyTorch computed
  * (tests/moe_core/oracle/make_vectors.py).
  */
-#ifndef TESTS_MOE_ORACLE_H
-#define TESTS_MOE_ORACLE_H
+#ifndef ROLL_TESTS_MOE_CORE_ORACLE_H
+#define ROLL_TESTS_MOE_CORE_ORACLE_H
 
 #include "tests/moe_core/support.h"
 

@@ -3,8 +3,8 @@
  *
  * Nothing here is fast or shared with the library: the row of a choice is counted anew each time it is asked for.
  */
-#ifndef TESTS_MOE_PERMUTE_REF_H
-#define TESTS_MOE_PERMUTE_REF_H
+#ifndef ROLL_TESTS_MOE_CORE_PERMUTE_REF_H
+#define ROLL_TESTS_MOE_CORE_PERMUTE_REF_H
 
 #include "tests/moe_core/support.h"
 

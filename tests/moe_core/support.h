@@ -1,8 +1,8 @@
 /*
  * support.h: what the tests of moe_core share: device arrays, random numbers, comparison with the reference.
  */
-#ifndef TESTS_MOE_SUPPORT_H
-#define TESTS_MOE_SUPPORT_H
+#ifndef ROLL_TESTS_MOE_CORE_SUPPORT_H
+#define ROLL_TESTS_MOE_CORE_SUPPORT_H
 
 #include <setjmp.h>
 #include <stdarg.h>

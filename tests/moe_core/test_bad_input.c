@@ -62,7 +62,7 @@ static struct moe_layer_config good(void)
                                      .renormalise = true};
 }
 
-/* --- what the constructor refuses --- */
+/* what the constructor refuses */
 
 #define BAD(member, value, code)                                                                                       \
     {                                                                                                                  \
@@ -123,7 +123,7 @@ static void test_shapes_that_do_not_fit_are_refused_by_the_constructor(void **st
     moe_device_destroy(&device);
 }
 
-/* --- one rank: what forward and backward refuse --- */
+/* one rank: what forward and backward refuse */
 
 struct fixture {
     moe_device_t *device;
@@ -209,7 +209,7 @@ static void test_scores_that_are_no_number_are_found_and_placed(void **state)
     assert_int_equal(moe_device_sync(f->device), 0);
 }
 
-/* --- counts of the grouped linear, in the stream --- */
+/* counts of the grouped linear, in the stream */
 
 static const struct {
     int64_t m[2];
@@ -250,7 +250,7 @@ static void test_counts_that_do_not_fit_write_nothing(void **state)
     moe_device_free(f->device, &m);
 }
 
-/* --- two ranks: what is refused before anything is issued --- */
+/* two ranks: what is refused before anything is issued */
 
 struct rank {
     ncclUniqueId id;

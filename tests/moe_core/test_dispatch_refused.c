@@ -11,7 +11,7 @@
 
 static struct dr_result results[DR_RANKS];
 
-/* --- one rank, no communicator --- */
+/* one rank, no communicator */
 
 static const struct moe_dispatcher_config fine = {
     .max_tokens = 4, .hidden = 3, .experts = 4, .topk = 2, .world_rank = 5, .layer = 7};
@@ -213,7 +213,7 @@ static void test_counts_and_choices_that_do_not_fit(void **state)
     }
 }
 
-/* --- several ranks --- */
+/* several ranks */
 
 static void test_one_rank_with_bad_counts_is_an_error_on_all(void **state)
 {

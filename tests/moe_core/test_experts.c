@@ -69,7 +69,7 @@ static void check(struct trial *t)
     free(dp);
 }
 
-/* --- the reference itself --- */
+/* the reference itself */
 
 /* Sum of dy y over one row, with the number at *at moved by `by`. */
 static double moved_loss(const struct ffn_ref *f, const double *x, const double *p, const double *dy, double *at,
@@ -142,7 +142,7 @@ static void test_the_references_derivatives_are_those_of_finite_differences(void
     assert_true(clamped > 5);
 }
 
-/* --- the experts --- */
+/* the experts */
 
 static void test_every_combination_equals_the_reference(void **state)
 {
@@ -199,7 +199,7 @@ static void test_the_clamps_numbers_are_the_callers(void **state)
     tear_down(&t);
 }
 
-/* --- what may not change a bit --- */
+/* what may not change a bit */
 
 static void assert_same_bits(const struct trial *a, const struct trial *b)
 {
@@ -312,7 +312,7 @@ static void test_recompute_keeps_less(void **state)
     assert_int_equal(kept[2], 0);
 }
 
-/* --- empty experts, slack --- */
+/* empty experts, slack */
 
 static void test_an_expert_without_rows_has_a_gradient_that_is_left_alone_or_zero(void **state)
 {
@@ -369,7 +369,7 @@ static void test_slack_rows_are_untouched_or_zero_as_asked(void **state)
     }
 }
 
-/* --- hooks and errors --- */
+/* hooks and errors */
 
 struct told {
     int which[8], n;

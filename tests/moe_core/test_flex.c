@@ -151,7 +151,7 @@ static void test_pad_gives_each_rank_without_rows_a_zero_row(void **state)
     }
 }
 
-/* --- a row budget --- */
+/* a row budget */
 
 static void test_overflow_drops_the_same_choices_every_time(void **state)
 {
@@ -252,7 +252,7 @@ static void test_budget_is_rounded_up_to_the_row_multiple(void **state)
     assert_int_equal(a[0].received, 40); /* int(6 x 2 x 3) = 36 */
 }
 
-/* --- the buffer --- */
+/* the buffer */
 
 static void test_groups_inside_a_node_have_no_rdma_part(void **state)
 {
@@ -364,7 +364,7 @@ static void test_ranks_make_the_same_buffer_or_none(void **state)
     }
 }
 
-/* --- legacy --- */
+/* legacy */
 
 /* H6, and its healthy twins. */
 static void test_a_rank_that_returns_early_hangs_its_peers(void **state)

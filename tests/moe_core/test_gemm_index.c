@@ -29,7 +29,7 @@ static int64_t random_below(int64_t n)
     return (int64_t)((random_state >> 33) % (uint64_t)n);
 }
 
-/* --- tiles --- */
+/* tiles */
 
 static void test_raster_names_every_tile_once(void **state)
 {
@@ -77,7 +77,7 @@ static void test_tiles_of_groups(void **state)
     assert_int_equal(moe_gemm_count(100, 100), 100);
 }
 
-/* --- the copy engine --- */
+/* the copy engine */
 
 /* A matrix of 16-bit numbers behind a tensor map: rows and width end where the map ends. */
 struct matrix {
@@ -99,7 +99,7 @@ static void play_copy(uint8_t *shared, uint32_t to, const struct matrix *m, int6
     }
 }
 
-/* --- the matrix unit --- */
+/* the matrix unit */
 
 /* Element (mn, depth) of an operand of one instruction, read as the descriptor says. Canonical layouts with the
  * 128-byte swizzle, in units of 16 bytes: K-major ((8, n), 2) : ((8, stride), 1), MN-major ((8, n), (8, k)) : ((1,
@@ -118,7 +118,7 @@ static int16_t play_read(const uint8_t *shared, uint64_t descriptor, bool mn_maj
     return value;
 }
 
-/* --- a whole tile --- */
+/* a whole tile */
 
 struct problem {
     int kind;
@@ -278,7 +278,7 @@ static void test_a_tile_of_each_kind_comes_out_right(void **state)
     play_product(MOE_GEMM_WGRAD, 1, 8, 8);
 }
 
-/* --- FP8 weights, widened into the place where the copy engine would put 16-bit ones --- */
+/* FP8 weights, widened into the place where the copy engine would put 16-bit ones */
 
 static void test_widened_weights_lie_as_copied_ones(void **state)
 {
@@ -304,7 +304,7 @@ static void test_widened_weights_lie_as_copied_ones(void **state)
     }
 }
 
-/* --- mma.sync --- */
+/* mma.sync */
 
 /* ldmatrix.x4: lanes 8i..8i+7 name the rows of matrix i; what register `matrix` of `lane` holds in its half `which`. */
 static int16_t play_ldmatrix(const uint8_t *stage, const uint32_t *address, bool trans, int lane, int matrix, int which)
@@ -371,7 +371,7 @@ static void test_no_bank_conflicts(void **state)
     }
 }
 
-/* --- the ring's barriers --- */
+/* the ring's barriers */
 
 struct barrier {
     int arrivals, left, phase;

@@ -10,7 +10,7 @@
 
 enum { T = 5, E = 4, K = 2, W = 8, ROWS = T * K + 1 };
 
-/* --- the kernels' index arithmetic --- */
+/* the kernels' index arithmetic */
 
 static void test_order_keys_order_as_the_choice_does(void **state)
 {

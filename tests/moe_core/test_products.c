@@ -9,7 +9,7 @@
 
 enum { MOST = 13, PAD = 3 }; /* PAD: strides are wider than rows */
 
-/* --- few rows --- */
+/* few rows */
 
 struct arrays {
     float in[MOST * 64], x[MOST * 64], out[64 * 64];
@@ -120,7 +120,7 @@ static void test_few_rows_equal_double_on_every_instruction_set(void **state)
 #endif
 }
 
-/* --- the whole pass --- */
+/* the whole pass */
 
 enum { GROUPS = 5, N = 576, K = 640 };
 static const int64_t counts[GROUPS] = {3, 0, 150, 1, 20};

@@ -294,7 +294,7 @@ static void test_the_global_loss_is_of_the_mean_over_microbatches(void **state)
     tear_down(&p);
 }
 
-/* --- several ranks: threads with a communicator --- */
+/* several ranks: threads with a communicator */
 
 enum { RANKS = 3 };
 

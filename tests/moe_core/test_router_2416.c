@@ -86,7 +86,7 @@ static void make_model(struct model *m, uint64_t seed)
     }
 }
 
-/* --- one rank --- */
+/* one rank */
 
 /* Rows first .. first + rows of each of `blocks` blocks of `height` rows: how F and S are cut. */
 static void cut_rows(float *to, const double *from, int64_t blocks, int64_t height, int64_t first, int64_t rows,
@@ -252,7 +252,7 @@ static void run(const struct scenario *s, const struct model *m, struct result *
     }
 }
 
-/* --- one process --- */
+/* one process */
 
 struct truth {
     double y[SETS][T * H], dx[SETS][T * H], d_gate[SETS][E * H];
@@ -283,7 +283,7 @@ static void find_truth(const struct scenario *s, const struct model *m, struct t
     assert_int_equal(moe_ref_layer_run(&layer, set, sets), 0);
 }
 
-/* --- comparing --- */
+/* comparing */
 
 static const double tolerance = 2e-5; /* float32 sums of some ten terms; a factor of 1/P or P is far beyond it */
 

@@ -50,7 +50,7 @@ static void make_data(const struct scenario *s, struct data *d)
     }
 }
 
-/* --- one rank --- */
+/* one rank */
 
 struct rank {
     const struct scenario *scenarios;
@@ -238,7 +238,7 @@ static void run(const struct scenario *scenarios, int n, int ranks, bool overlap
     }
 }
 
-/* --- the reference --- */
+/* the reference */
 
 static void reference(const struct scenario *s, struct result *want)
 {
@@ -355,7 +355,7 @@ static void check(const struct scenario *s, int n, int ranks, const struct resul
     free(want);
 }
 
-/* --- tests --- */
+/* tests */
 
 static int make_scenarios(int ranks, struct scenario *to)
 {
@@ -416,7 +416,7 @@ static void test_parameters_are_told_ready_in_the_order_of_backward(void **state
     assert_memory_equal(result.told, all, sizeof(all));
 }
 
-/* --- that the overlap is one --- */
+/* that the overlap is one */
 
 static _Atomic int passed;
 
@@ -525,7 +525,7 @@ static void test_each_stream_waits_for_what_the_other_gives_it(void **state)
     moe_device_destroy(&device);
 }
 
-/* --- order and errors --- */
+/* order and errors */
 
 static struct arrays order_arrays;
 

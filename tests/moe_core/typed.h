@@ -1,8 +1,8 @@
 /*
  * typed.h: numbers of any element type in tests: read, written, rounded.
  */
-#ifndef TESTS_MOE_TYPED_H
-#define TESTS_MOE_TYPED_H
+#ifndef ROLL_TESTS_MOE_CORE_TYPED_H
+#define ROLL_TESTS_MOE_CORE_TYPED_H
 
 #include "common/smallfloat.h"
 #include "moe_core/include/moe/dtype.h"

@@ -131,7 +131,7 @@ uint64_t story_key(const struct program *p, int comm)
     return roll_key_child(story_key(p, k->parent), k->child, k->color);
 }
 
-/* --- records --- */
+/* records */
 
 static struct log *write_log(uint32_t rank, uint32_t thread, uint16_t act, enum roll_op op)
 {
@@ -197,7 +197,7 @@ static void take_time(uint32_t rank, struct host *h)
     h->clock = back > h->clock && back != NEVER ? back : h->clock;
 }
 
-/* --- devices --- */
+/* devices */
 
 static bool lowered(unsigned op)
 {
@@ -536,7 +536,7 @@ static void withdraw(uint32_t rank, int comm)
     }
 }
 
-/* --- hosts --- */
+/* hosts */
 
 static void end_process(uint32_t rank, enum roll_proc_state state, int32_t status)
 {

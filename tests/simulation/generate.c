@@ -58,7 +58,7 @@ static void add(struct maker *k, const struct act *a)
     (void)program_add(k->p, a);
 }
 
-/* --- communicators --- */
+/* communicators */
 
 static int new_comm(struct maker *k, const char *label, mask_t members, int parent, int color)
 {
@@ -162,7 +162,7 @@ static void place_classes(struct maker *k)
     }
 }
 
-/* --- items --- */
+/* items */
 
 static const uint8_t dtypes[] = {ROLL_DTYPE_FLOAT32, ROLL_DTYPE_FLOAT32, ROLL_DTYPE_BFLOAT16, ROLL_DTYPE_FLOAT16,
                                  ROLL_DTYPE_FLOAT64, ROLL_DTYPE_INT32,   ROLL_DTYPE_INT64};

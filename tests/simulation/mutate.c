@@ -61,7 +61,7 @@ static void set_second(struct mutation *k, const struct mutation *second)
     k->then.mark = second->mark;
 }
 
-/* --- places --- */
+/* places */
 
 static bool in_group(const struct program *p, uint32_t at)
 {
@@ -242,7 +242,7 @@ bool mutation_choose(const struct program *p, enum mutation_kind kind, struct rn
     return true;
 }
 
-/* --- making it --- */
+/* making it */
 
 /* Those of `who` get an act of their own behind act `at`, a copy. Returns its place, or UINT32_MAX. */
 static uint32_t split_off(struct program *p, uint32_t at, mask_t who)

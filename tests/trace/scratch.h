@@ -1,8 +1,8 @@
 /*
  * scratch.h: a directory of its own for a test, and a count of the files left in it. Include after cmocka.h.
  */
-#ifndef ROLL_TESTS_SCRATCH_H
-#define ROLL_TESTS_SCRATCH_H
+#ifndef ROLL_TESTS_TRACE_SCRATCH_H
+#define ROLL_TESTS_TRACE_SCRATCH_H
 
 #include <dirent.h>
 #include <limits.h>

@@ -3,8 +3,8 @@
  *
  * One analysis holds one feed per run (job, restart) that it meets. Not thread-safe.
  */
-#ifndef ROLL_CONSOLE_ANALYZE_H
-#define ROLL_CONSOLE_ANALYZE_H
+#ifndef ROLL_DAEMON_CONSOLE_ANALYZE_ANALYZE_H
+#define ROLL_DAEMON_CONSOLE_ANALYZE_ANALYZE_H
 
 #include "daemon/feed/feed.h"
 

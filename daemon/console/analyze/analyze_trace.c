@@ -39,7 +39,7 @@ struct reading {
     bool *cut;
 };
 
-/* ---- one series ---- */
+/* one series */
 
 static bool follows(const struct roll_analyze_file *a, const struct roll_analyze_file *b)
 {
@@ -157,7 +157,7 @@ static int feed_one(struct series *s, struct reading *r)
     return err;
 }
 
-/* ---- several ---- */
+/* several */
 
 static uint64_t tick_time(const struct roll_frame *frame)
 {
@@ -249,7 +249,7 @@ static int feed_merged(struct series *all, size_t n, roll_feed_t *feed, struct r
     return err;
 }
 
-/* ---- all ---- */
+/* all */
 
 static int by_series(const void *a, const void *b)
 {

@@ -1,8 +1,8 @@
 /*
  * doctor.h: checks of `rollcall doctor`: each finds one thing that would keep rollcall from working here.
  */
-#ifndef ROLL_CONSOLE_DOCTOR_H
-#define ROLL_CONSOLE_DOCTOR_H
+#ifndef ROLL_DAEMON_CONSOLE_DOCTOR_DOCTOR_H
+#define ROLL_DAEMON_CONSOLE_DOCTOR_DOCTOR_H
 
 #include "daemon/console/place.h"
 #include "daemon/console/run/program.h"

@@ -1,8 +1,8 @@
 /*
  * dump.h: raw bytes beside their meaning, for rings, control pages and trace files; as text or NDJSON.
  */
-#ifndef ROLL_CONSOLE_DUMP_H
-#define ROLL_CONSOLE_DUMP_H
+#ifndef ROLL_DAEMON_CONSOLE_DUMP_DUMP_H
+#define ROLL_DAEMON_CONSOLE_DUMP_DUMP_H
 
 #include <stdbool.h>
 #include <stddef.h>

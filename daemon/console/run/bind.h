@@ -1,8 +1,8 @@
 /*
  * bind.h: which of preload, auditor, profiler plugin and front `rollcall run` uses to see a job's NCCL calls, and why.
  */
-#ifndef ROLL_CONSOLE_BIND_H
-#define ROLL_CONSOLE_BIND_H
+#ifndef ROLL_DAEMON_CONSOLE_RUN_BIND_H
+#define ROLL_DAEMON_CONSOLE_RUN_BIND_H
 
 #include "daemon/console/place.h"
 

@@ -1,8 +1,8 @@
 /*
  * program.h: what kind of program a command is, and where its NCCL is, without running it.
  */
-#ifndef ROLL_CONSOLE_PROGRAM_H
-#define ROLL_CONSOLE_PROGRAM_H
+#ifndef ROLL_DAEMON_CONSOLE_RUN_PROGRAM_H
+#define ROLL_DAEMON_CONSOLE_RUN_PROGRAM_H
 
 #include <limits.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  * run.h: the parts of `rollcall run`: the private directory, the warden, the daemon, the ranks, their watch, the
  * verdicts. cmd_run.c puts them together. Everything but the announcer's thread belongs to the main thread.
  */
-#ifndef ROLL_CONSOLE_RUN_H
-#define ROLL_CONSOLE_RUN_H
+#ifndef ROLL_DAEMON_CONSOLE_RUN_RUN_H
+#define ROLL_DAEMON_CONSOLE_RUN_RUN_H
 
 #include "daemon/console/place.h"
 #include "daemon/console/run/bind.h"
@@ -32,7 +32,7 @@ struct roll_run_options {
     char **command;
 };
 
-/* ---- private directory (run_dir.c) ---- */
+/* private directory (run_dir.c) */
 
 /* Makes BASE/run-<pid>, mode 0700, after checks that BASE is ours alone. 0, or an error with one clear line in why. */
 int roll_run_dir_new(char *out, size_t size, char *why, size_t why_size);
@@ -41,7 +41,7 @@ void roll_run_dir_clear(const char *dir);
 /* Removes the directory, and the default directory above it when nothing else is in it. */
 void roll_run_dir_remove(const char *dir);
 
-/* ---- the warden (run_warden.c) ---- */
+/* the warden (run_warden.c) */
 
 /*
  * A process that outlives this one by a moment: when `rollcall run` is killed with SIGKILL, the warden ends the ranks'
@@ -59,7 +59,7 @@ void roll_warden_guard_daemon(struct roll_warden *warden, pid_t pid);
 /* Called when everything has ended in good order: the warden ends without doing anything. */
 void roll_warden_dismiss(struct roll_warden *warden);
 
-/* ---- the daemon (run_daemon.c) ---- */
+/* the daemon (run_daemon.c) */
 
 struct roll_run_daemon {
     pid_t pid;          /* 0 = none */
@@ -71,7 +71,7 @@ int roll_run_daemon_start(struct roll_run_daemon *daemon, const struct roll_run_
 /* Ends the daemon: SIGTERM, after a moment SIGKILL; reaps it. */
 void roll_run_daemon_stop(struct roll_run_daemon *daemon);
 
-/* ---- the ranks (run_ranks.c) ---- */
+/* the ranks (run_ranks.c) */
 
 struct roll_run_output {
     int fd; /* read end; -1 = closed or passed through */
@@ -111,14 +111,14 @@ void roll_env_prepend(const char *name, const char *first);
 /* The exit code that a shell gives for a wait status. */
 int roll_run_code(int status);
 
-/* ---- rings (run_watch.c) ---- */
+/* rings (run_watch.c) */
 
 /* The sum of all heads and the number of rings in dir, which grows when any rank makes a call. */
 uint64_t roll_run_progress(const char *dir);
 /* Writes the wait status into the ring of this process, when it has one. */
 void roll_run_note_exit(const char *dir, pid_t pid, int status);
 
-/* ---- verdicts (run_announce.c) ---- */
+/* verdicts (run_announce.c) */
 
 typedef struct roll_announcer roll_announcer_t;
 /* Starts a thread that prints the verdicts of `job` ("" = of the root, which is ours alone) as they come, and copies

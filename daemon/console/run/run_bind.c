@@ -36,7 +36,7 @@ int roll_bind_by_name(const char *name)
     return -1;
 }
 
-/* ---- fronts ---- */
+/* fronts */
 
 struct symbols {
     char **name; /* owned, sorted */
@@ -137,7 +137,7 @@ static bool find_front(const struct roll_place *place, const char *real, char ou
     return is_real;
 }
 
-/* ---- the choice ---- */
+/* the choice */
 
 const char *roll_bind_users_plugin(void)
 {

@@ -1,8 +1,8 @@
 /*
  * top_screen.h: the full-screen face of `rollcall top`: paints the tables of top_view.h and reads keys.
  */
-#ifndef ROLL_CONSOLE_TOP_SCREEN_H
-#define ROLL_CONSOLE_TOP_SCREEN_H
+#ifndef ROLL_DAEMON_CONSOLE_TOP_TOP_SCREEN_H
+#define ROLL_DAEMON_CONSOLE_TOP_TOP_SCREEN_H
 
 #include <jansson.h>
 

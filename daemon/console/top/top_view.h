@@ -4,8 +4,8 @@
  * Status and verdicts are the root's JSON (rollcall.status/1, rollcall.verdict/1). Members that are missing or of
  * another type are shown as "-", so that an older or newer root can be looked at.
  */
-#ifndef ROLL_CONSOLE_TOP_VIEW_H
-#define ROLL_CONSOLE_TOP_VIEW_H
+#ifndef ROLL_DAEMON_CONSOLE_TOP_TOP_VIEW_H
+#define ROLL_DAEMON_CONSOLE_TOP_TOP_VIEW_H
 
 #include "daemon/console/text.h"
 

@@ -1,8 +1,8 @@
 /*
  * compare.h: what the members of a communicator have said about one thing in one step, so that detectors can compare.
  */
-#ifndef ROLL_ENGINE_COMPARE_H
-#define ROLL_ENGINE_COMPARE_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_COMPARE_H
+#define ROLL_DAEMON_ENGINE_DETECT_COMPARE_H
 
 #include "daemon/engine/detect/state.h"
 

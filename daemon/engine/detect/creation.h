@@ -2,8 +2,8 @@
  * creation.h: what is known of the creation of a communicator that does not end: detect_init.c looks into it, and
  * detect_claim.c and detect_refused.c may have told already why it cannot end.
  */
-#ifndef ROLL_ENGINE_DETECT_CREATION_H
-#define ROLL_ENGINE_DETECT_CREATION_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_CREATION_H
+#define ROLL_DAEMON_ENGINE_DETECT_CREATION_H
 
 #include "daemon/engine/detect/state.h"
 

@@ -80,7 +80,7 @@ static bool in_alltoallv(const struct roll_engine *e, const struct p2p_case *k)
     return false;
 }
 
-/* --- collecting --- */
+/* collecting */
 
 static struct p2p_case *case_of(struct roll_engine *e, struct comm *c)
 {
@@ -131,7 +131,7 @@ static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index
     return true;
 }
 
-/* --- who, and what it did --- */
+/* who, and what it did */
 
 /* By the ranks of the pair, so that the order of arrival does not show. */
 static int by_ends(const void *a, const void *b)
@@ -215,7 +215,7 @@ static bool any_empty(const struct roll_engine *e, const struct p2p_case *k)
     return any;
 }
 
-/* --- telling --- */
+/* telling */
 
 static void words_pairs(struct words *w, const struct roll_engine *e, const struct p2p_case *k)
 {

@@ -272,7 +272,7 @@ static void lowered_tick(struct roll_engine *e)
     }
 }
 
-/* --- made by hand --- */
+/* made by hand */
 
 /* The member has made a message of this size with `other`, one way, which that one lacks. */
 static bool has_extra(const struct roll_engine *e, const struct comm *c, uint32_t rank, uint32_t other, unsigned side,

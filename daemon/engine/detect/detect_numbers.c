@@ -113,7 +113,7 @@ static void words_of_place(const struct gathered *g, struct words *w)
     }
 }
 
-/* --- replicas --- */
+/* replicas */
 
 /* The finding that replicas of this tensor, first seen to differ in that step, are a consequence of: its own gradient's
  * or, of an earlier step, another's. */
@@ -196,7 +196,7 @@ static void judge_replicas(struct roll_engine *e, struct comm *c, struct compari
     roll_rankset_fini(&major);
 }
 
-/* --- sums --- */
+/* sums */
 
 struct sums {
     double total, bound; /* sum of the shares; what rounding may change */
@@ -334,7 +334,7 @@ static void judge_sums(struct roll_engine *e, struct comm *c, struct comparison 
     roll_rankset_fini(&culprits);
 }
 
-/* --- not finite --- */
+/* not finite */
 
 static void words_not_finite(const struct roll_engine *e, const struct gathered *g, struct words *w)
 {
@@ -382,7 +382,7 @@ static void tell_not_finite(struct roll_engine *e, uint32_t source, const struct
     roll_rankset_fini(&rank);
 }
 
-/* --- the detector --- */
+/* the detector */
 
 static void judge(struct roll_engine *e, struct comm *c, struct comparison *m)
 {

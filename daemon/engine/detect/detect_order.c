@@ -160,7 +160,7 @@ static void look_at_member(struct look *k, const struct member *m)
     }
 }
 
-/* --- words --- */
+/* words */
 
 static void words_both(struct words *w, const struct look *k, const struct other *o, enum relation where)
 {

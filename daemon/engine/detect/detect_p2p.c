@@ -79,7 +79,7 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
     roll_rankset_fini(&set[1]);
 }
 
-/* --- calls without partner --- */
+/* calls without partner */
 
 /* The partner in this message has not made its side. */
 static bool lacks_partner(const struct entry *entry)
@@ -270,7 +270,7 @@ static void say_unmatched(struct roll_engine *e, const struct block *b, const st
     roll_rankset_fini(&set[1]);
 }
 
-/* --- circles that mix messages and collectives of one communicator --- */
+/* circles that mix messages and collectives of one communicator */
 
 /* What a circle on one communicator is made of. */
 struct mix {

@@ -26,9 +26,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* --- why it was refused --- */
+/* why it was refused */
 
-/* --- what is told --- */
+/* what is told */
 
 /* The refused calls of all members that are missing at this place. */
 static bool waited_for(const struct comm *c, const struct member *m)
@@ -337,7 +337,7 @@ bool refused_end(const struct source *s)
     return refused_is_said(s) && !refused_is_noted(s) && !source_alive(s) && refused_last_error(s) != NULL;
 }
 
-/* --- communicators that are being made --- */
+/* communicators that are being made */
 
 static bool creates(const struct roll_record *rec)
 {

@@ -49,7 +49,7 @@ struct straggler_engine {
 };
 STATE_OF_ENGINE(straggler)
 
-/* --- one look at a communicator --- */
+/* one look at a communicator */
 
 static int by_size(const void *a, const void *b)
 {
@@ -179,9 +179,9 @@ static bool judge(const struct comm *c, struct stretch *x, uint64_t *scratch, ui
     return *interval > 0 && borne;
 }
 
-/* --- words --- */
+/* words */
 
-/* --- steps that get longer --- */
+/* steps that get longer */
 
 /* The mean of eight intervals without the longest is one point; three points in a row of half as much again than the
  * least so far are a trend. */

@@ -133,7 +133,7 @@ uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, con
     return longest > least ? longest : least;
 }
 
-/* --- words --- */
+/* words */
 
 /* "host a (ranks 0-3), host b (rank 4)" */
 void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set)
@@ -306,7 +306,7 @@ static bool may_be_stuck(const struct roll_engine *e, const struct source *s, co
            e->calm - t->calm >= e->config.suspect_ns;
 }
 
-/* --- creations: all members are inside, and none returns --- */
+/* creations: all members are inside, and none returns */
 
 static bool all_inside(struct stuck *k, const struct source *s)
 {

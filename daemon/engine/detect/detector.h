@@ -6,8 +6,8 @@
  * waiting, a record) and either stays silent or says one verdict per cause. All functions may be NULL. They run in the
  * order of the table in detectors.c.
  */
-#ifndef ROLL_ENGINE_DETECTOR_H
-#define ROLL_ENGINE_DETECTOR_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_DETECTOR_H
+#define ROLL_DAEMON_ENGINE_DETECT_DETECTOR_H
 
 #include "daemon/engine/detect/state.h"
 #include "daemon/engine/judge/judge.h"
@@ -80,7 +80,7 @@ void lowered_cross(struct roll_engine *e, const struct pair *p, uint32_t index);
 /* Says that a send and a receive differ in bytes; ticket: of both calls. */
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven);
 
-/* --- detect_refused.c: calls of which nothing was enqueued --- */
+/* detect_refused.c: calls of which nothing was enqueued */
 bool refused_is_group_void(const struct roll_record *rec); /* this GROUP_END ends a group in vain */
 void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry);
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
@@ -96,7 +96,7 @@ bool refused_end(const struct source *s);                    /* and that has bee
 void refused_renew(const struct roll_engine *e,
                    struct source *s); /* it is heard again: time to make them again begins anew */
 
-/* --- detect_claim.c: definitions that contradict each other --- */
+/* detect_claim.c: definitions that contradict each other */
 /* A definition that contradicts another one of the same communicator. */
 struct claim {
     uint32_t source;
@@ -109,12 +109,12 @@ int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const stru
 const struct claim *claim_of(const struct roll_engine *e, const struct source *s,
                              const struct comm **out); /* or NULL */
 
-/* --- detect_race.c: calls of several host threads --- */
+/* detect_race.c: calls of several host threads */
 void race_call(struct roll_engine *e, struct member *m, const struct roll_record *rec);
 void race_returned(struct roll_engine *e, struct source *s,
                    const struct roll_record *rec); /* news of a call, or of a group's end */
 
-/* --- detect_stuck.c: what host waits have been like --- */
+/* detect_stuck.c: what host waits have been like */
 /* A loop of polls (ticket + 1 of its record) is now told by another record. */
 void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside);
 /* A wait of the host has returned; since: patience clock at which it was seen to be inside, NO_CLOCK: it was not. */
@@ -126,17 +126,17 @@ void stuck_polled(struct source *s, uint64_t ticket); /* polls that were over be
  * others wait for it. */
 bool stuck_stands(struct roll_engine *e, const struct source *s);
 
-/* --- detect_init.c --- */
+/* detect_init.c */
 /* A nonblocking creation of this source is over, if it is inside one: it goes on with other calls. */
 void creation_over(struct source *s);
 /* It has asked how a communicator stands (rec), and nothing is in progress there. */
 void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 uint64_t creation_key(const struct source *s, const struct roll_record *rec); /* of the verdict about it */
 
-/* --- detect_process.c --- */
+/* detect_process.c */
 bool process_is_told(const struct source *s); /* its death has been told as such */
 
-/* --- detect_missing.c --- */
+/* detect_missing.c */
 /* That it does not come has been told, and it has made no call since. */
 bool missing_is_told(const struct source *s);
 void missing_set_told(struct source *s);

@@ -6,8 +6,8 @@
  * said a moment after the last addition; what is added later makes a new verdict that takes the place of the one
  * before.
  */
-#ifndef ROLL_ENGINE_GATHER_H
-#define ROLL_ENGINE_GATHER_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_GATHER_H
+#define ROLL_DAEMON_ENGINE_DETECT_GATHER_H
 
 #include "daemon/engine/detect/state.h"
 #include "daemon/engine/say/say.h"

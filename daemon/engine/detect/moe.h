@@ -1,8 +1,8 @@
 /*
  * moe.h: what the detectors of MoE layers share: what a rank said about one layer.
  */
-#ifndef ROLL_ENGINE_MOE_H
-#define ROLL_ENGINE_MOE_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_MOE_H
+#define ROLL_DAEMON_ENGINE_DETECT_MOE_H
 
 #include "daemon/engine/detect/detector.h"
 
@@ -15,7 +15,7 @@ struct layer_note {
     bool said_zero, said_skip, said_remedy;
 };
 
-/* --- detect_moe_zero.c --- */
+/* detect_moe_zero.c */
 const struct layer_note *layer_note_of(const struct source *s, uint32_t layer); /* NULL: nothing is known */
 /* Says that this rank left out the experts of some MoE layer of this step because it had no tokens for them; the remedy
  * for that, 0: it did not. */

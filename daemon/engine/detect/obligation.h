@@ -3,8 +3,8 @@
  * comes of it), obligation_list.c (the lists of the members, side by side) and obligation_say.c (the prediction, and
  * that it has come true) share.
  */
-#ifndef ROLL_ENGINE_OBLIGATION_H
-#define ROLL_ENGINE_OBLIGATION_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_OBLIGATION_H
+#define ROLL_DAEMON_ENGINE_DETECT_OBLIGATION_H
 
 #include "daemon/engine/detect/compare.h"
 #include "daemon/engine/detect/detector.h"
@@ -64,7 +64,7 @@ struct moe_obligation_comm {
 };
 STATE_OF_COMM(moe_obligation)
 
-/* --- obligation_list.c --- */
+/* obligation_list.c */
 void obligation_cell_drop(struct comm *c, struct cell *cell);
 /* The order of this step's lists is not whole any more: neither it nor an earlier step is compared further. */
 void obligation_give_up(struct comm *c, const struct moment *step);
@@ -78,7 +78,7 @@ struct cell *obligation_cell_get(struct comm *c, const struct roll_record *rec, 
 uint32_t obligation_lacks(const struct comm *ep, const struct list *full, const struct list *other, uint32_t *first);
 uint32_t obligation_longest(const struct comm *c, const struct cell *cell);
 
-/* --- obligation_say.c --- */
+/* obligation_say.c */
 /* Ranks leave out several layers: one finding. What comes after the wait has come true is its consequence. */
 void obligation_predict(struct roll_engine *e, const struct cause *cause, bool zero);
 void obligation_came_true(struct roll_engine *e, struct cause *cause);

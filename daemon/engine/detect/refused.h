@@ -3,8 +3,8 @@
  * told), refused_match.c (such calls are taken out of what they had been matched with), refused_why.c (what was wrong
  * with them) and refused_say.c (the words) share.
  */
-#ifndef ROLL_ENGINE_REFUSED_H
-#define ROLL_ENGINE_REFUSED_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_REFUSED_H
+#define ROLL_DAEMON_ENGINE_DETECT_REFUSED_H
 
 #include "daemon/engine/detect/detector.h"
 
@@ -54,7 +54,7 @@ struct telling {
     enum roll_certainty certainty;
 };
 
-/* --- refused_match.c --- */
+/* refused_match.c */
 bool refused_is_said(const struct source *s);
 bool refused_is_noted(const struct source *s);
 void refused_set_said(struct source *s, bool noted);
@@ -64,7 +64,7 @@ struct entry *refused_entry_at(const struct roll_engine *e, const struct member 
 bool refused_is_alike(const struct roll_record *a, const struct roll_record *b);
 void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count);
 
-/* --- refused_why.c --- */
+/* refused_why.c */
 /* The argument that NCCL cannot have taken, and why; "" where the record does not show it. */
 const char *refused_wrong_argument(const struct roll_engine *e, const struct source *s, const struct member *m,
                                    const struct roll_record *rec, struct words *w);
@@ -81,7 +81,7 @@ bool refused_is_from_elsewhere(const struct roll_record *rec);
 bool refused_is_echo(const struct roll_engine *e, const struct source *s, const struct member *m,
                      const struct roll_record *rec);
 
-/* --- refused_say.c --- */
+/* refused_say.c */
 void refused_telling_fini(struct telling *t);
 uint64_t refused_speak(struct roll_engine *e, const struct telling *t, uint64_t before);
 /*

@@ -10,8 +10,8 @@
  * the owner of, and each of a million members of communicators pays for all of them. A table by object and detector has
  * to be searched on the path of records.
  */
-#ifndef ROLL_ENGINE_DETECT_STATE_H
-#define ROLL_ENGINE_DETECT_STATE_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_STATE_H
+#define ROLL_DAEMON_ENGINE_DETECT_STATE_H
 
 #include "daemon/engine/model/engine_state.h"
 

@@ -2,8 +2,8 @@
  * straggler.h: who arrives last: what detect_straggler.c (which communicator is looked at, and what a look says),
  * straggler_measure.c (how late one member came, from its log) and straggler_say.c (the words) share.
  */
-#ifndef ROLL_ENGINE_STRAGGLER_H
-#define ROLL_ENGINE_STRAGGLER_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_STRAGGLER_H
+#define ROLL_DAEMON_ENGINE_DETECT_STRAGGLER_H
 
 #include "daemon/engine/detect/stuck.h"
 
@@ -59,7 +59,7 @@ struct stretch {
     uint64_t late_ns;
 };
 
-/* --- straggler_measure.c --- */
+/* straggler_measure.c */
 /*
  * The newest two neighbouring calls of the member between and behind which its host waited. seq: number of the second;
  * NO_SEQ: any. Walks back from `from` over what the log still holds, within the bound. *end: its log holds no more.
@@ -70,7 +70,7 @@ bool straggler_find_stretch(const struct source *s, const struct member *m, uint
 bool straggler_find_same(const struct source *s, const struct member *m, uint64_t ticket, uint32_t *seq,
                          struct stretch *x, uint32_t *work, bool *end);
 
-/* --- straggler_say.c --- */
+/* straggler_say.c */
 void straggler_tell_late(struct roll_engine *e, struct comm *c, struct place *p, const struct stretch *x, bool suspect);
 void straggler_tell_slow(struct roll_engine *e, struct comm *c, struct place *p, const struct stretch *x,
                          uint64_t now_ns);

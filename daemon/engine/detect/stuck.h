@@ -3,8 +3,8 @@
  * stuck_find.c (who stands where), stuck_trouble.c (whether other trouble may be the reason) and stuck_facts.c (what
  * the nodes know about it) share.
  */
-#ifndef ROLL_ENGINE_STUCK_H
-#define ROLL_ENGINE_STUCK_H
+#ifndef ROLL_DAEMON_ENGINE_DETECT_STUCK_H
+#define ROLL_DAEMON_ENGINE_DETECT_STUCK_H
 
 #include "daemon/engine/detect/detector.h"
 
@@ -64,7 +64,7 @@ struct stuck {
     bool asked;                         /* for stuck_stands: whoever is stuck for a told reason stands nowhere else */
 };
 
-/* --- detect_stuck.c --- */
+/* detect_stuck.c */
 /* How long this wait of s must last before it is spoken of. */
 uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait);
 /* Groups the sources of these ranks by host, in the order in which the hosts appear. Owned by the caller; NULL: no
@@ -87,7 +87,7 @@ bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns);
 /* Another verdict has taken the place of this one. */
 void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
 
-/* --- stuck_find.c --- */
+/* stuck_find.c */
 /* A call that counts: not captured, and no collective of no elements, which NCCL drops. */
 bool stuck_is_call(const struct roll_record *rec);
 /* When `wait` returns, the call with this ticket before it is over. */
@@ -111,11 +111,11 @@ uint64_t stuck_newest(struct stuck *k, const struct source *s, uint64_t upto);
 void stuck_fini(struct stuck *k);
 uint32_t stuck_work(struct roll_engine *e); /* what is left of this tick's bound; kept in the engine's state */
 
-/* --- stuck_trouble.c --- */
+/* stuck_trouble.c */
 /* Something else that the records know of is wrong with what these ranks depend on: they may wait for that. */
 bool stuck_is_troubled(struct stuck *k);
 
-/* --- stuck_facts.c --- */
+/* stuck_facts.c */
 /* This verdict has been said: what the nodes know about it is taken from now on. Copies what it needs. */
 void stuck_case_open(struct stuck *k, uint64_t number, const char *text);
 void stuck_case_tick(struct roll_engine *e);

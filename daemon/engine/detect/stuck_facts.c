@@ -44,7 +44,7 @@ struct stuck_case {
     struct host_facts host[HOSTS_MAX];
 };
 
-/* --- which hosts --- */
+/* which hosts */
 
 struct placed {
     const char *host;
@@ -108,7 +108,7 @@ void stuck_hosts_fini(struct stuck_hosts *hosts)
     *hosts = (struct stuck_hosts){.hosts = 0};
 }
 
-/* --- the case --- */
+/* the case */
 
 static struct host_facts *host_of(struct stuck_case *c, const char *name)
 {
@@ -164,7 +164,7 @@ void stuck_case_open(struct stuck *k, uint64_t number, const char *text)
     }
 }
 
-/* --- words --- */
+/* words */
 
 static bool same_facts(const struct host_facts *a, const struct host_facts *b)
 {
@@ -229,7 +229,7 @@ static void words_all(struct words *w, struct stuck_case *c)
     }
 }
 
-/* --- judging --- */
+/* judging */
 
 static bool has_fault(const struct host_facts *h)
 {

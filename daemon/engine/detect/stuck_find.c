@@ -20,7 +20,7 @@ enum standing {
     STAND_AWAY, /* inside no wait, and silent for as long */
 };
 
-/* --- one rank and one call --- */
+/* one rank and one call */
 
 bool stuck_is_call(const struct roll_record *rec)
 {
@@ -187,7 +187,7 @@ static enum standing stand(struct stuck *k, const struct source *s, const struct
     return t || s->completes ? STAND_IN : STAND_AWAY; /* its device would have said that it is through */
 }
 
-/* --- all members --- */
+/* all members */
 
 static bool is_collective(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq)
 {

@@ -26,7 +26,7 @@ struct search {
     bool *source, *comm; /* by index: it is depended on */
 };
 
-/* --- what a host has come back from --- */
+/* what a host has come back from */
 
 /* Streams for which the host has come back from waits, with the ticket up to which these cover their calls. */
 struct covered {
@@ -100,7 +100,7 @@ static bool had_left(struct stuck *k, const struct member *m)
     return before && floor == 0 && k->work > 0;
 }
 
-/* --- is there anything at all --- */
+/* is there anything at all */
 
 /*
  * Some have aborted it, and others have not. Of the communicator on which all stand (k; NULL: nobody asks for one)
@@ -163,7 +163,7 @@ static bool is_any(const struct stuck *k)
     return any;
 }
 
-/* --- on what they depend --- */
+/* on what they depend */
 
 static void need_source(struct search *x, uint32_t index)
 {

@@ -1,8 +1,8 @@
 /*
  * align.h: what the files of the alignment share: lines of calls, and which mistakes fit them. Private to align*.c.
  */
-#ifndef ROLL_ENGINE_ALIGN_H
-#define ROLL_ENGINE_ALIGN_H
+#ifndef ROLL_DAEMON_ENGINE_JUDGE_ALIGN_H
+#define ROLL_DAEMON_ENGINE_JUDGE_ALIGN_H
 
 #include "daemon/engine/judge/judge.h"
 
@@ -93,7 +93,7 @@ struct judge {
     uint64_t age;
 };
 
-/* --- align_vote.c --- */
+/* align_vote.c */
 bool vote_is_over(const struct roll_engine *e,
                   const struct source *s); /* its process has ended, and all of it is read */
 void vote_take_ballots(const struct roll_engine *e, const struct comm *c, struct dispute *d);
@@ -102,7 +102,7 @@ bool vote_take(struct roll_engine *e, struct comm *c, struct judge *j);
 bool vote_rest_is_stuck(const struct judge *j);
 uint64_t vote_dropped_call(const struct judge *j, uint32_t rank, uint32_t by, const struct roll_record *theirs);
 
-/* --- align_rank.c --- */
+/* align_rank.c */
 /* Its next call is not on its way. */
 bool rank_is_still(const struct roll_engine *e, const struct source *s);
 /* What this rank did instead of the majority's call; UNKNOWN: that cannot be told yet. */
@@ -110,7 +110,7 @@ struct align_guess rank_judge(struct judge *j, uint32_t rank, struct line *line)
 /* Ranks that made the same call made the same mistake. guess: by rank. */
 void rank_agree(const struct judge *j, struct align_guess *guess);
 
-/* --- align_tell.c --- */
+/* align_tell.c */
 /* Tells, or tells better, what is known. guess: by rank; used up. */
 void align_tell(struct judge *j, struct align_guess *guess, struct line *line);
 

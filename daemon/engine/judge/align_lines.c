@@ -25,7 +25,7 @@
 #define SECOND_COST 2u
 #define LOOK_BACK   1024u
 
-/* --- lines --- */
+/* lines */
 
 static void read_call(const struct source *s, const struct entry *entry, uint64_t ticket, struct line_call *out)
 {
@@ -67,7 +67,7 @@ void line_read(const struct roll_engine *e, const struct comm *c, uint32_t rank,
     }
 }
 
-/* --- call sites --- */
+/* call sites */
 
 /* At an earlier collective these two places met, and nothing was wrong: a branch that both sides take for one call. */
 static bool are_twins(const struct line *a, uint64_t site_a, const struct line *b, uint64_t site_b)
@@ -141,7 +141,7 @@ static bool is_slip(const struct line *a, const struct line *b, bool tie)
     return x->op == y->op && x->count == y->count && (is_foreign(a, b) || (tie && is_foreign(b, a)));
 }
 
-/* --- which mistakes fit --- */
+/* which mistakes fit */
 
 struct fit {
     bool fits;
@@ -293,7 +293,7 @@ static struct fits try_all(const struct line *a, uint32_t n, const struct line *
     return f;
 }
 
-/* --- the likeliest --- */
+/* the likeliest */
 
 /* Nothing that follows is known: which is it most often? */
 static enum align_kind by_itself(const struct line *a, const struct line *b, enum align_kind plain, uint32_t set)

@@ -2,13 +2,13 @@
  * judge.h: what is wrong, and who: a disagreement at one slot (align*.c, astray.c), why nothing goes on (waitgraph.c,
  * order_vote.c, wait_judge.c, doubt.c), and what has been explained already (silence.c).
  */
-#ifndef ROLL_ENGINE_JUDGE_H
-#define ROLL_ENGINE_JUDGE_H
+#ifndef ROLL_DAEMON_ENGINE_JUDGE_JUDGE_H
+#define ROLL_DAEMON_ENGINE_JUDGE_JUDGE_H
 
 #include "daemon/engine/say/say.h"
 #include "daemon/engine/sweep/sweep.h"
 
-/* --- room.c: where there is no room for a call --- */
+/* room.c: where there is no room for a call */
 /* Each makes room for one more: by a sweep, by growing, or by giving up what is incomplete. 0 or NOMEM. */
 int room_in_log(struct roll_engine *e, struct source *s, uint64_t ticket);
 int room_for_collective(struct roll_engine *e, struct comm *c, uint32_t seq);
@@ -16,7 +16,7 @@ int room_for_message(struct roll_engine *e, struct pair *p, uint32_t index); /* 
 void comm_give_up(struct roll_engine *e, struct comm *c);                    /* it is judged no more; that is said */
 void comm_ended(struct roll_engine *e, struct member *m, enum roll_op op);   /* m has aborted it */
 
-/* --- silence.c: what has been explained, and until when --- */
+/* silence.c: what has been explained, and until when */
 /* What follows on c is a consequence of what has been said; seq: the collective at which the trouble began, NO_SEQ: not
  * a collective, or not known; comm_mute_at: that call itself. comm_explained adds that the members are stuck for it. */
 void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq);
@@ -36,7 +36,7 @@ void silence_gone(struct roll_engine *e, struct member *m);
 void silence_trouble(struct roll_engine *e); /* it is known from now on that ranks are stuck, and why */
 void silence_settle(struct roll_engine *e);  /* e->mute_fresh: something was muted since it was called last */
 
-/* --- align.c: a disagreement at one slot --- */
+/* align.c: a disagreement at one slot */
 /* The calls at this place may differ: that is judged, unless a silence or an earlier place comes first. */
 void align_look(struct roll_engine *e, struct comm *c, uint32_t seq);
 void align_open(struct roll_engine *e, struct comm *c, uint32_t seq);
@@ -91,7 +91,7 @@ struct finding {
     uint64_t minor_ticket, major_ticket; /* their calls at seq; ALIGN_ZERO: minor's is the dropped call */
 };
 
-/* --- align.c: the life of a finding, for the detectors that say it --- */
+/* align.c: the life of a finding, for the detectors that say it */
 /* False when this cause has been told already. Sets nothing. */
 bool finding_is_new(struct roll_engine *e, const struct finding *f, enum roll_verdict_code code);
 /* Culprits or a tie, what is open, and which verdict this one takes the place of: into v and the words. Last before
@@ -103,7 +103,7 @@ void finding_life(struct roll_engine *e, struct roll_verdict *v, const struct fi
 enum roll_verdict_code signature_code(enum align_kind kind, const struct roll_record *a, const struct roll_record *b,
                                       const char **field);
 
-/* --- astray.c: a call made on another communicator than its peers --- */
+/* astray.c: a call made on another communicator than its peers */
 struct astray {
     const struct source *rank; /* that made it */
     enum align_kind kind;      /* what the finding is, then */
@@ -117,7 +117,7 @@ bool astray_find(const struct roll_engine *e, const struct finding *f, struct as
 /* with: NULL where there is no other half yet. */
 void astray_keep(const struct finding *f, const struct roll_verdict *v, const struct astray *with);
 
-/* --- waitgraph.c: why nothing goes on --- */
+/* waitgraph.c: why nothing goes on */
 enum block_kind {
     BLOCK_DEAD = 1,
     BLOCK_STOPPED,
@@ -177,7 +177,7 @@ uint32_t waitgraph_missing(const struct roll_engine *e, const struct source *s, 
 /* The communicator under creation holds every rank of the job. */
 bool creation_is_whole(const struct roll_engine *e, const struct source *s, const struct roll_record *rec);
 
-/* --- wait_judge.c: which of the reasons found is the cause --- */
+/* wait_judge.c: which of the reasons found is the cause */
 void waits_look(struct roll_engine *e);
 /* The newest verdict says that these have ended (world ranks) and that this source waits for it: what was said of it
  * before, naming nobody, is replaced. */
@@ -185,7 +185,7 @@ void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t
 /* Why a circle is only suspected. */
 void words_soft(struct words *w, const struct roll_engine *e, const struct block *b);
 
-/* --- what the judge asks of the detectors --- */
+/* what the judge asks of the detectors */
 enum ask {
     ASK_ALL,     /* whoever knows */
     ASK_END,     /* who knows about the end of a process or a member */
@@ -201,7 +201,7 @@ struct judge_ask {
     bool (*end_is_told)(const struct source *s);
 };
 
-/* --- doubt.c: suspicions that come to nothing --- */
+/* doubt.c: suspicions that come to nothing */
 void doubt_add(struct roll_engine *e, uint64_t number,
                const struct block *b); /* verdict `number` rests on the call of b */
 /* The same for a wait of `waiter` in a call of this communicator for one rank. */
@@ -210,7 +210,7 @@ void doubt_call(struct roll_engine *e, uint64_t number, const struct source *wai
 void doubts_look(struct roll_engine *e);
 void doubts_free(struct roll_engine *e);
 
-/* --- order_vote.c: who of a circle goes another way than the others --- */
+/* order_vote.c: who of a circle goes another way than the others */
 /* True: *odd (added to it; world ranks) lack the call of step *at of the circle and are in the call of the next step
  * instead, against most of those who belong to both. *awaits is set where somebody who belongs to both has come to
  * neither, and may come. */

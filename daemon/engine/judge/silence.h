@@ -1,8 +1,8 @@
 /*
  * silence.h: what silence.c (what is explained) and silence_end.c (until when) share.
  */
-#ifndef ROLL_ENGINE_SILENCE_H
-#define ROLL_ENGINE_SILENCE_H
+#ifndef ROLL_DAEMON_ENGINE_JUDGE_SILENCE_H
+#define ROLL_DAEMON_ENGINE_JUDGE_SILENCE_H
 
 #include "daemon/engine/judge/judge.h"
 

@@ -169,7 +169,7 @@ static bool has_creation(const struct block *b)
     return any;
 }
 
-/* --- one end of a process, one verdict --- */
+/* one end of a process, one verdict */
 
 void ended_say(struct roll_engine *e, const struct roll_rankset *ended, uint32_t waiter)
 {

@@ -1,8 +1,8 @@
 /*
  * walk.h: one walk through the wait graph: its path, and what it has found. Private to waitgraph.c and wait_*.c.
  */
-#ifndef ROLL_ENGINE_WALK_H
-#define ROLL_ENGINE_WALK_H
+#ifndef ROLL_DAEMON_ENGINE_JUDGE_WALK_H
+#define ROLL_DAEMON_ENGINE_JUDGE_WALK_H
 
 #include "daemon/engine/judge/judge.h"
 
@@ -39,7 +39,7 @@ struct walk {
     uint32_t soft; /* all links are soft while this is not 0 */
 };
 
-/* --- wait_path.c --- */
+/* wait_path.c */
 /* The end of the path is a reason: `absent`, of which `rank` is one, hold up who waits in the last step. Takes absent.
  */
 void path_leaf(struct walk *walk, enum block_kind kind, struct source *rank, struct comm *comm, bool hard,
@@ -51,19 +51,19 @@ void path_circle(struct walk *walk, uint32_t from, struct comm *comm);
 bool path_closes(struct walk *walk, const struct source *s, const struct queue *q, uint64_t ticket, bool soft,
                  struct comm *comm);
 
-/* --- wait_creation.c --- */
+/* wait_creation.c */
 /* Index of the creation that t waits in; UINT32_MAX: no memory. */
 uint32_t creation_find(struct walk *walk, const struct source *t, const struct member *m,
                        const struct roll_record *rec);
 
-/* --- wait_polls.c --- */
+/* wait_polls.c */
 bool polls_in_vain(const struct walk *walk, const struct source *s, const struct thread *t);
 /* The number of calls before this wait, or loop of polls, that a process that has ended may have taken along; 0: none.
  */
 uint64_t polls_left_upto(const struct roll_engine *e, const struct source *s, const struct thread *t,
                          const struct roll_record *in);
 
-/* --- wait_left.c --- */
+/* wait_left.c */
 /* Waits that have come back, met on the way back through the calls of a thread: what they cover is over. */
 struct came_back {
     uint64_t streams, comms; /* by number; communicators because they keep their order on whatever streams */

@@ -1,8 +1,8 @@
 /*
  * exchange.h: which member of a communicator lacks messages that the others have made with it: exchange.c.
  */
-#ifndef ROLL_ENGINE_EXCHANGE_H
-#define ROLL_ENGINE_EXCHANGE_H
+#ifndef ROLL_DAEMON_ENGINE_MATCH_EXCHANGE_H
+#define ROLL_DAEMON_ENGINE_MATCH_EXCHANGE_H
 
 #include "daemon/engine/model/engine_state.h"
 

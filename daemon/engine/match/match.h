@@ -2,12 +2,12 @@
  * match.h: what met what: collectives on their slots, messages on their nodes, and the collectives that NCCL makes of
  * messages.
  */
-#ifndef ROLL_ENGINE_MATCH_H
-#define ROLL_ENGINE_MATCH_H
+#ifndef ROLL_DAEMON_ENGINE_MATCH_MATCH_H
+#define ROLL_DAEMON_ENGINE_MATCH_MATCH_H
 
 #include "daemon/engine/model/engine_state.h"
 
-/* --- match.c --- */
+/* match.c */
 uint64_t match_signature(const struct roll_record *rec);
 /* How a call stands to its rank's call before it on this communicator. */
 struct match_how {
@@ -46,7 +46,7 @@ int match_meet(struct roll_engine *e, const struct member *m, struct slot *s, co
                uint64_t ticket);
 void match_ready(struct member *m, uint32_t seq);
 
-/* --- p2p.c --- */
+/* p2p.c */
 /* The call takes its number in its pair: *out. NULL: it has no pair, because its peer is not a member. 0 or NOMEM. */
 int p2p_enter(struct roll_engine *e, struct member *m, const struct entry *entry, struct pair **out);
 /* What a message has met on its node. */
@@ -70,7 +70,7 @@ static inline unsigned p2p_side(const struct roll_record *rec)
 /* The group of this call touches more than half of the communicator: an all-to-all-v. */
 bool p2p_is_alltoallv(const struct source *s, uint64_t ticket);
 
-/* --- lowered.c: AlltoAll, Gather and Scatter are messages --- */
+/* lowered.c: AlltoAll, Gather and Scatter are messages */
 #define LOWERED_UNKNOWN UINT32_MAX
 static inline bool lowered_op(unsigned op)
 {
@@ -91,7 +91,7 @@ void lowered_note(struct member *m, const struct roll_record *rec, bool made); /
 uint32_t lowered_before(const struct member *m, uint32_t src, uint32_t dst);
 void lowered_free(struct member *m);
 
-/* --- zero.c: calls of no elements --- */
+/* zero.c: calls of no elements */
 void zero_remember(struct member *m, const struct roll_record *rec, uint64_t ticket);
 /* The dropped call would have been what `by` made, but for its count. */
 bool zero_stands_for(const struct source *s, const struct entry *dropped, uint64_t sig, const struct source *by,

@@ -2,8 +2,8 @@
  * engine_state.h: the engine itself: all sources and communicators of one run, and what is kept about the run as a
  * whole.
  */
-#ifndef ROLL_ENGINE_STATE_H
-#define ROLL_ENGINE_STATE_H
+#ifndef ROLL_DAEMON_ENGINE_MODEL_ENGINE_STATE_H
+#define ROLL_DAEMON_ENGINE_MODEL_ENGINE_STATE_H
 
 #include "daemon/engine/model/model.h"
 

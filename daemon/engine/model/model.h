@@ -11,8 +11,8 @@
  * is complete. A slot whose members are all ready is complete. What never gets complete is what the stall analysis
  * (judge/waitgraph.c) explains.
  */
-#ifndef ROLL_ENGINE_MODEL_H
-#define ROLL_ENGINE_MODEL_H
+#ifndef ROLL_DAEMON_ENGINE_MODEL_MODEL_H
+#define ROLL_DAEMON_ENGINE_MODEL_MODEL_H
 
 #include "daemon/engine/engine.h"
 #include "trace/err.h"
@@ -299,7 +299,7 @@ struct pair {
     bool said;
 };
 
-/* --- on the path of every record, and therefore here --- */
+/* on the path of every record, and therefore here */
 /* The record of a ticket; NULL when it is not there any more. */
 static inline struct entry *source_entry(const struct source *s, uint64_t ticket)
 {
@@ -378,7 +378,7 @@ static inline bool spend(uint32_t *work)
     return true;
 }
 
-/* --- source.c: the log of a source, its threads, its streams --- */
+/* source.c: the log of a source, its threads, its streams */
 int source_enlist(struct roll_engine *e, struct source *s, uint32_t index); /* as the newest process of its rank */
 struct source *source_newest(const struct roll_engine *e, uint32_t world);  /* NULL: none has come */
 int source_log_open(struct source *s, uint64_t ticket); /* its first record will have this ticket. 0 or NOMEM */
@@ -428,7 +428,7 @@ bool source_certain(struct source *s, const struct roll_record *rec);
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
 uint32_t source_index(const struct roll_engine *e, const struct source *s); /* NO_SOURCE: none */
 
-/* --- comm.c: communicators and their slots --- */
+/* comm.c: communicators and their slots */
 struct comm *comm_find(const struct roll_engine *e, uint64_t key);
 /* *contradicts: a communicator of which the definition says something else than those before it, and which has
  * therefore not got this member; NULL as a rule. Errors: NOMEM, CORRUPT. */
@@ -451,11 +451,11 @@ static inline bool refused_call(const struct entry *entry)
     return entry->index == COLL_REFUSED && !entry->pair;
 }
 
-/* --- variant.c: the calls at a slot that differ from its first one --- */
+/* variant.c: the calls at a slot that differ from its first one */
 int slot_add_variant(struct roll_engine *e, struct slot *s, const struct variant *v); /* v is copied. 0 or NOMEM */
 void slot_release(struct roll_engine *e, struct slot *s);                             /* drops the variants */
 
-/* --- pair.c: messages --- */
+/* pair.c: messages */
 struct pair *p2p_pair(const struct comm *c, uint32_t src, uint32_t dst); /* NULL: none so far */
 struct pair *pair_get(struct comm *c, uint32_t src, uint32_t dst);       /* makes it; NULL: no memory */
 struct node *p2p_node(const struct pair *p, uint32_t index);
@@ -469,7 +469,7 @@ void pair_advance(struct pair *p);             /* past the nodes of which both s
 bool p2p_known(const struct pair *p, unsigned side);
 bool p2p_complete(const struct entry *entry);
 
-/* --- calls --- */
+/* calls */
 /* It returned an error: nothing was enqueued. */
 static inline bool call_failed(const struct roll_record *rec)
 {
@@ -492,7 +492,7 @@ static inline bool entry_complete(const struct source *s, const struct entry *en
     return !source_alive(s) || (m && m->ended != 0) || entry_answered(s, entry);
 }
 
-/* --- graph.c: what was captured into which graph --- */
+/* graph.c: what was captured into which graph */
 #define CAPTURED_MAX 8192u /* captured calls remembered per source */
 void graph_note_call(struct source *s, const struct roll_record *rec, uint64_t ticket);
 void graph_define(struct source *s, const struct roll_def *def);
@@ -502,7 +502,7 @@ void graph_forget(struct source *s);
 bool graph_collective(const struct source *s, uint32_t id, uint32_t comm, uint32_t n, struct roll_record *out,
                       uint32_t *total);
 
-/* --- site.c: call sites that can be compared between ranks --- */
+/* site.c: call sites that can be compared between ranks */
 int site_define(struct source *s, const struct roll_def *def);           /* a call site or a module. 0 or NOMEM */
 uint64_t site_of(const struct source *s, const struct roll_record *rec); /* 0 = not known */
 enum site_relation {

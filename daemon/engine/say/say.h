@@ -1,14 +1,14 @@
 /*
  * say.h: building verdicts, the memory of what has been said, and the words.
  */
-#ifndef ROLL_ENGINE_SAY_H
-#define ROLL_ENGINE_SAY_H
+#ifndef ROLL_DAEMON_ENGINE_SAY_SAY_H
+#define ROLL_DAEMON_ENGINE_SAY_SAY_H
 
 #include "daemon/engine/model/engine_state.h"
 
 struct words;
 
-/* --- say.c: building verdicts --- */
+/* say.c: building verdicts */
 struct roll_verdict *say(struct roll_engine *e, enum roll_verdict_code code, enum roll_certainty certainty);
 bool say_once(struct roll_engine *e, uint64_t key); /* true the first time */
 bool say_is_said(const struct roll_engine *e, uint64_t key);
@@ -47,7 +47,7 @@ void say_remember(struct roll_engine *e, uint64_t key, uint64_t number);
 uint64_t say_recall(const struct roll_engine *e, uint64_t key); /* 0 = nothing */
 void say_forget(struct roll_engine *e, uint64_t key);           /* say_once is true again */
 
-/* --- explain.c: words --- */
+/* explain.c: words */
 struct words {
     char text[4096];
     size_t used;

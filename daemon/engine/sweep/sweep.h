@@ -1,8 +1,8 @@
 /*
  * sweep.h: which calls are complete.
  */
-#ifndef ROLL_ENGINE_SWEEP_H
-#define ROLL_ENGINE_SWEEP_H
+#ifndef ROLL_DAEMON_ENGINE_SWEEP_SWEEP_H
+#define ROLL_DAEMON_ENGINE_SWEEP_SWEEP_H
 
 #include "daemon/engine/match/match.h"
 

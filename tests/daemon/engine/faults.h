@@ -2,8 +2,8 @@
  * faults.h: the first faults after which a job, or a part of it, goes on (firsts.c), and the second ones that must then
  * be told as if they were the first (seconds.c). test_engine_silence.c puts them together.
  */
-#ifndef ROLL_TESTS_ENGINE_FAULTS_H
-#define ROLL_TESTS_ENGINE_FAULTS_H
+#ifndef ROLL_TESTS_DAEMON_ENGINE_FAULTS_H
+#define ROLL_TESTS_DAEMON_ENGINE_FAULTS_H
 
 #include "tests/daemon/engine/story.h"
 

@@ -72,7 +72,7 @@ static void comes_after_all(struct story *t, int kind)
     all_return(t, 0);
 }
 
-/* --- one call, another argument: it comes to its end all the same, as wrong calls often do --- */
+/* one call, another argument: it comes to its end all the same, as wrong calls often do */
 
 enum argument { OP, COUNT, DTYPE, REDOP, ROOT };
 
@@ -93,7 +93,7 @@ static void bends(struct story *t, int kind)
     story_pass(t, 2 * S_);
 }
 
-/* --- calls left out, added, moved --- */
+/* calls left out, added, moved */
 
 enum shift { ZERO, SKIP, ADD };
 
@@ -212,7 +212,7 @@ static void other_graph(struct story *t, int kind)
     story_pass(t, 3 * S_);
 }
 
-/* --- messages --- */
+/* messages */
 
 static void partner_ends(struct story *t, int kind)
 {
@@ -296,7 +296,7 @@ static void exchanges(struct story *t, int kind)
     story_pass(t, 8 * S_);
 }
 
-/* --- over several communicators --- */
+/* over several communicators */
 
 /* kind 0: two calls in the other order, all wait. 1: the last rank has made the second one only, and its host goes on.
  */
@@ -384,7 +384,7 @@ static void splits(struct story *t, int kind)
     story_pass(t, 8 * S_);
 }
 
-/* --- the life of a communicator --- */
+/* the life of a communicator */
 
 static void joined(struct story *t)
 {
@@ -469,7 +469,7 @@ static void waiters_abort(struct story *t, int kind)
     story_pass(t, 2 * S_);
 }
 
-/* --- processes --- */
+/* processes */
 
 enum end { KILLED, FINISHED, STOPPED, BUSY, BLOCKED };
 
@@ -562,7 +562,7 @@ static void lags(struct story *t, int kind)
     }
 }
 
-/* --- mixture of experts --- */
+/* mixture of experts */
 
 static void one_layer(struct story *t, uint32_t layer, uint64_t rows, uint32_t duties, uint32_t rows_of_last,
                       uint32_t duties_of_last)
@@ -704,7 +704,7 @@ static void numbers_are_wrong(struct story *t, int kind)
     story_pass(t, 2 * S_);
 }
 
-/* --- the tool itself --- */
+/* the tool itself */
 
 static void loses_records(struct story *t, int kind)
 {

@@ -1,8 +1,8 @@
 /*
  * scenes.h: pieces of programs that several tests of the engine share, beside the calls themselves (sim.h).
  */
-#ifndef ROLL_TESTS_ENGINE_SCENES_H
-#define ROLL_TESTS_ENGINE_SCENES_H
+#ifndef ROLL_TESTS_DAEMON_ENGINE_SCENES_H
+#define ROLL_TESTS_DAEMON_ENGINE_SCENES_H
 
 #include "moe_core/include/moe/observe.h"
 #include "tests/daemon/engine/sim.h"

@@ -329,7 +329,7 @@ void sim_moe_forward(struct sim *sim, uint32_t rank, uint32_t ep, uint32_t layer
     rec->phase = ROLL_PHASE_FORWARD;
 }
 
-/* --- feeding --- */
+/* feeding */
 
 static uint32_t next_random(uint64_t *state)
 {

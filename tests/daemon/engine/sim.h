@@ -6,8 +6,8 @@
  * rank's own order), lets ten seconds pass, and demands the same findings each time: lines "certainty code culprits",
  * sorted, joined by "; ". Findings count that stand at the end; "" = no finding, none that was taken back either.
  */
-#ifndef ROLL_TESTS_ENGINE_SIM_H
-#define ROLL_TESTS_ENGINE_SIM_H
+#ifndef ROLL_TESTS_DAEMON_ENGINE_SIM_H
+#define ROLL_TESTS_DAEMON_ENGINE_SIM_H
 
 #include "daemon/engine/engine.h"
 #include "trace/op.h"

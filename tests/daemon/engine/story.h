@@ -5,8 +5,8 @@
  * For tests in which something is told and the job goes on: there the moments matter, and sim_expect knows the end
  * only.
  */
-#ifndef ROLL_TESTS_ENGINE_STORY_H
-#define ROLL_TESTS_ENGINE_STORY_H
+#ifndef ROLL_TESTS_DAEMON_ENGINE_STORY_H
+#define ROLL_TESTS_DAEMON_ENGINE_STORY_H
 
 #include "tests/daemon/engine/scenes.h"
 

@@ -21,7 +21,7 @@
 static const uint32_t sizes[] = {2, 3, 4, 5, 8, 12};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* --- a job of which some ranks are late --- */
+/* a job of which some ranks are late */
 
 struct stage {
     struct sim *sim;
@@ -240,7 +240,7 @@ static void test_ranks_that_have_ended_do_not_come_any_more(void **state)
     }
 }
 
-/* --- the class --- */
+/* the class */
 
 /* Calls of one step: `calls` of different counts; the odd rank leaves out, doubles or swaps the one at `place`. */
 enum kind { SKIP, ADD, SWAP, OTHER_COUNT, OTHER_REDUCTION, KINDS };
@@ -487,7 +487,7 @@ static void test_branches_that_always_met_are_one_place(void **state)
     }
 }
 
-/* --- what is said first, and then better --- */
+/* what is said first, and then better */
 
 /* The calls come one by one, with time between them: an early word, then the right one in its place. */
 static void test_later_calls_confirm_or_replace_the_class(void **state)

@@ -236,7 +236,7 @@ static void test_nothing_against_something_differs_in_bytes(void **state)
     }
 }
 
-/* --- calls that are refused --- */
+/* calls that are refused */
 
 enum news { AT_ONCE, LATER, LATE, NEWS };
 
@@ -422,7 +422,7 @@ static void test_a_difference_in_a_call_that_does_not_return_is_suspected(void *
     }
 }
 
-/* --- circles of messages and collectives on one communicator --- */
+/* circles of messages and collectives on one communicator */
 
 static void ring(struct sim *sim, uint32_t w, uint32_t r)
 {
@@ -586,7 +586,7 @@ static void test_a_partner_that_ended_early(void **state)
     }
 }
 
-/* --- collectives that NCCL makes of messages --- */
+/* collectives that NCCL makes of messages */
 
 /* The last rank exchanges before the AlltoAll, the others after it; all hosts come back. */
 static void test_messages_that_meet_an_alltoall(void **state)

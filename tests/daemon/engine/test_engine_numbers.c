@@ -33,7 +33,7 @@ static void last_rank(char *out, size_t size, const char *what, uint32_t ranks)
     snprintf(out, size, ranks == 2 ? "%s -" : "%s %u", what, ranks - 1);
 }
 
-/* --- numbers that must be alike --- */
+/* numbers that must be alike */
 
 static const struct {
     enum moe_uniform what;
@@ -134,7 +134,7 @@ static void test_a_buffer_made_before_the_first_step_is_compared(void **state)
     }
 }
 
-/* --- routing that must fit itself --- */
+/* routing that must fit itself */
 
 static void test_splits_that_miss_the_buffer_are_proven(void **state)
 {
@@ -203,7 +203,7 @@ static void test_a_recompute_that_routes_alike_is_healthy(void **state)
     sim_destroy(&sim);
 }
 
-/* --- tensors --- */
+/* tensors */
 
 static void test_replicas_that_differ_are_proven_and_equal_ones_are_healthy(void **state)
 {
@@ -328,8 +328,7 @@ static void test_elements_that_are_no_number_are_told_once(void **state)
     }
 }
 
-/* --- what must not be said: things of one number, steps run again, missing records, communicators of unknown size ---
- */
+/* What must not be said: things of one number, steps run again, missing records, communicators of unknown size. */
 
 /* What all ranks say about things that have one number (layers without numbers, microbatches without): each time
  * another value. */

@@ -70,7 +70,7 @@ static void test_unknown_streams_are_not_one_stream(void **state)
     }
 }
 
-/* ---- a communicator whose size nobody tells ---- */
+/* a communicator whose size nobody tells */
 
 static struct roll_record call_of(uint64_t ticket, uint32_t seq, uint64_t count)
 {
@@ -159,7 +159,7 @@ static void test_a_definition_that_contradicts_an_open_one_is_refused(void **sta
     roll_engine_destroy(&e);
 }
 
-/* ---- the note ---- */
+/* the note */
 
 static void test_a_process_of_which_nothing_is_seen_is_noted_once(void **state)
 {

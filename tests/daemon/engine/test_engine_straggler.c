@@ -367,7 +367,7 @@ static void test_one_that_recovers_and_another_after_it(void **state)
     roll_engine_destroy(&j.e);
 }
 
-/* --- steps of many calls, waits for events, and large communicators --- */
+/* steps of many calls, waits for events, and large communicators */
 
 struct form {
     uint32_t calls;    /* on the communicator, in a step */

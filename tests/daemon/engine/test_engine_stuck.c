@@ -325,7 +325,7 @@ static void test_creation_in_which_all_are(void **state)
     }
 }
 
-/* --- with time between the calls --- */
+/* with time between the calls */
 
 #define LIVE_RANKS 160u
 struct live {
@@ -461,7 +461,7 @@ static void test_told_once_and_again_when_it_has_moved(void **state)
     roll_engine_destroy(&l.e);
 }
 
-/* --- what the nodes know --- */
+/* what the nodes know */
 
 /* All stand in a call for as long as it takes; returns the number of the verdict. */
 static uint64_t live_stuck(struct live *l)
@@ -571,7 +571,7 @@ static void test_a_node_that_does_not_answer_is_not_waited_for(void **state)
     roll_engine_destroy(&l.e);
 }
 
-/* --- trouble elsewhere, and trouble that is over: it explains a wait only where the waiters depend on it --- */
+/* trouble elsewhere, and trouble that is over: it explains a wait only where the waiters depend on it */
 
 #define OLD_STEPS 300u
 

@@ -98,7 +98,7 @@ KEEP static int recurse(int n)
     return n > 0 ? recurse(n - 1) + one : one;
 }
 
-/* ---- calls that nothing ends but a signal ---- */
+/* calls that nothing ends but a signal */
 
 static _Atomic int returned;
 
@@ -165,8 +165,6 @@ static void *in_write(void *arg)
     ended();
     return arg;
 }
-
-/* ---- */
 
 static void spawn(void *(*function)(void *), int n)
 {

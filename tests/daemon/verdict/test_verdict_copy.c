@@ -20,7 +20,7 @@ bool roll_engine_source(const roll_engine_t *engine, uint32_t i, struct roll_vie
 
 static const roll_engine_t *const engine = (const roll_engine_t *)(uintptr_t)64; /* never looked into */
 
-/* ---- allocations that fail ---- */
+/* allocations that fail */
 
 static unsigned allocations, failing; /* the allocation with this number fails; 0 = none */
 
@@ -58,7 +58,7 @@ char *__wrap_strdup(const char *text)
     return fails() ? NULL : __real_strdup(text);
 }
 
-/* ---- a verdict ---- */
+/* a verdict */
 
 /* Each value is another one, so that two that are mixed up show. What it points to is on the heap. */
 static struct roll_verdict full_verdict(void)
@@ -140,7 +140,7 @@ static bool is_set(const struct roll_rankset *set, const char *text)
     return strcmp(folded, text) == 0;
 }
 
-/* ---- tests ---- */
+/* tests */
 
 static void everything_survives_what_it_was_copied_from(void **state)
 {

@@ -1,6 +1,6 @@
 // One thing that a header declares, in words that do not depend on which header it was.
-#ifndef TESTS_HOSTCUDA_ABI_H
-#define TESTS_HOSTCUDA_ABI_H
+#ifndef ROLL_TESTS_HOSTNCCL_CUDA_ABI_H
+#define ROLL_TESTS_HOSTNCCL_CUDA_ABI_H
 
 #include <string>
 #include <vector>

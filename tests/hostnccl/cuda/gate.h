@@ -1,6 +1,6 @@
 /* What the tests of streams share: a gate that holds a stream until it is opened, and the check of a call. */
-#ifndef TESTS_HOSTCUDA_GATE_H
-#define TESTS_HOSTCUDA_GATE_H
+#ifndef ROLL_TESTS_HOSTNCCL_CUDA_GATE_H
+#define ROLL_TESTS_HOSTNCCL_CUDA_GATE_H
 
 /* cmocka wants these first. */
 #include <setjmp.h>

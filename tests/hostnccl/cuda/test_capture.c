@@ -124,7 +124,7 @@ static void test_who_may_begin_and_end(void **state)
     assert_success(cudaGraphDestroy(graph));
 }
 
-/* ---- threads and modes ---- */
+/* threads and modes */
 
 struct call {
     cudaError_t (*make)(struct call *call);
@@ -235,7 +235,7 @@ static void test_unsafe_calls_are_refused_as_the_modes_say(void **state)
     assert_success(cudaStreamDestroy(idle));
 }
 
-/* ---- what cannot be asked of a captured stream or event, in any mode ---- */
+/* what cannot be asked of a captured stream or event, in any mode */
 
 static void test_a_captured_stream_cannot_be_waited_for_or_asked(void **state)
 {
@@ -293,7 +293,7 @@ static void test_a_captured_event_cannot_be_asked(void **state)
     assert_success(cudaStreamDestroy(stream));
 }
 
-/* ---- the legacy stream ---- */
+/* the legacy stream */
 
 static void test_the_legacy_stream_cannot_depend_on_a_captured_one(void **state)
 {
@@ -327,7 +327,7 @@ static void test_the_legacy_stream_cannot_depend_on_a_captured_one(void **state)
     assert_success(cudaFree(memory));
 }
 
-/* ---- several streams ---- */
+/* several streams */
 
 static void test_streams_join_and_leave_by_events(void **state)
 {

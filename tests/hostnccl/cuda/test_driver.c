@@ -294,7 +294,7 @@ static void test_the_runtime_finds_functions_of_the_driver(void **state)
 #endif
 }
 
-/* ---- kernels ---- */
+/* kernels */
 
 static void count_kernel(void **parameters)
 {

@@ -437,7 +437,7 @@ static void test_a_cycle_cannot_be_frozen(void **state)
     assert_success(cudaGraphDestroy(graph));
 }
 
-/* ---- user objects ---- */
+/* user objects */
 
 static bool reaches(atomic_int *value, int wanted)
 {

@@ -78,7 +78,7 @@ void expect_hang(struct rank *r)
     CUDA(cudaStreamSynchronize(r->stream));
 }
 
-/* ---- between ranks ---- */
+/* between ranks */
 
 static const char *told(const char *dir, int rank, const char *what)
 {

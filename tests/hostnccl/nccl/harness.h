@@ -6,8 +6,8 @@
  * at the time limit. The directory must be empty afterwards: a segment left behind fails the test. threads_run does the
  * same with ncclCommInitAll and one thread per rank.
  */
-#ifndef HOSTNCCL_TEST_HARNESS_H
-#define HOSTNCCL_TEST_HARNESS_H
+#ifndef ROLL_TESTS_HOSTNCCL_NCCL_HARNESS_H
+#define ROLL_TESTS_HOSTNCCL_NCCL_HARNESS_H
 
 #include <cuda_runtime.h>
 #include <nccl.h>

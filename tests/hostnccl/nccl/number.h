@@ -2,8 +2,8 @@
  * Values of every NCCL type as doubles, for oracles: written from the formats' definitions and independent of the
  * library.
  */
-#ifndef HOSTNCCL_TEST_NUMBER_H
-#define HOSTNCCL_TEST_NUMBER_H
+#ifndef ROLL_TESTS_HOSTNCCL_NCCL_NUMBER_H
+#define ROLL_TESTS_HOSTNCCL_NCCL_NUMBER_H
 
 #include <math.h>
 #include <nccl.h>

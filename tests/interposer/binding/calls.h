@@ -4,8 +4,8 @@
  *
  * Included after the functions are there under their names: by linking (calls_linked.c), or as pointers (program.c).
  */
-#ifndef ROLL_TESTS_BINDING_CALLS_H
-#define ROLL_TESTS_BINDING_CALLS_H
+#ifndef ROLL_TESTS_INTERPOSER_BINDING_CALLS_H
+#define ROLL_TESTS_INTERPOSER_BINDING_CALLS_H
 
 #include <nccl.h>
 

@@ -1,7 +1,7 @@
 /* stub.h: the functions of stub.c, and the arguments that job.c passes: pointers that only say which argument they are.
  */
-#ifndef ROLL_TESTS_EXT_STUB_H
-#define ROLL_TESTS_EXT_STUB_H
+#ifndef ROLL_TESTS_INTERPOSER_EXT_STUB_H
+#define ROLL_TESTS_INTERPOSER_EXT_STUB_H
 
 #include <stdbool.h>
 #include <stddef.h>

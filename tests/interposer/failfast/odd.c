@@ -98,7 +98,7 @@ static void finish(bool compared)
     ladder(world, 20);
 }
 
-/* --- graphs --- */
+/* graphs */
 
 static void begin(void)
 {
@@ -146,7 +146,7 @@ static void graphs(void)
     finish(true);
 }
 
-/* --- messages --- */
+/* messages */
 
 static void exchange(bool lowered, size_t count, size_t also)
 {
@@ -189,7 +189,7 @@ static void both_kinds(void)
     finish(true);
 }
 
-/* --- communicators --- */
+/* communicators */
 
 static void splits(void)
 {

@@ -1,8 +1,8 @@
 /*
  * fuzz.h: the function that every fuzz target defines, and the macro that reports a broken promise.
  */
-#ifndef ROLL_TESTS_FUZZ_H
-#define ROLL_TESTS_FUZZ_H
+#ifndef ROLL_TESTS_TRACE_FUZZ_FUZZ_H
+#define ROLL_TESTS_TRACE_FUZZ_FUZZ_H
 
 #include <stdbool.h>
 #include <stddef.h>

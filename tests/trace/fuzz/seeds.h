@@ -1,8 +1,8 @@
 /*
  * seeds.h: the seeds of each fuzz target, from the golden files.
  */
-#ifndef ROLL_TESTS_SEEDS_H
-#define ROLL_TESTS_SEEDS_H
+#ifndef ROLL_TESTS_TRACE_FUZZ_SEEDS_H
+#define ROLL_TESTS_TRACE_FUZZ_SEEDS_H
 
 #include <stddef.h>
 #include <stdint.h>

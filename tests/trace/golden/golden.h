@@ -1,8 +1,8 @@
 /*
  * golden.h: the golden files of the current version, made in memory.
  */
-#ifndef ROLL_TESTS_GOLDEN_H
-#define ROLL_TESTS_GOLDEN_H
+#ifndef ROLL_TESTS_TRACE_GOLDEN_GOLDEN_H
+#define ROLL_TESTS_TRACE_GOLDEN_GOLDEN_H
 
 #include <stddef.h>
 #include <stdint.h>
