@@ -19,16 +19,9 @@ const uint8_t roll_op_classes[ROLL_OP_LIMIT] = {
 #undef ROLL_OP_ROW
 };
 
-#define R_ROOT    ROLL_TRAIT_ROOT
-#define R_REDOP   ROLL_TRAIT_REDOP
-#define R_BYTES   ROLL_TRAIT_BYTES
-#define R_MEETS   ROLL_TRAIT_MEETS
-#define R_LOWERED ROLL_TRAIT_LOWERED
-const uint8_t roll_op_traits[ROLL_OP_LIMIT] = {
-#define ROLL_OP_ROW(name, id, label, class, traits) [id] = (traits),
+#define ROLL_OP_ROW(name, id, label, class, traits) _Static_assert((traits) == 0 || (id) < 64, label " has traits");
 #include "trace/op.def"
 #undef ROLL_OP_ROW
-};
 
 static const char *const dtype_labels[ROLL_DTYPE_LIMIT] = {
 #define ROLL_DTYPE_ROW(name, number, label, bytes) [number] = (label),

@@ -140,10 +140,11 @@ static int meet_message(struct roll_engine *e, struct member *m, struct entry *e
     return 0;
 }
 
-/* The thread that has made the call, and whether it is inside it. */
-static void note_thread(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t ticket)
+/* The thread that has made the call, and whether it is inside it. `class` is that of its operation, here and in
+ * note_call: looked up once for every record. */
+static void note_thread(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t ticket,
+                        enum roll_op_class class)
 {
-    enum roll_op_class class = roll_op_class(rec->op);
     struct thread *t = source_thread(s, rec->thread);
     if (!t) {
         return;
@@ -176,11 +177,11 @@ static void note_thread(struct roll_engine *e, struct source *s, const struct ro
 }
 
 /* A call of NCCL: it is counted, and is the last one of its rank. */
-static void note_call(struct roll_engine *e, struct source *s, const struct roll_record *rec)
+static void note_call(struct roll_engine *e, struct source *s, const struct roll_record *rec, enum roll_op_class class)
 {
     s->calls++;
     e->calls++;
-    if (roll_op_class(rec->op) == ROLL_CLASS_GROUP || rec->op == ROLL_OP_COMM_ASYNC) {
+    if (class == ROLL_CLASS_GROUP || rec->op == ROLL_OP_COMM_ASYNC) {
         return;
     }
     if (s->init != 0) { /* hardly ever: this is done for every call */
@@ -261,9 +262,9 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
         s->phase = rec->phase;
     }
     if (class != ROLL_CLASS_MOE) {
-        note_thread(e, s, rec, ticket);
+        note_thread(e, s, rec, ticket, class);
         if (class != ROLL_CLASS_SYNC && class != ROLL_CLASS_EXT && class != ROLL_CLASS_POLL) {
-            note_call(e, s, rec);
+            note_call(e, s, rec, class);
         }
     }
     if (s->threads > 1 && (class == ROLL_CLASS_COLL || class == ROLL_CLASS_P2P)) {

@@ -127,7 +127,7 @@ static void name_call(struct roll_plugin_call *out, const char *func, int root)
     out->peer = ROLL_PEER_NONE;
     enum roll_op op = func != NULL ? roll_op_by_name(func) : ROLL_OP_NONE; /* NCCL's names are our labels */
     bool message = op == ROLL_OP_SEND || op == ROLL_OP_RECV;
-    if (message || roll_op_traits[op] != 0) {
+    if (message || roll_op_has(op, ~0u)) {
         out->op = (uint8_t)op;
         out->peer = message || roll_op_has(op, ROLL_TRAIT_ROOT) ? root : ROLL_PEER_NONE;
     }

@@ -77,13 +77,17 @@ static inline bool lowered_op(unsigned op)
     return roll_op_has(op, ROLL_TRAIT_LOWERED);
 }
 /* A Gather or Scatter, of its root; of another member, which waits for the root alone. */
+static inline bool lowered_rooted(unsigned op)
+{
+    return roll_op_among(op, roll_ops_with(ROLL_TRAIT_LOWERED) & roll_ops_with(ROLL_TRAIT_ROOT));
+}
 static inline bool lowered_root(const struct member *m, const struct roll_record *rec)
 {
-    return lowered_op(rec->op) && roll_op_has(rec->op, ROLL_TRAIT_ROOT) && rec->peer == m->rank;
+    return lowered_rooted(rec->op) && rec->peer == m->rank;
 }
 static inline bool lowered_leaf(const struct member *m, const struct roll_record *rec)
 {
-    return lowered_op(rec->op) && roll_op_has(rec->op, ROLL_TRAIT_ROOT) && rec->peer != m->rank;
+    return lowered_rooted(rec->op) && rec->peer != m->rank;
 }
 void lowered_note(struct member *m, const struct roll_record *rec, bool made); /* false: it was refused after all */
 /* Number + 1 of the last such collective with a message from src to dst that the member, one of the two, has made; 0:
