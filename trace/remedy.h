@@ -13,8 +13,8 @@ enum roll_remedy {
 };
 
 enum roll_policy {
-    ROLL_POLICY_OBSERVE = 0, /* say what is wrong; switch nothing */
-    ROLL_POLICY_ADVISE = 1,  /* also say which remedy would help and the command that switches it */
+    ROLL_POLICY_OBSERVE = 0, /* say what is wrong and which remedy would help; switch nothing */
+    ROLL_POLICY_ADVISE = 1,  /* the explanation also says the command that switches it on */
     ROLL_POLICY_AUTO = 2,    /* local remedies act at once where a hazard is met; the root switches symmetric ones */
 };
 

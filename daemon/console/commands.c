@@ -46,8 +46,8 @@ static void print_help(void)
          "  --version  print the version and exit\n"
          "  --help     this text\n"
          "\n"
-         "exit codes: 0 asked and answered, 2 usage, 3 cannot reach or read; verdicts, analyze: also 1 a finding,\n"
-         "            4 incomplete data; run: the job's own");
+         "exit codes: 0 asked and answered, 1 a finding (verdicts, analyze) or a failed check (doctor), 2 usage,\n"
+         "            3 cannot reach or read, 4 incomplete data (analyze, dump, stacks); run: the job's own");
 }
 
 static int unknown_command(const char *name)

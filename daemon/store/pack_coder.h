@@ -1,8 +1,8 @@
 /*
  * pack_coder.h: columns of bytes and bits, written or read by the same calls. Private to pack*.c.
  *
- * One function describes both directions: code_number(c, column, predicted, &value) writes value when the coder writes,
- * and sets it when it reads. So the model that predicts is written only once, and writer and reader cannot disagree.
+ * One function describes both directions: roll_pack_code_number writes value when the coder writes, and sets it when it
+ * reads. So the model that predicts is written only once, and writer and reader cannot disagree.
  */
 #ifndef ROLL_DAEMON_STORE_PACK_CODER_H
 #define ROLL_DAEMON_STORE_PACK_CODER_H

@@ -32,7 +32,7 @@ int roll_net_bind(void *socket, const char *endpoint);
  * frames to be sent. */
 void *roll_net_dealer(void *context, const struct roll_curve_keys *keys, const char *identity, int linger_ms);
 
-/* The monitor of a socket: a PAIR to poll, whose events roll_net_monitor_event turns into log lines. NULL on error. */
+/* The monitor of a socket: a PAIR to poll, whose events roll_net_monitor_read turns into log lines. NULL on error. */
 void *roll_net_monitor(void *context, void *socket, const char *name);
 /* Reads all waiting events; `who` is the other side in log lines, "root" or "agent". Returns true when a connection was
  * (re)established. */

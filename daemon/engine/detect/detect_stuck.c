@@ -10,7 +10,7 @@
  *   - where some have left it (their host has come back from a wait behind it, or the device has said so), those who
  * have not must be ranks that learn completion, and the operation one that nobody leaves before the last has arrived:
  * then no kernel in front or behind can be the reason;
- *   - the patience is long and grows with the job's own waits: see patience_of.
+ *   - the patience is long and grows with the job's own waits: see stuck_patience.
  * So it is suspected, never proven, and says which calls it may be. A shorter patience (suspect_ns) was rejected: hosts
  * that run a whole step ahead of their device and wait at its end, or the first step with all its set-up, wait longer
  * than that in healthy jobs.

@@ -1,10 +1,10 @@
 /*
- * detector.h: what a detector is: a row of functions, called by the matcher at fixed moments. docs/ADDING.md says how
+ * detector.h: what a detector is: a row of functions, called by the engine at fixed moments. docs/ADDING.md says how
  * to add one.
  *
- * A detector judges; it does not match. It is given what the matcher has found (a disagreement, a pair, a reason for
- * waiting, a record) and either stays silent or says one verdict per cause. All functions may be NULL. They run in the
- * order of the table in detectors.c.
+ * A detector judges; it does not match. It is given what the lower floors have found (a disagreement, a pair, a reason
+ * for waiting, a record) and either stays silent or says one verdict per cause. All functions may be NULL. They run in
+ * the order of the table detectors.def.
  */
 #ifndef ROLL_DAEMON_ENGINE_DETECT_DETECTOR_H
 #define ROLL_DAEMON_ENGINE_DETECT_DETECTOR_H
@@ -80,7 +80,7 @@ void lowered_cross(struct roll_engine *e, const struct pair *p, uint32_t index);
 /* Says that a send and a receive differ in bytes; ticket: of both calls. */
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven);
 
-/* detect_refused.c: calls of which nothing was enqueued */
+/* detect_refused.c, refused_match.c: calls of which nothing was enqueued */
 bool refused_is_group_void(const struct roll_record *rec); /* this GROUP_END ends a group in vain */
 void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry);
 void refused_late(struct roll_engine *e, struct source *s, struct entry *entry, uint64_t ticket);
