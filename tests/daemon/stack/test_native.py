@@ -208,7 +208,7 @@ class Native(Looking):
                 f.write(before)
 
     def test_bad_operands(self):
-        for operands, part in ((["x"], "'x' is not the number of a process"), (["0"], "'0' is not a process"), (["7", "7"], "named twice"), ([], "needs the numbers")):
+        for operands, part in ((["x"], "'x' is not the number of a process"), (["0"], "'0' is not the number of a process"), (["7", "7"], "named twice"), ([], "needs the numbers")):
             r = self.rollcall("stacks", "--pid", *operands)
             self.assertEqual(r.returncode, 2, r.stderr)
             self.assert_one_line(r.stderr, part)
