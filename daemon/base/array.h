@@ -6,7 +6,7 @@
  * that is where mistakes are made. A type that wraps the three was rejected: it would cost the element's type, or one
  * generated set of functions for each type.
  *
- * The functions take memory and do nothing else, so that the engine may use them. Any thread, for arrays of its own.
+ * The functions take memory and do nothing else. Any thread, for arrays of its own.
  */
 #ifndef ROLL_DAEMON_BASE_ARRAY_H
 #define ROLL_DAEMON_BASE_ARRAY_H

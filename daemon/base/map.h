@@ -9,7 +9,7 @@
  * What is longer than 64 bits is entered under a hash of it (roll_hash64); several elements may then stand under one
  * key, and roll_map_each gives them all to the caller, who compares. Nothing is ever taken out: no user needs it.
  *
- * The functions take memory and do nothing else, so that the engine may use them. Any thread, for maps of its own.
+ * The functions take memory and do nothing else. Any thread, for maps of its own.
  */
 #ifndef ROLL_DAEMON_BASE_MAP_H
 #define ROLL_DAEMON_BASE_MAP_H

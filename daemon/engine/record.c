@@ -120,15 +120,19 @@ static int meet_message(struct roll_engine *e, struct member *m, struct entry *e
     if (p->unsure || (entry->rec.flags & ROLL_FLAG_CAPTURED) != 0) {
         return 0; /* a captured one has taken a number, and will move something when its graph is launched */
     }
-    rc = room_for_message(e, p, index);
-    if (rc != 0 || p->unsure) {
-        return rc;
+    if (!pair_fits(p, index)) { /* asked here: a call for each message cost a tenth of its time */
+        rc = room_for_message(e, p, index);
+        if (rc != 0 || p->unsure) {
+            return rc;
+        }
     }
     if (m->was_refused) {
         refused_over(e, m, &entry->rec);
     }
     unsigned met = p2p_meet(e, m, p, entry, ticket);
-    outside_meet(m, &c->member[p->end[!side]], p2p_node(p, index), exchange);
+    if (exchange != 0) {
+        outside_meet(m, &c->member[p->end[!side]], p2p_node(p, index), exchange);
+    }
     if ((met & P2P_CROSSED) != 0 && !c->muted) {
         lowered_cross(e, p, index);
     }

@@ -6,6 +6,7 @@
  * whole when it has not grown for a moment. The handler of librollcall.so ends its dump with a line of its own.
  */
 #include "daemon/stack/python_dump.h"
+#include "daemon/base/array.h"
 
 #include "daemon/base/clock.h"
 #include "trace/err.h"
@@ -39,11 +40,9 @@ static struct roll_py_thread *add_thread(struct roll_py_stacks *out)
         out->more = true;
         return NULL;
     }
-    struct roll_py_thread *grown = realloc(out->thread, (out->threads + 1) * sizeof(*grown));
-    if (!grown) {
+    if (ROLL_GROW(out->thread, out->room, out->threads + 1) != 0) {
         return NULL;
     }
-    out->thread = grown;
     struct roll_py_thread *t = &grown[out->threads++];
     *t = (struct roll_py_thread){0};
     t->frame = calloc(ROLL_PY_INNER + ROLL_PY_OUTER, sizeof(*t->frame));

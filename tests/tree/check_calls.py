@@ -24,11 +24,8 @@ def source(path):
     """The source file of an object: .../folder/CMakeFiles/target.dir/a/b.c.o."""
     found = re.search(r"(?:^|/)([^:]*?)/?CMakeFiles/[^/]+\.dir/(.*)\.o$", path)
     folder, name = found.groups()
-    for top in tree.PRODUCT:
-        at = ("/" + folder + "/").rfind("/" + top + "/")
-        if at >= 0:
-            return os.path.normpath(os.path.join(folder[at:], name.replace("__/", "../")))
-    return name
+    at = max(("/" + folder + "/").rfind("/" + top + "/") for top in tree.PRODUCT)  # the checkout may lie below such a name
+    return os.path.normpath(os.path.join(folder[at:], name.replace("__/", "../"))) if at >= 0 else name
 
 
 def symbols(text):
@@ -38,7 +35,7 @@ def symbols(text):
         cells = line.split()
         if len(cells) >= 2 and len(cells[1]) == 1:
             if cells[1] in "Uwv":
-                wanted.add(cells[0].split("@")[0])
+                wanted.add(re.sub(r"^__(\w+)_(?:chk|2)$", r"\1", cells[0].split("@")[0]))  # as compilers that fortify call them
             elif cells[1] in "TDBRVWCGSi":
                 defined.add(cells[0])
     return defined, wanted
@@ -100,8 +97,15 @@ def judge_circles(libraries, excused, whole=()):
 def judge_outside(library, objects, helpers, allowed):
     """Symbols that a library's objects want, that neither they nor its helpers define, against a list of names."""
     inside = {s for part in (objects, *helpers) for defined, _ in part.values() for s in defined}
-    faults, seen = [], set()
-    for file, (_, wanted) in sorted(objects.items()):
+    judged, faults, seen = dict(objects), [], set()
+    spare = {file: both for part in helpers for file, both in part.items()}
+    while True:  # what the library reaches of its helpers is held to the same list
+        asked = {s for _, wanted in judged.values() for s in wanted}
+        more = {file: both for file, both in spare.items() if file not in judged and both[0] & asked}
+        if not more:
+            break
+        judged.update(more)
+    for file, (_, wanted) in sorted(judged.items()):
         for symbol in sorted(wanted - inside):
             seen.add(symbol)
             if symbol not in allowed and not INSTRUMENTS.match(symbol):
@@ -117,6 +121,9 @@ def try_self():
     assert source("/x/build/daemon/engine/CMakeFiles/roll_engine.dir/judge/a.c.o") == "daemon/engine/judge/a.c"
     assert source("/x/build/interposer/CMakeFiles/i.dir/__/trace/op.c.o") == "trace/op.c"
     assert source("/daemon/build/trace/CMakeFiles/i.dir/op.c.o") == "trace/op.c"
+    assert source("/x/trace/rollcall/build/daemon/engine/CMakeFiles/e.dir/judge/a.c.o") == "daemon/engine/judge/a.c"
+    assert source("/srv/common/rollcall/build/hostnccl/cuda/CMakeFiles/e.dir/a.c.o") == "hostnccl/cuda/a.c"
+    assert symbols("g U\n__memmove_chk U\n__open_2@GLIBC_2 U\n") == (set(), {"g", "memmove", "open"})
     assert symbols("f T 0 8\nprintf U\nd d 0 4\nweak w\nx@GLIBC_2 U\n") == ({"f"}, {"printf", "weak", "x"})
     a, b, c, d = ({"a"}, {"b"}), ({"b"}, {"c", "printf"}), ({"c"}, set()), ({"d"}, {"a"})
     good = {"lib": {"a.c": a, "b.c": b, "c.c": c, "d.c": d}}
@@ -131,6 +138,8 @@ def try_self():
     assert judge_outside("lib", good["lib"], [], {"printf"}) == ([], {"printf"})
     assert "b.c: needs printf" in judge_outside("lib", good["lib"], [], {"puts"})[0][0]
     assert judge_outside("lib", good["lib"], [{"io.c": ({"printf"}, set())}], set())[0] == []
+    deep = [{"io.c": ({"printf"}, {"write_out"}), "far.c": ({"write_out"}, {"socket"}), "apart.c": ({"x"}, {"abort"})}]
+    assert ["far.c: needs socket" in f for f in judge_outside("lib", good["lib"], deep, set())[0]] == [True]
     assert allowed_symbols("a b # c\n# d\ne\n") == {"a", "b", "e"}
 
 

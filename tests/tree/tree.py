@@ -13,7 +13,7 @@ def listed(*folders, root=ROOT):
     """The files that belong to the tree: tracked, or new and not ignored; a source without .git is walked."""
     git = ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders]
     answer = subprocess.run(git, capture_output=True, text=True)
-    if answer.returncode == 0:
+    if answer.returncode == 0 and answer.stdout:  # a checkout that ignores this folder knows none of its files
         found = answer.stdout.split("\n")
     else:
         found = []

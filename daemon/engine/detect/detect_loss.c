@@ -18,10 +18,12 @@ static void loss_lost(struct roll_engine *e, uint32_t source, uint64_t count)
 {
     struct source *s = e->source[source];
     struct loss_source *own = loss_make_source(s);
-    if (!own || own->said) {
+    if (own && own->said) {
         return;
     }
-    own->said = true;
+    if (own) { /* without memory it is said more than once, rather than not at all */
+        own->said = true;
+    }
     struct roll_verdict *v = say(e, ROLL_VERDICT_DATA_INCOMPLETE, ROLL_NOTE);
     if (!v) {
         return;

@@ -108,9 +108,12 @@ static bool is_due(const struct roll_engine *e, const struct source *s)
  */
 static bool is_overdue(struct roll_engine *e, struct source *s)
 {
-    struct process_source *own = is_due(e, s) ? process_make_source(s) : NULL;
-    if (!own) {
+    if (!is_due(e, s)) {
         return false;
+    }
+    struct process_source *own = process_make_source(s);
+    if (!own) { /* no memory to remember since when: at the end it is told all the same */
+        return e->finishing;
     }
     if (own->due_ns == 0) {
         own->due_ns = e->clock;
