@@ -43,7 +43,7 @@ static struct roll_py_thread *add_thread(struct roll_py_stacks *out)
     if (ROLL_GROW(out->thread, out->room, out->threads + 1) != 0) {
         return NULL;
     }
-    struct roll_py_thread *t = &grown[out->threads++];
+    struct roll_py_thread *t = &out->thread[out->threads++];
     *t = (struct roll_py_thread){0};
     t->frame = calloc(ROLL_PY_INNER + ROLL_PY_OUTER, sizeof(*t->frame));
     if (!t->frame) {
