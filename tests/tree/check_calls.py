@@ -28,6 +28,11 @@ def source(path):
     return os.path.normpath(os.path.join(folder[at:], name.replace("__/", "../"))) if at >= 0 else name
 
 
+def plain(symbol):
+    """The function's own name of what compilers that fortify call: __read_chk and __open_2. An instrument's __asan_stack_malloc_2 keeps its name."""
+    return symbol if INSTRUMENTS.match(symbol) else re.sub(r"^__(\w+)_(?:chk|2)$", r"\1", symbol)
+
+
 def symbols(text):
     """(defined, wanted) of the output of `nm -P`: name, kind and the rest."""
     defined, wanted = set(), set()
@@ -35,7 +40,7 @@ def symbols(text):
         cells = line.split()
         if len(cells) >= 2 and len(cells[1]) == 1:
             if cells[1] in "Uwv":
-                wanted.add(re.sub(r"^__(\w+)_(?:chk|2)$", r"\1", cells[0].split("@")[0]))  # as compilers that fortify call them
+                wanted.add(plain(cells[0].split("@")[0]))
             elif cells[1] in "TDBRVWCGSi":
                 defined.add(cells[0])
     return defined, wanted
@@ -123,6 +128,7 @@ def try_self():
     assert source("/daemon/build/trace/CMakeFiles/i.dir/op.c.o") == "trace/op.c"
     assert source("/x/trace/rollcall/build/daemon/engine/CMakeFiles/e.dir/judge/a.c.o") == "daemon/engine/judge/a.c"
     assert source("/srv/common/rollcall/build/hostnccl/cuda/CMakeFiles/e.dir/a.c.o") == "hostnccl/cuda/a.c"
+    assert symbols("__asan_stack_malloc_2 U\n") == (set(), {"__asan_stack_malloc_2"})  # no fortified function
     assert symbols("g U\n__memmove_chk U\n__open_2@GLIBC_2 U\n") == (set(), {"g", "memmove", "open"})
     assert symbols("f T 0 8\nprintf U\nd d 0 4\nweak w\nx@GLIBC_2 U\n") == ({"f"}, {"printf", "weak", "x"})
     a, b, c, d = ({"a"}, {"b"}), ({"b"}, {"c", "printf"}), ({"c"}, set()), ({"d"}, {"a"})
