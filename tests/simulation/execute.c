@@ -2,7 +2,7 @@
  * execute.c: see execute.h. Time is virtual: the thread with the lowest clock makes its next act, then the devices do
  * all that they can, then hosts whose wait is over go on. Who can go on does not depend on the order of these steps
  * (every wait is for all of its conditions, and none is ever taken back but by the end of a process), so the outcome
- * belongs to the program, and the order of times only to the records.
+ * belongs to the program, and the order of times only to the records. The parts of a step are in oracle/.
  */
 #include "tests/simulation/execute.h"
 
@@ -119,16 +119,8 @@ static bool step(void)
         return !sim.full;
     }
     if (fate <= at) {
-        struct process *q = &sim.proc[fated];
         sim.now = fate > sim.now ? fate : sim.now;
-        if (q->doom == fate) {
-            process_end(fated, ROLL_PROC_DEAD, q->doom_signal);
-        } else {
-            q->halt = NEVER;
-            q->stopped = true;
-            sim.out->rank[fated].stop_ns = sim.now;
-        }
-        q->doom = q->over ? NEVER : q->doom;
+        fate_strike(fated, fate);
     } else {
         struct host *h = &sim.proc[rank].host[thread];
         sim.now = at > sim.now ? at : sim.now;
@@ -158,7 +150,7 @@ static void start(const struct program *p, struct story *out, uint64_t seed)
         struct process *q = &sim.proc[r];
         struct rank_story *s = &out->rank[r];
         q->made = 0;
-        q->launches = q->settled = q->ids = 0;
+        q->launches = q->ids = 0;
         q->groups = q->met[0] = q->met[1] = 0;
         q->over = q->stopped = q->jammed = false;
         q->doom = q->halt = NEVER;

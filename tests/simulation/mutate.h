@@ -46,5 +46,7 @@ enum mutation_kind mutation_by_name(const char *name);
 bool mutation_choose(const struct program *p, enum mutation_kind kind, struct rng *rng, struct mutation *out);
 /* Makes it; false when it cannot be made (a shrunk program may have lost its place) or would change nothing. */
 bool mutation_apply(struct program *p, struct mutation *mutation);
+/* mutate_make.c: makes it at act `at`, which fits, and sets its mark. False when it cannot be made. */
+bool mutation_make(struct program *p, struct mutation *k, uint32_t at);
 
 #endif

@@ -147,6 +147,21 @@ void program_tidy(struct program *p)
     p->acts = kept;
 }
 
+bool program_unit_refused(const struct program *p, uint16_t unit)
+{
+    for (uint32_t i = 0; i < p->acts; i++) {
+        if (p->act[i].unit == unit && p->act[i].error != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool act_is_collective(const struct act *a)
+{
+    return a->kind == ACT_COLL && a->error == 0 && a->count != 0 && mask_count(a->ranks) > 1;
+}
+
 bool act_is_call(const struct act *a)
 {
     return a->kind == ACT_COLL || a->kind == ACT_SEND || a->kind == ACT_RECV;

@@ -100,8 +100,11 @@ bool program_add(struct program *p, const struct act *act);
 bool program_insert(struct program *p, uint32_t at, const struct act *act);
 /* Drops acts without ranks. */
 void program_tidy(struct program *p);
+/* NCCL refuses a call of this unit. (The rank then makes it again.) */
+bool program_unit_refused(const struct program *p, uint16_t unit);
 
-bool act_is_call(const struct act *a); /* a collective or a message */
+bool act_is_call(const struct act *a);       /* a collective or a message */
+bool act_is_collective(const struct act *a); /* that NCCL takes, with something in it, made by several ranks */
 uint32_t dtype_width(unsigned dtype);
 
 void program_print(const struct program *p, FILE *out);

@@ -3,11 +3,6 @@
  */
 #include "tests/simulation/oracle/machine.h"
 
-bool is_nonblocking(const struct act *a)
-{
-    return a->comm >= 0 && sim.p->comm[a->comm].nonblocking;
-}
-
 /* A call that returns at once: its host goes on behind it. */
 static void take_time(uint32_t rank, struct host *h)
 {

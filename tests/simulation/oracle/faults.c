@@ -37,3 +37,16 @@ uint64_t fate_next(uint32_t *rank)
     }
     return at;
 }
+
+void fate_strike(uint32_t rank, uint64_t at)
+{
+    struct process *q = &sim.proc[rank];
+    if (q->doom == at) {
+        process_end(rank, ROLL_PROC_DEAD, q->doom_signal);
+    } else {
+        q->halt = NEVER;
+        q->stopped = true;
+        sim.out->rank[rank].stop_ns = sim.now;
+    }
+    q->doom = q->over ? NEVER : q->doom;
+}

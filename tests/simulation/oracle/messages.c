@@ -23,12 +23,14 @@ static uint16_t get_pair(int comm, uint32_t src, uint32_t dst)
     return *at;
 }
 
-void message_add(struct launch *l, uint16_t act, int comm, uint32_t src, uint32_t dst, unsigned side, uint64_t bytes)
+static void add_message(struct launch *l, uint16_t act, int comm, uint32_t src, uint32_t dst, unsigned side,
+                        uint64_t bytes)
 {
     launch_add(l, act, get_pair(comm, src, dst), side, bytes);
 }
 
-void message_add_lowered(struct launch *l, uint16_t act, uint32_t rank)
+/* AlltoAll, Gather and Scatter are sends and receives. */
+static void add_lowered(struct launch *l, uint16_t act, uint32_t rank)
 {
     const struct act *a = &sim.p->act[act];
     mask_t others = sim.p->comm[a->comm].members;
@@ -39,11 +41,23 @@ void message_add_lowered(struct launch *l, uint16_t act, uint32_t rank)
         bool to = a->op == ROLL_OP_ALLTOALL || (a->op == ROLL_OP_GATHER ? (int)r == a->peer : (int)rank == a->peer);
         bool from = a->op == ROLL_OP_ALLTOALL || (a->op == ROLL_OP_GATHER ? (int)rank == a->peer : (int)r == a->peer);
         if (to) {
-            message_add(l, act, a->comm, rank, r, 0, act_bytes(a));
+            add_message(l, act, a->comm, rank, r, 0, act_bytes(a));
         }
         if (from) {
-            message_add(l, act, a->comm, r, rank, 1, act_bytes(a));
+            add_message(l, act, a->comm, r, rank, 1, act_bytes(a));
         }
+    }
+}
+
+void messages_add(struct launch *l, uint16_t act, uint32_t rank)
+{
+    const struct act *a = &sim.p->act[act];
+    if (a->kind == ACT_COLL && is_lowered(a->op) && a->count != 0) {
+        add_lowered(l, act, rank);
+    } else if (a->kind == ACT_SEND && a->peer != (int)rank) {
+        add_message(l, act, a->comm, rank, (uint32_t)a->peer, 0, act_bytes(a));
+    } else if (a->kind == ACT_RECV && a->peer != (int)rank) {
+        add_message(l, act, a->comm, (uint32_t)a->peer, rank, 1, act_bytes(a));
     }
 }
 
@@ -76,4 +90,11 @@ bool messages_done(struct launch *l)
         }
     }
     return all;
+}
+
+void messages_leave(const struct launch *l)
+{
+    for (uint32_t i = l->first_op + l->colls; i < l->first_op + l->ops; i++) {
+        sim.pair[sim.op[i].pair].gone[sim.op[i].side][sim.op[i].n] = !sim.op[i].over;
+    }
 }

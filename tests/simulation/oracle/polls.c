@@ -5,7 +5,7 @@
 
 void polls_begin(struct host *h, enum roll_op op, uint16_t stream, uint16_t comm, uint64_t place)
 {
-#ifndef ROLL_SIM_BEFORE /* it recorded no polls */
+#ifndef ROLL_SIM_BEFORE /* an engine from before polls were recorded */
     sim.polls = true;
 #endif
     h->poll = (struct poll){.since_ns = sim.now,

@@ -4,18 +4,6 @@
  */
 #include "tests/simulation/oracle/machine.h"
 
-uint64_t act_bytes(const struct act *a)
-{
-    return a->count * dtype_width(a->dtype);
-}
-
-/* All of them come into one meeting: do they fit? Another reduction, another datatype of as many bytes: NCCL goes on.
- */
-static bool fits(const struct act *a, const struct act *b)
-{
-    return a->op == b->op && act_bytes(a) == act_bytes(b) && a->peer == b->peer;
-}
-
 void launch_add(struct launch *l, uint16_t act, uint16_t pair, unsigned side, uint64_t bytes)
 {
     if (sim.ops == OPS_MAX) {
@@ -24,23 +12,6 @@ void launch_add(struct launch *l, uint16_t act, uint16_t pair, unsigned side, ui
     }
     sim.op[sim.ops++] = (struct op){.act = act, .pair = pair, .side = (uint8_t)side, .bytes = bytes};
     l->ops++;
-}
-
-static uint32_t size_class(const struct act *a)
-{
-    return 63u - (uint32_t)__builtin_clzll(act_bytes(a) | 1);
-}
-
-/* Inside a group NCCL runs collectives by size, then function, reduction and type. */
-static bool goes_first(const struct act *a, const struct act *b)
-{
-    if (size_class(a) != size_class(b)) {
-        return size_class(a) > size_class(b);
-    }
-    if (a->op != b->op) {
-        return a->op < b->op;
-    }
-    return a->redop != b->redop ? a->redop < b->redop : a->dtype < b->dtype;
 }
 
 void queue_launch(uint32_t rank, const uint32_t *act, uint32_t acts, int comm, uint32_t first, uint32_t log)
@@ -59,29 +30,13 @@ void queue_launch(uint32_t rank, const uint32_t *act, uint32_t acts, int comm, u
         }
         l->streams = (uint8_t)(l->streams | 1u << a->stream);
         if (a->kind == ACT_COLL && !is_lowered(a->op) && a->count != 0) {
-            launch_add(l, (uint16_t)act[i], 0, 0, 0);
-            for (uint32_t k = sim.ops - 1; k > l->first_op; k--) {
-                if (!goes_first(&sim.p->act[sim.op[k].act], &sim.p->act[sim.op[k - 1].act])) {
-                    break;
-                }
-                struct op swap = sim.op[k];
-                sim.op[k] = sim.op[k - 1];
-                sim.op[k - 1] = swap;
-            }
-            l->colls++;
+            collective_add(l, (uint16_t)act[i]);
         }
     }
     for (uint32_t i = 0; i < acts; i++) {
         const struct act *a = &sim.p->act[act[i]];
-        if (a->comm != comm) {
-            continue;
-        }
-        if (a->kind == ACT_COLL && is_lowered(a->op) && a->count != 0) {
-            message_add_lowered(l, (uint16_t)act[i], rank);
-        } else if (a->kind == ACT_SEND && a->peer != (int)rank) {
-            message_add(l, (uint16_t)act[i], comm, rank, (uint32_t)a->peer, 0, act_bytes(a));
-        } else if (a->kind == ACT_RECV && a->peer != (int)rank) {
-            message_add(l, (uint16_t)act[i], comm, (uint32_t)a->peer, rank, 1, act_bytes(a));
+        if (a->comm == comm) {
+            messages_add(l, (uint16_t)act[i], rank);
         }
     }
     if (l->ops == 0) {
@@ -112,35 +67,18 @@ static bool may_start(const struct process *q, uint32_t id)
     return at_head(&q->comm[l->comm], id);
 }
 
-static void begin_stage(struct process *q, uint32_t rank, struct launch *l)
+static void begin_stage(uint32_t rank, struct launch *l)
 {
     if (l->at == l->colls) {
         messages_post(l);
-        return;
+    } else {
+        collective_arrive(rank, l);
     }
-    uint32_t k = q->coll[l->comm]++;
-    if (k >= SLOTS_MAX) {
-        sim.full = true;
-        return;
-    }
-    struct slot *s = &sim.slot[l->comm][k];
-    uint16_t act = sim.op[l->first_op + l->at].act;
-    if (s->arrived == 0 && !s->bad) {
-        s->act = act;
-    } else if (!fits(&sim.p->act[s->act], &sim.p->act[act])) {
-        s->bad = true;
-    }
-    s->arrived = (mask_t)(s->arrived | BIT(rank));
-    l->slot = (uint16_t)k;
 }
 
 static bool stage_done(struct launch *l)
 {
-    if (l->at == l->colls) {
-        return messages_done(l);
-    }
-    const struct slot *s = &sim.slot[l->comm][l->slot];
-    return s->arrived == sim.p->comm[l->comm].members && !s->bad;
+    return l->at == l->colls ? messages_done(l) : collective_done(l);
 }
 
 static void leave_queues(struct process *q, struct launch *l)
@@ -174,16 +112,16 @@ static bool start_heads(uint32_t rank)
             l->state = RUNNING;
             sim.running[sim.runnings].rank = (uint8_t)rank;
             sim.running[sim.runnings++].launch = id;
-            begin_stage(q, rank, l);
+            begin_stage(rank, l);
             any = true;
         }
     }
     return any;
 }
 
-bool queues_run(mask_t fresh)
+void queues_run(mask_t fresh)
 {
-    bool any = false, moved = true;
+    bool moved = true;
     while (moved) {
         moved = false;
         for (uint32_t r = 0; r < sim.p->ranks; r++) {
@@ -197,9 +135,9 @@ bool queues_run(mask_t fresh)
             struct process *q = &sim.proc[rank];
             struct launch *l = &q->launch[sim.running[i].launch];
             if (l->state == RUNNING && stage_done(l)) {
-                any = moved = true;
+                moved = true;
                 if (l->at < l->colls && ++l->at <= l->colls && (l->at < l->colls || l->ops > l->colls)) {
-                    begin_stage(q, rank, l);
+                    begin_stage(rank, l);
                 } else {
                     leave_queues(q, l);
                     sim.out->rank[rank].log[l->log].done_ns = sim.now + DEVICE_NS;
@@ -213,7 +151,22 @@ bool queues_run(mask_t fresh)
             }
         }
     }
-    return any;
+}
+
+/* A launch that has not begun may stand anywhere in its queues. */
+static void take_out(struct process *q, struct launch *l, uint32_t id)
+{
+    l->state = DONE;
+    for (uint32_t s = 0; s < STREAMS_MAX + 1; s++) {
+        struct fifo *f = s < STREAMS_MAX ? &q->stream[s] : &q->comm[l->comm];
+        uint32_t kept = f->head;
+        for (uint32_t k = f->head; k < f->tail; k++) {
+            if (f->launch[k] != id) {
+                f->launch[kept++] = f->launch[k];
+            }
+        }
+        f->tail = kept;
+    }
 }
 
 void queues_withdraw(uint32_t rank, int comm)
@@ -224,32 +177,17 @@ void queues_withdraw(uint32_t rank, int comm)
         if (l->state == DONE || (comm >= 0 && l->comm != comm)) {
             continue;
         }
-        if (l->state == RUNNING && l->at < l->colls) {
-            struct slot *s = &sim.slot[l->comm][l->slot];
-            s->bad = s->arrived != sim.p->comm[l->comm].members || s->bad;
-            s->arrived = (mask_t)(s->arrived & ~BIT(rank));
-        }
-        for (uint32_t i = l->first_op + l->colls; l->state == RUNNING && l->at == l->colls && i < l->first_op + l->ops;
-             i++) {
-            sim.pair[sim.op[i].pair].gone[sim.op[i].side][sim.op[i].n] = !sim.op[i].over;
-        }
         sim.out->stale = sim.out->stale || comm < 0;
-        if (l->state == RUNNING) {
-            leave_queues(q, l);
+        if (l->state == QUEUED) {
+            take_out(q, l, id);
             continue;
         }
-        /* Not at the head of its queues: taken out of them. */
-        l->state = DONE;
-        for (uint32_t s = 0; s < STREAMS_MAX + 1; s++) {
-            struct fifo *f = s < STREAMS_MAX ? &q->stream[s] : &q->comm[l->comm];
-            uint32_t kept = f->head;
-            for (uint32_t k = f->head; k < f->tail; k++) {
-                if (f->launch[k] != id) {
-                    f->launch[kept++] = f->launch[k];
-                }
-            }
-            f->tail = kept;
+        if (l->at < l->colls) {
+            collective_leave(rank, l);
+        } else {
+            messages_leave(l);
         }
+        leave_queues(q, l);
     }
     for (uint32_t i = 0; i < sim.runnings;) {
         if (sim.running[i].rank == rank && q->launch[sim.running[i].launch].state == DONE) {

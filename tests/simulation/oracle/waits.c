@@ -27,8 +27,8 @@ static bool all_connected(const struct host *h)
     return true;
 }
 
-/* Tickets count from 0; a record's place is that number plus 1. Where an event was recorded: behind it comes this
- * launch. */
+/* Where an event was recorded: before launch `upto`. A record's place is its ticket plus 1, and tickets count from 0.
+ */
 static uint64_t event_place(uint32_t rank, const struct process *q, uint32_t upto)
 {
     return upto < q->launches ? q->launch[upto].first + 1u : sim.out->rank[rank].logs + 1u;
@@ -108,11 +108,6 @@ void comm_end(uint32_t rank, uint32_t thread, uint16_t act)
     h->comm = a->comm;
 }
 
-static mask_t creation_needs(const struct act *a)
-{
-    return sim.p->comm[a->comm].members;
-}
-
 bool others_ended(const struct process *q, const struct host *h)
 {
     for (uint32_t t = 0; t < THREADS_MAX; t++) {
@@ -139,7 +134,7 @@ static bool wait_over(uint32_t rank, struct host *h)
         }
         return true;
     case ON_CREATION:
-        return sim.creation[h->comm][h->creation % 8] == creation_needs(a);
+        return sim.creation[h->comm][h->creation % 8] == sim.p->comm[a->comm].members;
     case ON_COMM:
         return q->comm[h->comm].head == q->comm[h->comm].tail;
     case ON_CONNECT:
