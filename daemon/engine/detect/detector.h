@@ -114,12 +114,13 @@ void race_call(struct roll_engine *e, struct member *m, const struct roll_record
 void race_returned(struct roll_engine *e, struct source *s,
                    const struct roll_record *rec); /* news of a call, or of a group's end */
 
-/* detect_stuck.c: what host waits have been like */
-/* A loop of polls (ticket + 1 of its record) is now told by another record. */
-void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside);
+/* detect_stuck.c */
 /* A wait of the host has returned; since: patience clock at which it was seen to be inside, NO_CLOCK: it was not. */
 void stuck_returned(struct roll_engine *e, struct source *s, const struct roll_record *rec, uint64_t since);
 
+/* stuck_wait.c: what the waits of a host have been like */
+/* Another record now tells of the loop of polls that the host is inside; both are tickets + 1 of a record. */
+void stuck_goes_on(struct source *s, uint64_t inside, uint64_t now_inside);
 void stuck_polled(struct source *s, uint64_t ticket); /* polls that were over before they were seen */
 
 /* stuck_find.c: its host stands in a call in which everybody stands, and that is why it does not come (yet) to where

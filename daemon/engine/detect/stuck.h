@@ -64,11 +64,19 @@ struct stuck {
     bool asked;                         /* for stuck_stands: whoever is stuck for a told reason stands nowhere else */
 };
 
-/* detect_stuck.c */
+/* stuck_wait.c */
+/* Takes in a wait of s that has returned; since: as for stuck_returned. NULL: no memory. */
+struct stuck_source *stuck_measure(const struct roll_engine *e, struct source *s, const struct roll_record *rec,
+                                   uint64_t since);
 /* How long this wait of s must last before it is spoken of. */
 uint64_t stuck_patience(const struct roll_engine *e, const struct source *s, const struct roll_record *wait);
-/* Groups the sources of these ranks by host, in the order in which the hosts appear. Owned by the caller; NULL: no
- * memory. */
+/* How long the rank's last wait beyond the 4.3 s that a record can say has lasted, if it is the one with this ticket.
+ */
+bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns);
+/* Another verdict has taken the place of this one. */
+void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
+
+/* stuck_hosts.c */
 struct stuck_host {
     uint32_t first, count; /* of its sources, in `source` */
 };
@@ -77,22 +85,38 @@ struct stuck_hosts {
     struct stuck_host *host; /* owned */
     uint32_t hosts;
 };
+/* Groups the sources of these ranks by host, in the order in which the hosts appear. *out owns arrays, and is empty
+ * when there is no memory. */
 void stuck_hosts_of(struct stuck_hosts *out, const struct roll_engine *e, const struct roll_rankset *set);
 void stuck_hosts_fini(struct stuck_hosts *hosts);
 /* Adds "host a (ranks 0-3), host b (rank 4)" for the ranks of the set. */
 void stuck_words_hosts(struct words *w, const struct roll_engine *e, const struct roll_rankset *set);
-/* How long the rank's last wait beyond the 4.3 s that a record can say has lasted, if it is the one with this ticket.
- */
-bool stuck_long_wait(const struct source *s, uint64_t ticket, uint64_t *ns);
-/* Another verdict has taken the place of this one. */
-void stuck_renumber(struct roll_engine *e, uint64_t from, uint64_t to);
 
-/* stuck_find.c */
+/* stuck_stand.c */
 /* A call that counts: not captured, and no collective of no elements, which NCCL drops. */
 bool stuck_is_call(const struct roll_record *rec);
 /* When `wait` returns, the call with this ticket before it is over. */
 bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
                   const struct roll_record *call, uint64_t ticket);
+/* How a rank stands to a call. */
+enum standing {
+    STAND_ELSEWHERE, /* nothing says that it is in the call */
+    STAND_IN,
+    STAND_LEFT,
+    STAND_AWAY, /* inside no wait, and silent for as long */
+};
+
+enum standing stuck_standing(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket);
+/* The host or the device of s has said that the call is over. *perhaps: a wait has returned that may have been for it,
+ * or not. */
+bool stuck_has_left(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket,
+                    bool *perhaps);
+/* An incomplete call on a stream that the wait covers explains it: that is waitgraph.c's. */
+bool stuck_is_explained(const struct source *s, const struct roll_record *wait, uint64_t wait_ticket);
+/* Some thread of s is inside a call, whatever it is. */
+bool stuck_is_inside(const struct source *s);
+
+/* stuck_find.c */
 /*
  * The oldest call before this wait in which all its members stand: what is before it on its stream is over, or is not
  * known not to be. Its ticket is then in *at, and all else in *k. t: the thread that waits; NULL: the host of s is
@@ -114,6 +138,13 @@ uint32_t stuck_work(struct roll_engine *e); /* what is left of this tick's bound
 /* stuck_trouble.c */
 /* Something else that the records know of is wrong with what these ranks depend on: they may wait for that. */
 bool stuck_is_troubled(struct stuck *k);
+
+/* stuck_say.c */
+/* Says the call in which all stand; behind: how many calls that may be meant as well were enqueued behind it. Returns
+ * the verdict's number; 0: no memory. */
+uint64_t stuck_say(struct stuck *k, uint32_t behind);
+/* Says that no member comes back from the creation k->rec. */
+void stuck_say_creation(struct stuck *k);
 
 /* stuck_facts.c */
 /* This verdict has been said: what the nodes know about it is taken from now on. Copies what it needs. */

@@ -13,182 +13,6 @@
 #define SEEN_STAND 1u     /* bit of a call seen: all its members stand in it */
 #define SEEN_ROOM  16384u /* calls that one tick may look at with all their members, times two */
 
-enum standing {
-    STAND_ELSEWHERE, /* nothing says that it is in the call */
-    STAND_IN,
-    STAND_LEFT,
-    STAND_AWAY, /* inside no wait, and silent for as long */
-};
-
-/* one rank and one call */
-
-bool stuck_is_call(const struct roll_record *rec)
-{
-    enum roll_op_class class = roll_op_class(rec->op);
-    bool counts = class == ROLL_CLASS_P2P || (class == ROLL_CLASS_COLL && rec->count != 0); /* an empty message waits */
-    return counts && (rec->flags & ROLL_FLAG_CAPTURED) == 0;
-}
-
-/* Some NCCL call between the tickets stands on the stream. */
-static bool stream_used(struct stuck *k, const struct source *s, uint64_t from, uint64_t upto, uint16_t stream)
-{
-    for (uint64_t t = from; t < upto && spend(&k->work); t++) {
-        const struct entry *entry = source_entry(s, t);
-        if (entry && stuck_is_call(&entry->rec) && entry->rec.stream == stream) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_wait(const struct roll_record *rec)
-{
-    enum roll_op_class class = roll_op_class(rec->op);
-    return class == ROLL_CLASS_SYNC || class == ROLL_CLASS_POLL;
-}
-
-/* When this record returns, the call with this ticket before it is over. A stream without NCCL calls may wait for
- * others by events. */
-bool stuck_covers(struct stuck *k, const struct source *s, const struct roll_record *wait, uint64_t wait_ticket,
-                  const struct roll_record *call, uint64_t ticket)
-{
-    switch (roll_op_class(wait->op)) {
-    case ROLL_CLASS_POLL:
-        if (wait->op == ROLL_OP_COMM_QUERY) {
-            return wait->comm == call->comm;
-        } /* else as for a wait: */
-        __attribute__((fallthrough));
-    case ROLL_CLASS_SYNC:
-        if ((wait->op == ROLL_OP_EVENT_SYNC || wait->op == ROLL_OP_EVENT_QUERY) && wait->count != 0 &&
-            ticket + 1 >= wait->count) {
-            return false; /* the event stands before it */
-        }
-        if (wait->op == ROLL_OP_DEVICE_SYNC || (wait->op != ROLL_OP_STREAM_SYNC && wait->stream == 0)) {
-            return true;
-        }
-        return wait->stream == call->stream || !stream_used(k, s, ticket, wait_ticket, wait->stream);
-    case ROLL_CLASS_GROUP:
-        return call->group != 0 && call->group == wait->group && call->thread == wait->thread;
-    case ROLL_CLASS_COMM:
-        return (wait->op == ROLL_OP_COMM_DESTROY || wait->op == ROLL_OP_COMM_FINALIZE) && wait->comm == call->comm;
-    default:
-        return wait_ticket == ticket;
-    }
-}
-
-/* The host or the device of s has said that the call is over. *perhaps: a wait has returned that may have been for it,
- * or not. */
-static bool has_left(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket,
-                     bool *perhaps)
-{
-    const struct stuck_source *w = stuck_of_source(s);
-    *perhaps = false;
-    if (!s->completes && (!w || w->last <= ticket)) {
-        return false; /* no wait behind it has come back */
-    }
-    for (uint32_t i = 0; s->completes && i < s->queues; i++) {
-        if ((i == call->stream || call->group != 0) && s->queue[i].done > ticket) {
-            return true;
-        }
-    }
-    for (uint64_t t = ticket + 1; t < s->next && spend(&k->work); t++) {
-        const struct entry *entry = source_entry(s, t);
-        if (!entry || !is_wait(&entry->rec) || roll_seal_state(entry->rec.seal) < ROLL_STATE_RETURNED ||
-            (roll_op_class(entry->rec.op) == ROLL_CLASS_POLL && entry->rec.result != 0)) { /* a loop that was left */
-            continue;
-        }
-        bool event = entry->rec.op != ROLL_OP_STREAM_SYNC && entry->rec.op != ROLL_OP_STREAM_QUERY;
-        bool behind = event && s->threads == 1 && entry->rec.count > ticket + 1; /* the place is known: source_wait */
-        if (entry->rec.op == ROLL_OP_DEVICE_SYNC || ((!event || behind) && entry->rec.stream == call->stream)) {
-            return true;
-        }
-        *perhaps = *perhaps || (!(event && entry->rec.stream == 0) && stuck_covers(k, s, &entry->rec, t, call, ticket));
-    }
-    return false;
-}
-
-/* An incomplete call on a stream that the wait covers explains it: that is waitgraph.c's. */
-static bool is_explained(const struct source *s, const struct roll_record *wait, uint64_t wait_ticket)
-{
-    bool all = wait->op == ROLL_OP_DEVICE_SYNC || wait->stream == 0 || !is_wait(wait);
-    for (uint32_t i = 0; i < s->queues; i++) {
-        if (s->queue[i].head != 0 && s->queue[i].head <= wait_ticket + 1 && (all || i == wait->stream)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/*
- * The wait of s that covers the call; NULL: none. Where the one that is asked about is inside a wait that nothing
- * explains, the others may be in waits that an incomplete call explains as well: they have gone on to calls that this
- * one does not come to, and it is not known that they have left the earlier one.
- */
-static const struct thread *wait_behind(struct stuck *k, const struct source *s, const struct roll_record *call,
-                                        uint64_t ticket)
-{
-    for (uint32_t i = 0; i < s->threads; i++) {
-        const struct thread *t = &s->thread[i];
-        const struct entry *in = t->inside > ticket ? source_entry(s, t->inside - 1) : NULL;
-        if (in && source_wait(k->e, s, t, &in->rec).waits &&
-            stuck_covers(k, s, &in->rec, t->inside - 1, call, ticket) &&
-            (k->loose || !is_explained(s, &in->rec, t->inside - 1))) {
-            return t;
-        }
-    }
-    return NULL;
-}
-
-/* This wait cannot come back before the call is over: no matter of events that other streams may wait for. */
-static bool surely_covers(const struct source *s, const struct thread *t, const struct roll_record *call)
-{
-    const struct entry *in = source_entry(s, t->inside - 1);
-    return in &&
-           (in->rec.op == ROLL_OP_DEVICE_SYNC || (in->rec.op == ROLL_OP_STREAM_SYNC && in->rec.stream == call->stream));
-}
-
-/* Some thread of s is inside a call, whatever it is. */
-static bool is_inside(const struct source *s)
-{
-    for (uint32_t i = 0; i < s->threads; i++) {
-        if (s->thread[i].inside != 0) {
-            return true;
-        }
-    }
-    return s->many_threads;
-}
-
-static enum standing stand(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket)
-{
-    struct roll_engine *e = k->e;
-    bool perhaps;
-    if (has_left(k, s, call, ticket, &perhaps)) {
-        return STAND_LEFT;
-    }
-    const struct thread *t = wait_behind(k, s, call, ticket);
-    if (perhaps && !(k->lax && t && surely_covers(s, t, call))) {
-        return STAND_ELSEWHERE;
-    }
-    uint64_t since = t ? t->since : s->seen;
-    uint64_t patience =
-        t ? stuck_patience(e, s, &source_entry(s, t->inside - 1)->rec) : STUCK_UNUSUAL * e->config.suspect_ns;
-    patience *= perhaps ? 2 : 1;
-    if (!t && (is_inside(s) || !source_quiet(e, s, e->config.suspect_ns))) {
-        return STAND_ELSEWHERE;
-    }
-    k->ripe = k->ripe && e->unheard == 0 && e->calm - (t ? t->calm : s->calm) >= patience;
-    k->since = since > k->since ? since : k->since;
-    k->first_since = since < k->first_since ? since : k->first_since;
-    k->known = k->known && s->completes;
-    const struct stuck_source *w = stuck_of_source(s);
-    if (w && w->longest_ns > k->longest_ns) {
-        k->longest_ns = w->longest_ns;
-    }
-    return t || s->completes ? STAND_IN : STAND_AWAY; /* its device would have said that it is through */
-}
-
-/* all members */
-
 static bool is_collective(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq)
 {
     const struct entry *entry = source_entry(s, ticket);
@@ -236,7 +60,7 @@ static uint64_t ticket_of_message(struct stuck *k, const struct source *s, const
 
 static bool add_member(struct stuck *k, const struct source *s, const struct roll_record *call, uint64_t ticket)
 {
-    switch (stand(k, s, call, ticket)) {
+    switch (stuck_standing(k, s, call, ticket)) {
     case STAND_IN:
         (void)roll_rankset_add(&k->in, s->world);
         return true;
@@ -285,7 +109,7 @@ static bool left_and_gone(struct stuck *k, const struct member *m, uint32_t seq)
     bool perhaps;
     uint64_t ticket = ticket_of(k, s, m, seq);
     const struct entry *own = ticket ? source_entry(s, ticket - 1) : NULL;
-    return own && has_left(k, s, &own->rec, ticket - 1, &perhaps);
+    return own && stuck_has_left(k, s, &own->rec, ticket - 1, &perhaps);
 }
 
 static bool all_stand_in_collective(struct stuck *k, const struct entry *entry)
@@ -427,7 +251,7 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
 {
     const struct entry *in = t ? source_entry(s, t->inside - 1) : NULL;
     uint64_t upto = t ? t->inside : s->next, from = far_back(k, s, upto);
-    if (t ? !in || is_explained(s, &in->rec, t->inside - 1) : is_inside(s)) {
+    if (t ? !in || stuck_is_explained(s, &in->rec, t->inside - 1) : stuck_is_inside(s)) {
         return false;
     }
     struct stuck_source *w = stuck_of_source(s);
@@ -437,7 +261,7 @@ bool stuck_find(struct stuck *k, const struct source *s, const struct thread *t,
         const struct entry *entry = source_entry(s, ticket);
         enum standing where = STAND_LEFT;
         if (entry && stuck_is_call(&entry->rec) && !refused_call(entry)) {
-            where = stand(k, s, &entry->rec, ticket);
+            where = stuck_standing(k, s, &entry->rec, ticket);
         }
         clear = clear && where == STAND_LEFT && k->work > 0;
         if (clear) {
@@ -460,10 +284,10 @@ bool stuck_find_last(struct stuck *k, const struct source *s, const struct threa
     bool found = false;
     k->lax = true;
     for (uint64_t ticket = t->inside;
-         in && !is_explained(s, &in->rec, t->inside - 1) && !found && ticket > from && spend(&k->work);) {
+         in && !stuck_is_explained(s, &in->rec, t->inside - 1) && !found && ticket > from && spend(&k->work);) {
         const struct entry *entry = source_entry(s, --ticket);
         found = entry && stuck_is_call(&entry->rec) && !refused_call(entry) &&
-                stand(k, s, &entry->rec, ticket) == STAND_IN && all_stand_in(k, s, entry);
+                stuck_standing(k, s, &entry->rec, ticket) == STAND_IN && all_stand_in(k, s, entry);
         *at = ticket;
     }
     k->lax = found;
