@@ -19,12 +19,15 @@ static inline bool creation_is_told(const struct comm *c)
     return own && own->told;
 }
 
-static inline void creation_set_told(struct comm *c)
+/* Marks the creation as told. False: there is no memory for the mark; then the verdict is not said either, because
+ * every tick would say it again. */
+static inline bool creation_set_told(struct comm *c)
 {
     struct init_comm *own = init_make_comm(c);
     if (own) {
         own->told = true;
     }
+    return own != NULL;
 }
 
 #endif

@@ -250,8 +250,7 @@ static void claims_of(struct roll_engine *e, struct comm *c)
             (void)roll_rankset_add(&d.came, s->world);
         }
     }
-    if (any && stuck) {
-        creation_set_told(c);
+    if (any && stuck && creation_set_told(c)) {
         speak(e, c, &d, size);
     }
     dispute_fini(&d);

@@ -187,20 +187,22 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
     const struct source *first = NULL;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
-        struct process_source *own = s->proc == ROLL_PROC_DEAD && !s->said_dead ? process_make_source(s) : NULL;
-        if (own) {
-            enum need need = is_unneeded(e, s) ? NEED_NONE : need_of(e, s);
-            if (need != NEED_NOW) {
-                own->due_ns = e->clock; /* one that may come to need it is asked again in a moment */
-                own->unneeded = need == NEED_NONE ? e->enrolled + 1 : 0;
-                continue;
-            }
-            s->said_dead = true;
-            if (!consequence(s) && !refused_death(e, s)) {
-                own->told = true;
-                (void)roll_rankset_add(&dead, s->world);
-                first = !first || s->proc_ns < first->proc_ns ? s : first;
-            }
+        if (s->proc != ROLL_PROC_DEAD || s->said_dead) {
+            continue;
+        }
+        struct process_source none = {.told = false}, *made = process_make_source(s);
+        struct process_source *own = made ? made : &none; /* without memory a death is told all the same */
+        enum need need = is_unneeded(e, s) ? NEED_NONE : need_of(e, s);
+        if (need != NEED_NOW) {
+            own->due_ns = e->clock; /* one that may come to need it is asked again in a moment */
+            own->unneeded = need == NEED_NONE ? e->enrolled + 1 : 0;
+            continue;
+        }
+        s->said_dead = true;
+        if (!consequence(s) && !refused_death(e, s)) {
+            own->told = true;
+            (void)roll_rankset_add(&dead, s->world);
+            first = !first || s->proc_ns < first->proc_ns ? s : first;
         }
     }
     if (first) {

@@ -391,12 +391,11 @@ static void creation_tick(struct roll_engine *e, struct source *waiter)
             (void)roll_rankset_add(&t.waiting, s->world);
         }
     }
-    if (t.rank) {
+    if (t.rank && refused_make_source(t.rank) && creation_set_told(c)) {
         t.member = source_member(t.rank, t.rec->comm);
         t.without = source_alive(t.rank) ? NOT_AGAIN : ENDED;
         t.certainty = refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
-        creation_set_told(c);
-        refused_set_said(t.rank, refused_is_noted(t.rank));
+        (void)refused_set_said(t.rank, refused_is_noted(t.rank)); /* its state has been made above */
         (void)refused_speak(e, &t, 0);
     }
     refused_telling_fini(&t);
@@ -407,10 +406,9 @@ static void note_tick(struct roll_engine *e, struct source *s)
 {
     bool over = !source_alive(s) && s->exit_status != 0 && e->clock - s->proc_ns >= e->config.stall_ns * 2;
     const struct roll_record *rec = refused_last_error(s);
-    if (refused_is_said(s) || !rec || !(over || (e->finishing && s->exit_status != 0))) {
+    if (refused_is_said(s) || !rec || !(over || (e->finishing && s->exit_status != 0)) || !refused_set_said(s, true)) {
         return;
     }
-    refused_set_said(s, true);
     struct telling t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .certainty = ROLL_NOTE};
     t.comm = t.member ? t.member->comm : NULL;
     t.without = refused_without_of(s, t.member);

@@ -77,6 +77,16 @@ static uint32_t calls_behind(struct stuck *k, const struct source *s, const stru
     return n;
 }
 
+/* There is memory for the marks of all who wait now. */
+static bool can_be_marked(struct roll_engine *e)
+{
+    bool can = true;
+    for (uint32_t i = 0; i < e->sources && can; i++) {
+        can = !stuck_is_inside(e->source[i]) || stuck_make_source(e->source[i]);
+    }
+    return can;
+}
+
 /* All who wait now wait for this, as far as is known; it is told once. */
 static void mark_told(struct stuck *k, uint64_t number)
 {
@@ -173,7 +183,7 @@ static void look_at_wait(struct stuck *k, struct source *s, const struct thread 
         sweep(e);
     }
     bool found = stuck_find(k, s, t, &ticket) || (!k->stands && stuck_find_last(k, s, t, &ticket));
-    if (found && k->ripe && !stuck_is_troubled(k)) {
+    if (found && k->ripe && !stuck_is_troubled(k) && can_be_marked(e)) {
         mark_told(k, stuck_say(k, calls_behind(k, s, t, ticket)));
     }
     k->lax = false;

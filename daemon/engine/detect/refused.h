@@ -57,7 +57,9 @@ struct telling {
 /* refused_match.c */
 bool refused_is_said(const struct source *s);
 bool refused_is_noted(const struct source *s);
-void refused_set_said(struct source *s, bool noted);
+/* Marks s as told: it was refused a call. False: there is no memory for the mark; then the verdict is not said either,
+ * because it would be said again. */
+bool refused_set_said(struct source *s, bool noted);
 /* The entry with which a member has taken the number seq, newest first; NULL when it is not known any more. */
 struct entry *refused_entry_at(const struct roll_engine *e, const struct member *m, uint32_t seq, uint64_t *ticket);
 /* A call made again: what was wrong may be another of its arguments. */

@@ -22,12 +22,13 @@ bool refused_is_noted(const struct source *s)
     return own && own->noted;
 }
 
-void refused_set_said(struct source *s, bool noted)
+bool refused_set_said(struct source *s, bool noted)
 {
     struct refused_source *own = refused_make_source(s);
     if (own) {
         *own = (struct refused_source){.said = true, .noted = noted};
     }
+    return own != NULL;
 }
 
 bool refused_is_group_void(const struct roll_record *rec)

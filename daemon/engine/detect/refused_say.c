@@ -204,11 +204,22 @@ static void note_ends(struct roll_engine *e, const struct telling *t, uint64_t n
     }
 }
 
-/* One verdict for one refused call, however many wait for it and wherever; said better when more such calls at its
- * place are known. */
+/* There is memory for the marks of all culprits. */
+static bool can_be_marked(struct roll_engine *e, const struct telling *t)
+{
+    bool can = refused_make_source(t->rank) != NULL;
+    for (uint32_t i = 0; i < e->sources && can; i++) {
+        can = !roll_rankset_has(&t->culprits, e->source[i]->world) || refused_make_source(e->source[i]);
+    }
+    return can;
+}
+
 void refused_tell_once(struct roll_engine *e, struct telling *t)
 {
     bool fresh = false;
+    if (!can_be_marked(e, t)) {
+        return;
+    }
     if (t->comm) {
         comm_mute(e, t->comm, t->waits && roll_op_class(t->waits->op) == ROLL_CLASS_COLL ? t->waits->seq : NO_SEQ);
         comm_explained(e, t->comm);
@@ -220,7 +231,7 @@ void refused_tell_once(struct roll_engine *e, struct telling *t)
         const struct refused_member *r = m ? refused_of_member(m) : NULL;
         const struct roll_record *rec = s == t->rank || !r ? t->rec : coll ? &r->coll.rec : &r->message.rec;
         if (s == t->rank || roll_rankset_has(&t->culprits, s->world)) {
-            refused_set_said(s, false);
+            (void)refused_set_said(s, false);
             uint64_t key = say_key(ROLL_VERDICT_CALL_REFUSED, s->world, roll_seal_ticket(rec->seal), 1);
             fresh = say_once(e, key) || fresh;
         }
