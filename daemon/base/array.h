@@ -6,7 +6,8 @@
  * that is where mistakes are made. A type that wraps the three was rejected: it would cost the element's type, or one
  * generated set of functions for each type.
  *
- * The functions take memory and do nothing else. Any thread, for arrays of its own.
+ * The functions take memory and do nothing else. Any thread, for arrays of its own. The engine, which links no library
+ * of the daemon, includes this header as well (CONTRIBUTING.md, "base containers").
  */
 #ifndef ROLL_DAEMON_BASE_ARRAY_H
 #define ROLL_DAEMON_BASE_ARRAY_H
@@ -48,7 +49,24 @@ static inline int roll_array_grow(void *array, size_t *room, size_t want, size_t
     return 0;
 }
 
-/* roll_array_grow for a pointer and a size_t as they are named where they stand. */
-#define ROLL_GROW(array, room, want) roll_array_grow(&(array), &(room), (want), sizeof(*(array)))
+/*
+ * The same for a table whose elements are found by number and are all in use: `*room` is the length of the table, and
+ * the elements that it gains are zero. 0, NOMEM, LIMIT: then nothing has changed.
+ */
+static inline int roll_array_grow_zero(void *array, size_t *room, size_t want, size_t element_bytes)
+{
+    size_t before = *room;
+    int err = roll_array_grow(array, room, want, element_bytes);
+    if (!err && *room > before) {
+        unsigned char *bytes;
+        memcpy(&bytes, array, sizeof(bytes)); /* as above */
+        memset(bytes + before * element_bytes, 0, (*room - before) * element_bytes);
+    }
+    return err;
+}
+
+/* roll_array_grow for a pointer and a size_t as they are named where they stand; ROLL_GROW_ZERO for a table. */
+#define ROLL_GROW(array, room, want)      roll_array_grow(&(array), &(room), (want), sizeof(*(array)))
+#define ROLL_GROW_ZERO(array, room, want) roll_array_grow_zero(&(array), &(room), (want), sizeof(*(array)))
 
 #endif

@@ -17,6 +17,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 LIBRARIES = {"roll_trace": "trace", "roll_base": "base", "roll_wire": "wire", "roll_store": "store", "roll_engine": "engine", "roll_symbols": "stack",
              "roll_stack": "stack", "roll_verdict": "verdict", "roll_feed": "feed", "roll_metrics": "http", "roll_agent": "agent", "roll_root": "root",
              "roll_rollcalld": "rollcalld", "roll_console": "console"}
+HEADERS = {"common", "base containers"}  # parts that are headers alone: whoever includes them links nothing for it
 
 
 def includes(path, text, files):
@@ -95,14 +96,14 @@ def linked(texts):
 
 
 def agree(parts, found):
-    """Faults: a part of the daemon whose row and whose libraries differ. The console has several rows, and common/ is no library."""
+    """Faults: a part of the daemon whose row and whose libraries differ. The console has several rows, and HEADERS are no libraries."""
     faults = []
     for part, names in sorted(found.items()):
         rows = [r for r in parts.order if r == part or r.startswith(part + " ")]
         if not rows:
             faults.append(f"daemon/CMakeLists.txt: {part} is no part of the table in CONTRIBUTING.md")
             continue
-        may = {a.split(" ")[0] for r in rows for a in parts.allowed[r]} - {part, "common"}
+        may = {a.split(" ")[0] for r in rows for a in parts.allowed[r] - HEADERS} - {part}
         if may != names:
             faults.append(f"daemon/: {part} links {', '.join(sorted(names))}, and the table in CONTRIBUTING.md lets it include {', '.join(sorted(may))}")
     return faults
@@ -129,6 +130,15 @@ def try_self():
     assert linked(lists) == {"wire": {"base", "trace"}, "stack": {"base"}}
     rows = tree.Parts("| trace | `t/` | nothing |\n| base | `b/` | trace |\n| wire | `w/` | base, trace |\n| stack | `s/` | base, trace |\n")
     assert len(agree(rows, linked(lists))) == 1 and "stack links base" in agree(rows, linked(lists))[0]
+    pure = tree.Parts("| trace | `t/` | nothing |\n| base containers | `b/m.h` | trace |\n| base | `b/` | base containers, trace |\n| engine | `e/` | base containers, trace |\n")
+    assert pure.of("b/m.h") == "base containers" and pure.of("b/n.h") == "base"
+    assert agree(pure, {"base": {"trace"}, "engine": {"trace"}}) == []
+    assert "engine links base, trace" in agree(pure, {"engine": {"base", "trace"}})[0]
+    hidden = {"b/m.h": "", "b/n.h": "", "e/e.c": '#include "b/m.h"\n', "t/t.h": ""}
+    assert judge(pure, hidden, {}) == []
+    assert "engine may not include base;" in judge(pure, {**hidden, "e/e.c": '#include "b/n.h"\n'}, {})[0]
+    low = judge(pure, {**hidden, "b/m.h": '#include "b/n.h"\n'}, {})
+    assert "base containers may not include base;" in low[0]
     for table in ("| low | `l/` | top |\n| top | `t/` | low |\n", "| low | `l/` | nobody |\n"):
         try:
             tree.Parts(table)

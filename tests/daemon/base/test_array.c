@@ -84,6 +84,29 @@ static void test_short_of_memory_the_old_elements_stay(void **state)
     free(number);
 }
 
+static void test_what_a_table_gains_is_zero(void **state)
+{
+    (void)state;
+    uint64_t *number = NULL;
+    size_t room = 0;
+    for (size_t want = 1; want < 3000; want = want * 3 + 1) {
+        size_t before = room;
+        assert_int_equal(ROLL_GROW_ZERO(number, room, want), 0);
+        assert_true(room >= want);
+        for (size_t i = 0; i < room; i++) {
+            assert_int_equal(number[i], i < before ? i + 1 : 0);
+            number[i] = i + 1;
+        }
+    }
+    size_t before = room;
+    short_of_memory = true;
+    assert_int_equal(ROLL_GROW_ZERO(number, room, room + 1), ROLL_E_NOMEM);
+    assert_int_equal(room, before);
+    assert_int_equal(ROLL_GROW_ZERO(number, room, room), 0);
+    assert_int_equal(number[room - 1], room);
+    free(number);
+}
+
 static void test_sizes_that_cannot_be_counted_are_refused(void **state)
 {
     (void)state;
@@ -108,6 +131,7 @@ int main(void)
         cmocka_unit_test_setup(test_growing_by_one_costs_few_allocations, set_up),
         cmocka_unit_test_setup(test_what_is_wanted_at_once_is_given_exactly, set_up),
         cmocka_unit_test_setup(test_short_of_memory_the_old_elements_stay, set_up),
+        cmocka_unit_test_setup(test_what_a_table_gains_is_zero, set_up),
         cmocka_unit_test_setup(test_sizes_that_cannot_be_counted_are_refused, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
