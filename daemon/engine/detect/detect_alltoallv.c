@@ -12,6 +12,7 @@
  * has returned, its group has been ended. One that stays open for suspect_ns is told as suspected. Judging at the
  * moment of meeting was rejected: that gave a proven verdict on a healthy program under load.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/detect/detector.h"
 
 #include <inttypes.h>
@@ -29,7 +30,8 @@ struct odd {
 
 struct p2p_case {
     struct comm *comm;
-    uint32_t count, room;
+    uint32_t count;
+    size_t odd_room;
     struct odd *odd;
     struct p2p_case *next;
 };
@@ -99,16 +101,7 @@ static struct p2p_case *case_of(struct roll_engine *e, struct comm *c)
 
 static struct odd *odd_new(struct p2p_case *k)
 {
-    if (k->count == k->room) {
-        uint32_t room = k->room ? k->room * 2 : 8;
-        struct odd *odd = realloc(k->odd, room * sizeof(*odd));
-        if (!odd) {
-            return NULL;
-        }
-        k->odd = odd;
-        k->room = room;
-    }
-    return &k->odd[k->count++];
+    return ROLL_GROW(k->odd, k->odd_room, k->count + 1u) == 0 ? &k->odd[k->count++] : NULL;
 }
 
 static bool alltoallv_pair(struct roll_engine *e, struct pair *p, uint32_t index)

@@ -11,6 +11,7 @@
  * one that is another rank of the job, where all others have the same number in both. Else nobody is named: the
  * launcher's numbering may be any. A process that was started anew in place of another is no second claim.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/detector.h"
 
@@ -26,6 +27,7 @@ STATE_OF_ENGINE(claim)
 struct claim_comm {
     struct claim *claim; /* owned */
     uint32_t claims;
+    size_t claim_room;
     uint64_t ns; /* patience clock of the last one */
 };
 STATE_OF_COMM(claim)
@@ -51,11 +53,9 @@ int claim_add(struct roll_engine *e, struct comm *c, uint32_t source, const stru
             return 0;
         }
     }
-    struct claim *claim = own ? realloc(own->claim, (own->claims + 1) * sizeof(*claim)) : NULL;
-    if (!claim) {
+    if (!own || ROLL_GROW(own->claim, own->claim_room, own->claims + 1u) != 0) {
         return ROLL_E_NOMEM;
     }
-    own->claim = claim;
     claim_of_engine(e)->claims++;
     own->claim[own->claims++] = (struct claim){.source = source, .rank = def->rank, .nranks = def->nranks};
     own->ns = e->clock;

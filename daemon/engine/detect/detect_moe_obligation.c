@@ -14,6 +14,7 @@
  * prediction came true, and all other detectors stay silent about them. The memory ends when the members have got
  * through to a later step.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/detect/obligation.h"
 
 #include <stdlib.h>
@@ -52,14 +53,8 @@ static bool idle(const struct roll_engine *e, const struct cell *cell, const str
 static struct cause *cause_new(struct roll_engine *e)
 {
     struct moe_obligation_engine *own = moe_obligation_of_engine(e);
-    if (own->causes == own->room) {
-        uint32_t room = own->room ? own->room * 2 : 16;
-        struct cause *table = realloc(own->cause, room * sizeof(*table));
-        if (!table) {
-            return NULL;
-        }
-        own->cause = table;
-        own->room = room;
+    if (ROLL_GROW(own->cause, own->cause_room, own->causes + 1u) != 0) {
+        return NULL;
     }
     struct cause *cause = &own->cause[own->causes++];
     memset(cause, 0, sizeof(*cause));

@@ -10,6 +10,7 @@
  * between them. A recompute is compared only where one forward of its step, microbatch and layer can be meant: where
  * several wait for theirs (layers or microbatches without numbers), nobody can say which.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/detect/detector.h"
 #include "daemon/engine/detect/gather.h"
 
@@ -34,10 +35,9 @@ struct split_note {
     uint64_t ticket; /* of the forward's last split */
 };
 
-/* By layer, BATCHES each. */
 struct moe_route_source {
-    uint32_t layers;
-    struct split_note *note; /* owned */
+    struct split_note *note; /* by layer, BATCHES for each; owned */
+    size_t notes;
 };
 STATE_OF_SOURCE(moe_route)
 
@@ -47,17 +47,8 @@ static struct split_note *note_of(struct source *s, const struct roll_record *re
         return NULL;
     }
     struct moe_route_source *t = moe_route_make_source(s);
-    if (t && rec->layer >= t->layers) {
-        uint32_t layers = rec->layer + 8u;
-        struct split_note *note = realloc(t->note, (size_t)layers * BATCHES * sizeof(*note));
-        if (!note) {
-            return NULL;
-        }
-        memset(note + (size_t)t->layers * BATCHES, 0, (size_t)(layers - t->layers) * BATCHES * sizeof(*note));
-        t->note = note;
-        t->layers = layers;
-    }
-    return t ? &t->note[(size_t)rec->layer * BATCHES + rec->microbatch % BATCHES] : NULL;
+    size_t at = (size_t)rec->layer * BATCHES + rec->microbatch % BATCHES;
+    return t && ROLL_GROW_ZERO(t->note, t->notes, at + 1) == 0 ? &t->note[at] : NULL;
 }
 
 /* The record of one split of a list whose last one has this ticket; NULL when it is not in the log any more. */

@@ -6,6 +6,7 @@
  * matters. Source of the hazard: Megatron-LM pull requests #3626 and #4851 (a rank with no routed tokens skips its
  * expert subgraph).
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/detect/moe.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 struct moe_zero_source {
     struct layer_note *layer; /* by layer; owned */
-    uint32_t layers;
+    size_t layers;
 };
 STATE_OF_SOURCE(moe_zero)
 
@@ -32,18 +33,8 @@ static struct layer_note *moe_layer(struct source *s, const struct roll_record *
     if (!own) {
         return NULL;
     }
-    if (rec->layer >= own->layers) {
-        uint32_t room = own->layers ? own->layers : 8;
-        while (room <= rec->layer) {
-            room *= 2;
-        }
-        struct layer_note *table = realloc(own->layer, room * sizeof(*table));
-        if (!table) {
-            return NULL;
-        }
-        memset(table + own->layers, 0, (room - own->layers) * sizeof(*table));
-        own->layer = table;
-        own->layers = room;
+    if (ROLL_GROW_ZERO(own->layer, own->layers, rec->layer + 1u) != 0) {
+        return NULL;
     }
     struct layer_note *note = &own->layer[rec->layer];
     if (note->step != rec->step || note->microbatch != rec->microbatch) {

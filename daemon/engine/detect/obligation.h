@@ -34,7 +34,8 @@ struct cause {
 
 struct moe_obligation_engine {
     struct cause *cause; /* owned */
-    uint32_t causes, room;
+    uint32_t causes;
+    size_t cause_room;
 };
 STATE_OF_ENGINE(moe_obligation)
 
