@@ -5,6 +5,7 @@
  * in a list until they are fetched. A queue of internal events was rejected: nothing here takes long enough to be put
  * off, and order is what makes runs repeat.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/detect/detector.h"
 
 #include <stdio.h>
@@ -111,9 +112,10 @@ void roll_engine_destroy(roll_engine_t **engine)
     free(e->source);
     free(e->newest);
     free(e->comm);
-    free(e->comm_hash);
+    roll_map_fini(&e->comm_at);
     free(e->variant);
     free(e->said_key);
+    roll_map_fini(&e->said_key_at);
     free(e->told);
     roll_rankset_fini(&e->view_members);
     roll_rankset_fini(&e->view_behind);
@@ -126,14 +128,9 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     if (e->sources >= SOURCES_MAX) {
         return ROLL_E_LIMIT;
     }
-    if (e->sources == e->source_room) {
-        uint32_t room = e->source_room ? e->source_room * 2 : 16;
-        struct source **table = realloc(e->source, room * sizeof(struct source *));
-        if (!table) {
-            return ROLL_E_NOMEM;
-        }
-        e->source = table;
-        e->source_room = room;
+    int rc = ROLL_GROW(e->source, e->source_room, e->sources + 1u);
+    if (rc != 0) {
+        return rc;
     }
     struct source *s = calloc(1, sizeof(*s));
     if (!s) {
@@ -149,7 +146,7 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
     s->exit_status = ROLL_EXIT_UNKNOWN;
     s->step = ROLL_STEP_NONE;
     source_news(e, s);
-    int rc = source_enlist(e, s, e->sources);
+    rc = source_enlist(e, s, e->sources);
     if (rc != 0) {
         free(s);
         return rc;

@@ -1,20 +1,13 @@
 /*
  * wait_creation.c: the creations of communicators that ranks wait in, and who keeps each from ending.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/judge/walk.h"
 
-#include <stdlib.h>
-
-static bool absentee_add(struct creation *c, uint32_t *room, const struct member *m, struct source *s)
+static bool absentee_add(struct creation *c, size_t *room, const struct member *m, struct source *s)
 {
-    if (c->absentees == *room) {
-        uint32_t more = *room ? *room * 2 : 16;
-        struct absentee *list = realloc(c->absentee, more * sizeof(*list));
-        if (!list) {
-            return false;
-        }
-        c->absentee = list;
-        *room = more;
+    if (ROLL_GROW(c->absentee, *room, c->absentees + 1u) != 0) {
+        return false;
     }
     c->absentee[c->absentees++] = (struct absentee){.member = m, .source = s};
     return true;
@@ -33,7 +26,7 @@ static void absentees_find(struct walk *walk, struct creation *c, const struct s
 {
     const struct roll_engine *e = walk->e;
     bool init = rec->op == ROLL_OP_COMM_INIT, fits = true;
-    uint32_t room = 0;
+    size_t room = 0;
     for (uint32_t r = 0; r < m->comm->size && fits; r++) {
         const struct member *o = &m->comm->member[r];
         struct source *other = o->source == NO_SOURCE ? NULL : e->source[o->source];
@@ -59,14 +52,8 @@ uint32_t creation_find(struct walk *walk, const struct source *t, const struct m
     if (c->visit == walk->e->visit && walk->creation[c->creation].splits == m->splits) {
         return c->creation;
     }
-    if (walk->creations == walk->creation_room) {
-        uint32_t room = walk->creation_room ? walk->creation_room * 2 : 16;
-        struct creation *table = realloc(walk->creation, room * sizeof(*table));
-        if (!table) {
-            return UINT32_MAX;
-        }
-        walk->creation = table;
-        walk->creation_room = room;
+    if (ROLL_GROW(walk->creation, walk->creation_room, walk->creations + 1u) != 0) {
+        return UINT32_MAX;
     }
     c->visit = walk->e->visit;
     c->creation = walk->creations++;

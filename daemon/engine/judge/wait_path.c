@@ -1,6 +1,7 @@
 /*
  * wait_path.c: the path of a walk through the wait graph, and the reasons that it ends at.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/judge/walk.h"
 
 #include <stdlib.h>
@@ -10,14 +11,8 @@
 /* Room for one more reason; NULL when there is none. */
 static struct block *find(struct walk *walk, enum block_kind kind)
 {
-    if (walk->founds == walk->room) {
-        uint32_t room = walk->room ? walk->room * 2 : 16;
-        struct block *found = room <= FOUND_MAX ? realloc(walk->found, room * sizeof(*found)) : NULL;
-        if (!found) {
-            return NULL;
-        }
-        walk->found = found;
-        walk->room = room;
+    if (walk->founds == FOUND_MAX || ROLL_GROW(walk->found, walk->found_room, walk->founds + 1u) != 0) {
+        return NULL;
     }
     struct block *b = &walk->found[walk->founds++];
     *b = (struct block){.kind = kind};

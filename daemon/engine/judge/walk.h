@@ -30,12 +30,14 @@ struct creation {
 struct walk {
     struct roll_engine *e;
     struct creation *creation;
-    uint32_t creations, creation_room;
+    uint32_t creations;
+    size_t creation_room;
     struct step path[PATH_MAX_STEPS];
     uint32_t depth;
     bool alive; /* some process of the job still runs */
     struct block *found;
-    uint32_t founds, room;
+    uint32_t founds;
+    size_t found_room;
     uint32_t soft; /* all links are soft while this is not 0 */
 };
 

@@ -10,6 +10,7 @@
  * them with plain ones would pay for nothing. Calls that are made of window-registered buffers go another way in NCCL
  * and are not known here; a job that mixes those as well is told of a difference that it has.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/match/match.h"
 
 #include <stdlib.h>
@@ -23,6 +24,7 @@ struct rooted {
 struct lowered {
     struct rooted *rooted;
     uint32_t roots;
+    size_t root_room;
 };
 
 static struct rooted *rooted_of(struct lowered *l, uint32_t root)
@@ -32,13 +34,11 @@ static struct rooted *rooted_of(struct lowered *l, uint32_t root)
             return &l->rooted[i];
         }
     }
-    struct rooted *table = realloc(l->rooted, (l->roots + 1) * sizeof(*table));
-    if (!table) {
+    if (ROLL_GROW(l->rooted, l->root_room, l->roots + 1u) != 0) {
         return NULL;
     }
-    l->rooted = table;
-    table[l->roots] = (struct rooted){.root = root};
-    return &table[l->roots++];
+    l->rooted[l->roots] = (struct rooted){.root = root};
+    return &l->rooted[l->roots++];
 }
 
 /* Of a call that is taken back only the newest is known. */

@@ -6,6 +6,7 @@
  * (align.c). It doubles while some rank runs ahead, up to config.window; a linked list of operations was rejected: one
  * index per record is what makes the matcher fast.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
 
 #include <stdlib.h>
@@ -14,57 +15,17 @@
 /* A definition that comes so few calls after a gap may be older than the gap, which then may hold calls on it. */
 #define LATE_DEFINITION 4096u
 
-static uint32_t hash_place(const struct roll_engine *e, uint64_t key)
-{
-    uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) & e->comm_hash_mask;
-    while (e->comm_hash[i] != 0 && e->comm[e->comm_hash[i] - 1]->key != key) {
-        i = (i + 1) & e->comm_hash_mask;
-    }
-    return i;
-}
-
 struct comm *comm_find(const struct roll_engine *e, uint64_t key)
 {
-    if (!e->comm_hash || key == 0) {
-        return NULL;
-    }
-    uint32_t at = e->comm_hash[hash_place(e, key)];
-    return at ? e->comm[at - 1] : NULL;
-}
-
-static int hash_grow(struct roll_engine *e)
-{
-    if (e->comm_hash && (e->comms + 1) * 2 <= e->comm_hash_mask) {
-        return 0;
-    }
-    uint32_t room = e->comm_hash ? (e->comm_hash_mask + 1) * 2 : 64;
-    uint32_t *hash = calloc(room, sizeof(*hash));
-    if (!hash) {
-        return ROLL_E_NOMEM;
-    }
-    free(e->comm_hash);
-    e->comm_hash = hash;
-    e->comm_hash_mask = room - 1;
-    for (uint32_t i = 0; i < e->comms; i++) {
-        e->comm_hash[hash_place(e, e->comm[i]->key)] = i + 1;
-    }
-    return 0;
+    uint32_t at = key == 0 ? ROLL_MAP_NONE : roll_map_get(&e->comm_at, key);
+    return at == ROLL_MAP_NONE ? NULL : e->comm[at];
 }
 
 static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *def)
 {
     struct comm *c = NULL;
-    if (hash_grow(e) != 0) {
+    if (roll_map_reserve(&e->comm_at) != 0 || ROLL_GROW(e->comm, e->comm_room, e->comms + 1u) != 0) {
         return NULL;
-    }
-    if (e->comms == e->comm_room) {
-        uint32_t room = e->comm_room ? e->comm_room * 2 : 16;
-        struct comm **table = realloc(e->comm, room * sizeof(struct comm *));
-        if (!table) {
-            return NULL;
-        }
-        e->comm = table;
-        e->comm_room = room;
     }
     c = calloc(1, sizeof(*c));
     if (!c) {
@@ -92,27 +53,8 @@ static struct comm *comm_new(struct roll_engine *e, const struct roll_def_comm *
     }
     c->id = e->comms;
     e->comm[e->comms++] = c;
-    e->comm_hash[hash_place(e, c->key)] = e->comms;
+    (void)roll_map_add(&e->comm_at, c->key, c->id);
     return c;
-}
-
-static int member_table(struct source *s, uint32_t id)
-{
-    if (id < s->members) {
-        return 0;
-    }
-    uint32_t room = s->members ? s->members * 2 : 16;
-    while (room <= id) {
-        room *= 2;
-    }
-    struct member **table = realloc(s->member, room * sizeof(struct member *));
-    if (!table) {
-        return ROLL_E_NOMEM;
-    }
-    memset(table + s->members, 0, (room - s->members) * sizeof(struct member *));
-    s->member = table;
-    s->members = room;
-    return 0;
 }
 
 /* The call that made it, for the faces: a child's is the newest one on its parent; of one made from a unique id it is
@@ -152,7 +94,7 @@ int comm_define(struct roll_engine *e, uint32_t source, uint32_t id, const struc
     if (!c) {
         c = comm_new(e, def);
     }
-    if (!c || member_table(s, id) != 0) {
+    if (!c || ROLL_GROW_ZERO(s->member, s->members, id + 1u) != 0) {
         return ROLL_E_NOMEM;
     }
     /* Of an open one the size is not known: it has the members that have been seen. */

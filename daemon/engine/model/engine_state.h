@@ -5,6 +5,7 @@
 #ifndef ROLL_DAEMON_ENGINE_MODEL_ENGINE_STATE_H
 #define ROLL_DAEMON_ENGINE_MODEL_ENGINE_STATE_H
 
+#include "daemon/base/map.h"
 #include "daemon/engine/model/model.h"
 
 struct doubt;
@@ -24,7 +25,6 @@ struct told {
 
 /* What a key stands for: said (and by which verdict, where that is remembered). */
 struct said_key {
-    uint64_t key;    /* 0 = free */
     uint64_t number; /* 0 = none */
     bool forgotten;  /* it may be said again */
 };
@@ -54,19 +54,24 @@ struct roll_engine {
     uint32_t silences;         /* how often ranks have fallen silent */
     bool sight_changed;        /* `starved` and `unheard` have to be found anew */
     struct source **source;
-    uint32_t sources, source_room;
+    uint32_t sources;
+    size_t source_room;
     uint32_t *newest; /* by world rank: index + 1 of its newest process */
-    uint32_t newest_room;
+    size_t newest_room;
     struct comm **comm;
-    uint32_t comms, comm_room;
-    uint32_t *comm_hash; /* index + 1 by key */
-    uint32_t comm_hash_mask;
+    uint32_t comms;
+    size_t comm_room;
+    struct roll_map comm_at; /* from the key of a communicator to its number in `comm` */
     struct variant *variant;
-    uint32_t variants, variant_room, variant_free;
-    struct said_key *said_key; /* keys of what has been said: one verdict per cause */
-    uint32_t said_keys, said_mask;
-    struct told *told; /* the findings so far, by rising number */
-    uint32_t tolds, told_room;
+    uint32_t variants, variant_free;
+    size_t variant_room;
+    struct said_key *said_key; /* what has been said: one verdict for each cause */
+    uint32_t said_keys;
+    size_t said_key_room;
+    struct roll_map said_key_at; /* from the key of a cause to its number in `said_key` */
+    struct told *told;           /* the findings so far, by rising number */
+    uint32_t tolds;
+    size_t told_room;
     struct said *out_first, *out_last, *shown;
     uint64_t numbers, findings;
     uint64_t records, calls, lost;

@@ -6,10 +6,10 @@
  * remembered here, without the rest of their records, in a ring of the newest CAPTURED_MAX. Reading them again from the
  * log was rejected: a captured call waits for nothing, so the log forgets it at once.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/model/model.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define GRAPHS_MAX 1024u
 
@@ -25,15 +25,9 @@ struct graph_span {
 
 void graph_note_call(struct source *s, const struct roll_record *rec, uint64_t ticket)
 {
-    /* Doubles up to the bound, then goes round. */
-    bool grows = s->captures < CAPTURED_MAX && (s->captures & (s->captures - 1)) == 0;
-    if (grows) {
-        uint32_t room = s->captures ? s->captures * 2 : 1;
-        struct captured *table = realloc(s->captured, room * sizeof(*table));
-        if (!table) {
-            return;
-        }
-        s->captured = table;
+    /* The ring grows up to its bound, and goes round from then on. */
+    if (s->captures < CAPTURED_MAX && ROLL_GROW(s->captured, s->capture_room, s->captures + 1u) != 0) {
+        return;
     }
     s->captured[s->captures % CAPTURED_MAX] = (struct captured){.ticket = ticket,
                                                                 .count = rec->count,
@@ -53,18 +47,8 @@ void graph_define(struct source *s, const struct roll_def *def)
     if (def->id == 0 || def->id > GRAPHS_MAX) {
         return;
     }
-    if (def->id >= s->graphs) {
-        uint32_t room = s->graphs ? s->graphs : 8;
-        while (room <= def->id) {
-            room *= 2;
-        }
-        struct graph_span *table = realloc(s->graph, room * sizeof(*table));
-        if (!table) {
-            return;
-        }
-        memset(table + s->graphs, 0, (room - s->graphs) * sizeof(*table));
-        s->graph = table;
-        s->graphs = room;
+    if (ROLL_GROW_ZERO(s->graph, s->graphs, def->id + 1u) != 0) {
+        return;
     }
     struct graph_span *g = &s->graph[def->id];
     *g = (struct graph_span){.first = def->graph.info.first_ticket, .last = def->graph.info.last_ticket};

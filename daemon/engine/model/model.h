@@ -162,9 +162,10 @@ struct source {
     uint64_t kept;          /* all calls before this ticket have been answered by everybody */
     uint64_t safe;          /* no ticket below this is still needed: a lower bound, found again when the log is full */
     struct member **member; /* by communicator id of this source */
-    uint32_t members;
+    size_t members;
     struct queue *queue; /* by stream id */
     uint32_t queues;
+    size_t queue_room;
     struct thread thread[THREADS_MAX];
     uint32_t threads;
     uint32_t thread_last; /* index of the thread seen last */
@@ -183,9 +184,10 @@ struct source {
     uint8_t phase;             /* in that step, as reported last */
     struct captured *captured; /* the newest, in the order of their tickets; a ring of CAPTURED_MAX: see graph.c */
     uint32_t captures;
+    size_t capture_room;
     struct site_table *sites; /* its call sites: site.c; owned */
     struct graph_span *graph; /* by graph id */
-    uint32_t graphs;
+    size_t graphs;
     bool said_dead;      /* its death has been told, or needs not be */
     uint64_t end_number; /* of the verdict that says that it has ended before its peers; 0 = none */
     uint32_t end_waiter; /* a source that waits for it there */

@@ -1,5 +1,9 @@
 /*
  * pair.c: the pairs of ranks that send each other messages, and the window of nodes of each: one per message.
+ *
+ * The pairs of a communicator stand in a hash table of their own. The map that others use (daemon/base/map.h) was
+ * rejected here: the table is searched for each message, the map holds numbers and not pointers, which costs one more
+ * load, and its smallest size is 1 KB, which is much for the many communicators with two or three pairs.
  */
 #include "daemon/engine/model/engine_state.h"
 

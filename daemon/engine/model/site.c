@@ -7,6 +7,7 @@
  * innermost frame and many callers. Numbers are worked out when ranks disagree, not when a call comes: the path of a
  * record does not pass here. Symbols and lines were rejected: they need files, and the engine has none.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/model/model.h"
 
 #include <stdlib.h>
@@ -27,9 +28,10 @@ struct module {
 
 struct site_table {
     struct stack *stack; /* by id - 1 */
-    uint32_t stacks;
+    size_t stacks;
     struct module *module; /* in the order of their definitions */
-    uint32_t modules, module_room;
+    uint32_t modules;
+    size_t module_room;
 };
 
 static uint64_t mix(uint64_t h, uint64_t value)
@@ -65,18 +67,9 @@ static int add_stack(struct site_table *t, const struct roll_def *def)
     if (def->id == 0 || def->id > SITES_MAX || def->callsite.depth > ROLL_CALLSITE_DEPTH) {
         return 0;
     }
-    if (def->id > t->stacks) {
-        uint32_t room = t->stacks ? t->stacks : 32;
-        while (room < def->id) {
-            room *= 2;
-        }
-        struct stack *stack = realloc(t->stack, room * sizeof(*stack));
-        if (!stack) {
-            return ROLL_E_NOMEM;
-        }
-        memset(stack + t->stacks, 0, (room - t->stacks) * sizeof(*stack));
-        t->stack = stack;
-        t->stacks = room;
+    int rc = ROLL_GROW_ZERO(t->stack, t->stacks, def->id);
+    if (rc != 0) {
+        return rc;
     }
     struct stack *s = &t->stack[def->id - 1];
     s->depth = def->callsite.depth;
@@ -87,14 +80,12 @@ static int add_stack(struct site_table *t, const struct roll_def *def)
 static int add_module(struct site_table *t, const struct roll_def *def)
 {
     const struct roll_def_module *info = &def->module.info;
-    if (t->modules == t->module_room) {
-        uint32_t room = t->module_room ? t->module_room * 2 : 32;
-        struct module *module = room <= MODULES_MAX ? realloc(t->module, room * sizeof(*module)) : NULL;
-        if (!module) {
-            return room <= MODULES_MAX ? ROLL_E_NOMEM : 0;
-        }
-        t->module = module;
-        t->module_room = room;
+    if (t->modules == MODULES_MAX) {
+        return 0;
+    }
+    int rc = ROLL_GROW(t->module, t->module_room, t->modules + 1u);
+    if (rc != 0) {
+        return rc;
     }
     t->module[t->modules++] = (struct module){.start = info->start,
                                               .end = info->end,
@@ -159,8 +150,8 @@ uint64_t site_of(const struct source *s, const struct roll_record *rec)
 
 bool site_is_known(const struct source *s, uint64_t site)
 {
-    for (uint32_t i = s->sites ? s->sites->stacks : 0; i > 0; i--) {
-        if (s->sites->stack[i - 1].depth > 0 && identity(s->sites, i) == site) {
+    for (size_t i = s->sites ? s->sites->stacks : 0; i > 0; i--) {
+        if (s->sites->stack[i - 1].depth > 0 && identity(s->sites, (uint32_t)i) == site) {
             return true;
         }
     }
@@ -174,9 +165,9 @@ static bool site_comparable(const struct source *a, const struct source *b)
     if (!a->sites || !b->sites) {
         return false;
     }
-    uint32_t from = a->sites->stacks > COMMON_MAX ? a->sites->stacks - COMMON_MAX : 0;
-    for (uint32_t i = from; i < a->sites->stacks; i++) {
-        uint64_t site = a->sites->stack[i].depth > 0 ? identity(a->sites, i + 1) : 0;
+    size_t from = a->sites->stacks > COMMON_MAX ? a->sites->stacks - COMMON_MAX : 0;
+    for (size_t i = from; i < a->sites->stacks; i++) {
+        uint64_t site = a->sites->stack[i].depth > 0 ? identity(a->sites, (uint32_t)i + 1) : 0;
         if (site != 0 && site_is_known(b, site)) {
             return true;
         }

@@ -6,6 +6,7 @@
  * bound (config.window) keeps a rank whose peers are not traced from growing it for ever. Copying records into
  * per-communicator lists was rejected: a call belongs to a communicator, a stream, a thread and a group at once.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
 
 #include <stdlib.h>
@@ -98,25 +99,6 @@ struct entry *source_log_put(struct source *s, const struct roll_record *rec, ui
     return entry;
 }
 
-static int queue_room(struct source *s, uint32_t stream)
-{
-    if (stream < s->queues) {
-        return 0;
-    }
-    uint32_t room = s->queues ? s->queues * 2 : 4;
-    while (room <= stream) {
-        room *= 2;
-    }
-    struct queue *queue = realloc(s->queue, room * sizeof(*queue));
-    if (!queue) {
-        return ROLL_E_NOMEM;
-    }
-    memset(queue + s->queues, 0, (room - s->queues) * sizeof(*queue));
-    s->queue = queue;
-    s->queues = room;
-    return 0;
-}
-
 #define WORLDS_MAX (1u << 22) /* a rank beyond comes from a damaged frame: it is kept, but never asked for */
 
 int source_enlist(struct roll_engine *e, struct source *s, uint32_t index)
@@ -124,18 +106,9 @@ int source_enlist(struct roll_engine *e, struct source *s, uint32_t index)
     if (s->world >= WORLDS_MAX) {
         return 0;
     }
-    if (s->world >= e->newest_room) {
-        uint32_t room = e->newest_room ? e->newest_room : 64;
-        while (room <= s->world) {
-            room *= 2;
-        }
-        uint32_t *table = realloc(e->newest, room * sizeof(*table));
-        if (!table) {
-            return ROLL_E_NOMEM;
-        }
-        memset(table + e->newest_room, 0, (room - e->newest_room) * sizeof(*table));
-        e->newest = table;
-        e->newest_room = room;
+    int rc = ROLL_GROW_ZERO(e->newest, e->newest_room, s->world + 1u);
+    if (rc != 0) {
+        return rc;
     }
     const struct source *before = source_newest(e, s->world);
     s->generation = before ? before->generation + 1 : 0;
@@ -180,9 +153,12 @@ int source_queue_push(struct roll_engine *e, struct source *s, struct entry *ent
             stream = i < t->joins ? t->joined[i].stream : stream;
         }
     }
-    int rc = queue_room(s, stream);
-    if (rc != 0) {
-        return rc;
+    if (stream >= s->queues) {
+        int rc = ROLL_GROW_ZERO(s->queue, s->queue_room, stream + 1u);
+        if (rc != 0) {
+            return rc;
+        }
+        s->queues = stream + 1;
     }
     struct queue *q = &s->queue[stream];
     struct member *m = source_member(s, entry->rec.comm);

@@ -1,9 +1,8 @@
 /*
  * variant.c: the calls at a slot that differ from its first one: a pool of the engine, because few slots ever have any.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/model/engine_state.h"
-
-#include <stdlib.h>
 
 static uint32_t new_variant(struct roll_engine *e)
 {
@@ -12,16 +11,7 @@ static uint32_t new_variant(struct roll_engine *e)
         e->variant_free = e->variant[at - 1].next;
         return at;
     }
-    if (e->variants == e->variant_room) {
-        uint32_t room = e->variant_room ? e->variant_room * 2 : 64;
-        struct variant *table = realloc(e->variant, room * sizeof(*table));
-        if (!table) {
-            return 0;
-        }
-        e->variant = table;
-        e->variant_room = room;
-    }
-    return ++e->variants;
+    return ROLL_GROW(e->variant, e->variant_room, e->variants + 1u) == 0 ? ++e->variants : 0;
 }
 
 int slot_add_variant(struct roll_engine *e, struct slot *s, const struct variant *v)

@@ -2,13 +2,14 @@
  * say.c: building verdicts, and the memory of what has been said.
  *
  * One cause, one verdict: a detector forms a key of what it is about to say, and say_once answers whether that is new.
- * The keys are hashes in one open table rather than lists at each object: causes span ranks, communicators and steps.
+ * The keys are hashes in one table rather than lists at each object: causes span ranks, communicators and steps.
  *
  * What was said before all was known may be said better, be proven, or be taken back. The verdict that does so names
  * the earlier one, which stays in every record of the run and counts as a finding no more. Changing the earlier one in
  * place was rejected: it has been read by then.
  */
 #include "daemon/engine/say/say.h"
+#include "daemon/base/array.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -27,83 +28,61 @@ uint64_t say_key(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
     return h ? h : 1;
 }
 
-static bool keys_grow(struct roll_engine *e)
-{
-    if (e->said_key && (e->said_keys + 1) * 2 <= e->said_mask) {
-        return true;
-    }
-    uint32_t room = e->said_key ? (e->said_mask + 1) * 2 : 64;
-    struct said_key *old = e->said_key;
-    uint32_t old_room = old ? e->said_mask + 1 : 0;
-    struct said_key *table = calloc(room, sizeof(*table));
-    if (!table) {
-        return false;
-    }
-    for (uint32_t i = 0; i < old_room; i++) {
-        uint32_t at = (uint32_t)old[i].key & (room - 1);
-        while (old[i].key != 0 && table[at].key != 0) {
-            at = (at + 1) & (room - 1);
-        }
-        if (old[i].key != 0) {
-            table[at] = old[i];
-        }
-    }
-    free(old);
-    e->said_key = table;
-    e->said_mask = room - 1;
-    return true;
-}
-
-/* The row of a key; where there is none, the free row that it would take. There must be room. */
+/* The row of a key; NULL: nothing has been said or remembered under this key. */
 static struct said_key *key_row(const struct roll_engine *e, uint64_t key)
 {
-    uint32_t at = (uint32_t)key & e->said_mask;
-    while (e->said_key[at].key != 0 && e->said_key[at].key != key) {
-        at = (at + 1) & e->said_mask;
+    uint32_t at = roll_map_get(&e->said_key_at, key);
+    return at == ROLL_MAP_NONE ? NULL : &e->said_key[at];
+}
+
+/* The row of a key, which is made if there is none; NULL: no memory. */
+static struct said_key *key_row_make(struct roll_engine *e, uint64_t key)
+{
+    struct said_key *row = key_row(e, key);
+    if (row) {
+        return row;
     }
-    return &e->said_key[at];
+    if (ROLL_GROW(e->said_key, e->said_key_room, e->said_keys + 1u) != 0 ||
+        roll_map_add(&e->said_key_at, key, e->said_keys) != 0) {
+        return NULL;
+    }
+    return &e->said_key[e->said_keys++];
 }
 
 bool say_once(struct roll_engine *e, uint64_t key)
 {
-    if (!keys_grow(e)) {
-        return false;
+    struct said_key *row = say_is_said(e, key) ? NULL : key_row_make(e, key);
+    if (row) {
+        *row = (struct said_key){.number = 0};
     }
-    struct said_key *row = key_row(e, key);
-    if (row->key == key && !row->forgotten) {
-        return false;
-    }
-    e->said_keys += row->key == 0;
-    *row = (struct said_key){.key = key};
-    return true;
+    return row != NULL;
 }
 
 bool say_is_said(const struct roll_engine *e, uint64_t key)
 {
-    const struct said_key *row = e->said_key ? key_row(e, key) : NULL;
-    return row && row->key == key && !row->forgotten;
+    const struct said_key *row = key_row(e, key);
+    return row && !row->forgotten;
 }
 
 void say_remember(struct roll_engine *e, uint64_t key, uint64_t number)
 {
-    if (keys_grow(e)) {
-        struct said_key *row = key_row(e, key);
-        e->said_keys += row->key == 0;
-        *row = (struct said_key){.key = key, .number = number};
+    struct said_key *row = key_row_make(e, key);
+    if (row) {
+        *row = (struct said_key){.number = number};
     }
 }
 
 uint64_t say_recall(const struct roll_engine *e, uint64_t key)
 {
-    return e->said_key ? key_row(e, key)->number : 0;
+    const struct said_key *row = key_row(e, key);
+    return row ? row->number : 0;
 }
 
 void say_forget(struct roll_engine *e, uint64_t key)
 {
-    struct said_key *row = e->said_key ? key_row(e, key) : NULL;
-    if (row && row->key == key) {
-        row->forgotten = true;
-        row->number = 0;
+    struct said_key *row = key_row(e, key);
+    if (row) {
+        *row = (struct said_key){.forgotten = true};
     }
 }
 
@@ -124,16 +103,9 @@ static struct told *told_find(const struct roll_engine *e, uint64_t number)
 /* Without memory the finding stays what it is for good: it is counted, and never taken back. */
 static void told_add(struct roll_engine *e, const struct roll_verdict *v)
 {
-    if (e->tolds == e->told_room) {
-        uint32_t room = e->told_room ? e->told_room * 2 : 16;
-        struct told *table = realloc(e->told, room * sizeof(*table));
-        if (!table) {
-            return;
-        }
-        e->told = table;
-        e->told_room = room;
+    if (ROLL_GROW(e->told, e->told_room, e->tolds + 1u) == 0) {
+        e->told[e->tolds++] = (struct told){.number = v->number, .code = v->code, .certainty = v->certainty};
     }
-    e->told[e->tolds++] = (struct told){.number = v->number, .code = v->code, .certainty = v->certainty};
 }
 
 const struct told *say_told(const struct roll_engine *e, uint64_t number)
