@@ -50,8 +50,7 @@ static bool all_have_called(const struct roll_engine *e, const struct block *b)
         const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
         const struct comm *c = source_member(b->step[i].rank, at->rec.comm)->comm;
         const struct member *m = comm_member_of(c, source_index(e, next));
-        if (!m || roll_op_class(at->rec.op) != ROLL_CLASS_COLL ||
-            source_ticket_of(next, m, at->rec.seq) == UINT64_MAX) {
+        if (!m || roll_op_class(at->rec.op) != ROLL_CLASS_COLL || source_ticket_of(next, m, at->rec.seq) == NO_TICKET) {
             return false;
         }
     }

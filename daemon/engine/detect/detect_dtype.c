@@ -8,20 +8,6 @@
  */
 #include "daemon/engine/detect/detector.h"
 
-/* The member's call at this place; NULL when it is not in its log any more. */
-static const struct entry *call_at(const struct roll_engine *e, const struct member *m, uint32_t seq)
-{
-    const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
-    for (uint64_t n = 0, ticket = s ? s->next : 0; s && n <= s->log_mask && ticket-- > 0; n++) {
-        const struct entry *entry = source_entry(s, ticket);
-        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.count != 0 &&
-            entry->rec.seq == seq && entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m) {
-            return entry;
-        }
-    }
-    return NULL;
-}
-
 struct camp {
     const struct entry *entry;
     const struct source *source;
@@ -34,7 +20,9 @@ static uint32_t gather(const struct roll_engine *e, const struct comm *c, uint32
 {
     uint32_t used = 0;
     for (uint32_t r = 0; r < c->size; r++) {
-        const struct entry *entry = call_at(e, &c->member[r], seq);
+        const struct member *m = &c->member[r];
+        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        const struct entry *entry = s ? source_entry(s, source_ticket_of(s, m, seq)) : NULL;
         uint32_t i = 0;
         while (entry && i < used && camp[i].entry->rec.dtype != entry->rec.dtype) {
             i++;
@@ -43,7 +31,7 @@ static uint32_t gather(const struct roll_engine *e, const struct comm *c, uint32
             continue;
         }
         if (i == used) {
-            camp[used++] = (struct camp){.entry = entry, .source = e->source[c->member[r].source]};
+            camp[used++] = (struct camp){.entry = entry, .source = s};
         }
         (void)roll_rankset_add(&camp[i].ranks, comm_world(e, c, r));
     }

@@ -87,32 +87,18 @@ static bool still_there(const struct roll_engine *e, const struct crossing *at)
     return true;
 }
 
-/* Ticket of the collective of this member with this number; UINT64_MAX: not in the log any more. */
-static uint64_t ticket_of(const struct source *s, const struct member *m, uint32_t seq)
-{
-    uint64_t low = source_log_low(s);
-    for (uint64_t t = s->next; t-- > low;) {
-        const struct entry *at = source_entry(s, t);
-        if (at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 && at->rec.seq == seq &&
-            !refused_call(at) && source_member(s, at->rec.comm) == m) {
-            return t;
-        }
-    }
-    return UINT64_MAX;
-}
-
 /* Messages that this side of the pair has made before collective #seq; false where that is not known. */
 static bool made_before(const struct roll_engine *e, const struct pair *p, unsigned side, uint32_t seq, uint32_t *made)
 {
     const struct member *m = &p->comm->member[p->end[side]];
     const struct source *s = e->source[m->source];
-    uint64_t ticket = ticket_of(s, m, seq);
+    uint64_t ticket = source_ticket_of(s, m, seq);
     *made = p->issued[side];
-    for (uint64_t t = ticket; ticket != UINT64_MAX && t < s->next; t++) {
+    for (uint64_t t = ticket; ticket != NO_TICKET && t < s->next; t++) {
         const struct entry *at = source_entry(s, t);
         *made -= at && at->pair == p && p2p_side(&at->rec) == side;
     }
-    return ticket != UINT64_MAX;
+    return ticket != NO_TICKET;
 }
 
 /* Both have gone on to a later collective with as many messages between them, or have left with as many: only their

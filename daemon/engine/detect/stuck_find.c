@@ -13,13 +13,6 @@
 #define SEEN_STAND 1u     /* bit of a call seen: all its members stand in it */
 #define SEEN_ROOM  16384u /* calls that one tick may look at with all their members, times two */
 
-static bool is_collective(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq)
-{
-    const struct entry *entry = source_entry(s, ticket);
-    return entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq && entry->rec.count != 0 &&
-           source_member(s, entry->rec.comm) == m && !refused_call(entry);
-}
-
 /*
  * Ticket + 1 of the member's collective with this number; 0: not in its log any more. Ranks run one program: where the
  * last one had its call, the next one usually has it, too.
@@ -29,14 +22,14 @@ static uint64_t ticket_of(struct stuck *k, const struct source *s, const struct 
     if (!spend(&k->work)) {
         return 0;
     }
-    if (k->hint != 0 && is_collective(s, k->hint - 1, m, seq)) {
+    if (k->hint != 0 && source_holds(s, k->hint - 1, m, seq)) {
         return k->hint;
     }
-    if (k->hint_back != 0 && s->next >= k->hint_back && is_collective(s, s->next - k->hint_back, m, seq)) {
+    if (k->hint_back != 0 && s->next >= k->hint_back && source_holds(s, s->next - k->hint_back, m, seq)) {
         return s->next - k->hint_back + 1;
     }
     for (uint64_t t = s->next; t > 0 && s->next - t <= s->log_mask && spend(&k->work); t--) {
-        if (is_collective(s, t - 1, m, seq)) {
+        if (source_holds(s, t - 1, m, seq)) {
             k->hint = t;
             k->hint_back = s->next - t + 1;
             return t;

@@ -50,8 +50,8 @@ static bool is_in_gap(const struct roll_engine *e, const struct comm *c, const s
         return false;
     }
     const struct member *m = comm_member_of(c, source_index(e, gap->lacks));
-    uint64_t before = m && gap->seq > 0 ? source_ticket_of(gap->lacks, m, gap->seq - 1) : UINT64_MAX;
-    return before == UINT64_MAX || before < other->made;
+    uint64_t before = m && gap->seq > 0 ? source_ticket_of(gap->lacks, m, gap->seq - 1) : NO_TICKET;
+    return before == NO_TICKET || before < other->made;
 }
 
 /* The half of another communicator of s that goes with this one of c. */

@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-#define NO_TICKET UINT64_MAX
-
 enum stand { STAND_UNKNOWN = 0, STAND_NOT, STAND_MADE };
 
 /* A call of the circle as a place of the program at which others may have been, too. */

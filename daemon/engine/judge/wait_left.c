@@ -28,12 +28,12 @@ bool left_seen_over(const struct source *s, uint64_t ticket)
 }
 
 /* Ticket of the other side's call that answers this one of t, or of its last one to t where that is not known;
- * UINT64_MAX: none. */
+ * NO_TICKET: none. */
 uint64_t left_other_side(const struct source *o, const struct member *om, const struct member *tm,
                          const struct roll_record *rec)
 {
     if (roll_op_class(rec->op) == ROLL_CLASS_COLL) {
-        return comm_member_issued(om, rec->seq) ? source_ticket_of(o, om, rec->seq) : UINT64_MAX;
+        return comm_member_issued(om, rec->seq) ? source_ticket_of(o, om, rec->seq) : NO_TICKET;
     }
     for (uint64_t n = 0, t = o->next; n <= o->log_mask && t-- > 0; n++) {
         const struct entry *entry = source_entry(o, t);
@@ -42,7 +42,7 @@ uint64_t left_other_side(const struct source *o, const struct member *om, const 
             return t;
         }
     }
-    return UINT64_MAX;
+    return NO_TICKET;
 }
 
 /* The entry is a wait that has come back, or a poll that found its stream done. False: it covers all that stands

@@ -26,8 +26,8 @@ static uint32_t holders_of(const struct walk *walk, const struct comm *c, uint32
             continue;
         }
         walk->e->effort += issued ? other->log_mask + 1 : 0;
-        uint64_t ticket = issued ? source_ticket_of(other, o, seq) : UINT64_MAX;
-        const struct entry *theirs = ticket != UINT64_MAX ? source_entry(other, ticket) : NULL;
+        uint64_t ticket = issued ? source_ticket_of(other, o, seq) : NO_TICKET;
+        const struct entry *theirs = ticket != NO_TICKET ? source_entry(other, ticket) : NULL;
         holders += issued ? theirs && theirs->index != COLL_READY : is_kept_away(walk, other);
     }
     return holders;

@@ -232,8 +232,8 @@ static bool is_short(const struct walk *walk, const struct member *m, const stru
         return false;
     }
     uint64_t before = source_ticket_of(at->source, w, m->next - 1), own = source_ticket_of(t, m, m->next - 1);
-    const struct entry *theirs = before == UINT64_MAX ? NULL : source_entry(at->source, before);
-    const struct entry *mine = own == UINT64_MAX ? NULL : source_entry(t, own);
+    const struct entry *theirs = before == NO_TICKET ? NULL : source_entry(at->source, before);
+    const struct entry *mine = own == NO_TICKET ? NULL : source_entry(t, own);
     return theirs && mine && source_same_unit(&theirs->rec, &waits->rec) && mine->rec.group != 0 &&
            !source_group_open(t, &mine->rec) && !left_seen_over(t, own) &&
            source_quiet(walk->e, t, walk->e->config.stall_ns);
@@ -425,7 +425,7 @@ static bool visit_left(struct walk *walk, struct source *t, const struct roll_re
                 continue;
             }
             uint64_t answer = left_other_side(other, o, m, &entry->rec);
-            if (answer == UINT64_MAX || left_seen_over(other, answer)) {
+            if (answer == NO_TICKET || left_seen_over(other, answer)) {
                 continue;
             }
             bool hard;

@@ -128,20 +128,6 @@ bool exchange_adds(const struct roll_engine *e, const struct comm *c, uint32_t r
     return alone && count > 1 && count * 2 > c->size;
 }
 
-/* Ticket + 1 of the collective of this member with this number; 0 where it is not in the log. */
-static uint64_t collective_of(const struct source *s, const struct member *m, uint32_t seq)
-{
-    uint64_t low = source_log_low(s);
-    for (uint64_t t = s->next; t-- > low;) {
-        const struct entry *at = source_entry(s, t);
-        if (at && roll_op_class(at->rec.op) == ROLL_CLASS_COLL && at->rec.count != 0 && at->rec.seq == seq &&
-            !refused_call(at) && source_member(s, at->rec.comm) == m) {
-            return t + 1;
-        }
-    }
-    return 0;
-}
-
 /* Whether the partner in this message has made collective #seq before its side of it; false where that is not known. */
 static bool partner_differs(const struct roll_engine *e, const struct entry *at, uint32_t seq)
 {
@@ -151,10 +137,10 @@ static bool partner_differs(const struct roll_engine *e, const struct entry *at,
     if (!p2p_known(p, far) || m->unsure || m->source == NO_SOURCE || m->next <= seq || m->from > seq) {
         return false;
     }
-    uint64_t collective = collective_of(e->source[m->source], m, seq);
+    uint64_t collective = source_ticket_of(e->source[m->source], m, seq);
     bool made = at->index < p->issued[far];
     bool known = made && at->index - p->base <= p->mask;
-    return collective != 0 && (!made || (known && p2p_node(p, at->index)->ticket[far] >= collective));
+    return collective != NO_TICKET && (!made || (known && p2p_node(p, at->index)->ticket[far] > collective));
 }
 
 uint32_t exchange_early(const struct roll_engine *e, const struct source *s, uint64_t ticket, uint32_t seq)
@@ -181,10 +167,10 @@ uint32_t exchange_early(const struct roll_engine *e, const struct source *s, uin
     return count;
 }
 
-/* Ticket + 1 of the first message of this source with the member that lacks it; 0: none. */
+/* The ticket of the first message of this source with the member that lacks it; NO_TICKET: there is none. */
 static uint64_t first_lacking(const struct comm *c, uint32_t source, uint32_t rank)
 {
-    uint64_t first = 0;
+    uint64_t first = NO_TICKET;
     for (uint32_t r = 0; r < c->size; r++) {
         const struct pair *way[2] = {p2p_pair(c, r, rank), p2p_pair(c, rank, r)};
         for (unsigned side = 0; c->member[r].source == source && side < 2; side++) {
@@ -192,8 +178,8 @@ static uint64_t first_lacking(const struct comm *c, uint32_t source, uint32_t ra
             if (!p || maker_of(p) != (int)side || p->issued[!side] - p->base > p->mask) {
                 continue;
             }
-            uint64_t ticket = p2p_node(p, p->issued[!side])->ticket[side] + 1;
-            first = first == 0 || ticket < first ? ticket : first;
+            uint64_t ticket = p2p_node(p, p->issued[!side])->ticket[side];
+            first = ticket < first ? ticket : first;
         }
     }
     return first;
@@ -215,14 +201,14 @@ static bool goes_another_way(const struct roll_engine *e, const struct comm *c, 
             return false; /* both have made it, long ago */
         }
         bool made = at->index < at->pair->issued[far] && at->index - at->pair->base <= at->pair->mask;
-        call = made ? p2p_node(at->pair, at->index)->ticket[far] + 1 : 0;
+        call = made ? p2p_node(at->pair, at->index)->ticket[far] : NO_TICKET;
     } else {
-        call = m->next > at->rec.seq ? collective_of(s, m, at->rec.seq) : 0;
-        if (m->next > at->rec.seq && call == 0) {
+        call = m->next > at->rec.seq ? source_ticket_of(s, m, at->rec.seq) : NO_TICKET;
+        if (m->next > at->rec.seq && call == NO_TICKET) {
             return false;
         }
     }
-    return exchange != 0 && (call == 0 || call > exchange);
+    return call > exchange; /* NO_TICKET, which is above all tickets: the maker has not come to the call */
 }
 
 uint32_t exchange_against(const struct roll_engine *e, const struct comm *c, const struct exchange_lack *lack,

@@ -23,6 +23,7 @@
 #define NO_SOURCE        UINT32_MAX
 #define NO_SEQ           UINT32_MAX
 #define NO_CLOCK         UINT64_MAX
+#define NO_TICKET        UINT64_MAX
 #define NCCL_IN_PROGRESS 7u  /* ncclInProgress: no error */
 #define THREADS_MAX      16u /* host threads followed per source; with more, the source is never called blocked */
 #define POLLED_MAX       4u  /* things that one loop of polls is about: interposer/record/thread.h has no more */
@@ -426,7 +427,10 @@ static inline bool source_alive(const struct source *s)
 /* False where what it says about this step may be a part of what it has said: records are missing. Asked for all
  * records of class MOE that are compared. */
 bool source_certain(struct source *s, const struct roll_record *rec);
-/* Ticket of the collective with this number; UINT64_MAX when it is not in the log. */
+/* The call with this ticket is the collective of member m with number seq: one that has elements and was not refused,
+ * so that no other call of the member bears the number. */
+bool source_holds(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq);
+/* The ticket of that collective; NO_TICKET: the log does not hold it. The search begins with the newest call. */
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq);
 uint32_t source_index(const struct roll_engine *e, const struct source *s); /* NO_SOURCE: none */
 

@@ -342,15 +342,20 @@ uint32_t source_index(const struct roll_engine *e, const struct source *s)
     return NO_SOURCE;
 }
 
+bool source_holds(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq)
+{
+    const struct entry *entry = source_entry(s, ticket);
+    return entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq && entry->rec.count != 0 &&
+           entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m;
+}
+
 uint64_t source_ticket_of(const struct source *s, const struct member *m, uint32_t seq)
 {
-    uint64_t ticket = source_log_low(s);
-    for (; ticket < s->next; ticket++) {
-        const struct entry *entry = source_entry(s, ticket);
-        if (entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL && entry->rec.seq == seq &&
-            entry->rec.count != 0 && entry->index != COLL_REFUSED && source_member(s, entry->rec.comm) == m) {
+    uint64_t low = source_log_low(s);
+    for (uint64_t ticket = s->next; ticket-- > low;) {
+        if (source_holds(s, ticket, m, seq)) {
             return ticket;
         }
     }
-    return UINT64_MAX;
+    return NO_TICKET;
 }
