@@ -15,7 +15,7 @@ ELSEWHERE = {
     "group-mismatch": ("hostnccl makes a group's calls together, so such groups do not hang on it", "tests/daemon/engine/test_engine_order.c"),
     "opposite-order": ("it is for calls that could be left early; on hostnccl the opposite order waits at once, and is a circular-wait", "tests/daemon/engine/test_engine_order.c"),
     "crossed-wait": ("the programs that can show it may show a skipped call as well: which is said depends on who is seen first", "tests/daemon/engine/firsts.c"),
-    "p2p-unmatched": ("a message without a partner may be said as the death of the partner, or as the circle that it makes, whichever shows first", "tests/daemon/engine/test_engine_messages.c"),
+    "p2p-unmatched": ("a message without a partner may be said as the death of the partner, or as the circle that it makes, whichever shows first", "tests/daemon/engine/test_engine_pairs.c"),
     "rank-blocked": ("what the host waits for shows as a circle or as a message without a partner where that is seen first", "tests/daemon/engine/test_engine_exchange.c"),
     "sequence-tie": ("with two ranks the calls behind the difference may tell who it was, and that depends on how far the ranks got", "tests/daemon/engine/test_engine_sequence.c"),
     "collective-stuck": ("it is told after 20 s at the earliest, longer than a program of the catalogue runs", "tests/daemon/engine/test_engine_stuck.c"),

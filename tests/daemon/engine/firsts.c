@@ -2,7 +2,8 @@
  * firsts.c: for every code a first fault, what it is told as, and how the job goes on after it.
  *
  * Each scene plays on the left crew; its last rank errs (rank "L"). Hosts that were held up come back in `over`, where
- * they do.
+ * they do. The file is long because it is one table, at its end, with the scenes that its rows name: a code's row and
+ * its scene are read together, and no part of the table is an idea of its own.
  */
 #include "tests/daemon/engine/faults.h"
 

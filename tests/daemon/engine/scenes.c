@@ -88,3 +88,53 @@ uint32_t scene_creation(struct sim *sim, const uint32_t *ranks, uint32_t joined,
     }
     return c;
 }
+
+void scene_calls(struct sim *sim, uint32_t comm, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        sim_all(sim, comm, ROLL_OP_ALLREDUCE, 512);
+    }
+    scene_sync_all(sim);
+}
+
+void scene_waited_calls(struct sim *sim, uint32_t comm, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        scene_calls(sim, comm, 1);
+    }
+}
+
+void scene_sync_all(struct sim *sim)
+{
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        sim_sync(sim, r);
+    }
+}
+
+void scene_all_stuck(struct sim *sim, uint32_t comm)
+{
+    sim_all(sim, comm, ROLL_OP_ALLREDUCE, 512);
+    for (uint32_t r = 0; r < sim->ranks; r++) {
+        sim_stuck(sim, r);
+    }
+}
+
+void scene_exchange(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t starved, uint32_t omit)
+{
+    sim_group(sim, rank);
+    for (uint32_t p = 0; p < sim->ranks; p++) {
+        bool empty = rank == starved || p == starved;
+        if (!empty || rank != omit) {
+            sim_send(sim, rank, comm, p, empty ? 0 : 32 + rank * 4 + p);
+            sim_recv(sim, rank, comm, p, empty ? 0 : 32 + p * 4 + rank);
+        }
+    }
+    sim_group_end(sim, rank);
+    sim_return(sim, rank);
+}
+
+void scene_expect_after(struct sim *sim, uint64_t seconds, const char *findings)
+{
+    sim->patience_ns = seconds * S_;
+    sim_expect(sim, findings);
+}

@@ -32,4 +32,19 @@ void scene_refused(struct sim *sim, uint32_t rank, uint32_t comm, uint64_t count
  * Returns its number. */
 uint32_t scene_creation(struct sim *sim, const uint32_t *ranks, uint32_t joined, uint32_t size);
 
+/* Every rank makes `n` calls; then each host waits, and comes back. */
+void scene_calls(struct sim *sim, uint32_t comm, uint32_t n);
+/* Every rank makes `n` calls, and its host comes back from a wait behind each: how far it has got is known. */
+void scene_waited_calls(struct sim *sim, uint32_t comm, uint32_t n);
+/* Each host waits for its stream, and comes back. */
+void scene_sync_all(struct sim *sim);
+/* Every rank makes one more call, and its host waits for that and does not come back. */
+void scene_all_stuck(struct sim *sim, uint32_t comm);
+/* An all-to-all-v as PyTorch makes it: every message, empty ones too. The rank `starved` has no tokens and gets none.
+ * The rank `omit` leaves its empty messages out. SCENE_NOBODY: no such rank. */
+#define SCENE_NOBODY UINT32_MAX
+void scene_exchange(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t starved, uint32_t omit);
+/* sim_expect when so much time passes behind the last event. */
+void scene_expect_after(struct sim *sim, uint64_t seconds, const char *findings);
+
 #endif

@@ -262,42 +262,6 @@ static void test_siblings_vote_after_a_long_past_as_well(void **state)
     sim_destroy(&sim);
 }
 
-static void test_abort_takes_the_communicator_out_of_judgement(void **state)
-{
-    (void)state;
-    uint32_t w;
-    struct sim *sim = two_wait(&w);
-    for (uint32_t r = 0; r < 3; r++) {
-        sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
-    }
-    sim_proc(sim, 1, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
-    notes(sim, "");
-    sim_destroy(&sim);
-}
-
-static void test_abort_and_a_new_communicator_is_an_elastic_restart(void **state)
-{
-    (void)state;
-    uint32_t w, rest[2] = {0, 1};
-    struct sim *sim = two_wait(&w);
-    for (uint32_t r = 0; r < 2; r++) {
-        sim_return(sim, r);
-        sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
-    }
-    uint32_t again = sim_comm(sim, "again", rest, 2);
-    sim->site = 1;
-    for (uint32_t i = 0; i < 20; i++) {
-        sim_all(sim, again, AR, 512);
-    }
-    sim->patience_ns = 4 * S_;
-    sim_expect(sim, "");
-    sim->site = 2;
-    sim_call(sim, 0, again, AR, 5);
-    sim_call(sim, 1, again, AR, 6);
-    sim_expect(sim, "proven count-mismatch -");
-    sim_destroy(&sim);
-}
-
 static void test_sequence_that_jumps_far_is_given_up_with_a_note(void **state)
 {
     (void)state;
@@ -330,78 +294,6 @@ static void test_wait_that_came_back_is_over_whatever_the_others_called(void **s
         sim_expect(sim, back ? "" : "proven p2p-deadlock -");
         sim_destroy(&sim);
     }
-}
-
-/* `joined` of the four members of a communicator sit in its creation; it is one of `world` ranks. */
-static struct sim *creation(uint32_t world, uint32_t joined)
-{
-    static const uint32_t ranks[4] = {0, 1, 2, 3};
-    struct sim *sim = sim_new(world);
-    scene_creation(sim, ranks, joined, 4);
-    return sim;
-}
-
-static void test_creation_that_a_member_does_not_join(void **state)
-{
-    (void)state;
-    struct sim *sim = creation(8, 3); /* which of the other five ranks is meant cannot be known */
-    sim_expect(sim, "suspected init-missing -");
-    char *text = sim_run(sim, 0, false, true);
-    assert_non_null(strstr(text, "1 of its 4 members did not join; which ranks they are is not known."));
-    free(text);
-    sim_destroy(&sim);
-    sim = creation(4, 3);
-    sim_expect(sim, "suspected init-missing 3");
-    sim_proc(sim, 3, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
-    sim_expect(sim, "proven init-missing 3");
-    sim->patience_ns = S_;
-    sim_expect(sim, "proven init-missing 3");
-    sim_destroy(&sim);
-    sim = creation(8, 4); /* all are there: a slow network */
-    sim_expect(sim, "");
-    sim_destroy(&sim);
-}
-
-/* The processes of all ranks were ended and started anew in the same run; one of them is still loading its libraries.
- */
-static void test_restarted_rank_that_is_late_is_not_given_up(void **state)
-{
-    (void)state;
-    struct roll_engine_config config = {0};
-    roll_engine_t *e = roll_engine_new(&config);
-    uint64_t now = 1000 * S_;
-    roll_engine_tick(e, now);
-    for (uint32_t i = 0; i < 5; i++) {
-        struct roll_source_info info = {
-            .stream = i + 1, .world_rank = (int32_t)(i % 3), .world_size = 3, .pid = i + 9, .host = "n", .exe = "x"};
-        uint32_t source;
-        assert_int_equal(roll_engine_open(e, &info, &source), 0);
-        if (i < 3) {
-            (void)roll_engine_process(e, source, ROLL_PROC_DEAD, SIM_SIGNAL(SIGTERM));
-            continue;
-        }
-        struct roll_def def = {.type = ROLL_DEF_COMM, .id = 1, .comm.label = ""};
-        def.comm.info = (struct roll_def_comm){.key = 5, .rank = (int32_t)(i % 3), .nranks = 3};
-        assert_int_equal(roll_engine_define(e, source, &def), 0);
-        struct roll_record rec = {.seal = roll_seal(0, ROLL_STATE_ENTERED),
-                                  .count = 3,
-                                  .peer = (int32_t)(i % 3),
-                                  .comm = 1,
-                                  .thread = 1,
-                                  .op = ROLL_OP_COMM_INIT,
-                                  .dtype = ROLL_DTYPE_NONE,
-                                  .redop = ROLL_RED_NONE,
-                                  .step = ROLL_STEP_NONE,
-                                  .layer = ROLL_LAYER_NONE};
-        assert_int_equal(roll_engine_feed(e, source, &rec, 1), 0);
-    }
-    for (uint32_t i = 0; i < 200; i++) {
-        roll_engine_tick(e, now += S_ / 50);
-        for (const struct roll_verdict *v = roll_engine_next(e); v; v = roll_engine_next(e)) {
-            assert_int_equal(v->certainty, ROLL_NOTE);
-        }
-    }
-    roll_engine_destroy(&e);
 }
 
 /* Neither hangs in NCCL: the job runs on, and the evidence must still be there when it is judged. */
@@ -470,51 +362,6 @@ static void test_calls_that_fail_because_a_peer_died_are_no_skips(void **state)
     sim_proc(sim, 2, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
     sim_expect(sim, "proven rank-dead 2");
     sim_destroy(&sim);
-}
-
-/* Two communicators are made at once, each the first of its ranks, and their definitions are lost: they are told apart
- * by their sizes. */
-static void test_creations_without_definition_are_told_apart(void **state)
-{
-    (void)state;
-    struct sim *sim = sim_new(10);
-    for (uint32_t r = 0; r < 8; r++) {
-        if (r != 3 && r != 7) {
-            struct roll_record *rec = sim_record(sim, r, ROLL_OP_COMM_INIT, UINT32_MAX);
-            rec->count = r < 4 ? 4 : 6;
-            rec->peer = (int32_t)(r % 4);
-            rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
-        }
-    }
-    sim_expect(sim, "suspected init-missing -; suspected init-missing -");
-    sim_destroy(&sim);
-}
-
-/* What another communicator answers when it is asked says nothing about the one that is being made. */
-static void test_success_of_another_communicator_makes_none(void **state)
-{
-    (void)state;
-    for (uint32_t n = 3; n <= 8; n++) {
-        char said[STORY_SAID], want[64];
-        struct story t;
-        story_open(&t, n, 0);
-        uint32_t w = sim_world(t.sim);
-        sim_all(t.sim, w, ROLL_OP_ALLREDUCE, 64);
-        for (uint32_t r = 0; r + 1 < n; r++) {
-            struct roll_record *rec = sim_record(t.sim, r, ROLL_OP_COMM_INIT, UINT32_MAX);
-            rec->flags |= ROLL_FLAG_NONBLOCKING;
-            rec->count = n;
-            rec->peer = (int32_t)r;
-            rec->result = 7;
-        }
-        story_pass(&t, 8 * S_);
-        snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
-        assert_string_equal(story_said(&t, 0, said), want);
-        sim_record(t.sim, 0, ROLL_OP_COMM_ASYNC, w);
-        story_pass(&t, 8 * S_);
-        assert_string_equal(story_said(&t, 0, said), "");
-        story_close(&t);
-    }
 }
 
 /* Who waits in the next verdict of this code; "none": there is none. */
@@ -593,19 +440,13 @@ int main(void)
         cmocka_unit_test(test_circle_of_halves_is_judged_by_sibling_communicators),
         cmocka_unit_test(test_bystanders_do_not_outvote_a_victim),
         cmocka_unit_test(test_siblings_vote_after_a_long_past_as_well),
-        cmocka_unit_test(test_abort_takes_the_communicator_out_of_judgement),
-        cmocka_unit_test(test_abort_and_a_new_communicator_is_an_elastic_restart),
         cmocka_unit_test(test_sequence_that_jumps_far_is_given_up_with_a_note),
         cmocka_unit_test(test_wait_that_came_back_is_over_whatever_the_others_called),
-        cmocka_unit_test(test_creation_that_a_member_does_not_join),
-        cmocka_unit_test(test_restarted_rank_that_is_late_is_not_given_up),
         cmocka_unit_test(test_mismatch_that_everybody_runs_past_is_told),
         cmocka_unit_test(test_calls_that_failed_everywhere_hold_nobody_up),
         cmocka_unit_test(test_calls_that_fail_because_a_peer_died_are_no_skips),
         cmocka_unit_test(test_all_who_wait_for_a_dropped_call_are_listed),
         cmocka_unit_test(test_both_sides_of_a_tie_wait),
-        cmocka_unit_test(test_creations_without_definition_are_told_apart),
-        cmocka_unit_test(test_success_of_another_communicator_makes_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,209 @@
+/*
+ * test_engine_creations.c: communicators that are made and taken down: members that do not join, an abort and what
+ * comes after it, a rank that is restarted, creations whose definition is not known.
+ */
+#include "tests/daemon/engine/story.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the four above first. */
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AR ROLL_OP_ALLREDUCE
+
+static void notes(const struct sim *sim, const char *want)
+{
+    for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+        char *got = sim_run(sim, order, true, false);
+        assert_string_equal(got, want);
+        free(got);
+    }
+}
+
+/* Three ranks, the last of which does not come. */
+static struct sim *two_wait(uint32_t *w)
+{
+    struct sim *sim = sim_new(3);
+    *w = sim_world(sim);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_call(sim, r, *w, AR, 512);
+        sim_sync(sim, r);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        sim_call(sim, r, *w, AR, 512);
+        sim_stuck(sim, r);
+    }
+    return sim;
+}
+
+static void test_abort_takes_the_communicator_out_of_judgement(void **state)
+{
+    (void)state;
+    uint32_t w;
+    struct sim *sim = two_wait(&w);
+    for (uint32_t r = 0; r < 3; r++) {
+        sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
+    }
+    sim_proc(sim, 1, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
+    notes(sim, "");
+    sim_destroy(&sim);
+}
+
+static void test_abort_and_a_new_communicator_is_an_elastic_restart(void **state)
+{
+    (void)state;
+    uint32_t w, rest[2] = {0, 1};
+    struct sim *sim = two_wait(&w);
+    for (uint32_t r = 0; r < 2; r++) {
+        sim_return(sim, r);
+        sim_record(sim, r, ROLL_OP_COMM_ABORT, w);
+    }
+    uint32_t again = sim_comm(sim, "again", rest, 2);
+    sim->site = 1;
+    for (uint32_t i = 0; i < 20; i++) {
+        sim_all(sim, again, AR, 512);
+    }
+    sim->patience_ns = 4 * S_;
+    sim_expect(sim, "");
+    sim->site = 2;
+    sim_call(sim, 0, again, AR, 5);
+    sim_call(sim, 1, again, AR, 6);
+    sim_expect(sim, "proven count-mismatch -");
+    sim_destroy(&sim);
+}
+
+/* `joined` of the four members of a communicator sit in its creation; it is one of `world` ranks. */
+static struct sim *creation(uint32_t world, uint32_t joined)
+{
+    static const uint32_t ranks[4] = {0, 1, 2, 3};
+    struct sim *sim = sim_new(world);
+    scene_creation(sim, ranks, joined, 4);
+    return sim;
+}
+
+static void test_creation_that_a_member_does_not_join(void **state)
+{
+    (void)state;
+    struct sim *sim = creation(8, 3); /* which of the other five ranks is meant cannot be known */
+    sim_expect(sim, "suspected init-missing -");
+    char *text = sim_run(sim, 0, false, true);
+    assert_non_null(strstr(text, "1 of its 4 members did not join; which ranks they are is not known."));
+    free(text);
+    sim_destroy(&sim);
+    sim = creation(4, 3);
+    sim_expect(sim, "suspected init-missing 3");
+    sim_proc(sim, 3, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
+    sim_expect(sim, "proven init-missing 3");
+    sim->patience_ns = S_;
+    sim_expect(sim, "proven init-missing 3");
+    sim_destroy(&sim);
+    sim = creation(8, 4); /* all are there: a slow network */
+    sim_expect(sim, "");
+    sim_destroy(&sim);
+}
+
+/* The processes of all ranks were ended and started anew in the same run; one of them is still loading its libraries.
+ */
+static void test_restarted_rank_that_is_late_is_not_given_up(void **state)
+{
+    (void)state;
+    struct roll_engine_config config = {0};
+    roll_engine_t *e = roll_engine_new(&config);
+    uint64_t now = 1000 * S_;
+    roll_engine_tick(e, now);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct roll_source_info info = {
+            .stream = i + 1, .world_rank = (int32_t)(i % 3), .world_size = 3, .pid = i + 9, .host = "n", .exe = "x"};
+        uint32_t source;
+        assert_int_equal(roll_engine_open(e, &info, &source), 0);
+        if (i < 3) {
+            (void)roll_engine_process(e, source, ROLL_PROC_DEAD, SIM_SIGNAL(SIGTERM));
+            continue;
+        }
+        struct roll_def def = {.type = ROLL_DEF_COMM, .id = 1, .comm.label = ""};
+        def.comm.info = (struct roll_def_comm){.key = 5, .rank = (int32_t)(i % 3), .nranks = 3};
+        assert_int_equal(roll_engine_define(e, source, &def), 0);
+        struct roll_record rec = {.seal = roll_seal(0, ROLL_STATE_ENTERED),
+                                  .count = 3,
+                                  .peer = (int32_t)(i % 3),
+                                  .comm = 1,
+                                  .thread = 1,
+                                  .op = ROLL_OP_COMM_INIT,
+                                  .dtype = ROLL_DTYPE_NONE,
+                                  .redop = ROLL_RED_NONE,
+                                  .step = ROLL_STEP_NONE,
+                                  .layer = ROLL_LAYER_NONE};
+        assert_int_equal(roll_engine_feed(e, source, &rec, 1), 0);
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        roll_engine_tick(e, now += S_ / 50);
+        for (const struct roll_verdict *v = roll_engine_next(e); v; v = roll_engine_next(e)) {
+            assert_int_equal(v->certainty, ROLL_NOTE);
+        }
+    }
+    roll_engine_destroy(&e);
+}
+
+/* Two communicators are made at once, each the first of its ranks, and their definitions are lost: they are told apart
+ * by their sizes. */
+static void test_creations_without_definition_are_told_apart(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(10);
+    for (uint32_t r = 0; r < 8; r++) {
+        if (r != 3 && r != 7) {
+            struct roll_record *rec = sim_record(sim, r, ROLL_OP_COMM_INIT, UINT32_MAX);
+            rec->count = r < 4 ? 4 : 6;
+            rec->peer = (int32_t)(r % 4);
+            rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+        }
+    }
+    sim_expect(sim, "suspected init-missing -; suspected init-missing -");
+    sim_destroy(&sim);
+}
+
+/* What another communicator answers when it is asked says nothing about the one that is being made. */
+static void test_success_of_another_communicator_makes_none(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 8; n++) {
+        char said[STORY_SAID], want[64];
+        struct story t;
+        story_open(&t, n, 0);
+        uint32_t w = sim_world(t.sim);
+        sim_all(t.sim, w, ROLL_OP_ALLREDUCE, 64);
+        for (uint32_t r = 0; r + 1 < n; r++) {
+            struct roll_record *rec = sim_record(t.sim, r, ROLL_OP_COMM_INIT, UINT32_MAX);
+            rec->flags |= ROLL_FLAG_NONBLOCKING;
+            rec->count = n;
+            rec->peer = (int32_t)r;
+            rec->result = 7;
+        }
+        story_pass(&t, 8 * S_);
+        snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
+        assert_string_equal(story_said(&t, 0, said), want);
+        sim_record(t.sim, 0, ROLL_OP_COMM_ASYNC, w);
+        story_pass(&t, 8 * S_);
+        assert_string_equal(story_said(&t, 0, said), "");
+        story_close(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_abort_takes_the_communicator_out_of_judgement),
+        cmocka_unit_test(test_abort_and_a_new_communicator_is_an_elastic_restart),
+        cmocka_unit_test(test_creation_that_a_member_does_not_join),
+        cmocka_unit_test(test_restarted_rank_that_is_late_is_not_given_up),
+        cmocka_unit_test(test_creations_without_definition_are_told_apart),
+        cmocka_unit_test(test_success_of_another_communicator_makes_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
