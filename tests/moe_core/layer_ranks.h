@@ -22,7 +22,6 @@ enum {
     LAYER_E = LAYER_RANKS * LAYER_L,
     LAYER_EVENTS = 64
 };
-enum { FORWARD = 1, BACKWARD = 2 };
 
 struct layer_case {
     int ranks;

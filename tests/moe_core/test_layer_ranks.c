@@ -5,6 +5,8 @@
 
 #include "moe_core/reference/ref.h"
 
+enum { FORWARD = 1, BACKWARD = 2 };
+
 /* Outputs and all gradients against the single-process reference. */
 static void check_against_reference(const struct layer_case *s, const struct layer_result *results)
 {
