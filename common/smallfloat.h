@@ -1,5 +1,5 @@
 /*
- * Conversions between float and the narrow formats: IEEE half, bfloat16, fp8 e4m3 and e5m2.
+ * smallfloat.h: conversions between float and the narrow formats: IEEE half, bfloat16, fp8 e4m3 and e5m2.
  *
  * Narrowing rounds to nearest, ties to even, once. Half and bfloat16 overflow to infinity; both fp8 formats saturate to
  * their largest finite value, as the conversions of CUDA's fp8 types do; NaN stays NaN.

@@ -322,7 +322,7 @@ int cmd_stacks(const struct roll_command *self, int argc, char **argv)
         {"native", 0, ROLL_OPT_FLAG, NULL, "native frames only, the interpreter's own included", &s.native},
         {"python", 0, ROLL_OPT_FLAG, NULL, "Python frames only", &s.python},
         {"pid", 'p', ROLL_OPT_FLAG, NULL, "operands are processes of this host; no daemon is asked", &s.pids},
-        {"timeout", 0, ROLL_OPT_SECONDS, "SECONDS", "wait so long beyond the samples (default 10)", &s.timeout_s},
+        {"timeout", 0, ROLL_OPT_SECONDS, "SECONDS", "give up SECONDS after the last sample (default 10)", &s.timeout_s},
         {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object", &s.json},
         ROLL_LINK_OPTIONS(s.link),
         {0},

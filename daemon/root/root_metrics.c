@@ -46,12 +46,31 @@ void roll_root_metrics_verdict(roll_root_t *root, const struct roll_verdict *ver
     }
 }
 
-static void add_run(struct roll_metrics_snapshot *s, const struct roll_run *run)
+/* The counters of a run, which a daemon that has forgotten the run still has counted. */
+static void add_counters(struct roll_metrics_snapshot *s, const struct roll_run *run)
 {
     struct roll_engine_summary summary;
     roll_engine_summary(roll_feed_engine(run->feed), &summary);
     s->calls += summary.calls;
     s->records += summary.records;
+    struct roll_feed_stream stream;
+    for (size_t i = 0; roll_feed_stream(run->feed, i, &stream); i++) {
+        for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
+            s->lost[k] += stream.losses[k];
+        }
+    }
+}
+
+void roll_root_metrics_forget(roll_root_t *root, const struct roll_run *run)
+{
+    add_counters(&root->forgotten, run);
+}
+
+/* What is so now: it ends with the run. */
+static void add_gauges(struct roll_metrics_snapshot *s, const struct roll_run *run)
+{
+    struct roll_engine_summary summary;
+    roll_engine_summary(roll_feed_engine(run->feed), &summary);
     s->comms += summary.comms;
     s->findings += summary.findings;
     s->incomplete += summary.incomplete;
@@ -65,9 +84,6 @@ static void add_run(struct roll_metrics_snapshot *s, const struct roll_run *run)
     struct roll_feed_stream stream;
     for (size_t i = 0; roll_feed_stream(run->feed, i, &stream); i++) {
         s->ranks[stream.proc]++;
-        for (unsigned k = 0; k < ROLL_LOSS_LIMIT; k++) {
-            s->lost[k] += stream.losses[k];
-        }
     }
 }
 
@@ -81,14 +97,16 @@ void roll_root_metrics_refresh(roll_root_t *root, uint64_t now)
     for (size_t i = 0; i < root->peers_used; i++) {
         agents += !root->peers[i]->gone;
     }
-    struct roll_metrics_snapshot s = {.runs = root->runs_used,
-                                      .agents = agents,
-                                      .batches = root->batches,
-                                      .bytes = root->bytes,
-                                      .engine_seconds = (double)root->engine_ns * 1e-9,
-                                      .start_time_seconds = root->start_time};
+    struct roll_metrics_snapshot s = root->forgotten;
+    s.runs = root->runs_used;
+    s.agents = agents;
+    s.batches = root->batches;
+    s.bytes = root->bytes;
+    s.engine_seconds = (double)root->engine_ns * 1e-9;
+    s.start_time_seconds = root->start_time;
     for (size_t i = 0; i < root->runs_used; i++) {
-        add_run(&s, root->runs[i]);
+        add_counters(&s, root->runs[i]);
+        add_gauges(&s, root->runs[i]);
     }
     pthread_mutex_lock(&root->snapshot_lock);
     memcpy(s.verdicts, root->snapshot.verdicts, sizeof(s.verdicts));

@@ -232,6 +232,7 @@ static void forget_oldest(roll_root_t *root)
                 }
             }
         }
+        roll_root_metrics_forget(root, run);
         roll_run_destroy(&root->runs[i]);
         memmove(root->runs + i, root->runs + i + 1, (root->runs_used - i - 1) * sizeof(struct roll_run *));
         root->runs_used--;

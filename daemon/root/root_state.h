@@ -122,6 +122,7 @@ struct roll_root {
     roll_metrics_t *metrics;
     pthread_mutex_t snapshot_lock;
     struct roll_metrics_snapshot snapshot;
+    struct roll_metrics_snapshot forgotten; /* the counters of runs that are no longer kept: a counter never falls */
     uint64_t snapshot_ns, batches, bytes, engine_ns;
     double start_time;
     struct roll_root_stacks *stacks; /* root_stack.c; NULL until needed */
@@ -184,5 +185,7 @@ void roll_facts_destroy(roll_root_t *root);
 int roll_root_metrics_open(roll_root_t *root, char *why, size_t why_size);
 void roll_root_metrics_refresh(roll_root_t *root, uint64_t now);
 void roll_root_metrics_verdict(roll_root_t *root, const struct roll_verdict *verdict);
+/* Keeps the counters of a run that is about to be destroyed. */
+void roll_root_metrics_forget(roll_root_t *root, const struct roll_run *run);
 
 #endif

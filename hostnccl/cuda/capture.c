@@ -1,7 +1,7 @@
 /*
- * Stream capture: between cudaStreamBeginCapture and cudaStreamEndCapture a stream does not run what it is given but
- * adds it to a graph. Other streams join the capture by waiting for an event that was recorded in it, and must be
- * joined back before the capture ends.
+ * capture.c: stream capture: between cudaStreamBeginCapture and cudaStreamEndCapture a stream does not run what it is
+ * given but adds it to a graph. Other streams join the capture by waiting for an event that was recorded in it, and
+ * must be joined back before the capture ends.
  *
  * A capture is valid, invalid or ended. A call that a capture cannot represent makes the capture invalid, as the vendor
  * documents: that call fails, every later call that touches the capture fails too, and only cudaStreamEndCapture

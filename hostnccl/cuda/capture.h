@@ -1,6 +1,6 @@
 /*
- * What the files about capture share: capture.c, which builds graphs, and capture_rule.c, which refuses the calls that
- * a capture forbids. Everything is guarded by hostcuda_graph_lock.
+ * capture.h: what the files about capture share: capture.c, which builds graphs, and capture_rule.c, which refuses the
+ * calls that a capture forbids. Everything is guarded by hostcuda_graph_lock.
  */
 #ifndef ROLL_HOSTNCCL_CUDA_CAPTURE_H
 #define ROLL_HOSTNCCL_CUDA_CAPTURE_H

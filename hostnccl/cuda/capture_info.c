@@ -1,6 +1,6 @@
 /*
- * Questions to a stream about its capture, and changes of what the stream's next node depends on. A question never
- * makes a capture invalid.
+ * capture_info.c: questions to a stream about its capture, and changes of what the stream's next node depends on. A
+ * question never makes a capture invalid.
  */
 #include "hostnccl/cuda/capture.h"
 

@@ -1,8 +1,8 @@
 /*
- * The calls that are forbidden while streams are captured. There are three kinds: calls that make no sense on a
- * captured stream or event (waiting, asking whether it is done), calls that would order the legacy stream with a
- * captured one, and calls that no capture sees although it may depend on them (allocations, queries), which the modes
- * of captures and threads regulate. A call that breaks a rule fails and invalidates the capture.
+ * capture_rule.c: the calls that are forbidden while streams are captured. There are three kinds: calls that make no
+ * sense on a captured stream or event (waiting, asking whether it is done), calls that would order the legacy stream
+ * with a captured one, and calls that no capture sees although it may depend on them (allocations, queries), which the
+ * modes of captures and threads regulate. A call that breaks a rule fails and invalidates the capture.
  *
  * Every call of the third kind asks here, so the answer without a capture costs one load.
  */

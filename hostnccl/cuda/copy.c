@@ -1,5 +1,5 @@
 /*
- * Copies and fills in one and two dimensions. They differ from memcpy in when they return:
+ * copy.c: copies and fills in one and two dimensions. They differ from memcpy in when they return:
  *   - an asynchronous copy from pageable host memory has read the source when it returns (the source is staged),
  *   - one to pageable host memory, or between host memories, has happened when it returns,
  *   - everything else is only queued; so are the synchronous calls that stay within device memory.

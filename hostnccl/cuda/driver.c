@@ -1,6 +1,6 @@
 /*
- * The driver interface itself: start, errors, devices, contexts, memory. There is one context per device, the primary
- * one; it is current in every thread for the runtime's current device, until the thread says that none is.
+ * driver.c: the driver interface itself: start, errors, devices, contexts, memory. There is one context per device, the
+ * primary one; it is current in every thread for the runtime's current device, until the thread says that none is.
  */
 #include "hostnccl/cuda/driver.h"
 

@@ -1,6 +1,6 @@
 /*
- * hostcuda's driver interface, libcuda.so.1: the runtime's objects under the names of the driver. This header is what
- * its files share. As with the vendor's, handles of streams, events and graphs are the same in both libraries.
+ * driver.h: hostcuda's driver interface, libcuda.so.1: the runtime's objects under the names of the driver. This header
+ * is what its files share. As with the vendor's, handles of streams, events and graphs are the same in both libraries.
  *
  * Everything goes to the runtime's own functions through the private table, never through its public names: a library
  * that stands between a program and the runtime must not see a call of the driver a second time.

@@ -1,7 +1,7 @@
 /*
- * Finding functions of the driver by name: cuGetProcAddress, from the list in driver.def. A name that is not on the
- * list is reported as not found; a name of which every variant is newer than the caller's version is reported as too
- * new.
+ * driver_entry.c: finding functions of the driver by name: cuGetProcAddress, from the list in driver.def. A name that
+ * is not on the list is reported as not found; a name of which every variant is newer than the caller's version is
+ * reported as too new.
  *
  * The second half of this file holds the variants for programs whose default stream is the thread's own: there a stream
  * of 0 means the thread's own stream.

@@ -1,4 +1,4 @@
-/* The driver interface to graphs, executable graphs and user objects. */
+/* driver_graph.c: the driver interface to graphs, executable graphs and user objects. */
 #include "hostnccl/cuda/driver.h"
 
 DRIVER_EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)

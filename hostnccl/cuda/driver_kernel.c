@@ -1,6 +1,6 @@
 /*
- * Modules and kernels, as far as a machine without a GPU can have them. A module is PTX, kept as text. A kernel that
- * the module names can be launched when the program has registered a host function for it with
+ * driver_kernel.c: modules and kernels, as far as a machine without a GPU can have them. A module is PTX, kept as text.
+ * A kernel that the module names can be launched when the program has registered a host function for it with
  * hostcuda_register_kernel; otherwise the driver does not find the kernel. Translating PTX was rejected: tests need to
  * know that a launch came, in order and with its arguments, not what a GPU would compute.
  *

@@ -1,5 +1,5 @@
-/* The one function that libcuda.so.1 exports beside the vendor's: with it a test registers the host function that
- * stands for a kernel. */
+/* driver_kernel.h: the one function that libcuda.so.1 exports beside the vendor's: with it a test registers the host
+ * function that stands for a kernel. */
 #ifndef ROLL_HOSTNCCL_CUDA_DRIVER_KERNEL_H
 #define ROLL_HOSTNCCL_CUDA_DRIVER_KERNEL_H
 

@@ -1,6 +1,7 @@
 /*
- * Writing and awaiting words of memory in stream order. One call is a batch of one. In a captured stream a batch
- * becomes a node with the values of the call: a graph that is launched again writes the same values again.
+ * driver_memory_op.c: writing and awaiting words of memory in stream order. One call is a batch of one. In a captured
+ * stream a batch becomes a node with the values of the call: a graph that is launched again writes the same values
+ * again.
  *
  * Only the second variants exist. The first ones need a setting of a GPU's kernel module, so no program may count on
  * them.

@@ -1,4 +1,4 @@
-/* The driver interface to streams, events and capture. */
+/* driver_stream.c: the driver interface to streams, events and capture. */
 #include "hostnccl/cuda/driver.h"
 
 DRIVER_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)

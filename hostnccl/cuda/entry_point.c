@@ -1,7 +1,7 @@
 /*
- * The runtime's calls that find functions of the driver interface. The runtime opens libcuda.so.1 by name, as the
- * vendor's runtime does, and asks that library. A driver that is not ours would not know our handles, so it counts as
- * absent.
+ * entry_point.c: the runtime's calls that find functions of the driver interface. The runtime opens libcuda.so.1 by
+ * name, as the vendor's runtime does, and asks that library. A driver that is not ours would not know our handles, so
+ * it counts as absent.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

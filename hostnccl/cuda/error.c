@@ -1,5 +1,5 @@
-/* Names and texts of errors, from error.def, which uses numbers instead of the header's names, so that an older header
- * of the vendor will do.
+/* error.c: names and texts of errors, from error.def, which uses numbers instead of the header's names, so that an
+ * older header of the vendor will do.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

@@ -1,6 +1,6 @@
 /*
- * Events: an event is a name for the mark that was recorded last. Recording replaces the mark, so a waiter for an
- * earlier record keeps waiting for the earlier mark, and destroying an event never has to wait.
+ * event.c: events: an event is a name for the mark that was recorded last. Recording replaces the mark, so a waiter for
+ * an earlier record keeps waiting for the earlier mark, and destroying an event never has to wait.
  */
 #include "hostnccl/cuda/graph.h"
 #include "hostnccl/cuda/hostcuda.h"

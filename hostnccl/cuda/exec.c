@@ -1,6 +1,6 @@
 /*
- * Executable graphs: freezing a graph into steps, changing them, and the calls that launch. How a launch runs is in
- * launch.c.
+ * exec.c: executable graphs: freezing a graph into steps, changing them, and the calls that launch. How a launch runs
+ * is in launch.c.
  *
  * A frozen graph is a deep copy, so the program may change or destroy the graph that it came from. Child graphs are
  * unfolded: the steps of a child come after the steps that the child waits for, and an empty step waits for all of

@@ -1,5 +1,5 @@
 /*
- * The frozen part of an executable graph, which its launches share: the last one that is done frees it.
+ * exec_body.c: the frozen part of an executable graph, which its launches share: the last one that is done frees it.
  */
 #include "hostnccl/cuda/graph.h"
 

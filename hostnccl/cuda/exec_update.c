@@ -1,6 +1,6 @@
 /*
- * Changing an executable graph: as a whole, by a graph of the same shape, or one node at a time. In both cases a new
- * frozen graph takes the place of the old one, so launches from before the change run unchanged.
+ * exec_update.c: changing an executable graph: as a whole, by a graph of the same shape, or one node at a time. In both
+ * cases a new frozen graph takes the place of the old one, so launches from before the change run unchanged.
  *
  * Two graphs have the same shape when their steps, sorted, have the same kinds and the same edges. The vendor documents
  * that it pairs nodes in much the same way. A search for any matching of two graphs was rejected.

@@ -1,5 +1,6 @@
 /*
- * Graphs: nodes, the edges between them, and copies of both. The public calls are in graph_api.c and graph_node.c.
+ * graph.c: graphs: nodes, the edges between them, and copies of both. The public calls are in graph_api.c and
+ * graph_node.c.
  *
  * Nodes are kept in the order of their making, and an edge is kept only with the node in which it ends: capture and
  * instantiation need nothing else. The edges that start in a node are found by walking the graph.

@@ -1,8 +1,8 @@
 /*
- * What the files about graphs share. A *graph* is nodes and the edges between them; an *executable graph* is a frozen
- * copy of one that can be launched. Everything but launching happens under one lock, hostcuda_graph_lock: building
- * graphs is not time-critical, and one lock makes it simple to get captures right that fork, join and fail over several
- * streams.
+ * graph.h: what the files about graphs share. A *graph* is nodes and the edges between them; an *executable graph* is a
+ * frozen copy of one that can be launched. Everything but launching happens under one lock, hostcuda_graph_lock:
+ * building graphs is not time-critical, and one lock makes it simple to get captures right that fork, join and fail
+ * over several streams.
  */
 #ifndef ROLL_HOSTNCCL_CUDA_GRAPH_H
 #define ROLL_HOSTNCCL_CUDA_GRAPH_H

@@ -1,6 +1,6 @@
 /*
- * The calls about whole graphs: making, copying, destroying, what is in them, and the user objects that they keep
- * alive. Every call takes the lock of graphs, so a handle that it found stays alive until it returns.
+ * graph_api.c: the calls about whole graphs: making, copying, destroying, what is in them, and the user objects that
+ * they keep alive. Every call takes the lock of graphs, so a handle that it found stays alive until it returns.
  */
 #include "hostnccl/cuda/graph.h"
 

@@ -1,4 +1,5 @@
-/* Drawing a graph for the program graphviz: a box for each node with its number and kind, an arrow for each edge. */
+/* graph_dot.c: drawing a graph for the program graphviz: a box for each node with its number and kind, an arrow for
+ * each edge. */
 #include "hostnccl/cuda/graph.h"
 
 #include <stdio.h>

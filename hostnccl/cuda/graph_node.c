@@ -1,6 +1,6 @@
 /*
- * The calls that add nodes of each kind to a graph, say what a node does, and change it. The parameters of every kind
- * are checked here, so that a node that exists can be run.
+ * graph_node.c: the calls that add nodes of each kind to a graph, say what a node does, and change it. The parameters
+ * of every kind are checked here, so that a node that exists can be run.
  */
 #include "hostnccl/cuda/graph_node.h"
 

@@ -1,5 +1,5 @@
-/* Turns a program's description of a node into work, for nodes of graphs (graph_node.c) and of executable graphs
- * (exec_update.c). */
+/* graph_node.h: turns a program's description of a node into work, for nodes of graphs (graph_node.c) and of executable
+ * graphs (exec_update.c). */
 #ifndef ROLL_HOSTNCCL_CUDA_GRAPH_NODE_H
 #define ROLL_HOSTNCCL_CUDA_GRAPH_NODE_H
 

@@ -1,7 +1,7 @@
 /*
- * Which stream a handle means. The default streams are made when they are first asked for: the legacy one belongs to
- * the device and stays, the other belongs to the thread and is closed when the thread ends. Every other handle is
- * looked up.
+ * handle.c: which stream a handle means. The default streams are made when they are first asked for: the legacy one
+ * belongs to the device and stays, the other belongs to the thread and is closed when the thread ends. Every other
+ * handle is looked up.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

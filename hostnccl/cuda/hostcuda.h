@@ -1,6 +1,6 @@
 /*
- * hostcuda: the part of the CUDA runtime that NCCL programs use, on host memory. This header is what its own files
- * share; programs see the vendor's <cuda_runtime.h>, or ours of the same ABI in hostnccl/include.
+ * hostcuda.h: hostcuda: the part of the CUDA runtime that NCCL programs use, on host memory. This header is what its
+ * own files share; programs see the vendor's <cuda_runtime.h>, or ours of the same ABI in hostnccl/include.
  *
  * Vocabulary. A *stream* is a queue of *operations* that one worker thread runs in order. A *mark* is a point in one or
  * more streams that is reached at some time: events, synchronisation and waits between streams are all marks. Workers

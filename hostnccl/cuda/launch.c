@@ -1,9 +1,9 @@
 /*
- * Launching an executable graph: its steps become operations of streams, in an order that respects the edges. Lane 0 is
- * the stream of the launch; every other lane is a stream of the executable graph, held between a mark at the start and
- * one at the end. An edge between two lanes is a mark as well. So a launch uses only streams and marks, and a step that
- * hangs holds back exactly the steps that depend on it. A launch waits for the previous launch of the same executable
- * graph.
+ * launch.c: launching an executable graph: its steps become operations of streams, in an order that respects the edges.
+ * Lane 0 is the stream of the launch; every other lane is a stream of the executable graph, held between a mark at the
+ * start and one at the end. An edge between two lanes is a mark as well. So a launch uses only streams and marks, and a
+ * step that hangs holds back exactly the steps that depend on it. A launch waits for the previous launch of the same
+ * executable graph.
  *
  * An interpreter on the worker of the launch stream was rejected: it would run branches one after the other, and two
  * ranks whose branches come in different orders would hang where a GPU does not.

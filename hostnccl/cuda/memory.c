@@ -1,7 +1,7 @@
 /*
- * Memory: one table holds every allocation and registration, so that the kind of any pointer is known (device, host,
- * managed or unknown memory), and a wrong or second free is an error instead of a crash. "Device" memory is host memory
- * like the other kinds; only the table makes the difference.
+ * memory.c: memory: one table holds every allocation and registration, so that the kind of any pointer is known
+ * (device, host, managed or unknown memory), and a wrong or second free is an error instead of a crash. "Device" memory
+ * is host memory like the other kinds; only the table makes the difference.
  *
  * The table is libc's search tree over disjoint intervals: a comparison that calls overlapping intervals equal makes a
  * look-up by any address inside one an ordinary search.

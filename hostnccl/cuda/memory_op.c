@@ -1,6 +1,6 @@
 /*
- * Operations on single words of memory that a stream does: writing and waiting. The driver interface offers them to
- * programs that signal and await through memory.
+ * memory_op.c: operations on single words of memory that a stream does: writing and waiting. The driver interface
+ * offers them to programs that signal and await through memory.
  *
  * No writer wakes a wait: the word is plain memory that any processor may write. So the wait looks at the word, often
  * at first, then every half millisecond; a condition that never holds costs next to nothing.

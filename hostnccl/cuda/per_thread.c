@@ -1,7 +1,7 @@
 /*
- * The second set of names. A program compiled with CUDA_API_PER_THREAD_DEFAULT_STREAM calls these through the vendor's
- * header: _ptsz for calls that take a stream, where 0 now means the thread's own default stream, and _ptds for calls
- * that use the default stream without naming it.
+ * per_thread.c: the second set of names. A program compiled with CUDA_API_PER_THREAD_DEFAULT_STREAM calls these through
+ * the vendor's header: _ptsz for calls that take a stream, where 0 now means the thread's own default stream, and _ptds
+ * for calls that use the default stream without naming it.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

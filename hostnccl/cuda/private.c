@@ -1,4 +1,4 @@
-/* The private table; see private.h. */
+/* private.c: the private table; see private.h. */
 #include "hostnccl/cuda/private.h"
 
 #include "hostnccl/cuda/capture.h"

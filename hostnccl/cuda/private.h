@@ -1,7 +1,7 @@
 /*
- * What hostcuda gives to hostnccl and to the driver interface beside the public calls. They get this table through
- * cudaGetExportTable, as the vendor's libraries do among themselves, so no symbol of ours appears in the library's
- * list.
+ * private.h: what hostcuda gives to hostnccl and to the driver interface beside the public calls. They get this table
+ * through cudaGetExportTable, as the vendor's libraries do among themselves, so no symbol of ours appears in the
+ * library's list.
  */
 #ifndef ROLL_HOSTNCCL_CUDA_PRIVATE_H
 #define ROLL_HOSTNCCL_CUDA_PRIVATE_H

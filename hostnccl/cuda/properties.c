@@ -1,7 +1,7 @@
 /*
- * The properties of a device. Where a program might size something by a number (multiprocessors, shared memory, warps)
- * the number is that of an H100; where the truth matters (memory, unified addressing) it is the truth. One struct is
- * filled; the attribute call reads the same struct through a table, so the two cannot disagree.
+ * properties.c: the properties of a device. Where a program might size something by a number (multiprocessors, shared
+ * memory, warps) the number is that of an H100; where the truth matters (memory, unified addressing) it is the truth.
+ * One struct is filled; the attribute call reads the same struct through a table, so the two cannot disagree.
  */
 #include "hostnccl/cuda/hostcuda.h"
 

@@ -1,8 +1,8 @@
 /*
- * The registry knows which handles are alive. A program may pass any value as a stream or an event; a value that was
- * never handed out, or was destroyed, gives cudaErrorInvalidResourceHandle instead of a crash, and an object that one
- * thread destroys while another uses it lives until that use ends. A magic number inside the object was rejected:
- * reading it from a freed object is the very fault it would look for.
+ * registry.c: the registry knows which handles are alive. A program may pass any value as a stream or an event; a value
+ * that was never handed out, or was destroyed, gives cudaErrorInvalidResourceHandle instead of a crash, and an object
+ * that one thread destroys while another uses it lives until that use ends. A magic number inside the object was
+ * rejected: reading it from a freed object is the very fault it would look for.
  *
  * The tree is libc's (tsearch); readers share the lock.
  */

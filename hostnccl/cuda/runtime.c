@@ -1,7 +1,8 @@
 /*
- * The runtime as a whole: it starts with the first call that needs it, knows its devices from the environment, refuses
- * to work in a forked child, and keeps what belongs to a thread (current device, last error) and what belongs to all: a
- * fault of the device, after which nothing runs any more and every call that would need it returns the same error.
+ * runtime.c: the runtime as a whole: it starts with the first call that needs it, knows its devices from the
+ * environment, refuses to work in a forked child, and keeps what belongs to a thread (current device, last error) and
+ * what belongs to all: a fault of the device, after which nothing runs any more and every call that would need it
+ * returns the same error.
  *
  * The runtime is never torn down: workers are detached and the state that they use is static, so a process may exit
  * with work pending, in whatever order its destructors run. A destructor that joins the workers was rejected: it would

@@ -1,7 +1,7 @@
 /*
- * Streams: a queue and a worker thread each. The worker starts with the first operation, runs operations in order
- * outside every lock, and sleeps on a condition variable when there is none. It is detached: closing a stream only
- * tells the worker to leave once it has drained the queue.
+ * stream.c: streams: a queue and a worker thread each. The worker starts with the first operation, runs operations in
+ * order outside every lock, and sleeps on a condition variable when there is none. It is detached: closing a stream
+ * only tells the worker to leave once it has drained the queue.
  *
  * A pool of workers was rejected: an operation may wait without limit for a stream of another process, as a collective
  * does, so a bounded pool would add deadlocks that CUDA does not have.

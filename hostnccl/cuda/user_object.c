@@ -1,8 +1,8 @@
 /*
- * User objects: a pointer with a destructor and a count, that graphs keep alive; NCCL ties what a captured call needs
- * to the graph in this way. As with the vendor's runtime, destructors run on a separate thread some time after the last
- * reference was given up, and may not make CUDA calls. Running them at the place where the reference is given up was
- * rejected: programs could then rely on an order that CUDA does not promise.
+ * user_object.c: user objects: a pointer with a destructor and a count, that graphs keep alive; NCCL ties what a
+ * captured call needs to the graph in this way. As with the vendor's runtime, destructors run on a separate thread some
+ * time after the last reference was given up, and may not make CUDA calls. Running them at the place where the
+ * reference is given up was rejected: programs could then rely on an order that CUDA does not promise.
  */
 #include "hostnccl/cuda/graph.h"
 

@@ -1,6 +1,6 @@
 /*
- * Work: what a stream does when an operation comes up, and what a node of a graph does at every launch. One description
- * serves both, so that a captured call and a call that runs at once cannot come to mean different things.
+ * work.c: work: what a stream does when an operation comes up, and what a node of a graph does at every launch. One
+ * description serves both, so that a captured call and a call that runs at once cannot come to mean different things.
  *
  * A description owns what is needed to do the work again later (references, arrays, parameters), but not the memory
  * that the work reads and writes: as with the vendor's graphs, a captured copy reads its source when the graph runs.

@@ -1,7 +1,7 @@
 /*
- * The part of the CUDA driver interface that the stand-in libcuda offers, ABI of CUDA 13: what programs reach beside
- * the runtime, by linking or through cuGetProcAddress. Names, values and layouts only; a test compares them with the
- * vendor's header where that is present. What is not here is not offered.
+ * cuda.h: the part of the CUDA driver interface that the stand-in libcuda offers, ABI of CUDA 13: what programs reach
+ * beside the runtime, by linking or through cuGetProcAddress. Names, values and layouts only; a test compares them with
+ * the vendor's header where that is present. What is not here is not offered.
  */
 #ifndef HOSTNCCL_CUDA_H
 #define HOSTNCCL_CUDA_H

@@ -1,4 +1,5 @@
-/* The profiler's switch: hostcuda has no profiler, and both calls succeed. See cuda_runtime_api.h. */
+/* cuda_profiler_api.h: the profiler's switch: hostcuda has no profiler, and both calls succeed. See cuda_runtime_api.h.
+ */
 #ifndef HOSTNCCL_CUDA_PROFILER_API_H
 #define HOSTNCCL_CUDA_PROFILER_API_H
 

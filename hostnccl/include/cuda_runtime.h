@@ -1,6 +1,6 @@
 /*
- * What programs include. In C it is cuda_runtime_api.h; in C++ the calls that return memory also take a pointer to a
- * typed pointer, as with the vendor's header.
+ * cuda_runtime.h: what programs include. In C it is cuda_runtime_api.h; in C++ the calls that return memory also take a
+ * pointer to a typed pointer, as with the vendor's header.
  */
 #ifndef HOSTNCCL_CUDA_RUNTIME_H
 #define HOSTNCCL_CUDA_RUNTIME_H

@@ -1,6 +1,6 @@
 /*
- * The calls of the CUDA runtime that hostcuda offers, ABI of CUDA 13. See driver_types.h. A call that is not here is
- * not offered: a program that needs it fails when it is compiled or linked, not when it runs.
+ * cuda_runtime_api.h: the calls of the CUDA runtime that hostcuda offers, ABI of CUDA 13. See driver_types.h. A call
+ * that is not here is not offered: a program that needs it fails when it is compiled or linked, not when it runs.
  */
 #ifndef HOSTNCCL_CUDA_RUNTIME_API_H
 #define HOSTNCCL_CUDA_RUNTIME_API_H

@@ -1,7 +1,7 @@
 /*
- * The types of the CUDA runtime interface that hostcuda offers, ABI of CUDA 13. For machines without the vendor's
- * headers; where those are present they are used instead, and a test compares this file with them. Names, values and
- * layouts only: what each one means is the vendor's documentation.
+ * driver_types.h: the types of the CUDA runtime interface that hostcuda offers, ABI of CUDA 13. For machines without
+ * the vendor's headers; where those are present they are used instead, and a test compares this file with them. Names,
+ * values and layouts only: what each one means is the vendor's documentation.
  */
 #ifndef HOSTNCCL_DRIVER_TYPES_H
 #define HOSTNCCL_DRIVER_TYPES_H

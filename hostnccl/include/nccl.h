@@ -1,7 +1,7 @@
 /*
- * NCCL's public interface, version 2.28.9, for building where the vendor's header is absent. Same names, values,
- * layouts and calling conventions; checked against the vendor's header by tests/hostnccl/nccl where that is present.
- * What each call means is in NCCL's documentation; what this library does differently is in docs/HOSTNCCL.md.
+ * nccl.h: NCCL's public interface, version 2.28.9, for building where the vendor's header is absent. Same names,
+ * values, layouts and calling conventions; checked against the vendor's header by tests/hostnccl/nccl where that is
+ * present. What each call means is in NCCL's documentation; what this library does differently is in docs/HOSTNCCL.md.
  *
  * With HOSTNCCL_PROTOTYPES_ONLY, after another nccl.h, only the prototypes are declared (again): the compiler compares
  * them.

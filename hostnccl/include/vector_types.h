@@ -1,4 +1,4 @@
-/* The few vector types that host programs meet in the CUDA runtime interface. See driver_types.h. */
+/* vector_types.h: the few vector types that host programs meet in the CUDA runtime interface. See driver_types.h. */
 #ifndef HOSTNCCL_VECTOR_TYPES_H
 #define HOSTNCCL_VECTOR_TYPES_H
 

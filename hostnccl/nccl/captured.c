@@ -1,9 +1,9 @@
 /*
- * Plans on captured streams. A call on a stream that is being captured makes a node of the graph, and nothing runs. The
- * node holds the plan as a pattern; every launch of the graph makes a plan from it, which takes its place in the
- * communicator's order at that moment, on the thread that launches, like a plan that was never captured. So captured
- * and other work of one communicator mixes in the order of the launches, and a launch is a collective act: a launch
- * that one rank leaves out hangs its peers.
+ * captured.c: plans on captured streams. A call on a stream that is being captured makes a node of the graph, and
+ * nothing runs. The node holds the plan as a pattern; every launch of the graph makes a plan from it, which takes its
+ * place in the communicator's order at that moment, on the thread that launches, like a plan that was never captured.
+ * So captured and other work of one communicator mixes in the order of the launches, and a launch is a collective act:
+ * a launch that one rank leaves out hangs its peers.
  *
  * Taking the place when the node runs, on a worker, was rejected: work that was enqueued after the launch would be
  * ahead of the launch in the communicator's order and behind it on the stream, and both would wait for ever.

@@ -1,5 +1,5 @@
 /*
- * The public collectives and point-to-point calls: check, resolve, append to the group.
+ * collectives.c: the public collectives and point-to-point calls: check, resolve, append to the group.
  *
  * The checks are those that NCCL makes on the host: communicator, root, peer, type, operation. Counts and buffers are
  * not checked: a null buffer becomes a fault of the device later (fault.c). A collective of zero elements is dropped

@@ -1,5 +1,6 @@
 /*
- * The life of a communicator after it was made: references, asynchronous state, finalize, destroy, abort, revoke.
+ * comm.c: the life of a communicator after it was made: references, asynchronous state, finalize, destroy, abort,
+ * revoke.
  *
  * The user's handle, every queued plan and every pending job hold a reference, so abort does not have to wait for plans
  * that are still behind other work on their stream: such a plan finds the communicator stopped and returns. Abort does

@@ -1,5 +1,5 @@
 /*
- * ncclConfig_t: reads the members that the caller's version of the structure has.
+ * config.c: ncclConfig_t: reads the members that the caller's version of the structure has.
  *
  * Callers are compiled against many versions. Only min(their size, ours) bytes are read, and members that their version
  * did not have are taken as unset. Unset members take the parent's value, or the default.

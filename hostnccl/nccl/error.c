@@ -1,5 +1,5 @@
 /*
- * Settings, the text of the last error, and debug lines.
+ * error.c: settings, the text of the last error, and debug lines.
  *
  * The last error is one text per process, as in NCCL. A reader gets a copy of its own, which stays valid until that
  * reader asks again. A fixed number of buffers used in turn was rejected: one of them would be overwritten while a slow

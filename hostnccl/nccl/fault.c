@@ -1,7 +1,7 @@
 /*
- * A fault of the device: a collective or message was given a null buffer. NCCL looks at no pointer before its kernel
- * does; the kernel then reads or writes address 0, the context dies, and CUDA reports an illegal address at the next
- * call that asks. Neither NCCL's call nor ncclCommGetAsyncError reports anything, and the peers wait for the dead
+ * fault.c: a fault of the device: a collective or message was given a null buffer. NCCL looks at no pointer before its
+ * kernel does; the kernel then reads or writes address 0, the context dies, and CUDA reports an illegal address at the
+ * next call that asks. Neither NCCL's call nor ncclCommGetAsyncError reports anything, and the peers wait for the dead
  * kernel. This library does the same: it tells the runtime, every communicator of the process stops, and queued work
  * does not run.
  *

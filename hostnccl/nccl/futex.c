@@ -1,5 +1,5 @@
 /*
- * Sleeping on counters in shared memory.
+ * futex.c: sleeping on counters in shared memory.
  *
  * Every wait of this library is "until this 32-bit counter has moved", and the counter itself is the futex, so that
  * ranks in different processes wake each other without any lock, and 64 ranks on 2 cores cost nothing while they wait.

@@ -1,4 +1,4 @@
-/* Waiting words in shared memory: counters on which processes and threads sleep. See futex.c. */
+/* futex.h: waiting words in shared memory: counters on which processes and threads sleep. See futex.c. */
 #ifndef ROLL_HOSTNCCL_NCCL_FUTEX_H
 #define ROLL_HOSTNCCL_NCCL_FUTEX_H
 

@@ -1,5 +1,5 @@
 /*
- * Groups: what a thread has collected between ncclGroupStart and the outermost ncclGroupEnd.
+ * group.c: groups: what a thread has collected between ncclGroupStart and the outermost ncclGroupEnd.
  *
  * Every call is part of a group; a call outside one makes a group of its own. Work is collected per communicator in a
  * plan, and jobs (init, split, destroy, ...) in a list. At the end of the group the jobs run first; where there are

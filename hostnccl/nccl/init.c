@@ -1,5 +1,5 @@
 /*
- * Making communicators: unique ids, ncclCommInitRank and its relatives.
+ * init.c: making communicators: unique ids, ncclCommInitRank and its relatives.
  *
  * The unique id carries a random 64-bit name. No process listens behind that name, so the id stays valid when the
  * process that made it ends (NCCL's does not: see docs/HOSTNCCL.md). The handle is given to the caller before the ranks

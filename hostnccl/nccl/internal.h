@@ -1,6 +1,6 @@
 /*
- * What the files of the NCCL stand-in share: the communicator, the work it queues, and the group of a thread.
- * Names begin with hn_ ("host NCCL"). All of it is hidden from the dynamic symbol table.
+ * internal.h: what the files of the NCCL stand-in share: the communicator, the work it queues, and the group of a
+ * thread. Names begin with hn_ ("host NCCL"). All of it is hidden from the dynamic symbol table.
  */
 #ifndef ROLL_HOSTNCCL_NCCL_INTERNAL_H
 #define ROLL_HOSTNCCL_NCCL_INTERNAL_H

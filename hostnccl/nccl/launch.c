@@ -1,5 +1,5 @@
 /*
- * Puts a plan on its streams.
+ * launch.c: puts a plan on its streams.
  *
  * A plan runs on the first stream that its calls named. As in NCCL, that stream first waits for what the other streams
  * of the group hold so far, and the other streams wait for the plan. This file makes the memory real that the plan will

@@ -1,5 +1,5 @@
 /*
- * ncclMemAlloc, buffer registration and windows.
+ * memory.c: ncclMemAlloc, buffer registration and windows.
  *
  * Host memory needs no registration. The handles exist so that the rules can be checked for programs that use them: a
  * handle is valid on its communicator until it is given back, once. Registering a window is a collective call: it waits

@@ -1,4 +1,4 @@
-/* Calls that only answer a question: version, texts, size and rank of a communicator. */
+/* query.c: calls that only answer a question: version, texts, size and rank of a communicator. */
 #include "hostnccl/nccl/internal.h"
 
 HN_API(ncclResult_t, ncclGetVersion, int *version)

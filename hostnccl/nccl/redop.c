@@ -1,5 +1,5 @@
 /*
- * Reduction operations: the built-in ones, and those that ncclRedOpCreatePreMulSum makes.
+ * redop.c: reduction operations: the built-in ones, and those that ncclRedOpCreatePreMulSum makes.
  *
  * A created operation belongs to one communicator and one type. Its handle is mixed with a value of the communicator,
  * so that a communicator refuses the handle of another one instead of taking it for its own. A scalar in device memory

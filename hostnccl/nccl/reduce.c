@@ -1,5 +1,5 @@
 /*
- * Arithmetic of the collectives.
+ * reduce.c: arithmetic of the collectives.
  *
  * Integers wrap, as on the device: signed sums and products are done unsigned. float and double use the processor's
  * arithmetic. The narrow formats are widened to float, combined, and rounded back once per step, so that the running

@@ -1,4 +1,4 @@
-/* Arithmetic of the collectives on every NCCL data type. See reduce.c for rounding. */
+/* reduce.h: arithmetic of the collectives on every NCCL data type. See reduce.c for rounding. */
 #ifndef ROLL_HOSTNCCL_NCCL_REDUCE_H
 #define ROLL_HOSTNCCL_NCCL_REDUCE_H
 

@@ -1,5 +1,6 @@
 /*
- * Host-side meeting of the ranks of one communicator: joining, and small all-gathers for split and windows.
+ * rendezvous.c: host-side meeting of the ranks of one communicator: joining, and small all-gathers for split and
+ * windows.
  *
  * A rank that never comes leaves the others waiting, as NCCL's bootstrap does; ncclCommAbort from another thread frees
  * them. Ranks that disagree on the number of ranks, or claim one rank twice, wait in the same way, and no error is

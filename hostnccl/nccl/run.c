@@ -1,5 +1,5 @@
 /*
- * Runs plans on the worker of a stream.
+ * run.c: runs plans on the worker of a stream.
  *
  * A plan is a host function on the user's stream, so it starts when everything before it on the stream is done and
  * holds the stream until it returns: exactly what NCCL's kernel does. Plans of one communicator run one at a time in

@@ -1,5 +1,5 @@
 /*
- * The collectives, on the outboxes of the communicator's segment.
+ * run_coll.c: the collectives, on the outboxes of the communicator's segment.
  *
  * Every collective is cut into pieces, and every rank goes through the same pieces in lock-step. For a piece, a rank
  *   1. waits until no rank reads its slot any more (HN_SLOTS pieces back), puts its contribution in, and posts;

@@ -1,5 +1,5 @@
 /*
- * Sends and receives of one plan, all in progress at once.
+ * run_p2p.c: sends and receives of one plan, all in progress at once.
  *
  * Every ordered pair of ranks has a channel: message numbers and byte counters of both sides, and a ring for the data.
  * The n-th send meets the n-th receive; both sides announce their message first, and data moves only when both are at

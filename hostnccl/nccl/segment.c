@@ -1,5 +1,5 @@
 /*
- * The shared memory of one communicator, and the rendezvous.
+ * segment.c: the shared memory of one communicator, and the rendezvous.
  *
  * A segment is a file $HOSTNCCL_DIR/hn-<16 hex digits>, named by the unique id (or, for a split or shrink, by what all
  * members can compute alike). The first rank makes the file without a name (O_TMPFILE), fills in the header and only

@@ -1,4 +1,4 @@
-/* The shared memory of one communicator: its layout, and how ranks find and attach it. See segment.c. */
+/* segment.h: the shared memory of one communicator: its layout, and how ranks find and attach it. See segment.c. */
 #ifndef ROLL_HOSTNCCL_NCCL_SEGMENT_H
 #define ROLL_HOSTNCCL_NCCL_SEGMENT_H
 

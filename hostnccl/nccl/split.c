@@ -1,5 +1,5 @@
 /*
- * Communicators made from communicators: split and shrink.
+ * split.c: communicators made from communicators: split and shrink.
  *
  * A split is a collective call of all ranks of the parent, NOCOLOR ones included: colours and keys are gathered on the
  * host, and the ranks of each colour then meet as for a new communicator, under a name that they compute from the

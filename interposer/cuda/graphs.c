@@ -381,7 +381,7 @@ static bool add_call(struct roll_body *body, const struct roll_captured_call *c)
     if (part == NULL) {
         return false;
     }
-    if (c->op == ROLL_OP_SEND || c->op == ROLL_OP_RECV) {
+    if (roll_op_class(c->op) == ROLL_CLASS_P2P) {
         struct roll_captured_p2p call = {
             .comm = c->comm, .count = c->count, .peer = c->peer, .op = c->op, .dtype = c->dtype, .flags = c->flags};
         part->p2p++;
@@ -398,7 +398,7 @@ void roll_captured_leave(struct roll_thread *t, uint64_t ticket, int result)
 {
     int saved = errno;
     const struct roll_captured_call *c = &t->captured;
-    bool collective = roll_op_class(c->op) == ROLL_CLASS_COLL, message = c->op == ROLL_OP_SEND || c->op == ROLL_OP_RECV;
+    bool collective = roll_op_class(c->op) == ROLL_CLASS_COLL, message = roll_op_class(c->op) == ROLL_CLASS_P2P;
     if ((result == ncclSuccess || result == ncclInProgress) && ((collective && c->count != 0) || message)) {
         pthread_mutex_lock(&roll_lock);
         struct roll_body *body = captured_body(c->id);

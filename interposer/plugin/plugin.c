@@ -171,7 +171,7 @@ static void write_call(struct roll_thread *t, struct roll_plugin_comm *c, struct
     struct roll_kind kind = {.op = call->op, .class = ROLL_CLASS_COLL};
     struct roll_fill fill = {
         .count = call->count, .peer = call->peer, .op = call->op, .dtype = call->dtype, .stream = stream};
-    if (call->op == ROLL_OP_SEND || call->op == ROLL_OP_RECV) {
+    if (roll_op_class(call->op) == ROLL_CLASS_P2P) {
         kind.class = ROLL_CLASS_P2P;
         fill.flags = ROLL_FLAG_BYTES;
     } else if (!roll_op_has(call->op, ROLL_TRAIT_REDOP)) {

@@ -126,7 +126,7 @@ static void name_call(struct roll_plugin_call *out, const char *func, int root)
     out->op = ROLL_OP_NONE;
     out->peer = ROLL_PEER_NONE;
     enum roll_op op = func != NULL ? roll_op_by_name(func) : ROLL_OP_NONE; /* NCCL's names are our labels */
-    bool message = op == ROLL_OP_SEND || op == ROLL_OP_RECV;
+    bool message = roll_op_class(op) == ROLL_CLASS_P2P;
     if (message || roll_op_has(op, ~0u)) {
         out->op = (uint8_t)op;
         out->peer = message || roll_op_has(op, ROLL_TRAIT_ROOT) ? root : ROLL_PEER_NONE;

@@ -1,5 +1,5 @@
 /*
- * roll_bench: every figure of the README, measured here and now, as a table and as JSON.
+ * roll_bench.c: every figure of the README, measured here and now, as a table and as JSON.
  *
  * One program with one part per figure rather than one program per figure: people run it once and paste the table.
  */

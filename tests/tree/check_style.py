@@ -6,6 +6,7 @@
   banner    no comment is underlined or framed with ---- or ====
   guard     a header's guard is its path
   label     the one label of a function is `out:`, where it releases something
+  head      the first comment of a file begins with its name, and says what it is for
   chain     a function with `out:` has no chain `rc = rc ? rc : step()`: it uses one of the two
 
 `check_style.py --all` also prints the long lines of tables (.def), scripts and CMake lists, which are not enforced yet.
@@ -16,7 +17,7 @@ import sys
 import tree
 
 COLUMNS = 120
-RULES = {"columns", "sizeof", "banner", "guard", "label", "chain"}
+RULES = {"columns", "sizeof", "banner", "guard", "label", "chain", "head"}
 C = (".c", ".h", ".cu", ".cuh")
 OURS = C + (".def", ".cmake", "CMakeLists.txt", ".py", ".sh")
 BANNER = re.compile(r"^\s*(/\*|\*|//|#)\s*[-=*#~]{3,}(\s|$)|[-=~]{4,}\s*(\*/)?\s*$")
@@ -54,6 +55,8 @@ def judge(path, text):
             yield number, "columns", f"{len(line)} columns, {COLUMNS} at most"
         if path.endswith(OURS) and not path.endswith(".md") and BANNER.search(line) and re.match(r"\s*(/\*|\*|//|#)", line):
             yield number, "banner", "a banner: a plain comment, or nothing"
+    if path.endswith(C + (".def",)) and path.rsplit("/")[-1] + ":" not in "\n".join(lines[:4]):
+        yield 1, "head", f"the first comment begins with the file's name: {path.rsplit('/')[-1]}: what it is for"
     if not path.endswith(C):
         return
     label = chain = None
@@ -78,14 +81,16 @@ def judge(path, text):
 
 def try_self():
     def rules(path, text):
-        return sorted({rule for _, rule, _ in judge(path, text)})
+        head = "" if text.startswith("/* a") else f"/* {path.rsplit('/')[-1]}: what it is for. */"
+        return sorted({rule for _, rule, _ in judge(path, head + "\n" + text)})
+    assert rules("a/b.c", "/* a file that does not say its name */\n") == ["head"]
     assert rules("a/b.c", "int f(void)\n{\n    return sizeof(int);\n}\n") == []
     assert rules("a/b.c", "x" * 121) == ["columns"] and rules("a/b.c", "…" * 120) == []
     assert rules("a/b.c", "int n = sizeof x;\n") == ["sizeof"] == rules("a/b.c", "int n = sizeof (x);\n")
     assert rules("a/b.c", '/* sizeof x */ const char *t = "sizeof x";\n') == []
     for banner in ("/* ---- x ---- */", "// =====", "# ----- x", " * ======", "/* --- x --- */", "/****"):
         assert rules("a/b.py" if banner[0] == "#" else "a/b.c", banner) == ["banner"], banner
-    assert rules("a/b.c", "/* a list - and --- a dash */\n x-- - --y;\n") == []
+    assert rules("a/b.c", "/* the list - and --- a dash */\n x-- - --y;\n") == []
     assert rules("a/b.h", "#ifndef ROLL_A_B_H\n#define ROLL_A_B_H\n#endif\n") == []
     assert rules("a/b.h", "#ifndef ROLL_B_H\n#define ROLL_B_H\n#endif\n") == ["guard"] == rules("a/b.h", "int x;\n")
     assert wanted_guard("moe_core/include/moe/ops.h") == "MOE_OPS_H" and wanted_guard("moe_core/a.h") == "MOE_CORE_A_H"

@@ -51,8 +51,7 @@ void words_call(struct words *w, const struct roll_record *rec)
     if (rec->dtype != ROLL_DTYPE_NONE) {
         words_add(w, " %s", roll_dtype_name(rec->dtype));
     }
-    if (rec->redop != ROLL_RED_NONE && rec->op != ROLL_OP_BROADCAST && rec->op != ROLL_OP_ALLGATHER &&
-        class == ROLL_CLASS_COLL) {
+    if (rec->redop != ROLL_RED_NONE && roll_op_has(rec->op, ROLL_TRAIT_REDOP)) {
         words_add(w, " (%s)", roll_redop_name(rec->redop));
     }
     if (rec->peer >= 0 && class == ROLL_CLASS_COLL) {

@@ -6,7 +6,8 @@ import subprocess
 import unittest
 
 ROLLCALL = os.environ["ROLL_BIN"]
-DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "docs")
+TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+DOCS = os.path.join(TREE, "docs")
 
 
 def run(*args):
@@ -43,6 +44,19 @@ class Docs(unittest.TestCase):
                 self.assertEqual(listed(command) - options(page), set(), "not in the manual page")
                 heads = set(re.findall(r"--[a-z][a-z-]*", " ".join(re.findall(r"^\.B (.*)$", page, re.M))))
                 self.assertEqual(heads - listed(command), set(), "in the manual page only")
+
+    def test_the_manual_page_names_every_environment_variable_that_is_read(self):
+        """What a program reads is a text in its source by itself: "ROLLCALL_DIR"."""
+        read = set()
+        for part in ("interposer", "daemon", "trace"):
+            for folder, _, names in os.walk(os.path.join(TREE, part)):
+                for name in names:
+                    if name.endswith((".c", ".h")):
+                        with open(os.path.join(folder, name), encoding="utf-8") as f:
+                            read |= set(re.findall(r'"(ROLLCALL_[A-Z_]+)"', f.read()))
+        self.assertIn("ROLLCALL_DIR", read)
+        named = set(re.findall(r"ROLLCALL_[A-Z_]+", self.manual("rollcall").split(".SH ENVIRONMENT")[1]))
+        self.assertEqual(read - {"ROLLCALL_NODE_ROOT"}, named)  # that one is for tests: another folder in place of /
 
     def test_completion_offers_every_command_and_option(self):
         with open(os.path.join(DOCS, "completion", "rollcall")) as f:

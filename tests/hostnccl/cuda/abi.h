@@ -1,4 +1,4 @@
-// One thing that a header declares, in words that do not depend on which header it was.
+// abi.h: one thing that a header declares, in words that do not depend on which header it was.
 #ifndef ROLL_TESTS_HOSTNCCL_CUDA_ABI_H
 #define ROLL_TESTS_HOSTNCCL_CUDA_ABI_H
 

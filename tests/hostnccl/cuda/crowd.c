@@ -1,7 +1,8 @@
 /*
- * crowd PROCESSES STREAMS ROUNDS: many processes with several streams each pass one token around; every hop is a host
- * function on some stream of some process that sleeps until its turn. All of them wait but one, so a waiter that spun
- * would starve the one that has to run. Prints the time; exits 1 when a process failed. Ends by itself after a minute.
+ * crowd.c: crowd PROCESSES STREAMS ROUNDS: many processes with several streams each pass one token around; every hop is
+ * a host function on some stream of some process that sleeps until its turn. All of them wait but one, so a waiter that
+ * spun would starve the one that has to run. Prints the time; exits 1 when a process failed. Ends by itself after a
+ * minute.
  */
 #include <cuda_runtime.h>
 #include <linux/futex.h>

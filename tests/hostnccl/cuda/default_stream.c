@@ -1,6 +1,6 @@
 /*
- * Compiled with CUDA_API_PER_THREAD_DEFAULT_STREAM: stream 0 is the thread's own, two threads' do not wait for each
- * other, and a program can still reach the legacy stream by its name.
+ * default_stream.c: compiled with CUDA_API_PER_THREAD_DEFAULT_STREAM: stream 0 is the thread's own, two threads' do not
+ * wait for each other, and a program can still reach the legacy stream by its name.
  */
 #define CUDA_API_PER_THREAD_DEFAULT_STREAM
 #include <cuda_runtime.h>

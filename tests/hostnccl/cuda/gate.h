@@ -1,4 +1,4 @@
-/* What the tests of streams share: a gate that holds a stream until it is opened, and the check of a call. */
+/* gate.h: what the tests of streams share: a gate that holds a stream until it is opened, and the check of a call. */
 #ifndef ROLL_TESTS_HOSTNCCL_CUDA_GATE_H
 #define ROLL_TESTS_HOSTNCCL_CUDA_GATE_H
 

@@ -1,7 +1,8 @@
 /*
- * A C program that captures and replays, as frameworks do, against whatever <cuda_runtime.h> it is given: two streams
- * fork and join in a capture, the graph is instantiated by each of the three calls, replayed with new data, updated,
- * and drawn on by hand. Compiled and linked in several ways, with the default stream of either kind; exits 0.
+ * graph_program.c: a C program that captures and replays, as frameworks do, against whatever <cuda_runtime.h> it is
+ * given: two streams fork and join in a capture, the graph is instantiated by each of the three calls, replayed with
+ * new data, updated, and drawn on by hand. Compiled and linked in several ways, with the default stream of either kind;
+ * exits 0.
  */
 #include <cuda_runtime.h>
 #include <stdio.h>

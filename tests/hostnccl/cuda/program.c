@@ -1,7 +1,7 @@
 /*
- * A C program as a user writes it, against whatever <cuda_runtime.h> it is given: scales a vector in pieces over
- * several streams, joins them with events, checks the result. Compiled and linked in several ways; prints the device
- * and exits 0.
+ * program.c: a C program as a user writes it, against whatever <cuda_runtime.h> it is given: scales a vector in pieces
+ * over several streams, joins them with events, checks the result. Compiled and linked in several ways; prints the
+ * device and exits 0.
  */
 #include <cuda_runtime.h>
 #include <stdio.h>

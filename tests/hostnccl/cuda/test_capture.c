@@ -1,4 +1,5 @@
-/* Stream capture: what becomes a node, how streams fork and join, and each thing that a capture forbids. */
+/* test_capture.c: stream capture: what becomes a node, how streams fork and join, and each thing that a capture
+ * forbids. */
 #include "tests/hostnccl/cuda/gate.h"
 
 #include <pthread.h>

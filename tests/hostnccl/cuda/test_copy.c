@@ -1,4 +1,4 @@
-/* Copies and fills: every direction, when they return, and what they refuse. */
+/* test_copy.c: copies and fills: every direction, when they return, and what they refuse. */
 #include "tests/hostnccl/cuda/gate.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Devices, their properties, peers, errors and versions. */
+/* test_device.c: devices, their properties, peers, errors and versions. */
 #include "tests/hostnccl/cuda/gate.h"
 
 #include <cuda_profiler_api.h>

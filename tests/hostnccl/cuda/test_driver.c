@@ -1,4 +1,5 @@
-/* The driver interface: reached by linking, dlsym, cuGetProcAddress and the runtime; the same handles as the runtime's.
+/* test_driver.c: the driver interface: reached by linking, dlsym, cuGetProcAddress and the runtime; the same handles as
+ * the runtime's.
  */
 #include "tests/hostnccl/cuda/gate.h"
 

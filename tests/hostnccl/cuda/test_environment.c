@@ -1,6 +1,6 @@
 /*
- * What the environment and fork decide. Each case runs in a child of its own, because the runtime reads its environment
- * once; the parent never calls CUDA, so its children may.
+ * test_environment.c: what the environment and fork decide. Each case runs in a child of its own, because the runtime
+ * reads its environment once; the parent never calls CUDA, so its children may.
  */
 #include "tests/hostnccl/cuda/gate.h"
 

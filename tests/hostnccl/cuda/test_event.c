@@ -1,4 +1,4 @@
-/* Events: order between streams, what a record names, time, and what is refused. */
+/* test_event.c: events: order between streams, what a record names, time, and what is refused. */
 #include "tests/hostnccl/cuda/gate.h"
 
 static void test_a_stream_waits_for_an_event_of_another(void **state)

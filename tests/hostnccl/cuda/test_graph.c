@@ -1,4 +1,4 @@
-/* Graphs: building, looking at, freezing, launching, changing, and what keeps what alive. */
+/* test_graph.c: graphs: building, looking at, freezing, launching, changing, and what keeps what alive. */
 #include "tests/hostnccl/cuda/gate.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Memory: who owns an address, limits, and frees that must not succeed. */
+/* test_memory.c: memory: who owns an address, limits, and frees that must not succeed. */
 #include "tests/hostnccl/cuda/gate.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Streams: order, asynchrony, the implicit order with the legacy stream, life and death. */
+/* test_stream.c: streams: order, asynchrony, the implicit order with the legacy stream, life and death. */
 #include "tests/hostnccl/cuda/gate.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* The table of our own nccl.h. */
+/* abi_ours.c: the table of our own nccl.h. */
 #include "hostnccl/include/nccl.h"
 
 #define ABI_FUNCTION abi_ours

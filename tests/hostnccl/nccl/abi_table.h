@@ -1,4 +1,5 @@
-/* The numbers of an nccl.h: sizes, offsets, values. Compiled once per header; the including file names the table. */
+/* abi_table.h: the numbers of an nccl.h: sizes, offsets, values. Compiled once per header; the including file names the
+ * table. */
 #include <stddef.h>
 
 struct abi_row {

@@ -1,4 +1,5 @@
-/* The table of the vendor's nccl.h. Our prototypes are declared after it: the compiler refuses any that differs. */
+/* abi_vendor.c: the table of the vendor's nccl.h. Our prototypes are declared after it: the compiler refuses any that
+ * differs. */
 #include <nccl.h>
 
 #define HOSTNCCL_PROTOTYPES_ONLY

@@ -1,4 +1,4 @@
-/* See harness.h. Polling with short sleeps is fine here: it measures nothing. */
+/* harness.c: see harness.h. Polling with short sleeps is fine here: it measures nothing. */
 #include "tests/hostnccl/nccl/harness.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /*
- * Runs rank functions as real processes and as threads of one process.
+ * harness.h: runs rank functions as real processes and as threads of one process.
  *
  * A test program names its cases in a table. cmocka tests call ranks_run("case", n, ...): the program executes itself n
  * times with RANK, WORLD_SIZE and the name of a file for the unique id, in a HOSTNCCL_DIR of their own; all are killed

@@ -1,6 +1,6 @@
 /*
- * Values of every NCCL type as doubles, for oracles: written from the formats' definitions and independent of the
- * library.
+ * number.h: values of every NCCL type as doubles, for oracles: written from the formats' definitions and independent of
+ * the library.
  */
 #ifndef ROLL_TESTS_HOSTNCCL_NCCL_NUMBER_H
 #define ROLL_TESTS_HOSTNCCL_NCCL_NUMBER_H

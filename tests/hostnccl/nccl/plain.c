@@ -1,5 +1,5 @@
-/* A C program as a user writes it: two devices of one process, one thread, default streams. Exits 0 when the sums are
- * right. */
+/* plain.c: a C program as a user writes it: two devices of one process, one thread, default streams. Exits 0 when the
+ * sums are right. */
 #include <cuda_runtime.h>
 #include <nccl.h>
 #include <stdio.h>

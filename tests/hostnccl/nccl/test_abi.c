@@ -1,4 +1,5 @@
-/* Our nccl.h against the vendor's: sizes, offsets, values; the prototypes were compared when abi_vendor.c was compiled.
+/* test_abi.c: our nccl.h against the vendor's: sizes, offsets, values; the prototypes were compared when abi_vendor.c
+ * was compiled.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /*
- * Every collective x data type x reduction, in place and not, against known results, on processes and on threads.
+ * test_collectives.c: every collective x data type x reduction, in place and not, against known results, on processes
+ * and on threads.
  *
  * Inputs are small whole numbers chosen so that every partial result is exact in every type; only averages over 3 ranks
  * of floats round, and are compared with a bound.

@@ -1,6 +1,6 @@
 /*
- * HOSTNCCL_EAGER: short sends without a group that are done before their receive, as NCCL's buffers may let them. Off,
- * nothing is buffered; on, what does not fit, what is longer and what is grouped still waits.
+ * test_eager.c: HOSTNCCL_EAGER: short sends without a group that are done before their receive, as NCCL's buffers may
+ * let them. Off, nothing is buffered; on, what does not fit, what is longer and what is grouped still waits.
  */
 #include "tests/hostnccl/nccl/harness.h"
 

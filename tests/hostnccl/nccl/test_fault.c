@@ -1,7 +1,7 @@
 /*
- * Null buffers: the call is taken, then the device faults. The rank's CUDA calls return an illegal address from then
- * on, its other communicators are freed, its peers wait. Messages of a rank to itself without a receive, and messages
- * to a rank that does not exist, are refused.
+ * test_fault.c: null buffers: the call is taken, then the device faults. The rank's CUDA calls return an illegal
+ * address from then on, its other communicators are freed, its peers wait. Messages of a rank to itself without a
+ * receive, and messages to a rank that does not exist, are refused.
  */
 #include "tests/hostnccl/nccl/harness.h"
 

@@ -1,5 +1,5 @@
-/* CUDA graphs: captured calls, launches as collective acts, mixing with other work, lifetimes, and what hangs or is
- * refused. */
+/* test_graph.c: CUDA graphs: captured calls, launches as collective acts, mixing with other work, lifetimes, and what
+ * hangs or is refused. */
 #include "tests/hostnccl/nccl/harness.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /*
- * Groups over several communicators: in which order they are launched, what each of them waits for, and what a group of
- * empty messages is. docs/HOSTNCCL.md says the same in words.
+ * test_group.c: groups over several communicators: in which order they are launched, what each of them waits for, and
+ * what a group of empty messages is. docs/HOSTNCCL.md says the same in words.
  */
 #include "tests/hostnccl/nccl/harness.h"
 

@@ -1,5 +1,5 @@
-/* The life of communicators: init in all its forms, split, shrink, nonblocking, finalize, destroy, abort, revoke,
- * registration. */
+/* test_life.c: the life of communicators: init in all its forms, split, shrink, nonblocking, finalize, destroy, abort,
+ * revoke, registration. */
 #include "tests/hostnccl/nccl/harness.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* Meetings of the ranks on the host (split, shrink, windows): several in one group, aborted ones, ones that do not fit.
+/* test_meeting.c: meetings of the ranks on the host (split, shrink, windows): several in one group, aborted ones, ones
+ * that do not fit.
  */
 #include "tests/hostnccl/nccl/harness.h"
 

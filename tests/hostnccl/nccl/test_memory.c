@@ -1,4 +1,5 @@
-/* Shared memory and processes: nothing is left behind however a job ends, and a full file system is an error code. */
+/* test_memory.c: shared memory and processes: nothing is left behind however a job ends, and a full file system is an
+ * error code. */
 #include "tests/hostnccl/nccl/harness.h"
 
 #include <errno.h>

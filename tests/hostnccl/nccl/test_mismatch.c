@@ -1,6 +1,7 @@
 /*
- * Every kind of disagreement between ranks: each really hangs, on every rank on which it should hang, without a
- * message; or gives the wrong data that NCCL would give. An abort must free what hangs. docs/HOSTNCCL.md has the table.
+ * test_mismatch.c: every kind of disagreement between ranks: each really hangs, on every rank on which it should hang,
+ * without a message; or gives the wrong data that NCCL would give. An abort must free what hangs. docs/HOSTNCCL.md has
+ * the table.
  */
 #include "tests/hostnccl/nccl/harness.h"
 

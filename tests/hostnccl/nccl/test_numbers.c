@@ -1,6 +1,6 @@
 /*
- * Conversions of the narrow types, exhaustively, against values computed from the formats' definitions; and what the
- * arithmetic does at the ends of the types.
+ * test_numbers.c: conversions of the narrow types, exhaustively, against values computed from the formats' definitions;
+ * and what the arithmetic does at the ends of the types.
  */
 #include "tests/hostnccl/nccl/harness.h"
 #include "tests/hostnccl/nccl/number.h"

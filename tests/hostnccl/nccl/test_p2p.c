@@ -1,4 +1,4 @@
-/* Point-to-point, groups and streams: what must work, and in which order it works. */
+/* test_p2p.c: point-to-point, groups and streams: what must work, and in which order it works. */
 #include "tests/hostnccl/nccl/harness.h"
 
 #include <stdlib.h>
